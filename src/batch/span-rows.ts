@@ -1,0 +1,128 @@
+import { JobError } from "../errors.js";
+import type { Contract, OutputBinding } from "./contract.js";
+import { allocate, copyValues, type NamedColumn, type OutputRows, type RecordBatch, type Tensor, type Values } from "./types.js";
+
+/** The output of one span, filled as its rows are read and scored, in whatever order the batches end. */
+export interface SpanRows {
+  /** Copies the carried columns of rows [from, to) of a record batch; `row` is the run's number of row `from`. */
+  carry(batch: RecordBatch, range: { from: number; to: number; row: number }): void;
+  /**
+   * Takes the predictions of rows [rowStart, rowStart + rowCount) of the run.
+   * @throws JobError MODEL_FAILED when a tensor's shape is not the batch's, BAD_ROW when a value is not finite
+   */
+  predict(outputs: ReadonlyMap<string, Tensor>, range: { rowStart: number; rowCount: number; packedRows: number }): void;
+  /** All rows, once each was carried and predicted. */
+  finish(): OutputRows;
+}
+
+interface Growing {
+  readonly name: string;
+  readonly type: NamedColumn["type"];
+  readonly data: Values;
+  valid: Uint8Array | undefined;
+}
+
+export interface SpanRowsOptions {
+  readonly contract: Contract;
+  /** Rows [rowStart, rowEnd) of the run. */
+  readonly span: { readonly rowStart: number; readonly rowEnd: number };
+  /** A prediction of this row is NaN or infinite; throws to end the run. */
+  readonly onNotFinite: (column: string, row: number, value: number) => void;
+}
+
+export function createSpanRows({ contract, span, onNotFinite }: SpanRowsOptions): SpanRows {
+  const length = span.rowEnd - span.rowStart;
+  const carried = contract.passthrough.map(
+    ({ column, type }): Growing => ({ name: column, type, data: allocate(type, length), valid: undefined }),
+  );
+  const predicted = contract.outputs.map(({ column, type }) => ({ name: column, type, data: allocate(type, length) }));
+  let carriedRows = 0;
+  let predictedRows = 0;
+  return {
+    carry(batch, { from, to, row }) {
+      for (const [index, target] of carried.entries()) {
+        // Input matrices come first in a record batch.
+        const source = batch.columns[contract.inputs.length + index];
+        if (source === undefined) {
+          throw new RangeError(`a record batch of ${batch.columns.length} columns lacks ${target.name}`);
+        }
+        const at = row - span.rowStart;
+        copyValues(target.data, at, source.data, from, to);
+        if (source.valid !== undefined) {
+          target.valid ??= new Uint8Array(length).fill(1);
+          target.valid.set(source.valid.subarray(from, to), at);
+        }
+      }
+      carriedRows += to - from;
+    },
+    predict(outputs, { rowStart, rowCount, packedRows }) {
+      const at = rowStart - span.rowStart;
+      for (const [index, binding] of contract.outputs.entries()) {
+        const target = predicted[index];
+        const tensor = outputs.get(binding.tensor);
+        if (target === undefined || tensor === undefined) {
+          throw new RangeError(`the engine gave no tensor ${binding.tensor}`);
+        }
+        pick(binding, tensor, packedRows, { target: target.data, at, rowCount });
+        const bad = firstNotFinite(target.data, at, at + rowCount);
+        if (bad !== undefined) {
+          onNotFinite(binding.column, span.rowStart + bad, Number(target.data[bad]));
+        }
+      }
+      predictedRows += rowCount;
+    },
+    finish() {
+      // The last line of defence against a batch that was dropped or came twice.
+      if (carriedRows !== length || predictedRows !== length) {
+        throw new Error(`a span of ${length} rows got ${carriedRows} carried and ${predictedRows} predicted`);
+      }
+      const columns: NamedColumn[] = [
+        ...carried.map((column): NamedColumn => ({ ...column, width: 1 })),
+        ...predicted.map((column): NamedColumn => ({ ...column, width: 1, valid: undefined })),
+      ];
+      return { rowCount: length, columns };
+    },
+  };
+}
+
+/** Copies one value a row out of a tensor [packedRows], [packedRows, 1] or [packedRows, K]. */
+function pick(
+  binding: OutputBinding,
+  tensor: Tensor,
+  packedRows: number,
+  { target, at, rowCount }: { target: Values; at: number; rowCount: number },
+): void {
+  const width = tensor.dims.length === 1 ? 1 : (tensor.dims[1] ?? 0);
+  const element = binding.kind === "element" ? binding.element : 0;
+  const fits =
+    tensor.dims[0] === packedRows && tensor.dims.length <= 2 && (binding.kind === "element" ? element < width : width === 1);
+  if (!fits || tensor.dtype !== binding.type) {
+    throw new JobError(
+      "MODEL_FAILED",
+      `running the model: output \`${binding.tensor}\` came as ${tensor.dtype} [${tensor.dims.join(",")}] for a batch of ${packedRows} rows`,
+      { hint: "each output must hold one row for each row of the batch, as its signature says" },
+    );
+  }
+  if (width === 1) {
+    copyValues(target, at, tensor.data, 0, rowCount);
+    return;
+  }
+  // One loop for all types: TypeScript cannot see that the two arrays agree.
+  const source = tensor.data as Float64Array;
+  const values = target as Float64Array;
+  for (let row = 0, from = element; row < rowCount; row += 1, from += width) {
+    values[at + row] = source[from] as number;
+  }
+}
+
+function firstNotFinite(values: Values, from: number, to: number): number | undefined {
+  if (!(values instanceof Float32Array || values instanceof Float64Array)) {
+    return undefined;
+  }
+  for (let index = from; index < to; index += 1) {
+    if (!Number.isFinite(values[index])) {
+      return index;
+    }
+  }
+  return undefined;
+}

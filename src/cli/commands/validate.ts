@@ -1,0 +1,13 @@
+import { contractText } from "../../report/plan-text.js";
+import { previewContract } from "../../run/preview.js";
+import { type JobOptions, openJob } from "../job-context.js";
+
+export async function validateCommand(spec: string, options: JobOptions): Promise<void> {
+  await using job = await openJob(spec, options);
+  const contract = await previewContract(job);
+  process.stdout.write(
+    contract === undefined
+      ? `${spec} is valid; no shard is there yet, so the binding was not checked\n`
+      : `${spec} is valid\n${contractText(contract)}`,
+  );
+}

@@ -1,0 +1,135 @@
+import { createHash, randomBytes } from "node:crypto";
+import { readFile } from "node:fs/promises";
+import { availableParallelism, hostname } from "node:os";
+import { dirname, resolve } from "node:path";
+import { openParquetDecoder } from "../decode/parquet.js";
+import { openModelFile } from "../engine/onnx-file.js";
+import { openOnnxEngine } from "../engine/onnx.js";
+import type { Engine, ModelFile } from "../engine/port.js";
+import { errnoOf, JobError } from "../errors.js";
+import { type Progress, silentProgress } from "../report/progress.js";
+import type { JobContext, Log } from "../run/job.js";
+import { nodeFileSystem } from "../sink/file-system.js";
+import { openParquetSink } from "../sink/parquet.js";
+import type { Sink } from "../sink/port.js";
+import { diskSource } from "../source/disk.js";
+import type { EngineSpec, JobSpec } from "../spec/job-spec.js";
+import { loadSpec } from "../spec/load.js";
+import { programVersion } from "./version.js";
+
+export interface JobOptions {
+  /** `name=value` each. */
+  readonly param: readonly string[];
+}
+
+export interface ContextParts {
+  readonly log: Log;
+  readonly progress?: Progress;
+  readonly signal?: AbortSignal;
+}
+
+const silentLog: Log = { info() {}, warn() {}, debug() {} };
+
+/** Sessions hold a copy of the model each: together at most this much, however many cores there are. */
+const modelCopiesBytes = 1024 * 1024 * 1024;
+
+/** Reads a spec and wires its adapters. Closing it closes the sink. */
+export async function openJob(
+  specPath: string,
+  options: JobOptions,
+  { log, progress = silentProgress, signal = new AbortController().signal }: ContextParts = { log: silentLog },
+): Promise<JobContext & AsyncDisposable> {
+  const spec = await readSpec(specPath, options);
+  const folder = dirname(resolve(specPath));
+  const cores = availableParallelism();
+  const sink = await openSink(spec, folder, { cores, log });
+  return {
+    spec,
+    sink,
+    source: diskSource({ folder }),
+    openDecoder: (folders) => openParquetDecoder({ threads: cores, folders, timezone: spec.timezone }),
+    openModel: () => openModelFile(resolve(folder, spec.model.path)),
+    openEngine: (model) => openEngine(model, spec.engine, cores),
+    sha256: (text) => createHash("sha256").update(text).digest("hex"),
+    nowMs: () => performance.now(),
+    log,
+    progress,
+    signal,
+    program: `infer-batch ${programVersion}`,
+    [Symbol.asyncDispose]: () => Promise.resolve(sink[Symbol.asyncDispose]()),
+  };
+}
+
+async function readSpec(path: string, { param }: JobOptions): Promise<JobSpec> {
+  let text: string;
+  try {
+    text = await readFile(path, "utf8");
+  } catch (cause) {
+    const errno = errnoOf(cause);
+    throw new JobError(
+      errno === "EACCES" ? "PERMISSION" : "FILE_MISSING",
+      `reading ${path}: ${errno === "ENOENT" ? "there is no such file" : (errno ?? String(cause))}`,
+      { hint: "the first argument is the job spec, a YAML file", cause },
+    );
+  }
+  return loadSpec(text, { file: path, params: parseParams(param), env: process.env, nowMs: Date.now() });
+}
+
+function parseParams(given: readonly string[]): Record<string, string> {
+  const params: Record<string, string> = {};
+  for (const text of given) {
+    const at = text.indexOf("=");
+    if (at <= 0) {
+      throw new JobError("USAGE", `reading --param ${text}: expected name=value`, { hint: "such as --param ds=2026-01-31" });
+    }
+    params[text.slice(0, at)] = text.slice(at + 1);
+  }
+  return params;
+}
+
+async function openSink(spec: JobSpec, folder: string, { cores, log }: { cores: number; log: Log }): Promise<Sink> {
+  const { path, compression } = spec.output.parquet;
+  const host = hostname().replaceAll(/[^A-Za-z0-9-]/g, "_");
+  const writer = `${host}.${process.pid}.${randomBytes(4).toString("hex")}`;
+  return await openParquetSink({
+    folder: resolve(folder, path),
+    compression,
+    threads: cores,
+    fs: nodeFileSystem,
+    writer,
+    isDead: (other) => isDead(other, host),
+    warn: (message) => {
+      log.warn(message);
+    },
+  });
+}
+
+/** Only of a process on this host can be said that it is gone. Our own pid means an earlier container's. */
+function isDead(writer: string, host: string): boolean {
+  const [otherHost, pidText] = writer.split(".");
+  const pid = Number(pidText);
+  if (otherHost !== host || !Number.isSafeInteger(pid) || pid <= 0) {
+    return false;
+  }
+  if (pid === process.pid) {
+    return true;
+  }
+  try {
+    process.kill(pid, 0);
+    return false;
+  } catch (error) {
+    return errnoOf(error) === "ESRCH";
+  }
+}
+
+/** One thread a session: several batches at once keep the cores busy without threads waiting for each other. */
+async function openEngine(model: ModelFile, engine: EngineSpec, cores: number): Promise<Engine> {
+  const threads = engine.threads === "auto" ? cores : engine.threads;
+  const sessions = Math.max(1, Math.min(threads, Math.floor(modelCopiesBytes / Math.max(1, model.sizeBytes))));
+  return await openOnnxEngine({
+    model,
+    providers: engine.providers,
+    sessions,
+    intraOpThreads: Math.max(1, Math.floor(threads / sessions)),
+  });
+}

@@ -1,0 +1,106 @@
+import type { SourceColumn } from "../batch/types.js";
+import { type DuckDBConnection, firstLine, quotePath, quotePaths } from "../duckdb/instance.js";
+import { columnTypeOf, isNumericSqlType } from "../duckdb/vectors.js";
+import { JobError, messageOf } from "../errors.js";
+import type { ConnectionPool } from "./parquet.js";
+import { rowNumberColumn } from "./parquet-sql.js";
+import type { ShardFooter, ShardSchema } from "./port.js";
+
+/** Files a query; one by one costs ten times as much. Bounds memory too. */
+const filesPerQuery = 256;
+
+interface FileFacts {
+  readonly rows: number;
+  readonly rowGroups: number;
+  readonly sizeBytes: number;
+  readonly schemaDigest: string;
+}
+
+export async function* readFooters(pool: ConnectionPool, paths: readonly string[]): AsyncGenerator<ShardFooter> {
+  const schemas = new Map<string, ShardSchema>();
+  for (let start = 0; start < paths.length; start += filesPerQuery) {
+    const group = paths.slice(start, start + filesPerQuery);
+    const facts = await pool.use((connection) => readGroup(connection, group));
+    for (const path of group) {
+      const found = facts.get(path);
+      if (found === undefined) {
+        throw new Error(`DuckDB gave no footer for ${path}`);
+      }
+      let schema = schemas.get(found.schemaDigest);
+      if (schema === undefined) {
+        schema = { columns: await pool.use((connection) => readColumns(connection, path)) };
+        schemas.set(found.schemaDigest, schema);
+      }
+      yield { path, rows: found.rows, rowGroups: found.rowGroups, sizeBytes: found.sizeBytes, schema };
+    }
+  }
+}
+
+async function readGroup(connection: DuckDBConnection, paths: readonly string[]): Promise<Map<string, FileFacts>> {
+  try {
+    return await queryFooters(connection, paths);
+  } catch (error) {
+    // The message does not always name the file: find the first that fails alone.
+    for (const path of paths.length > 1 ? paths : []) {
+      await readGroup(connection, [path]);
+    }
+    const path = paths[0] ?? "";
+    const found = firstLine(messageOf(error)).replaceAll(` '${path}'`, "");
+    throw new JobError("SHARD_CORRUPT", `reading the footer of ${path}: ${found}`, {
+      hint: "the file is damaged, unfinished or not Parquet; write it again, or take it out of input.path",
+      cause: error,
+    });
+  }
+}
+
+async function queryFooters(connection: DuckDBConnection, paths: readonly string[]): Promise<Map<string, FileFacts>> {
+  const list = quotePaths(paths);
+  const digests = new Map<string, string>();
+  // The digest covers everything that a column's type can depend on.
+  const schemas = await connection.runAndReadAll(
+    `SELECT file_name, md5(string_agg(concat_ws('|', name, type, type_length, duckdb_type, num_children, repetition_type,
+       converted_type, logical_type, scale, precision), chr(10) ORDER BY column_id))
+     FROM parquet_schema(${list}) GROUP BY file_name`,
+  );
+  for (const [path, digest] of schemas.getRows()) {
+    digests.set(String(path), String(digest));
+  }
+  const files = await connection.runAndReadAll(
+    `SELECT file_name, num_rows, num_row_groups, file_size_bytes FROM parquet_file_metadata(${list})`,
+  );
+  return new Map(
+    files.getRows().map(([path, rows, rowGroups, sizeBytes]) => [
+      String(path),
+      {
+        rows: Number(rows),
+        rowGroups: Number(rowGroups),
+        sizeBytes: Number(sizeBytes),
+        schemaDigest: digests.get(String(path)) ?? "",
+      },
+    ]),
+  );
+}
+
+async function readColumns(connection: DuckDBConnection, path: string): Promise<SourceColumn[]> {
+  let rows: readonly (readonly unknown[])[];
+  try {
+    const described = await connection.runAndReadAll(
+      `DESCRIBE SELECT * FROM read_parquet(${quotePath(path)}, hive_partitioning = false)`,
+    );
+    rows = described.getRows();
+  } catch (error) {
+    throw new JobError("SHARD_CORRUPT", `reading the schema of ${path}: ${firstLine(messageOf(error))}`, {
+      hint: "the file is damaged or not Parquet; write it again, or take it out of input.path",
+      cause: error,
+    });
+  }
+  return rows.map(([name, type]) => {
+    if (String(name).toLowerCase() === rowNumberColumn) {
+      throw new JobError("SCHEMA_MISMATCH", `reading the schema of ${path}: a column is called ${rowNumberColumn}`, {
+        hint: "that name is taken by the reader; rename the column",
+      });
+    }
+    const sourceType = String(type);
+    return { name: String(name), sourceType, type: columnTypeOf(sourceType), numeric: isNumericSqlType(sourceType) };
+  });
+}

@@ -1,0 +1,84 @@
+import { type DuckDBConnection, DuckDBInstance, type DuckDBType } from "@duckdb/node-api";
+
+export interface DuckDbOptions {
+  readonly threads: number;
+  /** The only files that SQL may touch, as absolute paths; folders are open with all that lies in them. */
+  readonly allowed: { readonly files?: readonly string[]; readonly folders?: readonly string[] };
+  /** Settings of every connection, made before the configuration is locked. */
+  readonly settings?: Readonly<Record<string, string>>;
+  /** Connections to make before that, with settings that cannot be global; `connect` hands them out first. */
+  readonly prepared?: { readonly connections: number; readonly settings: Readonly<Record<string, string>> };
+}
+
+/** A DuckDB of our own: in memory, without extensions, telemetry or any file but those allowed. */
+export interface DuckDb extends Disposable {
+  connect(): Promise<DuckDBConnection>;
+}
+
+export async function openDuckDb({ threads, allowed, settings = {}, prepared }: DuckDbOptions): Promise<DuckDb> {
+  const instance = await DuckDBInstance.create(":memory:", {
+    threads: String(threads),
+    autoinstall_known_extensions: "false",
+    autoload_known_extensions: "false",
+  });
+  const connection = await instance.connect();
+  const { files = [], folders = [] } = allowed;
+  const all: Record<string, string> = {
+    ...settings,
+    preserve_insertion_order: "true",
+    // A temporary folder in the working directory would be a surprise; spans are sized to fit in memory.
+    temp_directory: "''",
+    allowed_paths: `[${files.map(quoteText).join(", ")}]`,
+    allowed_directories: `[${folders.map(quoteText).join(", ")}]`,
+  };
+  for (const [name, value] of Object.entries(all)) {
+    await connection.run(`SET GLOBAL ${name} = ${value}`);
+  }
+  const ready: DuckDBConnection[] = [];
+  for (let count = 0; prepared !== undefined && count < prepared.connections; count += 1) {
+    const one = await instance.connect();
+    for (const [name, value] of Object.entries(prepared.settings)) {
+      await one.run(`SET SESSION ${name} = ${value}`);
+    }
+    ready.push(one);
+  }
+  await connection.run("SET GLOBAL enable_external_access = false");
+  await connection.run("SET GLOBAL lock_configuration = true");
+  connection.closeSync();
+  return {
+    connect: async () => ready.pop() ?? (await instance.connect()),
+    [Symbol.dispose]() {
+      for (const one of ready) {
+        one.closeSync();
+      }
+      instance.closeSync();
+    },
+  };
+}
+
+/** An SQL identifier. */
+export function quoteName(name: string): string {
+  return `"${name.replaceAll('"', '""')}"`;
+}
+
+/** An SQL text literal. */
+export function quoteText(text: string): string {
+  return `'${text.replaceAll("'", "''")}'`;
+}
+
+/** A literal that names exactly this file: DuckDB's readers take every path for a glob. */
+export function quotePath(path: string): string {
+  return quoteText(path.replaceAll(/[[*?]/g, (character) => `[${character}]`));
+}
+
+/** A list literal of files for `read_parquet` and its metadata functions. */
+export function quotePaths(paths: readonly string[]): string {
+  return `[${paths.map(quotePath).join(", ")}]`;
+}
+
+/** Errors are plain `Error`s that differ by prefix; the LINE … ^ picture below the first line helps nobody. */
+export function firstLine(message: string): string {
+  return message.split("\n", 1)[0] ?? "";
+}
+
+export type { DuckDBConnection, DuckDBType };

@@ -1,0 +1,146 @@
+import { Worker } from "node:worker_threads";
+import type { ModelSignature } from "../batch/types.js";
+import { JobError } from "../errors.js";
+import type { FromWorker, ToWorker, WorkerSettings } from "./onnx-protocol.js";
+import type { Engine, EngineRequest, EngineResponse, ModelFile } from "./port.js";
+
+export interface OnnxEngineOptions {
+  readonly model: ModelFile;
+  readonly providers: readonly string[];
+  /** Sessions, each in a worker thread of its own, with a copy of the model each. */
+  readonly sessions: number;
+  /** Threads of ONNX Runtime in each session. */
+  readonly intraOpThreads: number;
+}
+
+/** A batch at work and one waiting, so that a session never waits for the main thread. */
+const batchesPerSession = 2;
+
+interface Pending {
+  resolve(response: EngineResponse): void;
+  reject(error: Error): void;
+}
+
+interface Lane {
+  readonly signature: ModelSignature;
+  readonly waiting: number;
+  run(request: EngineRequest): Promise<EngineResponse>;
+  close(): Promise<void>;
+}
+
+/**
+ * Loads a model into ONNX Runtime.
+ * @throws JobError MODEL_INVALID when it cannot be loaded, MODEL_CHANGED when it is written to meanwhile
+ */
+export async function openOnnxEngine({ model, providers, sessions, intraOpThreads }: OnnxEngineOptions): Promise<Engine> {
+  // Read by the native library when it loads: a scoring job sends nothing anywhere that its spec does not name.
+  process.env["ORT_DISABLE_TELEMETRY"] = "1";
+  const settings: WorkerSettings = { modelPath: model.path, providers, intraOpThreads };
+  const opened = await Promise.allSettled(Array.from({ length: sessions }, () => openLane(settings)));
+  const lanes = opened.flatMap((result) => (result.status === "fulfilled" ? [result.value] : []));
+  const closeAll = async (): Promise<void> => {
+    await Promise.all(lanes.map((lane) => lane.close()));
+  };
+  const refused = opened.find((result) => result.status === "rejected");
+  const [first] = lanes;
+  try {
+    if (refused !== undefined || first === undefined) {
+      throw refused?.reason ?? new Error("an engine needs at least one session");
+    }
+    await model.check();
+  } catch (error) {
+    await closeAll();
+    throw error;
+  }
+  return {
+    signature: first.signature,
+    provider: providers[0] ?? "cpu",
+    concurrency: lanes.length * batchesPerSession,
+    run: (request) => leastBusy(first, lanes).run(request),
+    [Symbol.asyncDispose]: closeAll,
+  };
+}
+
+function leastBusy(first: Lane, lanes: readonly Lane[]): Lane {
+  return lanes.reduce((best, lane) => (lane.waiting < best.waiting ? lane : best), first);
+}
+
+async function openLane(settings: WorkerSettings): Promise<Lane> {
+  const worker = new Worker(new URL("./onnx-worker.js", import.meta.url), { workerData: settings, name: "onnxruntime" });
+  const pending = new Map<number, Pending>();
+  const ended = new Promise<void>((resolve) => {
+    worker.once("exit", () => {
+      resolve();
+    });
+  });
+  const failAll = (error: Error): void => {
+    for (const { reject } of pending.values()) {
+      reject(error);
+    }
+    pending.clear();
+  };
+  const signature = await new Promise<ModelSignature>((resolve, reject) => {
+    worker.on("error", (cause) => {
+      const error = new Error("the inference thread broke", { cause });
+      reject(error);
+      failAll(error);
+    });
+    worker.once("exit", () => {
+      const error = new Error("the inference thread ended early");
+      reject(error);
+      failAll(error);
+    });
+    worker.on("message", (message: FromWorker) => {
+      if (message.kind === "ready") {
+        resolve(message.signature);
+      } else if (message.kind === "refused") {
+        reject(refusedModel(settings.modelPath, message.message));
+      } else {
+        settle(pending, message);
+      }
+    });
+  });
+  const post = (message: ToWorker, transfer: ArrayBuffer[] = []): void => {
+    worker.postMessage(message, transfer);
+  };
+  let nextId = 0;
+  return {
+    signature,
+    get waiting() {
+      return pending.size;
+    },
+    run: (request) =>
+      new Promise<EngineResponse>((resolve, reject) => {
+        const id = nextId;
+        nextId += 1;
+        pending.set(id, { resolve, reject });
+        post({ kind: "run", id, ...request }, [...new Set(request.inputs.map(({ data }) => data.buffer))]);
+      }),
+    async close() {
+      post({ kind: "close" });
+      await ended;
+    },
+  };
+}
+
+function settle(pending: Map<number, Pending>, message: Extract<FromWorker, { kind: "done" | "failed" }>): void {
+  const call = pending.get(message.id);
+  pending.delete(message.id);
+  if (message.kind === "done") {
+    call?.resolve({ outputs: message.outputs, buffers: message.buffers });
+  } else {
+    call?.reject(
+      new JobError("MODEL_FAILED", `running the model: ${message.message}`, {
+        hint: "the rows of one batch made the model fail; `engine.batch_size: 1` finds the row",
+      }),
+    );
+  }
+}
+
+function refusedModel(path: string, message: string): JobError {
+  // "Load model from x.onnx failed:Protobuf parsing failed."
+  const found = message.replace(`Load model from ${path} failed:`, "");
+  return new JobError("MODEL_INVALID", `loading model ${path}: ${found}`, {
+    hint: "check it with Python: onnxruntime.InferenceSession(path)",
+  });
+}

@@ -1,0 +1,43 @@
+import type { ModelSignature, Tensor } from "../batch/types.js";
+
+export interface NamedTensor extends Tensor {
+  readonly name: string;
+}
+
+/** One `session.run`. The tensors' buffers go to the engine and are detached here. */
+export interface EngineRequest {
+  readonly inputs: readonly NamedTensor[];
+  /** Names of the tensors wanted. */
+  readonly outputs: readonly string[];
+}
+
+export interface EngineResponse {
+  /** In the order asked for; the shapes are those that came, not those that the model declares. */
+  readonly outputs: readonly Tensor[];
+  /** The request's own buffers, to be filled again. */
+  readonly buffers: readonly ArrayBuffer[];
+}
+
+/** A loaded model on some hardware. */
+export interface Engine extends AsyncDisposable {
+  readonly signature: ModelSignature;
+  /** The execution provider in use. */
+  readonly provider: string;
+  /** Batches worth having under way at once: more than that only wait. */
+  readonly concurrency: number;
+  /**
+   * Calls may overlap and are served in no particular order.
+   * @throws JobError MODEL_FAILED
+   */
+  run(request: EngineRequest): Promise<EngineResponse>;
+}
+
+/** A model file, and the digest of every byte that its predictions depend on. */
+export interface ModelFile {
+  readonly path: string;
+  /** Hex; of the file alone, or of a list of digests when it has external data. */
+  readonly sha256: string;
+  readonly sizeBytes: number;
+  /** @throws JobError MODEL_CHANGED when a file behind the digest was touched since */
+  check(): Promise<void>;
+}

@@ -1,0 +1,50 @@
+import type { JobSpec } from "../spec/job-spec.js";
+import { bindingRequest } from "./make-plan.js";
+import type { Plan, PlannedShard } from "./plan.js";
+
+/** A shard as it is now; undefined fields of the plan (rows) are not read again. */
+export interface ListedShard {
+  readonly uri: string;
+  readonly sizeBytes: number;
+  readonly fingerprint: string;
+}
+
+export interface ListingChange {
+  readonly added: readonly string[];
+  readonly missing: readonly PlannedShard[];
+  readonly changed: readonly PlannedShard[];
+}
+
+/** What happened to the shards since they were planned. */
+export function compareListing(plan: Plan, listed: readonly ListedShard[]): ListingChange {
+  const now = new Map(listed.map((shard) => [shard.uri, shard]));
+  const missing: PlannedShard[] = [];
+  const changed: PlannedShard[] = [];
+  for (const shard of plan.input.shards) {
+    const found = now.get(shard.uri);
+    now.delete(shard.uri);
+    if (found === undefined) {
+      missing.push(shard);
+    } else if (found.sizeBytes !== shard.sizeBytes || found.fingerprint !== shard.fingerprint) {
+      changed.push(shard);
+    }
+  }
+  return { added: [...now.keys()], missing, changed };
+}
+
+/** What the spec asks for now that differs from what was planned, a line each. */
+export function compareSpec(plan: Plan, spec: JobSpec): string[] {
+  const asked = bindingRequest(spec);
+  return [
+    ...difference("timezone", plan.timezone, spec.timezone),
+    ...difference("model.inputs", plan.request.inputs, asked.inputs),
+    ...difference("model.outputs", plan.request.outputs, asked.outputs),
+    ...difference("output.columns", plan.request.passthrough, asked.passthrough),
+  ];
+}
+
+function difference(key: string, planned: unknown, asked: unknown): string[] {
+  const was = JSON.stringify(planned);
+  const is = JSON.stringify(asked);
+  return was === is ? [] : [`${key} is ${is}, planned ${was}`];
+}

@@ -1,0 +1,46 @@
+import { bytesPerElement } from "../batch/types.js";
+import type { Contract } from "../batch/contract.js";
+import type { JobSpec } from "../spec/job-spec.js";
+import type { BindingRequest, Plan, PlannedShard, RunId } from "./plan.js";
+
+/** Rows a span where the spec says `auto`: a fraction of a second to some seconds of scoring. */
+const defaultCommitRows = 262_144;
+/** A span is held in memory until it is committed, some at a time. */
+const spanBytesLimit = 64 * 1024 * 1024;
+
+export interface PlanFacts {
+  readonly runId: RunId;
+  readonly spec: JobSpec;
+  readonly shards: readonly PlannedShard[];
+  readonly modelSha256: string;
+  readonly contract: Contract;
+  /** Name and version of the program that plans. */
+  readonly createdBy: string;
+}
+
+export function makePlan({ runId, spec, shards, modelSha256, contract, createdBy }: PlanFacts): Plan {
+  return {
+    format: "infer-batch-plan",
+    version: 1,
+    runId,
+    job: spec.name,
+    params: spec.params,
+    timezone: spec.timezone,
+    input: { format: "parquet", rows: shards.reduce((sum, shard) => sum + shard.rows, 0), shards },
+    model: { uri: spec.model.path, sha256: modelSha256 },
+    request: bindingRequest(spec),
+    contract,
+    target: { kind: "parquet", uri: spec.output.parquet.path },
+    commitRows: spec.commit_rows === "auto" ? autoCommitRows(contract) : spec.commit_rows,
+    createdBy,
+  };
+}
+
+export function bindingRequest(spec: JobSpec): BindingRequest {
+  return { inputs: spec.model.inputs ?? null, outputs: spec.model.outputs ?? null, passthrough: spec.output.columns };
+}
+
+function autoCommitRows(contract: Contract): number {
+  const rowBytes = [...contract.passthrough, ...contract.outputs].reduce((sum, { type }) => sum + bytesPerElement(type), 0);
+  return Math.max(1, Math.min(defaultCommitRows, Math.floor(spanBytesLimit / Math.max(1, rowBytes))));
+}

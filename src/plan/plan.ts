@@ -1,0 +1,60 @@
+import type { Contract } from "../batch/contract.js";
+
+declare const runIdBrand: unique symbol;
+/** `<job name>-<12 hex of the params' digest>`; names files, so it never holds a `/` or `.`. */
+export type RunId = string & { readonly [runIdBrand]: "RunId" };
+
+/** A shard as the run pinned it. Its rows are `[rowStart, rowStart + rows)` of the run. */
+export interface PlannedShard {
+  readonly uri: string;
+  readonly sizeBytes: number;
+  /** What changes when the file is replaced: mtime in ns, or an ETag. */
+  readonly fingerprint: string;
+  readonly rows: number;
+}
+
+/**
+ * What a run does, fixed before any row is scored; a pure function of spec, listing and model. Spans are
+ * derived from it (spans.ts), not listed, so that a plan of 100,000 shards stays small.
+ */
+export interface Plan {
+  readonly format: "infer-batch-plan";
+  readonly version: 1;
+  readonly runId: RunId;
+  readonly job: string;
+  readonly params: Readonly<Record<string, string>>;
+  readonly timezone: string;
+  readonly input: {
+    readonly format: "parquet";
+    readonly shards: readonly PlannedShard[];
+    readonly rows: number;
+  };
+  readonly model: { readonly uri: string; readonly sha256: string };
+  /** What the spec asked for, to be compared by a later attempt without opening the model. */
+  readonly request: BindingRequest;
+  readonly contract: Contract;
+  readonly target: { readonly kind: "parquet"; readonly uri: string };
+  /** C: span k is rows [k·C, (k+1)·C). */
+  readonly commitRows: number;
+  readonly createdBy: string;
+}
+
+export interface BindingRequest {
+  readonly inputs: Readonly<Record<string, readonly string[]>> | null;
+  readonly outputs: Readonly<Record<string, string>> | null;
+  readonly passthrough: readonly string[];
+}
+
+export interface Span {
+  readonly index: number;
+  /** Rows of the run, [rowStart, rowEnd). */
+  readonly rowStart: number;
+  readonly rowEnd: number;
+}
+
+/** Rows [rowStart, rowEnd) of one shard, counted within the shard. */
+export interface Slice {
+  readonly shard: PlannedShard;
+  readonly rowStart: number;
+  readonly rowEnd: number;
+}

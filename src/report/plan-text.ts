@@ -1,0 +1,54 @@
+import type { Contract } from "../batch/contract.js";
+import type { Plan } from "../plan/plan.js";
+import { spanCount } from "../plan/spans.js";
+import { count } from "./report.js";
+
+const shownShards = 10;
+const shownColumns = 8;
+
+/** A plan as a page of text. */
+export function planText(plan: Plan, target: string): string {
+  const { shards, rows } = plan.input;
+  const bytes = shards.reduce((sum, shard) => sum + shard.sizeBytes, 0);
+  const width = Math.max(...shards.slice(0, shownShards).map(({ uri }) => uri.length), 0);
+  return [
+    `run      ${plan.runId}`,
+    `input    ${count(rows, "row")} in ${count(shards.length, "shard")}, ${showBytes(bytes)}`,
+    ...shards.slice(0, shownShards).map((shard) => `           ${shard.uri.padEnd(width)}  ${count(shard.rows, "row")}, ${showBytes(shard.sizeBytes)}`),
+    ...(shards.length > shownShards ? [`           … and ${count(shards.length - shownShards, "more shard")}`] : []),
+    `spans    ${spanCount(plan).toLocaleString("en-US")} of ${count(plan.commitRows, "row")}`,
+    `model    ${plan.model.uri}, sha256 ${plan.model.sha256.slice(0, 12)}…`,
+    contractText(plan.contract).trimEnd(),
+    `target   ${target}`,
+    "",
+  ].join("\n");
+}
+
+/** Which columns go where. */
+export function contractText(contract: Contract): string {
+  const lines = contract.inputs.map(({ input, dtype, columns }) => {
+    const names = columns.map(({ name }) => name);
+    const shown = names.length > shownColumns ? `${names.slice(0, shownColumns).join(", ")}, … (${names.length} columns)` : names.join(", ");
+    const rows = contract.fixedBatchRows === null ? "N" : String(contract.fixedBatchRows);
+    return `input    ${input} ${dtype} [${rows},${names.length}] <- ${shown}`;
+  });
+  for (const { column, type } of contract.passthrough) {
+    lines.push(`output   ${column} ${type} <- column ${column}`);
+  }
+  for (const output of contract.outputs) {
+    const from = output.kind === "element" ? `${output.tensor}[${output.element}]` : output.tensor;
+    lines.push(`output   ${output.column} ${output.type} <- tensor ${from}`);
+  }
+  return `${lines.join("\n")}\n`;
+}
+
+function showBytes(bytes: number): string {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let value = bytes;
+  let unit = 0;
+  while (value >= 1024 && unit < units.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  return `${unit === 0 ? value : value.toFixed(1)} ${units[unit]}`;
+}

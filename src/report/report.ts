@@ -1,0 +1,68 @@
+/** What one attempt did; its JSON is the last line that `run --json` prints. */
+export interface RunReport {
+  readonly runId: string;
+  readonly status: "complete" | "already_complete";
+  readonly rowsPlanned: number;
+  /** By this attempt. */
+  readonly rowsScored: number;
+  readonly spansPlanned: number;
+  /** All that stand at the target now. */
+  readonly spansCommitted: number;
+  /** Found committed by another attempt. */
+  readonly spansResumed: number;
+  /** Files that came after the run was planned and are not part of it. */
+  readonly shardsUnplanned: number;
+  readonly seconds: number;
+  readonly batchSize: number | null;
+  readonly provider: string | null;
+  readonly output: string;
+}
+
+/** The names and order of design: one line, stable, for scripts. */
+export function reportJson(report: RunReport): string {
+  return JSON.stringify({
+    run_id: report.runId,
+    status: report.status,
+    rows_planned: report.rowsPlanned,
+    rows_scored: report.rowsScored,
+    rows_rejected: 0,
+    rows_filtered: 0,
+    spans_planned: report.spansPlanned,
+    spans_committed: report.spansCommitted,
+    spans_resumed: report.spansResumed,
+    shards_unplanned: report.shardsUnplanned,
+    seconds: Math.round(report.seconds * 1000) / 1000,
+    rows_per_second: Math.round(rate(report)),
+    batch_size: report.batchSize,
+    provider: report.provider,
+    output: report.output,
+  });
+}
+
+/** One line for people. */
+export function reportText(report: RunReport): string {
+  const { runId, output } = report;
+  if (report.status === "already_complete") {
+    return `${runId}: already complete, ${count(report.rowsPlanned, "row")} in ${output}`;
+  }
+  const resumed = report.spansResumed === 0 ? "" : `, ${count(report.spansResumed, "span")} found committed`;
+  const seconds = report.seconds.toFixed(report.seconds < 10 ? 1 : 0);
+  return `${runId}: complete, ${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${resumed} -> ${output}`;
+}
+
+function rate({ rowsScored, seconds }: RunReport): number {
+  return seconds > 0 ? rowsScored / seconds : 0;
+}
+
+/** "1,797 rows". */
+export function count(value: number, noun: string): string {
+  return `${value.toLocaleString("en-US")} ${noun}${value === 1 ? "" : "s"}`;
+}
+
+/** "2.4 M rows/s". */
+export function showRate(rowsPerSecond: number): string {
+  if (rowsPerSecond >= 1e6) {
+    return `${(rowsPerSecond / 1e6).toFixed(2)} M rows/s`;
+  }
+  return rowsPerSecond >= 1e4 ? `${(rowsPerSecond / 1e3).toFixed(0)} k rows/s` : `${rowsPerSecond.toFixed(0)} rows/s`;
+}

@@ -1,0 +1,118 @@
+import type { Contract } from "../batch/contract.js";
+import type { RecordBatch } from "../batch/types.js";
+import type { Decoder, Projection } from "../decode/port.js";
+import type { Slice } from "../plan/plan.js";
+import type { Spans } from "../plan/spans.js";
+import type { OpenShard, Source } from "../source/port.js";
+
+/** Rows of the run as they are decoded. */
+export interface FeedPiece {
+  /** The run's number of the batch's first row. */
+  readonly rowStart: number;
+  /** Holds until the next piece is asked for. */
+  readonly batch: RecordBatch;
+  readonly shard: OpenShard;
+}
+
+/** What a contract needs of a shard: the input matrices first, then the carried columns. */
+export function projectionOf(contract: Contract): Projection {
+  return [
+    ...contract.inputs.map((binding) => ({ kind: "matrix", binding }) as const),
+    ...contract.passthrough.map(({ column, type }) => ({ kind: "plain", column, type }) as const),
+  ];
+}
+
+/** Neighbouring spans that are not committed, as ranges of rows: each is read in one go, across span ends. */
+export function pendingRanges(spans: Spans, committed: Uint8Array): { rowStart: number; rowEnd: number }[] {
+  const ranges: { rowStart: number; rowEnd: number }[] = [];
+  for (let index = 0; index < spans.count; index += 1) {
+    if (committed[index] === 1) {
+      continue;
+    }
+    const { rowStart, rowEnd } = spans.at(index);
+    const last = ranges.at(-1);
+    if (last?.rowEnd === rowStart) {
+      last.rowEnd = rowEnd;
+    } else {
+      ranges.push({ rowStart, rowEnd });
+    }
+  }
+  return ranges;
+}
+
+export interface FeedTools {
+  readonly source: Source;
+  readonly decoder: Decoder;
+  readonly spans: Spans;
+  readonly projection: Projection;
+}
+
+/** The rows of `ranges`, in order; the next slice is opened while the current one is read. */
+export async function* feedRows(
+  tools: FeedTools,
+  ranges: readonly { rowStart: number; rowEnd: number }[],
+): AsyncGenerator<FeedPiece> {
+  yield* readAhead(slicesOf(tools, ranges), ({ slice, rowStart }) => readSlice(tools, slice, rowStart));
+}
+
+function* slicesOf(
+  { spans }: FeedTools,
+  ranges: readonly { rowStart: number; rowEnd: number }[],
+): Generator<{ slice: Slice; rowStart: number }> {
+  for (const range of ranges) {
+    let rowStart = range.rowStart;
+    for (const slice of spans.slices(range)) {
+      yield { slice, rowStart };
+      rowStart += slice.rowEnd - slice.rowStart;
+    }
+  }
+}
+
+async function* readSlice({ source, decoder, projection }: FeedTools, slice: Slice, firstRow: number): AsyncGenerator<FeedPiece> {
+  await using shard = await source.open(slice.shard);
+  let rowStart = firstRow;
+  for await (const batch of decoder.read({ path: shard.path, rowStart: slice.rowStart, rowEnd: slice.rowEnd, projection })) {
+    yield { rowStart, batch, shard };
+    rowStart += batch.rowCount;
+  }
+  await shard.check();
+}
+
+interface Started<T> {
+  readonly generator: AsyncGenerator<T>;
+  readonly first: Promise<IteratorResult<T>>;
+}
+
+/** Generators one after the other, the next one started when the current one has begun to yield. */
+export async function* readAhead<I, T>(items: Iterable<I>, open: (item: I) => AsyncGenerator<T>): AsyncGenerator<T> {
+  const iterator = items[Symbol.iterator]();
+  const start = (): Started<T> | undefined => {
+    const item = iterator.next();
+    if (item.done === true) {
+      return undefined;
+    }
+    const generator = open(item.value);
+    const first = generator.next();
+    first.catch(() => undefined); // awaited later; until then it must not count as unhandled
+    return { generator, first };
+  };
+  let current = start();
+  let next: Started<T> | undefined;
+  try {
+    while (current !== undefined) {
+      const { generator, first } = current;
+      let result = await first;
+      next = start();
+      while (result.done !== true) {
+        yield result.value;
+        result = await generator.next();
+      }
+      current = next;
+      next = undefined;
+    }
+  } finally {
+    await current?.generator.return(undefined);
+    await next?.first.catch(() => undefined);
+    await next?.generator.return(undefined);
+  }
+}

@@ -1,0 +1,32 @@
+import type { Decoder } from "../decode/port.js";
+import type { Engine, ModelFile } from "../engine/port.js";
+import type { Sha256 } from "../plan/identity.js";
+import type { Progress } from "../report/progress.js";
+import type { Sink } from "../sink/port.js";
+import type { Source } from "../source/port.js";
+import type { JobSpec } from "../spec/job-spec.js";
+
+/** What a run needs of the world; `cli/` fills it in. Whoever opens a resource closes it. */
+export interface JobContext {
+  readonly spec: JobSpec;
+  readonly source: Source;
+  readonly sink: Sink;
+  /** Reads files of these folders only. */
+  readonly openDecoder: (folders: readonly string[]) => Promise<Decoder>;
+  readonly openModel: () => Promise<ModelFile>;
+  readonly openEngine: (model: ModelFile) => Promise<Engine>;
+  readonly sha256: Sha256;
+  readonly nowMs: () => number;
+  readonly log: Log;
+  readonly progress: Progress;
+  /** Aborted by a signal; its reason is the JobError to end with. */
+  readonly signal: AbortSignal;
+  /** Name and version of this program. */
+  readonly program: string;
+}
+
+export interface Log {
+  info(message: string): void;
+  warn(message: string): void;
+  debug(message: string): void;
+}

@@ -1,0 +1,135 @@
+import { bindContract, type Contract } from "../batch/contract.js";
+import type { SourceColumn } from "../batch/types.js";
+import type { Decoder, ShardSchema } from "../decode/port.js";
+import type { Engine, ModelFile } from "../engine/port.js";
+import { JobError } from "../errors.js";
+import { makePlan } from "../plan/make-plan.js";
+import type { ListedShard } from "../plan/compare.js";
+import type { Plan, PlannedShard, RunId } from "../plan/plan.js";
+import type { JobSpec } from "../spec/job-spec.js";
+import type { Listing } from "../source/port.js";
+import type { JobContext } from "./job.js";
+
+/** Shards opened at once while footers are read. */
+const footerConcurrency = 256;
+
+/** @throws JobError INPUT_NOT_READY while `input.ready` is not there */
+export async function awaitInput({ spec, source }: JobContext): Promise<void> {
+  const { ready } = spec.input;
+  if (ready !== undefined && !(await source.exists(ready))) {
+    throw new JobError("INPUT_NOT_READY", `waiting for input: ${ready} (input.ready) is not there yet`, {
+      hint: "run the same command again later; exit code 75 tells a scheduler to retry",
+    });
+  }
+}
+
+/** @throws JobError FILE_MISSING for a path without wildcards that is not there */
+export function requireListed({ absent }: Listing): void {
+  if (absent.length > 0) {
+    throw new JobError("FILE_MISSING", `listing input.path: there is no ${absent.join(", ")}`, {
+      hint: "paths are relative to the spec's folder; input.ready makes a run wait for input that comes later",
+    });
+  }
+}
+
+export interface PlanningTools {
+  readonly runId: RunId;
+  readonly listed: readonly ListedShard[];
+  readonly decoder: Decoder;
+  readonly model: ModelFile;
+  readonly engine: Engine;
+}
+
+/** Reads footers, binds the model to their schema and makes the plan. Writes nothing. */
+export async function planRun(context: JobContext, { runId, listed, decoder, model, engine }: PlanningTools): Promise<Plan> {
+  const { spec } = context;
+  const { shards, schemas } = await readShards(context, decoder, listed);
+  const rows = shards.reduce((sum, shard) => sum + shard.rows, 0);
+  if (rows < spec.input.min_rows) {
+    throw new JobError(
+      "INPUT_NOT_READY",
+      `planning ${spec.name}: ${spec.input.path.join(", ")} has ${rows} rows in ${shards.length} files, input.min_rows is ${spec.input.min_rows}`,
+      { hint: "run the same command again when the input is there, or correct input.path" },
+    );
+  }
+  const [first] = schemas;
+  const contract = bindFirstShard(spec, first, { model, engine });
+  const used = new Set([
+    ...contract.passthrough.map(({ column }) => column),
+    ...contract.inputs.flatMap(({ columns }) => columns.map(({ name }) => name)),
+  ]);
+  for (const other of schemas.slice(1)) {
+    refuseDrift(used, first, other);
+  }
+  return makePlan({ runId, spec, shards, modelSha256: model.sha256, contract, createdBy: context.program });
+}
+
+/** @throws JobError CONTRACT */
+export function bindFirstShard(
+  spec: JobSpec,
+  shard: SeenSchema | undefined,
+  { model, engine }: { model: ModelFile; engine: Engine },
+): Contract {
+  return bindContract({
+    model: model.path,
+    signature: engine.signature,
+    shard: shard?.path ?? "no shard",
+    columns: shard?.schema.columns ?? [],
+    inputs: spec.model.inputs,
+    outputs: spec.model.outputs,
+    passthrough: spec.output.columns,
+  });
+}
+
+interface SeenSchema {
+  readonly path: string;
+  readonly schema: ShardSchema;
+}
+
+async function readShards(
+  { source, signal }: JobContext,
+  decoder: Decoder,
+  listed: readonly ListedShard[],
+): Promise<{ shards: PlannedShard[]; schemas: SeenSchema[] }> {
+  const shards: PlannedShard[] = [];
+  const schemas = new Map<ShardSchema, SeenSchema>();
+  for (let start = 0; start < listed.length; start += footerConcurrency) {
+    signal.throwIfAborted();
+    const group = listed.slice(start, start + footerConcurrency);
+    const opened = await Promise.all(group.map((shard) => source.open(shard)));
+    try {
+      let index = 0;
+      for await (const footer of decoder.footers(opened.map(({ path }) => path))) {
+        const shard = group[index];
+        await opened[index]?.check();
+        index += 1;
+        if (shard !== undefined) {
+          shards.push({ ...shard, rows: footer.rows });
+          if (!schemas.has(footer.schema)) {
+            schemas.set(footer.schema, { path: footer.path, schema: footer.schema });
+          }
+        }
+      }
+    } finally {
+      await Promise.all(opened.map((shard) => shard[Symbol.asyncDispose]()));
+    }
+  }
+  return { shards, schemas: [...schemas.values()] };
+}
+
+/** Columns that the job uses must be in every shard with the same type; their order may differ. */
+function refuseDrift(used: ReadonlySet<string>, first: SeenSchema | undefined, other: SeenSchema): void {
+  const typeIn = (columns: readonly SourceColumn[] | undefined, name: string): string | undefined =>
+    columns?.find((column) => column.name === name)?.sourceType;
+  for (const name of used) {
+    const expected = typeIn(first?.schema.columns, name);
+    const found = typeIn(other.schema.columns, name);
+    if (found !== expected) {
+      throw new JobError(
+        "SCHEMA_MISMATCH",
+        `planning: column \`${name}\` is ${found ?? "missing"} in ${other.path}, but ${expected ?? "missing"} in ${first?.path}`,
+        { hint: "the columns that the job uses must have the same type in all shards; write that shard again, or take it out of input.path" },
+      );
+    }
+  }
+}

@@ -1,0 +1,67 @@
+import type { Contract } from "../batch/contract.js";
+import { runIdOf } from "../plan/identity.js";
+import type { Plan, RunId } from "../plan/plan.js";
+import { spanCount } from "../plan/spans.js";
+import type { JobContext } from "./job.js";
+import { awaitInput, bindFirstShard, planRun, requireListed } from "./planning.js";
+import { countCommitted, openPinnedModel } from "./run.js";
+
+export interface RunState {
+  readonly runId: RunId;
+  readonly status: "not_planned" | "unfinished" | "complete";
+  readonly rowsPlanned: number;
+  readonly spansPlanned: number;
+  readonly spansCommitted: number;
+  readonly output: string;
+}
+
+/** How far a run is, from what is at the target alone. Writes nothing. */
+export async function runState(context: JobContext): Promise<RunState> {
+  const { spec, sink } = context;
+  const runId = runIdOf(spec.name, spec.params, context.sha256);
+  const stored = await sink.find(runId);
+  if (stored === undefined) {
+    return { runId, status: "not_planned", rowsPlanned: 0, spansPlanned: 0, spansCommitted: 0, output: sink.target };
+  }
+  const run = await sink.open(stored);
+  return {
+    runId,
+    status: run.finished ? "complete" : "unfinished",
+    rowsPlanned: stored.plan.input.rows,
+    spansPlanned: spanCount(stored.plan),
+    spansCommitted: countCommitted(run),
+    output: sink.target,
+  };
+}
+
+/** The plan that `run` would make now, whether or not one stands at the target. Writes nothing. */
+export async function previewPlan(context: JobContext): Promise<Plan> {
+  const { spec, source } = context;
+  const runId = runIdOf(spec.name, spec.params, context.sha256);
+  await awaitInput(context);
+  const listing = await source.list(spec.input.path);
+  requireListed(listing);
+  const model = await openPinnedModel(context);
+  await using decoder = await context.openDecoder(source.folders(spec.input.path));
+  await using engine = await context.openEngine(model);
+  return await planRun(context, { runId, listed: listing.shards, decoder, model, engine });
+}
+
+/** Binds the model to the first shard, as `run` would; undefined while there is no shard. Writes nothing. */
+export async function previewContract(context: JobContext): Promise<Contract | undefined> {
+  const { spec, source } = context;
+  const model = await openPinnedModel(context);
+  const listing = await source.list(spec.input.path);
+  requireListed(listing);
+  const [shard] = listing.shards;
+  await using engine = await context.openEngine(model);
+  if (shard === undefined) {
+    return undefined;
+  }
+  await using decoder = await context.openDecoder(source.folders(spec.input.path));
+  await using opened = await source.open(shard);
+  for await (const footer of decoder.footers([opened.path])) {
+    return bindFirstShard(spec, footer, { model, engine });
+  }
+  return undefined;
+}

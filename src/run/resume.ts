@@ -1,0 +1,91 @@
+import { JobError } from "../errors.js";
+import { compareListing, compareSpec, type ListedShard, type ListingChange } from "../plan/compare.js";
+import type { Plan, PlannedShard } from "../plan/plan.js";
+import type { RunSink } from "../sink/port.js";
+import type { JobContext } from "./job.js";
+
+const shownLimit = 5;
+
+/**
+ * Whether what was planned still holds. Returns how many files came since.
+ * @throws JobError PLAN_CHANGED, INPUT_CHANGED or MODEL_CHANGED (66), saying exactly what changed
+ */
+export function checkPins(
+  context: JobContext,
+  plan: Plan,
+  run: RunSink,
+  found: { listed: readonly ListedShard[]; modelSha256: string | undefined },
+): number {
+  const { spec, log } = context;
+  const where = run.finished ? "this finished run" : "this unfinished run";
+  const hint = run.finished
+    ? "the finished predictions are untouched; to score what is there now, give the job another output.parquet.path"
+    : "put back what was planned and run again; or remove the output folder to start over";
+  const differences = compareSpec(plan, spec);
+  if (differences.length > 0) {
+    throw new JobError("PLAN_CHANGED", `comparing the spec with the plan of ${where}: ${differences.join("; ")}`, { hint });
+  }
+  if (found.modelSha256 !== undefined && found.modelSha256 !== plan.model.sha256) {
+    throw new JobError(
+      "MODEL_CHANGED",
+      `comparing ${spec.model.path} with the plan of ${where}: its sha256 is ${found.modelSha256}, planned ${plan.model.sha256}`,
+      { hint },
+    );
+  }
+  const change = compareListing(plan, found.listed);
+  if (run.finished) {
+    if (change.added.length > 0 || change.changed.length > 0) {
+      throw new JobError("INPUT_CHANGED", `comparing the input with the plan of ${where}: ${describe(change)}`, { hint });
+    }
+    return 0;
+  }
+  const lost = pendingShards(plan, run.committed, [...change.missing, ...change.changed]);
+  if (lost.size > 0) {
+    const needed = {
+      added: [],
+      missing: change.missing.filter((shard) => lost.has(shard)),
+      changed: change.changed.filter((shard) => lost.has(shard)),
+    };
+    throw new JobError("INPUT_CHANGED", `comparing the input with the plan of ${where}: ${describe(needed)}`, { hint });
+  }
+  if (change.added.length > 0) {
+    log.warn(`${describe({ ...change, missing: [], changed: [] })} since this run was planned, and is not part of it`);
+  }
+  if (typeof spec.commit_rows === "number" && spec.commit_rows !== plan.commitRows) {
+    log.warn(`commit_rows stays ${plan.commitRows}, as this run was planned; ${spec.commit_rows} holds from the next run on`);
+  }
+  return change.added.length;
+}
+
+/** Those of `shards` with rows that are not committed yet. */
+function pendingShards(plan: Plan, committed: Uint8Array, shards: readonly PlannedShard[]): ReadonlySet<PlannedShard> {
+  const asked = new Set(shards);
+  const pending = new Set<PlannedShard>();
+  let start = 0;
+  for (const shard of plan.input.shards) {
+    const end = start + shard.rows;
+    if (asked.has(shard) && shard.rows > 0) {
+      const spans = committed.subarray(Math.floor(start / plan.commitRows), Math.ceil(end / plan.commitRows));
+      if (spans.includes(0)) {
+        pending.add(shard);
+      }
+    }
+    start = end;
+  }
+  return pending;
+}
+
+function describe({ added, missing, changed }: ListingChange): string {
+  const part = (what: string, uris: readonly string[]): string[] => {
+    if (uris.length === 0) {
+      return [];
+    }
+    const shown = uris.slice(0, shownLimit).join(", ");
+    return [`${what} ${shown}${uris.length > shownLimit ? ` and ${uris.length - shownLimit} more` : ""}`];
+  };
+  return [
+    ...part("missing", missing.map(({ uri }) => uri)),
+    ...part("changed since it was planned:", changed.map(({ uri }) => uri)),
+    ...part("added", added),
+  ].join("; ");
+}

@@ -1,0 +1,109 @@
+import { dirname, join } from "node:path";
+import { type ErrorCode, errnoOf, JobError } from "../errors.js";
+import type { FileSystem } from "./file-system.js";
+
+/**
+ * Gives a complete file its final name, unless that name is taken. Durable when it returns: the file's bytes
+ * are flushed before the name exists, and the name is flushed before anybody is told.
+ * (temporary file → fsync → link → fsync of the folder; the temporary name goes last.)
+ */
+export async function publish(fs: FileSystem, temporary: string, final: string): Promise<"published" | "exists"> {
+  await fs.sync(temporary);
+  try {
+    await fs.link(temporary, final);
+  } catch (error) {
+    if (errnoOf(error) !== "EEXIST") {
+      throw error;
+    }
+    await fs.sync(dirname(final)); // whoever linked it may have died before this
+    await fs.unlink(temporary);
+    return "exists";
+  }
+  await fs.sync(dirname(final));
+  await fs.unlink(temporary);
+  return "published";
+}
+
+/** Writes a small file under a final name that is free, all of it or nothing. */
+export async function createDurably(
+  fs: FileSystem,
+  { temporary, final, text }: { temporary: string; final: string; text: string },
+): Promise<"published" | "exists"> {
+  await fs.writeText(temporary, text);
+  return await publish(fs, temporary, final);
+}
+
+/** Writes a small file over whatever has its name; readers see the old one or the new one. */
+export async function replaceDurably(
+  fs: FileSystem,
+  { temporary, final, text }: { temporary: string; final: string; text: string },
+): Promise<void> {
+  await fs.writeText(temporary, text);
+  await fs.sync(temporary);
+  await fs.rename(temporary, final);
+  await fs.sync(dirname(final));
+}
+
+/** Makes a folder and those above it; each new name is flushed in the folder that holds it. */
+export async function makeFolder(fs: FileSystem, path: string): Promise<void> {
+  try {
+    await fs.mkdir(path);
+  } catch (error) {
+    const errno = errnoOf(error);
+    if (errno === "EEXIST") {
+      return;
+    }
+    if (errno !== "ENOENT" || dirname(path) === path) {
+      throw error;
+    }
+    await makeFolder(fs, dirname(path));
+    await makeFolder(fs, path);
+    return;
+  }
+  await fs.sync(dirname(path));
+}
+
+/** Whether `folder` can hold hard links, which atomic publishing rests on. */
+export async function hasHardLinks(fs: FileSystem, folder: string, writer: string): Promise<boolean> {
+  const from = join(folder, `probe.${writer}`);
+  const to = join(folder, `probe-link.${writer}`);
+  await fs.writeText(from, "");
+  try {
+    await fs.link(from, to);
+    await fs.unlink(to);
+    return true;
+  } catch (error) {
+    if (["EPERM", "ENOTSUP", "EOPNOTSUPP", "ENOSYS", "EMLINK"].includes(errnoOf(error) ?? "")) {
+      return false;
+    }
+    throw error;
+  } finally {
+    await fs.unlink(from);
+  }
+}
+
+const diskErrors: Readonly<Record<string, { code: ErrorCode; found: string; hint: string }>> = {
+  ENOSPC: { code: "DISK", found: "the disk is full", hint: "free some space and run the same command again; committed spans are kept" },
+  EDQUOT: { code: "DISK", found: "the disk quota is used up", hint: "free some space and run the same command again; committed spans are kept" },
+  EIO: { code: "DISK", found: "the disk reports an input/output error", hint: "check the disk, then run the same command again" },
+  EROFS: { code: "PERMISSION", found: "the file system is read-only", hint: "choose another output.parquet.path" },
+  EACCES: { code: "PERMISSION", found: "permission denied", hint: "let this user write there, or choose another output.parquet.path" },
+  EPERM: { code: "PERMISSION", found: "operation not permitted", hint: "let this user write there, or choose another output.parquet.path" },
+  ENOTDIR: { code: "OUTPUT_FOREIGN", found: "something above it is a file", hint: "choose another output.parquet.path" },
+};
+
+/** What a failed call on the target means to a user. */
+export function diskError(doing: string, error: unknown): JobError {
+  if (error instanceof JobError) {
+    return error;
+  }
+  const errno = errnoOf(error);
+  const known = errno === undefined ? undefined : diskErrors[errno];
+  if (known !== undefined) {
+    return new JobError(known.code, `${doing}: ${known.found} (${errno})`, { hint: known.hint, cause: error });
+  }
+  return new JobError("DISK", `${doing}: ${error instanceof Error ? error.message : String(error)}`, {
+    hint: "run the same command again; committed spans are kept",
+    cause: error,
+  });
+}

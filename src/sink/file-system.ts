@@ -1,0 +1,65 @@
+import { createHash } from "node:crypto";
+import { createReadStream } from "node:fs";
+import { link, mkdir, open, readdir, readFile, rename, rm, stat, unlink } from "node:fs/promises";
+
+/**
+ * The calls that publishing needs. Passed in, so that a test can lose what was not synced, cut a write short
+ * or fail the n-th call.
+ */
+export interface FileSystem {
+  mkdir(path: string): Promise<void>;
+  readdir(path: string): Promise<string[]>;
+  readText(path: string): Promise<string>;
+  /** Creates or empties a file and writes all of `text`; not durable before `sync`. */
+  writeText(path: string, text: string): Promise<void>;
+  sizeOf(path: string): Promise<number>;
+  /** Reads a file through: its length, and sha256 in hex. */
+  digest(path: string): Promise<{ sizeBytes: number; sha256: string }>;
+  /** Flushes a file or a folder to the disk. */
+  sync(path: string): Promise<void>;
+  /** Fails with EEXIST where `to` exists: this is what makes the first writer win. */
+  link(from: string, to: string): Promise<void>;
+  rename(from: string, to: string): Promise<void>;
+  unlink(path: string): Promise<void>;
+  removeFolder(path: string): Promise<void>;
+}
+
+export const nodeFileSystem: FileSystem = {
+  async mkdir(path) {
+    await mkdir(path);
+  },
+  readdir: (path) => readdir(path),
+  readText: (path) => readFile(path, "utf8"),
+  async writeText(path, text) {
+    const file = await open(path, "w");
+    try {
+      await file.writeFile(text, "utf8");
+    } finally {
+      await file.close();
+    }
+  },
+  async sizeOf(path) {
+    return (await stat(path)).size;
+  },
+  async digest(path) {
+    const hash = createHash("sha256");
+    let sizeBytes = 0;
+    for await (const piece of createReadStream(path, { highWaterMark: 1 << 20 }) as AsyncIterable<Buffer>) {
+      hash.update(piece);
+      sizeBytes += piece.length;
+    }
+    return { sizeBytes, sha256: hash.digest("hex") };
+  },
+  async sync(path) {
+    const file = await open(path, "r");
+    try {
+      await file.sync();
+    } finally {
+      await file.close();
+    }
+  },
+  link: (from, to) => link(from, to),
+  rename: (from, to) => rename(from, to),
+  unlink: (path) => unlink(path),
+  removeFolder: (path) => rm(path, { recursive: true, force: true }),
+};

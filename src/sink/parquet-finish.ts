@@ -1,0 +1,135 @@
+import { join } from "node:path";
+import { errnoOf, JobError } from "../errors.js";
+import type { Plan } from "../plan/plan.js";
+import { spanCount } from "../plan/spans.js";
+import { replaceDurably } from "./durable.js";
+import type { FileSystem } from "./file-system.js";
+import type { Layout } from "./layout.js";
+import type { StoredPlan } from "./port.js";
+
+export interface FinishedPart {
+  readonly file: string;
+  readonly span: number;
+  readonly rows: number;
+  readonly sizeBytes: number;
+  readonly sha256: string;
+}
+
+/** `_manifest.json`: what a reader or auditor needs to know of a finished run. */
+export interface Manifest {
+  readonly format: "infer-batch-manifest";
+  readonly version: 1;
+  readonly run_id: string;
+  readonly plan_id: string;
+  readonly job: string;
+  readonly params: Plan["params"];
+  readonly model_sha256: string;
+  readonly rows: number;
+  readonly columns: readonly { readonly name: string; readonly type: string }[];
+  readonly parts: readonly { file: string; span: number; rows: number; size_bytes: number; sha256: string }[];
+}
+
+/**
+ * Whether this run is finished and its parts are still those of its manifest (by name and size).
+ * @throws JobError OUTPUT_FOREIGN for another run's `_SUCCESS`, OUTPUT_DAMAGED
+ */
+export async function checkFinished(
+  fs: FileSystem,
+  layout: Layout,
+  { plan, planId }: StoredPlan,
+  names: readonly string[],
+): Promise<boolean> {
+  if (!names.includes("_SUCCESS")) {
+    return false;
+  }
+  const manifest = await readManifest(fs, layout);
+  if (manifest.run_id !== plan.runId) {
+    throw new JobError("OUTPUT_FOREIGN", `looking at ${layout.folder}: it holds run ${manifest.run_id}, not ${plan.runId}`, {
+      hint: "give each run a folder of its own, such as out/dt=${ds}",
+    });
+  }
+  if (manifest.plan_id !== planId) {
+    throw new JobError("OUTPUT_DAMAGED", `reading ${layout.manifest}: it is of plan ${manifest.plan_id}, the folder's plan is ${planId}`, {
+      hint: "restore the folder, or score into another one",
+    });
+  }
+  for (const part of manifest.parts) {
+    const path = join(layout.folder, part.file);
+    const found = names.includes(part.file) ? await fs.sizeOf(path) : undefined;
+    if (found !== part.size_bytes) {
+      throw new JobError(
+        "OUTPUT_DAMAGED",
+        `checking ${path}: ${found === undefined ? "it is gone" : `it has ${found} bytes`}, the manifest says ${part.size_bytes} bytes`,
+        { hint: "restore it; or delete _SUCCESS and the part, and run the same command again: its span is then scored anew" },
+      );
+    }
+  }
+  return true;
+}
+
+async function readManifest(fs: FileSystem, layout: Layout): Promise<Manifest> {
+  try {
+    const manifest = JSON.parse(await fs.readText(layout.manifest)) as Partial<Manifest> | null;
+    if (manifest?.format === "infer-batch-manifest" && manifest.version === 1) {
+      return manifest as Manifest;
+    }
+  } catch (error) {
+    if (errnoOf(error) !== "ENOENT" && !(error instanceof SyntaxError)) {
+      throw error;
+    }
+  }
+  throw new JobError("OUTPUT_FOREIGN", `looking at ${layout.folder}: it has a _SUCCESS but no manifest of this program`, {
+    hint: "output.parquet.path must be a folder of its own",
+  });
+}
+
+export interface FinishRequest {
+  readonly layout: Layout;
+  readonly stored: StoredPlan;
+  readonly writer: string;
+  /** Digests that this attempt knows; those of other attempts' parts are read. */
+  readonly parts: ReadonlyMap<number, FinishedPart>;
+}
+
+/** Manifest, then `_SUCCESS`, then the temporary folder goes. Each step may be repeated. */
+export async function writeFinish(fs: FileSystem, { layout, stored, writer, parts }: FinishRequest): Promise<void> {
+  const manifest: Manifest["parts"][number][] = [];
+  for (let span = 0; span < spanCount(stored.plan); span += 1) {
+    const file = layout.part(span);
+    const { rows, sizeBytes, sha256 } = parts.get(span) ?? {
+      rows: Math.min(stored.plan.commitRows, stored.plan.input.rows - span * stored.plan.commitRows),
+      ...(await fs.digest(join(layout.folder, file))),
+    };
+    manifest.push({ file, span, rows, size_bytes: sizeBytes, sha256 });
+  }
+  await replaceDurably(fs, {
+    temporary: join(layout.temporary, `manifest.${writer}`),
+    final: layout.manifest,
+    text: manifestText(stored, manifest),
+  });
+  await replaceDurably(fs, {
+    temporary: join(layout.temporary, `success.${writer}`),
+    final: layout.success,
+    text: `${JSON.stringify({ run_id: stored.plan.runId, plan_id: stored.planId })}\n`,
+  });
+  await fs.removeFolder(layout.temporary);
+}
+
+function manifestText({ plan, planId }: StoredPlan, parts: Manifest["parts"]): string {
+  const manifest: Manifest = {
+    format: "infer-batch-manifest",
+    version: 1,
+    run_id: plan.runId,
+    plan_id: planId,
+    job: plan.job,
+    params: plan.params,
+    model_sha256: plan.model.sha256,
+    rows: parts.reduce((sum, part) => sum + part.rows, 0),
+    columns: [
+      ...plan.contract.passthrough.map(({ column, type }) => ({ name: column, type })),
+      ...plan.contract.outputs.map(({ column, type }) => ({ name: column, type })),
+    ],
+    parts,
+  };
+  return `${JSON.stringify(manifest, undefined, 1)}\n`;
+}

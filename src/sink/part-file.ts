@@ -1,0 +1,108 @@
+import { DuckDBDataChunk } from "@duckdb/node-api";
+import type { NamedColumn, OutputRows } from "../batch/types.js";
+import { type DuckDb, type DuckDBConnection, quoteName, quotePaths, quoteText } from "../duckdb/instance.js";
+import { duckDbTypeOf, fillColumn, sqlTypeOf } from "../duckdb/vectors.js";
+import type { Compression } from "../spec/job-spec.js";
+
+/** Rows of one DuckDB vector. */
+const chunkRows = 2048;
+
+/** What each part says of itself in Parquet's key-value metadata. */
+export interface PartLabel {
+  readonly runId: string;
+  readonly planId: string;
+  readonly span: number;
+  readonly rowStart: number;
+  readonly rowEnd: number;
+}
+
+export interface PartFacts {
+  readonly path: string;
+  /** undefined: not labelled as a part. */
+  readonly label: PartLabel | undefined;
+  readonly rows: number;
+  /** `name TYPE, …` */
+  readonly schema: string;
+}
+
+const labelKey = "infer-batch";
+
+/** The schema of a part, as `describeParts` reads it back. */
+export function partSchema(columns: readonly Pick<NamedColumn, "name" | "type">[]): string {
+  return columns.map(({ name, type }) => `${name} ${sqlTypeOf(type)}`).join(", ");
+}
+
+let tables = 0;
+
+/** Encodes a span's rows into a Parquet file. Not durable yet. Returns the rows that DuckDB says it wrote. */
+export async function writePart(
+  duckdb: DuckDb,
+  { path, rows, label, compression }: { path: string; rows: OutputRows; label: PartLabel; compression: Compression },
+): Promise<number> {
+  const connection = await duckdb.connect();
+  tables += 1;
+  const table = `span_${tables}`;
+  try {
+    const definitions = rows.columns.map(({ name, type }) => `${quoteName(name)} ${sqlTypeOf(type)}`);
+    await connection.run(`CREATE TEMP TABLE ${table} (${definitions.join(", ")})`);
+    await appendRows(connection, table, rows);
+    const result = await connection.run(
+      `COPY ${table} TO ${quoteText(path)} (FORMAT parquet, COMPRESSION ${compression}, USE_TMP_FILE false,
+         KV_METADATA {${quoteText(labelKey)}: ${quoteText(JSON.stringify(label))}})`,
+    );
+    return result.rowsChanged;
+  } finally {
+    connection.closeSync(); // and the temporary table with it
+  }
+}
+
+async function appendRows(connection: DuckDBConnection, table: string, rows: OutputRows): Promise<void> {
+  const appender = await connection.createAppender(table);
+  const chunk = DuckDBDataChunk.create(rows.columns.map(({ type }) => duckDbTypeOf(type)));
+  for (let from = 0; from < rows.rowCount; from += chunkRows) {
+    const to = Math.min(from + chunkRows, rows.rowCount);
+    chunk.reset();
+    for (const [index, column] of rows.columns.entries()) {
+      fillColumn(chunk, index, column.data, column.valid, { from, to });
+    }
+    chunk.rowCount = to - from;
+    appender.appendDataChunk(chunk);
+  }
+  appender.closeSync();
+}
+
+/** Reads the footers of parts. @throws Error of DuckDB when one of them cannot be read */
+export async function describeParts(connection: DuckDBConnection, paths: readonly string[]): Promise<PartFacts[]> {
+  const list = quotePaths(paths);
+  const labels = new Map<string, PartLabel>();
+  const found = await connection.runAndReadAll(
+    `SELECT file_name, decode(value) FROM parquet_kv_metadata(${list}) WHERE decode(key) = ${quoteText(labelKey)}`,
+  );
+  for (const [path, text] of found.getRows()) {
+    const label = parseLabel(String(text));
+    if (label !== undefined) {
+      labels.set(String(path), label);
+    }
+  }
+  const schemas = await connection.runAndReadAll(
+    `SELECT file_name, string_agg(concat_ws(' ', name, duckdb_type), ', ' ORDER BY column_id)
+     FROM parquet_schema(${list}) WHERE num_children IS NULL GROUP BY file_name`,
+  );
+  const schemaOf = new Map(schemas.getRows().map(([path, schema]) => [String(path), String(schema)]));
+  const files = await connection.runAndReadAll(`SELECT file_name, num_rows FROM parquet_file_metadata(${list})`);
+  return files.getRows().map(([path, rows]) => ({
+    path: String(path),
+    label: labels.get(String(path)),
+    rows: Number(rows),
+    schema: schemaOf.get(String(path)) ?? "",
+  }));
+}
+
+function parseLabel(text: string): PartLabel | undefined {
+  try {
+    return JSON.parse(text) as PartLabel;
+  } catch {
+    return undefined;
+  }
+}
+

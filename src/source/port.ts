@@ -1,0 +1,32 @@
+import type { ListedShard } from "../plan/compare.js";
+
+/** The read end: lists shards and makes their bytes readable as local files. */
+export interface Source {
+  /** Shards that the patterns name, sorted by URI, each once. @throws JobError FILE_MISSING, PERMISSION */
+  list(patterns: readonly string[]): Promise<Listing>;
+  /** The local folders that opened shards of these patterns lie in, at any depth. */
+  folders(patterns: readonly string[]): string[];
+  /** Whether a marker such as `_SUCCESS` is there. */
+  exists(uri: string): Promise<boolean>;
+  /**
+   * Makes a shard's bytes readable until disposed.
+   * @throws JobError INPUT_CHANGED when they are not those that were pinned
+   */
+  open(shard: ListedShard): Promise<OpenShard>;
+}
+
+export interface Listing {
+  readonly shards: readonly ListedShard[];
+  /** Paths without wildcards where nothing is. */
+  readonly absent: readonly string[];
+}
+
+export interface OpenShard extends AsyncDisposable {
+  /** An absolute path on this machine. */
+  readonly path: string;
+  /**
+   * Called after the last row was read and before anything made from it is committed.
+   * @throws JobError INPUT_CHANGED when the shard was replaced or written to meanwhile
+   */
+  check(): Promise<void>;
+}

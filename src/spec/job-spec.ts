@@ -1,0 +1,226 @@
+import { z } from "zod";
+
+/** Version 1 of the job spec, as far as this release serves it; keys are those of the YAML. */
+export interface JobSpec {
+  readonly version: 1;
+  /** `[a-z0-9][a-z0-9-]*`; the first part of every run id. */
+  readonly name: string;
+  /** IANA name: the zone of `${today}` and of date expressions. */
+  readonly timezone: string;
+  /** Resolved, in spec order. They identify the run, so they are never secrets. */
+  readonly params: Readonly<Record<string, string>>;
+  readonly input: InputSpec;
+  readonly model: ModelSpec;
+  readonly engine: EngineSpec;
+  readonly output: OutputSpec;
+  /** Rows a span; fixed in the plan by its writer. */
+  readonly commit_rows: number | "auto";
+  readonly on_bad_row: "fail";
+}
+
+export interface InputSpec {
+  /** Files or globs, relative to the spec's folder. */
+  readonly path: readonly string[];
+  readonly format?: "parquet" | undefined;
+  /** A file that says the input is complete; absent: exit 75. */
+  readonly ready?: string | undefined;
+  /** Fewer rows: exit 75. */
+  readonly min_rows: number;
+  readonly verify: "pinned";
+}
+
+export interface ModelSpec {
+  readonly path: string;
+  /** Hex digest the file must have. */
+  readonly sha256?: string | undefined;
+  /** Columns of each model input, in order. */
+  readonly inputs?: Readonly<Record<string, readonly string[]>> | undefined;
+  /** Output column -> `tensor` or `tensor[i]`. */
+  readonly outputs?: Readonly<Record<string, string>> | undefined;
+  readonly cast: "exact";
+  readonly missing: "bad_row";
+}
+
+export interface EngineSpec {
+  readonly providers: readonly "cpu"[];
+  readonly batch_size: number | "auto";
+  readonly threads: number | "auto";
+}
+
+export interface OutputSpec {
+  /** Input columns carried through. */
+  readonly columns: readonly string[];
+  readonly lineage: false;
+  readonly parquet: ParquetOutputSpec;
+}
+
+export interface ParquetOutputSpec {
+  /** A folder, relative to the spec's. */
+  readonly path: string;
+  readonly compression: Compression;
+}
+
+export type Compression = "zstd" | "snappy" | "gzip" | "uncompressed";
+
+export const outputName = /^[A-Za-z_][A-Za-z0-9_]{0,62}$/;
+
+/** A number, or the text of one where `${…}` put it. */
+function count(minimum: number, maximum: number): z.ZodType<number> {
+  const number = z.int().min(minimum).max(maximum);
+  const error = `expected a number from ${minimum} to ${maximum}`;
+  const text = z
+    .string()
+    .regex(/^(\d{1,15}|\$\{.+\})$/)
+    .transform(Number)
+    .pipe(number);
+  return z.union([number, text], { error });
+}
+
+/** `auto`, or a number as `count` takes it. */
+function autoOrCount(minimum: number, maximum: number): z.ZodType<number | "auto"> {
+  const error = `expected auto or a number from ${minimum} to ${maximum}`;
+  return z.union([z.literal("auto"), count(minimum, maximum)], { error });
+}
+
+const text = z.string().min(1);
+const name = z.string().regex(outputName, "expected letters, digits and _, at most 63, not starting with a digit");
+
+const input = z.strictObject({
+  path: z
+    .union([text, z.array(text).min(1)], { error: "expected a path or a list of paths" })
+    .transform((value) => (typeof value === "string" ? [value] : value))
+    .describe("Parquet files or globs, relative to this file; or a list of them"),
+  format: z.literal("parquet").optional().describe("default: from the file name"),
+  ready: text.optional().describe("a file that says the input is complete; not there yet: exit 75"),
+  min_rows: count(0, Number.MAX_SAFE_INTEGER).default(1).describe("fewer rows: exit 75"),
+  verify: z.literal("pinned").default("pinned").describe("pinned: size and time of each shard must stay as planned"),
+}) satisfies z.ZodType<InputSpec>;
+
+const model = z.strictObject({
+  path: text.describe("an ONNX file, relative to this file"),
+  sha256: z
+    .string()
+    .regex(/^[0-9a-f]{64}$/, "expected 64 lower-case hex digits")
+    .optional()
+    .describe("refuse any other model file"),
+  inputs: z
+    .record(z.string(), z.array(text).min(1))
+    .optional()
+    .describe("columns of each model input, in order; default: the numeric columns in file order, minus output.columns"),
+  outputs: z
+    .record(name, text)
+    .optional()
+    .describe("output column: tensor or tensor[i]; default: every tensor output under its own name"),
+  cast: z
+    .literal("exact")
+    .default("exact")
+    .describe("exact: an integer that the model's type cannot hold is a bad row; double and decimal round"),
+  missing: z.literal("bad_row").default("bad_row").describe("bad_row: a NULL feature is a bad row"),
+}) satisfies z.ZodType<ModelSpec>;
+
+const engine = z.strictObject({
+  providers: z.array(z.literal("cpu")).min(1).default(["cpu"]).describe("execution providers, in order of preference"),
+  batch_size: autoOrCount(1, 1_048_576).default("auto").describe("rows of one session.run"),
+  threads: autoOrCount(1, 1024).default("auto").describe("CPU threads for inference"),
+}) satisfies z.ZodType<EngineSpec>;
+
+const output = z.strictObject({
+  columns: z.array(name).default([]).describe("input columns carried through to the output"),
+  lineage: z.literal(false).default(false),
+  parquet: z.strictObject({
+    path: text.describe("a folder of its own, relative to this file"),
+    compression: z.enum(["zstd", "snappy", "gzip", "uncompressed"]).default("zstd"),
+  }),
+}) satisfies z.ZodType<OutputSpec>;
+
+const job = z.strictObject({
+  version: z.literal(1),
+  name: z
+    .string()
+    .regex(/^[a-z0-9][a-z0-9-]{0,62}$/, "expected lower-case letters, digits and -, at most 63")
+    .describe("the job's name; the first part of every run id"),
+  timezone: z
+    .string()
+    .refine(isTimeZone, "expected an IANA time zone such as Europe/Berlin")
+    .default("UTC")
+    .describe("of ${today} and ${yesterday}"),
+  params: z
+    .record(z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/, "expected letters, digits and _"), z.string())
+    .default({})
+    .describe("${name} anywhere below; set with --param name=value; never secrets"),
+  input,
+  model,
+  engine: engine.prefault({}),
+  output,
+  commit_rows: autoOrCount(1, 100_000_000).default("auto").describe("rows that become durable together"),
+  on_bad_row: z.literal("fail").default("fail").describe("fail: the first row that cannot be scored ends the run (65)"),
+});
+
+const schema = job.superRefine(checkOutputNames) satisfies z.ZodType<JobSpec>;
+
+/** Output columns come from two lists; names are unique ignoring case, since Postgres and Hive fold it. */
+function checkOutputNames(spec: z.output<typeof job>, context: z.RefinementCtx): void {
+  const seen = new Map<string, string>();
+  const add = (column: string, path: (string | number)[]): void => {
+    const folded = column.toLowerCase();
+    const other = seen.get(folded);
+    if (other !== undefined) {
+      context.addIssue({ code: "custom", path, message: `output column \`${column}\` is named twice (case does not count)` });
+    }
+    seen.set(folded, column);
+  };
+  for (const [index, column] of spec.output.columns.entries()) {
+    add(column, ["output", "columns", index]);
+  }
+  for (const [column, reference] of Object.entries(spec.model.outputs ?? {})) {
+    add(column, ["model", "outputs", column]);
+    if (parseOutputReference(reference) === undefined) {
+      context.addIssue({
+        code: "custom",
+        path: ["model", "outputs", column],
+        message: `found ${JSON.stringify(reference)}, expected a tensor's name or name[index]`,
+      });
+    }
+  }
+}
+
+/** `probabilities[1]` -> tensor and element; undefined when the text is neither a name nor `name[i]`. */
+export function parseOutputReference(reference: string): { tensor: string; element: number | undefined } | undefined {
+  const [, tensor, element] = /^([^[\]]+)(?:\[(\d{1,9})\])?$/.exec(reference) ?? [];
+  return tensor === undefined ? undefined : { tensor, element: element === undefined ? undefined : Number(element) };
+}
+
+function isTimeZone(value: string): boolean {
+  try {
+    new Intl.DateTimeFormat("en", { timeZone: value });
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+export type SpecIssue = z.core.$ZodIssue;
+
+/** Checks plain data against version 1. Returns the spec, frozen all the way down, or what is wrong with it. */
+export function checkSpec(raw: unknown): { spec: JobSpec } | { issues: readonly SpecIssue[] } {
+  const result = schema.safeParse(raw);
+  return result.success ? { spec: deepFreeze(result.data) } : { issues: result.error.issues };
+}
+
+/** JSON Schema (draft 2020-12) of the same definition, for editors. */
+export function specJsonSchema(): object {
+  return {
+    ...z.toJSONSchema(job, { io: "input" }),
+    title: "infer-batch job spec, version 1",
+  };
+}
+
+function deepFreeze<T>(value: T): T {
+  if (typeof value === "object" && value !== null && !Object.isFrozen(value)) {
+    Object.freeze(value);
+    for (const child of Object.values(value)) {
+      deepFreeze(child);
+    }
+  }
+  return value;
+}

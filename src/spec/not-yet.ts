@@ -1,0 +1,44 @@
+/**
+ * What version 1 of the spec names and this release does not serve. Said by name instead of being called
+ * an unknown key; never ignored.
+ */
+const keys: Readonly<Record<string, string>> = {
+  "input.partitions": "values from hive folder names",
+  "input.columns": "computed columns",
+  "input.where": "row filters",
+  "input.endpoint": "S3",
+  "input.region": "S3",
+  "input.path_style": "S3",
+  "input.request_payer": "S3",
+  "engine.device_id": "GPU providers",
+  "output.postgres": "predictions into Postgres",
+  max_rejects: "rejecting rows",
+  retry: "retries",
+};
+
+const values: Readonly<Record<string, readonly string[]>> = {
+  "input.format": ["arrow"],
+  "input.verify": ["full"],
+  "model.cast": ["lossy"],
+  "model.missing": ["nan"],
+  "engine.providers": ["cuda", "tensorrt"],
+  "output.lineage": ["true"],
+  on_bad_row: ["reject"],
+};
+
+const s3Paths: ReadonlySet<string> = new Set(["input.path", "input.ready", "model.path", "output.parquet.path"]);
+
+/** Why `key` (dotted, list positions left out) with this value is not served yet, or undefined. */
+export function notYet(key: string, value: unknown): string | undefined {
+  const feature = keys[key];
+  if (feature !== undefined) {
+    return `\`${key}\` (${feature}) is not supported yet`;
+  }
+  if (values[key]?.includes(String(value)) === true) {
+    return `\`${key}: ${String(value)}\` is not supported yet`;
+  }
+  if (s3Paths.has(key) && typeof value === "string" && value.startsWith("s3://")) {
+    return `\`${key}\`: paths in S3 are not supported yet`;
+  }
+  return undefined;
+}

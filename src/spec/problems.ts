@@ -1,0 +1,68 @@
+import { didYouMean } from "../suggest.js";
+import { outputName, type SpecIssue, specJsonSchema } from "./job-spec.js";
+
+/** One thing that is wrong with a spec, and where. */
+export interface Problem {
+  readonly path: readonly (string | number)[];
+  readonly text: string;
+  /** The position is the key's, not its value's. */
+  readonly atKey?: boolean;
+  /** A position that the path does not give. */
+  readonly offset?: number;
+}
+
+/** The keys that the schema knows at `path`. */
+function keysAt(path: readonly (string | number)[]): string[] {
+  let node: unknown = specJsonSchema();
+  for (const part of path) {
+    node = property(property(node, "properties"), String(part));
+  }
+  return Object.keys(property(node, "properties") ?? {});
+}
+
+function property(value: unknown, key: string): object | undefined {
+  const found: unknown = typeof value === "object" && value !== null ? Reflect.get(value, key) : undefined;
+  return typeof found === "object" && found !== null ? found : undefined;
+}
+
+/** Turns a schema issue into sentences: what was found, what would be right. */
+export function describeIssue(issue: SpecIssue, valueAt: (path: readonly (string | number)[]) => unknown): Problem[] {
+  const path = issue.path.map((part) => (typeof part === "symbol" ? String(part) : part));
+  if (issue.code === "unrecognized_keys") {
+    const known = keysAt(path);
+    return issue.keys.map((key) => ({
+      path: [...path, key],
+      atKey: true,
+      text: `unknown key${didYouMean(key, known) || `; expected one of ${known.join(", ")}`}`,
+    }));
+  }
+  if (issue.code === "invalid_key") {
+    return [{ path, atKey: true, text: issue.issues[0]?.message ?? `expected a name like ${outputName.source}` }];
+  }
+  const found = valueAt(path);
+  if (found === undefined) {
+    return [{ path, text: `missing; ${expectation(issue)}` }];
+  }
+  if (issue.code === "custom") {
+    return [{ path, text: issue.message }];
+  }
+  return [{ path, text: `found ${show(found)}, ${expectation(issue)}` }];
+}
+
+function expectation(issue: SpecIssue): string {
+  switch (issue.code) {
+    case "invalid_type":
+      return `expected ${issue.expected === "object" || issue.expected === "record" ? "a mapping" : issue.expected === "array" ? "a list" : `a ${issue.expected}`}`;
+    case "invalid_value":
+      return `expected ${issue.values.map((value) => String(value)).join(" or ")}`;
+    case "too_small":
+      return issue.origin === "array" ? "expected at least one entry" : "expected a text that is not empty";
+    default:
+      return issue.message;
+  }
+}
+
+function show(value: unknown): string {
+  const text = typeof value === "string" && /^a (mapping|list)$/.test(value) ? value : (JSON.stringify(value) ?? "nothing");
+  return text.length > 60 ? `${text.slice(0, 57)}…` : text;
+}

@@ -1,0 +1,47 @@
+/** One `${name}` or `${name:-default}`; `$${` stands for a literal `${`. */
+const reference = /\$\$\{|\$\{([^}]*)\}?/g;
+const referenceBody = /^([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?$/s;
+
+export type Lookup = (name: string) => string | undefined;
+
+/** What is wrong with a template: a name that nothing defines, or text that is no reference. */
+export type TemplateFault = { kind: "unset"; name: string } | { kind: "malformed"; found: string };
+
+/**
+ * Fills the references of one string. A name's own value wins over `:-default`; an empty value counts as
+ * unset only where a default is given, as in a POSIX shell.
+ */
+export function fillTemplate(text: string, lookup: Lookup): { text: string } | { fault: TemplateFault } {
+  let fault: TemplateFault | undefined;
+  const filled = text.replace(reference, (found: string, body: string | undefined) => {
+    if (found === "$${") {
+      return "${";
+    }
+    const parts = found.endsWith("}") ? referenceBody.exec(body ?? "") : null;
+    if (parts === null) {
+      fault ??= { kind: "malformed", found };
+      return "";
+    }
+    const [, name = "", fallback] = parts;
+    const value = lookup(name);
+    if (fallback !== undefined && (value === undefined || value === "")) {
+      return fallback;
+    }
+    if (value === undefined) {
+      fault ??= { kind: "unset", name };
+      return "";
+    }
+    return value;
+  });
+  return fault === undefined ? { text: filled } : { fault };
+}
+
+/** The calendar dates that a spec may name, as `yyyy-mm-dd` in `timeZone`. */
+export function clockParams(nowMs: number, timeZone: string): { today: string; yesterday: string } {
+  const parts = new Intl.DateTimeFormat("en-CA", { timeZone, year: "numeric", month: "2-digit", day: "2-digit" });
+  const today = parts.format(nowMs);
+  const [year = 0, month = 1, day = 1] = today.split("-").map(Number);
+  // Calendar arithmetic, not minus 24 hours: days around a clock change have 23 or 25.
+  const yesterday = new Date(Date.UTC(year, month - 1, day - 1)).toISOString().slice(0, 10);
+  return { today, yesterday };
+}
