@@ -1,0 +1,46 @@
+import { spawn } from "node:child_process";
+import { fileURLToPath } from "node:url";
+
+export const projectFolder = fileURLToPath(new URL("../..", import.meta.url));
+const program = fileURLToPath(new URL("../../bin/infer-batch.js", import.meta.url));
+
+export interface CliResult {
+  /** null when a signal ended it. */
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+export interface CliOptions {
+  readonly cwd?: string;
+  readonly env?: Readonly<Record<string, string>>;
+  /** Options of node itself, such as `--import=…`. */
+  readonly node?: readonly string[];
+  /** Called with the process once it runs. */
+  readonly onStart?: (child: { kill(signal: NodeJS.Signals): boolean; readonly pid: number | undefined }) => void;
+}
+
+/** Runs the built command in a process of its own. */
+export async function runCli(args: readonly string[], options: CliOptions = {}): Promise<CliResult> {
+  const child = spawn(process.execPath, [...(options.node ?? []), program, ...args], {
+    cwd: options.cwd ?? projectFolder,
+    env: { ...process.env, NO_COLOR: "1", ...options.env },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  let stdout = "";
+  let stderr = "";
+  child.stdout.setEncoding("utf8").on("data", (text: string) => {
+    stdout += text;
+  });
+  child.stderr.setEncoding("utf8").on("data", (text: string) => {
+    stderr += text;
+  });
+  options.onStart?.(child);
+  return await new Promise((resolve, reject) => {
+    child.once("error", reject);
+    child.once("close", (code, signal) => {
+      resolve({ code, signal, stdout, stderr });
+    });
+  });
+}

@@ -1,0 +1,56 @@
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { projectFolder } from "./cli.js";
+
+/** A folder that is gone when the test is over. */
+export async function scratchFolder(): Promise<{ path: string } & AsyncDisposable> {
+  const path = await mkdtemp(join(tmpdir(), "infer-batch-test-"));
+  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) };
+}
+
+/** A table of fixtures/ with its model, its outputs as the golden file names them, and its rows. */
+export interface Fixture {
+  readonly name: string;
+  readonly table: string;
+  readonly model: string;
+  readonly outputs: Readonly<Record<string, string>>;
+  readonly rows: number;
+}
+
+const classes = (count: number, prefix: string): Record<string, string> =>
+  Object.fromEntries(Array.from({ length: count }, (_, index) => [`${prefix}_${index}`, `${prefix}[${index}]`]));
+
+export const fixtures: readonly Fixture[] = [
+  { name: "cancer-logistic", table: "cancer", model: "cancer-logistic.onnx", outputs: { label: "label", ...classes(2, "probabilities") }, rows: 569 },
+  { name: "digits-lightgbm", table: "digits", model: "digits-lightgbm.onnx", outputs: { label: "label", ...classes(10, "probabilities") }, rows: 1797 },
+  { name: "wine-forest", table: "wine", model: "wine-forest.onnx", outputs: { label: "label", ...classes(3, "probabilities") }, rows: 178 },
+  { name: "diabetes-mlp", table: "diabetes", model: "diabetes-mlp.onnx", outputs: { score: "score" }, rows: 442 },
+  { name: "diabetes-mlp-batch32", table: "diabetes", model: "diabetes-mlp-batch32.onnx", outputs: { score: "score" }, rows: 442 },
+  { name: "external-data", table: "diabetes", model: "external-data/model.onnx", outputs: { score: "score" }, rows: 442 },
+];
+
+export interface SpecOverrides {
+  readonly input?: object;
+  readonly model?: object;
+  readonly engine?: object;
+  readonly output?: object;
+  readonly [key: string]: unknown;
+}
+
+/** Writes a spec for a fixture into `folder` and returns its path; its output is `<folder>/out`. YAML is a superset of JSON. */
+export async function writeSpec(folder: string, fixture: Fixture, overrides: SpecOverrides = {}): Promise<string> {
+  const { input, model, engine, output, ...rest } = overrides;
+  const spec = {
+    version: 1,
+    name: fixture.name,
+    input: { path: join(projectFolder, "fixtures/data", fixture.table, "*.parquet"), ...input },
+    model: { path: join(projectFolder, "fixtures/models", fixture.model), outputs: fixture.outputs, ...model },
+    engine: { threads: 1, ...engine },
+    output: { columns: ["id"], parquet: { path: "out" }, ...output },
+    ...rest,
+  };
+  const path = join(folder, "job.yaml");
+  await writeFile(path, JSON.stringify(spec, undefined, 2));
+  return path;
+}
