@@ -18,7 +18,7 @@ export interface CliOptions {
   /** Options of node itself, such as `--import=…`. */
   readonly node?: readonly string[];
   /** Called with the process once it runs. */
-  readonly onStart?: (child: { kill(signal: NodeJS.Signals): boolean; readonly pid: number | undefined }) => void;
+  readonly onStart?: (child: { kill(signal: NodeJS.Signals): boolean; readonly pid?: number | undefined }) => void;
 }
 
 /** Runs the built command in a process of its own. */
