@@ -1,11 +1,14 @@
 import { closest, distance } from "fastest-levenshtein";
 
 /** The known name that `word` was probably meant to be, or undefined when none is near. */
-export function nearest(word: string, known: readonly string[]): string | undefined {
+function nearest(word: string, known: readonly string[]): string | undefined {
   if (known.length === 0) {
     return undefined;
   }
-  const best = closest(word.toLowerCase(), known.map((name) => name.toLowerCase()));
+  const best = closest(
+    word.toLowerCase(),
+    known.map((name) => name.toLowerCase()),
+  );
   const found = known.find((name) => name.toLowerCase() === best);
   const limit = Math.max(1, Math.floor(word.length / 3));
   return found !== undefined && distance(word.toLowerCase(), best) <= limit ? found : undefined;

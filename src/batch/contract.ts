@@ -2,7 +2,13 @@ import { JobError } from "../errors.js";
 import { outputName, parseOutputReference } from "../spec/job-spec.js";
 import { didYouMean } from "../suggest.js";
 import { showTensor, sideBySide } from "./side-by-side.js";
-import { type ColumnType, isColumnType, type ModelSignature, type SourceColumn, type TensorSignature } from "./types.js";
+import {
+  type ColumnType,
+  isColumnType,
+  type ModelSignature,
+  type SourceColumn,
+  type TensorSignature,
+} from "./types.js";
 
 /** How shard columns become model inputs and tensors become output columns. Part of the plan: plain JSON. */
 export interface Contract {
@@ -73,14 +79,22 @@ export function bindContract(request: ContractRequest): Contract {
 
 function refuse(request: ContractRequest, found: string, hint: string): JobError {
   const tables = sideBySide(request.signature, request.columns, request.shard);
-  return new JobError("CONTRACT", `binding ${request.model} to the columns of ${request.shard}: ${found}\n\n${tables}\n`, { hint });
+  return new JobError(
+    "CONTRACT",
+    `binding ${request.model} to the columns of ${request.shard}: ${found}\n\n${tables}\n`,
+    { hint },
+  );
 }
 
 function findColumn(name: string, what: string, request: ContractRequest): SourceColumn {
   const column = request.columns.find((candidate) => candidate.name === name);
   if (column === undefined) {
     const names = request.columns.map((candidate) => candidate.name);
-    throw refuse(request, `${what} names column \`${name}\`, which is not there${didYouMean(name, names)}`, "names must match exactly");
+    throw refuse(
+      request,
+      `${what} names column \`${name}\`, which is not there${didYouMean(name, names)}`,
+      "names must match exactly",
+    );
   }
   return column;
 }
@@ -124,7 +138,11 @@ function bindInputs(request: ContractRequest): BoundInput[] {
   return [bindMatrix(only, request.inputs?.[only.name], request)];
 }
 
-function bindMatrix(input: TensorSignature, listed: readonly string[] | undefined, request: ContractRequest): BoundInput {
+function bindMatrix(
+  input: TensorSignature,
+  listed: readonly string[] | undefined,
+  request: ContractRequest,
+): BoundInput {
   const [rows, features] = input.shape;
   if (input.dtype !== "float32" || input.shape.length !== 2 || rows === undefined || features === undefined) {
     throw refuse(
@@ -133,7 +151,8 @@ function bindMatrix(input: TensorSignature, listed: readonly string[] | undefine
       "export the model with one float32 feature matrix",
     );
   }
-  const columns = listed === undefined ? defaultFeatures(request) : listed.map((name) => feature(name, input.name, request));
+  const columns =
+    listed === undefined ? defaultFeatures(request) : listed.map((name) => feature(name, input.name, request));
   if (features !== null && columns.length !== features) {
     const where = listed === undefined ? "the numeric columns minus output.columns are" : "model.inputs lists";
     throw refuse(
@@ -143,7 +162,11 @@ function bindMatrix(input: TensorSignature, listed: readonly string[] | undefine
     );
   }
   if (columns.length === 0) {
-    throw refuse(request, `no numeric column is left for input \`${input.name}\``, `list the columns under model.inputs.${input.name}`);
+    throw refuse(
+      request,
+      `no numeric column is left for input \`${input.name}\``,
+      `list the columns under model.inputs.${input.name}`,
+    );
   }
   return {
     binding: {
@@ -181,12 +204,20 @@ function bindOutputs(request: ContractRequest): OutputBinding[] {
       : Object.entries(request.outputs);
   const bindings = wanted.map(([column, reference]) => bindOutput(column, reference, request));
   if (bindings.length === 0) {
-    throw refuse(request, "the model has no tensor output", "a scikit-learn classifier must be exported with zipmap=False");
+    throw refuse(
+      request,
+      "the model has no tensor output",
+      "a scikit-learn classifier must be exported with zipmap=False",
+    );
   }
   const taken = new Set(request.passthrough.map((name) => name.toLowerCase()));
   for (const { column } of bindings) {
     if (!outputName.test(column)) {
-      throw refuse(request, `output \`${column}\` is no name for a column`, `name it under model.outputs, such as \`score: ${column}\``);
+      throw refuse(
+        request,
+        `output \`${column}\` is no name for a column`,
+        `name it under model.outputs, such as \`score: ${column}\``,
+      );
     }
     if (taken.has(column.toLowerCase())) {
       throw refuse(
@@ -220,7 +251,11 @@ function bindOutput(column: string, reference: string, request: ContractRequest)
     );
   }
   if (!isColumnType(output.dtype)) {
-    throw refuse(request, `output \`${output.name}\` is ${showTensor(output)}; ${output.dtype} is not supported yet`, "integer and float outputs are");
+    throw refuse(
+      request,
+      `output \`${output.name}\` is ${showTensor(output)}; ${output.dtype} is not supported yet`,
+      "integer and float outputs are",
+    );
   }
   const element = elementOf(column, parsed.element, output, request);
   return element === undefined
@@ -237,7 +272,11 @@ function elementOf(
 ): number | undefined {
   const width = output.shape.length === 1 ? 1 : output.shape.length === 2 ? output.shape[1] : undefined;
   if (width === undefined) {
-    throw refuse(request, `output \`${output.name}\` is ${showTensor(output)}; [N], [N,1] and [N,K] are supported`, "choose another output");
+    throw refuse(
+      request,
+      `output \`${output.name}\` is ${showTensor(output)}; [N], [N,1] and [N,K] are supported`,
+      "choose another output",
+    );
   }
   if (element === undefined) {
     if (width !== 1 && width !== null) {

@@ -1,5 +1,5 @@
 import type { Contract, InputBinding } from "./contract.js";
-import { allocate, bytesPerElement, type Column, copyValues, type RecordBatch, type Tensor, viewOf } from "./types.js";
+import { type Column, copyValues, type RecordBatch, type Tensor } from "./types.js";
 
 /** Why a value cannot be a feature. `missing`: NULL, or a value that its cast turned into NULL. */
 export type RowFault = { readonly reason: "missing" | "not_finite"; readonly column: string; readonly row: number };
@@ -37,61 +37,73 @@ export interface PackerOptions {
 export function createPacker({ contract, batchRows: wanted, onFault }: PackerOptions): Packer {
   const batchRows = contract.fixedBatchRows ?? wanted;
   const pool = bufferPool();
-  let targets: Float32Array<ArrayBuffer>[] | undefined;
+  /** One an input; empty between batches. */
+  let targets: readonly Float32Array<ArrayBuffer>[] = [];
   let filled = 0;
   let firstRow = 0;
-  const take = (): FeatureBatch | undefined => {
-    if (targets === undefined || filled === 0) {
+  const flush = (): FeatureBatch | undefined => {
+    if (filled === 0) {
       return undefined;
     }
     const rows = contract.fixedBatchRows ?? filled;
-    const inputs = contract.inputs.map((binding, index) => tensorOf(binding, targets?.[index], { filled, rows }));
+    const inputs = contract.inputs.map((binding, index) => tensorOf(binding, targets[index], { filled, rows }));
     const batch = { rowStart: firstRow, rowCount: filled, inputs };
-    targets = undefined;
+    targets = [];
     filled = 0;
     return batch;
   };
   return {
     batchRows,
+    flush,
     *push(batch, { from, to, row }) {
-      let at = from;
-      while (at < to) {
-        if (targets === undefined) {
+      for (let at = from; at < to; ) {
+        if (filled === 0) {
           targets = contract.inputs.map(({ columns }) => pool.take(batchRows * columns.length));
           firstRow = row + (at - from);
         }
         const rows = Math.min(to - at, batchRows - filled);
-        for (const [index, binding] of contract.inputs.entries()) {
-          const column = columnAt(batch, index);
-          const target = targets[index];
-          if (target !== undefined) {
-            const range = { from: at, to: at + rows, row: row + (at - from) };
-            checkMissing(column, binding, range, onFault);
-            copyValues(target, filled * column.width, column.data, at * column.width, (at + rows) * column.width);
-            checkFinite(target.subarray(filled * column.width, (filled + rows) * column.width), binding, range.row, onFault);
-          }
+        for (const [index, target] of targets.entries()) {
+          const range = { from: at, to: at + rows, row: row + (at - from) };
+          copyRows(target, filled, { binding: contract.inputs[index], column: batch.columns[index], range }, onFault);
         }
         at += rows;
         filled += rows;
-        if (filled === batchRows) {
-          const full = take();
-          if (full !== undefined) {
-            yield full;
-          }
+        const full = filled === batchRows ? flush() : undefined;
+        if (full !== undefined) {
+          yield full;
         }
       }
     },
-    flush: take,
-    recycle: pool.recycle,
+    recycle(buffers) {
+      pool.giveBack(buffers);
+    },
   };
 }
 
-function columnAt(batch: RecordBatch, index: number): Column {
-  const column = batch.columns[index];
-  if (column === undefined) {
-    throw new RangeError(`a record batch of ${batch.columns.length} columns has no column ${index}`);
+interface RowRange {
+  readonly from: number;
+  readonly to: number;
+  /** The run's number of row `from`. */
+  readonly row: number;
+}
+
+type OnFault = PackerOptions["onFault"];
+
+function copyRows(
+  target: Float32Array<ArrayBuffer>,
+  filled: number,
+  { binding, column, range }: { binding: InputBinding | undefined; column: Column | undefined; range: RowRange },
+  onFault: OnFault,
+): void {
+  if (binding === undefined || column === undefined) {
+    throw new RangeError("a record batch has fewer columns than the contract has inputs");
   }
-  return column;
+  const { width } = column;
+  const at = filled * width;
+  const end = at + (range.to - range.from) * width;
+  checkMissing(column, binding, range, onFault);
+  copyValues(target, at, column.data, range.from * width, range.to * width);
+  checkFinite(target.subarray(at, end), binding, range.row, onFault);
 }
 
 function tensorOf(
@@ -107,12 +119,7 @@ function tensorOf(
   return { name: binding.input, dtype: binding.dtype, dims: [rows, width], data: target.subarray(0, rows * width) };
 }
 
-function checkMissing(
-  { valid, width }: Column,
-  binding: InputBinding,
-  range: { from: number; to: number; row: number },
-  onFault: (fault: RowFault) => void,
-): void {
+function checkMissing({ valid, width }: Column, binding: InputBinding, range: RowRange, onFault: OnFault): void {
   const found = valid?.indexOf(0, range.from * width) ?? -1;
   if (found >= 0 && found < range.to * width) {
     const row = range.row + Math.floor(found / width) - range.from;
@@ -124,7 +131,7 @@ function checkMissing(
  * A sum of float32 values cannot overflow in float64, so it is finite exactly when every value is. Four
  * sums: one would wait for its own last addition.
  */
-function checkFinite(values: Float32Array, binding: InputBinding, row: number, onFault: (fault: RowFault) => void): void {
+function checkFinite(values: Float32Array, binding: InputBinding, row: number, onFault: OnFault): void {
   let a = 0;
   let b = 0;
   let c = 0;
@@ -144,19 +151,27 @@ function checkFinite(values: Float32Array, binding: InputBinding, row: number, o
   }
   const found = values.findIndex((value) => !Number.isFinite(value));
   const width = binding.columns.length;
-  onFault({ reason: "not_finite", column: binding.columns[found % width]?.name ?? "", row: row + Math.floor(found / width) });
+  onFault({
+    reason: "not_finite",
+    column: binding.columns[found % width]?.name ?? "",
+    row: row + Math.floor(found / width),
+  });
+}
+
+interface BufferPool {
+  take(length: number): Float32Array<ArrayBuffer>;
+  giveBack(buffers: readonly ArrayBuffer[]): void;
 }
 
 /** Buffers come back from the engine and are filled again, so that a run allocates only its first few. */
-function bufferPool(): { take(length: number): Float32Array<ArrayBuffer>; recycle(buffers: readonly ArrayBuffer[]): void } {
+function bufferPool(): BufferPool {
   const bySize = new Map<number, ArrayBuffer[]>();
   return {
     take(length) {
-      const bytes = length * bytesPerElement("float32");
-      const buffer = bySize.get(bytes)?.pop();
-      return (buffer === undefined ? allocate("float32", length) : viewOf("float32", buffer, 0, length)) as Float32Array<ArrayBuffer>;
+      const buffer = bySize.get(length * Float32Array.BYTES_PER_ELEMENT)?.pop();
+      return buffer === undefined ? new Float32Array(length) : new Float32Array(buffer);
     },
-    recycle(buffers) {
+    giveBack(buffers) {
       for (const buffer of buffers) {
         const same = bySize.get(buffer.byteLength) ?? [];
         same.push(buffer);

@@ -28,7 +28,9 @@ function aligned(pairs: readonly (readonly [string, string])[]): string[] {
 }
 
 function capped(lines: readonly string[]): string[] {
-  return lines.length <= rowLimit ? [...lines] : [...lines.slice(0, rowLimit), `  … and ${lines.length - rowLimit} more`];
+  return lines.length <= rowLimit
+    ? [...lines]
+    : [...lines.slice(0, rowLimit), `  … and ${lines.length - rowLimit} more`];
 }
 
 /** "float32 [N,30]". */

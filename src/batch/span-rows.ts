@@ -1,6 +1,14 @@
 import { JobError } from "../errors.js";
 import type { Contract, OutputBinding } from "./contract.js";
-import { allocate, copyValues, type NamedColumn, type OutputRows, type RecordBatch, type Tensor, type Values } from "./types.js";
+import {
+  allocate,
+  copyValues,
+  type NamedColumn,
+  type OutputRows,
+  type RecordBatch,
+  type Tensor,
+  type Values,
+} from "./types.js";
 
 /** The output of one span, filled as its rows are read and scored, in whatever order the batches end. */
 export interface SpanRows {
@@ -10,16 +18,19 @@ export interface SpanRows {
    * Takes the predictions of rows [rowStart, rowStart + rowCount) of the run.
    * @throws JobError MODEL_FAILED when a tensor's shape is not the batch's, BAD_ROW when a value is not finite
    */
-  predict(outputs: ReadonlyMap<string, Tensor>, range: { rowStart: number; rowCount: number; packedRows: number }): void;
+  predict(
+    outputs: ReadonlyMap<string, Tensor>,
+    range: { rowStart: number; rowCount: number; packedRows: number },
+  ): void;
   /** All rows, once each was carried and predicted. */
   finish(): OutputRows;
 }
 
-interface Growing {
-  readonly name: string;
-  readonly type: NamedColumn["type"];
-  readonly data: Values;
-  valid: Uint8Array | undefined;
+/** An output column that is being filled. */
+type Growing = { -readonly [K in keyof NamedColumn]: NamedColumn[K] };
+
+function growing({ column, type }: { column: string; type: NamedColumn["type"] }, length: number): Growing {
+  return { name: column, type, width: 1, data: allocate(type, length), valid: undefined };
 }
 
 export interface SpanRowsOptions {
@@ -32,10 +43,8 @@ export interface SpanRowsOptions {
 
 export function createSpanRows({ contract, span, onNotFinite }: SpanRowsOptions): SpanRows {
   const length = span.rowEnd - span.rowStart;
-  const carried = contract.passthrough.map(
-    ({ column, type }): Growing => ({ name: column, type, data: allocate(type, length), valid: undefined }),
-  );
-  const predicted = contract.outputs.map(({ column, type }) => ({ name: column, type, data: allocate(type, length) }));
+  const carried = contract.passthrough.map((binding) => growing(binding, length));
+  const predicted = contract.outputs.map((binding) => growing(binding, length));
   let carriedRows = 0;
   let predictedRows = 0;
   return {
@@ -76,11 +85,7 @@ export function createSpanRows({ contract, span, onNotFinite }: SpanRowsOptions)
       if (carriedRows !== length || predictedRows !== length) {
         throw new Error(`a span of ${length} rows got ${carriedRows} carried and ${predictedRows} predicted`);
       }
-      const columns: NamedColumn[] = [
-        ...carried.map((column): NamedColumn => ({ ...column, width: 1 })),
-        ...predicted.map((column): NamedColumn => ({ ...column, width: 1, valid: undefined })),
-      ];
-      return { rowCount: length, columns };
+      return { rowCount: length, columns: [...carried, ...predicted] };
     },
   };
 }
@@ -95,7 +100,9 @@ function pick(
   const width = tensor.dims.length === 1 ? 1 : (tensor.dims[1] ?? 0);
   const element = binding.kind === "element" ? binding.element : 0;
   const fits =
-    tensor.dims[0] === packedRows && tensor.dims.length <= 2 && (binding.kind === "element" ? element < width : width === 1);
+    tensor.dims[0] === packedRows &&
+    tensor.dims.length <= 2 &&
+    (binding.kind === "element" ? element < width : width === 1);
   if (!fits || tensor.dtype !== binding.type) {
     throw new JobError(
       "MODEL_FAILED",

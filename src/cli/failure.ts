@@ -9,7 +9,13 @@ export function failWith(error: unknown, { logFormat }: OutputOptions): ExitCode
   const text = error instanceof JobError ? jobErrorText(error) : bugText(error);
   if (logFormat === "json") {
     const known = error instanceof JobError ? { code: error.code, hint: error.hint } : { code: "BUG" };
-    const line = { level: "error", time: new Date().toISOString(), ...known, exit_code: exitCodeOf(error), msg: messageText(error) };
+    const line = {
+      level: "error",
+      time: new Date().toISOString(),
+      ...known,
+      exit_code: exitCodeOf(error),
+      msg: messageText(error),
+    };
     process.stderr.write(`${JSON.stringify(line)}\n`);
   } else {
     process.stderr.write(text);

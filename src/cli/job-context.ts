@@ -80,7 +80,9 @@ function parseParams(given: readonly string[]): Record<string, string> {
   for (const text of given) {
     const at = text.indexOf("=");
     if (at <= 0) {
-      throw new JobError("USAGE", `reading --param ${text}: expected name=value`, { hint: "such as --param ds=2026-01-31" });
+      throw new JobError("USAGE", `reading --param ${text}: expected name=value`, {
+        hint: "such as --param ds=2026-01-31",
+      });
     }
     params[text.slice(0, at)] = text.slice(at + 1);
   }

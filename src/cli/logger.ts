@@ -15,7 +15,13 @@ export function createLog({ level, format, color }: LogOptions): Log {
   const stream: DestinationStream =
     format === "json"
       ? destination({ fd: stderr, sync: true })
-      : PinoPretty({ destination: stderr, sync: true, colorize: color, ignore: "pid,hostname", translateTime: "SYS:HH:MM:ss" });
+      : PinoPretty({
+          destination: stderr,
+          sync: true,
+          colorize: color,
+          ignore: "pid,hostname",
+          translateTime: "SYS:HH:MM:ss",
+        });
   const logger = pino(
     {
       level,

@@ -18,7 +18,9 @@ const logFormat = (): Option =>
 
 program
   .command("run")
-  .description("score what is not committed yet, then finish the run; the same command again resumes or says already_complete")
+  .description(
+    "score what is not committed yet, then finish the run; the same command again resumes or says already_complete",
+  )
   .argument("<spec>", "the job spec, a YAML file")
   .addOption(param())
   .option("--json", "end with one line of JSON on stdout")

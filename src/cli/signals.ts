@@ -19,7 +19,9 @@ export function abortOnSignals(): { signal: AbortSignal; [Symbol.dispose](): voi
     }
     timer = setTimeout(dieBy, graceMs, name).unref();
     controller.abort(
-      new JobError(name, `stopping on ${name}: committed spans are kept`, { hint: "the same command again does the rest" }),
+      new JobError(name, `stopping on ${name}: committed spans are kept`, {
+        hint: "the same command again does the rest",
+      }),
     );
   };
   const remove = (): void => {

@@ -1,8 +1,9 @@
 import type { SourceColumn } from "../batch/types.js";
 import { type DuckDBConnection, firstLine, quotePath, quotePaths } from "../duckdb/instance.js";
+import type { ConnectionPool } from "../duckdb/pool.js";
 import { columnTypeOf, isNumericSqlType } from "../duckdb/vectors.js";
 import { JobError, messageOf } from "../errors.js";
-import type { ConnectionPool } from "./parquet.js";
+
 import { rowNumberColumn } from "./parquet-sql.js";
 import type { ShardFooter, ShardSchema } from "./port.js";
 

@@ -1,6 +1,8 @@
+import type { InputBinding } from "../batch/contract.js";
 import { bytesPerElement, type ColumnType } from "../batch/types.js";
 import { columnTypeOf, isNumericSqlType } from "../duckdb/vectors.js";
 import { quoteName, quotePath } from "../duckdb/instance.js";
+import { assertNever } from "../errors.js";
 import type { ProjectedColumn, SliceRequest } from "./port.js";
 
 /** Name of the row-number column that DuckDB adds; a column of the file with this name is refused when planning. */
@@ -17,11 +19,19 @@ export function sliceSql({ path, rowStart, rowEnd, projection }: SliceRequest): 
 }
 
 function projectionSql(column: ProjectedColumn): string {
-  if (column.kind === "plain") {
-    return quoteName(column.column);
+  switch (column.kind) {
+    case "plain":
+      return quoteName(column.column);
+    case "matrix":
+      return matrixSql(column.binding);
+    default:
+      return assertNever(column);
   }
+}
+
+function matrixSql({ columns }: InputBinding): string {
   // One list vector whose child data is the packed matrix.
-  return `list_value(${column.binding.columns.map(({ name, sourceType }) => castToFloat32(quoteName(name), sourceType)).join(", ")})`;
+  return `list_value(${columns.map(({ name, sourceType }) => castToFloat32(quoteName(name), sourceType)).join(", ")})`;
 }
 
 /** float32 from any numeric type; NULL where an integer is not exactly a float32 or a double overflows it. */

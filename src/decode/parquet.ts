@@ -1,6 +1,7 @@
 import type { DuckDBDataChunk } from "@duckdb/node-api";
 import type { Column, RecordBatch } from "../batch/types.js";
-import { type DuckDb, type DuckDBConnection, firstLine, openDuckDb, quoteName, quotePath, quoteText } from "../duckdb/instance.js";
+import { firstLine, openDuckDb, quoteName, quotePath, quoteText } from "../duckdb/instance.js";
+import { type ConnectionPool, connectionPool } from "../duckdb/pool.js";
 import { flatView, listChildView } from "../duckdb/vectors.js";
 import { JobError, messageOf } from "../errors.js";
 import { readFooters } from "./parquet-footers.js";
@@ -33,38 +34,6 @@ export async function openParquetDecoder({ threads, folders, timezone }: Parquet
     async [Symbol.asyncDispose]() {
       pool.close();
       duckdb[Symbol.dispose]();
-    },
-  };
-}
-
-/** One connection a stream: a second query on it would silently cut the first one off. */
-export interface ConnectionPool {
-  use<T>(work: (connection: DuckDBConnection) => Promise<T>): Promise<T>;
-  take(): Promise<DuckDBConnection>;
-  giveBack(connection: DuckDBConnection): void;
-}
-
-function connectionPool(duckdb: DuckDb): ConnectionPool & { close(): void } {
-  const idle: DuckDBConnection[] = [];
-  const take = async (): Promise<DuckDBConnection> => idle.pop() ?? (await duckdb.connect());
-  const giveBack = (connection: DuckDBConnection): void => {
-    idle.push(connection);
-  };
-  return {
-    take,
-    giveBack,
-    async use(work) {
-      const connection = await take();
-      try {
-        return await work(connection);
-      } finally {
-        giveBack(connection);
-      }
-    },
-    close() {
-      for (const connection of idle) {
-        connection.closeSync();
-      }
     },
   };
 }

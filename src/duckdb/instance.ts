@@ -1,4 +1,4 @@
-import { type DuckDBConnection, DuckDBInstance, type DuckDBType } from "@duckdb/node-api";
+import { type DuckDBConnection, DuckDBInstance } from "@duckdb/node-api";
 
 export interface DuckDbOptions {
   readonly threads: number;
@@ -35,9 +35,9 @@ export async function openDuckDb({ threads, allowed, settings = {}, prepared }: 
     await connection.run(`SET GLOBAL ${name} = ${value}`);
   }
   const ready: DuckDBConnection[] = [];
-  for (let count = 0; prepared !== undefined && count < prepared.connections; count += 1) {
+  while (ready.length < (prepared?.connections ?? 0)) {
     const one = await instance.connect();
-    for (const [name, value] of Object.entries(prepared.settings)) {
+    for (const [name, value] of Object.entries(prepared?.settings ?? {})) {
       await one.run(`SET SESSION ${name} = ${value}`);
     }
     ready.push(one);
@@ -81,4 +81,4 @@ export function firstLine(message: string): string {
   return message.split("\n", 1)[0] ?? "";
 }
 
-export type { DuckDBConnection, DuckDBType };
+export type { DuckDBConnection };

@@ -40,7 +40,9 @@ async function statOf(path: string): Promise<string> {
   try {
     const found = await stat(path, { bigint: true });
     if (!found.isFile()) {
-      throw new JobError("FILE_MISSING", `loading model ${path}: it is not a file`, { hint: "model.path names one .onnx file" });
+      throw new JobError("FILE_MISSING", `loading model ${path}: it is not a file`, {
+        hint: "model.path names one .onnx file",
+      });
     }
     return `${found.ino}:${found.size}:${found.mtimeNs}:${found.ctimeNs}`;
   } catch (error) {
@@ -48,7 +50,10 @@ async function statOf(path: string): Promise<string> {
       throw error;
     }
     if (errnoOf(error) === "EACCES") {
-      throw new JobError("PERMISSION", `loading model ${path}: permission denied`, { hint: "grant read permission", cause: error });
+      throw new JobError("PERMISSION", `loading model ${path}: permission denied`, {
+        hint: "grant read permission",
+        cause: error,
+      });
     }
     throw new JobError("FILE_MISSING", `loading model ${path}: there is no such file`, {
       hint: "model.path is relative to the spec's folder",
@@ -59,8 +64,8 @@ async function statOf(path: string): Promise<string> {
 
 async function digestFile(path: string): Promise<string> {
   const hash = createHash("sha256");
-  for await (const piece of createReadStream(path, { highWaterMark: 1 << 20 })) {
-    hash.update(piece as Buffer);
+  for await (const piece of createReadStream(path, { highWaterMark: 1 << 20 }) as AsyncIterable<Buffer>) {
+    hash.update(piece);
   }
   return hash.digest("hex");
 }
@@ -95,7 +100,12 @@ type Visitor = { readonly [field: number]: Visitor | "external_data" };
 
 const tensor: Visitor = { 13: "external_data" };
 const sparseTensor: Visitor = { 1: tensor, 2: tensor };
-const attribute: { [field: number]: Visitor | "external_data" } = { 5: tensor, 10: tensor, 22: sparseTensor, 23: sparseTensor };
+const attribute: { [field: number]: Visitor | "external_data" } = {
+  5: tensor,
+  10: tensor,
+  22: sparseTensor,
+  23: sparseTensor,
+};
 const node: Visitor = { 5: attribute };
 const graph: Visitor = { 1: node, 5: tensor, 15: sparseTensor };
 attribute[6] = graph;
@@ -140,7 +150,7 @@ function externalData(bytes: Uint8Array, path: string): string[] {
       cause,
     });
   }
-  return [...locations].sort();
+  return [...locations].toSorted();
 }
 
 function stringEntry(reader: BinaryReader, end: number): [string, string] {

@@ -19,4 +19,9 @@ export type FromWorker =
       readonly outputs: readonly Tensor[];
       readonly buffers: readonly ArrayBuffer[];
     }
-  | { readonly kind: "failed"; readonly id: number; readonly message: string; readonly buffers: readonly ArrayBuffer[] };
+  | {
+      readonly kind: "failed";
+      readonly id: number;
+      readonly message: string;
+      readonly buffers: readonly ArrayBuffer[];
+    };

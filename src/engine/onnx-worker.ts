@@ -37,7 +37,11 @@ async function load(): Promise<InferenceSession> {
 function describe(metadata: InferenceSession["inputMetadata"]): TensorSignature[] {
   return metadata.map((value) =>
     value.isTensor
-      ? { name: value.name, dtype: value.type, shape: value.shape.map((dim) => (typeof dim === "number" && dim >= 0 ? dim : null)) }
+      ? {
+          name: value.name,
+          dtype: value.type,
+          shape: value.shape.map((dim) => (typeof dim === "number" && dim >= 0 ? dim : null)),
+        }
       : { name: value.name, dtype: undefined, shape: [] },
   );
 }

@@ -32,7 +32,12 @@ interface Lane {
  * Loads a model into ONNX Runtime.
  * @throws JobError MODEL_INVALID when it cannot be loaded, MODEL_CHANGED when it is written to meanwhile
  */
-export async function openOnnxEngine({ model, providers, sessions, intraOpThreads }: OnnxEngineOptions): Promise<Engine> {
+export async function openOnnxEngine({
+  model,
+  providers,
+  sessions,
+  intraOpThreads,
+}: OnnxEngineOptions): Promise<Engine> {
   // Read by the native library when it loads: a scoring job sends nothing anywhere that its spec does not name.
   process.env["ORT_DISABLE_TELEMETRY"] = "1";
   const settings: WorkerSettings = { modelPath: model.path, providers, intraOpThreads };
@@ -66,43 +71,17 @@ function leastBusy(first: Lane, lanes: readonly Lane[]): Lane {
 }
 
 async function openLane(settings: WorkerSettings): Promise<Lane> {
-  const worker = new Worker(new URL("./onnx-worker.js", import.meta.url), { workerData: settings, name: "onnxruntime" });
+  const worker = new Worker(new URL("./onnx-worker.js", import.meta.url), {
+    workerData: settings,
+    name: "onnxruntime",
+  });
   const pending = new Map<number, Pending>();
   const ended = new Promise<void>((resolve) => {
     worker.once("exit", () => {
       resolve();
     });
   });
-  const failAll = (error: Error): void => {
-    for (const { reject } of pending.values()) {
-      reject(error);
-    }
-    pending.clear();
-  };
-  const signature = await new Promise<ModelSignature>((resolve, reject) => {
-    worker.on("error", (cause) => {
-      const error = new Error("the inference thread broke", { cause });
-      reject(error);
-      failAll(error);
-    });
-    worker.once("exit", () => {
-      const error = new Error("the inference thread ended early");
-      reject(error);
-      failAll(error);
-    });
-    worker.on("message", (message: FromWorker) => {
-      if (message.kind === "ready") {
-        resolve(message.signature);
-      } else if (message.kind === "refused") {
-        reject(refusedModel(settings.modelPath, message.message));
-      } else {
-        settle(pending, message);
-      }
-    });
-  });
-  const post = (message: ToWorker, transfer: ArrayBuffer[] = []): void => {
-    worker.postMessage(message, transfer);
-  };
+  const signature = await listen(worker, pending, settings.modelPath);
   let nextId = 0;
   return {
     signature,
@@ -114,13 +93,42 @@ async function openLane(settings: WorkerSettings): Promise<Lane> {
         const id = nextId;
         nextId += 1;
         pending.set(id, { resolve, reject });
-        post({ kind: "run", id, ...request }, [...new Set(request.inputs.map(({ data }) => data.buffer))]);
+        const buffers = new Set(request.inputs.map(({ data }) => data.buffer));
+        worker.postMessage({ kind: "run", id, ...request } satisfies ToWorker, [...buffers]);
       }),
     async close() {
-      post({ kind: "close" });
+      worker.postMessage({ kind: "close" } satisfies ToWorker);
       await ended;
     },
   };
+}
+
+/** Resolves with the model's signature once it is loaded; from then on answers go to `pending`. */
+async function listen(worker: Worker, pending: Map<number, Pending>, modelPath: string): Promise<ModelSignature> {
+  return await new Promise((resolve, reject) => {
+    const fail = (error: Error): void => {
+      reject(error);
+      for (const call of pending.values()) {
+        call.reject(error);
+      }
+      pending.clear();
+    };
+    worker.on("error", (cause) => {
+      fail(new Error("the inference thread broke", { cause }));
+    });
+    worker.once("exit", () => {
+      fail(new Error("the inference thread ended early"));
+    });
+    worker.on("message", (message: FromWorker) => {
+      if (message.kind === "ready") {
+        resolve(message.signature);
+      } else if (message.kind === "refused") {
+        reject(refusedModel(modelPath, message.message));
+      } else {
+        settle(pending, message);
+      }
+    });
+  });
 }
 
 function settle(pending: Map<number, Pending>, message: Extract<FromWorker, { kind: "done" | "failed" }>): void {

@@ -9,7 +9,7 @@ export type Sha256 = (text: string) => string;
  */
 export function runIdOf(job: string, params: Readonly<Record<string, string>>, sha256: Sha256): RunId {
   const canonical = Object.keys(params)
-    .sort()
+    .toSorted()
     .map((name) => [name, params[name]]);
   return `${job}-${sha256(JSON.stringify(canonical)).slice(0, 12)}` as RunId;
 }

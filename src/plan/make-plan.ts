@@ -41,6 +41,9 @@ export function bindingRequest(spec: JobSpec): BindingRequest {
 }
 
 function autoCommitRows(contract: Contract): number {
-  const rowBytes = [...contract.passthrough, ...contract.outputs].reduce((sum, { type }) => sum + bytesPerElement(type), 0);
+  const rowBytes = [...contract.passthrough, ...contract.outputs].reduce(
+    (sum, { type }) => sum + bytesPerElement(type),
+    0,
+  );
   return Math.max(1, Math.min(defaultCommitRows, Math.floor(spanBytesLimit / Math.max(1, rowBytes))));
 }

@@ -14,7 +14,11 @@ export function planText(plan: Plan, target: string): string {
   return [
     `run      ${plan.runId}`,
     `input    ${count(rows, "row")} in ${count(shards.length, "shard")}, ${showBytes(bytes)}`,
-    ...shards.slice(0, shownShards).map((shard) => `           ${shard.uri.padEnd(width)}  ${count(shard.rows, "row")}, ${showBytes(shard.sizeBytes)}`),
+    ...shards
+      .slice(0, shownShards)
+      .map(
+        (shard) => `           ${shard.uri.padEnd(width)}  ${count(shard.rows, "row")}, ${showBytes(shard.sizeBytes)}`,
+      ),
     ...(shards.length > shownShards ? [`           … and ${count(shards.length - shownShards, "more shard")}`] : []),
     `spans    ${spanCount(plan).toLocaleString("en-US")} of ${count(plan.commitRows, "row")}`,
     `model    ${plan.model.uri}, sha256 ${plan.model.sha256.slice(0, 12)}…`,
@@ -28,7 +32,10 @@ export function planText(plan: Plan, target: string): string {
 export function contractText(contract: Contract): string {
   const lines = contract.inputs.map(({ input, dtype, columns }) => {
     const names = columns.map(({ name }) => name);
-    const shown = names.length > shownColumns ? `${names.slice(0, shownColumns).join(", ")}, … (${names.length} columns)` : names.join(", ");
+    const shown =
+      names.length > shownColumns
+        ? `${names.slice(0, shownColumns).join(", ")}, … (${names.length} columns)`
+        : names.join(", ");
     const rows = contract.fixedBatchRows === null ? "N" : String(contract.fixedBatchRows);
     return `input    ${input} ${dtype} [${rows},${names.length}] <- ${shown}`;
   });

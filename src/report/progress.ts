@@ -61,7 +61,9 @@ export function lineProgress(write: (line: string) => void, nowMs: () => number)
         lineMs = now;
         const rate = (done * 1000) / (now - startedMs);
         const left = Math.round((total - done) / Math.max(rate, 1e-9));
-        write(`${count(done, "row")} of ${total.toLocaleString("en-US")} scored, ${showRate(rate)}, about ${left} s left`);
+        write(
+          `${count(done, "row")} of ${total.toLocaleString("en-US")} scored, ${showRate(rate)}, about ${left} s left`,
+        );
       }
     },
     stop() {},

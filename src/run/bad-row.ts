@@ -23,5 +23,9 @@ export async function badRow(spans: Spans, decoder: Decoder, source: Source, fau
 /** BAD_ROW for a prediction that is NaN or infinite. */
 export function notFinite(spans: Spans, column: string, runRow: number, value: number): JobError {
   const { shard, row } = spans.locate(runRow);
-  return new JobError("BAD_ROW", `scoring ${shard.uri}: the model's prediction \`${column}\` for row ${row} is ${value}`, { hint });
+  return new JobError(
+    "BAD_ROW",
+    `scoring ${shard.uri}: the model's prediction \`${column}\` for row ${row} is ${value}`,
+    { hint },
+  );
 }

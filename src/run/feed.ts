@@ -68,10 +68,19 @@ function* slicesOf(
   }
 }
 
-async function* readSlice({ source, decoder, projection }: FeedTools, slice: Slice, firstRow: number): AsyncGenerator<FeedPiece> {
+async function* readSlice(
+  { source, decoder, projection }: FeedTools,
+  slice: Slice,
+  firstRow: number,
+): AsyncGenerator<FeedPiece> {
   await using shard = await source.open(slice.shard);
   let rowStart = firstRow;
-  for await (const batch of decoder.read({ path: shard.path, rowStart: slice.rowStart, rowEnd: slice.rowEnd, projection })) {
+  for await (const batch of decoder.read({
+    path: shard.path,
+    rowStart: slice.rowStart,
+    rowEnd: slice.rowEnd,
+    projection,
+  })) {
     yield { rowStart, batch, shard };
     rowStart += batch.rowCount;
   }
@@ -84,7 +93,7 @@ interface Started<T> {
 }
 
 /** Generators one after the other, the next one started when the current one has begun to yield. */
-export async function* readAhead<I, T>(items: Iterable<I>, open: (item: I) => AsyncGenerator<T>): AsyncGenerator<T> {
+async function* readAhead<I, T>(items: Iterable<I>, open: (item: I) => AsyncGenerator<T>): AsyncGenerator<T> {
   const iterator = items[Symbol.iterator]();
   const start = (): Started<T> | undefined => {
     const item = iterator.next();

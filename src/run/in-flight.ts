@@ -17,7 +17,7 @@ export function createInFlight(limit: number): InFlight {
     }
   };
   const settled = async (): Promise<void> => {
-    await Promise.allSettled([...underWay]);
+    await Promise.allSettled(underWay);
   };
   return {
     async start(task) {
@@ -26,15 +26,11 @@ export function createInFlight(limit: number): InFlight {
       }
       throwIfFailed();
       const done = task();
-      const tracked: Promise<void> = done.then(
-        () => {
-          underWay.delete(tracked);
-        },
-        (error: unknown) => {
-          underWay.delete(tracked);
+      const tracked: Promise<void> = done
+        .catch((error: unknown) => {
           failure ??= { error };
-        },
-      );
+        })
+        .finally(() => underWay.delete(tracked));
       underWay.add(tracked);
       return { done };
     },

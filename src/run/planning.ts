@@ -41,7 +41,10 @@ export interface PlanningTools {
 }
 
 /** Reads footers, binds the model to their schema and makes the plan. Writes nothing. */
-export async function planRun(context: JobContext, { runId, listed, decoder, model, engine }: PlanningTools): Promise<Plan> {
+export async function planRun(
+  context: JobContext,
+  { runId, listed, decoder, model, engine }: PlanningTools,
+): Promise<Plan> {
   const { spec } = context;
   const { shards, schemas } = await readShards(context, decoder, listed);
   const rows = shards.reduce((sum, shard) => sum + shard.rows, 0);
@@ -117,10 +120,12 @@ async function readShards(
   return { shards, schemas: [...schemas.values()] };
 }
 
+function typeIn(columns: readonly SourceColumn[] | undefined, name: string): string | undefined {
+  return columns?.find((column) => column.name === name)?.sourceType;
+}
+
 /** Columns that the job uses must be in every shard with the same type; their order may differ. */
 function refuseDrift(used: ReadonlySet<string>, first: SeenSchema | undefined, other: SeenSchema): void {
-  const typeIn = (columns: readonly SourceColumn[] | undefined, name: string): string | undefined =>
-    columns?.find((column) => column.name === name)?.sourceType;
   for (const name of used) {
     const expected = typeIn(first?.schema.columns, name);
     const found = typeIn(other.schema.columns, name);
@@ -128,7 +133,9 @@ function refuseDrift(used: ReadonlySet<string>, first: SeenSchema | undefined, o
       throw new JobError(
         "SCHEMA_MISMATCH",
         `planning: column \`${name}\` is ${found ?? "missing"} in ${other.path}, but ${expected ?? "missing"} in ${first?.path}`,
-        { hint: "the columns that the job uses must have the same type in all shards; write that shard again, or take it out of input.path" },
+        {
+          hint: "the columns that the job uses must have the same type in all shards; write that shard again, or take it out of input.path",
+        },
       );
     }
   }

@@ -23,7 +23,9 @@ export function checkPins(
     : "put back what was planned and run again; or remove the output folder to start over";
   const differences = compareSpec(plan, spec);
   if (differences.length > 0) {
-    throw new JobError("PLAN_CHANGED", `comparing the spec with the plan of ${where}: ${differences.join("; ")}`, { hint });
+    throw new JobError("PLAN_CHANGED", `comparing the spec with the plan of ${where}: ${differences.join("; ")}`, {
+      hint,
+    });
   }
   if (found.modelSha256 !== undefined && found.modelSha256 !== plan.model.sha256) {
     throw new JobError(
@@ -33,28 +35,33 @@ export function checkPins(
     );
   }
   const change = compareListing(plan, found.listed);
-  if (run.finished) {
-    if (change.added.length > 0 || change.changed.length > 0) {
-      throw new JobError("INPUT_CHANGED", `comparing the input with the plan of ${where}: ${describe(change)}`, { hint });
-    }
-    return 0;
-  }
-  const lost = pendingShards(plan, run.committed, [...change.missing, ...change.changed]);
-  if (lost.size > 0) {
-    const needed = {
-      added: [],
-      missing: change.missing.filter((shard) => lost.has(shard)),
-      changed: change.changed.filter((shard) => lost.has(shard)),
-    };
-    throw new JobError("INPUT_CHANGED", `comparing the input with the plan of ${where}: ${describe(needed)}`, { hint });
+  const broken = run.finished ? { ...change, missing: [] } : { ...pendingOf(plan, run.committed, change), added: [] };
+  if (broken.added.length + broken.missing.length + broken.changed.length > 0) {
+    throw new JobError("INPUT_CHANGED", `comparing the input with the plan of ${where}: ${describe(broken)}`, { hint });
   }
   if (change.added.length > 0) {
-    log.warn(`${describe({ ...change, missing: [], changed: [] })} since this run was planned, and is not part of it`);
+    const added = describe({ added: change.added, missing: [], changed: [] });
+    log.warn(`${added} since this run was planned, and not part of it`);
   }
   if (typeof spec.commit_rows === "number" && spec.commit_rows !== plan.commitRows) {
-    log.warn(`commit_rows stays ${plan.commitRows}, as this run was planned; ${spec.commit_rows} holds from the next run on`);
+    log.warn(
+      `commit_rows stays ${plan.commitRows}, as this run was planned; ${spec.commit_rows} holds from the next run on`,
+    );
   }
   return change.added.length;
+}
+
+/** What of a change concerns rows that are not committed yet. */
+function pendingOf(
+  plan: Plan,
+  committed: Uint8Array,
+  change: ListingChange,
+): Pick<ListingChange, "missing" | "changed"> {
+  const pending = pendingShards(plan, committed, [...change.missing, ...change.changed]);
+  return {
+    missing: change.missing.filter((shard) => pending.has(shard)),
+    changed: change.changed.filter((shard) => pending.has(shard)),
+  };
 }
 
 /** Those of `shards` with rows that are not committed yet. */
@@ -76,16 +83,23 @@ function pendingShards(plan: Plan, committed: Uint8Array, shards: readonly Plann
 }
 
 function describe({ added, missing, changed }: ListingChange): string {
-  const part = (what: string, uris: readonly string[]): string[] => {
-    if (uris.length === 0) {
-      return [];
-    }
-    const shown = uris.slice(0, shownLimit).join(", ");
-    return [`${what} ${shown}${uris.length > shownLimit ? ` and ${uris.length - shownLimit} more` : ""}`];
-  };
   return [
-    ...part("missing", missing.map(({ uri }) => uri)),
-    ...part("changed since it was planned:", changed.map(({ uri }) => uri)),
-    ...part("added", added),
+    ...named(
+      "missing",
+      missing.map(({ uri }) => uri),
+    ),
+    ...named(
+      "changed since it was planned:",
+      changed.map(({ uri }) => uri),
+    ),
+    ...named("added", added),
   ].join("; ");
+}
+
+function named(what: string, uris: readonly string[]): string[] {
+  if (uris.length === 0) {
+    return [];
+  }
+  const shown = uris.slice(0, shownLimit).join(", ");
+  return [`${what} ${shown}${uris.length > shownLimit ? ` and ${uris.length - shownLimit} more` : ""}`];
 }

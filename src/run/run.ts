@@ -38,7 +38,9 @@ export async function runJob(context: JobContext): Promise<RunReport> {
   }
   const model = await openPinnedModel(context);
   if (known !== undefined) {
-    log.info(`taking up run ${runId}: ${countCommitted(known.run)} of ${spanCount(known.stored.plan)} spans are committed`);
+    log.info(
+      `taking up run ${runId}: ${countCommitted(known.run)} of ${spanCount(known.stored.plan)} spans are committed`,
+    );
     // Before the model is loaded: what has changed should be said at once.
     checkPins(context, known.stored.plan, known.run, { listed: listing.shards, modelSha256: model.sha256 });
   }
@@ -82,9 +84,13 @@ export async function openPinnedModel({ spec, openModel }: JobContext): Promise<
   const model = await openModel();
   const pinned = spec.model.sha256;
   if (pinned !== undefined && pinned !== model.sha256) {
-    throw new JobError("MODEL_PIN", `loading model ${model.path}: its sha256 is ${model.sha256}, model.sha256 asks for ${pinned}`, {
-      hint: "deploy the model that is pinned, or change the pin",
-    });
+    throw new JobError(
+      "MODEL_PIN",
+      `loading model ${model.path}: its sha256 is ${model.sha256}, model.sha256 asks for ${pinned}`,
+      {
+        hint: "deploy the model that is pinned, or change the pin",
+      },
+    );
   }
   return model;
 }

@@ -83,13 +83,37 @@ export async function hasHardLinks(fs: FileSystem, folder: string, writer: strin
 }
 
 const diskErrors: Readonly<Record<string, { code: ErrorCode; found: string; hint: string }>> = {
-  ENOSPC: { code: "DISK", found: "the disk is full", hint: "free some space and run the same command again; committed spans are kept" },
-  EDQUOT: { code: "DISK", found: "the disk quota is used up", hint: "free some space and run the same command again; committed spans are kept" },
-  EIO: { code: "DISK", found: "the disk reports an input/output error", hint: "check the disk, then run the same command again" },
+  ENOSPC: {
+    code: "DISK",
+    found: "the disk is full",
+    hint: "free some space and run the same command again; committed spans are kept",
+  },
+  EDQUOT: {
+    code: "DISK",
+    found: "the disk quota is used up",
+    hint: "free some space and run the same command again; committed spans are kept",
+  },
+  EIO: {
+    code: "DISK",
+    found: "the disk reports an input/output error",
+    hint: "check the disk, then run the same command again",
+  },
   EROFS: { code: "PERMISSION", found: "the file system is read-only", hint: "choose another output.parquet.path" },
-  EACCES: { code: "PERMISSION", found: "permission denied", hint: "let this user write there, or choose another output.parquet.path" },
-  EPERM: { code: "PERMISSION", found: "operation not permitted", hint: "let this user write there, or choose another output.parquet.path" },
-  ENOTDIR: { code: "OUTPUT_FOREIGN", found: "something above it is a file", hint: "choose another output.parquet.path" },
+  EACCES: {
+    code: "PERMISSION",
+    found: "permission denied",
+    hint: "let this user write there, or choose another output.parquet.path",
+  },
+  EPERM: {
+    code: "PERMISSION",
+    found: "operation not permitted",
+    hint: "let this user write there, or choose another output.parquet.path",
+  },
+  ENOTDIR: {
+    code: "OUTPUT_FOREIGN",
+    found: "something above it is a file",
+    hint: "choose another output.parquet.path",
+  },
 };
 
 /** What a failed call on the target means to a user. */

@@ -1,5 +1,7 @@
 import { join } from "node:path";
+import { z } from "zod";
 import { errnoOf, JobError } from "../errors.js";
+import { parseJson } from "../plan/parse-plan.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { replaceDurably } from "./durable.js";
@@ -26,8 +28,29 @@ export interface Manifest {
   readonly model_sha256: string;
   readonly rows: number;
   readonly columns: readonly { readonly name: string; readonly type: string }[];
-  readonly parts: readonly { file: string; span: number; rows: number; size_bytes: number; sha256: string }[];
+  readonly parts: readonly ManifestPart[];
 }
+
+export interface ManifestPart {
+  readonly file: string;
+  readonly span: number;
+  readonly rows: number;
+  readonly size_bytes: number;
+  readonly sha256: string;
+}
+
+const manifestSchema = z.object({
+  format: z.literal("infer-batch-manifest"),
+  version: z.literal(1),
+  run_id: z.string(),
+  plan_id: z.string(),
+  job: z.string(),
+  params: z.record(z.string(), z.string()),
+  model_sha256: z.string(),
+  rows: z.int(),
+  columns: z.array(z.object({ name: z.string(), type: z.string() })),
+  parts: z.array(z.object({ file: z.string(), span: z.int(), rows: z.int(), size_bytes: z.int(), sha256: z.string() })),
+}) satisfies z.ZodType<Manifest>;
 
 /**
  * Whether this run is finished and its parts are still those of its manifest (by name and size).
@@ -44,14 +67,22 @@ export async function checkFinished(
   }
   const manifest = await readManifest(fs, layout);
   if (manifest.run_id !== plan.runId) {
-    throw new JobError("OUTPUT_FOREIGN", `looking at ${layout.folder}: it holds run ${manifest.run_id}, not ${plan.runId}`, {
-      hint: "give each run a folder of its own, such as out/dt=${ds}",
-    });
+    throw new JobError(
+      "OUTPUT_FOREIGN",
+      `looking at ${layout.folder}: it holds run ${manifest.run_id}, not ${plan.runId}`,
+      {
+        hint: "give each run a folder of its own, such as out/dt=${ds}",
+      },
+    );
   }
   if (manifest.plan_id !== planId) {
-    throw new JobError("OUTPUT_DAMAGED", `reading ${layout.manifest}: it is of plan ${manifest.plan_id}, the folder's plan is ${planId}`, {
-      hint: "restore the folder, or score into another one",
-    });
+    throw new JobError(
+      "OUTPUT_DAMAGED",
+      `reading ${layout.manifest}: it is of plan ${manifest.plan_id}, the folder's plan is ${planId}`,
+      {
+        hint: "restore the folder, or score into another one",
+      },
+    );
   }
   for (const part of manifest.parts) {
     const path = join(layout.folder, part.file);
@@ -60,7 +91,9 @@ export async function checkFinished(
       throw new JobError(
         "OUTPUT_DAMAGED",
         `checking ${path}: ${found === undefined ? "it is gone" : `it has ${found} bytes`}, the manifest says ${part.size_bytes} bytes`,
-        { hint: "restore it; or delete _SUCCESS and the part, and run the same command again: its span is then scored anew" },
+        {
+          hint: "restore it; or delete _SUCCESS and the part, and run the same command again: its span is then scored anew",
+        },
       );
     }
   }
@@ -68,19 +101,23 @@ export async function checkFinished(
 }
 
 async function readManifest(fs: FileSystem, layout: Layout): Promise<Manifest> {
-  try {
-    const manifest = JSON.parse(await fs.readText(layout.manifest)) as Partial<Manifest> | null;
-    if (manifest?.format === "infer-batch-manifest" && manifest.version === 1) {
-      return manifest as Manifest;
+  const text = await fs.readText(layout.manifest).catch((error: unknown) => {
+    if (errnoOf(error) === "ENOENT") {
+      return "";
     }
-  } catch (error) {
-    if (errnoOf(error) !== "ENOENT" && !(error instanceof SyntaxError)) {
-      throw error;
-    }
-  }
-  throw new JobError("OUTPUT_FOREIGN", `looking at ${layout.folder}: it has a _SUCCESS but no manifest of this program`, {
-    hint: "output.parquet.path must be a folder of its own",
+    throw error;
   });
+  const manifest = manifestSchema.safeParse(parseJson(text));
+  if (manifest.success) {
+    return manifest.data;
+  }
+  throw new JobError(
+    "OUTPUT_FOREIGN",
+    `looking at ${layout.folder}: it has a _SUCCESS but no manifest of this program`,
+    {
+      hint: "output.parquet.path must be a folder of its own",
+    },
+  );
 }
 
 export interface FinishRequest {
@@ -93,7 +130,7 @@ export interface FinishRequest {
 
 /** Manifest, then `_SUCCESS`, then the temporary folder goes. Each step may be repeated. */
 export async function writeFinish(fs: FileSystem, { layout, stored, writer, parts }: FinishRequest): Promise<void> {
-  const manifest: Manifest["parts"][number][] = [];
+  const manifest: ManifestPart[] = [];
   for (let span = 0; span < spanCount(stored.plan); span += 1) {
     const file = layout.part(span);
     const { rows, sizeBytes, sha256 } = parts.get(span) ?? {
@@ -115,7 +152,7 @@ export async function writeFinish(fs: FileSystem, { layout, stored, writer, part
   await fs.removeFolder(layout.temporary);
 }
 
-function manifestText({ plan, planId }: StoredPlan, parts: Manifest["parts"]): string {
+function manifestText({ plan, planId }: StoredPlan, parts: readonly ManifestPart[]): string {
   const manifest: Manifest = {
     format: "infer-batch-manifest",
     version: 1,

@@ -29,7 +29,10 @@ export async function inspectParts(
   try {
     for (let start = 0; start < spans.length; start += partsPerQuery) {
       const group = spans.slice(start, start + partsPerQuery);
-      const facts = await readGroup(connection, group.map((span) => join(layout.folder, layout.part(span))));
+      const facts = await readGroup(
+        connection,
+        group.map((span) => join(layout.folder, layout.part(span))),
+      );
       for (const span of group) {
         const path = join(layout.folder, layout.part(span));
         checkPart(stored, span, facts.get(path), path);
@@ -66,7 +69,10 @@ function checkPart(stored: StoredPlan, span: number, facts: PartFacts | undefine
     throw damaged(path, "it is not labelled as a part");
   }
   if (span >= spanCount(plan) || label.span !== span || label.runId !== plan.runId || label.planId !== planId) {
-    throw damaged(path, `it is labelled as span ${label.span} of run ${label.runId}, plan ${label.planId.slice(0, 12)}`);
+    throw damaged(
+      path,
+      `it is labelled as span ${label.span} of run ${label.runId}, plan ${label.planId.slice(0, 12)}`,
+    );
   }
   if (label.rowStart !== rowStart || label.rowEnd !== rowEnd || facts.rows !== rowEnd - rowStart) {
     throw damaged(path, `it holds ${facts.rows} rows where the plan has rows ${rowStart} to ${rowEnd}`);

@@ -3,7 +3,8 @@ import { basename, join } from "node:path";
 import type { OutputRows } from "../batch/types.js";
 import { type DuckDb, firstLine, openDuckDb } from "../duckdb/instance.js";
 import { errnoOf, JobError, messageOf } from "../errors.js";
-import type { Plan, RunId, Span } from "../plan/plan.js";
+import { parsePlan, planToText } from "../plan/parse-plan.js";
+import type { RunId, Span } from "../plan/plan.js";
 import type { Compression } from "../spec/job-spec.js";
 import { createDurably, diskError, hasHardLinks, makeFolder, publish } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
@@ -46,7 +47,7 @@ export async function openParquetSink(options: ParquetSinkOptions): Promise<Sink
       return await guard(`writing the plan to ${layout.plan}`, async () => {
         await makeFolder(fs, layout.temporary);
         const temporary = join(layout.temporary, `plan.${options.writer}`);
-        await createDurably(fs, { temporary, final: layout.plan, text: planText(plan) });
+        await createDurably(fs, { temporary, final: layout.plan, text: planToText(plan) });
         const stored = await readPlan(fs, layout.plan);
         if (stored === undefined) {
           throw new JobError("OUTPUT_DAMAGED", `reading ${layout.plan}: it is gone right after it was written`, {
@@ -71,10 +72,6 @@ async function guard<T>(doing: string, work: () => Promise<T>): Promise<T> {
   }
 }
 
-function planText(plan: Plan): string {
-  return `${JSON.stringify(plan, undefined, 1)}\n`;
-}
-
 async function readPlan(fs: FileSystem, path: string): Promise<StoredPlan | undefined> {
   let text: string;
   try {
@@ -92,15 +89,6 @@ async function readPlan(fs: FileSystem, path: string): Promise<StoredPlan | unde
     });
   }
   return { plan, planId: createHash("sha256").update(text).digest("hex") };
-}
-
-function parsePlan(text: string): Plan | undefined {
-  try {
-    const value = JSON.parse(text) as Partial<Plan> | null;
-    return value?.format === "infer-batch-plan" && value.version === 1 ? (value as Plan) : undefined;
-  } catch {
-    return undefined;
-  }
 }
 
 /** Files that nobody could tell from ours, or ours of another run: a reader would mix them up. */
@@ -210,7 +198,13 @@ async function commitPart(commit: PartCommit): Promise<{ outcome: CommitOutcome;
   const name = layout.part(span.index);
   const final = join(layout.folder, name);
   const temporary = join(layout.temporary, `part-${span.index}.${options.writer}`);
-  const label = { runId: stored.plan.runId, planId: stored.planId, span: span.index, rowStart: span.rowStart, rowEnd: span.rowEnd };
+  const label = {
+    runId: stored.plan.runId,
+    planId: stored.planId,
+    span: span.index,
+    rowStart: span.rowStart,
+    rowEnd: span.rowEnd,
+  };
   const written = await encode(duckdb, { path: temporary, rows, label, compression: options.compression });
   if (written !== rows.rowCount || rows.rowCount !== span.rowEnd - span.rowStart) {
     throw new Error(`${written} of ${rows.rowCount} rows were written for a span of ${span.rowEnd - span.rowStart}`);
@@ -236,14 +230,21 @@ async function encode(duckdb: DuckDb, part: Parameters<typeof writePart>[1]): Pr
   } catch (error) {
     const message = firstLine(messageOf(error));
     // DuckDB gives the errno's text only.
-    const code = /No space left on device/.test(message) ? "ENOSPC" : /No such file or directory/.test(message) ? "ENOENT" : undefined;
+    const code = /No space left on device/.test(message)
+      ? "ENOSPC"
+      : /No such file or directory/.test(message)
+        ? "ENOENT"
+        : undefined;
     if (code !== undefined) {
       throw Object.assign(new Error(message, { cause: error }), { code });
     }
-    throw new JobError(message.startsWith("Out of Memory Error") ? "MEMORY" : "DISK", `writing ${basename(part.path)}: ${message}`, {
-      hint: "run the same command again; committed spans are kept",
-      cause: error,
-    });
+    throw new JobError(
+      message.startsWith("Out of Memory Error") ? "MEMORY" : "DISK",
+      `writing ${basename(part.path)}: ${message}`,
+      {
+        hint: "run the same command again; committed spans are kept",
+        cause: error,
+      },
+    );
   }
 }
-

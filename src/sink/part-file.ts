@@ -1,7 +1,9 @@
 import { DuckDBDataChunk } from "@duckdb/node-api";
+import { z } from "zod";
 import type { NamedColumn, OutputRows } from "../batch/types.js";
 import { type DuckDb, type DuckDBConnection, quoteName, quotePaths, quoteText } from "../duckdb/instance.js";
 import { duckDbTypeOf, fillColumn, sqlTypeOf } from "../duckdb/vectors.js";
+import { parseJson } from "../plan/parse-plan.js";
 import type { Compression } from "../spec/job-spec.js";
 
 /** Rows of one DuckDB vector. */
@@ -98,11 +100,14 @@ export async function describeParts(connection: DuckDBConnection, paths: readonl
   }));
 }
 
-function parseLabel(text: string): PartLabel | undefined {
-  try {
-    return JSON.parse(text) as PartLabel;
-  } catch {
-    return undefined;
-  }
-}
+const labelSchema = z.object({
+  runId: z.string(),
+  planId: z.string(),
+  span: z.int(),
+  rowStart: z.int(),
+  rowEnd: z.int(),
+}) satisfies z.ZodType<PartLabel>;
 
+function parseLabel(text: string): PartLabel | undefined {
+  return labelSchema.safeParse(parseJson(text)).data;
+}

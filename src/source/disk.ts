@@ -18,7 +18,7 @@ export function diskSource({ folder }: { folder: string }): Source {
           uris.add(uri);
         }
       }
-      return statAll([...uris].sort(), folder);
+      return statAll([...uris].toSorted(), folder);
     },
     folders: (patterns) => [...new Set(patterns.map((pattern) => fixedFolder(resolve(folder, pattern))))],
     async exists(uri) {
@@ -39,7 +39,13 @@ async function expand(pattern: string, folder: string): Promise<string[]> {
     return [normalize(pattern, absolute, folder)];
   }
   // Only the pattern is a pattern: the folder above it may hold brackets in its name.
-  const found = await glob(pattern, { cwd: folder, absolute: true, onlyFiles: true, dot: false, expandDirectories: false });
+  const found = await glob(pattern, {
+    cwd: folder,
+    absolute: true,
+    onlyFiles: true,
+    dot: false,
+    expandDirectories: false,
+  });
   return found.map((path) => normalize(pattern, resolve(path), folder));
 }
 
@@ -60,7 +66,9 @@ async function statAll(uris: readonly string[], folder: string): Promise<Listing
   const absent: string[] = [];
   for (let start = 0; start < uris.length; start += statConcurrency) {
     const group = uris.slice(start, start + statConcurrency);
-    for (const [index, shard] of (await Promise.all(group.map((uri) => statShard(uri, resolve(folder, uri))))).entries()) {
+    for (const [index, shard] of (
+      await Promise.all(group.map((uri) => statShard(uri, resolve(folder, uri))))
+    ).entries()) {
       if (shard === undefined) {
         absent.push(group[index] ?? "");
       } else {
@@ -109,7 +117,10 @@ async function statOrUndefined(path: string): Promise<BigIntStats | undefined> {
       return undefined;
     }
     if (errno === "EACCES" || errno === "EPERM") {
-      throw new JobError("PERMISSION", `looking at ${path}: permission denied`, { hint: "grant read permission", cause: error });
+      throw new JobError("PERMISSION", `looking at ${path}: permission denied`, {
+        hint: "grant read permission",
+        cause: error,
+      });
     }
     throw new JobError("DISK", `looking at ${path}: ${errno ?? String(error)}`, { cause: error });
   }
@@ -139,5 +150,3 @@ function openShard(shard: ListedShard, path: string): OpenShard {
     },
   };
 }
-
-

@@ -106,7 +106,9 @@ const model = z.strictObject({
   inputs: z
     .record(z.string(), z.array(text).min(1))
     .optional()
-    .describe("columns of each model input, in order; default: the numeric columns in file order, minus output.columns"),
+    .describe(
+      "columns of each model input, in order; default: the numeric columns in file order, minus output.columns",
+    ),
   outputs: z
     .record(name, text)
     .optional()
@@ -165,7 +167,11 @@ function checkOutputNames(spec: z.output<typeof job>, context: z.RefinementCtx):
     const folded = column.toLowerCase();
     const other = seen.get(folded);
     if (other !== undefined) {
-      context.addIssue({ code: "custom", path, message: `output column \`${column}\` is named twice (case does not count)` });
+      context.addIssue({
+        code: "custom",
+        path,
+        message: `output column \`${column}\` is named twice (case does not count)`,
+      });
     }
     seen.set(folded, column);
   };
@@ -192,8 +198,7 @@ export function parseOutputReference(reference: string): { tensor: string; eleme
 
 function isTimeZone(value: string): boolean {
   try {
-    new Intl.DateTimeFormat("en", { timeZone: value });
-    return true;
+    return Intl.DateTimeFormat("en", { timeZone: value }).resolvedOptions().timeZone !== "";
   } catch {
     return false;
   }

@@ -84,7 +84,8 @@ function failure(file: string, lines: LineCounter, document: YamlDocument): Fail
     }
     const [first = ""] = shown;
     const message = shown.length === 1 ? first : `${shown.length} problems\n  ${shown.join("\n  ")}`;
-    const hint = code === "SPEC_UNSUPPORTED" ? "leave it out; README, “Job spec”, lists what this release serves" : undefined;
+    const hint =
+      code === "SPEC_UNSUPPORTED" ? "leave it out; README, “Job spec”, lists what this release serves" : undefined;
     return new JobError(code, `reading ${message}`, hint === undefined ? {} : { hint });
   };
   make.check = (problems, code) => {
@@ -231,7 +232,9 @@ function positionOf(document: YamlDocument, problem: Problem): number {
     const parent = length === 1 ? document.contents : document.getIn(problem.path.slice(0, length - 1), true);
     const last = problem.path[length - 1];
     if (isMap(parent)) {
-      const pair = parent.items.find((item) => isPair(item) && isScalar(item.key) && String(item.key.value) === String(last));
+      const pair = parent.items.find(
+        (item) => isPair(item) && isScalar(item.key) && String(item.key.value) === String(last),
+      );
       const node = problem.atKey === true ? pair?.key : (pair?.value ?? pair?.key);
       if (isNode(node) && node.range) {
         return node.range[0];

@@ -50,19 +50,28 @@ export function describeIssue(issue: SpecIssue, valueAt: (path: readonly (string
 }
 
 function expectation(issue: SpecIssue): string {
-  switch (issue.code) {
-    case "invalid_type":
-      return `expected ${issue.expected === "object" || issue.expected === "record" ? "a mapping" : issue.expected === "array" ? "a list" : `a ${issue.expected}`}`;
-    case "invalid_value":
-      return `expected ${issue.values.map((value) => String(value)).join(" or ")}`;
-    case "too_small":
-      return issue.origin === "array" ? "expected at least one entry" : "expected a text that is not empty";
-    default:
-      return issue.message;
+  if (issue.code === "invalid_type") {
+    return `expected ${typeNames[issue.expected] ?? `a ${issue.expected}`}`;
   }
+  if (issue.code === "invalid_value") {
+    return `expected ${issue.values.map(String).join(" or ")}`;
+  }
+  if (issue.code === "too_small") {
+    return issue.origin === "array" ? "expected at least one entry" : "expected a text that is not empty";
+  }
+  return issue.message;
 }
 
+const typeNames: Readonly<Record<string, string>> = {
+  object: "a mapping",
+  record: "a mapping",
+  array: "a list",
+  string: "a text",
+  int: "a whole number",
+};
+
 function show(value: unknown): string {
-  const text = typeof value === "string" && /^a (mapping|list)$/.test(value) ? value : (JSON.stringify(value) ?? "nothing");
+  const text =
+    typeof value === "string" && /^a (mapping|list)$/.test(value) ? value : (JSON.stringify(value) ?? "nothing");
   return text.length > 60 ? `${text.slice(0, 57)}…` : text;
 }

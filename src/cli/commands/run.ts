@@ -32,14 +32,17 @@ export async function runCommand(spec: string, options: RunOptions): Promise<voi
 }
 
 function chooseProgress({ progress, quiet }: RunOptions, log: Log): Progress {
-  const nowMs = (): number => performance.now();
   if (!progress || quiet === true) {
     return silentProgress;
   }
   if (process.stderr.isTTY) {
-    return barProgress(process.stderr, nowMs);
+    return barProgress(process.stderr, monotonicMs);
   }
   return lineProgress((line) => {
     log.info(line);
-  }, nowMs);
+  }, monotonicMs);
+}
+
+function monotonicMs(): number {
+  return performance.now();
 }

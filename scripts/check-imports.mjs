@@ -1,0 +1,99 @@
+// Holds the direction of imports (.dependency-cruiser.mjs), and proves that the check works: every source file
+// must have been cruised, and a canary that breaks each kind of rule must be caught.
+//
+// A copy of src/ is cruised: dependency-cruiser 17 parses TypeScript through swc (it cannot use TypeScript 7), and
+// its walker does not know `using` declarations, which are made `const` in the copy. Canaries live there too.
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join, resolve } from "node:path";
+import { cruise } from "dependency-cruiser";
+import rules from "../.dependency-cruiser.mjs";
+
+const canaries = {
+  "src/plan/canary.ts": { code: 'import "node:fs";\n', rule: "pure-rooms-know-no-node" },
+  "src/batch/canary.ts": { code: 'import "../sink/parquet.js";\n', rule: "pure-rooms-import-pure-rooms" },
+  "src/run/canary.ts": { code: 'import "../engine/onnx.js";\n', rule: "run-knows-ports-only" },
+  "src/run/canary-types.ts": {
+    code: 'import type { RunOptions } from "../cli/main.js";\nexport type A = RunOptions;\n',
+    rule: "run-does-not-know-cli",
+  },
+  "src/sink/canary.ts": { code: 'import "../decode/parquet.js";\n', rule: "sink-adapters-stay-in-their-room" },
+  "src/source/canary.ts": { code: 'import "../cli/version.js";\n', rule: "only-cli-wires" },
+};
+
+function put(folder, name, text) {
+  const path = join(folder, name);
+  mkdirSync(dirname(path), { recursive: true });
+  writeFileSync(path, text);
+}
+
+async function check(folder) {
+  const { output } = await cruise(["src"], {
+    baseDir: folder,
+    ruleSet: rules,
+    validate: true,
+    parser: "swc",
+    tsPreCompilationDeps: true,
+    doNotFollow: { path: "node_modules" },
+    enhancedResolveOptions: {
+      extensions: [".ts", ".js", ".json"],
+      exportsFields: ["exports"],
+      conditionNames: ["import", "node"],
+    },
+  });
+  return { modules: output.modules, found: output.summary.violations };
+}
+
+const copy = realpathSync(mkdtempSync(join(tmpdir(), "infer-batch-imports-")));
+let failed = false;
+const complain = (text) => {
+  console.error(text);
+  failed = true;
+};
+try {
+  const sources = readdirSync("src", { recursive: true, encoding: "utf8" }).filter((name) => name.endsWith(".ts"));
+  for (const name of sources) {
+    put(
+      copy,
+      join("src", name),
+      readFileSync(join("src", name), "utf8").replaceAll(/^(\s*)(await )?using /gm, "$1const "),
+    );
+  }
+  put(copy, "package.json", readFileSync("package.json", "utf8"));
+  symlinkSync(resolve("node_modules"), join(copy, "node_modules"));
+  const { modules, found } = await check(copy);
+  for (const { from, to, rule } of found) {
+    complain(`${rule.name}: ${from} -> ${to}`);
+  }
+  const cruised = new Map(modules.map(({ source, dependencies }) => [source, dependencies.length]));
+  for (const name of sources) {
+    const imports = /^(import|export) .* from "/m.test(readFileSync(join("src", name), "utf8"));
+    if (!cruised.has(`src/${name}`) || (imports && cruised.get(`src/${name}`) === 0)) {
+      complain(`src/${name} was not looked at`);
+    }
+  }
+  for (const [name, { code }] of Object.entries(canaries)) {
+    put(copy, name, code);
+  }
+  const caught = (await check(copy)).found;
+  for (const [name, { rule }] of Object.entries(canaries)) {
+    if (!caught.some((violation) => violation.from === name && violation.rule.name === rule)) {
+      complain(`the canary ${name} was not caught by ${rule}: the check does not work`);
+    }
+  }
+  console.log(
+    `${sources.length} source files, ${found.length} imports against the rules, ${Object.keys(canaries).length} canaries`,
+  );
+} finally {
+  rmSync(copy, { recursive: true, force: true });
+}
+process.exitCode = failed ? 1 : 0;
