@@ -283,7 +283,7 @@ function elementOf(
       throw refuse(
         request,
         `output \`${output.name}\` is ${showTensor(output)}: ${width} values a row`,
-        `pick elements under model.outputs, such as \`${column}: ${output.name}[${width - 1}]\``,
+        `pick elements under model.outputs, such as \`${column === output.name ? "score" : column}: ${output.name}[1]\``,
       );
     }
     return undefined;

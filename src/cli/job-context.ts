@@ -1,7 +1,7 @@
 import { createHash, randomBytes } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { availableParallelism, hostname } from "node:os";
-import { dirname, resolve } from "node:path";
+import { dirname, isAbsolute, relative, resolve } from "node:path";
 import { openParquetDecoder } from "../decode/parquet.js";
 import { openModelFile } from "../engine/onnx-file.js";
 import { openOnnxEngine } from "../engine/onnx.js";
@@ -95,6 +95,7 @@ async function openSink(spec: JobSpec, folder: string, { cores, log }: { cores: 
   const writer = `${host}.${process.pid}.${randomBytes(4).toString("hex")}`;
   return await openParquetSink({
     folder: resolve(folder, path),
+    target: shortPath(resolve(folder, path)),
     compression,
     threads: cores,
     fs: nodeFileSystem,
@@ -104,6 +105,12 @@ async function openSink(spec: JobSpec, folder: string, { cores, log }: { cores: 
       log.warn(message);
     },
   });
+}
+
+/** Relative where that is shorter to read: below the working directory. */
+function shortPath(path: string): string {
+  const short = relative(process.cwd(), path);
+  return short !== "" && !short.startsWith("..") && !isAbsolute(short) ? short : path;
 }
 
 /** Only of a process on this host can be said that it is gone. Our own pid means an earlier container's. */

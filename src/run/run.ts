@@ -6,7 +6,7 @@ import { JobError } from "../errors.js";
 import { runIdOf } from "../plan/identity.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
-import type { RunReport } from "../report/report.js";
+import { count, type RunReport } from "../report/report.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { Listing } from "../source/port.js";
 import type { JobContext } from "./job.js";
@@ -62,8 +62,11 @@ async function createRun(
   requireListed(tools.listing);
   const plan = await planRun(context, { ...tools, listed: tools.listing.shards });
   const stored = await sink.create(plan);
+  const { input, commitRows } = plan;
+  const shards = count(input.shards.length, "shard");
+  const spans = count(spanCount(plan), "span");
   log.info(
-    `planned run ${plan.runId}: ${plan.input.rows} rows of ${plan.input.shards.length} shards in ${spanCount(plan)} spans of ${plan.commitRows}`,
+    `planned run ${plan.runId}: ${count(input.rows, "row")} of ${shards}, in ${spans} of up to ${count(commitRows, "row")}`,
   );
   return { stored, run: await sink.open(stored) };
 }

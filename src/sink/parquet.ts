@@ -17,6 +17,8 @@ import type { CommitOutcome, RunSink, Sink, StoredPlan } from "./port.js";
 export interface ParquetSinkOptions {
   /** Absolute. Need not exist. */
   readonly folder: string;
+  /** How messages and reports name it. */
+  readonly target: string;
   readonly compression: Compression;
   readonly threads: number;
   readonly fs: FileSystem;
@@ -33,7 +35,7 @@ export async function openParquetSink(options: ParquetSinkOptions): Promise<Sink
   const { folder, fs } = options;
   const duckdb = await openDuckDb({ threads: options.threads, allowed: { folders: [folder] } });
   return {
-    target: folder,
+    target: options.target,
     async find(runId) {
       return await guard(`looking at ${folder}`, async () => {
         const layout = layoutOf(folder, runId);

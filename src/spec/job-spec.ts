@@ -128,15 +128,15 @@ const engine = z.strictObject({
 
 const output = z.strictObject({
   columns: z.array(name).default([]).describe("input columns carried through to the output"),
-  lineage: z.literal(false).default(false),
+  lineage: z.literal(false).default(false).describe("true: adds run_id, model_sha256, scored_at"),
   parquet: z.strictObject({
     path: text.describe("a folder of its own, relative to this file"),
-    compression: z.enum(["zstd", "snappy", "gzip", "uncompressed"]).default("zstd"),
+    compression: z.enum(["zstd", "snappy", "gzip", "uncompressed"]).default("zstd").describe("of the parts"),
   }),
 }) satisfies z.ZodType<OutputSpec>;
 
 const job = z.strictObject({
-  version: z.literal(1),
+  version: z.literal(1).describe("of this format"),
   name: z
     .string()
     .regex(/^[a-z0-9][a-z0-9-]{0,62}$/, "expected lower-case letters, digits and -, at most 63")
@@ -154,7 +154,7 @@ const job = z.strictObject({
   model,
   engine: engine.prefault({}),
   output,
-  commit_rows: autoOrCount(1, 100_000_000).default("auto").describe("rows that become durable together"),
+  commit_rows: autoOrCount(1, 100_000_000).default("auto").describe("rows that become durable together: a span"),
   on_bad_row: z.literal("fail").default("fail").describe("fail: the first row that cannot be scored ends the run (65)"),
 });
 

@@ -60,7 +60,9 @@ function parseYaml(yamlText: string, lineCounter: LineCounter, context: SpecCont
   if (broken !== undefined) {
     const at = lineCounter.linePos(broken.pos[0]);
     throw new JobError("SPEC_INVALID", `reading ${context.file}:${at.line}:${at.col}: ${broken.message}`, {
-      hint: "the file must be one YAML document",
+      hint: yamlText.includes("${")
+        ? "the file must be one YAML document; inside [ ] and { }, ${…} must stand in quotes"
+        : "the file must be one YAML document",
     });
   }
   return document;
@@ -74,8 +76,11 @@ interface Failure {
 
 function failure(file: string, lines: LineCounter, document: YamlDocument): Failure {
   const make: Failure = (problems, code = "SPEC_INVALID") => {
-    const shown = problems.slice(0, problemLimit).map((problem) => {
-      const { line, col } = lines.linePos(positionOf(document, problem));
+    const placed = problems
+      .map((problem) => ({ problem, offset: positionOf(document, problem) }))
+      .toSorted((one, other) => one.offset - other.offset);
+    const shown = placed.slice(0, problemLimit).map(({ problem, offset }) => {
+      const { line, col } = lines.linePos(offset);
       const key = problem.path.length === 0 ? "" : `${dotted(problem.path)}: `;
       return `${file}:${line}:${col}: ${key}${problem.text}`;
     });

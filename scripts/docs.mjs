@@ -1,0 +1,71 @@
+// Writes what is made from the definitions: the JSON Schema for editors and the reference of the job spec.
+// With --check it changes nothing and fails when a file is stale.
+import { readFileSync, writeFileSync } from "node:fs";
+import { checkSpec, specJsonSchema } from "../dist/spec/job-spec.js";
+
+const schema = specJsonSchema();
+
+/** What the parser makes of a spec that says nothing it need not say. */
+const { spec: defaults } = checkSpec({
+  version: 1,
+  name: "name",
+  input: { path: "path" },
+  model: { path: "path" },
+  output: { parquet: { path: "path" } },
+});
+
+const valueAt = (path) => path.split(".").reduce((value, key) => value?.[key], defaults);
+
+function typeText(node) {
+  if (node.const !== undefined) return `\`${node.const}\``;
+  if (node.enum !== undefined) return node.enum.map((value) => `\`${value}\``).join(", ");
+  if (node.anyOf !== undefined) {
+    return [...new Set(node.anyOf.map(typeText))].filter((text) => text !== "text of a number").join(" or ");
+  }
+  if (node.type === "array") return `list of ${typeText(node.items)}`;
+  if (node.type === "object") return "mapping";
+  if (node.type === "integer") return `number from ${node.minimum} to ${node.maximum}`;
+  if (node.type === "string" && node.pattern?.includes("\\d{1,15}")) return "text of a number";
+  return node.type === "string" ? "text" : String(node.type);
+}
+
+function* rows(node, path) {
+  for (const [key, child] of Object.entries(node.properties ?? {})) {
+    const name = path === "" ? key : `${path}.${key}`;
+    if (child.properties !== undefined) {
+      yield* rows(child, name);
+      continue;
+    }
+    const required = (node.required ?? []).includes(key) && child.default === undefined;
+    const standard =
+      child.default === undefined ? (required ? "required" : "") : `\`${JSON.stringify(child.default)}\``;
+    yield `| \`${name}\` | ${typeText(child)} | ${standard} | ${(child.description ?? "").replaceAll("|", "\\|")} |`;
+  }
+}
+
+const reference = [
+  "# Job spec, version 1",
+  "",
+  "Made from `src/spec/job-spec.ts` by `npm run docs`; do not edit.",
+  "",
+  "A number may also come from `${…}`. Keys that version 1 names and this release does not serve are refused by name.",
+  "",
+  "| key | type | default | meaning |",
+  "| --- | --- | --- | --- |",
+  ...rows(schema, ""),
+  "",
+].join("\n");
+
+const files = {
+  "jobs/infer-batch.schema.json": `${JSON.stringify(schema, undefined, 2)}\n`,
+  "docs/job-spec.md": reference,
+};
+
+for (const [path, text] of Object.entries(files)) {
+  if (!process.argv.includes("--check")) {
+    writeFileSync(path, text);
+  } else if (readFileSync(path, "utf8") !== text) {
+    console.error(`${path} is stale: run npm run docs`);
+    process.exitCode = 1;
+  }
+}
