@@ -7,8 +7,9 @@ const graceMs = 5000;
 type StopSignal = "SIGINT" | "SIGTERM";
 
 /**
- * Turns SIGINT and SIGTERM into an abort. A second one, or the end of the grace time, ends the process at
- * once, by the signal itself: `process.exit` would tear threads down inside the model and abort with 134.
+ * An AbortSignal that ends a job between batches. SIGINT and SIGTERM abort it. A second one, or the end of the
+ * grace time, ends the process at once, by the signal itself: `process.exit` would tear threads down inside the
+ * model and abort with 134.
  */
 export function abortOnSignals(): { signal: AbortSignal; [Symbol.dispose](): void } {
   const controller = new AbortController();
@@ -24,7 +25,13 @@ export function abortOnSignals(): { signal: AbortSignal; [Symbol.dispose](): voi
       }),
     );
   };
+  // A bug outside every await would tear the process down in the same way: unwind instead, and end with 1.
+  const onBug = (error: unknown): void => {
+    controller.abort(error);
+    timer ??= setTimeout(() => process.kill(process.pid, "SIGKILL"), graceMs).unref();
+  };
   const remove = (): void => {
+    process.off("uncaughtException", onBug);
     process.off("SIGINT", onSignal);
     process.off("SIGTERM", onSignal);
   };
@@ -34,6 +41,7 @@ export function abortOnSignals(): { signal: AbortSignal; [Symbol.dispose](): voi
   };
   process.on("SIGINT", onSignal);
   process.on("SIGTERM", onSignal);
+  process.on("uncaughtException", onBug);
   return {
     signal: controller.signal,
     [Symbol.dispose]() {

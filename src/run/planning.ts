@@ -48,6 +48,11 @@ export async function planRun(
   const { spec } = context;
   const { shards, schemas } = await readShards(context, decoder, listed);
   const rows = shards.reduce((sum, shard) => sum + shard.rows, 0);
+  if (shards.length === 0) {
+    throw new JobError("INPUT_NOT_READY", `planning ${spec.name}: no file matches ${spec.input.path.join(", ")}`, {
+      hint: "run the same command again when the input is there, or correct input.path",
+    });
+  }
   if (rows < spec.input.min_rows) {
     throw new JobError(
       "INPUT_NOT_READY",
