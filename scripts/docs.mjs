@@ -36,9 +36,9 @@ function* rows(node, path) {
       yield* rows(child, name);
       continue;
     }
-    const required = (node.required ?? []).includes(key) && child.default === undefined;
-    const standard =
-      child.default === undefined ? (required ? "required" : "") : `\`${JSON.stringify(child.default)}\``;
+    const value = valueAt(name);
+    const known = value === undefined ? "" : `\`${JSON.stringify(value)}\``;
+    const standard = (node.required ?? []).includes(key) ? "required" : known;
     yield `| \`${name}\` | ${typeText(child)} | ${standard} | ${(child.description ?? "").replaceAll("|", "\\|")} |`;
   }
 }

@@ -10,7 +10,7 @@ function nearest(word: string, known: readonly string[]): string | undefined {
     known.map((name) => name.toLowerCase()),
   );
   const found = known.find((name) => name.toLowerCase() === best);
-  const limit = Math.max(1, Math.floor(word.length / 3));
+  const limit = word.length < 4 ? 1 : Math.max(2, Math.floor(word.length / 3)); // a swap of letters counts 2
   return found !== undefined && distance(word.toLowerCase(), best) <= limit ? found : undefined;
 }
 

@@ -135,7 +135,11 @@ function bindInputs(request: ContractRequest): BoundInput[] {
       `its input is \`${only.name}\``,
     );
   }
-  return [bindMatrix(only, request.inputs?.[only.name], request)];
+  return [bindMatrix(only, listedColumns(request, only.name), request)];
+}
+
+function listedColumns({ inputs }: ContractRequest, name: string): readonly string[] | undefined {
+  return inputs !== undefined && Object.hasOwn(inputs, name) ? inputs[name] : undefined;
 }
 
 function bindMatrix(
@@ -150,6 +154,9 @@ function bindMatrix(
       `input \`${input.name}\` is ${showTensor(input)}; float32 [N,F] is supported so far`,
       "export the model with one float32 feature matrix",
     );
+  }
+  if (rows === 0) {
+    throw refuse(request, `input \`${input.name}\` takes batches of no row`, "export the model with a batch dimension");
   }
   const columns =
     listed === undefined ? defaultFeatures(request) : listed.map((name) => feature(name, input.name, request));

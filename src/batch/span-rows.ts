@@ -45,8 +45,8 @@ export function createSpanRows({ contract, span, onNotFinite }: SpanRowsOptions)
   const length = span.rowEnd - span.rowStart;
   const carried = contract.passthrough.map((binding) => growing(binding, length));
   const predicted = contract.outputs.map((binding) => growing(binding, length));
-  let carriedRows = 0;
-  let predictedRows = 0;
+  const isCarried = new Uint8Array(length);
+  const isPredicted = new Uint8Array(length);
   return {
     carry(batch, { from, to, row }) {
       for (const [index, target] of carried.entries()) {
@@ -62,10 +62,11 @@ export function createSpanRows({ contract, span, onNotFinite }: SpanRowsOptions)
           target.valid.set(source.valid.subarray(from, to), at);
         }
       }
-      carriedRows += to - from;
+      markOnce(isCarried, row - span.rowStart, to - from);
     },
     predict(outputs, { rowStart, rowCount, packedRows }) {
       const at = rowStart - span.rowStart;
+      markOnce(isPredicted, at, rowCount);
       for (const [index, binding] of contract.outputs.entries()) {
         const target = predicted[index];
         const tensor = outputs.get(binding.tensor);
@@ -78,16 +79,25 @@ export function createSpanRows({ contract, span, onNotFinite }: SpanRowsOptions)
           onNotFinite(binding.column, span.rowStart + bad, Number(target.data[bad]));
         }
       }
-      predictedRows += rowCount;
     },
     finish() {
-      // The last line of defence against a batch that was dropped or came twice.
-      if (carriedRows !== length || predictedRows !== length) {
-        throw new Error(`a span of ${length} rows got ${carriedRows} carried and ${predictedRows} predicted`);
+      // The last line of defence against a batch that was dropped, or came twice in the place of another.
+      if (isCarried.includes(0) || isPredicted.includes(0)) {
+        throw new Error(
+          `row ${span.rowStart + Math.max(isCarried.indexOf(0), isPredicted.indexOf(0))} was not carried or not predicted`,
+        );
       }
       return { rowCount: length, columns: [...carried, ...predicted] };
     },
   };
+}
+
+/** Each row of a span comes once: twice would be as wrong as never. */
+function markOnce(seen: Uint8Array, at: number, rowCount: number): void {
+  if (at < 0 || at + rowCount > seen.length || seen.subarray(at, at + rowCount).includes(1)) {
+    throw new RangeError(`rows ${at} to ${at + rowCount} of a span of ${seen.length} came twice or are not of it`);
+  }
+  seen.fill(1, at, at + rowCount);
 }
 
 /** Copies one value a row out of a tensor [packedRows], [packedRows, 1] or [packedRows, K]. */

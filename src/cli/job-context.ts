@@ -76,7 +76,7 @@ async function readSpec(path: string, { param }: JobOptions): Promise<JobSpec> {
 }
 
 function parseParams(given: readonly string[]): Record<string, string> {
-  const params: Record<string, string> = {};
+  const params = new Map<string, string>();
   for (const text of given) {
     const at = text.indexOf("=");
     if (at <= 0) {
@@ -84,9 +84,9 @@ function parseParams(given: readonly string[]): Record<string, string> {
         hint: "such as --param ds=2026-01-31",
       });
     }
-    params[text.slice(0, at)] = text.slice(at + 1);
+    params.set(text.slice(0, at), text.slice(at + 1));
   }
-  return params;
+  return Object.fromEntries(params);
 }
 
 async function openSink(spec: JobSpec, folder: string, { cores, log }: { cores: number; log: Log }): Promise<Sink> {

@@ -12,7 +12,9 @@ const program = new Command("infer-batch")
   .showHelpAfterError("(infer-batch --help lists the commands and options)");
 
 const param = (): Option =>
-  new Option("--param <name=value...>", "set a param of the spec; may be repeated").default([], "none");
+  new Option("--param <name=value>", "set a param of the spec; may be repeated")
+    .default([], "none")
+    .argParser((given: string, all: string[]) => [...all, given]);
 const logFormat = (): Option =>
   new Option("--log-format <format>", "how log lines look on stderr").choices(["pretty", "json"]).default("pretty");
 

@@ -40,7 +40,7 @@ function describe(metadata: InferenceSession["inputMetadata"]): TensorSignature[
       ? {
           name: value.name,
           dtype: value.type,
-          shape: value.shape.map((dim) => (typeof dim === "number" && dim >= 0 ? dim : null)),
+          shape: value.shape.map((dim) => (typeof dim === "number" && dim > 0 ? dim : null)),
         }
       : { name: value.name, dtype: undefined, shape: [] },
   );

@@ -149,7 +149,12 @@ export async function writeFinish(fs: FileSystem, { layout, stored, writer, part
     final: layout.success,
     text: `${JSON.stringify({ run_id: stored.plan.runId, plan_id: stored.planId })}\n`,
   });
-  await fs.removeFolder(layout.temporary);
+  await fs.removeFolder(layout.temporary).catch((error: unknown) => {
+    // An attempt beside this one wrote into it just now; it will finish too.
+    if (errnoOf(error) !== "ENOTEMPTY") {
+      throw error;
+    }
+  });
 }
 
 function manifestText({ plan, planId }: StoredPlan, parts: readonly ManifestPart[]): string {

@@ -47,9 +47,10 @@ export async function openParquetSink(options: ParquetSinkOptions): Promise<Sink
     async create(plan) {
       const layout = layoutOf(folder, plan.runId);
       return await guard(`writing the plan to ${layout.plan}`, async () => {
-        await makeFolder(fs, layout.temporary);
         const temporary = join(layout.temporary, `plan.${options.writer}`);
-        await createDurably(fs, { temporary, final: layout.plan, text: planToText(plan) });
+        await inTemporary(fs, layout, () =>
+          createDurably(fs, { temporary, final: layout.plan, text: planToText(plan) }),
+        );
         const stored = await readPlan(fs, layout.plan);
         if (stored === undefined) {
           throw new JobError("OUTPUT_DAMAGED", `reading ${layout.plan}: it is gone right after it was written`, {
@@ -141,9 +142,10 @@ async function openRun(options: ParquetSinkOptions, duckdb: DuckDb, stored: Stor
     committed,
     begin: () =>
       guard(`preparing ${folder}`, async () => {
-        await makeFolder(fs, layout.temporary);
-        await removeLeftovers(fs, layout.temporary, options);
-        byRename = !(await hasHardLinks(fs, layout.temporary, writer));
+        await inTemporary(fs, layout, async () => {
+          await removeLeftovers(fs, layout.temporary, options);
+          byRename = !(await hasHardLinks(fs, layout.temporary, writer));
+        });
         if (byRename) {
           options.warn(`${folder} has no hard links: parts are renamed into place, so run only one worker at a time`);
         }
@@ -151,23 +153,35 @@ async function openRun(options: ParquetSinkOptions, duckdb: DuckDb, stored: Stor
     commit: (span, rows) =>
       guard(`writing ${join(folder, layout.part(span.index))}`, async () => {
         const commit = { options, duckdb, layout, stored, span, rows, byRename };
-        const { outcome, part } = await commitPart(commit).catch(async (error: unknown) => {
-          // Somebody finished the run meanwhile and cleared our temporary file away: look again, once.
-          if (errnoOf(error) !== "ENOENT") {
-            throw error;
-          }
-          await makeFolder(fs, layout.temporary);
-          return await commitPart(commit);
-        });
+        const { outcome, part } = await inTemporary(fs, layout, () => commitPart(commit));
         parts.set(span.index, part);
         return outcome;
       }),
     finish: () =>
-      guard(`finishing ${folder}`, async () => {
-        await makeFolder(fs, layout.temporary);
-        await writeFinish(fs, { layout, stored, writer, parts });
-      }),
+      guard(`finishing ${folder}`, () =>
+        inTemporary(fs, layout, () => writeFinish(fs, { layout, stored, writer, parts })),
+      ),
   };
+}
+
+/** More than attempts that could finish one run within the same few milliseconds. */
+const clearedAwayLimit = 100;
+
+/**
+ * Does `work` with the temporary folder there. Whoever finishes the run clears that folder away, from under the
+ * hands of attempts beside it: they do their step again, which is safe for every step.
+ */
+async function inTemporary<T>(fs: FileSystem, { temporary }: Layout, work: () => Promise<T>): Promise<T> {
+  for (let cleared = 0; ; cleared += 1) {
+    try {
+      await makeFolder(fs, temporary);
+      return await work();
+    } catch (error) {
+      if (errnoOf(error) !== "ENOENT" || cleared === clearedAwayLimit) {
+        throw error;
+      }
+    }
+  }
 }
 
 /** Temporary files of attempts that died. Their names say whose they are; those of the living stay. */

@@ -85,8 +85,8 @@ async function statShard(uri: string, path: string): Promise<ListedShard | undef
     return undefined;
   }
   if (!found.isFile()) {
-    throw new JobError("FILE_MISSING", `listing input.path: ${path} is not a file`, {
-      hint: `for the files of a folder write ${uri.replace(/\/$/, "")}/*.parquet`,
+    throw new JobError("FILE_MISSING", `listing input.path: ${path} is a folder or no plain file`, {
+      hint: "for the files of a folder write folder/*.parquet",
     });
   }
   await assertReadable(path);

@@ -66,8 +66,12 @@ export const outputName = /^[A-Za-z_][A-Za-z0-9_]{0,62}$/;
 
 /** A number, or the text of one where `${…}` put it. */
 function count(minimum: number, maximum: number): z.ZodType<number> {
-  const number = z.int().min(minimum).max(maximum);
   const error = `expected a number from ${minimum} to ${maximum}`;
+  return numberOrText(minimum, maximum, error);
+}
+
+function numberOrText(minimum: number, maximum: number, error: string): z.ZodType<number> {
+  const number = z.int({ error }).min(minimum, { error }).max(maximum, { error });
   const text = z
     .string()
     .regex(/^(\d{1,15}|\$\{.+\})$/)
@@ -79,7 +83,7 @@ function count(minimum: number, maximum: number): z.ZodType<number> {
 /** `auto`, or a number as `count` takes it. */
 function autoOrCount(minimum: number, maximum: number): z.ZodType<number | "auto"> {
   const error = `expected auto or a number from ${minimum} to ${maximum}`;
-  return z.union([z.literal("auto"), count(minimum, maximum)], { error });
+  return z.union([z.literal("auto"), numberOrText(minimum, maximum, error)], { error });
 }
 
 const text = z.string().min(1);
@@ -143,7 +147,9 @@ const job = z.strictObject({
     .describe("the job's name; the first part of every run id"),
   timezone: z
     .string()
-    .refine(isTimeZone, "expected an IANA time zone such as Europe/Berlin")
+    .refine(isTimeZone, {
+      error: (issue) => `found ${JSON.stringify(issue.input)}, expected an IANA time zone such as Europe/Berlin`,
+    })
     .default("UTC")
     .describe("of ${today} and ${yesterday}"),
   params: z
@@ -214,8 +220,15 @@ export function checkSpec(raw: unknown): { spec: JobSpec } | { issues: readonly 
 
 /** JSON Schema (draft 2020-12) of the same definition, for editors. */
 export function specJsonSchema(): object {
+  const { properties, ...rest } = z.toJSONSchema(job, { io: "input" });
+  const params = typeof properties?.["params"] === "object" ? properties["params"] : {};
   return {
-    ...z.toJSONSchema(job, { io: "input" }),
+    ...rest,
+    // The loader takes any plain value of a param as text.
+    properties: {
+      ...properties,
+      params: { ...params, additionalProperties: { type: ["string", "number", "boolean"] } },
+    },
     title: "infer-batch job spec, version 1",
   };
 }

@@ -1,13 +1,13 @@
-import { isAlias, isMap, isNode, isPair, isScalar, isSeq, LineCounter, type Node, parseDocument, visit } from "yaml";
+import { isMap, isNode, isPair, isScalar, isSeq, type LineCounter } from "yaml";
 import { JobError } from "../errors.js";
 import { didYouMean } from "../suggest.js";
 import { checkSpec, type JobSpec } from "./job-spec.js";
 import { describeIssue, type Problem } from "./problems.js";
 import { notYet } from "./not-yet.js";
-import { clockParams, fillTemplate, type Lookup } from "./template.js";
+import { clockParams, fillTemplate, type Lookup, type TemplateFault } from "./template.js";
+import { parserWarnings, parseYaml, shapeProblems, type YamlDocument } from "./yaml-text.js";
 
 const textLimit = 256 * 1024;
-const depthLimit = 16;
 const problemLimit = 10;
 
 export interface SpecContext {
@@ -19,7 +19,6 @@ export interface SpecContext {
   readonly nowMs: number;
 }
 
-type YamlDocument = ReturnType<typeof parseDocument>;
 type Path = readonly (string | number)[];
 
 /**
@@ -32,13 +31,13 @@ export function loadSpec(yamlText: string, context: SpecContext): JobSpec {
       hint: "a job spec is a page of YAML; is this the right file?",
     });
   }
-  const lines = new LineCounter();
-  const document = parseYaml(yamlText, lines, context);
+  const { document, lines } = parseYaml(yamlText, context.file);
   const fail = failure(context.file, lines, document);
   if (!isMap(document.contents)) {
     throw fail([{ path: [], text: "expected a mapping with version, name, input, model and output" }]);
   }
   fail.check(shapeProblems(document));
+  fail.check(parserWarnings(document));
   fail.check(fillDocument(document, context));
   fail.check(unsupportedProblems(document), "SPEC_UNSUPPORTED");
   const checked = checkSpec(document.toJS({ maxAliasCount: 0 }));
@@ -46,26 +45,6 @@ export function loadSpec(yamlText: string, context: SpecContext): JobSpec {
     return checked.spec;
   }
   throw fail(checked.issues.flatMap((issue) => describeIssue(issue, (path) => plainValue(document, path))));
-}
-
-function parseYaml(yamlText: string, lineCounter: LineCounter, context: SpecContext): YamlDocument {
-  let document: YamlDocument;
-  try {
-    document = parseDocument(yamlText, { lineCounter, version: "1.2", schema: "core", prettyErrors: false });
-  } catch (cause) {
-    // The parser recurses: a bomb of brackets overflows its stack.
-    throw new JobError("SPEC_INVALID", `reading ${context.file}: nested too deeply to be parsed`, { cause });
-  }
-  const broken = document.errors[0] ?? document.warnings[0];
-  if (broken !== undefined) {
-    const at = lineCounter.linePos(broken.pos[0]);
-    throw new JobError("SPEC_INVALID", `reading ${context.file}:${at.line}:${at.col}: ${broken.message}`, {
-      hint: yamlText.includes("${")
-        ? "the file must be one YAML document; inside [ ] and { }, ${…} must stand in quotes"
-        : "the file must be one YAML document",
-    });
-  }
-  return document;
 }
 
 interface Failure {
@@ -88,9 +67,8 @@ function failure(file: string, lines: LineCounter, document: YamlDocument): Fail
       shown.push(`and ${problems.length - problemLimit} more`);
     }
     const [first = ""] = shown;
-    const message = shown.length === 1 ? first : `${shown.length} problems\n  ${shown.join("\n  ")}`;
-    const hint =
-      code === "SPEC_UNSUPPORTED" ? "leave it out; README, “Job spec”, lists what this release serves" : undefined;
+    const message = shown.length === 1 ? first : `${problems.length} problems\n  ${shown.join("\n  ")}`;
+    const hint = code === "SPEC_UNSUPPORTED" ? "docs/job-spec.md lists what this release serves" : undefined;
     return new JobError(code, `reading ${message}`, hint === undefined ? {} : { hint });
   };
   make.check = (problems, code) => {
@@ -101,42 +79,22 @@ function failure(file: string, lines: LineCounter, document: YamlDocument): Fail
   return make;
 }
 
-/** Aliases, tags and depth: what makes a small file large or a plain value something else. */
-function shapeProblems(document: YamlDocument): Problem[] {
-  const problems: Problem[] = [];
-  const add = (node: Node, text: string): void => {
-    problems.push({ path: [], text, offset: node.range?.[0] ?? 0 });
-  };
-  visit(document, {
-    Node(_key, node, ancestors) {
-      if (isAlias(node) || node.anchor !== undefined) {
-        add(node, "YAML anchors and aliases are not allowed; write the value out");
-      } else if (node.tag !== undefined && node.tag.startsWith("!")) {
-        add(node, `YAML tags are not allowed; found ${node.tag}`);
-      }
-      if (ancestors.length > depthLimit * 2) {
-        add(node, `nested more than ${depthLimit} deep`);
-        return visit.BREAK;
-      }
-      return undefined;
-    },
-  });
-  return problems;
-}
-
 /** Fills every `${…}` in place, `params` first since the rest refers to them. */
 function fillDocument(document: YamlDocument, context: SpecContext): Problem[] {
   const problems: Problem[] = [];
-  const environment: Lookup = (name) => context.env[name];
-  fillNode(document.get("timezone", true), ["timezone"], environment, problems);
+  const declared = paramNames(document);
+  const environment: Lookup = (name) => (Object.hasOwn(context.env, name) ? context.env[name] : undefined);
+
+  fillNode(document.get("timezone", true), ["timezone"], { lookup: environment, declared }, problems);
   const scope = new Map<string, string>(Object.entries(clock(document, context)));
-  const lookup: Lookup = (name) => scope.get(name) ?? context.env[name];
+  const lookup: Lookup = (name) => scope.get(name) ?? environment(name);
   const params = document.get("params", true);
-  const declared: string[] = [];
   for (const pair of isMap(params) ? params.items : []) {
     const name = isScalar(pair.key) ? String(pair.key.value) : "";
-    declared.push(name);
     const node = pair.value;
+    if (name === "__proto__") {
+      problems.push({ path: ["params", name], atKey: true, text: "this name cannot be a param's; choose another" });
+    }
     if (!isScalar(node)) {
       problems.push({ path: ["params", name], text: "expected a text, number or date" });
       continue;
@@ -145,7 +103,7 @@ function fillDocument(document: YamlDocument, context: SpecContext): Problem[] {
     // A param is text: `007` and `1.0` keep their spelling.
     node.value = given ?? (typeof node.value === "string" ? node.value : (node.source ?? ""));
     if (given === undefined) {
-      fillNode(node, ["params", name], lookup, problems);
+      fillNode(node, ["params", name], { lookup, declared }, problems);
     }
     scope.set(name, String(node.value));
   }
@@ -153,7 +111,7 @@ function fillDocument(document: YamlDocument, context: SpecContext): Problem[] {
   for (const pair of isMap(document.contents) ? document.contents.items : []) {
     const key = isScalar(pair.key) ? String(pair.key.value) : "";
     if (key !== "params" && key !== "timezone" && isNode(pair.value)) {
-      fillNode(pair.value, [key], lookup, problems);
+      fillNode(pair.value, [key], { lookup, declared }, problems);
     }
   }
   return problems;
@@ -168,38 +126,52 @@ function clock(document: YamlDocument, context: SpecContext): Record<string, str
   }
 }
 
+function paramNames(document: YamlDocument): string[] {
+  const params = document.get("params", true);
+  return isMap(params) ? params.items.map(({ key }) => (isScalar(key) ? String(key.value) : "")) : [];
+}
+
 function unknownParams(given: Readonly<Record<string, string>>, declared: readonly string[]): Problem[] {
   return Object.keys(given)
     .filter((name) => !declared.includes(name))
     .map((name) => ({
       path: ["params"],
-      text: `--param ${name}: the spec declares no such param${didYouMean(name, declared)}`,
+      text: `--param ${name}: the spec declares ${declared.length === 0 ? "no params" : `only ${declared.join(", ")}`}${didYouMean(name, declared)}`,
     }));
 }
 
-function fillNode(node: unknown, path: Path, lookup: Lookup, problems: Problem[]): void {
+interface Scope {
+  readonly lookup: Lookup;
+  /** Params of the spec, whether or not they are known where the text stands. */
+  readonly declared: readonly string[];
+}
+
+function fillNode(node: unknown, path: Path, scope: Scope, problems: Problem[]): void {
   if (isMap(node)) {
     for (const pair of node.items) {
-      fillNode(pair.value, [...path, isScalar(pair.key) ? String(pair.key.value) : ""], lookup, problems);
+      fillNode(pair.value, [...path, isScalar(pair.key) ? String(pair.key.value) : ""], scope, problems);
     }
   } else if (isSeq(node)) {
     for (const [index, item] of node.items.entries()) {
-      fillNode(item, [...path, index], lookup, problems);
+      fillNode(item, [...path, index], scope, problems);
     }
   } else if (isScalar(node) && typeof node.value === "string") {
-    const filled = fillTemplate(node.value, lookup);
+    const filled = fillTemplate(node.value, scope.lookup);
     if ("text" in filled) {
       node.value = filled.text;
     } else {
-      problems.push({ path, text: faultText(filled.fault) });
+      problems.push({ path, text: faultText(filled.fault, scope.declared) });
     }
   }
 }
 
-function faultText(fault: { kind: "unset"; name: string } | { kind: "malformed"; found: string }): string {
-  return fault.kind === "unset"
-    ? `\${${fault.name}} is neither a param nor an environment variable; set it, or write \${${fault.name}:-default}`
-    : `found ${fault.found}, expected \${name} or \${name:-default}; a literal \${ is written $\${`;
+function faultText(fault: TemplateFault, declared: readonly string[]): string {
+  if (fault.kind === "malformed") {
+    return `found ${fault.found}, expected \${name} or \${name:-default}; a literal \${ is written $\${`;
+  }
+  return declared.includes(fault.name)
+    ? `\${${fault.name}} is a param that comes later: params see those above them, timezone sees none`
+    : `\${${fault.name}} is neither a param nor an environment variable; set it, or write \${${fault.name}:-default}`;
 }
 
 function unsupportedProblems(document: YamlDocument): Problem[] {

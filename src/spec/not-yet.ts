@@ -30,15 +30,15 @@ const s3Paths: ReadonlySet<string> = new Set(["input.path", "input.ready", "mode
 
 /** Why `key` (dotted, list positions left out) with this value is not served yet, or undefined. */
 export function notYet(key: string, value: unknown): string | undefined {
-  const feature = keys[key];
+  const feature = Object.hasOwn(keys, key) ? keys[key] : undefined;
   if (feature !== undefined) {
-    return `\`${key}\` (${feature}) is not supported yet`;
+    return `not supported yet (${feature})`;
   }
-  if (values[key]?.includes(String(value)) === true) {
-    return `\`${key}: ${String(value)}\` is not supported yet`;
+  if (Object.hasOwn(values, key) && values[key]?.includes(String(value)) === true) {
+    return `\`${String(value)}\` is not supported yet`;
   }
-  if (s3Paths.has(key) && typeof value === "string" && value.startsWith("s3://")) {
-    return `\`${key}\`: paths in S3 are not supported yet`;
+  if (s3Paths.has(key) && typeof value === "string" && /^s3:\/\//i.test(value)) {
+    return "paths in S3 are not supported yet";
   }
   return undefined;
 }

@@ -39,6 +39,12 @@ export function describeIssue(issue: SpecIssue, valueAt: (path: readonly (string
   if (issue.code === "invalid_key") {
     return [{ path, atKey: true, text: issue.issues[0]?.message ?? `expected a name like ${outputName.source}` }];
   }
+  if (issue.code === "invalid_union") {
+    const inner = issue.errors.flat().find((nested) => nested.path.length > 0);
+    if (inner !== undefined) {
+      return describeIssue({ ...inner, path: [...issue.path, ...inner.path] }, valueAt);
+    }
+  }
   const found = valueAt(path);
   if (found === undefined) {
     return [{ path, text: `missing; ${expectation(issue)}` }];
@@ -56,7 +62,7 @@ function expectation(issue: SpecIssue): string {
   if (issue.code === "invalid_value") {
     return `expected ${issue.values.map(String).join(" or ")}`;
   }
-  if (issue.code === "too_small") {
+  if (issue.code === "too_small" && issue.origin !== "number") {
     return issue.origin === "array" ? "expected at least one entry" : "expected a text that is not empty";
   }
   return issue.message;

@@ -18,7 +18,14 @@ export interface CliOptions {
   /** Options of node itself, such as `--import=…`. */
   readonly node?: readonly string[];
   /** Called with the process once it runs. */
-  readonly onStart?: (child: { kill(signal: NodeJS.Signals): boolean; readonly pid?: number | undefined }) => void;
+  readonly onStart?: (child: RunningCli) => void;
+  /** Called with all of stderr so far, whenever there is more of it. */
+  readonly onStderr?: (seen: string, child: RunningCli) => void;
+}
+
+export interface RunningCli {
+  kill(signal: NodeJS.Signals): boolean;
+  readonly pid?: number | undefined;
 }
 
 /** Runs the built command in a process of its own. */
@@ -35,6 +42,7 @@ export async function runCli(args: readonly string[], options: CliOptions = {}):
   });
   child.stderr.setEncoding("utf8").on("data", (text: string) => {
     stderr += text;
+    options.onStderr?.(stderr, child);
   });
   options.onStart?.(child);
   return await new Promise((resolve, reject) => {

@@ -22,12 +22,42 @@ const classes = (count: number, prefix: string): Record<string, string> =>
   Object.fromEntries(Array.from({ length: count }, (_, index) => [`${prefix}_${index}`, `${prefix}[${index}]`]));
 
 export const fixtures: readonly Fixture[] = [
-  { name: "cancer-logistic", table: "cancer", model: "cancer-logistic.onnx", outputs: { label: "label", ...classes(2, "probabilities") }, rows: 569 },
-  { name: "digits-lightgbm", table: "digits", model: "digits-lightgbm.onnx", outputs: { label: "label", ...classes(10, "probabilities") }, rows: 1797 },
-  { name: "wine-forest", table: "wine", model: "wine-forest.onnx", outputs: { label: "label", ...classes(3, "probabilities") }, rows: 178 },
+  {
+    name: "cancer-logistic",
+    table: "cancer",
+    model: "cancer-logistic.onnx",
+    outputs: { label: "label", ...classes(2, "probabilities") },
+    rows: 569,
+  },
+  {
+    name: "digits-lightgbm",
+    table: "digits",
+    model: "digits-lightgbm.onnx",
+    outputs: { label: "label", ...classes(10, "probabilities") },
+    rows: 1797,
+  },
+  {
+    name: "wine-forest",
+    table: "wine",
+    model: "wine-forest.onnx",
+    outputs: { label: "label", ...classes(3, "probabilities") },
+    rows: 178,
+  },
   { name: "diabetes-mlp", table: "diabetes", model: "diabetes-mlp.onnx", outputs: { score: "score" }, rows: 442 },
-  { name: "diabetes-mlp-batch32", table: "diabetes", model: "diabetes-mlp-batch32.onnx", outputs: { score: "score" }, rows: 442 },
-  { name: "external-data", table: "diabetes", model: "external-data/model.onnx", outputs: { score: "score" }, rows: 442 },
+  {
+    name: "diabetes-mlp-batch32",
+    table: "diabetes",
+    model: "diabetes-mlp-batch32.onnx",
+    outputs: { score: "score" },
+    rows: 442,
+  },
+  {
+    name: "external-data",
+    table: "diabetes",
+    model: "external-data/model.onnx",
+    outputs: { score: "score" },
+    rows: 442,
+  },
 ];
 
 export interface SpecOverrides {

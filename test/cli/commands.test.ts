@@ -1,0 +1,130 @@
+import { readdir } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { runCli } from "../support/cli.js";
+import { fixtures, type Fixture, scratchFolder, writeSpec } from "../support/job.js";
+import { showResult, shownCli } from "../support/shown.js";
+
+const wine = fixtures.find(({ name }) => name === "wine-forest") as Fixture;
+const cancer = fixtures.find(({ name }) => name === "cancer-logistic") as Fixture;
+const batch32 = fixtures.find(({ name }) => name === "diabetes-mlp-batch32") as Fixture;
+
+describe("plan", () => {
+  test("shows shards, spans, bindings and target, and writes nothing", async () => {
+    await using folder = await scratchFolder();
+    const spec = await writeSpec(folder.path, wine, { commit_rows: 50 });
+    expect(await shownCli(["plan", spec], folder.path)).toMatchSnapshot();
+    expect(await readdir(folder.path)).toEqual(["job.yaml"]);
+  });
+
+  test("shows where a model's batch is fixed", async () => {
+    await using folder = await scratchFolder();
+    const { stdout } = await runCli(["plan", await writeSpec(folder.path, batch32)]);
+    expect(stdout).toContain("input    features float32 [32,10] <- age, sex, bmi");
+  });
+
+  test("--json is one line: the plan that run would store", async () => {
+    await using folder = await scratchFolder();
+    const spec = await writeSpec(folder.path, wine);
+    const { code, stdout, stderr } = await runCli(["plan", spec, "--json"]);
+    expect([code, stderr, stdout.split("\n").length]).toEqual([0, "", 2]);
+    expect(JSON.parse(stdout)).toMatchObject({
+      format: "infer-batch-plan",
+      version: 1,
+      job: "wine-forest",
+      input: { rows: 178 },
+    });
+  });
+});
+
+describe("validate", () => {
+  test("shows which columns go where, and writes nothing", async () => {
+    await using folder = await scratchFolder();
+    const spec = await writeSpec(folder.path, cancer);
+    expect(await shownCli(["validate", spec], folder.path)).toMatchSnapshot();
+    expect(await readdir(folder.path)).toEqual(["job.yaml"]);
+  });
+
+  test("says so when there is no shard yet to check against", async () => {
+    await using folder = await scratchFolder();
+    const spec = await writeSpec(folder.path, cancer, { input: { path: "in/*.parquet" } });
+    expect(await shownCli(["validate", spec], folder.path)).toMatchInlineSnapshot(`
+      "exit 0
+      --- stdout
+      <folder>/job.yaml is valid; no shard is there yet, so the binding was not checked
+      "
+    `);
+  });
+});
+
+describe("run and status", () => {
+  test("tell the same story before, during and after", async () => {
+    await using folder = await scratchFolder();
+    const spec = await writeSpec(folder.path, wine, { commit_rows: 50 });
+    const story = [
+      await shownCli(["status", spec], folder.path),
+      await shownCli(["run", spec], folder.path),
+      await shownCli(["status", spec], folder.path),
+      await shownCli(["status", spec, "--json"], folder.path),
+      await shownCli(["run", spec], folder.path),
+    ];
+    expect(`\n${story.join("\n")}`).toMatchSnapshot();
+  });
+
+  test("status before the first run writes nothing", async () => {
+    await using folder = await scratchFolder();
+    await runCli(["status", await writeSpec(folder.path, wine)]);
+    expect(await readdir(folder.path)).toEqual(["job.yaml"]);
+  });
+
+  test("run --json has exactly one line of JSON on stdout, the first time and the next", async () => {
+    await using folder = await scratchFolder();
+    const spec = await writeSpec(folder.path, wine, { commit_rows: 50, engine: { batch_size: 16 } });
+    const first = await runCli(["run", spec, "--json"]);
+    const second = await runCli(["run", spec, "--json"]);
+    for (const { code, stdout } of [first, second]) {
+      expect([code, stdout.endsWith("\n"), stdout.split("\n").length]).toEqual([0, true, 2]);
+    }
+    expect(JSON.parse(first.stdout)).toMatchObject({
+      rows_planned: 178,
+      rows_scored: 178,
+      spans_planned: 4,
+      batch_size: 16,
+    });
+    expect(JSON.parse(second.stdout)).toMatchObject({ status: "already_complete", rows_scored: 0, spans_resumed: 4 });
+    expect(showResult(first, folder.path)).toMatchSnapshot();
+  });
+
+  test("run --quiet says nothing when all is well", async () => {
+    await using folder = await scratchFolder();
+    const { code, stdout, stderr } = await runCli(["run", await writeSpec(folder.path, wine), "--quiet"]);
+    expect([code, stdout, stderr]).toEqual([0, "", ""]);
+  });
+
+  test("run --quiet --json says one line", async () => {
+    await using folder = await scratchFolder();
+    const { stdout, stderr } = await runCli(["run", await writeSpec(folder.path, wine), "--quiet", "--json"]);
+    expect([stdout.split("\n").length, stderr]).toEqual([2, ""]);
+  });
+
+  test("log lines are JSON when asked for, each of them", async () => {
+    await using folder = await scratchFolder();
+    const spec = await writeSpec(folder.path, wine);
+    const { stderr } = await runCli(["run", spec, "--log-format", "json", "--log-level", "debug"]);
+    const lines = stderr
+      .trimEnd()
+      .split("\n")
+      .map((line) => JSON.parse(line) as { level: string; msg: string });
+    expect(lines.map(({ level }) => level)).toEqual(expect.arrayContaining(["info", "debug"]));
+    expect(lines.every(({ msg }) => msg.length > 0)).toBe(true);
+  });
+
+  test("paths are relative to the spec, not to where the command is run", async () => {
+    await using folder = await scratchFolder();
+    await using elsewhere = await scratchFolder();
+    await writeSpec(folder.path, wine);
+    const { code } = await runCli(["run", join(folder.path, "job.yaml")], { cwd: elsewhere.path });
+    expect([code, await readdir(elsewhere.path)]).toEqual([0, []]);
+    expect(await readdir(folder.path)).toEqual(["job.yaml", "out"]);
+  });
+});

@@ -1,0 +1,222 @@
+import { mkdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { runCli } from "../support/cli.js";
+import { fixtures, type Fixture, scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
+import { shownCli } from "../support/shown.js";
+
+const wine = fixtures.find(({ name }) => name === "wine-forest") as Fixture;
+
+async function shownRun(overrides: SpecOverrides, args: readonly string[] = ["run"]): Promise<string> {
+  await using folder = await scratchFolder();
+  const [command = "run", ...rest] = args;
+  return await shownCli([command, await writeSpec(folder.path, wine, overrides), ...rest], folder.path);
+}
+
+describe("a spec that cannot be read", () => {
+  test("because it is not there", async () => {
+    expect(await shownCli(["run", "no/such/job.yaml"], "/nowhere")).toMatchInlineSnapshot(`
+      "exit 64
+      --- stderr
+      error: reading no/such/job.yaml: there is no such file
+        hint: the first argument is the job spec, a YAML file
+      "
+    `);
+  });
+
+  test("because it is a folder", async () => {
+    await using folder = await scratchFolder();
+    await mkdir(join(folder.path, "job.yaml"));
+    expect(await shownCli(["run", join(folder.path, "job.yaml")], folder.path)).toMatchInlineSnapshot(`
+      "exit 64
+      --- stderr
+      error: reading <folder>/job.yaml: EISDIR
+        hint: the first argument is the job spec, a YAML file
+      "
+    `);
+  });
+
+  test("because it is no YAML", async () => {
+    await using folder = await scratchFolder();
+    const path = join(folder.path, "job.yaml");
+    await writeFile(path, "version: 1\nname: [daily\ninput: x\n");
+    expect(await shownCli(["run", path], folder.path)).toMatchInlineSnapshot(`
+      "exit 64
+      --- stderr
+      error: reading <folder>/job.yaml:3:1: Flow sequence in block collection must be sufficiently indented and end with a ]
+        hint: the file must be one YAML document
+      "
+    `);
+  });
+
+  test.each(["run", "plan", "validate", "status"])("is told the same by %s", async (command) => {
+    expect(await shownRun({ nam: "x" }, [command])).toMatch(
+      /^exit 64\n--- stderr\nerror: reading <folder>\/job\.yaml:\d+:3: nam: unknown key; did you mean `name`\?\n$/,
+    );
+  });
+
+  test("in several places", async () => {
+    expect(
+      await shownRun({ comit_rows: 5, on_bad_row: "skip", engine: { batch_size: "many" } }),
+    ).toMatchInlineSnapshot(`
+      "exit 64
+      --- stderr
+      error: reading 3 problems
+        <folder>/job.yaml:18:19: engine.batch_size: found "many", expected auto or a number from 1 to 1048576
+        <folder>/job.yaml:28:3: comit_rows: unknown key; did you mean \`commit_rows\`?
+        <folder>/job.yaml:29:17: on_bad_row: found "skip", expected fail
+      "
+    `);
+  });
+
+  test("as JSON for a log collector", async () => {
+    await using folder = await scratchFolder();
+    const spec = await writeSpec(folder.path, wine, { on_bad_row: "reject" });
+    const { code, stdout, stderr } = await runCli(["run", spec, "--log-format", "json", "--json"]);
+    expect([code, stdout]).toEqual([64, ""]);
+    const lines = stderr.trimEnd().split("\n");
+    expect(lines).toHaveLength(1);
+    expect(JSON.parse(lines[0] ?? "")).toEqual({
+      level: "error",
+      time: expect.stringMatching(/^\d{4}-\d\d-\d\dT/),
+      code: "SPEC_UNSUPPORTED",
+      hint: expect.any(String),
+      exit_code: 64,
+      msg: expect.stringMatching(/^reading .*on_bad_row: `reject`/),
+    });
+  });
+});
+
+describe("a spec that does not fit the world", () => {
+  test("misspelt model.outputs", async () => {
+    const said = await shownRun({ model: { outputs: { score: "probabilites[1]" } } });
+    expect(said).toContain("did you mean `probabilities`?");
+    expect(said).toMatchSnapshot();
+  });
+
+  test("misspelt output.columns", async () => {
+    expect(await shownRun({ output: { columns: ["Id"] } }, ["validate"])).toMatchSnapshot();
+  });
+
+  test("a model with ZipMap", async () => {
+    const model = {
+      path: join(import.meta.dirname, "../../fixtures/models/wine-zipmap.onnx"),
+      outputs: { p: "output_probability" },
+    };
+    const said = await shownRun({ model }, ["plan"]);
+    expect(said).toContain("zipmap=False");
+    expect(said).toMatchSnapshot();
+  });
+
+  test("no model", async () => {
+    expect(await shownRun({ model: { path: "model.onnx" } })).toMatchInlineSnapshot(`
+      "exit 64
+      --- stderr
+      error: loading model <folder>/model.onnx: there is no such file
+        hint: model.path is relative to the spec's folder
+      "
+    `);
+  });
+
+  test("a model that is none", async () => {
+    expect(await shownRun({ model: { path: "job.yaml" } })).toMatchInlineSnapshot(`
+      "exit 64
+      --- stderr
+      error: loading model <folder>/job.yaml: it is not an ONNX file
+        hint: is this the right file, and was it copied whole?
+      "
+    `);
+  });
+
+  test("another model than the one pinned", async () => {
+    expect(await shownRun({ model: { sha256: "0".repeat(64) } })).toMatchInlineSnapshot(`
+      "exit 64
+      --- stderr
+      error: loading model <project>/fixtures/models/wine-forest.onnx: its sha256 is <sha256>, model.sha256 asks for <sha256>
+        hint: deploy the model that is pinned, or change the pin
+      "
+    `);
+  });
+
+  test("no input file", async () => {
+    expect(await shownRun({ input: { path: "features.parquet" } })).toMatchInlineSnapshot(`
+      "exit 64
+      --- stderr
+      error: listing input.path: there is no features.parquet
+        hint: paths are relative to the spec's folder; input.ready makes a run wait for input that comes later
+      "
+    `);
+  });
+
+  test("no input file that matches", async () => {
+    expect(await shownRun({ input: { path: "in/*.parquet" } })).toMatchInlineSnapshot(`
+      "exit 75
+      --- stderr
+      error: planning wine-forest: no file matches in/*.parquet
+        hint: run the same command again when the input is there, or correct input.path
+      "
+    `);
+  });
+
+  test("a folder for an input", async () => {
+    await using folder = await scratchFolder();
+    await mkdir(join(folder.path, "in"));
+    const spec = await writeSpec(folder.path, wine, { input: { path: "in/" } });
+    expect(await shownCli(["run", spec], folder.path)).toMatchInlineSnapshot(`
+      "exit 64
+      --- stderr
+      error: listing input.path: <folder>/in is a folder or no plain file
+        hint: for the files of a folder write folder/*.parquet
+      "
+    `);
+  });
+
+  test("the spec's own folder for an input gets no advice to read the root folder", async () => {
+    expect(await shownRun({ input: { path: "." } })).not.toContain("write /*.parquet");
+  });
+
+  test("an input that is not ready", async () => {
+    expect(await shownRun({ input: { ready: "_SUCCESS" } })).toMatchInlineSnapshot(`
+      "exit 75
+      --- stderr
+      error: waiting for input: _SUCCESS (input.ready) is not there yet
+        hint: run the same command again later; exit code 75 tells a scheduler to retry
+      "
+    `);
+  });
+
+  test("too few rows", async () => {
+    expect(await shownRun({ input: { min_rows: 100_000 } })).toMatchInlineSnapshot(`
+      "exit 75
+      --- stderr
+      error: planning wine-forest: <project>/fixtures/data/wine/*.parquet has 178 rows in 5 files, input.min_rows is 100000
+        hint: run the same command again when the input is there, or correct input.path
+      "
+    `);
+  });
+
+  test("a shard that is no Parquet", async () => {
+    const said = await shownRun({ input: { path: "job.yaml" } });
+    expect(said).toMatch(/^exit 65\n/);
+    expect(said).toMatchInlineSnapshot(`
+      "exit 65
+      --- stderr
+      error: reading the footer of <folder>/job.yaml: Invalid Input Error: No magic bytes found at end of file
+        hint: the file is damaged, unfinished or not Parquet; write it again, or take it out of input.path
+      "
+    `);
+  });
+
+  test("an output folder that holds someone's files", async () => {
+    await using folder = await scratchFolder();
+    await mkdir(join(folder.path, "out"));
+    await writeFile(join(folder.path, "out/theirs.parquet"), "x");
+    expect(await shownCli(["run", await writeSpec(folder.path, wine)], folder.path)).toMatchInlineSnapshot(`
+      "exit 64
+      --- stderr
+      error: looking at <folder>/out: theirs.parquet is there, which no run wrote
+        hint: output.parquet.path must be a folder of its own
+      "
+    `);
+  });
+});

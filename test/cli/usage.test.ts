@@ -1,0 +1,112 @@
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { projectFolder, runCli } from "../support/cli.js";
+import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
+import { shownCli } from "../support/shown.js";
+
+const here = "/nowhere";
+
+describe("help", () => {
+  test.each([
+    ["--help"],
+    ["run", "--help"],
+    ["plan", "--help"],
+    ["validate", "--help"],
+    ["status", "--help"],
+    ["schema", "--help"],
+  ])("%s %s", async (...args) => {
+    expect(await shownCli(args, here)).toMatchSnapshot();
+  });
+
+  test("is the same however it is asked for", async () => {
+    expect(await runCli(["--help"])).toEqual(await runCli(["help"]));
+  });
+
+  test("comes without a command too, and ends in 64", async () => {
+    const { code, stdout, stderr } = await runCli([]);
+    expect([code, stdout]).toEqual([64, ""]);
+    expect(stderr).toContain("Usage: infer-batch");
+  });
+
+  test("does not load the native libraries", async () => {
+    const trap = "data:text/javascript,process.dlopen=()=>{throw new Error('native')}";
+    expect((await runCli(["--help"], { node: [`--import=${trap}`] })).code).toBe(0);
+    // The trap works: a command that needs them runs into it.
+    expect((await runCli(["validate", "jobs/daily.yaml"], { node: [`--import=${trap}`] })).stderr).toContain("native");
+  });
+});
+
+test("--version prints the version of the package and nothing else", async () => {
+  const { version } = JSON.parse(await readFile(join(projectFolder, "package.json"), "utf8")) as { version: string };
+  expect(await runCli(["--version"])).toEqual({ code: 0, signal: null, stdout: `${version}\n`, stderr: "" });
+});
+
+describe("what is not understood ends in 64, with nothing on stdout", () => {
+  test.each([
+    [["rnu", "job.yaml"]],
+    [["frobnicate"]],
+    [["run"]],
+    [["run", "a.yaml", "b.yaml"]],
+    [["run", "job.yaml", "--jsno"]],
+    [["run", "job.yaml", "--log-level", "loud"]],
+    [["run", "job.yaml", "--param"]],
+    [["run", "jobs/daily.yaml", "--param", "ds"]],
+    [["run", "jobs/daily.yaml", "--param", "=x"]],
+    [["run", "jobs/daily.yaml", "--param", "sd=x"]],
+    [["plan", "job.yaml", "--quiet"]],
+  ])("%j", async (args) => {
+    const said = await shownCli(args, here);
+    expect(said).toMatch(/^exit 64\n--- stderr\nerror: /);
+    expect(said).toMatchSnapshot();
+  });
+});
+
+const withParams = async (folder: string): Promise<string> =>
+  await writeSpec(folder, fixtures[2] as (typeof fixtures)[number], {
+    params: { ds: "a", region: "b" },
+    output: { parquet: { path: "out/${ds}/${region}" } },
+  });
+
+describe("--param", () => {
+  test("may be repeated, after the spec", async () => {
+    await using folder = await scratchFolder();
+    const spec = await withParams(folder.path);
+    const { code, stdout } = await runCli(["status", spec, "--param", "ds=x=y", "--param", "region=z"]);
+    expect([code, stdout]).toEqual([0, expect.stringContaining(join(folder.path, "out/x=y/z"))]);
+  });
+
+  test("may stand before the spec", async () => {
+    await using folder = await scratchFolder();
+    const spec = await withParams(folder.path);
+    const { code, stdout } = await runCli(["status", "--param", "ds=x", spec]);
+    expect([code, stdout]).toEqual([0, expect.stringContaining(join(folder.path, "out/x/b"))]);
+  });
+
+  test("called __proto__ is not lost silently", async () => {
+    await using folder = await scratchFolder();
+    const spec = await withParams(folder.path);
+    expect((await runCli(["status", spec, "--param", "__proto__=x"])).code).toBe(64);
+  });
+});
+
+describe("schema", () => {
+  test("prints the schema that editors get from jobs/infer-batch.schema.json", async () => {
+    const { code, stdout, stderr } = await runCli(["schema"]);
+    expect([code, stderr]).toEqual([0, ""]);
+    // Kept fresh with: node bin/infer-batch.js schema > jobs/infer-batch.schema.json
+    expect(stdout).toBe(await readFile(join(projectFolder, "jobs/infer-batch.schema.json"), "utf8"));
+  });
+
+  test("is named by the example job", async () => {
+    const job = await readFile(join(projectFolder, "jobs/daily.yaml"), "utf8");
+    expect(job.split("\n")[0]).toBe("# yaml-language-server: $schema=./infer-batch.schema.json");
+  });
+
+  test("survives a reader that stops early", async () => {
+    const { code, stderr } = await runCli(["schema"], {
+      onStart: (child) => (child as { stdout?: { destroy(): void } }).stdout?.destroy(),
+    });
+    expect([code, stderr]).toEqual([0, ""]);
+  });
+});

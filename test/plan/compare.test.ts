@@ -1,0 +1,76 @@
+import { describe, expect, test } from "vitest";
+import { compareListing, compareSpec } from "#src/plan/compare.js";
+import { bindingRequest } from "#src/plan/make-plan.js";
+import { planOf } from "../support/plans.js";
+import { load, minimalSpec } from "../support/spec.js";
+
+describe("comparing the listing with the plan", () => {
+  const plan = planOf([5, 0, 5], 4);
+  const { shards } = plan.input;
+  const [first, second, third] = shards;
+
+  test("finds nothing when nothing changed, whatever the order", () => {
+    expect(compareListing(plan, shards.toReversed())).toEqual({ added: [], missing: [], changed: [] });
+  });
+
+  test("finds what came, went and changed", () => {
+    const listed = [
+      { uri: "s0", sizeBytes: 1, fingerprint: "mtime:0" },
+      { uri: "new", sizeBytes: 1, fingerprint: "mtime:9" },
+      ...shards.slice(2),
+    ];
+    expect(compareListing(plan, listed)).toEqual({ added: ["new"], missing: [second], changed: [first] });
+  });
+
+  test("a file of the same size with another time has changed", () => {
+    const listed = shards.map((shard) => (shard === third ? { ...shard, fingerprint: "mtime:77" } : shard));
+    expect(compareListing(plan, listed)).toEqual({ added: [], missing: [], changed: [third] });
+  });
+
+  test("a file of the same time with another size has changed", () => {
+    const listed = shards.map((shard) => (shard === third ? { ...shard, sizeBytes: 1 } : shard));
+    expect(compareListing(plan, listed).changed).toEqual([third]);
+  });
+
+  test("everything is missing from an empty listing", () => {
+    expect(compareListing(plan, [])).toEqual({ added: [], missing: shards, changed: [] });
+  });
+});
+
+describe("comparing the spec with the plan", () => {
+  const text = minimalSpec
+    .replace("model:", "model:\n  inputs: { features: [a, b] }\n  outputs: { score: p }")
+    .replace("output:", "output:\n  columns: [id]");
+  const spec = load(text);
+  const plan = { ...planOf([5], 4), request: bindingRequest(spec) };
+
+  test("finds nothing when nothing changed", () => {
+    expect(compareSpec(plan, spec)).toEqual([]);
+  });
+
+  test("does not mind what belongs to an attempt", () => {
+    const other = load(`${text}engine: { batch_size: 5, threads: 1 }\ncommit_rows: 99\nparams: { x: y }\n`);
+    expect(compareSpec(plan, other)).toEqual([]);
+  });
+
+  test("says what is asked now and what was planned", () => {
+    const other = load(
+      `${text}timezone: Asia/Tokyo\n`
+        .replace("[a, b]", "[b, a]")
+        .replace("score: p", "score: q")
+        .replace("[id]", "[id, day]"),
+    );
+    expect(compareSpec(plan, other)).toMatchInlineSnapshot(`
+      [
+        "timezone is "Asia/Tokyo", planned "UTC"",
+        "model.inputs is {"features":["b","a"]}, planned {"features":["a","b"]}",
+        "model.outputs is {"score":"q"}, planned {"score":"p"}",
+        "output.columns is ["id","day"], planned ["id"]",
+      ]
+    `);
+  });
+
+  test("tells a default from the same thing spelt out", () => {
+    expect(compareSpec({ ...plan, request: bindingRequest(load(minimalSpec)) }, spec)).toHaveLength(3);
+  });
+});

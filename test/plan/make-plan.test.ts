@@ -1,0 +1,140 @@
+import { describe, expect, test } from "vitest";
+import type { Contract } from "#src/batch/contract.js";
+import { makePlan } from "#src/plan/make-plan.js";
+import type { Plan, RunId } from "#src/plan/plan.js";
+import { emptyContract, planOf } from "../support/plans.js";
+import { load, minimalSpec } from "../support/spec.js";
+
+const planFor = (text: string, contract: Contract = emptyContract): Plan =>
+  makePlan({
+    runId: "daily-0123456789ab" as RunId,
+    spec: load(text),
+    shards: planOf([3, 0, 4], 1).input.shards,
+    modelSha256: "ab".repeat(32),
+    contract,
+    createdBy: "infer-batch 1.2.3",
+  });
+
+const outputs = (count: number): Contract => ({
+  ...emptyContract,
+  outputs: Array.from({ length: count }, (_, index) => ({
+    kind: "scalar",
+    column: `c${index}`,
+    tensor: `t${index}`,
+    type: "float64",
+  })),
+});
+
+describe("a plan", () => {
+  test("pins what decides which rows there are and what they mean", () => {
+    const text = `${minimalSpec}commit_rows: 5\ntimezone: Asia/Tokyo\nparams: { ds: x }\n`
+      .replace("model:", "model:\n  inputs: { f: [a] }\n  outputs: { s: p }")
+      .replace("output:", "output:\n  columns: [id]");
+    expect(planFor(text)).toMatchInlineSnapshot(`
+      {
+        "commitRows": 5,
+        "contract": {
+          "fixedBatchRows": null,
+          "inputs": [],
+          "outputs": [],
+          "passthrough": [],
+        },
+        "createdBy": "infer-batch 1.2.3",
+        "format": "infer-batch-plan",
+        "input": {
+          "format": "parquet",
+          "rows": 7,
+          "shards": [
+            {
+              "fingerprint": "mtime:0",
+              "rows": 3,
+              "sizeBytes": 100,
+              "uri": "s0",
+            },
+            {
+              "fingerprint": "mtime:1",
+              "rows": 0,
+              "sizeBytes": 101,
+              "uri": "s1",
+            },
+            {
+              "fingerprint": "mtime:2",
+              "rows": 4,
+              "sizeBytes": 102,
+              "uri": "s2",
+            },
+          ],
+        },
+        "job": "daily",
+        "model": {
+          "sha256": "abababababababababababababababababababababababababababababababab",
+          "uri": "model.onnx",
+        },
+        "params": {
+          "ds": "x",
+        },
+        "request": {
+          "inputs": {
+            "f": [
+              "a",
+            ],
+          },
+          "outputs": {
+            "s": "p",
+          },
+          "passthrough": [
+            "id",
+          ],
+        },
+        "runId": "daily-0123456789ab",
+        "target": {
+          "kind": "parquet",
+          "uri": "out",
+        },
+        "timezone": "Asia/Tokyo",
+        "version": 1,
+      }
+    `);
+  });
+
+  test("is plain JSON", () => {
+    const plan = planFor(minimalSpec, outputs(2));
+    expect(JSON.parse(JSON.stringify(plan))).toEqual(plan);
+  });
+
+  test("does not depend on what belongs to an attempt", () => {
+    expect(planFor(`${minimalSpec}engine: { batch_size: 7, threads: 3 }\n`)).toEqual(planFor(minimalSpec));
+  });
+});
+
+describe("commit_rows: auto", () => {
+  test("is a fixed number for narrow outputs", () => {
+    expect(planFor(minimalSpec, outputs(1)).commitRows).toBe(262_144);
+    expect(planFor(minimalSpec, outputs(32)).commitRows).toBe(262_144);
+  });
+
+  test.each([33, 100, 1000, 100_000])("keeps a span of %i columns of 8 bytes within 64 MiB", (columns) => {
+    const { commitRows } = planFor(minimalSpec, outputs(columns));
+    expect(commitRows * columns * 8).toBeLessThanOrEqual(64 * 1024 * 1024);
+    expect((commitRows + 1) * columns * 8).toBeGreaterThan(64 * 1024 * 1024);
+  });
+
+  test("counts carried columns too", () => {
+    const passthrough = Array.from({ length: 1000 }, (_, index) => ({
+      column: `p${index}`,
+      sourceType: "INTEGER",
+      type: "int32" as const,
+    }));
+    expect(planFor(minimalSpec, { ...emptyContract, passthrough }).commitRows).toBe(
+      Math.floor((64 * 1024 * 1024) / 4000),
+    );
+  });
+
+  test("is at least one row", () => {
+    expect(planFor(minimalSpec, outputs(10_000_000)).commitRows).toBe(1);
+  });
+
+  test("gives way to a number", () => {
+    expect(planFor(`${minimalSpec}commit_rows: 3\n`, outputs(1000)).commitRows).toBe(3);
+  });
+});

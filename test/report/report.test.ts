@@ -1,0 +1,113 @@
+import { describe, expect, test } from "vitest";
+import { count, reportJson, reportText, type RunReport, showRate } from "#src/report/report.js";
+
+const report: RunReport = {
+  runId: "daily-churn-7f3a90c1d2e4",
+  status: "complete",
+  rowsPlanned: 1_000_000,
+  rowsScored: 1_000_000,
+  spansPlanned: 4,
+  spansCommitted: 4,
+  spansResumed: 0,
+  shardsUnplanned: 0,
+  seconds: 1.9004,
+  batchSize: 1024,
+  provider: "cpu",
+  output: "out/dt=2026-11-20",
+};
+const already: RunReport = {
+  ...report,
+  status: "already_complete",
+  rowsScored: 0,
+  spansResumed: 4,
+  seconds: 0,
+  batchSize: null,
+  provider: null,
+};
+
+describe("the report as JSON", () => {
+  test("has exactly these fields, in this order, on one line", () => {
+    expect(reportJson(report)).toBe(
+      '{"run_id":"daily-churn-7f3a90c1d2e4","status":"complete","rows_planned":1000000,"rows_scored":1000000,' +
+        '"rows_rejected":0,"rows_filtered":0,"spans_planned":4,"spans_committed":4,"spans_resumed":0,"shards_unplanned":0,' +
+        '"seconds":1.9,"rows_per_second":526205,"batch_size":1024,"provider":"cpu","output":"out/dt=2026-11-20"}',
+    );
+  });
+
+  test("says each number where it belongs", () => {
+    const told = {
+      ...report,
+      rowsPlanned: 1,
+      rowsScored: 2,
+      spansPlanned: 3,
+      spansCommitted: 4,
+      spansResumed: 5,
+      shardsUnplanned: 6,
+      batchSize: 7,
+    };
+    expect(JSON.parse(reportJson(told))).toMatchObject({
+      rows_planned: 1,
+      rows_scored: 2,
+      spans_planned: 3,
+      spans_committed: 4,
+      spans_resumed: 5,
+      shards_unplanned: 6,
+      batch_size: 7,
+    });
+  });
+
+  test("of a run that was complete has no speed, batch or provider, and the same fields", () => {
+    const fields = JSON.parse(reportJson(already)) as object;
+    expect(fields).toMatchObject({
+      status: "already_complete",
+      seconds: 0,
+      rows_per_second: 0,
+      batch_size: null,
+      provider: null,
+    });
+    expect(Object.keys(fields)).toEqual(Object.keys(JSON.parse(reportJson(report)) as object));
+  });
+
+  test("keeps to one line whatever the folder is called", () => {
+    expect(reportJson({ ...report, output: 'a\n"b' })).not.toContain("\n");
+  });
+});
+
+describe("the report as text", () => {
+  test("is one line", () => {
+    expect(reportText(report)).toMatchInlineSnapshot(
+      `"daily-churn-7f3a90c1d2e4: complete, 1,000,000 rows scored in 1.9 s (526 k rows/s) -> out/dt=2026-11-20"`,
+    );
+  });
+
+  test("says what was found committed", () => {
+    expect(reportText({ ...report, rowsScored: 250_000, spansResumed: 3, seconds: 12.4 })).toMatchInlineSnapshot(
+      `"daily-churn-7f3a90c1d2e4: complete, 250,000 rows scored in 12 s (20 k rows/s), 3 spans found committed -> out/dt=2026-11-20"`,
+    );
+    expect(reportText({ ...report, spansResumed: 1 })).toContain(", 1 span found committed");
+  });
+
+  test("says when nothing was to be done", () => {
+    expect(reportText(already)).toMatchInlineSnapshot(
+      `"daily-churn-7f3a90c1d2e4: already complete, 1,000,000 rows in out/dt=2026-11-20"`,
+    );
+  });
+
+  test("of a run that took no time has no infinite speed", () => {
+    expect(reportText({ ...report, rowsScored: 0, seconds: 0 })).toContain("0 rows scored in 0.0 s (0 rows/s)");
+  });
+});
+
+test("counts are in the singular for one", () => {
+  expect([count(0, "row"), count(1, "row"), count(1797, "row")]).toEqual(["0 rows", "1 row", "1,797 rows"]);
+});
+
+test.each([
+  [0, "0 rows/s"],
+  [9_999, "9999 rows/s"],
+  [10_000, "10 k rows/s"],
+  [999_000, "999 k rows/s"],
+  [2_400_000, "2.40 M rows/s"],
+])("%d rows a second is shown as %s", (rate, shown) => {
+  expect(showRate(rate)).toBe(shown);
+});

@@ -1,0 +1,247 @@
+import { describe, expect, test } from "vitest";
+import { load, minimalSpec, specRefusal } from "../support/spec.js";
+
+describe("a key that is not known", () => {
+  test("is refused at its own position, with the name that was meant", () => {
+    expect(specRefusal(minimalSpec.replace("  path: in", "  pth: in"))).toMatchInlineSnapshot(`
+      "64 SPEC_INVALID
+      reading 2 problems
+        job.yaml:4:3: input.path: missing; expected a path or a list of paths
+        job.yaml:4:3: input.pth: unknown key; did you mean \`path\`?"
+    `);
+  });
+
+  test("at the top of the file", () => {
+    expect(specRefusal(`${minimalSpec}comit_rows: 5\n`)).toMatchInlineSnapshot(`
+      "64 SPEC_INVALID
+      reading job.yaml:10:1: comit_rows: unknown key; did you mean \`commit_rows\`?"
+    `);
+  });
+
+  test("three levels down", () => {
+    expect(specRefusal(`${minimalSpec}    compresion: zstd\n`)).toMatchInlineSnapshot(`
+      "64 SPEC_INVALID
+      reading job.yaml:10:5: output.parquet.compresion: unknown key; did you mean \`compression\`?"
+    `);
+  });
+
+  test("lists what is known when nothing is near", () => {
+    expect(specRefusal(`${minimalSpec}engine:\n  fruit: 5\n`)).toMatchInlineSnapshot(`
+      "64 SPEC_INVALID
+      reading job.yaml:11:3: engine.fruit: unknown key; expected one of providers, batch_size, threads"
+    `);
+  });
+
+  test("that only differs in case names the right one", () => {
+    expect(specRefusal(minimalSpec.replace("name: daily", "Name: daily"))).toMatchInlineSnapshot(`
+      "64 SPEC_INVALID
+      reading 2 problems
+        job.yaml:1:1: name: missing; expected a text
+        job.yaml:2:1: Name: unknown key; did you mean \`name\`?"
+    `);
+  });
+
+  test("with two letters swapped names the right one", () => {
+    expect(specRefusal(minimalSpec.replace("name: daily", "naem: daily"))).toContain("did you mean `name`?");
+  });
+
+  test("that is a list is refused", () => {
+    expect(specRefusal(`${minimalSpec}? [a, b]\n: 1\n`)).toMatchInlineSnapshot(`
+      "64 SPEC_INVALID
+      reading job.yaml:1:1: [ a, b ]: unknown key; expected one of version, name, timezone, params, input, model, engine, output, commit_rows, on_bad_row"
+    `);
+  });
+
+  test.each(["__proto__", "constructor", "toString", "hasOwnProperty", "valueOf"])(
+    "called %s is unknown like any other",
+    (key) => {
+      const said = specRefusal(`${minimalSpec}${key}: 1\n`);
+      expect(said).toMatch(/^64 SPEC_INVALID\n/);
+      expect(said).toContain(`job.yaml:10:1: ${key}: unknown key`);
+    },
+  );
+
+  test.each(["__proto__", "constructor", "toString"])("called %s is unknown below the top too", (key) => {
+    const said = specRefusal(minimalSpec.replace("  path: in", `  ${key}: 1\n  path: in`));
+    expect(said).toMatch(/^64 SPEC_INVALID\n/);
+    expect(said).toContain(`job.yaml:4:3: input.${key}: unknown key`);
+  });
+});
+
+describe("a key that must be there", () => {
+  test("is named when it is missing", () => {
+    expect(specRefusal(minimalSpec.replace("  path: model.onnx\n", "  sha256: x\n"))).toMatchInlineSnapshot(`
+      "64 SPEC_INVALID
+      reading 2 problems
+        job.yaml:6:3: model.path: missing; expected a text
+        job.yaml:6:11: model.sha256: found "x", expected 64 lower-case hex digits"
+    `);
+  });
+
+  test("is named when a whole section is missing", () => {
+    expect(specRefusal(minimalSpec.slice(0, minimalSpec.indexOf("output:")))).toMatchInlineSnapshot(`
+      "64 SPEC_INVALID
+      reading job.yaml:1:1: output: missing; expected a mapping"
+    `);
+  });
+
+  test("is named when its value was left out", () => {
+    expect(specRefusal(minimalSpec.replace("\n  path: in/*.parquet", ""))).toMatchInlineSnapshot(`
+      "64 SPEC_INVALID
+      reading job.yaml:3:7: input: found null, expected a mapping"
+    `);
+  });
+
+  test("version is asked for", () => {
+    expect(specRefusal(minimalSpec.replace("version: 1\n", ""))).toMatchInlineSnapshot(`
+      "64 SPEC_INVALID
+      reading job.yaml:1:1: version: missing; expected 1"
+    `);
+  });
+});
+
+describe("output names", () => {
+  test("are unique ignoring case, between carried columns and predictions", () => {
+    const text = minimalSpec
+      .replace("output:", "output:\n  columns: [id, SCORE]")
+      .replace("model:", "model:\n  outputs: { score: p }");
+    expect(specRefusal(text)).toMatchInlineSnapshot(`
+      "64 SPEC_INVALID
+      reading job.yaml:6:21: model.outputs.score: output column \`score\` is named twice (case does not count)"
+    `);
+  });
+
+  test("are unique among carried columns", () => {
+    expect(specRefusal(minimalSpec.replace("output:", "output:\n  columns: [id, Id]"))).toMatchInlineSnapshot(`
+      "64 SPEC_INVALID
+      reading job.yaml:8:17: output.columns[1]: output column \`Id\` is named twice (case does not count)"
+    `);
+  });
+
+  test("are unique among predictions", () => {
+    expect(
+      specRefusal(minimalSpec.replace("model:", "model:\n  outputs: { score: p, Score: q }")),
+    ).toMatchInlineSnapshot(`
+      "64 SPEC_INVALID
+      reading job.yaml:6:31: model.outputs.Score: output column \`Score\` is named twice (case does not count)"
+    `);
+  });
+});
+
+const withReference = (reference: string): string =>
+  minimalSpec.replace("model:", `model:\n  outputs: { score: ${JSON.stringify(reference)} }`);
+
+describe("an output reference", () => {
+  test.each(["p", "p[0]", "p[12]", "output:0", "a b[3]"])("%s is a tensor or one element of it", (reference) => {
+    expect(load(withReference(reference)).model.outputs).toEqual({ score: reference });
+  });
+
+  test.each(["p[", "p[]", "p[-1]", "p[1", "p]1[", "p[1][2]", "p[x]", "[1]", "p[1] ", "p[0x1]"])(
+    "%s is refused",
+    (reference) => {
+      expect(specRefusal(withReference(reference))).toMatch(
+        /^64 SPEC_INVALID\nreading job\.yaml:6:21: model\.outputs\.score: found ".*", expected a tensor's name or name\[index\]$/,
+      );
+    },
+  );
+});
+
+describe("several problems at once", () => {
+  test("are told together, each at its place", () => {
+    const text = minimalSpec
+      .replace("daily", "Daily")
+      .replace("path: model.onnx", "pth: model.onnx")
+      .concat("engine: { threads: 0 }\n");
+    expect(specRefusal(text)).toMatchInlineSnapshot(`
+      "64 SPEC_INVALID
+      reading 4 problems
+        job.yaml:2:7: name: found "Daily", expected lower-case letters, digits and -, at most 63
+        job.yaml:6:3: model.path: missing; expected a text
+        job.yaml:6:3: model.pth: unknown key; did you mean \`path\`?
+        job.yaml:10:20: engine.threads: found 0, expected auto or a number from 1 to 1024"
+    `);
+  });
+
+  test("are cut at ten", () => {
+    const text = `${minimalSpec}${Array.from({ length: 15 }, (_, index) => `zzz${index}: 1\n`).join("")}`;
+    const said = specRefusal(text);
+    expect(said).toContain("and 5 more");
+    expect(said.split("\n").filter((line) => line.includes("unknown key"))).toHaveLength(10);
+  });
+
+  test("are counted whole, though only ten are shown", () => {
+    const text = `${minimalSpec}${Array.from({ length: 15 }, (_, index) => `zzz${index}: 1\n`).join("")}`;
+    const said = specRefusal(text);
+    expect(said).toContain("reading 15 problems");
+  });
+});
+
+describe("a spec that is right", () => {
+  test("gets every default, spelt out", () => {
+    expect(load(minimalSpec)).toMatchInlineSnapshot(`
+      {
+        "commit_rows": "auto",
+        "engine": {
+          "batch_size": "auto",
+          "providers": [
+            "cpu",
+          ],
+          "threads": "auto",
+        },
+        "input": {
+          "min_rows": 1,
+          "path": [
+            "in/*.parquet",
+          ],
+          "verify": "pinned",
+        },
+        "model": {
+          "cast": "exact",
+          "missing": "bad_row",
+          "path": "model.onnx",
+        },
+        "name": "daily",
+        "on_bad_row": "fail",
+        "output": {
+          "columns": [],
+          "lineage": false,
+          "parquet": {
+            "compression": "zstd",
+            "path": "out",
+          },
+        },
+        "params": {},
+        "timezone": "UTC",
+        "version": 1,
+      }
+    `);
+  });
+
+  test("is frozen all the way down", () => {
+    const text = `${minimalSpec}params: { ds: x }\n`.replace(
+      "model:",
+      "model:\n  inputs: { f: [a, b] }\n  outputs: { s: p }",
+    );
+    expect(unfrozen(load(text), "spec")).toEqual([]);
+    expect(unfrozen(load(minimalSpec), "spec")).toEqual([]);
+  });
+
+  test("is not shared between two loads", () => {
+    expect(load(minimalSpec).engine.providers).toEqual(load(minimalSpec).engine.providers);
+    expect(() => {
+      (load(minimalSpec).input.path as string[]).push("x");
+    }).toThrow(TypeError);
+  });
+
+  test("takes JSON, since YAML does", () => {
+    expect(load(JSON.stringify(load(minimalSpec)))).toEqual(load(minimalSpec));
+  });
+});
+
+function unfrozen(value: unknown, path: string): string[] {
+  if (typeof value !== "object" || value === null) {
+    return [];
+  }
+  const here = Object.isFrozen(value) ? [] : [path];
+  return [...here, ...Object.entries(value).flatMap(([key, child]) => unfrozen(child, `${path}.${key}`))];
+}

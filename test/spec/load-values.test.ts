@@ -1,0 +1,76 @@
+import { describe, expect, test } from "vitest";
+import { minimalSpec, specRefusal } from "../support/spec.js";
+
+const wrong: readonly (readonly [string, string])[] = [
+  ["a version to come", minimalSpec.replace("version: 1", "version: 2")],
+  ["a version in quotes", minimalSpec.replace("version: 1", 'version: "1"')],
+  ["a name with blanks", minimalSpec.replace("daily", "Daily Scores")],
+  ["a name that is a number", minimalSpec.replace("daily", "2026")],
+  ["an unknown time zone", `${minimalSpec}timezone: Berlin\n`],
+  ["an empty path", minimalSpec.replace("in/*.parquet", '""')],
+  ["an empty list of paths", minimalSpec.replace("in/*.parquet", "[]")],
+  ["a list of paths with a number in it", minimalSpec.replace("in/*.parquet", "[a.parquet, 7]")],
+  ["a mapping for a path", minimalSpec.replace("in/*.parquet", "{ a: b }")],
+  ["a mapping for a text", minimalSpec.replace("model.onnx", "{ a: b }")],
+  ["an empty model path", minimalSpec.replace("model.onnx", '""')],
+  ["a text for a mapping", minimalSpec.replace("\n  path: in/*.parquet", " in/*.parquet")],
+  ["an unknown format", minimalSpec.replace("  path: in", "  format: csv\n  path: in")],
+  ["negative min_rows", minimalSpec.replace("  path: in", "  min_rows: -1\n  path: in")],
+  ["a digest that is too short", minimalSpec.replace("  path: model", "  sha256: 0f3c\n  path: model")],
+  ["a text for a list of columns", minimalSpec.replace("output:", "output:\n  columns: id")],
+  ["a column name with a blank", minimalSpec.replace("output:", "output:\n  columns: [id, customer id]")],
+  [
+    "a column name with a digit first",
+    minimalSpec.replace("  path: model", "  outputs: { 1st: score }\n  path: model"),
+  ],
+  ["no columns for an input", minimalSpec.replace("  path: model", "  inputs: { features: [] }\n  path: model")],
+  [
+    "one column for an input, not in a list",
+    minimalSpec.replace("  path: model", "  inputs: { features: f0 }\n  path: model"),
+  ],
+  ["an output that is a number", minimalSpec.replace("  path: model", "  outputs: { score: 1 }\n  path: model")],
+  ["an unknown compression", `${minimalSpec}    compression: lz4\n`],
+  ["an unknown provider", `${minimalSpec}engine: { providers: [gpu] }\n`],
+  ["no provider", `${minimalSpec}engine: { providers: [] }\n`],
+  ["a provider that is not in a list", `${minimalSpec}engine: { providers: cpu }\n`],
+  ["batch_size 0", `${minimalSpec}engine: { batch_size: 0 }\n`],
+  ["a batch_size with a fraction", `${minimalSpec}engine: { batch_size: 1.5 }\n`],
+  ["a batch_size in words", `${minimalSpec}engine: { batch_size: many }\n`],
+  ["commit_rows over the limit", `${minimalSpec}commit_rows: 100000001\n`],
+  ["an unknown on_bad_row", `${minimalSpec}on_bad_row: skip\n`],
+  ["lineage: yes", minimalSpec.replace("output:", "output:\n  lineage: yes")],
+  ["a param name with a dash", `${minimalSpec}params: { my-day: x }\n`],
+  ["params in a list", `${minimalSpec}params: [ds]\n`],
+  ["a list for a param", `${minimalSpec}params: { ds: [a] }\n`],
+];
+
+describe("a value of the wrong kind", () => {
+  test("is named with what was found and what is right", () => {
+    const said = wrong.map(([what, text]) => `# ${what}\n${specRefusal(text)}`);
+    expect(`\n${said.join("\n\n")}\n`).toMatchSnapshot();
+  });
+
+  test.each(wrong)("%s ends in 64 at a line and column", (_what, text) => {
+    expect(specRefusal(text)).toMatch(/^64 SPEC_INVALID\nreading job\.yaml:\d+:\d+: [a-z]/);
+  });
+
+  // What is out of range is a number; "expected a text that is not empty" helps nobody.
+  test.each([
+    ["engine: { batch_size: 0 }", "a number from 1 to 1048576"],
+    ["engine: { threads: 1025 }", "a number from 1 to 1024"],
+    ["commit_rows: 0", "a number from 1 to 100000000"],
+    ["commit_rows: 100000001", "a number from 1 to 100000000"],
+  ])("%s is out of range, and the range is told", (line, expected) => {
+    expect(specRefusal(`${minimalSpec}${line}\n`)).toContain(expected);
+  });
+
+  test("in a list of paths is named itself, not the list", () => {
+    expect(specRefusal(minimalSpec.replace("in/*.parquet", "[a.parquet, 7]"))).toContain("input.path[1]: found 7");
+  });
+
+  test("is cut short in the message", () => {
+    const said = specRefusal(minimalSpec.replace("daily", "X".repeat(1000)));
+    expect(said.length).toBeLessThan(250);
+    expect(said).toContain("…");
+  });
+});

@@ -1,0 +1,82 @@
+import { describe, expect, test } from "vitest";
+import { load, minimalSpec, specRefusal } from "../support/spec.js";
+
+/** Line by line: what of version 1 this release does not serve, and how it says so. */
+const unsupported: readonly (readonly [string, string])[] = [
+  ["input.partitions", minimalSpec.replace("input:", "input:\n  partitions: { dt: date }")],
+  ["input.columns", minimalSpec.replace("input:", "input:\n  columns: { a: ln(b) }")],
+  ["input.where", minimalSpec.replace("input:", "input:\n  where: a is not null")],
+  ["input.endpoint", minimalSpec.replace("input:", "input:\n  endpoint: http://minio:9000")],
+  ["input.region", minimalSpec.replace("input:", "input:\n  region: eu-central-1")],
+  ["input.path_style", minimalSpec.replace("input:", "input:\n  path_style: true")],
+  ["input.request_payer", minimalSpec.replace("input:", "input:\n  request_payer: requester")],
+  ["input.format: arrow", minimalSpec.replace("input:", "input:\n  format: arrow")],
+  ["input.verify: full", minimalSpec.replace("input:", "input:\n  verify: full")],
+  ["input.path", minimalSpec.replace("in/", "s3://lake/in/")],
+  ["input.path", minimalSpec.replace("in/*.parquet", "[a.parquet, s3://lake/b.parquet]")],
+  ["input.ready", minimalSpec.replace("input:", "input:\n  ready: s3://lake/_SUCCESS")],
+  ["model.path", minimalSpec.replace("model.onnx", "s3://models/m.onnx")],
+  ["model.cast: lossy", minimalSpec.replace("model:", "model:\n  cast: lossy")],
+  ["model.missing: nan", minimalSpec.replace("model:", "model:\n  missing: nan")],
+  ["engine.providers: cuda", `${minimalSpec}engine: { providers: [cuda, cpu] }\n`],
+  ["engine.providers: tensorrt", `${minimalSpec}engine: { providers: [tensorrt] }\n`],
+  ["engine.device_id", `${minimalSpec}engine: { device_id: 0 }\n`],
+  [
+    "output.postgres",
+    minimalSpec.replace("  parquet:\n    path: out", "  postgres:\n    url: postgres://u:secret@db/x"),
+  ],
+  ["output.lineage: true", minimalSpec.replace("output:", "output:\n  lineage: true")],
+  ["output.parquet.path", minimalSpec.replace("path: out", "path: s3://lake/out")],
+  ["on_bad_row: reject", `${minimalSpec}on_bad_row: reject\n`],
+  ["max_rejects", `${minimalSpec}max_rejects: 0.1%\n`],
+  ["retry", `${minimalSpec}retry: { max_seconds: 300 }\n`],
+];
+
+describe("what version 1 names and this release does not serve", () => {
+  test.each(unsupported)("%s is refused by name", (name, text) => {
+    const said = specRefusal(text);
+    expect(said).toMatch(/^64 SPEC_UNSUPPORTED\nreading job\.yaml:\d+:\d+: /);
+    const [key = "", value] = name.split(": ");
+    expect(said).toMatch(new RegExp(`^reading job\\.yaml:\\d+:\\d+: ${key}(\\[\\d\\])?: `, "m"));
+    expect(said).toContain(value === undefined ? "" : `\`${value}\``);
+    expect(said).toContain("not supported yet");
+    expect(said).not.toContain("secret");
+  });
+
+  test("in one go", () => {
+    expect(`\n${[...new Set(unsupported.map(([, text]) => specRefusal(text)))].join("\n\n")}\n`).toMatchSnapshot();
+  });
+
+  test("is found behind a param", () => {
+    const text = `${minimalSpec.replace("in/", () => "${root}/in/")}params: { root: s3://lake }\n`;
+    expect(specRefusal(text)).toMatchInlineSnapshot(`
+      "64 SPEC_UNSUPPORTED
+      reading job.yaml:4:9: input.path: paths in S3 are not supported yet
+      hint: docs/job-spec.md lists what this release serves"
+    `);
+  });
+
+  test("is told together", () => {
+    expect(specRefusal(`${minimalSpec}on_bad_row: reject\nmax_rejects: 5\n`)).toMatchInlineSnapshot(`
+      "64 SPEC_UNSUPPORTED
+      reading 2 problems
+        job.yaml:10:13: on_bad_row: \`reject\` is not supported yet
+        job.yaml:11:14: max_rejects: not supported yet (rejecting rows)
+      hint: docs/job-spec.md lists what this release serves"
+    `);
+  });
+
+  test("an upper-case S3:// is no local path either", () => {
+    expect(specRefusal(minimalSpec.replace("in/", "S3://lake/in/"))).toMatch(/^64 SPEC_UNSUPPORTED/);
+  });
+});
+
+describe("what is served", () => {
+  test("may be spelt out, though it is the default", () => {
+    const text = `${minimalSpec}on_bad_row: fail\nengine: { providers: [cpu] }\n`
+      .replace("output:", "output:\n  lineage: false")
+      .replace("input:", "input:\n  format: parquet\n  verify: pinned")
+      .replace("model:", "model:\n  cast: exact\n  missing: bad_row");
+    expect(load(text)).toEqual({ ...load(minimalSpec), input: { ...load(minimalSpec).input, format: "parquet" } });
+  });
+});

@@ -1,0 +1,66 @@
+import { readdir } from "node:fs/promises";
+import { expect } from "vitest";
+import { commitConcurrency } from "#src/sink/port.js";
+import { differences } from "./golden.js";
+import { type Expected, faultsAtAnyMoment, faultsOfFinished, outputRows, partNames, spanOfName } from "./output.js";
+
+/** Runs `work` over `items`, at most `limit` at once. */
+export async function inParallel<T>(
+  items: readonly T[],
+  limit: number,
+  work: (item: T, index: number) => Promise<void>,
+): Promise<void> {
+  const queue = items.entries();
+  const worker = async (): Promise<void> => {
+    for (const [index, item] of queue) {
+      await work(item, index);
+    }
+  };
+  await Promise.all(Array.from({ length: limit }, worker));
+}
+
+/** What a killed attempt left. */
+export interface Wreck {
+  /** Spans whose part stands under its final name. */
+  readonly committed: readonly number[];
+  /** Spans it had begun to publish and did not. */
+  readonly begun: readonly number[];
+}
+
+/** Looks at an output folder right after a kill and fails when a reader would find anything wrong in it. */
+export async function inspectWreck(folder: string, expected: Expected, stderr: string): Promise<Wreck> {
+  expect(await faultsAtAnyMoment(folder, expected)).toEqual([]);
+  const committed = (await partNames(folder)).map(spanOfName);
+  // What was said to be committed is: log lines are written at once.
+  const announced = [...stderr.matchAll(/span (\d+) committed/g)].map(([, span]) => Number(span));
+  expect(announced.filter((span) => !committed.includes(span))).toEqual([]);
+  return { committed, begun: await spansBegun(folder, committed) };
+}
+
+/** Spans that left a temporary part behind or that later spans have overtaken. */
+async function spansBegun(folder: string, committed: readonly number[]): Promise<number[]> {
+  const names = await readdir(folder, { recursive: true }).catch(() => []);
+  const temporary = names.flatMap((name) => {
+    const [, span] = /\/tmp\/part-(\d+)\./.exec(name) ?? [];
+    return span === undefined ? [] : [Number(span)];
+  });
+  const last = Math.max(-1, ...committed, ...temporary);
+  return Array.from({ length: last + 1 }, (_, span) => span).filter((span) => !committed.includes(span));
+}
+
+/**
+ * Spans that are done again after a kill are those that were being published, at most commitConcurrency. (One
+ * more was being scored, and left nothing behind.)
+ */
+export function expectFewDoneAgain({ begun }: Wreck): void {
+  expect(begun.length).toBeLessThanOrEqual(commitConcurrency);
+}
+
+/** The end of it all: every row once, in order, as predicted; a folder that a reader can trust. */
+export async function expectFinished(folder: string, { golden }: Pick<Expected, "golden">): Promise<void> {
+  expect(differences(await outputRows(folder), golden)).toEqual([]);
+  expect(await faultsOfFinished(folder, golden.length)).toEqual([]);
+  // The folder itself may stay, when a kill came after _SUCCESS: a finished run is not touched any more.
+  const leftovers = (await readdir(folder, { recursive: true })).filter((name) => name.includes("/tmp/"));
+  expect(leftovers).toEqual([]);
+}

@@ -1,0 +1,26 @@
+import type { Contract } from "#src/batch/contract.js";
+import type { Plan, PlannedShard, RunId } from "#src/plan/plan.js";
+
+export const emptyContract: Contract = { inputs: [], outputs: [], passthrough: [], fixedBatchRows: null };
+
+/** A plan over shards of these many rows; `s0`, `s1`, … are their names. */
+export function planOf(rowCounts: readonly number[], commitRows: number): Plan {
+  const shards = rowCounts.map(
+    (rows, index): PlannedShard => ({ uri: `s${index}`, sizeBytes: 100 + index, fingerprint: `mtime:${index}`, rows }),
+  );
+  return {
+    format: "infer-batch-plan",
+    version: 1,
+    runId: "job-000000000000" as RunId,
+    job: "job",
+    params: {},
+    timezone: "UTC",
+    input: { format: "parquet", shards, rows: rowCounts.reduce((sum, rows) => sum + rows, 0) },
+    model: { uri: "model.onnx", sha256: "0".repeat(64) },
+    request: { inputs: null, outputs: null, passthrough: [] },
+    contract: emptyContract,
+    target: { kind: "parquet", uri: "out" },
+    commitRows,
+    createdBy: "infer-batch 0.0.0",
+  };
+}

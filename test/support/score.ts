@@ -1,0 +1,54 @@
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
+import { openJob } from "#src/cli/job-context.js";
+import type { RunReport } from "#src/report/report.js";
+import { runJob } from "#src/run/run.js";
+import { type CliResult, runCli } from "./cli.js";
+import { partNames, spanOfName } from "./output.js";
+
+/** Carries out a run in this process: many runs a second, where no exit code is asked for. */
+export async function scoreHere(spec: string): Promise<RunReport> {
+  await using job = await openJob(spec, { param: [] });
+  return await runJob(job);
+}
+
+/**
+ * The folder of a run that died when it had committed the spans that `keep` says: a finished one without the
+ * other parts and without what the finish wrote. Returns the names of the parts that are left.
+ */
+export async function leaveUnfinished(
+  spec: string,
+  folder: string,
+  keep: (span: number) => boolean,
+): Promise<string[]> {
+  await scoreHere(spec);
+  await rm(join(folder, "_SUCCESS"));
+  await rm(join(folder, "_manifest.json"));
+  for (const name of await partNames(folder)) {
+    if (!keep(spanOfName(name))) {
+      await rm(join(folder, name));
+    }
+  }
+  return await partNames(folder);
+}
+
+/** The line that `run --json` ends with. */
+export interface Summary {
+  readonly status: string;
+  readonly rows_planned: number;
+  readonly rows_scored: number;
+  readonly spans_planned: number;
+  readonly spans_committed: number;
+  readonly spans_resumed: number;
+  readonly shards_unplanned: number;
+}
+
+/** Runs the built command with `--json`; `summary` is there when it printed one. */
+export async function runSpec(
+  spec: string,
+  { args = [], ...options }: Parameters<typeof runCli>[1] & { args?: readonly string[] } = {},
+): Promise<CliResult & { readonly summary: Summary | undefined }> {
+  const result = await runCli(["run", spec, "--json", "--no-progress", ...args], options);
+  const last = result.stdout.trimEnd().split("\n").at(-1) ?? "";
+  return { ...result, summary: last === "" ? undefined : (JSON.parse(last) as Summary) };
+}

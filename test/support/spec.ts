@@ -1,0 +1,41 @@
+import { JobError } from "#src/errors.js";
+import { loadSpec, type SpecContext } from "#src/spec/load.js";
+import type { JobSpec } from "#src/spec/job-spec.js";
+
+/** The least that a spec must say. Lines are counted on in tests: append to it, or replace lines of it. */
+export const minimalSpec = `version: 1
+name: daily
+input:
+  path: in/*.parquet
+model:
+  path: model.onnx
+output:
+  parquet:
+    path: out
+`;
+
+/** 2026-11-21 12:00 in UTC. */
+export const noonMs = Date.UTC(2026, 10, 21, 12);
+
+export function load(text: string, context: Partial<SpecContext> = {}): JobSpec {
+  return loadSpec(text, { file: "job.yaml", params: {}, env: {}, nowMs: noonMs, ...context });
+}
+
+/** Exit code, name and text of the JobError that `act` throws, as a user would meet them. */
+export function refusal(act: () => unknown): string {
+  try {
+    act();
+  } catch (error) {
+    if (!(error instanceof JobError)) {
+      throw error;
+    }
+    const hint = error.hint === undefined ? "" : `\nhint: ${error.hint}`;
+    return `${error.exitCode} ${error.code}\n${error.message}${hint}`;
+  }
+  throw new Error("nothing was thrown");
+}
+
+/** What is said about a spec that does not load. */
+export function specRefusal(text: string, context: Partial<SpecContext> = {}): string {
+  return refusal(() => load(text, context));
+}
