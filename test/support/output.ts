@@ -46,7 +46,7 @@ interface ManifestText {
   readonly parts: readonly { file: string; span: number; rows: number; size_bytes: number; sha256: string }[];
 }
 
-export async function readManifest(folder: string): Promise<ManifestText> {
+async function readManifest(folder: string): Promise<ManifestText> {
   return JSON.parse(await readFile(join(folder, "_manifest.json"), "utf8")) as ManifestText;
 }
 

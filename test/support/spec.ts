@@ -15,7 +15,7 @@ output:
 `;
 
 /** 2026-11-21 12:00 in UTC. */
-export const noonMs = Date.UTC(2026, 10, 21, 12);
+const noonMs = Date.UTC(2026, 10, 21, 12);
 
 export function load(text: string, context: Partial<SpecContext> = {}): JobSpec {
   return loadSpec(text, { file: "job.yaml", params: {}, env: {}, nowMs: noonMs, ...context });

@@ -1,0 +1,139 @@
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { type RunningCli, runCli } from "../support/cli.js";
+import { expectFewDoneAgain, expectFinished, inParallel, inspectWreck, type Wreck } from "../support/crash.js";
+import { goldenRows } from "../support/golden.js";
+import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
+import type { Expected } from "../support/output.js";
+import { runSpec } from "../support/score.js";
+
+const fixture = fixtures.find(({ name }) => name === "digits-lightgbm");
+const commitRows = 20;
+const parallelRuns = 2;
+/** INFER_BATCH_TORTURE=1: more moments. */
+const moments = process.env["INFER_BATCH_TORTURE"] === "1" ? 100 : 15;
+
+/** mulberry32: the same numbers in [0, 1) for the same seed. */
+function randomOf(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296;
+  };
+}
+
+interface Pace {
+  /** From the start of the process until it has a plan, and from then to its end. */
+  readonly planMs: number;
+  readonly scoreMs: number;
+}
+
+async function prepare(folder: string): Promise<{ spec: string; out: string; expected: Expected }> {
+  if (fixture === undefined) {
+    throw new Error("the fixture is gone");
+  }
+  const spec = await writeSpec(folder, fixture, { commit_rows: commitRows, engine: { threads: 2, batch_size: 4 } });
+  return { spec, out: join(folder, "out"), expected: { golden: await goldenRows(fixture), commitRows } };
+}
+
+const underWay = /planned run|taking up run/;
+
+/** How long an undisturbed run takes here and now: moments are shares of it. */
+async function paceOf(): Promise<Pace> {
+  await using scratch = await scratchFolder();
+  const { spec, out, expected } = await prepare(scratch.path);
+  const start = performance.now();
+  let planned = start;
+  const { code } = await runCli(["run", spec], {
+    onStderr: (seen) => {
+      planned = planned === start && underWay.test(seen) ? performance.now() : planned;
+    },
+  });
+  expect(code).toBe(0);
+  await expectFinished(out, expected);
+  return { planMs: planned - start, scoreMs: performance.now() - planned };
+}
+
+/** Sends SIGKILL from outside: one time in five before there is a plan, else at any moment after. */
+async function runAndKill(
+  spec: string,
+  random: () => number,
+  { planMs, scoreMs }: Pace,
+): Promise<{ killed: boolean; stderr: string }> {
+  const early = random() < 0.2;
+  const delayMs = random() * (early ? planMs : scoreMs);
+  let armed = false;
+  const arm = (child: RunningCli): void => {
+    if (!armed) {
+      armed = true;
+      setTimeout(() => child.kill("SIGKILL"), delayMs);
+    }
+  };
+  const result = await runCli(["run", spec, "--log-level", "debug", "--no-progress"], {
+    onStart: (child) => {
+      if (early) {
+        arm(child);
+      }
+    },
+    onStderr: (seen, child) => {
+      if (underWay.test(seen)) {
+        arm(child);
+      }
+    },
+  });
+  if (result.signal !== "SIGKILL") {
+    expect(result.code, result.stderr).toBe(0); // it was faster than the blow
+  }
+  return { killed: result.signal === "SIGKILL", stderr: result.stderr };
+}
+
+/** Kills a run once or several times in a row and lets it finish; returns what each kill left. */
+async function killAtRandom(seed: number, pace: Pace): Promise<Wreck[]> {
+  await using scratch = await scratchFolder();
+  const { spec, out, expected } = await prepare(scratch.path);
+  const random = randomOf(seed);
+  const blows = 1 + Math.floor(random() * 3);
+  const wrecks: Wreck[] = [];
+  for (let blow = 0; blow < blows; blow += 1) {
+    const { killed, stderr } = await runAndKill(spec, random, pace);
+    const wreck = await inspectWreck(out, expected, stderr);
+    expectFewDoneAgain(wreck);
+    if (killed) {
+      const earlier = wrecks.at(-1)?.committed ?? [];
+      expect(earlier.filter((span) => !wreck.committed.includes(span))).toEqual([]); // nothing is taken back
+      wrecks.push(wreck);
+    }
+  }
+  const standing = (wrecks.at(-1)?.committed ?? []).length;
+  const { code, summary } = await runSpec(spec);
+  expect(code).toBe(0);
+  if (summary?.status === "complete") {
+    expect(summary.spans_resumed).toBe(standing);
+  }
+  await expectFinished(out, expected);
+  return wrecks;
+}
+
+describe("a run of 90 spans that is killed at random moments", () => {
+  test(`comes out once, ${moments} seeds`, { timeout: 1_200_000 }, async () => {
+    const pace = await paceOf();
+    const failures: string[] = [];
+    const wrecks: Wreck[] = [];
+    const seeds = Array.from({ length: moments }, (_, index) => index + 1);
+    await inParallel(seeds, parallelRuns, async (seed) => {
+      try {
+        wrecks.push(...(await killAtRandom(seed, pace)));
+      } catch (error) {
+        failures.push(`seed ${seed}: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`);
+      }
+    });
+
+    const left = wrecks.map(({ committed }) => committed.length).toSorted((a, b) => a - b);
+    console.info(`seeds 1 to ${moments}: ${wrecks.length} kills, which left ${left.join(", ")} of 90 spans`);
+    expect(failures).toEqual([]);
+    // The blows did land in the middle of runs.
+    expect(left.filter((count) => count > 0 && count < 90).length).toBeGreaterThanOrEqual(moments / 3);
+  });
+});

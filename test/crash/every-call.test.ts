@@ -1,0 +1,82 @@
+import { expect, test } from "vitest";
+import { expectFewDoneAgain, expectFinished, inParallel, inspectWreck } from "../support/crash.js";
+import { scratchFolder } from "../support/job.js";
+import { scoreHere } from "../support/score.js";
+import { commitRows, runWatched, spans, traceOf, watchedJob } from "../support/watched.js";
+
+const parallelKills = 2;
+
+interface Kill {
+  readonly moment: "before" | "after" | "torn";
+  readonly call: string;
+}
+
+function killsOf(trace: readonly string[]): Kill[] {
+  return trace.flatMap((call): Kill[] => [
+    { moment: "before", call },
+    ...(call.startsWith("write ") ? [{ moment: "torn", call } as const] : []),
+    { moment: "after", call },
+  ]);
+}
+
+/** Kills one run, looks at what is left, and lets the same command finish. */
+async function killAndResume({ moment, call }: Kill): Promise<{ committed: number }> {
+  await using scratch = await scratchFolder();
+  const { spec, out, expected } = await watchedJob(scratch.path);
+
+  const killed = await runWatched(spec, { CRASH_ROOT: out, CRASH_AT: `${moment} ${call}` });
+
+  expect(killed.signal, killed.stderr).toBe("SIGKILL");
+  const wreck = await inspectWreck(out, expected, killed.stderr);
+  expectFewDoneAgain(wreck);
+
+  const report = await scoreHere(spec);
+
+  // Nothing that stood was scored again, and all that was missing was.
+  const missing = Array.from({ length: spans }, (_, span) => span).filter((span) => !wreck.committed.includes(span));
+  const rows = missing.reduce((sum, span) => sum + Math.min(commitRows, expected.golden.length - span * commitRows), 0);
+  expect(report).toMatchObject({ rowsScored: rows, spansResumed: wreck.committed.length, spansCommitted: spans });
+  expect(["complete", "already_complete"]).toContain(report.status);
+  await expectFinished(out, expected);
+  expect((await scoreHere(spec)).status).toBe("already_complete");
+  return { committed: wreck.committed.length };
+}
+
+test("each part is flushed before it has its name, and its name before its temporary file goes", async () => {
+  const trace = await traceOf();
+
+  for (let span = 0; span < spans; span += 1) {
+    const part = `part-${String(span).padStart(5, "0")}`;
+    const flushed = trace.indexOf(`sync control/tmp/part-${span} #1`);
+    const named = trace.indexOf(`link ${part} #1`);
+    const dropped = trace.indexOf(`unlink control/tmp/part-${span} #1`);
+    expect(flushed, `${part}: flushed`).toBeGreaterThanOrEqual(0);
+    expect(named, `${part}: named after it is flushed`).toBeGreaterThan(flushed);
+    expect(dropped, `${part}: temporary name dropped last`).toBeGreaterThan(named);
+    const folderFlushed = trace.slice(named, dropped).some((call) => call.startsWith("sync . "));
+    expect(folderFlushed, `${part}: the folder is flushed in between`).toBe(true);
+  }
+  const success = trace.indexOf("rename _SUCCESS #1");
+  const afterParts = trace.findLastIndex((call) => /^(link|unlink) .*part-/.test(call));
+  expect(trace.indexOf("rename _manifest.json #1")).toBeGreaterThan(afterParts);
+  expect(success).toBeGreaterThan(trace.indexOf("rename _manifest.json #1"));
+  expect(trace.slice(success + 1).filter((call) => call.startsWith("sync . "))).toHaveLength(1);
+});
+
+test("every row comes out once, whichever durable call the process dies at", { timeout: 300_000 }, async () => {
+  const kills = killsOf(await traceOf());
+  const failures: string[] = [];
+  const committed = new Set<number>();
+  await inParallel(kills, parallelKills, async (kill) => {
+    try {
+      committed.add((await killAndResume(kill)).committed);
+    } catch (error) {
+      failures.push(`killed ${kill.moment} ${kill.call}: ${error instanceof Error ? error.message : String(error)}`);
+    }
+  });
+
+  expect(failures).toEqual([]);
+  // The kills were spread over the run: they left anything from no part to all of them.
+  expect(kills.length).toBeGreaterThan(100);
+  expect([...committed].toSorted((a, b) => a - b)).toEqual(expect.arrayContaining([0, 2, 4, 6]));
+});

@@ -1,0 +1,60 @@
+import { existsSync } from "node:fs";
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { expect, test } from "vitest";
+import { expectFinished, inParallel } from "../support/crash.js";
+import { scratchFolder } from "../support/job.js";
+import { listing } from "../support/output.js";
+import { scoreHere } from "../support/score.js";
+import { runWatched, traceOf, watchedJob } from "../support/watched.js";
+
+const parallelRuns = 2;
+
+/** Holds one process before a call, lets another carry the whole run out, and lets the first go on. */
+async function overtake(call: string): Promise<void> {
+  await using scratch = await scratchFolder();
+  const { spec, out, expected } = await watchedJob(scratch.path);
+  const held = join(scratch.path, "held");
+  const state = { ended: false };
+  const slow = runWatched(spec, { CRASH_ROOT: out, CRASH_AT: `hold ${call}`, CRASH_HOLD: held }).finally(() => {
+    state.ended = true;
+  });
+  while (!existsSync(held) && !state.ended) {
+    await sleep(5);
+  }
+  expect(state.ended, "the call was reached").toBe(false);
+
+  let parts: string[];
+  try {
+    await scoreHere(spec);
+    await expectFinished(out, expected);
+    parts = await partsIn(out);
+  } finally {
+    await rm(held, { force: true });
+  }
+
+  const { code, stderr } = await slow;
+  expect(code, stderr).toBe(0);
+  await expectFinished(out, expected);
+  expect(await partsIn(out), "the first writer wins").toEqual(parts);
+  expect((await scoreHere(spec)).status).toBe("already_complete");
+}
+
+/** The parts with their inodes and times. */
+async function partsIn(out: string): Promise<string[]> {
+  return (await listing(out)).filter((line) => line.startsWith("part-"));
+}
+
+test("a process that is overtaken at any durable call ends well and does no harm", { timeout: 300_000 }, async () => {
+  const failures: string[] = [];
+  await inParallel(await traceOf(), parallelRuns, async (call) => {
+    try {
+      await overtake(call);
+    } catch (error) {
+      failures.push(`overtaken before ${call}: ${error instanceof Error ? error.message : String(error)}`);
+    }
+  });
+
+  expect(failures).toEqual([]);
+});

@@ -1,0 +1,130 @@
+import { join } from "node:path";
+import { ParquetReader } from "parquetjs-lite";
+import { describe, expect, test } from "vitest";
+import { differences, goldenRows } from "../support/golden.js";
+import { type Fixture, fixtures, scratchFolder, writeSpec } from "../support/job.js";
+import { faultsOfFinished, outputRows, partNames } from "../support/output.js";
+import type { Row } from "../support/parquet.js";
+import { runSpec, scoreHere } from "../support/score.js";
+
+/** `small`: less than any row group. `spanning`: a span over several shards. */
+type CommitSize = "small" | "spanning" | "auto";
+
+interface Shape {
+  readonly batch: number | "auto";
+  readonly commit: CommitSize;
+  readonly threads: number;
+}
+
+/** Each batch size with each commit size, and each of both with one thread and with two. */
+const shapes: readonly Shape[] = [
+  { batch: 1, commit: "small", threads: 2 },
+  { batch: 1, commit: "spanning", threads: 1 },
+  { batch: 1, commit: "auto", threads: 2 },
+  { batch: 7, commit: "small", threads: 1 },
+  { batch: 7, commit: "spanning", threads: 2 },
+  { batch: 7, commit: "auto", threads: 1 },
+  { batch: 256, commit: "small", threads: 2 },
+  { batch: 256, commit: "spanning", threads: 1 },
+  { batch: 256, commit: "auto", threads: 2 },
+  { batch: 8192, commit: "small", threads: 1 },
+  { batch: 8192, commit: "spanning", threads: 2 },
+  { batch: 8192, commit: "auto", threads: 1 },
+];
+
+function commitRows(fixture: Fixture, size: CommitSize): number | "auto" {
+  return size === "auto" ? "auto" : size === "small" ? 13 : Math.ceil(fixture.rows * 0.75);
+}
+
+function spansOf(fixture: Fixture, size: CommitSize): number {
+  const rows = commitRows(fixture, size);
+  return rows === "auto" ? 1 : Math.ceil(fixture.rows / rows);
+}
+
+describe.each(fixtures)("$name", (fixture) => {
+  test.each(shapes)(
+    "predicts what Python did: batches of $batch, spans $commit, $threads threads",
+    async ({ batch, commit, threads }) => {
+      await using scratch = await scratchFolder();
+      const spec = await writeSpec(scratch.path, fixture, {
+        engine: { batch_size: batch, threads },
+        commit_rows: commitRows(fixture, commit),
+      });
+
+      const report = await scoreHere(spec);
+
+      const out = join(scratch.path, "out");
+      expect(report).toMatchObject({
+        status: "complete",
+        rowsScored: fixture.rows,
+        spansPlanned: spansOf(fixture, commit),
+      });
+      expect(await partNames(out)).toHaveLength(spansOf(fixture, commit));
+      expect(differences(await outputRows(out), await goldenRows(fixture))).toEqual([]);
+      expect(await faultsOfFinished(out, fixture.rows)).toEqual([]);
+    },
+  );
+
+  test("predicts what Python did as a command with everything left to it", async () => {
+    await using scratch = await scratchFolder();
+    const spec = await writeSpec(scratch.path, fixture, { engine: { threads: "auto" } });
+
+    const { code, summary } = await runSpec(spec);
+
+    const out = join(scratch.path, "out");
+    expect(code).toBe(0);
+    expect(summary).toMatchObject({ status: "complete", rows_planned: fixture.rows, rows_scored: fixture.rows });
+    expect(differences(await outputRows(out), await goldenRows(fixture))).toEqual([]);
+    expect(await faultsOfFinished(out, fixture.rows)).toEqual([]);
+  });
+
+  // It has no ZSTD, and Node 20 has none to lend it.
+  test.each(["uncompressed", "snappy", "gzip"])(
+    "writes %s parts that parquetjs-lite reads the same",
+    async (compression) => {
+      await using scratch = await scratchFolder();
+      const spec = await writeSpec(scratch.path, fixture, {
+        output: { parquet: { path: "out", compression } },
+        commit_rows: Math.ceil(fixture.rows / 3),
+      });
+
+      await scoreHere(spec);
+
+      const out = join(scratch.path, "out");
+      expect(differences(await readIndependently(out), await goldenRows(fixture))).toEqual([]);
+    },
+  );
+});
+
+test("the tables hold ids that no float64 can: past 2^53, and both ends of int64", async () => {
+  const cancer = await idsOf("cancer-logistic");
+  const digits = await idsOf("digits-lightgbm");
+
+  expect(cancer.every((id) => BigInt(Number(id)) !== id)).toBe(true);
+  expect(digits).toContain(-(2n ** 63n));
+  expect(digits).toContain(2n ** 63n - 1n);
+});
+
+async function idsOf(name: string): Promise<bigint[]> {
+  return (await goldenRows({ name })).map(({ id }) => id as bigint);
+}
+
+/** Rows of all parts through parquetjs-lite, which shares no code with the writer. */
+async function readIndependently(folder: string): Promise<Row[]> {
+  const rows: Row[] = [];
+  for (const part of await partNames(folder)) {
+    const reader = await ParquetReader.openFile(join(folder, part));
+    const { fieldList } = reader.getSchema();
+    const cursor = reader.getCursor();
+    for (let record = await cursor.next(); record !== null; record = await cursor.next()) {
+      // Values of dictionary-coded columns come as text.
+      for (const { name, primitiveType } of fieldList) {
+        const value = record[name] as bigint | number | string;
+        record[name] = primitiveType === "INT64" ? BigInt(value) : Number(value);
+      }
+      rows.push(record);
+    }
+    await reader.close();
+  }
+  return rows;
+}

@@ -1,0 +1,181 @@
+import { copyFile, mkdir, rm, truncate, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { differences, goldenRows } from "../support/golden.js";
+import { scratchFolder } from "../support/job.js";
+import { listing, outputRows, partNames } from "../support/output.js";
+import { query, writeRows } from "../support/parquet.js";
+import { leaveUnfinished, runSpec, scoreHere } from "../support/score.js";
+import { type OwnJob, ownJob } from "../support/world.js";
+
+const commitRows = 100;
+
+async function partOf(job: OwnJob, span: number): Promise<string> {
+  const name = (await partNames(job.out)).find((candidate) => candidate.startsWith(`part-0000${span}.`));
+  if (name === undefined) {
+    throw new Error(`span ${span} has no part`);
+  }
+  return join(job.out, name);
+}
+
+/** The part's own rows and label, with other columns: `select` reads from {part}. */
+async function rewritePart(part: string, select: string, label?: string): Promise<void> {
+  const [kept] = await query(
+    `SELECT decode(value) AS text FROM parquet_kv_metadata('${part}') WHERE decode(key) = 'infer-batch'`,
+  );
+  const text = label ?? String(kept?.["text"]);
+  const copy = `${part}.copy`;
+  await copyFile(part, copy);
+  await writeRows(part, select.replace("{part}", `read_parquet('${copy}')`), `KV_METADATA {'infer-batch': '${text}'}`);
+  await rm(copy);
+}
+
+interface Damage {
+  readonly what: string;
+  readonly damage: (part: string, job: OwnJob, scratch: string) => Promise<void>;
+  readonly says: RegExp;
+}
+
+const damages: readonly Damage[] = [
+  { what: "is cut short", damage: (part) => truncate(part, 400), says: /./ },
+  { what: "is empty", damage: (part) => truncate(part, 0), says: /./ },
+  { what: "is a text", damage: (part) => writeFile(part, "id,label\n1,1\n"), says: /./ },
+  {
+    what: "is another span's part",
+    damage: async (part, job) => copyFile(await partOf(job, 0), part),
+    says: /labelled as span 0 of run cancer-logistic-/,
+  },
+  {
+    what: "is another run's part",
+    damage: async (part, job, scratch) => {
+      const name = { name: "another", commit_rows: commitRows };
+      await job.rewrite({ ...name, output: { parquet: { path: join(scratch, "elsewhere") } } });
+      await scoreHere(job.spec);
+      await job.rewrite({ commit_rows: commitRows });
+      const [, , other = ""] = await partNames(join(scratch, "elsewhere"));
+      await copyFile(join(scratch, "elsewhere", other), part);
+    },
+    says: /labelled as span 2 of run another-/,
+  },
+  {
+    what: "was made by another plan of the same run",
+    damage: async (part, job, scratch) => {
+      await job.rewrite({ commit_rows: commitRows, output: { parquet: { path: join(scratch, "elsewhere") } } });
+      await scoreHere(job.spec);
+      await job.rewrite({ commit_rows: commitRows });
+      const [, , other = ""] = await partNames(join(scratch, "elsewhere"));
+      await copyFile(join(scratch, "elsewhere", other), part);
+    },
+    says: /labelled as span 2 of run cancer-logistic-\w+, plan /,
+  },
+  {
+    what: "has a column less",
+    damage: (part) => rewritePart(part, "SELECT * EXCLUDE (label) FROM {part}"),
+    says: /its columns are \(id BIGINT, probabilities_0 FLOAT/,
+  },
+  {
+    what: "has a column of another type",
+    damage: (part) => rewritePart(part, "SELECT * REPLACE (label::INTEGER AS label) FROM {part}"),
+    says: /its columns are \(id BIGINT, label INTEGER/,
+  },
+  {
+    what: "has a row less",
+    damage: (part) => rewritePart(part, "SELECT * FROM {part} LIMIT 99"),
+    says: /it holds 99 rows where the plan has rows 200 to 300/,
+  },
+  {
+    what: "bears no label",
+    damage: (part) => rewritePart(part, "SELECT * FROM {part}", "something else"),
+    says: /not labelled as a part/,
+  },
+];
+
+describe("an unfinished run", () => {
+  test.each(damages)("is refused, naming the file, when a part $what", async ({ damage, says }) => {
+    await using scratch = await scratchFolder();
+    const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
+    await leaveUnfinished(job.spec, job.out, (span) => span < 4);
+    const part = await partOf(job, 2);
+    await damage(part, job, scratch.path);
+    const before = await listing(job.out);
+
+    const { code, stderr } = await runSpec(job.spec);
+
+    expect(code, stderr).toBe(66);
+    expect(stderr).toContain(part);
+    expect(stderr).toMatch(says);
+    expect(await listing(job.out)).toEqual(before);
+
+    // As the hint says: without the part, its span is scored anew.
+    await rm(part);
+    const { summary } = await runSpec(job.spec);
+    expect(summary).toMatchObject({ status: "complete", spans_resumed: 3 });
+    expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
+  });
+
+  test("is refused when its plan is damaged", async () => {
+    await using scratch = await scratchFolder();
+    const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
+    await leaveUnfinished(job.spec, job.out, (span) => span < 4);
+    const plan = (await listing(job.out))
+      .map((line) => line.split(" ", 1)[0] ?? "")
+      .find((name) => name.endsWith("plan.json"));
+    await truncate(join(job.out, plan ?? ""), 100);
+
+    const { code, stderr } = await runSpec(job.spec);
+
+    expect(code, stderr).toBe(66);
+    expect(stderr).toContain("plan.json: it is not a plan of this program");
+  });
+});
+
+describe("a finished run", () => {
+  test.each([
+    { what: "is cut short", damage: (part: string) => truncate(part, 400) },
+    { what: "is gone", damage: (part: string) => rm(part) },
+  ])("is refused, naming the file, when a part $what", async ({ damage }) => {
+    await using scratch = await scratchFolder();
+    const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
+    await scoreHere(job.spec);
+    const part = await partOf(job, 3);
+    await damage(part);
+
+    const { code, stderr } = await runSpec(job.spec);
+
+    expect(code, stderr).toBe(66);
+    expect(stderr).toContain(part);
+  });
+});
+
+describe("an output folder", () => {
+  test.each(["notes.txt", "part-0.parquet", "part-00000.parquet", "data.parquet"])(
+    "with a file of nobody's (%s) is refused and nothing is written to it",
+    async (name) => {
+      await using scratch = await scratchFolder();
+      const job = await ownJob(scratch.path, "cancer-logistic");
+      await mkdir(job.out);
+      await copyFile(job.shard(0), join(job.out, name));
+      const before = await listing(scratch.path);
+
+      const { code, stderr } = await runSpec(job.spec);
+
+      expect(code, stderr).toBe(64);
+      expect(stderr).toMatch(/is there, which no run wrote/);
+      expect(await listing(scratch.path)).toEqual(before);
+    },
+  );
+
+  test.each(["finished", "unfinished"])("with a %s run of another job is refused and left as it is", async (state) => {
+    await using scratch = await scratchFolder();
+    const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
+    await (state === "finished" ? scoreHere(job.spec) : leaveUnfinished(job.spec, job.out, (span) => span === 1));
+    await job.rewrite({ name: "another", commit_rows: commitRows });
+    const before = await listing(scratch.path);
+
+    const { code, stderr } = await runSpec(job.spec);
+
+    expect(code, stderr).toBe(64);
+    expect(stderr).toMatch(/a part of run cancer-logistic-[0-9a-f]{12}, not of another-[0-9a-f]{12}/);
+    expect(await listing(scratch.path)).toEqual(before);
+  });
+});

@@ -1,0 +1,133 @@
+import { rm, writeFile } from "node:fs/promises";
+import { describe, expect, test } from "vitest";
+import { differences, goldenRows } from "../support/golden.js";
+import { scratchFolder } from "../support/job.js";
+import { faultsOfFinished, listing, outputRows } from "../support/output.js";
+import { leaveUnfinished, runSpec } from "../support/score.js";
+import { type OwnJob, ownJob } from "../support/world.js";
+
+async function expectGolden({ out, fixture }: OwnJob): Promise<void> {
+  expect(differences(await outputRows(out), await goldenRows(fixture))).toEqual([]);
+  expect(await faultsOfFinished(out, fixture.rows)).toEqual([]);
+}
+
+describe("a finished run", () => {
+  test("says already_complete and touches nothing when it is run again", async () => {
+    await using scratch = await scratchFolder();
+    const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: 100 });
+    expect((await runSpec(job.spec)).summary).toMatchObject({ status: "complete", rows_scored: 569, spans_resumed: 0 });
+    const before = await listing(scratch.path);
+
+    const again = await runSpec(job.spec);
+
+    expect(again.code).toBe(0);
+    expect(again.summary).toMatchObject({
+      status: "already_complete",
+      rows_planned: 569,
+      rows_scored: 0,
+      spans_planned: 6,
+      spans_committed: 6,
+      spans_resumed: 6,
+    });
+    expect(await listing(scratch.path)).toEqual(before);
+  });
+
+  test("is finished by whoever comes after a finish that died between the last part and _SUCCESS", async () => {
+    await using scratch = await scratchFolder();
+    const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: 100 });
+    await leaveUnfinished(job.spec, job.out, () => true);
+
+    const again = await runSpec(job.spec);
+
+    expect(again.summary).toMatchObject({ status: "complete", rows_scored: 0, spans_resumed: 6 });
+    await expectGolden(job);
+  });
+});
+
+describe("an unfinished run", () => {
+  test.each([
+    { what: "the first spans", keep: (span: number) => span < 7 },
+    { what: "the last spans", keep: (span: number) => span > 10 },
+    { what: "every other span", keep: (span: number) => span % 2 === 0 },
+    { what: "all spans but one", keep: (span: number) => span !== 9 },
+    { what: "no span", keep: () => false },
+  ])("scores only what is missing when $what are committed", async ({ keep }) => {
+    await using scratch = await scratchFolder();
+    const job = await ownJob(scratch.path, "digits-lightgbm", { commit_rows: 100 });
+    const kept = await leaveUnfinished(job.spec, job.out, keep);
+    const before = (await listing(job.out)).filter((line) => kept.some((name) => line.startsWith(name)));
+    const missing = Array.from({ length: 18 }, (_, span) => span).filter((span) => !keep(span));
+
+    const { code, summary } = await runSpec(job.spec);
+
+    expect(code).toBe(0);
+    expect(summary).toMatchObject({
+      status: "complete",
+      rows_scored: missing.reduce((rows, span) => rows + (span === 17 ? 97 : 100), 0),
+      spans_committed: 18,
+      spans_resumed: kept.length,
+    });
+    await expectGolden(job);
+    const after = (await listing(job.out)).filter((line) => kept.some((name) => line.startsWith(name)));
+    expect(after).toEqual(before);
+  });
+
+  test("does not read shards whose rows are all committed: they may be gone or overwritten", async () => {
+    await using scratch = await scratchFolder();
+    const job = await ownJob(scratch.path, "digits-lightgbm", { commit_rows: 100 });
+    // Shards end at rows 500, 799, 1400 and 1797: the last one and the third hold all that is missing.
+    await leaveUnfinished(job.spec, job.out, (span) => span < 8);
+    await rm(job.shard(0));
+    await writeFile(job.shard(1), "no Parquet any more");
+
+    const { code, summary, stderr } = await runSpec(job.spec);
+
+    expect(code, stderr).toBe(0);
+    expect(summary).toMatchObject({ status: "complete", rows_scored: 997, spans_resumed: 8 });
+    await expectGolden(job);
+  });
+
+  test("reads only the missing rows of a shard that is partly committed", async () => {
+    await using scratch = await scratchFolder();
+    const job = await ownJob(scratch.path, "digits-lightgbm", { commit_rows: 100 });
+    // Span 4 is rows 400 to 499: the last of shard 0. Span 5 begins shard 1.
+    await leaveUnfinished(job.spec, job.out, (span) => span !== 4);
+    for (const index of [1, 2, 3]) {
+      await rm(job.shard(index));
+    }
+
+    const { code, summary, stderr } = await runSpec(job.spec);
+
+    expect(code, stderr).toBe(0);
+    expect(summary).toMatchObject({ status: "complete", rows_scored: 100, spans_resumed: 17 });
+    await expectGolden(job);
+  });
+
+  test("keeps the commit_rows it was planned with, and says so", async () => {
+    await using scratch = await scratchFolder();
+    const job = await ownJob(scratch.path, "diabetes-mlp", { commit_rows: 100 });
+    await leaveUnfinished(job.spec, job.out, (span) => span === 0);
+    await job.rewrite({ commit_rows: 50 });
+
+    const { code, summary, stderr } = await runSpec(job.spec);
+
+    expect(code).toBe(0);
+    expect(stderr).toMatch(/commit_rows stays 100/);
+    expect(summary).toMatchObject({ spans_planned: 5, spans_resumed: 1 });
+    await expectGolden(job);
+  });
+
+  test("may be taken up with other engine settings and another compression", async () => {
+    await using scratch = await scratchFolder();
+    const job = await ownJob(scratch.path, "diabetes-mlp", { commit_rows: 100 });
+    await leaveUnfinished(job.spec, job.out, (span) => span === 2);
+    const output = { parquet: { path: "out", compression: "gzip" } };
+    await job.rewrite({ commit_rows: 100, engine: { threads: 2, batch_size: 3 }, output });
+
+    const { code, summary, stderr } = await runSpec(job.spec);
+
+    expect(code, stderr).toBe(0);
+    expect(summary).toMatchObject({ rows_scored: 342, spans_resumed: 1 });
+    await expectGolden(job);
+  });
+});

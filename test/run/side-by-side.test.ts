@@ -1,0 +1,37 @@
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { expectFinished } from "../support/crash.js";
+import { goldenRows } from "../support/golden.js";
+import { scratchFolder, writeSpec } from "../support/job.js";
+import { leaveUnfinished, runSpec } from "../support/score.js";
+import { fixtureNamed } from "../support/world.js";
+
+/** 90 spans: enough for two processes to meet in. */
+const fixture = fixtureNamed("digits-lightgbm");
+const commitRows = 20;
+const rounds = [1, 2, 3, 4];
+
+describe("processes started at the same moment on one run", () => {
+  test.each([...rounds.map((round) => ({ round, processes: 2 })), { round: 5, processes: 3 }])(
+    "all exit 0 and each row is there once (round $round, $processes processes)",
+    async ({ processes, round }) => {
+      await using scratch = await scratchFolder();
+      const spec = await writeSpec(scratch.path, fixture, { commit_rows: commitRows, engine: { batch_size: round } });
+      const out = join(scratch.path, "out");
+      // Every other round starts from an unfinished run: then neither writes a plan.
+      if (round % 2 === 0) {
+        await leaveUnfinished(spec, out, (span) => span % 3 === 0);
+      }
+
+      const results = await Promise.all(Array.from({ length: processes }, () => runSpec(spec)));
+
+      for (const { code, stderr, summary } of results) {
+        expect(code, stderr).toBe(0);
+        expect(["complete", "already_complete"]).toContain(summary?.status);
+        expect(summary).toMatchObject({ rows_planned: 1797, spans_committed: 90 });
+      }
+      await expectFinished(out, { golden: await goldenRows(fixture) });
+      expect((await runSpec(spec)).summary).toMatchObject({ status: "already_complete" });
+    },
+  );
+});
