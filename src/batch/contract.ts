@@ -1,14 +1,8 @@
 import { JobError } from "../errors.js";
-import { outputName, parseOutputReference } from "../spec/job-spec.js";
 import { didYouMean } from "../suggest.js";
-import { showTensor, sideBySide } from "./side-by-side.js";
-import {
-  type ColumnType,
-  isColumnType,
-  type ModelSignature,
-  type SourceColumn,
-  type TensorSignature,
-} from "./types.js";
+import { sideBySide } from "./side-by-side.js";
+import type { ModelSignature, TensorType } from "./tensor.js";
+import type { ColumnType, SourceColumn } from "./types.js";
 
 /** How shard columns become model inputs and tensors become output columns. Part of the plan: plain JSON. */
 export interface Contract {
@@ -17,25 +11,52 @@ export interface Contract {
   readonly passthrough: readonly PassthroughBinding[];
   /** The model takes exactly this many rows a call; the last batch is padded. null: any number. */
   readonly fixedBatchRows: number | null;
+  /** lossy: an integer that the input's type cannot hold is rounded; exact: it is a bad row. */
+  readonly cast: "exact" | "lossy";
+  /** nan: a NULL feature of a float input becomes NaN; bad_row: it is a bad row, and so is NaN. */
+  readonly missing: "bad_row" | "nan";
 }
 
-/** One `[N, F]` input packed from F columns. (Room for: one column an input, list columns, strings.) */
-export interface InputBinding {
-  readonly kind: "matrix";
-  readonly input: string;
-  readonly dtype: "float32";
-  readonly columns: readonly FeatureColumn[];
-}
+export type NumericTensorType = Exclude<TensorType, "string">;
 
-export interface FeatureColumn {
+/**
+ * `matrix`: an input `[N, F]` packed from F columns, or `[N]` from one. `list`: `[N, F]` from one list column
+ * whose rows have F elements. `text`: a string input `[N]` or `[N, 1]` from one text column.
+ */
+export type InputBinding =
+  | {
+      readonly kind: "matrix";
+      readonly input: string;
+      readonly dtype: NumericTensorType;
+      readonly rank: 1 | 2;
+      readonly columns: readonly ColumnRef[];
+    }
+  | {
+      readonly kind: "list";
+      readonly input: string;
+      readonly dtype: NumericTensorType;
+      readonly width: number;
+      readonly column: ColumnRef;
+    }
+  | { readonly kind: "text"; readonly input: string; readonly rank: 1 | 2; readonly column: ColumnRef };
+
+/** A column, or a field of a struct column. */
+export interface ColumnRef {
+  /** As the spec names it: `age`, or `user.age`. */
   readonly name: string;
-  /** The type as the shard's format writes it; every shard must have the same. */
-  readonly sourceType: string;
+  /** The column, then the fields that lead to the value. */
+  readonly path: readonly string[];
+  readonly type: ColumnType;
+  /** The value is in the shard's URI. */
+  readonly partition?: true | undefined;
 }
 
-/** `scalar`: a `[N]` or `[N, 1]` tensor; `element`: one element of each row of a `[N, K]` tensor. */
+/**
+ * `scalar`: a `[N]` or `[N, 1]` tensor; `element`: one element of each row of `[N, K]`; `vector`: the row of
+ * `[N, K]` as a list.
+ */
 export type OutputBinding =
-  | { readonly kind: "scalar"; readonly column: string; readonly tensor: string; readonly type: ColumnType }
+  | { readonly kind: "scalar" | "vector"; readonly column: string; readonly tensor: string; readonly type: ColumnType }
   | {
       readonly kind: "element";
       readonly column: string;
@@ -45,9 +66,9 @@ export type OutputBinding =
     };
 
 export interface PassthroughBinding {
+  /** The output column: a path's dots become `_`. */
   readonly column: string;
-  readonly sourceType: string;
-  readonly type: ColumnType;
+  readonly source: ColumnRef;
 }
 
 export interface ContractRequest {
@@ -60,35 +81,42 @@ export interface ContractRequest {
   readonly inputs: Readonly<Record<string, readonly string[]>> | undefined;
   readonly outputs: Readonly<Record<string, string>> | undefined;
   readonly passthrough: readonly string[];
+  readonly cast: Contract["cast"];
+  readonly missing: Contract["missing"];
 }
 
-/**
- * Binds a model's signature to a shard's columns before anything is scored.
- * @throws JobError CONTRACT with signature and schema side by side and the nearest names.
- */
-export function bindContract(request: ContractRequest): Contract {
-  const passthrough = request.passthrough.map((name) => bindPassthrough(name, request));
-  const inputs = bindInputs(request);
-  return {
-    inputs: inputs.map(({ binding }) => binding),
-    outputs: bindOutputs(request),
-    passthrough,
-    fixedBatchRows: inputs[0]?.fixedBatchRows ?? null,
-  };
+/** The shard columns that a contract reads, each once. */
+export function usedColumns({ inputs, passthrough }: Contract): string[] {
+  const refs = [
+    ...passthrough.map(({ source }) => source),
+    ...inputs.flatMap((binding) => (binding.kind === "matrix" ? binding.columns : [binding.column])),
+  ];
+  return [...new Set(refs.map(({ path }) => path[0] ?? ""))];
 }
 
-function refuse(request: ContractRequest, found: string, hint: string): JobError {
+/** Type and name of each output column, in output order. */
+export function outputColumns({ passthrough, outputs }: Contract): { name: string; type: ColumnType }[] {
+  return [
+    ...passthrough.map(({ column, source }) => ({ name: column, type: source.type })),
+    ...outputs.map(({ column, type }) => ({ name: column, type })),
+  ];
+}
+
+export function refuse(request: ContractRequest, found: string, hint: string): JobError {
   const tables = sideBySide(request.signature, request.columns, request.shard);
-  return new JobError(
-    "CONTRACT",
-    `binding ${request.model} to the columns of ${request.shard}: ${found}\n\n${tables}\n`,
-    { hint },
-  );
+  const message = `binding ${request.model} to the columns of ${request.shard}: ${found}\n\n${tables}\n`;
+  return new JobError("CONTRACT", message, { hint });
 }
 
-function findColumn(name: string, what: string, request: ContractRequest): SourceColumn {
-  const column = request.columns.find((candidate) => candidate.name === name);
-  if (column === undefined) {
+/** The column of this name; else, where the name has dots, the field of a struct column that it leads to. */
+export function findColumn(name: string, what: string, request: ContractRequest): ColumnRef {
+  const found = request.columns.find((candidate) => candidate.name === name);
+  if (found !== undefined) {
+    return columnRef(found, what, request);
+  }
+  const [first = "", ...fields] = name.split(".");
+  const column = request.columns.find((candidate) => candidate.name === first);
+  if (column === undefined || fields.length === 0) {
     const names = request.columns.map((candidate) => candidate.name);
     throw refuse(
       request,
@@ -96,211 +124,34 @@ function findColumn(name: string, what: string, request: ContractRequest): Sourc
       "names must match exactly",
     );
   }
-  return column;
-}
-
-function bindPassthrough(name: string, request: ContractRequest): PassthroughBinding {
-  const column = findColumn(name, "output.columns", request);
-  if (column.type === undefined) {
-    throw refuse(
-      request,
-      `output.columns names \`${name}\`, whose type ${column.sourceType} is not supported yet`,
-      "integer and float columns can be carried through; leave this one out",
-    );
+  let { type } = columnRef(column, what, request);
+  for (const field of fields) {
+    const known = typeof type === "object" && type.kind === "struct" ? type.fields : [];
+    const next = known.find((candidate) => candidate.name === field);
+    if (next === undefined) {
+      const names = known.map((candidate) => candidate.name);
+      throw refuse(
+        request,
+        `${what} names \`${name}\`, but there is no field \`${field}\` on the way${didYouMean(field, names)}`,
+        names.length === 0 ? "only struct columns have fields" : `its fields are ${names.join(", ")}`,
+      );
+    }
+    type = next.type;
   }
-  return { column: name, sourceType: column.sourceType, type: column.type };
+  return { name, path: [first, ...fields], type };
 }
 
-interface BoundInput {
-  readonly binding: InputBinding;
-  readonly fixedBatchRows: number | null;
-}
-
-function bindInputs(request: ContractRequest): BoundInput[] {
-  const { signature } = request;
-  const [only, ...others] = signature.inputs;
-  if (only === undefined || others.length > 0) {
-    throw refuse(
-      request,
-      `the model has ${signature.inputs.length} inputs; one [N,F] float32 input is supported so far`,
-      "export the model with a single feature matrix",
-    );
-  }
-  const named = Object.keys(request.inputs ?? {});
-  const unknown = named.find((name) => name !== only.name);
-  if (unknown !== undefined) {
-    throw refuse(
-      request,
-      `model.inputs names \`${unknown}\`, which is no input of the model${didYouMean(unknown, [only.name])}`,
-      `its input is \`${only.name}\``,
-    );
-  }
-  return [bindMatrix(only, listedColumns(request, only.name), request)];
-}
-
-function listedColumns({ inputs }: ContractRequest, name: string): readonly string[] | undefined {
-  return inputs !== undefined && Object.hasOwn(inputs, name) ? inputs[name] : undefined;
-}
-
-function bindMatrix(
-  input: TensorSignature,
-  listed: readonly string[] | undefined,
+function columnRef(
+  { name, sourceType, type, partition }: SourceColumn,
+  what: string,
   request: ContractRequest,
-): BoundInput {
-  const [rows, features] = input.shape;
-  if (input.dtype !== "float32" || input.shape.length !== 2 || rows === undefined || features === undefined) {
+): ColumnRef {
+  if (type === undefined) {
     throw refuse(
       request,
-      `input \`${input.name}\` is ${showTensor(input)}; float32 [N,F] is supported so far`,
-      "export the model with one float32 feature matrix",
+      `${what} names \`${name}\`, whose type ${sourceType} is not supported`,
+      "maps, unions and variants cannot be read; leave this one out, or store its parts as columns",
     );
   }
-  if (rows === 0) {
-    throw refuse(request, `input \`${input.name}\` takes batches of no row`, "export the model with a batch dimension");
-  }
-  const columns =
-    listed === undefined ? defaultFeatures(request) : listed.map((name) => feature(name, input.name, request));
-  if (features !== null && columns.length !== features) {
-    const where = listed === undefined ? "the numeric columns minus output.columns are" : "model.inputs lists";
-    throw refuse(
-      request,
-      `input \`${input.name}\` needs ${features} columns, ${where} ${columns.length}`,
-      `list the ${features} columns in the model's order under model.inputs.${input.name}, or put ids and labels under output.columns`,
-    );
-  }
-  if (columns.length === 0) {
-    throw refuse(
-      request,
-      `no numeric column is left for input \`${input.name}\``,
-      `list the columns under model.inputs.${input.name}`,
-    );
-  }
-  return {
-    binding: {
-      kind: "matrix",
-      input: input.name,
-      dtype: "float32",
-      columns: columns.map(({ name, sourceType }) => ({ name, sourceType })),
-    },
-    fixedBatchRows: rows,
-  };
-}
-
-/** The numeric columns in file order, minus those that are carried through. */
-function defaultFeatures(request: ContractRequest): SourceColumn[] {
-  return request.columns.filter((column) => column.numeric && !request.passthrough.includes(column.name));
-}
-
-function feature(name: string, input: string, request: ContractRequest): SourceColumn {
-  const column = findColumn(name, `model.inputs.${input}`, request);
-  if (!column.numeric) {
-    throw refuse(
-      request,
-      `model.inputs.${input} names \`${name}\`, whose type ${column.sourceType} is not numeric`,
-      "a float32 matrix is packed from integer, float and decimal columns",
-    );
-  }
-  return column;
-}
-
-function bindOutputs(request: ContractRequest): OutputBinding[] {
-  const tensors = request.signature.outputs.filter((output) => output.dtype !== undefined);
-  const wanted =
-    request.outputs === undefined
-      ? tensors.map((tensor): [string, string] => [tensor.name, tensor.name])
-      : Object.entries(request.outputs);
-  const bindings = wanted.map(([column, reference]) => bindOutput(column, reference, request));
-  if (bindings.length === 0) {
-    throw refuse(
-      request,
-      "the model has no tensor output",
-      "a scikit-learn classifier must be exported with zipmap=False",
-    );
-  }
-  const taken = new Set(request.passthrough.map((name) => name.toLowerCase()));
-  for (const { column } of bindings) {
-    if (!outputName.test(column)) {
-      throw refuse(
-        request,
-        `output \`${column}\` is no name for a column`,
-        `name it under model.outputs, such as \`score: ${column}\``,
-      );
-    }
-    if (taken.has(column.toLowerCase())) {
-      throw refuse(
-        request,
-        `output column \`${column}\` comes twice (case does not count)`,
-        "give the prediction another name under model.outputs",
-      );
-    }
-    taken.add(column.toLowerCase());
-  }
-  return bindings;
-}
-
-function bindOutput(column: string, reference: string, request: ContractRequest): OutputBinding {
-  const parsed = parseOutputReference(reference);
-  const names = request.signature.outputs.map((output) => output.name);
-  const output = request.signature.outputs.find((candidate) => candidate.name === (parsed?.tensor ?? reference));
-  if (output === undefined || parsed === undefined) {
-    const wanted = parsed?.tensor ?? reference;
-    throw refuse(
-      request,
-      `model.outputs.${column} names \`${wanted}\`, which is no output of the model${didYouMean(wanted, names)}`,
-      `its outputs are ${names.join(", ")}`,
-    );
-  }
-  if (output.dtype === undefined) {
-    throw refuse(
-      request,
-      `output \`${output.name}\` is a sequence or map, not a tensor`,
-      "export the model with zipmap=False (skl2onnx: options={'zipmap': False}), which makes it a tensor",
-    );
-  }
-  if (!isColumnType(output.dtype)) {
-    throw refuse(
-      request,
-      `output \`${output.name}\` is ${showTensor(output)}; ${output.dtype} is not supported yet`,
-      "integer and float outputs are",
-    );
-  }
-  const element = elementOf(column, parsed.element, output, request);
-  return element === undefined
-    ? { kind: "scalar", column, tensor: output.name, type: output.dtype }
-    : { kind: "element", column, tensor: output.name, element, type: output.dtype };
-}
-
-/** undefined: the tensor has one value a row. The declared batch dimension is not believed: exporters get it wrong. */
-function elementOf(
-  column: string,
-  element: number | undefined,
-  output: TensorSignature,
-  request: ContractRequest,
-): number | undefined {
-  const width = output.shape.length === 1 ? 1 : output.shape.length === 2 ? output.shape[1] : undefined;
-  if (width === undefined) {
-    throw refuse(
-      request,
-      `output \`${output.name}\` is ${showTensor(output)}; [N], [N,1] and [N,K] are supported`,
-      "choose another output",
-    );
-  }
-  if (element === undefined) {
-    if (width !== 1 && width !== null) {
-      throw refuse(
-        request,
-        `output \`${output.name}\` is ${showTensor(output)}: ${width} values a row`,
-        `pick elements under model.outputs, such as \`${column === output.name ? "score" : column}: ${output.name}[1]\``,
-      );
-    }
-    return undefined;
-  }
-  if (width !== null && element >= width) {
-    throw refuse(
-      request,
-      `model.outputs.${column} names \`${output.name}[${element}]\`, but it has ${width} values a row`,
-      `elements count from 0 to ${width - 1}`,
-    );
-  }
-  return element;
+  return { name, path: [name], type, ...(partition === true ? { partition } : {}) };
 }

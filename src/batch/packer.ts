@@ -1,15 +1,16 @@
-import type { Contract, InputBinding } from "./contract.js";
-import { type Column, copyValues, type RecordBatch, type Tensor } from "./types.js";
-
-/** Why a value cannot be a feature. `missing`: NULL, or a value that its cast turned into NULL. */
-export type RowFault = { readonly reason: "missing" | "not_finite"; readonly column: string; readonly row: number };
+import type { Contract } from "./contract.js";
+import { createInputTarget, type InputTarget, type RowFault, type RowRange } from "./input-target.js";
+import { type NamedTensor, tensorElement } from "./tensor.js";
+import { allocate, copyValues, type RecordBatch } from "./types.js";
 
 /** Rows [rowStart, rowStart + rowCount) of the run, packed for one call of the model. */
 export interface FeatureBatch {
   readonly rowStart: number;
   /** Rows that count; a fixed batch may be padded beyond them. */
   readonly rowCount: number;
-  readonly inputs: readonly (Tensor & { readonly name: string })[];
+  /** Rows with the padding. */
+  readonly packedRows: number;
+  readonly inputs: readonly NamedTensor[];
 }
 
 /** Cuts record batches of any length into batches of a fixed one. */
@@ -17,20 +18,20 @@ export interface Packer {
   /** Rows a batch: the size asked for, or the model's own. */
   readonly batchRows: number;
   /**
-   * Copies rows [from, to) of a record batch whose columns start with one for each input binding. `row` is
-   * the run's number of row `from`. Yields each batch that became full.
+   * Copies rows [from, to) of a record batch. `row` is the run's number of row `from`. Yields each batch that
+   * became full.
    */
-  push(batch: RecordBatch, range: { from: number; to: number; row: number }): Generator<FeatureBatch>;
+  push(batch: RecordBatch, range: RowRange): Generator<FeatureBatch>;
   /** The rows that are left, padded with zeros where the model's batch is fixed. */
   flush(): FeatureBatch | undefined;
-  /** Takes back buffers that a finished batch no longer needs. */
-  recycle(buffers: readonly ArrayBuffer[]): void;
+  /** Takes back the tensors of a batch that is done with. */
+  recycle(inputs: readonly NamedTensor[]): void;
 }
 
 export interface PackerOptions {
   readonly contract: Contract;
   readonly batchRows: number;
-  /** Called for the first value of a batch that cannot be scored; throws to end the run. */
+  /** Called for values that cannot be scored, at least one of each such row; throws to end the run, or takes the row out. */
   readonly onFault: (fault: RowFault) => void;
 }
 
@@ -38,16 +39,22 @@ export function createPacker({ contract, batchRows: wanted, onFault }: PackerOpt
   const batchRows = contract.fixedBatchRows ?? wanted;
   const pool = bufferPool();
   /** One an input; empty between batches. */
-  let targets: readonly Float32Array<ArrayBuffer>[] = [];
+  let targets: readonly InputTarget[] = [];
   let filled = 0;
   let firstRow = 0;
+  const options = {
+    batchRows,
+    nanAllowed: contract.missing === "nan",
+    take: (bytes: number) => pool.take(bytes),
+    onFault,
+  };
   const flush = (): FeatureBatch | undefined => {
     if (filled === 0) {
       return undefined;
     }
-    const rows = contract.fixedBatchRows ?? filled;
-    const inputs = contract.inputs.map((binding, index) => tensorOf(binding, targets[index], { filled, rows }));
-    const batch = { rowStart: firstRow, rowCount: filled, inputs };
+    const packedRows = contract.fixedBatchRows ?? filled;
+    const inputs = targets.map((target) => target.tensor(filled, packedRows));
+    const batch = { rowStart: firstRow, rowCount: filled, packedRows, inputs };
     targets = [];
     filled = 0;
     return batch;
@@ -55,16 +62,16 @@ export function createPacker({ contract, batchRows: wanted, onFault }: PackerOpt
   return {
     batchRows,
     flush,
-    *push(batch, { from, to, row }) {
+    *push({ inputs }, { from, to, row }) {
       for (let at = from; at < to; ) {
         if (filled === 0) {
-          targets = contract.inputs.map(({ columns }) => pool.take(batchRows * columns.length));
+          targets = contract.inputs.map((binding) => createInputTarget(binding, options));
           firstRow = row + (at - from);
         }
         const rows = Math.min(to - at, batchRows - filled);
+        const range = { from: at, to: at + rows, row: row + (at - from) };
         for (const [index, target] of targets.entries()) {
-          const range = { from: at, to: at + rows, row: row + (at - from) };
-          copyRows(target, filled, { binding: contract.inputs[index], column: batch.columns[index], range }, onFault);
+          target.copy(inputs[index], range, filled);
         }
         at += rows;
         filled += rows;
@@ -74,92 +81,61 @@ export function createPacker({ contract, batchRows: wanted, onFault }: PackerOpt
         }
       }
     },
-    recycle(buffers) {
-      pool.giveBack(buffers);
+    recycle(inputs) {
+      pool.giveBack(inputs.flatMap((input) => (input.dtype === "string" ? [] : [input.data.buffer])));
     },
   };
 }
 
-interface RowRange {
-  readonly from: number;
-  readonly to: number;
-  /** The run's number of row `from`. */
-  readonly row: number;
-}
-
-type OnFault = PackerOptions["onFault"];
-
-function copyRows(
-  target: Float32Array<ArrayBuffer>,
-  filled: number,
-  { binding, column, range }: { binding: InputBinding | undefined; column: Column | undefined; range: RowRange },
-  onFault: OnFault,
-): void {
-  if (binding === undefined || column === undefined) {
-    throw new RangeError("a record batch has fewer columns than the contract has inputs");
-  }
-  const { width } = column;
-  const at = filled * width;
-  const end = at + (range.to - range.from) * width;
-  checkMissing(column, binding, range, onFault);
-  copyValues(target, at, column.data, range.from * width, range.to * width);
-  checkFinite(target.subarray(at, end), binding, range.row, onFault);
-}
-
-function tensorOf(
-  binding: InputBinding,
-  target: Float32Array<ArrayBuffer> | undefined,
-  { filled, rows }: { filled: number; rows: number },
-): Tensor & { name: string } {
-  const width = binding.columns.length;
-  if (target === undefined) {
-    throw new RangeError(`input ${binding.input} was not packed`);
-  }
-  target.fill(0, filled * width, rows * width);
-  return { name: binding.input, dtype: binding.dtype, dims: [rows, width], data: target.subarray(0, rows * width) };
-}
-
-function checkMissing({ valid, width }: Column, binding: InputBinding, range: RowRange, onFault: OnFault): void {
-  const found = valid?.indexOf(0, range.from * width) ?? -1;
-  if (found >= 0 && found < range.to * width) {
-    const row = range.row + Math.floor(found / width) - range.from;
-    onFault({ reason: "missing", column: binding.columns[found % width]?.name ?? "", row });
-  }
-}
-
 /**
- * A sum of float32 values cannot overflow in float64, so it is finite exactly when every value is. Four
- * sums: one would wait for its own last addition.
+ * Rows [from, to) of a batch as a batch of their own, copied: for finding the row that makes a model fail.
+ * `inputs` hold the whole batch, wherever its buffers are now.
  */
-function checkFinite(values: Float32Array, binding: InputBinding, row: number, onFault: OnFault): void {
-  let a = 0;
-  let b = 0;
-  let c = 0;
-  let d = 0;
-  const whole = values.length & ~3;
-  for (let index = 0; index < whole; index += 4) {
-    a += values[index] as number;
-    b += values[index + 1] as number;
-    c += values[index + 2] as number;
-    d += values[index + 3] as number;
+export function sliceBatch(
+  { rowStart, packedRows }: FeatureBatch,
+  inputs: readonly NamedTensor[],
+  { from, to, fixedBatchRows }: { from: number; to: number; fixedBatchRows: number | null },
+): FeatureBatch {
+  const rows = fixedBatchRows ?? to - from;
+  return {
+    rowStart: rowStart + from,
+    rowCount: to - from,
+    packedRows: rows,
+    inputs: inputs.map((input) => sliceTensor(input, packedRows, { from, to, rows })),
+  };
+}
+
+function sliceTensor(
+  tensor: NamedTensor,
+  packedRows: number,
+  { from, to, rows }: { from: number; to: number; rows: number },
+): NamedTensor {
+  const dims = [rows, ...tensor.dims.slice(1)];
+  if (tensor.dtype === "string") {
+    const texts = tensor.data.slice(from, to);
+    return { ...tensor, dims, data: [...texts, ...Array.from({ length: rows - texts.length }, () => "")] };
   }
-  for (let index = whole; index < values.length; index += 1) {
-    a += values[index] as number;
-  }
-  if (Number.isFinite(a + b + c + d)) {
-    return;
-  }
-  const found = values.findIndex((value) => !Number.isFinite(value));
-  const width = binding.columns.length;
-  onFault({
-    reason: "not_finite",
-    column: binding.columns[found % width]?.name ?? "",
-    row: row + Math.floor(found / width),
-  });
+  const width = tensor.data.length / packedRows;
+  const data = allocate(tensorElement(tensor.dtype), rows * width);
+  copyValues(data, 0, tensor.data, from * width, to * width);
+  return { ...tensor, dims, data };
+}
+
+/** Inputs of a batch of zeros and empty texts. */
+export function blankInputs(contract: Contract, rows: number): NamedTensor[] {
+  return contract.inputs.map((binding) =>
+    createInputTarget(binding, {
+      batchRows: rows,
+      nanAllowed: true,
+      take: (bytes) => new ArrayBuffer(bytes),
+      onFault() {},
+    }).tensor(0, rows),
+  );
 }
 
 interface BufferPool {
-  take(length: number): Float32Array<ArrayBuffer>;
+  /** A buffer of exactly this many bytes; its contents mean nothing. */
+  take(bytes: number): ArrayBuffer;
   giveBack(buffers: readonly ArrayBuffer[]): void;
 }
 
@@ -167,10 +143,7 @@ interface BufferPool {
 function bufferPool(): BufferPool {
   const bySize = new Map<number, ArrayBuffer[]>();
   return {
-    take(length) {
-      const buffer = bySize.get(length * Float32Array.BYTES_PER_ELEMENT)?.pop();
-      return buffer === undefined ? new Float32Array(length) : new Float32Array(buffer);
-    },
+    take: (bytes) => bySize.get(bytes)?.pop() ?? new ArrayBuffer(bytes),
     giveBack(buffers) {
       for (const buffer of buffers) {
         const same = bySize.get(buffer.byteLength) ?? [];

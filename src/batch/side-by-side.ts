@@ -1,4 +1,5 @@
-import type { ModelSignature, SourceColumn, TensorSignature } from "./types.js";
+import type { SourceColumn } from "./types.js";
+import type { ModelSignature, TensorSignature } from "./tensor.js";
 
 const rowLimit = 40;
 

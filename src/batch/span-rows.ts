@@ -1,14 +1,10 @@
 import { JobError } from "../errors.js";
-import type { Contract, OutputBinding } from "./contract.js";
-import {
-  allocate,
-  copyValues,
-  type NamedColumn,
-  type OutputRows,
-  type RecordBatch,
-  type Tensor,
-  type Values,
-} from "./types.js";
+import { createColumnBuilder, filterColumn } from "./column-builder.js";
+import { type Contract, type OutputBinding, outputColumns } from "./contract.js";
+import type { RowFault } from "./input-target.js";
+import { createPredictionColumn } from "./prediction-column.js";
+import { columnTypeOfTensor, type Tensor } from "./tensor.js";
+import type { Column, ColumnType, OutputRows, RecordBatch } from "./types.js";
 
 /** The output of one span, filled as its rows are read and scored, in whatever order the batches end. */
 export interface SpanRows {
@@ -22,73 +18,84 @@ export interface SpanRows {
     outputs: ReadonlyMap<string, Tensor>,
     range: { rowStart: number; rowCount: number; packedRows: number },
   ): void;
-  /** All rows, once each was carried and predicted. */
+  /** Takes a row of the run out of the output, whatever is predicted for it. */
+  reject(row: number): void;
+  /** No prediction will come for a rejected row. */
+  skip(row: number): void;
+  /** The rows that were not rejected, once each row was carried and predicted. */
   finish(): OutputRows;
-}
-
-/** An output column that is being filled. */
-type Growing = { -readonly [K in keyof NamedColumn]: NamedColumn[K] };
-
-function growing({ column, type }: { column: string; type: NamedColumn["type"] }, length: number): Growing {
-  return { name: column, type, width: 1, data: allocate(type, length), valid: undefined };
 }
 
 export interface SpanRowsOptions {
   readonly contract: Contract;
   /** Rows [rowStart, rowEnd) of the run. */
   readonly span: { readonly rowStart: number; readonly rowEnd: number };
-  /** A prediction of this row is NaN or infinite; throws to end the run. */
-  readonly onNotFinite: (column: string, row: number, value: number) => void;
+  /** A prediction is NaN or infinite; throws to end the run, or rejects the row. */
+  readonly onFault: (fault: RowFault) => void;
 }
 
-export function createSpanRows({ contract, span, onNotFinite }: SpanRowsOptions): SpanRows {
+export function createSpanRows({ contract, span, onFault }: SpanRowsOptions): SpanRows {
   const length = span.rowEnd - span.rowStart;
-  const carried = contract.passthrough.map((binding) => growing(binding, length));
-  const predicted = contract.outputs.map((binding) => growing(binding, length));
-  const isCarried = new Uint8Array(length);
+  const carried = contract.passthrough.map(({ source }) => createColumnBuilder(source.type, length));
+  const predicted = contract.outputs.map((binding) => createPredictionColumn(binding.type, length));
   const isPredicted = new Uint8Array(length);
+  const keep = new Uint8Array(length).fill(1);
+  let carriedRows = 0;
   return {
     carry(batch, { from, to, row }) {
-      for (const [index, target] of carried.entries()) {
-        // Input matrices come first in a record batch.
-        const source = batch.columns[contract.inputs.length + index];
-        if (source === undefined) {
-          throw new RangeError(`a record batch of ${batch.columns.length} columns lacks ${target.name}`);
-        }
-        const at = row - span.rowStart;
-        copyValues(target.data, at, source.data, from, to);
-        if (source.valid !== undefined) {
-          target.valid ??= new Uint8Array(length).fill(1);
-          target.valid.set(source.valid.subarray(from, to), at);
-        }
+      if (row !== span.rowStart + carriedRows || carriedRows + (to - from) > length) {
+        throw new RangeError(`row ${row} came where row ${span.rowStart + carriedRows} was due`);
       }
-      markOnce(isCarried, row - span.rowStart, to - from);
+      for (const [index, builder] of carried.entries()) {
+        const source = batch.carried[index];
+        if (source === undefined) {
+          throw new RangeError(`a record batch carries ${batch.carried.length} columns, ${carried.length} are due`);
+        }
+        builder.append(source, from, to);
+      }
+      carriedRows += to - from;
     },
     predict(outputs, { rowStart, rowCount, packedRows }) {
       const at = rowStart - span.rowStart;
       markOnce(isPredicted, at, rowCount);
       for (const [index, binding] of contract.outputs.entries()) {
-        const target = predicted[index];
-        const tensor = outputs.get(binding.tensor);
-        if (target === undefined || tensor === undefined) {
-          throw new RangeError(`the engine gave no tensor ${binding.tensor}`);
-        }
-        pick(binding, tensor, packedRows, { target: target.data, at, rowCount });
-        const bad = firstNotFinite(target.data, at, at + rowCount);
-        if (bad !== undefined) {
-          onNotFinite(binding.column, span.rowStart + bad, Number(target.data[bad]));
-        }
+        predicted[index]?.set(at, rowCount, valuesOf(binding, outputs, packedRows), (row, value) => {
+          if (keep[row] === 1) {
+            onFault({ reason: "prediction", column: binding.column, row: span.rowStart + row, value: String(value) });
+          }
+        });
       }
+    },
+    reject(row) {
+      keep[row - span.rowStart] = 0;
+    },
+    skip(row) {
+      markOnce(isPredicted, row - span.rowStart, 1);
     },
     finish() {
+      const seen = isPredicted.includes(0) ? isPredicted.indexOf(0) : length;
       // The last line of defence against a batch that was dropped, or came twice in the place of another.
-      if (isCarried.includes(0) || isPredicted.includes(0)) {
-        throw new Error(
-          `row ${span.rowStart + Math.max(isCarried.indexOf(0), isPredicted.indexOf(0))} was not carried or not predicted`,
-        );
+      if (carriedRows !== length || seen !== length) {
+        throw new Error(`row ${span.rowStart + Math.min(carriedRows, seen)} was not carried or not predicted`);
       }
-      return { rowCount: length, columns: [...carried, ...predicted] };
+      const columns = [...carried, ...predicted].map((column) => column.finish());
+      return keptRows(outputColumns(contract), columns, keep);
     },
+  };
+}
+
+function keptRows(
+  names: readonly { name: string; type: ColumnType }[],
+  columns: readonly Column[],
+  keep: Uint8Array,
+): OutputRows {
+  const all = !keep.includes(0);
+  return {
+    rowCount: keep.reduce((sum, flag) => sum + flag, 0),
+    columns: names.flatMap(({ name, type }, index) => {
+      const column = columns[index];
+      return column === undefined ? [] : [{ name, type, column: all ? column : filterColumn(type, column, keep) }];
+    }),
   };
 }
 
@@ -100,46 +107,39 @@ function markOnce(seen: Uint8Array, at: number, rowCount: number): void {
   seen.fill(1, at, at + rowCount);
 }
 
-/** Copies one value a row out of a tensor [packedRows], [packedRows, 1] or [packedRows, K]. */
-function pick(
+function valuesOf(
   binding: OutputBinding,
-  tensor: Tensor,
+  outputs: ReadonlyMap<string, Tensor>,
   packedRows: number,
-  { target, at, rowCount }: { target: Values; at: number; rowCount: number },
-): void {
-  const width = tensor.dims.length === 1 ? 1 : (tensor.dims[1] ?? 0);
-  const element = binding.kind === "element" ? binding.element : 0;
-  const fits =
-    tensor.dims[0] === packedRows &&
-    tensor.dims.length <= 2 &&
-    (binding.kind === "element" ? element < width : width === 1);
-  if (!fits || tensor.dtype !== binding.type) {
+): { tensor: Tensor; width: number; element: number | undefined } {
+  const tensor = outputs.get(binding.tensor);
+  if (tensor === undefined) {
+    throw new RangeError(`the engine gave no tensor ${binding.tensor}`);
+  }
+  const element = binding.kind === "element" ? binding.element : undefined;
+  return { tensor, width: checkShape(binding, tensor, packedRows), element };
+}
+
+/** Values a row of a tensor [packedRows], [packedRows, 1] or [packedRows, K], as the binding wants it. */
+function checkShape(binding: OutputBinding, tensor: Tensor, packedRows: number): number {
+  const [rows, width = 1, ...others] = tensor.dims;
+  const wanted =
+    binding.kind === "element"
+      ? binding.element < width
+      : binding.kind === "vector"
+        ? tensor.dims.length === 2
+        : width === 1;
+  const element = binding.kind === "vector" ? elementTypeOf(binding.type) : binding.type;
+  if (rows !== packedRows || others.length > 0 || !wanted || columnTypeOfTensor(tensor.dtype) !== element) {
     throw new JobError(
       "MODEL_FAILED",
       `running the model: output \`${binding.tensor}\` came as ${tensor.dtype} [${tensor.dims.join(",")}] for a batch of ${packedRows} rows`,
       { hint: "each output must hold one row for each row of the batch, as its signature says" },
     );
   }
-  if (width === 1) {
-    copyValues(target, at, tensor.data, 0, rowCount);
-    return;
-  }
-  // One loop for all types: TypeScript cannot see that the two arrays agree.
-  const source = tensor.data as Float64Array;
-  const values = target as Float64Array;
-  for (let row = 0, from = element; row < rowCount; row += 1, from += width) {
-    values[at + row] = source[from] as number;
-  }
+  return width;
 }
 
-function firstNotFinite(values: Values, from: number, to: number): number | undefined {
-  if (!(values instanceof Float32Array || values instanceof Float64Array)) {
-    return undefined;
-  }
-  for (let index = from; index < to; index += 1) {
-    if (!Number.isFinite(values[index])) {
-      return index;
-    }
-  }
-  return undefined;
+function elementTypeOf(type: ColumnType): ColumnType {
+  return typeof type === "object" && type.kind === "list" ? type.element : type;
 }

@@ -1,5 +1,6 @@
-/** Types of column values that this release carries, by their Arrow names. */
-export type ColumnType =
+import { assertNever } from "../errors.js";
+/** How values lie in memory: the element of a typed array. */
+export type ElementType =
   | "int8"
   | "int16"
   | "int32"
@@ -24,26 +25,116 @@ interface ArrayOf {
   float64: Float64Array<ArrayBuffer>;
 }
 
-export type Values = ArrayOf[ColumnType];
+export type Values = ArrayOf[ElementType];
 
-/** Columns of equal length. `width` > 1: each row is that many elements, row-major (a fixed-size list). */
-export interface Column {
+/** Types without parameters, by their Arrow names where Arrow has one. */
+export type ScalarType =
+  | ElementType
+  | "bool"
+  | "utf8"
+  | "binary"
+  | "uuid"
+  | "date32"
+  | "time64[us]"
+  | "time64[ns]"
+  | "time64[us, zone]"
+  | "timestamp[us]"
+  | "timestamp[ns]"
+  | "timestamp[us, UTC]"
+  | "interval";
+
+/** The type of a column that is carried through or predicted. Plain JSON: it is part of the plan. */
+export type ColumnType =
+  | ScalarType
+  | { readonly kind: "decimal"; readonly precision: number; readonly scale: number }
+  | { readonly kind: "list"; readonly element: ColumnType }
+  | { readonly kind: "struct"; readonly fields: readonly StructField[] };
+
+export interface StructField {
+  readonly name: string;
   readonly type: ColumnType;
-  readonly width: number;
-  /** [rows * width] */
+}
+
+/** How the values of a type lie in memory. `lanes`: elements a value (two 64-bit words for 128-bit types). */
+export type Layout =
+  | { readonly kind: "fixed"; readonly element: ElementType; readonly lanes: 1 | 2 }
+  | { readonly kind: "bytes" }
+  | { readonly kind: "list"; readonly element: ColumnType }
+  | { readonly kind: "struct"; readonly fields: readonly StructField[] };
+
+/**
+ * A column of equal-length values. `valid`: one byte a row, 0 = NULL; undefined when there is none. What lies
+ * under a NULL means nothing.
+ */
+export type Column = FixedColumn | BytesColumn | ListColumn | StructColumn;
+
+export interface FixedColumn {
+  readonly kind: "fixed";
+  readonly lanes: 1 | 2;
+  /** [rows * lanes] */
   readonly data: Values;
-  /** One byte an element, 0 = NULL; undefined when there is none. Data under a NULL means nothing. */
   readonly valid: Uint8Array | undefined;
 }
 
-export interface RecordBatch {
-  readonly rowCount: number;
-  readonly columns: readonly Column[];
+/** UTF-8 text or bytes: value i is `bytes[offsets[i], offsets[i + 1])`. */
+export interface BytesColumn {
+  readonly kind: "bytes";
+  readonly offsets: Uint32Array;
+  readonly bytes: Uint8Array;
+  readonly valid: Uint8Array | undefined;
 }
 
-export interface NamedColumn extends Column {
-  readonly name: string;
+/** Value i is rows [offsets[i], offsets[i + 1]) of `child`. */
+export interface ListColumn {
+  readonly kind: "list";
+  readonly offsets: Uint32Array;
+  readonly child: Column;
+  readonly valid: Uint8Array | undefined;
 }
+
+export interface StructColumn {
+  readonly kind: "struct";
+  readonly rowCount: number;
+  readonly children: readonly Column[];
+  readonly valid: Uint8Array | undefined;
+}
+
+/** Feature values, row-major [rows, width]. `valid`: one byte an element. */
+export interface Matrix {
+  readonly kind: "matrix";
+  readonly width: number;
+  readonly data: Values;
+  readonly valid: Uint8Array | undefined;
+}
+
+/** Rows as they are decoded: a column for each model input, then those that are carried through. */
+export interface RecordBatch {
+  readonly rowCount: number;
+  readonly inputs: readonly (Matrix | BytesColumn)[];
+  readonly carried: readonly Column[];
+}
+
+export interface NamedColumn {
+  readonly name: string;
+  readonly type: ColumnType;
+  readonly column: Column;
+}
+
+/** A row that could not be scored, told so that its owner can find and mend it. Plain JSON. */
+export interface RejectedRow {
+  /** URI of the shard, and the row's number in it. */
+  readonly shard: string;
+  readonly row: number;
+  /** The carried columns, as text; null for NULL. */
+  readonly columns: Readonly<Record<string, string | null>>;
+  /** The column at fault; null where the row as a whole is. */
+  readonly column: string | null;
+  readonly reason: RejectReason;
+  /** What was found, as text; null for NULL. */
+  readonly value: string | null;
+}
+
+export type RejectReason = "null" | "not_finite" | "does_not_fit" | "prediction_not_finite" | "model_failed";
 
 /** Rows ready for a sink: every output column, in output order. */
 export interface OutputRows {
@@ -51,35 +142,14 @@ export interface OutputRows {
   readonly columns: readonly NamedColumn[];
 }
 
-/** What a model takes or gives, as the engine reports it. */
-export interface TensorSignature {
-  readonly name: string;
-  /** ONNX element type ("float32", "int64", "string" …); undefined for sequences and maps. */
-  readonly dtype: string | undefined;
-  /** null: a dimension that may vary. */
-  readonly shape: readonly (number | null)[];
-}
-
-export interface ModelSignature {
-  readonly inputs: readonly TensorSignature[];
-  readonly outputs: readonly TensorSignature[];
-}
-
-/** A tensor's values; `dims` multiply to `data.length`. */
-export interface Tensor {
-  readonly dtype: ColumnType;
-  readonly dims: readonly number[];
-  readonly data: Values;
-}
-
 /** A column of a shard, with the type as its format writes it ("BIGINT", "STRUCT(…)"). */
 export interface SourceColumn {
   readonly name: string;
   readonly sourceType: string;
-  /** undefined: a type that this release does not carry through. */
+  /** undefined: a type that this release does not carry. */
   readonly type: ColumnType | undefined;
-  /** Integer, float or decimal: may be cast into a feature matrix. */
-  readonly numeric: boolean;
+  /** Its value is in the names of the folders that the shard lies in, not in the shard. */
+  readonly partition?: true;
 }
 
 const constructors = {
@@ -95,27 +165,110 @@ const constructors = {
   float64: Float64Array,
 } as const;
 
-export const columnTypes = Object.keys(constructors) as readonly ColumnType[];
+/** Types that are an element each and mean just that. */
+const elementTypes = Object.keys(constructors) as readonly ElementType[];
 
-export function isColumnType(name: string | undefined): name is ColumnType {
+const elementOfScalar: Readonly<Record<Exclude<ScalarType, ElementType | "utf8" | "binary">, [ElementType, 1 | 2]>> = {
+  bool: ["uint8", 1],
+  uuid: ["uint64", 2],
+  date32: ["int32", 1],
+  "time64[us]": ["int64", 1],
+  "time64[ns]": ["int64", 1],
+  "time64[us, zone]": ["int64", 1],
+  "timestamp[us]": ["int64", 1],
+  "timestamp[ns]": ["int64", 1],
+  "timestamp[us, UTC]": ["int64", 1],
+  interval: ["uint64", 2],
+};
+
+export const scalarTypes = [
+  ...elementTypes,
+  ...(Object.keys(elementOfScalar) as (keyof typeof elementOfScalar)[]),
+  "utf8",
+  "binary",
+] as const satisfies readonly ScalarType[];
+
+export function isElementType(name: string | undefined): name is ElementType {
   return name !== undefined && Object.hasOwn(constructors, name);
 }
 
-export function bytesPerElement(type: ColumnType): number {
+export function layoutOf(type: ColumnType): Layout {
+  if (typeof type !== "string") {
+    switch (type.kind) {
+      case "decimal":
+        return decimalLayout(type.precision);
+      case "list":
+      case "struct":
+        return type;
+    }
+  }
+  if (type === "utf8" || type === "binary") {
+    return { kind: "bytes" };
+  }
+  if (isElementType(type)) {
+    return { kind: "fixed", element: type, lanes: 1 };
+  }
+  const [element, lanes] = elementOfScalar[type];
+  return { kind: "fixed", element, lanes };
+}
+
+/** A decimal is kept as the smallest integer that holds its precision, as DuckDB does. */
+function decimalLayout(precision: number): Layout {
+  if (precision > 18) {
+    return { kind: "fixed", element: "uint64", lanes: 2 };
+  }
+  return { kind: "fixed", element: precision > 9 ? "int64" : precision > 4 ? "int32" : "int16", lanes: 1 };
+}
+
+/** "int64", "decimal(10,2)", "list<float32>", "struct<a: int32>". */
+export function showType(type: ColumnType): string {
+  if (typeof type === "string") {
+    return type;
+  }
+  switch (type.kind) {
+    case "decimal":
+      return `decimal(${type.precision},${type.scale})`;
+    case "list":
+      return `list<${showType(type.element)}>`;
+    case "struct":
+      return `struct<${type.fields.map((field) => `${field.name}: ${showType(field.type)}`).join(", ")}>`;
+    default:
+      return assertNever(type);
+  }
+}
+
+/** What a value takes in memory; texts and lists are guessed. Bytes. */
+export function bytesPerValue(type: ColumnType): number {
+  const layout = layoutOf(type);
+  switch (layout.kind) {
+    case "fixed":
+      return bytesPerElement(layout.element) * layout.lanes;
+    case "bytes":
+      return 32;
+    case "list":
+      return 64 * bytesPerValue(layout.element);
+    case "struct":
+      return layout.fields.reduce((sum, field) => sum + bytesPerValue(field.type), 0);
+    default:
+      return assertNever(layout);
+  }
+}
+
+export function bytesPerElement(type: ElementType): number {
   return constructors[type].BYTES_PER_ELEMENT;
 }
 
 /** A zeroed array of `length` elements. */
-export function allocate(type: ColumnType, length: number): Values {
+export function allocate(type: ElementType, length: number): Values {
   return new constructors[type](length);
 }
 
 /** `length` elements of `buffer` from `byteOffset`, without a copy. */
-export function viewOf(type: ColumnType, buffer: ArrayBuffer, byteOffset: number, length: number): Values {
+export function viewOf(type: ElementType, buffer: ArrayBuffer, byteOffset: number, length: number): Values {
   return new constructors[type](buffer, byteOffset, length);
 }
 
-/** Copies `source[from, to)` to `target` at `at`; both have the same type. */
+/** Copies `source[from, to)` to `target` at `at`; both have the same element type. */
 export function copyValues(target: Values, at: number, source: Values, from: number, to: number): void {
   // One call for all types: TypeScript cannot see that the two arrays agree.
   (target as Float64Array).set((source as Float64Array).subarray(from, to), at);

@@ -1,4 +1,5 @@
 import { type ExitCode, JobError } from "../errors.js";
+import { printable } from "../report/table.js";
 
 export interface OutputOptions {
   readonly logFormat?: "pretty" | "json";
@@ -33,7 +34,9 @@ function messageText(error: unknown): string {
 
 function jobErrorText(error: JobError): string {
   const hint = error.hint === undefined ? "" : `  hint: ${error.hint}\n`;
-  return `error: ${error.message}\n${hint}`;
+  // A message may quote bytes of a damaged file; a terminal must not obey them.
+  const message = error.message.split("\n").map(printable).join("\n");
+  return `error: ${message}\n${hint}`;
 }
 
 function bugText(error: unknown): string {

@@ -46,7 +46,7 @@ export async function openJob(
   return {
     spec,
     sink,
-    source: diskSource({ folder }),
+    source: diskSource({ folder, output: resolve(folder, spec.output.parquet.path) }),
     openDecoder: (folders) => openParquetDecoder({ threads: cores, folders, timezone: spec.timezone }),
     openModel: () => openModelFile(resolve(folder, spec.model.path)),
     openEngine: (model) => openEngine(model, spec.engine, cores),
@@ -133,7 +133,8 @@ function isDead(writer: string, host: string): boolean {
 
 /** One thread a session: several batches at once keep the cores busy without threads waiting for each other. */
 async function openEngine(model: ModelFile, engine: EngineSpec, cores: number): Promise<Engine> {
-  const threads = engine.threads === "auto" ? cores : engine.threads;
+  // More threads than cores only wait for each other, each with a copy of the model.
+  const threads = engine.threads === "auto" ? cores : Math.min(engine.threads, cores);
   const sessions = Math.max(1, Math.min(threads, Math.floor(modelCopiesBytes / Math.max(1, model.sizeBytes))));
   return await openOnnxEngine({
     model,

@@ -14,7 +14,8 @@ const stderr = 2;
 export function createLog({ level, format, color }: LogOptions): Log {
   const stream: DestinationStream =
     format === "json"
-      ? destination({ fd: stderr, sync: true })
+      ? // A log that cannot be written must not end the job.
+        destination({ fd: stderr, sync: true }).on("error", () => undefined)
       : PinoPretty({
           destination: stderr,
           sync: true,

@@ -1,5 +1,5 @@
 import { Command, CommanderError, Option } from "commander";
-import { errnoOf } from "../errors.js";
+import { errnoOf, JobError } from "../errors.js";
 import { failWith, type OutputOptions } from "./failure.js";
 import { programVersion } from "./version.js";
 
@@ -70,6 +70,27 @@ program
   });
 
 program
+  .command("rejects")
+  .description("show the rows that could not be scored, by reason")
+  .argument("<spec>", "the job spec, a YAML file")
+  .addOption(param())
+  .option("--json", "a line of JSON for each row")
+  .action(async (spec: string, options) => {
+    const { rejectsCommand } = await import("./commands/rejects.js");
+    await rejectsCommand(spec, options);
+  });
+
+program
+  .command("inspect")
+  .description("show what a model takes and gives, or what a shard's columns, row groups and NULLs are")
+  .argument("<file>", "an ONNX model or a Parquet file; which of the two is told by its content")
+  .option("--json", "one line of JSON")
+  .action(async (file: string, options) => {
+    const { inspectCommand } = await import("./commands/inspect.js");
+    await inspectCommand(file, options);
+  });
+
+program
   .command("schema")
   .description("print the JSON Schema of the job spec, for editors")
   .action(async () => {
@@ -77,14 +98,18 @@ program
     process.stdout.write(`${JSON.stringify(specJsonSchema(), undefined, 2)}\n`);
   });
 
-/** Whoever reads our output may stop before we are done (`| head`): that is no error. */
-for (const stream of [process.stdout, process.stderr]) {
-  stream.on("error", (error) => {
-    if (errnoOf(error) !== "EPIPE") {
-      throw error;
-    }
-  });
-}
+/** Whoever reads our output may stop before we are done (`| head`): that is no error. A log that is lost is none either. */
+process.stderr.on("error", () => undefined);
+process.stdout.on("error", (error) => {
+  if (errnoOf(error) !== "EPIPE") {
+    process.exitCode = failWith(
+      new JobError("DISK", `writing to stdout: ${error.message}`, {
+        hint: "what the command did stands; only its report is lost",
+      }),
+      {},
+    );
+  }
+});
 
 try {
   await program.parseAsync();

@@ -27,6 +27,7 @@ export function abortOnSignals(): { signal: AbortSignal; [Symbol.dispose](): voi
   };
   // A bug outside every await would tear the process down in the same way: unwind instead, and end with 1.
   const onBug = (error: unknown): void => {
+    process.stderr.write(`${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
     controller.abort(error);
     timer ??= setTimeout(() => process.kill(process.pid, "SIGKILL"), graceMs).unref();
   };

@@ -1,9 +1,8 @@
 import type { SourceColumn } from "../batch/types.js";
-import { type DuckDBConnection, firstLine, quotePath, quotePaths } from "../duckdb/instance.js";
+import { type DuckDBConnection, firstLine, quotePaths } from "../duckdb/instance.js";
+import { readColumns, schemaDigests } from "../duckdb/parquet-schema.js";
 import type { ConnectionPool } from "../duckdb/pool.js";
-import { columnTypeOf, isNumericSqlType } from "../duckdb/vectors.js";
 import { JobError, messageOf } from "../errors.js";
-
 import { rowNumberColumn } from "./parquet-sql.js";
 import type { ShardFooter, ShardSchema } from "./port.js";
 
@@ -29,7 +28,7 @@ export async function* readFooters(pool: ConnectionPool, paths: readonly string[
       }
       let schema = schemas.get(found.schemaDigest);
       if (schema === undefined) {
-        schema = { columns: await pool.use((connection) => readColumns(connection, path)) };
+        schema = await pool.use((connection) => readSchema(connection, path));
         schemas.set(found.schemaDigest, schema);
       }
       yield { path, rows: found.rows, rowGroups: found.rowGroups, sizeBytes: found.sizeBytes, schema };
@@ -55,19 +54,9 @@ async function readGroup(connection: DuckDBConnection, paths: readonly string[])
 }
 
 async function queryFooters(connection: DuckDBConnection, paths: readonly string[]): Promise<Map<string, FileFacts>> {
-  const list = quotePaths(paths);
-  const digests = new Map<string, string>();
-  // The digest covers everything that a column's type can depend on.
-  const schemas = await connection.runAndReadAll(
-    `SELECT file_name, md5(string_agg(concat_ws('|', name, type, type_length, duckdb_type, num_children, repetition_type,
-       converted_type, logical_type, scale, precision), chr(10) ORDER BY column_id))
-     FROM parquet_schema(${list}) GROUP BY file_name`,
-  );
-  for (const [path, digest] of schemas.getRows()) {
-    digests.set(String(path), String(digest));
-  }
+  const digests = await schemaDigests(connection, paths);
   const files = await connection.runAndReadAll(
-    `SELECT file_name, num_rows, num_row_groups, file_size_bytes FROM parquet_file_metadata(${list})`,
+    `SELECT file_name, num_rows, num_row_groups, file_size_bytes FROM parquet_file_metadata(${quotePaths(paths)})`,
   );
   return new Map(
     files.getRows().map(([path, rows, rowGroups, sizeBytes]) => [
@@ -82,26 +71,20 @@ async function queryFooters(connection: DuckDBConnection, paths: readonly string
   );
 }
 
-async function readColumns(connection: DuckDBConnection, path: string): Promise<SourceColumn[]> {
-  let rows: readonly (readonly unknown[])[];
+async function readSchema(connection: DuckDBConnection, path: string): Promise<ShardSchema> {
+  let columns: SourceColumn[];
   try {
-    const described = await connection.runAndReadAll(
-      `DESCRIBE SELECT * FROM read_parquet(${quotePath(path)}, hive_partitioning = false)`,
-    );
-    rows = described.getRows();
+    columns = await readColumns(connection, path);
   } catch (error) {
     throw new JobError("SHARD_CORRUPT", `reading the schema of ${path}: ${firstLine(messageOf(error))}`, {
       hint: "the file is damaged or not Parquet; write it again, or take it out of input.path",
       cause: error,
     });
   }
-  return rows.map(([name, type]) => {
-    if (String(name).toLowerCase() === rowNumberColumn) {
-      throw new JobError("SCHEMA_MISMATCH", `reading the schema of ${path}: a column is called ${rowNumberColumn}`, {
-        hint: "that name is taken by the reader; rename the column",
-      });
-    }
-    const sourceType = String(type);
-    return { name: String(name), sourceType, type: columnTypeOf(sourceType), numeric: isNumericSqlType(sourceType) };
-  });
+  if (columns.some(({ name }) => name.toLowerCase() === rowNumberColumn)) {
+    throw new JobError("SCHEMA_MISMATCH", `reading the schema of ${path}: a column is called ${rowNumberColumn}`, {
+      hint: "that name is taken by the reader; rename the column",
+    });
+  }
+  return { columns };
 }

@@ -1,11 +1,14 @@
 import type { DuckDBDataChunk } from "@duckdb/node-api";
-import type { Column, RecordBatch } from "../batch/types.js";
-import { firstLine, openDuckDb, quoteName, quotePath, quoteText } from "../duckdb/instance.js";
+import type { InputBinding } from "../batch/contract.js";
+import { tensorElement } from "../batch/tensor.js";
+import type { BytesColumn, Matrix, RecordBatch } from "../batch/types.js";
+import { firstLine, openDuckDb, quoteText } from "../duckdb/instance.js";
 import { type ConnectionPool, connectionPool } from "../duckdb/pool.js";
-import { flatView, listChildView } from "../duckdb/vectors.js";
+import { readColumn, readFlat, readMatrix } from "../duckdb/read-vector.js";
 import { JobError, messageOf } from "../errors.js";
+import { columnSql } from "./cast-sql.js";
 import { readFooters } from "./parquet-footers.js";
-import { rowNumberColumn, sliceSql } from "./parquet-sql.js";
+import { fromRows, inSlice, rowNumberColumn, sliceSql } from "./parquet-sql.js";
 import type { Decoder, Projection, SliceRequest } from "./port.js";
 
 export interface ParquetDecoderOptions {
@@ -30,7 +33,7 @@ export async function openParquetDecoder({ threads, folders, timezone }: Parquet
   return {
     footers: (paths) => readFooters(pool, paths),
     read: (slice) => readSlice(pool, slice),
-    describeRow: (path, row, columns) => describeRow(pool, path, row, columns),
+    describeRows: (request) => describeRows(pool, request),
     async [Symbol.asyncDispose]() {
       pool.close();
       duckdb[Symbol.dispose]();
@@ -51,7 +54,7 @@ async function* readSlice(pool: ConnectionPool, slice: SliceRequest): AsyncGener
       }
       checkRowNumbers(chunk, next, slice);
       next += chunk.rowCount;
-      yield { rowCount: chunk.rowCount, columns: columnsOf(chunk, slice.projection) };
+      yield recordBatch(chunk, slice.projection);
     }
     finished = true;
   } catch (error) {
@@ -70,7 +73,7 @@ async function* readSlice(pool: ConnectionPool, slice: SliceRequest): AsyncGener
 
 /** Rows come in file order without a gap, whatever DuckDB's threads do: a batch starts where the last one ended. */
 function checkRowNumbers(chunk: DuckDBDataChunk, expected: number, slice: SliceRequest): void {
-  const numbers = flatView(chunk, 0, "int64").data;
+  const numbers = readFlat(chunk, 0, "int64").data;
   const first = Number(numbers[0]);
   const last = Number(numbers[chunk.rowCount - 1]);
   if (first !== expected || last !== expected + chunk.rowCount - 1 || last >= slice.rowEnd) {
@@ -82,26 +85,41 @@ function checkRowNumbers(chunk: DuckDBDataChunk, expected: number, slice: SliceR
   }
 }
 
-function columnsOf(chunk: DuckDBDataChunk, projection: Projection): Column[] {
-  return projection.map((column, index): Column => {
-    if (column.kind === "plain") {
-      return { type: column.type, width: 1, ...flatView(chunk, index + 1, column.type) };
+function recordBatch(chunk: DuckDBDataChunk, { inputs, passthrough }: Projection): RecordBatch {
+  return {
+    rowCount: chunk.rowCount,
+    inputs: inputs.map((binding, index) => readInput(chunk, index + 1, binding)),
+    carried: passthrough.map(({ source }, index) => readColumn(chunk, index + 1 + inputs.length, source.type)),
+  };
+}
+
+function readInput(chunk: DuckDBDataChunk, index: number, binding: InputBinding): Matrix | BytesColumn {
+  if (binding.kind === "text") {
+    const column = readColumn(chunk, index, "utf8");
+    if (column.kind !== "bytes") {
+      throw new TypeError("a text column is read as bytes");
     }
-    const width = column.binding.columns.length;
-    return { type: "float32", width, ...listChildView(chunk, index + 1, "float32", width) };
-  });
+    return column;
+  }
+  const element = binding.dtype === "float16" ? "float32" : tensorElement(binding.dtype);
+  const width = binding.kind === "list" ? binding.width : binding.columns.length;
+  return width === 1 && binding.kind === "matrix"
+    ? readFlat(chunk, index, element)
+    : readMatrix(chunk, index, element, width);
 }
 
 /** A stream that meets an error just ends. Reading the same columns again without a stream gives its text. */
 async function explainMissingRows(pool: ConnectionPool, slice: SliceRequest, reached: number): Promise<JobError> {
-  const names = slice.projection.flatMap((column) =>
-    column.kind === "plain" ? [column.column] : column.binding.columns.map(({ name }) => name),
-  );
-  const sums = names.map((name) => `count(${quoteName(name)})`);
-  const sql = `SELECT ${sums.join(", ")} FROM read_parquet(${quotePath(slice.path)}, file_row_number = true, hive_partitioning = false)
-    WHERE ${rowNumberColumn} >= ${slice.rowStart} AND ${rowNumberColumn} < ${slice.rowEnd}`;
+  const { inputs, passthrough } = slice.projection;
+  const refs = [
+    ...inputs.flatMap((binding) => (binding.kind === "matrix" ? binding.columns : [binding.column])),
+    ...passthrough.map(({ source }) => source),
+  ];
+  const counts = refs.map((ref) => `count(${columnSql(ref, slice.partitions)})`);
   try {
-    await pool.use((connection) => connection.run(sql));
+    await pool.use((connection) =>
+      connection.run(`SELECT ${counts.join(", ")} ${fromRows(slice.path, inSlice(slice))}`),
+    );
   } catch (error) {
     return corrupt(slice.path, error);
   }
@@ -120,24 +138,24 @@ function corrupt(path: string, error: unknown): JobError {
   if (message.startsWith("Out of Memory Error")) {
     return new JobError("MEMORY", `reading ${path}: ${message}`, { hint: "give the job more memory", cause: error });
   }
+  if (message.startsWith("Permission Error")) {
+    return new JobError("PERMISSION", `reading ${path}: ${message}`, { hint: "grant read permission", cause: error });
+  }
   return new JobError("SHARD_CORRUPT", `reading ${path}: ${message}`, {
     hint: "the shard is damaged or not Parquet; write it again. Committed spans are kept",
     cause: error,
   });
 }
 
-async function describeRow(
+async function describeRows(
   pool: ConnectionPool,
-  path: string,
-  row: number,
-  columns: readonly string[],
-): Promise<(string | null)[]> {
-  const texts = columns.map((name) => `CAST(${quoteName(name)} AS VARCHAR)`);
-  const sql = `SELECT ${texts.join(", ")} FROM read_parquet(${quotePath(path)}, file_row_number = true, hive_partitioning = false)
-    WHERE ${rowNumberColumn} = ${row}`;
-  const rows = await pool.use(async (connection) => (await connection.runAndReadAll(sql)).getRows());
-  return columns.map((_name, index) => {
-    const value = rows[0]?.[index];
-    return typeof value === "string" ? value : null;
-  });
+  { path, rows, columns, partitions }: Parameters<Decoder["describeRows"]>[0],
+): ReturnType<Decoder["describeRows"]> {
+  const texts = columns.map((column) => `CAST(${columnSql(column, partitions)} AS VARCHAR)`);
+  const condition = `${rowNumberColumn} IN (${rows.join(", ")})`;
+  const sql = `SELECT ${[rowNumberColumn, ...texts].join(", ")} ${fromRows(path, condition)}`;
+  const found = await pool.use(async (connection) => (await connection.runAndReadAll(sql)).getRows());
+  return new Map(
+    found.map(([row, ...values]) => [Number(row), values.map((value) => (typeof value === "string" ? value : null))]),
+  );
 }

@@ -1,14 +1,8 @@
-import type { InputBinding } from "../batch/contract.js";
-import type { ColumnType, RecordBatch, SourceColumn } from "../batch/types.js";
+import type { ColumnRef, Contract } from "../batch/contract.js";
+import type { RecordBatch, SourceColumn } from "../batch/types.js";
 
-/** What to read of a shard: a column of the record batch each, in this order. */
-export type Projection = readonly ProjectedColumn[];
-
-export type ProjectedColumn =
-  /** The column as it is. */
-  | { readonly kind: "plain"; readonly column: string; readonly type: ColumnType }
-  /** Columns cast and packed row-major; a value that the cast cannot hold becomes NULL. */
-  | { readonly kind: "matrix"; readonly binding: InputBinding };
+/** What a contract needs of a shard: a column for each input, cast and packed, then the carried ones as they are. */
+export type Projection = Pick<Contract, "inputs" | "passthrough" | "cast" | "missing">;
 
 export interface ShardSchema {
   readonly columns: readonly SourceColumn[];
@@ -24,12 +18,39 @@ export interface ShardFooter {
   readonly schema: ShardSchema;
 }
 
+/** All that a shard's footer tells: for people, not for a run. */
+export interface ShardDetails extends Omit<ShardFooter, "schema"> {
+  readonly footerBytes: number;
+  /** The program that wrote it, where it says so. */
+  readonly createdBy: string | null;
+  readonly formatVersion: number;
+  /** Of the smallest and the largest row group; null when there is none. */
+  readonly rowGroupRows: { readonly min: number; readonly max: number } | null;
+  readonly metadataKeys: readonly string[];
+  readonly columns: readonly ShardColumn[];
+}
+
+/** A column of the table, with all that lies in it. */
+export interface ShardColumn {
+  readonly name: string;
+  /** As the format writes it ("BIGINT", "STRUCT(…)"). */
+  readonly type: string;
+  /** From the row groups' statistics; null when one has none, and of lists, structs and maps. */
+  readonly nulls: number | null;
+  /** "zstd", "snappy", "uncompressed" …; sorted. */
+  readonly codecs: readonly string[];
+  readonly compressedBytes: number;
+  readonly uncompressedBytes: number;
+}
+
 export interface SliceRequest {
   readonly path: string;
   /** [rowStart, rowEnd) of the shard. */
   readonly rowStart: number;
   readonly rowEnd: number;
   readonly projection: Projection;
+  /** Values of columns that are not in the file but in its folders' names; null: NULL. */
+  readonly partitions: ReadonlyMap<string, string | null>;
 }
 
 /** Turns shards into record batches. */
@@ -40,12 +61,17 @@ export interface Decoder extends AsyncDisposable {
    */
   footers(paths: readonly string[]): AsyncIterable<ShardFooter>;
   /**
-   * The rows of a slice, in file order, in batches of irregular length. A batch's arrays are the decoder's
-   * own memory: they hold until the next one is asked for.
+   * The rows of a slice, in file order, in batches of irregular length. A batch's arrays hold
+   * until the next one is asked for.
    * Ends normally only when exactly the rows asked for came.
    * @throws JobError SHARD_CORRUPT
    */
   read(slice: SliceRequest): AsyncIterable<RecordBatch>;
-  /** The values of one row as text, for a message about it; null for NULL. */
-  describeRow(path: string, row: number, columns: readonly string[]): Promise<(string | null)[]>;
+  /** Values of some rows as text, for messages about them: by row, then by column; null for NULL. */
+  describeRows(request: {
+    readonly path: string;
+    readonly rows: readonly number[];
+    readonly columns: readonly ColumnRef[];
+    readonly partitions: SliceRequest["partitions"];
+  }): Promise<ReadonlyMap<number, readonly (string | null)[]>>;
 }

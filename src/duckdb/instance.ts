@@ -66,9 +66,14 @@ export function quoteText(text: string): string {
   return `'${text.replaceAll("'", "''")}'`;
 }
 
-/** A literal that names exactly this file: DuckDB's readers take every path for a glob. */
+/** A glob that matches exactly this path: DuckDB's readers take every path for a glob. */
+export function exactGlob(path: string): string {
+  return path.replaceAll(/[[*?]/g, (character) => `[${character}]`);
+}
+
+/** A literal that names exactly this file. */
 export function quotePath(path: string): string {
-  return quoteText(path.replaceAll(/[[*?]/g, (character) => `[${character}]`));
+  return quoteText(exactGlob(path));
 }
 
 /** A list literal of files for `read_parquet` and its metadata functions. */

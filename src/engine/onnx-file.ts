@@ -2,24 +2,37 @@ import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { lstat, readFile, stat } from "node:fs/promises";
 import { dirname, isAbsolute, join, normalize, sep } from "node:path";
-import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
-import { errnoOf, JobError } from "../errors.js";
+import { errnoOf, JobError, messageOf } from "../errors.js";
+import { type OnnxProto, readOnnxProto } from "./onnx-proto.js";
 import type { ModelFile } from "./port.js";
 
+export interface OnnxFile extends ModelFile {
+  /** Of the file alone. */
+  readonly fileBytes: number;
+  readonly proto: OnnxProto;
+  readonly externalData: readonly { readonly location: string; readonly sizeBytes: number }[];
+}
+
 /**
- * Digests a model and the external data files it names.
+ * Reads and digests a model and the external data files it names.
+ * @param refuse makes the error for a file that is not ONNX
  * @throws JobError FILE_MISSING, PERMISSION, MODEL_INVALID
  */
-export async function openModelFile(path: string): Promise<ModelFile> {
+export async function openModelFile(path: string, refuse = notOnnx): Promise<OnnxFile> {
   const before = await statOf(path);
-  const bytes = await readFile(path);
+  const { bytes, proto } = await readModel(path, refuse);
   const main = createHash("sha256").update(bytes).digest("hex");
   const files = [{ path, fingerprint: before }];
+  const externalData: OnnxFile["externalData"][number][] = [];
   const digests = [`${main}  model`];
-  for (const location of externalData(bytes, path)) {
+  let sizeBytes = bytes.length;
+  for (const location of proto.externalData) {
     const file = await externalFile(path, location);
     files.push({ path: file, fingerprint: await statOf(file) });
-    digests.push(`${await digestFile(file)}  ${location}`);
+    const external = await digestFile(file);
+    sizeBytes += external.sizeBytes;
+    externalData.push({ location, sizeBytes: external.sizeBytes });
+    digests.push(`${external.sha256}  ${location}`);
   }
   const check = async (): Promise<void> => {
     for (const file of files) {
@@ -33,7 +46,38 @@ export async function openModelFile(path: string): Promise<ModelFile> {
   // The digest stands for the bytes only if nothing was written while they were read.
   await check();
   const sha256 = digests.length === 1 ? main : createHash("sha256").update(digests.join("\n")).digest("hex");
-  return { path, sha256, sizeBytes: bytes.length, check };
+  return { path, sha256, sizeBytes, check, fileBytes: bytes.length, proto, externalData };
+}
+
+async function readModel(
+  path: string,
+  refuse: (path: string, cause: unknown) => JobError,
+): Promise<{ bytes: Uint8Array; proto: OnnxProto }> {
+  let bytes: Uint8Array;
+  try {
+    bytes = await readFile(path);
+  } catch (error) {
+    // Protobuf ends at 2 GiB as Node's readFile does: larger models keep their weights in other files.
+    throw errnoOf(error) === "ERR_FS_FILE_TOO_LARGE" ? refuse(path, error) : unreadable(path, error);
+  }
+  try {
+    return { bytes, proto: readOnnxProto(bytes) };
+  } catch (cause) {
+    throw refuse(path, cause);
+  }
+}
+
+function notOnnx(path: string, cause: unknown): JobError {
+  return new JobError("MODEL_INVALID", `loading model ${path}: it is not an ONNX file`, {
+    hint: "is this the right file, and was it copied whole?",
+    cause,
+  });
+}
+
+function unreadable(path: string, cause: unknown): JobError {
+  return errnoOf(cause) === "EACCES"
+    ? new JobError("PERMISSION", `loading model ${path}: permission denied`, { hint: "grant read permission", cause })
+    : new JobError("DISK", `loading model ${path}: ${errnoOf(cause) ?? messageOf(cause)}`, { cause });
 }
 
 async function statOf(path: string): Promise<string> {
@@ -50,10 +94,7 @@ async function statOf(path: string): Promise<string> {
       throw error;
     }
     if (errnoOf(error) === "EACCES") {
-      throw new JobError("PERMISSION", `loading model ${path}: permission denied`, {
-        hint: "grant read permission",
-        cause: error,
-      });
+      throw unreadable(path, error);
     }
     throw new JobError("FILE_MISSING", `loading model ${path}: there is no such file`, {
       hint: "model.path is relative to the spec's folder",
@@ -62,12 +103,18 @@ async function statOf(path: string): Promise<string> {
   }
 }
 
-async function digestFile(path: string): Promise<string> {
+async function digestFile(path: string): Promise<{ sha256: string; sizeBytes: number }> {
   const hash = createHash("sha256");
-  for await (const piece of createReadStream(path, { highWaterMark: 1 << 20 }) as AsyncIterable<Buffer>) {
-    hash.update(piece);
+  let sizeBytes = 0;
+  try {
+    for await (const piece of createReadStream(path, { highWaterMark: 1 << 20 }) as AsyncIterable<Buffer>) {
+      hash.update(piece);
+      sizeBytes += piece.length;
+    }
+  } catch (error) {
+    throw unreadable(path, error);
   }
-  return hash.digest("hex");
+  return { sha256: hash.digest("hex"), sizeBytes };
 }
 
 /** External data must be a plain file in the model's folder: a model must not be able to read other files. */
@@ -91,80 +138,4 @@ async function externalFile(model: string, location: string): Promise<string> {
     throw refuse(found.isFile() ? "is a hard link" : "is not a plain file");
   }
   return file;
-}
-
-// Field numbers of onnx.proto3: ModelProto.graph, functions; GraphProto.node, initializer, sparse_initializer;
-// FunctionProto.node; NodeProto.attribute; AttributeProto.t, g, tensors, graphs, sparse_tensor(s);
-// SparseTensorProto.values, indices; TensorProto.external_data; StringStringEntryProto.key, value.
-type Visitor = { readonly [field: number]: Visitor | "external_data" };
-
-const tensor: Visitor = { 13: "external_data" };
-const sparseTensor: Visitor = { 1: tensor, 2: tensor };
-const attribute: { [field: number]: Visitor | "external_data" } = {
-  5: tensor,
-  10: tensor,
-  22: sparseTensor,
-  23: sparseTensor,
-};
-const node: Visitor = { 5: attribute };
-const graph: Visitor = { 1: node, 5: tensor, 15: sparseTensor };
-attribute[6] = graph;
-attribute[11] = graph;
-const model: Visitor = { 7: graph, 25: { 7: node } };
-
-const depthLimit = 64;
-
-/** The distinct `location`s of tensors stored outside the file, sorted. */
-function externalData(bytes: Uint8Array, path: string): string[] {
-  const locations = new Set<string>();
-  const walk = (reader: BinaryReader, end: number, visitor: Visitor, depth: number): void => {
-    if (depth > depthLimit) {
-      throw new RangeError(`graphs nested more than ${depthLimit} deep`);
-    }
-    while (reader.pos < end) {
-      const [field, wire] = reader.tag();
-      const next = wire === WireType.LengthDelimited ? visitor[field] : undefined;
-      if (next === undefined) {
-        reader.skip(wire, field);
-        continue;
-      }
-      const inner = reader.uint32() + reader.pos;
-      if (inner > end) {
-        throw new RangeError("a message runs past its parent's end");
-      }
-      if (next === "external_data") {
-        const [key, value] = stringEntry(reader, inner);
-        if (key === "location") {
-          locations.add(value);
-        }
-      } else {
-        walk(reader, inner, next, depth + 1);
-      }
-    }
-  };
-  try {
-    walk(new BinaryReader(bytes), bytes.length, model, 0);
-  } catch (cause) {
-    throw new JobError("MODEL_INVALID", `loading model ${path}: it is not an ONNX file`, {
-      hint: "is this the right file, and was it copied whole?",
-      cause,
-    });
-  }
-  return [...locations].toSorted();
-}
-
-function stringEntry(reader: BinaryReader, end: number): [string, string] {
-  let key = "";
-  let value = "";
-  while (reader.pos < end) {
-    const [field, wire] = reader.tag();
-    if (field === 1 && wire === WireType.LengthDelimited) {
-      key = reader.string();
-    } else if (field === 2 && wire === WireType.LengthDelimited) {
-      value = reader.string();
-    } else {
-      reader.skip(wire, field);
-    }
-  }
-  return [key, value];
 }

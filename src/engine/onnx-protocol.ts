@@ -1,5 +1,5 @@
-import type { ModelSignature, Tensor } from "../batch/types.js";
-import type { EngineRequest } from "./port.js";
+import type { ModelSignature } from "../batch/tensor.js";
+import type { EngineRequest, EngineResponse } from "./port.js";
 
 /** What the main thread and a session's worker say to each other. */
 export interface WorkerSettings {
@@ -13,15 +13,4 @@ export type ToWorker = ({ readonly kind: "run"; readonly id: number } & EngineRe
 export type FromWorker =
   | { readonly kind: "ready"; readonly signature: ModelSignature }
   | { readonly kind: "refused"; readonly message: string }
-  | {
-      readonly kind: "done";
-      readonly id: number;
-      readonly outputs: readonly Tensor[];
-      readonly buffers: readonly ArrayBuffer[];
-    }
-  | {
-      readonly kind: "failed";
-      readonly id: number;
-      readonly message: string;
-      readonly buffers: readonly ArrayBuffer[];
-    };
+  | ({ readonly id: number } & EngineResponse);

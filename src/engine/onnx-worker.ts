@@ -5,11 +5,17 @@
  */
 import { parentPort, workerData } from "node:worker_threads";
 import { InferenceSession, Tensor as OrtTensor } from "onnxruntime-node";
-import type { ModelSignature, Tensor, TensorSignature, Values } from "../batch/types.js";
-import { isColumnType } from "../batch/types.js";
+import {
+  isTensorType,
+  type ModelSignature,
+  type NamedTensor,
+  type Tensor,
+  type TensorSignature,
+} from "../batch/tensor.js";
+import type { Values } from "../batch/types.js";
 import { messageOf } from "../errors.js";
 import type { FromWorker, ToWorker, WorkerSettings } from "./onnx-protocol.js";
-import type { EngineRequest, NamedTensor } from "./port.js";
+import type { EngineRequest } from "./port.js";
 
 const port = parentPort;
 if (port === null) {
@@ -18,8 +24,8 @@ if (port === null) {
 
 const settings = workerData as WorkerSettings;
 
-/** Warnings of ONNX Runtime go to stderr line by line, one a batch for some exporters' models. */
-const errorsOnly = 3;
+/** ONNX Runtime writes to stderr itself, a line a batch for some exporters' models; errors are thrown as well. */
+const fatalOnly = 4;
 
 async function load(): Promise<InferenceSession> {
   return await InferenceSession.create(settings.modelPath, {
@@ -28,7 +34,7 @@ async function load(): Promise<InferenceSession> {
     interOpNumThreads: 1,
     executionMode: "sequential",
     graphOptimizationLevel: "all",
-    logSeverityLevel: errorsOnly,
+    logSeverityLevel: fatalOnly,
     // Spinning threads take the cores that decode the next batch.
     extra: { session: { intra_op: { allow_spinning: "0" } } },
   });
@@ -50,8 +56,9 @@ function signatureOf(session: InferenceSession): ModelSignature {
   return { inputs: describe(session.inputMetadata), outputs: describe(session.outputMetadata) };
 }
 
-function toOrt(tensor: NamedTensor): OrtTensor {
-  return new OrtTensor(tensor.dtype, tensor.data as Float32Array, tensor.dims);
+function toOrt({ dtype, data, dims }: NamedTensor): OrtTensor {
+  // float16 is made of its bits: Node 20 has no Float16Array.
+  return dtype === "string" ? new OrtTensor(dtype, [...data], dims) : new OrtTensor(dtype, data as Float32Array, dims);
 }
 
 async function runBatch(session: InferenceSession, request: EngineRequest): Promise<Tensor[]> {
@@ -61,11 +68,13 @@ async function runBatch(session: InferenceSession, request: EngineRequest): Prom
   }
   const results = await session.run(feeds, [...request.outputs]);
   return request.outputs.map((name) => {
-    const result = results[name];
-    if (result === undefined || !isColumnType(result.type)) {
-      throw new Error(`output ${name} came as ${result?.type ?? "nothing"}`);
+    const { type: dtype, dims, data } = results[name] ?? { type: "nothing", dims: [], data: [] };
+    if (!isTensorType(dtype)) {
+      throw new Error(`output ${name} came as ${dtype}`);
     }
-    return { dtype: result.type, dims: [...result.dims], data: result.data as Values };
+    return dtype === "string"
+      ? { dtype, dims: [...dims], data: data as string[] }
+      : { dtype, dims: [...dims], data: data as Values };
   });
 }
 
@@ -74,7 +83,7 @@ function send(message: FromWorker, transfer: readonly ArrayBuffer[] = []): void 
 }
 
 function buffersOf(tensors: readonly Tensor[]): ArrayBuffer[] {
-  return [...new Set(tensors.map((tensor) => tensor.data.buffer))];
+  return [...new Set(tensors.flatMap((tensor) => (tensor.dtype === "string" ? [] : [tensor.data.buffer])))];
 }
 
 async function handle(session: InferenceSession, message: ToWorker): Promise<void> {
@@ -83,12 +92,15 @@ async function handle(session: InferenceSession, message: ToWorker): Promise<voi
     port?.close();
     return;
   }
-  const buffers = buffersOf(message.inputs);
+  const { id, inputs } = message;
+  const buffers = buffersOf(inputs);
   try {
     const outputs = await runBatch(session, message);
-    send({ kind: "done", id: message.id, outputs, buffers }, [...buffers, ...buffersOf(outputs)]);
+    // Texts have no buffers worth sending back.
+    const reusable = inputs.filter(({ dtype }) => dtype !== "string");
+    send({ kind: "done", id, outputs, inputs: reusable }, [...buffers, ...buffersOf(outputs)]);
   } catch (error) {
-    send({ kind: "failed", id: message.id, message: messageOf(error), buffers }, buffers);
+    send({ kind: "failed", id, message: messageOf(error), inputs }, buffers);
   }
 }
 

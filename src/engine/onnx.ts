@@ -1,5 +1,5 @@
 import { Worker } from "node:worker_threads";
-import type { ModelSignature } from "../batch/types.js";
+import type { ModelSignature } from "../batch/tensor.js";
 import { JobError } from "../errors.js";
 import type { FromWorker, ToWorker, WorkerSettings } from "./onnx-protocol.js";
 import type { Engine, EngineRequest, EngineResponse, ModelFile } from "./port.js";
@@ -81,7 +81,10 @@ async function openLane(settings: WorkerSettings): Promise<Lane> {
       resolve();
     });
   });
-  const signature = await listen(worker, pending, settings.modelPath);
+  let broken: Error | undefined;
+  const signature = await listen(worker, pending, settings.modelPath, (error) => {
+    broken = error;
+  });
   let nextId = 0;
   return {
     signature,
@@ -90,10 +93,16 @@ async function openLane(settings: WorkerSettings): Promise<Lane> {
     },
     run: (request) =>
       new Promise<EngineResponse>((resolve, reject) => {
+        if (broken !== undefined) {
+          reject(broken); // a thread that has ended would never answer
+          return;
+        }
         const id = nextId;
         nextId += 1;
         pending.set(id, { resolve, reject });
-        const buffers = new Set(request.inputs.map(({ data }) => data.buffer));
+        const buffers = new Set(
+          request.inputs.flatMap((input) => (input.dtype === "string" ? [] : [input.data.buffer])),
+        );
         worker.postMessage({ kind: "run", id, ...request } satisfies ToWorker, [...buffers]);
       }),
     async close() {
@@ -104,9 +113,15 @@ async function openLane(settings: WorkerSettings): Promise<Lane> {
 }
 
 /** Resolves with the model's signature once it is loaded; from then on answers go to `pending`. */
-async function listen(worker: Worker, pending: Map<number, Pending>, modelPath: string): Promise<ModelSignature> {
+async function listen(
+  worker: Worker,
+  pending: Map<number, Pending>,
+  modelPath: string,
+  onBroken: (error: Error) => void,
+): Promise<ModelSignature> {
   return await new Promise((resolve, reject) => {
     const fail = (error: Error): void => {
+      onBroken(error);
       reject(error);
       for (const call of pending.values()) {
         call.reject(error);
@@ -125,24 +140,12 @@ async function listen(worker: Worker, pending: Map<number, Pending>, modelPath: 
       } else if (message.kind === "refused") {
         reject(refusedModel(modelPath, message.message));
       } else {
-        settle(pending, message);
+        const { id, ...response } = message;
+        pending.get(id)?.resolve(response);
+        pending.delete(id);
       }
     });
   });
-}
-
-function settle(pending: Map<number, Pending>, message: Extract<FromWorker, { kind: "done" | "failed" }>): void {
-  const call = pending.get(message.id);
-  pending.delete(message.id);
-  if (message.kind === "done") {
-    call?.resolve({ outputs: message.outputs, buffers: message.buffers });
-  } else {
-    call?.reject(
-      new JobError("MODEL_FAILED", `running the model: ${message.message}`, {
-        hint: "the rows of one batch made the model fail; `engine.batch_size: 1` finds the row",
-      }),
-    );
-  }
 }
 
 function refusedModel(path: string, message: string): JobError {

@@ -1,8 +1,4 @@
-import type { ModelSignature, Tensor } from "../batch/types.js";
-
-export interface NamedTensor extends Tensor {
-  readonly name: string;
-}
+import type { ModelSignature, NamedTensor, Tensor } from "../batch/tensor.js";
 
 /** One `session.run`. The tensors' buffers go to the engine and are detached here. */
 export interface EngineRequest {
@@ -11,12 +7,16 @@ export interface EngineRequest {
   readonly outputs: readonly string[];
 }
 
-export interface EngineResponse {
-  /** In the order asked for; the shapes are those that came, not those that the model declares. */
-  readonly outputs: readonly Tensor[];
-  /** The request's own buffers, to be filled again. */
-  readonly buffers: readonly ArrayBuffer[];
-}
+export type EngineResponse =
+  | {
+      readonly kind: "done";
+      /** In the order asked for; the shapes are those that came, not those that the model declares. */
+      readonly outputs: readonly Tensor[];
+      /** Tensors of the request, to be filled anew. */
+      readonly inputs: readonly NamedTensor[];
+    }
+  /** The model refused the batch: some row of it, or all. */
+  | { readonly kind: "failed"; readonly message: string; readonly inputs: readonly NamedTensor[] };
 
 /** A loaded model on some hardware. */
 export interface Engine extends AsyncDisposable {
@@ -27,7 +27,6 @@ export interface Engine extends AsyncDisposable {
   readonly concurrency: number;
   /**
    * Calls may overlap and are served in no particular order.
-   * @throws JobError MODEL_FAILED
    */
   run(request: EngineRequest): Promise<EngineResponse>;
 }
@@ -37,6 +36,7 @@ export interface ModelFile {
   readonly path: string;
   /** Hex; of the file alone, or of a list of digests when it has external data. */
   readonly sha256: string;
+  /** With external data. */
   readonly sizeBytes: number;
   /** @throws JobError MODEL_CHANGED when a file behind the digest was touched since */
   check(): Promise<void>;

@@ -39,6 +39,9 @@ export function compareSpec(plan: Plan, spec: JobSpec): string[] {
     ...difference("timezone", plan.timezone, spec.timezone),
     ...difference("model.inputs", plan.request.inputs, asked.inputs),
     ...difference("model.outputs", plan.request.outputs, asked.outputs),
+    ...difference("input.partitions", plan.request.partitions, asked.partitions),
+    ...difference("model.cast", plan.request.cast, asked.cast),
+    ...difference("model.missing", plan.request.missing, asked.missing),
     ...difference("output.columns", plan.request.passthrough, asked.passthrough),
   ];
 }

@@ -1,5 +1,5 @@
-import { bytesPerElement } from "../batch/types.js";
-import type { Contract } from "../batch/contract.js";
+import { type Contract, outputColumns } from "../batch/contract.js";
+import { bytesPerValue } from "../batch/types.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { BindingRequest, Plan, PlannedShard, RunId } from "./plan.js";
 
@@ -37,13 +37,11 @@ export function makePlan({ runId, spec, shards, modelSha256, contract, createdBy
 }
 
 export function bindingRequest(spec: JobSpec): BindingRequest {
-  return { inputs: spec.model.inputs ?? null, outputs: spec.model.outputs ?? null, passthrough: spec.output.columns };
+  const { inputs = null, outputs = null, cast, missing } = spec.model;
+  return { inputs, outputs, passthrough: spec.output.columns, partitions: spec.input.partitions, cast, missing };
 }
 
 function autoCommitRows(contract: Contract): number {
-  const rowBytes = [...contract.passthrough, ...contract.outputs].reduce(
-    (sum, { type }) => sum + bytesPerElement(type),
-    0,
-  );
+  const rowBytes = outputColumns(contract).reduce((sum, { type }) => sum + bytesPerValue(type), 0);
   return Math.max(1, Math.min(defaultCommitRows, Math.floor(spanBytesLimit / Math.max(1, rowBytes))));
 }

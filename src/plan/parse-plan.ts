@@ -1,29 +1,49 @@
 import { z } from "zod";
-import { columnTypes } from "../batch/types.js";
+import type { Contract } from "../batch/contract.js";
+import { numericTensorTypes } from "../batch/tensor.js";
+import { type ColumnType, scalarTypes } from "../batch/types.js";
 import type { Plan, RunId } from "./plan.js";
 
 const rows = z.int().min(0);
-const type = z.enum(columnTypes);
 const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
+
+const type: z.ZodType<ColumnType> = z.lazy(() =>
+  z.union([
+    z.enum(scalarTypes),
+    z.strictObject({ kind: z.literal("decimal"), precision: z.int(), scale: z.int() }),
+    z.strictObject({ kind: z.literal("list"), element: type }),
+    z.strictObject({ kind: z.literal("struct"), fields: z.array(z.strictObject({ name: z.string(), type })) }),
+  ]),
+);
+
+const columnRef = z.strictObject({
+  name: z.string(),
+  path: z.array(z.string()).min(1),
+  type,
+  partition: z.literal(true).optional(),
+});
+const dtype = z.enum(numericTensorTypes);
+const rank = z.union([z.literal(1), z.literal(2)]);
 
 const contract = z.strictObject({
   inputs: z.array(
-    z.strictObject({
-      kind: z.literal("matrix"),
-      input: z.string(),
-      dtype: z.literal("float32"),
-      columns: z.array(z.strictObject({ name: z.string(), sourceType: z.string() })),
-    }),
+    z.discriminatedUnion("kind", [
+      z.strictObject({ kind: z.literal("matrix"), input: z.string(), dtype, rank, columns: z.array(columnRef) }),
+      z.strictObject({ kind: z.literal("list"), input: z.string(), dtype, width: z.int().min(0), column: columnRef }),
+      z.strictObject({ kind: z.literal("text"), input: z.string(), rank, column: columnRef }),
+    ]),
   ),
   outputs: z.array(
     z.discriminatedUnion("kind", [
-      z.strictObject({ kind: z.literal("scalar"), column: z.string(), tensor: z.string(), type }),
+      z.strictObject({ kind: z.enum(["scalar", "vector"]), column: z.string(), tensor: z.string(), type }),
       z.strictObject({ kind: z.literal("element"), column: z.string(), tensor: z.string(), element: rows, type }),
     ]),
   ),
-  passthrough: z.array(z.strictObject({ column: z.string(), sourceType: z.string(), type })),
+  passthrough: z.array(z.strictObject({ column: z.string(), source: columnRef })),
   fixedBatchRows: z.int().min(1).nullable(),
-});
+  cast: z.enum(["exact", "lossy"]),
+  missing: z.enum(["bad_row", "nan"]),
+}) satisfies z.ZodType<Contract>;
 
 const schema = z.strictObject({
   format: z.literal("infer-batch-plan"),
@@ -42,6 +62,9 @@ const schema = z.strictObject({
     inputs: z.record(z.string(), z.array(z.string())).nullable(),
     outputs: z.record(z.string(), z.string()).nullable(),
     passthrough: z.array(z.string()),
+    partitions: z.record(z.string(), z.enum(["text", "date", "int64", "float64", "bool"])),
+    cast: z.enum(["exact", "lossy"]),
+    missing: z.enum(["bad_row", "nan"]),
   }),
   contract,
   target: z.strictObject({ kind: z.literal("parquet"), uri: z.string() }),

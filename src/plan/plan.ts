@@ -1,4 +1,5 @@
 import type { Contract } from "../batch/contract.js";
+import type { PartitionType } from "../spec/job-spec.js";
 
 declare const runIdBrand: unique symbol;
 /** `<job name>-<12 hex of the params' digest>`; names files, so it never holds a `/` or `.`. */
@@ -43,6 +44,9 @@ export interface BindingRequest {
   readonly inputs: Readonly<Record<string, readonly string[]>> | null;
   readonly outputs: Readonly<Record<string, string>> | null;
   readonly passthrough: readonly string[];
+  readonly partitions: Readonly<Record<string, PartitionType>>;
+  readonly cast: Contract["cast"];
+  readonly missing: Contract["missing"];
 }
 
 export interface Span {

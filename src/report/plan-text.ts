@@ -1,4 +1,6 @@
-import type { Contract } from "../batch/contract.js";
+import { assertNever } from "../errors.js";
+import type { Contract, InputBinding } from "../batch/contract.js";
+import { showType } from "../batch/types.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { count } from "./report.js";
@@ -30,26 +32,39 @@ export function planText(plan: Plan, target: string): string {
 
 /** Which columns go where. */
 export function contractText(contract: Contract): string {
-  const lines = contract.inputs.map(({ input, dtype, columns }) => {
-    const names = columns.map(({ name }) => name);
-    const shown =
-      names.length > shownColumns
-        ? `${names.slice(0, shownColumns).join(", ")}, … (${names.length} columns)`
-        : names.join(", ");
-    const rows = contract.fixedBatchRows === null ? "N" : String(contract.fixedBatchRows);
-    return `input    ${input} ${dtype} [${rows},${names.length}] <- ${shown}`;
-  });
-  for (const { column, type } of contract.passthrough) {
-    lines.push(`output   ${column} ${type} <- column ${column}`);
+  const rows = contract.fixedBatchRows === null ? "N" : String(contract.fixedBatchRows);
+  const lines = contract.inputs.map((binding) => `input    ${inputText(binding, rows)}`);
+  for (const { column, source } of contract.passthrough) {
+    lines.push(`output   ${column} ${showType(source.type)} <- column ${source.name}`);
   }
   for (const output of contract.outputs) {
     const from = output.kind === "element" ? `${output.tensor}[${output.element}]` : output.tensor;
-    lines.push(`output   ${output.column} ${output.type} <- tensor ${from}`);
+    lines.push(`output   ${output.column} ${showType(output.type)} <- tensor ${from}`);
   }
   return `${lines.join("\n")}\n`;
 }
 
-function showBytes(bytes: number): string {
+function inputText(binding: InputBinding, rows: string): string {
+  switch (binding.kind) {
+    case "text":
+      return `${binding.input} string [${rows}${binding.rank === 1 ? "" : ",1"}] <- ${binding.column.name}`;
+    case "list":
+      return `${binding.input} ${binding.dtype} [${rows},${binding.width}] <- list ${binding.column.name}`;
+    case "matrix": {
+      const names = binding.columns.map(({ name }) => name);
+      const shown =
+        names.length > shownColumns
+          ? `${names.slice(0, shownColumns).join(", ")}, … (${names.length} columns)`
+          : names.join(", ");
+      return `${binding.input} ${binding.dtype} [${rows}${binding.rank === 1 ? "" : `,${names.length}`}] <- ${shown}`;
+    }
+    default:
+      return assertNever(binding);
+  }
+}
+
+/** "1.5 MiB". */
+export function showBytes(bytes: number): string {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let value = bytes;
   let unit = 0;

@@ -5,6 +5,8 @@ export interface RunReport {
   readonly rowsPlanned: number;
   /** By this attempt. */
   readonly rowsScored: number;
+  /** By this attempt. */
+  readonly rowsRejected: number;
   readonly spansPlanned: number;
   /** All that stand at the target now. */
   readonly spansCommitted: number;
@@ -25,7 +27,7 @@ export function reportJson(report: RunReport): string {
     status: report.status,
     rows_planned: report.rowsPlanned,
     rows_scored: report.rowsScored,
-    rows_rejected: 0,
+    rows_rejected: report.rowsRejected,
     rows_filtered: 0,
     spans_planned: report.spansPlanned,
     spans_committed: report.spansCommitted,
@@ -46,8 +48,9 @@ export function reportText(report: RunReport): string {
     return `${runId}: already complete, ${count(report.rowsPlanned, "row")} in ${output}`;
   }
   const resumed = report.spansResumed === 0 ? "" : `, ${count(report.spansResumed, "span")} found committed`;
+  const rejected = report.rowsRejected === 0 ? "" : `, ${count(report.rowsRejected, "row")} rejected`;
   const seconds = report.seconds.toFixed(report.seconds < 10 ? 1 : 0);
-  return `${runId}: complete, ${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${resumed} -> ${output}`;
+  return `${runId}: complete, ${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${rejected}${resumed} -> ${output}`;
 }
 
 function rate({ rowsScored, seconds }: RunReport): number {

@@ -1,6 +1,6 @@
-import type { Contract } from "../batch/contract.js";
 import type { RecordBatch } from "../batch/types.js";
 import type { Decoder, Projection } from "../decode/port.js";
+import { partitionsOf } from "../plan/partitions.js";
 import type { Slice } from "../plan/plan.js";
 import type { Spans } from "../plan/spans.js";
 import type { OpenShard, Source } from "../source/port.js";
@@ -12,14 +12,6 @@ export interface FeedPiece {
   /** Holds until the next piece is asked for. */
   readonly batch: RecordBatch;
   readonly shard: OpenShard;
-}
-
-/** What a contract needs of a shard: the input matrices first, then the carried columns. */
-export function projectionOf(contract: Contract): Projection {
-  return [
-    ...contract.inputs.map((binding) => ({ kind: "matrix", binding }) as const),
-    ...contract.passthrough.map(({ column, type }) => ({ kind: "plain", column, type }) as const),
-  ];
 }
 
 /** Neighbouring spans that are not committed, as ranges of rows: each is read in one go, across span ends. */
@@ -75,12 +67,14 @@ async function* readSlice(
 ): AsyncGenerator<FeedPiece> {
   await using shard = await source.open(slice.shard);
   let rowStart = firstRow;
-  for await (const batch of decoder.read({
+  const request = {
     path: shard.path,
     rowStart: slice.rowStart,
     rowEnd: slice.rowEnd,
     projection,
-  })) {
+    partitions: partitionsOf(slice.shard.uri),
+  };
+  for await (const batch of decoder.read(request)) {
     yield { rowStart, batch, shard };
     rowStart += batch.rowCount;
   }

@@ -1,10 +1,12 @@
-import { bindContract, type Contract } from "../batch/contract.js";
+import { bindContract } from "../batch/bind-contract.js";
+import { type Contract, usedColumns } from "../batch/contract.js";
 import type { SourceColumn } from "../batch/types.js";
-import type { Decoder, ShardSchema } from "../decode/port.js";
+import type { Decoder, ShardFooter, ShardSchema } from "../decode/port.js";
 import type { Engine, ModelFile } from "../engine/port.js";
 import { JobError } from "../errors.js";
 import { makePlan } from "../plan/make-plan.js";
 import type { ListedShard } from "../plan/compare.js";
+import { partitionColumns } from "../plan/partitions.js";
 import type { Plan, PlannedShard, RunId } from "../plan/plan.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { Listing } from "../source/port.js";
@@ -62,10 +64,7 @@ export async function planRun(
   }
   const [first] = schemas;
   const contract = bindFirstShard(spec, first, { model, engine });
-  const used = new Set([
-    ...contract.passthrough.map(({ column }) => column),
-    ...contract.inputs.flatMap(({ columns }) => columns.map(({ name }) => name)),
-  ]);
+  const used = new Set(usedColumns(contract));
   for (const other of schemas.slice(1)) {
     refuseDrift(used, first, other);
   }
@@ -82,25 +81,34 @@ export function bindFirstShard(
     model: model.path,
     signature: engine.signature,
     shard: shard?.path ?? "no shard",
-    columns: shard?.schema.columns ?? [],
+    columns: shard?.columns ?? [],
     inputs: spec.model.inputs,
     outputs: spec.model.outputs,
     passthrough: spec.output.columns,
+    cast: spec.model.cast,
+    missing: spec.model.missing,
   });
 }
 
-interface SeenSchema {
+/** Columns of a shard, those of its folder names included. */
+export interface SeenSchema {
   readonly path: string;
-  readonly schema: ShardSchema;
+  readonly columns: readonly SourceColumn[];
+}
+
+export function seenSchema(spec: JobSpec, uri: string, { path, schema }: ShardFooter): SeenSchema {
+  const fromFolders = partitionColumns(uri, schema.columns, spec.input.partitions);
+  return { path, columns: [...schema.columns, ...fromFolders] };
 }
 
 async function readShards(
-  { source, signal }: JobContext,
+  { spec, source, signal }: JobContext,
   decoder: Decoder,
   listed: readonly ListedShard[],
 ): Promise<{ shards: PlannedShard[]; schemas: SeenSchema[] }> {
   const shards: PlannedShard[] = [];
-  const schemas = new Map<ShardSchema, SeenSchema>();
+  /** By columns of the file, then by names of the folders' columns: many shards share few. */
+  const schemas = new Map<ShardSchema, Map<string, SeenSchema>>();
   for (let start = 0; start < listed.length; start += footerConcurrency) {
     signal.throwIfAborted();
     const group = listed.slice(start, start + footerConcurrency);
@@ -113,16 +121,18 @@ async function readShards(
         index += 1;
         if (shard !== undefined) {
           shards.push({ ...shard, rows: footer.rows });
-          if (!schemas.has(footer.schema)) {
-            schemas.set(footer.schema, { path: footer.path, schema: footer.schema });
-          }
+          const seen = seenSchema(spec, shard.uri, footer);
+          const same = schemas.get(footer.schema) ?? new Map<string, SeenSchema>();
+          const folders = seen.columns.slice(footer.schema.columns.length).map(({ name }) => name);
+          schemas.set(footer.schema, same.set(folders.join("/"), same.get(folders.join("/")) ?? seen));
         }
       }
     } finally {
       await Promise.all(opened.map((shard) => shard[Symbol.asyncDispose]()));
     }
   }
-  return { shards, schemas: [...schemas.values()] };
+  const seen = [...schemas.values()].flatMap((same) => Array.from(same.values()));
+  return { shards, schemas: seen };
 }
 
 function typeIn(columns: readonly SourceColumn[] | undefined, name: string): string | undefined {
@@ -132,8 +142,8 @@ function typeIn(columns: readonly SourceColumn[] | undefined, name: string): str
 /** Columns that the job uses must be in every shard with the same type; their order may differ. */
 function refuseDrift(used: ReadonlySet<string>, first: SeenSchema | undefined, other: SeenSchema): void {
   for (const name of used) {
-    const expected = typeIn(first?.schema.columns, name);
-    const found = typeIn(other.schema.columns, name);
+    const expected = typeIn(first?.columns, name);
+    const found = typeIn(other.columns, name);
     if (found !== expected) {
       throw new JobError(
         "SCHEMA_MISMATCH",

@@ -1,9 +1,10 @@
 import type { Contract } from "../batch/contract.js";
+import type { RejectedRow } from "../batch/types.js";
 import { runIdOf } from "../plan/identity.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import type { JobContext } from "./job.js";
-import { awaitInput, bindFirstShard, planRun, requireListed } from "./planning.js";
+import { awaitInput, bindFirstShard, planRun, requireListed, seenSchema } from "./planning.js";
 import { countCommitted, openPinnedModel } from "./run.js";
 
 export interface RunState {
@@ -34,6 +35,15 @@ export async function runState(context: JobContext): Promise<RunState> {
   };
 }
 
+/** The rejected rows of the run's committed spans. */
+export async function* rejectedRows({ spec, sink, sha256 }: JobContext): AsyncGenerator<RejectedRow> {
+  const stored = await sink.find(runIdOf(spec.name, spec.params, sha256));
+  if (stored !== undefined) {
+    const run = await sink.open(stored);
+    yield* run.rejects();
+  }
+}
+
 /** The plan that `run` would make now, whether or not one stands at the target. Writes nothing. */
 export async function previewPlan(context: JobContext): Promise<Plan> {
   const { spec, source } = context;
@@ -42,7 +52,7 @@ export async function previewPlan(context: JobContext): Promise<Plan> {
   const listing = await source.list(spec.input.path);
   requireListed(listing);
   const model = await openPinnedModel(context);
-  await using decoder = await context.openDecoder(source.folders(spec.input.path));
+  await using decoder = await context.openDecoder(listing.folders);
   await using engine = await context.openEngine(model);
   return await planRun(context, { runId, listed: listing.shards, decoder, model, engine });
 }
@@ -58,10 +68,10 @@ export async function previewContract(context: JobContext): Promise<Contract | u
   if (shard === undefined) {
     return undefined;
   }
-  await using decoder = await context.openDecoder(source.folders(spec.input.path));
+  await using decoder = await context.openDecoder(listing.folders);
   await using opened = await source.open(shard);
   for await (const footer of decoder.footers([opened.path])) {
-    return bindFirstShard(spec, footer, { model, engine });
+    return bindFirstShard(spec, seenSchema(spec, shard.uri, footer), { model, engine });
   }
   return undefined;
 }

@@ -1,5 +1,5 @@
-import { allocate } from "../batch/types.js";
 import type { Contract } from "../batch/contract.js";
+import { blankInputs } from "../batch/packer.js";
 import type { Decoder } from "../decode/port.js";
 import type { Engine, ModelFile } from "../engine/port.js";
 import { JobError } from "../errors.js";
@@ -37,21 +37,34 @@ export async function runJob(context: JobContext): Promise<RunReport> {
     return alreadyComplete(context, known.stored.plan);
   }
   const model = await openPinnedModel(context);
-  if (known !== undefined) {
-    log.info(
-      `taking up run ${runId}: ${countCommitted(known.run)} of ${spanCount(known.stored.plan)} spans are committed`,
-    );
-    // Before the model is loaded: what has changed should be said at once.
-    checkPins(context, known.stored.plan, known.run, { listed: listing.shards, modelSha256: model.sha256 });
+  const pins = { listed: listing.shards, modelSha256: model.sha256 };
+  if (known === undefined) {
+    return await withTools(context, { listing, model }, async (tools) => {
+      const created = await createRun(context, { runId, listing, model, ...tools });
+      // Another attempt may have written its plan first, and that one stands.
+      const shardsUnplanned = checkPins(context, created.stored.plan, created.run, pins);
+      return await carryOut(context, { ...created, ...tools, shardsUnplanned });
+    });
   }
-  await using decoder = await context.openDecoder(source.folders(spec.input.path));
+  const { run } = known;
+  const { plan } = known.stored;
+  log.info(`taking up run ${runId}: ${countCommitted(run)} of ${count(spanCount(plan), "span")} committed`);
+  // Before the model is loaded: what has changed should be said at once.
+  const shardsUnplanned = checkPins(context, plan, run, pins);
+  return await withTools(context, { listing, model }, (tools) =>
+    carryOut(context, { ...known, ...tools, shardsUnplanned }),
+  );
+}
+
+/** Opens decoder and engine for `work`, and closes them. */
+async function withTools<T>(
+  context: JobContext,
+  { listing, model }: { listing: Listing; model: ModelFile },
+  work: (tools: { decoder: Decoder; engine: Engine }) => Promise<T>,
+): Promise<T> {
+  await using decoder = await context.openDecoder(listing.folders);
   await using engine = await context.openEngine(model);
-  const standing = known ?? (await createRun(context, { runId, listing, decoder, engine, model }));
-  const shardsUnplanned = checkPins(context, standing.stored.plan, standing.run, {
-    listed: listing.shards,
-    modelSha256: model.sha256,
-  });
-  return await carryOut(context, { ...standing, decoder, engine, shardsUnplanned });
+  return await work({ decoder, engine });
 }
 
 async function createRun(
@@ -115,7 +128,9 @@ async function carryOut(context: JobContext, standing: Standing): Promise<RunRep
   const resumed = countCommitted(run);
   await run.begin();
   if (resumed < spanCount(plan)) {
-    await warmUp(engine, plan.contract, batchRows);
+    signal.throwIfAborted();
+    await warmUp(engine, plan.contract, plan.contract.fixedBatchRows ?? Math.min(batchRows, warmUpRows));
+    signal.throwIfAborted();
   }
   const startedMs = nowMs();
   progress.start(pendingRows(plan, run.committed));
@@ -130,6 +145,7 @@ async function carryOut(context: JobContext, standing: Standing): Promise<RunRep
     status: "complete",
     rowsPlanned: plan.input.rows,
     rowsScored: scored.rows,
+    rowsRejected: scored.rejected,
     spansPlanned: spanCount(plan),
     spansCommitted: spanCount(plan),
     spansResumed: spanCount(plan) - scored.spansCommitted,
@@ -141,18 +157,15 @@ async function carryOut(context: JobContext, standing: Standing): Promise<RunRep
   };
 }
 
+/** Enough to lay out memory and page code in, and soon done with heavy models. */
+const warmUpRows = 256;
+
 /** The first call of a model costs more than the others: memory is laid out, code paged in. */
 async function warmUp(engine: Engine, contract: Contract, batchRows: number): Promise<void> {
   const outputs = [...new Set(contract.outputs.map(({ tensor }) => tensor))];
-  const calls = Array.from({ length: engine.concurrency }, () => {
-    const inputs = contract.inputs.map(({ input, dtype, columns }) => ({
-      name: input,
-      dtype,
-      dims: [batchRows, columns.length],
-      data: allocate(dtype, batchRows * columns.length),
-    }));
-    return engine.run({ inputs, outputs });
-  });
+  const calls = Array.from({ length: engine.concurrency }, () =>
+    engine.run({ inputs: blankInputs(contract, batchRows), outputs }),
+  );
   await Promise.allSettled(calls); // a model may refuse zeros; that says nothing about its rows
 }
 
@@ -162,6 +175,7 @@ function alreadyComplete({ sink }: JobContext, plan: Plan): RunReport {
     status: "already_complete",
     rowsPlanned: plan.input.rows,
     rowsScored: 0,
+    rowsRejected: 0,
     spansPlanned: spanCount(plan),
     spansCommitted: spanCount(plan),
     spansResumed: spanCount(plan),

@@ -1,14 +1,16 @@
-import { createPacker } from "../batch/packer.js";
+import type { RowFault } from "../batch/input-target.js";
+import { createPacker, type FeatureBatch } from "../batch/packer.js";
 import { createSpanRows } from "../batch/span-rows.js";
 import type { Decoder } from "../decode/port.js";
 import type { Engine } from "../engine/port.js";
 import type { Plan } from "../plan/plan.js";
 import { type Spans, spansOf } from "../plan/spans.js";
 import type { RunSink } from "../sink/port.js";
-import { badRow, notFinite } from "./bad-row.js";
-import { type FeedPiece, feedRows, pendingRanges, projectionOf } from "./feed.js";
+import type { OpenShard } from "../source/port.js";
+import { type FeedPiece, feedRows, pendingRanges } from "./feed.js";
 import type { JobContext } from "./job.js";
-import { createSpanPipeline, type OpenSpan, type Scored } from "./span-pipeline.js";
+import { badRowError, createRejectBudget, describeFaults, type RejectTools } from "./rejects.js";
+import { createSpanPipeline, type OpenSpan, type Scored, type SpanPipeline } from "./span-pipeline.js";
 
 export interface ScoringTools {
   readonly plan: Plan;
@@ -27,19 +29,25 @@ export async function scoreSpans(context: JobContext, tools: ScoringTools): Prom
   const { plan, run, decoder, engine } = tools;
   const { contract } = plan;
   const spans = spansOf(plan);
+  const rejectTools = { spans, decoder, source, contract };
+  const onFault = faultHandler(context, tools);
+  let open: OpenSpan | undefined;
   const packer = createPacker({
     contract,
     batchRows: tools.batchRows,
-    onFault: (fault) => {
-      throw new PendingFault(() => badRow(spans, decoder, source, fault));
-    },
+    onFault: (fault) => open?.onFault(fault),
   });
-  const tensors = [...new Set(contract.outputs.map(({ tensor }) => tensor))];
-  const pipeline = createSpanPipeline(context, { engine, run, packer, tensors });
-  let open: OpenSpan | undefined;
+  const pipeline = createSpanPipeline(context, {
+    engine,
+    run,
+    packer,
+    tensors: [...new Set(contract.outputs.map(({ tensor }) => tensor))],
+    fixedBatchRows: contract.fixedBatchRows,
+    describe: (faults) => describeFaults(rejectTools, faults),
+  });
   const take = async ({ rowStart, batch, shard }: FeedPiece): Promise<void> => {
     for (let from = 0; from < batch.rowCount; ) {
-      open ??= openSpan(plan, spans, rowStart + from);
+      open ??= openSpan(plan, spans, rowStart + from, onFault);
       const range = { from, to: Math.min(batch.rowCount, open.span.rowEnd - rowStart), row: rowStart + from };
       open.rows.carry(batch, range);
       for (const full of packer.push(batch, range)) {
@@ -47,18 +55,13 @@ export async function scoreSpans(context: JobContext, tools: ScoringTools): Prom
       }
       from = range.to;
       if (rowStart + from === open.span.rowEnd) {
-        const rest = packer.flush();
-        if (rest !== undefined) {
-          await pipeline.score(open, rest);
-        }
-        await shard.check(); // what was read must be what was pinned, before anything made from it is committed
-        await pipeline.commit(open);
+        await endSpan(pipeline, open, packer.flush(), shard);
         open = undefined;
       }
     }
   };
   try {
-    const feed = { source, decoder, spans, projection: projectionOf(contract) };
+    const feed = { source, decoder, spans, projection: contract };
     for await (const piece of feedRows(feed, pendingRanges(spans, run.committed))) {
       signal.throwIfAborted();
       await take(piece);
@@ -67,28 +70,64 @@ export async function scoreSpans(context: JobContext, tools: ScoringTools): Prom
   } catch (error) {
     // What is under way ends by itself: threads are never torn down inside the model, nor a part half published.
     await pipeline.settled();
-    throw error instanceof PendingFault ? await error.explain() : error;
+    throw error instanceof PendingFault ? await explain(rejectTools, error.fault) : error;
   }
 }
 
-function openSpan(plan: Plan, spans: Spans, row: number): OpenSpan {
-  const span = spans.at(Math.floor(row / plan.commitRows));
-  const rows = createSpanRows({
-    contract: plan.contract,
-    span,
-    onNotFinite: (column, bad, value) => {
-      throw notFinite(spans, column, bad, value);
-    },
-  });
-  return { span, rows, predictions: [] };
+async function endSpan(
+  pipeline: SpanPipeline,
+  open: OpenSpan,
+  rest: FeatureBatch | undefined,
+  shard: OpenShard,
+): Promise<void> {
+  if (rest !== undefined) {
+    await pipeline.score(open, rest);
+  }
+  await shard.check(); // what was read must be what was pinned, before anything made from it is committed
+  await pipeline.commit(open);
 }
 
-/** A bad value was met; telling about it takes a look at the shard. */
-class PendingFault extends Error {
-  readonly explain: () => Promise<Error>;
+/** Where a bad row ends the run: throws. Where it is set aside: once a row, as long as `max_rejects` allows. */
+function faultHandler({ spec }: JobContext, { plan, run }: ScoringTools): (open: OpenSpan, fault: RowFault) => void {
+  if (spec.on_bad_row === "fail") {
+    return (_open, fault) => {
+      throw new PendingFault(fault);
+    };
+  }
+  const budget = createRejectBudget(spec.max_rejects, plan.input.rows, run.rejectedRows);
+  return ({ faults, rows }, fault) => {
+    if (!faults.has(fault.row)) {
+      faults.set(fault.row, fault);
+      rows.reject(fault.row);
+      budget.spend();
+    }
+  };
+}
 
-  constructor(explain: () => Promise<Error>) {
+function openSpan(plan: Plan, spans: Spans, row: number, handle: (open: OpenSpan, fault: RowFault) => void): OpenSpan {
+  const span = spans.at(Math.floor(row / plan.commitRows));
+  const onFault = (fault: RowFault): void => {
+    handle(open, fault);
+  };
+  const rows = createSpanRows({ contract: plan.contract, span, onFault });
+  const open: OpenSpan = { span, rows, predictions: [], faults: new Map(), onFault };
+  return open;
+}
+
+async function explain(tools: RejectTools, fault: RowFault): Promise<Error> {
+  const [rejected] = await describeFaults(tools, [fault]);
+  await using shard = await tools.source.open(tools.spans.locate(fault.row).shard);
+  return rejected === undefined
+    ? new Error("a fault without a row")
+    : badRowError(rejected, shard.path, tools.contract);
+}
+
+/** A bad row was met; telling about it takes a look at the shard. */
+class PendingFault extends Error {
+  readonly fault: RowFault;
+
+  constructor(fault: RowFault) {
     super("a row cannot be scored");
-    this.explain = explain;
+    this.fault = fault;
   }
 }

@@ -1,9 +1,12 @@
+import type { RowFault } from "../batch/input-target.js";
 import type { FeatureBatch, Packer } from "../batch/packer.js";
 import type { SpanRows } from "../batch/span-rows.js";
-import type { Tensor } from "../batch/types.js";
+import type { Tensor } from "../batch/tensor.js";
+import type { RejectedRow } from "../batch/types.js";
 import type { Engine } from "../engine/port.js";
 import type { Span } from "../plan/plan.js";
 import { commitConcurrency, type RunSink } from "../sink/port.js";
+import { bisect } from "./bisect.js";
 import { createInFlight } from "./in-flight.js";
 import type { JobContext } from "./job.js";
 
@@ -13,6 +16,10 @@ export interface OpenSpan {
   readonly rows: SpanRows;
   /** Ends of its batches, in the order they were submitted. */
   readonly predictions: Promise<void>[];
+  /** By row of the run: the first fault of each row that is set aside. */
+  readonly faults: Map<number, RowFault>;
+  /** Sets a row aside, or throws where bad rows end the run. */
+  readonly onFault: (fault: RowFault) => void;
 }
 
 /** Inference and commits under way beside the decoder, each bounded; the first failure ends it. */
@@ -29,6 +36,8 @@ export interface SpanPipeline {
 
 export interface Scored {
   readonly rows: number;
+  /** Rows set aside. */
+  readonly rejected: number;
   /** Committed by this attempt; the others were adopted from one beside it. */
   readonly spansCommitted: number;
 }
@@ -39,29 +48,29 @@ export interface SpanPipelineOptions {
   readonly packer: Packer;
   /** The tensors that the contract's outputs come from, each once. */
   readonly tensors: readonly string[];
+  readonly fixedBatchRows: number | null;
+  /** Tells rows that were set aside with their values. */
+  readonly describe: (faults: readonly RowFault[]) => Promise<RejectedRow[]>;
 }
 
 export function createSpanPipeline(
-  { progress, log }: Pick<JobContext, "progress" | "log">,
-  { engine, run, packer, tensors }: SpanPipelineOptions,
+  context: Pick<JobContext, "progress" | "log">,
+  options: SpanPipelineOptions,
 ): SpanPipeline {
-  const batches = createInFlight(engine.concurrency);
+  const batches = createInFlight(options.engine.concurrency);
   const commits = createInFlight(commitConcurrency);
-  let rows = 0;
-  let spansCommitted = 0;
-  const predict = async ({ rows: target }: OpenSpan, { inputs, rowStart, rowCount }: FeatureBatch): Promise<void> => {
-    const packedRows = inputs[0]?.dims[0] ?? 0;
-    const response = await engine.run({ inputs, outputs: tensors });
-    packer.recycle(response.buffers);
-    target.predict(byName(tensors, response.outputs), { rowStart, rowCount, packedRows });
-    progress.scored(rowCount);
-  };
-  const publish = async ({ span, rows: source, predictions }: OpenSpan): Promise<void> => {
+  const total = { rows: 0, rejected: 0, spansCommitted: 0 };
+  const predict = createPredictor(context, options);
+  const publish = async ({ span, rows, predictions, faults }: OpenSpan): Promise<void> => {
     await Promise.all(predictions);
-    const outcome = await run.commit(span, source.finish());
-    rows += span.rowEnd - span.rowStart;
-    spansCommitted += outcome === "committed" ? 1 : 0;
-    log.debug(`span ${span.index} ${outcome}`);
+    const rejects = await options.describe([...faults.values()]);
+    const outcome = await options.run.commit(span, rows.finish(), rejects);
+    if (outcome === "committed") {
+      total.rows += span.rowEnd - span.rowStart - rejects.length;
+      total.rejected += rejects.length;
+      total.spansCommitted += 1;
+    }
+    context.log.debug(`span ${span.index} ${outcome}`);
   };
   return {
     async score(open, batch) {
@@ -73,11 +82,36 @@ export function createSpanPipeline(
     },
     async drained() {
       await commits.drained();
-      return { rows, spansCommitted };
+      return { ...total };
     },
     async settled() {
       await Promise.all([batches.settled(), commits.settled()]);
     },
+  };
+}
+
+/** Scores one batch into its span; a batch that the model refuses is searched for the rows that it refuses. */
+function createPredictor(
+  { progress }: Pick<JobContext, "progress">,
+  { engine, packer, tensors, fixedBatchRows }: SpanPipelineOptions,
+): (open: OpenSpan, batch: FeatureBatch) => Promise<void> {
+  return async (open, batch) => {
+    const onDone = ({ rowStart, rowCount, packedRows }: FeatureBatch, outputs: readonly Tensor[]): void => {
+      open.rows.predict(byName(tensors, outputs), { rowStart, rowCount, packedRows });
+      progress.scored(rowCount);
+    };
+    const onRow = (row: number, message: string): void => {
+      open.onFault({ reason: "model", column: undefined, row, value: message });
+      open.rows.skip(row);
+      progress.scored(1);
+    };
+    const response = await engine.run({ inputs: batch.inputs, outputs: tensors });
+    if (response.kind === "failed") {
+      await bisect({ engine, tensors, fixedBatchRows, onDone, onRow }, batch, response);
+      return;
+    }
+    packer.recycle(response.inputs);
+    onDone(batch, response.outputs);
   };
 }
 

@@ -111,7 +111,7 @@ const diskErrors: Readonly<Record<string, { code: ErrorCode; found: string; hint
   },
   ENOTDIR: {
     code: "OUTPUT_FOREIGN",
-    found: "something above it is a file",
+    found: "it, or a folder above it, is a file",
     hint: "choose another output.parquet.path",
   },
 };

@@ -13,6 +13,8 @@ export interface FileSystem {
   /** Creates or empties a file and writes all of `text`; not durable before `sync`. */
   writeText(path: string, text: string): Promise<void>;
   sizeOf(path: string): Promise<number>;
+  /** Differs when another file has the name, or this one was written to. */
+  identityOf(path: string): Promise<string>;
   /** Reads a file through: its length, and sha256 in hex. */
   digest(path: string): Promise<{ sizeBytes: number; sha256: string }>;
   /** Flushes a file or a folder to the disk. */
@@ -40,6 +42,10 @@ export const nodeFileSystem: FileSystem = {
   },
   async sizeOf(path) {
     return (await stat(path)).size;
+  },
+  async identityOf(path) {
+    const { dev, ino, size, mtimeNs, ctimeNs } = await stat(path, { bigint: true });
+    return [dev, ino, size, mtimeNs, ctimeNs].join(":");
   },
   async digest(path) {
     const hash = createHash("sha256");

@@ -1,18 +1,22 @@
 import { join } from "node:path";
 import { z } from "zod";
+import { outputColumns } from "../batch/contract.js";
+import { showType } from "../batch/types.js";
 import { errnoOf, JobError } from "../errors.js";
 import { parseJson } from "../plan/parse-plan.js";
 import type { Plan } from "../plan/plan.js";
-import { spanCount } from "../plan/spans.js";
+import { spanAt, spanCount } from "../plan/spans.js";
 import { replaceDurably } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
 import type { Layout } from "./layout.js";
+import { removeStaleRejects } from "./parquet-rejects.js";
 import type { StoredPlan } from "./port.js";
 
 export interface FinishedPart {
   readonly file: string;
   readonly span: number;
   readonly rows: number;
+  readonly rejected: number;
   readonly sizeBytes: number;
   readonly sha256: string;
 }
@@ -27,6 +31,7 @@ export interface Manifest {
   readonly params: Plan["params"];
   readonly model_sha256: string;
   readonly rows: number;
+  readonly rows_rejected: number;
   readonly columns: readonly { readonly name: string; readonly type: string }[];
   readonly parts: readonly ManifestPart[];
 }
@@ -35,6 +40,7 @@ export interface ManifestPart {
   readonly file: string;
   readonly span: number;
   readonly rows: number;
+  readonly rejected: number;
   readonly size_bytes: number;
   readonly sha256: string;
 }
@@ -48,12 +54,22 @@ const manifestSchema = z.object({
   params: z.record(z.string(), z.string()),
   model_sha256: z.string(),
   rows: z.int(),
+  rows_rejected: z.int(),
   columns: z.array(z.object({ name: z.string(), type: z.string() })),
-  parts: z.array(z.object({ file: z.string(), span: z.int(), rows: z.int(), size_bytes: z.int(), sha256: z.string() })),
+  parts: z.array(
+    z.object({
+      file: z.string(),
+      span: z.int(),
+      rows: z.int(),
+      rejected: z.int(),
+      size_bytes: z.int(),
+      sha256: z.string(),
+    }),
+  ),
 }) satisfies z.ZodType<Manifest>;
 
 /**
- * Whether this run is finished and its parts are still those of its manifest (by name and size).
+ * The manifest of this run if it is finished and its parts are still those it names (by name and size).
  * @throws JobError OUTPUT_FOREIGN for another run's `_SUCCESS`, OUTPUT_DAMAGED
  */
 export async function checkFinished(
@@ -61,9 +77,9 @@ export async function checkFinished(
   layout: Layout,
   { plan, planId }: StoredPlan,
   names: readonly string[],
-): Promise<boolean> {
+): Promise<Manifest | undefined> {
   if (!names.includes("_SUCCESS")) {
-    return false;
+    return undefined;
   }
   const manifest = await readManifest(fs, layout);
   if (manifest.run_id !== plan.runId) {
@@ -97,7 +113,7 @@ export async function checkFinished(
       );
     }
   }
-  return true;
+  return manifest;
 }
 
 async function readManifest(fs: FileSystem, layout: Layout): Promise<Manifest> {
@@ -124,37 +140,73 @@ export interface FinishRequest {
   readonly layout: Layout;
   readonly stored: StoredPlan;
   readonly writer: string;
-  /** Digests that this attempt knows; those of other attempts' parts are read. */
+  /** Parts whose digest this attempt knows; those of other attempts are read. */
   readonly parts: ReadonlyMap<number, FinishedPart>;
+  /** Rows that spans of other attempts rejected. */
+  readonly rejected: ReadonlyMap<number, number>;
 }
 
 /** Manifest, then `_SUCCESS`, then the temporary folder goes. Each step may be repeated. */
-export async function writeFinish(fs: FileSystem, { layout, stored, writer, parts }: FinishRequest): Promise<void> {
-  const manifest: ManifestPart[] = [];
+export async function writeFinish(fs: FileSystem, request: FinishRequest): Promise<void> {
+  const { layout, stored, writer } = request;
+  const parts: ManifestPart[] = [];
   for (let span = 0; span < spanCount(stored.plan); span += 1) {
-    const file = layout.part(span);
-    const { rows, sizeBytes, sha256 } = parts.get(span) ?? {
-      rows: Math.min(stored.plan.commitRows, stored.plan.input.rows - span * stored.plan.commitRows),
-      ...(await fs.digest(join(layout.folder, file))),
-    };
-    manifest.push({ file, span, rows, size_bytes: sizeBytes, sha256 });
+    parts.push(await manifestPart(fs, request, span));
   }
+  await removeStaleRejects(
+    fs,
+    layout,
+    parts.filter(({ rejected }) => rejected === 0),
+  );
   await replaceDurably(fs, {
     temporary: join(layout.temporary, `manifest.${writer}`),
     final: layout.manifest,
-    text: manifestText(stored, manifest),
+    text: manifestText(stored, parts),
   });
   await replaceDurably(fs, {
     temporary: join(layout.temporary, `success.${writer}`),
     final: layout.success,
     text: `${JSON.stringify({ run_id: stored.plan.runId, plan_id: stored.planId })}\n`,
   });
-  await fs.removeFolder(layout.temporary).catch((error: unknown) => {
-    // An attempt beside this one wrote into it just now; it will finish too.
-    if (errnoOf(error) !== "ENOTEMPTY") {
-      throw error;
+  await fs.removeFolder(layout.temporary);
+}
+
+/** @throws JobError OUTPUT_DAMAGED when a part is not there any more as it was committed */
+async function manifestPart(
+  fs: FileSystem,
+  { layout, stored, parts, rejected }: FinishRequest,
+  span: number,
+): Promise<ManifestPart> {
+  const file = layout.part(span);
+  const path = join(layout.folder, file);
+  const sizeNow = await fs.sizeOf(path).catch((error: unknown) => {
+    if (errnoOf(error) === "ENOENT") {
+      return undefined;
     }
+    throw error;
   });
+  const known = parts.get(span);
+  if (sizeNow === undefined || (known !== undefined && known.sizeBytes !== sizeNow)) {
+    throw sizeNow === undefined
+      ? new JobError("OUTPUT_DAMAGED", `finishing ${layout.folder}: ${file} is gone since it was committed`, {
+          hint: "something else removes files here; run the same command again, which scores that span anew",
+        })
+      : new JobError(
+          "OUTPUT_DAMAGED",
+          `finishing ${layout.folder}: ${file} has ${sizeNow} bytes since it was committed`,
+          {
+            hint: "something else writes here; delete that file and run the same command again: its span is then scored anew",
+          },
+        );
+  }
+  if (known !== undefined) {
+    const { rows, sizeBytes, sha256 } = known;
+    return { file, span, rows, rejected: known.rejected, size_bytes: sizeBytes, sha256 };
+  }
+  const { rowStart, rowEnd } = spanAt(stored.plan, span);
+  const rejectedRows = rejected.get(span) ?? 0;
+  const { sizeBytes, sha256 } = await fs.digest(path);
+  return { file, span, rows: rowEnd - rowStart - rejectedRows, rejected: rejectedRows, size_bytes: sizeBytes, sha256 };
 }
 
 function manifestText({ plan, planId }: StoredPlan, parts: readonly ManifestPart[]): string {
@@ -167,10 +219,8 @@ function manifestText({ plan, planId }: StoredPlan, parts: readonly ManifestPart
     params: plan.params,
     model_sha256: plan.model.sha256,
     rows: parts.reduce((sum, part) => sum + part.rows, 0),
-    columns: [
-      ...plan.contract.passthrough.map(({ column, type }) => ({ name: column, type })),
-      ...plan.contract.outputs.map(({ column, type }) => ({ name: column, type })),
-    ],
+    rows_rejected: parts.reduce((sum, part) => sum + part.rejected, 0),
+    columns: outputColumns(plan.contract).map(({ name, type }) => ({ name, type: showType(type) })),
     parts,
   };
   return `${JSON.stringify(manifest, undefined, 1)}\n`;

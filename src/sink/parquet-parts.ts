@@ -1,17 +1,24 @@
 import { join } from "node:path";
 import { type DuckDb, type DuckDBConnection, firstLine } from "../duckdb/instance.js";
 import { JobError, messageOf } from "../errors.js";
+import { outputColumns } from "../batch/contract.js";
 import { spanAt, spanCount } from "../plan/spans.js";
 import type { Layout } from "./layout.js";
-import { describeParts, type PartFacts, partSchema } from "./part-file.js";
+import { describeParts, type PartFacts, type PartLabel, partSchema } from "./part-file.js";
 import type { StoredPlan } from "./port.js";
+
+export interface CommittedParts {
+  /** One byte a span, 1 = committed. */
+  readonly committed: Uint8Array;
+  /** Rows that each committed span rejected. */
+  readonly rejected: Map<number, number>;
+}
 
 /** Footers read by one query. */
 const partsPerQuery = 256;
 
 /**
  * Checks the parts among `names` against the plan: label, rows and columns, not just their names.
- * Returns one byte a span, 1 = committed.
  * @throws JobError OUTPUT_DAMAGED
  */
 export async function inspectParts(
@@ -19,8 +26,9 @@ export async function inspectParts(
   layout: Layout,
   stored: StoredPlan,
   names: readonly string[],
-): Promise<Uint8Array> {
+): Promise<CommittedParts> {
   const committed = new Uint8Array(spanCount(stored.plan));
+  const rejected = new Map<number, number>();
   const spans = names.flatMap((name) => {
     const span = layout.spanOf(name);
     return span === undefined ? [] : [span];
@@ -35,14 +43,15 @@ export async function inspectParts(
       );
       for (const span of group) {
         const path = join(layout.folder, layout.part(span));
-        checkPart(stored, span, facts.get(path), path);
+        const label = checkPart(stored, span, facts.get(path), path);
         committed[span] = 1;
+        rejected.set(span, label.rejected);
       }
     }
   } finally {
     connection.closeSync();
   }
-  return committed;
+  return { committed, rejected };
 }
 
 async function readGroup(connection: DuckDBConnection, paths: readonly string[]): Promise<Map<string, PartFacts>> {
@@ -57,13 +66,10 @@ async function readGroup(connection: DuckDBConnection, paths: readonly string[])
   }
 }
 
-function checkPart(stored: StoredPlan, span: number, facts: PartFacts | undefined, path: string): void {
+function checkPart(stored: StoredPlan, span: number, facts: PartFacts | undefined, path: string): PartLabel {
   const { plan, planId } = stored;
   const { rowStart, rowEnd } = spanAt(plan, span);
-  const schema = partSchema([
-    ...plan.contract.passthrough.map(({ column, type }) => ({ name: column, type })),
-    ...plan.contract.outputs.map(({ column, type }) => ({ name: column, type })),
-  ]);
+  const schema = partSchema(outputColumns(plan.contract));
   const label = facts?.label;
   if (facts === undefined || label === undefined) {
     throw damaged(path, "it is not labelled as a part");
@@ -74,12 +80,16 @@ function checkPart(stored: StoredPlan, span: number, facts: PartFacts | undefine
       `it is labelled as span ${label.span} of run ${label.runId}, plan ${label.planId.slice(0, 12)}`,
     );
   }
-  if (label.rowStart !== rowStart || label.rowEnd !== rowEnd || facts.rows !== rowEnd - rowStart) {
-    throw damaged(path, `it holds ${facts.rows} rows where the plan has rows ${rowStart} to ${rowEnd}`);
+  if (label.rowStart !== rowStart || label.rowEnd !== rowEnd || facts.rows + label.rejected !== rowEnd - rowStart) {
+    throw damaged(
+      path,
+      `it holds ${facts.rows} rows and rejected ${label.rejected} where the plan has rows ${rowStart} to ${rowEnd}`,
+    );
   }
   if (facts.schema !== schema) {
     throw damaged(path, `its columns are (${facts.schema}), planned (${schema})`);
   }
+  return label;
 }
 
 function damaged(path: string, found: string, cause?: unknown): JobError {

@@ -1,18 +1,20 @@
-import { createHash } from "node:crypto";
 import { basename, join } from "node:path";
-import type { OutputRows } from "../batch/types.js";
+import type { OutputRows, RejectedRow } from "../batch/types.js";
 import { type DuckDb, firstLine, openDuckDb } from "../duckdb/instance.js";
 import { errnoOf, JobError, messageOf } from "../errors.js";
-import { parsePlan, planToText } from "../plan/parse-plan.js";
-import type { RunId, Span } from "../plan/plan.js";
+import { planToText } from "../plan/parse-plan.js";
+import type { Span } from "../plan/plan.js";
 import type { Compression } from "../spec/job-spec.js";
+import { claimFolder, listFolder, refuseForeign } from "./claim.js";
 import { createDurably, diskError, hasHardLinks, makeFolder, publish } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
-import { type Layout, layoutOf, runOfPart } from "./layout.js";
-import { checkFinished, type FinishedPart, writeFinish } from "./parquet-finish.js";
-import { inspectParts } from "./parquet-parts.js";
+import { type Layout, layoutOf } from "./layout.js";
+import { checkFinished, type FinishedPart, type Manifest, writeFinish } from "./parquet-finish.js";
+import { type CommittedParts, inspectParts } from "./parquet-parts.js";
+import { readRejects, writeRejects } from "./parquet-rejects.js";
 import { writePart } from "./part-file.js";
 import type { CommitOutcome, RunSink, Sink, StoredPlan } from "./port.js";
+import { planCheck, readPlan, standingPlan } from "./standing-plan.js";
 
 export interface ParquetSinkOptions {
   /** Absolute. Need not exist. */
@@ -47,17 +49,14 @@ export async function openParquetSink(options: ParquetSinkOptions): Promise<Sink
     async create(plan) {
       const layout = layoutOf(folder, plan.runId);
       return await guard(`writing the plan to ${layout.plan}`, async () => {
-        const temporary = join(layout.temporary, `plan.${options.writer}`);
-        await inTemporary(fs, layout, () =>
-          createDurably(fs, { temporary, final: layout.plan, text: planToText(plan) }),
-        );
-        const stored = await readPlan(fs, layout.plan);
-        if (stored === undefined) {
-          throw new JobError("OUTPUT_DAMAGED", `reading ${layout.plan}: it is gone right after it was written`, {
-            hint: "is another program cleaning this folder?",
-          });
-        }
-        return stored;
+        await makeFolder(fs, layout.control);
+        const check = async (): Promise<unknown> => await standingPlan(fs, layout);
+        await inTemporary({ fs, layout, check }, async () => {
+          await claimFolder(fs, layout, plan.runId, options.writer);
+          const temporary = join(layout.temporary, `plan.${options.writer}`);
+          await createDurably(fs, { temporary, final: layout.plan, text: planToText(plan) });
+        });
+        return await standingPlan(fs, layout);
       });
     },
     open: (stored) => guard(`looking at ${folder}`, () => openRun(options, duckdb, stored)),
@@ -75,74 +74,25 @@ async function guard<T>(doing: string, work: () => Promise<T>): Promise<T> {
   }
 }
 
-async function readPlan(fs: FileSystem, path: string): Promise<StoredPlan | undefined> {
-  let text: string;
-  try {
-    text = await fs.readText(path);
-  } catch (error) {
-    if (errnoOf(error) === "ENOENT") {
-      return undefined;
-    }
-    throw error;
-  }
-  const plan = parsePlan(text);
-  if (plan === undefined) {
-    throw new JobError("OUTPUT_DAMAGED", `reading ${path}: it is not a plan of this program`, {
-      hint: "it was damaged or written by a newer version; restore it, or score into another folder",
-    });
-  }
-  return { plan, planId: createHash("sha256").update(text).digest("hex") };
-}
-
-/** Files that nobody could tell from ours, or ours of another run: a reader would mix them up. */
-async function refuseForeign(fs: FileSystem, layout: Layout, runId: RunId): Promise<void> {
-  for (const name of await listFolder(fs, layout.folder)) {
-    if (name.startsWith("_") || name.startsWith(".") || layout.spanOf(name) !== undefined) {
-      continue;
-    }
-    const other = runOfPart(name);
-    throw new JobError(
-      "OUTPUT_FOREIGN",
-      other === undefined
-        ? `looking at ${layout.folder}: ${name} is there, which no run wrote`
-        : `looking at ${layout.folder}: ${name} is there, a part of run ${other}, not of ${runId}`,
-      {
-        hint:
-          other === undefined
-            ? "output.parquet.path must be a folder of its own"
-            : "give each run a folder of its own, such as out/dt=${ds}",
-      },
-    );
-  }
-}
-
-async function listFolder(fs: FileSystem, folder: string): Promise<string[]> {
-  try {
-    return await fs.readdir(folder);
-  } catch (error) {
-    if (errnoOf(error) === "ENOENT") {
-      return [];
-    }
-    throw error;
-  }
-}
-
 async function openRun(options: ParquetSinkOptions, duckdb: DuckDb, stored: StoredPlan): Promise<RunSink> {
   const { fs, folder, writer } = options;
   const layout = layoutOf(folder, stored.plan.runId);
   const names = await listFolder(fs, folder);
-  const finished = await checkFinished(fs, layout, stored, names);
-  const committed = finished
-    ? new Uint8Array(Math.ceil(stored.plan.input.rows / stored.plan.commitRows)).fill(1)
-    : await inspectParts(duckdb, layout, stored, names);
+  const manifest = await checkFinished(fs, layout, stored, names);
+  const { committed, rejected } =
+    manifest === undefined ? await inspectParts(duckdb, layout, stored, names) : committedBy(manifest);
   const parts = new Map<number, FinishedPart>();
+  const check = planCheck(fs, layout, stored.planId);
+  const temporary = { fs, layout, check };
   let byRename = false;
   return {
-    finished,
+    finished: manifest !== undefined,
     committed,
+    rejectedRows: [...rejected.values()].reduce((sum, count) => sum + count, 0),
+    rejects: () => readRejects(fs, layout, rejected),
     begin: () =>
       guard(`preparing ${folder}`, async () => {
-        await inTemporary(fs, layout, async () => {
+        await inTemporary(temporary, async () => {
           await removeLeftovers(fs, layout.temporary, options);
           byRename = !(await hasHardLinks(fs, layout.temporary, writer));
         });
@@ -150,18 +100,37 @@ async function openRun(options: ParquetSinkOptions, duckdb: DuckDb, stored: Stor
           options.warn(`${folder} has no hard links: parts are renamed into place, so run only one worker at a time`);
         }
       }),
-    commit: (span, rows) =>
+    commit: (span, rows, rejects) =>
       guard(`writing ${join(folder, layout.part(span.index))}`, async () => {
-        const commit = { options, duckdb, layout, stored, span, rows, byRename };
-        const { outcome, part } = await inTemporary(fs, layout, () => commitPart(commit));
+        const commit = { options, duckdb, layout, stored, span, rows, rejects, check, byRename };
+        const { outcome, part } = await inTemporary(temporary, () => commitPart(commit));
         parts.set(span.index, part);
         return outcome;
       }),
     finish: () =>
-      guard(`finishing ${folder}`, () =>
-        inTemporary(fs, layout, () => writeFinish(fs, { layout, stored, writer, parts })),
-      ),
+      guard(`finishing ${folder}`, async () => {
+        await check();
+        await refuseForeign(fs, layout, stored.plan.runId);
+        // What others committed was looked at when this attempt began: what is published now must be whole now.
+        const others = (await listFolder(fs, folder)).filter((name) => !parts.has(layout.spanOf(name) ?? -1));
+        await inspectParts(duckdb, layout, stored, others);
+        await inTemporary(temporary, () => writeFinish(fs, { layout, stored, writer, parts, rejected }));
+      }),
   };
+}
+
+function committedBy({ parts }: Manifest): CommittedParts {
+  return {
+    committed: new Uint8Array(parts.length).fill(1),
+    rejected: new Map(parts.map(({ span, rejected }) => [span, rejected])),
+  };
+}
+
+interface Temporary {
+  readonly fs: FileSystem;
+  readonly layout: Layout;
+  /** Throws when the run that the folder was for is no more. */
+  readonly check: () => Promise<unknown>;
 }
 
 /** More than attempts that could finish one run within the same few milliseconds. */
@@ -169,19 +138,30 @@ const clearedAwayLimit = 100;
 
 /**
  * Does `work` with the temporary folder there. Whoever finishes the run clears that folder away, from under the
- * hands of attempts beside it: they do their step again, which is safe for every step.
+ * hands of attempts beside it: they do their step again, which is safe for every step. Anything else that is
+ * gone was removed by somebody who should not have, and stays gone.
  */
-async function inTemporary<T>(fs: FileSystem, { temporary }: Layout, work: () => Promise<T>): Promise<T> {
+async function inTemporary<T>({ fs, layout, check }: Temporary, work: () => Promise<T>): Promise<T> {
   for (let cleared = 0; ; cleared += 1) {
     try {
-      await makeFolder(fs, temporary);
+      await fs.mkdir(layout.temporary).catch((error: unknown) => {
+        if (errnoOf(error) !== "EEXIST") {
+          throw error;
+        }
+      });
       return await work();
     } catch (error) {
-      if (errnoOf(error) !== "ENOENT" || cleared === clearedAwayLimit) {
+      if (!isCleared(error, layout) || cleared === clearedAwayLimit) {
         throw error;
       }
+      await check();
     }
   }
+}
+
+function isCleared(error: unknown, { temporary }: Layout): boolean {
+  const path = error instanceof Error && "path" in error ? String(error.path) : "";
+  return errnoOf(error) === "ENOENT" && path.startsWith(temporary);
 }
 
 /** Temporary files of attempts that died. Their names say whose they are; those of the living stay. */
@@ -205,27 +185,35 @@ interface PartCommit {
   readonly stored: StoredPlan;
   readonly span: Span;
   readonly rows: OutputRows;
+  readonly rejects: readonly RejectedRow[];
+  /** Throws when another plan stands at the target. */
+  readonly check: () => Promise<void>;
   readonly byRename: boolean;
 }
 
+/** The rejects first, then the part, whose appearance commits both. */
 async function commitPart(commit: PartCommit): Promise<{ outcome: CommitOutcome; part: FinishedPart }> {
-  const { options, duckdb, layout, stored, span, rows } = commit;
+  const { options, duckdb, layout, stored, span, rows, rejects } = commit;
   const { fs } = options;
   const name = layout.part(span.index);
   const final = join(layout.folder, name);
   const temporary = join(layout.temporary, `part-${span.index}.${options.writer}`);
+  const { index, rowStart, rowEnd } = span;
   const label = {
     runId: stored.plan.runId,
     planId: stored.planId,
-    span: span.index,
-    rowStart: span.rowStart,
-    rowEnd: span.rowEnd,
+    span: index,
+    rowStart,
+    rowEnd,
+    rejected: rejects.length,
   };
   const written = await encode(duckdb, { path: temporary, rows, label, compression: options.compression });
-  if (written !== rows.rowCount || rows.rowCount !== span.rowEnd - span.rowStart) {
-    throw new Error(`${written} of ${rows.rowCount} rows were written for a span of ${span.rowEnd - span.rowStart}`);
+  if (written !== rows.rowCount || written + rejects.length !== rowEnd - rowStart) {
+    throw new Error(`${written} rows were written and ${rejects.length} rejected for a span of ${rowEnd - rowStart}`);
   }
-  const part = { file: name, span: span.index, rows: written, ...(await fs.digest(temporary)) };
+  await commit.check();
+  await writeRejects(fs, { layout, span: index, rejects, writer: options.writer });
+  const part = { file: name, span: index, rows: written, rejected: rejects.length, ...(await fs.digest(temporary)) };
   if (commit.byRename) {
     await fs.sync(temporary);
     await fs.rename(temporary, final);
@@ -236,8 +224,9 @@ async function commitPart(commit: PartCommit): Promise<{ outcome: CommitOutcome;
     return { outcome: "committed", part };
   }
   // First writer wins. Theirs must be this span of this plan; bytes may differ.
-  await inspectParts(duckdb, layout, stored, [name]);
-  return { outcome: "adopted", part: { file: name, span: span.index, rows: written, ...(await fs.digest(final)) } };
+  const theirs = (await inspectParts(duckdb, layout, stored, [name])).rejected.get(index) ?? 0;
+  const adopted = { file: name, span: index, rows: rowEnd - rowStart - theirs, rejected: theirs };
+  return { outcome: "adopted", part: { ...adopted, ...(await fs.digest(final)) } };
 }
 
 async function encode(duckdb: DuckDb, part: Parameters<typeof writePart>[1]): Promise<number> {
@@ -252,7 +241,7 @@ async function encode(duckdb: DuckDb, part: Parameters<typeof writePart>[1]): Pr
         ? "ENOENT"
         : undefined;
     if (code !== undefined) {
-      throw Object.assign(new Error(message, { cause: error }), { code });
+      throw Object.assign(new Error(message, { cause: error }), { code, path: part.path });
     }
     throw new JobError(
       message.startsWith("Out of Memory Error") ? "MEMORY" : "DISK",

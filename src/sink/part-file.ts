@@ -2,7 +2,9 @@ import { DuckDBDataChunk } from "@duckdb/node-api";
 import { z } from "zod";
 import type { NamedColumn, OutputRows } from "../batch/types.js";
 import { type DuckDb, type DuckDBConnection, quoteName, quotePaths, quoteText } from "../duckdb/instance.js";
-import { duckDbTypeOf, fillColumn, sqlTypeOf } from "../duckdb/vectors.js";
+import { readColumns, schemaDigests } from "../duckdb/parquet-schema.js";
+import { duckDbTypeOf, sqlTypeOf } from "../duckdb/types.js";
+import { writeColumn } from "../duckdb/write-vector.js";
 import { parseJson } from "../plan/parse-plan.js";
 import type { Compression } from "../spec/job-spec.js";
 
@@ -16,6 +18,8 @@ export interface PartLabel {
   readonly span: number;
   readonly rowStart: number;
   readonly rowEnd: number;
+  /** Rows of the span that are not in the part but in its file under `_rejects/`. */
+  readonly rejected: number;
 }
 
 export interface PartFacts {
@@ -64,8 +68,8 @@ async function appendRows(connection: DuckDBConnection, table: string, rows: Out
   for (let from = 0; from < rows.rowCount; from += chunkRows) {
     const to = Math.min(from + chunkRows, rows.rowCount);
     chunk.reset();
-    for (const [index, column] of rows.columns.entries()) {
-      fillColumn(chunk, index, column.data, column.valid, { from, to });
+    for (const [index, { column }] of rows.columns.entries()) {
+      writeColumn(chunk, index, column, { from, to });
     }
     chunk.rowCount = to - from;
     appender.appendDataChunk(chunk);
@@ -86,17 +90,20 @@ export async function describeParts(connection: DuckDBConnection, paths: readonl
       labels.set(String(path), label);
     }
   }
-  const schemas = await connection.runAndReadAll(
-    `SELECT file_name, string_agg(concat_ws(' ', name, duckdb_type), ', ' ORDER BY column_id)
-     FROM parquet_schema(${list}) WHERE num_children IS NULL GROUP BY file_name`,
-  );
-  const schemaOf = new Map(schemas.getRows().map(([path, schema]) => [String(path), String(schema)]));
+  const digests = await schemaDigests(connection, paths);
+  const schemaOf = new Map<string, string>();
+  for (const [path, digest] of digests) {
+    if (!schemaOf.has(digest)) {
+      const columns = await readColumns(connection, path);
+      schemaOf.set(digest, columns.map(({ name, sourceType }) => `${name} ${sourceType}`).join(", "));
+    }
+  }
   const files = await connection.runAndReadAll(`SELECT file_name, num_rows FROM parquet_file_metadata(${list})`);
   return files.getRows().map(([path, rows]) => ({
     path: String(path),
     label: labels.get(String(path)),
     rows: Number(rows),
-    schema: schemaOf.get(String(path)) ?? "",
+    schema: schemaOf.get(digests.get(String(path)) ?? "") ?? "",
   }));
 }
 
@@ -106,6 +113,7 @@ const labelSchema = z.object({
   span: z.int(),
   rowStart: z.int(),
   rowEnd: z.int(),
+  rejected: z.int().min(0),
 }) satisfies z.ZodType<PartLabel>;
 
 function parseLabel(text: string): PartLabel | undefined {

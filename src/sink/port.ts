@@ -1,4 +1,4 @@
-import type { OutputRows } from "../batch/types.js";
+import type { OutputRows, RejectedRow } from "../batch/types.js";
 import type { Plan, RunId, Span } from "../plan/plan.js";
 
 /** A plan as it stands at the target, where the first writer put it. */
@@ -32,14 +32,18 @@ export interface RunSink {
   readonly finished: boolean;
   /** One byte a span of the plan: 1 = found committed when the sink was opened. */
   readonly committed: Uint8Array;
+  /** Rows that the committed spans rejected. */
+  readonly rejectedRows: number;
+  /** The rejected rows of committed spans, in span order. */
+  rejects(): AsyncIterable<RejectedRow>;
   /** Makes the target ready to be written to. Called once, before the first commit or finish. */
   begin(): Promise<void>;
   /**
-   * Publishes a span's rows, durably and all at once, or finds that somebody did before and adopts theirs.
-   * Safe to repeat. Calls for different spans may overlap.
+   * Publishes a span's rows, and those it rejected, durably and all at once, or finds that somebody did before
+   * and adopts theirs. Rows and rejects together are the span's rows. Safe to repeat. Calls for different spans may overlap.
    * @throws JobError DISK, OUTPUT_DAMAGED
    */
-  commit(span: Span, rows: OutputRows): Promise<CommitOutcome>;
+  commit(span: Span, rows: OutputRows, rejects: readonly RejectedRow[]): Promise<CommitOutcome>;
   /** Called when every span is committed; idempotent, so that two finishers do no harm. */
   finish(): Promise<void>;
 }

@@ -1,6 +1,6 @@
 import { type BigIntStats, constants } from "node:fs";
-import { access, stat } from "node:fs/promises";
-import { isAbsolute, relative, resolve, sep } from "node:path";
+import { access, realpath, stat } from "node:fs/promises";
+import { dirname, isAbsolute, relative, resolve, sep } from "node:path";
 import { glob, isDynamicPattern } from "tinyglobby";
 import { errnoOf, JobError } from "../errors.js";
 import type { ListedShard } from "../plan/compare.js";
@@ -8,8 +8,15 @@ import type { Listing, OpenShard, Source } from "./port.js";
 
 const statConcurrency = 32;
 
+export interface DiskSourceOptions {
+  /** The spec's folder, which relative URIs start from. */
+  readonly folder: string;
+  /** The job's own output folder: what lies there is no input. */
+  readonly output: string;
+}
+
 /** Shards on a local or mounted disk. URIs are as the spec wrote them: absolute, or relative to `folder`. */
-export function diskSource({ folder }: { folder: string }): Source {
+export function diskSource({ folder, output }: DiskSourceOptions): Source {
   return {
     async list(patterns) {
       const uris = new Set<string>();
@@ -18,18 +25,23 @@ export function diskSource({ folder }: { folder: string }): Source {
           uris.add(uri);
         }
       }
-      return statAll([...uris].toSorted(), folder);
+      return await statAll([...uris].toSorted(), folder, await realOr(output));
     },
-    folders: (patterns) => [...new Set(patterns.map((pattern) => fixedFolder(resolve(folder, pattern))))],
     async exists(uri) {
       return (await statOrUndefined(resolve(folder, uri))) !== undefined;
     },
     async open(shard) {
-      const opened = openShard(shard, resolve(folder, shard.uri));
+      // The file that a link leads to now is the one that is read, whatever the link leads to later.
+      const opened = openShard(shard, await realOr(resolve(folder, shard.uri)));
       await opened.check();
       return opened;
     },
   };
+}
+
+/** The path without links; the path itself where nothing is. */
+async function realOr(path: string): Promise<string> {
+  return await realpath(path).catch(() => path);
 }
 
 async function expand(pattern: string, folder: string): Promise<string[]> {
@@ -49,37 +61,41 @@ async function expand(pattern: string, folder: string): Promise<string[]> {
   return found.map((path) => normalize(pattern, resolve(path), folder));
 }
 
-/** The folders of a path up to its first wildcard. */
-function fixedFolder(path: string): string {
-  const parts = path.split(sep).slice(0, -1);
-  const wild = parts.findIndex((part) => isDynamicPattern(part));
-  return (wild < 0 ? parts : parts.slice(0, wild)).join(sep) || sep;
-}
-
 /** One spelling for a file however it was matched, absolute where the spec's was. */
 function normalize(pattern: string, absolute: string, folder: string): string {
   return isAbsolute(pattern) ? absolute : relative(folder, absolute).split(sep).join("/");
 }
 
-async function statAll(uris: readonly string[], folder: string): Promise<Listing> {
+async function statAll(uris: readonly string[], folder: string, output: string): Promise<Listing> {
   const shards: ListedShard[] = [];
   const absent: string[] = [];
+  const seen = new Set<string>();
   for (let start = 0; start < uris.length; start += statConcurrency) {
     const group = uris.slice(start, start + statConcurrency);
-    for (const [index, shard] of (
-      await Promise.all(group.map((uri) => statShard(uri, resolve(folder, uri))))
-    ).entries()) {
-      if (shard === undefined) {
+    const found = await Promise.all(group.map((uri) => statShard(uri, resolve(folder, uri))));
+    for (const [index, one] of found.entries()) {
+      if (one === undefined) {
         absent.push(group[index] ?? "");
-      } else {
-        shards.push(shard);
+      } else if (!seen.has(one.real)) {
+        seen.add(one.real);
+        refuseOutput(one.real, output);
+        shards.push(one.shard);
       }
     }
   }
-  return { shards, absent };
+  return { shards, absent, folders: [...new Set([...seen].map((path) => dirname(path)))] };
 }
 
-async function statShard(uri: string, path: string): Promise<ListedShard | undefined> {
+/** A run must not score what it, or the run before it, wrote. */
+function refuseOutput(path: string, output: string): void {
+  if (path.startsWith(`${output}${sep}`)) {
+    throw new JobError("SPEC_INVALID", `listing input.path: ${path} lies in output.parquet.path`, {
+      hint: "write the output outside the folders that input.path matches",
+    });
+  }
+}
+
+async function statShard(uri: string, path: string): Promise<{ shard: ListedShard; real: string } | undefined> {
   const found = await statOrUndefined(path);
   if (found === undefined) {
     return undefined;
@@ -90,7 +106,8 @@ async function statShard(uri: string, path: string): Promise<ListedShard | undef
     });
   }
   await assertReadable(path);
-  return { uri, sizeBytes: Number(found.size), fingerprint: fingerprintOf(found) };
+  const shard = { uri, sizeBytes: Number(found.size), fingerprint: fingerprintOf(found) };
+  return { shard, real: await realOr(path) };
 }
 
 async function assertReadable(path: string): Promise<void> {

@@ -2,10 +2,11 @@ import type { ListedShard } from "../plan/compare.js";
 
 /** The read end: lists shards and makes their bytes readable as local files. */
 export interface Source {
-  /** Shards that the patterns name, sorted by URI, each once. @throws JobError FILE_MISSING, PERMISSION */
+  /**
+   * Shards that the patterns name, sorted by URI. A file that several patterns or links lead to comes once.
+   * @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID when the output lies among them
+   */
   list(patterns: readonly string[]): Promise<Listing>;
-  /** The local folders that opened shards of these patterns lie in, at any depth. */
-  folders(patterns: readonly string[]): string[];
   /** Whether a marker such as `_SUCCESS` is there. */
   exists(uri: string): Promise<boolean>;
   /**
@@ -19,6 +20,8 @@ export interface Listing {
   readonly shards: readonly ListedShard[];
   /** Paths without wildcards where nothing is. */
   readonly absent: readonly string[];
+  /** The local folders that the opened shards will lie in. */
+  readonly folders: readonly string[];
 }
 
 export interface OpenShard extends AsyncDisposable {

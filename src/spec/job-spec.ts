@@ -15,7 +15,9 @@ export interface JobSpec {
   readonly output: OutputSpec;
   /** Rows a span; fixed in the plan by its writer. */
   readonly commit_rows: number | "auto";
-  readonly on_bad_row: "fail";
+  readonly on_bad_row: "fail" | "reject";
+  /** Of the planned rows ("0.1%"), or a count. */
+  readonly max_rejects: number | string;
 }
 
 export interface InputSpec {
@@ -26,8 +28,12 @@ export interface InputSpec {
   readonly ready?: string | undefined;
   /** Fewer rows: exit 75. */
   readonly min_rows: number;
+  /** Types of values from hive folder names (`dt=2026-01-31/`); text where none is given. */
+  readonly partitions: Readonly<Record<string, PartitionType>>;
   readonly verify: "pinned";
 }
+
+export type PartitionType = "text" | "date" | "int64" | "float64" | "bool";
 
 export interface ModelSpec {
   readonly path: string;
@@ -37,8 +43,8 @@ export interface ModelSpec {
   readonly inputs?: Readonly<Record<string, readonly string[]>> | undefined;
   /** Output column -> `tensor` or `tensor[i]`. */
   readonly outputs?: Readonly<Record<string, string>> | undefined;
-  readonly cast: "exact";
-  readonly missing: "bad_row";
+  readonly cast: "exact" | "lossy";
+  readonly missing: "bad_row" | "nan";
 }
 
 export interface EngineSpec {
@@ -89,6 +95,11 @@ function autoOrCount(minimum: number, maximum: number): z.ZodType<number | "auto
 const text = z.string().min(1);
 const name = z.string().regex(outputName, "expected letters, digits and _, at most 63, not starting with a digit");
 
+/** A column, or a field of a struct column; its dots become `_` in the output. */
+const columnPath = z
+  .string()
+  .regex(/^[A-Za-z_][A-Za-z0-9_.]{0,62}$/, "expected a column, or column.field, of letters, digits and _, at most 63");
+
 const input = z.strictObject({
   path: z
     .union([text, z.array(text).min(1)], { error: "expected a path or a list of paths" })
@@ -97,6 +108,12 @@ const input = z.strictObject({
   format: z.literal("parquet").optional().describe("default: from the file name"),
   ready: text.optional().describe("a file that says the input is complete; not there yet: exit 75"),
   min_rows: count(0, Number.MAX_SAFE_INTEGER).default(1).describe("fewer rows: exit 75"),
+  partitions: z
+    .record(z.string(), z.enum(["text", "date", "int64", "float64", "bool"]))
+    .default({})
+    .describe(
+      "types of values from hive folder names, such as dt: date; default text. A column of that name in the file wins",
+    ),
   verify: z.literal("pinned").default("pinned").describe("pinned: size and time of each shard must stay as planned"),
 }) satisfies z.ZodType<InputSpec>;
 
@@ -111,33 +128,48 @@ const model = z.strictObject({
     .record(z.string(), z.array(text).min(1))
     .optional()
     .describe(
-      "columns of each model input, in order; default: the numeric columns in file order, minus output.columns",
+      "columns of each model input, in order (struct fields as user.age); default: by name, and the numeric columns in file order, minus output.columns, for a single [N,F] input",
     ),
   outputs: z
     .record(name, text)
+    .refine(
+      (outputs) => Object.keys(outputs).length > 0,
+      "expected at least one output, or leave it out for all of them",
+    )
     .optional()
     .describe("output column: tensor or tensor[i]; default: every tensor output under its own name"),
   cast: z
-    .literal("exact")
+    .enum(["exact", "lossy"])
     .default("exact")
-    .describe("exact: an integer that the model's type cannot hold is a bad row; double and decimal round"),
-  missing: z.literal("bad_row").default("bad_row").describe("bad_row: a NULL feature is a bad row"),
+    .describe(
+      "exact: a number that the input's type cannot hold is a bad row; lossy: it is rounded. Double and decimal always round to floats",
+    ),
+  missing: z
+    .enum(["bad_row", "nan"])
+    .default("bad_row")
+    .describe("bad_row: a row with a NULL or NaN feature is a bad row; nan: NULL becomes NaN"),
 }) satisfies z.ZodType<ModelSpec>;
 
 const engine = z.strictObject({
   providers: z.array(z.literal("cpu")).min(1).default(["cpu"]).describe("execution providers, in order of preference"),
   batch_size: autoOrCount(1, 1_048_576).default("auto").describe("rows of one session.run"),
-  threads: autoOrCount(1, 1024).default("auto").describe("CPU threads for inference"),
+  threads: autoOrCount(1, 1024)
+    .default("auto")
+    .describe("CPU threads for inference; at most as many as there are cores"),
 }) satisfies z.ZodType<EngineSpec>;
 
 const output = z.strictObject({
-  columns: z.array(name).default([]).describe("input columns carried through to the output"),
+  columns: z.array(columnPath).default([]).describe("input columns carried through to the output"),
   lineage: z.literal(false).default(false).describe("true: adds run_id, model_sha256, scored_at"),
   parquet: z.strictObject({
     path: text.describe("a folder of its own, relative to this file"),
     compression: z.enum(["zstd", "snappy", "gzip", "uncompressed"]).default("zstd").describe("of the parts"),
   }),
 }) satisfies z.ZodType<OutputSpec>;
+
+const rejectLimit = z.union([count(0, Number.MAX_SAFE_INTEGER), z.string().refine(isPercentage)], {
+  error: "expected a count, or a percentage such as 0.1%",
+});
 
 const job = z.strictObject({
   version: z.literal(1).describe("of this format"),
@@ -161,7 +193,13 @@ const job = z.strictObject({
   engine: engine.prefault({}),
   output,
   commit_rows: autoOrCount(1, 100_000_000).default("auto").describe("rows that become durable together: a span"),
-  on_bad_row: z.literal("fail").default("fail").describe("fail: the first row that cannot be scored ends the run (65)"),
+  on_bad_row: z
+    .enum(["fail", "reject"])
+    .default("fail")
+    .describe("fail: the first row that cannot be scored ends the run (65); reject: it is set aside under _rejects/"),
+  max_rejects: rejectLimit
+    .default("0.1%")
+    .describe("rows that may be rejected: a count, or a percentage of the planned rows; more: exit 65"),
 });
 
 const schema = job.superRefine(checkOutputNames) satisfies z.ZodType<JobSpec>;
@@ -182,7 +220,7 @@ function checkOutputNames(spec: z.output<typeof job>, context: z.RefinementCtx):
     seen.set(folded, column);
   };
   for (const [index, column] of spec.output.columns.entries()) {
-    add(column, ["output", "columns", index]);
+    add(column.replaceAll(".", "_"), ["output", "columns", index]);
   }
   for (const [column, reference] of Object.entries(spec.model.outputs ?? {})) {
     add(column, ["model", "outputs", column]);
@@ -200,6 +238,11 @@ function checkOutputNames(spec: z.output<typeof job>, context: z.RefinementCtx):
 export function parseOutputReference(reference: string): { tensor: string; element: number | undefined } | undefined {
   const [, tensor, element] = /^([^[\]]+)(?:\[(\d{1,9})\])?$/.exec(reference) ?? [];
   return tensor === undefined ? undefined : { tensor, element: element === undefined ? undefined : Number(element) };
+}
+
+function isPercentage(given: string): boolean {
+  const [, number] = /^(\d{1,3}(?:\.\d{1,6})?)%$/.exec(given) ?? [];
+  return number !== undefined && Number(number) <= 100;
 }
 
 function isTimeZone(value: string): boolean {

@@ -3,7 +3,6 @@
  * an unknown key; never ignored.
  */
 const keys: Readonly<Record<string, string>> = {
-  "input.partitions": "values from hive folder names",
   "input.columns": "computed columns",
   "input.where": "row filters",
   "input.endpoint": "S3",
@@ -12,18 +11,14 @@ const keys: Readonly<Record<string, string>> = {
   "input.request_payer": "S3",
   "engine.device_id": "GPU providers",
   "output.postgres": "predictions into Postgres",
-  max_rejects: "rejecting rows",
   retry: "retries",
 };
 
 const values: Readonly<Record<string, readonly string[]>> = {
   "input.format": ["arrow"],
   "input.verify": ["full"],
-  "model.cast": ["lossy"],
-  "model.missing": ["nan"],
   "engine.providers": ["cuda", "tensorrt"],
   "output.lineage": ["true"],
-  on_bad_row: ["reject"],
 };
 
 const s3Paths: ReadonlySet<string> = new Set(["input.path", "input.ready", "model.path", "output.parquet.path"]);

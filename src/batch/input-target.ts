@@ -1,0 +1,188 @@
+import type { InputBinding, NumericTensorType } from "./contract.js";
+import { type NamedTensor, tensorElement, toFloat16Bits } from "./tensor.js";
+import { bytesPerElement, type BytesColumn, copyValues, type Matrix, type Values, viewOf } from "./types.js";
+
+/**
+ * Why a row cannot be scored. `missing`: a feature is NULL, or its cast turned it into NULL; `not_finite`: a
+ * feature is NaN or infinite; `prediction`: the model's prediction is; `model`: the model fails on the row.
+ */
+export interface RowFault {
+  readonly reason: "missing" | "not_finite" | "prediction" | "model";
+  /** The shard's column as the spec names it, the output column, or undefined where the row as a whole is at fault. */
+  readonly column: string | undefined;
+  /** The run's number of the row. */
+  readonly row: number;
+  /** The prediction, or what the model said; features are read again when they are told. */
+  readonly value: string | undefined;
+}
+
+export interface RowRange {
+  readonly from: number;
+  readonly to: number;
+  /** The run's number of row `from`. */
+  readonly row: number;
+}
+
+/** One input of one batch while it is filled. */
+export interface InputTarget {
+  /** Copies rows of a column to rows `filled` and after; values that cannot be scored are told. */
+  copy(column: Matrix | BytesColumn | undefined, range: RowRange, filled: number): void;
+  /** `filled` rows, padded with zeros or empty texts to `rows`. */
+  tensor(filled: number, rows: number): NamedTensor;
+}
+
+export interface InputTargetOptions {
+  readonly batchRows: number;
+  readonly nanAllowed: boolean;
+  readonly take: (bytes: number) => ArrayBuffer;
+  readonly onFault: (fault: RowFault) => void;
+}
+
+export function createInputTarget(binding: InputBinding, options: InputTargetOptions): InputTarget {
+  return binding.kind === "text" ? textTarget(binding, options) : matrixTarget(binding, options);
+}
+
+type Numeric = Exclude<InputBinding, { kind: "text" }>;
+
+function matrixTarget(binding: Numeric, { batchRows, nanAllowed, take, onFault }: InputTargetOptions): InputTarget {
+  const width = binding.kind === "list" ? binding.width : binding.columns.length;
+  const element = tensorElement(binding.dtype);
+  const length = batchRows * width;
+  const values = viewOf(element, take(length * bytesPerElement(element)), 0, length);
+  const nameOf = (index: number): string =>
+    binding.kind === "list" ? binding.column.name : (binding.columns[index % width]?.name ?? "");
+  return {
+    copy(column, range, filled) {
+      if (column?.kind !== "matrix" || column.width !== width) {
+        throw new TypeError(`input ${binding.input} takes ${width} numbers a row`);
+      }
+      const tell = (reason: "missing" | "not_finite", index: number): void => {
+        onFault({ reason, column: nameOf(index), row: range.row + Math.floor(index / width), value: undefined });
+        // The row is scored with its batch all the same, on zeros: models may fail on what they were not made for.
+        const at = (filled + Math.floor(index / width)) * width;
+        zero(values, at, at + width);
+      };
+      const from = range.from * width;
+      const to = range.to * width;
+      copyAs(binding.dtype, values, filled * width, column.data, { from, to });
+      findMissing(column, range, (index) => {
+        tell("missing", index);
+      });
+      findNotFinite(column, { from, to }, nanAllowed, (index) => {
+        tell("not_finite", index);
+      });
+    },
+    tensor(filled, rows) {
+      zero(values, filled * width, rows * width);
+      const dims = binding.kind === "matrix" && binding.rank === 1 ? [rows] : [rows, width];
+      return { name: binding.input, dtype: binding.dtype, dims, data: values.subarray(0, rows * width) };
+    },
+  };
+}
+
+function zero(values: Values, from: number, to: number): void {
+  if (values instanceof BigInt64Array || values instanceof BigUint64Array) {
+    values.fill(0n, from, to);
+  } else {
+    values.fill(0, from, to);
+  }
+}
+
+function copyAs(
+  dtype: NumericTensorType,
+  target: Values,
+  at: number,
+  source: Values,
+  { from, to }: { from: number; to: number },
+): void {
+  if (dtype !== "float16") {
+    copyValues(target, at, source, from, to);
+    return;
+  }
+  for (let index = from; index < to; index += 1) {
+    target[at + index - from] = toFloat16Bits(Number(source[index]));
+  }
+}
+
+/** Tells the first NULL of each row, counted in elements from the first row of `range`. */
+function findMissing({ valid, width }: Matrix, range: RowRange, tell: (index: number) => void): void {
+  if (valid === undefined) {
+    return;
+  }
+  for (let row = range.from; row < range.to; row += 1) {
+    const found = valid.subarray(row * width, (row + 1) * width).indexOf(0);
+    if (found >= 0) {
+      tell((row - range.from) * width + found);
+    }
+  }
+}
+
+/**
+ * Tells each value that is not finite, counted in elements from `from`. A sum of float32 values cannot overflow
+ * in float64, so it is finite exactly when every value is; sums of float64 may, and then nothing is found.
+ */
+function findNotFinite(
+  { data, valid }: Matrix,
+  { from, to }: { from: number; to: number },
+  nanAllowed: boolean,
+  tell: (index: number) => void,
+): void {
+  if (!(data instanceof Float32Array || data instanceof Float64Array) || isFiniteSum(data.subarray(from, to))) {
+    return;
+  }
+  for (let index = from; index < to; index += 1) {
+    const value = data[index] ?? 0;
+    if (!Number.isFinite(value) && valid?.[index] !== 0 && !(nanAllowed && Number.isNaN(value))) {
+      tell(index - from);
+    }
+  }
+}
+
+/** Four sums: one would wait for its own last addition. */
+function isFiniteSum(values: Float32Array | Float64Array): boolean {
+  let a = 0;
+  let b = 0;
+  let c = 0;
+  let d = 0;
+  const whole = values.length & ~3;
+  for (let index = 0; index < whole; index += 4) {
+    a += values[index] as number;
+    b += values[index + 1] as number;
+    c += values[index + 2] as number;
+    d += values[index + 3] as number;
+  }
+  for (let index = whole; index < values.length; index += 1) {
+    a += values[index] as number;
+  }
+  return Number.isFinite(a + b + c + d);
+}
+
+function textTarget(
+  { input, rank, column: { name } }: Extract<InputBinding, { kind: "text" }>,
+  { batchRows, onFault }: InputTargetOptions,
+): InputTarget {
+  const texts = Array.from({ length: batchRows }, () => "");
+  const decoder = new TextDecoder("utf-8", { ignoreBOM: true }); // a text may begin with U+FEFF
+  return {
+    copy(column, { from, to, row }, filled) {
+      if (column?.kind !== "bytes") {
+        throw new TypeError(`input ${input} takes texts`);
+      }
+      const { offsets, bytes, valid } = column;
+      for (let index = from; index < to; index += 1) {
+        if (valid?.[index] === 0) {
+          onFault({ reason: "missing", column: name, row: row + (index - from), value: undefined });
+          texts[filled + index - from] = "";
+        } else {
+          texts[filled + index - from] = decoder.decode(bytes.subarray(offsets[index], offsets[index + 1]));
+        }
+      }
+    },
+    tensor: (_filled, rows) => ({
+      name: input,
+      dtype: "string",
+      dims: rank === 1 ? [rows] : [rows, 1],
+      data: texts.slice(0, rows),
+    }),
+  };
+}

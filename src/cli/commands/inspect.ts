@@ -1,0 +1,107 @@
+import { type FileHandle, open, stat } from "node:fs/promises";
+import { extname, resolve } from "node:path";
+import { inspectParquet } from "../../decode/parquet-inspect.js";
+import { openModelFile } from "../../engine/onnx-file.js";
+import { openOnnxEngine } from "../../engine/onnx.js";
+import { errnoOf, JobError, messageOf } from "../../errors.js";
+import { modelJson, modelText, shardJson, shardText } from "../inspect-text.js";
+
+/** Shows a model or a shard. Reads nothing else, writes nothing, sends nothing. */
+export async function inspectCommand(file: string, { json = false }: { readonly json?: boolean }): Promise<void> {
+  const ends = await readEnds(file);
+  if (parquetMagic.test(ends.head) || parquetMagic.test(ends.tail)) {
+    const shard = { ...(await inspectParquet(resolve(file))), path: file };
+    process.stdout.write(json ? `${shardJson(shard)}\n` : shardText(shard));
+    return;
+  }
+  const model = await openModelFile(resolve(file), (_path, cause) => neither(file, ends.head, cause));
+  await using engine = await openOnnxEngine({ model, providers: ["cpu"], sessions: 1, intraOpThreads: 1 });
+  const seen = { ...model, path: file, signature: engine.signature };
+  process.stdout.write(json ? `${modelJson(seen)}\n` : modelText(seen));
+}
+
+/** At both ends of a file, PARE where its footer is encrypted; either end is enough to know what it was meant to be. */
+const parquetMagic = /^PAR[1E]/;
+const tailBytes = 4;
+const headBytes = 32;
+
+interface Ends {
+  /** Bytes as characters of the same number. */
+  readonly head: string;
+  readonly tail: string;
+}
+
+/** @throws JobError FILE_MISSING, PERMISSION, DISK */
+async function readEnds(path: string): Promise<Ends> {
+  try {
+    const found = await stat(path);
+    if (!found.isFile()) {
+      throw new JobError(
+        "FILE_MISSING",
+        `inspecting ${path}: it is ${found.isDirectory() ? "a folder" : "not a plain file"}`,
+        { hint: "name one .onnx or .parquet file" },
+      );
+    }
+    await using file = await open(path);
+    return {
+      head: await readAt(file, 0, Math.min(headBytes, found.size)),
+      tail: await readAt(file, Math.max(0, found.size - tailBytes), tailBytes),
+    };
+  } catch (error) {
+    throw error instanceof JobError ? error : unreadable(path, error);
+  }
+}
+
+async function readAt(file: FileHandle, position: number, length: number): Promise<string> {
+  const { buffer, bytesRead } = await file.read(Buffer.alloc(length), 0, length, position);
+  return buffer.toString("latin1", 0, bytesRead);
+}
+
+function unreadable(path: string, cause: unknown): JobError {
+  const errno = errnoOf(cause);
+  switch (errno) {
+    case "ENOENT":
+    case "ENOTDIR":
+    case "ELOOP":
+    case "ENAMETOOLONG":
+      return new JobError("FILE_MISSING", `inspecting ${path}: there is no such file`, {
+        hint: "name one .onnx or .parquet file on this machine; the path is relative to the working directory",
+        cause,
+      });
+    case "EACCES":
+    case "EPERM":
+      return new JobError("PERMISSION", `inspecting ${path}: permission denied`, {
+        hint: "grant read permission",
+        cause,
+      });
+    case undefined:
+      throw cause;
+    default:
+      return new JobError("DISK", `inspecting ${path}: ${errno}`, { cause });
+  }
+}
+
+/** What people try to inspect, by how it begins. */
+const others = [
+  { head: "ARROW1", what: "an Arrow file", hint: "write it as Parquet" },
+  { head: "PK\x03\x04", what: "a zip archive, as PyTorch saves", hint: "export the model to ONNX" },
+  { head: "\x80", what: "a Python pickle", hint: "convert the model to ONNX, such as with skl2onnx" },
+  { head: "\x89HDF", what: "an HDF5 file, as Keras saves", hint: "convert the model to ONNX, such as with tf2onnx" },
+  { head: "\x1f\x8b", what: "gzip", hint: "unpack it" },
+  { head: "version https://git-lfs", what: "a Git LFS pointer", hint: "fetch the file: git lfs pull" },
+];
+const nothing = { what: "empty", hint: "was it copied whole?" };
+
+/** The code is the one that a run would end in: a shard is data, a model is part of the job. */
+function neither(path: string, head: string, cause: unknown): JobError {
+  const known = head === "" ? nothing : others.find((other) => head.startsWith(other.head));
+  const code = /^\.(parquet|pq)$/i.test(extname(path)) ? "SHARD_CORRUPT" : "MODEL_INVALID";
+  const found =
+    known === undefined
+      ? `it is neither Parquet (no PAR1 at its start or end) nor ONNX (read as protobuf: ${messageOf(cause)})`
+      : `it is ${known.what}, not an ONNX model or a Parquet file`;
+  return new JobError(code, `inspecting ${path}: ${found}`, {
+    hint: known?.hint ?? "is this the right file, and was it copied whole?",
+    cause,
+  });
+}

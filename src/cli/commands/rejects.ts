@@ -1,0 +1,16 @@
+import type { RejectedRow } from "../../batch/types.js";
+import { rejectsText } from "../../report/rejects-text.js";
+import { rejectedRows } from "../../run/preview.js";
+import { type JobOptions, openJob } from "../job-context.js";
+
+export async function rejectsCommand(spec: string, options: JobOptions & { readonly json?: boolean }): Promise<void> {
+  await using job = await openJob(spec, options);
+  if (options.json === true) {
+    for await (const rejected of rejectedRows(job)) {
+      process.stdout.write(`${JSON.stringify(rejected)}\n`);
+    }
+    return;
+  }
+  const rows: AsyncIterable<RejectedRow> = rejectedRows(job);
+  process.stdout.write(await rejectsText(rows));
+}

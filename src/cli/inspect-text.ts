@@ -1,0 +1,157 @@
+import { showTensor } from "../batch/side-by-side.js";
+import type { ModelSignature, TensorSignature } from "../batch/tensor.js";
+import type { ShardDetails } from "../decode/port.js";
+import type { OnnxFile } from "../engine/onnx-file.js";
+import { showBytes } from "../report/plan-text.js";
+import { count } from "../report/report.js";
+import { printable, table } from "../report/table.js";
+
+export interface SeenModel extends OnnxFile {
+  /** As ONNX Runtime understands it. */
+  readonly signature: ModelSignature;
+}
+
+const shownCharacters = 100;
+
+export function modelText({ path, fileBytes, sha256, externalData, proto, signature }: SeenModel): string {
+  const facts: [string, string][] = [
+    ["model", path],
+    ["size", exactBytes(fileBytes)],
+    ...externalData.map((file): [string, string] => ["external", `${file.location}, ${exactBytes(file.sizeBytes)}`]),
+    ["sha256", sha256],
+    ["opset", proto.opsetImports.map(({ domain, version }) => `${opsetDomain(domain)} ${version}`).join(", ")],
+    ["ir", String(proto.irVersion)],
+    ["producer", `${proto.producerName} ${proto.producerVersion}`.trim()],
+    ["domain", proto.domain],
+    ["version", proto.modelVersion === 0n ? "" : String(proto.modelVersion)],
+    ["doc", shortened(proto.docString)],
+  ];
+  return lines([
+    ...factLines(facts),
+    ...section("metadata", table([...proto.metadataProps].map(([key, value]) => [key, shortened(value)]))),
+    ...section("inputs", table(signature.inputs.map((tensor) => [tensor.name, showTensor(tensor)]))),
+    ...section("outputs", table(signature.outputs.map((tensor) => [tensor.name, showTensor(tensor)]))),
+  ]);
+}
+
+export function modelJson({ path, fileBytes, sha256, externalData, proto, signature }: SeenModel): string {
+  return JSON.stringify({
+    kind: "model",
+    path,
+    size_bytes: fileBytes,
+    sha256,
+    external_data: externalData.map((file) => ({ location: file.location, size_bytes: file.sizeBytes })),
+    ir_version: jsonInteger(proto.irVersion),
+    opset_imports: proto.opsetImports.map(({ domain, version }) => ({
+      domain: opsetDomain(domain),
+      version: jsonInteger(version),
+    })),
+    producer_name: proto.producerName,
+    producer_version: proto.producerVersion,
+    domain: proto.domain,
+    model_version: jsonInteger(proto.modelVersion),
+    doc_string: proto.docString,
+    metadata_props: Object.fromEntries(proto.metadataProps),
+    inputs: signature.inputs.map(tensorJson),
+    outputs: signature.outputs.map(tensorJson),
+  });
+}
+
+/** `dtype` and `shape` are null where it is no tensor; a dimension is null where it may vary. */
+function tensorJson({ name, dtype, shape }: TensorSignature): object {
+  return { name, dtype: dtype ?? null, shape: dtype === undefined ? null : shape };
+}
+
+/** The default domain has two spellings. */
+function opsetDomain(domain: string): string {
+  return domain === "" ? "ai.onnx" : domain;
+}
+
+export function shardText(shard: ShardDetails): string {
+  const { rowGroups, rowGroupRows, columns } = shard;
+  const compressed = columns.reduce((sum, column) => sum + column.compressedBytes, 0);
+  const uncompressed = columns.reduce((sum, column) => sum + column.uncompressedBytes, 0);
+  const facts: [string, string][] = [
+    ["shard", shard.path],
+    ["size", `${exactBytes(shard.sizeBytes)}, of which footer ${showBytes(shard.footerBytes)}`],
+    ["rows", shard.rows.toLocaleString("en-US")],
+    ["groups", rowGroupRows === null ? "none" : `${count(rowGroups, "row group")} of ${rowRange(rowGroupRows)}`],
+    ["writer", [shard.createdBy ?? "unknown", `format version ${shard.formatVersion}`].join(", ")],
+    ["metadata", shard.metadataKeys.join(", ")],
+    ["columns", `${columns.length}, ${showBytes(compressed)} compressed, ${showBytes(uncompressed)} uncompressed`],
+  ];
+  const header = ["name", "type", "NULLs", "codec", "compressed", "uncompressed"];
+  const rows = columns.map((column) => [
+    column.name,
+    column.type,
+    column.nulls === null ? "unknown" : column.nulls.toLocaleString("en-US"),
+    column.codecs.join(", "),
+    showBytes(column.compressedBytes),
+    showBytes(column.uncompressedBytes),
+  ]);
+  return lines([...factLines(facts), "", ...table([header, ...rows], { right: [2, 4, 5] })]);
+}
+
+export function shardJson(shard: ShardDetails): string {
+  return JSON.stringify({
+    kind: "shard",
+    path: shard.path,
+    size_bytes: shard.sizeBytes,
+    footer_bytes: shard.footerBytes,
+    created_by: shard.createdBy,
+    format_version: shard.formatVersion,
+    rows: shard.rows,
+    row_groups: shard.rowGroups,
+    row_group_rows_min: shard.rowGroupRows?.min ?? null,
+    row_group_rows_max: shard.rowGroupRows?.max ?? null,
+    metadata_keys: shard.metadataKeys,
+    columns: shard.columns.map((column) => ({
+      name: column.name,
+      type: column.type,
+      nulls: column.nulls,
+      codecs: column.codecs,
+      compressed_bytes: column.compressedBytes,
+      uncompressed_bytes: column.uncompressedBytes,
+    })),
+  });
+}
+
+function rowRange({ min, max }: { readonly min: number; readonly max: number }): string {
+  return min === max ? count(max, "row") : `${min.toLocaleString("en-US")} to ${count(max, "row")}`;
+}
+
+/** What is not set is not shown. */
+function factLines(facts: readonly (readonly [string, string])[]): string[] {
+  const known = facts.filter(([, value]) => value !== "");
+  const width = Math.max(...known.map(([name]) => name.length));
+  return known.map(([name, value]) => `${name.padEnd(width)}  ${printable(value)}`);
+}
+
+function section(title: string, body: readonly string[]): string[] {
+  return body.length === 0 ? [] : ["", `${title}:`, ...body];
+}
+
+function lines(all: readonly string[]): string {
+  return `${all.join("\n")}\n`;
+}
+
+/** "1.0 KiB (1,037 bytes)". */
+function exactBytes(bytes: number): string {
+  return bytes < 1024 ? count(bytes, "byte") : `${showBytes(bytes)} (${count(bytes, "byte")})`;
+}
+
+/** The first line, and not too much of it: some exporters put whole vocabularies into one. */
+function shortened(text: string): string {
+  const [first = ""] = text.trim().split(/\r?\n/, 1);
+  return first.length > shownCharacters
+    ? `${first.slice(0, shownCharacters)}…`
+    : first === text.trim()
+      ? first
+      : `${first} …`;
+}
+
+/** JSON numbers lose what a double cannot hold. */
+function jsonInteger(value: bigint): number | string {
+  const number = Number(value);
+  return Number.isSafeInteger(number) ? number : String(value);
+}

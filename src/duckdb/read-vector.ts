@@ -1,0 +1,189 @@
+import { assertNever } from "../errors.js";
+import type { DuckDBDataChunk } from "@duckdb/node-api";
+import duckdb from "@duckdb/node-bindings";
+import { createColumnBuilder } from "../batch/column-builder.js";
+import {
+  allocate,
+  bytesPerElement,
+  type BytesColumn,
+  type Column,
+  type ColumnType,
+  copyValues,
+  type ElementType,
+  layoutOf,
+  type ListColumn,
+  type Matrix,
+  type Values,
+  viewOf,
+} from "../batch/types.js";
+
+type Vector = ReturnType<typeof duckdb.data_chunk_get_vector>;
+
+/** Column `index` of a chunk. The binding copies what it hands out, so the values outlive the chunk. */
+export function readColumn(chunk: DuckDBDataChunk, index: number, type: ColumnType): Column {
+  return readVector(duckdb.data_chunk_get_vector(chunk.chunk, index), type, chunk.rowCount);
+}
+
+/** Column `index` of a chunk as a matrix of one column. */
+export function readFlat(chunk: DuckDBDataChunk, index: number, element: ElementType): Matrix {
+  return {
+    kind: "matrix",
+    width: 1,
+    ...view(duckdb.data_chunk_get_vector(chunk.chunk, index), element, chunk.rowCount),
+  };
+}
+
+/**
+ * A LIST column whose every row holds `width` elements, as a matrix. Rows that do not lie in order in the child
+ * are gathered; those that DuckDB packs itself do.
+ */
+export function readMatrix(chunk: DuckDBDataChunk, index: number, element: ElementType, width: number): Matrix {
+  const vector = duckdb.data_chunk_get_vector(chunk.chunk, index);
+  const rows = chunk.rowCount;
+  const words = listWords(vector, rows);
+  const child = view(duckdb.list_vector_get_child(vector), element, duckdb.list_vector_get_size(vector));
+  let inOrder = true;
+  for (let row = 0; row < rows; row += 1) {
+    const offset = words[row * 4] as number;
+    if (words[row * 4 + 2] !== width || offset + width > child.data.length) {
+      throw new Error(`DuckDB packed ${words[row * 4 + 2]} values into a row of ${width}`);
+    }
+    inOrder &&= offset === row * width;
+  }
+  if (inOrder) {
+    const valid = child.valid?.subarray(0, rows * width);
+    return { kind: "matrix", width, data: child.data.subarray(0, rows * width), valid };
+  }
+  const data = allocate(element, rows * width);
+  const valid = child.valid === undefined ? undefined : new Uint8Array(rows * width);
+  for (let row = 0; row < rows; row += 1) {
+    const offset = words[row * 4] as number;
+    copyValues(data, row * width, child.data, offset, offset + width);
+    valid?.set(child.valid?.subarray(offset, offset + width) ?? [], row * width);
+  }
+  return { kind: "matrix", width, data, valid };
+}
+
+/** Four words a row: a list's row is an offset and a length into the child, 64 bits each, of which 32 are enough. */
+function listWords(vector: Vector, rows: number): Uint32Array {
+  const bytes = duckdb.vector_get_data(vector, rows * 16);
+  return new Uint32Array(bytes.buffer as ArrayBuffer, bytes.byteOffset, rows * 4);
+}
+
+function readVector(vector: Vector, type: ColumnType, rows: number): Column {
+  const layout = layoutOf(type);
+  switch (layout.kind) {
+    case "fixed":
+      return { kind: "fixed", lanes: layout.lanes, ...view(vector, layout.element, rows * layout.lanes, layout.lanes) };
+    case "bytes":
+      return readBytes(vector, rows);
+    case "list":
+      return readList(vector, layout.element, rows);
+    case "struct":
+      return {
+        kind: "struct",
+        rowCount: rows,
+        children: layout.fields.map((field, index) =>
+          readVector(duckdb.struct_vector_get_child(vector, index), field.type, rows),
+        ),
+        valid: validBytes(vector, rows),
+      };
+    default:
+      return assertNever(layout);
+  }
+}
+
+function view(
+  vector: Vector,
+  element: ElementType,
+  length: number,
+  lanes = 1,
+): { data: Values; valid: Uint8Array | undefined } {
+  const bytes = duckdb.vector_get_data(vector, length * bytesPerElement(element));
+  return {
+    data: viewOf(element, bytes.buffer as ArrayBuffer, bytes.byteOffset, length),
+    valid: validBytes(vector, length / lanes),
+  };
+}
+
+/** DuckDB's string: 4 bytes of length, then the text itself when it has at most 12 bytes, else a pointer to it. */
+const stringBytes = 16;
+const inlineBytes = 12;
+const pointerOffset = 8;
+
+function readBytes(vector: Vector, rows: number): BytesColumn {
+  const slots = duckdb.vector_get_data(vector, rows * stringBytes);
+  const lengths = new Uint32Array(slots.buffer as ArrayBuffer, slots.byteOffset, rows * 4);
+  const valid = validBytes(vector, rows);
+  const offsets = new Uint32Array(rows + 1);
+  for (let row = 0; row < rows; row += 1) {
+    offsets[row + 1] = (offsets[row] ?? 0) + (valid?.[row] === 0 ? 0 : (lengths[row * 4] ?? 0));
+  }
+  const bytes = new Uint8Array(offsets[rows] ?? 0);
+  for (let row = 0; row < rows; row += 1) {
+    const at = offsets[row] ?? 0;
+    const length = (offsets[row + 1] ?? 0) - at;
+    const slot = row * stringBytes;
+    if (length > inlineBytes) {
+      bytes.set(
+        duckdb.get_data_from_pointer(slots.buffer as ArrayBuffer, slots.byteOffset + slot + pointerOffset, length),
+        at,
+      );
+    } else {
+      for (let index = 0; index < length; index += 1) {
+        bytes[at + index] = slots[slot + 4 + index] as number;
+      }
+    }
+  }
+  return { kind: "bytes", offsets, bytes, valid };
+}
+
+/** Rows of a list need not lie in order in its child. */
+function readList(vector: Vector, element: ColumnType, rows: number): ListColumn {
+  const words = listWords(vector, rows);
+  const child = readVector(duckdb.list_vector_get_child(vector), element, duckdb.list_vector_get_size(vector));
+  const valid = validBytes(vector, rows);
+  const offsets = new Uint32Array(rows + 1);
+  let inOrder = true;
+  for (let row = 0; row < rows; row += 1) {
+    const length = valid?.[row] === 0 ? 0 : (words[row * 4 + 2] ?? 0);
+    inOrder &&= length === 0 || words[row * 4] === offsets[row];
+    offsets[row + 1] = (offsets[row] ?? 0) + length;
+  }
+  if (inOrder) {
+    return { kind: "list", offsets, child, valid };
+  }
+  const gathered = createColumnBuilder(element, offsets[rows] ?? 0);
+  for (let row = 0; row < rows; row += 1) {
+    const length = (offsets[row + 1] ?? 0) - (offsets[row] ?? 0);
+    if (length > 0) {
+      const from = words[row * 4] ?? 0;
+      gathered.append(child, from, from + length);
+    }
+  }
+  return { kind: "list", offsets, child: gathered.finish(), valid };
+}
+
+/** DuckDB keeps one bit a value in 64-bit words, least significant first; no mask at all means no NULL. */
+function validBytes(vector: Vector, length: number): Uint8Array | undefined {
+  const mask: Uint8Array | null = duckdb.vector_get_validity(vector, Math.ceil(length / 64) * 8);
+  if (mask === null || allSet(mask, length)) {
+    return undefined;
+  }
+  const valid = new Uint8Array(length);
+  for (let index = 0; index < length; index += 1) {
+    valid[index] = ((mask[index >> 3] ?? 0) >> (index & 7)) & 1;
+  }
+  return valid;
+}
+
+function allSet(mask: Uint8Array, length: number): boolean {
+  const whole = length >> 3;
+  for (let index = 0; index < whole; index += 1) {
+    if (mask[index] !== 0xff) {
+      return false;
+    }
+  }
+  const rest = (1 << (length & 7)) - 1;
+  return ((mask[whole] ?? 0) & rest) === rest;
+}

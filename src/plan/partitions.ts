@@ -1,0 +1,76 @@
+import type { ColumnType, SourceColumn } from "../batch/types.js";
+import { JobError } from "../errors.js";
+import type { PartitionType } from "../spec/job-spec.js";
+
+/** What Hive writes for NULL. */
+const hiveNull = "__HIVE_DEFAULT_PARTITION__";
+
+interface TypeRule {
+  readonly type: ColumnType;
+  readonly fits: (text: string) => boolean;
+}
+
+const rules: Readonly<Record<PartitionType, TypeRule>> = {
+  text: { type: "utf8", fits: () => true },
+  date: { type: "date32", fits: isDate },
+  int64: {
+    type: "int64",
+    fits: (text) => /^-?\d{1,19}$/.test(text) && BigInt.asIntN(64, BigInt(text)) === BigInt(text),
+  },
+  float64: { type: "float64", fits: (text) => /^-?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text) },
+  bool: { type: "bool", fits: (text) => /^(true|false)$/i.test(text) },
+};
+
+function isDate(text: string): boolean {
+  const time = /^\d{4}-\d\d-\d\d$/.test(text) ? Date.parse(`${text}T00:00:00Z`) : Number.NaN;
+  return !Number.isNaN(time) && new Date(time).toISOString().startsWith(text);
+}
+
+/** `key=value` folders of a shard's URI, as Hive names them: escaped with %xx, NULL by a name of its own. */
+export function partitionsOf(uri: string): ReadonlyMap<string, string | null> {
+  const found = new Map<string, string | null>();
+  for (const folder of uri.split("/").slice(0, -1)) {
+    const at = folder.indexOf("=");
+    if (at > 0) {
+      const value = unescape(folder.slice(at + 1));
+      found.set(unescape(folder.slice(0, at)), value === hiveNull ? null : value);
+    }
+  }
+  return found;
+}
+
+function unescape(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text; // a % that Hive did not write
+  }
+}
+
+/**
+ * The columns that a shard's folders give, typed by `input.partitions`, default text. A column of that name in
+ * the file wins.
+ * @throws JobError SCHEMA_MISMATCH when a value is not of its type
+ */
+export function partitionColumns(
+  uri: string,
+  inFile: readonly SourceColumn[],
+  types: Readonly<Record<string, PartitionType>>,
+): SourceColumn[] {
+  const names = new Set(inFile.map(({ name }) => name.toLowerCase()));
+  const columns: SourceColumn[] = [];
+  for (const [name, value] of partitionsOf(uri)) {
+    if (names.has(name.toLowerCase())) {
+      continue;
+    }
+    const declared = Object.hasOwn(types, name) ? (types[name] ?? "text") : "text";
+    const { type, fits } = rules[declared];
+    if (value !== null && !fits(value)) {
+      throw new JobError("SCHEMA_MISMATCH", `planning: the folder ${name}=${value} of ${uri} is no ${declared}`, {
+        hint: `input.partitions says ${name}: ${declared}; correct it, or take that folder out of input.path`,
+      });
+    }
+    columns.push({ name, sourceType: `${declared}, from the folder name`, type, partition: true });
+  }
+  return columns;
+}

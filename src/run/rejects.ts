@@ -1,0 +1,166 @@
+import type { ColumnRef, Contract } from "../batch/contract.js";
+import type { RowFault } from "../batch/input-target.js";
+import type { RejectedRow, RejectReason } from "../batch/types.js";
+import type { Decoder } from "../decode/port.js";
+import { assertNever, JobError } from "../errors.js";
+import { partitionsOf } from "../plan/partitions.js";
+import type { PlannedShard } from "../plan/plan.js";
+import type { Spans } from "../plan/spans.js";
+import type { Source } from "../source/port.js";
+
+export interface RejectTools {
+  readonly spans: Spans;
+  readonly decoder: Decoder;
+  readonly source: Source;
+  readonly contract: Contract;
+}
+
+/** Rows of one query for their values. */
+const rowsPerQuery = 1000;
+
+/** Tells each fault with its shard, row and values. These are read again: packing has lost what they were. */
+export async function describeFaults(tools: RejectTools, faults: readonly RowFault[]): Promise<RejectedRow[]> {
+  const rejected: RejectedRow[] = [];
+  for (const { shard, members } of byShard(tools.spans, faults)) {
+    await using opened = await tools.source.open(shard);
+    for (let start = 0; start < members.length; start += rowsPerQuery) {
+      const group = members.slice(start, start + rowsPerQuery);
+      rejected.push(...(await describeGroup(tools, { shard, path: opened.path }, group)));
+    }
+  }
+  return rejected;
+}
+
+interface Member {
+  readonly fault: RowFault;
+  /** In the shard. */
+  readonly row: number;
+}
+
+function byShard(spans: Spans, faults: readonly RowFault[]): { shard: PlannedShard; members: Member[] }[] {
+  const groups = new Map<PlannedShard, Member[]>();
+  for (const fault of faults.toSorted((one, other) => one.row - other.row)) {
+    const { shard, row } = spans.locate(fault.row);
+    const members = groups.get(shard) ?? [];
+    members.push({ fault, row });
+    groups.set(shard, members);
+  }
+  return [...groups].map(([shard, members]) => ({ shard, members }));
+}
+
+async function describeGroup(
+  { decoder, contract }: RejectTools,
+  { shard, path }: { shard: PlannedShard; path: string },
+  members: readonly Member[],
+): Promise<RejectedRow[]> {
+  const carried = contract.passthrough.map(({ source }) => source);
+  const features = featureRefs(contract).filter(({ name }) => members.some(({ fault }) => fault.column === name));
+  const columns = [...carried, ...features];
+  const partitions = partitionsOf(shard.uri);
+  const rows = members.map(({ row }) => row);
+  const values = await decoder.describeRows({ path, rows, columns, partitions });
+  return members.map(({ fault, row }) => {
+    const found = values.get(row) ?? [];
+    const at = features.findIndex(({ name }) => name === fault.column);
+    const value = fault.value ?? (at < 0 ? null : (found[carried.length + at] ?? null));
+    const names = contract.passthrough.map(({ column }, index): [string, string | null] => [
+      column,
+      found[index] ?? null,
+    ]);
+    const column = fault.column ?? null;
+    return { shard: shard.uri, row, columns: Object.fromEntries(names), column, reason: reasonOf(fault, value), value };
+  });
+}
+
+function featureRefs({ inputs }: Contract): ColumnRef[] {
+  return inputs.flatMap((binding) => (binding.kind === "matrix" ? binding.columns : [binding.column]));
+}
+
+function reasonOf({ reason }: RowFault, value: string | null): RejectReason {
+  switch (reason) {
+    case "model":
+      return "model_failed";
+    case "prediction":
+      return "prediction_not_finite";
+    case "not_finite":
+      return "not_finite";
+    case "missing":
+      return value === null ? "null" : "does_not_fit";
+    default:
+      return assertNever(reason);
+  }
+}
+
+/** The error that one rejected row is where bad rows end the run. `path`: the shard, as messages name it. */
+export function badRowError(rejected: RejectedRow, path: string, contract: Contract): JobError {
+  const { row, column, value } = rejected;
+  const where = `scoring ${path}: row ${row}`;
+  const found: Readonly<Record<RejectReason, string>> = {
+    null: `${where}, column \`${column}\` is NULL`,
+    not_finite: `${where}, column \`${column}\` is ${value}, which is not finite`,
+    does_not_fit: `${where}, column \`${column}\` is ${shorten(value)}, which ${holderOf(contract, column)} cannot hold`,
+    prediction_not_finite: `${where}: the model's prediction \`${column}\` is ${value}`,
+    model_failed: `${where}: the model fails on it: ${value}`,
+  };
+  const hints: Readonly<Record<RejectReason, string>> = {
+    null: "model.missing: nan scores NULLs as NaN; on_bad_row: reject sets such rows aside",
+    not_finite: "on_bad_row: reject sets such rows aside; model.missing: nan lets NaN through",
+    does_not_fit: "model.cast: lossy rounds; on_bad_row: reject sets such rows aside",
+    prediction_not_finite: "on_bad_row: reject sets such rows aside",
+    model_failed: "on_bad_row: reject sets such rows aside",
+  };
+  return new JobError("BAD_ROW", found[rejected.reason], {
+    hint: `${hints[rejected.reason]}. Committed spans are kept`,
+  });
+}
+
+/** "float32", or "float32 [N,64]" for a list. */
+function holderOf({ inputs }: Contract, column: string | null): string {
+  for (const binding of inputs) {
+    const refs = binding.kind === "matrix" ? binding.columns : [binding.column];
+    if (refs.some(({ name }) => name === column)) {
+      return binding.kind === "text"
+        ? "string"
+        : binding.kind === "list"
+          ? `${binding.dtype} [N,${binding.width}]`
+          : binding.dtype;
+    }
+  }
+  return "the model's input";
+}
+
+function shorten(value: string | null): string {
+  return value !== null && value.length > 80 ? `${value.slice(0, 77)}…` : String(value);
+}
+
+/** Counts rejected rows of the whole run against `max_rejects`. */
+export interface RejectBudget {
+  readonly count: number;
+  /** @throws JobError TOO_MANY_REJECTS */
+  spend(): void;
+}
+
+/** `already`: rejected by spans that are committed. `limit`: a count, or a percentage of the planned rows ("0.1%"). */
+export function createRejectBudget(limit: number | string, rowsPlanned: number, already: number): RejectBudget {
+  const allowed = typeof limit === "number" ? limit : Math.floor((Number.parseFloat(limit) / 100) * rowsPlanned);
+  let count = already;
+  const check = (): void => {
+    if (count > allowed) {
+      throw new JobError(
+        "TOO_MANY_REJECTS",
+        `scoring: ${count} rows could not be scored, max_rejects is ${limit}${typeof limit === "number" ? "" : ` of ${rowsPlanned} rows, ${allowed}`}`,
+        { hint: "mend the input, or raise max_rejects; `infer-batch rejects` shows the rows of committed spans" },
+      );
+    }
+  };
+  check();
+  return {
+    get count() {
+      return count;
+    },
+    spend() {
+      count += 1;
+      check();
+    },
+  };
+}

@@ -1,0 +1,91 @@
+import { basename, join } from "node:path";
+import { z } from "zod";
+import { errnoOf, JobError } from "../errors.js";
+import { parseJson } from "../plan/parse-plan.js";
+import type { RunId } from "../plan/plan.js";
+import { createDurably } from "./durable.js";
+import type { FileSystem } from "./file-system.js";
+import { type Layout, runOfPart } from "./layout.js";
+
+const claimSchema = z.object({ run_id: z.string() });
+
+/** Names that are nobody's data. */
+const harmless: ReadonlySet<string> = new Set(["lost+found"]);
+
+const ownFolderHint = "give each run a folder of its own, such as out/dt=${ds}";
+
+/**
+ * Makes the folder this run's: the first run to claim it has it, so that two jobs that start at once cannot
+ * both write there. @throws JobError OUTPUT_FOREIGN
+ */
+export async function claimFolder(fs: FileSystem, layout: Layout, runId: RunId, writer: string): Promise<void> {
+  await createDurably(fs, {
+    temporary: join(layout.temporary, `claim.${writer}`),
+    final: layout.claim,
+    text: `${JSON.stringify({ run_id: runId })}\n`,
+  });
+  await refuseForeign(fs, layout, runId);
+}
+
+/**
+ * Refuses files that nobody could tell from ours, or that are another run's: a reader would mix them up.
+ * @throws JobError OUTPUT_FOREIGN
+ */
+export async function refuseForeign(fs: FileSystem, layout: Layout, runId: RunId): Promise<void> {
+  const names = await listFolder(fs, layout.folder);
+  const owner = claimSchema.safeParse(parseJson(await readTextOr(fs, layout.claim, ""))).data?.run_id;
+  if (owner !== undefined && owner !== runId) {
+    throw new JobError("OUTPUT_FOREIGN", `looking at ${layout.folder}: it belongs to run ${owner}, not to ${runId}`, {
+      hint: ownFolderHint,
+    });
+  }
+  const success = basename(layout.success);
+  if (names.includes(success) && !names.includes(basename(layout.manifest))) {
+    throw new JobError(
+      "OUTPUT_FOREIGN",
+      `looking at ${layout.folder}: it has a ${success} but no manifest of this program`,
+      {
+        hint: "output.parquet.path must be a folder of its own",
+      },
+    );
+  }
+  for (const name of names) {
+    if (name.startsWith("_") || name.startsWith(".") || harmless.has(name) || layout.spanOf(name) !== undefined) {
+      continue;
+    }
+    const other = runOfPart(name);
+    throw other === undefined
+      ? new JobError("OUTPUT_FOREIGN", `looking at ${layout.folder}: ${name} is there, which no run wrote`, {
+          hint: "output.parquet.path must be a folder of its own",
+        })
+      : new JobError(
+          "OUTPUT_FOREIGN",
+          `looking at ${layout.folder}: ${name} is there, a part of run ${other}, not of ${runId}`,
+          {
+            hint: ownFolderHint,
+          },
+        );
+  }
+}
+
+export async function listFolder(fs: FileSystem, folder: string): Promise<string[]> {
+  try {
+    return await fs.readdir(folder);
+  } catch (error) {
+    if (errnoOf(error) === "ENOENT") {
+      return [];
+    }
+    throw error;
+  }
+}
+
+export async function readTextOr<T>(fs: FileSystem, path: string, absent: T): Promise<string | T> {
+  try {
+    return await fs.readText(path);
+  } catch (error) {
+    if (errnoOf(error) === "ENOENT") {
+      return absent;
+    }
+    throw error;
+  }
+}

@@ -1,0 +1,90 @@
+import { join } from "node:path";
+import { z } from "zod";
+import type { RejectedRow } from "../batch/types.js";
+import { errnoOf, JobError } from "../errors.js";
+import { parseJson } from "../plan/parse-plan.js";
+import { makeFolder, replaceDurably } from "./durable.js";
+import type { FileSystem } from "./file-system.js";
+import type { Layout } from "./layout.js";
+
+const schema = z.object({
+  shard: z.string(),
+  row: z.int(),
+  columns: z.record(z.string(), z.string().nullable()),
+  column: z.string().nullable(),
+  reason: z.enum(["null", "not_finite", "does_not_fit", "prediction_not_finite", "model_failed"]),
+  value: z.string().nullable(),
+}) satisfies z.ZodType<RejectedRow>;
+
+/** Writes a span's rejected rows, a line of JSON each, over what an attempt that died may have left. */
+export async function writeRejects(
+  fs: FileSystem,
+  { layout, span, rejects, writer }: { layout: Layout; span: number; rejects: readonly RejectedRow[]; writer: string },
+): Promise<void> {
+  if (rejects.length === 0) {
+    return;
+  }
+  await makeFolder(fs, layout.rejects);
+  await replaceDurably(fs, {
+    temporary: join(layout.temporary, `rejects-${span}.${writer}`),
+    final: join(layout.rejects, layout.rejectsOf(span)),
+    text: rejects.map((rejected) => `${JSON.stringify(rejected)}\n`).join(""),
+  });
+}
+
+/**
+ * The rejected rows of committed spans. `rejected`: how many each span's part says there are.
+ * @throws JobError OUTPUT_DAMAGED when a file does not hold as many
+ */
+export async function* readRejects(
+  fs: FileSystem,
+  layout: Layout,
+  rejected: ReadonlyMap<number, number>,
+): AsyncGenerator<RejectedRow> {
+  for (const [span, count] of [...rejected].toSorted(([one], [other]) => one - other)) {
+    if (count === 0) {
+      continue;
+    }
+    const path = join(layout.rejects, layout.rejectsOf(span));
+    const text = await fs.readText(path).catch((error: unknown) => {
+      if (errnoOf(error) === "ENOENT") {
+        return "";
+      }
+      throw error;
+    });
+    const lines = text.split("\n").filter((line) => line !== "");
+    const rows = lines.flatMap((line) => schema.safeParse(parseJson(line)).data ?? []);
+    if (rows.length !== count) {
+      throw new JobError(
+        "OUTPUT_DAMAGED",
+        `reading ${path}: it holds ${rows.length} rejected rows, its part says ${count}`,
+        {
+          hint: "restore the file; the predictions are not concerned",
+        },
+      );
+    }
+    yield* rows;
+  }
+}
+
+/** Removes what attempts that died left for spans whose part has no rejects. */
+export async function removeStaleRejects(
+  fs: FileSystem,
+  layout: Layout,
+  spans: readonly { readonly span: number }[],
+): Promise<void> {
+  const names = await fs.readdir(layout.rejects).catch((error: unknown) => {
+    if (errnoOf(error) === "ENOENT") {
+      return [];
+    }
+    throw error;
+  });
+  const stale = new Set(spans.map(({ span }) => layout.rejectsOf(span)));
+  for (const name of names.filter((candidate) => stale.has(candidate))) {
+    await fs.unlink(join(layout.rejects, name)).catch((error: unknown) => {
+      if (errnoOf(error) !== "ENOENT") {
+        throw error;
+      }
+    });
+  }
+}

@@ -1,0 +1,58 @@
+import { createHash } from "node:crypto";
+import { errnoOf, JobError } from "../errors.js";
+import { parsePlan } from "../plan/parse-plan.js";
+import { readTextOr } from "./claim.js";
+import type { FileSystem } from "./file-system.js";
+import type { Layout } from "./layout.js";
+import type { StoredPlan } from "./port.js";
+
+/** @throws JobError OUTPUT_DAMAGED when it is no plan */
+export async function readPlan(fs: FileSystem, path: string): Promise<StoredPlan | undefined> {
+  const text = await readTextOr(fs, path, undefined);
+  if (text === undefined) {
+    return undefined;
+  }
+  const plan = parsePlan(text);
+  if (plan === undefined) {
+    throw new JobError("OUTPUT_DAMAGED", `reading ${path}: it is not a plan of this program`, {
+      hint: "it was damaged or written by a newer version; restore it, or score into another folder",
+    });
+  }
+  return { plan, planId: createHash("sha256").update(text).digest("hex") };
+}
+
+/** The plan that a run under way rests on. @throws JobError OUTPUT_DAMAGED when it is gone */
+export async function standingPlan(fs: FileSystem, layout: Layout): Promise<StoredPlan> {
+  const stored = await readPlan(fs, layout.plan);
+  if (stored === undefined) {
+    throw new JobError("OUTPUT_DAMAGED", `looking at ${layout.folder}: the run's plan is gone from it`, {
+      hint: "something removed files of a run under way; run the same command again, which plans anew",
+    });
+  }
+  return stored;
+}
+
+/**
+ * A check that the plan at the target is still this one: parts of another plan would repeat or lose rows. Plans
+ * can be large, so one that was found right is read again only when its file is another one.
+ */
+export function planCheck(fs: FileSystem, layout: Layout, planId: string): () => Promise<void> {
+  let right: string | undefined;
+  return async () => {
+    const now = await fs.identityOf(layout.plan).catch((error: unknown) => {
+      if (errnoOf(error) === "ENOENT") {
+        return undefined;
+      }
+      throw error;
+    });
+    if (now !== undefined && now === right) {
+      return;
+    }
+    if ((await standingPlan(fs, layout)).planId !== planId) {
+      throw new JobError("OUTPUT_DAMAGED", `looking at ${layout.folder}: the run was planned anew meanwhile`, {
+        hint: "run the same command again: it takes up the plan that stands",
+      });
+    }
+    right = now;
+  };
+}
