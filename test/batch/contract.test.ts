@@ -1,15 +1,16 @@
 import { describe, expect, test } from "vitest";
-import {
-  bind,
-  column,
-  columns,
-  featureNames,
-  features,
-  outputs,
-  refused,
-  tensor,
-  withInput,
-} from "../support/contracts.js";
+import { outputColumns, usedColumns } from "#src/batch/contract.js";
+import type { ColumnType } from "#src/batch/types.js";
+import { bind, column, columns, finding, refused, withInput, withInputs, tensor } from "../support/contracts.js";
+
+const user: ColumnType = {
+  kind: "struct",
+  fields: [
+    { name: "age", type: "int32" },
+    { name: "home", type: { kind: "struct", fields: [{ name: "city", type: "utf8" }] } },
+  ],
+};
+const nested = [...columns, column("user", "STRUCT(…)", user)];
 
 describe("a binding", () => {
   test("is plain JSON that says which column goes where", () => {
@@ -17,28 +18,44 @@ describe("a binding", () => {
     expect(JSON.parse(JSON.stringify(contract))).toEqual(contract);
     expect(contract).toMatchInlineSnapshot(`
       {
+        "cast": "exact",
         "fixedBatchRows": null,
         "inputs": [
           {
             "columns": [
               {
                 "name": "age",
-                "sourceType": "INTEGER",
+                "path": [
+                  "age",
+                ],
+                "type": "int32",
               },
               {
                 "name": "amount",
-                "sourceType": "DECIMAL(10,2)",
+                "path": [
+                  "amount",
+                ],
+                "type": {
+                  "kind": "decimal",
+                  "precision": 10,
+                  "scale": 2,
+                },
               },
               {
                 "name": "rate",
-                "sourceType": "DOUBLE",
+                "path": [
+                  "rate",
+                ],
+                "type": "float64",
               },
             ],
             "dtype": "float32",
             "input": "features",
             "kind": "matrix",
+            "rank": 2,
           },
         ],
+        "missing": "bad_row",
         "outputs": [
           {
             "column": "score",
@@ -57,185 +74,78 @@ describe("a binding", () => {
         "passthrough": [
           {
             "column": "id",
-            "sourceType": "BIGINT",
-            "type": "int64",
+            "source": {
+              "name": "id",
+              "path": [
+                "id",
+              ],
+              "type": "int64",
+            },
           },
         ],
       }
     `);
   });
-});
 
-describe("the columns of an input", () => {
-  test("are by default the numeric ones in file order, minus those carried through", () => {
-    expect(featureNames(bind())).toEqual(["age", "amount", "rate"]);
-    expect(featureNames(bind({ ...withInput(null, 4), passthrough: [] }))).toEqual(["id", "age", "amount", "rate"]);
-    expect(featureNames(bind({ columns: columns.toReversed() }))).toEqual(["rate", "amount", "age"]);
+  test("gives the rules for casts and missing values on", () => {
+    expect(bind({ cast: "lossy", missing: "nan" })).toMatchObject({ cast: "lossy", missing: "nan" });
   });
 
-  test("are those listed, in their order, a carried one among them if listed", () => {
-    expect(featureNames(bind({ inputs: { features: ["rate", "id", "age"] } }))).toEqual(["rate", "id", "age"]);
+  test("reads each column of the shard once, a struct for all of its fields", () => {
+    const inputs = { features: ["age", "user.age", "rate"] };
+    const contract = bind({ columns: nested, inputs, passthrough: ["id", "age", "user.home.city", "user"] });
+    expect(usedColumns(contract)).toEqual(["id", "age", "user", "rate"]);
   });
 
-  test("are as many as there are where the model takes any number", () => {
-    expect(featureNames(bind(withInput(null, null)))).toEqual(["age", "amount", "rate"]);
-  });
-
-  test("are counted against the model's", () => {
-    expect(refused({ passthrough: [] })).toMatchInlineSnapshot(`
-      "64 CONTRACT
-      binding models/churn.onnx to the columns of in/a.parquet: input \`features\` needs 3 columns, the numeric columns minus output.columns are 4
-
-        model inputs:                    columns of in/a.parquet:
-          features  float32 [N,3]          id      BIGINT
-        model outputs:                     age     INTEGER
-          label          int64 [N]         amount  DECIMAL(10,2)
-          probabilities  float32 [N,2]     city    VARCHAR
-                                           rate    DOUBLE
-
-      hint: list the 3 columns in the model's order under model.inputs.features, or put ids and labels under output.columns"
-    `);
-    expect(refused({ inputs: { features: ["age"] } })).toMatchInlineSnapshot(`
-      "64 CONTRACT
-      binding models/churn.onnx to the columns of in/a.parquet: input \`features\` needs 3 columns, model.inputs lists 1
-
-        model inputs:                    columns of in/a.parquet:
-          features  float32 [N,3]          id      BIGINT
-        model outputs:                     age     INTEGER
-          label          int64 [N]         amount  DECIMAL(10,2)
-          probabilities  float32 [N,2]     city    VARCHAR
-                                           rate    DOUBLE
-
-      hint: list the 3 columns in the model's order under model.inputs.features, or put ids and labels under output.columns"
-    `);
-  });
-
-  test("must be in the shard", () => {
-    expect(refused({ inputs: { features: ["age", "amont", "rate"] } })).toMatchInlineSnapshot(`
-      "64 CONTRACT
-      binding models/churn.onnx to the columns of in/a.parquet: model.inputs.features names column \`amont\`, which is not there; did you mean \`amount\`?
-
-        model inputs:                    columns of in/a.parquet:
-          features  float32 [N,3]          id      BIGINT
-        model outputs:                     age     INTEGER
-          label          int64 [N]         amount  DECIMAL(10,2)
-          probabilities  float32 [N,2]     city    VARCHAR
-                                           rate    DOUBLE
-
-      hint: names must match exactly"
-    `);
-  });
-
-  test("must be numbers", () => {
-    expect(refused({ inputs: { features: ["age", "city", "rate"] } })).toMatchInlineSnapshot(`
-      "64 CONTRACT
-      binding models/churn.onnx to the columns of in/a.parquet: model.inputs.features names \`city\`, whose type VARCHAR is not numeric
-
-        model inputs:                    columns of in/a.parquet:
-          features  float32 [N,3]          id      BIGINT
-        model outputs:                     age     INTEGER
-          label          int64 [N]         amount  DECIMAL(10,2)
-          probabilities  float32 [N,2]     city    VARCHAR
-                                           rate    DOUBLE
-
-      hint: a float32 matrix is packed from integer, float and decimal columns"
-    `);
-  });
-
-  test("must be some", () => {
-    expect(
-      refused({ ...withInput(null, null), columns: [column("city", "VARCHAR", undefined)], passthrough: [] }),
-    ).toMatchInlineSnapshot(`
-      "64 CONTRACT
-      binding models/churn.onnx to the columns of in/a.parquet: no numeric column is left for input \`features\`
-
-        model inputs:                    columns of in/a.parquet:
-          features  float32 [N,?]          city  VARCHAR
-        model outputs:
-          label          int64 [N]
-          probabilities  float32 [N,2]
-
-      hint: list the columns under model.inputs.features"
-    `);
-  });
-});
-
-describe("the model's input", () => {
-  test("must be one", () => {
-    expect(
-      refused({ signature: { inputs: [features, tensor("mask", "float32", null, 3)], outputs } }),
-    ).toMatchInlineSnapshot(`
-      "64 CONTRACT
-      binding models/churn.onnx to the columns of in/a.parquet: the model has 2 inputs; one [N,F] float32 input is supported so far
-
-        model inputs:                    columns of in/a.parquet:
-          features  float32 [N,3]          id      BIGINT
-          mask      float32 [N,3]          age     INTEGER
-        model outputs:                     amount  DECIMAL(10,2)
-          label          int64 [N]         city    VARCHAR
-          probabilities  float32 [N,2]     rate    DOUBLE
-
-      hint: export the model with a single feature matrix"
-    `);
-    expect(refused({ signature: { inputs: [], outputs } })).toContain("the model has 0 inputs");
-  });
-
-  test.each([
-    ["another type", tensor("features", "float64", null, 3)],
-    ["text", tensor("features", "string", null, 3)],
-    ["one dimension", tensor("features", "float32", null)],
-    ["three dimensions", tensor("features", "float32", null, 3, 4)],
-    ["a sequence", tensor("features", undefined)],
-  ])("is refused when it is %s", (_what, input) => {
-    expect(refused({ signature: { inputs: [input], outputs } })).toMatch(
-      /^64 CONTRACT\n.*input `features` is .*; float32 \[N,F\] is supported so far\n/,
-    );
-  });
-
-  test("is the only one that may be named", () => {
-    expect(refused({ inputs: { feature: ["age", "amount", "rate"] } })).toMatchInlineSnapshot(`
-      "64 CONTRACT
-      binding models/churn.onnx to the columns of in/a.parquet: model.inputs names \`feature\`, which is no input of the model; did you mean \`features\`?
-
-        model inputs:                    columns of in/a.parquet:
-          features  float32 [N,3]          id      BIGINT
-        model outputs:                     age     INTEGER
-          label          int64 [N]         amount  DECIMAL(10,2)
-          probabilities  float32 [N,2]     city    VARCHAR
-                                           rate    DOUBLE
-
-      hint: its input is \`features\`"
-    `);
-  });
-
-  test("with a fixed batch size gives its size on", () => {
-    expect(bind(withInput(32, 3)).fixedBatchRows).toBe(32);
-    expect(bind(withInput(1, 3)).fixedBatchRows).toBe(1);
-    expect(bind().fixedBatchRows).toBeNull();
-  });
-
-  // Cut into batches of no row, a run would never end.
-  test("with a batch of no row is refused", () => {
-    expect(refused(withInput(0, 3))).toMatch(/^64 CONTRACT/);
-  });
-
-  test("called like something every object has is not taken for named", () => {
-    const signature = { inputs: [tensor("toString", "float32", null, 3)], outputs };
-    expect(featureNames(bind({ signature }))).toEqual(["age", "amount", "rate"]);
-  });
-
-  test("called like something every object has is not taken for named in an empty mapping", () => {
-    const signature = { inputs: [tensor("toString", "float32", null, 3)], outputs };
-    expect(featureNames(bind({ signature, inputs: {} }))).toEqual(["age", "amount", "rate"]);
+  test("says the output's columns in order: carried ones, then predictions", () => {
+    const contract = bind({ columns: nested, passthrough: ["user.home.city", "id"], ...withInput(null, 3) });
+    expect(outputColumns(contract)).toEqual([
+      { name: "user_home_city", type: "utf8" },
+      { name: "id", type: "int64" },
+      { name: "score", type: "float32" },
+    ]);
   });
 });
 
 describe("carried columns", () => {
-  test("keep their type", () => {
-    expect(bind({ ...withInput(null, 2), passthrough: ["rate", "id"] }).passthrough).toEqual([
-      { column: "rate", sourceType: "DOUBLE", type: "float64" },
-      { column: "id", sourceType: "BIGINT", type: "int64" },
+  test("keep their type, whatever it is", () => {
+    expect(
+      bind({ columns: nested, passthrough: ["rate", "id", "amount", "user"], ...withInput(null, 1) }).passthrough,
+    ).toEqual([
+      { column: "rate", source: { name: "rate", path: ["rate"], type: "float64" } },
+      { column: "id", source: { name: "id", path: ["id"], type: "int64" } },
+      {
+        column: "amount",
+        source: { name: "amount", path: ["amount"], type: { kind: "decimal", precision: 10, scale: 2 } },
+      },
+      { column: "user", source: { name: "user", path: ["user"], type: user } },
     ]);
+  });
+
+  test("may be fields of a struct, whose dots become _", () => {
+    const { passthrough } = bind({ columns: nested, passthrough: ["id", "user.age", "user.home.city"] });
+    expect(passthrough.slice(1)).toEqual([
+      { column: "user_age", source: { name: "user.age", path: ["user", "age"], type: "int32" } },
+      { column: "user_home_city", source: { name: "user.home.city", path: ["user", "home", "city"], type: "utf8" } },
+    ]);
+  });
+
+  test("are columns with dots in their names before they are fields", () => {
+    const dotted = [...nested, column("user.age", "DATE", "date32")];
+    expect(bind({ columns: dotted, passthrough: ["id", "user.age"] }).passthrough[1]).toEqual({
+      column: "user_age",
+      source: { name: "user.age", path: ["user.age"], type: "date32" },
+    });
+  });
+
+  test("from folder names are marked as such", () => {
+    const dt = { ...column("dt", "date, from the folder name", "date32"), partition: true as const };
+    expect(bind({ columns: [...columns, dt], passthrough: ["id", "dt"] }).passthrough[1]?.source).toEqual({
+      name: "dt",
+      path: ["dt"],
+      type: "date32",
+      partition: true,
+    });
   });
 
   test("must be in the shard", () => {
@@ -248,6 +158,7 @@ describe("carried columns", () => {
         model outputs:                     age     INTEGER
           label          int64 [N]         amount  DECIMAL(10,2)
           probabilities  float32 [N,2]     city    VARCHAR
+                                           tags    MAP(VARCHAR, INTEGER)
                                            rate    DOUBLE
 
       hint: names must match exactly"
@@ -258,19 +169,42 @@ describe("carried columns", () => {
   });
 
   test("must be of a type that can be carried", () => {
-    expect(refused({ passthrough: ["city"] })).toMatchInlineSnapshot(`
+    expect(refused({ passthrough: ["tags"] })).toMatchInlineSnapshot(`
       "64 CONTRACT
-      binding models/churn.onnx to the columns of in/a.parquet: output.columns names \`city\`, whose type VARCHAR is not supported yet
+      binding models/churn.onnx to the columns of in/a.parquet: output.columns names \`tags\`, whose type MAP(VARCHAR, INTEGER) is not supported
 
         model inputs:                    columns of in/a.parquet:
           features  float32 [N,3]          id      BIGINT
         model outputs:                     age     INTEGER
           label          int64 [N]         amount  DECIMAL(10,2)
           probabilities  float32 [N,2]     city    VARCHAR
+                                           tags    MAP(VARCHAR, INTEGER)
                                            rate    DOUBLE
 
-      hint: integer and float columns can be carried through; leave this one out"
+      hint: maps, unions and variants cannot be read; leave this one out, or store its parts as columns"
     `);
+  });
+
+  test.each([
+    ["a field that is not there", "user.agee"],
+    ["a field of a field that is not there", "user.home.street"],
+    ["a field of a column without any", "age.years"],
+    ["a field of a text field", "user.home.city.name"],
+    ["a field of a column that is not there", "usr.age"],
+    ["a field of a column of unknown type", "tags.a"],
+  ])("are refused: %s", (what, name) => {
+    expect(finding(refused({ columns: nested, passthrough: [name] }))).toMatchSnapshot(what);
+  });
+});
+
+describe("columns that nobody asked for", () => {
+  test("may be of any type", () => {
+    const odd = [
+      ...columns,
+      column("blob", "VARIANT", undefined),
+      column("v", "FLOAT[]", { kind: "list", element: "float32" }),
+    ];
+    expect(bind({ columns: odd })).toEqual(bind());
   });
 });
 
@@ -285,5 +219,24 @@ describe("the tables beside each other", () => {
 
   test("are printed without blanks at the ends of lines", () => {
     expect(refused({ passthrough: ["ID"] })).not.toMatch(/ $/m);
+  });
+
+  test("show inputs of every kind", () => {
+    expect(
+      refused({ ...withInputs(tensor("a", "string", null, 1), tensor("b", "float16", 8, 4)), passthrough: ["ID"] }),
+    ).toMatchInlineSnapshot(`
+      "64 CONTRACT
+      binding models/churn.onnx to the columns of in/a.parquet: output.columns names column \`ID\`, which is not there; did you mean \`id\`?
+
+        model inputs:                    columns of in/a.parquet:
+          a  string [N,1]                  id      BIGINT
+          b  float16 [8,4]                 age     INTEGER
+        model outputs:                     amount  DECIMAL(10,2)
+          label          int64 [N]         city    VARCHAR
+          probabilities  float32 [N,2]     tags    MAP(VARCHAR, INTEGER)
+                                           rate    DOUBLE
+
+      hint: names must match exactly"
+    `);
   });
 });

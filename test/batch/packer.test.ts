@@ -1,6 +1,8 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { createPacker, type FeatureBatch, type Packer, type RowFault } from "#src/batch/packer.js";
+import type { RowFault } from "#src/batch/input-target.js";
+import { createPacker, type FeatureBatch, type Packer } from "#src/batch/packer.js";
+import type { NamedTensor } from "#src/batch/tensor.js";
 import { matrixBatch, packingContract } from "../support/batches.js";
 
 const columns = ["a", "b", "c"];
@@ -37,6 +39,10 @@ function packed({ rowStart, rowCount, inputs }: FeatureBatch): Packed {
   return { rowStart, rowCount, dims: input?.dims ?? [], values: Array.from(input?.data ?? [], Number) };
 }
 
+function buffersOf(inputs: readonly NamedTensor[]): ArrayBuffer[] {
+  return inputs.flatMap((input) => (input.dtype === "string" ? [] : [input.data.buffer]));
+}
+
 const rowsOf = (count: number): number[][] => Array.from({ length: count }, (_, row) => [row + 1, row + 0.5, -row - 1]);
 
 /** Feeds rows in pieces of these lengths, giving each batch's buffer back as the engine would. */
@@ -50,7 +56,7 @@ function packAll(
   const keep = (batch: FeatureBatch | undefined): void => {
     if (batch !== undefined) {
       batches.push(packed(batch));
-      packer.recycle(batch.inputs.map(({ data }) => data.buffer));
+      packer.recycle(batch.inputs);
     }
   };
   let at = 0;
@@ -145,8 +151,8 @@ describe("the batches", () => {
     const buffers = new Set<ArrayBuffer>();
     for (let round = 0; round < 5; round += 1) {
       for (const { inputs } of packer.push(matrixBatch(rowsOf(4)), { from: 0, to: 4, row: round * 4 })) {
-        const used = inputs.map(({ data }) => data.buffer);
-        packer.recycle(used);
+        const used = buffersOf(inputs);
+        packer.recycle(inputs);
         used.forEach((buffer) => buffers.add(buffer));
       }
     }
@@ -155,7 +161,7 @@ describe("the batches", () => {
 
   test("that are out at the same time do not share memory", () => {
     const batches = [...packerOf(2).push(matrixBatch(rowsOf(6)), { from: 0, to: 6, row: 0 })];
-    expect(new Set(batches.flatMap(({ inputs }) => inputs.map(({ data }) => data.buffer))).size).toBe(3);
+    expect(new Set(batches.flatMap(({ inputs }) => buffersOf(inputs))).size).toBe(3);
     expect(batches.flatMap((batch) => packed(batch).values)).toEqual(rowsOf(6).flat());
   });
 });
@@ -195,6 +201,7 @@ describe("a value that is no feature", () => {
           reason: "missing",
           column: columns[bad.column],
           row: 1000 + bad.row,
+          value: undefined,
         });
       }),
     );
@@ -209,6 +216,7 @@ describe("a value that is no feature", () => {
             reason: "not_finite",
             column: columns[bad.column],
             row: 1000 + bad.row,
+            value: undefined,
           });
         }),
       );
@@ -254,6 +262,8 @@ describe("a value that is no feature", () => {
 });
 
 test("a record batch without the input's column is a bug that is told as one", () => {
-  const empty = { rowCount: 1, columns: [] };
-  expect(() => [...packerOf(1).push(empty, { from: 0, to: 1, row: 0 })]).toThrow(RangeError);
+  const empty = { rowCount: 1, inputs: [], carried: [] };
+  expect(() => [...packerOf(1).push(empty, { from: 0, to: 1, row: 0 })]).toThrow(
+    "input features takes 3 numbers a row",
+  );
 });

@@ -2,19 +2,19 @@ import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { Contract } from "#src/batch/contract.js";
 import { createSpanRows, type SpanRows } from "#src/batch/span-rows.js";
-import type { RecordBatch, Tensor } from "#src/batch/types.js";
-import { matrixBinding } from "../support/batches.js";
+import type { Tensor } from "#src/batch/tensor.js";
+import type { FixedColumn, RecordBatch } from "#src/batch/types.js";
+import { emptyContract, ref } from "../support/batches.js";
 import { refusal } from "../support/spec.js";
 
 const contract: Contract = {
-  inputs: [matrixBinding(["a"])],
-  passthrough: [{ column: "id", sourceType: "BIGINT", type: "int64" }],
+  ...emptyContract,
+  passthrough: [{ column: "id", source: ref("id", "int64") }],
   outputs: [
     { kind: "scalar", column: "label", tensor: "label", type: "int64" },
     { kind: "scalar", column: "score", tensor: "score", type: "float64" },
     { kind: "element", column: "p2", tensor: "p", element: 2, type: "float32" },
   ],
-  fixedBatchRows: null,
 };
 const span = { rowStart: 100, rowEnd: 112 };
 
@@ -22,8 +22,8 @@ function open(given: Contract = contract): SpanRows {
   return createSpanRows({
     contract: given,
     span,
-    onNotFinite: (column, row, value) => {
-      throw new Error(`${column} of row ${row} is ${value}`);
+    onFault: ({ reason, column, row, value }) => {
+      throw new Error(`${reason}: ${column} of row ${row} is ${value}`);
     },
   });
 }
@@ -37,10 +37,8 @@ function carried(from: number, to: number, isNull: (row: number) => boolean = ()
   const valid = rows.some(isNull) ? Uint8Array.from(rows, (row) => (isNull(row) ? 0 : 1)) : undefined;
   return {
     rowCount: rows.length,
-    columns: [
-      { type: "float32", width: 1, data: new Float32Array(rows.length), valid: undefined },
-      { type: "int64", width: 1, data: BigInt64Array.from(ids(from, to)), valid },
-    ],
+    inputs: [],
+    carried: [{ kind: "fixed", lanes: 1, data: BigInt64Array.from(ids(from, to)), valid }],
   };
 }
 
@@ -75,13 +73,13 @@ const wholeSpan = Array.from({ length: 12 }, (_, index) => 100 + index);
 function expectWholeSpan(rows: SpanRows): void {
   const { rowCount, columns } = rows.finish();
   expect(rowCount).toBe(12);
-  expect(columns.map(({ name, type, width }) => [name, type, width])).toEqual([
-    ["id", "int64", 1],
-    ["label", "int64", 1],
-    ["score", "float64", 1],
-    ["p2", "float32", 1],
+  expect(columns.map(({ name, type }) => [name, type])).toEqual([
+    ["id", "int64"],
+    ["label", "int64"],
+    ["score", "float64"],
+    ["p2", "float32"],
   ]);
-  expect(columns.map(({ data }) => Array.from<number | bigint>(data))).toEqual([
+  expect(columns.map(({ column }) => Array.from<number | bigint>((column as FixedColumn).data))).toEqual([
     ids(100, 112),
     wholeSpan.map(BigInt),
     wholeSpan.map((row) => row / 3),
@@ -96,33 +94,22 @@ const pieces = (at: readonly number[]): [number, number][] => {
 };
 
 describe("the rows of a span", () => {
-  test("come out in order, in whatever order and cut they were carried and predicted", () => {
+  test("come out in order, in whatever cut they were carried and whatever order they were predicted in", () => {
     const cuts = fc.uniqueArray(fc.integer({ min: 101, max: 111 }));
     fc.assert(
       fc.property(cuts, cuts, fc.infiniteStream(fc.nat()), (carryCuts, predictCuts, noise) => {
         const rows = open();
-        const shuffled = <T>(values: readonly T[]): T[] =>
-          values
-            .map((value) => ({ value, key: noise.next().value as number }))
-            .toSorted((a, b) => a.key - b.key)
-            .map(({ value }) => value);
-        const steps = [
-          ...pieces(carryCuts).map(
-            ([from, to]) =>
-              () =>
-                rows.carry(carried(from, to), { from: 0, to: to - from, row: from }),
-          ),
-          ...pieces(predictCuts).map(
-            ([from, to]) =>
-              () =>
-                rows.predict(predictions(from, to, to - from + 2), {
-                  rowStart: from,
-                  rowCount: to - from,
-                  packedRows: to - from + 2,
-                }),
-          ),
-        ];
-        for (const step of shuffled(steps)) {
+        const carries = pieces(carryCuts).map(([from, to]) => (): void => {
+          rows.carry(carried(from - 2, to + 1), { from: 2, to: to - from + 2, row: from });
+        });
+        const steps = pieces(predictCuts).map(([from, to]) => (): void => {
+          const rowCount = to - from;
+          rows.predict(predictions(from, to, rowCount + 2), { rowStart: from, rowCount, packedRows: rowCount + 2 });
+        });
+        // Rows are read in order; predictions of some of them come back, in any order, before others are read.
+        const whenever = steps.map((step) => ({ step, key: (noise.next().value as number) % 1000 }));
+        const all = carries.map((step, index) => ({ step, key: (index * 1000) / carries.length }));
+        for (const { step } of [...all, ...whenever].toSorted((a, b) => a.key - b.key)) {
           step();
         }
         expectWholeSpan(rows);
@@ -147,15 +134,15 @@ describe("the rows of a span", () => {
     rows.carry(carried(110, 112), { from: 0, to: 2, row: 110 });
     rows.predict(predictions(100, 112), { rowStart: 100, rowCount: 12, packedRows: 12 });
     const [id, label] = rows.finish().columns;
-    expect([...(id?.valid ?? [])]).toEqual(wholeSpan.map((row) => (row === 105 ? 0 : 1)));
-    expect(label?.valid).toBeUndefined();
+    expect([...(id?.column.valid ?? [])]).toEqual(wholeSpan.map((row) => (row === 105 ? 0 : 1)));
+    expect(label?.column.valid).toBeUndefined();
   });
 
   test("do not hold on to the memory of the record batch", () => {
     const rows = open();
     const batch = carried(100, 112);
     rows.carry(batch, { from: 0, to: 12, row: 100 });
-    batch.columns[1]?.data.fill(0n as never);
+    (batch.carried[0] as FixedColumn).data.fill(0n as never);
     rows.predict(predictions(100, 112), { rowStart: 100, rowCount: 12, packedRows: 12 });
     expectWholeSpan(rows);
   });
@@ -192,7 +179,23 @@ describe("a span does not end", () => {
     }).toThrow(/came twice/);
     expect(() => {
       rows.carry(carried(100, 101), { from: 0, to: 1, row: 100 });
-    }).toThrow(/came twice/);
+    }).toThrow("row 100 came where row 112 was due");
+  });
+
+  test("when rows are carried out of order, or some are left out", () => {
+    const rows = open();
+    rows.carry(carried(100, 104), { from: 0, to: 4, row: 100 });
+    for (const row of [103, 105, 100]) {
+      expect(() => {
+        rows.carry(carried(row, row + 2), { from: 0, to: 2, row });
+      }).toThrow(`row ${row} came where row 104 was due`);
+    }
+  });
+
+  test("when a record batch lacks a carried column", () => {
+    expect(() => {
+      open().carry({ rowCount: 2, inputs: [], carried: [] }, { from: 0, to: 2, row: 100 });
+    }).toThrow("a record batch carries 0 columns, 1 are due");
   });
 
   test("when rows of another span are carried into it", () => {
@@ -257,14 +260,67 @@ describe("a prediction that is not finite", () => {
     ["Infinity", Number.POSITIVE_INFINITY],
   ])("is named with the run's row: %s", (shown, value) => {
     const tensors = predictions(104, 108);
-    const { data } = tensors.get("p") as Tensor;
+    const { data } = tensors.get("p") as { data: Float32Array };
     data[2 * 3 + 2] = value;
     expect(() => open().predict(tensors, { rowStart: 104, rowCount: 4, packedRows: 4 })).toThrow(
-      `p2 of row 106 is ${shown}`,
+      `prediction: p2 of row 106 is ${shown}`,
     );
   });
 
   test("does not count in the rows of padding, nor in elements that nobody asked for", () => {
     open().predict(predictions(104, 108, 32), { rowStart: 104, rowCount: 4, packedRows: 32 });
+  });
+});
+
+describe("a rejected row", () => {
+  test("is left out of every column, whatever else is said of it", () => {
+    const rows = open();
+    rows.carry(
+      carried(100, 112, (row) => row === 105),
+      { from: 0, to: 12, row: 100 },
+    );
+    rows.reject(100);
+    rows.predict(predictions(100, 112), { rowStart: 100, rowCount: 12, packedRows: 12 });
+    rows.reject(107);
+    rows.reject(108);
+    rows.reject(107);
+    const kept = [101, 102, 103, 104, 105, 106, 109, 110, 111];
+    const { rowCount, columns } = rows.finish();
+    expect(rowCount).toBe(kept.length);
+    expect(columns.map(({ column }) => Array.from<number | bigint>((column as FixedColumn).data))).toEqual([
+      kept.map((row) => 2n ** 53n + BigInt(row)),
+      kept.map(BigInt),
+      kept.map((row) => row / 3),
+      kept,
+    ]);
+    expect([...(columns[0]?.column.valid ?? [])]).toEqual(kept.map((row) => (row === 105 ? 0 : 1)));
+  });
+
+  test("may be all there are", () => {
+    const rows = open();
+    rows.carry(carried(100, 112), { from: 0, to: 12, row: 100 });
+    rows.predict(predictions(100, 112), { rowStart: 100, rowCount: 12, packedRows: 12 });
+    wholeSpan.forEach((row) => {
+      rows.reject(row);
+    });
+    const { rowCount, columns } = rows.finish();
+    expect(rowCount).toBe(0);
+    expect(columns.map(({ column }) => (column as FixedColumn).data.length)).toEqual([0, 0, 0, 0]);
+  });
+
+  test("must be carried and predicted all the same", () => {
+    const rows = open();
+    rows.carry(carried(100, 112), { from: 0, to: 12, row: 100 });
+    rows.predict(predictions(101, 112), { rowStart: 101, rowCount: 11, packedRows: 11 });
+    rows.reject(100);
+    expect(() => rows.finish()).toThrow("row 100 was not carried or not predicted");
+  });
+
+  test("is not told of again", () => {
+    const rows = open();
+    const tensors = predictions(104, 108);
+    (tensors.get("score") as { data: Float64Array }).data[1] = Number.NaN;
+    rows.reject(105);
+    rows.predict(tensors, { rowStart: 104, rowCount: 4, packedRows: 4 });
   });
 });

@@ -1,7 +1,32 @@
 import { describe, expect, test } from "vitest";
-import { allocate, bytesPerElement, columnTypes, copyValues, isColumnType, viewOf } from "#src/batch/types.js";
+import {
+  allocate,
+  bytesPerElement,
+  bytesPerValue,
+  type ColumnType,
+  copyValues,
+  type ElementType,
+  isElementType,
+  layoutOf,
+  scalarTypes,
+  showType,
+  viewOf,
+} from "#src/batch/types.js";
 
-describe.each(columnTypes)("%s", (type) => {
+const elementTypes: readonly ElementType[] = [
+  "int8",
+  "int16",
+  "int32",
+  "int64",
+  "uint8",
+  "uint16",
+  "uint32",
+  "uint64",
+  "float32",
+  "float64",
+];
+
+describe.each(elementTypes)("%s", (type) => {
   const wide = type === "int64" || type === "uint64";
   const value = (number: number): number | bigint => (wide ? BigInt(number) : number);
 
@@ -30,8 +55,11 @@ describe.each(columnTypes)("%s", (type) => {
     expect([...target]).toEqual([0, 0, 2, 3, 0].map(value));
   });
 
-  test("is a column type", () => {
-    expect(isColumnType(type)).toBe(true);
+  test("is an element type, a column type, and lies in memory as itself", () => {
+    expect(isElementType(type)).toBe(true);
+    expect(scalarTypes).toContain(type);
+    expect(layoutOf(type)).toEqual({ kind: "fixed", element: type, lanes: 1 });
+    expect(bytesPerValue(type)).toBe(bytesPerElement(type));
   });
 });
 
@@ -47,8 +75,50 @@ test("int64 keeps what no double holds", () => {
 });
 
 test.each([undefined, "", "string", "bool", "float16", "constructor", "toString", "__proto__"])(
-  "%s is no column type",
+  "%s is no element type",
   (name) => {
-    expect(isColumnType(name)).toBe(false);
+    expect(isElementType(name)).toBe(false);
   },
 );
+
+describe("a decimal", () => {
+  test.each([
+    [1, "int16", 1],
+    [4, "int16", 1],
+    [5, "int32", 1],
+    [9, "int32", 1],
+    [10, "int64", 1],
+    [18, "int64", 1],
+    [19, "uint64", 2],
+    [38, "uint64", 2],
+  ] as const)("of %i digits lies in the smallest integer that holds it", (precision, element, lanes) => {
+    const type: ColumnType = { kind: "decimal", precision, scale: 0 };
+    expect(layoutOf(type)).toEqual({ kind: "fixed", element, lanes });
+    expect(bytesPerValue(type)).toBe(bytesPerElement(element) * lanes);
+  });
+});
+
+const nested: ColumnType = {
+  kind: "list",
+  element: {
+    kind: "struct",
+    fields: [
+      { name: "a", type: { kind: "decimal", precision: 10, scale: 2 } },
+      { name: "b", type: { kind: "list", element: "utf8" } },
+    ],
+  },
+};
+
+test("a nested type is shown as Arrow would write it", () => {
+  expect(showType(nested)).toBe("list<struct<a: decimal(10,2), b: list<utf8>>>");
+  expect(showType("timestamp[us, UTC]")).toBe("timestamp[us, UTC]");
+});
+
+test("each type takes some room", () => {
+  for (const type of [...scalarTypes, nested]) {
+    expect(bytesPerValue(type)).toBeGreaterThan(0);
+  }
+  expect(bytesPerValue("uuid")).toBe(16);
+  expect(bytesPerValue("interval")).toBe(16);
+  expect(bytesPerValue(nested)).toBeGreaterThan(bytesPerValue("utf8"));
+});

@@ -64,14 +64,14 @@ describe("a spec that cannot be read", () => {
       error: reading 3 problems
         <folder>/job.yaml:18:19: engine.batch_size: found "many", expected auto or a number from 1 to 1048576
         <folder>/job.yaml:28:3: comit_rows: unknown key; did you mean \`commit_rows\`?
-        <folder>/job.yaml:29:17: on_bad_row: found "skip", expected fail
+        <folder>/job.yaml:29:17: on_bad_row: found "skip", expected fail or reject
       "
     `);
   });
 
   test("as JSON for a log collector", async () => {
     await using folder = await scratchFolder();
-    const spec = await writeSpec(folder.path, wine, { on_bad_row: "reject" });
+    const spec = await writeSpec(folder.path, wine, { output: { lineage: true } });
     const { code, stdout, stderr } = await runCli(["run", spec, "--log-format", "json", "--json"]);
     expect([code, stdout]).toEqual([64, ""]);
     const lines = stderr.trimEnd().split("\n");
@@ -82,7 +82,7 @@ describe("a spec that cannot be read", () => {
       code: "SPEC_UNSUPPORTED",
       hint: expect.any(String),
       exit_code: 64,
-      msg: expect.stringMatching(/^reading .*on_bad_row: `reject`/),
+      msg: expect.stringMatching(/^reading .*output\.lineage: `true`/),
     });
   });
 });

@@ -14,6 +14,7 @@ describe("help", () => {
     ["plan", "--help"],
     ["validate", "--help"],
     ["status", "--help"],
+    ["inspect", "--help"],
     ["schema", "--help"],
   ])("%s %s", async (...args) => {
     expect(await shownCli(args, here)).toMatchSnapshot();
@@ -55,6 +56,8 @@ describe("what is not understood ends in 64, with nothing on stdout", () => {
     [["run", "jobs/daily.yaml", "--param", "=x"]],
     [["run", "jobs/daily.yaml", "--param", "sd=x"]],
     [["plan", "job.yaml", "--quiet"]],
+    [["inspect"]],
+    [["inspect", "a.onnx", "b.onnx"]],
   ])("%j", async (args) => {
     const said = await shownCli(args, here);
     expect(said).toMatch(/^exit 64\n--- stderr\nerror: /);

@@ -1,11 +1,14 @@
 import { join } from "node:path";
+import type { DuckDBListValue } from "@duckdb/node-api";
 import { ParquetReader } from "parquetjs-lite";
 import { describe, expect, test } from "vitest";
+import { projectFolder } from "../support/cli.js";
 import { differences, goldenRows } from "../support/golden.js";
 import { type Fixture, fixtures, scratchFolder, writeSpec } from "../support/job.js";
 import { faultsOfFinished, outputRows, partNames } from "../support/output.js";
-import type { Row } from "../support/parquet.js";
+import { type Row, readRows } from "../support/parquet.js";
 import { runSpec, scoreHere } from "../support/score.js";
+import { fixtureNamed } from "../support/world.js";
 
 /** `small`: less than any row group. `spanning`: a span over several shards. */
 type CommitSize = "small" | "spanning" | "auto";
@@ -96,6 +99,66 @@ describe.each(fixtures)("$name", (fixture) => {
   );
 });
 
+describe("vectors", () => {
+  test("are lists with what Python predicted", async () => {
+    await using scratch = await scratchFolder();
+    const outputs = { vector: "vector", score: "score", third: "vector[3]" };
+    const spec = await writeSpec(scratch.path, fixtureNamed("embedding-mlp"), { model: { outputs }, commit_rows: 500 });
+
+    await scoreHere(spec);
+
+    const rows = await outputRows(join(scratch.path, "out"));
+    const lists = rows.map(({ vector }) => (vector as DuckDBListValue).items);
+    expect(new Set(lists.map(({ length }) => length))).toEqual(new Set([8]));
+    const golden = await goldenRows({ name: "embedding-mlp" });
+    const asColumns = rows.map(({ id, score }, row) => ({
+      id,
+      ...Object.fromEntries((lists[row] ?? []).map((value, index) => [`vector_${index}`, value])),
+      score,
+    }));
+    expect(differences(asColumns, golden)).toEqual([]);
+    expect(rows.every(({ third }, row) => third === lists[row]?.[3])).toBe(true);
+  });
+});
+
+describe("texts and NULLs", () => {
+  test("that a model predicts and reads are the same beside everything carried", async () => {
+    await using scratch = await scratchFolder();
+    const columns = ["row_id", "species", "sex", "tag", "measured_on"];
+    const spec = await writeSpec(scratch.path, fixtureNamed("penguins-pipeline"), { output: { columns } });
+
+    await scoreHere(spec);
+
+    const rows = await outputRows(join(scratch.path, "out"));
+    const shards = await readRows(join(projectFolder, "fixtures/data/penguins_complete/*.parquet"));
+    const carried = shards.map((row) => columns.map((name) => String(row[name])));
+    expect(rows.map((row) => columns.map((name) => String(row[name])))).toEqual(carried);
+    expect(new Set(rows.map(({ label }) => label))).toEqual(new Set(["Adelie", "Chinstrap", "Gentoo"]));
+  });
+
+  test("NULL features are bad rows unless they may be missing", async () => {
+    await using scratch = await scratchFolder();
+    const spec = await writeSpec(scratch.path, fixtureNamed("penguins-lightgbm"), { model: { missing: "bad_row" } });
+
+    const { code, stderr } = await runSpec(spec);
+
+    expect(code).toBe(65);
+    expect(stderr).toContain("part-00000.parquet: row 3, column `bill_length_mm` is NULL\n");
+  });
+
+  test("NULL texts are bad rows", async () => {
+    await using scratch = await scratchFolder();
+    const path = join(projectFolder, "fixtures/data/penguins/*.parquet");
+    const where = { input: { path }, model: { missing: "nan" } };
+    const spec = await writeSpec(scratch.path, fixtureNamed("penguins-pipeline"), where);
+
+    const { code, stderr } = await runSpec(spec);
+
+    expect(code).toBe(65);
+    expect(stderr).toContain("part-00000.parquet: row 3, column `sex` is NULL\n");
+  });
+});
+
 test("the tables hold ids that no float64 can: past 2^53, and both ends of int64", async () => {
   const cancer = await idsOf("cancer-logistic");
   const digits = await idsOf("digits-lightgbm");
@@ -120,7 +183,9 @@ async function readIndependently(folder: string): Promise<Row[]> {
       // Values of dictionary-coded columns come as text.
       for (const { name, primitiveType } of fieldList) {
         const value = record[name] as bigint | number | string;
-        record[name] = primitiveType === "INT64" ? BigInt(value) : Number(value);
+        if (primitiveType !== "BYTE_ARRAY") {
+          record[name] = primitiveType === "INT64" ? BigInt(value) : Number(value);
+        }
       }
       rows.push(record);
     }

@@ -2,7 +2,8 @@ import { describe, expect, test } from "vitest";
 import type { Contract } from "#src/batch/contract.js";
 import { makePlan } from "#src/plan/make-plan.js";
 import type { Plan, RunId } from "#src/plan/plan.js";
-import { emptyContract, planOf } from "../support/plans.js";
+import { emptyContract, ref } from "../support/batches.js";
+import { planOf } from "../support/plans.js";
 import { load, minimalSpec } from "../support/spec.js";
 
 const planFor = (text: string, contract: Contract = emptyContract): Plan =>
@@ -34,8 +35,10 @@ describe("a plan", () => {
       {
         "commitRows": 5,
         "contract": {
+          "cast": "exact",
           "fixedBatchRows": null,
           "inputs": [],
+          "missing": "bad_row",
           "outputs": [],
           "passthrough": [],
         },
@@ -74,14 +77,17 @@ describe("a plan", () => {
           "ds": "x",
         },
         "request": {
+          "cast": "exact",
           "inputs": {
             "f": [
               "a",
             ],
           },
+          "missing": "bad_row",
           "outputs": {
             "s": "p",
           },
+          "partitions": {},
           "passthrough": [
             "id",
           ],
@@ -122,8 +128,7 @@ describe("commit_rows: auto", () => {
   test("counts carried columns too", () => {
     const passthrough = Array.from({ length: 1000 }, (_, index) => ({
       column: `p${index}`,
-      sourceType: "INTEGER",
-      type: "int32" as const,
+      source: ref(`p${index}`, "int32"),
     }));
     expect(planFor(minimalSpec, { ...emptyContract, passthrough }).commitRows).toBe(
       Math.floor((64 * 1024 * 1024) / 4000),

@@ -6,6 +6,7 @@ const report: RunReport = {
   status: "complete",
   rowsPlanned: 1_000_000,
   rowsScored: 1_000_000,
+  rowsRejected: 0,
   spansPlanned: 4,
   spansCommitted: 4,
   spansResumed: 0,

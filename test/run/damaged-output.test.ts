@@ -81,7 +81,7 @@ const damages: readonly Damage[] = [
   {
     what: "has a row less",
     damage: (part) => rewritePart(part, "SELECT * FROM {part} LIMIT 99"),
-    says: /it holds 99 rows where the plan has rows 200 to 300/,
+    says: /it holds 99 rows and rejected 0 where the plan has rows 200 to 300/,
   },
   {
     what: "bears no label",
@@ -175,7 +175,7 @@ describe("an output folder", () => {
     const { code, stderr } = await runSpec(job.spec);
 
     expect(code, stderr).toBe(64);
-    expect(stderr).toMatch(/a part of run cancer-logistic-[0-9a-f]{12}, not of another-[0-9a-f]{12}/);
+    expect(stderr).toMatch(/it belongs to run cancer-logistic-[0-9a-f]{12}, not to another-[0-9a-f]{12}/);
     expect(await listing(scratch.path)).toEqual(before);
   });
 });

@@ -48,7 +48,7 @@ describe("a key that is not known", () => {
   test("that is a list is refused", () => {
     expect(specRefusal(`${minimalSpec}? [a, b]\n: 1\n`)).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
-      reading job.yaml:1:1: [ a, b ]: unknown key; expected one of version, name, timezone, params, input, model, engine, output, commit_rows, on_bad_row"
+      reading job.yaml:1:1: [ a, b ]: unknown key; expected one of version, name, timezone, params, input, model, engine, output, commit_rows, on_bad_row, max_rejects"
     `);
   });
 
@@ -190,11 +190,13 @@ describe("a spec that is right", () => {
         },
         "input": {
           "min_rows": 1,
+          "partitions": {},
           "path": [
             "in/*.parquet",
           ],
           "verify": "pinned",
         },
+        "max_rejects": "0.1%",
         "model": {
           "cast": "exact",
           "missing": "bad_row",

@@ -3,7 +3,6 @@ import { load, minimalSpec, specRefusal } from "../support/spec.js";
 
 /** Line by line: what of version 1 this release does not serve, and how it says so. */
 const unsupported: readonly (readonly [string, string])[] = [
-  ["input.partitions", minimalSpec.replace("input:", "input:\n  partitions: { dt: date }")],
   ["input.columns", minimalSpec.replace("input:", "input:\n  columns: { a: ln(b) }")],
   ["input.where", minimalSpec.replace("input:", "input:\n  where: a is not null")],
   ["input.endpoint", minimalSpec.replace("input:", "input:\n  endpoint: http://minio:9000")],
@@ -16,8 +15,6 @@ const unsupported: readonly (readonly [string, string])[] = [
   ["input.path", minimalSpec.replace("in/*.parquet", "[a.parquet, s3://lake/b.parquet]")],
   ["input.ready", minimalSpec.replace("input:", "input:\n  ready: s3://lake/_SUCCESS")],
   ["model.path", minimalSpec.replace("model.onnx", "s3://models/m.onnx")],
-  ["model.cast: lossy", minimalSpec.replace("model:", "model:\n  cast: lossy")],
-  ["model.missing: nan", minimalSpec.replace("model:", "model:\n  missing: nan")],
   ["engine.providers: cuda", `${minimalSpec}engine: { providers: [cuda, cpu] }\n`],
   ["engine.providers: tensorrt", `${minimalSpec}engine: { providers: [tensorrt] }\n`],
   ["engine.device_id", `${minimalSpec}engine: { device_id: 0 }\n`],
@@ -27,8 +24,6 @@ const unsupported: readonly (readonly [string, string])[] = [
   ],
   ["output.lineage: true", minimalSpec.replace("output:", "output:\n  lineage: true")],
   ["output.parquet.path", minimalSpec.replace("path: out", "path: s3://lake/out")],
-  ["on_bad_row: reject", `${minimalSpec}on_bad_row: reject\n`],
-  ["max_rejects", `${minimalSpec}max_rejects: 0.1%\n`],
   ["retry", `${minimalSpec}retry: { max_seconds: 300 }\n`],
 ];
 
@@ -57,11 +52,11 @@ describe("what version 1 names and this release does not serve", () => {
   });
 
   test("is told together", () => {
-    expect(specRefusal(`${minimalSpec}on_bad_row: reject\nmax_rejects: 5\n`)).toMatchInlineSnapshot(`
+    expect(specRefusal(`${minimalSpec}engine: { device_id: 1 }\nretry: { max_seconds: 5 }\n`)).toMatchInlineSnapshot(`
       "64 SPEC_UNSUPPORTED
       reading 2 problems
-        job.yaml:10:13: on_bad_row: \`reject\` is not supported yet
-        job.yaml:11:14: max_rejects: not supported yet (rejecting rows)
+        job.yaml:10:22: engine.device_id: not supported yet (GPU providers)
+        job.yaml:11:8: retry: not supported yet (retries)
       hint: docs/job-spec.md lists what this release serves"
     `);
   });
@@ -72,6 +67,17 @@ describe("what version 1 names and this release does not serve", () => {
 });
 
 describe("what is served", () => {
+  test("may be asked for: what an earlier release refused", () => {
+    const text = `${minimalSpec}on_bad_row: reject\nmax_rejects: 0.1%\n`
+      .replace("input:", "input:\n  partitions: { dt: date }")
+      .replace("model:", "model:\n  cast: lossy\n  missing: nan");
+    expect(load(text)).toMatchObject({
+      on_bad_row: "reject",
+      input: { partitions: { dt: "date" } },
+      model: { cast: "lossy", missing: "nan" },
+    });
+  });
+
   test("may be spelt out, though it is the default", () => {
     const text = `${minimalSpec}on_bad_row: fail\nengine: { providers: [cpu] }\n`
       .replace("output:", "output:\n  lineage: false")

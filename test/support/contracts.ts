@@ -1,23 +1,20 @@
-import { bindContract, type Contract, type ContractRequest } from "#src/batch/contract.js";
-import type { SourceColumn, TensorSignature } from "#src/batch/types.js";
+import { bindContract } from "#src/batch/bind-contract.js";
+import type { Contract, ContractRequest, InputBinding } from "#src/batch/contract.js";
+import type { TensorSignature } from "#src/batch/tensor.js";
+import type { SourceColumn } from "#src/batch/types.js";
 import { refusal } from "./spec.js";
 
-export const column = (
-  name: string,
-  sourceType: string,
-  type: SourceColumn["type"],
-  numeric = type !== undefined,
-): SourceColumn => ({
+export const column = (name: string, sourceType: string, type: SourceColumn["type"]): SourceColumn => ({
   name,
   sourceType,
   type,
-  numeric,
 });
 export const columns: readonly SourceColumn[] = [
   column("id", "BIGINT", "int64"),
   column("age", "INTEGER", "int32"),
-  column("amount", "DECIMAL(10,2)", undefined, true),
-  column("city", "VARCHAR", undefined),
+  column("amount", "DECIMAL(10,2)", { kind: "decimal", precision: 10, scale: 2 }),
+  column("city", "VARCHAR", "utf8"),
+  column("tags", "MAP(VARCHAR, INTEGER)", undefined),
   column("rate", "DOUBLE", "float64"),
 ];
 export const tensor = (name: string, dtype: string | undefined, ...shape: (number | null)[]): TensorSignature => ({
@@ -37,17 +34,25 @@ function request(overrides: Partial<ContractRequest> = {}): ContractRequest {
     inputs: undefined,
     outputs: { score: "probabilities[1]" },
     passthrough: ["id"],
+    cast: "exact",
+    missing: "bad_row",
     ...overrides,
   };
 }
 
 export const bind = (overrides: Partial<ContractRequest> = {}): Contract => bindContract(request(overrides));
 export const refused = (overrides: Partial<ContractRequest>): string => refusal(() => bind(overrides));
-export const featureNames = (contract: Contract): string[] =>
-  contract.inputs.flatMap((input) => input.columns.map(({ name }) => name));
+const columnsOf = (binding: InputBinding): string[] =>
+  binding.kind === "matrix" ? binding.columns.map(({ name }) => name) : [binding.column.name];
+export const featureNames = (contract: Contract): string[] => contract.inputs.flatMap(columnsOf);
 export const withInput = (...shape: (number | null)[]): Partial<ContractRequest> => ({
   signature: { inputs: [tensor("features", "float32", ...shape)], outputs },
+});
+export const withInputs = (...inputs: TensorSignature[]): Partial<ContractRequest> => ({
+  signature: { inputs, outputs },
 });
 export const withOutput = (...given: TensorSignature[]): Partial<ContractRequest> => ({
   signature: { inputs: [features], outputs: given },
 });
+/** The first line of what is said: exit code and code, then the finding without the tables. */
+export const finding = (said: string): string => said.replace(/\n\n {2}model inputs:[^]*?\n\n/, "\n");

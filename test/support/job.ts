@@ -16,6 +16,10 @@ export interface Fixture {
   readonly model: string;
   readonly outputs: Readonly<Record<string, string>>;
   readonly rows: number;
+  /** What names a row; default `id`. */
+  readonly key?: string;
+  /** More of the spec's `model`. */
+  readonly binding?: object;
 }
 
 const classes = (count: number, prefix: string): Record<string, string> =>
@@ -58,6 +62,36 @@ export const fixtures: readonly Fixture[] = [
     outputs: { score: "score" },
     rows: 442,
   },
+  // Two string inputs, an integer and four floats, one column each, by name.
+  {
+    name: "penguins-pipeline",
+    table: "penguins_complete",
+    model: "penguins-pipeline.onnx",
+    outputs: { label: "label", ...classes(3, "probabilities") },
+    rows: 333,
+    key: "row_id",
+  },
+  // NULLs among its features.
+  {
+    name: "penguins-lightgbm",
+    table: "penguins",
+    model: "penguins-lightgbm.onnx",
+    outputs: { label: "label", ...classes(3, "probabilities") },
+    rows: 344,
+    key: "row_id",
+    binding: {
+      inputs: { input: ["bill_length_mm", "bill_depth_mm", "flipper_length_mm", "body_mass_g"] },
+      missing: "nan",
+    },
+  },
+  // A list column and a scalar one.
+  {
+    name: "embedding-mlp",
+    table: "embeddings",
+    model: "embedding-mlp.onnx",
+    outputs: { ...classes(8, "vector"), score: "score" },
+    rows: 1797,
+  },
 ];
 
 export interface SpecOverrides {
@@ -75,9 +109,14 @@ export async function writeSpec(folder: string, fixture: Fixture, overrides: Spe
     version: 1,
     name: fixture.name,
     input: { path: join(projectFolder, "fixtures/data", fixture.table, "*.parquet"), ...input },
-    model: { path: join(projectFolder, "fixtures/models", fixture.model), outputs: fixture.outputs, ...model },
+    model: {
+      path: join(projectFolder, "fixtures/models", fixture.model),
+      outputs: fixture.outputs,
+      ...fixture.binding,
+      ...model,
+    },
     engine: { threads: 1, ...engine },
-    output: { columns: ["id"], parquet: { path: "out" }, ...output },
+    output: { columns: [fixture.key ?? "id"], parquet: { path: "out" }, ...output },
     ...rest,
   };
   const path = join(folder, "job.yaml");

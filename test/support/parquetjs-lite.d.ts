@@ -11,7 +11,22 @@ declare module "parquetjs-lite" {
   export class ParquetReader {
     static openFile(path: string): Promise<ParquetReader>;
     getCursor(): ParquetCursor;
-    getSchema(): { readonly fieldList: readonly ParquetField[] };
+    getSchema(): ParquetSchema;
+    close(): Promise<void>;
+  }
+  export interface ParquetFieldOptions {
+    readonly type: "INT64" | "DOUBLE" | "UTF8";
+    readonly optional?: boolean;
+    readonly statistics?: false;
+    readonly compression?: "GZIP" | "SNAPPY";
+  }
+  export class ParquetSchema {
+    constructor(fields: Readonly<Record<string, ParquetFieldOptions>>);
+    readonly fieldList: readonly ParquetField[];
+  }
+  export class ParquetWriter {
+    static openFile(schema: ParquetSchema, path: string): Promise<ParquetWriter>;
+    appendRow(row: Readonly<Record<string, unknown>>): Promise<void>;
     close(): Promise<void>;
   }
 }

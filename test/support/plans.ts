@@ -1,7 +1,5 @@
-import type { Contract } from "#src/batch/contract.js";
 import type { Plan, PlannedShard, RunId } from "#src/plan/plan.js";
-
-export const emptyContract: Contract = { inputs: [], outputs: [], passthrough: [], fixedBatchRows: null };
+import { emptyContract } from "./batches.js";
 
 /** A plan over shards of these many rows; `s0`, `s1`, … are their names. */
 export function planOf(rowCounts: readonly number[], commitRows: number): Plan {
@@ -17,7 +15,7 @@ export function planOf(rowCounts: readonly number[], commitRows: number): Plan {
     timezone: "UTC",
     input: { format: "parquet", shards, rows: rowCounts.reduce((sum, rows) => sum + rows, 0) },
     model: { uri: "model.onnx", sha256: "0".repeat(64) },
-    request: { inputs: null, outputs: null, passthrough: [] },
+    request: { inputs: null, outputs: null, passthrough: [], partitions: {}, cast: "exact", missing: "bad_row" },
     contract: emptyContract,
     target: { kind: "parquet", uri: "out" },
     commitRows,

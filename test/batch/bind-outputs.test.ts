@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { ContractRequest } from "#src/batch/contract.js";
-import { columnTypes } from "#src/batch/types.js";
+import { columnTypeOfTensor, type TensorType } from "#src/batch/tensor.js";
 import { bind, refused, tensor, withOutput } from "../support/contracts.js";
 
 const scalar = (...shape: (number | null)[]): Partial<ContractRequest> => ({
@@ -21,25 +21,18 @@ describe("outputs", () => {
     ]);
   });
 
-  test.each([[[null]], [[null, 1]], [[1]], [[32, 1]], [[null, null]]])("of shape %j are one value a row", (shape) => {
+  test.each([[[null]], [[null, 1]], [[1]], [[32, 1]]])("of shape %j are one value a row", (shape) => {
     expect(bind(scalar(...shape)).outputs).toEqual([{ kind: "scalar", column: "t", tensor: "t", type: "float32" }]);
   });
 
-  test("of several values a row must be picked from", () => {
-    expect(refused({ outputs: undefined })).toMatchInlineSnapshot(`
-      "64 CONTRACT
-      binding models/churn.onnx to the columns of in/a.parquet: output \`probabilities\` is float32 [N,2]: 2 values a row
-
-        model inputs:                    columns of in/a.parquet:
-          features  float32 [N,3]          id      BIGINT
-        model outputs:                     age     INTEGER
-          label          int64 [N]         amount  DECIMAL(10,2)
-          probabilities  float32 [N,2]     city    VARCHAR
-                                           rate    DOUBLE
-
-      hint: pick elements under model.outputs, such as \`score: probabilities[1]\`"
-    `);
-  });
+  test.each([[[null, 2]], [[null, 384]], [[32, 2]], [[null, 0]], [[null, null]]])(
+    "of shape %j are a list a row",
+    (shape) => {
+      expect(bind(scalar(...shape)).outputs).toEqual([
+        { kind: "vector", column: "t", tensor: "t", type: { kind: "list", element: "float32" } },
+      ]);
+    },
+  );
 
   test.each([[[]], [[null, 2, 3]]])("of shape %j are refused", (shape) => {
     expect(refused(scalar(...shape))).toMatch(
@@ -58,18 +51,19 @@ describe("outputs", () => {
   test("have no element beyond their width", () => {
     expect(refused({ outputs: { score: "probabilities[2]" } })).toMatchInlineSnapshot(`
       "64 CONTRACT
-      binding models/churn.onnx to the columns of in/a.parquet: model.outputs.score names \`probabilities[2]\`, but it has 2 values a row
+      binding models/churn.onnx to the columns of in/a.parquet: model.outputs.score names \`probabilities[2]\`, but a row has 2 values
 
         model inputs:                    columns of in/a.parquet:
           features  float32 [N,3]          id      BIGINT
         model outputs:                     age     INTEGER
           label          int64 [N]         amount  DECIMAL(10,2)
           probabilities  float32 [N,2]     city    VARCHAR
+                                           tags    MAP(VARCHAR, INTEGER)
                                            rate    DOUBLE
 
       hint: elements count from 0 to 1"
     `);
-    expect(refused({ outputs: { score: "label[1]" } })).toContain("names `label[1]`, but it has 1 values a row");
+    expect(refused({ outputs: { score: "label[1]" } })).toContain("names `label[1]`, but a row has 1 value\n");
   });
 
   test("of unknown width are taken at their word", () => {
@@ -87,6 +81,7 @@ describe("outputs", () => {
         model outputs:                     age     INTEGER
           label          int64 [N]         amount  DECIMAL(10,2)
           probabilities  float32 [N,2]     city    VARCHAR
+                                           tags    MAP(VARCHAR, INTEGER)
                                            rate    DOUBLE
 
       hint: its outputs are label, probabilities"
@@ -104,6 +99,7 @@ describe("outputs", () => {
         model outputs:                            age     INTEGER
           output_label        int64 [N]           amount  DECIMAL(10,2)
           output_probability  sequence or map     city    VARCHAR
+                                                  tags    MAP(VARCHAR, INTEGER)
                                                   rate    DOUBLE
 
       hint: export the model with zipmap=False (skl2onnx: options={'zipmap': False}), which makes it a tensor"
@@ -113,13 +109,22 @@ describe("outputs", () => {
     );
   });
 
-  test("of every numeric type are taken, others are refused", () => {
-    for (const type of columnTypes) {
-      expect(bind({ ...withOutput(tensor("t", type, null)), outputs: undefined }).outputs).toMatchObject([{ type }]);
+  test("of every type are taken, float16 as float32 and strings as text; what ONNX has beyond them is refused", () => {
+    const types: TensorType[] = ["float32", "float64", "float16", "bool", "string"];
+    const integers: TensorType[] = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"];
+    for (const type of [...types, ...integers]) {
+      const given = withOutput(tensor("t", type, null), tensor("v", type, null, 4));
+      const expected = type === "float16" ? "float32" : type === "string" ? "utf8" : type;
+      expect(columnTypeOfTensor(type)).toBe(expected);
+      expect(bind({ ...given, outputs: { t: "t", v: "v", e: "v[3]" } }).outputs).toMatchObject([
+        { kind: "scalar", type: expected },
+        { kind: "vector", type: { kind: "list", element: expected } },
+        { kind: "element", type: expected, element: 3 },
+      ]);
     }
-    for (const type of ["string", "bool", "float16", "bfloat16", "constructor"]) {
+    for (const type of ["bfloat16", "complex64", "constructor"]) {
       expect(refused({ ...withOutput(tensor("t", type, null)), outputs: undefined })).toContain(
-        `${type} is not supported yet`,
+        `output \`t\` is ${type} [N]; ${type} is not supported\n`,
       );
     }
   });
@@ -136,6 +141,7 @@ describe("outputs", () => {
         model outputs:                                 age     INTEGER
           StatefulPartitionedCall:0  float32 [N,1]     amount  DECIMAL(10,2)
                                                        city    VARCHAR
+                                                       tags    MAP(VARCHAR, INTEGER)
                                                        rate    DOUBLE
 
       hint: name it under model.outputs, such as \`score: StatefulPartitionedCall:0\`"
@@ -152,6 +158,7 @@ describe("outputs", () => {
         model outputs:                age     INTEGER
           ID  float32 [N,1]           amount  DECIMAL(10,2)
                                       city    VARCHAR
+                                      tags    MAP(VARCHAR, INTEGER)
                                       rate    DOUBLE
 
       hint: give the prediction another name under model.outputs"

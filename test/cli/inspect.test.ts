@@ -1,0 +1,298 @@
+import { chmod, copyFile, mkdir, readdir, readFile, symlink, truncate, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
+import { describe, expect, test } from "vitest";
+import { projectFolder, runCli } from "../support/cli.js";
+import { scratchFolder } from "../support/job.js";
+import { shownCli } from "../support/shown.js";
+
+const here = "/nowhere";
+const models = "fixtures/models";
+
+async function inspected(file: string): Promise<Record<string, unknown>> {
+  const { code, stdout, stderr } = await runCli(["inspect", file, "--json"]);
+  expect([code, stderr, stdout.split("\n").length]).toEqual([0, "", 2]);
+  return JSON.parse(stdout) as Record<string, unknown>;
+}
+
+interface GoldenTensor {
+  readonly name: string;
+  readonly type: string;
+  readonly shape: readonly (string | number | null)[];
+}
+
+/** What Python's onnxruntime reports, in our words. */
+function asInspected({ name, type, shape }: GoldenTensor): object {
+  const element = /^tensor\((\w+)\)$/.exec(type)?.[1];
+  const dtype = { float: "float32", double: "float64" }[element ?? ""] ?? element;
+  return dtype === undefined
+    ? { name, dtype: null, shape: null }
+    : { name, dtype, shape: shape.map((dim) => (typeof dim === "number" ? dim : null)) };
+}
+
+/** Protobuf's StringStringEntryProto. */
+function entry(key: string, value: string): Uint8Array {
+  const text = WireType.LengthDelimited;
+  return new BinaryWriter().tag(1, text).string(key).tag(2, text).string(value).finish();
+}
+
+describe("a model", () => {
+  test.each(["cancer-logistic.onnx", "digits-lightgbm.onnx", "wine-zipmap.onnx", "external-data/model.onnx"])(
+    "%s is shown as a table and as one line of JSON",
+    async (model) => {
+      expect(await shownCli(["inspect", `${models}/${model}`], here)).toMatchSnapshot();
+      expect(await shownCli(["inspect", `${models}/${model}`, "--json"], here)).toMatchSnapshot();
+    },
+  );
+
+  test("has the inputs and outputs that Python's onnxruntime reports, each of the fixtures", async () => {
+    const golden = (await readdir(join(projectFolder, "fixtures/golden"))).filter((name) => name.endsWith(".json"));
+    expect(golden.length).toBeGreaterThan(7);
+    for (const file of golden) {
+      const name = file.replace(".json", "");
+      const path = name === "external-data" ? `${models}/external-data/model.onnx` : `${models}/${name}.onnx`;
+      const expected = JSON.parse(await readFile(join(projectFolder, "fixtures/golden", file), "utf8")) as {
+        inputs: GoldenTensor[];
+        outputs: GoldenTensor[];
+      };
+      const { inputs, outputs } = await inspected(path);
+      expect({ name, inputs, outputs }).toEqual({
+        name,
+        inputs: expected.inputs.map(asInspected),
+        outputs: expected.outputs.map(asInspected),
+      });
+    }
+  });
+
+  test.each(["cancer-logistic.onnx", "external-data/model.onnx"])(
+    "%s has the digest that a run pins",
+    async (model) => {
+      await using folder = await scratchFolder();
+      const { sha256 } = await inspected(`${models}/${model}`);
+      const spec = join(folder.path, "job.yaml");
+      const job = (digest: unknown): string =>
+        JSON.stringify({
+          version: 1,
+          name: "pinned",
+          input: { path: "none/*.parquet" },
+          model: { path: join(projectFolder, models, model), sha256: digest },
+          output: { parquet: { path: "out" } },
+        });
+      await writeFile(spec, job(sha256));
+      expect((await runCli(["validate", spec])).code).toBe(0);
+      await writeFile(spec, job("0".repeat(64)));
+      expect((await runCli(["validate", spec])).code).toBe(64);
+    },
+  );
+
+  test("has another digest when only its external data differ", async () => {
+    await using folder = await scratchFolder();
+    const path = join(folder.path, "model.onnx");
+    const weights = join(folder.path, "weights.bin");
+    await copyFile(join(projectFolder, models, "external-data/model.onnx"), path);
+    await copyFile(join(projectFolder, models, "external-data/weights.bin"), weights);
+    const before = await inspected(path);
+    const bytes = await readFile(weights);
+    bytes.writeUInt8(bytes.readUInt8(0) ^ 1);
+    await writeFile(weights, bytes);
+    const after = await inspected(path);
+    expect(before["sha256"]).toBe((await inspected(`${models}/external-data/model.onnx`))["sha256"]);
+    expect({ ...after, sha256: "" }).toEqual({ ...before, sha256: "" });
+    expect(after["sha256"]).not.toBe(before["sha256"]);
+  });
+
+  test("may say much of itself: the table has first lines, the JSON has all", async () => {
+    await using folder = await scratchFolder();
+    const path = join(folder.path, "model.onnx");
+    const more = new BinaryWriter()
+      .tag(5, WireType.Varint)
+      .int64(2n ** 53n + 1n)
+      .tag(6, WireType.LengthDelimited)
+      .string("Malignant or benign.\nTrained in 1995.")
+      .tag(14, WireType.LengthDelimited)
+      .bytes(entry("owner", "risk\x1b[31m team"))
+      .tag(14, WireType.LengthDelimited)
+      .bytes(entry("classes", "malignant,".repeat(20)));
+    // Protobuf: what is appended is merged.
+    const model = await readFile(join(projectFolder, models, "cancer-logistic.onnx"));
+    await writeFile(path, Buffer.concat([model, more.finish()]));
+    expect(await shownCli(["inspect", path], folder.path)).toMatchSnapshot();
+    expect(await inspected(path)).toMatchObject({
+      model_version: "9007199254740993",
+      doc_string: "Malignant or benign.\nTrained in 1995.",
+      metadata_props: { owner: "risk\x1b[31m team", classes: "malignant,".repeat(20) },
+    });
+  });
+
+  test("is known by its content, not its name", async () => {
+    await using folder = await scratchFolder();
+    const path = join(folder.path, "model.parquet");
+    await copyFile(join(projectFolder, models, "wine-forest.onnx"), path);
+    expect(await inspected(path)).toMatchObject({ kind: "model", path, producer_name: "skl2onnx" });
+  });
+
+  test("is looked at without a word to ONNX Runtime's vendor", async () => {
+    await using folder = await scratchFolder();
+    const { code } = await runCli(["inspect", `${models}/wine-forest.onnx`], { env: { TMPDIR: folder.path } });
+    expect([code, await readdir(folder.path)]).toEqual([0, []]);
+  });
+});
+
+describe("a shard", () => {
+  test.each(["digits/part-00000.parquet", "wine/part-00000.parquet"])(
+    "%s is shown as a table, all of it, and as one line of JSON",
+    async (shard) => {
+      expect(await shownCli(["inspect", `fixtures/data/${shard}`], here)).toMatchSnapshot();
+      expect(await shownCli(["inspect", `fixtures/data/${shard}`, "--json"], here)).toMatchSnapshot();
+    },
+  );
+
+  test("is known by its content, not its name, and may be a link", async () => {
+    await using folder = await scratchFolder();
+    const path = join(folder.path, "shard.onnx");
+    await symlink(join(projectFolder, "fixtures/data/wine/part-00003.parquet"), path);
+    expect(await inspected(path)).toMatchObject({ kind: "shard", path, rows: 64, row_groups: 4 });
+    await symlink(folder.path, join(folder.path, "[link]"));
+    expect(await inspected(join(folder.path, "[link]/shard.onnx"))).toMatchObject({ rows: 64 });
+  });
+
+  test("is known by its end where its beginning is damaged, as readers find it", async () => {
+    await using folder = await scratchFolder();
+    const path = join(folder.path, "a");
+    const bytes = await readFile(join(projectFolder, "fixtures/data/wine/part-00001.parquet"));
+    bytes.write("XXXX");
+    await writeFile(path, bytes);
+    expect(await inspected(path)).toMatchObject({ kind: "shard", rows: 1 });
+  });
+
+  test("cannot make the terminal do things by the names of its columns", async () => {
+    await using folder = await scratchFolder();
+    const path = join(folder.path, "a.parquet");
+    const bytes = await readFile(join(projectFolder, "fixtures/data/wine/part-00001.parquet"));
+    for (let at = bytes.indexOf("alcohol"); at >= 0; at = bytes.indexOf("alcohol", at + 1)) {
+      bytes.write("\x1b[2J\nol", at);
+    }
+    await writeFile(path, bytes);
+    const { stdout } = await runCli(["inspect", path]);
+    expect(stdout).toContain("\n  \\x1b[2J\\x0aol  ");
+    expect(stdout).not.toContain("\x1b");
+  });
+});
+
+describe("what cannot be inspected:", () => {
+  test.each(["no-such.onnx", "README.md/no-such.onnx"])("a file that is not there (%s)", async (file) => {
+    const said = await shownCli(["inspect", file], here);
+    expect(said.replace(file, "<file>")).toMatchInlineSnapshot(`
+      "exit 64
+      --- stderr
+      error: inspecting <file>: there is no such file
+        hint: name one .onnx or .parquet file on this machine; the path is relative to the working directory
+      "
+    `);
+  });
+
+  test("a folder", async () => {
+    expect(await shownCli(["inspect", "fixtures"], here)).toMatchInlineSnapshot(`
+      "exit 64
+      --- stderr
+      error: inspecting fixtures: it is a folder
+        hint: name one .onnx or .parquet file
+      "
+    `);
+  });
+
+  test("something that never ends", async () => {
+    expect(await shownCli(["inspect", "/dev/zero"], here)).toMatchInlineSnapshot(`
+      "exit 64
+      --- stderr
+      error: inspecting /dev/zero: it is not a plain file
+        hint: name one .onnx or .parquet file
+      "
+    `);
+  });
+
+  test.skipIf(process.getuid?.() === 0)("a file that this user may not read", async () => {
+    await using folder = await scratchFolder();
+    const path = join(folder.path, "model.onnx");
+    await copyFile(join(projectFolder, models, "wine-forest.onnx"), path);
+    await chmod(path, 0);
+    expect(await shownCli(["inspect", path], folder.path)).toBe(
+      "exit 64\n--- stderr\nerror: inspecting <folder>/model.onnx: permission denied\n  hint: grant read permission\n",
+    );
+  });
+
+  test.each([
+    ["notes.txt", "This is no model.\n"],
+    ["empty", ""],
+    ["empty.parquet", ""],
+    ["text.parquet", "a,b\n1,2\n"],
+    ["features.arrow", "ARROW1\0\0\xff\xff"],
+    ["model.pt", "PK\x03\x04\0\0"],
+    ["model.pkl", "\x80\x04\x95\0"],
+    ["model.h5", "\x89HDF\r\n"],
+    ["model.onnx.gz", "\x1f\x8b\x08"],
+    ["model.onnx", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"],
+    ["no-graph.onnx", "\x08\x08\x12\x01x"],
+    ["only-magic.parquet", "PAR1PAR1"],
+    ["footer-missing", "PAR1\0\0\0\0\0\0\0\0"],
+    ["footer-too-long", "PAR1\0\0\0\0\xff\xff\xff\x7fPAR1"],
+    ["footer-garbage", "PAR1\xff\xfe\xfd\xfc\x04\0\0\0PAR1"],
+    ["encrypted.parquet", "PARE\0\0\0\0\x04\0\0\0PARE"],
+  ])("%s", async (name, content) => {
+    await using folder = await scratchFolder();
+    const path = join(folder.path, name);
+    await writeFile(path, content, "latin1");
+    const said = await shownCli(["inspect", path], folder.path);
+    expect(said).toMatch(/^exit 6[45]\n--- stderr\nerror: .*\n {2}hint: .*\n$/);
+    expect(said).toMatchSnapshot();
+    expect(await shownCli(["inspect", path, "--json"], folder.path)).toBe(said);
+  });
+
+  test.each([
+    ["models/wine-forest.onnx", 9000],
+    ["data/wine/part-00000.parquet", 19_000],
+  ])("%s, cut off", async (file, length) => {
+    await using folder = await scratchFolder();
+    const path = join(folder.path, "cut");
+    await copyFile(join(projectFolder, "fixtures", file), path);
+    await truncate(path, length);
+    expect(await shownCli(["inspect", path], folder.path)).toMatchSnapshot();
+  });
+
+  test("a file of 3 GiB that is no shard", async () => {
+    await using folder = await scratchFolder();
+    const path = join(folder.path, "sparse");
+    await writeFile(path, "");
+    await truncate(path, 3 * 1024 ** 3);
+    expect(await shownCli(["inspect", path], folder.path)).toMatchInlineSnapshot(`
+      "exit 64
+      --- stderr
+      error: inspecting <folder>/sparse: it is neither Parquet (no PAR1 at its start or end) nor ONNX (read as protobuf: File size (3221225472) is greater than 2 GiB)
+        hint: is this the right file, and was it copied whole?
+      "
+    `);
+  });
+
+  test("a model whose weights are not with it", async () => {
+    await using folder = await scratchFolder();
+    await mkdir(join(folder.path, "m"));
+    const path = join(folder.path, "m/model.onnx");
+    await copyFile(join(projectFolder, models, "external-data/model.onnx"), path);
+    expect(await shownCli(["inspect", path], folder.path)).toMatchInlineSnapshot(`
+      "exit 64
+      --- stderr
+      error: loading model <folder>/m/model.onnx: its external data <folder>/m/weights.bin is not there
+        hint: copy the model together with its external data files
+      "
+    `);
+  });
+
+  test("a model that ONNX Runtime refuses", async () => {
+    await using folder = await scratchFolder();
+    const path = join(folder.path, "model.onnx");
+    const bytes = await readFile(join(projectFolder, models, "cancer-logistic.onnx"));
+    await writeFile(path, bytes.toString("latin1").replaceAll("LinearClassifier", "LinearClassifieR"), "latin1");
+    const said = await shownCli(["inspect", path], folder.path);
+    expect(said).toMatch(/^exit 64\n--- stderr\n(.*\n)*error: loading model <folder>\/model\.onnx: .*LinearClassifieR/);
+  });
+});

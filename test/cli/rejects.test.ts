@@ -1,0 +1,73 @@
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { smallJob, spoiltJob, identity } from "../support/faulty.js";
+import { scratchFolder } from "../support/job.js";
+import { rejectLines, reject, spoil } from "../support/rejects.js";
+import { scoreHere } from "../support/score.js";
+import { runCli } from "../support/cli.js";
+import { shownCli } from "../support/shown.js";
+
+const select = `SELECT row AS id, 'n' || row AS name,
+  CASE WHEN row < 6 THEN NULL WHEN row = 7 THEN 'nan' WHEN row = 8 THEN 1e300 WHEN row = 9 THEN 'inf' ELSE row END::DOUBLE AS x
+  FROM range(12) AS t(row)`;
+const output = { columns: ["id", "name"], parquet: { path: "out" } };
+
+describe("rejects", () => {
+  test("counts rows by reason and shows the first few of each", async () => {
+    await using scratch = await scratchFolder();
+    const { spec } = await smallJob(scratch.path, { model: identity, select, output, ...reject, commit_rows: 3 });
+    await scoreHere(spec);
+
+    expect(await shownCli(["rejects", spec], scratch.path)).toMatchSnapshot();
+  });
+
+  test("--json is a line a row, as the files have them", async () => {
+    await using scratch = await scratchFolder();
+    const { spec, out } = await smallJob(scratch.path, { model: identity, select, output, ...reject, commit_rows: 3 });
+    await scoreHere(spec);
+
+    expect(await shownCli(["rejects", spec, "--json"], scratch.path)).toMatchSnapshot();
+    const { stdout } = await runCli(["rejects", spec, "--json"]);
+    const lines = stdout
+      .trimEnd()
+      .split("\n")
+      .map((line) => JSON.parse(line) as unknown);
+    expect(lines).toEqual(await rejectLines(out));
+  });
+
+  test("shows those of committed spans of a run that is not finished", async () => {
+    await using scratch = await scratchFolder();
+    const spoilt = [10, 400].map((row) => spoil(row, "bmi", "NULL", "null", null));
+    const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, { ...reject, max_rejects: 1, commit_rows: 50 });
+    await expect(scoreHere(job.spec)).rejects.toThrow(/2 rows could not be scored/);
+
+    const said = await shownCli(["rejects", job.spec], scratch.path);
+
+    expect(said).toContain(
+      "1 row rejected by committed spans\n1 row: null in bmi\n  in/part-00000.parquet row 10 (id=10): NULL",
+    );
+  });
+
+  test("says so when there is none, and when there is no run yet", async () => {
+    await using scratch = await scratchFolder();
+    const job = await spoiltJob(scratch.path, "diabetes-mlp", []);
+
+    expect(await shownCli(["rejects", job.spec], scratch.path)).toBe(
+      "exit 0\n--- stdout\n0 rows rejected by committed spans\n",
+    );
+    await scoreHere(job.spec);
+    expect(await shownCli(["rejects", job.spec, "--json"], scratch.path)).toBe("exit 0\n");
+  });
+
+  test("refuses with 66 when a file of rejects is gone", async () => {
+    await using scratch = await scratchFolder();
+    const { spec, out } = await smallJob(scratch.path, { model: identity, select, output, ...reject });
+    await scoreHere(spec);
+    await rm(join(out, "_rejects"), { recursive: true });
+
+    const { code, stderr } = await runCli(["rejects", spec]);
+
+    expect([code, stderr.includes("it holds 0 rejected rows, its part says 9")]).toEqual([66, true]);
+  });
+});

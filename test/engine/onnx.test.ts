@@ -1,0 +1,101 @@
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { openModelFile } from "#src/engine/onnx-file.js";
+import { openOnnxEngine } from "#src/engine/onnx.js";
+import type { Engine, EngineRequest } from "#src/engine/port.js";
+import { identity, lookup, refusalOf } from "../support/faulty.js";
+import { scratchFolder } from "../support/job.js";
+import { type SmallModel, writeModel } from "../support/onnx.js";
+
+async function engineOf(folder: string, small: SmallModel, sessions = 1): Promise<Engine> {
+  const path = join(folder, "model.onnx");
+  await writeModel(path, small);
+  return await openOnnxEngine({ model: await openModelFile(path), providers: ["cpu"], sessions, intraOpThreads: 1 });
+}
+
+const floats = (...values: number[]): EngineRequest => ({
+  inputs: [{ name: "x", dtype: "float32", dims: [values.length, 1], data: Float32Array.from(values) }],
+  outputs: ["score"],
+});
+const codes = (...values: number[]): EngineRequest => ({
+  inputs: [{ name: "code", dtype: "int64", dims: [values.length, 1], data: BigInt64Array.from(values, BigInt) }],
+  outputs: ["score"],
+});
+
+describe("an engine", () => {
+  test("tells the model's signature, with null for dimensions that vary", async () => {
+    await using scratch = await scratchFolder();
+    await using engine = await engineOf(scratch.path, identity);
+
+    expect(engine.signature).toEqual({
+      inputs: [{ name: "x", dtype: "float32", shape: [null, 1] }],
+      outputs: [{ name: "score", dtype: "float32", shape: [null, 1] }],
+    });
+  });
+
+  test("answers each of many calls under way with its own outputs", async () => {
+    await using scratch = await scratchFolder();
+    await using engine = await engineOf(scratch.path, identity, 2);
+
+    const responses = await Promise.all(Array.from({ length: 50 }, (_, call) => engine.run(floats(call, call + 0.5))));
+
+    expect(responses).toMatchObject(
+      Array.from({ length: 50 }, (_, call) => ({
+        kind: "done",
+        outputs: [{ data: Float32Array.of(call, call + 0.5) }],
+      })),
+    );
+  });
+
+  test("gives the buffers of a call back, whole", async () => {
+    await using scratch = await scratchFolder();
+    await using engine = await engineOf(scratch.path, identity);
+    const request = floats(1, 2, 3);
+
+    const response = await engine.run(request);
+
+    expect(request.inputs[0]?.data).toHaveLength(0); // it went to the thread
+    expect(response.kind === "done" && response.inputs).toMatchObject([{ name: "x", data: Float32Array.of(1, 2, 3) }]);
+  });
+
+  test("tells a call that the model fails on, with its inputs, and answers the next", async () => {
+    await using scratch = await scratchFolder();
+    await using engine = await engineOf(scratch.path, lookup());
+
+    const failed = await engine.run(codes(1, 99));
+    const next = await engine.run(codes(1, 2));
+
+    expect(failed).toMatchObject({ kind: "failed", message: expect.stringContaining("idx=99") as string });
+    expect(failed.inputs).toMatchObject([{ name: "code", data: BigInt64Array.of(1n, 99n) }]);
+    expect(next).toMatchObject({ kind: "done", outputs: [{ data: Float32Array.of(0.5, 1) }] });
+  });
+
+  test("that is closed refuses calls instead of never answering", async () => {
+    await using scratch = await scratchFolder();
+    const engine = await engineOf(scratch.path, identity);
+    await engine[Symbol.asyncDispose]();
+
+    await expect(engine.run(floats(1))).rejects.toThrow("the inference thread ended early");
+  });
+
+  test("is refused a model that ONNX Runtime cannot load", async () => {
+    await using scratch = await scratchFolder();
+    const broken = { ...identity, nodes: [{ op: "NoSuchOperator", from: ["x"], to: "score" }] };
+
+    expect(await refusalOf(engineOf(scratch.path, broken, 2))).toMatch(
+      /^64 MODEL_INVALID\nloading model .*NoSuchOperator/,
+    );
+  });
+
+  test("is refused a model that is written to while it is loaded", async () => {
+    await using scratch = await scratchFolder();
+    const path = join(scratch.path, "model.onnx");
+    await writeModel(path, identity);
+    const model = await openModelFile(path);
+    await writeModel(path, lookup());
+
+    const opened = openOnnxEngine({ model, providers: ["cpu"], sessions: 1, intraOpThreads: 1 });
+
+    expect(await refusalOf(opened)).toMatch(/^66 MODEL_CHANGED\n/);
+  });
+});

@@ -1,0 +1,200 @@
+import { mkdir, readdir, rename, symlink, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import type { SmallModel } from "../support/onnx.js";
+import { identity, smallJob } from "../support/faulty.js";
+import { differences, goldenRows } from "../support/golden.js";
+import { scratchFolder } from "../support/job.js";
+import { outputRows } from "../support/output.js";
+import type { Row } from "../support/parquet.js";
+import { runSpec, scoreHere } from "../support/score.js";
+import { type OwnJob, ownJob } from "../support/world.js";
+
+const byId = (rows: readonly Row[]): Row[] =>
+  rows.toSorted(({ id: one }, { id: other }) => ((one as bigint) < (other as bigint) ? -1 : 1));
+
+/** Scores the job with these paths: each row once, in whatever order its shards sort. */
+async function expectEachRowOnce(job: OwnJob, path: string | readonly string[]): Promise<void> {
+  await job.rewrite({ input: { path } });
+  expect(await scoreHere(job.spec)).toMatchObject({ status: "complete", rowsPlanned: job.fixture.rows });
+  expect(differences(byId(await outputRows(job.out)), byId(await goldenRows(job.fixture)))).toEqual([]);
+}
+
+describe("a shard that is found more than once is scored once", () => {
+  test("when it is spelt in several ways", async () => {
+    await using scratch = await scratchFolder();
+    const job = await ownJob(scratch.path, "wine-forest");
+
+    const second = join(scratch.path, "in/part-00001.parquet");
+    await expectEachRowOnce(job, [
+      "in/*.parquet",
+      "./in/part-00000.parquet",
+      second,
+      "in/../in//part-00002.parquet",
+      "in/**",
+    ]);
+  });
+
+  test("when a folder is a link to its folder", async () => {
+    await using scratch = await scratchFolder();
+    const job = await ownJob(scratch.path, "wine-forest");
+    await symlink("in", join(scratch.path, "latest"));
+
+    await expectEachRowOnce(job, ["in/*.parquet", "latest/*.parquet"]);
+  });
+
+  test("when another name is a link to it", async () => {
+    await using scratch = await scratchFolder();
+    const job = await ownJob(scratch.path, "wine-forest");
+    await symlink("part-00000.parquet", join(scratch.path, "in/newest.parquet"));
+
+    await expectEachRowOnce(job, "in/*.parquet");
+  });
+
+  test("when links make a loop below the folder", async () => {
+    await using scratch = await scratchFolder();
+    const job = await ownJob(scratch.path, "wine-forest");
+    await mkdir(join(scratch.path, "in/below"));
+    await symlink("..", join(scratch.path, "in/below/up"));
+
+    await expectEachRowOnce(job, "in/**/*.parquet");
+  });
+});
+
+describe("a wildcard follows links", () => {
+  test("to a shard that lies elsewhere", async () => {
+    await using scratch = await scratchFolder();
+    const job = await ownJob(scratch.path, "wine-forest");
+    await mkdir(join(scratch.path, "store"));
+    await rename(job.shard(3), join(scratch.path, "store/blob"));
+    await symlink("../store/blob", job.shard(3));
+
+    await expectEachRowOnce(job, "in/*.parquet");
+    expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
+  });
+
+  test("to a folder that lies elsewhere", async () => {
+    await using scratch = await scratchFolder();
+    const job = await ownJob(scratch.path, "wine-forest");
+    await mkdir(join(scratch.path, "days"));
+    await mkdir(join(scratch.path, "elsewhere"));
+    for (const [index, day] of ["one", "two", "three", "four", "five"].entries()) {
+      await mkdir(join(scratch.path, "elsewhere", day));
+      await rename(job.shard(index), join(scratch.path, "elsewhere", day, "data.parquet"));
+      await symlink(join("../elsewhere", day), join(scratch.path, "days", day));
+    }
+
+    await expectEachRowOnce(job, "days/*/*.parquet");
+  });
+});
+
+/** Moves a shard into a folder of the output that its owner check passes over. */
+async function hide(job: OwnJob, output: string): Promise<void> {
+  await mkdir(join(output, "_old"), { recursive: true });
+  await rename(job.shard(0), join(output, "_old/a.parquet"));
+}
+
+describe("output among the input", () => {
+  test("is refused with 64, and nothing is written", async () => {
+    await using scratch = await scratchFolder();
+    const job = await ownJob(scratch.path, "wine-forest", { input: { path: "**/*.parquet" } });
+    await hide(job, job.out);
+
+    const { code, stderr } = await runSpec(job.spec);
+
+    expect(code, stderr).toBe(64);
+    expect(stderr).toContain("out/_old/a.parquet lies in output.parquet.path");
+    expect(await readdir(job.out)).toEqual(["_old"]);
+  });
+
+  test("is refused with 64 through a link too", async () => {
+    await using scratch = await scratchFolder();
+    const output = { parquet: { path: "latest" } };
+    const job = await ownJob(scratch.path, "wine-forest", { input: { path: "in/**/*.parquet" }, output });
+    await hide(job, join(scratch.path, "in/scored"));
+    await symlink("in/scored", join(scratch.path, "latest"));
+
+    const { code, stderr } = await runSpec(job.spec);
+
+    expect(code, stderr).toBe(64);
+    expect(stderr).toContain("in/scored/_old/a.parquet lies in output.parquet.path");
+  });
+
+  test.fails("is refused before the first part is there: else the same command could never resume", async () => {
+    await using scratch = await scratchFolder();
+    const job = await ownJob(scratch.path, "wine-forest", { input: { path: "**/*.parquet" } });
+
+    await expect(scoreHere(job.spec)).rejects.toThrow("output.parquet.path");
+    expect(await readdir(scratch.path)).not.toContain("out");
+  });
+});
+
+/**
+ * `id` BIGINT, `x` DOUBLE and `wide` DECIMAL(60,2), which DuckDB cannot write: two rows by pyarrow's write_table
+ * with compression="none", use_dictionary=False, write_statistics=False, store_schema=False.
+ */
+const wideParquet = Buffer.from(
+  "UEFSMRUAFSwVLCwVBBUAFQYVBhwAAAACAAAABAEBAAAAAAAAAAIAAAAAAAAAFQAVLBUsLBUEFQAVBhUGHAAAAAIAAAAEAQAAAAAAAOA/AAAAAAAA+D8V" +
+    "ABV0FXQsFQQVABUGFQYcAAAAAgAAAAQBAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAH0An08nJheaIkUB12JCLJRlkNkP/////////xUEGUw1ABgGc2No" +
+    "ZW1hFQYAFQQlAhgCaWQAFQolAhgBeAAVDhU0FQIYBHdpZGUlChUEFXgsXBUEFXgAAAAWBBkcGTwmABwVBBklBgAZGAJpZBUAFgQWUhZSJghJHBUAFQAV" +
+    "AgA8KQYZJgAEAAAAJgAcFQoZJQYAGRgBeBUAFgQWUhZSJlpJHBUAFQAVAgA8KQYZJgAEAAAAJgAcFQ4ZJQYAGRgEd2lkZRUAFgQWmgEWmgEmrAFJHBUA" +
+    "FQAVAgA8KQYZJgAEAAAAFr4CFgQmCBa+AgAoIHBhcnF1ZXQtY3BwLWFycm93IHZlcnNpb24gMjYuMC4xGTwcAAAcAAAcAAAAAQEAAFBBUjE=",
+  "base64",
+);
+
+async function wideJob(folder: string, changes: object): Promise<Awaited<ReturnType<typeof smallJob>>> {
+  const job = await smallJob(folder, { model: identity, select: "SELECT 1", ...changes });
+  await writeFile(join(folder, "in/a.parquet"), wideParquet);
+  return job;
+}
+
+describe("a decimal of more than 38 digits", () => {
+  test.each([
+    { use: "a feature", changes: { modelSpec: { inputs: { x: ["wide"] } } } },
+    { use: "a carried column", changes: { output: { columns: ["id", "wide"], parquet: { path: "out" } } } },
+  ])("as $use is refused with 64 by the type that it has", async ({ changes }) => {
+    await using scratch = await scratchFolder();
+    const { spec } = await wideJob(scratch.path, changes);
+
+    const { code, stderr } = await runSpec(spec);
+
+    expect(code, stderr).toBe(64);
+    expect(stderr).toContain("names `wide`, whose type DECIMAL(60,2) is not supported");
+    expect(await readdir(scratch.path)).not.toContain("out");
+  });
+
+  test("that nobody asks for does no harm", async () => {
+    await using scratch = await scratchFolder();
+    const { spec, out } = await wideJob(scratch.path, {});
+
+    await scoreHere(spec);
+
+    expect(await outputRows(out)).toEqual([
+      { id: 1n, score: 0.5 },
+      { id: 2n, score: 1.5 },
+    ]);
+  });
+});
+
+describe("a model that takes any number of columns", () => {
+  const anyWidth: SmallModel = {
+    inputs: [{ name: "features", dtype: "float32", shape: ["N", "F"] }],
+    outputs: [{ name: "score", dtype: "float32", shape: ["N", 1] }],
+    nodes: [{ op: "ReduceMax", from: ["features"], to: "score", attributes: { axes: [1], keepdims: 1 } }],
+  };
+  const select = "SELECT row AS id, row + 0.5 AS b, row - 0.5 AS a, 'x' AS t FROM range(3) AS t(row)";
+
+  test("is refused with 64 and a list to paste, which works", async () => {
+    await using scratch = await scratchFolder();
+    const { spec, out, rewrite } = await smallJob(scratch.path, { model: anyWidth, select });
+
+    const { code, stderr } = await runSpec(spec);
+
+    expect(code, stderr).toBe(64);
+    expect(stderr).toContain("input `features` is float32 [N,?]: it does not say how many columns it takes");
+    expect(stderr).toContain("hint: list them in the model's order: model.inputs: { features: [b, a] }");
+    await rewrite({ model: { inputs: { features: ["b", "a"] } } });
+    await scoreHere(spec);
+    expect((await outputRows(out)).map(({ score }) => score)).toEqual([0.5, 1.5, 2.5]);
+  });
+});

@@ -1,0 +1,94 @@
+import { readdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { spoiltJob, watching } from "../support/faulty.js";
+import { scratchFolder } from "../support/job.js";
+import { partNames } from "../support/output.js";
+import { expectAllThere, reject, spoil } from "../support/rejects.js";
+import { runSpec, scoreHere } from "../support/score.js";
+
+describe("max_rejects", () => {
+  /** Row 10 of each span of 100 is bad: 5 of 442 rows. */
+  const spoilt = [10, 110, 210, 310, 410].map((row) => spoil(row, "bmi", "NULL", "null", null));
+  const settings = { on_bad_row: "reject", commit_rows: 100, engine: { batch_size: 20 } };
+
+  test.each([
+    { limit: 3, says: /4 rows could not be scored, max_rejects is 3\n/ },
+    { limit: "0.9%", says: /4 rows could not be scored, max_rejects is 0\.9% of 442 rows, 3\n/ },
+  ])("($limit) exceeded ends the run with 65; raised, the same command does the rest", async ({ limit, says }) => {
+    await using scratch = await scratchFolder();
+    const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, { ...settings, max_rejects: limit });
+
+    const { code, stderr } = await runSpec(job.spec);
+
+    expect(code, stderr).toBe(65);
+    expect(stderr).toMatch(says);
+    const kept = (await partNames(job.out)).length;
+    expect(kept).toBeGreaterThan(0);
+    expect(await readdir(job.out)).not.toContain("_SUCCESS");
+    // Rows that earlier attempts set aside count: one row less than there are is still too little.
+    await job.rewrite({ ...settings, max_rejects: 4 });
+    await expect(scoreHere(job.spec)).rejects.toThrow(/5 rows could not be scored, max_rejects is 4/);
+    await job.rewrite({ ...settings, max_rejects: 5 });
+    const report = await scoreHere(job.spec);
+    expect(report.spansResumed).toBeGreaterThanOrEqual(kept);
+    await expectAllThere(job, spoilt);
+  });
+
+  test.each([5, "1.14%", "100%"])("(%s) that is just met lets the run finish", async (limit) => {
+    await using scratch = await scratchFolder();
+    const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, { ...settings, max_rejects: limit });
+
+    await scoreHere(job.spec);
+
+    await expectAllThere(job, spoilt);
+  });
+
+  test("defaults to one row of a thousand", async () => {
+    await using scratch = await scratchFolder();
+    const job = await spoiltJob(scratch.path, "digits-lightgbm", [], { on_bad_row: "reject" });
+    await scoreHere(job.spec);
+    await using other = await scratchFolder();
+    const two = [spoil(1, "pixel_0_4", "NULL", "null", null), spoil(2, "pixel_0_4", "NULL", "null", null)];
+    const spoiltToo = await spoiltJob(other.path, "digits-lightgbm", two, { on_bad_row: "reject" });
+
+    await expect(scoreHere(spoiltToo.spec)).rejects.toThrow(/max_rejects is 0\.1% of 1797 rows, 1/);
+  });
+});
+
+describe("a kill between a span's rejects and its part", () => {
+  const spoilt = [100, 101, 300].map((row) => spoil(row, "bmi", "NULL", "null", null));
+  const settings = { ...reject, commit_rows: 80 };
+
+  test.each([
+    "after rename _rejects/part-00001.RUN.jsonl #1",
+    "before link part-00001 #1",
+    "torn write control/tmp/rejects-1 #1",
+  ])("(%s) loses and repeats nothing", async (at) => {
+    await using scratch = await scratchFolder();
+    const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, settings);
+    const run = "diabetes-mlp-4f53cda18c2b";
+
+    const killed = await runSpec(job.spec, watching(job.out, { CRASH_AT: at.replace("RUN", run) }));
+    expect(killed.signal, killed.stderr).toBe("SIGKILL");
+    expect((await partNames(job.out)).some((name) => name.startsWith("part-00001"))).toBe(false);
+    await scoreHere(job.spec);
+
+    await expectAllThere(job, spoilt);
+    expect(await readdir(join(job.out, "_rejects"))).toEqual([`part-00001.${run}.jsonl`, `part-00003.${run}.jsonl`]);
+  });
+
+  test("whose rows the next attempt rejects no more leaves no stale file", async () => {
+    await using scratch = await scratchFolder();
+    const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, settings);
+    const killed = await runSpec(job.spec, watching(job.out, { CRASH_AT: "before link part-00003 #1" }));
+    expect(killed.signal).toBe("SIGKILL");
+    const run = "diabetes-mlp-4f53cda18c2b";
+    await writeFile(join(job.out, "_rejects", `part-00004.${run}.jsonl`), "{}\n");
+
+    await scoreHere(job.spec);
+
+    await expectAllThere(job, spoilt);
+    expect(await readdir(join(job.out, "_rejects"))).toEqual([`part-00001.${run}.jsonl`, `part-00003.${run}.jsonl`]);
+  });
+});

@@ -1,0 +1,198 @@
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { identity, lookup, type Spoilt, smallJob, spoiltJob } from "../support/faulty.js";
+import { differences } from "../support/golden.js";
+import { scratchFolder } from "../support/job.js";
+import { faultsOfFinished, outputRows, partNames } from "../support/output.js";
+import { query } from "../support/parquet.js";
+import { expectAllThere, reject, rejectLines, spoil } from "../support/rejects.js";
+import { runSpec, scoreHere } from "../support/score.js";
+
+/** Digits' columns are, in turn, INTEGER, UTINYINT, SMALLINT, BIGINT, DOUBLE, FLOAT. Shards end at 500, 799, 1400. */
+async function digitsColumns(): Promise<readonly string[]> {
+  const found = await query("DESCRIBE SELECT * EXCLUDE (id) FROM 'fixtures/data/digits/part-00000.parquet'");
+  return found.map(({ column_name: name }) => String(name));
+}
+
+async function digitsSpoilt(): Promise<Spoilt[]> {
+  const [int32 = "", uint8 = "", , int64 = "", float64 = "", float32 = ""] = await digitsColumns();
+  return [
+    spoil(0, uint8, "NULL", "null", null),
+    spoil(12, float64, "'nan'", "not_finite", "nan"),
+    spoil(13, float32, "'-inf'", "not_finite", "-inf"),
+    spoil(499, float64, "1e300", "does_not_fit", "1e+300"),
+    spoil(500, int32, "16777217", "does_not_fit", "16777217"),
+    spoil(501, int64, "-16777217", "does_not_fit", "-16777217"),
+    spoil(1100, float32, "'inf'", "not_finite", "inf"),
+    spoil(1796, int64, "9223372036854775807", "does_not_fit", "9223372036854775807"),
+  ];
+}
+
+describe("rows that cannot be scored are set aside, and all others are scored right", () => {
+  test.each([
+    { batch: 1, commit: 300 },
+    { batch: 7, commit: 13 },
+    { batch: 7, commit: "auto" },
+    { batch: 4096, commit: 13 },
+    { batch: 4096, commit: "auto" },
+  ])("in batches of $batch and spans of $commit", async ({ batch, commit }) => {
+    await using scratch = await scratchFolder();
+    const spoilt = await digitsSpoilt();
+    const settings = { ...reject, engine: { batch_size: batch }, commit_rows: commit };
+    const job = await spoiltJob(scratch.path, "digits-lightgbm", spoilt, settings);
+
+    expect(await scoreHere(job.spec)).toMatchObject({ rowsPlanned: 1797, rowsScored: 1789, rowsRejected: 8 });
+
+    await expectAllThere(job, spoilt);
+  });
+
+  test.each([{ commit: 20 }, { commit: 100 }, { commit: "auto" }])(
+    "in a model's fixed batches, padded, and spans of $commit",
+    async ({ commit }) => {
+      await using scratch = await scratchFolder();
+      const spoilt = [
+        spoil(19, "bmi", "NULL", "null", null),
+        spoil(20, "age", "1e300", "does_not_fit", "1e+300"),
+        spoil(250, "bmi", "'nan'", "not_finite", "nan"),
+        spoil(441, "sex", "'inf'", "not_finite", "inf"),
+      ];
+      const job = await spoiltJob(scratch.path, "diabetes-mlp-batch32", spoilt, { ...reject, commit_rows: commit });
+
+      await scoreHere(job.spec);
+
+      await expectAllThere(job, spoilt);
+    },
+  );
+
+  test("among lists: NULL, of the wrong length, with a NULL or NaN in them", async () => {
+    await using scratch = await scratchFolder();
+    const zeros = `0${", 0".repeat(62)}`;
+    const shown = `0.0${", 0.0".repeat(62)}`;
+    const spoilt = [
+      spoil(3, "embedding", "NULL", "null", null),
+      spoil(64, "embedding", "[1, 2]", "does_not_fit", "[1.0, 2.0]"),
+      spoil(65, "embedding", "[]", "does_not_fit", "[]"),
+      spoil(700, "embedding", `[${zeros}, 1, 2]`, "does_not_fit", `[${shown}, 1.0, 2.0]`),
+      spoil(800, "embedding", `[${zeros}, NULL]`, "does_not_fit", `[${shown}, NULL]`),
+      spoil(801, "embedding", `[${zeros}, 'nan'::FLOAT]`, "not_finite", `[${shown}, nan]`),
+      spoil(1796, "weight", "NULL", "null", null),
+    ];
+    const settings = { ...reject, commit_rows: 100, engine: { batch_size: 50 } };
+    const job = await spoiltJob(scratch.path, "embedding-mlp", spoilt, settings);
+
+    await scoreHere(job.spec);
+
+    await expectAllThere(job, spoilt);
+  });
+
+  test("among texts: NULL", async () => {
+    await using scratch = await scratchFolder();
+    const spoilt = [
+      spoil(0, "sex", "NULL", "null", null),
+      spoil(101, "island", "NULL", "null", null),
+      spoil(332, "year", "NULL", "null", null),
+    ];
+    const settings = { ...reject, commit_rows: 50, engine: { batch_size: 7 } };
+    const job = await spoiltJob(scratch.path, "penguins-pipeline", spoilt, settings);
+
+    await scoreHere(job.spec);
+
+    await expectAllThere(job, spoilt);
+  });
+
+  test("once each, however many of a row's values are bad", async () => {
+    await using scratch = await scratchFolder();
+    const spoilt = [spoil(7, "age", "NULL", "null", null)];
+    const more = [...spoilt, spoil(7, "bmi", "'nan'", "", null), spoil(7, "sex", "NULL", "", null)];
+    const job = await spoiltJob(scratch.path, "diabetes-mlp", more, { ...reject, max_rejects: 1 });
+
+    expect(await scoreHere(job.spec)).toMatchObject({ rowsRejected: 1 });
+
+    await expectAllThere(job, spoilt);
+  });
+
+  test("when it is every row: the parts have none, and the run is finished", async () => {
+    await using scratch = await scratchFolder();
+    const settings = { ...reject, commit_rows: 4 };
+    const select = "SELECT row AS id, NULL::DOUBLE AS x FROM range(10) AS t(row)";
+    const { spec, out } = await smallJob(scratch.path, { model: identity, select, ...settings });
+
+    expect(await scoreHere(spec)).toMatchObject({ status: "complete", rowsScored: 0, rowsRejected: 10 });
+
+    expect(await partNames(out)).toHaveLength(3);
+    const described = await query(`DESCRIBE SELECT * FROM '${out}/*.parquet'`);
+    expect(described.map(({ column_name: name, column_type: type }) => [name, type])).toEqual([
+      ["id", "BIGINT"],
+      ["score", "FLOAT"],
+    ]);
+    expect(await outputRows(out)).toEqual([]);
+    expect((await rejectLines(out)).map(({ columns }) => columns)).toEqual(
+      Array.from({ length: 10 }, (_, id) => ({ id: String(id) })),
+    );
+    expect(await faultsOfFinished(out, 0)).toEqual([]);
+    expect((await scoreHere(spec)).status).toBe("already_complete");
+  });
+
+  test("for a prediction that is not finite too", async () => {
+    await using scratch = await scratchFolder();
+    const model = { ...identity, nodes: [{ op: "Log", from: ["x"], to: "score" }] };
+    const select =
+      "SELECT row AS id, CASE row WHEN 3 THEN 0 WHEN 5 THEN -1 ELSE 1 END::FLOAT AS x FROM range(8) AS t(row)";
+    const { spec, out, rewrite } = await smallJob(scratch.path, { model, select });
+
+    await expect(scoreHere(spec)).rejects.toThrow(/row 3: the model's prediction `score` is -Infinity/);
+    await rewrite(reject);
+    await scoreHere(spec);
+
+    const found = { shard: "in/a.parquet", columns: {}, column: "score", reason: "prediction_not_finite" };
+    expect(await rejectLines(out)).toEqual([
+      { ...found, row: 3, value: "-Infinity", columns: { id: "3" } },
+      { ...found, row: 5, value: "NaN", columns: { id: "5" } },
+    ]);
+    expect((await outputRows(out)).map(({ id }) => id)).toEqual([0n, 1n, 2n, 4n, 6n, 7n]);
+  });
+});
+
+describe("a row that the model fails on", () => {
+  const bad = [5, 6, 500, 999];
+  const select = `SELECT row AS id, CASE WHEN row IN (${bad.join(", ")}) THEN 99 ELSE row % 10 END AS code FROM range(1000) AS t(row)`;
+
+  test("ends the run with 65, naming shard and row", async () => {
+    await using scratch = await scratchFolder();
+    const { spec } = await smallJob(scratch.path, { model: lookup(), select });
+
+    const { code, stderr } = await runSpec(spec);
+
+    expect(code, stderr).toBe(65);
+    expect(stderr).toContain(`scoring ${join(scratch.path, "in/a.parquet")}: row 5: the model fails on it: `);
+  });
+
+  test.each([
+    { batch: 1, commit: 100, rows: "N" as const },
+    { batch: 7, commit: 13, rows: "N" as const },
+    { batch: 4096, commit: "auto", rows: "N" as const },
+    { batch: "auto", commit: 30, rows: 8 },
+    { batch: "auto", commit: "auto", rows: 64 },
+  ])("is found and set aside alone: batches of $batch, spans of $commit, model of $rows", async (shape) => {
+    await using scratch = await scratchFolder();
+    const settings = { ...reject, commit_rows: shape.commit, engine: { batch_size: shape.batch, threads: 2 } };
+    const { spec, out } = await smallJob(scratch.path, { model: lookup(shape.rows), select, ...settings });
+
+    expect(await scoreHere(spec)).toMatchObject({ rowsScored: 996, rowsRejected: 4 });
+
+    const good = Array.from({ length: 1000 }, (_, id) => ({ id: BigInt(id), score: (id % 10) / 2 }));
+    const rows = (await outputRows(out)).map(({ id, score }) => ({ id, score }));
+    expect(
+      differences(
+        rows,
+        good.filter((_, id) => !bad.includes(id)),
+      ),
+    ).toEqual([]);
+    const lines = await rejectLines(out);
+    expect(lines.map(({ row, reason, column }) => [row, reason, column])).toEqual(
+      bad.map((row) => [row, "model_failed", null]),
+    );
+    expect(String(lines[0]?.["value"])).toContain("99");
+    expect(await faultsOfFinished(out, 996)).toEqual([]);
+  });
+});

@@ -1,0 +1,65 @@
+import { readdir, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { expectFinished } from "../support/crash.js";
+import { holdRun } from "../support/faulty.js";
+import { differences } from "../support/golden.js";
+import { scratchFolder, writeSpec } from "../support/job.js";
+import { faultsOfFinished, listing, outputRows, partNames } from "../support/output.js";
+import { leaveUnfinished, scoreHere } from "../support/score.js";
+import { watchedJob } from "../support/watched.js";
+import { fixtureNamed } from "../support/world.js";
+
+async function partsOf(out: string): Promise<string[]> {
+  return (await listing(out)).filter((line) => /^(part-|_SUCCESS|_manifest)/.test(line));
+}
+
+describe("a folder that is planned anew under the hands of a run", () => {
+  /** The same job with other spans: another plan of the same run. */
+  const otherRows = 130;
+
+  test.each([
+    "mkdir control/tmp #4",
+    "link part-00002 #1",
+    "sync control/tmp/part-3 #1",
+    "link part-00005 #1",
+    "create control/tmp/manifest #1",
+    "rename _SUCCESS #1",
+  ])("and finished is left as it is (held before %s)", async (call) => {
+    await using scratch = await scratchFolder();
+    const { spec, out, expected } = await watchedJob(scratch.path);
+    const run = await holdRun(spec, { out, call, held: join(scratch.path, "held") });
+    await rm(out, { recursive: true });
+    await writeSpec(scratch.path, fixtureNamed("diabetes-mlp"), { commit_rows: otherRows });
+    await scoreHere(spec);
+    const before = await partsOf(out);
+
+    const { code, stderr } = await run.release();
+
+    expect(code, stderr).toBe(66);
+    expect(stderr).toMatch(/planned anew|is gone/);
+    expect(await partsOf(out)).toEqual(before);
+    expect(differences(await outputRows(out), expected.golden)).toEqual([]);
+    expect(await faultsOfFinished(out, 442)).toEqual([]);
+  });
+
+  test.each(["mkdir control/tmp #4", "link part-00002 #1", "link part-00005 #1", "create control/tmp/manifest #1"])(
+    "and not finished gets no part and no _SUCCESS of the old plan (held before %s)",
+    async (call) => {
+      await using scratch = await scratchFolder();
+      const { spec, out, expected } = await watchedJob(scratch.path);
+      const run = await holdRun(spec, { out, call, held: join(scratch.path, "held") });
+      await rm(out, { recursive: true });
+      await writeSpec(scratch.path, fixtureNamed("diabetes-mlp"), { commit_rows: otherRows });
+      await leaveUnfinished(spec, out, (span) => span === 1);
+
+      const { code, stderr } = await run.release();
+
+      expect(code, stderr).toBe(66);
+      expect(await readdir(out)).not.toContain("_SUCCESS");
+      expect((await partNames(out)).map((name) => name.slice(0, 10))).toEqual(["part-00001"]);
+      expect(await scoreHere(spec)).toMatchObject({ status: "complete", spansPlanned: 4, spansResumed: 1 });
+      await expectFinished(out, expected);
+    },
+  );
+});
