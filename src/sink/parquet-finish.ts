@@ -168,7 +168,12 @@ export async function writeFinish(fs: FileSystem, request: FinishRequest): Promi
     final: layout.success,
     text: `${JSON.stringify({ run_id: stored.plan.runId, plan_id: stored.planId })}\n`,
   });
-  await fs.removeFolder(layout.temporary);
+  await fs.removeFolder(layout.temporary).catch((error: unknown) => {
+    // An attempt beside this one wrote into it just now; it will finish too.
+    if (errnoOf(error) !== "ENOTEMPTY") {
+      throw error;
+    }
+  });
 }
 
 /** @throws JobError OUTPUT_DAMAGED when a part is not there any more as it was committed */

@@ -29,7 +29,7 @@ describe("a folder that is planned anew under the hands of a run", () => {
     await using scratch = await scratchFolder();
     const { spec, out, expected } = await watchedJob(scratch.path);
     const run = await holdRun(spec, { out, call, held: join(scratch.path, "held") });
-    await rm(out, { recursive: true });
+    await rm(out, { recursive: true, maxRetries: 10 }); // the run may be writing into it
     await writeSpec(scratch.path, fixtureNamed("diabetes-mlp"), { commit_rows: otherRows });
     await scoreHere(spec);
     const before = await partsOf(out);
@@ -49,7 +49,7 @@ describe("a folder that is planned anew under the hands of a run", () => {
       await using scratch = await scratchFolder();
       const { spec, out, expected } = await watchedJob(scratch.path);
       const run = await holdRun(spec, { out, call, held: join(scratch.path, "held") });
-      await rm(out, { recursive: true });
+      await rm(out, { recursive: true, maxRetries: 10 }); // the run may be writing into it
       await writeSpec(scratch.path, fixtureNamed("diabetes-mlp"), { commit_rows: otherRows });
       await leaveUnfinished(spec, out, (span) => span === 1);
 

@@ -35,16 +35,16 @@ interface Stopped extends CliResult {
   readonly stopMs: number;
 }
 
-/** Runs until `when` is seen on stderr, then sends `signals`, 30 ms apart. */
-async function stopAt(spec: string, when: RegExp, signals: readonly NodeJS.Signals[]): Promise<Stopped> {
+/** Runs until `when` is seen on stderr, then sends `signals` after a while, 30 ms apart. */
+async function stopAt(spec: string, when: RegExp, signals: readonly NodeJS.Signals[], delayMs = 0): Promise<Stopped> {
   let sentMs: number | undefined;
   const result = await runSpec(spec, {
     args: ["--log-level", "debug"],
     onStderr: (seen, child) => {
       if (sentMs === undefined && when.test(seen)) {
-        sentMs = performance.now();
+        sentMs = performance.now() + delayMs;
         for (const [index, signal] of signals.entries()) {
-          setTimeout(() => child.kill(signal), 30 * index);
+          setTimeout(() => child.kill(signal), delayMs + 30 * index);
         }
       }
     },
@@ -98,23 +98,23 @@ describe("a run that is told to stop", () => {
     const spec = await longCall(scratch.path);
 
     // The model is inside one call that takes seconds.
-    const { code, signal, stopMs } = await stopAt(spec, /planned run/, ["SIGTERM", "SIGTERM"]);
+    const { code, signal, stopMs } = await stopAt(spec, /planned run/, ["SIGTERM", "SIGTERM"], 2500);
 
     expect({ code, signal }).toEqual({ code: null, signal: "SIGTERM" });
     expect(stopMs).toBeLessThan(1000);
   });
 });
 
-/** One batch of 400,000 rows on one thread. */
+/** One batch of 600,000 rows through 200 trees, on one thread: read in about a second, scored in many. */
 async function longCall(folder: string): Promise<string> {
   await mkdir(join(folder, "in"));
-  const columns = Array.from({ length: 32 }, (_, index) => `(row % ${index + 2})::FLOAT AS f${index}`);
-  await writeRows(join(folder, "in/a.parquet"), `SELECT row AS id, ${columns.join(", ")} FROM range(400000) AS t(row)`);
-  return await writeSpec(
-    folder,
-    { ...fixture, model: "bench-mlp.onnx" },
-    { input: { path: "in/a.parquet" }, engine: { batch_size: 400_000 }, commit_rows: 400_000 },
-  );
+  const columns = Array.from({ length: 64 }, (_, index) => `(row % ${index + 2})::FLOAT AS f${index}`);
+  await writeRows(join(folder, "in/a.parquet"), `SELECT row AS id, ${columns.join(", ")} FROM range(600000) AS t(row)`);
+  return await writeSpec(folder, fixtureNamed("digits-lightgbm"), {
+    input: { path: "in/a.parquet" },
+    engine: { batch_size: 600_000 },
+    commit_rows: 600_000,
+  });
 }
 
 async function expectAllRows(out: string): Promise<void> {
