@@ -14,7 +14,7 @@ import { openParquetSink } from "../sink/parquet.js";
 import type { Sink } from "../sink/port.js";
 import { diskSource } from "../source/disk.js";
 import type { EngineSpec, JobSpec } from "../spec/job-spec.js";
-import { loadSpec } from "../spec/load.js";
+import { type LoadedSpec, loadSpec } from "../spec/load.js";
 import { programVersion } from "./version.js";
 
 export interface JobOptions {
@@ -39,12 +39,13 @@ export async function openJob(
   options: JobOptions,
   { log, progress = silentProgress, signal = new AbortController().signal }: ContextParts = { log: silentLog },
 ): Promise<JobContext & AsyncDisposable> {
-  const spec = await readSpec(specPath, options);
+  const { spec, where } = await readSpec(specPath, options);
   const folder = dirname(resolve(specPath));
   const cores = availableParallelism();
   const sink = await openSink(spec, folder, { cores, log });
   return {
     spec,
+    where,
     sink,
     source: diskSource({ folder, output: resolve(folder, spec.output.parquet.path) }),
     openDecoder: (folders) => openParquetDecoder({ threads: cores, folders, timezone: spec.timezone }),
@@ -60,7 +61,7 @@ export async function openJob(
   };
 }
 
-async function readSpec(path: string, { param }: JobOptions): Promise<JobSpec> {
+async function readSpec(path: string, { param }: JobOptions): Promise<LoadedSpec> {
   let text: string;
   try {
     text = await readFile(path, "utf8");

@@ -1,5 +1,6 @@
 import type { Decoder } from "../decode/port.js";
 import type { Engine, ModelFile } from "../engine/port.js";
+import { JobError } from "../errors.js";
 import type { Sha256 } from "../plan/identity.js";
 import type { Progress } from "../report/progress.js";
 import type { Sink } from "../sink/port.js";
@@ -9,6 +10,8 @@ import type { JobSpec } from "../spec/job-spec.js";
 /** What a run needs of the world; `cli/` fills it in. Whoever opens a resource closes it. */
 export interface JobContext {
   readonly spec: JobSpec;
+  /** Where a key of the spec stands: "job.yaml:4:9: input.path". */
+  readonly where: (path: readonly string[]) => string;
   readonly source: Source;
   readonly sink: Sink;
   /** Reads files of these folders only. */
@@ -29,4 +32,24 @@ export interface Log {
   info(message: string): void;
   warn(message: string): void;
   debug(message: string): void;
+}
+
+/** Does `work` for a key of the spec: what its author must mend is told with the place where the spec says it. */
+export async function atKey<T>(
+  { where }: Pick<JobContext, "where">,
+  path: readonly string[],
+  work: () => Promise<T>,
+): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof JobError && error.exitCode === 64) {
+      const { code, message, hint } = error;
+      throw new JobError(code, `reading ${where(path)}: ${message}`, {
+        cause: error,
+        ...(hint === undefined ? {} : { hint }),
+      });
+    }
+    throw error;
+  }
 }

@@ -10,10 +10,12 @@ import { partitionColumns } from "../plan/partitions.js";
 import type { Plan, PlannedShard, RunId } from "../plan/plan.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { Listing } from "../source/port.js";
-import type { JobContext } from "./job.js";
+import { atKey, type JobContext } from "./job.js";
 
 /** Shards opened at once while footers are read. */
 const footerConcurrency = 256;
+
+const inputPath = ["input", "path"];
 
 /** @throws JobError INPUT_NOT_READY while `input.ready` is not there */
 export async function awaitInput({ spec, source }: JobContext): Promise<void> {
@@ -25,10 +27,14 @@ export async function awaitInput({ spec, source }: JobContext): Promise<void> {
   }
 }
 
+export async function listInput(context: JobContext): Promise<Listing> {
+  return await atKey(context, inputPath, () => context.source.list(context.spec.input.path));
+}
+
 /** @throws JobError FILE_MISSING for a path without wildcards that is not there */
-export function requireListed({ absent }: Listing): void {
+export function requireListed({ where }: JobContext, { absent }: Listing): void {
   if (absent.length > 0) {
-    throw new JobError("FILE_MISSING", `listing input.path: there is no ${absent.join(", ")}`, {
+    throw new JobError("FILE_MISSING", `reading ${where(inputPath)}: there is no ${absent.join(", ")}`, {
       hint: "paths are relative to the spec's folder; input.ready makes a run wait for input that comes later",
     });
   }

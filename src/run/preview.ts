@@ -4,7 +4,7 @@ import { runIdOf } from "../plan/identity.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import type { JobContext } from "./job.js";
-import { awaitInput, bindFirstShard, planRun, requireListed, seenSchema } from "./planning.js";
+import { awaitInput, bindFirstShard, listInput, planRun, requireListed, seenSchema } from "./planning.js";
 import { countCommitted, openPinnedModel } from "./run.js";
 
 export interface RunState {
@@ -46,11 +46,11 @@ export async function* rejectedRows({ spec, sink, sha256 }: JobContext): AsyncGe
 
 /** The plan that `run` would make now, whether or not one stands at the target. Writes nothing. */
 export async function previewPlan(context: JobContext): Promise<Plan> {
-  const { spec, source } = context;
+  const { spec } = context;
   const runId = runIdOf(spec.name, spec.params, context.sha256);
   await awaitInput(context);
-  const listing = await source.list(spec.input.path);
-  requireListed(listing);
+  const listing = await listInput(context);
+  requireListed(context, listing);
   const model = await openPinnedModel(context);
   await using decoder = await context.openDecoder(listing.folders);
   await using engine = await context.openEngine(model);
@@ -61,8 +61,8 @@ export async function previewPlan(context: JobContext): Promise<Plan> {
 export async function previewContract(context: JobContext): Promise<Contract | undefined> {
   const { spec, source } = context;
   const model = await openPinnedModel(context);
-  const listing = await source.list(spec.input.path);
-  requireListed(listing);
+  const listing = await listInput(context);
+  requireListed(context, listing);
   const [shard] = listing.shards;
   await using engine = await context.openEngine(model);
   if (shard === undefined) {

@@ -9,8 +9,8 @@ import { spanCount } from "../plan/spans.js";
 import { count, type RunReport } from "../report/report.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { Listing } from "../source/port.js";
-import type { JobContext } from "./job.js";
-import { awaitInput, planRun, requireListed } from "./planning.js";
+import { atKey, type JobContext } from "./job.js";
+import { awaitInput, listInput, planRun, requireListed } from "./planning.js";
 import { checkPins } from "./resume.js";
 import { scoreSpans } from "./score.js";
 
@@ -23,13 +23,13 @@ const defaultBatchRows = 4096;
  * @throws JobError
  */
 export async function runJob(context: JobContext): Promise<RunReport> {
-  const { spec, sink, source, log } = context;
+  const { spec, sink, log } = context;
   const runId = runIdOf(spec.name, spec.params, context.sha256);
   const stored = await sink.find(runId);
   if (stored === undefined) {
     await awaitInput(context);
   }
-  const listing = await source.list(spec.input.path);
+  const listing = await listInput(context);
   const known = stored === undefined ? undefined : { stored, run: await sink.open(stored) };
   if (known?.run.finished === true) {
     const modelSha256 = await digestIfThere(context);
@@ -72,7 +72,7 @@ async function createRun(
   tools: { runId: RunId; listing: Listing; decoder: Decoder; engine: Engine; model: ModelFile },
 ): Promise<{ stored: StoredPlan; run: RunSink }> {
   const { sink, log } = context;
-  requireListed(tools.listing);
+  requireListed(context, tools.listing);
   const plan = await planRun(context, { ...tools, listed: tools.listing.shards });
   const stored = await sink.create(plan);
   const { input, commitRows } = plan;
@@ -96,19 +96,19 @@ async function digestIfThere(context: JobContext): Promise<string | undefined> {
 }
 
 /** @throws JobError MODEL_PIN when the spec pins another digest */
-export async function openPinnedModel({ spec, openModel }: JobContext): Promise<ModelFile> {
-  const model = await openModel();
-  const pinned = spec.model.sha256;
-  if (pinned !== undefined && pinned !== model.sha256) {
-    throw new JobError(
-      "MODEL_PIN",
-      `loading model ${model.path}: its sha256 is ${model.sha256}, model.sha256 asks for ${pinned}`,
-      {
-        hint: "deploy the model that is pinned, or change the pin",
-      },
-    );
-  }
-  return model;
+export async function openPinnedModel(context: JobContext): Promise<ModelFile> {
+  return await atKey(context, ["model", "path"], async () => {
+    const model = await context.openModel();
+    const pinned = context.spec.model.sha256;
+    if (pinned !== undefined && pinned !== model.sha256) {
+      throw new JobError(
+        "MODEL_PIN",
+        `loading model ${model.path}: its sha256 is ${model.sha256}, model.sha256 asks for ${pinned}`,
+        { hint: "deploy the model that is pinned, or change the pin" },
+      );
+    }
+    return model;
+  });
 }
 
 interface Standing {

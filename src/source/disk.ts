@@ -89,7 +89,7 @@ async function statAll(uris: readonly string[], folder: string, output: string):
 /** A run must not score what it, or the run before it, wrote. */
 function refuseOutput(path: string, output: string): void {
   if (path.startsWith(`${output}${sep}`)) {
-    throw new JobError("SPEC_INVALID", `listing input.path: ${path} lies in output.parquet.path`, {
+    throw new JobError("SPEC_INVALID", `${path} lies in output.parquet.path`, {
       hint: "write the output outside the folders that input.path matches",
     });
   }
@@ -101,7 +101,7 @@ async function statShard(uri: string, path: string): Promise<{ shard: ListedShar
     return undefined;
   }
   if (!found.isFile()) {
-    throw new JobError("FILE_MISSING", `listing input.path: ${path} is a folder or no plain file`, {
+    throw new JobError("FILE_MISSING", `${path} is a folder or no plain file`, {
       hint: "for the files of a folder write folder/*.parquet",
     });
   }
@@ -114,7 +114,7 @@ async function assertReadable(path: string): Promise<void> {
   try {
     await access(path, constants.R_OK);
   } catch (cause) {
-    throw new JobError("PERMISSION", `listing input.path: ${path} is not readable by this user`, {
+    throw new JobError("PERMISSION", `${path} is not readable by this user`, {
       hint: "grant read permission",
       cause,
     });

@@ -21,11 +21,17 @@ export interface SpecContext {
 
 type Path = readonly (string | number)[];
 
+export interface LoadedSpec {
+  readonly spec: JobSpec;
+  /** "job.yaml:4:9: input.path": where a key's value stands, for messages about what it names. */
+  readonly where: (path: Path) => string;
+}
+
 /**
  * Reads a job spec: YAML without aliases or tags, `${…}` filled in, checked and frozen.
  * @throws JobError SPEC_INVALID or SPEC_UNSUPPORTED, naming file, line, column and key of each problem.
  */
-export function loadSpec(yamlText: string, context: SpecContext): JobSpec {
+export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
   if (yamlText.length > textLimit) {
     throw new JobError("SPEC_INVALID", `reading ${context.file}: it has more than ${textLimit} characters`, {
       hint: "a job spec is a page of YAML; is this the right file?",
@@ -42,7 +48,10 @@ export function loadSpec(yamlText: string, context: SpecContext): JobSpec {
   fail.check(unsupportedProblems(document), "SPEC_UNSUPPORTED");
   const checked = checkSpec(document.toJS({ maxAliasCount: 0 }));
   if ("spec" in checked) {
-    return checked.spec;
+    return {
+      spec: checked.spec,
+      where: (path) => place(context.file, lines.linePos(positionOf(document, { path, text: "" })), path),
+    };
   }
   throw fail(checked.issues.flatMap((issue) => describeIssue(issue, (path) => plainValue(document, path))));
 }
@@ -59,9 +68,7 @@ function failure(file: string, lines: LineCounter, document: YamlDocument): Fail
       .map((problem) => ({ problem, offset: positionOf(document, problem) }))
       .toSorted((one, other) => one.offset - other.offset);
     const shown = placed.slice(0, problemLimit).map(({ problem, offset }) => {
-      const { line, col } = lines.linePos(offset);
-      const key = problem.path.length === 0 ? "" : `${dotted(problem.path)}: `;
-      return `${file}:${line}:${col}: ${key}${problem.text}`;
+      return `${place(file, lines.linePos(offset), problem.path)}: ${problem.text}`;
     });
     if (problems.length > problemLimit) {
       shown.push(`and ${problems.length - problemLimit} more`);
@@ -224,6 +231,10 @@ function positionOf(document: YamlDocument, problem: Problem): number {
     }
   }
   return isNode(document.contents) ? (document.contents.range?.[0] ?? 0) : 0;
+}
+
+function place(file: string, { line, col }: { line: number; col: number }, path: Path): string {
+  return `${file}:${line}:${col}${path.length === 0 ? "" : `: ${dotted(path)}`}`;
 }
 
 function dotted(path: Path): string {

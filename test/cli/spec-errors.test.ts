@@ -112,7 +112,7 @@ describe("a spec that does not fit the world", () => {
     expect(await shownRun({ model: { path: "model.onnx" } })).toMatchInlineSnapshot(`
       "exit 64
       --- stderr
-      error: loading model <folder>/model.onnx: there is no such file
+      error: reading <folder>/job.yaml:8:13: model.path: loading model <folder>/model.onnx: there is no such file
         hint: model.path is relative to the spec's folder
       "
     `);
@@ -122,7 +122,7 @@ describe("a spec that does not fit the world", () => {
     expect(await shownRun({ model: { path: "job.yaml" } })).toMatchInlineSnapshot(`
       "exit 64
       --- stderr
-      error: loading model <folder>/job.yaml: it is not an ONNX file
+      error: reading <folder>/job.yaml:8:13: model.path: loading model <folder>/job.yaml: it is not an ONNX file
         hint: is this the right file, and was it copied whole?
       "
     `);
@@ -132,7 +132,7 @@ describe("a spec that does not fit the world", () => {
     expect(await shownRun({ model: { sha256: "0".repeat(64) } })).toMatchInlineSnapshot(`
       "exit 64
       --- stderr
-      error: loading model <project>/fixtures/models/wine-forest.onnx: its sha256 is <sha256>, model.sha256 asks for <sha256>
+      error: reading <folder>/job.yaml:8:13: model.path: loading model <project>/fixtures/models/wine-forest.onnx: its sha256 is <sha256>, model.sha256 asks for <sha256>
         hint: deploy the model that is pinned, or change the pin
       "
     `);
@@ -142,7 +142,7 @@ describe("a spec that does not fit the world", () => {
     expect(await shownRun({ input: { path: "features.parquet" } })).toMatchInlineSnapshot(`
       "exit 64
       --- stderr
-      error: listing input.path: there is no features.parquet
+      error: reading <folder>/job.yaml:5:13: input.path: there is no features.parquet
         hint: paths are relative to the spec's folder; input.ready makes a run wait for input that comes later
       "
     `);
@@ -165,7 +165,7 @@ describe("a spec that does not fit the world", () => {
     expect(await shownCli(["run", spec], folder.path)).toMatchInlineSnapshot(`
       "exit 64
       --- stderr
-      error: listing input.path: <folder>/in is a folder or no plain file
+      error: reading <folder>/job.yaml:5:13: input.path: <folder>/in is a folder or no plain file
         hint: for the files of a folder write folder/*.parquet
       "
     `);

@@ -18,7 +18,7 @@ output:
 const noonMs = Date.UTC(2026, 10, 21, 12);
 
 export function load(text: string, context: Partial<SpecContext> = {}): JobSpec {
-  return loadSpec(text, { file: "job.yaml", params: {}, env: {}, nowMs: noonMs, ...context });
+  return loadSpec(text, { file: "job.yaml", params: {}, env: {}, nowMs: noonMs, ...context }).spec;
 }
 
 /** Exit code, name and text of the JobError that `act` throws, as a user would meet them. */
