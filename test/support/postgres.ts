@@ -15,7 +15,7 @@ import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { basename, dirname, join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import pg from "pg";
+import { Client, DatabaseError, type QueryResult } from "pg";
 import { afterAll, describe } from "vitest";
 
 /** A row as `pg` gives it: int8 and numeric as text. */
@@ -205,15 +205,15 @@ function readText(path: string): string {
   }
 }
 
-async function connect(url: string): Promise<pg.Client> {
-  const client = new pg.Client({ connectionString: url });
+async function connect(url: string): Promise<Client> {
+  const client = new Client({ connectionString: url });
   client.on("error", () => undefined); // the server may be killed under it
   await client.connect();
   return client;
 }
 
 function databaseOf(name: string, url: string): Database {
-  let client: pg.Client | undefined;
+  let client: Client | undefined;
   return {
     name,
     url,
@@ -222,9 +222,9 @@ function databaseOf(name: string, url: string): Database {
         client ??= await connect(url);
         const result: unknown = await client.query(sql, values === undefined ? undefined : [...values]);
         const last: unknown = Array.isArray(result) ? result.at(-1) : result;
-        return (last as pg.QueryResult<PgRow>).rows;
+        return (last as QueryResult<PgRow>).rows;
       } catch (error) {
-        if (error instanceof pg.DatabaseError) {
+        if (error instanceof DatabaseError) {
           throw error;
         }
         client = undefined; // the connection is gone, not the database
