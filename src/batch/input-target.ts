@@ -7,7 +7,7 @@ import { bytesPerElement, type BytesColumn, copyValues, type Matrix, type Values
  * feature is NaN or infinite; `prediction`: the model's prediction is; `model`: the model fails on the row.
  */
 export interface RowFault {
-  readonly reason: "missing" | "not_finite" | "prediction" | "model";
+  readonly reason: "missing" | "not_finite" | "prediction" | "model" | "target";
   /** The shard's column as the spec names it, the output column, or undefined where the row as a whole is at fault. */
   readonly column: string | undefined;
   /** The run's number of the row. */

@@ -1,6 +1,6 @@
 import { JobError } from "../errors.js";
 import { createColumnBuilder, filterColumn } from "./column-builder.js";
-import { type Contract, type OutputBinding, outputColumns } from "./contract.js";
+import { type Contract, type OutputBinding, scoredColumns } from "./contract.js";
 import type { RowFault } from "./input-target.js";
 import { createPredictionColumn } from "./prediction-column.js";
 import { columnTypeOfTensor, type Tensor } from "./tensor.js";
@@ -24,6 +24,8 @@ export interface SpanRows {
   skip(row: number): void;
   /** The rows that were not rejected, once each row was carried and predicted. */
   finish(): OutputRows;
+  /** The rows of the run that these rows of the output are; both in ascending order. */
+  rowsAt(indexes: readonly number[]): number[];
 }
 
 export interface SpanRowsOptions {
@@ -79,9 +81,24 @@ export function createSpanRows({ contract, span, onFault }: SpanRowsOptions): Sp
         throw new Error(`row ${span.rowStart + Math.min(carriedRows, seen)} was not carried or not predicted`);
       }
       const columns = [...carried, ...predicted].map((column) => column.finish());
-      return keptRows(outputColumns(contract), columns, keep);
+      return keptRows(scoredColumns(contract), columns, keep);
     },
+    rowsAt: (indexes) => keptAt(keep, indexes).map((at) => span.rowStart + at),
   };
+}
+
+/** Where the rows are, among all, that are these among the kept ones; both in ascending order. */
+function keptAt(keep: Uint8Array, indexes: readonly number[]): number[] {
+  const found: number[] = [];
+  for (let at = 0, kept = 0; at < keep.length && found.length < indexes.length; at += 1) {
+    if (keep[at] === 1) {
+      if (kept === indexes[found.length]) {
+        found.push(at);
+      }
+      kept += 1;
+    }
+  }
+  return found;
 }
 
 function keptRows(

@@ -134,7 +134,13 @@ export interface RejectedRow {
   readonly value: string | null;
 }
 
-export type RejectReason = "null" | "not_finite" | "does_not_fit" | "prediction_not_finite" | "model_failed";
+export type RejectReason =
+  | "null"
+  | "not_finite"
+  | "does_not_fit"
+  | "prediction_not_finite"
+  | "model_failed"
+  | "target_cannot_hold";
 
 /** Rows ready for a sink: every output column, in output order. */
 export interface OutputRows {

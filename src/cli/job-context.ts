@@ -2,6 +2,7 @@ import { createHash, randomBytes } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { availableParallelism, hostname } from "node:os";
 import { dirname, isAbsolute, relative, resolve } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { openParquetDecoder } from "../decode/parquet.js";
 import { openModelFile } from "../engine/onnx-file.js";
 import { openOnnxEngine } from "../engine/onnx.js";
@@ -12,6 +13,8 @@ import type { JobContext, Log } from "../run/job.js";
 import { nodeFileSystem } from "../sink/file-system.js";
 import { openParquetSink } from "../sink/parquet.js";
 import type { Sink } from "../sink/port.js";
+import { connectionOf } from "../sink/postgres/connect.js";
+import { openPostgresSink } from "../sink/postgres/sink.js";
 import { diskSource } from "../source/disk.js";
 import type { EngineSpec, JobSpec } from "../spec/job-spec.js";
 import { type LoadedSpec, loadSpec } from "../spec/load.js";
@@ -42,17 +45,18 @@ export async function openJob(
   const { spec, where } = await readSpec(specPath, options);
   const folder = dirname(resolve(specPath));
   const cores = availableParallelism();
-  const sink = await openSink(spec, folder, { cores, log });
+  const sink = await openSink(spec, folder, { cores, log, signal });
   return {
     spec,
     where,
     sink,
-    source: diskSource({ folder, output: resolve(folder, spec.output.parquet.path) }),
+    source: diskSource({ folder, output: outputFolder(spec, folder) }),
     openDecoder: (folders) => openParquetDecoder({ threads: cores, folders, timezone: spec.timezone }),
     openModel: () => openModelFile(resolve(folder, spec.model.path)),
     openEngine: (model) => openEngine(model, spec.engine, cores),
     sha256: (text) => createHash("sha256").update(text).digest("hex"),
     nowMs: () => performance.now(),
+    dateMs: () => Date.now(),
     log,
     progress,
     signal,
@@ -90,21 +94,59 @@ function parseParams(given: readonly string[]): Record<string, string> {
   return Object.fromEntries(params);
 }
 
-async function openSink(spec: JobSpec, folder: string, { cores, log }: { cores: number; log: Log }): Promise<Sink> {
-  const { path, compression } = spec.output.parquet;
+/** Where predictions are written as files, which are no input. */
+function outputFolder({ output }: JobSpec, folder: string): string | undefined {
+  return output.parquet === undefined ? undefined : resolve(folder, output.parquet.path);
+}
+
+async function openSink(
+  spec: JobSpec,
+  folder: string,
+  { cores, log, signal }: { cores: number; log: Log; signal: AbortSignal },
+): Promise<Sink> {
+  const { parquet, postgres } = spec.output;
   const host = hostname().replaceAll(/[^A-Za-z0-9-]/g, "_");
   const writer = `${host}.${process.pid}.${randomBytes(4).toString("hex")}`;
+  const warn = (message: string): void => {
+    log.warn(message);
+  };
+  if (postgres !== undefined) {
+    return openPostgresSink({
+      spec: postgres,
+      settings: connectionOf(postgres, process.env),
+      retry: {
+        maxSeconds: spec.retry.max_seconds,
+        nowMs: () => performance.now(),
+        random: Math.random,
+        sleep: (ms) => interruptibleSleep(ms, signal),
+        warn,
+      },
+      writer,
+      program: `infer-batch ${programVersion}`,
+    });
+  }
+  if (parquet === undefined) {
+    throw new Error("a spec without a target has passed its check");
+  }
+  const { path, compression } = parquet;
   return await openParquetSink({
     folder: resolve(folder, path),
     target: shortPath(resolve(folder, path)),
+    uri: path,
     compression,
     threads: cores,
     fs: nodeFileSystem,
     writer,
     isDead: (other) => isDead(other, host),
-    warn: (message) => {
-      log.warn(message);
-    },
+    warn,
+  });
+}
+
+/** @throws the signal's reason when the job is stopped meanwhile */
+async function interruptibleSleep(ms: number, signal: AbortSignal): Promise<void> {
+  await sleep(ms, undefined, { signal }).catch((error: unknown) => {
+    signal.throwIfAborted();
+    throw error;
   });
 }
 

@@ -1,5 +1,5 @@
 import { bindContract } from "../batch/bind-contract.js";
-import { type Contract, usedColumns } from "../batch/contract.js";
+import { type Contract, outputColumns, usedColumns } from "../batch/contract.js";
 import type { SourceColumn } from "../batch/types.js";
 import type { Decoder, ShardFooter, ShardSchema } from "../decode/port.js";
 import type { Engine, ModelFile } from "../engine/port.js";
@@ -69,12 +69,28 @@ export async function planRun(
     );
   }
   const [first] = schemas;
-  const contract = bindFirstShard(spec, first, { model, engine });
+  const bound = bindFirstShard(spec, first, { model, engine });
+  const contract: Contract = spec.output.lineage ? { ...bound, lineage: true } : bound;
+  refuseDoubleNames(contract);
   const used = new Set(usedColumns(contract));
   for (const other of schemas.slice(1)) {
     refuseDrift(used, first, other);
   }
-  return makePlan({ runId, spec, shards, modelSha256: model.sha256, contract, createdBy: context.program });
+  const target = context.sink.planTarget;
+  return makePlan({ runId, spec, shards, modelSha256: model.sha256, contract, target, createdBy: context.program });
+}
+
+/** Outputs that the model names may be called as what lineage adds. */
+function refuseDoubleNames(contract: Contract): void {
+  const seen = new Set<string>();
+  for (const { name } of outputColumns(contract)) {
+    if (seen.has(name.toLowerCase())) {
+      throw new JobError("CONTRACT", `planning: two output columns are called \`${name}\``, {
+        hint: "give them names of their own in model.outputs; output.lineage adds run_id, model_sha256 and scored_at",
+      });
+    }
+    seen.add(name.toLowerCase());
+  }
 }
 
 /** @throws JobError CONTRACT */

@@ -80,6 +80,8 @@ function reasonOf({ reason }: RowFault, value: string | null): RejectReason {
   switch (reason) {
     case "model":
       return "model_failed";
+    case "target":
+      return "target_cannot_hold";
     case "prediction":
       return "prediction_not_finite";
     case "not_finite":
@@ -101,6 +103,7 @@ export function badRowError(rejected: RejectedRow, path: string, contract: Contr
     does_not_fit: `${where}, column \`${column}\` is ${shorten(value)}, which ${holderOf(contract, column)} cannot hold`,
     prediction_not_finite: `${where}: the model's prediction \`${column}\` is ${value}`,
     model_failed: `${where}: the model fails on it: ${value}`,
+    target_cannot_hold: `${where}, output column \`${column}\` is ${value}`,
   };
   const hints: Readonly<Record<RejectReason, string>> = {
     null: "model.missing: nan scores NULLs as NaN; on_bad_row: reject sets such rows aside",
@@ -108,6 +111,7 @@ export function badRowError(rejected: RejectedRow, path: string, contract: Contr
     does_not_fit: "model.cast: lossy rounds; on_bad_row: reject sets such rows aside",
     prediction_not_finite: "on_bad_row: reject sets such rows aside",
     model_failed: "on_bad_row: reject sets such rows aside",
+    target_cannot_hold: "on_bad_row: reject sets such rows aside; or change the column of the table",
   };
   return new JobError("BAD_ROW", found[rejected.reason], {
     hint: `${hints[rejected.reason]}. Committed spans are kept`,

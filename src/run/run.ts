@@ -134,11 +134,14 @@ async function carryOut(context: JobContext, standing: Standing): Promise<RunRep
   }
   const startedMs = nowMs();
   progress.start(pendingRows(plan, run.committed));
-  const scored = await scoreSpans(context, { plan, run, decoder, engine, batchRows }).finally(() => {
-    progress.stop();
+  const scored = await tellingFailure(run, async () => {
+    const done = await scoreSpans(context, { plan, run, decoder, engine, batchRows }).finally(() => {
+      progress.stop();
+    });
+    signal.throwIfAborted();
+    await run.finish();
+    return done;
   });
-  signal.throwIfAborted();
-  await run.finish();
   log.debug(`finished run ${plan.runId}`);
   return {
     runId: plan.runId,
@@ -155,6 +158,18 @@ async function carryOut(context: JobContext, standing: Standing): Promise<RunRep
     provider: engine.provider,
     output: context.sink.target,
   };
+}
+
+/** Those who look at the target should see why an attempt ended there. */
+async function tellingFailure<T>(run: RunSink, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof JobError) {
+      await run.failed(error);
+    }
+    throw error;
+  }
 }
 
 /** Enough to lay out memory and page code in, and soon done with heavy models. */

@@ -2,7 +2,7 @@ import type { RowFault } from "../batch/input-target.js";
 import type { FeatureBatch, Packer } from "../batch/packer.js";
 import type { SpanRows } from "../batch/span-rows.js";
 import type { Tensor } from "../batch/tensor.js";
-import type { RejectedRow } from "../batch/types.js";
+import type { OutputRows, RejectedRow } from "../batch/types.js";
 import type { Engine } from "../engine/port.js";
 import type { Span } from "../plan/plan.js";
 import { commitConcurrency, type RunSink } from "../sink/port.js";
@@ -51,6 +51,8 @@ export interface SpanPipelineOptions {
   readonly fixedBatchRows: number | null;
   /** Tells rows that were set aside with their values. */
   readonly describe: (faults: readonly RowFault[]) => Promise<RejectedRow[]>;
+  /** Adds the columns that come from neither input nor model. */
+  readonly complete: (rows: OutputRows) => OutputRows;
 }
 
 export function createSpanPipeline(
@@ -61,10 +63,12 @@ export function createSpanPipeline(
   const commits = createInFlight(commitConcurrency);
   const total = { rows: 0, rejected: 0, spansCommitted: 0 };
   const predict = createPredictor(context, options);
-  const publish = async ({ span, rows, predictions, faults }: OpenSpan): Promise<void> => {
+  const publish = async (open: OpenSpan): Promise<void> => {
+    const { span, predictions, faults } = open;
     await Promise.all(predictions);
+    const output = fittingRows(options.run, open);
     const rejects = await options.describe([...faults.values()]);
-    const outcome = await options.run.commit(span, rows.finish(), rejects);
+    const outcome = await options.run.commit(span, options.complete(output), rejects);
     if (outcome === "committed") {
       total.rows += span.rowEnd - span.rowStart - rejects.length;
       total.rejected += rejects.length;
@@ -88,6 +92,17 @@ export function createSpanPipeline(
       await Promise.all([batches.settled(), commits.settled()]);
     },
   };
+}
+
+/** A span's rows without those that the target cannot hold, which are bad rows like any other. */
+function fittingRows(run: RunSink, { span, rows, onFault }: OpenSpan): OutputRows {
+  const output = rows.finish();
+  const unfit = run.unfit(output);
+  const rowNumbers = rows.rowsAt(unfit.map(({ row }) => row));
+  for (const [index, { column, found }] of unfit.entries()) {
+    onFault({ reason: "target", column, row: rowNumbers[index] ?? span.rowStart, value: found });
+  }
+  return unfit.length === 0 ? output : rows.finish();
 }
 
 /** Scores one batch into its span; a batch that the model refuses is searched for the rows that it refuses. */

@@ -12,7 +12,7 @@ const schema = z.object({
   row: z.int(),
   columns: z.record(z.string(), z.string().nullable()),
   column: z.string().nullable(),
-  reason: z.enum(["null", "not_finite", "does_not_fit", "prediction_not_finite", "model_failed"]),
+  reason: z.enum(["null", "not_finite", "does_not_fit", "prediction_not_finite", "model_failed", "target_cannot_hold"]),
   value: z.string().nullable(),
 }) satisfies z.ZodType<RejectedRow>;
 

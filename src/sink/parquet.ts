@@ -21,6 +21,8 @@ export interface ParquetSinkOptions {
   readonly folder: string;
   /** How messages and reports name it. */
   readonly target: string;
+  /** As the spec wrote it: a checkout or a volume may move between attempts. */
+  readonly uri: string;
   readonly compression: Compression;
   readonly threads: number;
   readonly fs: FileSystem;
@@ -38,6 +40,7 @@ export async function openParquetSink(options: ParquetSinkOptions): Promise<Sink
   const duckdb = await openDuckDb({ threads: options.threads, allowed: { folders: [folder] } });
   return {
     target: options.target,
+    planTarget: { kind: "parquet", uri: options.uri },
     async find(runId) {
       return await guard(`looking at ${folder}`, async () => {
         const layout = layoutOf(folder, runId);
@@ -90,6 +93,7 @@ async function openRun(options: ParquetSinkOptions, duckdb: DuckDb, stored: Stor
     committed,
     rejectedRows: [...rejected.values()].reduce((sum, count) => sum + count, 0),
     rejects: () => readRejects(fs, layout, rejected),
+    unfit: () => [], // a part has the columns' own types
     begin: () =>
       guard(`preparing ${folder}`, async () => {
         await inTemporary(temporary, async () => {
@@ -116,6 +120,7 @@ async function openRun(options: ParquetSinkOptions, duckdb: DuckDb, stored: Stor
         await inspectParts(duckdb, layout, stored, others);
         await inTemporary(temporary, () => writeFinish(fs, { layout, stored, writer, parts, rejected }));
       }),
+    failed: () => Promise.resolve(),
   };
 }
 

@@ -1,5 +1,6 @@
 import type { OutputRows, RejectedRow } from "../batch/types.js";
-import type { Plan, RunId, Span } from "../plan/plan.js";
+import type { JobError } from "../errors.js";
+import type { Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
 
 /** A plan as it stands at the target, where the first writer put it. */
 export interface StoredPlan {
@@ -12,6 +13,8 @@ export interface StoredPlan {
 export interface Sink extends AsyncDisposable {
   /** The target, as a message names it. */
   readonly target: string;
+  /** The target, as a plan pins it. */
+  readonly planTarget: PlanTarget;
   /**
    * Looks for the run's plan; writes nothing.
    * @throws JobError OUTPUT_FOREIGN when the target holds what is not this run's
@@ -36,6 +39,8 @@ export interface RunSink {
   readonly rejectedRows: number;
   /** The rejected rows of committed spans, in span order. */
   rejects(): AsyncIterable<RejectedRow>;
+  /** Values that the target cannot hold, at most one a row: such rows are not to be committed. */
+  unfit(rows: OutputRows): readonly UnfitValue[];
   /** Makes the target ready to be written to. Called once, before the first commit or finish. */
   begin(): Promise<void>;
   /**
@@ -46,6 +51,16 @@ export interface RunSink {
   commit(span: Span, rows: OutputRows, rejects: readonly RejectedRow[]): Promise<CommitOutcome>;
   /** Called when every span is committed; idempotent, so that two finishers do no harm. */
   finish(): Promise<void>;
+  /** Told of the error that this attempt ends with, for those who look at the target. Never fails. */
+  failed(error: JobError): Promise<void>;
+}
+
+export interface UnfitValue {
+  /** Of the rows that were asked about. */
+  readonly row: number;
+  readonly column: string;
+  /** What is wrong with it. */
+  readonly found: string;
 }
 
 /** Commits worth having under way at once: one is encoded while another waits for the disk. */

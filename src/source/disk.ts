@@ -11,8 +11,8 @@ const statConcurrency = 32;
 export interface DiskSourceOptions {
   /** The spec's folder, which relative URIs start from. */
   readonly folder: string;
-  /** The job's own output folder: what lies there is no input. */
-  readonly output: string;
+  /** The job's own output folder, where it has one: what lies there is no input. */
+  readonly output: string | undefined;
 }
 
 /** Shards on a local or mounted disk. URIs are as the spec wrote them: absolute, or relative to `folder`. */
@@ -25,7 +25,7 @@ export function diskSource({ folder, output }: DiskSourceOptions): Source {
           uris.add(uri);
         }
       }
-      return await statAll([...uris].toSorted(), folder, await realOr(output));
+      return await statAll([...uris].toSorted(), folder, output === undefined ? undefined : await realOr(output));
     },
     async exists(uri) {
       return (await statOrUndefined(resolve(folder, uri))) !== undefined;
@@ -66,7 +66,7 @@ function normalize(pattern: string, absolute: string, folder: string): string {
   return isAbsolute(pattern) ? absolute : relative(folder, absolute).split(sep).join("/");
 }
 
-async function statAll(uris: readonly string[], folder: string, output: string): Promise<Listing> {
+async function statAll(uris: readonly string[], folder: string, output: string | undefined): Promise<Listing> {
   const shards: ListedShard[] = [];
   const absent: string[] = [];
   const seen = new Set<string>();
@@ -87,8 +87,8 @@ async function statAll(uris: readonly string[], folder: string, output: string):
 }
 
 /** A run must not score what it, or the run before it, wrote. */
-function refuseOutput(path: string, output: string): void {
-  if (path.startsWith(`${output}${sep}`)) {
+function refuseOutput(path: string, output: string | undefined): void {
+  if (output !== undefined && path.startsWith(`${output}${sep}`)) {
     throw new JobError("SPEC_INVALID", `${path} lies in output.parquet.path`, {
       hint: "write the output outside the folders that input.path matches",
     });

@@ -4,6 +4,7 @@ import { didYouMean } from "../suggest.js";
 import { checkSpec, type JobSpec } from "./job-spec.js";
 import { describeIssue, type Problem } from "./problems.js";
 import { notYet } from "./not-yet.js";
+import { hideCredentials, isSecretKey } from "./secrets.js";
 import { clockParams, fillTemplate, type Lookup, type TemplateFault } from "./template.js";
 import { parserWarnings, parseYaml, shapeProblems, type YamlDocument } from "./yaml-text.js";
 
@@ -167,14 +168,14 @@ function fillNode(node: unknown, path: Path, scope: Scope, problems: Problem[]):
     if ("text" in filled) {
       node.value = filled.text;
     } else {
-      problems.push({ path, text: faultText(filled.fault, scope.declared) });
+      problems.push({ path, text: faultText(filled.fault, scope.declared, isSecretKey(path)) });
     }
   }
 }
 
-function faultText(fault: TemplateFault, declared: readonly string[]): string {
+function faultText(fault: TemplateFault, declared: readonly string[], secret: boolean): string {
   if (fault.kind === "malformed") {
-    return `found ${fault.found}, expected \${name} or \${name:-default}; a literal \${ is written $\${`;
+    return `found ${secret ? "\\${ and no name after it" : hideCredentials(fault.found)}, expected \${name} or \${name:-default}; a literal \${ is written $\${`;
   }
   return declared.includes(fault.name)
     ? `\${${fault.name}} is a param that comes later: params see those above them, timezone sees none`

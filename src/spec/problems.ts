@@ -1,5 +1,7 @@
 import { didYouMean } from "../suggest.js";
-import { outputName, type SpecIssue, specJsonSchema } from "./job-spec.js";
+import { type SpecIssue, specJsonSchema } from "./job-spec.js";
+import { hideCredentials, isSecretKey } from "./secrets.js";
+import { outputName } from "./values.js";
 
 /** One thing that is wrong with a spec, and where. */
 export interface Problem {
@@ -52,7 +54,7 @@ export function describeIssue(issue: SpecIssue, valueAt: (path: readonly (string
   if (issue.code === "custom") {
     return [{ path, text: issue.message }];
   }
-  return [{ path, text: `found ${show(found)}, ${expectation(issue)}` }];
+  return [{ path, text: `found ${isSecretKey(path) ? "something else" : show(found)}, ${expectation(issue)}` }];
 }
 
 function expectation(issue: SpecIssue): string {
@@ -74,10 +76,12 @@ const typeNames: Readonly<Record<string, string>> = {
   array: "a list",
   string: "a text",
   int: "a whole number",
+  boolean: "true or false",
 };
 
 function show(value: unknown): string {
   const text =
     typeof value === "string" && /^a (mapping|list)$/.test(value) ? value : (JSON.stringify(value) ?? "nothing");
-  return text.length > 60 ? `${text.slice(0, 57)}…` : text;
+  const shown = hideCredentials(text);
+  return shown.length > 60 ? `${shown.slice(0, 57)}…` : shown;
 }

@@ -1,0 +1,229 @@
+import { assertNever, JobError } from "../../errors.js";
+import type { OutputRows } from "../../batch/types.js";
+import type { PlanTarget } from "../../plan/plan.js";
+import { spanCount } from "../../plan/spans.js";
+import { type PostgresOutputSpec, splitTable } from "../../spec/postgres-spec.js";
+import type { RunSink, Sink, StoredPlan, UnfitValue } from "../port.js";
+import { appendMode } from "./append.js";
+import type { ConnectionSettings } from "./connect.js";
+import { type Connections, openConnections, type Session } from "./connections.js";
+import { hasControlTables, makeControlTables } from "./control-schema.js";
+import { type CommittedSpans, type Control, controlOf } from "./control.js";
+import { encodeRows } from "./copy-binary.js";
+import type { Mode, ModeTools } from "./mode.js";
+import { showTable } from "./names.js";
+import { readRejects } from "./reject-rows.js";
+import { type RetryTools, retrying, type Work } from "./retry.js";
+import { commitSpan } from "./span-transaction.js";
+import { findTable, type TargetColumn } from "./table.js";
+import { inTransaction } from "./transaction.js";
+import { unfitValues } from "./unfit.js";
+
+export interface PostgresSinkOptions {
+  readonly spec: PostgresOutputSpec;
+  readonly settings: ConnectionSettings;
+  readonly retry: RetryTools;
+  /** Names this attempt among all attempts on all machines. */
+  readonly writer: string;
+  /** Name and version of this program. */
+  readonly program: string;
+}
+
+/** Rows and progress in one database: a span's rows and its row in the control table commit together. */
+export function openPostgresSink(options: PostgresSinkOptions): Sink {
+  const { spec, settings, retry, program } = options;
+  const connections = openConnections(settings, spec.timeouts);
+  const name = splitTable(spec.table);
+  const control = controlOf(spec.control_schema);
+  const tools: Tools = { ...options, connections, control, mode: modeOf({ name, spec, control }), name };
+  const target = `${showTable(name)} at ${settings.server}`;
+  return {
+    target,
+    planTarget: planTargetOf(options),
+    find: (runId) =>
+      retrying(`looking for run ${runId} at ${settings.server}`, retry, () =>
+        transaction(tools, async (session) =>
+          (await hasControlTables(session, control.schema)) ? await control.readPlan(session, runId) : undefined,
+        ),
+      ),
+    create: (plan) =>
+      retrying(`preparing ${target}`, retry, async () => {
+        await connections.use((session) => makeControlTables(session, control.schema, program));
+        return await transaction(tools, async (session) => {
+          await tools.mode.prepare(session, plan, { mayCreate: true });
+          await control.storePlan(session, plan);
+          return await requirePlan(session, control, plan.runId);
+        });
+      }),
+    open: (stored) => retrying(`looking at ${target}`, retry, () => openRun(tools, stored)),
+    [Symbol.asyncDispose]: () => connections[Symbol.asyncDispose](),
+  };
+}
+
+interface Tools extends PostgresSinkOptions {
+  readonly connections: Connections;
+  readonly control: Control;
+  readonly mode: Mode;
+  readonly name: ModeTools["name"];
+}
+
+function modeOf(tools: ModeTools): Mode {
+  switch (tools.spec.mode) {
+    case "append":
+      return appendMode(tools);
+    case "upsert":
+    case "replace":
+      throw new JobError("SPEC_UNSUPPORTED", `reading output.postgres.mode: ${tools.spec.mode} is not supported yet`);
+    default:
+      return assertNever(tools.spec.mode);
+  }
+}
+
+function planTargetOf({ spec, settings }: PostgresSinkOptions): PlanTarget {
+  const { mode, key, on_duplicate: onDuplicate } = spec;
+  return {
+    kind: "postgres",
+    server: settings.server,
+    table: showTable(splitTable(spec.table)),
+    mode,
+    key,
+    onDuplicate,
+  };
+}
+
+async function transaction<T>({ connections, spec }: Tools, work: (session: Session) => Promise<T>): Promise<T> {
+  return await connections.use((session) => inTransaction(session, spec.timeouts, () => work(session)));
+}
+
+async function requirePlan(
+  session: Session,
+  control: Control,
+  runId: StoredPlan["plan"]["runId"],
+): Promise<StoredPlan> {
+  const stored = await control.readPlan(session, runId);
+  if (stored === undefined) {
+    throw new Error(`the plan of run ${runId} was stored and is gone`);
+  }
+  return stored;
+}
+
+async function openRun(tools: Tools, stored: StoredPlan): Promise<RunSink> {
+  const { control, name } = tools;
+  const { runId } = stored.plan;
+  const { spans, finished } = await transaction(tools, async (session) => {
+    const seen = await control.readSpans(session, stored);
+    // Rows that are counted as committed went into it: making it anew would lose them silently.
+    if (seen.committed.includes(1) && (await findTable(session, name)) === undefined) {
+      throw new JobError(
+        "OUTPUT_DAMAGED",
+        `looking at table ${showTable(name)}: run ${runId} has rows in it, and it is gone`,
+        {
+          hint: `restore it, or remove the run's rows from ${control.schema}.spans and run the same command again`,
+        },
+      );
+    }
+    return { spans: seen, finished: await control.isFinished(session, runId) };
+  });
+  return runSink(tools, stored, { spans, finished });
+}
+
+function runSink(
+  tools: Tools,
+  stored: StoredPlan,
+  { spans, finished }: { spans: CommittedSpans; finished: boolean },
+): RunSink {
+  const { connections, control, retry, mode, writer } = tools;
+  const { plan } = stored;
+  const target = `${showTable(tools.name)} at ${tools.settings.server}`;
+  let columns: readonly TargetColumn[] = [];
+  const span = { connections, control, timeouts: tools.spec.timeouts, writer, warn: retry.warn };
+  const withRetry = <T>(doing: string, work: Work<T>): Promise<T> => retrying(doing, retry, work);
+  return {
+    finished,
+    committed: spans.committed,
+    rejectedRows: spans.rejectedRows,
+    rejects: () => readRejects(connections, control, plan.runId),
+    begin: () =>
+      withRetry(`preparing ${target}`, () =>
+        transaction(tools, async (session) => {
+          columns = await mode.prepare(session, plan, { mayCreate: !spans.committed.includes(1) });
+          await insertAttempt(session, tools, stored);
+        }),
+      ),
+    unfit: (rows) => unfitRows(rows, columns),
+    async commit(of, rows, rejects) {
+      // Before the transaction begins: it then lasts as long as the server takes, and no longer.
+      const types = columns.map(({ type }) => type);
+      const chunks = encodeRows(rows.columns, types, rows.rowCount);
+      const write = (session: Session): Promise<number> =>
+        mode.write(session, { plan, span: of.index, chunks, columns });
+      const commit = { stored, span: of, rowCount: rows.rowCount, rejects, write };
+      return await withRetry(`writing span ${of.index} to ${target}`, (last) => commitSpan(span, commit, last));
+    },
+    finish: () =>
+      withRetry(`finishing ${target}`, () => transaction(tools, (session) => finishRun(session, tools, stored))),
+    failed: (error) => tellFailure(tools, stored, error),
+  };
+}
+
+/** At most one value a row, in row order. */
+function unfitRows(rows: OutputRows, columns: readonly TargetColumn[]): UnfitValue[] {
+  const unfit = new Map<number, UnfitValue>();
+  for (const [index, { name, type, column }] of rows.columns.entries()) {
+    const target = columns[index];
+    for (const value of target === undefined ? [] : unfitValues(type, column, target.type, rows.rowCount)) {
+      if (!unfit.has(value.row)) {
+        unfit.set(value.row, { ...value, column: name });
+      }
+    }
+  }
+  return [...unfit.values()].toSorted((one, other) => one.row - other.row);
+}
+
+async function insertAttempt(
+  session: Session,
+  { control, writer, program }: Tools,
+  { plan }: StoredPlan,
+): Promise<void> {
+  await session.query({
+    text: `INSERT INTO ${control.table("attempts")} (run_id, writer, program) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`,
+    values: [plan.runId, writer, program],
+  });
+}
+
+async function finishRun(session: Session, { control, mode, writer }: Tools, stored: StoredPlan): Promise<void> {
+  const { plan } = stored;
+  if (await control.isFinished(session, plan.runId)) {
+    return;
+  }
+  const { committed } = await control.readSpans(session, stored);
+  const missing = committed.indexOf(0);
+  if (missing >= 0) {
+    throw new JobError(
+      "OUTPUT_DAMAGED",
+      `finishing run ${plan.runId}: span ${missing} of ${spanCount(plan)} is not committed any more`,
+      {
+        hint: "somebody changed the control tables under the run; run the same command again",
+      },
+    );
+  }
+  await mode.finish(session, plan);
+  await session.query({
+    text: `INSERT INTO ${control.table("finishes")} (run_id, writer) VALUES ($1, $2) ON CONFLICT DO NOTHING`,
+    values: [plan.runId, writer],
+  });
+}
+
+/** For those who look at the control tables; an attempt that cannot reach them has other ways to tell. */
+async function tellFailure(tools: Tools, { plan }: StoredPlan, { code, message }: JobError): Promise<void> {
+  if (code === "DATABASE") {
+    return;
+  }
+  const { control, writer } = tools;
+  await transaction(tools, (session) =>
+    session.query({
+      text: `INSERT INTO ${control.table("errors")} (run_id, writer, code, message) VALUES ($1, $2, $3, $4)`,
+      values: [plan.runId, writer, code, message.replaceAll("\u0000", "\u2400")],
+    }),
+  ).catch(() => undefined);
+}
