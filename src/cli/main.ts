@@ -81,6 +81,17 @@ program
   });
 
 program
+  .command("rollback")
+  .description("swap back what the last finished run with mode: replace swapped in")
+  .argument("<spec>", "the job spec, a YAML file")
+  .addOption(param())
+  .option("--json", "one line of JSON")
+  .action(async (spec: string, options) => {
+    const { rollbackCommand } = await import("./commands/rollback.js");
+    await rollbackCommand(spec, options);
+  });
+
+program
   .command("inspect")
   .description("show what a model takes and gives, or what a shard's columns, row groups and NULLs are")
   .argument("<file>", "an ONNX model or a Parquet file; which of the two is told by its content")

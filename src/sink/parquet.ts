@@ -63,6 +63,12 @@ export async function openParquetSink(options: ParquetSinkOptions): Promise<Sink
       });
     },
     open: (stored) => guard(`looking at ${folder}`, () => openRun(options, duckdb, stored)),
+    rollback: () =>
+      Promise.reject(
+        new JobError("USAGE", `rolling back ${folder}: files are not replaced, each run has a folder of its own`, {
+          hint: "rollback is for output.postgres with mode: replace",
+        }),
+      ),
     async [Symbol.asyncDispose]() {
       duckdb[Symbol.dispose]();
     },

@@ -27,6 +27,11 @@ export interface Sink extends AsyncDisposable {
    * @throws JobError OUTPUT_DAMAGED
    */
   open(stored: StoredPlan): Promise<RunSink>;
+  /**
+   * Puts back what the last finished run replaced. Returns where the rows are now that were there.
+   * @throws JobError USAGE when there is nothing to go back to
+   */
+  rollback(): Promise<string>;
 }
 
 export type CommitOutcome = "committed" | "adopted";

@@ -35,6 +35,8 @@ export interface PostgresServer {
   readonly version: string;
   url(database: string, user?: string): string;
   createDatabase(): Promise<Database>;
+  /** Another connection to a database. */
+  open(name: string): Promise<Database>;
   /** Starts it again after `kill`; recovery included. */
   start(): Promise<void>;
   /** SIGKILL: as when the machine dies. */
@@ -166,6 +168,7 @@ async function startServer(found: string, flags: readonly string[]): Promise<Pos
     url,
     start,
     kill,
+    open: (name) => Promise.resolve(databaseOf(name, url(name))),
     async createDatabase() {
       databases += 1;
       const name = `test_${databases}`;
@@ -175,7 +178,7 @@ async function startServer(found: string, flags: readonly string[]): Promise<Pos
       return databaseOf(name, url(name));
     },
     async stop() {
-      await kill("SIGINT");
+      await kill("SIGQUIT"); // what it holds goes anyhow
       process.off("exit", last);
       rmSync(scratch, { recursive: true, force: true });
     },

@@ -8,6 +8,7 @@ import { createTable, findTable, fitColumns, type OutputColumn, type TargetColum
 /** Rows go straight into the table. */
 export function appendMode({ name, spec }: ModeTools): Mode {
   return {
+    rowsAt: () => name,
     prepare: (session, plan, { mayCreate }) =>
       prepareTable(session, name, outputColumns(plan.contract), {
         mayCreate: mayCreate && spec.create,

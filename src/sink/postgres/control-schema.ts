@@ -167,11 +167,12 @@ function quoteText(text: string): string {
 
 /** Whether the control tables are there. @throws JobError OUTPUT_FOREIGN when a newer program made them */
 export async function hasControlTables(session: Session, schema: string): Promise<boolean> {
-  const there = await session.query<{ there: boolean }>({
-    text: "SELECT to_regclass($1) IS NOT NULL AS there",
-    values: [`${quoteName(schema)}.version`],
+  // Not by to_regclass, which may answer from a cache that is older than a lock that was waited for.
+  const there = await session.query({
+    text: "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = 'version'",
+    values: [schema],
   });
-  if (there.rows[0]?.there !== true) {
+  if (there.rows.length === 0) {
     return false;
   }
   const found = await session.query<{ version: number | null }>(

@@ -7,6 +7,8 @@ import type { TargetColumn } from "./table.js";
 
 /** How the rows of a run get into the target: `append`, `upsert` or `replace`. Every call is in a transaction. */
 export interface Mode {
+  /** The table that holds the rows of committed spans. */
+  rowsAt(plan: Plan, state: { readonly finished: boolean }): TableName;
   /**
    * Looks whether each output column fits, and makes what is missing. Safe to repeat.
    * @throws JobError OUTPUT_MISMATCH, showing both sides

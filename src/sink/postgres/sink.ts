@@ -6,18 +6,20 @@ import { type PostgresOutputSpec, splitTable } from "../../spec/postgres-spec.js
 import type { RunSink, Sink, StoredPlan, UnfitValue } from "../port.js";
 import { appendMode } from "./append.js";
 import type { ConnectionSettings } from "./connect.js";
-import { type Connections, openConnections, type Session } from "./connections.js";
+import { openConnections, type Session } from "./connections.js";
 import { hasControlTables, makeControlTables } from "./control-schema.js";
 import { type CommittedSpans, type Control, controlOf } from "./control.js";
 import { encodeRows } from "./copy-binary.js";
 import type { Mode, ModeTools } from "./mode.js";
 import { showTable } from "./names.js";
 import { readRejects } from "./reject-rows.js";
+import { replaceMode, rollBack } from "./replace.js";
 import { type RetryTools, retrying, type Work } from "./retry.js";
 import { commitSpan } from "./span-transaction.js";
 import { findTable, type TargetColumn } from "./table.js";
-import { inTransaction } from "./transaction.js";
+import { transact, type TransactionTools } from "./transaction.js";
 import { unfitValues } from "./unfit.js";
+import { upsertMode } from "./upsert.js";
 
 export interface PostgresSinkOptions {
   readonly spec: PostgresOutputSpec;
@@ -35,33 +37,53 @@ export function openPostgresSink(options: PostgresSinkOptions): Sink {
   const connections = openConnections(settings, spec.timeouts);
   const name = splitTable(spec.table);
   const control = controlOf(spec.control_schema);
-  const tools: Tools = { ...options, connections, control, mode: modeOf({ name, spec, control }), name };
   const target = `${showTable(name)} at ${settings.server}`;
+  const mode = modeOf({ name, spec, control });
+  const { timeouts } = spec;
+  const tools: Tools = { ...options, connections, control, mode, name, target, timeouts, warn: retry.warn };
   return {
     target,
     planTarget: planTargetOf(options),
     find: (runId) =>
       retrying(`looking for run ${runId} at ${settings.server}`, retry, () =>
-        transaction(tools, async (session) =>
+        transact(tools, async (session) =>
           (await hasControlTables(session, control.schema)) ? await control.readPlan(session, runId) : undefined,
         ),
       ),
     create: (plan) =>
       retrying(`preparing ${target}`, retry, async () => {
         await connections.use((session) => makeControlTables(session, control.schema, program));
-        return await transaction(tools, async (session) => {
+        return await transact(tools, async (session) => {
           await tools.mode.prepare(session, plan, { mayCreate: true });
           await control.storePlan(session, plan);
           return await requirePlan(session, control, plan.runId);
         });
       }),
     open: (stored) => retrying(`looking at ${target}`, retry, () => openRun(tools, stored)),
+    rollback: () => retrying(`rolling back ${target}`, retry, (last) => rollBackTarget(tools, last)),
     [Symbol.asyncDispose]: () => connections[Symbol.asyncDispose](),
   };
 }
 
-interface Tools extends PostgresSinkOptions {
-  readonly connections: Connections;
+/** @throws JobError USAGE where nothing was replaced */
+async function rollBackTarget(tools: Tools, last: unknown): Promise<string> {
+  const { spec, control } = tools;
+  if (spec.mode !== "replace") {
+    throw new JobError("USAGE", `rolling back ${tools.target}: output.postgres.mode is ${spec.mode}`, {
+      hint: "only what mode replace swapped in can be swapped back",
+    });
+  }
+  const work = async (session: Session): Promise<string> => {
+    if (!(await hasControlTables(session, control.schema))) {
+      throw new JobError("USAGE", `rolling back ${tools.target}: no run has replaced it`);
+    }
+    return await rollBack(session, tools);
+  };
+  return await transact(tools, work, { last, silentSeconds: finishSeconds });
+}
+
+interface Tools extends PostgresSinkOptions, TransactionTools {
+  readonly target: string;
   readonly control: Control;
   readonly mode: Mode;
   readonly name: ModeTools["name"];
@@ -72,8 +94,9 @@ function modeOf(tools: ModeTools): Mode {
     case "append":
       return appendMode(tools);
     case "upsert":
+      return upsertMode(tools);
     case "replace":
-      throw new JobError("SPEC_UNSUPPORTED", `reading output.postgres.mode: ${tools.spec.mode} is not supported yet`);
+      return replaceMode(tools);
     default:
       return assertNever(tools.spec.mode);
   }
@@ -91,10 +114,6 @@ function planTargetOf({ spec, settings }: PostgresSinkOptions): PlanTarget {
   };
 }
 
-async function transaction<T>({ connections, spec }: Tools, work: (session: Session) => Promise<T>): Promise<T> {
-  return await connections.use((session) => inTransaction(session, spec.timeouts, () => work(session)));
-}
-
 async function requirePlan(
   session: Session,
   control: Control,
@@ -108,21 +127,21 @@ async function requirePlan(
 }
 
 async function openRun(tools: Tools, stored: StoredPlan): Promise<RunSink> {
-  const { control, name } = tools;
-  const { runId } = stored.plan;
-  const { spans, finished } = await transaction(tools, async (session) => {
+  const { control, mode } = tools;
+  const { plan } = stored;
+  const { spans, finished } = await transact(tools, async (session) => {
     const seen = await control.readSpans(session, stored);
+    const state = { spans: seen, finished: await control.isFinished(session, plan.runId) };
+    const name = mode.rowsAt(plan, state);
     // Rows that are counted as committed went into it: making it anew would lose them silently.
     if (seen.committed.includes(1) && (await findTable(session, name)) === undefined) {
       throw new JobError(
         "OUTPUT_DAMAGED",
-        `looking at table ${showTable(name)}: run ${runId} has rows in it, and it is gone`,
-        {
-          hint: `restore it, or remove the run's rows from ${control.schema}.spans and run the same command again`,
-        },
+        `looking at table ${showTable(name)}: run ${plan.runId} has rows in it, and it is gone`,
+        { hint: `restore it, or remove the run from the tables in ${control.schema} and run the same command again` },
       );
     }
-    return { spans: seen, finished: await control.isFinished(session, runId) };
+    return state;
   });
   return runSink(tools, stored, { spans, finished });
 }
@@ -132,11 +151,9 @@ function runSink(
   stored: StoredPlan,
   { spans, finished }: { spans: CommittedSpans; finished: boolean },
 ): RunSink {
-  const { connections, control, retry, mode, writer } = tools;
+  const { connections, control, retry, mode, target } = tools;
   const { plan } = stored;
-  const target = `${showTable(tools.name)} at ${tools.settings.server}`;
   let columns: readonly TargetColumn[] = [];
-  const span = { connections, control, timeouts: tools.spec.timeouts, writer, warn: retry.warn };
   const withRetry = <T>(doing: string, work: Work<T>): Promise<T> => retrying(doing, retry, work);
   return {
     finished,
@@ -145,7 +162,7 @@ function runSink(
     rejects: () => readRejects(connections, control, plan.runId),
     begin: () =>
       withRetry(`preparing ${target}`, () =>
-        transaction(tools, async (session) => {
+        transact(tools, async (session) => {
           columns = await mode.prepare(session, plan, { mayCreate: !spans.committed.includes(1) });
           await insertAttempt(session, tools, stored);
         }),
@@ -158,13 +175,18 @@ function runSink(
       const write = (session: Session): Promise<number> =>
         mode.write(session, { plan, span: of.index, chunks, columns });
       const commit = { stored, span: of, rowCount: rows.rowCount, rejects, write };
-      return await withRetry(`writing span ${of.index} to ${target}`, (last) => commitSpan(span, commit, last));
+      return await withRetry(`writing span ${of.index} to ${target}`, (last) => commitSpan(tools, commit, last));
     },
     finish: () =>
-      withRetry(`finishing ${target}`, () => transaction(tools, (session) => finishRun(session, tools, stored))),
+      withRetry(`finishing ${target}`, (last) =>
+        transact(tools, (session) => finishRun(session, tools, stored), { last, silentSeconds: finishSeconds }),
+      ),
     failed: (error) => tellFailure(tools, stored, error),
   };
 }
+
+/** Looking at all rows of a run, and moving them where names are not enough, takes its time. */
+const finishSeconds = 24 * 3600;
 
 /** At most one value a row, in row order. */
 function unfitRows(rows: OutputRows, columns: readonly TargetColumn[]): UnfitValue[] {
@@ -193,6 +215,11 @@ async function insertAttempt(
 
 async function finishRun(session: Session, { control, mode, writer }: Tools, stored: StoredPlan): Promise<void> {
   const { plan } = stored;
+  // One finisher at a time: two that swap tables would lock each other out. The lock is the transaction's.
+  await session.query({
+    text: "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",
+    values: [`infer-batch finish ${plan.runId}`],
+  });
   if (await control.isFinished(session, plan.runId)) {
     return;
   }
@@ -220,7 +247,7 @@ async function tellFailure(tools: Tools, { plan }: StoredPlan, { code, message }
     return;
   }
   const { control, writer } = tools;
-  await transaction(tools, (session) =>
+  await transact(tools, (session) =>
     session.query({
       text: `INSERT INTO ${control.table("errors")} (run_id, writer, code, message) VALUES ($1, $2, $3, $4)`,
       values: [plan.runId, writer, code, message.replaceAll("\u0000", "\u2400")],

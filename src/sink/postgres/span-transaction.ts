@@ -2,13 +2,13 @@ import { DatabaseError } from "pg";
 import type { RejectedRow } from "../../batch/types.js";
 import { JobError } from "../../errors.js";
 import type { Span } from "../../plan/plan.js";
-import type { PostgresTimeouts } from "../../spec/postgres-spec.js";
 import type { CommitOutcome, StoredPlan } from "../port.js";
-import { watchBlockers } from "./blockers.js";
-import type { Connections, Session } from "./connections.js";
+import type { Session } from "./connections.js";
 import type { Control } from "./control.js";
+import { classify } from "./failures.js";
 import { insertRejects } from "./reject-rows.js";
-import { inTransaction } from "./transaction.js";
+import { TakenMeanwhile } from "./taken.js";
+import { transact, type TransactionTools } from "./transaction.js";
 
 /** A span that is encoded and ready to be sent. */
 export interface SpanCommit {
@@ -20,16 +20,10 @@ export interface SpanCommit {
   readonly write: (session: Session) => Promise<number>;
 }
 
-export interface SpanTools {
-  readonly connections: Connections;
+export interface SpanTools extends TransactionTools {
   readonly control: Control;
-  readonly timeouts: PostgresTimeouts;
   readonly writer: string;
-  readonly warn: (message: string) => void;
 }
-
-const lockTimeout = "55P03";
-const uniqueViolation = "23505";
 
 /**
  * Commits a span's rows and its control row in one transaction, or finds that this was done. Safe to repeat, and
@@ -38,40 +32,32 @@ const uniqueViolation = "23505";
  * `last`: why the try before this one failed.
  */
 export async function commitSpan(tools: SpanTools, commit: SpanCommit, last: unknown): Promise<CommitOutcome> {
-  const { connections, control, timeouts } = tools;
-  return await connections.use(async (session) => {
-    let watch: { stop(): Promise<void> } | undefined;
-    try {
-      return await inTransaction(session, timeouts, async () => {
-        const seen = await look(session, control, commit);
-        if (seen.outcome !== undefined) {
-          return seen.outcome === tools.writer ? "committed" : "adopted";
-        }
-        if (last instanceof DatabaseError && last.code === lockTimeout) {
-          watch = watchBlockers(connections, { pid: seen.pid, lockSeconds: timeouts.lock, warn: tools.warn });
-        }
-        await publish(session, tools, commit);
-        return "committed";
-      });
-    } catch (error) {
-      throw await explain(tools, commit, error);
-    } finally {
-      await watch?.stop();
+  const work = async (session: Session): Promise<CommitOutcome> => {
+    const writer = await look(session, tools.control, commit);
+    if (writer !== undefined) {
+      return writer === tools.writer ? "committed" : "adopted";
     }
-  });
+    await publish(session, tools, commit);
+    return "committed";
+  };
+  try {
+    return await transact(tools, work, { last });
+  } catch (error) {
+    const writer = await takenBy(tools, commit, error);
+    if (writer === undefined) {
+      throw error;
+    }
+    return writer === tools.writer ? "committed" : "adopted";
+  }
 }
 
-interface Look {
-  /** The writer that committed the span. */
-  readonly outcome: string | undefined;
-  /** Of the session that holds the transaction; behind a pooler, the connection does not know it. */
-  readonly pid: number;
-}
-
-/** @throws JobError OUTPUT_DAMAGED when the plan at the target is gone or another one */
-async function look(session: Session, control: Control, { stored, span }: SpanCommit): Promise<Look> {
-  const { rows } = await session.query<{ plan_id: string | null; writer: string | null; pid: number }>({
-    text: `SELECT r.plan_id, s.writer, pg_backend_pid() AS pid FROM (SELECT 1) AS one
+/**
+ * The writer that committed the span, if one did.
+ * @throws JobError OUTPUT_DAMAGED when the plan at the target is gone or another one
+ */
+async function look(session: Session, control: Control, { stored, span }: SpanCommit): Promise<string | undefined> {
+  const { rows } = await session.query<{ plan_id: string | null; writer: string | null }>({
+    text: `SELECT r.plan_id, s.writer FROM (SELECT 1) AS one
       LEFT JOIN ${control.table("runs")} r ON r.run_id = $1
       LEFT JOIN ${control.table("spans")} s ON s.run_id = $1 AND s.span = $2`,
     values: [stored.plan.runId, span.index],
@@ -84,7 +70,7 @@ async function look(session: Session, control: Control, { stored, span }: SpanCo
       { hint: "somebody changed the control tables under the run; run the same command again" },
     );
   }
-  return { outcome: row.writer ?? undefined, pid: row.pid };
+  return row.writer ?? undefined;
 }
 
 async function publish(session: Session, { control, writer }: SpanTools, commit: SpanCommit): Promise<void> {
@@ -102,18 +88,18 @@ async function publish(session: Session, { control, writer }: SpanTools, commit:
   });
 }
 
-/** A key that is taken may mean that another attempt committed this very span a moment ago: that is asked first. */
-async function explain(tools: SpanTools, commit: SpanCommit, error: unknown): Promise<unknown> {
-  if (!(error instanceof DatabaseError) || error.code !== uniqueViolation) {
-    return error;
+/**
+ * What the server refuses, such as a key that is taken or a table that is gone, may mean that another attempt
+ * committed this very span a moment ago: then, that attempt.
+ */
+async function takenBy(tools: SpanTools, commit: SpanCommit, error: unknown): Promise<string | undefined> {
+  const isRefusal = error instanceof DatabaseError && classify(error).kind === "permanent";
+  if (!isRefusal && !(error instanceof TakenMeanwhile)) {
+    return undefined;
   }
-  const seen = await tools.connections.use((session) => look(session, tools.control, commit)).catch(() => undefined);
-  return seen === undefined || seen.outcome !== undefined
-    ? new TakenMeanwhile("another attempt was there first", { cause: error })
-    : error;
-}
-
-/** Try again: the next look finds the span committed. */
-class TakenMeanwhile extends Error {
-  readonly code = "ECONNABORTED";
+  try {
+    return await tools.connections.use((session) => look(session, tools.control, commit));
+  } catch (cause) {
+    throw new TakenMeanwhile({ cause });
+  }
 }

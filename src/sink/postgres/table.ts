@@ -22,6 +22,8 @@ export interface TableColumn {
   readonly filled: boolean;
   /** Computed, or an identity that is always generated: nothing may be given. */
   readonly generated: boolean;
+  /** Computed from other columns: nothing can be given, whatever is said. */
+  readonly computed: boolean;
 }
 
 export interface FoundTable {
@@ -42,6 +44,7 @@ interface CatalogRow {
   readonly attnotnull: boolean;
   readonly filled: boolean;
   readonly generated: boolean;
+  readonly computed: boolean;
 }
 
 /** A table's columns; undefined when there is no such table. */
@@ -51,7 +54,7 @@ export async function findTable(session: Session, name: TableName): Promise<Foun
         b.typname AS base, e.typname AS element,
         CASE WHEN a.atttypmod >= 0 THEN a.atttypmod ELSE t.typtypmod END AS typmod,
         a.attnotnull OR t.typnotnull AS attnotnull, a.atthasdef OR a.attidentity <> '' AS filled,
-        a.attgenerated <> '' OR a.attidentity = 'a' AS generated
+        a.attgenerated <> '' OR a.attidentity = 'a' AS generated, a.attgenerated <> '' AS computed
       FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
       LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
       LEFT JOIN pg_type t ON t.oid = a.atttypid
@@ -75,6 +78,7 @@ export async function findTable(session: Session, name: TableName): Promise<Foun
             notNull: row.attnotnull,
             filled: row.filled,
             generated: row.generated,
+            computed: row.computed,
           },
         ],
   );

@@ -61,10 +61,10 @@ describe("where to connect", () => {
   );
 });
 
-describe("TLS", () => {
-  const verifies = ({ ssl }: ConnectionSettings): boolean | undefined =>
-    ssl === false ? undefined : ssl.rejectUnauthorized;
+const verifies = ({ ssl }: ConnectionSettings): boolean | undefined =>
+  ssl === false ? undefined : ssl.rejectUnauthorized;
 
+describe("TLS", () => {
   test("checks the certificate on the way to another machine, whatever the URL says", () => {
     expect(verifies(settings("postgres://db.example/d"))).toBe(true);
     expect(verifies(settings("postgres://10.0.0.1/d?sslmode=require"))).toBe(true);

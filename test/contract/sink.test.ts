@@ -1,0 +1,222 @@
+import { describe, expect, test } from "vitest";
+import type { RejectedRow } from "#src/batch/types.js";
+import { spanAt } from "#src/plan/spans.js";
+import type { Sink } from "#src/sink/port.js";
+import { scratchFolder } from "../support/job.js";
+import { outputRows } from "../support/output.js";
+import { usePostgres } from "../support/postgres.js";
+import { begun, commitSpans, idsOf, outputOf, parquetSink, pgSink, planFor, rejectOf } from "../support/sinks.js";
+
+const postgres = await usePostgres();
+
+/** A target of its own, and what a reader finds there. */
+interface World extends AsyncDisposable {
+  readonly open: () => Promise<Sink>;
+  /** Ids of all rows, in ascending order. */
+  readonly ids: () => Promise<number[]>;
+}
+
+async function parquetWorld(): Promise<World> {
+  const scratch = await scratchFolder();
+  return {
+    open: () => parquetSink(scratch.path),
+    ids: async () => ascending((await outputRows(`${scratch.path}/out`)).map(({ id }) => Number(id))),
+    [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose](),
+  };
+}
+
+async function postgresWorld(mode: "append" | "upsert" | "replace"): Promise<World> {
+  const database = await postgres.server().createDatabase();
+  const key = mode === "append" ? [] : ["id"];
+  return {
+    open: () => Promise.resolve(pgSink({ url: database.url, postgres: { mode, key } })),
+    ids: async () => {
+      const tables = await database.query(
+        "SELECT format('%I.%I', schemaname, tablename) AS name FROM pg_tables WHERE schemaname = 'scores' ORDER BY 1 DESC LIMIT 1",
+      );
+      const rows = tables.length === 0 ? [] : await database.query(`SELECT id FROM ${String(tables[0]?.["name"])}`);
+      return ascending(rows.map(({ id }) => Number(id)));
+    },
+    [Symbol.asyncDispose]: () => database[Symbol.asyncDispose](),
+  };
+}
+
+const ascending = (ids: readonly number[]): number[] => ids.toSorted((one, other) => one - other);
+const upTo = (end: number): number[] => Array.from({ length: end }, (_, id) => id);
+
+async function collect(rows: AsyncIterable<RejectedRow>): Promise<RejectedRow[]> {
+  const all: RejectedRow[] = [];
+  for await (const row of rows) {
+    all.push(row);
+  }
+  return all;
+}
+
+/** What every sink keeps to. */
+function contractOf(name: string, worldOf: () => Promise<World>): void {
+  describe(name, () => {
+    test("finds no run where none was planned, and leaves nothing behind by looking", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      expect(await sink.find(planFor(sink.planTarget).runId)).toBeUndefined();
+      expect(await world.ids()).toEqual([]);
+    });
+
+    test("keeps the first plan: others get the one that stands", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      await using other = await world.open();
+      const first = await sink.create(planFor(sink.planTarget));
+      const second = await other.create(planFor(other.planTarget, { commitRows: 7 }));
+      expect(second).toEqual(first);
+      expect(await other.find(first.plan.runId)).toEqual(first);
+    });
+
+    test("gives everybody the same plan when many plan at once", async () => {
+      await using world = await worldOf();
+      const sinks = await Promise.all(upTo(4).map(() => world.open()));
+      try {
+        const plans = await Promise.all(
+          sinks.map((sink, index) => sink.create(planFor(sink.planTarget, { commitRows: 5 + index }))),
+        );
+        expect(new Set(plans.map(({ planId }) => planId)).size).toBe(1);
+      } finally {
+        await Promise.all(sinks.map((sink) => sink[Symbol.asyncDispose]()));
+      }
+    });
+
+    test("commits spans in any order, and knows them when it is opened again", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { stored, run } = await begun(sink, planFor(sink.planTarget));
+      for (const index of [2, 0]) {
+        const span = spanAt(stored.plan, index);
+        expect(await run.commit(span, outputOf(idsOf(span)), [])).toBe("committed");
+      }
+      const again = await sink.open(stored);
+      expect([...again.committed]).toEqual([1, 0, 1]);
+      expect(again.finished).toBe(false);
+    });
+
+    test("adopts a span that another attempt committed, whatever it made of it", async () => {
+      await using world = await worldOf();
+      await using one = await world.open();
+      await using other = await world.open();
+      const plan = planFor(one.planTarget);
+      const [first, second] = [await begun(one, plan), await begun(other, plan)];
+      const span = spanAt(plan, 1);
+      expect(await first.run.commit(span, outputOf(idsOf(span)), [])).toBe("committed");
+      expect(
+        await second.run.commit(
+          span,
+          outputOf(idsOf(span), () => 0.5),
+          [],
+        ),
+      ).toBe("adopted");
+      await commitSpans(second.run, second.stored, (index) => index !== 1);
+      await second.run.finish();
+      expect(await world.ids()).toEqual(upTo(25));
+    });
+
+    test("has one winner when many commit one span at once", async () => {
+      await using world = await worldOf();
+      const sinks = await Promise.all(upTo(3).map(() => world.open()));
+      try {
+        const runs = [];
+        for (const sink of sinks) {
+          runs.push(await begun(sink, planFor(sink.planTarget)));
+        }
+        const span = spanAt(planFor({ kind: "parquet", uri: "" }), 0);
+        const outcomes = await Promise.all(runs.map(({ run }) => run.commit(span, outputOf(idsOf(span)), [])));
+        expect(outcomes.filter((outcome) => outcome === "committed")).toHaveLength(1);
+        const [first] = runs;
+        if (first !== undefined) {
+          await commitSpans(first.run, first.stored, (index) => index !== 0);
+          await first.run.finish();
+        }
+        expect(await world.ids()).toEqual(upTo(25));
+      } finally {
+        await Promise.all(sinks.map((sink) => sink[Symbol.asyncDispose]()));
+      }
+    });
+
+    test("keeps rejected rows beside the rows of their span, in order", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { stored, run } = await begun(sink, planFor(sink.planTarget));
+      const [first, second, third] = [0, 1, 2].map((index) => spanAt(stored.plan, index)) as [never, never, never];
+      await run.commit(third, outputOf([]), [20, 21, 22, 23, 24].map(rejectOf));
+      await run.commit(first, outputOf(upTo(8)), [rejectOf(8), { ...rejectOf(9), value: "a ' \" \\ \n ä 日" }]);
+      await run.commit(second, outputOf(idsOf(second)), []);
+      await run.finish();
+
+      const again = await sink.open(stored);
+      expect(again.rejectedRows).toBe(7);
+      const rejects = await collect(again.rejects());
+      expect(rejects.map(({ row }) => row)).toEqual([8, 9, 20, 21, 22, 23, 24]);
+      expect(rejects[1]).toEqual({ ...rejectOf(9), value: "a ' \" \\ \n ä 日" });
+      expect(await world.ids()).toEqual([...upTo(8), ...idsOf(second)]);
+    });
+
+    test("refuses to commit fewer rows than the span has", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { stored, run } = await begun(sink, planFor(sink.planTarget));
+      await expect(run.commit(spanAt(stored.plan, 0), outputOf(upTo(9)), [])).rejects.toThrow();
+      expect([...(await sink.open(stored)).committed]).toEqual([0, 0, 0]);
+    });
+
+    test("is finished once, however often it is told so, and then says so", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      await using other = await world.open();
+      const { stored, run } = await begun(sink, planFor(sink.planTarget));
+      const beside = await other.open(stored);
+      await beside.begin();
+      await commitSpans(run, stored);
+      await Promise.all([run.finish(), beside.finish()]);
+      await run.finish();
+      const again = await sink.open(stored);
+      expect([again.finished, ...again.committed]).toEqual([true, 1, 1, 1]);
+      expect(await world.ids()).toEqual(upTo(25));
+    });
+
+    test("is not finished while a span is missing", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { stored, run } = await begun(sink, planFor(sink.planTarget));
+      await commitSpans(run, stored, (index) => index !== 1);
+      await expect(run.finish()).rejects.toMatchObject({ code: "OUTPUT_DAMAGED" });
+      expect((await sink.open(stored)).finished).toBe(false);
+    });
+
+    test("does not commit by being closed", async () => {
+      await using world = await worldOf();
+      const plan = await (async () => {
+        await using sink = await world.open();
+        const { stored, run } = await begun(sink, planFor(sink.planTarget));
+        await commitSpans(run, stored, (index) => index === 0);
+        return stored;
+      })();
+      await using sink = await world.open();
+      const run = await sink.open(plan);
+      expect([...run.committed]).toEqual([1, 0, 0]);
+      expect(run.finished).toBe(false);
+    });
+
+    test("takes the error that an attempt ends with, and never fails over it", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { run } = await begun(sink, planFor(sink.planTarget));
+      const { JobError } = await import("#src/errors.js");
+      await run.failed(new JobError("BAD_ROW", "row 3 is \u0000 bad"));
+    });
+  });
+}
+
+contractOf("the Parquet sink", parquetWorld);
+postgres.describe("the Postgres sink", () => {
+  contractOf("append", () => postgresWorld("append"));
+  contractOf("upsert", () => postgresWorld("upsert"));
+  contractOf("replace", () => postgresWorld("replace"));
+});
