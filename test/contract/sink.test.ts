@@ -181,6 +181,22 @@ function contractOf(name: string, worldOf: () => Promise<World>): void {
       expect(await world.ids()).toEqual(upTo(25));
     });
 
+    test("a late attempt finds it finished, and makes nothing anew", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      await using other = await world.open();
+      const { stored, run } = await begun(sink, planFor(sink.planTarget));
+      const late = await other.open(stored);
+      await commitSpans(run, stored);
+      await run.finish();
+      await other.create(stored.plan);
+      await late.begin();
+      const span = spanAt(stored.plan, 1);
+      expect(await late.commit(span, outputOf(idsOf(span)), [])).toBe("adopted");
+      await late.finish();
+      expect(await world.ids()).toEqual(upTo(25));
+    });
+
     test("is not finished while a span is missing", async () => {
       await using world = await worldOf();
       await using sink = await world.open();

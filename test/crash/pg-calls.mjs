@@ -2,7 +2,7 @@
  * Stands between the program and its queries: names each statement that is sent to Postgres, and calls back
  * before it, after it, and in the middle of a COPY, with half of it on its way.
  */
-import pg from "pg";
+import { Client } from "pg";
 
 /** @param {string} text */
 function kindOf(text) {
@@ -15,7 +15,7 @@ function kindOf(text) {
 
 /** Calls back from every query of this process. Returns what takes itself away again. */
 export function watchQueries({ before, after, inCopy, sent }) {
-  const { query } = pg.Client.prototype;
+  const query = Reflect.get(Client.prototype, "query");
   const seen = new Map();
   const nameCall = (text) => {
     const kind = kindOf(text);
@@ -23,7 +23,7 @@ export function watchQueries({ before, after, inCopy, sent }) {
     seen.set(kind, count);
     return `${kind} #${count}`;
   };
-  pg.Client.prototype.query = function (config, ...rest) {
+  Client.prototype.query = function (config, ...rest) {
     const text = typeof config === "string" ? config : config?.text;
     if (typeof text !== "string" || typeof rest.at(-1) === "function") {
       return query.call(this, config, ...rest);
@@ -37,7 +37,7 @@ export function watchQueries({ before, after, inCopy, sent }) {
     }
     return (async () => {
       await before?.(call);
-      const answer = query.call(this, config, ...rest);
+      const answer = Promise.resolve(query.call(this, config, ...rest));
       answer.catch(() => undefined);
       await sent?.(call);
       const result = await answer;
@@ -46,7 +46,7 @@ export function watchQueries({ before, after, inCopy, sent }) {
     })();
   };
   return () => {
-    pg.Client.prototype.query = query;
+    Client.prototype.query = query;
   };
 }
 
@@ -62,7 +62,7 @@ function holdLast(stream, call, inCopy) {
     const held = async () => {
       await new Promise((done) => setTimeout(done, 50));
       await inCopy(call);
-      if (write.call(stream, chunk, ...rest)) {
+      if (!stream.destroyed && write.call(stream, chunk, ...rest)) {
         stream.emit("drain");
       }
     };

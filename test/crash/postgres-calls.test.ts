@@ -70,7 +70,7 @@ postgres.describe("a run into Postgres that dies at any statement", () => {
       });
       expect(failures).toEqual([]);
       console.info(
-        `${mode}: ${kills.length} kills, which left ${[...resumed].toSorted().join(", ")} spans (4: finished)`,
+        `${mode}: ${kills.length} kills, which left ${[...resumed].toSorted((a, b) => a - b).join(", ")} spans (4: finished)`,
       );
       // The kills were spread over the run.
       expect([...resumed]).toEqual(expect.arrayContaining([0, 3]));

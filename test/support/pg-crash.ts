@@ -4,7 +4,7 @@ import { expect } from "vitest";
 import { type CliOptions, type CliResult, projectFolder, runCli } from "./cli.js";
 import type { Fixture } from "./job.js";
 import { tableFaults, writePgSpec } from "./pg-job.js";
-import type { Database } from "./postgres.js";
+import type { Database } from "./pg-database.js";
 import { fixtureNamed } from "./world.js";
 
 const preload = pathToFileURL(join(projectFolder, "test/crash/pg-preload.mjs")).href;

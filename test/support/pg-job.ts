@@ -1,13 +1,18 @@
 import { writeSpec, type Fixture, type SpecOverrides } from "./job.js";
 import { differences, goldenRows } from "./golden.js";
-import type { Database, PgRow } from "./postgres.js";
+import type { Database, PgRow } from "./pg-database.js";
 
 /** Writes a spec whose target is a table of `database`. */
 export async function writePgSpec(
   folder: string,
   fixture: Fixture,
   database: Pick<Database, "url">,
-  { output, ...overrides }: SpecOverrides & { readonly output?: { readonly postgres?: object } } = {},
+  {
+    output,
+    ...overrides
+  }: Omit<SpecOverrides, "output"> & {
+    readonly output?: { readonly postgres?: object; readonly [key: string]: unknown };
+  } = {},
 ): Promise<string> {
   const { postgres, ...rest } = output ?? {};
   return await writeSpec(folder, fixture, {

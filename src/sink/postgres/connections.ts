@@ -84,7 +84,7 @@ export async function copyIn(session: Session, sql: string, chunks: readonly Uin
   return await new Promise((resolve, reject) => {
     let next = 0;
     const push = (): void => {
-      while (next < chunks.length) {
+      while (next < chunks.length && !stream.destroyed) {
         const chunk = chunks[next];
         next += 1;
         if (!stream.write(chunk)) {
@@ -92,9 +92,15 @@ export async function copyIn(session: Session, sql: string, chunks: readonly Uin
           return;
         }
       }
-      stream.end();
+      if (!stream.destroyed) {
+        stream.end();
+      }
     };
-    stream.on("error", reject);
+    stream.on("error", (error: Error) => {
+      // The stream forgets its connection when this returns: what it still holds must not be sent any more.
+      stream.destroy();
+      reject(error);
+    });
     stream.once("finish", () => {
       resolve(stream.rowCount);
     });

@@ -6,7 +6,7 @@ import { copyIn, type Session } from "./connections.js";
 import { refuseDependents } from "./dependents.js";
 import type { Mode, ModeTools } from "./mode.js";
 import { quoteName, quoteTable, showTable, type TableName } from "./names.js";
-import { makeLike } from "./staging.js";
+import { makeHolder, makeLike } from "./staging.js";
 import { copyTable, derivedName, dropKept, exchangeNames, exchangeRows, lastSwap, recordSwap } from "./swap.js";
 import { createTable, findTable, fitColumns, type FoundTable } from "./table.js";
 import { keyNotNull, requireKey, requireUnique, shortHash } from "./upsert.js";
@@ -43,7 +43,7 @@ export function replaceMode(tools: ModeTools): Mode {
         if (found === undefined) {
           await (target === undefined
             ? createTable(session, staging, output, { key: spec.key, comment: `Predictions of job ${plan.job}` })
-            : makeLike(session, name, staging));
+            : (spec.swap === "rename" ? makeLike : makeHolder)(session, name, staging));
           found = await findTable(session, staging);
         }
       }

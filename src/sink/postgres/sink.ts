@@ -1,6 +1,7 @@
 import { assertNever, JobError } from "../../errors.js";
+import { outputColumns } from "../../batch/contract.js";
 import type { OutputRows } from "../../batch/types.js";
-import type { PlanTarget } from "../../plan/plan.js";
+import type { Plan, PlanTarget } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
 import { type PostgresOutputSpec, splitTable } from "../../spec/postgres-spec.js";
 import type { RunSink, Sink, StoredPlan, UnfitValue } from "../port.js";
@@ -16,7 +17,7 @@ import { readRejects } from "./reject-rows.js";
 import { replaceMode, rollBack } from "./replace.js";
 import { type RetryTools, retrying, type Work } from "./retry.js";
 import { commitSpan } from "./span-transaction.js";
-import { findTable, type TargetColumn } from "./table.js";
+import { findTable, fitColumns, type TargetColumn } from "./table.js";
 import { transact, type TransactionTools } from "./transaction.js";
 import { unfitValues } from "./unfit.js";
 import { upsertMode } from "./upsert.js";
@@ -54,9 +55,11 @@ export function openPostgresSink(options: PostgresSinkOptions): Sink {
       retrying(`preparing ${target}`, retry, async () => {
         await connections.use((session) => makeControlTables(session, control.schema, program));
         return await transact(tools, async (session) => {
-          await tools.mode.prepare(session, plan, { mayCreate: true });
+          await lockRun(session, plan);
           await control.storePlan(session, plan);
-          return await requirePlan(session, control, plan.runId);
+          const stored = await requirePlan(session, control, plan.runId);
+          await prepareRun(session, tools, stored, { mayCreate: true });
+          return stored;
         });
       }),
     open: (stored) => retrying(`looking at ${target}`, retry, () => openRun(tools, stored)),
@@ -114,6 +117,33 @@ function planTargetOf({ spec, settings }: PostgresSinkOptions): PlanTarget {
   };
 }
 
+/**
+ * Makes and removes a run's tables one attempt at a time: two that swap tables would lock each other out, and one
+ * that is late would make anew what the finish has taken away. The lock is the transaction's, as a pooler needs it.
+ */
+async function lockRun(session: Session, { runId }: Plan): Promise<void> {
+  await session.query({
+    text: "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",
+    values: [`infer-batch run ${runId}`],
+  });
+}
+
+/** The columns that rows go to, their tables made where that is still due. */
+async function prepareRun(
+  session: Session,
+  { control, mode }: Tools,
+  { plan }: StoredPlan,
+  options: { readonly mayCreate: boolean },
+): Promise<readonly TargetColumn[]> {
+  if (!(await control.isFinished(session, plan.runId))) {
+    return await mode.prepare(session, plan, options);
+  }
+  // By another attempt, a moment ago: what is left to do is to find that out span by span.
+  const name = mode.rowsAt(plan, { finished: true });
+  const found = await findTable(session, name);
+  return found === undefined ? [] : fitColumns(name, found, outputColumns(plan.contract));
+}
+
 async function requirePlan(
   session: Session,
   control: Control,
@@ -133,8 +163,10 @@ async function openRun(tools: Tools, stored: StoredPlan): Promise<RunSink> {
     const seen = await control.readSpans(session, stored);
     const state = { spans: seen, finished: await control.isFinished(session, plan.runId) };
     const name = mode.rowsAt(plan, state);
+    // A spec that names another target by now is told so when it is compared with the plan.
+    const same = plan.target.kind === "postgres" && plan.target.table === showTable(tools.name);
     // Rows that are counted as committed went into it: making it anew would lose them silently.
-    if (seen.committed.includes(1) && (await findTable(session, name)) === undefined) {
+    if (same && seen.committed.includes(1) && (await findTable(session, name)) === undefined) {
       throw new JobError(
         "OUTPUT_DAMAGED",
         `looking at table ${showTable(name)}: run ${plan.runId} has rows in it, and it is gone`,
@@ -151,7 +183,7 @@ function runSink(
   stored: StoredPlan,
   { spans, finished }: { spans: CommittedSpans; finished: boolean },
 ): RunSink {
-  const { connections, control, retry, mode, target } = tools;
+  const { connections, control, retry, target } = tools;
   const { plan } = stored;
   let columns: readonly TargetColumn[] = [];
   const withRetry = <T>(doing: string, work: Work<T>): Promise<T> => retrying(doing, retry, work);
@@ -163,7 +195,8 @@ function runSink(
     begin: () =>
       withRetry(`preparing ${target}`, () =>
         transact(tools, async (session) => {
-          columns = await mode.prepare(session, plan, { mayCreate: !spans.committed.includes(1) });
+          await lockRun(session, plan);
+          columns = await prepareRun(session, tools, stored, { mayCreate: !spans.committed.includes(1) });
           await insertAttempt(session, tools, stored);
         }),
       ),
@@ -173,7 +206,7 @@ function runSink(
       const types = columns.map(({ type }) => type);
       const chunks = encodeRows(rows.columns, types, rows.rowCount);
       const write = (session: Session): Promise<number> =>
-        mode.write(session, { plan, span: of.index, chunks, columns });
+        tools.mode.write(session, { plan, span: of.index, chunks, columns });
       const commit = { stored, span: of, rowCount: rows.rowCount, rejects, write };
       return await withRetry(`writing span ${of.index} to ${target}`, (last) => commitSpan(tools, commit, last));
     },
@@ -215,11 +248,7 @@ async function insertAttempt(
 
 async function finishRun(session: Session, { control, mode, writer }: Tools, stored: StoredPlan): Promise<void> {
   const { plan } = stored;
-  // One finisher at a time: two that swap tables would lock each other out. The lock is the transaction's.
-  await session.query({
-    text: "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",
-    values: [`infer-batch finish ${plan.runId}`],
-  });
+  await lockRun(session, plan);
   if (await control.isFinished(session, plan.runId)) {
     return;
   }

@@ -27,9 +27,14 @@ const furnishing = `
     WHERE obj_description($1, 'pg_class') IS NOT NULL
   ORDER BY 1`;
 
+/** Makes a table that holds what another holds: columns, defaults, checks, indexes. */
+export async function makeHolder(session: Session, model: TableName, copy: TableName): Promise<void> {
+  await session.query(`CREATE TABLE ${quoteTable(copy)} (LIKE ${quoteTable(model)} INCLUDING ALL)`);
+}
+
 /** Makes a table like another in all that a reader or writer could notice, but its rows. */
 export async function makeLike(session: Session, model: TableName, copy: TableName): Promise<void> {
-  await session.query(`CREATE TABLE ${quoteTable(copy)} (LIKE ${quoteTable(model)} INCLUDING ALL)`);
+  await makeHolder(session, model, copy);
   const oids = [await oidOf(session, model), await oidOf(session, copy)];
   const { rows } = await session.query<{ sql: string }>({ text: furnishing, values: oids });
   await runAll(session, rows);

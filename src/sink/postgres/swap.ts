@@ -1,7 +1,7 @@
 import type { Session } from "./connections.js";
 import type { Control } from "./control.js";
 import { quoteName, quoteTable, showTable, type TableName } from "./names.js";
-import { makeLike, oidOf, runAll } from "./staging.js";
+import { makeHolder, oidOf, runAll } from "./staging.js";
 
 /** Room for a suffix below Postgres's 63 bytes. */
 export function derivedName({ schema, table }: TableName, suffix: string): TableName {
@@ -77,7 +77,7 @@ export async function copyTable(
   to: TableName,
   columns: readonly string[],
 ): Promise<void> {
-  await makeLike(session, from, to);
+  await makeHolder(session, from, to);
   const names = columns.map(quoteName).join(", ");
   await session.query(
     `INSERT INTO ${quoteTable(to)} (${names}) OVERRIDING SYSTEM VALUE SELECT ${names} FROM ${quoteTable(from)}`,

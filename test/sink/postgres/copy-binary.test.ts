@@ -9,7 +9,8 @@ import { type PgType, pgTypeOf, sqlOf } from "#src/sink/postgres/types.js";
 import { unfitValues } from "#src/sink/postgres/unfit.js";
 import { type TypeCase, typeCases } from "../../support/column-types.js";
 import { copyColumns } from "../../support/copy.js";
-import { type Database, usePostgres } from "../../support/postgres.js";
+import type { Database } from "../../support/pg-database.js";
+import { usePostgres } from "../../support/postgres.js";
 
 const postgres = await usePostgres();
 /** More than one block, with a rest. */

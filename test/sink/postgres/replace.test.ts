@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { Sink } from "#src/sink/port.js";
-import { type Database, usePostgres } from "../../support/postgres.js";
+import type { Database } from "../../support/pg-database.js";
+import { usePostgres } from "../../support/postgres.js";
 import { begun, carryOut, commitSpans, pgSink, planFor } from "../../support/sinks.js";
 
 const postgres = await usePostgres();
