@@ -22,6 +22,8 @@ import { connect, type Database, databaseOf, emptyDatabase } from "./pg-database
 export interface PostgresServer {
   readonly port: number;
   readonly version: string;
+  /** The authority's certificate, where TLS was asked for. */
+  readonly certificate: string;
   url(database: string, user?: string): string;
   /** An empty one, which others use when it is closed: making one takes far longer than emptying it. */
   createDatabase(): Promise<Database>;
@@ -112,7 +114,7 @@ function reachable(native: string, scratch: string, identity: Identity): string 
   return copy;
 }
 
-async function startServer(found: string, flags: readonly string[]): Promise<PostgresServer> {
+async function startServer(found: string, given: readonly string[], tls: boolean): Promise<PostgresServer> {
   const identity = unprivileged();
   const scratch = mkdtempSync(join(tmpdir(), "infer-batch-pg-"));
   chmodSync(scratch, 0o755);
@@ -122,6 +124,7 @@ async function startServer(found: string, flags: readonly string[]): Promise<Pos
   if (identity.uid !== undefined && identity.gid !== undefined) {
     chownSync(data, identity.uid, identity.gid);
   }
+  const flags = [...given, ...(tls ? makeCertificate(scratch, identity) : [])];
   const options = { ...identity, env: { PATH: process.env["PATH"] ?? "", LC_ALL: "C", TZ: "UTC" }, cwd: "/" };
   const setUp = ["-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"];
   execFileSync(join(native, "bin/initdb"), setUp, { ...options, stdio: "pipe" });
@@ -155,6 +158,7 @@ async function startServer(found: string, flags: readonly string[]): Promise<Pos
   process.on("exit", last);
   return {
     port,
+    certificate: join(scratch, "server.crt"),
     version: /\d+(\.\d+)?/.exec(version)?.[0] ?? version,
     url,
     start,
@@ -189,6 +193,19 @@ async function startServer(found: string, flags: readonly string[]): Promise<Pos
   };
 }
 
+/** A certificate of its own for `localhost`, as `<scratch>/server.crt`; the settings that make the server use it. */
+function makeCertificate(scratch: string, { uid, gid }: Identity): string[] {
+  const [key, certificate] = [join(scratch, "server.key"), join(scratch, "server.crt")];
+  const subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-days", "2"];
+  const files = ["-keyout", key, "-out", certificate];
+  execFileSync("openssl", ["req", "-x509", "-newkey", "rsa:2048", "-nodes", ...subject, ...files], { stdio: "pipe" });
+  chmodSync(key, 0o600);
+  if (uid !== undefined && gid !== undefined) {
+    chownSync(key, uid, gid);
+  }
+  return ["-c", "ssl=on", "-c", `ssl_cert_file=${certificate}`, "-c", `ssl_key_file=${key}`];
+}
+
 async function untilReady(child: ChildProcess, data: string, log: string): Promise<void> {
   const deadline = performance.now() + 60_000;
   for (;;) {
@@ -216,7 +233,13 @@ function readText(path: string): string {
  * Starts a server for the tests of this file and stops it after them. Where none can be had, the tests are
  * skipped, and say why in their name: they never pass without a server.
  */
-export async function usePostgres(flags: readonly string[] = []): Promise<{
+export async function usePostgres({
+  flags = [],
+  tls = false,
+}: {
+  readonly flags?: readonly string[];
+  readonly tls?: boolean;
+} = {}): Promise<{
   readonly server: () => PostgresServer;
   readonly describe: (name: string, tests: () => void) => void;
 }> {
@@ -232,7 +255,7 @@ export async function usePostgres(flags: readonly string[] = []): Promise<{
       },
     };
   }
-  const server = await startServer(found.native, flags);
+  const server = await startServer(found.native, flags, tls);
   afterAll(() => server.stop());
   return {
     server: () => server,
