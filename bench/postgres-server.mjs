@@ -7,11 +7,12 @@ import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 
+const idOf = (flag, user) => spawnSync("id", [flag, user], { encoding: "utf8" });
+
 function unprivileged() {
   if (process.getuid?.() !== 0) {
     return {};
   }
-  const idOf = (flag, user) => spawnSync("id", [flag, user], { encoding: "utf8" });
   const user = ["postgres", "nobody"].find((name) => idOf("-u", name).status === 0) ?? "nobody";
   return { uid: Number(idOf("-u", user).stdout), gid: Number(idOf("-g", user).stdout) };
 }

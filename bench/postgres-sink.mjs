@@ -10,6 +10,9 @@ import { commitConcurrency } from "../dist/sink/port.js";
 
 const commitRows = 262_144;
 
+const fixed = (data) => ({ kind: "fixed", lanes: 1, data, valid: undefined });
+const carried = (name, type) => ({ column: name, source: { name, path: [name], type } });
+
 function rowsOf({ rowStart, rowEnd }) {
   const rowCount = rowEnd - rowStart;
   const ids = new BigInt64Array(rowCount);
@@ -18,7 +21,6 @@ function rowsOf({ rowStart, rowEnd }) {
     ids[row] = BigInt(rowStart + row);
     scores[row] = (rowStart + row) / 7;
   }
-  const fixed = (data) => ({ kind: "fixed", lanes: 1, data, valid: undefined });
   return {
     rowCount,
     columns: [
@@ -65,7 +67,6 @@ export async function sinkOnly(url, rows) {
   };
   const settings = connectionOf(spec, {});
   const sink = openPostgresSink({ spec, settings, retry, writer: "bench", program: "bench" });
-  const column = (name, type) => ({ column: name, source: { name, path: [name], type } });
   const stored = await sink.create({
     format: "infer-batch-plan",
     version: 1,
@@ -79,7 +80,7 @@ export async function sinkOnly(url, rows) {
     contract: {
       inputs: [],
       outputs: [{ kind: "scalar", column: "score", tensor: "score", type: "float32" }],
-      passthrough: [column("id", "int64")],
+      passthrough: [carried("id", "int64")],
       fixedBatchRows: null,
       cast: "exact",
       missing: "bad_row",
