@@ -113,9 +113,9 @@ function columnsFor(input: TensorSignature, request: ContractRequest): ColumnRef
 
 /** The numeric columns in file order, minus those that are carried through or come from folder names. */
 function defaultFeatures(request: ContractRequest): ColumnRef[] {
-  return request.columns.flatMap(({ name, type, partition }) =>
+  return request.columns.flatMap(({ name, type, partition, computed }) =>
     type !== undefined && isNumeric(type) && partition !== true && !request.passthrough.includes(name)
-      ? [{ name, path: [name], type }]
+      ? [{ name, path: [name], type, ...(computed === true ? { computed } : {}) }]
       : [],
   );
 }

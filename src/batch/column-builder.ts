@@ -208,17 +208,18 @@ function structBuilder(fields: readonly StructField[], rowCount: number): Column
 /** The rows of `column` that `keep` marks with 1. */
 export function filterColumn(type: ColumnType, column: Column, keep: Uint8Array): Column {
   const builder = createColumnBuilder(type, keep.length);
-  for (let from = 0; from < keep.length; ) {
-    if (keep[from] === 0) {
-      from += 1;
-      continue;
-    }
-    let to = from + 1;
-    while (to < keep.length && keep[to] === 1) {
-      to += 1;
-    }
+  for (const [from, to] of keptRuns(keep)) {
     builder.append(column, from, to);
-    from = to;
   }
   return builder.finish();
+}
+
+/** The runs [from, to) of neighbouring rows that are kept. `keep`: one byte a row. */
+export function* keptRuns(keep: Uint8Array): Generator<readonly [from: number, to: number]> {
+  for (let from = keep.indexOf(1); from >= 0; ) {
+    const end = keep.indexOf(0, from);
+    const to = end < 0 ? keep.length : end;
+    yield [from, to];
+    from = keep.indexOf(1, to);
+  }
 }

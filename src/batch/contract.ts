@@ -13,6 +13,7 @@ export interface Contract {
   readonly fixedBatchRows: number | null;
   /** lossy: an integer that the input's type cannot hold is rounded; exact: it is a bad row. */
   readonly cast: "exact" | "lossy";
+  readonly expressions: Expressions | null;
   /** nan: a NULL feature of a float input becomes NaN; bad_row: it is a bad row, and so is NaN. */
   readonly missing: "bad_row" | "nan";
 }
@@ -40,6 +41,25 @@ export type InputBinding =
     }
   | { readonly kind: "text"; readonly input: string; readonly rank: 1 | 2; readonly column: ColumnRef };
 
+/** Row-wise SQL over the shard's columns. */
+export interface Expressions {
+  /** The row filter, where there is one, then the computed columns that are used. */
+  readonly list: readonly Expression[];
+  /** Columns from folder names that they use. */
+  readonly folders: readonly ColumnRef[];
+}
+
+export interface Expression {
+  /** `where`: a row stays where it is true. `column`: a column that the shard does not have, or has otherwise. */
+  readonly kind: "where" | "column";
+  /** The computed column's; of a filter `input.where`. */
+  readonly name: string;
+  /** SQL, as the spec has it: to be checked before it is run. */
+  readonly text: string;
+  /** The shard's columns that it uses. */
+  readonly uses: readonly string[];
+}
+
 /** A column, or a field of a struct column. */
 export interface ColumnRef {
   /** As the spec names it: `age`, or `user.age`. */
@@ -49,6 +69,8 @@ export interface ColumnRef {
   readonly type: ColumnType;
   /** The value is in the shard's URI. */
   readonly partition?: true | undefined;
+  /** An expression of this name computes it. */
+  readonly computed?: true | undefined;
 }
 
 /**
@@ -77,7 +99,9 @@ export interface ContractRequest {
   readonly signature: ModelSignature;
   /** Where the columns were read, named in messages. */
   readonly shard: string;
+  /** Those of the file, those of its folders, and those that `expressions` compute. */
   readonly columns: readonly SourceColumn[];
+  readonly expressions: Expressions | null;
   readonly inputs: Readonly<Record<string, readonly string[]>> | undefined;
   readonly outputs: Readonly<Record<string, string>> | undefined;
   readonly passthrough: readonly string[];
@@ -86,12 +110,27 @@ export interface ContractRequest {
 }
 
 /** The shard columns that a contract reads, each once. */
-export function usedColumns({ inputs, passthrough }: Contract): string[] {
-  const refs = [
-    ...passthrough.map(({ source }) => source),
-    ...inputs.flatMap((binding) => (binding.kind === "matrix" ? binding.columns : [binding.column])),
-  ];
-  return [...new Set(refs.map(({ path }) => path[0] ?? ""))];
+export function usedColumns(contract: Contract): string[] {
+  const direct = boundColumns(contract).flatMap(({ path, computed }) => (computed === true ? [] : [path[0] ?? ""]));
+  const inExpressions = contract.expressions?.list.flatMap(({ uses }) => uses) ?? [];
+  return [...new Set([...direct, ...inExpressions])];
+}
+
+/** Those of some columns whose values are in folder names. */
+export function folderColumns(columns: readonly SourceColumn[]): ColumnRef[] {
+  return columns.flatMap(({ name, type, partition }) =>
+    partition === true && type !== undefined ? [{ name, path: [name], type, partition }] : [],
+  );
+}
+
+/** Every column that is carried through, then every one that is a feature. */
+export function boundColumns({ inputs, passthrough }: Pick<Contract, "inputs" | "passthrough">): ColumnRef[] {
+  return [...passthrough.map(({ source }) => source), ...featureColumns({ inputs })];
+}
+
+/** Every column that is a feature, in the order of the inputs. */
+export function featureColumns({ inputs }: Pick<Contract, "inputs">): ColumnRef[] {
+  return inputs.flatMap((binding) => (binding.kind === "matrix" ? binding.columns : [binding.column]));
 }
 
 /** Type and name of each output column, in output order. */
@@ -138,11 +177,11 @@ export function findColumn(name: string, what: string, request: ContractRequest)
     }
     type = next.type;
   }
-  return { name, path: [first, ...fields], type };
+  return { name, path: [first, ...fields], type, ...(column.computed === true ? { computed: true } : {}) };
 }
 
 function columnRef(
-  { name, sourceType, type, partition }: SourceColumn,
+  { name, sourceType, type, partition, computed }: SourceColumn,
   what: string,
   request: ContractRequest,
 ): ColumnRef {
@@ -150,8 +189,14 @@ function columnRef(
     throw refuse(
       request,
       `${what} names \`${name}\`, whose type ${sourceType} is not supported`,
-      "maps, unions and variants cannot be read; leave this one out, or store its parts as columns",
+      "maps, unions, variants and integers of 128 bits cannot be read; leave this one out, cast it under input.columns, or store its parts as columns",
     );
   }
-  return { name, path: [name], type, ...(partition === true ? { partition } : {}) };
+  return {
+    name,
+    path: [name],
+    type,
+    ...(partition === true ? { partition } : {}),
+    ...(computed === true ? { computed } : {}),
+  };
 }

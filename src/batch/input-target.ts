@@ -3,12 +3,15 @@ import { type NamedTensor, tensorElement, toFloat16Bits } from "./tensor.js";
 import { bytesPerElement, type BytesColumn, copyValues, type Matrix, type Values, viewOf } from "./types.js";
 
 /**
- * Why a row cannot be scored. `missing`: a feature is NULL, or its cast turned it into NULL; `not_finite`: a
+ * Why a row cannot be scored. `expression`: an expression fails on it; `missing`: a feature is NULL, or its cast turned it into NULL; `not_finite`: a
  * feature is NaN or infinite; `prediction`: the model's prediction is; `model`: the model fails on the row.
  */
 export interface RowFault {
-  readonly reason: "missing" | "not_finite" | "prediction" | "model";
-  /** The shard's column as the spec names it, the output column, or undefined where the row as a whole is at fault. */
+  readonly reason: "expression" | "missing" | "not_finite" | "prediction" | "model";
+  /**
+   * The shard's column as the spec names it, the expression's name, the output column, or undefined where the row
+   * as a whole is at fault.
+   */
   readonly column: string | undefined;
   /** The run's number of the row. */
   readonly row: number;

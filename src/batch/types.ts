@@ -112,6 +112,24 @@ export interface RecordBatch {
   readonly rowCount: number;
   readonly inputs: readonly (Matrix | BytesColumn)[];
   readonly carried: readonly Column[];
+  /** What expressions made of the rows that were read; undefined: all are here. */
+  readonly selection?: Selection | undefined;
+}
+
+/** Which of the rows that were read `input.where` kept, and where an expression failed. */
+export interface Selection {
+  readonly readCount: number;
+  /** For each row of the batch its place among those that were read, ascending. */
+  readonly places: Uint32Array;
+  readonly failed: readonly FailedExpression[];
+}
+
+/** An expression that cannot be computed for a row, which is a bad row then. */
+export interface FailedExpression {
+  /** Row of the batch. */
+  readonly row: number;
+  /** Index into the contract's expressions. */
+  readonly expression: number;
 }
 
 export interface NamedColumn {
@@ -134,7 +152,21 @@ export interface RejectedRow {
   readonly value: string | null;
 }
 
-export type RejectReason = "null" | "not_finite" | "does_not_fit" | "prediction_not_finite" | "model_failed";
+export type RejectReason =
+  | "null"
+  | "not_finite"
+  | "does_not_fit"
+  | "expression_failed"
+  | "prediction_not_finite"
+  | "model_failed";
+
+/** What a span comes to: its rows are those to be published, those rejected and those filtered out. */
+export interface SpanOutput {
+  readonly rows: OutputRows;
+  readonly rejects: readonly RejectedRow[];
+  /** Rows that `input.where` left out. */
+  readonly filtered: number;
+}
 
 /** Rows ready for a sink: every output column, in output order. */
 export interface OutputRows {
@@ -150,6 +182,8 @@ export interface SourceColumn {
   readonly type: ColumnType | undefined;
   /** Its value is in the names of the folders that the shard lies in, not in the shard. */
   readonly partition?: true;
+  /** `input.columns` computes it. */
+  readonly computed?: true;
 }
 
 const constructors = {
@@ -256,6 +290,14 @@ export function bytesPerValue(type: ColumnType): number {
 
 export function bytesPerElement(type: ElementType): number {
   return constructors[type].BYTES_PER_ELEMENT;
+}
+
+export function elementOf(values: Values): ElementType {
+  const found = elementTypes.find((type) => values instanceof constructors[type]);
+  if (found === undefined) {
+    throw new TypeError("values are kept in typed arrays");
+  }
+  return found;
 }
 
 /** A zeroed array of `length` elements. */

@@ -1,5 +1,6 @@
 import type { DuckDBDataChunk } from "@duckdb/node-api";
-import type { InputBinding } from "../batch/contract.js";
+import { boundColumns, type InputBinding } from "../batch/contract.js";
+import { selectRows } from "../batch/select-rows.js";
 import { tensorElement } from "../batch/tensor.js";
 import type { BytesColumn, Matrix, RecordBatch } from "../batch/types.js";
 import { firstLine, openDuckDb, quoteText } from "../duckdb/instance.js";
@@ -8,6 +9,7 @@ import { readColumn, readFlat, readMatrix } from "../duckdb/read-vector.js";
 import { JobError, messageOf } from "../errors.js";
 import { columnSql } from "./cast-sql.js";
 import { readFooters } from "./parquet-footers.js";
+import { bindExpression, createExpressionCheck, describeFailure, type ExpressionCheck } from "./parquet-expressions.js";
 import { fromRows, inSlice, rowNumberColumn, sliceSql } from "./parquet-sql.js";
 import type { Decoder, Projection, SliceRequest } from "./port.js";
 
@@ -30,10 +32,13 @@ export async function openParquetDecoder({ threads, folders, timezone }: Parquet
     prepared: { connections: streams, settings: { streaming_buffer_size: "'16MB'" } },
   });
   const pool = connectionPool(duckdb);
+  const check = createExpressionCheck(pool);
   return {
     footers: (paths) => readFooters(pool, paths),
-    read: (slice) => readSlice(pool, slice),
-    describeRows: (request) => describeRows(pool, request),
+    read: (slice) => readSlice(pool, check, slice),
+    bindExpression: (request) => bindExpression(pool, check, request),
+    describeRows: (request) => describeRows(pool, check, request),
+    describeFailure: (request) => describeFailure(pool, check, request),
     async [Symbol.asyncDispose]() {
       pool.close();
       duckdb[Symbol.dispose]();
@@ -41,7 +46,12 @@ export async function openParquetDecoder({ threads, folders, timezone }: Parquet
   };
 }
 
-async function* readSlice(pool: ConnectionPool, slice: SliceRequest): AsyncGenerator<RecordBatch> {
+async function* readSlice(
+  pool: ConnectionPool,
+  check: ExpressionCheck,
+  slice: SliceRequest,
+): AsyncGenerator<RecordBatch> {
+  await check.all(slice.projection.expressions);
   const connection = await pool.take();
   let finished = false;
   let next = slice.rowStart;
@@ -85,12 +95,23 @@ function checkRowNumbers(chunk: DuckDBDataChunk, expected: number, slice: SliceR
   }
 }
 
-function recordBatch(chunk: DuckDBDataChunk, { inputs, passthrough }: Projection): RecordBatch {
-  return {
+function recordBatch(chunk: DuckDBDataChunk, projection: Projection): RecordBatch {
+  const { inputs, passthrough, expressions } = projection;
+  const first = expressions === null ? 1 : 2;
+  const batch = {
     rowCount: chunk.rowCount,
-    inputs: inputs.map((binding, index) => readInput(chunk, index + 1, binding)),
-    carried: passthrough.map(({ source }, index) => readColumn(chunk, index + 1 + inputs.length, source.type)),
+    inputs: inputs.map((binding, index) => readInput(chunk, index + first, binding)),
+    carried: passthrough.map(({ source }, index) => readColumn(chunk, index + first + inputs.length, source.type)),
   };
+  return expressions === null ? batch : selectRows(batch, readStates(chunk), projection);
+}
+
+function readStates(chunk: DuckDBDataChunk): Uint16Array {
+  const { data } = readFlat(chunk, 1, "uint16");
+  if (!(data instanceof Uint16Array)) {
+    throw new TypeError("states of rows are 16-bit numbers");
+  }
+  return data;
 }
 
 function readInput(chunk: DuckDBDataChunk, index: number, binding: InputBinding): Matrix | BytesColumn {
@@ -110,16 +131,11 @@ function readInput(chunk: DuckDBDataChunk, index: number, binding: InputBinding)
 
 /** A stream that meets an error just ends. Reading the same columns again without a stream gives its text. */
 async function explainMissingRows(pool: ConnectionPool, slice: SliceRequest, reached: number): Promise<JobError> {
-  const { inputs, passthrough } = slice.projection;
-  const refs = [
-    ...inputs.flatMap((binding) => (binding.kind === "matrix" ? binding.columns : [binding.column])),
-    ...passthrough.map(({ source }) => source),
-  ];
-  const counts = refs.map((ref) => `count(${columnSql(ref, slice.partitions)})`);
+  const { path, projection, partitions } = slice;
+  const counts = boundColumns(projection).map((ref) => `count(${columnSql(ref, partitions)})`);
+  const from = fromRows({ path, expressions: projection.expressions, partitions }, inSlice(slice));
   try {
-    await pool.use((connection) =>
-      connection.run(`SELECT ${counts.join(", ")} ${fromRows(slice.path, inSlice(slice))}`),
-    );
+    await pool.use((connection) => connection.run(`SELECT ${["count(*)", ...counts].join(", ")} ${from}`));
   } catch (error) {
     return corrupt(slice.path, error);
   }
@@ -149,11 +165,14 @@ function corrupt(path: string, error: unknown): JobError {
 
 async function describeRows(
   pool: ConnectionPool,
-  { path, rows, columns, partitions }: Parameters<Decoder["describeRows"]>[0],
+  check: ExpressionCheck,
+  request: Parameters<Decoder["describeRows"]>[0],
 ): ReturnType<Decoder["describeRows"]> {
+  const { rows, columns, partitions } = request;
+  await check.all(request.expressions);
   const texts = columns.map((column) => `CAST(${columnSql(column, partitions)} AS VARCHAR)`);
   const condition = `${rowNumberColumn} IN (${rows.join(", ")})`;
-  const sql = `SELECT ${[rowNumberColumn, ...texts].join(", ")} ${fromRows(path, condition)}`;
+  const sql = `SELECT ${[rowNumberColumn, ...texts].join(", ")} ${fromRows(request, condition)}`;
   const found = await pool.use(async (connection) => (await connection.runAndReadAll(sql)).getRows());
   return new Map(
     found.map(([row, ...values]) => [Number(row), values.map((value) => (typeof value === "string" ? value : null))]),

@@ -45,6 +45,8 @@ export interface BindingRequest {
   readonly outputs: Readonly<Record<string, string>> | null;
   readonly passthrough: readonly string[];
   readonly partitions: Readonly<Record<string, PartitionType>>;
+  readonly columns: Readonly<Record<string, string>>;
+  readonly where: string | null;
   readonly cast: Contract["cast"];
   readonly missing: Contract["missing"];
 }

@@ -7,6 +7,8 @@ export interface RunReport {
   readonly rowsScored: number;
   /** By this attempt. */
   readonly rowsRejected: number;
+  /** By this attempt. */
+  readonly rowsFiltered: number;
   readonly spansPlanned: number;
   /** All that stand at the target now. */
   readonly spansCommitted: number;
@@ -28,7 +30,7 @@ export function reportJson(report: RunReport): string {
     rows_planned: report.rowsPlanned,
     rows_scored: report.rowsScored,
     rows_rejected: report.rowsRejected,
-    rows_filtered: 0,
+    rows_filtered: report.rowsFiltered,
     spans_planned: report.spansPlanned,
     spans_committed: report.spansCommitted,
     spans_resumed: report.spansResumed,
@@ -48,9 +50,10 @@ export function reportText(report: RunReport): string {
     return `${runId}: already complete, ${count(report.rowsPlanned, "row")} in ${output}`;
   }
   const resumed = report.spansResumed === 0 ? "" : `, ${count(report.spansResumed, "span")} found committed`;
+  const filtered = report.rowsFiltered === 0 ? "" : `, ${count(report.rowsFiltered, "row")} filtered out`;
   const rejected = report.rowsRejected === 0 ? "" : `, ${count(report.rowsRejected, "row")} rejected`;
   const seconds = report.seconds.toFixed(report.seconds < 10 ? 1 : 0);
-  return `${runId}: complete, ${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${rejected}${resumed} -> ${output}`;
+  return `${runId}: complete, ${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${rejected}${filtered}${resumed} -> ${output}`;
 }
 
 function rate({ rowsScored, seconds }: RunReport): number {

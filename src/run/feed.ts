@@ -76,9 +76,14 @@ async function* readSlice(
   };
   for await (const batch of decoder.read(request)) {
     yield { rowStart, batch, shard };
-    rowStart += batch.rowCount;
+    rowStart += rowsRead(batch);
   }
   await shard.check();
+}
+
+/** Rows that a batch was made from. */
+export function rowsRead({ rowCount, selection }: RecordBatch): number {
+  return selection?.readCount ?? rowCount;
 }
 
 interface Started<T> {

@@ -10,6 +10,7 @@ import { partitionColumns } from "../plan/partitions.js";
 import type { Plan, PlannedShard, RunId } from "../plan/plan.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { Listing } from "../source/port.js";
+import { bindExpressions } from "./expressions.js";
 import { atKey, type JobContext } from "./job.js";
 
 /** Shards opened at once while footers are read. */
@@ -69,7 +70,7 @@ export async function planRun(
     );
   }
   const [first] = schemas;
-  const contract = bindFirstShard(spec, first, { model, engine });
+  const contract = await bindFirstShard(context, first, { decoder, model, engine });
   const used = new Set(usedColumns(contract));
   for (const other of schemas.slice(1)) {
     refuseDrift(used, first, other);
@@ -77,17 +78,20 @@ export async function planRun(
   return makePlan({ runId, spec, shards, modelSha256: model.sha256, contract, createdBy: context.program });
 }
 
-/** @throws JobError CONTRACT */
-export function bindFirstShard(
-  spec: JobSpec,
+/** @throws JobError CONTRACT, or SPEC_INVALID for an expression */
+export async function bindFirstShard(
+  context: JobContext,
   shard: SeenSchema | undefined,
-  { model, engine }: { model: ModelFile; engine: Engine },
-): Contract {
+  { decoder, model, engine }: { decoder: Decoder; model: ModelFile; engine: Engine },
+): Promise<Contract> {
+  const { spec } = context;
+  const { columns, expressions } = await bindExpressions(context, decoder, shard);
   return bindContract({
     model: model.path,
     signature: engine.signature,
     shard: shard?.path ?? "no shard",
-    columns: shard?.columns ?? [],
+    columns,
+    expressions,
     inputs: spec.model.inputs,
     outputs: spec.model.outputs,
     passthrough: spec.output.columns,
@@ -98,13 +102,14 @@ export function bindFirstShard(
 
 /** Columns of a shard, those of its folder names included. */
 export interface SeenSchema {
+  readonly uri: string;
   readonly path: string;
   readonly columns: readonly SourceColumn[];
 }
 
 export function seenSchema(spec: JobSpec, uri: string, { path, schema }: ShardFooter): SeenSchema {
   const fromFolders = partitionColumns(uri, schema.columns, spec.input.partitions);
-  return { path, columns: [...schema.columns, ...fromFolders] };
+  return { uri, path, columns: [...schema.columns, ...fromFolders] };
 }
 
 async function readShards(

@@ -71,7 +71,7 @@ export async function previewContract(context: JobContext): Promise<Contract | u
   await using decoder = await context.openDecoder(listing.folders);
   await using opened = await source.open(shard);
   for await (const footer of decoder.footers([opened.path])) {
-    return bindFirstShard(spec, seenSchema(spec, shard.uri, footer), { model, engine });
+    return await bindFirstShard(context, seenSchema(spec, shard.uri, footer), { decoder, model, engine });
   }
   return undefined;
 }

@@ -1,4 +1,4 @@
-import type { ColumnRef, Contract } from "../batch/contract.js";
+import { type ColumnRef, type Contract, type Expression, featureColumns } from "../batch/contract.js";
 import type { RowFault } from "../batch/input-target.js";
 import type { RejectedRow, RejectReason } from "../batch/types.js";
 import type { Decoder } from "../decode/port.js";
@@ -53,16 +53,27 @@ async function describeGroup(
   { shard, path }: { shard: PlannedShard; path: string },
   members: readonly Member[],
 ): Promise<RejectedRow[]> {
+  const { expressions } = contract;
   const carried = contract.passthrough.map(({ source }) => source);
-  const features = featureRefs(contract).filter(({ name }) => members.some(({ fault }) => fault.column === name));
-  const columns = [...carried, ...features];
+  const atFault = new Set(members.map(({ fault }) => fault.column));
+  const features = featureColumns(contract).filter(({ name }) => atFault.has(name));
+  const failing = expressions?.list.filter(({ name }) => atFault.has(name)) ?? [];
+  const used = failing.flatMap((expression) => usedRefs(contract, expression));
+  const columns = [...carried, ...features, ...used];
   const partitions = partitionsOf(shard.uri);
   const rows = members.map(({ row }) => row);
-  const values = await decoder.describeRows({ path, rows, columns, partitions });
+  const values = await decoder.describeRows({ path, rows, columns, expressions, partitions });
   return members.map(({ fault, row }) => {
     const found = values.get(row) ?? [];
-    const at = features.findIndex(({ name }) => name === fault.column);
-    const value = fault.value ?? (at < 0 ? null : (found[carried.length + at] ?? null));
+    const valueOf = (refs: readonly ColumnRef[], name: string | undefined, from: number): string | null =>
+      found[from + refs.findIndex((ref) => ref.name === name)] ?? null;
+    const expression = fault.reason === "expression" ? failing.find(({ name }) => name === fault.column) : undefined;
+    const value =
+      expression === undefined
+        ? (fault.value ?? valueOf(features, fault.column, carried.length))
+        : expression.uses
+            .map((name) => `${name} = ${valueOf(used, name, carried.length + features.length) ?? "NULL"}`)
+            .join(", ");
     const names = contract.passthrough.map(({ column }, index): [string, string | null] => [
       column,
       found[index] ?? null,
@@ -72,12 +83,16 @@ async function describeGroup(
   });
 }
 
-function featureRefs({ inputs }: Contract): ColumnRef[] {
-  return inputs.flatMap((binding) => (binding.kind === "matrix" ? binding.columns : [binding.column]));
+function usedRefs({ expressions }: Contract, { uses }: Expression): ColumnRef[] {
+  const folders = expressions?.folders ?? [];
+  // Their text is read, whatever their type.
+  return uses.map((name) => folders.find((ref) => ref.name === name) ?? { name, path: [name], type: "utf8" });
 }
 
 function reasonOf({ reason }: RowFault, value: string | null): RejectReason {
   switch (reason) {
+    case "expression":
+      return "expression_failed";
     case "model":
       return "model_failed";
     case "prediction":
@@ -91,14 +106,34 @@ function reasonOf({ reason }: RowFault, value: string | null): RejectReason {
   }
 }
 
-/** The error that one rejected row is where bad rows end the run. `path`: the shard, as messages name it. */
-export function badRowError(rejected: RejectedRow, path: string, contract: Contract): JobError {
+/** The error that one fault is where bad rows end the run. */
+export async function badRowError(tools: RejectTools, fault: RowFault): Promise<Error> {
+  const [rejected] = await describeFaults(tools, [fault]);
+  if (rejected === undefined) {
+    return new Error("a fault without a row");
+  }
+  const { shard } = tools.spans.locate(fault.row);
+  await using opened = await tools.source.open(shard);
+  const { path } = opened;
+  const { expressions } = tools.contract;
+  const expression = expressions?.list.find(({ name }) => fault.reason === "expression" && name === fault.column);
+  if (expression === undefined) {
+    return explainRow(rejected, path, tools.contract);
+  }
+  const request = { path, rows: [rejected.row], expressions, expression, partitions: partitionsOf(shard.uri) };
+  const said = await tools.decoder.describeFailure(request);
+  return explainRow({ ...rejected, value: `${said} (${shorten(rejected.value)})` }, path, tools.contract);
+}
+
+/** `path`: the shard, as messages name it. */
+function explainRow(rejected: RejectedRow, path: string, contract: Contract): JobError {
   const { row, column, value } = rejected;
   const where = `scoring ${path}: row ${row}`;
   const found: Readonly<Record<RejectReason, string>> = {
     null: `${where}, column \`${column}\` is NULL`,
     not_finite: `${where}, column \`${column}\` is ${value}, which is not finite`,
     does_not_fit: `${where}, column \`${column}\` is ${shorten(value)}, which ${holderOf(contract, column)} cannot hold`,
+    expression_failed: `${where}: ${expressionKey(contract, column)} fails: ${value}`,
     prediction_not_finite: `${where}: the model's prediction \`${column}\` is ${value}`,
     model_failed: `${where}: the model fails on it: ${value}`,
   };
@@ -106,12 +141,20 @@ export function badRowError(rejected: RejectedRow, path: string, contract: Contr
     null: "model.missing: nan scores NULLs as NaN; on_bad_row: reject sets such rows aside",
     not_finite: "on_bad_row: reject sets such rows aside; model.missing: nan lets NaN through",
     does_not_fit: "model.cast: lossy rounds; on_bad_row: reject sets such rows aside",
+    expression_failed:
+      "mend the expression, or wrap it in try(…), which gives NULL; on_bad_row: reject sets such rows aside",
     prediction_not_finite: "on_bad_row: reject sets such rows aside",
     model_failed: "on_bad_row: reject sets such rows aside",
   };
   return new JobError("BAD_ROW", found[rejected.reason], {
     hint: `${hints[rejected.reason]}. Committed spans are kept`,
   });
+}
+
+/** Where the spec has the expression. */
+function expressionKey({ expressions }: Contract, name: string | null): string {
+  const expression = expressions?.list.find((one) => one.name === name);
+  return expression?.kind === "where" ? "input.where" : `input.columns.${name}`;
 }
 
 /** "float32", or "float32 [N,64]" for a list. */

@@ -9,6 +9,7 @@ import { spanAt, spanCount } from "../plan/spans.js";
 import { replaceDurably } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
 import type { Layout } from "./layout.js";
+import { rowsLeft, type SpanCounts } from "./parquet-parts.js";
 import { removeStaleRejects } from "./parquet-rejects.js";
 import type { StoredPlan } from "./port.js";
 
@@ -17,6 +18,7 @@ export interface FinishedPart {
   readonly span: number;
   readonly rows: number;
   readonly rejected: number;
+  readonly filtered: number;
   readonly sizeBytes: number;
   readonly sha256: string;
 }
@@ -32,6 +34,7 @@ export interface Manifest {
   readonly model_sha256: string;
   readonly rows: number;
   readonly rows_rejected: number;
+  readonly rows_filtered: number;
   readonly columns: readonly { readonly name: string; readonly type: string }[];
   readonly parts: readonly ManifestPart[];
 }
@@ -41,6 +44,7 @@ export interface ManifestPart {
   readonly span: number;
   readonly rows: number;
   readonly rejected: number;
+  readonly filtered: number;
   readonly size_bytes: number;
   readonly sha256: string;
 }
@@ -55,6 +59,7 @@ const manifestSchema = z.object({
   model_sha256: z.string(),
   rows: z.int(),
   rows_rejected: z.int(),
+  rows_filtered: z.int(),
   columns: z.array(z.object({ name: z.string(), type: z.string() })),
   parts: z.array(
     z.object({
@@ -62,6 +67,7 @@ const manifestSchema = z.object({
       span: z.int(),
       rows: z.int(),
       rejected: z.int(),
+      filtered: z.int(),
       size_bytes: z.int(),
       sha256: z.string(),
     }),
@@ -142,8 +148,8 @@ export interface FinishRequest {
   readonly writer: string;
   /** Parts whose digest this attempt knows; those of other attempts are read. */
   readonly parts: ReadonlyMap<number, FinishedPart>;
-  /** Rows that spans of other attempts rejected. */
-  readonly rejected: ReadonlyMap<number, number>;
+  /** Of the spans that other attempts committed. */
+  readonly counts: ReadonlyMap<number, SpanCounts>;
 }
 
 /** Manifest, then `_SUCCESS`, then the temporary folder goes. Each step may be repeated. */
@@ -179,7 +185,7 @@ export async function writeFinish(fs: FileSystem, request: FinishRequest): Promi
 /** @throws JobError OUTPUT_DAMAGED when a part is not there any more as it was committed */
 async function manifestPart(
   fs: FileSystem,
-  { layout, stored, parts, rejected }: FinishRequest,
+  { layout, stored, parts, counts }: FinishRequest,
   span: number,
 ): Promise<ManifestPart> {
   const file = layout.part(span);
@@ -205,13 +211,13 @@ async function manifestPart(
         );
   }
   if (known !== undefined) {
-    const { rows, sizeBytes, sha256 } = known;
-    return { file, span, rows, rejected: known.rejected, size_bytes: sizeBytes, sha256 };
+    const { rows, rejected, filtered, sizeBytes, sha256 } = known;
+    return { file, span, rows, rejected, filtered, size_bytes: sizeBytes, sha256 };
   }
-  const { rowStart, rowEnd } = spanAt(stored.plan, span);
-  const rejectedRows = rejected.get(span) ?? 0;
+  const { rejected, filtered } = counts.get(span) ?? { rejected: 0, filtered: 0 };
+  const rows = rowsLeft(spanAt(stored.plan, span), { rejected, filtered });
   const { sizeBytes, sha256 } = await fs.digest(path);
-  return { file, span, rows: rowEnd - rowStart - rejectedRows, rejected: rejectedRows, size_bytes: sizeBytes, sha256 };
+  return { file, span, rows, rejected, filtered, size_bytes: sizeBytes, sha256 };
 }
 
 function manifestText({ plan, planId }: StoredPlan, parts: readonly ManifestPart[]): string {
@@ -225,6 +231,7 @@ function manifestText({ plan, planId }: StoredPlan, parts: readonly ManifestPart
     model_sha256: plan.model.sha256,
     rows: parts.reduce((sum, part) => sum + part.rows, 0),
     rows_rejected: parts.reduce((sum, part) => sum + part.rejected, 0),
+    rows_filtered: parts.reduce((sum, part) => sum + part.filtered, 0),
     columns: outputColumns(plan.contract).map(({ name, type }) => ({ name, type: showType(type) })),
     parts,
   };

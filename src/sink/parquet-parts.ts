@@ -2,6 +2,7 @@ import { join } from "node:path";
 import { type DuckDb, type DuckDBConnection, firstLine } from "../duckdb/instance.js";
 import { JobError, messageOf } from "../errors.js";
 import { outputColumns } from "../batch/contract.js";
+import type { Span } from "../plan/plan.js";
 import { spanAt, spanCount } from "../plan/spans.js";
 import type { Layout } from "./layout.js";
 import { describeParts, type PartFacts, type PartLabel, partSchema } from "./part-file.js";
@@ -10,8 +11,21 @@ import type { StoredPlan } from "./port.js";
 export interface CommittedParts {
   /** One byte a span, 1 = committed. */
   readonly committed: Uint8Array;
-  /** Rows that each committed span rejected. */
-  readonly rejected: Map<number, number>;
+  /** By committed span. */
+  readonly counts: Map<number, SpanCounts>;
+}
+
+/** Rows of a span that are not in its part. */
+export type SpanCounts = Pick<PartLabel, "rejected" | "filtered">;
+
+/** Rows of a span that are in its part. */
+export function rowsLeft({ rowStart, rowEnd }: Pick<Span, "rowStart" | "rowEnd">, counts: SpanCounts): number {
+  return rowEnd - rowStart - counts.rejected - counts.filtered;
+}
+
+/** Whether all rows of a span are accounted for. */
+export function wholeSpan(span: Pick<Span, "rowStart" | "rowEnd">, part: SpanCounts & { rows: number }): boolean {
+  return part.rows === rowsLeft(span, part);
 }
 
 /** Footers read by one query. */
@@ -28,7 +42,7 @@ export async function inspectParts(
   names: readonly string[],
 ): Promise<CommittedParts> {
   const committed = new Uint8Array(spanCount(stored.plan));
-  const rejected = new Map<number, number>();
+  const counts = new Map<number, SpanCounts>();
   const spans = names.flatMap((name) => {
     const span = layout.spanOf(name);
     return span === undefined ? [] : [span];
@@ -45,13 +59,13 @@ export async function inspectParts(
         const path = join(layout.folder, layout.part(span));
         const label = checkPart(stored, span, facts.get(path), path);
         committed[span] = 1;
-        rejected.set(span, label.rejected);
+        counts.set(span, { rejected: label.rejected, filtered: label.filtered });
       }
     }
   } finally {
     connection.closeSync();
   }
-  return { committed, rejected };
+  return { committed, counts };
 }
 
 async function readGroup(connection: DuckDBConnection, paths: readonly string[]): Promise<Map<string, PartFacts>> {
@@ -80,10 +94,10 @@ function checkPart(stored: StoredPlan, span: number, facts: PartFacts | undefine
       `it is labelled as span ${label.span} of run ${label.runId}, plan ${label.planId.slice(0, 12)}`,
     );
   }
-  if (label.rowStart !== rowStart || label.rowEnd !== rowEnd || facts.rows + label.rejected !== rowEnd - rowStart) {
+  if (label.rowStart !== rowStart || label.rowEnd !== rowEnd || !wholeSpan(label, { ...label, rows: facts.rows })) {
     throw damaged(
       path,
-      `it holds ${facts.rows} rows and rejected ${label.rejected} where the plan has rows ${rowStart} to ${rowEnd}`,
+      `it holds ${facts.rows} rows, rejected ${label.rejected} and filtered out ${label.filtered} where the plan has rows ${rowStart} to ${rowEnd}`,
     );
   }
   if (facts.schema !== schema) {

@@ -12,7 +12,7 @@ const schema = z.object({
   row: z.int(),
   columns: z.record(z.string(), z.string().nullable()),
   column: z.string().nullable(),
-  reason: z.enum(["null", "not_finite", "does_not_fit", "prediction_not_finite", "model_failed"]),
+  reason: z.enum(["null", "not_finite", "does_not_fit", "expression_failed", "prediction_not_finite", "model_failed"]),
   value: z.string().nullable(),
 }) satisfies z.ZodType<RejectedRow>;
 
@@ -33,16 +33,16 @@ export async function writeRejects(
 }
 
 /**
- * The rejected rows of committed spans. `rejected`: how many each span's part says there are.
+ * The rejected rows of committed spans. `counts`: what each span's part says there are.
  * @throws JobError OUTPUT_DAMAGED when a file does not hold as many
  */
 export async function* readRejects(
   fs: FileSystem,
   layout: Layout,
-  rejected: ReadonlyMap<number, number>,
+  counts: ReadonlyMap<number, { readonly rejected: number }>,
 ): AsyncGenerator<RejectedRow> {
-  for (const [span, count] of [...rejected].toSorted(([one], [other]) => one - other)) {
-    if (count === 0) {
+  for (const [span, { rejected }] of [...counts].toSorted(([one], [other]) => one - other)) {
+    if (rejected === 0) {
       continue;
     }
     const path = join(layout.rejects, layout.rejectsOf(span));
@@ -54,10 +54,10 @@ export async function* readRejects(
     });
     const lines = text.split("\n").filter((line) => line !== "");
     const rows = lines.flatMap((line) => schema.safeParse(parseJson(line)).data ?? []);
-    if (rows.length !== count) {
+    if (rows.length !== rejected) {
       throw new JobError(
         "OUTPUT_DAMAGED",
-        `reading ${path}: it holds ${rows.length} rejected rows, its part says ${count}`,
+        `reading ${path}: it holds ${rows.length} rejected rows, its part says ${rejected}`,
         {
           hint: "restore the file; the predictions are not concerned",
         },

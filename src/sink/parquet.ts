@@ -1,5 +1,5 @@
 import { basename, join } from "node:path";
-import type { OutputRows, RejectedRow } from "../batch/types.js";
+import type { SpanOutput } from "../batch/types.js";
 import { type DuckDb, firstLine, openDuckDb } from "../duckdb/instance.js";
 import { errnoOf, JobError, messageOf } from "../errors.js";
 import { planToText } from "../plan/parse-plan.js";
@@ -10,7 +10,7 @@ import { createDurably, diskError, hasHardLinks, makeFolder, publish } from "./d
 import type { FileSystem } from "./file-system.js";
 import { type Layout, layoutOf } from "./layout.js";
 import { checkFinished, type FinishedPart, type Manifest, writeFinish } from "./parquet-finish.js";
-import { type CommittedParts, inspectParts } from "./parquet-parts.js";
+import { type CommittedParts, inspectParts, rowsLeft, wholeSpan } from "./parquet-parts.js";
 import { readRejects, writeRejects } from "./parquet-rejects.js";
 import { writePart } from "./part-file.js";
 import type { CommitOutcome, RunSink, Sink, StoredPlan } from "./port.js";
@@ -79,7 +79,7 @@ async function openRun(options: ParquetSinkOptions, duckdb: DuckDb, stored: Stor
   const layout = layoutOf(folder, stored.plan.runId);
   const names = await listFolder(fs, folder);
   const manifest = await checkFinished(fs, layout, stored, names);
-  const { committed, rejected } =
+  const { committed, counts } =
     manifest === undefined ? await inspectParts(duckdb, layout, stored, names) : committedBy(manifest);
   const parts = new Map<number, FinishedPart>();
   const check = planCheck(fs, layout, stored.planId);
@@ -88,8 +88,8 @@ async function openRun(options: ParquetSinkOptions, duckdb: DuckDb, stored: Stor
   return {
     finished: manifest !== undefined,
     committed,
-    rejectedRows: [...rejected.values()].reduce((sum, count) => sum + count, 0),
-    rejects: () => readRejects(fs, layout, rejected),
+    rejectedRows: [...counts.values()].reduce((sum, { rejected }) => sum + rejected, 0),
+    rejects: () => readRejects(fs, layout, counts),
     begin: () =>
       guard(`preparing ${folder}`, async () => {
         await inTemporary(temporary, async () => {
@@ -100,9 +100,9 @@ async function openRun(options: ParquetSinkOptions, duckdb: DuckDb, stored: Stor
           options.warn(`${folder} has no hard links: parts are renamed into place, so run only one worker at a time`);
         }
       }),
-    commit: (span, rows, rejects) =>
+    commit: (span, output) =>
       guard(`writing ${join(folder, layout.part(span.index))}`, async () => {
-        const commit = { options, duckdb, layout, stored, span, rows, rejects, check, byRename };
+        const commit = { options, duckdb, layout, stored, span, output, check, byRename };
         const { outcome, part } = await inTemporary(temporary, () => commitPart(commit));
         parts.set(span.index, part);
         return outcome;
@@ -114,7 +114,7 @@ async function openRun(options: ParquetSinkOptions, duckdb: DuckDb, stored: Stor
         // What others committed was looked at when this attempt began: what is published now must be whole now.
         const others = (await listFolder(fs, folder)).filter((name) => !parts.has(layout.spanOf(name) ?? -1));
         await inspectParts(duckdb, layout, stored, others);
-        await inTemporary(temporary, () => writeFinish(fs, { layout, stored, writer, parts, rejected }));
+        await inTemporary(temporary, () => writeFinish(fs, { layout, stored, writer, parts, counts }));
       }),
   };
 }
@@ -122,7 +122,7 @@ async function openRun(options: ParquetSinkOptions, duckdb: DuckDb, stored: Stor
 function committedBy({ parts }: Manifest): CommittedParts {
   return {
     committed: new Uint8Array(parts.length).fill(1),
-    rejected: new Map(parts.map(({ span, rejected }) => [span, rejected])),
+    counts: new Map(parts.map(({ span, rejected, filtered }) => [span, { rejected, filtered }])),
   };
 }
 
@@ -184,8 +184,7 @@ interface PartCommit {
   readonly layout: Layout;
   readonly stored: StoredPlan;
   readonly span: Span;
-  readonly rows: OutputRows;
-  readonly rejects: readonly RejectedRow[];
+  readonly output: SpanOutput;
   /** Throws when another plan stands at the target. */
   readonly check: () => Promise<void>;
   readonly byRename: boolean;
@@ -193,7 +192,8 @@ interface PartCommit {
 
 /** The rejects first, then the part, whose appearance commits both. */
 async function commitPart(commit: PartCommit): Promise<{ outcome: CommitOutcome; part: FinishedPart }> {
-  const { options, duckdb, layout, stored, span, rows, rejects } = commit;
+  const { options, duckdb, layout, stored, span } = commit;
+  const { rows, rejects, filtered } = commit.output;
   const { fs } = options;
   const name = layout.part(span.index);
   const final = join(layout.folder, name);
@@ -206,14 +206,18 @@ async function commitPart(commit: PartCommit): Promise<{ outcome: CommitOutcome;
     rowStart,
     rowEnd,
     rejected: rejects.length,
+    filtered,
   };
   const written = await encode(duckdb, { path: temporary, rows, label, compression: options.compression });
-  if (written !== rows.rowCount || written + rejects.length !== rowEnd - rowStart) {
-    throw new Error(`${written} rows were written and ${rejects.length} rejected for a span of ${rowEnd - rowStart}`);
+  if (written !== rows.rowCount || !wholeSpan(span, { rows: written, ...label })) {
+    throw new Error(
+      `${written} rows were written, ${rejects.length} rejected and ${filtered} filtered out of ${rowEnd - rowStart}`,
+    );
   }
   await commit.check();
   await writeRejects(fs, { layout, span: index, rejects, writer: options.writer });
-  const part = { file: name, span: index, rows: written, rejected: rejects.length, ...(await fs.digest(temporary)) };
+  const counts = { rows: written, rejected: rejects.length, filtered };
+  const part = { file: name, span: index, ...counts, ...(await fs.digest(temporary)) };
   if (commit.byRename) {
     await fs.sync(temporary);
     await fs.rename(temporary, final);
@@ -224,8 +228,11 @@ async function commitPart(commit: PartCommit): Promise<{ outcome: CommitOutcome;
     return { outcome: "committed", part };
   }
   // First writer wins. Theirs must be this span of this plan; bytes may differ.
-  const theirs = (await inspectParts(duckdb, layout, stored, [name])).rejected.get(index) ?? 0;
-  const adopted = { file: name, span: index, rows: rowEnd - rowStart - theirs, rejected: theirs };
+  const theirs = (await inspectParts(duckdb, layout, stored, [name])).counts.get(index) ?? {
+    rejected: 0,
+    filtered: 0,
+  };
+  const adopted = { file: name, span: index, rows: rowsLeft(span, theirs), ...theirs };
   return { outcome: "adopted", part: { ...adopted, ...(await fs.digest(final)) } };
 }
 

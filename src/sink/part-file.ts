@@ -20,6 +20,8 @@ export interface PartLabel {
   readonly rowEnd: number;
   /** Rows of the span that are not in the part but in its file under `_rejects/`. */
   readonly rejected: number;
+  /** Rows of the span that `input.where` left out. */
+  readonly filtered: number;
 }
 
 export interface PartFacts {
@@ -114,6 +116,7 @@ const labelSchema = z.object({
   rowStart: z.int(),
   rowEnd: z.int(),
   rejected: z.int().min(0),
+  filtered: z.int().min(0),
 }) satisfies z.ZodType<PartLabel>;
 
 function parseLabel(text: string): PartLabel | undefined {

@@ -1,4 +1,4 @@
-import type { OutputRows, RejectedRow } from "../batch/types.js";
+import type { RejectedRow, SpanOutput } from "../batch/types.js";
 import type { Plan, RunId, Span } from "../plan/plan.js";
 
 /** A plan as it stands at the target, where the first writer put it. */
@@ -40,10 +40,11 @@ export interface RunSink {
   begin(): Promise<void>;
   /**
    * Publishes a span's rows, and those it rejected, durably and all at once, or finds that somebody did before
-   * and adopts theirs. Rows and rejects together are the span's rows. Safe to repeat. Calls for different spans may overlap.
+   * and adopts theirs. Rows, rejects and filtered rows together are the span's. Safe to repeat. Calls for
+   * different spans may overlap.
    * @throws JobError DISK, OUTPUT_DAMAGED
    */
-  commit(span: Span, rows: OutputRows, rejects: readonly RejectedRow[]): Promise<CommitOutcome>;
+  commit(span: Span, output: SpanOutput): Promise<CommitOutcome>;
   /** Called when every span is committed; idempotent, so that two finishers do no harm. */
   finish(): Promise<void>;
 }

@@ -30,6 +30,10 @@ export interface InputSpec {
   readonly min_rows: number;
   /** Types of values from hive folder names (`dt=2026-01-31/`); text where none is given. */
   readonly partitions: Readonly<Record<string, PartitionType>>;
+  /** Computed columns: row-wise SQL over the shard's columns. */
+  readonly columns: Readonly<Record<string, string>>;
+  /** Row filter: SQL that is true for the rows to be scored. */
+  readonly where?: string | undefined;
   readonly verify: "pinned";
 }
 
@@ -114,6 +118,13 @@ const input = z.strictObject({
     .describe(
       "types of values from hive folder names, such as dt: date; default text. A column of that name in the file wins",
     ),
+  columns: z
+    .record(name, text)
+    .default({})
+    .describe(
+      "computed columns: SQL for each row over the shard's columns, such as amount_log: ln(1 + amount); ${name} is a text value there",
+    ),
+  where: text.optional().describe("SQL for each row; rows where it is not true are left out"),
   verify: z.literal("pinned").default("pinned").describe("pinned: size and time of each shard must stay as planned"),
 }) satisfies z.ZodType<InputSpec>;
 
@@ -202,7 +213,7 @@ const job = z.strictObject({
     .describe("rows that may be rejected: a count, or a percentage of the planned rows; more: exit 65"),
 });
 
-const schema = job.superRefine(checkOutputNames) satisfies z.ZodType<JobSpec>;
+const schema = job.superRefine(checkOutputNames).superRefine(checkColumnNames) satisfies z.ZodType<JobSpec>;
 
 /** Output columns come from two lists; names are unique ignoring case, since Postgres and Hive fold it. */
 function checkOutputNames(spec: z.output<typeof job>, context: z.RefinementCtx): void {
@@ -231,6 +242,21 @@ function checkOutputNames(spec: z.output<typeof job>, context: z.RefinementCtx):
         message: `found ${JSON.stringify(reference)}, expected a tensor's name or name[index]`,
       });
     }
+  }
+}
+
+/** SQL does not tell names by case. */
+function checkColumnNames({ input: { columns } }: z.output<typeof job>, context: z.RefinementCtx): void {
+  const seen = new Set<string>();
+  for (const column of Object.keys(columns)) {
+    if (seen.has(column.toLowerCase())) {
+      context.addIssue({
+        code: "custom",
+        path: ["input", "columns", column],
+        message: `column \`${column}\` is computed twice (case does not count)`,
+      });
+    }
+    seen.add(column.toLowerCase());
   }
 }
 

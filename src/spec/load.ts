@@ -92,9 +92,15 @@ function fillDocument(document: YamlDocument, context: SpecContext): Problem[] {
   const declared = paramNames(document);
   const environment: Lookup = (name) => (Object.hasOwn(context.env, name) ? context.env[name] : undefined);
 
-  fillNode(document.get("timezone", true), ["timezone"], { lookup: environment, declared }, problems);
+  fillNode(
+    document.get("timezone", true),
+    ["timezone"],
+    { lookup: environment, params: environment, declared },
+    problems,
+  );
   const scope = new Map<string, string>(Object.entries(clock(document, context)));
   const lookup: Lookup = (name) => scope.get(name) ?? environment(name);
+  const known: Lookup = (name) => scope.get(name);
   const params = document.get("params", true);
   for (const pair of isMap(params) ? params.items : []) {
     const name = isScalar(pair.key) ? String(pair.key.value) : "";
@@ -110,7 +116,7 @@ function fillDocument(document: YamlDocument, context: SpecContext): Problem[] {
     // A param is text: `007` and `1.0` keep their spelling.
     node.value = given ?? (typeof node.value === "string" ? node.value : (node.source ?? ""));
     if (given === undefined) {
-      fillNode(node, ["params", name], { lookup, declared }, problems);
+      fillNode(node, ["params", name], { lookup, params: known, declared }, problems);
     }
     scope.set(name, String(node.value));
   }
@@ -118,7 +124,7 @@ function fillDocument(document: YamlDocument, context: SpecContext): Problem[] {
   for (const pair of isMap(document.contents) ? document.contents.items : []) {
     const key = isScalar(pair.key) ? String(pair.key.value) : "";
     if (key !== "params" && key !== "timezone" && isNode(pair.value)) {
-      fillNode(pair.value, [key], { lookup, declared }, problems);
+      fillNode(pair.value, [key], { lookup, params: known, declared }, problems);
     }
   }
   return problems;
@@ -149,6 +155,8 @@ function unknownParams(given: Readonly<Record<string, string>>, declared: readon
 
 interface Scope {
   readonly lookup: Lookup;
+  /** `lookup` without the environment. */
+  readonly params: Lookup;
   /** Params of the spec, whether or not they are known where the text stands. */
   readonly declared: readonly string[];
 }
@@ -163,18 +171,31 @@ function fillNode(node: unknown, path: Path, scope: Scope, problems: Problem[]):
       fillNode(item, [...path, index], scope, problems);
     }
   } else if (isScalar(node) && typeof node.value === "string") {
-    const filled = fillTemplate(node.value, scope.lookup);
+    const filled = isExpression(path)
+      ? fillTemplate(node.value, scope.params, "sql")
+      : fillTemplate(node.value, scope.lookup);
     if ("text" in filled) {
       node.value = filled.text;
     } else {
-      problems.push({ path, text: faultText(filled.fault, scope.declared) });
+      problems.push({ path, text: faultText(filled.fault, scope.declared, isExpression(path)) });
     }
   }
 }
 
-function faultText(fault: TemplateFault, declared: readonly string[]): string {
+/** SQL is kept in the plan, and environment variables may be secrets: only params are filled in there. */
+function isExpression([room, key]: Path): boolean {
+  return room === "input" && (key === "columns" || key === "where");
+}
+
+function faultText(fault: TemplateFault, declared: readonly string[], isSql: boolean): string {
+  if (fault.kind === "quoted") {
+    return `found ${fault.found} inside quotes; write it without: it stands for a text value, quotes and all`;
+  }
   if (fault.kind === "malformed") {
     return `found ${fault.found}, expected \${name} or \${name:-default}; a literal \${ is written $\${`;
+  }
+  if (isSql) {
+    return `\${${fault.name}} is no param; declare it under params`;
   }
   return declared.includes(fault.name)
     ? `\${${fault.name}} is a param that comes later: params see those above them, timezone sees none`

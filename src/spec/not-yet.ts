@@ -3,8 +3,6 @@
  * an unknown key; never ignored.
  */
 const keys: Readonly<Record<string, string>> = {
-  "input.columns": "computed columns",
-  "input.where": "row filters",
   "input.endpoint": "S3",
   "input.region": "S3",
   "input.path_style": "S3",

@@ -4,16 +4,24 @@ const referenceBody = /^([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?$/s;
 
 export type Lookup = (name: string) => string | undefined;
 
-/** What is wrong with a template: a name that nothing defines, or text that is no reference. */
-export type TemplateFault = { kind: "unset"; name: string } | { kind: "malformed"; found: string };
+/** What is wrong with a template: a name that nothing defines, text that is no reference, a value inside quotes. */
+export type TemplateFault =
+  | { kind: "unset"; name: string }
+  | { kind: "malformed"; found: string }
+  | { kind: "quoted"; found: string };
 
 /**
  * Fills the references of one string. A name's own value wins over `:-default`; an empty value counts as
- * unset only where a default is given, as in a POSIX shell.
+ * unset only where a default is given, as in a POSIX shell. `language`: how a value is written in the text.
  */
-export function fillTemplate(text: string, lookup: Lookup): { text: string } | { fault: TemplateFault } {
+export function fillTemplate(
+  text: string,
+  lookup: Lookup,
+  language: "plain" | "sql" = "plain",
+): { text: string } | { fault: TemplateFault } {
   let fault: TemplateFault | undefined;
-  const filled = text.replace(reference, (found: string, body: string | undefined) => {
+  const write = language === "sql" ? sqlText : (value: string): string => value;
+  const filled = text.replace(reference, (found: string, body: string | undefined, offset: number) => {
     if (found === "$${") {
       return "${";
     }
@@ -22,18 +30,40 @@ export function fillTemplate(text: string, lookup: Lookup): { text: string } | {
       fault ??= { kind: "malformed", found };
       return "";
     }
+    if (language === "sql" && isInsideQuotes(text.slice(0, offset))) {
+      fault ??= { kind: "quoted", found };
+      return "";
+    }
     const [, name = "", fallback] = parts;
     const value = lookup(name);
     if (fallback !== undefined && (value === undefined || value === "")) {
-      return fallback;
+      return write(fallback);
     }
     if (value === undefined) {
       fault ??= { kind: "unset", name };
       return "";
     }
-    return value;
+    return write(value);
   });
   return fault === undefined ? { text: filled } : { fault };
+}
+
+/** A text literal: whatever a value holds, it stays a value. */
+function sqlText(value: string): string {
+  return `'${value.replaceAll("'", "''")}'`;
+}
+
+/** Whether SQL that starts so is in the middle of a literal or of a quoted name; a doubled quote changes nothing. */
+function isInsideQuotes(before: string): boolean {
+  let quote: string | undefined;
+  for (const character of before) {
+    if (quote === undefined && (character === "'" || character === '"')) {
+      quote = character;
+    } else if (character === quote) {
+      quote = undefined;
+    }
+  }
+  return quote !== undefined;
 }
 
 /** The calendar dates that a spec may name, as `yyyy-mm-dd` in `timeZone`. */

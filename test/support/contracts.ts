@@ -31,6 +31,7 @@ function request(overrides: Partial<ContractRequest> = {}): ContractRequest {
     signature: { inputs: [features], outputs },
     shard: "in/a.parquet",
     columns,
+    expressions: null,
     inputs: undefined,
     outputs: { score: "probabilities[1]" },
     passthrough: ["id"],
