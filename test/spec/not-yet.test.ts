@@ -3,8 +3,6 @@ import { load, minimalSpec, specRefusal } from "../support/spec.js";
 
 /** Line by line: what of version 1 this release does not serve, and how it says so. */
 const unsupported: readonly (readonly [string, string])[] = [
-  ["input.columns", minimalSpec.replace("input:", "input:\n  columns: { a: ln(b) }")],
-  ["input.where", minimalSpec.replace("input:", "input:\n  where: a is not null")],
   ["input.endpoint", minimalSpec.replace("input:", "input:\n  endpoint: http://minio:9000")],
   ["input.region", minimalSpec.replace("input:", "input:\n  region: eu-central-1")],
   ["input.path_style", minimalSpec.replace("input:", "input:\n  path_style: true")],
