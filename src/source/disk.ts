@@ -1,9 +1,10 @@
 import { type BigIntStats, constants } from "node:fs";
 import { access, realpath, stat } from "node:fs/promises";
-import { dirname, isAbsolute, relative, resolve, sep } from "node:path";
+import { basename, dirname, isAbsolute, join, relative, resolve, sep } from "node:path";
 import { glob, isDynamicPattern } from "tinyglobby";
 import { errnoOf, JobError } from "../errors.js";
 import type { ListedShard } from "../plan/compare.js";
+import { foreseePath, readdirForeseeing } from "./foresee.js";
 import type { Listing, OpenShard, Source } from "./port.js";
 
 const statConcurrency = 32;
@@ -13,19 +14,22 @@ export interface DiskSourceOptions {
   readonly folder: string;
   /** The job's own output folder: what lies there is no input. */
   readonly output: string;
+  /** The name of a file that the run will write there. */
+  readonly part: string;
 }
 
 /** Shards on a local or mounted disk. URIs are as the spec wrote them: absolute, or relative to `folder`. */
-export function diskSource({ folder, output }: DiskSourceOptions): Source {
+export function diskSource({ folder, output, part }: DiskSourceOptions): Source {
   return {
     async list(patterns) {
       const uris = new Set<string>();
+      const realOutput = await foreseePath(output);
       for (const pattern of patterns) {
-        for (const uri of await expand(pattern, folder)) {
+        for (const uri of await expand(pattern, folder, join(realOutput, part))) {
           uris.add(uri);
         }
       }
-      return await statAll([...uris].toSorted(), folder, await realOr(output));
+      return await statAll([...uris].toSorted(), folder, realOutput);
     },
     async exists(uri) {
       return (await statOrUndefined(resolve(folder, uri))) !== undefined;
@@ -44,7 +48,8 @@ async function realOr(path: string): Promise<string> {
   return await realpath(path).catch(() => path);
 }
 
-async function expand(pattern: string, folder: string): Promise<string[]> {
+/** The URIs that a pattern matches. `part`: must not be one of them, though it is not there yet. */
+async function expand(pattern: string, folder: string, part: string): Promise<string[]> {
   const absolute = resolve(folder, pattern);
   // A file whose own name holds a wildcard character is that file.
   if (!isDynamicPattern(pattern) || (await statOrUndefined(absolute))?.isFile() === true) {
@@ -57,7 +62,15 @@ async function expand(pattern: string, folder: string): Promise<string[]> {
     onlyFiles: true,
     dot: false,
     expandDirectories: false,
+    fs: { readdir: readdirForeseeing(part) },
   });
+  for (const path of found) {
+    if (basename(path) === basename(part) && (await foreseePath(path)) === part) {
+      throw new JobError("SPEC_INVALID", `${pattern} matches what is written to output.parquet.path: ${path}`, {
+        hint: outputHint,
+      });
+    }
+  }
   return found.map((path) => normalize(pattern, resolve(path), folder));
 }
 
@@ -86,11 +99,13 @@ async function statAll(uris: readonly string[], folder: string, output: string):
   return { shards, absent, folders: [...new Set([...seen].map((path) => dirname(path)))] };
 }
 
+const outputHint = "write the output outside the folders that input.path matches";
+
 /** A run must not score what it, or the run before it, wrote. */
 function refuseOutput(path: string, output: string): void {
   if (path.startsWith(`${output}${sep}`)) {
     throw new JobError("SPEC_INVALID", `${path} lies in output.parquet.path`, {
-      hint: "write the output outside the folders that input.path matches",
+      hint: outputHint,
     });
   }
 }

@@ -4,7 +4,7 @@ import type { ListedShard } from "../plan/compare.js";
 export interface Source {
   /**
    * Shards that the patterns name, sorted by URI. A file that several patterns or links lead to comes once.
-   * @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID when the output lies among them
+   * @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID when the output lies among them, or will
    */
   list(patterns: readonly string[]): Promise<Listing>;
   /** Whether a marker such as `_SUCCESS` is there. */
