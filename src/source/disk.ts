@@ -4,6 +4,7 @@ import { basename, dirname, isAbsolute, join, relative, resolve, sep } from "nod
 import { glob, isDynamicPattern } from "tinyglobby";
 import { errnoOf, JobError } from "../errors.js";
 import type { ListedShard } from "../plan/compare.js";
+import { partitionsOf } from "../plan/partitions.js";
 import { foreseePath, readdirForeseeing } from "./foresee.js";
 import type { Listing, OpenShard, Source } from "./port.js";
 
@@ -82,21 +83,41 @@ function normalize(pattern: string, absolute: string, folder: string): string {
 async function statAll(uris: readonly string[], folder: string, output: string): Promise<Listing> {
   const shards: ListedShard[] = [];
   const absent: string[] = [];
-  const seen = new Set<string>();
+  const folders = new Set<string>();
+  const isRepeat = repeats();
   for (let start = 0; start < uris.length; start += statConcurrency) {
     const group = uris.slice(start, start + statConcurrency);
     const found = await Promise.all(group.map((uri) => statShard(uri, resolve(folder, uri))));
     for (const [index, one] of found.entries()) {
       if (one === undefined) {
         absent.push(group[index] ?? "");
-      } else if (!seen.has(one.real)) {
-        seen.add(one.real);
+      } else if (!isRepeat(one.file, one.shard.uri)) {
         refuseOutput(one.real, output);
         shards.push(one.shard);
+        folders.add(dirname(one.real));
       }
     }
   }
-  return { shards, absent, folders: [...new Set([...seen].map((path) => dirname(path)))] };
+  return { shards, absent, folders: [...folders] };
+}
+
+/** Tells of each file whether it came before: under another name, and with the same rows there. */
+function repeats(): (file: string, uri: string) => boolean {
+  const seen = new Map<string, ReadonlyMap<string, string | null>[]>();
+  return (file, uri) => {
+    const partitions = partitionsOf(uri);
+    const before = seen.get(file) ?? [];
+    const repeated = before.some((others) => agree(partitions, others));
+    if (!repeated) {
+      seen.set(file, [...before, partitions]);
+    }
+    return repeated;
+  };
+}
+
+/** Folders that give a column different values make different rows of one file. */
+function agree(one: ReadonlyMap<string, string | null>, other: ReadonlyMap<string, string | null>): boolean {
+  return [...one].every(([name, value]) => !other.has(name) || other.get(name) === value);
 }
 
 const outputHint = "write the output outside the folders that input.path matches";
@@ -110,7 +131,15 @@ function refuseOutput(path: string, output: string): void {
   }
 }
 
-async function statShard(uri: string, path: string): Promise<{ shard: ListedShard; real: string } | undefined> {
+interface Found {
+  readonly shard: ListedShard;
+  /** The path without links. */
+  readonly real: string;
+  /** The same for all names of a file. */
+  readonly file: string;
+}
+
+async function statShard(uri: string, path: string): Promise<Found | undefined> {
   const found = await statOrUndefined(path);
   if (found === undefined) {
     return undefined;
@@ -122,7 +151,9 @@ async function statShard(uri: string, path: string): Promise<{ shard: ListedShar
   }
   await assertReadable(path);
   const shard = { uri, sizeBytes: Number(found.size), fingerprint: fingerprintOf(found) };
-  return { shard, real: await realOr(path) };
+  const real = await realOr(path);
+  // Not every file system gives each file a number of its own; those that have hard links do.
+  return { shard, real, file: found.nlink > 1n ? `${found.dev}:${found.ino}` : real };
 }
 
 async function assertReadable(path: string): Promise<void> {

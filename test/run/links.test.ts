@@ -1,4 +1,4 @@
-import { mkdir, readdir, rename, symlink, writeFile } from "node:fs/promises";
+import { link, mkdir, readdir, rename, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { SmallModel } from "../support/onnx.js";
@@ -47,6 +47,14 @@ describe("a shard that is found more than once is scored once", () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     await symlink("part-00000.parquet", join(scratch.path, "in/newest.parquet"));
+
+    await expectEachRowOnce(job, "in/*.parquet");
+  });
+
+  test("when another name is a hard link to it", async () => {
+    await using scratch = await scratchFolder();
+    const job = await ownJob(scratch.path, "wine-forest");
+    await link(job.shard(0), join(scratch.path, "in/newest.parquet"));
 
     await expectEachRowOnce(job, "in/*.parquet");
   });

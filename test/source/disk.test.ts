@@ -1,4 +1,4 @@
-import { mkdir, symlink, writeFile } from "node:fs/promises";
+import { link, mkdir, symlink, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { diskSource } from "#src/source/disk.js";
@@ -20,6 +20,10 @@ async function makeTree(folder: string, links: Readonly<Record<string, string>> 
 
 async function list(folder: string, output: string, patterns: readonly string[]): Promise<Listing> {
   return await diskSource({ folder, output: join(folder, output), part }).list(patterns);
+}
+
+async function listed(folder: string, pattern: string): Promise<string[]> {
+  return (await list(folder, "out", [pattern])).shards.map(({ uri }) => uri);
 }
 
 describe("a pattern that will match the run's own parts is refused before there is one", () => {
@@ -69,5 +73,40 @@ describe("a pattern that finds no part of the run lists shards, whatever the out
 
     expect(shards.map(({ uri }) => uri)).toEqual(finds);
     expect(absent).toEqual([]);
+  });
+});
+
+describe("a file of several names", () => {
+  test("is listed once, by the first, when they are hard links", async () => {
+    await using scratch = await scratchFolder();
+    await makeTree(scratch.path);
+    await link(join(scratch.path, "in/a.parquet"), join(scratch.path, "in/deep/a.parquet"));
+    await link(join(scratch.path, "in/deep/b.parquet"), join(scratch.path, "in/aa.parquet"));
+
+    expect(await listed(scratch.path, "in/**")).toEqual(["in/a.parquet", "in/aa.parquet"]);
+    expect(await listed(scratch.path, "in/deep/*")).toEqual(["in/deep/a.parquet", "in/deep/b.parquet"]);
+  });
+
+  test("is listed once when one is a link to the other's hard link", async () => {
+    await using scratch = await scratchFolder();
+    await makeTree(scratch.path, { "in/c.parquet": "a.parquet" });
+    await link(join(scratch.path, "in/a.parquet"), join(scratch.path, "in/b.parquet"));
+
+    expect(await listed(scratch.path, "in/*.parquet")).toEqual(["in/a.parquet"]);
+  });
+
+  test.each([
+    { how: "hard links", make: (from: string, to: string) => link(from, to) },
+    { how: "links", make: (from: string, to: string) => symlink(from, to) },
+  ])("is listed once for each value that its folders give a column ($how)", async ({ make }) => {
+    await using scratch = await scratchFolder();
+    for (const name of ["dt=1/a", "dt=1/b", "dt=2/a", "all/a", "latest/a"]) {
+      const path = join(scratch.path, "in", `${name}.parquet`);
+      await mkdir(dirname(path), { recursive: true });
+      await (name === "dt=1/a" ? writeFile(path, "") : make(join(scratch.path, "in/dt=1/a.parquet"), path));
+    }
+
+    expect(await listed(scratch.path, "in/{d,l}*/*")).toEqual(["in/dt=1/a.parquet", "in/dt=2/a.parquet"]);
+    expect(await listed(scratch.path, "in/{all,dt=2}/*")).toEqual(["in/all/a.parquet"]);
   });
 });
