@@ -62,7 +62,8 @@ describe("carried columns of every type", () => {
     const columns = typeCases.map((given, index) => columnSql(given, `c${index}`)).join(", ");
     for (const [index, name] of ["a", "b"].entries()) {
       const rows = `range(${index * rowCount}, ${(index + 1) * rowCount}) AS t(row)`;
-      const options = "COMPRESSION zstd, ROW_GROUP_SIZE 2048";
+      // In a dictionary DuckDB keeps one of equal values only: b has 0 and -0, a month and 30 days.
+      const options = `COMPRESSION zstd, ROW_GROUP_SIZE 2048${name === "b" ? ", DICTIONARY_SIZE_LIMIT 0" : ""}`;
       await writeRows(
         join(scratch.path, `in/${name}.parquet`),
         `SELECT row, ${columns}, ${features} FROM ${rows}`,
