@@ -7,9 +7,11 @@ import { openModelFile } from "../engine/onnx-file.js";
 import { openOnnxEngine } from "../engine/onnx.js";
 import type { Engine, ModelFile } from "../engine/port.js";
 import { errnoOf, JobError } from "../errors.js";
+import { runIdOf } from "../plan/identity.js";
 import { type Progress, silentProgress } from "../report/progress.js";
 import type { JobContext, Log } from "../run/job.js";
 import { nodeFileSystem } from "../sink/file-system.js";
+import { layoutOf } from "../sink/layout.js";
 import { openParquetSink } from "../sink/parquet.js";
 import type { Sink } from "../sink/port.js";
 import { diskSource } from "../source/disk.js";
@@ -43,15 +45,16 @@ export async function openJob(
   const folder = dirname(resolve(specPath));
   const cores = availableParallelism();
   const sink = await openSink(spec, folder, { cores, log });
+  const layout = layoutOf(resolve(folder, spec.output.parquet.path), runIdOf(spec.name, spec.params, sha256));
   return {
     spec,
     where,
     sink,
-    source: diskSource({ folder, output: resolve(folder, spec.output.parquet.path) }),
+    source: diskSource({ folder, output: layout.folder, part: layout.part(0) }),
     openDecoder: (folders) => openParquetDecoder({ threads: cores, folders, timezone: spec.timezone }),
     openModel: () => openModelFile(resolve(folder, spec.model.path)),
     openEngine: (model) => openEngine(model, spec.engine, cores),
-    sha256: (text) => createHash("sha256").update(text).digest("hex"),
+    sha256,
     nowMs: () => performance.now(),
     log,
     progress,
@@ -59,6 +62,10 @@ export async function openJob(
     program: `infer-batch ${programVersion}`,
     [Symbol.asyncDispose]: () => Promise.resolve(sink[Symbol.asyncDispose]()),
   };
+}
+
+function sha256(text: string): string {
+  return createHash("sha256").update(text).digest("hex");
 }
 
 async function readSpec(path: string, { param }: JobOptions): Promise<LoadedSpec> {

@@ -7,6 +7,7 @@ import { duckDbTypeOf, sqlTypeOf } from "../duckdb/types.js";
 import { writeColumn } from "../duckdb/write-vector.js";
 import { parseJson } from "../plan/parse-plan.js";
 import type { Compression } from "../spec/job-spec.js";
+import { dictionaryMerges } from "./dictionary.js";
 
 /** Rows of one DuckDB vector. */
 const chunkRows = 2048;
@@ -54,8 +55,10 @@ export async function writePart(
     const definitions = rows.columns.map(({ name, type }) => `${quoteName(name)} ${sqlTypeOf(type)}`);
     await connection.run(`CREATE TEMP TABLE ${table} (${definitions.join(", ")})`);
     await appendRows(connection, table, rows);
+    // Off for the whole part: DuckDB has no such option for a column.
+    const dictionaries = dictionaryMerges(rows.columns) ? "DICTIONARY_SIZE_LIMIT 0, " : "";
     const result = await connection.run(
-      `COPY ${table} TO ${quoteText(path)} (FORMAT parquet, COMPRESSION ${compression}, USE_TMP_FILE false,
+      `COPY ${table} TO ${quoteText(path)} (FORMAT parquet, COMPRESSION ${compression}, ${dictionaries}USE_TMP_FILE false,
          KV_METADATA {${quoteText(labelKey)}: ${quoteText(JSON.stringify(label))}})`,
     );
     return result.rowsChanged;

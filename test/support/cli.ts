@@ -14,7 +14,8 @@ export interface CliResult {
 
 export interface CliOptions {
   readonly cwd?: string;
-  readonly env?: Readonly<Record<string, string>>;
+  /** On top of this process's own; undefined takes a variable away. */
+  readonly env?: Readonly<Record<string, string | undefined>>;
   /** Options of node itself, such as `--import=…`. */
   readonly node?: readonly string[];
   /** Called with the process once it runs. */
