@@ -81,8 +81,12 @@ export async function ensureFolder(fs: FileSystem, path: string): Promise<void> 
   });
 }
 
-/** Makes a folder and those above it; each new name is flushed in the folder that holds it. */
+/**
+ * Makes a folder and those above it; each new name is flushed in the folder that holds it. Nothing is done
+ * where it is there: what is written into its parent next flushes its name too.
+ */
 export async function makeFolder(fs: FileSystem, path: string): Promise<void> {
+  const parent = dirname(path);
   try {
     await fs.mkdir(path);
   } catch (error) {
@@ -90,14 +94,21 @@ export async function makeFolder(fs: FileSystem, path: string): Promise<void> {
     if (errno === "EEXIST") {
       return;
     }
-    if (errno !== "ENOENT" || dirname(path) === path) {
+    if (errno !== "ENOENT" || parent === path) {
       throw error;
     }
-    await makeFolder(fs, dirname(path));
-    await makeFolder(fs, path);
+    await makeFolder(fs, parent);
+    await ensureFolder(fs, path);
+    await fs.sync(parent);
     return;
   }
-  await fs.sync(dirname(path));
+  await fs.sync(parent);
+  await fs.sync(dirname(parent)).catch((error: unknown) => {
+    // Whoever made the parent may have died before its name was flushed. Where we may not look, it was not us.
+    if (errnoOf(error) !== "EACCES") {
+      throw error;
+    }
+  });
 }
 
 /** Whether `folder` can hold hard links, which atomic publishing rests on. */

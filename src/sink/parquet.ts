@@ -84,6 +84,9 @@ async function openRun(options: ParquetSinkOptions, duckdb: DuckDb, stored: Stor
   const parts = new Map<number, FinishedPart>();
   const check = planCheck(fs, layout, stored.planId);
   const temporary = { fs, layout, check };
+  if (manifest !== undefined) {
+    await settle(fs, folder);
+  }
   return {
     finished: manifest !== undefined,
     committed,
@@ -91,6 +94,8 @@ async function openRun(options: ParquetSinkOptions, duckdb: DuckDb, stored: Stor
     rejects: () => readRejects(fs, layout, rejected),
     begin: () =>
       guard(`preparing ${folder}`, async () => {
+        // Whoever planned the run may have died before the plan's name was flushed: parts must not outlive it.
+        await fs.sync(layout.control);
         const linked = await inTemporary(temporary, async () => {
           await removeLeftovers(fs, layout.temporary, options);
           return await hasHardLinks(fs, layout.temporary, writer);
@@ -116,6 +121,16 @@ async function openRun(options: ParquetSinkOptions, duckdb: DuckDb, stored: Stor
         await inTemporary(temporary, () => writeFinish(fs, { layout, stored, writer, parts, rejected }));
       }),
   };
+}
+
+/** A finished run is told to the world: whoever wrote `_SUCCESS` may have died before its name was flushed. */
+async function settle(fs: FileSystem, folder: string): Promise<void> {
+  await fs.sync(folder).catch((error: unknown) => {
+    // An archive that cannot be written to has nothing to flush.
+    if (!["EROFS", "EINVAL"].includes(errnoOf(error) ?? "")) {
+      throw error;
+    }
+  });
 }
 
 function committedBy({ parts }: Manifest): CommittedParts {
