@@ -9,19 +9,47 @@ import type { FileSystem } from "./file-system.js";
  */
 export async function publish(fs: FileSystem, temporary: string, final: string): Promise<"published" | "exists"> {
   await fs.sync(temporary);
+  const outcome = await giveName(fs, temporary, final);
+  await fs.sync(dirname(final)); // where it exists too: whoever gave it that name may have died before this
+  if (outcome !== "renamed") {
+    await fs.unlink(temporary);
+  }
+  return outcome === "exists" ? "exists" : "published";
+}
+
+/** What `link` says where there are no hard links. */
+const noHardLinks: ReadonlySet<string | undefined> = new Set(["EPERM", "ENOTSUP", "EOPNOTSUPP", "ENOSYS", "EMLINK"]);
+
+async function giveName(fs: FileSystem, temporary: string, final: string): Promise<"linked" | "renamed" | "exists"> {
   try {
     await fs.link(temporary, final);
+    return "linked";
   } catch (error) {
-    if (errnoOf(error) !== "EEXIST") {
+    if (errnoOf(error) === "EEXIST") {
+      return "exists";
+    }
+    if (!noHardLinks.has(errnoOf(error))) {
       throw error;
     }
-    await fs.sync(dirname(final)); // whoever linked it may have died before this
-    await fs.unlink(temporary);
+  }
+  // A look and a rename are two steps: safe for one worker, of which users are warned.
+  if (await isThere(fs, final)) {
     return "exists";
   }
-  await fs.sync(dirname(final));
-  await fs.unlink(temporary);
-  return "published";
+  await fs.rename(temporary, final);
+  return "renamed";
+}
+
+async function isThere(fs: FileSystem, path: string): Promise<boolean> {
+  try {
+    await fs.identityOf(path);
+    return true;
+  } catch (error) {
+    if (errnoOf(error) === "ENOENT") {
+      return false;
+    }
+    throw error;
+  }
 }
 
 /** Writes a small file under a final name that is free, all of it or nothing. */
@@ -44,8 +72,21 @@ export async function replaceDurably(
   await fs.sync(dirname(final));
 }
 
-/** Makes a folder and those above it; each new name is flushed in the folder that holds it. */
+/** Makes a folder unless it is there; its name is not flushed. */
+export async function ensureFolder(fs: FileSystem, path: string): Promise<void> {
+  await fs.mkdir(path).catch((error: unknown) => {
+    if (errnoOf(error) !== "EEXIST") {
+      throw error;
+    }
+  });
+}
+
+/**
+ * Makes a folder and those above it; each new name is flushed in the folder that holds it. Nothing is done
+ * where it is there: what is written into its parent next flushes its name too.
+ */
 export async function makeFolder(fs: FileSystem, path: string): Promise<void> {
+  const parent = dirname(path);
   try {
     await fs.mkdir(path);
   } catch (error) {
@@ -53,14 +94,21 @@ export async function makeFolder(fs: FileSystem, path: string): Promise<void> {
     if (errno === "EEXIST") {
       return;
     }
-    if (errno !== "ENOENT" || dirname(path) === path) {
+    if (errno !== "ENOENT" || parent === path) {
       throw error;
     }
-    await makeFolder(fs, dirname(path));
-    await makeFolder(fs, path);
+    await makeFolder(fs, parent);
+    await ensureFolder(fs, path);
+    await fs.sync(parent);
     return;
   }
-  await fs.sync(dirname(path));
+  await fs.sync(parent);
+  await fs.sync(dirname(parent)).catch((error: unknown) => {
+    // Whoever made the parent may have died before its name was flushed. Where we may not look, it was not us.
+    if (errnoOf(error) !== "EACCES") {
+      throw error;
+    }
+  });
 }
 
 /** Whether `folder` can hold hard links, which atomic publishing rests on. */
@@ -73,7 +121,7 @@ export async function hasHardLinks(fs: FileSystem, folder: string, writer: strin
     await fs.unlink(to);
     return true;
   } catch (error) {
-    if (["EPERM", "ENOTSUP", "EOPNOTSUPP", "ENOSYS", "EMLINK"].includes(errnoOf(error) ?? "")) {
+    if (noHardLinks.has(errnoOf(error))) {
       return false;
     }
     throw error;

@@ -3,7 +3,7 @@ import { z } from "zod";
 import type { RejectedRow } from "../batch/types.js";
 import { errnoOf, JobError } from "../errors.js";
 import { parseJson } from "../plan/parse-plan.js";
-import { makeFolder, replaceDurably } from "./durable.js";
+import { ensureFolder, replaceDurably } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
 import type { Layout } from "./layout.js";
 
@@ -24,12 +24,13 @@ export async function writeRejects(
   if (rejects.length === 0) {
     return;
   }
-  await makeFolder(fs, layout.rejects);
+  await ensureFolder(fs, layout.rejects);
   await replaceDurably(fs, {
     temporary: join(layout.temporary, `rejects-${span}.${writer}`),
     final: join(layout.rejects, layout.rejectsOf(span)),
     text: rejects.map((rejected) => `${JSON.stringify(rejected)}\n`).join(""),
   });
+  await fs.sync(layout.folder); // the name of the folder too: the part, which lies beside it, must not outlive it
 }
 
 /**
@@ -79,12 +80,16 @@ export async function removeStaleRejects(
     }
     throw error;
   });
-  const stale = new Set(spans.map(({ span }) => layout.rejectsOf(span)));
-  for (const name of names.filter((candidate) => stale.has(candidate))) {
+  const unwanted = new Set(spans.map(({ span }) => layout.rejectsOf(span)));
+  const stale = names.filter((name) => unwanted.has(name));
+  for (const name of stale) {
     await fs.unlink(join(layout.rejects, name)).catch((error: unknown) => {
       if (errnoOf(error) !== "ENOENT") {
         throw error;
       }
     });
+  }
+  if (stale.length > 0) {
+    await fs.sync(layout.rejects); // readers of a finished run must not meet them again
   }
 }

@@ -6,7 +6,7 @@ import { planToText } from "../plan/parse-plan.js";
 import type { Span } from "../plan/plan.js";
 import type { Compression } from "../spec/job-spec.js";
 import { claimFolder, listFolder, refuseForeign } from "./claim.js";
-import { createDurably, diskError, hasHardLinks, makeFolder, publish } from "./durable.js";
+import { createDurably, diskError, ensureFolder, hasHardLinks, makeFolder, publish } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
 import { type Layout, layoutOf } from "./layout.js";
 import { checkFinished, type FinishedPart, type Manifest, writeFinish } from "./parquet-finish.js";
@@ -84,7 +84,9 @@ async function openRun(options: ParquetSinkOptions, duckdb: DuckDb, stored: Stor
   const parts = new Map<number, FinishedPart>();
   const check = planCheck(fs, layout, stored.planId);
   const temporary = { fs, layout, check };
-  let byRename = false;
+  if (manifest !== undefined) {
+    await settle(fs, folder);
+  }
   return {
     finished: manifest !== undefined,
     committed,
@@ -92,17 +94,19 @@ async function openRun(options: ParquetSinkOptions, duckdb: DuckDb, stored: Stor
     rejects: () => readRejects(fs, layout, counts),
     begin: () =>
       guard(`preparing ${folder}`, async () => {
-        await inTemporary(temporary, async () => {
+        // Whoever planned the run may have died before the plan's name was flushed: parts must not outlive it.
+        await fs.sync(layout.control);
+        const linked = await inTemporary(temporary, async () => {
           await removeLeftovers(fs, layout.temporary, options);
-          byRename = !(await hasHardLinks(fs, layout.temporary, writer));
+          return await hasHardLinks(fs, layout.temporary, writer);
         });
-        if (byRename) {
+        if (!linked) {
           options.warn(`${folder} has no hard links: parts are renamed into place, so run only one worker at a time`);
         }
       }),
     commit: (span, output) =>
       guard(`writing ${join(folder, layout.part(span.index))}`, async () => {
-        const commit = { options, duckdb, layout, stored, span, output, check, byRename };
+        const commit = { options, duckdb, layout, stored, span, output, check };
         const { outcome, part } = await inTemporary(temporary, () => commitPart(commit));
         parts.set(span.index, part);
         return outcome;
@@ -117,6 +121,16 @@ async function openRun(options: ParquetSinkOptions, duckdb: DuckDb, stored: Stor
         await inTemporary(temporary, () => writeFinish(fs, { layout, stored, writer, parts, counts }));
       }),
   };
+}
+
+/** A finished run is told to the world: whoever wrote `_SUCCESS` may have died before its name was flushed. */
+async function settle(fs: FileSystem, folder: string): Promise<void> {
+  await fs.sync(folder).catch((error: unknown) => {
+    // An archive that cannot be written to has nothing to flush.
+    if (!["EROFS", "EINVAL"].includes(errnoOf(error) ?? "")) {
+      throw error;
+    }
+  });
 }
 
 function committedBy({ parts }: Manifest): CommittedParts {
@@ -144,11 +158,7 @@ const clearedAwayLimit = 100;
 async function inTemporary<T>({ fs, layout, check }: Temporary, work: () => Promise<T>): Promise<T> {
   for (let cleared = 0; ; cleared += 1) {
     try {
-      await fs.mkdir(layout.temporary).catch((error: unknown) => {
-        if (errnoOf(error) !== "EEXIST") {
-          throw error;
-        }
-      });
+      await ensureFolder(fs, layout.temporary);
       return await work();
     } catch (error) {
       if (!isCleared(error, layout) || cleared === clearedAwayLimit) {
@@ -187,7 +197,6 @@ interface PartCommit {
   readonly output: SpanOutput;
   /** Throws when another plan stands at the target. */
   readonly check: () => Promise<void>;
-  readonly byRename: boolean;
 }
 
 /** The rejects first, then the part, whose appearance commits both. */
@@ -218,12 +227,6 @@ async function commitPart(commit: PartCommit): Promise<{ outcome: CommitOutcome;
   await writeRejects(fs, { layout, span: index, rejects, writer: options.writer });
   const counts = { rows: written, rejected: rejects.length, filtered };
   const part = { file: name, span: index, ...counts, ...(await fs.digest(temporary)) };
-  if (commit.byRename) {
-    await fs.sync(temporary);
-    await fs.rename(temporary, final);
-    await fs.sync(layout.folder);
-    return { outcome: "committed", part };
-  }
   if ((await publish(fs, temporary, final)) === "published") {
     return { outcome: "committed", part };
   }
