@@ -30,7 +30,8 @@ export interface InputSpec {
   readonly min_rows: number;
   /** Types of values from hive folder names (`dt=2026-01-31/`); text where none is given. */
   readonly partitions: Readonly<Record<string, PartitionType>>;
-  readonly verify: "pinned";
+  /** Of the attempt: it may differ from that of the plan. */
+  readonly verify: "pinned" | "full";
 }
 
 export type PartitionType = "text" | "date" | "int64" | "float64" | "bool";
@@ -114,7 +115,12 @@ const input = z.strictObject({
     .describe(
       "types of values from hive folder names, such as dt: date; default text. A column of that name in the file wins",
     ),
-  verify: z.literal("pinned").default("pinned").describe("pinned: size and time of each shard must stay as planned"),
+  verify: z
+    .enum(["pinned", "full"])
+    .default("pinned")
+    .describe(
+      "pinned: size and time of each shard must stay as planned; full: its sha256 too, and pages must match the checksums that they have",
+    ),
 }) satisfies z.ZodType<InputSpec>;
 
 const model = z.strictObject({
