@@ -1,16 +1,18 @@
 import type { DuckDBDataChunk } from "@duckdb/node-api";
-import { boundColumns, type InputBinding } from "../batch/contract.js";
+import type { InputBinding } from "../batch/contract.js";
 import { selectRows } from "../batch/select-rows.js";
 import { tensorElement } from "../batch/tensor.js";
 import type { BytesColumn, Matrix, RecordBatch } from "../batch/types.js";
-import { firstLine, openDuckDb, quoteText } from "../duckdb/instance.js";
+import { openDuckDb, quoteText } from "../duckdb/instance.js";
 import { type ConnectionPool, connectionPool } from "../duckdb/pool.js";
 import { readColumn, readFlat, readMatrix } from "../duckdb/read-vector.js";
-import { JobError, messageOf } from "../errors.js";
+import { JobError } from "../errors.js";
 import { columnSql } from "./cast-sql.js";
+import { explainDamage } from "./parquet-damage.js";
 import { readFooters } from "./parquet-footers.js";
 import { bindExpression, createExpressionCheck, describeFailure, type ExpressionCheck } from "./parquet-expressions.js";
-import { fromRows, inSlice, rowNumberColumn, sliceSql } from "./parquet-sql.js";
+import { verifyPages } from "./parquet-pages.js";
+import { fromRows, rowNumberColumn, sliceSql } from "./parquet-sql.js";
 import type { Decoder, Projection, SliceRequest } from "./port.js";
 
 export interface ParquetDecoderOptions {
@@ -36,6 +38,7 @@ export async function openParquetDecoder({ threads, folders, timezone }: Parquet
   return {
     footers: (paths) => readFooters(pool, paths),
     read: (slice) => readSlice(pool, check, slice),
+    verify: (path, signal) => verifyPages(path, { signal }),
     bindExpression: (request) => bindExpression(pool, check, request),
     describeRows: (request) => describeRows(pool, check, request),
     describeFailure: (request) => describeFailure(pool, check, request),
@@ -55,6 +58,7 @@ async function* readSlice(
   const connection = await pool.take();
   let finished = false;
   let next = slice.rowStart;
+  let failure: { cause: unknown } | undefined;
   try {
     const result = await connection.stream(sliceSql(slice));
     for (;;) {
@@ -67,8 +71,11 @@ async function* readSlice(
       yield recordBatch(chunk, slice.projection);
     }
     finished = true;
-  } catch (error) {
-    throw corrupt(slice.path, error);
+  } catch (cause) {
+    if (cause instanceof JobError) {
+      throw cause;
+    }
+    failure = { cause };
   } finally {
     if (finished) {
       pool.giveBack(connection);
@@ -76,8 +83,8 @@ async function* readSlice(
       connection.closeSync(); // a stream that was left in the middle must not be met by the next query
     }
   }
-  if (next !== slice.rowEnd) {
-    throw await explainMissingRows(pool, slice, next);
+  if (failure !== undefined || next !== slice.rowEnd) {
+    throw await explainDamage(pool, slice, { reached: next, cause: failure?.cause });
   }
 }
 
@@ -127,40 +134,6 @@ function readInput(chunk: DuckDBDataChunk, index: number, binding: InputBinding)
   return width === 1 && binding.kind === "matrix"
     ? readFlat(chunk, index, element)
     : readMatrix(chunk, index, element, width);
-}
-
-/** A stream that meets an error just ends. Reading the same columns again without a stream gives its text. */
-async function explainMissingRows(pool: ConnectionPool, slice: SliceRequest, reached: number): Promise<JobError> {
-  const { path, projection, partitions } = slice;
-  const counts = boundColumns(projection).map((ref) => `count(${columnSql(ref, partitions)})`);
-  const from = fromRows({ path, expressions: projection.expressions, partitions }, inSlice(slice));
-  try {
-    await pool.use((connection) => connection.run(`SELECT ${["count(*)", ...counts].join(", ")} ${from}`));
-  } catch (error) {
-    return corrupt(slice.path, error);
-  }
-  return new JobError(
-    "SHARD_CORRUPT",
-    `reading ${slice.path}: it gave rows ${slice.rowStart}..${reached - 1}, but its footer promises rows up to ${slice.rowEnd - 1}`,
-    { hint: "the shard is damaged; write it again" },
-  );
-}
-
-function corrupt(path: string, error: unknown): JobError {
-  if (error instanceof JobError) {
-    return error;
-  }
-  const message = firstLine(messageOf(error));
-  if (message.startsWith("Out of Memory Error")) {
-    return new JobError("MEMORY", `reading ${path}: ${message}`, { hint: "give the job more memory", cause: error });
-  }
-  if (message.startsWith("Permission Error")) {
-    return new JobError("PERMISSION", `reading ${path}: ${message}`, { hint: "grant read permission", cause: error });
-  }
-  return new JobError("SHARD_CORRUPT", `reading ${path}: ${message}`, {
-    hint: "the shard is damaged or not Parquet; write it again. Committed spans are kept",
-    cause: error,
-  });
 }
 
 async function describeRows(

@@ -31,10 +31,18 @@ export interface ShardFooter {
   readonly sizeBytes: number;
   /** The same object for all shards with the same columns, types and order. */
   readonly schema: ShardSchema;
+  /** Names of columns, or of those that hold them, that cannot be read without a key. */
+  readonly encrypted: readonly string[];
+}
+
+export interface PageCounts {
+  readonly pages: number;
+  /** Of the pages: those that have a checksum. */
+  readonly checksums: number;
 }
 
 /** All that a shard's footer tells: for people, not for a run. */
-export interface ShardDetails extends Omit<ShardFooter, "schema"> {
+export interface ShardDetails extends Omit<ShardFooter, "schema" | "encrypted"> {
   readonly footerBytes: number;
   /** The program that wrote it, where it says so. */
   readonly createdBy: string | null;
@@ -89,6 +97,11 @@ export interface Decoder extends AsyncDisposable {
    * @throws JobError SHARD_CORRUPT
    */
   read(slice: SliceRequest): AsyncIterable<RecordBatch>;
+  /**
+   * Reads all pages of a shard and checks them against the footer and their checksums, where they have one.
+   * @throws JobError SHARD_CORRUPT naming file, row group and column
+   */
+  verify(path: string, signal: AbortSignal): Promise<PageCounts>;
   /**
    * Checks that `text` is one expression of one row, which depends on nothing but the shard's columns, and tells
    * its type.

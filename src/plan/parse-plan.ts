@@ -68,7 +68,9 @@ const schema = z.strictObject({
   input: z.strictObject({
     format: z.literal("parquet"),
     rows,
-    shards: z.array(z.strictObject({ uri: z.string(), sizeBytes: rows, fingerprint: z.string(), rows })),
+    shards: z.array(
+      z.strictObject({ uri: z.string(), sizeBytes: rows, fingerprint: z.string(), rows, sha256: sha256.optional() }),
+    ),
   }),
   model: z.strictObject({ uri: z.string(), sha256 }),
   request: z.strictObject({

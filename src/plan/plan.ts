@@ -12,6 +12,8 @@ export interface PlannedShard {
   /** What changes when the file is replaced: mtime in ns, or an ETag. */
   readonly fingerprint: string;
   readonly rows: number;
+  /** Hex digest of its bytes; where `input.verify: full` planned it. */
+  readonly sha256?: string | undefined;
 }
 
 /**

@@ -12,6 +12,7 @@ import type { JobSpec } from "../spec/job-spec.js";
 import type { Listing } from "../source/port.js";
 import { bindExpressions } from "./expressions.js";
 import { atKey, type JobContext } from "./job.js";
+import { verifyShards } from "./verify.js";
 
 /** Shards opened at once while footers are read. */
 const footerConcurrency = 256;
@@ -55,7 +56,7 @@ export async function planRun(
   { runId, listed, decoder, model, engine }: PlanningTools,
 ): Promise<Plan> {
   const { spec } = context;
-  const { shards, schemas } = await readShards(context, decoder, listed);
+  const { shards, schemas, encrypted } = await readShards(context, decoder, listed);
   const rows = shards.reduce((sum, shard) => sum + shard.rows, 0);
   if (shards.length === 0) {
     throw new JobError("INPUT_NOT_READY", `planning ${spec.name}: no file matches ${spec.input.path.join(", ")}`, {
@@ -75,6 +76,7 @@ export async function planRun(
   for (const other of schemas.slice(1)) {
     refuseDrift(used, first, other);
   }
+  refuseEncrypted(used, encrypted);
   return makePlan({ runId, spec, shards, modelSha256: model.sha256, contract, createdBy: context.program });
 }
 
@@ -112,14 +114,21 @@ export function seenSchema(spec: JobSpec, uri: string, { path, schema }: ShardFo
   return { uri, path, columns: [...schema.columns, ...fromFolders] };
 }
 
-async function readShards(
-  { spec, source, signal }: JobContext,
-  decoder: Decoder,
-  listed: readonly ListedShard[],
-): Promise<{ shards: PlannedShard[]; schemas: SeenSchema[] }> {
+interface SeenShards {
+  readonly shards: readonly PlannedShard[];
+  /** The different ones. */
+  readonly schemas: readonly SeenSchema[];
+  /** Column -> the first shard where it is encrypted. */
+  readonly encrypted: ReadonlyMap<string, string>;
+}
+
+async function readShards(context: JobContext, decoder: Decoder, listed: readonly ListedShard[]): Promise<SeenShards> {
   const shards: PlannedShard[] = [];
+  const encrypted = new Map<string, string>();
+  const verifying = context.spec.input.verify === "full" ? verifyShards(context, decoder) : undefined;
   /** By columns of the file, then by names of the folders' columns: many shards share few. */
   const schemas = new Map<ShardSchema, Map<string, SeenSchema>>();
+  const { spec, source, signal } = context;
   for (let start = 0; start < listed.length; start += footerConcurrency) {
     signal.throwIfAborted();
     const group = listed.slice(start, start + footerConcurrency);
@@ -128,10 +137,15 @@ async function readShards(
       let index = 0;
       for await (const footer of decoder.footers(opened.map(({ path }) => path))) {
         const shard = group[index];
-        await opened[index]?.check();
+        const file = opened[index];
         index += 1;
-        if (shard !== undefined) {
-          shards.push({ ...shard, rows: footer.rows });
+        if (shard !== undefined && file !== undefined) {
+          const digest = verifying === undefined ? {} : { sha256: await verifying.shard(file) };
+          await file.check();
+          shards.push({ ...shard, rows: footer.rows, ...digest });
+          for (const column of footer.encrypted) {
+            encrypted.set(column, encrypted.get(column) ?? footer.path);
+          }
           const seen = seenSchema(spec, shard.uri, footer);
           const same = schemas.get(footer.schema) ?? new Map<string, SeenSchema>();
           const folders = seen.columns.slice(footer.schema.columns.length).map(({ name }) => name);
@@ -142,8 +156,9 @@ async function readShards(
       await Promise.all(opened.map((shard) => shard[Symbol.asyncDispose]()));
     }
   }
+  verifying?.told();
   const seen = [...schemas.values()].flatMap((same) => Array.from(same.values()));
-  return { shards, schemas: seen };
+  return { shards, schemas: seen, encrypted };
 }
 
 function typeIn(columns: readonly SourceColumn[] | undefined, name: string): string | undefined {
@@ -163,6 +178,17 @@ function refuseDrift(used: ReadonlySet<string>, first: SeenSchema | undefined, o
           hint: "the columns that the job uses must have the same type in all shards; write that shard again, or take it out of input.path",
         },
       );
+    }
+  }
+}
+
+/** Other columns of a file may be encrypted: they are not read. */
+function refuseEncrypted(used: ReadonlySet<string>, encrypted: ReadonlyMap<string, string>): void {
+  for (const [column, path] of encrypted) {
+    if (used.has(column)) {
+      throw new JobError("SHARD_CORRUPT", `planning: column \`${column}\` of ${path} is encrypted`, {
+        hint: "encrypted columns are not supported; write the shard without encryption",
+      });
     }
   }
 }

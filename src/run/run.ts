@@ -13,6 +13,7 @@ import { atKey, type JobContext } from "./job.js";
 import { awaitInput, listInput, planRun, requireListed } from "./planning.js";
 import { checkPins } from "./resume.js";
 import { scoreSpans } from "./score.js";
+import { verifyingSource } from "./verify.js";
 
 /** Rows of a batch where neither spec nor model says: large enough for small models, small enough for the cache. */
 const defaultBatchRows = 4096;
@@ -52,7 +53,7 @@ export async function runJob(context: JobContext): Promise<RunReport> {
   // Before the model is loaded: what has changed should be said at once.
   const shardsUnplanned = checkPins(context, plan, run, pins);
   return await withTools(context, { listing, model }, (tools) =>
-    carryOut(context, { ...known, ...tools, shardsUnplanned }),
+    carryOut(context, { ...known, ...tools, shardsUnplanned, fresh: undefined }),
   );
 }
 
@@ -70,7 +71,7 @@ async function withTools<T>(
 async function createRun(
   context: JobContext,
   tools: { runId: RunId; listing: Listing; decoder: Decoder; engine: Engine; model: ModelFile },
-): Promise<{ stored: StoredPlan; run: RunSink }> {
+): Promise<{ stored: StoredPlan; run: RunSink; fresh: Plan }> {
   const { sink, log } = context;
   requireListed(context, tools.listing);
   const plan = await planRun(context, { ...tools, listed: tools.listing.shards });
@@ -81,7 +82,7 @@ async function createRun(
   log.info(
     `planned run ${plan.runId}: ${count(input.rows, "row")} of ${shards}, in ${spans} of up to ${count(commitRows, "row")}`,
   );
-  return { stored, run: await sink.open(stored) };
+  return { stored, run: await sink.open(stored), fresh: plan };
 }
 
 async function digestIfThere(context: JobContext): Promise<string | undefined> {
@@ -117,6 +118,8 @@ interface Standing {
   readonly decoder: Decoder;
   readonly engine: Engine;
   readonly shardsUnplanned: number;
+  /** The plan that this attempt made, whether or not it is the one that stands. */
+  readonly fresh: Plan | undefined;
 }
 
 async function carryOut(context: JobContext, standing: Standing): Promise<RunReport> {
@@ -134,7 +137,8 @@ async function carryOut(context: JobContext, standing: Standing): Promise<RunRep
   }
   const startedMs = nowMs();
   progress.start(pendingRows(plan, run.committed));
-  const scored = await scoreSpans(context, { plan, run, decoder, engine, batchRows }).finally(() => {
+  const source = verifyingSource(context, { plan, decoder, fresh: standing.fresh });
+  const scored = await scoreSpans({ ...context, source }, { plan, run, decoder, engine, batchRows }).finally(() => {
     progress.stop();
   });
   signal.throwIfAborted();

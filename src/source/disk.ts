@@ -1,4 +1,5 @@
-import { type BigIntStats, constants } from "node:fs";
+import { createHash } from "node:crypto";
+import { type BigIntStats, constants, createReadStream } from "node:fs";
 import { access, realpath, stat } from "node:fs/promises";
 import { basename, dirname, isAbsolute, join, relative, resolve, sep } from "node:path";
 import { glob, isDynamicPattern } from "tinyglobby";
@@ -9,6 +10,7 @@ import { foreseePath, readdirForeseeing } from "./foresee.js";
 import type { Listing, OpenShard, Source } from "./port.js";
 
 const statConcurrency = 32;
+const digestBytes = 1024 * 1024;
 
 export interface DiskSourceOptions {
   /** The spec's folder, which relative URIs start from. */
@@ -208,8 +210,23 @@ function openShard(shard: ListedShard, path: string): OpenShard {
         });
       }
     },
+    digest: (signal) => digestOf(path, signal),
     async [Symbol.asyncDispose]() {
       // Nothing was copied.
     },
   };
+}
+
+async function digestOf(path: string, signal: AbortSignal): Promise<string> {
+  const hash = createHash("sha256");
+  try {
+    for await (const bytes of createReadStream(path, { highWaterMark: digestBytes })) {
+      signal.throwIfAborted();
+      hash.update(bytes as Uint8Array);
+    }
+  } catch (error) {
+    const errno = errnoOf(error);
+    throw errno === undefined ? error : new JobError("DISK", `reading ${path}: ${errno}`, { cause: error });
+  }
+  return hash.digest("hex");
 }

@@ -33,4 +33,6 @@ export interface OpenShard extends AsyncDisposable {
    * @throws JobError INPUT_CHANGED when the shard was replaced or written to meanwhile
    */
   check(): Promise<void>;
+  /** Hex sha256 of all its bytes, read now. @throws JobError DISK; the signal's reason when it is aborted */
+  digest(signal: AbortSignal): Promise<string>;
 }

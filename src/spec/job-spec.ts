@@ -34,7 +34,8 @@ export interface InputSpec {
   readonly columns: Readonly<Record<string, string>>;
   /** Row filter: SQL that is true for the rows to be scored. */
   readonly where?: string | undefined;
-  readonly verify: "pinned";
+  /** Of the attempt: it may differ from that of the plan. */
+  readonly verify: "pinned" | "full";
 }
 
 export type PartitionType = "text" | "date" | "int64" | "float64" | "bool";
@@ -125,7 +126,12 @@ const input = z.strictObject({
       "computed columns: SQL for each row over the shard's columns, such as amount_log: ln(1 + amount); ${name} is a text value there",
     ),
   where: text.optional().describe("SQL for each row; rows where it is not true are left out"),
-  verify: z.literal("pinned").default("pinned").describe("pinned: size and time of each shard must stay as planned"),
+  verify: z
+    .enum(["pinned", "full"])
+    .default("pinned")
+    .describe(
+      "pinned: size and time of each shard must stay as planned; full: its sha256 too, and pages must match the checksums that they have",
+    ),
 }) satisfies z.ZodType<InputSpec>;
 
 const model = z.strictObject({

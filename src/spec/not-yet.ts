@@ -14,7 +14,6 @@ const keys: Readonly<Record<string, string>> = {
 
 const values: Readonly<Record<string, readonly string[]>> = {
   "input.format": ["arrow"],
-  "input.verify": ["full"],
   "engine.providers": ["cuda", "tensorrt"],
   "output.lineage": ["true"],
 };

@@ -1,0 +1,127 @@
+import { boundColumns, type ColumnRef } from "../batch/contract.js";
+import { firstLine } from "../duckdb/instance.js";
+import type { ConnectionPool } from "../duckdb/pool.js";
+import { JobError, messageOf } from "../errors.js";
+import { columnSql } from "./cast-sql.js";
+import { type Footer, readFooter } from "./parquet-footer.js";
+import { verifyPages } from "./parquet-pages.js";
+import { fromRows, inSlice } from "./parquet-sql.js";
+import type { SliceRequest } from "./port.js";
+
+const hint = "the shard is damaged; write it again. Committed spans are kept";
+
+interface Damage {
+  /** The row that was due when the stream ended. */
+  readonly reached: number;
+  /** What DuckDB said; a stream that meets an error may also just end. */
+  readonly cause: unknown;
+}
+
+/**
+ * Why the rows of a slice did not all come. DuckDB says neither row group nor column, so what is left is read
+ * again, without a stream: row group by row group, then the first that fails column by column.
+ */
+export async function explainDamage(pool: ConnectionPool, slice: SliceRequest, damage: Damage): Promise<JobError> {
+  const { path } = slice;
+  const known = kindOf(path, damage.cause);
+  if (known !== undefined) {
+    return known;
+  }
+  try {
+    const found = await findDamage(pool, slice, await readFooter(path));
+    if (found !== undefined) {
+      return found;
+    }
+  } catch (error) {
+    return error instanceof JobError ? error : corrupt(path, messageOf(error), error);
+  }
+  if (damage.cause !== undefined) {
+    return corrupt(path, firstLine(messageOf(damage.cause)), damage.cause);
+  }
+  const { rowStart, rowEnd } = slice;
+  const came = damage.reached === rowStart ? "no row" : `rows ${rowStart}..${damage.reached - 1}`;
+  return corrupt(path, `it gave ${came}, but its footer promises rows up to ${rowEnd - 1}`);
+}
+
+/** Errors that say nothing about the shard. */
+function kindOf(path: string, error: unknown): JobError | undefined {
+  const message = firstLine(messageOf(error));
+  return message.startsWith("Permission Error")
+    ? new JobError("PERMISSION", `reading ${path}: ${message}`, { hint: "grant read permission", cause: error })
+    : undefined;
+}
+
+async function findDamage(pool: ConnectionPool, slice: SliceRequest, footer: Footer): Promise<JobError | undefined> {
+  const columns = columnsOf(slice);
+  let rowStart = 0;
+  for (const [group, { rows }] of footer.rowGroups.entries()) {
+    const range = {
+      rowStart: Math.max(rowStart, slice.rowStart),
+      rowEnd: Math.min(rowStart + rows, slice.rowEnd),
+    };
+    rowStart += rows;
+    const together = range.rowStart < range.rowEnd ? await tryToRead(pool, { ...slice, ...range }, columns) : undefined;
+    if (together === undefined) {
+      continue;
+    }
+    for (const column of columns) {
+      const failure = await tryToRead(pool, { ...slice, ...range }, [column]);
+      if (failure !== undefined) {
+        return await told(slice.path, { group, range, column, failure });
+      }
+    }
+    return await told(slice.path, { group, range, failure: together });
+  }
+  return undefined;
+}
+
+interface Found {
+  readonly group: number;
+  readonly range: Pick<SliceRequest, "rowStart" | "rowEnd">;
+  readonly column?: ColumnRef;
+  readonly failure: { readonly cause: unknown };
+}
+
+async function told(path: string, { group, range, column, failure }: Found): Promise<JobError> {
+  const message = firstLine(messageOf(failure.cause));
+  if (message.startsWith("Out of Memory Error")) {
+    // A damaged page may ask for any amount: only where the pages are whole it is the memory that is short.
+    await verifyPages(path, { groups: [group] });
+    return new JobError("MEMORY", `reading ${path}: ${message}`, {
+      hint: "give the job more memory",
+      cause: failure.cause,
+    });
+  }
+  const where = column === undefined ? "" : `, column \`${column.name}\``;
+  const place = `row group ${group} (rows ${range.rowStart} to ${range.rowEnd - 1})${where}`;
+  return corrupt(path, `${place}: ${message}`, failure.cause);
+}
+
+/** What is read of the file: neither folder values nor what is computed, but what it is computed from. */
+function columnsOf({ projection }: SliceRequest): ColumnRef[] {
+  const bound = boundColumns(projection).filter(({ partition, computed }) => partition !== true && computed !== true);
+  const { list, folders } = projection.expressions ?? { list: [], folders: [] };
+  const used = list.flatMap(({ uses }) => uses).filter((name) => folders.every((folder) => folder.name !== name));
+  // Whether they can be read is asked, not what they are.
+  const refs = [...bound, ...used.map((name): ColumnRef => ({ name, path: [name], type: "utf8" }))];
+  return [...new Map(refs.map((ref) => [ref.path.join("\n"), ref])).values()];
+}
+
+async function tryToRead(
+  pool: ConnectionPool,
+  slice: SliceRequest,
+  columns: readonly ColumnRef[],
+): Promise<{ cause: unknown } | undefined> {
+  const counts = columns.map((column) => `count(${columnSql(column, slice.partitions)})`);
+  const from = fromRows({ ...slice, expressions: null }, inSlice(slice));
+  try {
+    await pool.use((connection) => connection.run(`SELECT ${["count(*)", ...counts].join(", ")} ${from}`));
+    return undefined;
+  } catch (cause) {
+    return { cause };
+  }
+}
+
+function corrupt(path: string, found: string, cause?: unknown): JobError {
+  return new JobError("SHARD_CORRUPT", `reading ${path}: ${found}`, { hint, cause });
+}
