@@ -58,7 +58,7 @@ async function queryFooters(connection: DuckDBConnection, paths: readonly string
   const files = await connection.runAndReadAll(
     `SELECT file_name, num_rows, num_row_groups, file_size_bytes FROM parquet_file_metadata(${quotePaths(paths)})`,
   );
-  return new Map(
+  const facts = new Map(
     files.getRows().map(([path, rows, rowGroups, sizeBytes]) => [
       String(path),
       {
@@ -68,6 +68,39 @@ async function queryFooters(connection: DuckDBConnection, paths: readonly string
         schemaDigest: digests.get(String(path)) ?? "",
       },
     ]),
+  );
+  for (const [path, rows] of await rowsBeyondFooters(connection, facts)) {
+    const found = facts.get(path);
+    if (found !== undefined) {
+      facts.set(path, { ...found, rows });
+    }
+  }
+  return facts;
+}
+
+/**
+ * Rows of the files whose row groups hold more than the footer's own count, which some writers leave at 0: to believe
+ * it would lose them. Where the row groups hold fewer, the count stands, and reading the file tells that it is damaged.
+ */
+async function rowsBeyondFooters(
+  connection: DuckDBConnection,
+  facts: ReadonlyMap<string, FileFacts>,
+): Promise<Map<string, number>> {
+  const list = quotePaths([...facts.keys()]);
+  const told = [...facts.values()].reduce((sum, { rows }) => sum + rows, 0);
+  // Counts the rows of the row groups without reading one, at a third of the cost of asking for each file.
+  const total = await connection.runAndReadAll(`SELECT count(*) FROM read_parquet(${list}, hive_partitioning = false)`);
+  if (Number(total.getRows()[0]?.[0]) === told) {
+    return new Map();
+  }
+  const counted = await connection.runAndReadAll(
+    `SELECT file_name, sum(row_group_num_rows) FROM parquet_metadata(${list}) WHERE column_id = 0 GROUP BY file_name`,
+  );
+  return new Map(
+    counted.getRows().flatMap(([path, rows]): [string, number][] => {
+      const found = facts.get(String(path));
+      return found !== undefined && Number(rows) > found.rows ? [[String(path), Number(rows)]] : [];
+    }),
   );
 }
 

@@ -1,0 +1,49 @@
+import { readFile, writeFile } from "node:fs/promises";
+import { describe, expect, test } from "vitest";
+import { inspectParquet } from "#src/decode/parquet-inspect.js";
+import { differences, goldenRows } from "../support/golden.js";
+import { scratchFolder } from "../support/job.js";
+import { outputRows } from "../support/output.js";
+import { runSpec } from "../support/score.js";
+import { ownJob } from "../support/world.js";
+
+/** Writes another row count into a footer; the row groups keep theirs. Each count must fit one byte, zigzag. */
+async function tellRows(path: string, { from, to }: { from: number; to: number }): Promise<void> {
+  const bytes = await readFile(path);
+  const footerBytes = bytes.readUInt32LE(bytes.length - 8);
+  // Thrift's compact protocol: field 3, an i64. The file's own count comes before those of its row groups.
+  const at = bytes.indexOf(Buffer.from([0x16, from * 2]), bytes.length - 8 - footerBytes);
+  expect(at).toBeGreaterThan(0);
+  bytes[at + 1] = to * 2;
+  await writeFile(path, bytes);
+}
+
+describe("a footer whose row count is not that of its row groups", () => {
+  // Shard 0 has 60 rows, in row groups of 16; shard 2 has 17.
+  test.each([0, 59])("loses no row when it says fewer: %i of 60", async (told) => {
+    await using scratch = await scratchFolder();
+    const job = await ownJob(scratch.path, "wine-forest", { commit_rows: 50 });
+    await tellRows(job.shard(0), { from: 60, to: told });
+
+    expect((await runSpec(job.spec)).summary).toMatchObject({
+      status: "complete",
+      rows_planned: 178,
+      rows_scored: 178,
+    });
+
+    expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
+    expect(await inspectParquet(job.shard(0))).toMatchObject({ rows: 60, rowGroups: 4 });
+  });
+
+  test("ends the run with 65 when it says more, even where another says as many fewer", async () => {
+    await using scratch = await scratchFolder();
+    const job = await ownJob(scratch.path, "wine-forest");
+    await tellRows(job.shard(0), { from: 60, to: 61 });
+    await tellRows(job.shard(2), { from: 17, to: 16 });
+
+    const { code, stderr } = await runSpec(job.spec);
+
+    expect(code, stderr).toBe(65);
+    expect(stderr).toContain(`reading ${job.shard(0)}: it gave rows 0..59, but its footer promises rows up to 60`);
+  });
+});
