@@ -47,10 +47,22 @@ async function readGroup(connection: DuckDBConnection, paths: readonly string[])
     const path = paths[0] ?? "";
     const found = firstLine(messageOf(error)).replaceAll(` '${path}'`, "");
     throw new JobError("SHARD_CORRUPT", `reading the footer of ${path}: ${found}`, {
-      hint: "the file is damaged, unfinished or not Parquet; write it again, or take it out of input.path",
+      hint: `${causeOf(found)}, or take it out of input.path`,
       cause: error,
     });
   }
+}
+
+/** What people can do about a footer that DuckDB refuses. */
+function causeOf(found: string): string {
+  if (found.includes("encrypted")) {
+    return "encrypted files cannot be read; write it without encryption";
+  }
+  if (found.includes("Invalid unicode")) {
+    // A footer in plain text that says how the columns are encrypted does so in random bytes.
+    return "the file is damaged, or its columns are encrypted, which cannot be read; write it again without encryption";
+  }
+  return "the file is damaged, unfinished or not Parquet; write it again";
 }
 
 async function queryFooters(connection: DuckDBConnection, paths: readonly string[]): Promise<Map<string, FileFacts>> {

@@ -141,8 +141,11 @@ function corrupt(path: string, error: unknown): JobError {
   if (message.startsWith("Permission Error")) {
     return new JobError("PERMISSION", `reading ${path}: ${message}`, { hint: "grant read permission", cause: error });
   }
+  const found = /unsupported|only supported|not supported/i.test(message)
+    ? "the shard has a codec or an encoding that cannot be read; write it again with another one"
+    : "the shard is damaged or not Parquet; write it again";
   return new JobError("SHARD_CORRUPT", `reading ${path}: ${message}`, {
-    hint: "the shard is damaged or not Parquet; write it again. Committed spans are kept",
+    hint: `${found}. Committed spans are kept`,
     cause: error,
   });
 }

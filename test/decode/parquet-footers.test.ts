@@ -7,12 +7,16 @@ import { outputRows } from "../support/output.js";
 import { runSpec } from "../support/score.js";
 import { ownJob } from "../support/world.js";
 
+/** Where a shard's footer begins. */
+function footerStart(bytes: Buffer): number {
+  return bytes.length - 8 - bytes.readUInt32LE(bytes.length - 8);
+}
+
 /** Writes another row count into a footer; the row groups keep theirs. Each count must fit one byte, zigzag. */
 async function tellRows(path: string, { from, to }: { from: number; to: number }): Promise<void> {
   const bytes = await readFile(path);
-  const footerBytes = bytes.readUInt32LE(bytes.length - 8);
   // Thrift's compact protocol: field 3, an i64. The file's own count comes before those of its row groups.
-  const at = bytes.indexOf(Buffer.from([0x16, from * 2]), bytes.length - 8 - footerBytes);
+  const at = bytes.indexOf(Buffer.from([0x16, from * 2]), footerStart(bytes));
   expect(at).toBeGreaterThan(0);
   bytes[at + 1] = to * 2;
   await writeFile(path, bytes);
@@ -45,5 +49,42 @@ describe("a footer whose row count is not that of its row groups", () => {
 
     expect(code, stderr).toBe(65);
     expect(stderr).toContain(`reading ${job.shard(0)}: it gave rows 0..59, but its footer promises rows up to 60`);
+  });
+});
+
+describe("a shard that only other readers can read", () => {
+  test("is called encrypted where it is", async () => {
+    await using scratch = await scratchFolder();
+    const job = await ownJob(scratch.path, "wine-forest");
+    const bytes = await readFile(job.shard(0));
+    bytes.write("PARE");
+    bytes.write("PARE", bytes.length - 4);
+    await writeFile(job.shard(0), bytes);
+
+    const { code, stderr } = await runSpec(job.spec);
+
+    expect(code, stderr).toBe(65);
+    expect(stderr).toContain(`reading the footer of ${job.shard(0)}: Invalid Input Error: File is encrypted`);
+    expect(stderr).toContain("hint: encrypted files cannot be read; write it without encryption, or take it out");
+  });
+
+  test("is not called damaged where its codec is one that DuckDB lacks", async () => {
+    await using scratch = await scratchFolder();
+    const job = await ownJob(scratch.path, "wine-forest");
+    const bytes = await readFile(job.shard(0));
+    // ColumnMetaData: field 4, an i32, gzip, then an i64; 5 is LZ4.
+    const gzip = Buffer.from([0x15, 2 * 2, 0x16]);
+    for (let at = bytes.indexOf(gzip, footerStart(bytes)); at >= 0; at = bytes.indexOf(gzip, at)) {
+      bytes[at + 1] = 5 * 2;
+    }
+    await writeFile(job.shard(0), bytes);
+
+    const { code, stderr } = await runSpec(job.spec);
+
+    expect(code, stderr).toBe(65);
+    expect(stderr).toContain('Unsupported compression codec "LZ4"');
+    expect(stderr).toContain(
+      "hint: the shard has a codec or an encoding that cannot be read; write it again with another",
+    );
   });
 });
