@@ -8,7 +8,13 @@ import { verifyPages } from "./parquet-pages.js";
 import { fromRows, inSlice } from "./parquet-sql.js";
 import type { SliceRequest } from "./port.js";
 
-const hint = "the shard is damaged; write it again. Committed spans are kept";
+/** What people can do about a shard that DuckDB cannot read. */
+function hintFor(found: string): string {
+  const what = /unsupported|only supported|not supported/i.test(found)
+    ? "the shard has a codec or an encoding that cannot be read; write it again with another one"
+    : "the shard is damaged; write it again";
+  return `${what}. Committed spans are kept`;
+}
 
 interface Damage {
   /** The row that was due when the stream ended. */
@@ -123,5 +129,5 @@ async function tryToRead(
 }
 
 function corrupt(path: string, found: string, cause?: unknown): JobError {
-  return new JobError("SHARD_CORRUPT", `reading ${path}: ${found}`, { hint, cause });
+  return new JobError("SHARD_CORRUPT", `reading ${path}: ${found}`, { hint: hintFor(found), cause });
 }

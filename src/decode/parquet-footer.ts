@@ -52,7 +52,7 @@ export async function readFooter(path: string): Promise<Footer> {
     if (fault !== undefined) {
       throw corrupt(path, fault, `the footer is damaged, or its writer is faulty; ${rewrite}`);
     }
-    return footer.footer;
+    return { ...footer.footer, rows: rowsIn(footer.footer) };
   } catch (error) {
     if (error instanceof JobError || errnoOf(error) === undefined) {
       throw error;
@@ -243,10 +243,16 @@ function readChunk(cursor: Cursor, type: number): ColumnChunk {
   return { path, start, compressedBytes: compressed, uncompressedBytes: uncompressed, values, encrypted };
 }
 
+function rowsIn({ rowGroups }: Footer): number {
+  return rowGroups.reduce((total, group) => total + group.rows, 0);
+}
+
 /** What cannot be true of a footer, or undefined. */
-function faultOf({ rows, rowGroups, pagesEnd }: Footer, repeated: readonly boolean[]): string | undefined {
-  const sum = rowGroups.reduce((total, group) => total + group.rows, 0);
-  if (sum !== rows || rows < 0) {
+function faultOf(footer: Footer, repeated: readonly boolean[]): string | undefined {
+  const { rows, rowGroups, pagesEnd } = footer;
+  const sum = rowsIn(footer);
+  // parquet-rs 0.3.0 left the file's own count at 0.
+  if (rows !== sum && rows !== 0) {
     return `it promises ${rows} rows, and its row groups ${sum}`;
   }
   for (const [group, { rows: groupRows, chunks }] of rowGroups.entries()) {

@@ -1,4 +1,4 @@
-import type { DuckDBConnection } from "@duckdb/node-api";
+import type { DuckDBConnection, DuckDBType } from "@duckdb/node-api";
 import type { SourceColumn } from "../batch/types.js";
 import { quotePath, quotePaths } from "./instance.js";
 import { columnTypeOf } from "./types.js";
@@ -27,9 +27,14 @@ export async function readColumns(connection: DuckDBConnection, path: string): P
     const type = types[index];
     const decimal = tooWide.get(index);
     return decimal === undefined
-      ? { name, sourceType: String(type), type: type === undefined ? undefined : columnTypeOf(type) }
+      ? { name, sourceType: shownType(type), type: type === undefined ? undefined : columnTypeOf(type) }
       : { name, sourceType: decimal, type: undefined };
   });
+}
+
+/** DuckDB's name of a type, without a geometry's coordinate system, which can be a page of JSON. */
+function shownType(type: DuckDBType | undefined): string {
+  return String(type).replaceAll(/GEOMETRY\('(?:[^']|'')*'\)/g, "GEOMETRY");
 }
 
 /** DuckDB reads decimals of more than 38 digits as DOUBLE, and wrongly. */

@@ -51,7 +51,7 @@ describe("a file system without hard links", () => {
       const { rows, rejects } = driveRows(0);
       const outcomes: unknown[] = [];
       for (const run of runs) {
-        outcomes.push(await run.commit(spanAt(drivePlan, 0), rows, rejects));
+        outcomes.push(await run.commit(spanAt(drivePlan, 0), { rows, rejects, filtered: 0 }));
       }
       expect(outcomes).toEqual(["committed", "adopted"]);
     }, without.refused);

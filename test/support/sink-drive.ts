@@ -24,6 +24,7 @@ export const drivePlan: Plan = {
     outputs: [{ kind: "scalar", column: "score", tensor: "score", type: "float32" }],
     passthrough: [{ column: "id", source: ref("id", "int64") }],
     fixedBatchRows: null,
+    expressions: null,
     cast: "exact",
     missing: "bad_row",
   },
@@ -110,7 +111,7 @@ export async function drive({ root, fs, told, spans = Number.POSITIVE_INFINITY, 
   const pending = [...run.committed.keys()].filter((span) => run.committed[span] === 0);
   for (const span of run.finished ? [] : pending.slice(0, spans)) {
     const { rows, rejects } = driveRows(span);
-    await run.commit(spanAt(drivePlan, span), rows, rejects);
+    await run.commit(spanAt(drivePlan, span), { rows, rejects, filtered: 0 });
     told.committed.add(span);
   }
   if (!run.finished && pending.length <= spans) {
