@@ -18,6 +18,7 @@ import { diskSource } from "../source/disk.js";
 import type { EngineSpec, JobSpec } from "../spec/job-spec.js";
 import { type LoadedSpec, loadSpec } from "../spec/load.js";
 import { programVersion } from "./version.js";
+import { checkSeveral } from "./worker.js";
 
 export interface JobOptions {
   /** `name=value` each. */
@@ -25,10 +26,16 @@ export interface JobOptions {
 }
 
 export interface ContextParts {
-  readonly log: Log;
+  readonly log?: Log;
   readonly progress?: Progress;
   readonly signal?: AbortSignal;
+  readonly attempt?: AttemptOptions;
 }
+
+/** How this process takes part in a run; default: alone. */
+export type AttemptOptions = Pick<JobContext, "worker" | "steal" | "newRun">;
+
+const alone: AttemptOptions = { worker: { index: 0, count: 1 }, steal: false, newRun: false };
 
 const silentLog: Log = { info() {}, warn() {}, debug() {} };
 
@@ -39,9 +46,15 @@ const modelCopiesBytes = 1024 * 1024 * 1024;
 export async function openJob(
   specPath: string,
   options: JobOptions,
-  { log, progress = silentProgress, signal = new AbortController().signal }: ContextParts = { log: silentLog },
+  {
+    log = silentLog,
+    progress = silentProgress,
+    signal = new AbortController().signal,
+    attempt = alone,
+  }: ContextParts = {},
 ): Promise<JobContext & AsyncDisposable> {
-  const { spec, where } = await readSpec(specPath, options);
+  const { spec, where, clock } = await readSpec(specPath, options);
+  checkSeveral(attempt, clock);
   const folder = dirname(resolve(specPath));
   const cores = availableParallelism();
   const sink = await openSink(spec, folder, { cores, log });
@@ -58,6 +71,7 @@ export async function openJob(
     nowMs: () => performance.now(),
     log,
     progress,
+    ...attempt,
     signal,
     program: `infer-batch ${programVersion}`,
     [Symbol.asyncDispose]: () => Promise.resolve(sink[Symbol.asyncDispose]()),

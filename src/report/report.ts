@@ -1,7 +1,8 @@
 /** What one attempt did; its JSON is the last line that `run --json` prints. */
 export interface RunReport {
   readonly runId: string;
-  readonly status: "complete" | "already_complete";
+  /** partial: this worker's share is done, that of others is not. */
+  readonly status: "complete" | "already_complete" | "partial";
   readonly rowsPlanned: number;
   /** By this attempt. */
   readonly rowsScored: number;
@@ -53,7 +54,11 @@ export function reportText(report: RunReport): string {
   const filtered = report.rowsFiltered === 0 ? "" : `, ${count(report.rowsFiltered, "row")} filtered out`;
   const rejected = report.rowsRejected === 0 ? "" : `, ${count(report.rowsRejected, "row")} rejected`;
   const seconds = report.seconds.toFixed(report.seconds < 10 ? 1 : 0);
-  return `${runId}: complete, ${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${rejected}${filtered}${resumed} -> ${output}`;
+  const status =
+    report.status === "complete"
+      ? "complete"
+      : `partial, ${report.spansPlanned - report.spansCommitted} of ${count(report.spansPlanned, "span")} left to other workers`;
+  return `${runId}: ${status}, ${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${rejected}${filtered}${resumed} -> ${output}`;
 }
 
 function rate({ rowsScored, seconds }: RunReport): number {

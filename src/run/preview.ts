@@ -5,7 +5,8 @@ import type { Plan, RunId } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import type { JobContext } from "./job.js";
 import { awaitInput, bindFirstShard, listInput, planRun, requireListed, seenSchema } from "./planning.js";
-import { countCommitted, openPinnedModel } from "./run.js";
+import { countCommitted } from "./carry-out.js";
+import { openPinnedModel } from "./run.js";
 
 export interface RunState {
   readonly runId: RunId;

@@ -19,8 +19,8 @@ export function checkPins(
   const { spec, log } = context;
   const where = run.finished ? "this finished run" : "this unfinished run";
   const hint = run.finished
-    ? "the finished predictions are untouched; to score what is there now, give the job another output.parquet.path"
-    : "put back what was planned and run again; or remove the output folder to start over";
+    ? "the finished predictions are untouched; --new-run scores what is there now and then takes their place"
+    : "put back what was planned and run again; or give this run up: --new-run scores what is there now";
   const differences = compareSpec(plan, spec);
   if (differences.length > 0) {
     throw new JobError("PLAN_CHANGED", `comparing the spec with the plan of ${where}: ${differences.join("; ")}`, {

@@ -10,6 +10,7 @@ import { type FeedPiece, feedRows, pendingRanges, rowsRead } from "./feed.js";
 import type { JobContext } from "./job.js";
 import { openSpan, type OpenSpan } from "./open-span.js";
 import { badRowError, createRejectBudget, describeFaults } from "./rejects.js";
+import type { SpanRange } from "./share.js";
 import { createSpanPipeline, type Scored, type SpanPipeline } from "./span-pipeline.js";
 
 export interface ScoringTools {
@@ -21,10 +22,10 @@ export interface ScoringTools {
 }
 
 /**
- * The one loop: decodes pending rows in order, scores them in batches, commits each span when its last
+ * The one loop: decodes pending rows of a share in order, scores them in batches, commits each span when its last
  * batch is back. Decoding, inference and commits of neighbouring spans overlap, each bounded.
  */
-export async function scoreSpans(context: JobContext, tools: ScoringTools): Promise<Scored> {
+export async function scoreSpans(context: JobContext, tools: ScoringTools, share: SpanRange): Promise<Scored> {
   const { source, signal } = context;
   const { plan, run, decoder, engine } = tools;
   const { contract } = plan;
@@ -63,7 +64,7 @@ export async function scoreSpans(context: JobContext, tools: ScoringTools): Prom
   };
   try {
     const feed = { source, decoder, spans, projection: contract };
-    for await (const piece of feedRows(feed, pendingRanges(spans, run.committed))) {
+    for await (const piece of feedRows(feed, pendingRanges(spans, run.committed, share))) {
       signal.throwIfAborted();
       await take(piece);
     }

@@ -20,7 +20,12 @@ export async function publish(fs: FileSystem, temporary: string, final: string):
 /** What `link` says where there are no hard links. */
 const noHardLinks: ReadonlySet<string | undefined> = new Set(["EPERM", "ENOTSUP", "EOPNOTSUPP", "ENOSYS", "EMLINK"]);
 
-async function giveName(fs: FileSystem, temporary: string, final: string): Promise<"linked" | "renamed" | "exists"> {
+/** Gives a file one more name, unless that is taken; where there are no hard links, another name. */
+export async function giveName(
+  fs: FileSystem,
+  temporary: string,
+  final: string,
+): Promise<"linked" | "renamed" | "exists"> {
   try {
     await fs.link(temporary, final);
     return "linked";
@@ -164,8 +169,17 @@ const diskErrors: Readonly<Record<string, { code: ErrorCode; found: string; hint
   },
 };
 
+/** Does `work`; what fails on the way is told with what was being done. */
+export async function guarded<T>(doing: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw diskError(doing, error);
+  }
+}
+
 /** What a failed call on the target means to a user. */
-export function diskError(doing: string, error: unknown): JobError {
+function diskError(doing: string, error: unknown): JobError {
   if (error instanceof JobError) {
     return error;
   }

@@ -4,14 +4,17 @@ import { outputColumns } from "../batch/contract.js";
 import { showType } from "../batch/types.js";
 import { errnoOf, JobError } from "../errors.js";
 import { parseJson } from "../plan/parse-plan.js";
-import type { Plan } from "../plan/plan.js";
+import type { Plan, RunId } from "../plan/plan.js";
 import { spanAt, spanCount } from "../plan/spans.js";
 import { replaceDurably } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
-import type { Layout } from "./layout.js";
-import { rowsLeft, type SpanCounts } from "./parquet-parts.js";
+import { isEarlier, isStaged, type Layout } from "./layout.js";
+import { type CommittedParts, rowsLeft } from "./parquet-parts.js";
 import { removeStaleRejects } from "./parquet-rejects.js";
-import type { StoredPlan } from "./port.js";
+import { swapIn } from "./parquet-swap.js";
+import { makerSchema } from "./part-file.js";
+import type { Maker, StoredPlan } from "./port.js";
+import { clearFolder } from "./temporary.js";
 
 export interface FinishedPart {
   readonly file: string;
@@ -19,6 +22,7 @@ export interface FinishedPart {
   readonly rows: number;
   readonly rejected: number;
   readonly filtered: number;
+  readonly maker: Maker;
   readonly sizeBytes: number;
   readonly sha256: string;
 }
@@ -45,6 +49,8 @@ export interface ManifestPart {
   readonly rows: number;
   readonly rejected: number;
   readonly filtered: number;
+  /** The attempt that committed it. */
+  readonly maker: Maker;
   readonly size_bytes: number;
   readonly sha256: string;
 }
@@ -68,6 +74,7 @@ const manifestSchema = z.object({
       rows: z.int(),
       rejected: z.int(),
       filtered: z.int(),
+      maker: makerSchema,
       size_bytes: z.int(),
       sha256: z.string(),
     }),
@@ -75,8 +82,9 @@ const manifestSchema = z.object({
 }) satisfies z.ZodType<Manifest>;
 
 /**
- * The manifest of this run if it is finished and its parts are still those it names (by name and size).
- * @throws JobError OUTPUT_FOREIGN for another run's `_SUCCESS`, OUTPUT_DAMAGED
+ * The manifest of this run if it is finished and its parts are still those it names (by name and size); undefined
+ * while an earlier run's predictions stand.
+ * @throws JobError OUTPUT_FOREIGN for another job's `_SUCCESS`, OUTPUT_DAMAGED
  */
 export async function checkFinished(
   fs: FileSystem,
@@ -88,6 +96,9 @@ export async function checkFinished(
     return undefined;
   }
   const manifest = await readManifest(fs, layout);
+  if (isEarlier(manifest.run_id as RunId, layout)) {
+    return undefined;
+  }
   if (manifest.run_id !== plan.runId) {
     throw new JobError(
       "OUTPUT_FOREIGN",
@@ -148,16 +159,19 @@ export interface FinishRequest {
   readonly writer: string;
   /** Parts whose digest this attempt knows; those of other attempts are read. */
   readonly parts: ReadonlyMap<number, FinishedPart>;
-  /** Of the spans that other attempts committed. */
-  readonly counts: ReadonlyMap<number, SpanCounts>;
+  /** All of them, as far as labels tell. */
+  readonly committed: CommittedParts;
 }
 
-/** Manifest, then `_SUCCESS`, then the temporary folder goes. Each step may be repeated. */
+/** Parts in place, manifest, then `_SUCCESS`, then the temporary folders go. Each step may be repeated. */
 export async function writeFinish(fs: FileSystem, request: FinishRequest): Promise<void> {
   const { layout, stored, writer } = request;
   const parts: ManifestPart[] = [];
   for (let span = 0; span < spanCount(stored.plan); span += 1) {
     parts.push(await manifestPart(fs, request, span));
+  }
+  if (isStaged(layout.runId)) {
+    await swapIn(fs, layout, { files: parts.map(({ file }) => file), writer });
   }
   await removeStaleRejects(
     fs,
@@ -180,44 +194,58 @@ export async function writeFinish(fs: FileSystem, request: FinishRequest): Promi
       throw error;
     }
   });
+  if (isStaged(layout.runId)) {
+    await clearFolder(fs, layout.parts);
+  }
 }
 
 /** @throws JobError OUTPUT_DAMAGED when a part is not there any more as it was committed */
 async function manifestPart(
   fs: FileSystem,
-  { layout, stored, parts, counts }: FinishRequest,
+  { layout, stored, parts, committed }: FinishRequest,
   span: number,
 ): Promise<ManifestPart> {
   const file = layout.part(span);
-  const path = join(layout.folder, file);
-  const sizeNow = await fs.sizeOf(path).catch((error: unknown) => {
-    if (errnoOf(error) === "ENOENT") {
-      return undefined;
-    }
-    throw error;
-  });
+  const found = await findPart(fs, layout, file);
   const known = parts.get(span);
-  if (sizeNow === undefined || (known !== undefined && known.sizeBytes !== sizeNow)) {
-    throw sizeNow === undefined
-      ? new JobError("OUTPUT_DAMAGED", `finishing ${layout.folder}: ${file} is gone since it was committed`, {
-          hint: "something else removes files here; run the same command again, which scores that span anew",
-        })
-      : new JobError(
-          "OUTPUT_DAMAGED",
-          `finishing ${layout.folder}: ${file} has ${sizeNow} bytes since it was committed`,
-          {
-            hint: "something else writes here; delete that file and run the same command again: its span is then scored anew",
-          },
-        );
+  const label = known ?? committed.get(span);
+  if (found === undefined || label === undefined) {
+    throw new JobError("OUTPUT_DAMAGED", `finishing ${layout.folder}: ${file} is gone since it was committed`, {
+      hint: "something else removes files here; run the same command again, which scores that span anew",
+    });
   }
-  if (known !== undefined) {
-    const { rows, rejected, filtered, sizeBytes, sha256 } = known;
-    return { file, span, rows, rejected, filtered, size_bytes: sizeBytes, sha256 };
+  if (known !== undefined && known.sizeBytes !== found.sizeBytes) {
+    throw new JobError(
+      "OUTPUT_DAMAGED",
+      `finishing ${layout.folder}: ${file} has ${found.sizeBytes} bytes since it was committed`,
+      {
+        hint: "something else writes here; delete that file and run the same command again: its span is then scored anew",
+      },
+    );
   }
-  const { rejected, filtered } = counts.get(span) ?? { rejected: 0, filtered: 0 };
-  const rows = rowsLeft(spanAt(stored.plan, span), { rejected, filtered });
-  const { sizeBytes, sha256 } = await fs.digest(path);
-  return { file, span, rows, rejected, filtered, size_bytes: sizeBytes, sha256 };
+  const { rejected, filtered, maker } = label;
+  const rows = rowsLeft(spanAt(stored.plan, span), label);
+  const { sizeBytes, sha256 } = known ?? (await fs.digest(found.path));
+  return { file, span, rows, rejected, filtered, maker, size_bytes: sizeBytes, sha256 };
+}
+
+/** Where a part is: among those that readers see, or not yet. */
+async function findPart(
+  fs: FileSystem,
+  layout: Layout,
+  file: string,
+): Promise<{ path: string; sizeBytes: number } | undefined> {
+  for (const folder of new Set([layout.parts, layout.folder])) {
+    const path = join(folder, file);
+    try {
+      return { path, sizeBytes: await fs.sizeOf(path) };
+    } catch (error) {
+      if (errnoOf(error) !== "ENOENT") {
+        throw error;
+      }
+    }
+  }
+  return undefined;
 }
 
 function manifestText({ plan, planId }: StoredPlan, parts: readonly ManifestPart[]): string {

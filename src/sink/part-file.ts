@@ -7,6 +7,7 @@ import { duckDbTypeOf, sqlTypeOf } from "../duckdb/types.js";
 import { writeColumn } from "../duckdb/write-vector.js";
 import { parseJson } from "../plan/parse-plan.js";
 import type { Compression } from "../spec/job-spec.js";
+import type { Maker } from "./port.js";
 import { dictionaryMerges } from "./dictionary.js";
 
 /** Rows of one DuckDB vector. */
@@ -23,6 +24,7 @@ export interface PartLabel {
   readonly rejected: number;
   /** Rows of the span that `input.where` left out. */
   readonly filtered: number;
+  readonly maker: Maker;
 }
 
 export interface PartFacts {
@@ -112,6 +114,17 @@ export async function describeParts(connection: DuckDBConnection, paths: readonl
   }));
 }
 
+/** As it stands in labels and manifests. */
+export const makerSchema = z.object({
+  writer: z.string(),
+  worker: z.int(),
+  workers: z.int(),
+  program: z.string(),
+  provider: z.string(),
+  batchSize: z.int(),
+  onBadRow: z.enum(["fail", "reject"]),
+}) satisfies z.ZodType<Maker>;
+
 const labelSchema = z.object({
   runId: z.string(),
   planId: z.string(),
@@ -120,6 +133,7 @@ const labelSchema = z.object({
   rowEnd: z.int(),
   rejected: z.int().min(0),
   filtered: z.int().min(0),
+  maker: makerSchema,
 }) satisfies z.ZodType<PartLabel>;
 
 function parseLabel(text: string): PartLabel | undefined {

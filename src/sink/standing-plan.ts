@@ -1,9 +1,11 @@
 import { createHash } from "node:crypto";
 import { errnoOf, JobError } from "../errors.js";
 import { parsePlan } from "../plan/parse-plan.js";
-import { readTextOr } from "./claim.js";
+import { numberedRunId, splitRunId } from "../plan/identity.js";
+import type { RunId } from "../plan/plan.js";
+import { listFolder, readTextOr } from "./claim.js";
 import type { FileSystem } from "./file-system.js";
-import type { Layout } from "./layout.js";
+import { type Layout, layoutOf, nextLayout } from "./layout.js";
 import type { StoredPlan } from "./port.js";
 
 /** @throws JobError OUTPUT_DAMAGED when it is no plan */
@@ -33,18 +35,20 @@ export async function standingPlan(fs: FileSystem, layout: Layout): Promise<Stor
 }
 
 /**
- * A check that the plan at the target is still this one: parts of another plan would repeat or lose rows. Plans
- * can be large, so one that was found right is read again only when its file is another one.
+ * A check that the plan at the target is still this one, and that no run came after it: parts of another plan would
+ * repeat or lose rows. Plans can be large, so one that was found right is read again only when its file is another
+ * one.
  */
 export function planCheck(fs: FileSystem, layout: Layout, planId: string): () => Promise<void> {
   let right: string | undefined;
+  const next = nextLayout(layout);
   return async () => {
-    const now = await fs.identityOf(layout.plan).catch((error: unknown) => {
-      if (errnoOf(error) === "ENOENT") {
-        return undefined;
-      }
-      throw error;
-    });
+    if ((await identityIfThere(fs, next.plan)) !== undefined) {
+      throw new JobError("PLAN_CHANGED", `looking at ${layout.folder}: run ${next.runId} was opened meanwhile`, {
+        hint: "run the same command again: it takes up that run",
+      });
+    }
+    const now = await identityIfThere(fs, layout.plan);
     if (now !== undefined && now === right) {
       return;
     }
@@ -55,4 +59,26 @@ export function planCheck(fs: FileSystem, layout: Layout, planId: string): () =>
     }
     right = now;
   };
+}
+
+async function identityIfThere(fs: FileSystem, path: string): Promise<string | undefined> {
+  return await fs.identityOf(path).catch((error: unknown) => {
+    if (errnoOf(error) === "ENOENT") {
+      return undefined;
+    }
+    throw error;
+  });
+}
+
+/** The latest run in a folder of those that start with `base`: the one with the highest number that was planned. */
+export async function latestRun(fs: FileSystem, folder: string, base: RunId): Promise<RunId> {
+  const names = (await listFolder(fs, layoutOf(folder, base).runs)) as RunId[];
+  const numbers = names.map((name) => splitRunId(name)).filter((run) => run.base === base && run.number > 1);
+  for (const { number } of numbers.toSorted((one, other) => other.number - one.number)) {
+    const runId = numberedRunId(base, number);
+    if ((await identityIfThere(fs, layoutOf(folder, runId).plan)) !== undefined) {
+      return runId;
+    }
+  }
+  return base;
 }

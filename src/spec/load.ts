@@ -25,6 +25,8 @@ export interface LoadedSpec {
   readonly spec: JobSpec;
   /** "job.yaml:4:9: input.path": where a key's value stands, for messages about what it names. */
   readonly where: (path: Path) => string;
+  /** Keys whose value comes from `${today}` or `${yesterday}`, as the spec writes them ("params.ds"). */
+  readonly clock: readonly string[];
 }
 
 /**
@@ -44,12 +46,14 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
   }
   fail.check(shapeProblems(document));
   fail.check(parserWarnings(document));
-  fail.check(fillDocument(document, context));
+  const clockKeys: string[] = [];
+  fail.check(fillDocument(document, context, clockKeys));
   fail.check(unsupportedProblems(document), "SPEC_UNSUPPORTED");
   const checked = checkSpec(document.toJS({ maxAliasCount: 0 }));
   if ("spec" in checked) {
     return {
       spec: checked.spec,
+      clock: clockKeys,
       where: (path) => place(context.file, lines.linePos(positionOf(document, { path, text: "" })), path),
     };
   }
@@ -87,7 +91,7 @@ function failure(file: string, lines: LineCounter, document: YamlDocument): Fail
 }
 
 /** Fills every `${…}` in place, `params` first since the rest refers to them. */
-function fillDocument(document: YamlDocument, context: SpecContext): Problem[] {
+function fillDocument(document: YamlDocument, context: SpecContext, clockKeys: string[]): Problem[] {
   const problems: Problem[] = [];
   const declared = paramNames(document);
   const environment: Lookup = (name) => (Object.hasOwn(context.env, name) ? context.env[name] : undefined);
@@ -98,9 +102,17 @@ function fillDocument(document: YamlDocument, context: SpecContext): Problem[] {
     { lookup: environment, params: environment, declared },
     problems,
   );
-  const scope = new Map<string, string>(Object.entries(clock(document, context)));
-  const lookup: Lookup = (name) => scope.get(name) ?? environment(name);
-  const known: Lookup = (name) => scope.get(name);
+  const dates = new Map(Object.entries(clock(document, context)));
+  const scope = new Map<string, string>();
+  let filling = "";
+  const known: Lookup = (name) => {
+    const value = scope.get(name);
+    if (value === undefined && dates.has(name)) {
+      clockKeys.push(filling);
+    }
+    return value ?? dates.get(name);
+  };
+  const lookup: Lookup = (name) => known(name) ?? environment(name);
   const params = document.get("params", true);
   for (const pair of isMap(params) ? params.items : []) {
     const name = isScalar(pair.key) ? String(pair.key.value) : "";
@@ -116,6 +128,7 @@ function fillDocument(document: YamlDocument, context: SpecContext): Problem[] {
     // A param is text: `007` and `1.0` keep their spelling.
     node.value = given ?? (typeof node.value === "string" ? node.value : (node.source ?? ""));
     if (given === undefined) {
+      filling = `params.${name}`;
       fillNode(node, ["params", name], { lookup, params: known, declared }, problems);
     }
     scope.set(name, String(node.value));
@@ -124,6 +137,7 @@ function fillDocument(document: YamlDocument, context: SpecContext): Problem[] {
   for (const pair of isMap(document.contents) ? document.contents.items : []) {
     const key = isScalar(pair.key) ? String(pair.key.value) : "";
     if (key !== "params" && key !== "timezone" && isNode(pair.value)) {
+      filling = key;
       fillNode(pair.value, [key], { lookup, params: known, declared }, problems);
     }
   }

@@ -7,7 +7,7 @@ import type { Plan } from "#src/plan/plan.js";
 import { spanAt, spanCount } from "#src/plan/spans.js";
 import type { FileSystem } from "#src/sink/file-system.js";
 import { openParquetSink } from "#src/sink/parquet.js";
-import type { RunSink, Sink } from "#src/sink/port.js";
+import type { AttemptFacts, RunSink, Sink } from "#src/sink/port.js";
 import { ref } from "./batches.js";
 import { faultsOfFinished, partNames, spanOfName } from "./output.js";
 import { readFiles } from "./parquet.js";
@@ -29,6 +29,16 @@ export const drivePlan: Plan = {
     missing: "bad_row",
   },
 };
+/** As a lone worker begins. */
+export const alone: AttemptFacts = {
+  worker: 0,
+  workers: 1,
+  program: "infer-batch 0.0.0",
+  provider: "cpu",
+  batchSize: 4096,
+  onBadRow: "reject",
+};
+
 export const driveSpans = spanCount(drivePlan);
 
 /** The output lies this deep: the folder above it is made by the run too. */
@@ -87,7 +97,7 @@ export async function beginDrive(sink: Sink, planner = 0): Promise<RunSink> {
   const stored = (await sink.find(plan.runId)) ?? (await sink.create(plan));
   const run = await sink.open(stored);
   if (!run.finished) {
-    await run.begin();
+    await run.begin(alone);
   }
   return run;
 }
