@@ -43,8 +43,8 @@ describe("a list column", () => {
   test("is not taken for one value a row", () => {
     expect(finding(refused({ columns: vectors, ...withInput(null) }))).toMatchInlineSnapshot(`
       "64 CONTRACT
-      binding models/churn.onnx to the columns of in/a.parquet: input \`features\` is float32 [N]: it does not say how many elements a row of \`features\` has
-      hint: export the model with that dimension fixed"
+      binding models/churn.onnx to the columns of in/a.parquet: input \`features\` is float32 [N], one number a row; column \`features\` is list<float64>
+      hint: bind a column of numbers to it, or export the model with an input [N,F] for lists"
     `);
   });
 });
