@@ -1,11 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { Contract, ContractRequest } from "#src/batch/contract.js";
-import { type ColumnType, showType } from "#src/batch/types.js";
-import { bind, column, finding, refused, tensor, withInput, withInputs } from "../support/contracts.js";
-
-const list = (element: ColumnType): ColumnType => ({ kind: "list", element });
-const typed = (name: string, type: ColumnType | undefined) =>
-  column(name, type === undefined ? "MAP" : showType(type), type);
+import type { ColumnType } from "#src/batch/types.js";
+import { bind, column, finding, list, refused, tensor, typed, withInput, withInputs } from "../support/contracts.js";
 
 describe("a list column", () => {
   const vectors = [column("id", "BIGINT", "int64"), typed("features", list("float64"))];

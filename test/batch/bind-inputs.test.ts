@@ -9,16 +9,14 @@ import {
   featureNames,
   features,
   finding,
+  list,
   outputs,
   refused,
   tensor,
+  typed,
   withInput,
   withInputs,
 } from "../support/contracts.js";
-
-const list = (element: ColumnType): ColumnType => ({ kind: "list", element });
-const typed = (name: string, type: ColumnType | undefined) =>
-  column(name, type === undefined ? "MAP" : showType(type), type);
 
 describe("the columns of a lone matrix", () => {
   test("are by default the numeric ones in file order, minus those carried through", () => {
