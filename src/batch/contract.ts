@@ -156,7 +156,9 @@ export function findColumn(name: string, what: string, request: ContractRequest)
   const [first = "", ...fields] = name.split(".");
   const column = request.columns.find((candidate) => candidate.name === first);
   if (column === undefined || fields.length === 0) {
-    const names = request.columns.map((candidate) => candidate.name);
+    const names = request.columns.flatMap((candidate) =>
+      fields.length === 0 ? candidate.name : fieldPaths(candidate.name, candidate.type),
+    );
     throw refuse(
       request,
       `${what} names column \`${name}\`, which is not there${didYouMean(name, names)}`,
@@ -178,6 +180,12 @@ export function findColumn(name: string, what: string, request: ContractRequest)
     type = next.type;
   }
   return { name, path: [first, ...fields], type, ...(column.computed === true ? { computed: true } : {}) };
+}
+
+/** `user`, `user.age`, …: all that a path may lead to. */
+function fieldPaths(path: string, type: ColumnType | undefined): string[] {
+  const fields = typeof type === "object" && type.kind === "struct" ? type.fields : [];
+  return [path, ...fields.flatMap((field) => fieldPaths(`${path}.${field.name}`, field.type))];
 }
 
 function columnRef(

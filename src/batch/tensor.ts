@@ -60,21 +60,24 @@ export function columnTypeOfTensor(dtype: TensorType): ColumnType & string {
   return dtype === "string" ? "utf8" : dtype === "float16" ? "float32" : dtype;
 }
 
-/** IEEE 754 binary16 bits of a float32 value, rounded to nearest, ties to even. */
+/** IEEE 754 binary16 bits of a number, rounded once: to nearest, ties to even. */
 export function toFloat16Bits(value: number): number {
   scratchFloat[0] = value;
-  const bits = scratchBits[0] ?? 0;
-  const sign = (bits >>> 16) & 0x8000;
-  const magnitude = bits & 0x7fffffff;
-  if (magnitude >= 0x7f800000) {
-    return sign | 0x7c00 | (magnitude > 0x7f800000 ? 0x200 : 0);
+  const low = scratchBits[0] ?? 0;
+  const high = scratchBits[1] ?? 0;
+  const sign = (high >>> 16) & 0x8000;
+  const magnitude = high & 0x7fffffff;
+  if (magnitude >= 0x7ff00000) {
+    return sign | 0x7c00 | (magnitude > 0x7ff00000 || low !== 0 ? 0x200 : 0);
   }
-  if (magnitude < 0x38800000) {
+  if (magnitude < 0x3f100000) {
     // Below 2^-14: subnormal, in units of 2^-24.
     return sign | roundHalfEven(Math.abs(value) * 2 ** 24);
   }
-  const rounded = magnitude - 0x38000000 + 0xfff + ((magnitude >>> 13) & 1);
-  return sign | Math.min(rounded >>> 13, 0x7c00);
+  // The low word only tells whether the value lies above a tie.
+  const sticky = magnitude | (low === 0 ? 0 : 1);
+  const rounded = sticky - 0x3f000000 + 0x1ff + ((sticky >>> 10) & 1);
+  return sign | Math.min(rounded >>> 10, 0x7c00);
 }
 
 export function fromFloat16Bits(bits: number): number {
@@ -87,7 +90,7 @@ export function fromFloat16Bits(bits: number): number {
   return sign * (exponent === 0 ? fraction * 2 ** -24 : (1 + fraction / 1024) * 2 ** (exponent - 15));
 }
 
-const scratchFloat = new Float32Array(1);
+const scratchFloat = new Float64Array(1);
 const scratchBits = new Uint32Array(scratchFloat.buffer);
 
 function roundHalfEven(value: number): number {

@@ -271,6 +271,12 @@ export function showType(type: ColumnType): string {
   }
 }
 
+/** A column's type as plans and messages name it; as its format does where it is none of ours. */
+export function showColumnType({ type, sourceType, partition }: Omit<SourceColumn, "name">): string {
+  const shown = type === undefined ? sourceType : showType(type);
+  return partition === true ? `${shown}, from the folder name` : shown;
+}
+
 /** What a value takes in memory; texts and lists are guessed. Bytes. */
 export function bytesPerValue(type: ColumnType): number {
   const layout = layoutOf(type);

@@ -5,7 +5,7 @@ import { sqlTypeOf } from "../duckdb/types.js";
 import { expressionAlias, expressionValue } from "./expression-sql.js";
 import type { Partitions } from "./port.js";
 
-/** SQL type that a tensor's elements are cast to; float16 has none and is made from FLOAT. */
+/** SQL type that a tensor's elements are cast to; float16 has none and is made from DOUBLE: from FLOAT it would be rounded twice. */
 const targets: Readonly<Record<NumericTensorType, string>> = {
   int8: "TINYINT",
   int16: "SMALLINT",
@@ -17,7 +17,7 @@ const targets: Readonly<Record<NumericTensorType, string>> = {
   uint64: "UBIGINT",
   float32: "FLOAT",
   float64: "DOUBLE",
-  float16: "FLOAT",
+  float16: "DOUBLE",
   bool: "BOOLEAN",
 };
 

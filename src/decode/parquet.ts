@@ -129,7 +129,7 @@ function readInput(chunk: DuckDBDataChunk, index: number, binding: InputBinding)
     }
     return column;
   }
-  const element = binding.dtype === "float16" ? "float32" : tensorElement(binding.dtype);
+  const element = binding.dtype === "float16" ? "float64" : tensorElement(binding.dtype);
   const width = binding.kind === "list" ? binding.width : binding.columns.length;
   return width === 1 && binding.kind === "matrix"
     ? readFlat(chunk, index, element)

@@ -1,6 +1,6 @@
 import { bindContract } from "../batch/bind-contract.js";
 import { type Contract, usedColumns } from "../batch/contract.js";
-import type { SourceColumn } from "../batch/types.js";
+import { showColumnType, type SourceColumn } from "../batch/types.js";
 import type { Decoder, ShardFooter, ShardSchema } from "../decode/port.js";
 import type { Engine, ModelFile } from "../engine/port.js";
 import { JobError } from "../errors.js";
@@ -71,7 +71,7 @@ export async function planRun(
     );
   }
   const [first] = schemas;
-  const contract = await bindFirstShard(context, first, { decoder, model, engine });
+  const contract = await bindShards(context, schemas, { decoder, model, engine });
   const used = new Set(usedColumns(contract));
   for (const other of schemas.slice(1)) {
     refuseDrift(used, first, other);
@@ -80,11 +80,50 @@ export async function planRun(
   return makePlan({ runId, spec, shards, modelSha256: model.sha256, contract, createdBy: context.program });
 }
 
+interface BindingTools {
+  readonly decoder: Decoder;
+  readonly model: ModelFile;
+  readonly engine: Engine;
+}
+
+/**
+ * Binds the first shard's schema. Where only another shard's binds, they differ, whichever of them comes first.
+ * @throws JobError CONTRACT, SCHEMA_MISMATCH
+ */
+async function bindShards(
+  context: JobContext,
+  [first, ...others]: readonly SeenSchema[],
+  tools: BindingTools,
+): Promise<Contract> {
+  try {
+    return await bindFirstShard(context, first, tools);
+  } catch (error) {
+    for (const other of others) {
+      const contract = await contractOrUndefined(() => bindFirstShard(context, other, tools));
+      if (contract !== undefined) {
+        refuseDrift(new Set(usedColumns(contract)), other, first);
+      }
+    }
+    throw error;
+  }
+}
+
+async function contractOrUndefined(act: () => Promise<Contract>): Promise<Contract | undefined> {
+  try {
+    return await act();
+  } catch (error) {
+    if (error instanceof JobError) {
+      return undefined;
+    }
+    throw error;
+  }
+}
+
 /** @throws JobError CONTRACT, or SPEC_INVALID for an expression */
 export async function bindFirstShard(
   context: JobContext,
   shard: SeenSchema | undefined,
-  { decoder, model, engine }: { decoder: Decoder; model: ModelFile; engine: Engine },
+  { decoder, model, engine }: BindingTools,
 ): Promise<Contract> {
   const { spec } = context;
   const { columns, expressions } = await bindExpressions(context, decoder, shard);
@@ -161,19 +200,20 @@ async function readShards(context: JobContext, decoder: Decoder, listed: readonl
   return { shards, schemas: seen, encrypted };
 }
 
-function typeIn(columns: readonly SourceColumn[] | undefined, name: string): string | undefined {
-  return columns?.find((column) => column.name === name)?.sourceType;
+function typeIn(shard: SeenSchema | undefined, name: string): string {
+  const column = shard?.columns.find((candidate) => candidate.name === name);
+  return column === undefined ? "missing" : showColumnType(column);
 }
 
 /** Columns that the job uses must be in every shard with the same type; their order may differ. */
-function refuseDrift(used: ReadonlySet<string>, first: SeenSchema | undefined, other: SeenSchema): void {
+function refuseDrift(used: ReadonlySet<string>, first: SeenSchema | undefined, other: SeenSchema | undefined): void {
   for (const name of used) {
-    const expected = typeIn(first?.columns, name);
-    const found = typeIn(other.columns, name);
+    const expected = typeIn(first, name);
+    const found = typeIn(other, name);
     if (found !== expected) {
       throw new JobError(
         "SCHEMA_MISMATCH",
-        `planning: column \`${name}\` is ${found ?? "missing"} in ${other.path}, but ${expected ?? "missing"} in ${first?.path}`,
+        `planning: column \`${name}\` is ${found} in ${other?.path}, but ${expected} in ${first?.path}`,
         {
           hint: "the columns that the job uses must have the same type in all shards; write that shard again, or take it out of input.path",
         },

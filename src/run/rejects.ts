@@ -1,6 +1,6 @@
-import { type ColumnRef, type Contract, type Expression, featureColumns } from "../batch/contract.js";
+import { type ColumnRef, type Contract, type Expression, featureColumns, type InputBinding } from "../batch/contract.js";
 import type { RowFault } from "../batch/input-target.js";
-import type { RejectedRow, RejectReason } from "../batch/types.js";
+import type { ColumnType, RejectedRow, RejectReason } from "../batch/types.js";
 import type { Decoder } from "../decode/port.js";
 import { assertNever, JobError } from "../errors.js";
 import { partitionsOf } from "../plan/partitions.js";
@@ -131,23 +131,14 @@ function explainRow(rejected: RejectedRow, path: string, contract: Contract): Jo
   const where = `scoring ${path}: row ${row}`;
   const found: Readonly<Record<RejectReason, string>> = {
     null: `${where}, column \`${column}\` is NULL`,
-    not_finite: `${where}, column \`${column}\` is ${value}, which is not finite`,
+    not_finite: `${where}, column \`${column}\` is ${shorten(value)}, which is not finite`,
     does_not_fit: `${where}, column \`${column}\` is ${shorten(value)}, which ${holderOf(contract, column)} cannot hold`,
     expression_failed: `${where}: ${expressionKey(contract, column)} fails: ${value}`,
     prediction_not_finite: `${where}: the model's prediction \`${column}\` is ${value}`,
     model_failed: `${where}: the model fails on it: ${value}`,
   };
-  const hints: Readonly<Record<RejectReason, string>> = {
-    null: "model.missing: nan scores NULLs as NaN; on_bad_row: reject sets such rows aside",
-    not_finite: "on_bad_row: reject sets such rows aside; model.missing: nan lets NaN through",
-    does_not_fit: "model.cast: lossy rounds; on_bad_row: reject sets such rows aside",
-    expression_failed:
-      "mend the expression, or wrap it in try(…), which gives NULL; on_bad_row: reject sets such rows aside",
-    prediction_not_finite: "on_bad_row: reject sets such rows aside",
-    model_failed: "on_bad_row: reject sets such rows aside",
-  };
   return new JobError("BAD_ROW", found[rejected.reason], {
-    hint: `${hints[rejected.reason]}. Committed spans are kept`,
+    hint: `${remedyOf(rejected, contract)}on_bad_row: reject sets such rows aside. Committed spans are kept`,
   });
 }
 
@@ -157,19 +148,53 @@ function expressionKey({ expressions }: Contract, name: string | null): string {
   return expression?.kind === "where" ? "input.where" : `input.columns.${name}`;
 }
 
-/** "float32", or "float32 [N,64]" for a list. */
-function holderOf({ inputs }: Contract, column: string | null): string {
-  for (const binding of inputs) {
-    const refs = binding.kind === "matrix" ? binding.columns : [binding.column];
-    if (refs.some(({ name }) => name === column)) {
-      return binding.kind === "text"
-        ? "string"
-        : binding.kind === "list"
-          ? `${binding.dtype} [N,${binding.width}]`
-          : binding.dtype;
-    }
+/** What lets the row be scored after all, where something does: "model.missing: nan …; ". */
+function remedyOf({ reason, column, value }: RejectedRow, contract: Contract): string {
+  if (reason === "expression_failed") {
+    return "mend the expression, or wrap it in try(…), which gives NULL; ";
   }
-  return "the model's input";
+  const binding = bindingOf(contract, column);
+  if (binding?.kind === "list" && (reason === "null" || reason === "does_not_fit")) {
+    return `each row needs a list of ${binding.width} numbers that ${binding.dtype} can hold; `;
+  }
+  const takesNaN = binding !== undefined && binding.kind !== "text" && binding.dtype.startsWith("float");
+  if (reason === "does_not_fit" && binding?.kind === "matrix" && contract.cast === "exact") {
+    const source = binding.columns.find(({ name }) => name === column)?.type;
+    // Doubles and decimals are rounded to floats as it is, and integers have nothing to round for an integer.
+    const rounds = isIntegerType(source) === takesNaN && binding.dtype !== "bool" && Number.isFinite(Number(value));
+    return rounds ? "model.cast: lossy rounds what rounding can fit; " : "";
+  }
+  if (reason === "null" && takesNaN) {
+    return "model.missing: nan scores NULLs as NaN; ";
+  }
+  return reason === "not_finite" && value?.includes("inf") === false ? "model.missing: nan lets NaN through; " : "";
+}
+
+function isIntegerType(type: ColumnType | undefined): boolean {
+  return typeof type === "string" && /^u?int\d/.test(type);
+}
+
+function bindingOf({ inputs }: Contract, column: string | null): InputBinding | undefined {
+  return inputs.find((binding) =>
+    (binding.kind === "matrix" ? binding.columns : [binding.column]).some(({ name }) => name === column),
+  );
+}
+
+/** "float32", or "float32 [N,64]" for a list. */
+function holderOf(contract: Contract, column: string | null): string {
+  const binding = bindingOf(contract, column);
+  switch (binding?.kind) {
+    case undefined:
+      return "the model's input";
+    case "text":
+      return "string";
+    case "list":
+      return `${binding.dtype} [N,${binding.width}]`;
+    case "matrix":
+      return binding.dtype;
+    default:
+      return assertNever(binding);
+  }
 }
 
 function shorten(value: string | null): string {
