@@ -10,43 +10,49 @@ import type { SliceRequest } from "./port.js";
 
 /** What people can do about a shard that DuckDB cannot read. */
 function hintFor(found: string): string {
-  const what = /unsupported|only supported|not supported/i.test(found)
-    ? "the shard has a codec or an encoding that cannot be read; write it again with another one"
-    : "the shard is damaged; write it again";
-  return `${what}. Committed spans are kept`;
+  return /unsupported|only supported|not supported/i.test(found)
+    ? "the shard has a codec or an encoding that cannot be read; write it again with another one, and score that with --new-run"
+    : "put the planned file back, with its time (cp -p), and run again: committed spans are kept. If it has to be written anew, --new-run scores it";
 }
 
-interface Damage {
-  /** The row that was due when the stream ended. */
+/** How a stream over the rows of a slice ended. */
+export interface StreamEnd {
+  /** The row that was due. */
   readonly reached: number;
   /** What DuckDB said; a stream that meets an error may also just end. */
   readonly cause: unknown;
+}
+
+export interface Damage {
+  readonly error: JobError;
+  /** Rows of the slice before this one are whole. */
+  readonly rowStart: number;
 }
 
 /**
  * Why the rows of a slice did not all come. DuckDB says neither row group nor column, so what is left is read
  * again, without a stream: row group by row group, then the first that fails column by column.
  */
-export async function explainDamage(pool: ConnectionPool, slice: SliceRequest, damage: Damage): Promise<JobError> {
+export async function findDamage(pool: ConnectionPool, slice: SliceRequest, end: StreamEnd): Promise<Damage> {
   const { path } = slice;
-  const known = kindOf(path, damage.cause);
+  const damageAt = (error: JobError): Damage => ({ error, rowStart: end.reached });
+  const known = kindOf(path, end.cause);
   if (known !== undefined) {
-    return known;
+    return damageAt(known);
   }
   try {
-    const found = await findDamage(pool, slice, await readFooter(path));
+    const found = await firstDamaged(pool, { ...slice, rowStart: end.reached }, await readFooter(path));
     if (found !== undefined) {
-      return found;
+      return { error: await told(path, found), rowStart: found.range.rowStart };
     }
   } catch (error) {
-    return error instanceof JobError ? error : corrupt(path, messageOf(error), error);
+    return damageAt(error instanceof JobError ? error : corrupt(path, messageOf(error), error));
   }
-  if (damage.cause !== undefined) {
-    return corrupt(path, firstLine(messageOf(damage.cause)), damage.cause);
+  if (end.cause !== undefined) {
+    return damageAt(corrupt(path, firstLine(messageOf(end.cause)), end.cause));
   }
-  const { rowStart, rowEnd } = slice;
-  const came = damage.reached === rowStart ? "no row" : `rows ${rowStart}..${damage.reached - 1}`;
-  return corrupt(path, `it gave ${came}, but its footer promises rows up to ${rowEnd - 1}`);
+  const came = end.reached === slice.rowStart ? "no row" : `rows ${slice.rowStart}..${end.reached - 1}`;
+  return damageAt(corrupt(path, `it gave ${came}, but its footer promises rows up to ${slice.rowEnd - 1}`));
 }
 
 /** Errors that say nothing about the shard. */
@@ -57,14 +63,11 @@ function kindOf(path: string, error: unknown): JobError | undefined {
     : undefined;
 }
 
-async function findDamage(pool: ConnectionPool, slice: SliceRequest, footer: Footer): Promise<JobError | undefined> {
+async function firstDamaged(pool: ConnectionPool, slice: SliceRequest, footer: Footer): Promise<Found | undefined> {
   const columns = columnsOf(slice);
   let rowStart = 0;
   for (const [group, { rows }] of footer.rowGroups.entries()) {
-    const range = {
-      rowStart: Math.max(rowStart, slice.rowStart),
-      rowEnd: Math.min(rowStart + rows, slice.rowEnd),
-    };
+    const range = { rowStart: Math.max(rowStart, slice.rowStart), rowEnd: Math.min(rowStart + rows, slice.rowEnd) };
     rowStart += rows;
     const together = range.rowStart < range.rowEnd ? await tryToRead(pool, { ...slice, ...range }, columns) : undefined;
     if (together === undefined) {
@@ -73,10 +76,10 @@ async function findDamage(pool: ConnectionPool, slice: SliceRequest, footer: Foo
     for (const column of columns) {
       const failure = await tryToRead(pool, { ...slice, ...range }, [column]);
       if (failure !== undefined) {
-        return await told(slice.path, { group, range, column, failure });
+        return { group, range, column, failure };
       }
     }
-    return await told(slice.path, { group, range, failure: together });
+    return { group, range, failure: together };
   }
   return undefined;
 }
@@ -118,10 +121,11 @@ async function tryToRead(
   slice: SliceRequest,
   columns: readonly ColumnRef[],
 ): Promise<{ cause: unknown } | undefined> {
-  const counts = columns.map((column) => `count(${columnSql(column, slice.partitions)})`);
+  // Not count(column): where statistics say that there is no NULL, it is answered without reading the column.
+  const sums = columns.map((column) => `bit_xor(hash(${columnSql(column, slice.partitions)}))`);
   const from = fromRows({ ...slice, expressions: null }, inSlice(slice));
   try {
-    await pool.use((connection) => connection.run(`SELECT ${["count(*)", ...counts].join(", ")} ${from}`));
+    await pool.use((connection) => connection.run(`SELECT ${["count(*)", ...sums].join(", ")} ${from}`));
     return undefined;
   } catch (cause) {
     return { cause };

@@ -36,6 +36,10 @@ const leastBytes = magicBytes + tailBytes;
 /** What is read at once: most footers fit. */
 const guessBytes = 32 * 1024;
 
+/** The shortest header of a data page takes more; its number of values is an i32. */
+const leastPageBytes = 8;
+const pageValuesLimit = 2 ** 31 - 1;
+
 const rewrite = "write the shard again, or take it out of input.path";
 
 /**
@@ -261,17 +265,30 @@ function faultOf(footer: Footer, repeated: readonly boolean[]): string | undefin
     }
     for (const [leaf, chunk] of chunks.entries()) {
       // The numbers of an encrypted column are where only its key opens them; of no rows nothing need be there.
-      if (chunk.encrypted || groupRows === 0) {
-        continue;
-      }
-      if (repeated[leaf] === false && chunk.values !== groupRows) {
-        return `${placeOf(group, chunk)} has ${chunk.values} values, the row group ${groupRows} rows`;
-      }
-      const end = chunk.start + chunk.compressedBytes;
-      if (chunk.start < magicBytes || chunk.compressedBytes < 0 || end > pagesEnd) {
-        return `${placeOf(group, chunk)} would be bytes ${chunk.start} to ${end}, but pages end at byte ${pagesEnd}`;
+      const fault =
+        chunk.encrypted || groupRows === 0
+          ? undefined
+          : faultOfChunk(chunk, { groupRows, pagesEnd, repeated: repeated[leaf] === true });
+      if (fault !== undefined) {
+        return `${placeOf(group, chunk)} ${fault}`;
       }
     }
   }
   return undefined;
+}
+
+function faultOfChunk(
+  { values, start, compressedBytes }: ColumnChunk,
+  { groupRows, pagesEnd, repeated }: { groupRows: number; pagesEnd: number; repeated: boolean },
+): string | undefined {
+  if (values < groupRows || (values > groupRows && !repeated)) {
+    return `has ${values} values, the row group ${groupRows} rows`;
+  }
+  const end = start + compressedBytes;
+  if (start < magicBytes || compressedBytes < 0 || end > pagesEnd) {
+    return `would be bytes ${start} to ${end}, but pages end at byte ${pagesEnd}`;
+  }
+  return values > (compressedBytes / leastPageBytes) * pageValuesLimit
+    ? `cannot hold ${values} values in ${compressedBytes} bytes`
+    : undefined;
 }

@@ -11,7 +11,7 @@ const windowBytes = 1024 * 1024;
 const headerGuessBytes = 1024;
 const headerLimitBytes = 16 * 1024 * 1024;
 
-const hint = "the shard was damaged after it was written; write it again. Committed spans are kept";
+const hint = "the shard was damaged after it was written: fetch it again from where it came, or write it again";
 
 /**
  * Walks all pages of a shard, or of some of its row groups: they must fill their column chunk, hold as many values

@@ -8,7 +8,7 @@ import { type ConnectionPool, connectionPool } from "../duckdb/pool.js";
 import { readColumn, readFlat, readMatrix } from "../duckdb/read-vector.js";
 import { JobError } from "../errors.js";
 import { columnSql } from "./cast-sql.js";
-import { explainDamage } from "./parquet-damage.js";
+import { findDamage, type StreamEnd } from "./parquet-damage.js";
 import { readFooters } from "./parquet-footers.js";
 import { bindExpression, createExpressionCheck, describeFailure, type ExpressionCheck } from "./parquet-expressions.js";
 import { verifyPages } from "./parquet-pages.js";
@@ -49,16 +49,28 @@ export async function openParquetDecoder({ threads, folders, timezone }: Parquet
   };
 }
 
+/** Where a row group is damaged, the rows before it still come: whole spans of them can be committed. */
 async function* readSlice(
   pool: ConnectionPool,
   check: ExpressionCheck,
   slice: SliceRequest,
 ): AsyncGenerator<RecordBatch> {
   await check.all(slice.projection.expressions);
+  const end = yield* streamRows(pool, slice);
+  if (end.cause === undefined && end.reached === slice.rowEnd) {
+    return;
+  }
+  const { error, rowStart } = await findDamage(pool, slice, end);
+  if (rowStart > end.reached) {
+    yield* streamRows(pool, { ...slice, rowStart: end.reached, rowEnd: rowStart });
+  }
+  throw error;
+}
+
+async function* streamRows(pool: ConnectionPool, slice: SliceRequest): AsyncGenerator<RecordBatch, StreamEnd> {
   const connection = await pool.take();
   let finished = false;
   let next = slice.rowStart;
-  let failure: { cause: unknown } | undefined;
   try {
     const result = await connection.stream(sliceSql(slice));
     for (;;) {
@@ -75,7 +87,7 @@ async function* readSlice(
     if (cause instanceof JobError) {
       throw cause;
     }
-    failure = { cause };
+    return { reached: next, cause };
   } finally {
     if (finished) {
       pool.giveBack(connection);
@@ -83,9 +95,7 @@ async function* readSlice(
       connection.closeSync(); // a stream that was left in the middle must not be met by the next query
     }
   }
-  if (failure !== undefined || next !== slice.rowEnd) {
-    throw await explainDamage(pool, slice, { reached: next, cause: failure?.cause });
-  }
+  return { reached: next, cause: undefined };
 }
 
 /** Rows come in file order without a gap, whatever DuckDB's threads do: a batch starts where the last one ended. */

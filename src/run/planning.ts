@@ -8,6 +8,8 @@ import { makePlan } from "../plan/make-plan.js";
 import type { ListedShard } from "../plan/compare.js";
 import { partitionColumns } from "../plan/partitions.js";
 import type { Plan, PlannedShard, RunId } from "../plan/plan.js";
+import { spanCount } from "../plan/spans.js";
+import { count } from "../report/report.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { Listing } from "../source/port.js";
 import { bindExpressions } from "./expressions.js";
@@ -16,6 +18,9 @@ import { verifyShards } from "./verify.js";
 
 /** Shards opened at once while footers are read. */
 const footerConcurrency = 256;
+
+/** Each is a file, and a byte of memory. */
+const spansLimit = 2 ** 24;
 
 const inputPath = ["input", "path"];
 
@@ -77,7 +82,14 @@ export async function planRun(
     refuseDrift(used, first, other);
   }
   refuseEncrypted(used, encrypted);
-  return makePlan({ runId, spec, shards, modelSha256: model.sha256, contract, createdBy: context.program });
+  const plan = makePlan({ runId, spec, shards, modelSha256: model.sha256, contract, createdBy: context.program });
+  if (spanCount(plan) > spansLimit) {
+    const parts = `${count(rows, "row")} in spans of ${count(plan.commitRows, "row")} would be ${count(spanCount(plan), "part")}`;
+    throw new JobError("SPEC_INVALID", `planning ${spec.name}: ${parts}, at most ${spansLimit} can be kept`, {
+      hint: "raise commit_rows; if the number of rows is wrong, `infer-batch inspect` tells what a shard claims",
+    });
+  }
+  return plan;
 }
 
 interface BindingTools {

@@ -1,4 +1,10 @@
-import { type ColumnRef, type Contract, type Expression, featureColumns, type InputBinding } from "../batch/contract.js";
+import {
+  type ColumnRef,
+  type Contract,
+  type Expression,
+  featureColumns,
+  type InputBinding,
+} from "../batch/contract.js";
 import type { RowFault } from "../batch/input-target.js";
 import type { ColumnType, RejectedRow, RejectReason } from "../batch/types.js";
 import type { Decoder } from "../decode/port.js";
