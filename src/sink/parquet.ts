@@ -6,7 +6,7 @@ import { planToText } from "../plan/parse-plan.js";
 import type { Span } from "../plan/plan.js";
 import type { Compression } from "../spec/job-spec.js";
 import { claimFolder, listFolder, refuseForeign } from "./claim.js";
-import { createDurably, diskError, ensureFolder, hasHardLinks, makeFolder, publish } from "./durable.js";
+import { createDurably, diskError, ensureFolder, hasHardLinks, makeFolder, orDrop, publish } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
 import { type Layout, layoutOf } from "./layout.js";
 import { checkFinished, type FinishedPart, type Manifest, writeFinish } from "./parquet-finish.js";
@@ -107,7 +107,8 @@ async function openRun(options: ParquetSinkOptions, duckdb: DuckDb, stored: Stor
     commit: (span, rows, rejects) =>
       guard(`writing ${join(folder, layout.part(span.index))}`, async () => {
         const commit = { options, duckdb, layout, stored, span, rows, rejects, check };
-        const { outcome, part } = await inTemporary(temporary, () => commitPart(commit));
+        const file = join(layout.temporary, `part-${span.index}.${writer}`);
+        const { outcome, part } = await inTemporary(temporary, () => orDrop(fs, file, () => commitPart(commit, file)));
         parts.set(span.index, part);
         return outcome;
       }),
@@ -201,12 +202,14 @@ interface PartCommit {
 }
 
 /** The rejects first, then the part, whose appearance commits both. */
-async function commitPart(commit: PartCommit): Promise<{ outcome: CommitOutcome; part: FinishedPart }> {
+async function commitPart(
+  commit: PartCommit,
+  temporary: string,
+): Promise<{ outcome: CommitOutcome; part: FinishedPart }> {
   const { options, duckdb, layout, stored, span, rows, rejects } = commit;
   const { fs } = options;
   const name = layout.part(span.index);
   const final = join(layout.folder, name);
-  const temporary = join(layout.temporary, `part-${span.index}.${options.writer}`);
   const { index, rowStart, rowEnd } = span;
   const label = {
     runId: stored.plan.runId,
@@ -232,17 +235,22 @@ async function commitPart(commit: PartCommit): Promise<{ outcome: CommitOutcome;
   return { outcome: "adopted", part: { ...adopted, ...(await fs.digest(final)) } };
 }
 
+/** DuckDB gives the errno's text only. */
+const errnoTexts: Readonly<Record<string, string>> = {
+  ENOENT: "No such file or directory",
+  ENOSPC: "No space left on device",
+  EDQUOT: "Disk quota exceeded",
+  EIO: "Input/output error",
+  EROFS: "Read-only file system",
+  EACCES: "Permission denied",
+};
+
 async function encode(duckdb: DuckDb, part: Parameters<typeof writePart>[1]): Promise<number> {
   try {
     return await writePart(duckdb, part);
   } catch (error) {
     const message = firstLine(messageOf(error));
-    // DuckDB gives the errno's text only.
-    const code = /No space left on device/.test(message)
-      ? "ENOSPC"
-      : /No such file or directory/.test(message)
-        ? "ENOENT"
-        : undefined;
+    const code = Object.keys(errnoTexts).find((errno) => message.includes(errnoTexts[errno] ?? ""));
     if (code !== undefined) {
       throw Object.assign(new Error(message, { cause: error }), { code, path: part.path });
     }

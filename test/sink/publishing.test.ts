@@ -102,3 +102,23 @@ describe("rejects of an attempt that died, for a part without any", () => {
     });
   });
 });
+
+describe("what DuckDB says of the disk", () => {
+  test.each([
+    ["IO Error: Could not write file: No space left on device", "DISK", "the disk is full (ENOSPC)"],
+    ["IO Error: Could not write file: Disk quota exceeded", "DISK", "the disk quota is used up (EDQUOT)"],
+    ["IO Error: Could not write file: Input/output error", "DISK", "the disk reports an input/output error (EIO)"],
+    ["IO Error: Cannot open file: Read-only file system", "PERMISSION", "the file system is read-only (EROFS)"],
+    ["IO Error: Cannot open file: Permission denied", "PERMISSION", "permission denied (EACCES)"],
+    ["IO Error: something else", "DISK", "something else"],
+    ["Out of Memory Error: failed to allocate", "MEMORY", "failed to allocate"],
+  ])("(%s) is told as what it is", async (said, code, text) => {
+    await onDisk(async (run) => {
+      await using sink = await openDriveSink(run.root, run.disk.fs);
+      const drive = await beginDrive(sink);
+      vi.spyOn(DuckDBConnection.prototype, "run").mockRejectedValue(new Error(said));
+
+      await expect(commit(drive, 0)).rejects.toMatchObject({ code, message: expect.stringContaining(text) });
+    });
+  });
+});
