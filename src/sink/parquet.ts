@@ -2,7 +2,6 @@ import { basename, join } from "node:path";
 import type { OutputRows, RejectedRow } from "../batch/types.js";
 import { type DuckDb, firstLine, openDuckDb } from "../duckdb/instance.js";
 import { errnoOf, JobError, messageOf } from "../errors.js";
-import { planToText } from "../plan/parse-plan.js";
 import type { Span } from "../plan/plan.js";
 import type { Compression } from "../spec/job-spec.js";
 import { claimFolder, listFolder, refuseForeign } from "./claim.js";
@@ -14,7 +13,7 @@ import { type CommittedParts, inspectParts } from "./parquet-parts.js";
 import { readRejects, writeRejects } from "./parquet-rejects.js";
 import { writePart } from "./part-file.js";
 import type { CommitOutcome, RunSink, Sink, StoredPlan } from "./port.js";
-import { planCheck, readPlan, standingPlan } from "./standing-plan.js";
+import { planCheck, readPlan, sealedText, standingPlan } from "./standing-plan.js";
 
 export interface ParquetSinkOptions {
   /** Absolute. Need not exist. */
@@ -54,7 +53,7 @@ export async function openParquetSink(options: ParquetSinkOptions): Promise<Sink
         await inTemporary({ fs, layout, check }, async () => {
           await claimFolder(fs, layout, plan.runId, options.writer);
           const temporary = join(layout.temporary, `plan.${options.writer}`);
-          await createDurably(fs, { temporary, final: layout.plan, text: planToText(plan) });
+          await createDurably(fs, { temporary, final: layout.plan, text: sealedText(plan) });
         });
         return await standingPlan(fs, layout);
       });

@@ -2,12 +2,12 @@ import { createHash } from "node:crypto";
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { OutputRows, RejectedRow } from "#src/batch/types.js";
-import { parsePlan } from "#src/plan/parse-plan.js";
 import type { Plan } from "#src/plan/plan.js";
 import { spanAt, spanCount } from "#src/plan/spans.js";
 import type { FileSystem } from "#src/sink/file-system.js";
 import { openParquetSink } from "#src/sink/parquet.js";
 import type { RunSink, Sink } from "#src/sink/port.js";
+import { unseal } from "#src/sink/standing-plan.js";
 import { ref } from "./batches.js";
 import { faultsOfFinished, partNames, spanOfName } from "./output.js";
 import { readFiles } from "./parquet.js";
@@ -196,7 +196,7 @@ async function faultsOfControl(folder: string): Promise<string[]> {
       faults.push(`${path} is half written: ${JSON.stringify(text.slice(0, 40))}`);
     }
   };
-  await whole(join(control, drivePlan.runId, "plan.json"), (text) => parsePlan(text) !== undefined);
+  await whole(join(control, drivePlan.runId, "plan.json"), (text) => unseal(text) !== undefined);
   await whole(join(control, "run.json"), isJson);
   await whole(join(folder, "_manifest.json"), isJson);
   await whole(join(folder, "_SUCCESS"), isJson);
