@@ -174,6 +174,16 @@ const diskErrors: Readonly<Record<string, { code: ErrorCode; found: string; hint
     found: "operation not permitted",
     hint: "let this user write there, or choose another output.parquet.path",
   },
+  ENAMETOOLONG: {
+    code: "OUTPUT_FOREIGN",
+    found: "the name is too long",
+    hint: "choose a shorter output.parquet.path",
+  },
+  ELOOP: {
+    code: "OUTPUT_FOREIGN",
+    found: "its links lead in a circle",
+    hint: "choose another output.parquet.path",
+  },
   ENOTDIR: {
     code: "OUTPUT_FOREIGN",
     found: "it, or a folder above it, is a file",

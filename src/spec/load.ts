@@ -4,7 +4,7 @@ import { didYouMean } from "../suggest.js";
 import { checkSpec, type JobSpec } from "./job-spec.js";
 import { describeIssue, type Problem } from "./problems.js";
 import { notYet } from "./not-yet.js";
-import { clockParams, fillTemplate, type Lookup, type TemplateFault } from "./template.js";
+import { clockParams, filledLimit, fillTemplate, type Lookup, type TemplateFault } from "./template.js";
 import { parserWarnings, parseYaml, shapeProblems, type YamlDocument } from "./yaml-text.js";
 
 const textLimit = 256 * 1024;
@@ -44,7 +44,8 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
   }
   fail.check(shapeProblems(document));
   fail.check(parserWarnings(document));
-  fail.check(fillDocument(document, context));
+  const templates: Templates = new Map();
+  fail.check(fillDocument(document, context, templates));
   fail.check(unsupportedProblems(document), "SPEC_UNSUPPORTED");
   const checked = checkSpec(document.toJS({ maxAliasCount: 0 }));
   if ("spec" in checked) {
@@ -53,7 +54,7 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
       where: (path) => place(context.file, lines.linePos(positionOf(document, { path, text: "" })), path),
     };
   }
-  throw fail(checked.issues.flatMap((issue) => describeIssue(issue, (path) => plainValue(document, path))));
+  throw fail(checked.issues.flatMap((issue) => describeIssue(issue, (path) => plainValue(document, path, templates))));
 }
 
 interface Failure {
@@ -86,14 +87,21 @@ function failure(file: string, lines: LineCounter, document: YamlDocument): Fail
   return make;
 }
 
+/** Values that came from the environment, by what stood there before: they may be secrets, and messages quote this. */
+type Templates = Map<unknown, string>;
+
 /** Fills every `${…}` in place, `params` first since the rest refers to them. */
-function fillDocument(document: YamlDocument, context: SpecContext): Problem[] {
+function fillDocument(document: YamlDocument, context: SpecContext, templates: Templates): Problem[] {
   const problems: Problem[] = [];
   const declared = paramNames(document);
   const environment: Lookup = (name) => (Object.hasOwn(context.env, name) ? context.env[name] : undefined);
 
-  fillNode(document.get("timezone", true), ["timezone"], { lookup: environment, declared }, problems);
-  const scope = new Map<string, string>(Object.entries(clock(document, context)));
+  const scope = new Map<string, string>();
+  const common = { declared, templates, isKnown: (name: string) => scope.has(name) };
+  fillNode(document.get("timezone", true), ["timezone"], { ...common, lookup: environment }, problems);
+  for (const [name, value] of Object.entries(clock(document, context))) {
+    scope.set(name, value);
+  }
   const lookup: Lookup = (name) => scope.get(name) ?? environment(name);
   const params = document.get("params", true);
   for (const pair of isMap(params) ? params.items : []) {
@@ -110,7 +118,7 @@ function fillDocument(document: YamlDocument, context: SpecContext): Problem[] {
     // A param is text: `007` and `1.0` keep their spelling.
     node.value = given ?? (typeof node.value === "string" ? node.value : (node.source ?? ""));
     if (given === undefined) {
-      fillNode(node, ["params", name], { lookup, declared }, problems);
+      fillNode(node, ["params", name], { ...common, lookup }, problems);
     }
     scope.set(name, String(node.value));
   }
@@ -118,7 +126,7 @@ function fillDocument(document: YamlDocument, context: SpecContext): Problem[] {
   for (const pair of isMap(document.contents) ? document.contents.items : []) {
     const key = isScalar(pair.key) ? String(pair.key.value) : "";
     if (key !== "params" && key !== "timezone" && isNode(pair.value)) {
-      fillNode(pair.value, [key], { lookup, declared }, problems);
+      fillNode(pair.value, [key], { ...common, lookup }, problems);
     }
   }
   return problems;
@@ -151,6 +159,9 @@ interface Scope {
   readonly lookup: Lookup;
   /** Params of the spec, whether or not they are known where the text stands. */
   readonly declared: readonly string[];
+  /** Whether a name is a param or the clock's, so that its value is no secret. */
+  readonly isKnown: (name: string) => boolean;
+  readonly templates: Templates;
 }
 
 function fillNode(node: unknown, path: Path, scope: Scope, problems: Problem[]): void {
@@ -163,7 +174,13 @@ function fillNode(node: unknown, path: Path, scope: Scope, problems: Problem[]):
       fillNode(item, [...path, index], scope, problems);
     }
   } else if (isScalar(node) && typeof node.value === "string") {
-    const filled = fillTemplate(node.value, scope.lookup);
+    const template = node.value;
+    const filled = fillTemplate(template, (name) => {
+      if (!scope.isKnown(name)) {
+        scope.templates.set(node, template);
+      }
+      return scope.lookup(name);
+    });
     if ("text" in filled) {
       node.value = filled.text;
     } else {
@@ -175,6 +192,12 @@ function fillNode(node: unknown, path: Path, scope: Scope, problems: Problem[]):
 function faultText(fault: TemplateFault, declared: readonly string[]): string {
   if (fault.kind === "malformed") {
     return `found ${fault.found}, expected \${name} or \${name:-default}; a literal \${ is written $\${`;
+  }
+  if (fault.kind === "climbs") {
+    return `the value of \${${fault.name}} has a .. in it, which would lead out of the path that it stands in`;
+  }
+  if (fault.kind === "long") {
+    return `it has more than ${filledLimit} characters when it is filled in`;
   }
   return declared.includes(fault.name)
     ? `\${${fault.name}} is a param that comes later: params see those above them, timezone sees none`
@@ -202,9 +225,15 @@ function unsupportedProblems(document: YamlDocument): Problem[] {
   return problems;
 }
 
-function plainValue(document: YamlDocument, path: Path): unknown {
+function plainValue(document: YamlDocument, path: Path, templates: Templates): unknown {
   const node = document.getIn(path, true);
-  return isScalar(node) ? node.value : isMap(node) ? "a mapping" : isSeq(node) ? "a list" : node;
+  return isScalar(node)
+    ? (templates.get(node) ?? node.value)
+    : isMap(node)
+      ? "a mapping"
+      : isSeq(node)
+        ? "a list"
+        : node;
 }
 
 /** The offset of the key (unknown keys) or value a problem is about; else of the nearest thing around it. */

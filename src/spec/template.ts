@@ -4,8 +4,20 @@ const referenceBody = /^([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?$/s;
 
 export type Lookup = (name: string) => string | undefined;
 
-/** What is wrong with a template: a name that nothing defines, or text that is no reference. */
-export type TemplateFault = { kind: "unset"; name: string } | { kind: "malformed"; found: string };
+/**
+ * What is wrong with a template: a name that nothing defines, text that is no reference, a value with `..` in the
+ * middle of a path, or values that make a small file large.
+ */
+export type TemplateFault =
+  | { kind: "unset"; name: string }
+  | { kind: "malformed"; found: string }
+  | { kind: "climbs"; name: string }
+  | { kind: "long" };
+
+/** Characters that a filled text may have: longer than any path, and nothing that could fill memory. */
+export const filledLimit = 16_384;
+
+const climbs = /(?:^|[/\\])\.\.(?:[/\\]|$)/;
 
 /**
  * Fills the references of one string. A name's own value wins over `:-default`; an empty value counts as
@@ -13,7 +25,8 @@ export type TemplateFault = { kind: "unset"; name: string } | { kind: "malformed
  */
 export function fillTemplate(text: string, lookup: Lookup): { text: string } | { fault: TemplateFault } {
   let fault: TemplateFault | undefined;
-  const filled = text.replace(reference, (found: string, body: string | undefined) => {
+  let length = text.length;
+  const filled = text.replace(reference, (found: string, body: string | undefined, offset: number) => {
     if (found === "$${") {
       return "${";
     }
@@ -29,6 +42,16 @@ export function fillTemplate(text: string, lookup: Lookup): { text: string } | {
     }
     if (value === undefined) {
       fault ??= { kind: "unset", name };
+      return "";
+    }
+    // out/dt=${ds} stays below out/; only where a path begins may a value lead elsewhere.
+    if (offset > 0 && climbs.test(value)) {
+      fault ??= { kind: "climbs", name };
+      return "";
+    }
+    length += value.length;
+    if (length > filledLimit) {
+      fault ??= { kind: "long" };
       return "";
     }
     return value;
