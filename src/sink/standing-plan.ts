@@ -20,7 +20,7 @@ const textEnd = /\n\}\n$/;
 const sealedEnd = /,\n "sha256": "([0-9a-f]{64})"\n\}\n$/;
 
 /** undefined when the text is not what was sealed. */
-export function unseal(sealed: string): StoredPlan | undefined {
+function unseal(sealed: string): StoredPlan | undefined {
   const [, seal] = sealedEnd.exec(sealed) ?? [];
   const text = sealed.replace(sealedEnd, "\n}\n");
   const plan = seal === sha256(text) ? parsePlan(text) : undefined;

@@ -26,24 +26,24 @@ describe("a process that stands still", () => {
     await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, fixture, slow);
     const out = join(scratch.path, "out");
-    let stopped: RunningCli | undefined;
+    const stopped: RunningCli[] = [];
     const first = runSpec(spec, {
       args: ["--log-level", "debug"],
       onStderr: (seen, child) => {
-        if (stopped === undefined && seen.includes("span 3 committed")) {
-          stopped = child;
+        if (stopped.length === 0 && seen.includes("span 3 committed")) {
+          stopped.push(child);
           child.kill("SIGSTOP");
         }
       },
     });
-    while (stopped === undefined) {
+    while (stopped.length === 0) {
       await sleep(5);
     }
 
     const second = await runSpec(spec);
     const parts = await partsIn(out);
     await sleep(2000);
-    stopped.kill("SIGCONT");
+    stopped[0]?.kill("SIGCONT");
 
     const { code, stderr, summary } = await first;
     expect(second.code, second.stderr).toBe(0);
@@ -57,41 +57,38 @@ describe("a process that stands still", () => {
 });
 
 describe("SIGTERM while the run is finished", () => {
-  test.each([
-    "sync control/tmp/manifest #1",
-    "rename _manifest.json #1",
-    "rename _SUCCESS #1",
-    "rm control/tmp #1",
-  ])("(before %s) ends it well, and the same command says that it is complete", async (call) => {
-    await using scratch = await scratchFolder();
-    const { spec, out, expected } = await watchedJob(scratch.path);
-    const held = join(scratch.path, "held");
-    let child: RunningCli | undefined;
-    let ended = false;
-    const run = runSpec(spec, {
-      ...watching(out, { CRASH_AT: `hold ${call}`, CRASH_HOLD: held }),
-      onStart: (started) => {
-        child = started;
-      },
-    }).finally(() => {
-      ended = true;
-    });
-    while (!existsSync(held) && !ended) {
-      await sleep(5);
-    }
-    expect(ended, "the call was reached").toBe(false);
+  test.each(["sync control/tmp/manifest #1", "rename _manifest.json #1", "rename _SUCCESS #1", "rm control/tmp #1"])(
+    "(before %s) ends it well, and the same command says that it is complete",
+    async (call) => {
+      await using scratch = await scratchFolder();
+      const { spec, out, expected } = await watchedJob(scratch.path);
+      const held = join(scratch.path, "held");
+      const state: { child?: RunningCli; ended: boolean } = { ended: false };
+      const run = runSpec(spec, {
+        ...watching(out, { CRASH_AT: `hold ${call}`, CRASH_HOLD: held }),
+        onStart: (started) => {
+          state.child = started;
+        },
+      }).finally(() => {
+        state.ended = true;
+      });
+      while (!existsSync(held) && !state.ended) {
+        await sleep(5);
+      }
+      expect(state.ended, "the call was reached").toBe(false);
 
-    child?.kill("SIGTERM");
-    await sleep(200);
-    await rm(held);
+      state.child?.kill("SIGTERM");
+      await sleep(200);
+      await rm(held);
 
-    const { code, stderr } = await run;
-    expect([0, 143], stderr).toContain(code);
-    const report = await scoreHere(spec);
-    expect(report.status).toBe(code === 0 ? "already_complete" : "complete");
-    expect(report.rowsScored).toBe(0);
-    await expectFinished(out, expected);
-  });
+      const { code, stderr } = await run;
+      expect([0, 143], stderr).toContain(code);
+      const report = await scoreHere(spec);
+      expect(report.status).toBe(code === 0 ? "already_complete" : "complete");
+      expect(report.rowsScored).toBe(0);
+      await expectFinished(out, expected);
+    },
+  );
 });
 
 describe("a clock", () => {
