@@ -62,8 +62,10 @@ export async function createDurably(
   fs: FileSystem,
   { temporary, final, text }: { temporary: string; final: string; text: string },
 ): Promise<"published" | "exists"> {
-  await fs.writeText(temporary, text);
-  return await publish(fs, temporary, final);
+  return await orDrop(fs, temporary, async () => {
+    await fs.writeText(temporary, text);
+    return await publish(fs, temporary, final);
+  });
 }
 
 /** Writes a small file over whatever has its name; readers see the old one or the new one. */
@@ -71,10 +73,25 @@ export async function replaceDurably(
   fs: FileSystem,
   { temporary, final, text }: { temporary: string; final: string; text: string },
 ): Promise<void> {
-  await fs.writeText(temporary, text);
-  await fs.sync(temporary);
-  await fs.rename(temporary, final);
-  await fs.sync(dirname(final));
+  await orDrop(fs, temporary, async () => {
+    await fs.writeText(temporary, text);
+    await fs.sync(temporary);
+    await fs.rename(temporary, final);
+    await fs.sync(dirname(final));
+  });
+}
+
+/**
+ * Does `work`, which writes a temporary file; where it fails the file goes. On a full disk each attempt would
+ * otherwise leave one more, and those of attempts on other hosts stay until the run is finished.
+ */
+export async function orDrop<T>(fs: FileSystem, temporary: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    await fs.unlink(temporary).catch(() => undefined); // gone already, or the disk takes nothing any more
+    throw error;
+  }
 }
 
 /** Makes a folder unless it is there; its name is not flushed. */
@@ -161,6 +178,16 @@ const diskErrors: Readonly<Record<string, { code: ErrorCode; found: string; hint
     code: "PERMISSION",
     found: "operation not permitted",
     hint: "let this user write there, or choose another output.parquet.path",
+  },
+  ENAMETOOLONG: {
+    code: "OUTPUT_FOREIGN",
+    found: "the name is too long",
+    hint: "choose a shorter output.parquet.path",
+  },
+  ELOOP: {
+    code: "OUTPUT_FOREIGN",
+    found: "its links lead in a circle",
+    hint: "choose another output.parquet.path",
   },
   ENOTDIR: {
     code: "OUTPUT_FOREIGN",

@@ -27,13 +27,15 @@ export interface PartCommit {
 }
 
 /** The rejects first, then the part, whose appearance commits both. */
-export async function commitPart(commit: PartCommit): Promise<{ outcome: CommitOutcome; part: FinishedPart }> {
+export async function commitPart(
+  commit: PartCommit,
+  temporary: string,
+): Promise<{ outcome: CommitOutcome; part: FinishedPart }> {
   const { fs, duckdb, layout, stored, span, maker } = commit;
   const { rows, rejects, filtered } = commit.output;
   const { index, rowStart, rowEnd } = span;
   const file = layout.part(index);
   const final = join(layout.parts, file);
-  const temporary = join(layout.temporary, `part-${index}.${maker.writer}`);
   const label = {
     runId: stored.plan.runId,
     planId: stored.planId,
@@ -66,17 +68,22 @@ export async function commitPart(commit: PartCommit): Promise<{ outcome: CommitO
   return { outcome: "adopted", part: { ...adopted, ...(await fs.digest(final)) } };
 }
 
+/** DuckDB gives the errno's text only. */
+const errnoTexts: Readonly<Record<string, string>> = {
+  ENOENT: "No such file or directory",
+  ENOSPC: "No space left on device",
+  EDQUOT: "Disk quota exceeded",
+  EIO: "Input/output error",
+  EROFS: "Read-only file system",
+  EACCES: "Permission denied",
+};
+
 async function encode(duckdb: DuckDb, part: Parameters<typeof writePart>[1]): Promise<number> {
   try {
     return await writePart(duckdb, part);
   } catch (error) {
     const message = firstLine(messageOf(error));
-    // DuckDB gives the errno's text only.
-    const code = /No space left on device/.test(message)
-      ? "ENOSPC"
-      : /No such file or directory/.test(message)
-        ? "ENOENT"
-        : undefined;
+    const code = Object.keys(errnoTexts).find((errno) => message.includes(errnoTexts[errno] ?? ""));
     if (code !== undefined) {
       throw Object.assign(new Error(message, { cause: error }), { code, path: part.path });
     }

@@ -4,7 +4,7 @@ import { errnoOf, JobError } from "../errors.js";
 import { spanCount } from "../plan/spans.js";
 import type { Compression } from "../spec/job-spec.js";
 import { listFolder, refuseForeign } from "./claim.js";
-import { guarded, hasHardLinks, makeFolder } from "./durable.js";
+import { guarded, hasHardLinks, makeFolder, orDrop } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
 import { isStaged, layoutOf } from "./layout.js";
 import { commitPart } from "./parquet-commit.js";
@@ -84,7 +84,8 @@ export async function openParquetRun(options: ParquetRunOptions, duckdb: DuckDb,
           throw new Error("a span is committed before the run has begun");
         }
         const commit = { fs, duckdb, compression, maker, layout, stored, span, output, check };
-        const { outcome, part } = await inTemporary(temporary, () => commitPart(commit));
+        const file = join(layout.temporary, `part-${span.index}.${writer}`);
+        const { outcome, part } = await inTemporary(temporary, () => orDrop(fs, file, () => commitPart(commit, file)));
         own.set(span.index, part);
         note(known, new Map([[span.index, part]]));
         return outcome;

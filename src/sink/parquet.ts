@@ -1,12 +1,11 @@
 import { join } from "node:path";
 import { openDuckDb } from "../duckdb/instance.js";
-import { planToText } from "../plan/parse-plan.js";
 import { claimFolder, refuseForeign } from "./claim.js";
 import { createDurably, guarded, makeFolder } from "./durable.js";
 import { layoutOf } from "./layout.js";
 import { openParquetRun, type ParquetRunOptions } from "./parquet-run.js";
 import type { Sink } from "./port.js";
-import { latestRun, readPlan, standingPlan } from "./standing-plan.js";
+import { latestRun, readPlan, sealedText, standingPlan } from "./standing-plan.js";
 import { inTemporary } from "./temporary.js";
 
 /** `folder` need not exist. `writer` names this attempt's temporary files: unique among all on all machines. */
@@ -39,7 +38,7 @@ export async function openParquetSink(options: ParquetSinkOptions): Promise<Sink
         await inTemporary({ fs, folders: [layout.temporary], check }, async () => {
           await claimFolder(fs, layout, options.writer);
           const temporary = join(layout.temporary, `plan.${options.writer}`);
-          await createDurably(fs, { temporary, final: layout.plan, text: planToText(plan) });
+          await createDurably(fs, { temporary, final: layout.plan, text: sealedText(plan) });
         });
         return await standingPlan(fs, layout);
       });

@@ -1,12 +1,36 @@
 import { createHash } from "node:crypto";
 import { errnoOf, JobError } from "../errors.js";
-import { parsePlan } from "../plan/parse-plan.js";
 import { numberedRunId, splitRunId } from "../plan/identity.js";
-import type { RunId } from "../plan/plan.js";
+import { parsePlan, planToText } from "../plan/parse-plan.js";
+import type { Plan, RunId } from "../plan/plan.js";
 import { listFolder, readTextOr } from "./claim.js";
 import type { FileSystem } from "./file-system.js";
 import { type Layout, layoutOf, nextLayout } from "./layout.js";
 import type { StoredPlan } from "./port.js";
+
+/**
+ * A plan's text as it is kept: its sha256 is in its last line, so that a plan that was damaged and still is one
+ * (another column bound, another row counted) is not carried out.
+ */
+export function sealedText(plan: Plan): string {
+  const text = planToText(plan);
+  return text.replace(textEnd, `,\n "sha256": "${sha256(text)}"\n}\n`);
+}
+
+const textEnd = /\n\}\n$/;
+const sealedEnd = /,\n "sha256": "([0-9a-f]{64})"\n\}\n$/;
+
+/** undefined when the text is not what was sealed. */
+function unseal(sealed: string): StoredPlan | undefined {
+  const [, seal] = sealedEnd.exec(sealed) ?? [];
+  const text = sealed.replace(sealedEnd, "\n}\n");
+  const plan = seal === sha256(text) ? parsePlan(text) : undefined;
+  return plan === undefined || seal === undefined ? undefined : { plan, planId: seal };
+}
+
+function sha256(text: string): string {
+  return createHash("sha256").update(text).digest("hex");
+}
 
 /** @throws JobError OUTPUT_DAMAGED when it is no plan */
 export async function readPlan(fs: FileSystem, path: string): Promise<StoredPlan | undefined> {
@@ -14,13 +38,13 @@ export async function readPlan(fs: FileSystem, path: string): Promise<StoredPlan
   if (text === undefined) {
     return undefined;
   }
-  const plan = parsePlan(text);
-  if (plan === undefined) {
+  const stored = unseal(text);
+  if (stored === undefined) {
     throw new JobError("OUTPUT_DAMAGED", `reading ${path}: it is not a plan of this program`, {
       hint: "it was damaged or written by a newer version; restore it, or score into another folder",
     });
   }
-  return { plan, planId: createHash("sha256").update(text).digest("hex") };
+  return stored;
 }
 
 /** The plan that a run under way rests on. @throws JobError OUTPUT_DAMAGED when it is gone */

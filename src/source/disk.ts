@@ -173,12 +173,15 @@ function fingerprintOf(stats: BigIntStats): string {
   return `mtime:${stats.mtimeNs}`;
 }
 
+/** What `stat` says of a path where no file can be. */
+const nothingThere: ReadonlySet<string> = new Set(["ENOENT", "ENOTDIR", "ENAMETOOLONG", "ELOOP"]);
+
 async function statOrUndefined(path: string): Promise<BigIntStats | undefined> {
   try {
     return await stat(path, { bigint: true });
   } catch (error) {
     const errno = errnoOf(error);
-    if (errno === "ENOENT" || errno === "ENOTDIR") {
+    if (errno !== undefined && nothingThere.has(errno)) {
       return undefined;
     }
     if (errno === "EACCES" || errno === "EPERM") {

@@ -73,6 +73,9 @@ export interface ParquetOutputSpec {
 
 export type Compression = "zstd" | "snappy" | "gzip" | "uncompressed";
 
+/** Of a check of our own: its message is put after what was found. */
+const showFound = { showFound: true };
+
 export const outputName = /^[A-Za-z_][A-Za-z0-9_]{0,62}$/;
 
 /** A number, or the text of one where `${…}` put it. */
@@ -97,7 +100,11 @@ function autoOrCount(minimum: number, maximum: number): z.ZodType<number | "auto
   return z.union([z.literal("auto"), numberOrText(minimum, maximum, error)], { error });
 }
 
-const text = z.string().min(1);
+// No file system takes a NUL, and DuckDB's SQL ends at one.
+const text = z
+  .string()
+  .min(1)
+  .regex(/^[^\0]*$/, "expected a text without NUL characters");
 const name = z.string().regex(outputName, "expected letters, digits and _, at most 63, not starting with a digit");
 
 /** A column, or a field of a struct column; its dots become `_` in the output. */
@@ -184,9 +191,11 @@ const output = z.strictObject({
   }),
 }) satisfies z.ZodType<OutputSpec>;
 
-const rejectLimit = z.union([count(0, Number.MAX_SAFE_INTEGER), z.string().refine(isPercentage)], {
-  error: "expected a count, or a percentage such as 0.1%",
-});
+const rejectLimitError = "expected a count, or a percentage such as 0.1%";
+const rejectLimit = z.union(
+  [count(0, Number.MAX_SAFE_INTEGER), z.string().refine(isPercentage, { error: rejectLimitError, params: showFound })],
+  { error: rejectLimitError },
+);
 
 const job = z.strictObject({
   version: z.literal(1).describe("of this format"),
@@ -197,7 +206,8 @@ const job = z.strictObject({
   timezone: z
     .string()
     .refine(isTimeZone, {
-      error: (issue) => `found ${JSON.stringify(issue.input)}, expected an IANA time zone such as Europe/Berlin`,
+      error: "expected an IANA time zone such as Europe/Berlin",
+      params: showFound,
     })
     .default("UTC")
     .describe("of ${today} and ${yesterday}"),
@@ -245,7 +255,8 @@ function checkOutputNames(spec: z.output<typeof job>, context: z.RefinementCtx):
       context.addIssue({
         code: "custom",
         path: ["model", "outputs", column],
-        message: `found ${JSON.stringify(reference)}, expected a tensor's name or name[index]`,
+        message: "expected a tensor's name or name[index]",
+        params: showFound,
       });
     }
   }

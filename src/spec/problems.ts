@@ -49,7 +49,7 @@ export function describeIssue(issue: SpecIssue, valueAt: (path: readonly (string
   if (found === undefined) {
     return [{ path, text: `missing; ${expectation(issue)}` }];
   }
-  if (issue.code === "custom") {
+  if (issue.code === "custom" && issue.params?.["showFound"] !== true) {
     return [{ path, text: issue.message }];
   }
   return [{ path, text: `found ${show(found)}, ${expectation(issue)}` }];

@@ -4,11 +4,21 @@ const referenceBody = /^([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?$/s;
 
 export type Lookup = (name: string) => string | undefined;
 
-/** What is wrong with a template: a name that nothing defines, text that is no reference, a value inside quotes. */
+/**
+ * What is wrong with a template: a name that nothing defines, text that is no reference, a value inside quotes, a
+ * value with `..` in the middle of a path, or values that make a small file large.
+ */
 export type TemplateFault =
   | { kind: "unset"; name: string }
   | { kind: "malformed"; found: string }
-  | { kind: "quoted"; found: string };
+  | { kind: "quoted"; found: string }
+  | { kind: "climbs"; name: string }
+  | { kind: "long" };
+
+/** Characters that a filled text may have: longer than any path, and nothing that could fill memory. */
+export const filledLimit = 16_384;
+
+const climbs = /(?:^|[/\\])\.\.(?:[/\\]|$)/;
 
 /**
  * Fills the references of one string. A name's own value wins over `:-default`; an empty value counts as
@@ -21,6 +31,7 @@ export function fillTemplate(
 ): { text: string } | { fault: TemplateFault } {
   let fault: TemplateFault | undefined;
   const write = language === "sql" ? sqlText : (value: string): string => value;
+  let length = text.length;
   const filled = text.replace(reference, (found: string, body: string | undefined, offset: number) => {
     if (found === "$${") {
       return "${";
@@ -41,6 +52,16 @@ export function fillTemplate(
     }
     if (value === undefined) {
       fault ??= { kind: "unset", name };
+      return "";
+    }
+    // out/dt=${ds} stays below out/; only where a path begins may a value lead elsewhere.
+    if (language === "plain" && offset > 0 && climbs.test(value)) {
+      fault ??= { kind: "climbs", name };
+      return "";
+    }
+    length += value.length;
+    if (length > filledLimit) {
+      fault ??= { kind: "long" };
       return "";
     }
     return write(value);

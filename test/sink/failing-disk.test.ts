@@ -1,6 +1,8 @@
+import { readdir } from "node:fs/promises";
 import { describe, expect, test } from "vitest";
 import { JobError } from "#src/errors.js";
 import { allLost, type Fault } from "../support/lossy-disk.js";
+import { driveFolder } from "../support/sink-drive.js";
 import { atEachCall, type DiskRun, finish, readingCall } from "../support/sink-torture.js";
 
 const changing = (call: string): boolean => !readingCall.test(call);
@@ -25,13 +27,18 @@ const failures: readonly Failure[] = [
 ];
 
 /** The attempt ends with what a user can act on, and what was told holds. */
-async function failOnce({ disk, attempt, check }: DiskRun, at: number, { fault, code }: Failure): Promise<void> {
+async function failOnce(run: DiskRun, at: number, call: string, { fault, code }: Failure): Promise<void> {
+  const { disk, attempt, check, root } = run;
   disk.faultAt(at, fault);
   const error = await attempt();
   expect(error).toBeInstanceOf(JobError);
   expect(error).toMatchObject({ code, message: expect.stringContaining(fault.kind === "stop" ? "" : fault.errno) });
   expect(error).toHaveProperty("hint");
   await check();
+  // Each attempt on a full disk would otherwise leave some more.
+  const left = await readdir(driveFolder(root), { recursive: true }).catch(() => []);
+  const files = left.filter((name) => /\/tmp\/(?!probe)/.test(name));
+  expect(call.startsWith("unlink ") || call.startsWith("removeFolder ") ? [] : files).toEqual([]);
 }
 
 const torture = process.env["INFER_BATCH_TORTURE"] === "1";
@@ -39,8 +46,8 @@ const torture = process.env["INFER_BATCH_TORTURE"] === "1";
 describe("a disk that fails once, at any call of the sink,", () => {
   test.each(failures)("because it $what, ends the attempt; the same command finishes the run", async (failure) => {
     const failed = await atEachCall(
-      async (run, at) => {
-        await failOnce(run, at, failure);
+      async (run, at, call) => {
+        await failOnce(run, at, call, failure);
         await finish(run);
       },
       { only: failure.only, every: torture ? 1 : 2 },
@@ -50,8 +57,8 @@ describe("a disk that fails once, at any call of the sink,", () => {
 
   test.each(failures)("because it $what, loses nothing when the power fails then", async (failure) => {
     const failed = await atEachCall(
-      async (run, at) => {
-        await failOnce(run, at, failure);
+      async (run, at, call) => {
+        await failOnce(run, at, call, failure);
         await run.disk.losePower(allLost);
         await run.check();
         await finish(run);

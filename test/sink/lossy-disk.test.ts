@@ -4,8 +4,14 @@ import { describe, expect, test } from "vitest";
 import { scratchFolder } from "../support/job.js";
 import { allLost, bytesLost, type LossyDisk, lossyDisk, type Luck, namesLost } from "../support/lossy-disk.js";
 
-/** Does `work`, then loses power; the files that are left, with their text. */
-async function left(work: (disk: LossyDisk, root: string) => Promise<void>, luck: Luck): Promise<object> {
+type Work = (disk: LossyDisk, root: string) => Promise<void>;
+
+/** Does `work`, then loses power; the files that are left with each kind of luck, with their text. */
+async function leftBy(lucks: readonly Luck[], work: Work): Promise<object[]> {
+  return await Promise.all(lucks.map((luck) => leftAfter(work, luck)));
+}
+
+async function leftAfter(work: Work, luck: Luck): Promise<object> {
   await using scratch = await scratchFolder();
   const root = join(scratch.path, "disk");
   await mkdir(root);
@@ -22,30 +28,31 @@ async function left(work: (disk: LossyDisk, root: string) => Promise<void>, luck
 
 describe("a disk that loses what was not synced", () => {
   test("forgets a file whose name or bytes were not", async () => {
-    const work = async ({ fs }: LossyDisk, root: string): Promise<void> => {
+    const left = await leftBy([allLost, bytesLost], async ({ fs }: LossyDisk, root: string) => {
       await fs.writeText(join(root, "bytes"), "b");
       await fs.sync(join(root, "bytes"));
       await fs.writeText(join(root, "neither"), "n");
-    };
-    expect(await left(work, allLost)).toEqual({});
-    expect(await left(work, bytesLost)).toEqual({ bytes: "b", neither: "" });
+    });
+    expect(left).toEqual([{}, { bytes: "b", neither: "" }]);
   });
 
   test("keeps a file with synced bytes in a synced folder, under each synced name", async () => {
-    const work = async ({ fs }: LossyDisk, root: string): Promise<void> => {
+    const left = await leftBy([allLost, bytesLost], async ({ fs }: LossyDisk, root: string) => {
       await fs.writeText(join(root, "a"), "text");
       await fs.sync(join(root, "a"));
       await fs.link(join(root, "a"), join(root, "b"));
       await fs.sync(root);
       await fs.link(join(root, "a"), join(root, "c"));
       await fs.unlink(join(root, "a"));
-    };
-    expect(await left(work, allLost)).toEqual({ a: "text", b: "text" });
-    expect(await left(work, bytesLost)).toEqual({ b: "text", c: "text" });
+    });
+    expect(left).toEqual([
+      { a: "text", b: "text" },
+      { b: "text", c: "text" },
+    ]);
   });
 
   test("brings back what was renamed over, and folders that were removed", async () => {
-    const work = async ({ fs }: LossyDisk, root: string): Promise<void> => {
+    const left = await leftBy([allLost, bytesLost], async ({ fs }: LossyDisk, root: string) => {
       await fs.mkdir(join(root, "d"));
       for (const name of ["old", "new", "d/inside"]) {
         await fs.writeText(join(root, name), name);
@@ -55,42 +62,39 @@ describe("a disk that loses what was not synced", () => {
       await fs.sync(root);
       await fs.rename(join(root, "new"), join(root, "old"));
       await fs.removeFolder(join(root, "d"));
-    };
-    expect(await left(work, allLost)).toEqual({ old: "old", new: "new", "d/inside": "d/inside" });
-    expect(await left(work, bytesLost)).toEqual({ old: "new" });
+    });
+    expect(left).toEqual([{ old: "old", new: "new", "d/inside": "d/inside" }, { old: "new" }]);
   });
 
   test("loses a folder with all that was synced in it when its own name was not", async () => {
-    const work = async ({ fs }: LossyDisk, root: string): Promise<void> => {
+    const left = await leftBy([allLost, bytesLost], async ({ fs }: LossyDisk, root: string) => {
       await fs.mkdir(join(root, "d"));
       await fs.writeText(join(root, "d/f"), "f");
       await fs.sync(join(root, "d/f"));
       await fs.sync(join(root, "d"));
-    };
-    expect(await left(work, allLost)).toEqual({});
-    expect(await left(work, bytesLost)).toEqual({ "d/f": "f" });
+    });
+    expect(left).toEqual([{}, { "d/f": "f" }]);
   });
 
   test("sees files that somebody else writes", async () => {
-    const work = async ({ fs }: LossyDisk, root: string): Promise<void> => {
+    const left = await leftBy([allLost, namesLost], async ({ fs }: LossyDisk, root: string) => {
       await writeFile(join(root, "theirs"), "1");
       await fs.sync(join(root, "theirs"));
       await fs.sync(root);
       await writeFile(join(root, "theirs"), "12");
-    };
-    expect(await left(work, allLost)).toEqual({ theirs: "1" });
-    expect(await left(work, namesLost)).toEqual({ theirs: "12" });
+    });
+    expect(left).toEqual([{ theirs: "1" }, { theirs: "12" }]);
   });
 
   test("does not bring back the bytes of a sync that failed", async () => {
-    const work = async (disk: LossyDisk, root: string): Promise<void> => {
+    const left = await leftBy([allLost], async (disk: LossyDisk, root: string) => {
       await disk.fs.writeText(join(root, "a"), "text");
       disk.faultAt(0, { kind: "fail", errno: "EIO" });
       await expect(disk.fs.sync(join(root, "a"))).rejects.toThrow("EIO");
       await disk.fs.sync(join(root, "a"));
       await disk.fs.sync(root);
-    };
-    expect(await left(work, allLost)).toEqual({ a: "" });
+    });
+    expect(left).toEqual([{ a: "" }]);
   });
 
   test("cuts a write short, fails before or after the work, and stops for good", async () => {

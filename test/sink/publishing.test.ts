@@ -1,6 +1,6 @@
 import { readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { DuckDBConnection } from "@duckdb/node-api";
+import { DuckDBConnection, DuckDBResult } from "@duckdb/node-api";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import type { OutputRows } from "#src/batch/types.js";
 import { spanAt } from "#src/plan/spans.js";
@@ -45,8 +45,8 @@ describe("a part that another attempt has linked", () => {
     await onDisk(async (run) => {
       await sideBySide(run, async (one, other) => {
         await commit(one, 0);
-        const [part = ""] = (await readdir(driveFolder(run.root))).filter((name) => name.startsWith("part-"));
-        await writeFile(join(driveFolder(run.root), part), "damaged");
+        const part = (await readdir(driveFolder(run.root))).find((name) => name.startsWith("part-"));
+        await writeFile(join(driveFolder(run.root), part ?? ""), "damaged");
 
         await expect(commit(other, 0)).rejects.toMatchObject({ code: "OUTPUT_DAMAGED" });
       });
@@ -72,11 +72,7 @@ describe("a span is not published", () => {
     await onDisk(async (run) => {
       await using sink = await openDriveSink(run.root, run.disk.fs);
       const drive = await beginDrive(sink);
-      const real = DuckDBConnection.prototype.run;
-      vi.spyOn(DuckDBConnection.prototype, "run").mockImplementation(async function (this: DuckDBConnection, ...args) {
-        const result = await real.apply(this, args);
-        return args[0].startsWith("COPY") ? Object.create(result, { rowsChanged: { value: 3 } }) : result;
-      });
+      vi.spyOn(DuckDBResult.prototype, "rowsChanged", "get").mockReturnValue(3);
 
       await expect(commit(drive, 0)).rejects.toThrow(/3 rows were written/);
 
@@ -99,6 +95,26 @@ describe("rejects of an attempt that died, for a part without any", () => {
 
       await run.disk.losePower(allLost);
       await run.check();
+    });
+  });
+});
+
+describe("what DuckDB says of the disk", () => {
+  test.each([
+    ["IO Error: Could not write file: No space left on device", "DISK", "the disk is full (ENOSPC)"],
+    ["IO Error: Could not write file: Disk quota exceeded", "DISK", "the disk quota is used up (EDQUOT)"],
+    ["IO Error: Could not write file: Input/output error", "DISK", "the disk reports an input/output error (EIO)"],
+    ["IO Error: Cannot open file: Read-only file system", "PERMISSION", "the file system is read-only (EROFS)"],
+    ["IO Error: Cannot open file: Permission denied", "PERMISSION", "permission denied (EACCES)"],
+    ["IO Error: something else", "DISK", "something else"],
+    ["Out of Memory Error: failed to allocate", "MEMORY", "failed to allocate"],
+  ])("(%s) is told as what it is", async (said, code, text) => {
+    await onDisk(async (run) => {
+      await using sink = await openDriveSink(run.root, run.disk.fs);
+      const drive = await beginDrive(sink);
+      vi.spyOn(DuckDBConnection.prototype, "run").mockRejectedValue(new Error(said));
+
+      await expect(commit(drive, 0)).rejects.toMatchObject({ code, message: expect.stringContaining(text) });
     });
   });
 });

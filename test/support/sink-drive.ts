@@ -2,12 +2,12 @@ import { createHash } from "node:crypto";
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { OutputRows, RejectedRow } from "#src/batch/types.js";
-import { parsePlan } from "#src/plan/parse-plan.js";
 import type { Plan } from "#src/plan/plan.js";
 import { spanAt, spanCount } from "#src/plan/spans.js";
-import type { FileSystem } from "#src/sink/file-system.js";
+import { type FileSystem, nodeFileSystem } from "#src/sink/file-system.js";
 import { openParquetSink } from "#src/sink/parquet.js";
 import type { AttemptFacts, RunSink, Sink } from "#src/sink/port.js";
+import { readPlan } from "#src/sink/standing-plan.js";
 import { ref } from "./batches.js";
 import { faultsOfFinished, partNames, spanOfName } from "./output.js";
 import { readFiles } from "./parquet.js";
@@ -183,7 +183,8 @@ async function differencesOf(path: string, rows: OutputRows): Promise<string[]> 
   const data = ids?.column.kind === "fixed" ? Array.from(ids.column.data, Number) : [];
   const expected = data.map((id) => `${id} ${id / 2}`).join();
   const found = await readFiles([path]).catch((error: unknown) => String(error));
-  const text = typeof found === "string" ? found : found.map(({ id, score }) => `${id} ${score}`).join();
+  const text =
+    typeof found === "string" ? found : found.map(({ id, score }) => `${String(id)} ${String(score)}`).join();
   return text === expected ? [] : [`${path} holds ${text}, expected ${expected}`];
 }
 
@@ -207,7 +208,13 @@ async function faultsOfControl(folder: string): Promise<string[]> {
       faults.push(`${path} is half written: ${JSON.stringify(text.slice(0, 40))}`);
     }
   };
-  await whole(join(control, drivePlan.runId, "plan.json"), (text) => parsePlan(text) !== undefined);
+  const plan = join(control, drivePlan.runId, "plan.json");
+  faults.push(
+    ...(await readPlan(nodeFileSystem, plan).then(
+      () => [],
+      (error: unknown) => [String(error)],
+    )),
+  );
   await whole(join(control, "run.json"), isJson);
   await whole(join(folder, "_manifest.json"), isJson);
   await whole(join(folder, "_SUCCESS"), isJson);

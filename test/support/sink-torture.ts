@@ -12,9 +12,9 @@ export interface DiskRun {
   readonly root: string;
   readonly told: Told;
   /** One attempt, to its end or to the fault that stops it; what it threw. */
-  attempt(options?: Partial<Attempt>): Promise<unknown>;
+  readonly attempt: (options?: Partial<Attempt>) => Promise<unknown>;
   /** Fails when what was told does not hold. */
-  check(): Promise<void>;
+  readonly check: () => Promise<void>;
 }
 
 export async function onDisk(work: (run: DiskRun) => Promise<void>, refused: readonly string[] = []): Promise<void> {
@@ -46,7 +46,7 @@ export async function finish({ attempt, check, told }: DiskRun): Promise<void> {
 }
 
 /** The calls of an undisturbed run, in order. */
-export async function callsOf(refused: readonly string[] = []): Promise<readonly string[]> {
+async function callsOf(refused: readonly string[] = []): Promise<readonly string[]> {
   let calls: readonly string[] = [];
   await onDisk(async (run) => {
     await finish(run);
