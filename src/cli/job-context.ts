@@ -1,7 +1,7 @@
 import { createHash, randomBytes } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { availableParallelism, hostname } from "node:os";
-import { dirname, isAbsolute, relative, resolve } from "node:path";
+import { dirname, isAbsolute, relative, resolve, sep } from "node:path";
 import { openParquetDecoder } from "../decode/parquet.js";
 import { openModelFile } from "../engine/onnx-file.js";
 import { openOnnxEngine } from "../engine/onnx.js";
@@ -16,6 +16,7 @@ import { openParquetSink } from "../sink/parquet.js";
 import type { Sink } from "../sink/port.js";
 import { diskSource } from "../source/disk.js";
 import type { EngineSpec, JobSpec } from "../spec/job-spec.js";
+import { anyValue } from "../spec/fill-document.js";
 import { type LoadedSpec, loadSpec } from "../spec/load.js";
 import { programVersion } from "./version.js";
 import { checkSeveral } from "./worker.js";
@@ -53,15 +54,17 @@ export async function openJob(
     attempt = alone,
   }: ContextParts = {},
 ): Promise<JobContext & AsyncDisposable> {
-  const { spec, where, clock } = await readSpec(specPath, options);
+  const { spec, where, clock, outputPattern } = await readSpec(specPath, options);
   checkSeveral(attempt, clock);
   const folder = dirname(resolve(specPath));
   const cores = availableParallelism();
-  const sink = await openSink(spec, folder, { cores, log });
+  const siblings = siblingPattern(resolve(folder, outputPattern));
+  const sink = await openSink(spec, folder, { cores, log, siblings });
   const layout = layoutOf(resolve(folder, spec.output.parquet.path), runIdOf(spec.name, spec.params, sha256));
   return {
     spec,
     where,
+    command: (params) => commandFor(specPath, params),
     sink,
     source: diskSource({ folder, output: layout.folder, part: layout.part(0) }),
     openDecoder: (folders) => openParquetDecoder({ threads: cores, folders, timezone: spec.timezone }),
@@ -111,7 +114,37 @@ function parseParams(given: readonly string[]): Record<string, string> {
   return Object.fromEntries(params);
 }
 
-async function openSink(spec: JobSpec, folder: string, { cores, log }: { cores: number; log: Log }): Promise<Sink> {
+/** What a user types to carry out the run of these params. */
+function commandFor(specPath: string, params: Readonly<Record<string, string>>): string {
+  const options = Object.entries(params).map(([name, value]) => `--param ${shellWord(`${name}=${value}`)}`);
+  return ["infer-batch run", shellWord(specPath), ...options].join(" ");
+}
+
+function shellWord(text: string): string {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+/** Segments of an absolute path; a `RegExp` where a param makes the name. */
+function siblingPattern(path: string): (string | RegExp)[] {
+  return path
+    .split(sep)
+    .slice(1)
+    .map((segment) =>
+      segment.includes(anyValue) ? new RegExp(`^${segment.split(anyValue).map(escapeRegExp).join(".*")}$`) : segment,
+    );
+}
+
+function escapeRegExp(text: string): string {
+  return text.replaceAll(/[\\^$.*+?()[\]{}|]/g, "\\$&");
+}
+
+interface SinkTools {
+  readonly cores: number;
+  readonly log: Log;
+  readonly siblings: readonly (string | RegExp)[];
+}
+
+async function openSink(spec: JobSpec, folder: string, { cores, log, siblings }: SinkTools): Promise<Sink> {
   const { path, compression } = spec.output.parquet;
   const host = hostname().replaceAll(/[^A-Za-z0-9-]/g, "_");
   const writer = `${host}.${process.pid}.${randomBytes(4).toString("hex")}`;
@@ -120,6 +153,7 @@ async function openSink(spec: JobSpec, folder: string, { cores, log }: { cores: 
     target: shortPath(resolve(folder, path)),
     compression,
     threads: cores,
+    siblings,
     fs: nodeFileSystem,
     writer,
     isDead: (other) => isDead(other, host),

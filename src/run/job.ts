@@ -13,6 +13,8 @@ export interface JobContext {
   readonly spec: JobSpec;
   /** Where a key of the spec stands: "job.yaml:4:9: input.path". */
   readonly where: (path: readonly string[]) => string;
+  /** The command line that carries out the run of these params. */
+  readonly command: (params: Readonly<Record<string, string>>) => string;
   readonly source: Source;
   readonly sink: Sink;
   /** Reads files of these folders only. */

@@ -11,6 +11,7 @@ import { carryOut, countCommitted } from "./carry-out.js";
 import { atKey, type JobContext } from "./job.js";
 import { awaitInput, listInput, planRun, requireListed } from "./planning.js";
 import { checkPins } from "./resume.js";
+import { unfinishedRuns } from "./state.js";
 
 /**
  * Carries a run to its end: plans it or takes up its plan, scores what is not committed, finishes.
@@ -38,6 +39,9 @@ function runAfter(runId: RunId): RunId {
 }
 
 async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
+  for (const { text } of await unfinishedRuns(context)) {
+    context.log.warn(text);
+  }
   await awaitInput(context);
   const listing = await listInput(context);
   const model = await openPinnedModel(context);

@@ -5,6 +5,7 @@ import { createDurably, guarded, makeFolder } from "./durable.js";
 import { layoutOf } from "./layout.js";
 import { openParquetRun, type ParquetRunOptions } from "./parquet-run.js";
 import type { Sink } from "./port.js";
+import { findUnfinished } from "./siblings.js";
 import { latestRun, readPlan, sealedText, standingPlan } from "./standing-plan.js";
 import { inTemporary } from "./temporary.js";
 
@@ -13,6 +14,8 @@ export interface ParquetSinkOptions extends ParquetRunOptions {
   /** How messages and reports name the folder. */
   readonly target: string;
   readonly threads: number;
+  /** Where the job's other runs lie: segments of an absolute path. */
+  readonly siblings: readonly (string | RegExp)[];
 }
 
 /** One Parquet file a span, whose appearance under its final name is the commit. */
@@ -29,6 +32,7 @@ export async function openParquetSink(options: ParquetSinkOptions): Promise<Sink
         return stored;
       });
     },
+    unfinished: async (job, base) => await findUnfinished(fs, options.siblings, { job, base }),
     async create(plan) {
       const layout = layoutOf(folder, plan.runId);
       return await guarded(`writing the plan to ${layout.plan}`, async () => {

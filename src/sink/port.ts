@@ -18,6 +18,11 @@ export interface Sink extends AsyncDisposable {
    * @throws JobError OUTPUT_FOREIGN when the target holds what is not theirs
    */
   find(base: RunId): Promise<StoredPlan | undefined>;
+  /**
+   * Plans of this job's other runs that were begun and are not finished, as far as the target can tell where they
+   * lie; at most some. Writes nothing.
+   */
+  unfinished(job: string, base: RunId): Promise<readonly UnfinishedRun[]>;
   /** Stores a plan unless one is there: the first writer wins, and everybody gets the plan that stands. */
   create(plan: Plan): Promise<StoredPlan>;
   /**
@@ -25,6 +30,12 @@ export interface Sink extends AsyncDisposable {
    * @throws JobError OUTPUT_DAMAGED
    */
   open(stored: StoredPlan): Promise<RunSink>;
+}
+
+export interface UnfinishedRun {
+  readonly plan: Plan;
+  /** As a message names it. */
+  readonly target: string;
 }
 
 export type CommitOutcome = "committed" | "adopted";

@@ -22,7 +22,12 @@ export interface Filled {
   readonly templates: ReadonlyMap<unknown, string>;
   /** Keys with a value from the clock ("params.ds"). */
   readonly clock: readonly string[];
+  /** `output.parquet.path` with a NUL in the place of each param. */
+  readonly outputPattern: string;
 }
+
+/** Stands for any value: no path of a spec holds one. */
+export const anyValue = "\0";
 
 /** The value of a name. A param is never a secret, wherever its own value comes from. */
 interface Value {
@@ -49,6 +54,7 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
     templates: new Map(),
     clock: [],
   };
+  const outputPattern = patternOf(document, scope);
   fillNode(document.get("timezone", true), ["timezone"], scope);
   for (const [name, text] of Object.entries(clock(document, context))) {
     known.set(name, { text, from: "clock" });
@@ -83,7 +89,18 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
       fillNode(pair.value, [key], scope);
     }
   }
-  return scope;
+  return { ...scope, outputPattern };
+}
+
+/** Where the runs of this job with other params write. */
+function patternOf(document: YamlDocument, { lookup, declared }: Scope): string {
+  const template: unknown = document.getIn(["output", "parquet", "path"]);
+  const isParam = (name: string): boolean => declared.includes(name) || name === "today" || name === "yesterday";
+  const filled =
+    typeof template === "string"
+      ? fillTemplate(template, (name) => (isParam(name) ? anyValue : lookup(name)?.text))
+      : { text: "" };
+  return "text" in filled ? filled.text : "";
 }
 
 function environmentValue({ env }: SpecContext, name: string): Value | undefined {

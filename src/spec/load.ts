@@ -17,6 +17,8 @@ export interface LoadedSpec {
   readonly where: (path: Path) => string;
   /** Keys whose value comes from `${today}` or `${yesterday}`, as the spec writes them ("params.ds"). */
   readonly clock: readonly string[];
+  /** Where runs of this job with other params write: `output.parquet.path` with `anyValue` for each param. */
+  readonly outputPattern: string;
 }
 
 /**
@@ -44,6 +46,7 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
     return {
       spec: checked.spec,
       clock: filled.clock,
+      outputPattern: filled.outputPattern,
       where: (path) => place(context.file, lines.linePos(positionOf(document, { path, text: "" })), path),
     };
   }

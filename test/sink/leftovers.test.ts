@@ -49,6 +49,7 @@ test(`${leftovers} temporary files of killed attempts are gone when the next beg
     target: "out",
     compression: "uncompressed",
     threads: 1,
+    siblings: [],
     fs,
     writer: "host.3.cc",
     isDead: (writer) => !living.has(writer),

@@ -84,6 +84,7 @@ export async function openDriveSink(root: string, fs: FileSystem, warn = (_messa
     target: "out",
     compression: "uncompressed",
     threads: 1,
+    siblings: [],
     fs,
     writer,
     isDead: (other) => other !== writer,
