@@ -1,5 +1,5 @@
 import { isMap, isNode, isPair, isScalar, isSeq, type LineCounter } from "yaml";
-import { JobError } from "../errors.js";
+import { assertNever, JobError } from "../errors.js";
 import { didYouMean } from "../suggest.js";
 import { checkSpec, type JobSpec } from "./job-spec.js";
 import { describeIssue, type Problem } from "./problems.js";
@@ -161,10 +161,17 @@ interface Scope {
   readonly declared: readonly string[];
 }
 
+/** Mappings whose keys are not the spec's: JavaScript would lose a certain one of them. */
+const namesOfOwn: ReadonlySet<string> = new Set(["input.columns", "input.partitions", "model.inputs", "model.outputs"]);
+
 function fillNode(node: unknown, path: Path, scope: Scope, problems: Problem[]): void {
   if (isMap(node)) {
     for (const pair of node.items) {
-      fillNode(pair.value, [...path, isScalar(pair.key) ? String(pair.key.value) : ""], scope, problems);
+      const inner = [...path, isScalar(pair.key) ? String(pair.key.value) : ""];
+      if (inner.at(-1) === "__proto__" && namesOfOwn.has(path.join("."))) {
+        problems.push({ path: inner, atKey: true, text: "this name cannot be a column's; choose another" });
+      }
+      fillNode(pair.value, inner, scope, problems);
     }
   } else if (isSeq(node)) {
     for (const [index, item] of node.items.entries()) {
@@ -188,18 +195,29 @@ function isExpression([room, key]: Path): boolean {
 }
 
 function faultText(fault: TemplateFault, declared: readonly string[], isSql: boolean): string {
-  if (fault.kind === "quoted") {
-    return `found ${fault.found} inside quotes; write it without: it stands for a text value, quotes and all`;
+  switch (fault.kind) {
+    case "quoted":
+      return `found ${fault.found} inside quotes; write it without: it stands for a text value, quotes and all`;
+    case "commented":
+      return `found ${fault.found} in a comment; take it out of there`;
+    case "attached":
+      return `found ${fault.found} right beside a literal or a word; it stands for a text value of its own, so put a blank or an operator between`;
+    case "malformed":
+      return `found ${fault.found}, expected \${name} or \${name:-default}; a literal \${ is written $\${`;
+    case "unset":
+      return unsetText(fault.name, declared, isSql);
+    default:
+      return assertNever(fault);
   }
-  if (fault.kind === "malformed") {
-    return `found ${fault.found}, expected \${name} or \${name:-default}; a literal \${ is written $\${`;
-  }
+}
+
+function unsetText(name: string, declared: readonly string[], isSql: boolean): string {
   if (isSql) {
-    return `\${${fault.name}} is no param; declare it under params`;
+    return `\${${name}} is no param; declare it under params`;
   }
-  return declared.includes(fault.name)
-    ? `\${${fault.name}} is a param that comes later: params see those above them, timezone sees none`
-    : `\${${fault.name}} is neither a param nor an environment variable; set it, or write \${${fault.name}:-default}`;
+  return declared.includes(name)
+    ? `\${${name}} is a param that comes later: params see those above them, timezone sees none`
+    : `\${${name}} is neither a param nor an environment variable; set it, or write \${${name}:-default}`;
 }
 
 function unsupportedProblems(document: YamlDocument): Problem[] {
