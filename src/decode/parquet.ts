@@ -8,6 +8,7 @@ import { type ConnectionPool, connectionPool } from "../duckdb/pool.js";
 import { readColumn, readFlat, readMatrix } from "../duckdb/read-vector.js";
 import { JobError, messageOf } from "../errors.js";
 import { columnSql } from "./cast-sql.js";
+import { rowStateSql } from "./expression-sql.js";
 import { readFooters } from "./parquet-footers.js";
 import { bindExpression, createExpressionCheck, describeFailure, type ExpressionCheck } from "./parquet-expressions.js";
 import { fromRows, inSlice, rowNumberColumn, sliceSql } from "./parquet-sql.js";
@@ -132,8 +133,12 @@ function readInput(chunk: DuckDBDataChunk, index: number, binding: InputBinding)
 /** A stream that meets an error just ends. Reading the same columns again without a stream gives its text. */
 async function explainMissingRows(pool: ConnectionPool, slice: SliceRequest, reached: number): Promise<JobError> {
   const { path, projection, partitions } = slice;
+  const { expressions } = projection;
   const counts = boundColumns(projection).map((ref) => `count(${columnSql(ref, partitions)})`);
-  const from = fromRows({ path, expressions: projection.expressions, partitions }, inSlice(slice));
+  if (expressions !== null) {
+    counts.push(`count(${rowStateSql(expressions)})`); // for the columns that only a filter uses
+  }
+  const from = fromRows({ path, expressions, partitions }, inSlice(slice));
   try {
     await pool.use((connection) => connection.run(`SELECT ${["count(*)", ...counts].join(", ")} ${from}`));
   } catch (error) {
