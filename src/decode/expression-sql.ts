@@ -13,7 +13,14 @@ const filterName = "input.where";
 export const expressionValue = "v";
 
 /** The table that expressions see; no column is called so. */
-const tableAlias = quoteName("input.path");
+const tableName = "input.path";
+const tableAlias = quoteName(tableName);
+
+/** Whether a column of a shard could be taken for what expressions gave, or for the table. */
+export function isReservedName(name: string): boolean {
+  const folded = name.toLowerCase();
+  return folded === filterName || folded === tableName || folded.startsWith(expressionAlias(""));
+}
 
 /** An expression for each row of `table`: a struct with its value, or NULL where it fails. */
 function tryExpression(text: string): string {
@@ -39,7 +46,8 @@ const keeps = `(${quoteName(filterName)}).${expressionValue}`;
 
 function layer(table: string, columns: readonly (readonly [Expression, string])[]): string {
   const added = columns.map(([{ name }, sql]) => `${sql} AS ${quoteName(expressionAlias(name))}`);
-  return `(SELECT ${["*", ...added].join(", ")} FROM ${table} AS ${tableAlias})`;
+  // Before the shard's: of two columns of one name, DuckDB takes the first.
+  return `(SELECT ${[...added, "*"].join(", ")} FROM ${table} AS ${tableAlias})`;
 }
 
 /** What becomes of each row: see `rowState`. */

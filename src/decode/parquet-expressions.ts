@@ -5,8 +5,9 @@ import type { ConnectionPool } from "../duckdb/pool.js";
 import { columnTypeOf } from "../duckdb/types.js";
 import { JobError, messageOf } from "../errors.js";
 import { didYouMean } from "../suggest.js";
-import { checkExpression, type NamesInExpression } from "./check-expression.js";
-import { expressionQuery } from "./expression-sql.js";
+import { checkExpression } from "./check-expression.js";
+import { isZonedTime, type NamesInExpression, sessionValues } from "./expression-parts.js";
+import { expressionQuery, isReservedName } from "./expression-sql.js";
 import { rowNumberColumn, rowsTable } from "./parquet-sql.js";
 import type { BoundExpression, Decoder } from "./port.js";
 
@@ -40,10 +41,22 @@ export async function bindExpression(
   { path, text, columns, partitions }: Parameters<Decoder["bindExpression"]>[0],
 ): Promise<BoundExpression> {
   const names = await check.one(text);
+  refuseReserved(text, columns);
   const maybe = columns.filter(({ name }) => names.parameters.has(name) && !names.columns.has(name));
   const used = [...[...names.columns].map((name) => findColumn(name, { text, columns })), ...maybe];
+  for (const { name, sourceType } of used) {
+    if (isZonedTime(sourceType)) {
+      throw invalid(
+        text,
+        `column \`${name}\` is ${sourceType}`,
+        "what DuckDB computes of it may depend on the day of the run; it can only be carried",
+      );
+    }
+  }
   const folders = folderColumns(used);
-  const table = rowsTable({ path, folders, partitions }, `${rowNumberColumn} < 0`);
+  const rows = rowsTable({ path, folders, partitions }, `${rowNumberColumn} < 0`);
+  // Without the row's number, which is no column of the shard.
+  const table = `(SELECT * EXCLUDE (${rowNumberColumn}) FROM ${rows})`;
   try {
     const result = await pool.use((connection) => connection.run(`${expressionQuery(table, `(${text}\n)`)} LIMIT 0`));
     const [type] = result.columnTypes();
@@ -60,6 +73,13 @@ export async function bindExpression(
 /** DuckDB compares names without regard to case. */
 function findColumn(name: string, { text, columns }: { text: string; columns: readonly SourceColumn[] }): SourceColumn {
   const found = columns.find((column) => column.name.toLowerCase() === name.toLowerCase());
+  if (found === undefined && sessionValues.has(name.toLowerCase())) {
+    throw invalid(
+      text,
+      `\`${name}\` does not depend on the row alone`,
+      "the date of the run is a param: ds: ${today}, and ${ds} in the expression",
+    );
+  }
   if (found === undefined) {
     const names = columns.map((column) => column.name);
     throw invalid(
@@ -76,6 +96,18 @@ function findColumn(name: string, { text, columns }: { text: string; columns: re
     );
   }
   return found;
+}
+
+/** Names that the SQL around expressions needs for itself. */
+function refuseReserved(text: string, columns: readonly SourceColumn[]): void {
+  const reserved = columns.find(({ name }) => isReservedName(name));
+  if (reserved !== undefined) {
+    throw invalid(
+      text,
+      `the shard has a column \`${reserved.name}\`, a name that expressions need for themselves`,
+      "rename it, or do without input.where and input.columns",
+    );
+  }
 }
 
 function invalid(text: string, found: string, hint: string): JobError {

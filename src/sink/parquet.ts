@@ -37,9 +37,7 @@ export async function openParquetSink(options: ParquetSinkOptions): Promise<Sink
       const layout = layoutOf(folder, plan.runId);
       return await guarded(`writing the plan to ${layout.plan}`, async () => {
         await makeFolder(fs, layout.control);
-        // There is nothing to be overtaken by before the plan stands.
-        const check = async (): Promise<void> => undefined;
-        await inTemporary({ fs, folders: [layout.temporary], check }, async () => {
+        await inTemporary({ fs, folders: [layout.temporary], check: nothingYet }, async () => {
           await claimFolder(fs, layout, options.writer);
           const temporary = join(layout.temporary, `plan.${options.writer}`);
           await createDurably(fs, { temporary, final: layout.plan, text: sealedText(plan) });
@@ -52,4 +50,9 @@ export async function openParquetSink(options: ParquetSinkOptions): Promise<Sink
       duckdb[Symbol.dispose]();
     },
   };
+}
+
+/** Before the plan stands there is nothing to be overtaken by. */
+async function nothingYet(): Promise<void> {
+  await Promise.resolve();
 }

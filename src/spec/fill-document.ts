@@ -1,4 +1,5 @@
 import { isMap, isNode, isScalar, isSeq } from "yaml";
+import { assertNever } from "../errors.js";
 import { didYouMean } from "../suggest.js";
 import type { Problem } from "./problems.js";
 import { clockParams, filledLimit, fillTemplate, type TemplateFault } from "./template.js";
@@ -131,10 +132,17 @@ function unknownParams(given: Readonly<Record<string, string>>, declared: readon
     }));
 }
 
+/** Mappings whose keys are not the spec's: JavaScript would lose a certain one of them. */
+const namesOfOwn: ReadonlySet<string> = new Set(["input.columns", "input.partitions", "model.inputs", "model.outputs"]);
+
 function fillNode(node: unknown, path: Path, scope: Scope): void {
   if (isMap(node)) {
     for (const pair of node.items) {
-      fillNode(pair.value, [...path, isScalar(pair.key) ? String(pair.key.value) : ""], scope);
+      const inner = [...path, isScalar(pair.key) ? String(pair.key.value) : ""];
+      if (inner.at(-1) === "__proto__" && namesOfOwn.has(path.join("."))) {
+        scope.problems.push({ path: inner, atKey: true, text: "this name cannot be a column's; choose another" });
+      }
+      fillNode(pair.value, inner, scope);
     }
   } else if (isSeq(node)) {
     for (const [index, item] of node.items.entries()) {
@@ -170,22 +178,31 @@ function isExpression([room, key]: Path): boolean {
 }
 
 function faultText(fault: TemplateFault, declared: readonly string[], isSql: boolean): string {
-  if (fault.kind === "quoted") {
-    return `found ${fault.found} inside quotes; write it without: it stands for a text value, quotes and all`;
+  switch (fault.kind) {
+    case "quoted":
+      return `found ${fault.found} inside quotes; write it without: it stands for a text value, quotes and all`;
+    case "commented":
+      return `found ${fault.found} in a comment; take it out of there`;
+    case "attached":
+      return `found ${fault.found} right beside a literal or a word; it stands for a text value of its own, so put a blank or an operator between`;
+    case "malformed":
+      return `found ${fault.found}, expected \${name} or \${name:-default}; a literal \${ is written $\${`;
+    case "climbs":
+      return `the value of \${${fault.name}} has a .. in it, which would lead out of the path that it stands in`;
+    case "long":
+      return `it has more than ${filledLimit} characters when it is filled in`;
+    case "unset":
+      return unsetText(fault.name, declared, isSql);
+    default:
+      return assertNever(fault);
   }
-  if (fault.kind === "malformed") {
-    return `found ${fault.found}, expected \${name} or \${name:-default}; a literal \${ is written $\${`;
-  }
-  if (fault.kind === "climbs") {
-    return `the value of \${${fault.name}} has a .. in it, which would lead out of the path that it stands in`;
-  }
-  if (fault.kind === "long") {
-    return `it has more than ${filledLimit} characters when it is filled in`;
-  }
+}
+
+function unsetText(name: string, declared: readonly string[], isSql: boolean): string {
   if (isSql) {
-    return `\${${fault.name}} is no param; declare it under params`;
+    return `\${${name}} is no param; declare it under params`;
   }
-  return declared.includes(fault.name)
-    ? `\${${fault.name}} is a param that comes later: params see those above them, timezone sees none`
-    : `\${${fault.name}} is neither a param nor an environment variable; set it, or write \${${fault.name}:-default}`;
+  return declared.includes(name)
+    ? `\${${name}} is a param that comes later: params see those above them, timezone sees none`
+    : `\${${name}} is neither a param nor an environment variable; set it, or write \${${name}:-default}`;
 }

@@ -1,3 +1,5 @@
+import { type SqlPlace, sqlPlaceAfter } from "./sql-text.js";
+
 /** One `${name}` or `${name:-default}`; `$${` stands for a literal `${`. */
 const reference = /\$\$\{|\$\{([^}]*)\}?/g;
 const referenceBody = /^([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?$/s;
@@ -5,13 +7,13 @@ const referenceBody = /^([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?$/s;
 export type Lookup = (name: string) => string | undefined;
 
 /**
- * What is wrong with a template: a name that nothing defines, text that is no reference, a value inside quotes, a
+ * What is wrong with a template: a name that nothing defines, text that is no reference, no place for a value, a
  * value with `..` in the middle of a path, or values that make a small file large.
  */
 export type TemplateFault =
   | { kind: "unset"; name: string }
   | { kind: "malformed"; found: string }
-  | { kind: "quoted"; found: string }
+  | { kind: Exclude<SqlPlace, "code">; found: string }
   | { kind: "climbs"; name: string }
   | { kind: "long" };
 
@@ -41,8 +43,9 @@ export function fillTemplate(
       fault ??= { kind: "malformed", found };
       return "";
     }
-    if (language === "sql" && isInsideQuotes(text.slice(0, offset))) {
-      fault ??= { kind: "quoted", found };
+    const place = language === "sql" ? sqlPlaceAfter(text.slice(0, offset), text.slice(offset + found.length)) : "code";
+    if (place !== "code") {
+      fault ??= { kind: place, found };
       return "";
     }
     const [, name = "", fallback] = parts;
@@ -72,19 +75,6 @@ export function fillTemplate(
 /** A text literal: whatever a value holds, it stays a value. */
 function sqlText(value: string): string {
   return `'${value.replaceAll("'", "''")}'`;
-}
-
-/** Whether SQL that starts so is in the middle of a literal or of a quoted name; a doubled quote changes nothing. */
-function isInsideQuotes(before: string): boolean {
-  let quote: string | undefined;
-  for (const character of before) {
-    if (quote === undefined && (character === "'" || character === '"')) {
-      quote = character;
-    } else if (character === quote) {
-      quote = undefined;
-    }
-  }
-  return quote !== undefined;
 }
 
 /** The calendar dates that a spec may name, as `yyyy-mm-dd` in `timeZone`. */

@@ -66,11 +66,14 @@ describe("what version 1 names and this release does not serve", () => {
 describe("what is served", () => {
   test("may be asked for: what an earlier release refused", () => {
     const text = `${minimalSpec}on_bad_row: reject\nmax_rejects: 0.1%\n`
-      .replace("input:", "input:\n  verify: full\n  partitions: { dt: date }")
+      .replace(
+        "input:",
+        "input:\n  verify: full\n  partitions: { dt: date }\n  columns: { a: ln(b) }\n  where: a is not null",
+      )
       .replace("model:", "model:\n  cast: lossy\n  missing: nan");
     expect(load(text)).toMatchObject({
       on_bad_row: "reject",
-      input: { verify: "full", partitions: { dt: "date" } },
+      input: { verify: "full", partitions: { dt: "date" }, columns: { a: "ln(b)" }, where: "a is not null" },
       model: { cast: "lossy", missing: "nan" },
     });
   });
