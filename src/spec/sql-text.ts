@@ -39,8 +39,24 @@ export function sqlPlaceAfter(before: string, after: string): SqlPlace {
     at = end;
   }
   // `e'…'` is another kind of literal than '…', and `'a''b'` is one.
-  const isAttached = /[\w$&\u0080-\uffff]$/.test(before) || after.startsWith("'");
+  const isAttached = /[\w$&\u0080-\uffff]$/.test(before) || isLiteralNext(after);
   return isAfterLiteral || isAttached ? "attached" : "code";
+}
+
+/** After blanks and comments, in the way of `'a'` newline `'b'`, which is one literal. */
+function isLiteralNext(after: string): boolean {
+  let at = 0;
+  for (;;) {
+    const comment = endOfComment(after, at);
+    const blank = comment === undefined ? /(?:\s|--[^\n\r]*(?:[\n\r]|$))+/y : undefined;
+    if (comment !== undefined) {
+      at = comment;
+    } else if (blank !== undefined && matches(blank, after, at)) {
+      at = blank.lastIndex;
+    } else {
+      return after.startsWith("'", at);
+    }
+  }
 }
 
 function tokenAt(text: string, at: number): { kind: (typeof tokens)[number][0]; end: number } | undefined {

@@ -64,6 +64,8 @@ describe("a reference is refused where its value could be more than a text", () 
     ["E'a' -- so\n /* on */ ${p}", "attached ${p}"],
     ["${p}${q:-x}", "attached ${q:-x}"],
     ["${p}'s'", "attached ${p}"],
+    ["${p}\n's'", "attached ${p}"],
+    ["${p} -- so\n /* on */ 's'", "attached ${p}"],
     ["${p", "malformed ${p"],
     ["${}", "malformed ${}"],
     ["${q}", "unset"],
