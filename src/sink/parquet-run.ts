@@ -1,19 +1,21 @@
 import { join } from "node:path";
+import type { SpanOutput } from "../batch/types.js";
 import type { DuckDb } from "../duckdb/instance.js";
 import { errnoOf, JobError } from "../errors.js";
+import type { Span } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import type { Compression } from "../spec/job-spec.js";
 import { listFolder, refuseForeign } from "./claim.js";
 import { guarded, hasHardLinks, makeFolder, orDrop } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
-import { isStaged, layoutOf } from "./layout.js";
+import { isStaged, type Layout, layoutOf } from "./layout.js";
 import { commitPart } from "./parquet-commit.js";
 import { checkFinished, type FinishedPart, type Manifest, writeFinish } from "./parquet-finish.js";
 import { type CommittedPart, inspectParts, listParts } from "./parquet-parts.js";
 import { readRejects } from "./parquet-rejects.js";
-import type { Maker, RunSink, StoredPlan } from "./port.js";
+import type { AttemptFacts, CommitOutcome, Maker, RunSink, StoredPlan } from "./port.js";
 import { planCheck } from "./standing-plan.js";
-import { inTemporary, type LeftoverRules, removeLeftovers } from "./temporary.js";
+import { inTemporary, type LeftoverRules, removeLeftovers, type Temporary } from "./temporary.js";
 
 export interface ParquetRunOptions extends LeftoverRules {
   /** Absolute. */
@@ -30,84 +32,118 @@ interface Known {
   readonly parts: Map<number, CommittedPart>;
 }
 
+/** A run and what its steps share. */
+interface Run extends Known {
+  readonly options: ParquetRunOptions;
+  readonly duckdb: DuckDb;
+  readonly stored: StoredPlan;
+  readonly layout: Layout;
+  /** Parts that this attempt committed or adopted. */
+  readonly own: Map<number, FinishedPart>;
+  readonly temporary: Temporary;
+  /** Throws when another plan stands at the target, or a later one. */
+  readonly check: () => Promise<void>;
+  maker: Maker | undefined;
+}
+
 export async function openParquetRun(options: ParquetRunOptions, duckdb: DuckDb, stored: StoredPlan): Promise<RunSink> {
-  const { fs, folder, writer, compression } = options;
-  const { runId } = stored.plan;
-  const layout = layoutOf(folder, runId);
-  const manifest = await checkFinished(fs, layout, stored, await listFolder(fs, folder));
+  const { fs, folder } = options;
+  const layout = layoutOf(folder, stored.plan.runId);
+  const check = planCheck(fs, layout, stored.planId);
+  const run: Run = {
+    options,
+    duckdb,
+    stored,
+    layout,
+    committed: new Uint8Array(spanCount(stored.plan)),
+    parts: new Map(),
+    own: new Map(),
+    check,
+    temporary: { fs, folders: [layout.temporary, ...(isStaged(layout.runId) ? [layout.parts] : [])], check },
+    maker: undefined,
+  };
+  const manifest = await finishedManifest(run);
   if (manifest !== undefined) {
     await settle(fs, folder);
   }
-  const known: Known = { committed: new Uint8Array(spanCount(stored.plan)), parts: new Map() };
-  note(known, manifest === undefined ? await inspectParts(duckdb, stored, await listParts(fs, layout)) : of(manifest));
-  const own = new Map<number, FinishedPart>();
-  const check = planCheck(fs, layout, stored.planId);
-  const staged = isStaged(runId) ? [layout.parts] : [];
-  const temporary = { fs, folders: [layout.temporary, ...staged], check };
-  let maker: Maker | undefined;
-  const refresh = async (): Promise<void> => {
-    const paths = await listParts(fs, layout);
-    // Looked at again, those of others too: what is published now must be whole now.
-    const others = new Map([...paths].filter(([span]) => !own.has(span)));
-    note(known, await inspectParts(duckdb, stored, others));
-  };
+  note(run, manifest === undefined ? await inspectParts(duckdb, stored, await listParts(fs, layout)) : of(manifest));
   return {
     finished: manifest !== undefined,
-    committed: known.committed,
+    committed: run.committed,
     get rejectedRows() {
-      return [...known.parts.values()].reduce((sum, { rejected }) => sum + rejected, 0);
+      return [...run.parts.values()].reduce((sum, { rejected }) => sum + rejected, 0);
     },
     get makers() {
-      return new Map([...known.parts].map(([span, part]) => [span, part.maker]));
+      return new Map([...run.parts].map(([span, part]) => [span, part.maker]));
     },
-    rejects: () => readRejects(fs, layout, known.parts),
-    refresh: () => guarded(`looking at ${folder}`, refresh),
-    begin: (attempt) =>
-      guarded(`preparing ${folder}`, async () => {
-        // Whoever planned the run may have died before the plan's name was flushed: parts must not outlive it.
-        await fs.sync(layout.control);
-        maker = { writer, ...attempt };
-        if (staged.length > 0) {
-          await makeFolder(fs, layout.parts);
-        }
-        const linked = await inTemporary(temporary, async () => {
-          await removeLeftovers(fs, layout.temporary, options);
-          return await hasHardLinks(fs, layout.temporary, writer);
-        });
-        if (!linked) {
-          oneWorkerOnly(options, attempt.workers);
-        }
-      }),
+    rejects: () => readRejects(fs, layout, run.parts),
+    refresh: () => guarded(`looking at ${folder}`, () => refresh(run)),
+    begin: (attempt) => guarded(`preparing ${folder}`, () => begin(run, attempt)),
     commit: (span, output) =>
-      guarded(`writing ${join(layout.parts, layout.part(span.index))}`, async () => {
-        if (maker === undefined) {
-          throw new Error("a span is committed before the run has begun");
-        }
-        const commit = { fs, duckdb, compression, maker, layout, stored, span, output, check };
-        const file = join(layout.temporary, `part-${span.index}.${writer}`);
-        const { outcome, part } = await inTemporary(temporary, () => orDrop(fs, file, () => commitPart(commit, file)));
-        own.set(span.index, part);
-        note(known, new Map([[span.index, part]]));
-        return outcome;
-      }),
-    finish: () =>
-      guarded(`finishing ${folder}`, async () => {
-        const folders = staged.length > 0 ? [...temporary.folders, layout.withdrawn] : temporary.folders;
-        await inTemporary({ ...temporary, folders }, async () => {
-          await refuseForeign(fs, layout);
-          if (staged.length > 0 && (await isFinished())) {
-            return;
-          }
-          await refresh();
-          await writeFinish(fs, { layout, stored, writer, parts: own, committed: known.parts });
-        });
-      }),
+      guarded(`writing ${join(layout.parts, layout.part(span.index))}`, () => commit(run, span, output)),
+    finish: () => guarded(`finishing ${folder}`, () => finish(run)),
   };
+}
 
-  /** By an attempt beside this one: a new run's parts are in place then, and not staged any more. */
-  async function isFinished(): Promise<boolean> {
-    return (await checkFinished(fs, layout, stored, await listFolder(fs, folder))) !== undefined;
+async function finishedManifest({ options: { fs, folder }, layout, stored }: Run): Promise<Manifest | undefined> {
+  return await checkFinished(fs, layout, stored, await listFolder(fs, folder));
+}
+
+/** Looks at parts again, those of others too: what is published now must be whole now. */
+async function refresh(run: Run): Promise<void> {
+  const { options, duckdb, stored, layout, own } = run;
+  const paths = await listParts(options.fs, layout);
+  const others = new Map([...paths].filter(([span]) => !own.has(span)));
+  note(run, await inspectParts(duckdb, stored, others));
+}
+
+async function begin(run: Run, attempt: AttemptFacts): Promise<void> {
+  const { options, layout, temporary } = run;
+  const { fs, writer } = options;
+  // Whoever planned the run may have died before the plan's name was flushed: parts must not outlive it.
+  await fs.sync(layout.control);
+  run.maker = { writer, ...attempt };
+  if (isStaged(layout.runId)) {
+    await makeFolder(fs, layout.parts);
   }
+  const linked = await inTemporary(temporary, async () => {
+    await removeLeftovers(fs, layout.temporary, options);
+    return await hasHardLinks(fs, layout.temporary, writer);
+  });
+  if (!linked) {
+    oneWorkerOnly(options, attempt.workers);
+  }
+}
+
+async function commit(run: Run, span: Span, output: SpanOutput): Promise<CommitOutcome> {
+  const { options, duckdb, stored, layout, own, temporary, check, maker } = run;
+  const { fs, writer, compression } = options;
+  if (maker === undefined) {
+    throw new Error("a span is committed before the run has begun");
+  }
+  const file = join(layout.temporary, `part-${span.index}.${writer}`);
+  const { outcome, part } = await inTemporary(temporary, () =>
+    orDrop(fs, file, () => commitPart({ fs, duckdb, compression, maker, layout, stored, span, output, check }, file)),
+  );
+  own.set(span.index, part);
+  note(run, new Map([[span.index, part]]));
+  return outcome;
+}
+
+async function finish(run: Run): Promise<void> {
+  const { options, stored, layout, own, temporary, parts } = run;
+  const { fs, writer } = options;
+  const staged = isStaged(layout.runId);
+  const folders = staged ? [...temporary.folders, layout.withdrawn] : temporary.folders;
+  await inTemporary({ ...temporary, folders }, async () => {
+    await refuseForeign(fs, layout);
+    // By an attempt beside this one: its parts are in place then, and not staged any more.
+    if (staged && (await finishedManifest(run)) !== undefined) {
+      return;
+    }
+    await refresh(run);
+    await writeFinish(fs, { layout, stored, writer, parts: own, committed: parts });
+  });
 }
 
 function note(known: Known, parts: ReadonlyMap<number, CommittedPart>): void {

@@ -152,7 +152,7 @@ describe("a part is refused when it", () => {
     await standing(2, async ({ sink, part }) => {
       await rewrite(part(0), "SELECT DISTINCT ON (id > 1) *");
       await expect(beginDrive(sink)).rejects.toMatchObject(
-        damaged(/it holds 2 rows and rejected 0 where the plan has/),
+        damaged(/it holds 2 rows, rejected 0 and filtered out 0 where the plan has/),
       );
     });
   });
