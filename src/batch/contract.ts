@@ -2,7 +2,7 @@ import { JobError } from "../errors.js";
 import { didYouMean } from "../suggest.js";
 import { sideBySide } from "./side-by-side.js";
 import type { ModelSignature, TensorType } from "./tensor.js";
-import type { ColumnType, SourceColumn } from "./types.js";
+import { type ColumnType, showType, type SourceColumn } from "./types.js";
 
 /** How shard columns become model inputs and tensors become output columns. Part of the plan: plain JSON. */
 export interface Contract {
@@ -157,7 +157,7 @@ export function findColumn(name: string, what: string, request: ContractRequest)
   const column = request.columns.find((candidate) => candidate.name === first);
   if (column === undefined || fields.length === 0) {
     const names = request.columns.flatMap((candidate) =>
-      fields.length === 0 ? candidate.name : fieldPaths(candidate.name, candidate.type),
+      fields.length === 0 ? candidate.name : fieldPaths(candidate.name, candidate),
     );
     throw refuse(
       request,
@@ -165,9 +165,12 @@ export function findColumn(name: string, what: string, request: ContractRequest)
       "names must match exactly",
     );
   }
-  let { type } = columnRef(column, what, request);
+  let at = column;
   for (const field of fields) {
-    const known = typeof type === "object" && type.kind === "struct" ? type.fields : [];
+    const known = fieldsOf(at);
+    if (known.length === 0) {
+      columnRef(at, what, request); // a map has no fields, and is refused as what it is
+    }
     const next = known.find((candidate) => candidate.name === field);
     if (next === undefined) {
       const names = known.map((candidate) => candidate.name);
@@ -177,15 +180,21 @@ export function findColumn(name: string, what: string, request: ContractRequest)
         names.length === 0 ? "only struct columns have fields" : `its fields are ${names.join(", ")}`,
       );
     }
-    type = next.type;
+    at = next;
   }
+  const { type } = columnRef({ ...at, name }, what, request);
   return { name, path: [first, ...fields], type, ...(column.computed === true ? { computed: true } : {}) };
 }
 
 /** `user`, `user.age`, …: all that a path may lead to. */
-function fieldPaths(path: string, type: ColumnType | undefined): string[] {
-  const fields = typeof type === "object" && type.kind === "struct" ? type.fields : [];
-  return [path, ...fields.flatMap((field) => fieldPaths(`${path}.${field.name}`, field.type))];
+function fieldPaths(path: string, column: SourceColumn): string[] {
+  return [path, ...fieldsOf(column).flatMap((field) => fieldPaths(`${path}.${field.name}`, field))];
+}
+
+function fieldsOf({ type, fields = [] }: SourceColumn): readonly SourceColumn[] {
+  return typeof type === "object" && type.kind === "struct"
+    ? type.fields.map((field) => ({ ...field, sourceType: showType(field.type) }))
+    : fields;
 }
 
 function columnRef(

@@ -180,6 +180,8 @@ export interface SourceColumn {
   readonly sourceType: string;
   /** undefined: a type that this release does not carry. */
   readonly type: ColumnType | undefined;
+  /** Of a struct that cannot be carried as a whole: some of its fields may be used. */
+  readonly fields?: readonly SourceColumn[];
   /** Its value is in the names of the folders that the shard lies in, not in the shard. */
   readonly partition?: true;
   /** `input.columns` computes it. */
