@@ -173,7 +173,7 @@ describe("a shard that cannot be planned: the message names it and says what to 
       "
       exit 65
       --- stderr
-      error: planning: column \`x\` is missing in <folder>/in/b.parquet, but DOUBLE in <folder>/in/a.parquet
+      error: planning: column \`x\` is missing in <folder>/in/b.parquet, but float64 in <folder>/in/a.parquet
         hint: the columns that the job uses must have the same type in all shards; write that shard again, or take it out of input.path
       "
     `);
@@ -185,7 +185,7 @@ describe("a shard that cannot be planned: the message names it and says what to 
       "
       exit 65
       --- stderr
-      error: planning: column \`k\` is BIGINT in <folder>/in/b.parquet, but INTEGER in <folder>/in/a.parquet
+      error: planning: column \`k\` is int64 in <folder>/in/b.parquet, but int32 in <folder>/in/a.parquet
         hint: the columns that the job uses must have the same type in all shards; write that shard again, or take it out of input.path
       "
     `);
