@@ -3,7 +3,7 @@ import { crc32 } from "node:zlib";
 import { errnoOf, JobError, messageOf } from "../errors.js";
 import { type ColumnChunk, type Footer, placeOf, readFooter } from "./parquet-footer.js";
 import type { PageCounts } from "./port.js";
-import { type Cursor, readInner, readInteger, readStruct } from "./thrift.js";
+import { type Cursor, readInner, readI32, readStruct } from "./thrift.js";
 
 /** Bytes of a file that are held at once. */
 const windowBytes = 1024 * 1024;
@@ -154,15 +154,15 @@ function parseHeader(cursor: Cursor): PageHeader {
   let crc: number | undefined;
   readStruct(cursor, (id, type) => {
     if (id === 2) {
-      uncompressedBytes = readInteger(cursor, type);
+      uncompressedBytes = readI32(cursor, type);
     } else if (id === 3) {
-      compressedBytes = readInteger(cursor, type);
+      compressedBytes = readI32(cursor, type);
     } else if (id === 4) {
-      crc = readInteger(cursor, type);
+      crc = readI32(cursor, type);
     } else if (id === 5 || id === 8) {
       readInner(cursor, type, (key, inner) => {
         if (key === 1) {
-          values = readInteger(cursor, inner);
+          values = readI32(cursor, inner);
         }
         return key === 1;
       });

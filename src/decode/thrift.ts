@@ -9,7 +9,20 @@ export interface Cursor {
 }
 
 /** Types of fields and of elements. */
-const types = { yes: 1, no: 2, i8: 3, i64: 6, double: 7, binary: 8, list: 9, set: 10, map: 11, struct: 12, uuid: 13 };
+const types = {
+  yes: 1,
+  no: 2,
+  i8: 3,
+  i32: 5,
+  i64: 6,
+  double: 7,
+  binary: 8,
+  list: 9,
+  set: 10,
+  map: 11,
+  struct: 12,
+  uuid: 13,
+};
 
 /** Deeper than any struct of Parquet. */
 const depthLimit = 32;
@@ -43,13 +56,13 @@ export function readStruct(cursor: Cursor, read: FieldReader, depth = 0): void {
 
 /** A struct in a field or a list. */
 export function readInner(cursor: Cursor, type: number, read: FieldReader): void {
-  expectType(type, type === types.struct, "struct");
+  expectType(type, type === types.struct, types.struct);
   readStruct(cursor, read);
 }
 
 /** Calls `read` for each element, which it must read. */
 export function readList(cursor: Cursor, type: number, read: (type: number, index: number) => void): void {
-  expectType(type, type === types.list, "list");
+  expectType(type, type === types.list, types.list);
   const head = readByte(cursor);
   const length = head >> 4 === 15 ? readVarint(cursor) : head >> 4;
   for (let index = 0; index < length; index += 1) {
@@ -57,9 +70,17 @@ export function readList(cursor: Cursor, type: number, read: (type: number, inde
   }
 }
 
-/** An integer of any width. */
-export function readInteger(cursor: Cursor, type: number): number {
-  expectType(type, type > types.i8 && type <= types.i64, "integer");
+export function readI32(cursor: Cursor, type: number): number {
+  return readInteger(cursor, type, types.i32);
+}
+
+export function readI64(cursor: Cursor, type: number): number {
+  return readInteger(cursor, type, types.i64);
+}
+
+/** Of exactly this width: readers that step over another one would read the field as missing. */
+function readInteger(cursor: Cursor, type: number, due: number): number {
+  expectType(type, type === due, due);
   const value = zigzag(readVarint(cursor));
   if (!Number.isSafeInteger(value)) {
     throw new Error(`the number ${value} is too large`);
@@ -69,7 +90,7 @@ export function readInteger(cursor: Cursor, type: number): number {
 
 /** A view of the bytes. */
 export function readBinary(cursor: Cursor, type: number): Uint8Array {
-  expectType(type, type === types.binary, "binary");
+  expectType(type, type === types.binary, types.binary);
   const start = cursor.at + lengthOf(cursor);
   return cursor.bytes.subarray(start, cursor.at);
 }
@@ -121,7 +142,7 @@ function skip(cursor: Cursor, type: number, depth: number, element = false): voi
       readStruct(cursor, () => false, depth + 1);
       return;
     default:
-      expectType(type, type > types.i8 && type <= types.i64, "known");
+      expectType(type, type > types.i8 && type <= types.i64, "1 to 13");
       readVarint(cursor);
   }
 }
@@ -133,9 +154,9 @@ function nested(cursor: Cursor, type: number, depth: number): void {
   skip(cursor, type, depth + 1, true);
 }
 
-function expectType(type: number, fits: boolean, expected: string): void {
+function expectType(type: number, fits: boolean, expected: number | string): void {
   if (!fits) {
-    throw new Error(`a value has type ${type}, where a ${expected} one is due`);
+    throw new Error(`a value has type ${type}, where type ${expected} is due`);
   }
 }
 

@@ -114,7 +114,7 @@ describe("a page is refused, with its row group, column and byte, when", () => {
     const bytes = tinyParquet({ values });
     bytes.fill(0xff, 4, 10);
     expect(await check(bytes)).toMatchInlineSnapshot(
-      `"65 SHARD_CORRUPT checking a.parquet: row group 0, column \`x\`: the page at byte 4 has a damaged header (a value has type 15, where a known one is due)"`,
+      `"65 SHARD_CORRUPT checking a.parquet: row group 0, column \`x\`: the page at byte 4 has a damaged header (a value has type 15, where type 1 to 13 is due)"`,
     );
   });
 });
@@ -127,32 +127,52 @@ describe("a footer is refused when", () => {
     { chunkValues: 2 },
     { chunkBytes: 1000 },
     { chunkBytes: -1 },
+    { schemaType: 2 },
+    { unpackedBytes: 200 },
+    { repetition: null },
+    { repetition: 3 },
     { rows: 2 ** 52, groupRows: 2 ** 52, chunkValues: 2 ** 52 },
-  ])("it says %j of 3 rows", async (lie) => {
+  ])("it says %j of 3 rows of an uncompressed DOUBLE", async (lie) => {
     expect(await tiny(lie)).toMatch(/^65 SHARD_CORRUPT reading the footer of a\.parquet: /);
   });
+});
+
+test("a footer is refused when its levels are not those of its schema", async () => {
+  const bytes = await readFile(shardFixture("checked-v2"));
+  const { pagesEnd } = await readFooter(shardFixture("checked-v2"));
+  // `l`, an optional list, becomes a required one: its NULLs would be read as empty lists.
+  const at = bytes.indexOf(Buffer.from([0x25, 2, 0x18, 1, "l".charCodeAt(0)]), pagesEnd);
+  bytes[at + 1] = 0;
+  expect(await check(bytes)).toMatchInlineSnapshot(`
+    {
+      "checksums": 66,
+      "pages": 66,
+    }
+  `);
 });
 
 describe.skipIf(!hasPyarrow)("pyarrow, checking checksums", () => {
   test("agrees about which shards are damaged", async () => {
     await using folder = await scratchFolder();
     const good = await readFile(shardFixture("checked"));
-    for (const at of [undefined, 500, 1500, 4600, 5300, 6500, 9000, 15_800, 22_000]) {
+    const places = [undefined, 500, 1500, 4600, 5300, 6500, 9000, 15_800, 22_000];
+    const ours: string[] = [];
+    for (const [index, at] of places.entries()) {
       const bytes = Buffer.from(good);
       if (at !== undefined) {
         bytes[at] = (bytes[at] ?? 0) ^ 4;
       }
-      const path = join(folder.path, "a.parquet");
-      await writeFile(path, bytes);
-      const script = `import sys, pyarrow.parquet as pq
-try:
-    pq.read_table(sys.argv[1], page_checksum_verification=True)
-    print("good")
-except OSError as error:
-    print(error)`;
-      const found = typeof (await check(bytes)) === "string";
-      expect([at, found]).toEqual([at, runPython(script, path).trim() !== "good"]);
-      expect(found).toBe(at !== undefined);
+      await writeFile(join(folder.path, `${index}.parquet`), bytes);
+      ours.push(typeof (await check(bytes)) === "string" ? "damaged" : "good");
     }
+    const script = `import sys, pyarrow.parquet as pq
+for index in range(int(sys.argv[2])):
+    try:
+        pq.read_table(f"{sys.argv[1]}/{index}.parquet", page_checksum_verification=True)
+        print("good")
+    except OSError:
+        print("damaged")`;
+    expect(runPython(script, folder.path, String(places.length)).trim().split("\n")).toEqual(ours);
+    expect(ours).toEqual(places.map((at) => (at === undefined ? "good" : "damaged")));
   });
 });

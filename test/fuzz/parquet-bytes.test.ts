@@ -23,7 +23,7 @@ interface Outcome {
   readonly kind: string;
   readonly from: number;
   readonly to: number;
-  /** Whether all of them lie in pages, behind the headers. */
+  /** Whether footer and page headers are as they were. */
   readonly inPage: boolean;
   /** Whether the damage left the file as it was. */
   readonly same: boolean;

@@ -30,7 +30,7 @@ describe("a shard that cannot be planned: the message names it and says what to 
       "
       exit 65
       --- stderr
-      error: reading the footer of <folder>/in/b.parquet: it is damaged (byte 1001 of 2164: a value has type 15, where a known one is due)
+      error: reading the footer of <folder>/in/b.parquet: it is damaged (byte 1001 of 2164: a value has type 15, where type 1 to 13 is due)
         hint: write the shard again, or take it out of input.path
       "
     `);

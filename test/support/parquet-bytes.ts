@@ -11,6 +11,11 @@ export interface TinyFile {
   readonly pageValues?: number;
   readonly pageBytes?: number;
   readonly unpackedBytes?: number;
+  /** Of the schema: 5 is DOUBLE; of the chunk: 0 is no codec. */
+  readonly schemaType?: number;
+  readonly codec?: number;
+  /** Of the column: 0 required, 1 optional, 2 repeated; null: not said. */
+  readonly repetition?: number | null;
   readonly crc?: number;
   /** Bytes of text in the page's statistics. */
   readonly statisticsBytes?: number;
@@ -25,7 +30,7 @@ export function tinyParquet(file: TinyFile): Buffer {
     1: i32(5), // DOUBLE
     2: list(types.i32, [i32(0)]),
     3: list(types.binary, [binary("x")]),
-    4: i32(0), // uncompressed
+    4: i32(file.codec ?? 0),
     5: i64(file.chunkValues ?? count),
     6: i64(file.unpackedBytes ?? chunkBytes),
     7: i64(file.chunkBytes ?? chunkBytes),
@@ -38,7 +43,11 @@ export function tinyParquet(file: TinyFile): Buffer {
   });
   const schema = list(types.struct, [
     struct({ 4: binary("table"), 5: i32(1) }),
-    struct({ 1: i32(5), 3: i32(0), 4: binary("x") }),
+    struct({
+      1: i32(file.schemaType ?? 5),
+      ...(file.repetition === null ? {} : { 3: i32(file.repetition ?? 0) }),
+      4: binary("x"),
+    }),
   ]);
   const footer = struct({ 1: i32(1), 2: schema, 3: i64(file.rows ?? count), 4: list(types.struct, [group]) }).bytes;
   const length = Buffer.alloc(4);
