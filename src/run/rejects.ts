@@ -128,7 +128,8 @@ export async function badRowError(tools: RejectTools, fault: RowFault): Promise<
   }
   const request = { path, rows: [rejected.row], expressions, expression, partitions: partitionsOf(shard.uri) };
   const said = await tools.decoder.describeFailure(request);
-  return explainRow({ ...rejected, value: `${said} (${shorten(rejected.value)})` }, path, tools.contract);
+  const values = expression.uses.length === 0 ? "" : ` (${shorten(rejected.value)})`;
+  return explainRow({ ...rejected, value: `${said}${values}` }, path, tools.contract);
 }
 
 /** `path`: the shard, as messages name it. */

@@ -124,8 +124,11 @@ describe("the rows that stay", () => {
     };
     const found = selectRows(given, states(dropped, kept, kept), carrying("utf8"));
     for (const column of [...given.inputs, ...given.carried]) {
-      const memory = column.kind === "bytes" ? column.bytes : column.kind === "matrix" ? column.data : undefined;
-      (memory as Uint8Array).fill(0);
+      if (column.kind === "bytes") {
+        column.bytes.fill(0);
+      } else if (column.kind === "matrix") {
+        (column.data as Float32Array).fill(0);
+      }
     }
     expect(found.inputs.map((input) => inputRows(input, 2))).toEqual([
       [[2], [3]],

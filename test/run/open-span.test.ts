@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import type { Contract } from "#src/batch/contract.js";
 import type { RowFault } from "#src/batch/input-target.js";
 import { rowState, selectRows } from "#src/batch/select-rows.js";
-import type { FixedColumn, RecordBatch } from "#src/batch/types.js";
+import type { RecordBatch } from "#src/batch/types.js";
 import { openSpan, type OpenSpan } from "#src/run/open-span.js";
 import { emptyContract, ref } from "../support/batches.js";
 
@@ -66,8 +66,10 @@ function predictAll({ rows, span, keptRows }: OpenSpan, not: ReadonlySet<number>
   }
 }
 
-const idsOf = ({ rows, keptRows }: OpenSpan): number[] =>
-  Array.from<number | bigint>((rows.finish(keptRows).columns[0]?.column as FixedColumn).data).map(Number);
+function idsOf({ rows, keptRows }: OpenSpan): number[] {
+  const [ids] = rows.finish(keptRows).columns;
+  return ids?.column.kind === "fixed" ? Array.from<number | bigint>(ids.column.data).map(Number) : [];
+}
 
 describe("rows of a span that was filtered", () => {
   test("stand at its start without a gap, over several batches", () => {
