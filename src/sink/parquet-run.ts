@@ -3,14 +3,15 @@ import type { DuckDb } from "../duckdb/instance.js";
 import { errnoOf, JobError } from "../errors.js";
 import { spanCount } from "../plan/spans.js";
 import type { Compression } from "../spec/job-spec.js";
-import { listFolder, refuseForeign } from "./claim.js";
+import { refuseForeign, sizeIfThere } from "./claim.js";
 import { guarded, hasHardLinks, makeFolder } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
-import { isStaged, layoutOf } from "./layout.js";
+import { isStaged, type Layout, layoutOf } from "./layout.js";
 import { commitPart } from "./parquet-commit.js";
-import { checkFinished, type FinishedPart, type Manifest, writeFinish } from "./parquet-finish.js";
+import { checkFinished, clearStaging, type FinishedPart, type Manifest, writeFinish } from "./parquet-finish.js";
 import { type CommittedPart, inspectParts, listParts } from "./parquet-parts.js";
 import { readRejects } from "./parquet-rejects.js";
+import { withdrawnBy } from "./parquet-swap.js";
 import type { Maker, RunSink, StoredPlan } from "./port.js";
 import { planCheck } from "./standing-plan.js";
 import { inTemporary, type LeftoverRules, removeLeftovers } from "./temporary.js";
@@ -34,25 +35,20 @@ export async function openParquetRun(options: ParquetRunOptions, duckdb: DuckDb,
   const { fs, folder, writer, compression } = options;
   const { runId } = stored.plan;
   const layout = layoutOf(folder, runId);
-  const manifest = await checkFinished(fs, layout, stored, await listFolder(fs, folder));
-  if (manifest !== undefined) {
+  const check = planCheck(fs, layout, stored.planId);
+  const target: Target = { fs, duckdb, layout, stored, check };
+  const { finished, parts } = await lookAt(target, () => true);
+  if (finished) {
     await settle(fs, folder);
   }
   const known: Known = { committed: new Uint8Array(spanCount(stored.plan)), parts: new Map() };
-  note(known, manifest === undefined ? await inspectParts(duckdb, stored, await listParts(fs, layout)) : of(manifest));
+  note(known, parts);
   const own = new Map<number, FinishedPart>();
-  const check = planCheck(fs, layout, stored.planId);
   const staged = isStaged(runId) ? [layout.parts] : [];
   const temporary = { fs, folders: [layout.temporary, ...staged], check };
   let maker: Maker | undefined;
-  const refresh = async (): Promise<void> => {
-    const paths = await listParts(fs, layout);
-    // Looked at again, those of others too: what is published now must be whole now.
-    const others = new Map([...paths].filter(([span]) => !own.has(span)));
-    note(known, await inspectParts(duckdb, stored, others));
-  };
   return {
-    finished: manifest !== undefined,
+    finished,
     committed: known.committed,
     get rejectedRows() {
       return [...known.parts.values()].reduce((sum, { rejected }) => sum + rejected, 0);
@@ -61,7 +57,10 @@ export async function openParquetRun(options: ParquetRunOptions, duckdb: DuckDb,
       return new Map([...known.parts].map(([span, part]) => [span, part.maker]));
     },
     rejects: () => readRejects(fs, layout, known.parts),
-    refresh: () => guarded(`looking at ${folder}`, refresh),
+    refresh: () =>
+      guarded(`looking at ${folder}`, async () => {
+        note(known, (await lookAt(target, (span) => !known.parts.has(span))).parts);
+      }),
     begin: (attempt) =>
       guarded(`preparing ${folder}`, async () => {
         // Whoever planned the run may have died before the plan's name was flushed: parts must not outlive it.
@@ -91,22 +90,67 @@ export async function openParquetRun(options: ParquetRunOptions, duckdb: DuckDb,
       }),
     finish: () =>
       guarded(`finishing ${folder}`, async () => {
-        const folders = staged.length > 0 ? [...temporary.folders, layout.withdrawn] : temporary.folders;
-        await inTemporary({ ...temporary, folders }, async () => {
+        const withdrawn = staged.length > 0 ? [layout.withdrawn, withdrawnBy(layout, writer)] : [];
+        await inTemporary({ ...temporary, folders: [...temporary.folders, ...withdrawn] }, async () => {
           await refuseForeign(fs, layout);
-          if (staged.length > 0 && (await isFinished())) {
+          // Those of others are looked at again: what is published now must be whole now.
+          const now = await lookAt(target, (span) => !own.has(span));
+          if (now.finished && staged.length > 0) {
+            // By an attempt beside this one: the parts are in place, and not staged any more.
+            await clearStaging(fs, layout);
             return;
           }
-          await refresh();
-          await writeFinish(fs, { layout, stored, writer, parts: own, committed: known.parts });
+          note(known, now.parts);
+          await writeFinish(fs, { layout, stored, writer, parts: own, committed: known.parts, check });
         });
       }),
   };
+}
 
-  /** By an attempt beside this one: a new run's parts are in place then, and not staged any more. */
-  async function isFinished(): Promise<boolean> {
-    return (await checkFinished(fs, layout, stored, await listFolder(fs, folder))) !== undefined;
+interface Target {
+  readonly fs: FileSystem;
+  readonly duckdb: DuckDb;
+  readonly layout: Layout;
+  readonly stored: StoredPlan;
+  readonly check: () => Promise<void>;
+}
+
+/** More than moves of a part: from where it was staged to where it stays. */
+const looksLimit = 10;
+
+/**
+ * Whether the run is finished, and its parts: of one that is not, those that `wanted` names. An attempt beside this
+ * one may move them meanwhile, and one of a later run take them away.
+ */
+async function lookAt(
+  { fs, duckdb, layout, stored, check }: Target,
+  wanted: (span: number) => boolean,
+): Promise<{ finished: boolean; parts: Map<number, CommittedPart> }> {
+  for (let looks = 1; ; looks += 1) {
+    let paths = new Map<number, string>();
+    try {
+      const manifest = await checkFinished(fs, layout, stored);
+      if (manifest !== undefined) {
+        return { finished: true, parts: of(manifest) };
+      }
+      paths = new Map([...(await listParts(fs, layout))].filter(([span]) => wanted(span)));
+      return { finished: false, parts: await inspectParts(duckdb, stored, paths) };
+    } catch (error) {
+      await check();
+      if (looks === looksLimit || !(await isAnyGone(fs, paths.values()))) {
+        throw error;
+      }
+    }
   }
+}
+
+async function isAnyGone(fs: FileSystem, paths: Iterable<string>): Promise<boolean> {
+  for (const path of paths) {
+    if ((await sizeIfThere(fs, path)) === undefined) {
+      return true;
+    }
+  }
+  return false;
 }
 
 function note(known: Known, parts: ReadonlyMap<number, CommittedPart>): void {

@@ -1,12 +1,13 @@
 import { join } from "node:path";
 import { openDuckDb } from "../duckdb/instance.js";
+import { splitRunId } from "../plan/identity.js";
 import { planToText } from "../plan/parse-plan.js";
 import { claimFolder, refuseForeign } from "./claim.js";
 import { createDurably, guarded, makeFolder } from "./durable.js";
-import { layoutOf } from "./layout.js";
+import { isLater, layoutOf } from "./layout.js";
 import { openParquetRun, type ParquetRunOptions } from "./parquet-run.js";
 import type { Sink } from "./port.js";
-import { latestRun, readPlan, standingPlan } from "./standing-plan.js";
+import { latestRun, overtaken, readPlan, standingPlan } from "./standing-plan.js";
 import { inTemporary } from "./temporary.js";
 
 /** `folder` need not exist. `writer` names this attempt's temporary files: unique among all on all machines. */
@@ -24,10 +25,19 @@ export async function openParquetSink(options: ParquetSinkOptions): Promise<Sink
     target: options.target,
     async find(base) {
       return await guarded(`looking at ${folder}`, async () => {
-        const layout = layoutOf(folder, await latestRun(fs, folder, base));
-        const stored = await readPlan(fs, layout.plan);
-        await refuseForeign(fs, layout);
-        return stored;
+        for (;;) {
+          const layout = layoutOf(folder, await latestRun(fs, folder, base));
+          try {
+            const stored = await readPlan(fs, layout.plan);
+            await refuseForeign(fs, layout);
+            return stored;
+          } catch (error) {
+            // A run that was opened meanwhile may have put its parts in place: it is the one to look at.
+            if ((await latestRun(fs, folder, base)) === layout.runId) {
+              throw error;
+            }
+          }
+        }
       });
     },
     async create(plan) {
@@ -40,6 +50,9 @@ export async function openParquetSink(options: ParquetSinkOptions): Promise<Sink
           await claimFolder(fs, layout, options.writer);
           const temporary = join(layout.temporary, `plan.${options.writer}`);
           await createDurably(fs, { temporary, final: layout.plan, text: planToText(plan) });
+        }).catch(async (error: unknown) => {
+          const latest = await latestRun(fs, folder, splitRunId(plan.runId).base);
+          throw isLater(latest, layout) ? overtaken(layout, latest) : error;
         });
         return await standingPlan(fs, layout);
       });

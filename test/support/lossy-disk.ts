@@ -320,7 +320,7 @@ async function writeTree(path: string, tree: Survivors): Promise<void> {
 }
 
 /** What a path is, without what differs from one attempt to the next. */
-function kindOf(root: string, path: string): string {
+export function kindOf(root: string, path: string): string {
   const name = basename(path).replace(/^((?:part|rejects)-\d+|[a-z]+(?:-link)?)\..*$/, "$1");
   return dirname(path).endsWith("/tmp") ? `tmp/${name}` : relative(root, join(dirname(path), name)) || ".";
 }
