@@ -29,11 +29,11 @@ interface Stopped {
 
 /** Promise.withResolvers, which Node 20 has not. */
 function latch<T>(): { readonly promise: Promise<T>; readonly resolve: (value: T) => void } {
-  let resolve: (value: T) => void = () => undefined;
-  const promise = new Promise<T>((settle) => {
-    resolve = settle;
+  const settle: ((value: T) => void)[] = [];
+  const promise = new Promise<T>((resolve) => {
+    settle.push(resolve);
   });
-  return { promise, resolve };
+  return { promise, resolve: (value) => settle[0]?.(value) };
 }
 
 function stopAt(root: string, number: number, at: number, after?: () => Promise<void>): Stopped {
