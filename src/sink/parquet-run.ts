@@ -3,18 +3,19 @@ import type { DuckDb } from "../duckdb/instance.js";
 import { errnoOf, JobError } from "../errors.js";
 import { spanCount } from "../plan/spans.js";
 import type { Compression } from "../spec/job-spec.js";
-import { refuseForeign, sizeIfThere } from "./claim.js";
+import { refuseForeign } from "./claim.js";
 import { guarded, hasHardLinks, makeFolder } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
-import { isStaged, type Layout, layoutOf } from "./layout.js";
+import { isStaged, layoutOf } from "./layout.js";
 import { commitPart } from "./parquet-commit.js";
-import { checkFinished, clearStaging, type FinishedPart, type Manifest, writeFinish } from "./parquet-finish.js";
-import { type CommittedPart, inspectParts, listParts } from "./parquet-parts.js";
+import { clearStaging, type FinishedPart, writeFinish } from "./parquet-finish.js";
+import { lookAt, type Target } from "./parquet-look.js";
+import type { CommittedPart } from "./parquet-parts.js";
 import { readRejects } from "./parquet-rejects.js";
 import { withdrawnBy } from "./parquet-swap.js";
 import type { Maker, RunSink, StoredPlan } from "./port.js";
 import { planCheck } from "./standing-plan.js";
-import { inTemporary, type LeftoverRules, removeLeftovers } from "./temporary.js";
+import { inTemporary, type LeftoverRules, removeLeftovers, type Temporary } from "./temporary.js";
 
 export interface ParquetRunOptions extends LeftoverRules {
   /** Absolute. */
@@ -29,22 +30,22 @@ export interface ParquetRunOptions extends LeftoverRules {
 interface Known {
   readonly committed: Uint8Array;
   readonly parts: Map<number, CommittedPart>;
+  /** Those that this attempt committed or adopted. */
+  readonly own: Map<number, FinishedPart>;
 }
 
 export async function openParquetRun(options: ParquetRunOptions, duckdb: DuckDb, stored: StoredPlan): Promise<RunSink> {
   const { fs, folder, writer, compression } = options;
-  const { runId } = stored.plan;
-  const layout = layoutOf(folder, runId);
+  const layout = layoutOf(folder, stored.plan.runId);
   const check = planCheck(fs, layout, stored.planId);
   const target: Target = { fs, duckdb, layout, stored, check };
   const { finished, parts } = await lookAt(target, () => true);
   if (finished) {
     await settle(fs, folder);
   }
-  const known: Known = { committed: new Uint8Array(spanCount(stored.plan)), parts: new Map() };
+  const known: Known = { committed: new Uint8Array(spanCount(stored.plan)), parts: new Map(), own: new Map() };
   note(known, parts);
-  const own = new Map<number, FinishedPart>();
-  const staged = isStaged(runId) ? [layout.parts] : [];
+  const staged = isStaged(stored.plan.runId) ? [layout.parts] : [];
   const temporary = { fs, folders: [layout.temporary, ...staged], check };
   let maker: Maker | undefined;
   return {
@@ -63,19 +64,8 @@ export async function openParquetRun(options: ParquetRunOptions, duckdb: DuckDb,
       }),
     begin: (attempt) =>
       guarded(`preparing ${folder}`, async () => {
-        // Whoever planned the run may have died before the plan's name was flushed: parts must not outlive it.
-        await fs.sync(layout.control);
+        await prepare(options, { target, temporary }, attempt.workers);
         maker = { writer, ...attempt };
-        if (staged.length > 0) {
-          await makeFolder(fs, layout.parts);
-        }
-        const linked = await inTemporary(temporary, async () => {
-          await removeLeftovers(fs, layout.temporary, options);
-          return await hasHardLinks(fs, layout.temporary, writer);
-        });
-        if (!linked) {
-          oneWorkerOnly(options, attempt.workers);
-        }
       }),
     commit: (span, output) =>
       guarded(`writing ${join(layout.parts, layout.part(span.index))}`, async () => {
@@ -84,73 +74,56 @@ export async function openParquetRun(options: ParquetRunOptions, duckdb: DuckDb,
         }
         const commit = { fs, duckdb, compression, maker, layout, stored, span, output, check };
         const { outcome, part } = await inTemporary(temporary, () => commitPart(commit));
-        own.set(span.index, part);
+        known.own.set(span.index, part);
         note(known, new Map([[span.index, part]]));
         return outcome;
       }),
-    finish: () =>
-      guarded(`finishing ${folder}`, async () => {
-        const withdrawn = staged.length > 0 ? [layout.withdrawn, withdrawnBy(layout, writer)] : [];
-        await inTemporary({ ...temporary, folders: [...temporary.folders, ...withdrawn] }, async () => {
-          await refuseForeign(fs, layout);
-          // Those of others are looked at again: what is published now must be whole now.
-          const now = await lookAt(target, (span) => !own.has(span));
-          if (now.finished && staged.length > 0) {
-            // By an attempt beside this one: the parts are in place, and not staged any more.
-            await clearStaging(fs, layout);
-            return;
-          }
-          note(known, now.parts);
-          await writeFinish(fs, { layout, stored, writer, parts: own, committed: known.parts, check });
-        });
-      }),
+    finish: () => guarded(`finishing ${folder}`, () => finishRun({ target, temporary, known, writer })),
   };
 }
 
-interface Target {
-  readonly fs: FileSystem;
-  readonly duckdb: DuckDb;
-  readonly layout: Layout;
-  readonly stored: StoredPlan;
-  readonly check: () => Promise<void>;
-}
-
-/** More than moves of a part: from where it was staged to where it stays. */
-const looksLimit = 10;
-
-/**
- * Whether the run is finished, and its parts: of one that is not, those that `wanted` names. An attempt beside this
- * one may move them meanwhile, and one of a later run take them away.
- */
-async function lookAt(
-  { fs, duckdb, layout, stored, check }: Target,
-  wanted: (span: number) => boolean,
-): Promise<{ finished: boolean; parts: Map<number, CommittedPart> }> {
-  for (let looks = 1; ; looks += 1) {
-    let paths = new Map<number, string>();
-    try {
-      const manifest = await checkFinished(fs, layout, stored);
-      if (manifest !== undefined) {
-        return { finished: true, parts: of(manifest) };
-      }
-      paths = new Map([...(await listParts(fs, layout))].filter(([span]) => wanted(span)));
-      return { finished: false, parts: await inspectParts(duckdb, stored, paths) };
-    } catch (error) {
-      await check();
-      if (looks === looksLimit || !(await isAnyGone(fs, paths.values()))) {
-        throw error;
-      }
-    }
+async function prepare(
+  options: ParquetRunOptions,
+  { target: { fs, layout }, temporary }: { target: Target; temporary: Temporary },
+  workers: number,
+): Promise<void> {
+  // Whoever planned the run may have died before the plan's name was flushed: parts must not outlive it.
+  await fs.sync(layout.control);
+  if (isStaged(layout.runId)) {
+    await makeFolder(fs, layout.parts);
+  }
+  const linked = await inTemporary(temporary, async () => {
+    await removeLeftovers(fs, layout.temporary, options);
+    return await hasHardLinks(fs, layout.temporary, options.writer);
+  });
+  if (!linked) {
+    oneWorkerOnly(options, workers);
   }
 }
 
-async function isAnyGone(fs: FileSystem, paths: Iterable<string>): Promise<boolean> {
-  for (const path of paths) {
-    if ((await sizeIfThere(fs, path)) === undefined) {
-      return true;
+interface Finishing {
+  readonly target: Target;
+  readonly temporary: Temporary;
+  readonly known: Known;
+  readonly writer: string;
+}
+
+async function finishRun({ target, temporary, known, writer }: Finishing): Promise<void> {
+  const { fs, layout, stored, check } = target;
+  const staged = isStaged(layout.runId);
+  const withdrawn = staged ? [layout.withdrawn, withdrawnBy(layout, writer)] : [];
+  await inTemporary({ ...temporary, folders: [...temporary.folders, ...withdrawn] }, async () => {
+    await refuseForeign(fs, layout);
+    // Those of others are looked at again: what is published now must be whole now.
+    const now = await lookAt(target, (span) => !known.own.has(span));
+    if (now.finished && staged) {
+      // By an attempt beside this one: the parts are in place, and not staged any more.
+      await clearStaging(fs, layout);
+      return;
     }
-  }
-  return false;
+    note(known, now.parts);
+    await writeFinish(fs, { layout, stored, writer, parts: known.own, committed: known.parts, check });
+  });
 }
 
 function note(known: Known, parts: ReadonlyMap<number, CommittedPart>): void {
@@ -158,10 +131,6 @@ function note(known: Known, parts: ReadonlyMap<number, CommittedPart>): void {
     known.committed[span] = 1;
     known.parts.set(span, { rejected, filtered, maker });
   }
-}
-
-function of({ parts }: Manifest): Map<number, CommittedPart> {
-  return new Map(parts.map(({ span, rejected, filtered, maker }) => [span, { rejected, filtered, maker }]));
 }
 
 function oneWorkerOnly({ folder, warn }: ParquetRunOptions, workers: number): void {

@@ -2,11 +2,13 @@ import { join } from "node:path";
 import { openDuckDb } from "../duckdb/instance.js";
 import { splitRunId } from "../plan/identity.js";
 import { planToText } from "../plan/parse-plan.js";
+import type { RunId } from "../plan/plan.js";
 import { claimFolder, refuseForeign } from "./claim.js";
 import { createDurably, guarded, makeFolder } from "./durable.js";
+import type { FileSystem } from "./file-system.js";
 import { isLater, layoutOf } from "./layout.js";
 import { openParquetRun, type ParquetRunOptions } from "./parquet-run.js";
-import type { Sink } from "./port.js";
+import type { Sink, StoredPlan } from "./port.js";
 import { latestRun, overtaken, readPlan, standingPlan } from "./standing-plan.js";
 import { inTemporary } from "./temporary.js";
 
@@ -23,35 +25,18 @@ export async function openParquetSink(options: ParquetSinkOptions): Promise<Sink
   const duckdb = await openDuckDb({ threads: options.threads, allowed: { folders: [folder] } });
   return {
     target: options.target,
-    async find(base) {
-      return await guarded(`looking at ${folder}`, async () => {
-        for (;;) {
-          const layout = layoutOf(folder, await latestRun(fs, folder, base));
-          try {
-            const stored = await readPlan(fs, layout.plan);
-            await refuseForeign(fs, layout);
-            return stored;
-          } catch (error) {
-            // A run that was opened meanwhile may have put its parts in place: it is the one to look at.
-            if ((await latestRun(fs, folder, base)) === layout.runId) {
-              throw error;
-            }
-          }
-        }
-      });
-    },
+    find: (base) => guarded(`looking at ${folder}`, () => findPlan(fs, folder, base)),
     async create(plan) {
       const layout = layoutOf(folder, plan.runId);
       return await guarded(`writing the plan to ${layout.plan}`, async () => {
         await makeFolder(fs, layout.control);
-        // There is nothing to be overtaken by before the plan stands.
-        const check = async (): Promise<void> => undefined;
-        await inTemporary({ fs, folders: [layout.temporary], check }, async () => {
+        await inTemporary({ fs, folders: [layout.temporary], check: nothingToCheck }, async () => {
           await claimFolder(fs, layout, options.writer);
           const temporary = join(layout.temporary, `plan.${options.writer}`);
           await createDurably(fs, { temporary, final: layout.plan, text: planToText(plan) });
         }).catch(async (error: unknown) => {
-          const latest = await latestRun(fs, folder, splitRunId(plan.runId).base);
+          const { base } = splitRunId(plan.runId);
+          const latest = await latestRun(fs, folder, base).catch(() => base);
           throw isLater(latest, layout) ? overtaken(layout, latest) : error;
         });
         return await standingPlan(fs, layout);
@@ -62,4 +47,23 @@ export async function openParquetSink(options: ParquetSinkOptions): Promise<Sink
       duckdb[Symbol.dispose]();
     },
   };
+}
+
+/** There is nothing to be overtaken by before the plan stands. */
+const nothingToCheck = (): Promise<void> => Promise.resolve();
+
+async function findPlan(fs: FileSystem, folder: string, base: RunId): Promise<StoredPlan | undefined> {
+  for (;;) {
+    const layout = layoutOf(folder, await latestRun(fs, folder, base));
+    try {
+      const stored = await readPlan(fs, layout.plan);
+      await refuseForeign(fs, layout);
+      return stored;
+    } catch (error) {
+      // A run that was opened meanwhile may have put its parts in place: it is the one to look at.
+      if ((await latestRun(fs, folder, base).catch(() => layout.runId)) === layout.runId) {
+        throw error;
+      }
+    }
+  }
 }

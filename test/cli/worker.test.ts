@@ -88,9 +88,9 @@ describe("what several workers cannot do", () => {
   const several = { worker: { index: 1, count: 4 }, newRun: false };
   const refused = (attempt: typeof several, clock: readonly string[]): Promise<string> =>
     refusalOf(
-      Promise.resolve().then(() => {
+      (async () => {
         checkSeveral(attempt, clock);
-      }),
+      })(),
     );
 
   test("is told", async () => {

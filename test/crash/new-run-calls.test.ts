@@ -22,13 +22,19 @@ async function traceOf(runs: TwoRuns, folder: string): Promise<string[]> {
   return (await readFile(trace, "utf8")).trimEnd().split("\n");
 }
 
-/** Before a call is after the one before it; a text is torn in the middle. */
+/**
+ * Before a call is after the one before it; a text is torn in the middle. Up to the last part a new run does what any
+ * run does, which every-call.test.ts kills at each call: of that, a part is enough.
+ */
 function momentsOf(trace: readonly string[]): string[] {
-  return trace.flatMap((call, index) => [
-    `before ${call}`,
-    ...(call.startsWith("write ") && (torture || !call.includes("probe")) ? [`torn ${call}`] : []),
-    ...(torture || index === trace.length - 1 ? [`after ${call}`] : []),
-  ]);
+  const staged = trace.findLastIndex((call) => call.startsWith("unlink control/tmp/part-"));
+  return trace
+    .filter((_, index) => torture || index > staged || index % 4 === 0)
+    .flatMap((call, index, chosen) => [
+      `before ${call}`,
+      ...(call.startsWith("write ") ? [`torn ${call}`] : []),
+      ...(torture || index === chosen.length - 1 ? [`after ${call}`] : []),
+    ]);
 }
 
 test("a new run that is killed at any durable call is finished by the same command, and readers see old or new", {
@@ -38,7 +44,7 @@ test("a new run that is killed at any durable call is finished by the same comma
   const first = join(scratch.path, "first");
   const finished = await twoRuns(await emptyFolder(first), commitRows);
   const moments = momentsOf(await traceOf(await copyOf(finished, first, join(scratch.path, "whole")), scratch.path));
-  expect(moments.length).toBeGreaterThan(50);
+  expect(moments.length).toBeGreaterThan(30);
   const failures: string[] = [];
   const seen = new Set<unknown>();
 

@@ -1,4 +1,4 @@
-import fc from "fast-check";
+import * as fc from "fast-check";
 import { afterAll, expect, test } from "vitest";
 import type { AttemptOptions } from "#src/cli/job-context.js";
 import { JobError } from "#src/errors.js";
