@@ -50,6 +50,9 @@ async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
     // Another attempt may have written its plan first, and that one stands.
     const pins = { listed: listing.shards, modelSha256: model.sha256 };
     const shardsUnplanned = checkPins(context, created.stored.plan, created.run, pins);
+    if (created.run.finished) {
+      return alreadyComplete(context, created.stored.plan); // by that other attempt
+    }
     return await carryOut(context, { ...created, ...tools, shardsUnplanned });
   });
 }

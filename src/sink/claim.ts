@@ -93,3 +93,14 @@ export async function readTextOr<T>(fs: FileSystem, path: string, absent: T): Pr
     throw error;
   }
 }
+
+export async function sizeIfThere(fs: FileSystem, path: string): Promise<number | undefined> {
+  try {
+    return await fs.sizeOf(path);
+  } catch (error) {
+    if (errnoOf(error) === "ENOENT") {
+      return undefined;
+    }
+    throw error;
+  }
+}

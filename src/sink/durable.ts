@@ -68,14 +68,20 @@ export async function createDurably(
   });
 }
 
+export interface Replacement {
+  readonly temporary: string;
+  readonly final: string;
+  readonly text: string;
+  /** Throws when this must not be published any more. Asked when the temporary file is there: see `inTemporary`. */
+  readonly check: () => Promise<unknown>;
+}
+
 /** Writes a small file over whatever has its name; readers see the old one or the new one. */
-export async function replaceDurably(
-  fs: FileSystem,
-  { temporary, final, text }: { temporary: string; final: string; text: string },
-): Promise<void> {
+export async function replaceDurably(fs: FileSystem, { temporary, final, text, check }: Replacement): Promise<void> {
   await orDrop(fs, temporary, async () => {
     await fs.writeText(temporary, text);
     await fs.sync(temporary);
+    await check();
     await fs.rename(temporary, final);
     await fs.sync(dirname(final));
   });

@@ -20,7 +20,7 @@ export interface Layout {
   readonly temporary: string;
   /** Where parts are committed: for a first run what readers see, for a later one a folder that its finish empties. */
   readonly parts: string;
-  /** Takes the `_SUCCESS` of an earlier run while this one's parts are put in place. */
+  /** Takes the `_SUCCESS` of an earlier run while this one's parts are put in place; a folder in it for each writer. */
   readonly withdrawn: string;
   readonly rejects: string;
   /** File name of a span's part. */
@@ -81,10 +81,16 @@ export function runOfPart(fileName: string): RunId | undefined {
 
 /** Whether a run is an earlier one of the same job and params. */
 export function isEarlier(runId: RunId | undefined, { runId: current }: Layout): boolean {
-  if (runId === undefined) {
-    return false;
-  }
-  const other = splitRunId(runId);
-  const own = splitRunId(current);
-  return other.base === own.base && other.number < own.number;
+  return runId !== undefined && runsBetween(current, runId) < 0;
+}
+
+/** Whether a run is a later one of the same job and params. */
+export function isLater(runId: RunId, { runId: current }: Layout): boolean {
+  return runsBetween(current, runId) > 0;
+}
+
+/** How many runs `to` came after `from`; NaN: they are not of the same job and params. */
+function runsBetween(from: RunId, to: RunId): number {
+  const [one, other] = [splitRunId(from), splitRunId(to)];
+  return one.base === other.base ? other.number - one.number : Number.NaN;
 }

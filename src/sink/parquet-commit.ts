@@ -52,8 +52,9 @@ export async function commitPart(
       `${written} rows were written, ${rejects.length} rejected and ${filtered} filtered out of ${rowEnd - rowStart}`,
     );
   }
+  // Not before the part is there: see `inTemporary`.
   await commit.check();
-  await writeRejects(fs, { layout, span: index, rejects, writer: maker.writer });
+  await writeRejects(fs, { layout, span: index, rejects, writer: maker.writer, check: commit.check });
   const counts = { rows: written, rejected: rejects.length, filtered, maker };
   const part = { file, span: index, ...counts, ...(await fs.digest(temporary)) };
   if ((await publish(fs, temporary, final)) === "published") {

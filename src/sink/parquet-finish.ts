@@ -6,14 +6,16 @@ import { errnoOf, JobError } from "../errors.js";
 import { parseJson } from "../plan/parse-plan.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import { spanAt, spanCount } from "../plan/spans.js";
+import { readTextOr, sizeIfThere } from "./claim.js";
 import { replaceDurably } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
-import { isEarlier, isStaged, type Layout } from "./layout.js";
+import { isEarlier, isLater, isStaged, type Layout } from "./layout.js";
 import { type CommittedParts, rowsLeft } from "./parquet-parts.js";
 import { removeStaleRejects } from "./parquet-rejects.js";
-import { swapIn } from "./parquet-swap.js";
+import { runOfSuccess, swapIn } from "./parquet-swap.js";
 import { makerSchema } from "./part-file.js";
 import type { Maker, StoredPlan } from "./port.js";
+import { overtaken } from "./standing-plan.js";
 import { clearFolder } from "./temporary.js";
 
 export interface FinishedPart {
@@ -84,20 +86,24 @@ const manifestSchema = z.object({
 /**
  * The manifest of this run if it is finished and its parts are still those it names (by name and size); undefined
  * while an earlier run's predictions stand.
- * @throws JobError OUTPUT_FOREIGN for another job's `_SUCCESS`, OUTPUT_DAMAGED
+ * @throws JobError OUTPUT_FOREIGN for another job's `_SUCCESS`, PLAN_CHANGED for a later run's, OUTPUT_DAMAGED
  */
 export async function checkFinished(
   fs: FileSystem,
   layout: Layout,
   { plan, planId }: StoredPlan,
-  names: readonly string[],
 ): Promise<Manifest | undefined> {
-  if (!names.includes("_SUCCESS")) {
+  // `_SUCCESS` before the manifest: who finishes this run at the moment writes them in the other order.
+  const success = await readTextOr(fs, layout.success, undefined);
+  if (success === undefined || isEarlier(runOfSuccess(success), layout)) {
     return undefined;
   }
   const manifest = await readManifest(fs, layout);
   if (isEarlier(manifest.run_id as RunId, layout)) {
     return undefined;
+  }
+  if (isLater(manifest.run_id as RunId, layout)) {
+    throw overtaken(layout, manifest.run_id);
   }
   if (manifest.run_id !== plan.runId) {
     throw new JobError(
@@ -119,7 +125,7 @@ export async function checkFinished(
   }
   for (const part of manifest.parts) {
     const path = join(layout.folder, part.file);
-    const found = names.includes(part.file) ? await fs.sizeOf(path) : undefined;
+    const found = await sizeIfThere(fs, path);
     if (found !== part.size_bytes) {
       throw new JobError(
         "OUTPUT_DAMAGED",
@@ -161,11 +167,13 @@ export interface FinishRequest {
   readonly parts: ReadonlyMap<number, FinishedPart>;
   /** All of them, as far as labels tell. */
   readonly committed: CommittedParts;
+  /** Throws when another plan stands at the target. */
+  readonly check: () => Promise<unknown>;
 }
 
 /** Parts in place, manifest, then `_SUCCESS`, then the temporary folders go. Each step may be repeated. */
 export async function writeFinish(fs: FileSystem, request: FinishRequest): Promise<void> {
-  const { layout, stored, writer } = request;
+  const { layout, stored, writer, check } = request;
   const parts: ManifestPart[] = [];
   for (let span = 0; span < spanCount(stored.plan); span += 1) {
     parts.push(await manifestPart(fs, request, span));
@@ -182,11 +190,13 @@ export async function writeFinish(fs: FileSystem, request: FinishRequest): Promi
     temporary: join(layout.temporary, `manifest.${writer}`),
     final: layout.manifest,
     text: manifestText(stored, parts),
+    check,
   });
   await replaceDurably(fs, {
     temporary: join(layout.temporary, `success.${writer}`),
     final: layout.success,
     text: `${JSON.stringify({ run_id: stored.plan.runId, plan_id: stored.planId })}\n`,
+    check,
   });
   await fs.removeFolder(layout.temporary).catch((error: unknown) => {
     // An attempt beside this one wrote into it just now; it will finish too.
@@ -197,6 +207,13 @@ export async function writeFinish(fs: FileSystem, request: FinishRequest): Promi
   if (isStaged(layout.runId)) {
     await clearFolder(fs, layout.parts);
   }
+}
+
+/** What an attempt made that came when the run was finished. */
+export async function clearStaging(fs: FileSystem, layout: Layout): Promise<void> {
+  await clearFolder(fs, layout.temporary);
+  await clearFolder(fs, layout.withdrawn);
+  await clearFolder(fs, layout.parts);
 }
 
 /** @throws JobError OUTPUT_DAMAGED when a part is not there any more as it was committed */
@@ -229,20 +246,17 @@ async function manifestPart(
   return { file, span, rows, rejected, filtered, maker, size_bytes: sizeBytes, sha256 };
 }
 
-/** Where a part is: among those that readers see, or not yet. */
+/** Where a part is: among those that readers see, or not yet. One that was moved meanwhile is where it was moved to. */
 async function findPart(
   fs: FileSystem,
   layout: Layout,
   file: string,
 ): Promise<{ path: string; sizeBytes: number } | undefined> {
-  for (const folder of new Set([layout.parts, layout.folder])) {
+  for (const folder of [layout.folder, layout.parts, layout.folder]) {
     const path = join(folder, file);
-    try {
-      return { path, sizeBytes: await fs.sizeOf(path) };
-    } catch (error) {
-      if (errnoOf(error) !== "ENOENT") {
-        throw error;
-      }
+    const sizeBytes = await sizeIfThere(fs, path);
+    if (sizeBytes !== undefined) {
+      return { path, sizeBytes };
     }
   }
   return undefined;

@@ -32,10 +32,13 @@ export function wholeSpan(span: Pick<Span, "rowStart" | "rowEnd">, part: SpanCou
 /** Footers read by one query. */
 const partsPerQuery = 256;
 
-/** Paths of a run's parts, by span. One that the finish of the run was moving counts wherever it is. */
+/**
+ * Paths of a run's parts, by span. One that the finish of the run moves counts wherever it is: it is looked for where
+ * it comes from first, then where it stays.
+ */
 export async function listParts(fs: FileSystem, layout: Layout): Promise<Map<number, string>> {
   const paths = new Map<number, string>();
-  for (const folder of new Set([layout.folder, layout.parts])) {
+  for (const folder of new Set([layout.parts, layout.folder])) {
     for (const name of await listFolder(fs, folder)) {
       const span = layout.spanOf(name);
       if (span !== undefined) {

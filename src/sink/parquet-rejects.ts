@@ -16,10 +16,19 @@ const schema = z.object({
   value: z.string().nullable(),
 }) satisfies z.ZodType<RejectedRow>;
 
+interface RejectsFile {
+  readonly layout: Layout;
+  readonly span: number;
+  readonly rejects: readonly RejectedRow[];
+  readonly writer: string;
+  /** Throws when another plan stands at the target. */
+  readonly check: () => Promise<unknown>;
+}
+
 /** Writes a span's rejected rows, a line of JSON each, over what an attempt that died may have left. */
 export async function writeRejects(
   fs: FileSystem,
-  { layout, span, rejects, writer }: { layout: Layout; span: number; rejects: readonly RejectedRow[]; writer: string },
+  { layout, span, rejects, writer, check }: RejectsFile,
 ): Promise<void> {
   if (rejects.length === 0) {
     return;
@@ -29,6 +38,7 @@ export async function writeRejects(
     temporary: join(layout.temporary, `rejects-${span}.${writer}`),
     final: join(layout.rejects, layout.rejectsOf(span)),
     text: rejects.map((rejected) => `${JSON.stringify(rejected)}\n`).join(""),
+    check,
   });
   await fs.sync(layout.folder); // the name of the folder too: the part, which lies beside it, must not outlive it
 }

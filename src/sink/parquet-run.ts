@@ -1,19 +1,19 @@
 import { join } from "node:path";
-import type { SpanOutput } from "../batch/types.js";
 import type { DuckDb } from "../duckdb/instance.js";
 import { errnoOf, JobError } from "../errors.js";
-import type { Span } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import type { Compression } from "../spec/job-spec.js";
-import { listFolder, refuseForeign } from "./claim.js";
+import { refuseForeign } from "./claim.js";
 import { guarded, hasHardLinks, makeFolder, orDrop } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
-import { isStaged, type Layout, layoutOf } from "./layout.js";
+import { isStaged, layoutOf } from "./layout.js";
 import { commitPart } from "./parquet-commit.js";
-import { checkFinished, type FinishedPart, type Manifest, writeFinish } from "./parquet-finish.js";
-import { type CommittedPart, inspectParts, listParts } from "./parquet-parts.js";
+import { clearStaging, type FinishedPart, writeFinish } from "./parquet-finish.js";
+import { lookAt, type Target } from "./parquet-look.js";
+import type { CommittedPart } from "./parquet-parts.js";
 import { readRejects } from "./parquet-rejects.js";
-import type { AttemptFacts, CommitOutcome, Maker, RunSink, StoredPlan } from "./port.js";
+import { withdrawnBy } from "./parquet-swap.js";
+import type { Maker, RunSink, StoredPlan } from "./port.js";
 import { planCheck } from "./standing-plan.js";
 import { inTemporary, type LeftoverRules, removeLeftovers, type Temporary } from "./temporary.js";
 
@@ -30,119 +30,100 @@ export interface ParquetRunOptions extends LeftoverRules {
 interface Known {
   readonly committed: Uint8Array;
   readonly parts: Map<number, CommittedPart>;
-}
-
-/** A run and what its steps share. */
-interface Run extends Known {
-  readonly options: ParquetRunOptions;
-  readonly duckdb: DuckDb;
-  readonly stored: StoredPlan;
-  readonly layout: Layout;
-  /** Parts that this attempt committed or adopted. */
+  /** Those that this attempt committed or adopted. */
   readonly own: Map<number, FinishedPart>;
-  readonly temporary: Temporary;
-  /** Throws when another plan stands at the target, or a later one. */
-  readonly check: () => Promise<void>;
-  maker: Maker | undefined;
 }
 
 export async function openParquetRun(options: ParquetRunOptions, duckdb: DuckDb, stored: StoredPlan): Promise<RunSink> {
-  const { fs, folder } = options;
+  const { fs, folder, writer, compression } = options;
   const layout = layoutOf(folder, stored.plan.runId);
   const check = planCheck(fs, layout, stored.planId);
-  const run: Run = {
-    options,
-    duckdb,
-    stored,
-    layout,
-    committed: new Uint8Array(spanCount(stored.plan)),
-    parts: new Map(),
-    own: new Map(),
-    check,
-    temporary: { fs, folders: [layout.temporary, ...(isStaged(layout.runId) ? [layout.parts] : [])], check },
-    maker: undefined,
-  };
-  const manifest = await finishedManifest(run);
-  if (manifest !== undefined) {
+  const target: Target = { fs, duckdb, layout, stored, check };
+  const { finished, parts } = await lookAt(target, () => true);
+  if (finished) {
     await settle(fs, folder);
   }
-  note(run, manifest === undefined ? await inspectParts(duckdb, stored, await listParts(fs, layout)) : of(manifest));
+  const known: Known = { committed: new Uint8Array(spanCount(stored.plan)), parts: new Map(), own: new Map() };
+  note(known, parts);
+  const staged = isStaged(stored.plan.runId) ? [layout.parts] : [];
+  const temporary = { fs, folders: [layout.temporary, ...staged], check };
+  let maker: Maker | undefined;
   return {
-    finished: manifest !== undefined,
-    committed: run.committed,
+    finished,
+    committed: known.committed,
     get rejectedRows() {
-      return [...run.parts.values()].reduce((sum, { rejected }) => sum + rejected, 0);
+      return [...known.parts.values()].reduce((sum, { rejected }) => sum + rejected, 0);
     },
     get makers() {
-      return new Map([...run.parts].map(([span, part]) => [span, part.maker]));
+      return new Map([...known.parts].map(([span, part]) => [span, part.maker]));
     },
-    rejects: () => readRejects(fs, layout, run.parts),
-    refresh: () => guarded(`looking at ${folder}`, () => refresh(run)),
-    begin: (attempt) => guarded(`preparing ${folder}`, () => begin(run, attempt)),
+    rejects: () => readRejects(fs, layout, known.parts),
+    refresh: () =>
+      guarded(`looking at ${folder}`, async () => {
+        note(known, (await lookAt(target, (span) => !known.parts.has(span))).parts);
+      }),
+    begin: (attempt) =>
+      guarded(`preparing ${folder}`, async () => {
+        await prepare(options, { target, temporary }, attempt.workers);
+        maker = { writer, ...attempt };
+      }),
     commit: (span, output) =>
-      guarded(`writing ${join(layout.parts, layout.part(span.index))}`, () => commit(run, span, output)),
-    finish: () => guarded(`finishing ${folder}`, () => finish(run)),
+      guarded(`writing ${join(layout.parts, layout.part(span.index))}`, async () => {
+        if (maker === undefined) {
+          throw new Error("a span is committed before the run has begun");
+        }
+        const commit = { fs, duckdb, compression, maker, layout, stored, span, output, check };
+        const file = join(layout.temporary, `part-${span.index}.${writer}`);
+        const { outcome, part } = await inTemporary(temporary, () => orDrop(fs, file, () => commitPart(commit, file)));
+        known.own.set(span.index, part);
+        note(known, new Map([[span.index, part]]));
+        return outcome;
+      }),
+    finish: () => guarded(`finishing ${folder}`, () => finishRun({ target, temporary, known, writer })),
   };
 }
 
-async function finishedManifest({ options: { fs, folder }, layout, stored }: Run): Promise<Manifest | undefined> {
-  return await checkFinished(fs, layout, stored, await listFolder(fs, folder));
-}
-
-/** Looks at parts again, those of others too: what is published now must be whole now. */
-async function refresh(run: Run): Promise<void> {
-  const { options, duckdb, stored, layout, own } = run;
-  const paths = await listParts(options.fs, layout);
-  const others = new Map([...paths].filter(([span]) => !own.has(span)));
-  note(run, await inspectParts(duckdb, stored, others));
-}
-
-async function begin(run: Run, attempt: AttemptFacts): Promise<void> {
-  const { options, layout, temporary } = run;
-  const { fs, writer } = options;
+async function prepare(
+  options: ParquetRunOptions,
+  { target: { fs, layout }, temporary }: { target: Target; temporary: Temporary },
+  workers: number,
+): Promise<void> {
   // Whoever planned the run may have died before the plan's name was flushed: parts must not outlive it.
   await fs.sync(layout.control);
-  run.maker = { writer, ...attempt };
   if (isStaged(layout.runId)) {
     await makeFolder(fs, layout.parts);
   }
   const linked = await inTemporary(temporary, async () => {
     await removeLeftovers(fs, layout.temporary, options);
-    return await hasHardLinks(fs, layout.temporary, writer);
+    return await hasHardLinks(fs, layout.temporary, options.writer);
   });
   if (!linked) {
-    oneWorkerOnly(options, attempt.workers);
+    oneWorkerOnly(options, workers);
   }
 }
 
-async function commit(run: Run, span: Span, output: SpanOutput): Promise<CommitOutcome> {
-  const { options, duckdb, stored, layout, own, temporary, check, maker } = run;
-  const { fs, writer, compression } = options;
-  if (maker === undefined) {
-    throw new Error("a span is committed before the run has begun");
-  }
-  const file = join(layout.temporary, `part-${span.index}.${writer}`);
-  const { outcome, part } = await inTemporary(temporary, () =>
-    orDrop(fs, file, () => commitPart({ fs, duckdb, compression, maker, layout, stored, span, output, check }, file)),
-  );
-  own.set(span.index, part);
-  note(run, new Map([[span.index, part]]));
-  return outcome;
+interface Finishing {
+  readonly target: Target;
+  readonly temporary: Temporary;
+  readonly known: Known;
+  readonly writer: string;
 }
 
-async function finish(run: Run): Promise<void> {
-  const { options, stored, layout, own, temporary, parts } = run;
-  const { fs, writer } = options;
+async function finishRun({ target, temporary, known, writer }: Finishing): Promise<void> {
+  const { fs, layout, stored, check } = target;
   const staged = isStaged(layout.runId);
-  const folders = staged ? [...temporary.folders, layout.withdrawn] : temporary.folders;
-  await inTemporary({ ...temporary, folders }, async () => {
+  const withdrawn = staged ? [layout.withdrawn, withdrawnBy(layout, writer)] : [];
+  await inTemporary({ ...temporary, folders: [...temporary.folders, ...withdrawn] }, async () => {
     await refuseForeign(fs, layout);
-    // By an attempt beside this one: its parts are in place then, and not staged any more.
-    if (staged && (await finishedManifest(run)) !== undefined) {
+    // Those of others are looked at again: what is published now must be whole now.
+    const now = await lookAt(target, (span) => !known.own.has(span));
+    if (now.finished && staged) {
+      // By an attempt beside this one: the parts are in place, and not staged any more.
+      await clearStaging(fs, layout);
       return;
     }
-    await refresh(run);
-    await writeFinish(fs, { layout, stored, writer, parts: own, committed: parts });
+    note(known, now.parts);
+    await writeFinish(fs, { layout, stored, writer, parts: known.own, committed: known.parts, check });
   });
 }
 
@@ -151,10 +132,6 @@ function note(known: Known, parts: ReadonlyMap<number, CommittedPart>): void {
     known.committed[span] = 1;
     known.parts.set(span, { rejected, filtered, maker });
   }
-}
-
-function of({ parts }: Manifest): Map<number, CommittedPart> {
-  return new Map(parts.map(({ span, rejected, filtered, maker }) => [span, { rejected, filtered, maker }]));
 }
 
 function oneWorkerOnly({ folder, warn }: ParquetRunOptions, workers: number): void {

@@ -26,7 +26,8 @@ export async function swapIn(
     await moveIn(fs, join(layout.parts, file), join(layout.folder, file));
   }
   await fs.sync(layout.folder);
-  // From here on nobody who still thinks that an earlier run's `_SUCCESS` stands can take this run's away.
+  // From here on nobody who still thinks that an earlier run's `_SUCCESS` stands can take this run's away: each made
+  // its own folder in there before it looked, and makes it once.
   await clearFolder(fs, layout.withdrawn);
 }
 
@@ -46,33 +47,49 @@ async function fenceEarlier(fs: FileSystem, layout: Layout): Promise<void> {
 
 const successSchema = z.object({ run_id: z.string() });
 
+/** The run that a `_SUCCESS` is of. */
+export function runOfSuccess(text: string): RunId | undefined {
+  return successSchema.safeParse(parseJson(text)).data?.run_id as RunId | undefined;
+}
+
+/** Where one attempt puts the `_SUCCESS` that it takes away. No other attempt makes this folder. */
+export function withdrawnBy(layout: Layout, writer: string): string {
+  return join(layout.withdrawn, writer);
+}
+
 /** Takes an earlier run's `_SUCCESS` away before any of its parts goes. */
 async function withdrawSuccess(fs: FileSystem, layout: Layout, writer: string): Promise<void> {
   const text = await readTextOr(fs, layout.success, undefined);
-  if (text === undefined || successSchema.safeParse(parseJson(text)).data?.run_id === layout.runId) {
+  if (text !== undefined && runOfSuccess(text) === layout.runId) {
     return;
   }
-  try {
-    // Not unlinked: a finisher beside this one may have published this run's since it was read, and removed the
-    // folder before.
-    await fs.rename(layout.success, join(layout.withdrawn, `success.${writer}`));
-  } catch (error) {
-    const isGone = errnoOf(error) === "ENOENT" && (await readTextOr(fs, layout.success, undefined)) === undefined;
-    if (!isGone) {
-      throw error;
+  if (text !== undefined) {
+    try {
+      // Not unlinked: a finisher beside this one may have published this run's since it was read, and removed the
+      // folder before.
+      await fs.rename(layout.success, join(withdrawnBy(layout, writer), "success"));
+    } catch (error) {
+      const isGone = errnoOf(error) === "ENOENT" && (await readTextOr(fs, layout.success, undefined)) === undefined;
+      if (!isGone) {
+        throw error;
+      }
     }
   }
+  // Where it is gone too: whoever took it away may have died before this, and it must not come back over fewer parts.
   await fs.sync(layout.folder);
 }
 
+/** Flushed where nothing is left to remove, too: for the same reason. */
 async function removeEarlier(fs: FileSystem, layout: Layout, folder: string): Promise<void> {
   const names = (await listFolder(fs, folder)).filter((name) => isEarlier(runOfPart(name), layout));
   for (const name of names) {
     await unlinkIfThere(fs, join(folder, name));
   }
-  if (names.length > 0) {
-    await fs.sync(folder);
-  }
+  await fs.sync(folder).catch((error: unknown) => {
+    if (errnoOf(error) !== "ENOENT") {
+      throw error;
+    }
+  });
 }
 
 /** A second name first, so that the part counts as committed at every moment. */

@@ -1,12 +1,15 @@
 import { join } from "node:path";
 import { openDuckDb } from "../duckdb/instance.js";
+import { splitRunId } from "../plan/identity.js";
+import type { RunId } from "../plan/plan.js";
 import { claimFolder, refuseForeign } from "./claim.js";
 import { createDurably, guarded, makeFolder } from "./durable.js";
-import { layoutOf } from "./layout.js";
+import type { FileSystem } from "./file-system.js";
+import { isLater, layoutOf } from "./layout.js";
 import { openParquetRun, type ParquetRunOptions } from "./parquet-run.js";
-import type { Sink } from "./port.js";
+import type { Sink, StoredPlan } from "./port.js";
 import { findUnfinished } from "./siblings.js";
-import { latestRun, readPlan, sealedText, standingPlan } from "./standing-plan.js";
+import { latestRun, overtaken, readPlan, sealedText, standingPlan } from "./standing-plan.js";
 import { inTemporary } from "./temporary.js";
 
 /** `folder` need not exist. `writer` names this attempt's temporary files: unique among all on all machines. */
@@ -24,23 +27,20 @@ export async function openParquetSink(options: ParquetSinkOptions): Promise<Sink
   const duckdb = await openDuckDb({ threads: options.threads, allowed: { folders: [folder] } });
   return {
     target: options.target,
-    async find(base) {
-      return await guarded(`looking at ${folder}`, async () => {
-        const layout = layoutOf(folder, await latestRun(fs, folder, base));
-        const stored = await readPlan(fs, layout.plan);
-        await refuseForeign(fs, layout);
-        return stored;
-      });
-    },
+    find: (base) => guarded(`looking at ${folder}`, () => findPlan(fs, folder, base)),
     unfinished: async (job, base) => await findUnfinished(fs, options.siblings, { job, base }),
     async create(plan) {
       const layout = layoutOf(folder, plan.runId);
       return await guarded(`writing the plan to ${layout.plan}`, async () => {
         await makeFolder(fs, layout.control);
-        await inTemporary({ fs, folders: [layout.temporary], check: nothingYet }, async () => {
+        await inTemporary({ fs, folders: [layout.temporary], check: nothingToCheck }, async () => {
           await claimFolder(fs, layout, options.writer);
           const temporary = join(layout.temporary, `plan.${options.writer}`);
           await createDurably(fs, { temporary, final: layout.plan, text: sealedText(plan) });
+        }).catch(async (error: unknown) => {
+          const { base } = splitRunId(plan.runId);
+          const latest = await latestRun(fs, folder, base).catch(() => base);
+          throw isLater(latest, layout) ? overtaken(layout, latest) : error;
         });
         return await standingPlan(fs, layout);
       });
@@ -52,7 +52,21 @@ export async function openParquetSink(options: ParquetSinkOptions): Promise<Sink
   };
 }
 
-/** Before the plan stands there is nothing to be overtaken by. */
-async function nothingYet(): Promise<void> {
-  await Promise.resolve();
+/** There is nothing to be overtaken by before the plan stands. */
+const nothingToCheck = (): Promise<void> => Promise.resolve();
+
+async function findPlan(fs: FileSystem, folder: string, base: RunId): Promise<StoredPlan | undefined> {
+  for (;;) {
+    const layout = layoutOf(folder, await latestRun(fs, folder, base));
+    try {
+      const stored = await readPlan(fs, layout.plan);
+      await refuseForeign(fs, layout);
+      return stored;
+    } catch (error) {
+      // A run that was opened meanwhile may have put its parts in place: it is the one to look at.
+      if ((await latestRun(fs, folder, base).catch(() => layout.runId)) === layout.runId) {
+        throw error;
+      }
+    }
+  }
 }

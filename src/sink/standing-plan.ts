@@ -58,6 +58,13 @@ export async function standingPlan(fs: FileSystem, layout: Layout): Promise<Stor
   return stored;
 }
 
+/** An attempt is told that its run is one of the past. */
+export function overtaken({ folder, runId }: Layout, later: string): JobError {
+  return new JobError("PLAN_CHANGED", `looking at ${folder}: run ${later} came after ${runId}`, {
+    hint: "run the same command again: it takes up that run",
+  });
+}
+
 /**
  * A check that the plan at the target is still this one, and that no run came after it: parts of another plan would
  * repeat or lose rows. Plans can be large, so one that was found right is read again only when its file is another
@@ -68,9 +75,7 @@ export function planCheck(fs: FileSystem, layout: Layout, planId: string): () =>
   const next = nextLayout(layout);
   return async () => {
     if ((await identityIfThere(fs, next.plan)) !== undefined) {
-      throw new JobError("PLAN_CHANGED", `looking at ${layout.folder}: run ${next.runId} was opened meanwhile`, {
-        hint: "run the same command again: it takes up that run",
-      });
+      throw overtaken(layout, next.runId);
     }
     const now = await identityIfThere(fs, layout.plan);
     if (now !== undefined && now === right) {

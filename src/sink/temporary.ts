@@ -3,7 +3,7 @@ import { errnoOf } from "../errors.js";
 import { ensureFolder } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
 
-/** Folders of one run whose files become visible to others by link or rename only. */
+/** Folders of one run; out of them, files become visible to others by link or rename only. */
 export interface Temporary {
   readonly fs: FileSystem;
   /** Whoever finishes this run, or one after it, removes them. */
@@ -21,8 +21,9 @@ const clearedAwayLimit = 100;
  * somebody who should not have, and stays gone.
  *
  * This is a fence, too. A run that comes after this one first writes its plan, then removes these folders, then
- * publishes. An attempt that was stopped in between cannot publish any more: it made sure of the folders before it
- * looked for a later plan, so the files that it was about to give their final names are gone.
+ * publishes. Whatever `work` gives a final name has a temporary name that no other attempt uses, and is there before
+ * `work` looks for a later plan (`check`). So either that look found the plan, or the file was there before the folder
+ * was removed and is gone. That the folder is there says nothing: any attempt may have made it again meanwhile.
  */
 export async function inTemporary<T>({ fs, folders, check }: Temporary, work: () => Promise<T>): Promise<T> {
   for (let cleared = 0; ; cleared += 1) {

@@ -18,6 +18,8 @@ export interface LossyDisk {
   stopBefore(call: RegExp): void;
   /** The process is gone: the next attempt sees all that it did, and the disk still may lose what was not synced. */
   kill(): void;
+  /** What the folder holds now was flushed: for one that was filled by others. */
+  settle(): Promise<void>;
   /** The machine is gone: rewrites the folder to what survived. */
   losePower(luck: Luck): Promise<void>;
 }
@@ -144,6 +146,7 @@ export function lossyDisk(root: string, refused: readonly string[] = []): LossyD
       stopAt = kind;
     },
     kill: restart,
+    settle: () => nodes.reset(),
     async losePower(luck) {
       await last;
       const survivors = await nodes.survive(luck);
@@ -320,7 +323,7 @@ async function writeTree(path: string, tree: Survivors): Promise<void> {
 }
 
 /** What a path is, without what differs from one attempt to the next. */
-function kindOf(root: string, path: string): string {
+export function kindOf(root: string, path: string): string {
   const name = basename(path).replace(/^((?:part|rejects)-\d+|[a-z]+(?:-link)?)\..*$/, "$1");
   return dirname(path).endsWith("/tmp") ? `tmp/${name}` : relative(root, join(dirname(path), name)) || ".";
 }
