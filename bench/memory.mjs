@@ -61,7 +61,7 @@ async function main() {
     );
     const rows = Math.floor(largestBytes / 4 / rowBytes);
     await makeShard(rows);
-    const bySpans = await series("spans of", [rows, 64_000, 1000], async (commitRows) => {
+    const bySpans = await series("spans:", [262_144, 32_768, 1000], async (commitRows) => {
       return { what: `${Math.ceil(rows / commitRows)}`, commitRows };
     });
     await rm(shardPath(0));
