@@ -12,7 +12,7 @@ const usage = `Usage: node bench/memory.mjs [options]
 Makes tables in bench/data/memory/, runs jobs over them, and prints the peak memory of each; removes them again.
 
   --long      up to 5 GB in one shard and 100,000 shards: minutes, and 11 GB of disk
-  --gb <n>    the largest table of one shard (default 0.5; with --long 5)
+  --gb <n>    the largest table of one shard (default 1; with --long 5); below 1 GB buffers are still filling
   --shards <n>  the largest number of shards (default 2000; with --long 100000)
   --keep      leave the tables
   --help      show this
@@ -46,14 +46,14 @@ if (values.help) {
 }
 
 async function main() {
-  const largestBytes = Number(values.gb ?? (values.long ? 5 : 0.5)) * 1e9;
+  const largestBytes = Number(values.gb ?? (values.long ? 5 : 1)) * 1e9;
   const largestShards = Number(values.shards ?? (values.long ? 100_000 : 2000));
   await rm(folder, { recursive: true, force: true });
   await mkdir(folder, { recursive: true });
   try {
     const bySize = await series(
       "one shard of",
-      [1 / 16, 1 / 4, 1].map((share) => share * largestBytes),
+      [1 / 4, 1 / 2, 1].map((share) => share * largestBytes),
       async (bytes) => {
         await makeShard(bytes / rowBytes);
         return { what: gigabytes((await stat(shardPath(0))).size), commitRows: "auto" };
@@ -61,7 +61,7 @@ async function main() {
     );
     const rows = Math.floor(largestBytes / 4 / rowBytes);
     await makeShard(rows);
-    const bySpans = await series("spans of", [rows, 64_000, 1000], async (commitRows) => {
+    const bySpans = await series("spans:", [262_144, 32_768, 1000], async (commitRows) => {
       return { what: `${Math.ceil(rows / commitRows)}`, commitRows };
     });
     await rm(shardPath(0));
