@@ -2,15 +2,16 @@ import { join } from "node:path";
 import { openDuckDb } from "../duckdb/instance.js";
 import { splitRunId } from "../plan/identity.js";
 import type { RunId } from "../plan/plan.js";
-import { claimFolder, refuseForeign } from "./claim.js";
+import { claimFolder, readTextOr, refuseForeign } from "./claim.js";
 import { createDurably, guarded, makeFolder } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
 import { isLater, layoutOf } from "./layout.js";
 import { openParquetRun, type ParquetRunOptions } from "./parquet-run.js";
+import { runOfSuccess } from "./parquet-swap.js";
 import type { Sink, StoredPlan } from "./port.js";
 import { findUnfinished } from "./siblings.js";
 import { latestRun, overtaken, readPlan, sealedText, standingPlan } from "./standing-plan.js";
-import { inTemporary } from "./temporary.js";
+import { clearFolder, inTemporary } from "./temporary.js";
 
 /** `folder` need not exist. `writer` names this attempt's temporary files: unique among all on all machines. */
 export interface ParquetSinkOptions extends ParquetRunOptions {
@@ -42,6 +43,9 @@ export async function openParquetSink(options: ParquetSinkOptions): Promise<Sink
           const latest = await latestRun(fs, folder, base).catch(() => base);
           throw isLater(latest, layout) ? overtaken(layout, latest) : error;
         });
+        if (runOfSuccess(await readTextOr(fs, layout.success, "")) === plan.runId) {
+          await clearFolder(fs, layout.temporary); // an attempt beside this one has finished the run meanwhile
+        }
         return await standingPlan(fs, layout);
       });
     },
