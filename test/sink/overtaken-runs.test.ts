@@ -111,32 +111,37 @@ function expectRefused(error: unknown): void {
   }
 }
 
-describe.each([1, 2])(
-  "an attempt at run %i that is stopped before any call, goes on when the next run is done",
-  (number) => {
-    test("and publishes nothing, though others of its kind made its folders again", { timeout: 300_000 }, async () => {
-      const failures = await atEachMoment(number, async (root, at) => {
-        const stopped = stopAt(root, number, at, async () => {
-          expect(await successOf(root), "at all times").toBe(number + 1);
-        });
-        expect(await stopped.reached).toBe(true);
-        {
-          // Begun before the next run was opened; looks for it only when it commits its next span.
-          await using late = await openAttempt(root, number);
-          await carryOutRun(root, number);
-          await carryOutRun(root, number + 1);
-          if (!late.run.finished) {
-            expectRefused(await late.commit(1).catch((error: unknown) => error));
-            expectRefused(await late.run.finish().catch((error: unknown) => error));
-          }
-        }
-        expectRefused(await stopped.resume());
-        expect(await faultsOfRun(root, number + 1)).toEqual([]);
+describe.each([
+  { number: 1, ending: "finished" },
+  { number: 1, ending: "given up" },
+  { number: 2, ending: "given up" },
+])("an attempt at run $number, which was $ending, that goes on when the next run is done", ({ number, ending }) => {
+  test("publishes nothing, wherever it was stopped and whoever made its folders again", {
+    timeout: 300_000,
+  }, async () => {
+    const failures = await atEachMoment(number, async (root, at) => {
+      const stopped = stopAt(root, number, at, async () => {
+        expect(await successOf(root), "at all times").toBe(number + 1);
       });
-      expect(failures).toEqual([]);
+      expect(await stopped.reached).toBe(true);
+      {
+        // Begun before the next run was opened; looks for it only when it commits its next span.
+        await using late = await openAttempt(root, number);
+        if (ending === "finished") {
+          await carryOutRun(root, number);
+        }
+        await carryOutRun(root, number + 1);
+        if (!late.run.finished) {
+          expectRefused(await late.commit(1).catch((error: unknown) => error));
+          expectRefused(await late.run.finish().catch((error: unknown) => error));
+        }
+      }
+      expectRefused(await stopped.resume());
+      expect(await faultsOfRun(root, number + 1)).toEqual([]);
     });
-  },
-);
+    expect(failures).toEqual([]);
+  });
+});
 
 describe("of several that finish a new run", () => {
   test("one that is stopped before any call does not take back what others told", { timeout: 300_000 }, async () => {
@@ -145,13 +150,13 @@ describe("of several that finish a new run", () => {
         expect(await successOf(root), "at all times").toBe(2);
       });
       expect(await stopped.reached).toBe(true);
-      {
-        // Knows that it is not finished, and makes the folders again that the finish has cleared.
-        await using late = await openAttempt(root, 2);
-        await carryOutRun(root, 2);
-        await late.rest();
-      }
+      // Knows that the run is not finished, and stops when it has made the folders again that the finish cleared.
+      const late = stopAtFinish(root, 2);
+      await late.begun;
+      await carryOutRun(root, 2);
+      await late.finishes();
       expect(await stopped.resume()).toBeUndefined();
+      expect(await late.resume()).toBeUndefined();
       expect(await faultsOfRun(root, 2)).toEqual([]);
       const staging = join(driveFolder(root), "_infer-batch", runPlan(2).runId);
       // An attempt that came to plan it may have made its folder for temporary files again.
@@ -160,6 +165,58 @@ describe("of several that finish a new run", () => {
     expect(failures).toEqual([]);
   });
 });
+
+interface LateFinisher {
+  readonly begun: Promise<void>;
+  /** Returns when its folders are made. */
+  finishes(): Promise<void>;
+  /** Lets it go on; what it threw. */
+  resume(): Promise<unknown>;
+}
+
+/** An attempt that begins, and waits; then comes to finish the run, and stops with its folders made. */
+function stopAtFinish(root: string, number: number): LateFinisher {
+  const begun = latch<void>();
+  const toFinish = latch<void>();
+  const standing = latch<void>();
+  const gate = latch<void>();
+  let isThere = false;
+  const fs = hookedDisk(root, {
+    async before(_at, call) {
+      if (isThere && !call.startsWith("mkdir ")) {
+        standing.resolve(undefined);
+        await gate.promise;
+      }
+      isThere ||= call.endsWith("/withdrawn") && call.startsWith("mkdir ");
+    },
+  });
+  const work = async (): Promise<void> => {
+    await using attempt = await openAttempt(root, number, fs);
+    begun.resolve(undefined);
+    await toFinish.promise;
+    await (attempt.run.finished ? undefined : attempt.run.finish());
+  };
+  const ended = work()
+    .then(
+      () => undefined,
+      (error: unknown) => error,
+    )
+    .finally(() => {
+      begun.resolve(undefined);
+      standing.resolve(undefined);
+    });
+  return {
+    begun: begun.promise,
+    async finishes(): Promise<void> {
+      toFinish.resolve(undefined);
+      await standing.promise;
+    },
+    async resume(): Promise<unknown> {
+      gate.resolve(undefined);
+      return await ended;
+    },
+  };
+}
 
 /** Pairs of moments, drawn by seed. */
 const pairs = torture ? 400 : 25;
