@@ -184,13 +184,20 @@ describe("an expression that fails on a row sets it aside where bad rows are rej
   });
 });
 
-/** Where the pages of a column begin in row group 2. */
-async function pagesOf(shard: string, column: string): Promise<number> {
+/** Where the pages of a column begin in a row group. */
+async function pagesOf(shard: string, column: string, rowGroup: number): Promise<number> {
   const [row] = await query(
     `SELECT least(data_page_offset, coalesce(dictionary_page_offset, data_page_offset)) AS at
-     FROM parquet_metadata('${shard}') WHERE row_group_id = 2 AND path_in_schema = '${column}'`,
+     FROM parquet_metadata('${shard}') WHERE row_group_id = ${rowGroup} AND path_in_schema = '${column}'`,
   );
   return Number(row?.["at"]);
+}
+
+async function damage(shard: string, at: number): Promise<void> {
+  const bytes = await readFile(shard);
+  bytes.fill(0xa5, at, at + 30);
+  await writeFile(shard, bytes);
+  await utimes(shard, plannedTime, plannedTime);
 }
 
 describe("the columns that only expressions use", () => {
@@ -218,22 +225,31 @@ describe("the columns that only expressions use", () => {
   });
 
   test.each([
-    { what: "a filter's own column, though it keeps nothing", damaged: "pixel_7_7", where: "pixel_7_7 < 0" },
+    { what: "a column of both, though the filter keeps nothing", damaged: "pixel_7_7", where: "pixel_7_7 < 0" },
     { what: "a feature, though the filter drops all", damaged: "pixel_0_0", where: "false" },
     { what: "a feature, though the filter drops that row group", damaged: "pixel_0_0", where: "pixel_7_7 > 100" },
   ])("are read where the filter drops their rows, damaged or not: $what", async ({ damaged, where }) => {
     await using scratch = await scratchFolder();
     const own = await ownJob(scratch.path, "digits-lightgbm", { commit_rows: 50, input: { where } });
-    const at = await pagesOf(own.shard(2), damaged);
-    const bytes = await readFile(own.shard(2));
-    bytes.fill(0xa5, at, at + 30);
-    await writeFile(own.shard(2), bytes);
-    await utimes(own.shard(2), plannedTime, plannedTime);
+    await damage(own.shard(2), await pagesOf(own.shard(2), damaged, 2));
 
     const said = await refusalOf(scoreHere(own.spec));
 
     expect(said).toContain(`65 SHARD_CORRUPT\nreading ${own.shard(2)}: `);
     // The reason is DuckDB's, not just that rows are missing.
+    expect(said).not.toContain("its footer promises");
+  });
+
+  test("are told of with DuckDB's reason when they are damaged, though nothing else is made of them", async () => {
+    await using scratch = await scratchFolder();
+    const { spec } = await job(scratch.path, { input: { where: "len(t) > 100" }, modelSpec: { inputs: { x: ["v"] } } });
+    const shard = join(scratch.path, "in/a.parquet");
+    await writeRows(shard, select.replace("range(3000)", "range(1500000)"), "ROW_GROUP_SIZE 122880");
+    await damage(shard, await pagesOf(shard, "t", 11));
+
+    const said = await refusalOf(scoreHere(spec));
+
+    expect(said).toContain(`65 SHARD_CORRUPT\nreading ${shard}: `);
     expect(said).not.toContain("its footer promises");
   });
 });
