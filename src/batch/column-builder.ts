@@ -1,6 +1,7 @@
 import { assertNever } from "../errors.js";
 import {
   allocate,
+  type BytesColumn,
   type Column,
   type ColumnType,
   copyValues,
@@ -185,6 +186,11 @@ function structBuilder(fields: readonly StructField[], rowCount: number): Column
     },
     (rows, valid) => ({ kind: "struct", rowCount: rows, children: children.map((child) => child.finish()), valid }),
   );
+}
+
+/** A column of so many empty texts. */
+export function emptyTexts(rowCount: number): BytesColumn {
+  return { kind: "bytes", offsets: new Uint32Array(rowCount + 1), bytes: new Uint8Array(0), valid: undefined };
 }
 
 /** The rows of `column` that `keep` marks with 1. */

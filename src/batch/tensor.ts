@@ -11,9 +11,18 @@ export type Tensor =
       /** bool: uint8, 0 or 1. float16: uint16, the bits. */
       readonly data: Values;
     }
-  | { readonly dtype: "string"; readonly dims: readonly number[]; readonly data: readonly string[] };
+  | { readonly dtype: "string"; readonly dims: readonly number[]; readonly data: Texts };
 
 export type NamedTensor = Tensor & { readonly name: string };
+
+/**
+ * Texts as bytes, since an array of strings is slow to send to another thread. UTF-8: text i is
+ * `bytes[offsets[i], offsets[i + 1])`, and all of them are all of `bytes`.
+ */
+export interface Texts {
+  readonly offsets: Uint32Array<ArrayBuffer>;
+  readonly bytes: Uint8Array<ArrayBuffer>;
+}
 
 /** What a model takes or gives, as the engine reports it. */
 export interface TensorSignature {
@@ -58,6 +67,40 @@ export function isTensorType(dtype: string | undefined): dtype is TensorType {
 /** The column type that a tensor's values become: float16 widens to float32, which holds it exactly. */
 export function columnTypeOfTensor(dtype: TensorType): ColumnType & string {
   return dtype === "string" ? "utf8" : dtype === "float16" ? "float32" : dtype;
+}
+
+/** More than this is decoded text by text: a string has a longest length, and long texts gain nothing. Bytes. */
+const decodedAtOnce = 1 << 24;
+
+export function decodeTexts({ offsets, bytes }: Texts): string[] {
+  const decoder = new TextDecoder("utf-8", { ignoreBOM: true }); // a text may begin with U+FEFF
+  const all = bytes.length <= decodedAtOnce ? decoder.decode(bytes) : "";
+  const texts: string[] = [];
+  for (let index = 1; index < offsets.length; index += 1) {
+    const from = offsets[index - 1] ?? 0;
+    const to = offsets[index] ?? 0;
+    // As long as its bytes, all of it is a character a byte: offsets into one are offsets into the other.
+    texts.push(all.length === bytes.length ? all.slice(from, to) : decoder.decode(bytes.subarray(from, to)));
+  }
+  return texts;
+}
+
+export function encodeTexts(texts: readonly string[]): Texts {
+  const encoder = new TextEncoder();
+  const offsets = new Uint32Array(texts.length + 1);
+  let bytes = new Uint8Array(texts.length * 16);
+  let at = 0;
+  for (const [index, text] of texts.entries()) {
+    const room = text.length * 3; // UTF-8 takes at most 3 bytes a UTF-16 unit
+    if (at + room > bytes.length) {
+      const larger = new Uint8Array(Math.max(at + room, bytes.length * 2));
+      larger.set(bytes);
+      bytes = larger;
+    }
+    at += encoder.encodeInto(text, bytes.subarray(at)).written;
+    offsets[index + 1] = at;
+  }
+  return { offsets, bytes: bytes.slice(0, at) };
 }
 
 /** IEEE 754 binary16 bits of a number, rounded once: to nearest, ties to even. */

@@ -1,5 +1,13 @@
 import { describe, expect, test } from "vitest";
-import { fromFloat16Bits, isTensorType, numericTensorTypes, tensorElement, toFloat16Bits } from "#src/batch/tensor.js";
+import {
+  decodeTexts,
+  encodeTexts,
+  fromFloat16Bits,
+  isTensorType,
+  numericTensorTypes,
+  tensorElement,
+  toFloat16Bits,
+} from "#src/batch/tensor.js";
 
 const isNaNBits = (bits: number): boolean => (bits & 0x7c00) === 0x7c00 && (bits & 0x3ff) !== 0;
 const finite = Array.from({ length: 0x7c00 }, (_, bits) => bits);
@@ -111,5 +119,25 @@ describe("tensor types", () => {
   test.each(["bfloat16", "complex64", "toString", "", undefined, "seq"])("%s is none", (name) => {
     expect(isTensorType(name)).toBe(false);
     expect(isTensorType("string")).toBe(true);
+  });
+});
+
+describe("texts", () => {
+  test.each([
+    ["none", []],
+    ["empty ones", ["", "", ""]],
+    ["one byte a character", ["a", "", "bc\u0000d", "x".repeat(1000)]],
+    ["more bytes a character, at the end too", ["plain", "Zürich", "日本", "👩‍👧", "\ufeffbom", "", "é"]],
+    ["more than one decoding takes", ["x".repeat((1 << 24) - 1), "yz", "w"]],
+  ])("come back from bytes: %s", (_, texts) => {
+    const encoded = encodeTexts(texts);
+    expect(encoded.bytes.length).toBe(encoded.offsets.at(-1));
+    expect(decodeTexts(encoded)).toEqual(texts);
+  });
+
+  test("that end in half a character keep to themselves", () => {
+    const [first = 0, second = 0] = new TextEncoder().encode("é");
+    const halves = { offsets: Uint32Array.of(0, 2, 4), bytes: Uint8Array.of(0x61, first, second, 0x62) };
+    expect(decodeTexts(halves)).toEqual(["a\ufffd", "\ufffdb"]);
   });
 });
