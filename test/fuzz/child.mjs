@@ -108,6 +108,7 @@ async function outcomeOf(bytes) {
 
 const good = readFileSync(shard);
 mkdirSync(join(folder, "in"), { recursive: true });
+rmSync(out, { recursive: true, force: true });
 put(good);
 const footer = await readFooter(input);
 const places = footer.rowGroups.flatMap(({ chunks }) => chunks.map(({ start }) => start));
