@@ -144,7 +144,7 @@ describe("the columns of a lone matrix", () => {
     expect(finding(refused({ inputs: { features: ["age", "tags", "rate"] } }))).toMatchInlineSnapshot(`
       "64 CONTRACT
       binding models/churn.onnx to the columns of in/a.parquet: model.inputs.features names \`tags\`, whose type MAP(VARCHAR, INTEGER) is not supported
-      hint: maps, unions and variants cannot be read; leave this one out, or store its parts as columns"
+      hint: maps, unions, variants and integers of 128 bits cannot be read; leave this one out, cast it under input.columns, or store its parts as columns"
     `);
   });
 

@@ -19,6 +19,7 @@ describe("a binding", () => {
     expect(contract).toMatchInlineSnapshot(`
       {
         "cast": "exact",
+        "expressions": null,
         "fixedBatchRows": null,
         "inputs": [
           {
@@ -181,7 +182,7 @@ describe("carried columns", () => {
                                            tags    MAP(VARCHAR, INTEGER)
                                            rate    DOUBLE
 
-      hint: maps, unions and variants cannot be read; leave this one out, or store its parts as columns"
+      hint: maps, unions, variants and integers of 128 bits cannot be read; leave this one out, cast it under input.columns, or store its parts as columns"
     `);
   });
 

@@ -36,6 +36,7 @@ describe("a plan", () => {
         "commitRows": 5,
         "contract": {
           "cast": "exact",
+          "expressions": null,
           "fixedBatchRows": null,
           "inputs": [],
           "missing": "bad_row",
@@ -78,6 +79,7 @@ describe("a plan", () => {
         },
         "request": {
           "cast": "exact",
+          "columns": {},
           "inputs": {
             "f": [
               "a",
@@ -91,6 +93,7 @@ describe("a plan", () => {
           "passthrough": [
             "id",
           ],
+          "where": null,
         },
         "runId": "daily-0123456789ab",
         "target": {
