@@ -4,20 +4,21 @@ import { existsSync, readFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { dataFolder, rowCount, shards, smallRowCount, smallShard } from "./data.mjs";
+import { dataFolder, tables } from "./data.mjs";
+import { jobs, plainLoop } from "./jobs.mjs";
 
 export const outFolder = join(dataFolder, "out");
 
 const batchSize = "8192";
-const model = path("../fixtures/models/bench-mlp.onnx");
+const model = modelFile("bench-mlp");
 const program = path("../bin/infer-batch.js");
-const job = path("jobs/mlp.yaml");
 const provideVenv =
   "python3 -m venv bench/data/venv && bench/data/venv/bin/pip install -r bench/peers/requirements.txt";
 
 /**
  * @typedef {object} Contender
- * @property {string} id
+ * @property {string} job what it does
+ * @property {string} id unique in its job
  * @property {string} name as the table shows it
  * @property {number} rows how many it scores: the ids from 0 on
  * @property {readonly string[]} command the program, then its arguments
@@ -25,34 +26,14 @@ const provideVenv =
  * @property {string} [absent] why it cannot run here, and what would change that
  */
 
-/** @returns {{ contenders: Contender[], versions: string[] }} in the order in which each round runs them */
-export function findContenders() {
+/**
+ * @param {ReadonlySet<string>} wanted jobs
+ * @returns {{ contenders: Contender[], versions: string[] }} in the order in which each round runs them
+ */
+export function findContenders(wanted) {
   const python = findPython();
-  const threads = String(Math.min(availableParallelism(), shards.length));
   return {
-    contenders: [
-      node({ id: "infer-batch", name: "**infer-batch**", rows: rowCount, args: [program, "run", job] }),
-      pythonLoop(python, {
-        id: "python",
-        name: `plain Python loop, batch ${batchSize}`,
-        args: (output) => [path("peers/loop_parquet.py"), model, batchSize, output, ...shards],
-        extension: ".parquet",
-      }),
-      pythonLoop(python, {
-        id: "python-shards",
-        name: `Python, ${threads} threads, a shard each, batch ${batchSize}`,
-        args: (output) => [path("peers/loop_shards.py"), model, batchSize, threads, output, ...shards],
-        extension: "",
-      }),
-      node({
-        id: "infer-batch-small",
-        name: "**infer-batch**",
-        rows: smallRowCount,
-        args: [program, "run", job, "--param", "table=small", "--param", "out=infer-batch-small"],
-      }),
-      parquetjs("row", "parquetjs-lite, `cursor.next()`"),
-      parquetjs("group", "parquetjs-lite, `cursor.nextRowGroup()`"),
-    ],
+    contenders: jobs.filter(({ id }) => wanted.has(id)).flatMap(({ id }) => contendersOf[id](python)),
     versions: [
       `infer-batch ${versionOf("../package.json")}`,
       `node ${process.versions.node}`,
@@ -64,28 +45,81 @@ export function findContenders() {
   };
 }
 
+/** @type {Record<string, (python: Python) => Contender[]>} by job */
+const contendersOf = {
+  mlp: (python) => [
+    inferBatch(tables.mlp),
+    plainPython(python, tables.mlp, "loop_parquet.py", model),
+    pythonByShards(python),
+    inferBatch(tables.mlpSmall, "infer-batch-small", [
+      "--param",
+      "table=mlp-small",
+      "--param",
+      "out=infer-batch-small",
+    ]),
+    parquetjs("row", "parquetjs-lite, `cursor.next()`"),
+    parquetjs("group", "parquetjs-lite, `cursor.nextRowGroup()`"),
+  ],
+  wide: (python) => [
+    inferBatch(tables.wide),
+    plainPython(python, tables.wide, "loop_parquet.py", modelFile("bench-wide-mlp")),
+  ],
+  strings: (python) => [
+    inferBatch(tables.strings),
+    plainPython(python, tables.strings, "loop_columns.py", modelFile("penguins-pipeline")),
+  ],
+};
+
 /** @returns {Contender} */
-function node({ id, name, rows, args, output = join(outFolder, id) }) {
-  return { id, name, rows, command: [process.execPath, ...args], output };
+function inferBatch({ job, rows }, id = "infer-batch", params = []) {
+  const command = [process.execPath, program, "run", path(`jobs/${job}.yaml`), ...params];
+  return { job, id, name: "**infer-batch**", rows, command, output: join(outFolder, job, id) };
+}
+
+/** @returns {Contender} */
+function plainPython({ interpreter, absent }, { job, rows, shards }, script, modelPath) {
+  const output = join(outFolder, job, "python.parquet");
+  const command = [interpreter, path(`peers/${script}`), modelPath, batchSize, output, ...shards];
+  return { job, id: plainLoop, name: `plain Python loop, batch ${batchSize}`, rows, command, output, absent };
+}
+
+/** @returns {Contender} */
+function pythonByShards({ interpreter, absent }) {
+  const { job, rows, shards } = tables.mlp;
+  const id = "python-shards";
+  const output = join(outFolder, job, id);
+  const threads = String(Math.min(availableParallelism(), shards.length));
+  const command = [interpreter, path("peers/loop_shards.py"), model, batchSize, threads, output, ...shards];
+  return {
+    job,
+    id,
+    name: `Python, ${threads} threads, a shard each, batch ${batchSize}`,
+    rows,
+    command,
+    output,
+    absent,
+  };
 }
 
 /** @returns {Contender} */
 function parquetjs(read, name) {
+  const { job, rows, shards } = tables.mlpSmall;
   const id = `parquetjs-${read}`;
-  const output = join(outFolder, `${id}.parquet`);
-  const args = [path("peers/loop_parquetjs.mjs"), read, model, batchSize, output, smallShard];
-  return node({ id, name, rows: smallRowCount, args, output });
-}
-
-/** @returns {Contender} */
-function pythonLoop(python, { id, name, args, extension }) {
-  const output = join(outFolder, `${id}${extension}`);
-  return { id, name, rows: rowCount, command: [python.interpreter, ...args(output)], output, absent: python.absent };
+  const output = join(outFolder, job, `${id}.parquet`);
+  const command = [process.execPath, path("peers/loop_parquetjs.mjs"), read, model, batchSize, output, ...shards];
+  return { job, id, name, rows, command, output };
 }
 
 /**
+ * @typedef {object} Python
+ * @property {string} interpreter
+ * @property {string[]} versions
+ * @property {string} [absent] why it cannot be used
+ */
+
+/**
  * The interpreter that the environment names, else the one in bench/data/venv, else python3.
- * @returns {{ interpreter: string, versions: string[], absent?: string }}
+ * @returns {Python}
  */
 function findPython() {
   const own = join(dataFolder, "venv/bin/python");
@@ -112,6 +146,10 @@ function findPython() {
 
 function versionOf(packageFile) {
   return JSON.parse(readFileSync(path(packageFile), "utf8")).version;
+}
+
+function modelFile(name) {
+  return path(`../fixtures/models/${name}.onnx`);
 }
 
 function path(relative) {

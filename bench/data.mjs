@@ -1,59 +1,98 @@
-// The table that every contender scores: made once, the same bytes each time, kept in bench/data/.
+// The tables that the contenders score: made once, the same bytes each time, kept in bench/data/.
 import { mkdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { DuckDBInstance, version } from "@duckdb/node-api";
 
 export const dataFolder = fileURLToPath(new URL("data", import.meta.url));
-export const rowCount = 4_000_000;
-export const smallRowCount = 100_000;
+const penguins = fileURLToPath(new URL("../fixtures/data/penguins_complete", import.meta.url));
 
-const shardCount = 8;
-const rowsPerShard = rowCount / shardCount;
-const featureCount = 32;
-const stampFile = join(dataFolder, "stamp.json");
+/**
+ * @typedef {object} Table
+ * @property {string} id also the folder's name
+ * @property {string} job whose table it is
+ * @property {number} rows ids from 0 on
+ * @property {string} size of its files, for people
+ * @property {readonly string[]} shards paths
+ * @property {readonly string[]} madeFrom files that its rows come from
+ * @property {(rowStart: number, rowEnd: number) => string} sql makes a shard's rows
+ */
 
-/** 8 shards of 500,000 rows: id BIGINT (0 to 3,999,999), f0 to f31 FLOAT within -5..5. */
-export const shards = Array.from({ length: shardCount }, (_, index) =>
-  join(dataFolder, "shards", `part-${String(index).padStart(5, "0")}.parquet`),
-);
+/** @returns {Table} */
+function table({ id, job = id, rows, shardCount, size, madeFrom = [], sql }) {
+  const shards = Array.from({ length: shardCount }, (_, index) =>
+    join(dataFolder, id, `part-${String(index).padStart(5, "0")}.parquet`),
+  );
+  return { id, job, rows, size, shards, madeFrom, sql };
+}
 
-/** The first 100,000 rows again in a shard of their own, for the contender that would take minutes over them all. */
-export const smallShard = join(dataFolder, "small", "part-00000.parquet");
+/** id BIGINT, f0 to f31 FLOAT within -5..5. */
+const mlp = table({ id: "mlp", rows: 4_000_000, shardCount: 8, size: "540 MB", sql: featuresSql(32) });
+
+/** Its first rows again in a shard of their own, for the contender that would take minutes over them all. */
+const mlpSmall = table({
+  id: "mlp-small",
+  job: "mlp",
+  rows: 100_000,
+  shardCount: 1,
+  size: "14 MB",
+  madeFrom: mlp.shards.slice(0, 1),
+  sql: (rowStart, rowEnd) => `SELECT * FROM ${readSql(mlp.shards[0])} WHERE id >= ${rowStart} AND id < ${rowEnd}`,
+});
+
+/** id BIGINT, f0 to f199 FLOAT within -5..5. */
+const wide = table({ id: "wide", rows: 500_000, shardCount: 4, size: "430 MB", sql: featuresSql(200) });
+
+/** id BIGINT and what the model reads of the penguins. */
+const strings = table({
+  id: "strings",
+  rows: 1_000_000,
+  shardCount: 4,
+  size: "35 MB",
+  madeFrom: ["part-00000.parquet", "part-00001.parquet"].map((file) => join(penguins, file)),
+  sql: penguinsSql,
+});
+
+/** In the order in which they are made. */
+export const tables = { mlp, mlpSmall, wide, strings };
 
 // DuckDB writes version 1 pages here, PLAIN and snappy, which parquetjs-lite reads.
 const format = "(FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE 122880, PARQUET_VERSION V1)";
 
-/** Makes the shards unless they are there. */
-export async function prepareData() {
-  if (await isReady()) {
-    return;
+/**
+ * Makes the tables of these jobs unless they are there.
+ * @param {ReadonlySet<string>} jobs
+ */
+export async function prepareData(jobs) {
+  for (const wanted of Object.values(tables)) {
+    if (jobs.has(wanted.job) && !(await isReady(wanted))) {
+      await make(wanted);
+    }
   }
-  console.error(`making ${rowCount} rows in ${dataFolder} (once; about 540 MB)`);
-  await rm(stampFile, { force: true });
-  for (const folder of ["shards", "small"]) {
-    await rm(join(dataFolder, folder), { recursive: true, force: true });
-    await mkdir(join(dataFolder, folder), { recursive: true });
-  }
+}
+
+async function make(wanted) {
+  const folder = join(dataFolder, wanted.id);
+  console.error(`making ${wanted.rows} rows in ${folder} (once; about ${wanted.size})`);
+  await rm(folder, { recursive: true, force: true });
+  await mkdir(folder, { recursive: true });
   const instance = await DuckDBInstance.create(":memory:", { threads: "1" }); // several would draw random() in any order
   const connection = await instance.connect();
   try {
-    for (const [index, shard] of shards.entries()) {
+    for (const [index, shard] of wanted.shards.entries()) {
       await connection.run(`SELECT setseed(${(0.1 + index * 0.1).toFixed(1)})`);
-      await connection.run(`COPY (${shardSql(index)}) TO ${quote(shard)} ${format}`);
+      await connection.run(`COPY (${shardSql(wanted, index)}) TO ${quote(shard)} ${format}`);
     }
-    const first = `SELECT * FROM read_parquet(${quote(shards[0])}) WHERE id < ${smallRowCount}`;
-    await connection.run(`COPY (${first}) TO ${quote(smallShard)} ${format}`);
   } finally {
     connection.closeSync();
     instance.closeSync();
   }
-  await writeFile(stampFile, await stamp());
+  await writeFile(stampFile(wanted), await stamp(wanted));
 }
 
-async function isReady() {
+async function isReady(wanted) {
   try {
-    return (await readFile(stampFile, "utf8")) === (await stamp());
+    return (await readFile(stampFile(wanted), "utf8")) === (await stamp(wanted));
   } catch (error) {
     if (error.code === "ENOENT") {
       return false;
@@ -62,24 +101,59 @@ async function isReady() {
   }
 }
 
+function stampFile({ id }) {
+  return join(dataFolder, id, "stamp.json");
+}
+
 /** What made the files, and their sizes: written last, so a half-made table has none. */
-async function stamp() {
+async function stamp(wanted) {
   const sizes = [];
-  for (const file of [...shards, smallShard]) {
+  for (const file of [...wanted.madeFrom, ...wanted.shards]) {
     sizes.push((await stat(file)).size);
   }
-  return `${JSON.stringify({ duckdb: version(), recipe: [shardSql(0), smallRowCount, format], sizes }, undefined, 2)}\n`;
+  return `${JSON.stringify({ duckdb: version(), recipe: [shardSql(wanted, 0), format], sizes }, undefined, 2)}\n`;
+}
+
+function shardSql({ rows, shards, sql }, index) {
+  const rowsPerShard = rows / shards.length;
+  return sql(index * rowsPerShard, (index + 1) * rowsPerShard);
 }
 
 /** The features share a factor g with weights from 0.1 to 0.45, so that they correlate. */
-function shardSql(index) {
+function featuresSql(featureCount) {
   const features = Array.from({ length: featureCount }, (_, feature) => {
     const weight = 0.1 + (0.4 * (feature % 8)) / 8;
     const own = 1 - weight;
     return `(random() * ${(10 * own).toFixed(4)} - ${(5 * own).toFixed(4)} + g * ${weight.toFixed(4)})::FLOAT AS f${feature}`;
   });
-  const ids = `SELECT range AS id, random() * 10 - 5 AS g FROM range(${index * rowsPerShard}, ${(index + 1) * rowsPerShard})`;
-  return `SELECT id, ${features.join(", ")} FROM (${ids})`;
+  return (rowStart, rowEnd) => {
+    const ids = `SELECT range AS id, random() * 10 - 5 AS g FROM range(${rowStart}, ${rowEnd})`;
+    return `SELECT id, ${features.join(", ")} FROM (${ids})`;
+  };
+}
+
+/**
+ * The penguins over and over, each time of a slightly different size. One row in ten has an island of its own, which
+ * the model does not know: real texts repeat, but not all of them.
+ */
+function penguinsSql(rowStart, rowEnd) {
+  const sizes = ["bill_length_mm", "bill_depth_mm", "flipper_length_mm", "body_mass_g"];
+  const source = readSql(...strings.madeFrom);
+  return `
+    SELECT id, CASE WHEN id % 10 = 3 THEN island || ' ' || id ELSE island END AS island, sex,
+      ${sizes.map((size) => `${size} * (0.98 + random() * 0.04) AS ${size}`).join(", ")}, year
+    FROM (
+      SELECT range AS id, penguins.*
+      FROM range(${rowStart}, ${rowEnd})
+        JOIN (SELECT *, row_number() OVER (ORDER BY row_id) - 1 AS place FROM ${source}) AS penguins
+        ON place = range % (SELECT count(*) FROM ${source})
+      ORDER BY id
+    )`;
+}
+
+/** These Parquet files as a table. */
+function readSql(...files) {
+  return `read_parquet([${files.map(quote).join(", ")}])`;
 }
 
 /** An SQL text literal. */

@@ -76,12 +76,22 @@ export async function sinkOnly(url, rows) {
     timezone: "UTC",
     input: { format: "parquet", shards: [{ uri: "s", sizeBytes: 0, fingerprint: "", rows }], rows },
     model: { uri: "m", sha256: "0".repeat(64) },
-    request: { inputs: null, outputs: null, passthrough: [], partitions: {}, cast: "exact", missing: "bad_row" },
+    request: {
+      inputs: null,
+      outputs: null,
+      passthrough: [],
+      partitions: {},
+      columns: {},
+      where: null,
+      cast: "exact",
+      missing: "bad_row",
+    },
     contract: {
       inputs: [],
       outputs: [{ kind: "scalar", column: "score", tensor: "score", type: "float32" }],
       passthrough: [carried("id", "int64")],
       fixedBatchRows: null,
+      expressions: null,
       cast: "exact",
       missing: "bad_row",
     },
@@ -90,11 +100,18 @@ export async function sinkOnly(url, rows) {
     createdBy: "bench",
   });
   const run = await sink.open(stored);
-  await run.begin();
+  await run.begin({
+    worker: 0,
+    workers: 1,
+    program: "bench",
+    provider: "none",
+    batchSize: commitRows,
+    onBadRow: "fail",
+  });
   const spans = Array.from({ length: spanCount(stored.plan) }, (_, index) => spanAt(stored.plan, index)).values();
   const worker = async () => {
     for (const span of spans) {
-      await run.commit(span, rowsOf(span), []);
+      await run.commit(span, { rows: rowsOf(span), rejects: [], filtered: 0 });
     }
   };
   await Promise.all(Array.from({ length: commitConcurrency }, worker));

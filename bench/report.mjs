@@ -1,61 +1,63 @@
-// What a benchmark says: a table of contenders, the ratios that matter, and the machine they hold for.
+// What a benchmark says: for each job a table of contenders, the ratios that matter, and the machine they hold for.
 import { availableParallelism, cpus, totalmem } from "node:os";
+import { plainLoop } from "./jobs.mjs";
 
 /**
- * `wanted`: what the project set out to reach; without it, a ratio is there for information.
- * @type {readonly { of: string, to: string, wanted?: number }[]}
- */
-const ratios = [
-  { of: "infer-batch", to: "python", wanted: 1 },
-  { of: "infer-batch", to: "python-shards" },
-  { of: "infer-batch", to: "parquetjs-row", wanted: 50 },
-  { of: "infer-batch", to: "parquetjs-group" },
-  { of: "infer-batch-small", to: "parquetjs-row" },
-  { of: "infer-batch-small", to: "parquetjs-group" },
-];
-
-/**
+ * @param {readonly import("./jobs.mjs").Job[]} jobs
  * @param {readonly import("./contenders.mjs").Contender[]} contenders
- * @param {ReadonlyMap<string, readonly import("./measure.mjs").Measure[]>} measures by contender, one for each timed run
+ * @param {ReadonlyMap<import("./contenders.mjs").Contender, readonly import("./measure.mjs").Measure[]>} measures one
+ * for each timed run
  * @param {{ command: string, runs: number, versions: readonly string[], date: Date }} about
  * @returns {string} Markdown
  */
-export function formatReport(contenders, measures, { command, runs, versions, date }) {
-  const rates = new Map();
-  for (const { id, rows } of contenders) {
-    const own = measures.get(id);
-    if (own !== undefined) {
-      rates.set(id, rows / median(own.map(({ seconds }) => seconds)));
-    }
-  }
-  const timed = contenders.filter(({ id }) => rates.has(id));
-  const absent = contenders.filter((contender) => contender.absent !== undefined);
+export function formatReport(jobs, contenders, measures, { command, runs, versions, date }) {
   return [
     "# Benchmark results",
     "",
     `- Written by: \`${command}\`, ${date.toISOString().slice(0, 10)}`,
     `- Machine: ${machine()}`,
     `- Versions: ${versions.join(", ")}`,
-    "- Job: 32 FLOAT columns, MLP 32-128-64-1, Parquet to Parquet, all on local disk.",
-    `  ${runs === 1 ? "One run" : `Medians of ${runs} runs`} after one to warm up, the contenders in turn; whole processes,`,
-    "  from start to exit. Every output was checked.",
+    `- ${runs === 1 ? "One run" : `Medians of ${runs} runs`} after one to warm up, the contenders in turn; whole processes,`,
+    "  from start to exit; Parquet to Parquet, all on local disk. Every output was checked.",
+    "",
+    ...jobs.flatMap((job) =>
+      section(
+        job,
+        contenders.filter((contender) => contender.job === job.id),
+        measures,
+      ),
+    ),
+  ].join("\n");
+}
+
+/** A job's table and ratios. */
+function section({ id, what, ratios }, contenders, measures) {
+  const timed = contenders.filter((contender) => measures.has(contender));
+  const rates = new Map(
+    timed.map((contender) => {
+      const seconds = measures.get(contender).map((measure) => measure.seconds);
+      return [contender.id, contender.rows / median(seconds)];
+    }),
+  );
+  return [
+    `## ${id}: ${what}`,
     "",
     "| contender | rows | seconds (min..max) | rows/s | ratio to the plain loop | CPU s | peak MiB |",
     "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ...timed.map((contender) => row(contender, measures.get(contender.id), rates)),
+    ...timed.map((contender) => row(contender, measures.get(contender), rates)),
     "",
-    ...ratios
-      .filter(({ of, to }) => rates.has(of) && rates.has(to))
-      .map((ratio) => ratioLine(ratio, contenders, rates)),
-    ...absent.map((contender) => `- absent: ${contender.name} (${contender.absent})`),
+    ...ratios.filter(({ of, to }) => rates.has(of) && rates.has(to)).map((ratio) => ratioLine(ratio, timed, rates)),
+    ...contenders
+      .filter(({ absent }) => absent !== undefined)
+      .map(({ name, absent }) => `- absent: ${name} (${absent})`),
     "",
-  ].join("\n");
+  ];
 }
 
 function row({ id, name, rows }, own, rates) {
   const seconds = own.map((measure) => measure.seconds);
   const spread = `${fixed(median(seconds))} (${fixed(Math.min(...seconds))}..${fixed(Math.max(...seconds))})`;
-  const ratio = rates.has("python") ? fixed(rates.get(id) / rates.get("python")) : "–";
+  const ratio = rates.has(plainLoop) ? fixed(rates.get(id) / rates.get(plainLoop)) : "–";
   const cpu = fixed(median(own.map(({ cpuSeconds }) => cpuSeconds)));
   const peak = fixed(median(own.map(({ peakMiB }) => peakMiB)), 0);
   return `| ${[name, grouped(rows), spread, grouped(rates.get(id)), ratio, cpu, peak].join(" | ")} |`;

@@ -2,6 +2,7 @@
 // With --check it changes nothing and fails when a file is stale.
 import { readFileSync, writeFileSync } from "node:fs";
 import { checkSpec, specJsonSchema } from "../dist/spec/job-spec.js";
+import { corporaPage } from "./corpora-page.mjs";
 
 const schema = specJsonSchema();
 
@@ -58,6 +59,7 @@ const reference = [
 const files = {
   "jobs/infer-batch.schema.json": `${JSON.stringify(schema, undefined, 2)}\n`,
   "docs/job-spec.md": reference,
+  "docs/corpora.md": corporaPage(),
 };
 
 for (const [path, text] of Object.entries(files)) {

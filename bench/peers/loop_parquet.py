@@ -10,12 +10,12 @@ import onnxruntime as ort
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-FEATURES = [f"f{i}" for i in range(32)]
 SCHEMA = pa.schema([("id", pa.int64()), ("score", pa.float32())])
 ROW_GROUP = 131_072  # written together: a row group for each small batch would be slow to write and to read
 
 model, batch_size, out_file, *shards = sys.argv[1:]
 session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+names = [f"f{i}" for i in range(session.get_inputs()[0].shape[1])]
 
 
 def batches():
@@ -26,8 +26,8 @@ def batches():
 with pq.ParquetWriter(out_file, SCHEMA) as writer:
     scored, rows = [], 0
     for batch in batches():
-        features = np.empty((batch.num_rows, len(FEATURES)), "f4")
-        for i, name in enumerate(FEATURES):
+        features = np.empty((batch.num_rows, len(names)), "f4")
+        for i, name in enumerate(names):
             features[:, i] = batch.column(name).to_numpy()
         scores = session.run(["score"], {"input": features})[0][:, 0]
         scored.append(pa.record_batch([batch.column("id"), pa.array(scores)], schema=SCHEMA))

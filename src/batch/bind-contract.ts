@@ -1,6 +1,13 @@
 import { bindInputs } from "./bind-inputs.js";
 import { bindOutputs } from "./bind-outputs.js";
-import { type Contract, type ContractRequest, findColumn, type PassthroughBinding } from "./contract.js";
+import {
+  boundColumns,
+  type Contract,
+  type ContractRequest,
+  findColumn,
+  type PassthroughBinding,
+  refuse,
+} from "./contract.js";
 
 /**
  * Binds a model's signature to a shard's columns before anything is scored.
@@ -9,8 +16,22 @@ import { type Contract, type ContractRequest, findColumn, type PassthroughBindin
 export function bindContract(request: ContractRequest): Contract {
   const passthrough = request.passthrough.map((name) => bindPassthrough(name, request));
   const { inputs, fixedBatchRows } = bindInputs(request);
-  const { cast, missing } = request;
-  return { inputs, outputs: bindOutputs(request), passthrough, fixedBatchRows, cast, missing };
+  const { expressions, cast, missing } = request;
+  refuseUnused(request, { inputs, passthrough });
+  return { inputs, outputs: bindOutputs(request), passthrough, fixedBatchRows, expressions, cast, missing };
+}
+
+/** A computed column that nothing takes is a mistake, and would cost time and rejects all the same. */
+function refuseUnused(request: ContractRequest, bound: Pick<Contract, "inputs" | "passthrough">): void {
+  const used = new Set(boundColumns(bound).flatMap(({ path, computed }) => (computed === true ? [path[0]] : [])));
+  const idle = request.expressions?.list.find(({ kind, name }) => kind === "column" && !used.has(name));
+  if (idle !== undefined) {
+    throw refuse(
+      request,
+      `input.columns computes \`${idle.name}\`, which neither the model nor output.columns takes`,
+      "name it under model.inputs or output.columns, or remove it",
+    );
+  }
 }
 
 function bindPassthrough(name: string, request: ContractRequest): PassthroughBinding {

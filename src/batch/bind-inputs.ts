@@ -113,9 +113,9 @@ function columnsFor(input: TensorSignature, request: ContractRequest): ColumnRef
 
 /** The numeric columns in file order, minus those that are carried through or come from folder names. */
 function defaultFeatures(request: ContractRequest): ColumnRef[] {
-  return request.columns.flatMap(({ name, type, partition }) =>
+  return request.columns.flatMap(({ name, type, partition, computed }) =>
     type !== undefined && isNumeric(type) && partition !== true && !request.passthrough.includes(name)
-      ? [{ name, path: [name], type }]
+      ? [{ name, path: [name], type, ...(computed === true ? { computed } : {}) }]
       : [],
   );
 }
@@ -153,7 +153,7 @@ function bindList(
   column: ColumnRef,
   request: ContractRequest,
 ): InputBinding {
-  const width = input.shape[1];
+  const [, width] = input.shape;
   const element = typeof column.type === "object" && column.type.kind === "list" ? column.type.element : undefined;
   if (element === undefined || !(isNumeric(element) || element === "bool")) {
     throw refuse(
@@ -162,7 +162,14 @@ function bindList(
       "bind a list of numbers to it",
     );
   }
-  if (width === undefined || width === null) {
+  if (width === undefined) {
+    throw refuse(
+      request,
+      `input \`${input.name}\` is ${showTensor(input)}, one number a row; column \`${column.name}\` is ${showType(column.type)}`,
+      "bind a column of numbers to it, or export the model with an input [N,F] for lists",
+    );
+  }
+  if (width === null) {
     throw refuse(
       request,
       `input \`${input.name}\` is ${showTensor(input)}: it does not say how many elements a row of \`${column.name}\` has`,
@@ -194,7 +201,9 @@ function requireNumber(column: ColumnRef, input: TensorSignature, request: Contr
     throw refuse(
       request,
       `input \`${input.name}\` takes ${input.dtype}, column \`${column.name}\` is ${showType(column.type)}`,
-      "integer, float, decimal and bool columns can be cast; dates and texts cannot",
+      isList(column.type)
+        ? "a list column fills an input alone"
+        : "integer, float, decimal and bool columns can be cast; dates and texts cannot",
     );
   }
 }

@@ -1,6 +1,7 @@
 import { assertNever } from "../errors.js";
 import {
   allocate,
+  type BytesColumn,
   type Column,
   type ColumnType,
   copyValues,
@@ -79,15 +80,30 @@ function grown<T extends Values>(values: T, length: number, fill = 0): T {
   return larger;
 }
 
-function fixedBuilder(initial: Values, lanes: 1 | 2): ColumnBuilder {
-  let data = initial;
-  let rows = 0;
+/** What all builders share: they count rows, and keep which are NULL. `take` copies values after row `rows`. */
+function rowsBuilder(
+  take: (source: Column, range: { from: number; to: number }, rows: number) => void,
+  finish: (rows: number, valid: Uint8Array | undefined) => Column,
+): ColumnBuilder {
   const valid = validity();
+  let rows = 0;
   return {
     get rowCount() {
       return rows;
     },
     append(source, from, to) {
+      take(source, { from, to }, rows);
+      valid.append(source.valid, from, to);
+      rows += to - from;
+    },
+    finish: () => finish(rows, valid.finish()),
+  };
+}
+
+function fixedBuilder(initial: Values, lanes: 1 | 2): ColumnBuilder {
+  let data = initial;
+  return rowsBuilder(
+    (source, { from, to }, rows) => {
       if (
         source.kind !== "fixed" ||
         source.data.BYTES_PER_ELEMENT !== data.BYTES_PER_ELEMENT ||
@@ -97,23 +113,16 @@ function fixedBuilder(initial: Values, lanes: 1 | 2): ColumnBuilder {
       }
       data = grown(data, (rows + to - from) * lanes);
       copyValues(data, rows * lanes, source.data, from * lanes, to * lanes);
-      valid.append(source.valid, from, to);
-      rows += to - from;
     },
-    finish: () => ({ kind: "fixed", lanes, data: data.subarray(0, rows * lanes), valid: valid.finish() }),
-  };
+    (rows, valid) => ({ kind: "fixed", lanes, data: data.subarray(0, rows * lanes), valid }),
+  );
 }
 
 function bytesBuilder(rowCount: number): ColumnBuilder {
   let offsets = new Uint32Array(rowCount + 1);
   let bytes = new Uint8Array(rowCount * 16);
-  let rows = 0;
-  const valid = validity();
-  return {
-    get rowCount() {
-      return rows;
-    },
-    append(source, from, to) {
+  return rowsBuilder(
+    (source, { from, to }, rows) => {
       if (source.kind !== "bytes") {
         throw mismatch("text or bytes", source);
       }
@@ -123,38 +132,24 @@ function bytesBuilder(rowCount: number): ColumnBuilder {
       const at = offsets[rows] ?? 0;
       bytes = grown(bytes, at + end - start);
       bytes.set(source.bytes.subarray(start, end), at);
-      valid.append(source.valid, from, to);
-      rows += to - from;
     },
-    finish: () => ({ kind: "bytes", offsets: offsets.subarray(0, rows + 1), bytes, valid: valid.finish() }),
-  };
+    (rows, valid) => ({ kind: "bytes", offsets: offsets.subarray(0, rows + 1), bytes, valid }),
+  );
 }
 
 function listBuilder(element: ColumnType, rowCount: number): ColumnBuilder {
   let offsets = new Uint32Array(rowCount + 1);
-  let rows = 0;
   const child = createColumnBuilder(element, rowCount);
-  const valid = validity();
-  return {
-    get rowCount() {
-      return rows;
-    },
-    append(source, from, to) {
+  return rowsBuilder(
+    (source, { from, to }, rows) => {
       if (source.kind !== "list") {
         throw mismatch("a list", source);
       }
       offsets = appendOffsets(offsets, rows, source.offsets, { from, to });
       child.append(source.child, source.offsets[from] ?? 0, source.offsets[to] ?? 0);
-      valid.append(source.valid, from, to);
-      rows += to - from;
     },
-    finish: () => ({
-      kind: "list",
-      offsets: offsets.subarray(0, rows + 1),
-      child: child.finish(),
-      valid: valid.finish(),
-    }),
-  };
+    (rows, valid) => ({ kind: "list", offsets: offsets.subarray(0, rows + 1), child: child.finish(), valid }),
+  );
 }
 
 /** Continues `offsets` after row `rows` with the lengths of rows [from, to) of another column. */
@@ -180,45 +175,39 @@ const maxOffset = 0xffff_ffff;
 
 function structBuilder(fields: readonly StructField[], rowCount: number): ColumnBuilder {
   const children = fields.map((field) => createColumnBuilder(field.type, rowCount));
-  const valid = validity();
-  let rows = 0;
-  return {
-    get rowCount() {
-      return rows;
-    },
-    append(source, from, to) {
+  return rowsBuilder(
+    (source, { from, to }) => {
       if (source.kind !== "struct" || source.children.length !== children.length) {
         throw mismatch(`a struct of ${children.length} fields`, source);
       }
       for (const [index, child] of source.children.entries()) {
         children[index]?.append(child, from, to);
       }
-      valid.append(source.valid, from, to);
-      rows += to - from;
     },
-    finish: () => ({
-      kind: "struct",
-      rowCount: rows,
-      children: children.map((child) => child.finish()),
-      valid: valid.finish(),
-    }),
-  };
+    (rows, valid) => ({ kind: "struct", rowCount: rows, children: children.map((child) => child.finish()), valid }),
+  );
+}
+
+/** A column of so many empty texts. */
+export function emptyTexts(rowCount: number): BytesColumn {
+  return { kind: "bytes", offsets: new Uint32Array(rowCount + 1), bytes: new Uint8Array(0), valid: undefined };
 }
 
 /** The rows of `column` that `keep` marks with 1. */
 export function filterColumn(type: ColumnType, column: Column, keep: Uint8Array): Column {
   const builder = createColumnBuilder(type, keep.length);
-  for (let from = 0; from < keep.length; ) {
-    if (keep[from] === 0) {
-      from += 1;
-      continue;
-    }
-    let to = from + 1;
-    while (to < keep.length && keep[to] === 1) {
-      to += 1;
-    }
+  for (const [from, to] of keptRuns(keep)) {
     builder.append(column, from, to);
-    from = to;
   }
   return builder.finish();
+}
+
+/** The runs [from, to) of neighbouring rows that are kept. `keep`: one byte a row. */
+export function* keptRuns(keep: Uint8Array): Generator<readonly [from: number, to: number]> {
+  for (let from = keep.indexOf(1); from >= 0; ) {
+    const end = keep.indexOf(0, from);
+    const to = end < 0 ? keep.length : end;
+    yield [from, to];
+    from = keep.indexOf(1, to);
+  }
 }

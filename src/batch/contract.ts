@@ -3,7 +3,7 @@ import { didYouMean } from "../suggest.js";
 import { lineageColumns } from "./lineage.js";
 import { sideBySide } from "./side-by-side.js";
 import type { ModelSignature, TensorType } from "./tensor.js";
-import type { ColumnType, SourceColumn } from "./types.js";
+import { type ColumnType, showType, type SourceColumn } from "./types.js";
 
 /** How shard columns become model inputs and tensors become output columns. Part of the plan: plain JSON. */
 export interface Contract {
@@ -14,6 +14,7 @@ export interface Contract {
   readonly fixedBatchRows: number | null;
   /** lossy: an integer that the input's type cannot hold is rounded; exact: it is a bad row. */
   readonly cast: "exact" | "lossy";
+  readonly expressions: Expressions | null;
   /** nan: a NULL feature of a float input becomes NaN; bad_row: it is a bad row, and so is NaN. */
   readonly missing: "bad_row" | "nan";
   /** Each row tells its run, model and time. */
@@ -43,6 +44,25 @@ export type InputBinding =
     }
   | { readonly kind: "text"; readonly input: string; readonly rank: 1 | 2; readonly column: ColumnRef };
 
+/** Row-wise SQL over the shard's columns. */
+export interface Expressions {
+  /** The row filter, where there is one, then the computed columns that are used. */
+  readonly list: readonly Expression[];
+  /** Columns from folder names that they use. */
+  readonly folders: readonly ColumnRef[];
+}
+
+export interface Expression {
+  /** `where`: a row stays where it is true. `column`: a column that the shard does not have, or has otherwise. */
+  readonly kind: "where" | "column";
+  /** The computed column's; of a filter `input.where`. */
+  readonly name: string;
+  /** SQL, as the spec has it: to be checked before it is run. */
+  readonly text: string;
+  /** The shard's columns that it uses. */
+  readonly uses: readonly string[];
+}
+
 /** A column, or a field of a struct column. */
 export interface ColumnRef {
   /** As the spec names it: `age`, or `user.age`. */
@@ -52,6 +72,8 @@ export interface ColumnRef {
   readonly type: ColumnType;
   /** The value is in the shard's URI. */
   readonly partition?: true | undefined;
+  /** An expression of this name computes it. */
+  readonly computed?: true | undefined;
 }
 
 /**
@@ -80,7 +102,9 @@ export interface ContractRequest {
   readonly signature: ModelSignature;
   /** Where the columns were read, named in messages. */
   readonly shard: string;
+  /** Those of the file, those of its folders, and those that `expressions` compute. */
   readonly columns: readonly SourceColumn[];
+  readonly expressions: Expressions | null;
   readonly inputs: Readonly<Record<string, readonly string[]>> | undefined;
   readonly outputs: Readonly<Record<string, string>> | undefined;
   readonly passthrough: readonly string[];
@@ -89,12 +113,27 @@ export interface ContractRequest {
 }
 
 /** The shard columns that a contract reads, each once. */
-export function usedColumns({ inputs, passthrough }: Contract): string[] {
-  const refs = [
-    ...passthrough.map(({ source }) => source),
-    ...inputs.flatMap((binding) => (binding.kind === "matrix" ? binding.columns : [binding.column])),
-  ];
-  return [...new Set(refs.map(({ path }) => path[0] ?? ""))];
+export function usedColumns(contract: Contract): string[] {
+  const direct = boundColumns(contract).flatMap(({ path, computed }) => (computed === true ? [] : [path[0] ?? ""]));
+  const inExpressions = contract.expressions?.list.flatMap(({ uses }) => uses) ?? [];
+  return [...new Set([...direct, ...inExpressions])];
+}
+
+/** Those of some columns whose values are in folder names. */
+export function folderColumns(columns: readonly SourceColumn[]): ColumnRef[] {
+  return columns.flatMap(({ name, type, partition }) =>
+    partition === true && type !== undefined ? [{ name, path: [name], type, partition }] : [],
+  );
+}
+
+/** Every column that is carried through, then every one that is a feature. */
+export function boundColumns({ inputs, passthrough }: Pick<Contract, "inputs" | "passthrough">): ColumnRef[] {
+  return [...passthrough.map(({ source }) => source), ...featureColumns({ inputs })];
+}
+
+/** Every column that is a feature, in the order of the inputs. */
+export function featureColumns({ inputs }: Pick<Contract, "inputs">): ColumnRef[] {
+  return inputs.flatMap((binding) => (binding.kind === "matrix" ? binding.columns : [binding.column]));
 }
 
 /** Type and name of each output column, in output order. */
@@ -125,16 +164,21 @@ export function findColumn(name: string, what: string, request: ContractRequest)
   const [first = "", ...fields] = name.split(".");
   const column = request.columns.find((candidate) => candidate.name === first);
   if (column === undefined || fields.length === 0) {
-    const names = request.columns.map((candidate) => candidate.name);
+    const names = request.columns.flatMap((candidate) =>
+      fields.length === 0 ? candidate.name : fieldPaths(candidate.name, candidate),
+    );
     throw refuse(
       request,
       `${what} names column \`${name}\`, which is not there${didYouMean(name, names)}`,
       "names must match exactly",
     );
   }
-  let { type } = columnRef(column, what, request);
+  let at = column;
   for (const field of fields) {
-    const known = typeof type === "object" && type.kind === "struct" ? type.fields : [];
+    const known = fieldsOf(at);
+    if (known.length === 0) {
+      columnRef(at, what, request); // a map has no fields, and is refused as what it is
+    }
     const next = known.find((candidate) => candidate.name === field);
     if (next === undefined) {
       const names = known.map((candidate) => candidate.name);
@@ -144,13 +188,25 @@ export function findColumn(name: string, what: string, request: ContractRequest)
         names.length === 0 ? "only struct columns have fields" : `its fields are ${names.join(", ")}`,
       );
     }
-    type = next.type;
+    at = next;
   }
-  return { name, path: [first, ...fields], type };
+  const { type } = columnRef({ ...at, name }, what, request);
+  return { name, path: [first, ...fields], type, ...(column.computed === true ? { computed: true } : {}) };
+}
+
+/** `user`, `user.age`, …: all that a path may lead to. */
+function fieldPaths(path: string, column: SourceColumn): string[] {
+  return [path, ...fieldsOf(column).flatMap((field) => fieldPaths(`${path}.${field.name}`, field))];
+}
+
+function fieldsOf({ type, fields = [] }: SourceColumn): readonly SourceColumn[] {
+  return typeof type === "object" && type.kind === "struct"
+    ? type.fields.map((field) => ({ ...field, sourceType: showType(field.type) }))
+    : fields;
 }
 
 function columnRef(
-  { name, sourceType, type, partition }: SourceColumn,
+  { name, sourceType, type, partition, computed }: SourceColumn,
   what: string,
   request: ContractRequest,
 ): ColumnRef {
@@ -158,8 +214,14 @@ function columnRef(
     throw refuse(
       request,
       `${what} names \`${name}\`, whose type ${sourceType} is not supported`,
-      "maps, unions and variants cannot be read; leave this one out, or store its parts as columns",
+      "maps, unions, variants and integers of 128 bits cannot be read; leave this one out, cast it under input.columns, or store its parts as columns",
     );
   }
-  return { name, path: [name], type, ...(partition === true ? { partition } : {}) };
+  return {
+    name,
+    path: [name],
+    type,
+    ...(partition === true ? { partition } : {}),
+    ...(computed === true ? { computed } : {}),
+  };
 }

@@ -1,14 +1,26 @@
+import { createColumnBuilder, emptyTexts } from "./column-builder.js";
 import type { InputBinding, NumericTensorType } from "./contract.js";
-import { type NamedTensor, tensorElement, toFloat16Bits } from "./tensor.js";
-import { bytesPerElement, type BytesColumn, copyValues, type Matrix, type Values, viewOf } from "./types.js";
+import { type NamedTensor, tensorElement, type Texts, toFloat16Bits } from "./tensor.js";
+import {
+  bytesPerElement,
+  type BytesColumn,
+  type Column,
+  copyValues,
+  type Matrix,
+  type Values,
+  viewOf,
+} from "./types.js";
 
 /**
- * Why a row cannot be scored. `missing`: a feature is NULL, or its cast turned it into NULL; `not_finite`: a
+ * Why a row cannot be scored. `expression`: an expression fails on it; `missing`: a feature is NULL, or its cast turned it into NULL; `not_finite`: a
  * feature is NaN or infinite; `prediction`: the model's prediction is; `model`: the model fails on the row.
  */
 export interface RowFault {
-  readonly reason: "missing" | "not_finite" | "prediction" | "model" | "target";
-  /** The shard's column as the spec names it, the output column, or undefined where the row as a whole is at fault. */
+  readonly reason: "expression" | "missing" | "not_finite" | "prediction" | "model" | "target";
+  /**
+   * The shard's column as the spec names it, the expression's name, the output column, or undefined where the row
+   * as a whole is at fault.
+   */
   readonly column: string | undefined;
   /** The run's number of the row. */
   readonly row: number;
@@ -161,28 +173,36 @@ function textTarget(
   { input, rank, column: { name } }: Extract<InputBinding, { kind: "text" }>,
   { batchRows, onFault }: InputTargetOptions,
 ): InputTarget {
-  const texts = Array.from({ length: batchRows }, () => "");
-  const decoder = new TextDecoder("utf-8", { ignoreBOM: true }); // a text may begin with U+FEFF
+  const texts = createColumnBuilder("utf8", batchRows);
   return {
-    copy(column, { from, to, row }, filled) {
+    copy(column, { from, to, row }) {
       if (column?.kind !== "bytes") {
         throw new TypeError(`input ${input} takes texts`);
       }
-      const { offsets, bytes, valid } = column;
-      for (let index = from; index < to; index += 1) {
-        if (valid?.[index] === 0) {
-          onFault({ reason: "missing", column: name, row: row + (index - from), value: undefined });
-          texts[filled + index - from] = "";
-        } else {
-          texts[filled + index - from] = decoder.decode(bytes.subarray(offsets[index], offsets[index + 1]));
+      const valid = column.valid?.subarray(0, to);
+      for (let index = from; index < to; ) {
+        const missing = valid?.indexOf(0, index) ?? -1;
+        const end = missing < 0 ? to : missing;
+        texts.append({ ...column, valid: undefined }, index, end);
+        if (end < to) {
+          onFault({ reason: "missing", column: name, row: row + (end - from), value: undefined });
+          texts.append(emptyTexts(1), 0, 1);
         }
+        index = end + 1;
       }
     },
-    tensor: (_filled, rows) => ({
-      name: input,
-      dtype: "string",
-      dims: rank === 1 ? [rows] : [rows, 1],
-      data: texts.slice(0, rows),
-    }),
+    tensor(filled, rows) {
+      texts.append(emptyTexts(rows - filled), 0, rows - filled);
+      return { name: input, dtype: "string", dims: rank === 1 ? [rows] : [rows, 1], data: packedTexts(texts.finish()) };
+    },
   };
+}
+
+/** In buffers of their own without room to spare, to be sent away. */
+function packedTexts(column: Column): Texts {
+  if (column.kind !== "bytes") {
+    throw new TypeError("texts are kept as bytes");
+  }
+  const { offsets, bytes } = column;
+  return { offsets: new Uint32Array(offsets), bytes: new Uint8Array(bytes.subarray(0, offsets.at(-1))) };
 }

@@ -112,8 +112,11 @@ function sliceTensor(
 ): NamedTensor {
   const dims = [rows, ...tensor.dims.slice(1)];
   if (tensor.dtype === "string") {
-    const texts = tensor.data.slice(from, to);
-    return { ...tensor, dims, data: [...texts, ...Array.from({ length: rows - texts.length }, () => "")] };
+    const { offsets, bytes } = tensor.data;
+    const [start, end] = [offsets[from] ?? 0, offsets[to] ?? 0];
+    const own = new Uint32Array(rows + 1).fill(end - start); // rows after the last are empty texts
+    own.set(offsets.subarray(from, to).map((offset) => offset - start));
+    return { ...tensor, dims, data: { offsets: own, bytes: bytes.slice(start, end) } };
   }
   const width = tensor.data.length / packedRows;
   const data = allocate(tensorElement(tensor.dtype), rows * width);

@@ -1,13 +1,6 @@
+import { createColumnBuilder, emptyTexts } from "./column-builder.js";
 import { columnTypeOfTensor, fromFloat16Bits, type Tensor } from "./tensor.js";
-import {
-  allocate,
-  type BytesColumn,
-  type Column,
-  type ColumnType,
-  copyValues,
-  layoutOf,
-  type Values,
-} from "./types.js";
+import { allocate, type Column, type ColumnType, copyValues, layoutOf, type Values } from "./types.js";
 
 /** A predicted column, filled from batches that come in any order. */
 export interface PredictionColumn {
@@ -120,34 +113,35 @@ function vectors(type: ColumnType, length: number): PredictionColumn {
 }
 
 function texts(length: number): PredictionColumn {
-  const values = Array.from({ length }, () => "");
+  const pieces: { readonly at: number; readonly rowCount: number; readonly column: Column }[] = [];
   return {
     set(at, rowCount, { tensor, width, element = 0 }) {
       if (tensor.dtype !== "string") {
         throw new TypeError(`a tensor of ${tensor.dtype} came where strings are due`);
       }
-      for (let row = 0; row < rowCount; row += 1) {
-        values[at + row] = tensor.data[row * width + element] ?? "";
-      }
+      const all = { kind: "bytes", ...tensor.data, valid: undefined } as const;
+      const column = width === 1 ? all : everyNth(all, { rowCount, width, element });
+      pieces.push({ at, rowCount, column });
     },
-    finish: () => encodeTexts(values),
+    finish() {
+      const whole = createColumnBuilder("utf8", length);
+      for (const { at, rowCount, column } of pieces.toSorted((a, b) => a.at - b.at)) {
+        whole.append(emptyTexts(at - whole.rowCount), 0, at - whole.rowCount); // rows that have no prediction
+        whole.append(column, 0, rowCount);
+      }
+      whole.append(emptyTexts(length - whole.rowCount), 0, length - whole.rowCount);
+      return whole.finish();
+    },
   };
 }
 
-function encodeTexts(values: readonly string[]): BytesColumn {
-  const encoder = new TextEncoder();
-  const offsets = new Uint32Array(values.length + 1);
-  let bytes = new Uint8Array(values.length * 16);
-  let at = 0;
-  for (const [index, value] of values.entries()) {
-    const room = value.length * 3; // UTF-8 takes at most 3 bytes a UTF-16 unit
-    if (at + room > bytes.length) {
-      const larger = new Uint8Array(Math.max(at + room, bytes.length * 2));
-      larger.set(bytes);
-      bytes = larger;
-    }
-    at += encoder.encodeInto(value, bytes.subarray(at)).written;
-    offsets[index + 1] = at;
+function everyNth(
+  column: Column,
+  { rowCount, width, element }: { rowCount: number; width: number; element: number },
+): Column {
+  const picked = createColumnBuilder("utf8", rowCount);
+  for (let row = 0; row < rowCount; row += 1) {
+    picked.append(column, row * width + element, row * width + element + 1);
   }
-  return { kind: "bytes", offsets, bytes, valid: undefined };
+  return picked.finish();
 }

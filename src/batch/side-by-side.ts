@@ -1,5 +1,5 @@
-import type { SourceColumn } from "./types.js";
 import type { ModelSignature, TensorSignature } from "./tensor.js";
+import { showColumnType, type SourceColumn } from "./types.js";
 
 const rowLimit = 40;
 
@@ -11,7 +11,7 @@ export function sideBySide(signature: ModelSignature, columns: readonly SourceCo
     "model outputs:",
     ...aligned(signature.outputs.map((tensor) => [tensor.name, showTensor(tensor)])),
   ];
-  const right = [`columns of ${shard}:`, ...aligned(columns.map((column) => [column.name, column.sourceType]))];
+  const right = [`columns of ${shard}:`, ...aligned(columns.map((column) => [column.name, showColumnType(column)]))];
   const shownLeft = capped(left);
   const shownRight = capped(right);
   const width = Math.max(...shownLeft.map((line) => line.length));

@@ -6,7 +6,10 @@ import { createPredictionColumn } from "./prediction-column.js";
 import { columnTypeOfTensor, type Tensor } from "./tensor.js";
 import type { Column, ColumnType, OutputRows, RecordBatch } from "./types.js";
 
-/** The output of one span, filled as its rows are read and scored, in whatever order the batches end. */
+/**
+ * The output of one span, filled as its rows are read and scored, in whatever order the batches end. Where some
+ * are filtered out, those that are left are numbered as if they stood at the span's start without a gap.
+ */
 export interface SpanRows {
   /** Copies the carried columns of rows [from, to) of a record batch; `row` is the run's number of row `from`. */
   carry(batch: RecordBatch, range: { from: number; to: number; row: number }): void;
@@ -22,9 +25,12 @@ export interface SpanRows {
   reject(row: number): void;
   /** No prediction will come for a rejected row. */
   skip(row: number): void;
-  /** The rows that were not rejected, once each row was carried and predicted. */
-  finish(): OutputRows;
-  /** The rows of the run that these rows of the output are; both in ascending order. */
+  /**
+   * The rows that were not rejected, once each row was carried and predicted. `rowCount`: the rows that came in
+   * all; those that were filtered out never did.
+   */
+  finish(rowCount: number): OutputRows;
+  /** The rows that these rows of the output are, numbered as `reject` takes them; both in ascending order. */
   rowsAt(indexes: readonly number[]): number[];
 }
 
@@ -74,12 +80,13 @@ export function createSpanRows({ contract, span, onFault }: SpanRowsOptions): Sp
     skip(row) {
       markOnce(isPredicted, row - span.rowStart, 1);
     },
-    finish() {
+    finish(rowCount) {
       const seen = isPredicted.includes(0) ? isPredicted.indexOf(0) : length;
       // The last line of defence against a batch that was dropped, or came twice in the place of another.
-      if (carriedRows !== length || seen !== length) {
+      if (carriedRows !== rowCount || seen !== rowCount || isPredicted.includes(1, rowCount)) {
         throw new Error(`row ${span.rowStart + Math.min(carriedRows, seen)} was not carried or not predicted`);
       }
+      keep.fill(0, rowCount);
       const columns = [...carried, ...predicted].map((column) => column.finish());
       return keptRows(scoredColumns(contract), columns, keep);
     },

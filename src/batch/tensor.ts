@@ -11,9 +11,18 @@ export type Tensor =
       /** bool: uint8, 0 or 1. float16: uint16, the bits. */
       readonly data: Values;
     }
-  | { readonly dtype: "string"; readonly dims: readonly number[]; readonly data: readonly string[] };
+  | { readonly dtype: "string"; readonly dims: readonly number[]; readonly data: Texts };
 
 export type NamedTensor = Tensor & { readonly name: string };
+
+/**
+ * Texts as bytes, since an array of strings is slow to send to another thread. UTF-8: text i is
+ * `bytes[offsets[i], offsets[i + 1])`, and all of them are all of `bytes`.
+ */
+export interface Texts {
+  readonly offsets: Uint32Array<ArrayBuffer>;
+  readonly bytes: Uint8Array<ArrayBuffer>;
+}
 
 /** What a model takes or gives, as the engine reports it. */
 export interface TensorSignature {
@@ -60,21 +69,58 @@ export function columnTypeOfTensor(dtype: TensorType): ColumnType & string {
   return dtype === "string" ? "utf8" : dtype === "float16" ? "float32" : dtype;
 }
 
-/** IEEE 754 binary16 bits of a float32 value, rounded to nearest, ties to even. */
+/** More than this is decoded text by text: a string has a longest length, and long texts gain nothing. Bytes. */
+const decodedAtOnce = 1 << 24;
+
+export function decodeTexts({ offsets, bytes }: Texts): string[] {
+  const decoder = new TextDecoder("utf-8", { ignoreBOM: true }); // a text may begin with U+FEFF
+  const all = bytes.length <= decodedAtOnce ? decoder.decode(bytes) : "";
+  const texts: string[] = [];
+  for (let index = 1; index < offsets.length; index += 1) {
+    const from = offsets[index - 1] ?? 0;
+    const to = offsets[index] ?? 0;
+    // As long as its bytes, all of it is a character a byte: offsets into one are offsets into the other.
+    texts.push(all.length === bytes.length ? all.slice(from, to) : decoder.decode(bytes.subarray(from, to)));
+  }
+  return texts;
+}
+
+export function encodeTexts(texts: readonly string[]): Texts {
+  const encoder = new TextEncoder();
+  const offsets = new Uint32Array(texts.length + 1);
+  let bytes = new Uint8Array(texts.length * 16);
+  let at = 0;
+  for (const [index, text] of texts.entries()) {
+    const room = text.length * 3; // UTF-8 takes at most 3 bytes a UTF-16 unit
+    if (at + room > bytes.length) {
+      const larger = new Uint8Array(Math.max(at + room, bytes.length * 2));
+      larger.set(bytes);
+      bytes = larger;
+    }
+    at += encoder.encodeInto(text, bytes.subarray(at)).written;
+    offsets[index + 1] = at;
+  }
+  return { offsets, bytes: bytes.slice(0, at) };
+}
+
+/** IEEE 754 binary16 bits of a number, rounded once: to nearest, ties to even. */
 export function toFloat16Bits(value: number): number {
   scratchFloat[0] = value;
-  const bits = scratchBits[0] ?? 0;
-  const sign = (bits >>> 16) & 0x8000;
-  const magnitude = bits & 0x7fffffff;
-  if (magnitude >= 0x7f800000) {
-    return sign | 0x7c00 | (magnitude > 0x7f800000 ? 0x200 : 0);
+  const low = scratchBits[0] ?? 0;
+  const high = scratchBits[1] ?? 0;
+  const sign = (high >>> 16) & 0x8000;
+  const magnitude = high & 0x7fffffff;
+  if (magnitude >= 0x7ff00000) {
+    return sign | 0x7c00 | (magnitude > 0x7ff00000 || low !== 0 ? 0x200 : 0);
   }
-  if (magnitude < 0x38800000) {
+  if (magnitude < 0x3f100000) {
     // Below 2^-14: subnormal, in units of 2^-24.
     return sign | roundHalfEven(Math.abs(value) * 2 ** 24);
   }
-  const rounded = magnitude - 0x38000000 + 0xfff + ((magnitude >>> 13) & 1);
-  return sign | Math.min(rounded >>> 13, 0x7c00);
+  // The low word only tells whether the value lies above a tie.
+  const sticky = magnitude | (low === 0 ? 0 : 1);
+  const rounded = sticky - 0x3f000000 + 0x1ff + ((sticky >>> 10) & 1);
+  return sign | Math.min(rounded >>> 10, 0x7c00);
 }
 
 export function fromFloat16Bits(bits: number): number {
@@ -87,7 +133,7 @@ export function fromFloat16Bits(bits: number): number {
   return sign * (exponent === 0 ? fraction * 2 ** -24 : (1 + fraction / 1024) * 2 ** (exponent - 15));
 }
 
-const scratchFloat = new Float32Array(1);
+const scratchFloat = new Float64Array(1);
 const scratchBits = new Uint32Array(scratchFloat.buffer);
 
 function roundHalfEven(value: number): number {

@@ -112,6 +112,24 @@ export interface RecordBatch {
   readonly rowCount: number;
   readonly inputs: readonly (Matrix | BytesColumn)[];
   readonly carried: readonly Column[];
+  /** What expressions made of the rows that were read; undefined: all are here. */
+  readonly selection?: Selection | undefined;
+}
+
+/** Which of the rows that were read `input.where` kept, and where an expression failed. */
+export interface Selection {
+  readonly readCount: number;
+  /** For each row of the batch its place among those that were read, ascending. */
+  readonly places: Uint32Array;
+  readonly failed: readonly FailedExpression[];
+}
+
+/** An expression that cannot be computed for a row, which is a bad row then. */
+export interface FailedExpression {
+  /** Row of the batch. */
+  readonly row: number;
+  /** Index into the contract's expressions. */
+  readonly expression: number;
 }
 
 export interface NamedColumn {
@@ -134,13 +152,25 @@ export interface RejectedRow {
   readonly value: string | null;
 }
 
-export type RejectReason =
-  | "null"
-  | "not_finite"
-  | "does_not_fit"
-  | "prediction_not_finite"
-  | "model_failed"
-  | "target_cannot_hold";
+export const rejectReasons = [
+  "null",
+  "not_finite",
+  "does_not_fit",
+  "expression_failed",
+  "prediction_not_finite",
+  "model_failed",
+  "target_cannot_hold",
+] as const;
+
+export type RejectReason = (typeof rejectReasons)[number];
+
+/** What a span comes to: its rows are those to be published, those rejected and those filtered out. */
+export interface SpanOutput {
+  readonly rows: OutputRows;
+  readonly rejects: readonly RejectedRow[];
+  /** Rows that `input.where` left out. */
+  readonly filtered: number;
+}
 
 /** Rows ready for a sink: every output column, in output order. */
 export interface OutputRows {
@@ -154,8 +184,12 @@ export interface SourceColumn {
   readonly sourceType: string;
   /** undefined: a type that this release does not carry. */
   readonly type: ColumnType | undefined;
+  /** Of a struct that cannot be carried as a whole: some of its fields may be used. */
+  readonly fields?: readonly SourceColumn[];
   /** Its value is in the names of the folders that the shard lies in, not in the shard. */
   readonly partition?: true;
+  /** `input.columns` computes it. */
+  readonly computed?: true;
 }
 
 const constructors = {
@@ -243,6 +277,12 @@ export function showType(type: ColumnType): string {
   }
 }
 
+/** A column's type as plans and messages name it; as its format does where it is none of ours. */
+export function showColumnType({ type, sourceType, partition }: Omit<SourceColumn, "name">): string {
+  const shown = type === undefined ? sourceType : showType(type);
+  return partition === true ? `${shown}, from the folder name` : shown;
+}
+
 /** What a value takes in memory; texts and lists are guessed. Bytes. */
 export function bytesPerValue(type: ColumnType): number {
   const layout = layoutOf(type);
@@ -262,6 +302,14 @@ export function bytesPerValue(type: ColumnType): number {
 
 export function bytesPerElement(type: ElementType): number {
   return constructors[type].BYTES_PER_ELEMENT;
+}
+
+export function elementOf(values: Values): ElementType {
+  const found = elementTypes.find((type) => values instanceof constructors[type]);
+  if (found === undefined) {
+    throw new TypeError("values are kept in typed arrays");
+  }
+  return found;
 }
 
 /** A zeroed array of `length` elements. */

@@ -1,24 +1,29 @@
 import { createHash, randomBytes } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { availableParallelism, hostname } from "node:os";
-import { dirname, isAbsolute, relative, resolve } from "node:path";
+import { dirname, isAbsolute, relative, resolve, sep } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { openParquetDecoder } from "../decode/parquet.js";
 import { openModelFile } from "../engine/onnx-file.js";
 import { openOnnxEngine } from "../engine/onnx.js";
 import type { Engine, ModelFile } from "../engine/port.js";
 import { errnoOf, JobError } from "../errors.js";
+import { runIdOf } from "../plan/identity.js";
 import { type Progress, silentProgress } from "../report/progress.js";
 import type { JobContext, Log } from "../run/job.js";
 import { nodeFileSystem } from "../sink/file-system.js";
+import { layoutOf } from "../sink/layout.js";
 import { openParquetSink } from "../sink/parquet.js";
 import type { Sink } from "../sink/port.js";
 import { connectionOf } from "../sink/postgres/connect.js";
 import { openPostgresSink } from "../sink/postgres/sink.js";
-import { diskSource } from "../source/disk.js";
+import { diskSource, type OutputFolder } from "../source/disk.js";
 import type { EngineSpec, JobSpec } from "../spec/job-spec.js";
+import { anyValue } from "../spec/fill-document.js";
 import { type LoadedSpec, loadSpec } from "../spec/load.js";
+import { checkNewRun } from "./new-run.js";
 import { programVersion } from "./version.js";
+import { checkSeveral } from "./worker.js";
 
 export interface JobOptions {
   /** `name=value` each. */
@@ -26,10 +31,19 @@ export interface JobOptions {
 }
 
 export interface ContextParts {
-  readonly log: Log;
+  readonly log?: Log;
   readonly progress?: Progress;
   readonly signal?: AbortSignal;
+  readonly attempt?: AttemptOptions;
 }
+
+/** How this process takes part in a run; default: alone. */
+export interface AttemptOptions extends Pick<JobContext, "worker" | "steal" | "newRun"> {
+  /** A new run may add rows that an earlier one has added before; default: it may not. */
+  readonly allowDuplicates?: boolean;
+}
+
+const alone: AttemptOptions = { worker: { index: 0, count: 1 }, steal: false, newRun: false };
 
 const silentLog: Log = { info() {}, warn() {}, debug() {} };
 
@@ -40,29 +54,43 @@ const modelCopiesBytes = 1024 * 1024 * 1024;
 export async function openJob(
   specPath: string,
   options: JobOptions,
-  { log, progress = silentProgress, signal = new AbortController().signal }: ContextParts = { log: silentLog },
+  {
+    log = silentLog,
+    progress = silentProgress,
+    signal = new AbortController().signal,
+    attempt = alone,
+  }: ContextParts = {},
 ): Promise<JobContext & AsyncDisposable> {
-  const { spec, where } = await readSpec(specPath, options);
+  const { spec, where, clock, outputPattern } = await readSpec(specPath, options);
+  checkSeveral(attempt, clock);
+  checkNewRun(attempt, spec);
   const folder = dirname(resolve(specPath));
   const cores = availableParallelism();
-  const sink = await openSink(spec, folder, { cores, log, signal });
+  const siblings = siblingPattern(resolve(folder, outputPattern));
+  const sink = await openSink(spec, folder, { cores, log, siblings, signal });
   return {
     spec,
     where,
+    command: (params) => commandFor(specPath, params),
     sink,
     source: diskSource({ folder, output: outputFolder(spec, folder) }),
     openDecoder: (folders) => openParquetDecoder({ threads: cores, folders, timezone: spec.timezone }),
     openModel: () => openModelFile(resolve(folder, spec.model.path)),
     openEngine: (model) => openEngine(model, spec.engine, cores),
-    sha256: (text) => createHash("sha256").update(text).digest("hex"),
+    sha256,
     nowMs: () => performance.now(),
     dateMs: () => Date.now(),
     log,
     progress,
+    ...attempt,
     signal,
     program: `infer-batch ${programVersion}`,
     [Symbol.asyncDispose]: () => Promise.resolve(sink[Symbol.asyncDispose]()),
   };
+}
+
+function sha256(text: string): string {
+  return createHash("sha256").update(text).digest("hex");
 }
 
 async function readSpec(path: string, { param }: JobOptions): Promise<LoadedSpec> {
@@ -95,15 +123,47 @@ function parseParams(given: readonly string[]): Record<string, string> {
 }
 
 /** Where predictions are written as files, which are no input. */
-function outputFolder({ output }: JobSpec, folder: string): string | undefined {
-  return output.parquet === undefined ? undefined : resolve(folder, output.parquet.path);
+function outputFolder({ name, params, output }: JobSpec, folder: string): OutputFolder | undefined {
+  if (output.parquet === undefined) {
+    return undefined;
+  }
+  const layout = layoutOf(resolve(folder, output.parquet.path), runIdOf(name, params, sha256));
+  return { folder: layout.folder, part: layout.part(0) };
 }
 
-async function openSink(
-  spec: JobSpec,
-  folder: string,
-  { cores, log, signal }: { cores: number; log: Log; signal: AbortSignal },
-): Promise<Sink> {
+/** What a user types to carry out the run of these params. */
+function commandFor(specPath: string, params: Readonly<Record<string, string>>): string {
+  const options = Object.entries(params).map(([name, value]) => `--param ${shellWord(`${name}=${value}`)}`);
+  return ["infer-batch run", shellWord(specPath), ...options].join(" ");
+}
+
+function shellWord(text: string): string {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+/** Segments of an absolute path; a `RegExp` where a param makes the name. */
+function siblingPattern(path: string): (string | RegExp)[] {
+  return path
+    .split(sep)
+    .slice(1)
+    .map((segment) =>
+      segment.includes(anyValue) ? new RegExp(`^${segment.split(anyValue).map(escapeRegExp).join(".*")}$`) : segment,
+    );
+}
+
+function escapeRegExp(text: string): string {
+  return text.replaceAll(/[\\^$.*+?()[\]{}|]/g, "\\$&");
+}
+
+interface SinkTools {
+  readonly cores: number;
+  readonly log: Log;
+  readonly siblings: readonly (string | RegExp)[];
+  readonly signal: AbortSignal;
+}
+
+async function openSink(spec: JobSpec, folder: string, tools: SinkTools): Promise<Sink> {
+  const { cores, log, siblings, signal } = tools;
   const { parquet, postgres } = spec.output;
   const host = hostname().replaceAll(/[^A-Za-z0-9-]/g, "_");
   const writer = `${host}.${process.pid}.${randomBytes(4).toString("hex")}`;
@@ -135,6 +195,7 @@ async function openSink(
     uri: path,
     compression,
     threads: cores,
+    siblings,
     fs: nodeFileSystem,
     writer,
     isDead: (other) => isDead(other, host),

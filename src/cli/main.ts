@@ -25,6 +25,13 @@ program
   )
   .argument("<spec>", "the job spec, a YAML file")
   .addOption(param())
+  .option(
+    "--worker <i/n>",
+    "one of n workers that share the run, from 0; default: as Kubernetes or AWS Batch say, else 0/1",
+  )
+  .option("--steal", "when the own share is done, take over what other workers have not committed")
+  .option("--new-run", "score once more what is complete, or what was planned and has changed since")
+  .option("--allow-duplicates", "let --new-run append to a table that holds the rows of the run before")
   .option("--json", "end with one line of JSON on stdout")
   .option("--quiet", "no progress and no log lines but errors")
   .option("--no-progress", "no progress bar or progress lines")

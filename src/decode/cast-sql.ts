@@ -2,8 +2,10 @@ import type { ColumnRef, Contract, NumericTensorType } from "../batch/contract.j
 import { type ColumnType, showType } from "../batch/types.js";
 import { quoteName, quoteText } from "../duckdb/instance.js";
 import { sqlTypeOf } from "../duckdb/types.js";
+import { expressionAlias, expressionValue } from "./expression-sql.js";
+import type { Partitions } from "./port.js";
 
-/** SQL type that a tensor's elements are cast to; float16 has none and is made from FLOAT. */
+/** SQL type that a tensor's elements are cast to; float16 has none and is made from DOUBLE: from FLOAT it would be rounded twice. */
 const targets: Readonly<Record<NumericTensorType, string>> = {
   int8: "TINYINT",
   int16: "SMALLINT",
@@ -15,7 +17,7 @@ const targets: Readonly<Record<NumericTensorType, string>> = {
   uint64: "UBIGINT",
   float32: "FLOAT",
   float64: "DOUBLE",
-  float16: "FLOAT",
+  float16: "DOUBLE",
   bool: "BOOLEAN",
 };
 
@@ -33,17 +35,17 @@ export function castTarget(dtype: NumericTensorType): string {
 }
 
 /** The SQL of a column, of a field inside it, or of a value from the folder names. */
-export function columnSql({ path, type, partition }: ColumnRef, partitions: Partitions): string {
-  if (partition !== true) {
-    const [column = "", ...fields] = path.map(quoteName);
-    // In parentheses: "a"."b" could also be column b of a table called a.
-    return fields.length === 0 ? column : [`(${column})`, ...fields].join(".");
+export function columnSql({ path, type, partition, computed }: ColumnRef, partitions: Partitions): string {
+  const [first = "", ...fields] = path;
+  if (partition === true) {
+    const value = partitions.get(first) ?? null;
+    return `CAST(${value === null ? "NULL" : quoteText(value)} AS ${sqlTypeOf(type)})`;
   }
-  const value = partitions.get(path[0] ?? "") ?? null;
-  return `CAST(${value === null ? "NULL" : quoteText(value)} AS ${sqlTypeOf(type)})`;
+  const steps = computed === true ? [expressionAlias(first), expressionValue, ...fields] : path;
+  const [column = "", ...others] = steps.map(quoteName);
+  // In parentheses: "a"."b" could also be column b of a table called a.
+  return others.length === 0 ? column : [`(${column})`, ...others].join(".");
 }
-
-export type Partitions = ReadonlyMap<string, string | null>;
 
 /**
  * SQL for a number of type `from` as an element of a tensor; NULL for a NULL and for a value that does not fit.

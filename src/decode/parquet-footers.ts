@@ -1,74 +1,77 @@
 import type { SourceColumn } from "../batch/types.js";
-import { type DuckDBConnection, firstLine, quotePaths } from "../duckdb/instance.js";
+import { type DuckDBConnection, firstLine } from "../duckdb/instance.js";
 import { readColumns, schemaDigests } from "../duckdb/parquet-schema.js";
 import type { ConnectionPool } from "../duckdb/pool.js";
 import { JobError, messageOf } from "../errors.js";
+import { type Footer, readFooter } from "./parquet-footer.js";
 import { rowNumberColumn } from "./parquet-sql.js";
 import type { ShardFooter, ShardSchema } from "./port.js";
 
 /** Files a query; one by one costs ten times as much. Bounds memory too. */
 const filesPerQuery = 256;
+/** Files that are open at once. */
+const filesAtOnce = 16;
 
-interface FileFacts {
-  readonly rows: number;
-  readonly rowGroups: number;
-  readonly sizeBytes: number;
-  readonly schemaDigest: string;
-}
+/** Of a footer, what is kept while others are read: not the places of its column chunks. */
+type FileFacts = Omit<ShardFooter, "schema">;
 
 export async function* readFooters(pool: ConnectionPool, paths: readonly string[]): AsyncGenerator<ShardFooter> {
   const schemas = new Map<string, ShardSchema>();
   for (let start = 0; start < paths.length; start += filesPerQuery) {
     const group = paths.slice(start, start + filesPerQuery);
-    const facts = await pool.use((connection) => readGroup(connection, group));
-    for (const path of group) {
-      const found = facts.get(path);
-      if (found === undefined) {
-        throw new Error(`DuckDB gave no footer for ${path}`);
+    const { facts, digests } = await readGroup(pool, group);
+    for (const footer of facts) {
+      const schemaDigest = digests.get(footer.path);
+      if (schemaDigest === undefined) {
+        throw new Error(`DuckDB gave no schema for ${footer.path}`);
       }
-      let schema = schemas.get(found.schemaDigest);
+      let schema = schemas.get(schemaDigest);
       if (schema === undefined) {
-        schema = await pool.use((connection) => readSchema(connection, path));
-        schemas.set(found.schemaDigest, schema);
+        schema = await pool.use((connection) => readSchema(connection, footer.path));
+        schemas.set(schemaDigest, schema);
       }
-      yield { path, rows: found.rows, rowGroups: found.rowGroups, sizeBytes: found.sizeBytes, schema };
+      yield { ...footer, schema };
     }
   }
 }
 
-async function readGroup(connection: DuckDBConnection, paths: readonly string[]): Promise<Map<string, FileFacts>> {
+/** Our own reading comes first: it says plainly what is wrong with a file, and names it. */
+async function readGroup(
+  pool: ConnectionPool,
+  paths: readonly string[],
+): Promise<{ facts: readonly FileFacts[]; digests: ReadonlyMap<string, string> }> {
+  const facts: FileFacts[] = [];
+  for (let start = 0; start < paths.length; start += filesAtOnce) {
+    const some = paths.slice(start, start + filesAtOnce);
+    facts.push(...(await Promise.all(some.map(async (path) => summary(path, await readFooter(path))))));
+  }
+  return { facts, digests: await pool.use((connection) => readDigests(connection, paths)) };
+}
+
+function summary(path: string, { rows, rowGroups, sizeBytes }: Footer): FileFacts {
+  const closed = rowGroups.flatMap(({ chunks }) => chunks.filter(({ encrypted }) => encrypted));
+  const encrypted = [...new Set(closed.map((chunk) => chunk.path[0] ?? ""))];
+  return { path, rows, rowGroups: rowGroups.length, sizeBytes, encrypted };
+}
+
+async function readDigests(
+  connection: DuckDBConnection,
+  paths: readonly string[],
+): Promise<ReadonlyMap<string, string>> {
   try {
-    return await queryFooters(connection, paths);
+    return await schemaDigests(connection, paths);
   } catch (error) {
     // The message does not always name the file: find the first that fails alone.
     for (const path of paths.length > 1 ? paths : []) {
-      await readGroup(connection, [path]);
+      await readDigests(connection, [path]);
     }
     const path = paths[0] ?? "";
     const found = firstLine(messageOf(error)).replaceAll(` '${path}'`, "");
     throw new JobError("SHARD_CORRUPT", `reading the footer of ${path}: ${found}`, {
-      hint: "the file is damaged, unfinished or not Parquet; write it again, or take it out of input.path",
+      hint: "the footer is damaged; write the shard again, or take it out of input.path",
       cause: error,
     });
   }
-}
-
-async function queryFooters(connection: DuckDBConnection, paths: readonly string[]): Promise<Map<string, FileFacts>> {
-  const digests = await schemaDigests(connection, paths);
-  const files = await connection.runAndReadAll(
-    `SELECT file_name, num_rows, num_row_groups, file_size_bytes FROM parquet_file_metadata(${quotePaths(paths)})`,
-  );
-  return new Map(
-    files.getRows().map(([path, rows, rowGroups, sizeBytes]) => [
-      String(path),
-      {
-        rows: Number(rows),
-        rowGroups: Number(rowGroups),
-        sizeBytes: Number(sizeBytes),
-        schemaDigest: digests.get(String(path)) ?? "",
-      },
-    ]),
-  );
 }
 
 async function readSchema(connection: DuckDBConnection, path: string): Promise<ShardSchema> {

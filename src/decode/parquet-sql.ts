@@ -1,15 +1,30 @@
-import type { InputBinding } from "../batch/contract.js";
+import type { ColumnRef, InputBinding } from "../batch/contract.js";
 import { assertNever } from "../errors.js";
-import { quotePath } from "../duckdb/instance.js";
-import { type CastRules, castSql, castTarget, columnSql, type Partitions } from "./cast-sql.js";
-import type { SliceRequest } from "./port.js";
+import { quoteName, quotePath } from "../duckdb/instance.js";
+import { type CastRules, castSql, castTarget, columnSql } from "./cast-sql.js";
+import { rowStateSql, withExpressions } from "./expression-sql.js";
+import type { Partitions, RowsRequest, SliceRequest } from "./port.js";
 
 /** Name of the row-number column that DuckDB adds; a column of the file with this name is refused when planning. */
 export const rowNumberColumn = "file_row_number";
 
-/** `FROM … WHERE …`: some rows of one file, told by a condition on their number. */
-export function fromRows(path: string, condition: string): string {
-  return `FROM read_parquet(${quotePath(path)}, file_row_number = true, hive_partitioning = false) AS shard WHERE ${condition}`;
+/** `FROM …`: some rows of one file, told by a condition on their number, with what expressions make of them. */
+export function fromRows(
+  { path, expressions, partitions }: Pick<RowsRequest, "path" | "expressions" | "partitions">,
+  condition: string,
+): string {
+  const rows = rowsTable({ path, folders: expressions?.folders ?? [], partitions }, condition);
+  return `FROM ${expressions === null ? rows : withExpressions(rows, expressions)}`;
+}
+
+/** Some rows of one file, with columns from its folders. */
+export function rowsTable(
+  { path, folders, partitions }: { path: string; folders: readonly ColumnRef[]; partitions: Partitions },
+  condition: string,
+): string {
+  const added = folders.map((column) => `${columnSql(column, partitions)} AS ${quoteName(column.name)}`);
+  const file = `read_parquet(${quotePath(path)}, file_row_number = true, hive_partitioning = false)`;
+  return `(SELECT ${["*", ...added].join(", ")} FROM ${file} WHERE ${condition})`;
 }
 
 /** Rows [rowStart, rowEnd). */
@@ -17,14 +32,20 @@ export function inSlice({ rowStart, rowEnd }: Pick<SliceRequest, "rowStart" | "r
   return `${rowNumberColumn} >= ${rowStart} AND ${rowNumberColumn} < ${rowEnd}`;
 }
 
-/** One SELECT: the row number in the file, then a column for each input, then the carried ones. */
-export function sliceSql(slice: SliceRequest): string {
-  const { projection, partitions } = slice;
+/**
+ * One SELECT: the row number in the file, what becomes of the row where there are expressions, then a column for
+ * each input, then the carried ones.
+ */
+export function sliceSql({ path, rowStart, rowEnd, projection, partitions }: SliceRequest): string {
+  const { expressions } = projection;
+  const state = expressions === null ? [] : [rowStateSql(expressions)];
   const columns = [
+    ...state,
     ...projection.inputs.map((binding) => inputSql(binding, projection, partitions)),
     ...projection.passthrough.map(({ source }) => columnSql(source, partitions)),
   ].map((sql, index) => `${sql} AS c${index}`);
-  return `SELECT ${[rowNumberColumn, ...columns].join(", ")} ${fromRows(slice.path, inSlice(slice))}`;
+  const from = fromRows({ path, expressions, partitions }, inSlice({ rowStart, rowEnd }));
+  return `SELECT ${[rowNumberColumn, ...columns].join(", ")} ${from}`;
 }
 
 function inputSql(binding: InputBinding, rules: CastRules, partitions: Partitions): string {

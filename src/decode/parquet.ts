@@ -1,14 +1,18 @@
 import type { DuckDBDataChunk } from "@duckdb/node-api";
 import type { InputBinding } from "../batch/contract.js";
+import { selectRows } from "../batch/select-rows.js";
 import { tensorElement } from "../batch/tensor.js";
 import type { BytesColumn, Matrix, RecordBatch } from "../batch/types.js";
-import { firstLine, openDuckDb, quoteText } from "../duckdb/instance.js";
+import { openDuckDb, quoteText } from "../duckdb/instance.js";
 import { type ConnectionPool, connectionPool } from "../duckdb/pool.js";
 import { readColumn, readFlat, readMatrix } from "../duckdb/read-vector.js";
-import { JobError, messageOf } from "../errors.js";
+import { JobError } from "../errors.js";
 import { columnSql } from "./cast-sql.js";
+import { findDamage, type StreamEnd } from "./parquet-damage.js";
 import { readFooters } from "./parquet-footers.js";
-import { fromRows, inSlice, rowNumberColumn, sliceSql } from "./parquet-sql.js";
+import { bindExpression, createExpressionCheck, describeFailure, type ExpressionCheck } from "./parquet-expressions.js";
+import { verifyPages } from "./parquet-pages.js";
+import { fromRows, rowNumberColumn, sliceSql } from "./parquet-sql.js";
 import type { Decoder, Projection, SliceRequest } from "./port.js";
 
 export interface ParquetDecoderOptions {
@@ -30,10 +34,14 @@ export async function openParquetDecoder({ threads, folders, timezone }: Parquet
     prepared: { connections: streams, settings: { streaming_buffer_size: "'16MB'" } },
   });
   const pool = connectionPool(duckdb);
+  const check = createExpressionCheck(pool);
   return {
     footers: (paths) => readFooters(pool, paths),
-    read: (slice) => readSlice(pool, slice),
-    describeRows: (request) => describeRows(pool, request),
+    read: (slice) => readSlice(pool, check, slice),
+    verify: (path, signal) => verifyPages(path, { signal }),
+    bindExpression: (request) => bindExpression(pool, check, request),
+    describeRows: (request) => describeRows(pool, check, request),
+    describeFailure: (request) => describeFailure(pool, check, request),
     async [Symbol.asyncDispose]() {
       pool.close();
       duckdb[Symbol.dispose]();
@@ -41,7 +49,25 @@ export async function openParquetDecoder({ threads, folders, timezone }: Parquet
   };
 }
 
-async function* readSlice(pool: ConnectionPool, slice: SliceRequest): AsyncGenerator<RecordBatch> {
+/** Where a row group is damaged, the rows before it still come: whole spans of them can be committed. */
+async function* readSlice(
+  pool: ConnectionPool,
+  check: ExpressionCheck,
+  slice: SliceRequest,
+): AsyncGenerator<RecordBatch> {
+  await check.all(slice.projection.expressions);
+  const end = yield* streamRows(pool, slice);
+  if (end.cause === undefined && end.reached === slice.rowEnd) {
+    return;
+  }
+  const { error, rowStart } = await findDamage(pool, slice, end);
+  if (rowStart > end.reached) {
+    yield* streamRows(pool, { ...slice, rowStart: end.reached, rowEnd: rowStart });
+  }
+  throw error;
+}
+
+async function* streamRows(pool: ConnectionPool, slice: SliceRequest): AsyncGenerator<RecordBatch, StreamEnd> {
   const connection = await pool.take();
   let finished = false;
   let next = slice.rowStart;
@@ -57,8 +83,11 @@ async function* readSlice(pool: ConnectionPool, slice: SliceRequest): AsyncGener
       yield recordBatch(chunk, slice.projection);
     }
     finished = true;
-  } catch (error) {
-    throw corrupt(slice.path, error);
+  } catch (cause) {
+    if (cause instanceof JobError) {
+      throw cause;
+    }
+    return { reached: next, cause };
   } finally {
     if (finished) {
       pool.giveBack(connection);
@@ -66,9 +95,7 @@ async function* readSlice(pool: ConnectionPool, slice: SliceRequest): AsyncGener
       connection.closeSync(); // a stream that was left in the middle must not be met by the next query
     }
   }
-  if (next !== slice.rowEnd) {
-    throw await explainMissingRows(pool, slice, next);
-  }
+  return { reached: next, cause: undefined };
 }
 
 /** Rows come in file order without a gap, whatever DuckDB's threads do: a batch starts where the last one ended. */
@@ -85,12 +112,23 @@ function checkRowNumbers(chunk: DuckDBDataChunk, expected: number, slice: SliceR
   }
 }
 
-function recordBatch(chunk: DuckDBDataChunk, { inputs, passthrough }: Projection): RecordBatch {
-  return {
+function recordBatch(chunk: DuckDBDataChunk, projection: Projection): RecordBatch {
+  const { inputs, passthrough, expressions } = projection;
+  const first = expressions === null ? 1 : 2;
+  const batch = {
     rowCount: chunk.rowCount,
-    inputs: inputs.map((binding, index) => readInput(chunk, index + 1, binding)),
-    carried: passthrough.map(({ source }, index) => readColumn(chunk, index + 1 + inputs.length, source.type)),
+    inputs: inputs.map((binding, index) => readInput(chunk, index + first, binding)),
+    carried: passthrough.map(({ source }, index) => readColumn(chunk, index + first + inputs.length, source.type)),
   };
+  return expressions === null ? batch : selectRows(batch, readStates(chunk), projection);
+}
+
+function readStates(chunk: DuckDBDataChunk): Uint16Array {
+  const { data } = readFlat(chunk, 1, "uint16");
+  if (!(data instanceof Uint16Array)) {
+    throw new TypeError("states of rows are 16-bit numbers");
+  }
+  return data;
 }
 
 function readInput(chunk: DuckDBDataChunk, index: number, binding: InputBinding): Matrix | BytesColumn {
@@ -101,59 +139,23 @@ function readInput(chunk: DuckDBDataChunk, index: number, binding: InputBinding)
     }
     return column;
   }
-  const element = binding.dtype === "float16" ? "float32" : tensorElement(binding.dtype);
+  const element = binding.dtype === "float16" ? "float64" : tensorElement(binding.dtype);
   const width = binding.kind === "list" ? binding.width : binding.columns.length;
   return width === 1 && binding.kind === "matrix"
     ? readFlat(chunk, index, element)
     : readMatrix(chunk, index, element, width);
 }
 
-/** A stream that meets an error just ends. Reading the same columns again without a stream gives its text. */
-async function explainMissingRows(pool: ConnectionPool, slice: SliceRequest, reached: number): Promise<JobError> {
-  const { inputs, passthrough } = slice.projection;
-  const refs = [
-    ...inputs.flatMap((binding) => (binding.kind === "matrix" ? binding.columns : [binding.column])),
-    ...passthrough.map(({ source }) => source),
-  ];
-  const counts = refs.map((ref) => `count(${columnSql(ref, slice.partitions)})`);
-  try {
-    await pool.use((connection) =>
-      connection.run(`SELECT ${counts.join(", ")} ${fromRows(slice.path, inSlice(slice))}`),
-    );
-  } catch (error) {
-    return corrupt(slice.path, error);
-  }
-  return new JobError(
-    "SHARD_CORRUPT",
-    `reading ${slice.path}: it gave rows ${slice.rowStart}..${reached - 1}, but its footer promises rows up to ${slice.rowEnd - 1}`,
-    { hint: "the shard is damaged; write it again" },
-  );
-}
-
-function corrupt(path: string, error: unknown): JobError {
-  if (error instanceof JobError) {
-    return error;
-  }
-  const message = firstLine(messageOf(error));
-  if (message.startsWith("Out of Memory Error")) {
-    return new JobError("MEMORY", `reading ${path}: ${message}`, { hint: "give the job more memory", cause: error });
-  }
-  if (message.startsWith("Permission Error")) {
-    return new JobError("PERMISSION", `reading ${path}: ${message}`, { hint: "grant read permission", cause: error });
-  }
-  return new JobError("SHARD_CORRUPT", `reading ${path}: ${message}`, {
-    hint: "the shard is damaged or not Parquet; write it again. Committed spans are kept",
-    cause: error,
-  });
-}
-
 async function describeRows(
   pool: ConnectionPool,
-  { path, rows, columns, partitions }: Parameters<Decoder["describeRows"]>[0],
+  check: ExpressionCheck,
+  request: Parameters<Decoder["describeRows"]>[0],
 ): ReturnType<Decoder["describeRows"]> {
+  const { rows, columns, partitions } = request;
+  await check.all(request.expressions);
   const texts = columns.map((column) => `CAST(${columnSql(column, partitions)} AS VARCHAR)`);
   const condition = `${rowNumberColumn} IN (${rows.join(", ")})`;
-  const sql = `SELECT ${[rowNumberColumn, ...texts].join(", ")} ${fromRows(path, condition)}`;
+  const sql = `SELECT ${[rowNumberColumn, ...texts].join(", ")} ${fromRows(request, condition)}`;
   const found = await pool.use(async (connection) => (await connection.runAndReadAll(sql)).getRows());
   return new Map(
     found.map(([row, ...values]) => [Number(row), values.map((value) => (typeof value === "string" ? value : null))]),

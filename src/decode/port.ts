@@ -1,8 +1,23 @@
-import type { ColumnRef, Contract } from "../batch/contract.js";
-import type { RecordBatch, SourceColumn } from "../batch/types.js";
+import type { ColumnRef, Contract, Expression } from "../batch/contract.js";
+import type { ColumnType, RecordBatch, SourceColumn } from "../batch/types.js";
 
-/** What a contract needs of a shard: a column for each input, cast and packed, then the carried ones as they are. */
-export type Projection = Pick<Contract, "inputs" | "passthrough" | "cast" | "missing">;
+/**
+ * What a contract needs of a shard: the rows that its filter keeps, a column for each input, cast and packed, then
+ * the carried ones as they are.
+ */
+export type Projection = Pick<Contract, "inputs" | "passthrough" | "expressions" | "cast" | "missing">;
+
+/** What an expression is over the columns of one shard. */
+export interface BoundExpression {
+  /** The shard's columns that it uses, as the shard spells them. */
+  readonly uses: readonly string[];
+  /** As the format writes it ("DOUBLE"). */
+  readonly sourceType: string;
+  readonly type: ColumnType | undefined;
+}
+
+/** Values of columns that are not in the file but in its folders' names; null: NULL. */
+export type Partitions = ReadonlyMap<string, string | null>;
 
 export interface ShardSchema {
   readonly columns: readonly SourceColumn[];
@@ -16,10 +31,18 @@ export interface ShardFooter {
   readonly sizeBytes: number;
   /** The same object for all shards with the same columns, types and order. */
   readonly schema: ShardSchema;
+  /** Names of columns, or of those that hold them, that cannot be read without a key. */
+  readonly encrypted: readonly string[];
+}
+
+export interface PageCounts {
+  readonly pages: number;
+  /** Of the pages: those that have a checksum. */
+  readonly checksums: number;
 }
 
 /** All that a shard's footer tells: for people, not for a run. */
-export interface ShardDetails extends Omit<ShardFooter, "schema"> {
+export interface ShardDetails extends Omit<ShardFooter, "schema" | "encrypted"> {
   readonly footerBytes: number;
   /** The program that wrote it, where it says so. */
   readonly createdBy: string | null;
@@ -49,8 +72,15 @@ export interface SliceRequest {
   readonly rowStart: number;
   readonly rowEnd: number;
   readonly projection: Projection;
-  /** Values of columns that are not in the file but in its folders' names; null: NULL. */
-  readonly partitions: ReadonlyMap<string, string | null>;
+  readonly partitions: Partitions;
+}
+
+/** Some rows of a shard and what a contract makes of them. */
+export interface RowsRequest {
+  readonly path: string;
+  readonly rows: readonly number[];
+  readonly expressions: Contract["expressions"];
+  readonly partitions: Partitions;
 }
 
 /** Turns shards into record batches. */
@@ -67,11 +97,27 @@ export interface Decoder extends AsyncDisposable {
    * @throws JobError SHARD_CORRUPT
    */
   read(slice: SliceRequest): AsyncIterable<RecordBatch>;
-  /** Values of some rows as text, for messages about them: by row, then by column; null for NULL. */
-  describeRows(request: {
+  /**
+   * Reads all pages of a shard and checks them against the footer and their checksums, where they have one.
+   * @throws JobError SHARD_CORRUPT naming file, row group and column
+   */
+  verify(path: string, signal: AbortSignal): Promise<PageCounts>;
+  /**
+   * Checks that `text` is one expression of one row, which depends on nothing but the shard's columns, and tells
+   * its type.
+   * @throws JobError SPEC_INVALID
+   */
+  bindExpression(request: {
     readonly path: string;
-    readonly rows: readonly number[];
-    readonly columns: readonly ColumnRef[];
-    readonly partitions: SliceRequest["partitions"];
-  }): Promise<ReadonlyMap<number, readonly (string | null)[]>>;
+    readonly text: string;
+    /** Those of the file and of its folders. */
+    readonly columns: readonly SourceColumn[];
+    readonly partitions: Partitions;
+  }): Promise<BoundExpression>;
+  /** Values of some rows as text, for messages about them: by row, then by column; null for NULL. */
+  describeRows(
+    request: RowsRequest & { readonly columns: readonly ColumnRef[] },
+  ): Promise<ReadonlyMap<number, readonly (string | null)[]>>;
+  /** What is said when `expression` is computed for the first of `rows`, where it fails. */
+  describeFailure(request: RowsRequest & { readonly expression: Expression }): Promise<string>;
 }

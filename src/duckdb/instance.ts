@@ -26,6 +26,12 @@ export async function openDuckDb({ threads, allowed, settings = {}, prepared }: 
   const all: Record<string, string> = {
     ...settings,
     preserve_insertion_order: "true",
+    // A GeoParquet column stays the bytes that it is in the file: DuckDB refuses all of a file whose "geo" metadata it
+    // does not understand, such as that of GeoParquet 0.x.
+    enable_geoparquet_conversion: "false",
+    // It keeps what was read of each file for as long as there is memory (20 KiB a tiny shard, and more of larger
+    // ones), and gives a file's old bytes when it was written to within the same second. Nothing is read twice here.
+    enable_external_file_cache: "false",
     // A temporary folder in the working directory would be a surprise; spans are sized to fit in memory.
     temp_directory: "''",
     allowed_paths: `[${files.map(quoteText).join(", ")}]`,

@@ -1,4 +1,4 @@
-import type { DuckDBConnection } from "@duckdb/node-api";
+import { type DuckDBConnection, DuckDBStructType, type DuckDBType } from "@duckdb/node-api";
 import type { SourceColumn } from "../batch/types.js";
 import { quotePath, quotePaths } from "./instance.js";
 import { columnTypeOf } from "./types.js";
@@ -26,10 +26,21 @@ export async function readColumns(connection: DuckDBConnection, path: string): P
   return empty.columnNames().map((name, index) => {
     const type = types[index];
     const decimal = tooWide.get(index);
-    return decimal === undefined
-      ? { name, sourceType: String(type), type: type === undefined ? undefined : columnTypeOf(type) }
-      : { name, sourceType: decimal, type: undefined };
+    return decimal === undefined ? sourceColumn(name, type) : { name, sourceType: decimal, type: undefined };
   });
+}
+
+function sourceColumn(name: string, from: DuckDBType | undefined): SourceColumn {
+  const type = from === undefined ? undefined : columnTypeOf(from);
+  const column = { name, sourceType: shownType(from), type };
+  return type === undefined && from instanceof DuckDBStructType
+    ? { ...column, fields: from.entryNames.map((field, index) => sourceColumn(field, from.entryTypes[index])) }
+    : column;
+}
+
+/** DuckDB's name of a type, without a geometry's coordinate system, which can be a page of JSON. */
+function shownType(type: DuckDBType | undefined): string {
+  return String(type).replaceAll(/GEOMETRY\('(?:[^']|'')*'\)/g, "GEOMETRY");
 }
 
 /** DuckDB reads decimals of more than 38 digits as DOUBLE, and wrongly. */

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
-import { lstat, readFile, stat } from "node:fs/promises";
+import { lstat, readFile, realpath, stat } from "node:fs/promises";
 import { dirname, isAbsolute, join, normalize, sep } from "node:path";
 import { errnoOf, JobError, messageOf } from "../errors.js";
 import { type OnnxProto, readOnnxProto } from "./onnx-proto.js";
@@ -128,12 +128,18 @@ async function externalFile(model: string, location: string): Promise<string> {
   if (location === "" || isAbsolute(clean) || clean === ".." || clean.startsWith(`..${sep}`)) {
     throw refuse("lies outside the model's folder");
   }
-  const found = await lstat(file).catch((cause: unknown) => {
+  const missing = (cause: unknown): never => {
     throw new JobError("FILE_MISSING", `loading model ${model}: its external data ${file} is not there`, {
       hint: "copy the model together with its external data files",
       cause,
     });
-  });
+  };
+  const found = await lstat(file).catch(missing);
+  // A folder on the way may be a link to anywhere.
+  const [home, there] = await Promise.all([realpath(dirname(model)), realpath(dirname(file)).catch(missing)]);
+  if (there !== home && !there.startsWith(home.endsWith(sep) ? home : `${home}${sep}`)) {
+    throw refuse("lies outside the model's folder");
+  }
   if (!found.isFile() || found.nlink > 1) {
     throw refuse(found.isFile() ? "is a hard link" : "is not a plain file");
   }

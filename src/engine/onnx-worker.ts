@@ -6,6 +6,8 @@
 import { parentPort, workerData } from "node:worker_threads";
 import { InferenceSession, Tensor as OrtTensor } from "onnxruntime-node";
 import {
+  decodeTexts,
+  encodeTexts,
   isTensorType,
   type ModelSignature,
   type NamedTensor,
@@ -58,7 +60,9 @@ function signatureOf(session: InferenceSession): ModelSignature {
 
 function toOrt({ dtype, data, dims }: NamedTensor): OrtTensor {
   // float16 is made of its bits: Node 20 has no Float16Array.
-  return dtype === "string" ? new OrtTensor(dtype, [...data], dims) : new OrtTensor(dtype, data as Float32Array, dims);
+  return dtype === "string"
+    ? new OrtTensor(dtype, decodeTexts(data), dims)
+    : new OrtTensor(dtype, data as Float32Array, dims);
 }
 
 async function runBatch(session: InferenceSession, request: EngineRequest): Promise<Tensor[]> {
@@ -73,7 +77,7 @@ async function runBatch(session: InferenceSession, request: EngineRequest): Prom
       throw new Error(`output ${name} came as ${dtype}`);
     }
     return dtype === "string"
-      ? { dtype, dims: [...dims], data: data as string[] }
+      ? { dtype, dims: [...dims], data: encodeTexts(data as string[]) }
       : { dtype, dims: [...dims], data: data as Values };
   });
 }

@@ -41,6 +41,8 @@ export function compareSpec(plan: Plan, spec: JobSpec): string[] {
     ...difference("model.inputs", plan.request.inputs, asked.inputs),
     ...difference("model.outputs", plan.request.outputs, asked.outputs),
     ...difference("input.partitions", plan.request.partitions, asked.partitions),
+    ...difference("input.columns", plan.request.columns, asked.columns),
+    ...difference("input.where", plan.request.where, asked.where),
     ...difference("model.cast", plan.request.cast, asked.cast),
     ...difference("model.missing", plan.request.missing, asked.missing),
     ...difference("output.lineage", plan.contract.lineage === true, spec.output.lineage),

@@ -40,7 +40,8 @@ export function makePlan({ runId, spec, shards, modelSha256, contract, target, c
 
 export function bindingRequest(spec: JobSpec): BindingRequest {
   const { inputs = null, outputs = null, cast, missing } = spec.model;
-  return { inputs, outputs, passthrough: spec.output.columns, partitions: spec.input.partitions, cast, missing };
+  const { partitions, columns, where = null } = spec.input;
+  return { inputs, outputs, passthrough: spec.output.columns, partitions, columns, where, cast, missing };
 }
 
 function autoCommitRows(contract: Contract): number {

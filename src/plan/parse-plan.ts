@@ -21,6 +21,18 @@ const columnRef = z.strictObject({
   path: z.array(z.string()).min(1),
   type,
   partition: z.literal(true).optional(),
+  computed: z.literal(true).optional(),
+});
+const expressions = z.strictObject({
+  list: z.array(
+    z.strictObject({
+      kind: z.enum(["where", "column"]),
+      name: z.string(),
+      text: z.string(),
+      uses: z.array(z.string()),
+    }),
+  ),
+  folders: z.array(columnRef),
 });
 const dtype = z.enum(numericTensorTypes);
 const rank = z.union([z.literal(1), z.literal(2)]);
@@ -41,6 +53,7 @@ const contract = z.strictObject({
   ),
   passthrough: z.array(z.strictObject({ column: z.string(), source: columnRef })),
   fixedBatchRows: z.int().min(1).nullable(),
+  expressions: expressions.nullable(),
   cast: z.enum(["exact", "lossy"]),
   missing: z.enum(["bad_row", "nan"]),
   lineage: z.literal(true).optional(),
@@ -56,7 +69,9 @@ const schema = z.strictObject({
   input: z.strictObject({
     format: z.literal("parquet"),
     rows,
-    shards: z.array(z.strictObject({ uri: z.string(), sizeBytes: rows, fingerprint: z.string(), rows })),
+    shards: z.array(
+      z.strictObject({ uri: z.string(), sizeBytes: rows, fingerprint: z.string(), rows, sha256: sha256.optional() }),
+    ),
   }),
   model: z.strictObject({ uri: z.string(), sha256 }),
   request: z.strictObject({
@@ -64,6 +79,8 @@ const schema = z.strictObject({
     outputs: z.record(z.string(), z.string()).nullable(),
     passthrough: z.array(z.string()),
     partitions: z.record(z.string(), z.enum(["text", "date", "int64", "float64", "bool"])),
+    columns: z.record(z.string(), z.string()),
+    where: z.string().nullable(),
     cast: z.enum(["exact", "lossy"]),
     missing: z.enum(["bad_row", "nan"]),
   }),

@@ -13,6 +13,8 @@ export interface PlannedShard {
   /** What changes when the file is replaced: mtime in ns, or an ETag. */
   readonly fingerprint: string;
   readonly rows: number;
+  /** Hex digest of its bytes; where `input.verify: full` planned it. */
+  readonly sha256?: string | undefined;
 }
 
 /**
@@ -60,6 +62,8 @@ export interface BindingRequest {
   readonly outputs: Readonly<Record<string, string>> | null;
   readonly passthrough: readonly string[];
   readonly partitions: Readonly<Record<string, PartitionType>>;
+  readonly columns: Readonly<Record<string, string>>;
+  readonly where: string | null;
   readonly cast: Contract["cast"];
   readonly missing: Contract["missing"];
 }

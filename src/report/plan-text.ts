@@ -4,6 +4,7 @@ import { showType } from "../batch/types.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { count } from "./report.js";
+import { printable } from "./table.js";
 
 const shownShards = 10;
 const shownColumns = 8;
@@ -34,6 +35,9 @@ export function planText(plan: Plan, target: string): string {
 export function contractText(contract: Contract): string {
   const rows = contract.fixedBatchRows === null ? "N" : String(contract.fixedBatchRows);
   const lines = contract.inputs.map((binding) => `input    ${inputText(binding, rows)}`);
+  for (const { kind, name, text } of contract.expressions?.list ?? []) {
+    lines.push(kind === "where" ? `where    ${oneLine(text)}` : `column   ${name} <- ${oneLine(text)}`);
+  }
   for (const { column, source } of contract.passthrough) {
     lines.push(`output   ${column} ${showType(source.type)} <- column ${source.name}`);
   }
@@ -42,6 +46,10 @@ export function contractText(contract: Contract): string {
     lines.push(`output   ${output.column} ${showType(output.type)} <- tensor ${from}`);
   }
   return `${lines.join("\n")}\n`;
+}
+
+function oneLine(text: string): string {
+  return printable(text.trim().replaceAll(/\s+/g, " "));
 }
 
 function inputText(binding: InputBinding, rows: string): string {

@@ -1,12 +1,15 @@
 /** What one attempt did; its JSON is the last line that `run --json` prints. */
 export interface RunReport {
   readonly runId: string;
-  readonly status: "complete" | "already_complete";
+  /** partial: this worker's share is done, that of others is not. */
+  readonly status: "complete" | "already_complete" | "partial";
   readonly rowsPlanned: number;
   /** By this attempt. */
   readonly rowsScored: number;
   /** By this attempt. */
   readonly rowsRejected: number;
+  /** By this attempt. */
+  readonly rowsFiltered: number;
   readonly spansPlanned: number;
   /** All that stand at the target now. */
   readonly spansCommitted: number;
@@ -28,7 +31,7 @@ export function reportJson(report: RunReport): string {
     rows_planned: report.rowsPlanned,
     rows_scored: report.rowsScored,
     rows_rejected: report.rowsRejected,
-    rows_filtered: 0,
+    rows_filtered: report.rowsFiltered,
     spans_planned: report.spansPlanned,
     spans_committed: report.spansCommitted,
     spans_resumed: report.spansResumed,
@@ -48,9 +51,14 @@ export function reportText(report: RunReport): string {
     return `${runId}: already complete, ${count(report.rowsPlanned, "row")} in ${output}`;
   }
   const resumed = report.spansResumed === 0 ? "" : `, ${count(report.spansResumed, "span")} found committed`;
+  const filtered = report.rowsFiltered === 0 ? "" : `, ${count(report.rowsFiltered, "row")} filtered out`;
   const rejected = report.rowsRejected === 0 ? "" : `, ${count(report.rowsRejected, "row")} rejected`;
   const seconds = report.seconds.toFixed(report.seconds < 10 ? 1 : 0);
-  return `${runId}: complete, ${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${rejected}${resumed} -> ${output}`;
+  const status =
+    report.status === "complete"
+      ? "complete"
+      : `partial, ${report.spansPlanned - report.spansCommitted} of ${count(report.spansPlanned, "span")} left to other workers`;
+  return `${runId}: ${status}, ${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${rejected}${filtered}${resumed} -> ${output}`;
 }
 
 function rate({ rowsScored, seconds }: RunReport): number {

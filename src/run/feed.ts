@@ -4,6 +4,7 @@ import { partitionsOf } from "../plan/partitions.js";
 import type { Slice } from "../plan/plan.js";
 import type { Spans } from "../plan/spans.js";
 import type { OpenShard, Source } from "../source/port.js";
+import type { SpanRange } from "./share.js";
 
 /** Rows of the run as they are decoded. */
 export interface FeedPiece {
@@ -14,10 +15,14 @@ export interface FeedPiece {
   readonly shard: OpenShard;
 }
 
-/** Neighbouring spans that are not committed, as ranges of rows: each is read in one go, across span ends. */
-export function pendingRanges(spans: Spans, committed: Uint8Array): { rowStart: number; rowEnd: number }[] {
+/** Neighbouring spans of a share that are not committed, as ranges of rows: each is read in one go, across span ends. */
+export function pendingRanges(
+  spans: Spans,
+  committed: Uint8Array,
+  share: SpanRange,
+): { rowStart: number; rowEnd: number }[] {
   const ranges: { rowStart: number; rowEnd: number }[] = [];
-  for (let index = 0; index < spans.count; index += 1) {
+  for (let index = share.from; index < share.to; index += 1) {
     if (committed[index] === 1) {
       continue;
     }
@@ -76,9 +81,14 @@ async function* readSlice(
   };
   for await (const batch of decoder.read(request)) {
     yield { rowStart, batch, shard };
-    rowStart += batch.rowCount;
+    rowStart += rowsRead(batch);
   }
   await shard.check();
+}
+
+/** Rows that a batch was made from. */
+export function rowsRead({ rowCount, selection }: RecordBatch): number {
+  return selection?.readCount ?? rowCount;
 }
 
 interface Started<T> {

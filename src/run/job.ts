@@ -6,12 +6,15 @@ import type { Progress } from "../report/progress.js";
 import type { Sink } from "../sink/port.js";
 import type { Source } from "../source/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
+import type { Worker } from "./share.js";
 
 /** What a run needs of the world; `cli/` fills it in. Whoever opens a resource closes it. */
 export interface JobContext {
   readonly spec: JobSpec;
   /** Where a key of the spec stands: "job.yaml:4:9: input.path". */
   readonly where: (path: readonly string[]) => string;
+  /** The command line that carries out the run of these params. */
+  readonly command: (params: Readonly<Record<string, string>>) => string;
   readonly source: Source;
   readonly sink: Sink;
   /** Reads files of these folders only. */
@@ -24,6 +27,11 @@ export interface JobContext {
   readonly dateMs: () => number;
   readonly log: Log;
   readonly progress: Progress;
+  readonly worker: Worker;
+  /** Take over spans of other workers when the own share is done. */
+  readonly steal: boolean;
+  /** Open a run after one that is finished, or whose pins do not hold any more. */
+  readonly newRun: boolean;
   /** Aborted by a signal; its reason is the JobError to end with. */
   readonly signal: AbortSignal;
   /** Name and version of this program. */

@@ -1,6 +1,6 @@
 import { bindContract } from "../batch/bind-contract.js";
 import { type Contract, outputColumns, usedColumns } from "../batch/contract.js";
-import type { SourceColumn } from "../batch/types.js";
+import { showColumnType, type SourceColumn } from "../batch/types.js";
 import type { Decoder, ShardFooter, ShardSchema } from "../decode/port.js";
 import type { Engine, ModelFile } from "../engine/port.js";
 import { JobError } from "../errors.js";
@@ -8,12 +8,19 @@ import { makePlan } from "../plan/make-plan.js";
 import type { ListedShard } from "../plan/compare.js";
 import { partitionColumns } from "../plan/partitions.js";
 import type { Plan, PlannedShard, RunId } from "../plan/plan.js";
+import { spanCount } from "../plan/spans.js";
+import { count } from "../report/report.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { Listing } from "../source/port.js";
+import { bindExpressions } from "./expressions.js";
 import { atKey, type JobContext } from "./job.js";
+import { verifyShards } from "./verify.js";
 
 /** Shards opened at once while footers are read. */
 const footerConcurrency = 256;
+
+/** Each is a file, and a byte of memory. */
+const spansLimit = 2 ** 24;
 
 const inputPath = ["input", "path"];
 
@@ -54,7 +61,7 @@ export async function planRun(
   { runId, listed, decoder, model, engine }: PlanningTools,
 ): Promise<Plan> {
   const { spec } = context;
-  const { shards, schemas } = await readShards(context, decoder, listed);
+  const { shards, schemas, encrypted } = await readShards(context, decoder, listed);
   const rows = shards.reduce((sum, shard) => sum + shard.rows, 0);
   if (shards.length === 0) {
     throw new JobError("INPUT_NOT_READY", `planning ${spec.name}: no file matches ${spec.input.path.join(", ")}`, {
@@ -69,15 +76,24 @@ export async function planRun(
     );
   }
   const [first] = schemas;
-  const bound = bindFirstShard(spec, first, { model, engine });
+  const bound = await bindShards(context, schemas, { decoder, model, engine });
   const contract: Contract = spec.output.lineage ? { ...bound, lineage: true } : bound;
   refuseDoubleNames(contract);
   const used = new Set(usedColumns(contract));
   for (const other of schemas.slice(1)) {
     refuseDrift(used, first, other);
   }
+  refuseEncrypted(used, encrypted);
   const target = context.sink.planTarget;
-  return makePlan({ runId, spec, shards, modelSha256: model.sha256, contract, target, createdBy: context.program });
+  const createdBy = context.program;
+  const plan = makePlan({ runId, spec, shards, modelSha256: model.sha256, contract, target, createdBy });
+  if (spanCount(plan) > spansLimit) {
+    const parts = `${count(rows, "row")} in spans of ${count(plan.commitRows, "row")} would be ${count(spanCount(plan), "part")}`;
+    throw new JobError("SPEC_INVALID", `planning ${spec.name}: ${parts}, at most ${spansLimit} can be kept`, {
+      hint: "raise commit_rows; if the number of rows is wrong, `infer-batch inspect` tells what a shard claims",
+    });
+  }
+  return plan;
 }
 
 /** Outputs that the model names may be called as what lineage adds. */
@@ -93,17 +109,59 @@ function refuseDoubleNames(contract: Contract): void {
   }
 }
 
-/** @throws JobError CONTRACT */
-export function bindFirstShard(
-  spec: JobSpec,
+interface BindingTools {
+  readonly decoder: Decoder;
+  readonly model: ModelFile;
+  readonly engine: Engine;
+}
+
+/**
+ * Binds the first shard's schema. Where only another shard's binds, they differ, whichever of them comes first.
+ * @throws JobError CONTRACT, SCHEMA_MISMATCH
+ */
+async function bindShards(
+  context: JobContext,
+  [first, ...others]: readonly SeenSchema[],
+  tools: BindingTools,
+): Promise<Contract> {
+  try {
+    return await bindFirstShard(context, first, tools);
+  } catch (error) {
+    for (const other of others) {
+      const contract = await contractOrUndefined(() => bindFirstShard(context, other, tools));
+      if (contract !== undefined) {
+        refuseDrift(new Set(usedColumns(contract)), other, first);
+      }
+    }
+    throw error;
+  }
+}
+
+async function contractOrUndefined(act: () => Promise<Contract>): Promise<Contract | undefined> {
+  try {
+    return await act();
+  } catch (error) {
+    if (error instanceof JobError) {
+      return undefined;
+    }
+    throw error;
+  }
+}
+
+/** @throws JobError CONTRACT, or SPEC_INVALID for an expression */
+export async function bindFirstShard(
+  context: JobContext,
   shard: SeenSchema | undefined,
-  { model, engine }: { model: ModelFile; engine: Engine },
-): Contract {
+  { decoder, model, engine }: BindingTools,
+): Promise<Contract> {
+  const { spec } = context;
+  const { columns, expressions } = await bindExpressions(context, decoder, shard);
   return bindContract({
     model: model.path,
     signature: engine.signature,
     shard: shard?.path ?? "no shard",
-    columns: shard?.columns ?? [],
+    columns,
+    expressions,
     inputs: spec.model.inputs,
     outputs: spec.model.outputs,
     passthrough: spec.output.columns,
@@ -114,23 +172,31 @@ export function bindFirstShard(
 
 /** Columns of a shard, those of its folder names included. */
 export interface SeenSchema {
+  readonly uri: string;
   readonly path: string;
   readonly columns: readonly SourceColumn[];
 }
 
 export function seenSchema(spec: JobSpec, uri: string, { path, schema }: ShardFooter): SeenSchema {
   const fromFolders = partitionColumns(uri, schema.columns, spec.input.partitions);
-  return { path, columns: [...schema.columns, ...fromFolders] };
+  return { uri, path, columns: [...schema.columns, ...fromFolders] };
 }
 
-async function readShards(
-  { spec, source, signal }: JobContext,
-  decoder: Decoder,
-  listed: readonly ListedShard[],
-): Promise<{ shards: PlannedShard[]; schemas: SeenSchema[] }> {
+interface SeenShards {
+  readonly shards: readonly PlannedShard[];
+  /** The different ones. */
+  readonly schemas: readonly SeenSchema[];
+  /** Column -> the first shard where it is encrypted. */
+  readonly encrypted: ReadonlyMap<string, string>;
+}
+
+async function readShards(context: JobContext, decoder: Decoder, listed: readonly ListedShard[]): Promise<SeenShards> {
   const shards: PlannedShard[] = [];
+  const encrypted = new Map<string, string>();
+  const verifying = context.spec.input.verify === "full" ? verifyShards(context, decoder) : undefined;
   /** By columns of the file, then by names of the folders' columns: many shards share few. */
   const schemas = new Map<ShardSchema, Map<string, SeenSchema>>();
+  const { spec, source, signal } = context;
   for (let start = 0; start < listed.length; start += footerConcurrency) {
     signal.throwIfAborted();
     const group = listed.slice(start, start + footerConcurrency);
@@ -139,10 +205,15 @@ async function readShards(
       let index = 0;
       for await (const footer of decoder.footers(opened.map(({ path }) => path))) {
         const shard = group[index];
-        await opened[index]?.check();
+        const file = opened[index];
         index += 1;
-        if (shard !== undefined) {
-          shards.push({ ...shard, rows: footer.rows });
+        if (shard !== undefined && file !== undefined) {
+          const digest = verifying === undefined ? {} : { sha256: await verifying.shard(file) };
+          await file.check();
+          shards.push({ ...shard, rows: footer.rows, ...digest });
+          for (const column of footer.encrypted) {
+            encrypted.set(column, encrypted.get(column) ?? footer.path);
+          }
           const seen = seenSchema(spec, shard.uri, footer);
           const same = schemas.get(footer.schema) ?? new Map<string, SeenSchema>();
           const folders = seen.columns.slice(footer.schema.columns.length).map(({ name }) => name);
@@ -153,27 +224,40 @@ async function readShards(
       await Promise.all(opened.map((shard) => shard[Symbol.asyncDispose]()));
     }
   }
+  verifying?.told();
   const seen = [...schemas.values()].flatMap((same) => Array.from(same.values()));
-  return { shards, schemas: seen };
+  return { shards, schemas: seen, encrypted };
 }
 
-function typeIn(columns: readonly SourceColumn[] | undefined, name: string): string | undefined {
-  return columns?.find((column) => column.name === name)?.sourceType;
+function typeIn(shard: SeenSchema | undefined, name: string): string {
+  const column = shard?.columns.find((candidate) => candidate.name === name);
+  return column === undefined ? "missing" : showColumnType(column);
 }
 
 /** Columns that the job uses must be in every shard with the same type; their order may differ. */
-function refuseDrift(used: ReadonlySet<string>, first: SeenSchema | undefined, other: SeenSchema): void {
+function refuseDrift(used: ReadonlySet<string>, first: SeenSchema | undefined, other: SeenSchema | undefined): void {
   for (const name of used) {
-    const expected = typeIn(first?.columns, name);
-    const found = typeIn(other.columns, name);
+    const expected = typeIn(first, name);
+    const found = typeIn(other, name);
     if (found !== expected) {
       throw new JobError(
         "SCHEMA_MISMATCH",
-        `planning: column \`${name}\` is ${found ?? "missing"} in ${other.path}, but ${expected ?? "missing"} in ${first?.path}`,
+        `planning: column \`${name}\` is ${found} in ${other?.path}, but ${expected} in ${first?.path}`,
         {
           hint: "the columns that the job uses must have the same type in all shards; write that shard again, or take it out of input.path",
         },
       );
+    }
+  }
+}
+
+/** Other columns of a file may be encrypted: they are not read. */
+function refuseEncrypted(used: ReadonlySet<string>, encrypted: ReadonlyMap<string, string>): void {
+  for (const [column, path] of encrypted) {
+    if (used.has(column)) {
+      throw new JobError("SHARD_CORRUPT", `planning: column \`${column}\` of ${path} is encrypted`, {
+        hint: "encrypted columns are not supported; write the shard without encryption",
+      });
     }
   }
 }

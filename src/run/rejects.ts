@@ -1,6 +1,12 @@
-import type { ColumnRef, Contract } from "../batch/contract.js";
+import {
+  type ColumnRef,
+  type Contract,
+  type Expression,
+  featureColumns,
+  type InputBinding,
+} from "../batch/contract.js";
 import type { RowFault } from "../batch/input-target.js";
-import type { RejectedRow, RejectReason } from "../batch/types.js";
+import type { ColumnType, RejectedRow, RejectReason } from "../batch/types.js";
 import type { Decoder } from "../decode/port.js";
 import { assertNever, JobError } from "../errors.js";
 import { partitionsOf } from "../plan/partitions.js";
@@ -53,16 +59,27 @@ async function describeGroup(
   { shard, path }: { shard: PlannedShard; path: string },
   members: readonly Member[],
 ): Promise<RejectedRow[]> {
+  const { expressions } = contract;
   const carried = contract.passthrough.map(({ source }) => source);
-  const features = featureRefs(contract).filter(({ name }) => members.some(({ fault }) => fault.column === name));
-  const columns = [...carried, ...features];
+  const atFault = new Set(members.map(({ fault }) => fault.column));
+  const features = featureColumns(contract).filter(({ name }) => atFault.has(name));
+  const failing = expressions?.list.filter(({ name }) => atFault.has(name)) ?? [];
+  const used = failing.flatMap((expression) => usedRefs(contract, expression));
+  const columns = [...carried, ...features, ...used];
   const partitions = partitionsOf(shard.uri);
   const rows = members.map(({ row }) => row);
-  const values = await decoder.describeRows({ path, rows, columns, partitions });
+  const values = await decoder.describeRows({ path, rows, columns, expressions, partitions });
   return members.map(({ fault, row }) => {
     const found = values.get(row) ?? [];
-    const at = features.findIndex(({ name }) => name === fault.column);
-    const value = fault.value ?? (at < 0 ? null : (found[carried.length + at] ?? null));
+    const valueOf = (refs: readonly ColumnRef[], name: string | undefined, from: number): string | null =>
+      found[from + refs.findIndex((ref) => ref.name === name)] ?? null;
+    const expression = fault.reason === "expression" ? failing.find(({ name }) => name === fault.column) : undefined;
+    const value =
+      expression === undefined
+        ? (fault.value ?? valueOf(features, fault.column, carried.length))
+        : expression.uses
+            .map((name) => `${name} = ${valueOf(used, name, carried.length + features.length) ?? "NULL"}`)
+            .join(", ");
     const names = contract.passthrough.map(({ column }, index): [string, string | null] => [
       column,
       found[index] ?? null,
@@ -72,12 +89,16 @@ async function describeGroup(
   });
 }
 
-function featureRefs({ inputs }: Contract): ColumnRef[] {
-  return inputs.flatMap((binding) => (binding.kind === "matrix" ? binding.columns : [binding.column]));
+function usedRefs({ expressions }: Contract, { uses }: Expression): ColumnRef[] {
+  const folders = expressions?.folders ?? [];
+  // Their text is read, whatever their type.
+  return uses.map((name) => folders.find((ref) => ref.name === name) ?? { name, path: [name], type: "utf8" });
 }
 
 function reasonOf({ reason }: RowFault, value: string | null): RejectReason {
   switch (reason) {
+    case "expression":
+      return "expression_failed";
     case "model":
       return "model_failed";
     case "target":
@@ -93,44 +114,100 @@ function reasonOf({ reason }: RowFault, value: string | null): RejectReason {
   }
 }
 
-/** The error that one rejected row is where bad rows end the run. `path`: the shard, as messages name it. */
-export function badRowError(rejected: RejectedRow, path: string, contract: Contract): JobError {
+/** The error that one fault is where bad rows end the run. */
+export async function badRowError(tools: RejectTools, fault: RowFault): Promise<Error> {
+  const [rejected] = await describeFaults(tools, [fault]);
+  if (rejected === undefined) {
+    return new Error("a fault without a row");
+  }
+  const { shard } = tools.spans.locate(fault.row);
+  await using opened = await tools.source.open(shard);
+  const { path } = opened;
+  const { expressions } = tools.contract;
+  const expression = expressions?.list.find(({ name }) => fault.reason === "expression" && name === fault.column);
+  if (expression === undefined) {
+    return explainRow(rejected, path, tools.contract);
+  }
+  const request = { path, rows: [rejected.row], expressions, expression, partitions: partitionsOf(shard.uri) };
+  const said = await tools.decoder.describeFailure(request);
+  const values = expression.uses.length === 0 ? "" : ` (${shorten(rejected.value)})`;
+  return explainRow({ ...rejected, value: `${said}${values}` }, path, tools.contract);
+}
+
+/** `path`: the shard, as messages name it. */
+function explainRow(rejected: RejectedRow, path: string, contract: Contract): JobError {
   const { row, column, value } = rejected;
   const where = `scoring ${path}: row ${row}`;
   const found: Readonly<Record<RejectReason, string>> = {
     null: `${where}, column \`${column}\` is NULL`,
-    not_finite: `${where}, column \`${column}\` is ${value}, which is not finite`,
+    not_finite: `${where}, column \`${column}\` is ${shorten(value)}, which is not finite`,
     does_not_fit: `${where}, column \`${column}\` is ${shorten(value)}, which ${holderOf(contract, column)} cannot hold`,
+    expression_failed: `${where}: ${expressionKey(contract, column)} fails: ${value}`,
     prediction_not_finite: `${where}: the model's prediction \`${column}\` is ${value}`,
     model_failed: `${where}: the model fails on it: ${value}`,
     target_cannot_hold: `${where}, output column \`${column}\` is ${value}`,
   };
-  const hints: Readonly<Record<RejectReason, string>> = {
-    null: "model.missing: nan scores NULLs as NaN; on_bad_row: reject sets such rows aside",
-    not_finite: "on_bad_row: reject sets such rows aside; model.missing: nan lets NaN through",
-    does_not_fit: "model.cast: lossy rounds; on_bad_row: reject sets such rows aside",
-    prediction_not_finite: "on_bad_row: reject sets such rows aside",
-    model_failed: "on_bad_row: reject sets such rows aside",
-    target_cannot_hold: "on_bad_row: reject sets such rows aside; or change the column of the table",
-  };
   return new JobError("BAD_ROW", found[rejected.reason], {
-    hint: `${hints[rejected.reason]}. Committed spans are kept`,
+    hint: `${remedyOf(rejected, contract)}on_bad_row: reject sets such rows aside. Committed spans are kept`,
   });
 }
 
-/** "float32", or "float32 [N,64]" for a list. */
-function holderOf({ inputs }: Contract, column: string | null): string {
-  for (const binding of inputs) {
-    const refs = binding.kind === "matrix" ? binding.columns : [binding.column];
-    if (refs.some(({ name }) => name === column)) {
-      return binding.kind === "text"
-        ? "string"
-        : binding.kind === "list"
-          ? `${binding.dtype} [N,${binding.width}]`
-          : binding.dtype;
-    }
+/** Where the spec has the expression. */
+function expressionKey({ expressions }: Contract, name: string | null): string {
+  const expression = expressions?.list.find((one) => one.name === name);
+  return expression?.kind === "where" ? "input.where" : `input.columns.${name}`;
+}
+
+/** What lets the row be scored after all, where something does: "model.missing: nan …; ". */
+function remedyOf({ reason, column, value }: RejectedRow, contract: Contract): string {
+  if (reason === "expression_failed") {
+    return "mend the expression, or wrap it in try(…), which gives NULL; ";
   }
-  return "the model's input";
+  if (reason === "target_cannot_hold") {
+    return "change the column of the table; ";
+  }
+  const binding = bindingOf(contract, column);
+  if (binding?.kind === "list" && (reason === "null" || reason === "does_not_fit")) {
+    return `each row needs a list of ${binding.width} numbers that ${binding.dtype} can hold; `;
+  }
+  const takesNaN = binding !== undefined && binding.kind !== "text" && binding.dtype.startsWith("float");
+  if (reason === "does_not_fit" && binding?.kind === "matrix" && contract.cast === "exact") {
+    const source = binding.columns.find(({ name }) => name === column)?.type;
+    // Doubles and decimals are rounded to floats as it is, and integers have nothing to round for an integer.
+    const rounds = isIntegerType(source) === takesNaN && binding.dtype !== "bool" && Number.isFinite(Number(value));
+    return rounds ? "model.cast: lossy rounds what rounding can fit; " : "";
+  }
+  if (reason === "null" && takesNaN) {
+    return "model.missing: nan scores NULLs as NaN; ";
+  }
+  return reason === "not_finite" && value?.includes("inf") === false ? "model.missing: nan lets NaN through; " : "";
+}
+
+function isIntegerType(type: ColumnType | undefined): boolean {
+  return typeof type === "string" && /^u?int\d/.test(type);
+}
+
+function bindingOf({ inputs }: Contract, column: string | null): InputBinding | undefined {
+  return inputs.find((binding) =>
+    (binding.kind === "matrix" ? binding.columns : [binding.column]).some(({ name }) => name === column),
+  );
+}
+
+/** "float32", or "float32 [N,64]" for a list. */
+function holderOf(contract: Contract, column: string | null): string {
+  const binding = bindingOf(contract, column);
+  switch (binding?.kind) {
+    case undefined:
+      return "the model's input";
+    case "text":
+      return "string";
+    case "list":
+      return `${binding.dtype} [N,${binding.width}]`;
+    case "matrix":
+      return binding.dtype;
+    default:
+      return assertNever(binding);
+  }
 }
 
 function shorten(value: string | null): string {

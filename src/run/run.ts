@@ -1,21 +1,17 @@
-import type { Contract } from "../batch/contract.js";
-import { blankInputs } from "../batch/packer.js";
 import type { Decoder } from "../decode/port.js";
 import type { Engine, ModelFile } from "../engine/port.js";
 import { JobError } from "../errors.js";
-import { runIdOf } from "../plan/identity.js";
+import { numberedRunId, runIdOf, splitRunId } from "../plan/identity.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { count, type RunReport } from "../report/report.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { Listing } from "../source/port.js";
+import { carryOut, countCommitted } from "./carry-out.js";
 import { atKey, type JobContext } from "./job.js";
 import { awaitInput, listInput, planRun, requireListed } from "./planning.js";
 import { checkPins } from "./resume.js";
-import { scoreSpans } from "./score.js";
-
-/** Rows of a batch where neither spec nor model says: large enough for small models, small enough for the cache. */
-const defaultBatchRows = 4096;
+import { unfinishedRuns } from "./state.js";
 
 /**
  * Carries a run to its end: plans it or takes up its plan, scores what is not committed, finishes.
@@ -24,35 +20,66 @@ const defaultBatchRows = 4096;
  */
 export async function runJob(context: JobContext): Promise<RunReport> {
   const { spec, sink, log } = context;
-  const runId = runIdOf(spec.name, spec.params, context.sha256);
-  const stored = await sink.find(runId);
+  const base = runIdOf(spec.name, spec.params, context.sha256);
+  const stored = await sink.find(base);
   if (stored === undefined) {
-    await awaitInput(context);
+    return await startRun(context, base);
   }
+  const run = await sink.open(stored);
+  if (context.newRun && run.finished) {
+    log.info(`opening a run after ${stored.plan.runId}, which is complete`);
+    return await startRun(context, runAfter(stored.plan.runId));
+  }
+  return await takeUp(context, { stored, run });
+}
+
+function runAfter(runId: RunId): RunId {
+  const { base, number } = splitRunId(runId);
+  return numberedRunId(base, number + 1);
+}
+
+async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
+  for (const { text } of await unfinishedRuns(context)) {
+    context.log.warn(text);
+  }
+  await awaitInput(context);
   const listing = await listInput(context);
-  const known = stored === undefined ? undefined : { stored, run: await sink.open(stored) };
-  if (known?.run.finished === true) {
-    const modelSha256 = await digestIfThere(context);
-    checkPins(context, known.stored.plan, known.run, { listed: listing.shards, modelSha256 });
-    return alreadyComplete(context, known.stored.plan);
+  const model = await openPinnedModel(context);
+  return await withTools(context, { listing, model }, async (tools) => {
+    const created = await createRun(context, { runId, listing, model, ...tools });
+    // Another attempt may have written its plan first, and that one stands.
+    const pins = { listed: listing.shards, modelSha256: model.sha256 };
+    const shardsUnplanned = checkPins(context, created.stored.plan, created.run, pins);
+    if (created.run.finished) {
+      return alreadyComplete(context, created.stored.plan); // by that other attempt
+    }
+    return await carryOut(context, { ...created, ...tools, shardsUnplanned });
+  });
+}
+
+async function takeUp(context: JobContext, { stored, run }: { stored: StoredPlan; run: RunSink }): Promise<RunReport> {
+  const { log } = context;
+  const { plan } = stored;
+  const listing = await listInput(context);
+  if (run.finished) {
+    checkPins(context, plan, run, { listed: listing.shards, modelSha256: await digestIfThere(context) });
+    return alreadyComplete(context, plan);
   }
   const model = await openPinnedModel(context);
-  const pins = { listed: listing.shards, modelSha256: model.sha256 };
-  if (known === undefined) {
-    return await withTools(context, { listing, model }, async (tools) => {
-      const created = await createRun(context, { runId, listing, model, ...tools });
-      // Another attempt may have written its plan first, and that one stands.
-      const shardsUnplanned = checkPins(context, created.stored.plan, created.run, pins);
-      return await carryOut(context, { ...created, ...tools, shardsUnplanned });
-    });
+  let shardsUnplanned: number;
+  try {
+    // Before the model is loaded: what has changed should be said at once.
+    shardsUnplanned = checkPins(context, plan, run, { listed: listing.shards, modelSha256: model.sha256 });
+  } catch (error) {
+    if (context.newRun && error instanceof JobError && error.exitCode === 66) {
+      log.warn(`giving up run ${plan.runId}: ${error.message}`);
+      return await startRun(context, runAfter(plan.runId));
+    }
+    throw error;
   }
-  const { run } = known;
-  const { plan } = known.stored;
-  log.info(`taking up run ${runId}: ${countCommitted(run)} of ${count(spanCount(plan), "span")} committed`);
-  // Before the model is loaded: what has changed should be said at once.
-  const shardsUnplanned = checkPins(context, plan, run, pins);
+  log.info(`taking up run ${plan.runId}: ${countCommitted(run)} of ${count(spanCount(plan), "span")} committed`);
   return await withTools(context, { listing, model }, (tools) =>
-    carryOut(context, { ...known, ...tools, shardsUnplanned }),
+    carryOut(context, { stored, run, ...tools, shardsUnplanned, fresh: undefined }),
   );
 }
 
@@ -70,7 +97,7 @@ async function withTools<T>(
 async function createRun(
   context: JobContext,
   tools: { runId: RunId; listing: Listing; decoder: Decoder; engine: Engine; model: ModelFile },
-): Promise<{ stored: StoredPlan; run: RunSink }> {
+): Promise<{ stored: StoredPlan; run: RunSink; fresh: Plan }> {
   const { sink, log } = context;
   requireListed(context, tools.listing);
   const plan = await planRun(context, { ...tools, listed: tools.listing.shards });
@@ -81,7 +108,7 @@ async function createRun(
   log.info(
     `planned run ${plan.runId}: ${count(input.rows, "row")} of ${shards}, in ${spans} of up to ${count(commitRows, "row")}`,
   );
-  return { stored, run: await sink.open(stored) };
+  return { stored, run: await sink.open(stored), fresh: plan };
 }
 
 async function digestIfThere(context: JobContext): Promise<string | undefined> {
@@ -111,79 +138,6 @@ export async function openPinnedModel(context: JobContext): Promise<ModelFile> {
   });
 }
 
-interface Standing {
-  readonly stored: StoredPlan;
-  readonly run: RunSink;
-  readonly decoder: Decoder;
-  readonly engine: Engine;
-  readonly shardsUnplanned: number;
-}
-
-async function carryOut(context: JobContext, standing: Standing): Promise<RunReport> {
-  const { spec, progress, nowMs, log, signal } = context;
-  const { stored, run, engine, decoder } = standing;
-  const { plan } = stored;
-  const asked = spec.engine.batch_size === "auto" ? defaultBatchRows : spec.engine.batch_size;
-  const batchRows = plan.contract.fixedBatchRows ?? Math.min(asked, plan.commitRows);
-  const resumed = countCommitted(run);
-  await run.begin();
-  if (resumed < spanCount(plan)) {
-    signal.throwIfAborted();
-    await warmUp(engine, plan.contract, plan.contract.fixedBatchRows ?? Math.min(batchRows, warmUpRows));
-    signal.throwIfAborted();
-  }
-  const startedMs = nowMs();
-  progress.start(pendingRows(plan, run.committed));
-  const scored = await tellingFailure(run, async () => {
-    const done = await scoreSpans(context, { plan, run, decoder, engine, batchRows }).finally(() => {
-      progress.stop();
-    });
-    signal.throwIfAborted();
-    await run.finish();
-    return done;
-  });
-  log.debug(`finished run ${plan.runId}`);
-  return {
-    runId: plan.runId,
-    status: "complete",
-    rowsPlanned: plan.input.rows,
-    rowsScored: scored.rows,
-    rowsRejected: scored.rejected,
-    spansPlanned: spanCount(plan),
-    spansCommitted: spanCount(plan),
-    spansResumed: spanCount(plan) - scored.spansCommitted,
-    shardsUnplanned: standing.shardsUnplanned,
-    seconds: (nowMs() - startedMs) / 1000,
-    batchSize: batchRows,
-    provider: engine.provider,
-    output: context.sink.target,
-  };
-}
-
-/** Those who look at the target should see why an attempt ended there. */
-async function tellingFailure<T>(run: RunSink, work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    if (error instanceof JobError) {
-      await run.failed(error);
-    }
-    throw error;
-  }
-}
-
-/** Enough to lay out memory and page code in, and soon done with heavy models. */
-const warmUpRows = 256;
-
-/** The first call of a model costs more than the others: memory is laid out, code paged in. */
-async function warmUp(engine: Engine, contract: Contract, batchRows: number): Promise<void> {
-  const outputs = [...new Set(contract.outputs.map(({ tensor }) => tensor))];
-  const calls = Array.from({ length: engine.concurrency }, () =>
-    engine.run({ inputs: blankInputs(contract, batchRows), outputs }),
-  );
-  await Promise.allSettled(calls); // a model may refuse zeros; that says nothing about its rows
-}
-
 function alreadyComplete({ sink }: JobContext, plan: Plan): RunReport {
   return {
     runId: plan.runId,
@@ -191,6 +145,7 @@ function alreadyComplete({ sink }: JobContext, plan: Plan): RunReport {
     rowsPlanned: plan.input.rows,
     rowsScored: 0,
     rowsRejected: 0,
+    rowsFiltered: 0,
     spansPlanned: spanCount(plan),
     spansCommitted: spanCount(plan),
     spansResumed: spanCount(plan),
@@ -200,18 +155,4 @@ function alreadyComplete({ sink }: JobContext, plan: Plan): RunReport {
     provider: null,
     output: sink.target,
   };
-}
-
-export function countCommitted(run: RunSink): number {
-  return run.committed.reduce((sum, flag) => sum + flag, 0);
-}
-
-function pendingRows(plan: Plan, committed: Uint8Array): number {
-  let rows = 0;
-  for (let index = 0; index < committed.length; index += 1) {
-    if (committed[index] === 0) {
-      rows += Math.min(plan.commitRows, plan.input.rows - index * plan.commitRows);
-    }
-  }
-  return rows;
 }

@@ -1,17 +1,18 @@
 import type { RowFault } from "../batch/input-target.js";
 import { type Lineage, withLineage } from "../batch/lineage.js";
 import { createPacker, type FeatureBatch } from "../batch/packer.js";
-import { createSpanRows } from "../batch/span-rows.js";
 import type { Decoder } from "../decode/port.js";
 import type { Engine } from "../engine/port.js";
 import type { Plan } from "../plan/plan.js";
-import { type Spans, spansOf } from "../plan/spans.js";
+import { spansOf } from "../plan/spans.js";
 import type { RunSink } from "../sink/port.js";
 import type { OpenShard } from "../source/port.js";
-import { type FeedPiece, feedRows, pendingRanges } from "./feed.js";
+import { type FeedPiece, feedRows, pendingRanges, rowsRead } from "./feed.js";
 import type { JobContext } from "./job.js";
-import { badRowError, createRejectBudget, describeFaults, type RejectTools } from "./rejects.js";
-import { createSpanPipeline, type OpenSpan, type Scored, type SpanPipeline } from "./span-pipeline.js";
+import { openSpan, type OpenSpan } from "./open-span.js";
+import { badRowError, createRejectBudget, describeFaults } from "./rejects.js";
+import type { SpanRange } from "./share.js";
+import { createSpanPipeline, type Scored, type SpanPipeline } from "./span-pipeline.js";
 
 export interface ScoringTools {
   readonly plan: Plan;
@@ -22,10 +23,10 @@ export interface ScoringTools {
 }
 
 /**
- * The one loop: decodes pending rows in order, scores them in batches, commits each span when its last
+ * The one loop: decodes pending rows of a share in order, scores them in batches, commits each span when its last
  * batch is back. Decoding, inference and commits of neighbouring spans overlap, each bounded.
  */
-export async function scoreSpans(context: JobContext, tools: ScoringTools): Promise<Scored> {
+export async function scoreSpans(context: JobContext, tools: ScoringTools, share: SpanRange): Promise<Scored> {
   const { source, signal } = context;
   const { plan, run, decoder, engine } = tools;
   const { contract } = plan;
@@ -48,14 +49,15 @@ export async function scoreSpans(context: JobContext, tools: ScoringTools): Prom
     complete: (rows) => (contract.lineage === true ? withLineage(rows, lineageOf(plan, context.dateMs())) : rows),
   });
   const take = async ({ rowStart, batch, shard }: FeedPiece): Promise<void> => {
-    for (let from = 0; from < batch.rowCount; ) {
-      open ??= openSpan(plan, spans, rowStart + from, onFault);
-      const range = { from, to: Math.min(batch.rowCount, open.span.rowEnd - rowStart), row: rowStart + from };
-      open.rows.carry(batch, range);
+    for (let from = 0; from < rowsRead(batch); ) {
+      open ??= openSpan({ contract, span: spans.at(Math.floor((rowStart + from) / plan.commitRows)), onFault });
+      const to = Math.min(rowsRead(batch), open.span.rowEnd - rowStart);
+      const { range, filtered } = open.take(batch, { from, to, row: rowStart + from });
+      context.progress.scored(filtered);
       for (const full of packer.push(batch, range)) {
         await pipeline.score(open, full);
       }
-      from = range.to;
+      from = to;
       if (rowStart + from === open.span.rowEnd) {
         await endSpan(pipeline, open, packer.flush(), shard);
         open = undefined;
@@ -64,7 +66,7 @@ export async function scoreSpans(context: JobContext, tools: ScoringTools): Prom
   };
   try {
     const feed = { source, decoder, spans, projection: contract };
-    for await (const piece of feedRows(feed, pendingRanges(spans, run.committed))) {
+    for await (const piece of feedRows(feed, pendingRanges(spans, run.committed, share))) {
       signal.throwIfAborted();
       await take(piece);
     }
@@ -72,7 +74,7 @@ export async function scoreSpans(context: JobContext, tools: ScoringTools): Prom
   } catch (error) {
     // What is under way ends by itself: threads are never torn down inside the model, nor a part half published.
     await pipeline.settled();
-    throw error instanceof PendingFault ? await explain(rejectTools, error.fault) : error;
+    throw error instanceof PendingFault ? await badRowError(rejectTools, error.fault) : error;
   }
 }
 
@@ -101,31 +103,11 @@ function faultHandler({ spec }: JobContext, { plan, run }: ScoringTools): (open:
     };
   }
   const budget = createRejectBudget(spec.max_rejects, plan.input.rows, run.rejectedRows);
-  return ({ faults, rows }, fault) => {
-    if (!faults.has(fault.row)) {
-      faults.set(fault.row, fault);
-      rows.reject(fault.row);
+  return (open, fault) => {
+    if (open.setAside(fault)) {
       budget.spend();
     }
   };
-}
-
-function openSpan(plan: Plan, spans: Spans, row: number, handle: (open: OpenSpan, fault: RowFault) => void): OpenSpan {
-  const span = spans.at(Math.floor(row / plan.commitRows));
-  const onFault = (fault: RowFault): void => {
-    handle(open, fault);
-  };
-  const rows = createSpanRows({ contract: plan.contract, span, onFault });
-  const open: OpenSpan = { span, rows, predictions: [], faults: new Map(), onFault };
-  return open;
-}
-
-async function explain(tools: RejectTools, fault: RowFault): Promise<Error> {
-  const [rejected] = await describeFaults(tools, [fault]);
-  await using shard = await tools.source.open(tools.spans.locate(fault.row).shard);
-  return rejected === undefined
-    ? new Error("a fault without a row")
-    : badRowError(rejected, shard.path, tools.contract);
 }
 
 /** A bad row was met; telling about it takes a look at the shard. */

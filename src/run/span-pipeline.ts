@@ -1,26 +1,13 @@
 import type { RowFault } from "../batch/input-target.js";
 import type { FeatureBatch, Packer } from "../batch/packer.js";
-import type { SpanRows } from "../batch/span-rows.js";
 import type { Tensor } from "../batch/tensor.js";
 import type { OutputRows, RejectedRow } from "../batch/types.js";
 import type { Engine } from "../engine/port.js";
-import type { Span } from "../plan/plan.js";
 import { commitConcurrency, type RunSink } from "../sink/port.js";
 import { bisect } from "./bisect.js";
 import { createInFlight } from "./in-flight.js";
 import type { JobContext } from "./job.js";
-
-/** A span whose rows are being read. */
-export interface OpenSpan {
-  readonly span: Span;
-  readonly rows: SpanRows;
-  /** Ends of its batches, in the order they were submitted. */
-  readonly predictions: Promise<void>[];
-  /** By row of the run: the first fault of each row that is set aside. */
-  readonly faults: Map<number, RowFault>;
-  /** Sets a row aside, or throws where bad rows end the run. */
-  readonly onFault: (fault: RowFault) => void;
-}
+import type { OpenSpan } from "./open-span.js";
 
 /** Inference and commits under way beside the decoder, each bounded; the first failure ends it. */
 export interface SpanPipeline {
@@ -38,6 +25,8 @@ export interface Scored {
   readonly rows: number;
   /** Rows set aside. */
   readonly rejected: number;
+  /** Rows that `input.where` left out. */
+  readonly filtered: number;
   /** Committed by this attempt; the others were adopted from one beside it. */
   readonly spansCommitted: number;
 }
@@ -61,17 +50,19 @@ export function createSpanPipeline(
 ): SpanPipeline {
   const batches = createInFlight(options.engine.concurrency);
   const commits = createInFlight(commitConcurrency);
-  const total = { rows: 0, rejected: 0, spansCommitted: 0 };
+  const total = { rows: 0, rejected: 0, filtered: 0, spansCommitted: 0 };
   const predict = createPredictor(context, options);
   const publish = async (open: OpenSpan): Promise<void> => {
-    const { span, predictions, faults } = open;
+    const { span, predictions, faults, keptRows } = open;
     await Promise.all(predictions);
     const output = fittingRows(options.run, open);
     const rejects = await options.describe([...faults.values()]);
-    const outcome = await options.run.commit(span, options.complete(output), rejects);
+    const filtered = span.rowEnd - span.rowStart - keptRows;
+    const outcome = await options.run.commit(span, { rows: options.complete(output), rejects, filtered });
     if (outcome === "committed") {
-      total.rows += span.rowEnd - span.rowStart - rejects.length;
+      total.rows += keptRows - rejects.length;
       total.rejected += rejects.length;
+      total.filtered += filtered;
       total.spansCommitted += 1;
     }
     context.log.debug(`span ${span.index} ${outcome}`);
@@ -95,14 +86,14 @@ export function createSpanPipeline(
 }
 
 /** A span's rows without those that the target cannot hold, which are bad rows like any other. */
-function fittingRows(run: RunSink, { span, rows, onFault }: OpenSpan): OutputRows {
-  const output = rows.finish();
+function fittingRows(run: RunSink, { span, rows, keptRows, onFault }: OpenSpan): OutputRows {
+  const output = rows.finish(keptRows);
   const unfit = run.unfit(output);
   const rowNumbers = rows.rowsAt(unfit.map(({ row }) => row));
   for (const [index, { column, found }] of unfit.entries()) {
     onFault({ reason: "target", column, row: rowNumbers[index] ?? span.rowStart, value: found });
   }
-  return unfit.length === 0 ? output : rows.finish();
+  return unfit.length === 0 ? output : rows.finish(keptRows);
 }
 
 /** Scores one batch into its span; a batch that the model refuses is searched for the rows that it refuses. */

@@ -2,10 +2,10 @@ import { basename, join } from "node:path";
 import { z } from "zod";
 import { errnoOf, JobError } from "../errors.js";
 import { parseJson } from "../plan/parse-plan.js";
-import type { RunId } from "../plan/plan.js";
+import { splitRunId } from "../plan/identity.js";
 import { createDurably } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
-import { type Layout, runOfPart } from "./layout.js";
+import { isEarlier, type Layout, runOfPart } from "./layout.js";
 
 const claimSchema = z.object({ run_id: z.string() });
 
@@ -15,26 +15,27 @@ const harmless: ReadonlySet<string> = new Set(["lost+found"]);
 const ownFolderHint = "give each run a folder of its own, such as out/dt=${ds}";
 
 /**
- * Makes the folder this run's: the first run to claim it has it, so that two jobs that start at once cannot
- * both write there. @throws JobError OUTPUT_FOREIGN
+ * Makes the folder that of this run and of those before and after it: the first to claim it has it, so that two
+ * jobs that start at once cannot both write there. @throws JobError OUTPUT_FOREIGN
  */
-export async function claimFolder(fs: FileSystem, layout: Layout, runId: RunId, writer: string): Promise<void> {
+export async function claimFolder(fs: FileSystem, layout: Layout, writer: string): Promise<void> {
   await createDurably(fs, {
     temporary: join(layout.temporary, `claim.${writer}`),
     final: layout.claim,
-    text: `${JSON.stringify({ run_id: runId })}\n`,
+    text: `${JSON.stringify({ run_id: splitRunId(layout.runId).base })}\n`,
   });
-  await refuseForeign(fs, layout, runId);
+  await refuseForeign(fs, layout);
 }
 
 /**
  * Refuses files that nobody could tell from ours, or that are another run's: a reader would mix them up.
  * @throws JobError OUTPUT_FOREIGN
  */
-export async function refuseForeign(fs: FileSystem, layout: Layout, runId: RunId): Promise<void> {
+export async function refuseForeign(fs: FileSystem, layout: Layout): Promise<void> {
+  const { runId } = layout;
   const names = await listFolder(fs, layout.folder);
   const owner = claimSchema.safeParse(parseJson(await readTextOr(fs, layout.claim, ""))).data?.run_id;
-  if (owner !== undefined && owner !== runId) {
+  if (owner !== undefined && owner !== splitRunId(runId).base) {
     throw new JobError("OUTPUT_FOREIGN", `looking at ${layout.folder}: it belongs to run ${owner}, not to ${runId}`, {
       hint: ownFolderHint,
     });
@@ -54,6 +55,9 @@ export async function refuseForeign(fs: FileSystem, layout: Layout, runId: RunId
       continue;
     }
     const other = runOfPart(name);
+    if (isEarlier(other, layout)) {
+      continue;
+    }
     throw other === undefined
       ? new JobError("OUTPUT_FOREIGN", `looking at ${layout.folder}: ${name} is there, which no run wrote`, {
           hint: "output.parquet.path must be a folder of its own",
@@ -85,6 +89,17 @@ export async function readTextOr<T>(fs: FileSystem, path: string, absent: T): Pr
   } catch (error) {
     if (errnoOf(error) === "ENOENT") {
       return absent;
+    }
+    throw error;
+  }
+}
+
+export async function sizeIfThere(fs: FileSystem, path: string): Promise<number | undefined> {
+  try {
+    return await fs.sizeOf(path);
+  } catch (error) {
+    if (errnoOf(error) === "ENOENT") {
+      return undefined;
     }
     throw error;
   }

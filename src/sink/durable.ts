@@ -9,19 +9,52 @@ import type { FileSystem } from "./file-system.js";
  */
 export async function publish(fs: FileSystem, temporary: string, final: string): Promise<"published" | "exists"> {
   await fs.sync(temporary);
+  const outcome = await giveName(fs, temporary, final);
+  await fs.sync(dirname(final)); // where it exists too: whoever gave it that name may have died before this
+  if (outcome !== "renamed") {
+    await fs.unlink(temporary);
+  }
+  return outcome === "exists" ? "exists" : "published";
+}
+
+/** What `link` says where there are no hard links. */
+const noHardLinks: ReadonlySet<string | undefined> = new Set(["EPERM", "ENOTSUP", "EOPNOTSUPP", "ENOSYS", "EMLINK"]);
+
+/** Gives a file one more name, unless that is taken; where there are no hard links, another name. */
+export async function giveName(
+  fs: FileSystem,
+  temporary: string,
+  final: string,
+): Promise<"linked" | "renamed" | "exists"> {
   try {
     await fs.link(temporary, final);
+    return "linked";
   } catch (error) {
-    if (errnoOf(error) !== "EEXIST") {
+    if (errnoOf(error) === "EEXIST") {
+      return "exists";
+    }
+    if (!noHardLinks.has(errnoOf(error))) {
       throw error;
     }
-    await fs.sync(dirname(final)); // whoever linked it may have died before this
-    await fs.unlink(temporary);
+  }
+  // A look and a rename are two steps: safe for one worker, of which users are warned.
+  if (await isThere(fs, final)) {
     return "exists";
   }
-  await fs.sync(dirname(final));
-  await fs.unlink(temporary);
-  return "published";
+  await fs.rename(temporary, final);
+  return "renamed";
+}
+
+async function isThere(fs: FileSystem, path: string): Promise<boolean> {
+  try {
+    await fs.identityOf(path);
+    return true;
+  } catch (error) {
+    if (errnoOf(error) === "ENOENT") {
+      return false;
+    }
+    throw error;
+  }
 }
 
 /** Writes a small file under a final name that is free, all of it or nothing. */
@@ -29,23 +62,59 @@ export async function createDurably(
   fs: FileSystem,
   { temporary, final, text }: { temporary: string; final: string; text: string },
 ): Promise<"published" | "exists"> {
-  await fs.writeText(temporary, text);
-  return await publish(fs, temporary, final);
+  return await orDrop(fs, temporary, async () => {
+    await fs.writeText(temporary, text);
+    return await publish(fs, temporary, final);
+  });
+}
+
+export interface Replacement {
+  readonly temporary: string;
+  readonly final: string;
+  readonly text: string;
+  /** Throws when this must not be published any more. Asked when the temporary file is there: see `inTemporary`. */
+  readonly check: () => Promise<unknown>;
 }
 
 /** Writes a small file over whatever has its name; readers see the old one or the new one. */
-export async function replaceDurably(
-  fs: FileSystem,
-  { temporary, final, text }: { temporary: string; final: string; text: string },
-): Promise<void> {
-  await fs.writeText(temporary, text);
-  await fs.sync(temporary);
-  await fs.rename(temporary, final);
-  await fs.sync(dirname(final));
+export async function replaceDurably(fs: FileSystem, { temporary, final, text, check }: Replacement): Promise<void> {
+  await orDrop(fs, temporary, async () => {
+    await fs.writeText(temporary, text);
+    await fs.sync(temporary);
+    await check();
+    await fs.rename(temporary, final);
+    await fs.sync(dirname(final));
+  });
 }
 
-/** Makes a folder and those above it; each new name is flushed in the folder that holds it. */
+/**
+ * Does `work`, which writes a temporary file; where it fails the file goes. On a full disk each attempt would
+ * otherwise leave one more, and those of attempts on other hosts stay until the run is finished.
+ */
+export async function orDrop<T>(fs: FileSystem, temporary: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    await fs.unlink(temporary).catch(() => undefined); // gone already, or the disk takes nothing any more
+    throw error;
+  }
+}
+
+/** Makes a folder unless it is there; its name is not flushed. */
+export async function ensureFolder(fs: FileSystem, path: string): Promise<void> {
+  await fs.mkdir(path).catch((error: unknown) => {
+    if (errnoOf(error) !== "EEXIST") {
+      throw error;
+    }
+  });
+}
+
+/**
+ * Makes a folder and those above it; each new name is flushed in the folder that holds it. Nothing is done
+ * where it is there: what is written into its parent next flushes its name too.
+ */
 export async function makeFolder(fs: FileSystem, path: string): Promise<void> {
+  const parent = dirname(path);
   try {
     await fs.mkdir(path);
   } catch (error) {
@@ -53,14 +122,21 @@ export async function makeFolder(fs: FileSystem, path: string): Promise<void> {
     if (errno === "EEXIST") {
       return;
     }
-    if (errno !== "ENOENT" || dirname(path) === path) {
+    if (errno !== "ENOENT" || parent === path) {
       throw error;
     }
-    await makeFolder(fs, dirname(path));
-    await makeFolder(fs, path);
+    await makeFolder(fs, parent);
+    await ensureFolder(fs, path);
+    await fs.sync(parent);
     return;
   }
-  await fs.sync(dirname(path));
+  await fs.sync(parent);
+  await fs.sync(dirname(parent)).catch((error: unknown) => {
+    // Whoever made the parent may have died before its name was flushed. Where we may not look, it was not us.
+    if (errnoOf(error) !== "EACCES") {
+      throw error;
+    }
+  });
 }
 
 /** Whether `folder` can hold hard links, which atomic publishing rests on. */
@@ -73,7 +149,7 @@ export async function hasHardLinks(fs: FileSystem, folder: string, writer: strin
     await fs.unlink(to);
     return true;
   } catch (error) {
-    if (["EPERM", "ENOTSUP", "EOPNOTSUPP", "ENOSYS", "EMLINK"].includes(errnoOf(error) ?? "")) {
+    if (noHardLinks.has(errnoOf(error))) {
       return false;
     }
     throw error;
@@ -109,6 +185,16 @@ const diskErrors: Readonly<Record<string, { code: ErrorCode; found: string; hint
     found: "operation not permitted",
     hint: "let this user write there, or choose another output.parquet.path",
   },
+  ENAMETOOLONG: {
+    code: "OUTPUT_FOREIGN",
+    found: "the name is too long",
+    hint: "choose a shorter output.parquet.path",
+  },
+  ELOOP: {
+    code: "OUTPUT_FOREIGN",
+    found: "its links lead in a circle",
+    hint: "choose another output.parquet.path",
+  },
   ENOTDIR: {
     code: "OUTPUT_FOREIGN",
     found: "it, or a folder above it, is a file",
@@ -116,8 +202,17 @@ const diskErrors: Readonly<Record<string, { code: ErrorCode; found: string; hint
   },
 };
 
+/** Does `work`; what fails on the way is told with what was being done. */
+export async function guarded<T>(doing: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw diskError(doing, error);
+  }
+}
+
 /** What a failed call on the target means to a user. */
-export function diskError(doing: string, error: unknown): JobError {
+function diskError(doing: string, error: unknown): JobError {
   if (error instanceof JobError) {
     return error;
   }

@@ -4,19 +4,27 @@ import { outputColumns } from "../batch/contract.js";
 import { showType } from "../batch/types.js";
 import { errnoOf, JobError } from "../errors.js";
 import { parseJson } from "../plan/parse-plan.js";
-import type { Plan } from "../plan/plan.js";
+import type { Plan, RunId } from "../plan/plan.js";
 import { spanAt, spanCount } from "../plan/spans.js";
+import { readTextOr, sizeIfThere } from "./claim.js";
 import { replaceDurably } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
-import type { Layout } from "./layout.js";
+import { isEarlier, isLater, isStaged, type Layout } from "./layout.js";
+import { type CommittedParts, rowsLeft } from "./parquet-parts.js";
 import { removeStaleRejects } from "./parquet-rejects.js";
-import type { StoredPlan } from "./port.js";
+import { runOfSuccess, swapIn } from "./parquet-swap.js";
+import { makerSchema } from "./part-file.js";
+import type { Maker, StoredPlan } from "./port.js";
+import { overtaken } from "./standing-plan.js";
+import { clearFolder } from "./temporary.js";
 
 export interface FinishedPart {
   readonly file: string;
   readonly span: number;
   readonly rows: number;
   readonly rejected: number;
+  readonly filtered: number;
+  readonly maker: Maker;
   readonly sizeBytes: number;
   readonly sha256: string;
 }
@@ -32,6 +40,7 @@ export interface Manifest {
   readonly model_sha256: string;
   readonly rows: number;
   readonly rows_rejected: number;
+  readonly rows_filtered: number;
   readonly columns: readonly { readonly name: string; readonly type: string }[];
   readonly parts: readonly ManifestPart[];
 }
@@ -41,6 +50,9 @@ export interface ManifestPart {
   readonly span: number;
   readonly rows: number;
   readonly rejected: number;
+  readonly filtered: number;
+  /** The attempt that committed it. */
+  readonly maker: Maker;
   readonly size_bytes: number;
   readonly sha256: string;
 }
@@ -55,6 +67,7 @@ const manifestSchema = z.object({
   model_sha256: z.string(),
   rows: z.int(),
   rows_rejected: z.int(),
+  rows_filtered: z.int(),
   columns: z.array(z.object({ name: z.string(), type: z.string() })),
   parts: z.array(
     z.object({
@@ -62,6 +75,8 @@ const manifestSchema = z.object({
       span: z.int(),
       rows: z.int(),
       rejected: z.int(),
+      filtered: z.int(),
+      maker: makerSchema,
       size_bytes: z.int(),
       sha256: z.string(),
     }),
@@ -69,19 +84,27 @@ const manifestSchema = z.object({
 }) satisfies z.ZodType<Manifest>;
 
 /**
- * The manifest of this run if it is finished and its parts are still those it names (by name and size).
- * @throws JobError OUTPUT_FOREIGN for another run's `_SUCCESS`, OUTPUT_DAMAGED
+ * The manifest of this run if it is finished and its parts are still those it names (by name and size); undefined
+ * while an earlier run's predictions stand.
+ * @throws JobError OUTPUT_FOREIGN for another job's `_SUCCESS`, PLAN_CHANGED for a later run's, OUTPUT_DAMAGED
  */
 export async function checkFinished(
   fs: FileSystem,
   layout: Layout,
   { plan, planId }: StoredPlan,
-  names: readonly string[],
 ): Promise<Manifest | undefined> {
-  if (!names.includes("_SUCCESS")) {
+  // `_SUCCESS` before the manifest: who finishes this run at the moment writes them in the other order.
+  const success = await readTextOr(fs, layout.success, undefined);
+  if (success === undefined || isEarlier(runOfSuccess(success), layout)) {
     return undefined;
   }
   const manifest = await readManifest(fs, layout);
+  if (isEarlier(manifest.run_id as RunId, layout)) {
+    return undefined;
+  }
+  if (isLater(manifest.run_id as RunId, layout)) {
+    throw overtaken(layout, manifest.run_id);
+  }
   if (manifest.run_id !== plan.runId) {
     throw new JobError(
       "OUTPUT_FOREIGN",
@@ -102,7 +125,7 @@ export async function checkFinished(
   }
   for (const part of manifest.parts) {
     const path = join(layout.folder, part.file);
-    const found = names.includes(part.file) ? await fs.sizeOf(path) : undefined;
+    const found = await sizeIfThere(fs, path);
     if (found !== part.size_bytes) {
       throw new JobError(
         "OUTPUT_DAMAGED",
@@ -142,16 +165,21 @@ export interface FinishRequest {
   readonly writer: string;
   /** Parts whose digest this attempt knows; those of other attempts are read. */
   readonly parts: ReadonlyMap<number, FinishedPart>;
-  /** Rows that spans of other attempts rejected. */
-  readonly rejected: ReadonlyMap<number, number>;
+  /** All of them, as far as labels tell. */
+  readonly committed: CommittedParts;
+  /** Throws when another plan stands at the target. */
+  readonly check: () => Promise<unknown>;
 }
 
-/** Manifest, then `_SUCCESS`, then the temporary folder goes. Each step may be repeated. */
+/** Parts in place, manifest, then `_SUCCESS`, then the temporary folders go. Each step may be repeated. */
 export async function writeFinish(fs: FileSystem, request: FinishRequest): Promise<void> {
-  const { layout, stored, writer } = request;
+  const { layout, stored, writer, check } = request;
   const parts: ManifestPart[] = [];
   for (let span = 0; span < spanCount(stored.plan); span += 1) {
     parts.push(await manifestPart(fs, request, span));
+  }
+  if (isStaged(layout.runId)) {
+    await swapIn(fs, layout, { files: parts.map(({ file }) => file), writer });
   }
   await removeStaleRejects(
     fs,
@@ -162,11 +190,13 @@ export async function writeFinish(fs: FileSystem, request: FinishRequest): Promi
     temporary: join(layout.temporary, `manifest.${writer}`),
     final: layout.manifest,
     text: manifestText(stored, parts),
+    check,
   });
   await replaceDurably(fs, {
     temporary: join(layout.temporary, `success.${writer}`),
     final: layout.success,
     text: `${JSON.stringify({ run_id: stored.plan.runId, plan_id: stored.planId })}\n`,
+    check,
   });
   await fs.removeFolder(layout.temporary).catch((error: unknown) => {
     // An attempt beside this one wrote into it just now; it will finish too.
@@ -174,44 +204,62 @@ export async function writeFinish(fs: FileSystem, request: FinishRequest): Promi
       throw error;
     }
   });
+  if (isStaged(layout.runId)) {
+    await clearFolder(fs, layout.parts);
+  }
+}
+
+/** What an attempt made that came when the run was finished. */
+export async function clearStaging(fs: FileSystem, layout: Layout): Promise<void> {
+  await clearFolder(fs, layout.temporary);
+  await clearFolder(fs, layout.withdrawn);
+  await clearFolder(fs, layout.parts);
 }
 
 /** @throws JobError OUTPUT_DAMAGED when a part is not there any more as it was committed */
 async function manifestPart(
   fs: FileSystem,
-  { layout, stored, parts, rejected }: FinishRequest,
+  { layout, stored, parts, committed }: FinishRequest,
   span: number,
 ): Promise<ManifestPart> {
   const file = layout.part(span);
-  const path = join(layout.folder, file);
-  const sizeNow = await fs.sizeOf(path).catch((error: unknown) => {
-    if (errnoOf(error) === "ENOENT") {
-      return undefined;
-    }
-    throw error;
-  });
+  const found = await findPart(fs, layout, file);
   const known = parts.get(span);
-  if (sizeNow === undefined || (known !== undefined && known.sizeBytes !== sizeNow)) {
-    throw sizeNow === undefined
-      ? new JobError("OUTPUT_DAMAGED", `finishing ${layout.folder}: ${file} is gone since it was committed`, {
-          hint: "something else removes files here; run the same command again, which scores that span anew",
-        })
-      : new JobError(
-          "OUTPUT_DAMAGED",
-          `finishing ${layout.folder}: ${file} has ${sizeNow} bytes since it was committed`,
-          {
-            hint: "something else writes here; delete that file and run the same command again: its span is then scored anew",
-          },
-        );
+  const label = known ?? committed.get(span);
+  if (found === undefined || label === undefined) {
+    throw new JobError("OUTPUT_DAMAGED", `finishing ${layout.folder}: ${file} is gone since it was committed`, {
+      hint: "something else removes files here; run the same command again, which scores that span anew",
+    });
   }
-  if (known !== undefined) {
-    const { rows, sizeBytes, sha256 } = known;
-    return { file, span, rows, rejected: known.rejected, size_bytes: sizeBytes, sha256 };
+  if (known !== undefined && known.sizeBytes !== found.sizeBytes) {
+    throw new JobError(
+      "OUTPUT_DAMAGED",
+      `finishing ${layout.folder}: ${file} has ${found.sizeBytes} bytes since it was committed`,
+      {
+        hint: "something else writes here; delete that file and run the same command again: its span is then scored anew",
+      },
+    );
   }
-  const { rowStart, rowEnd } = spanAt(stored.plan, span);
-  const rejectedRows = rejected.get(span) ?? 0;
-  const { sizeBytes, sha256 } = await fs.digest(path);
-  return { file, span, rows: rowEnd - rowStart - rejectedRows, rejected: rejectedRows, size_bytes: sizeBytes, sha256 };
+  const { rejected, filtered, maker } = label;
+  const rows = rowsLeft(spanAt(stored.plan, span), label);
+  const { sizeBytes, sha256 } = known ?? (await fs.digest(found.path));
+  return { file, span, rows, rejected, filtered, maker, size_bytes: sizeBytes, sha256 };
+}
+
+/** Where a part is: among those that readers see, or not yet. One that was moved meanwhile is where it was moved to. */
+async function findPart(
+  fs: FileSystem,
+  layout: Layout,
+  file: string,
+): Promise<{ path: string; sizeBytes: number } | undefined> {
+  for (const folder of [layout.folder, layout.parts, layout.folder]) {
+    const path = join(folder, file);
+    const sizeBytes = await sizeIfThere(fs, path);
+    if (sizeBytes !== undefined) {
+      return { path, sizeBytes };
+    }
+  }
+  return undefined;
 }
 
 function manifestText({ plan, planId }: StoredPlan, parts: readonly ManifestPart[]): string {
@@ -225,6 +273,7 @@ function manifestText({ plan, planId }: StoredPlan, parts: readonly ManifestPart
     model_sha256: plan.model.sha256,
     rows: parts.reduce((sum, part) => sum + part.rows, 0),
     rows_rejected: parts.reduce((sum, part) => sum + part.rejected, 0),
+    rows_filtered: parts.reduce((sum, part) => sum + part.filtered, 0),
     columns: outputColumns(plan.contract).map(({ name, type }) => ({ name, type: showType(type) })),
     parts,
   };

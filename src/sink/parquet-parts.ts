@@ -2,56 +2,81 @@ import { join } from "node:path";
 import { type DuckDb, type DuckDBConnection, firstLine } from "../duckdb/instance.js";
 import { JobError, messageOf } from "../errors.js";
 import { outputColumns } from "../batch/contract.js";
+import type { Span } from "../plan/plan.js";
 import { spanAt, spanCount } from "../plan/spans.js";
+import { listFolder } from "./claim.js";
+import type { FileSystem } from "./file-system.js";
 import type { Layout } from "./layout.js";
 import { describeParts, type PartFacts, type PartLabel, partSchema } from "./part-file.js";
 import type { StoredPlan } from "./port.js";
 
-export interface CommittedParts {
-  /** One byte a span, 1 = committed. */
-  readonly committed: Uint8Array;
-  /** Rows that each committed span rejected. */
-  readonly rejected: Map<number, number>;
+/** By committed span: what its part says of itself. */
+export type CommittedParts = ReadonlyMap<number, CommittedPart>;
+
+/** What is kept of a part's label. */
+export type CommittedPart = SpanCounts & Pick<PartLabel, "maker">;
+
+/** Rows of a span that are not in its part. */
+export type SpanCounts = Pick<PartLabel, "rejected" | "filtered">;
+
+/** Rows of a span that are in its part. */
+export function rowsLeft({ rowStart, rowEnd }: Pick<Span, "rowStart" | "rowEnd">, counts: SpanCounts): number {
+  return rowEnd - rowStart - counts.rejected - counts.filtered;
+}
+
+/** Whether all rows of a span are accounted for. */
+export function wholeSpan(span: Pick<Span, "rowStart" | "rowEnd">, part: SpanCounts & { rows: number }): boolean {
+  return part.rows === rowsLeft(span, part);
 }
 
 /** Footers read by one query. */
 const partsPerQuery = 256;
 
 /**
- * Checks the parts among `names` against the plan: label, rows and columns, not just their names.
+ * Paths of a run's parts, by span. One that the finish of the run moves counts wherever it is: it is looked for where
+ * it comes from first, then where it stays.
+ */
+export async function listParts(fs: FileSystem, layout: Layout): Promise<Map<number, string>> {
+  const paths = new Map<number, string>();
+  for (const folder of new Set([layout.parts, layout.folder])) {
+    for (const name of await listFolder(fs, folder)) {
+      const span = layout.spanOf(name);
+      if (span !== undefined) {
+        paths.set(span, join(folder, name));
+      }
+    }
+  }
+  return paths;
+}
+
+/**
+ * Checks parts against the plan: label, rows and columns, not just their names.
  * @throws JobError OUTPUT_DAMAGED
  */
 export async function inspectParts(
   duckdb: DuckDb,
-  layout: Layout,
   stored: StoredPlan,
-  names: readonly string[],
-): Promise<CommittedParts> {
-  const committed = new Uint8Array(spanCount(stored.plan));
-  const rejected = new Map<number, number>();
-  const spans = names.flatMap((name) => {
-    const span = layout.spanOf(name);
-    return span === undefined ? [] : [span];
-  });
+  paths: ReadonlyMap<number, string>,
+): Promise<Map<number, CommittedPart>> {
+  const committed = new Map<number, CommittedPart>();
+  const all = [...paths];
   const connection = await duckdb.connect();
   try {
-    for (let start = 0; start < spans.length; start += partsPerQuery) {
-      const group = spans.slice(start, start + partsPerQuery);
+    for (let start = 0; start < all.length; start += partsPerQuery) {
+      const group = all.slice(start, start + partsPerQuery);
       const facts = await readGroup(
         connection,
-        group.map((span) => join(layout.folder, layout.part(span))),
+        group.map(([, path]) => path),
       );
-      for (const span of group) {
-        const path = join(layout.folder, layout.part(span));
-        const label = checkPart(stored, span, facts.get(path), path);
-        committed[span] = 1;
-        rejected.set(span, label.rejected);
+      for (const [span, path] of group) {
+        const { rejected, filtered, maker } = checkPart(stored, span, facts.get(path), path);
+        committed.set(span, { rejected, filtered, maker });
       }
     }
   } finally {
     connection.closeSync();
   }
-  return { committed, rejected };
+  return committed;
 }
 
 async function readGroup(connection: DuckDBConnection, paths: readonly string[]): Promise<Map<string, PartFacts>> {
@@ -80,10 +105,10 @@ function checkPart(stored: StoredPlan, span: number, facts: PartFacts | undefine
       `it is labelled as span ${label.span} of run ${label.runId}, plan ${label.planId.slice(0, 12)}`,
     );
   }
-  if (label.rowStart !== rowStart || label.rowEnd !== rowEnd || facts.rows + label.rejected !== rowEnd - rowStart) {
+  if (label.rowStart !== rowStart || label.rowEnd !== rowEnd || !wholeSpan(label, { ...label, rows: facts.rows })) {
     throw damaged(
       path,
-      `it holds ${facts.rows} rows and rejected ${label.rejected} where the plan has rows ${rowStart} to ${rowEnd}`,
+      `it holds ${facts.rows} rows, rejected ${label.rejected} and filtered out ${label.filtered} where the plan has rows ${rowStart} to ${rowEnd}`,
     );
   }
   if (facts.schema !== schema) {

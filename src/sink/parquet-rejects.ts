@@ -1,9 +1,9 @@
 import { join } from "node:path";
 import { z } from "zod";
-import type { RejectedRow } from "../batch/types.js";
+import { type RejectedRow, rejectReasons } from "../batch/types.js";
 import { errnoOf, JobError } from "../errors.js";
 import { parseJson } from "../plan/parse-plan.js";
-import { makeFolder, replaceDurably } from "./durable.js";
+import { ensureFolder, replaceDurably } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
 import type { Layout } from "./layout.js";
 
@@ -12,37 +12,48 @@ const schema = z.object({
   row: z.int(),
   columns: z.record(z.string(), z.string().nullable()),
   column: z.string().nullable(),
-  reason: z.enum(["null", "not_finite", "does_not_fit", "prediction_not_finite", "model_failed", "target_cannot_hold"]),
+  reason: z.enum(rejectReasons),
   value: z.string().nullable(),
 }) satisfies z.ZodType<RejectedRow>;
+
+interface RejectsFile {
+  readonly layout: Layout;
+  readonly span: number;
+  readonly rejects: readonly RejectedRow[];
+  readonly writer: string;
+  /** Throws when another plan stands at the target. */
+  readonly check: () => Promise<unknown>;
+}
 
 /** Writes a span's rejected rows, a line of JSON each, over what an attempt that died may have left. */
 export async function writeRejects(
   fs: FileSystem,
-  { layout, span, rejects, writer }: { layout: Layout; span: number; rejects: readonly RejectedRow[]; writer: string },
+  { layout, span, rejects, writer, check }: RejectsFile,
 ): Promise<void> {
   if (rejects.length === 0) {
     return;
   }
-  await makeFolder(fs, layout.rejects);
+  await ensureFolder(fs, layout.rejects);
   await replaceDurably(fs, {
     temporary: join(layout.temporary, `rejects-${span}.${writer}`),
     final: join(layout.rejects, layout.rejectsOf(span)),
     text: rejects.map((rejected) => `${JSON.stringify(rejected)}\n`).join(""),
+    check,
   });
+  await fs.sync(layout.folder); // the name of the folder too: the part, which lies beside it, must not outlive it
 }
 
 /**
- * The rejected rows of committed spans. `rejected`: how many each span's part says there are.
+ * The rejected rows of committed spans. `counts`: what each span's part says there are.
  * @throws JobError OUTPUT_DAMAGED when a file does not hold as many
  */
 export async function* readRejects(
   fs: FileSystem,
   layout: Layout,
-  rejected: ReadonlyMap<number, number>,
+  counts: ReadonlyMap<number, { readonly rejected: number }>,
 ): AsyncGenerator<RejectedRow> {
-  for (const [span, count] of [...rejected].toSorted(([one], [other]) => one - other)) {
-    if (count === 0) {
+  for (const [span, { rejected }] of [...counts].toSorted(([one], [other]) => one - other)) {
+    if (rejected === 0) {
       continue;
     }
     const path = join(layout.rejects, layout.rejectsOf(span));
@@ -54,10 +65,10 @@ export async function* readRejects(
     });
     const lines = text.split("\n").filter((line) => line !== "");
     const rows = lines.flatMap((line) => schema.safeParse(parseJson(line)).data ?? []);
-    if (rows.length !== count) {
+    if (rows.length !== rejected) {
       throw new JobError(
         "OUTPUT_DAMAGED",
-        `reading ${path}: it holds ${rows.length} rejected rows, its part says ${count}`,
+        `reading ${path}: it holds ${rows.length} rejected rows, its part says ${rejected}`,
         {
           hint: "restore the file; the predictions are not concerned",
         },
@@ -79,12 +90,16 @@ export async function removeStaleRejects(
     }
     throw error;
   });
-  const stale = new Set(spans.map(({ span }) => layout.rejectsOf(span)));
-  for (const name of names.filter((candidate) => stale.has(candidate))) {
+  const unwanted = new Set(spans.map(({ span }) => layout.rejectsOf(span)));
+  const stale = names.filter((name) => unwanted.has(name));
+  for (const name of stale) {
     await fs.unlink(join(layout.rejects, name)).catch((error: unknown) => {
       if (errnoOf(error) !== "ENOENT") {
         throw error;
       }
     });
+  }
+  if (stale.length > 0) {
+    await fs.sync(layout.rejects); // readers of a finished run must not meet them again
   }
 }

@@ -7,6 +7,8 @@ import { duckDbTypeOf, sqlTypeOf } from "../duckdb/types.js";
 import { writeColumn } from "../duckdb/write-vector.js";
 import { parseJson } from "../plan/parse-plan.js";
 import type { Compression } from "../spec/job-spec.js";
+import type { Maker } from "./port.js";
+import { dictionaryMerges } from "./dictionary.js";
 
 /** Rows of one DuckDB vector. */
 const chunkRows = 2048;
@@ -20,6 +22,9 @@ export interface PartLabel {
   readonly rowEnd: number;
   /** Rows of the span that are not in the part but in its file under `_rejects/`. */
   readonly rejected: number;
+  /** Rows of the span that `input.where` left out. */
+  readonly filtered: number;
+  readonly maker: Maker;
 }
 
 export interface PartFacts {
@@ -52,8 +57,10 @@ export async function writePart(
     const definitions = rows.columns.map(({ name, type }) => `${quoteName(name)} ${sqlTypeOf(type)}`);
     await connection.run(`CREATE TEMP TABLE ${table} (${definitions.join(", ")})`);
     await appendRows(connection, table, rows);
+    // Off for the whole part: DuckDB has no such option for a column.
+    const dictionaries = dictionaryMerges(rows.columns) ? "DICTIONARY_SIZE_LIMIT 0, " : "";
     const result = await connection.run(
-      `COPY ${table} TO ${quoteText(path)} (FORMAT parquet, COMPRESSION ${compression}, USE_TMP_FILE false,
+      `COPY ${table} TO ${quoteText(path)} (FORMAT parquet, COMPRESSION ${compression}, ${dictionaries}USE_TMP_FILE false,
          KV_METADATA {${quoteText(labelKey)}: ${quoteText(JSON.stringify(label))}})`,
     );
     return result.rowsChanged;
@@ -107,6 +114,17 @@ export async function describeParts(connection: DuckDBConnection, paths: readonl
   }));
 }
 
+/** As it stands in labels and manifests. */
+export const makerSchema = z.object({
+  writer: z.string(),
+  worker: z.int(),
+  workers: z.int(),
+  program: z.string(),
+  provider: z.string(),
+  batchSize: z.int(),
+  onBadRow: z.enum(["fail", "reject"]),
+}) satisfies z.ZodType<Maker>;
+
 const labelSchema = z.object({
   runId: z.string(),
   planId: z.string(),
@@ -114,6 +132,8 @@ const labelSchema = z.object({
   rowStart: z.int(),
   rowEnd: z.int(),
   rejected: z.int().min(0),
+  filtered: z.int().min(0),
+  maker: makerSchema,
 }) satisfies z.ZodType<PartLabel>;
 
 function parseLabel(text: string): PartLabel | undefined {

@@ -1,4 +1,4 @@
-import type { OutputRows, RejectedRow } from "../batch/types.js";
+import type { OutputRows, RejectedRow, SpanOutput } from "../batch/types.js";
 import type { JobError } from "../errors.js";
 import type { Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
 
@@ -16,10 +16,16 @@ export interface Sink extends AsyncDisposable {
   /** The target, as a plan pins it. */
   readonly planTarget: PlanTarget;
   /**
-   * Looks for the run's plan; writes nothing.
-   * @throws JobError OUTPUT_FOREIGN when the target holds what is not this run's
+   * Looks for the plan of the latest run of this job and these params: `base`, or a new run after it (`base-r2` …).
+   * Writes nothing.
+   * @throws JobError OUTPUT_FOREIGN when the target holds what is not theirs
    */
-  find(runId: RunId): Promise<StoredPlan | undefined>;
+  find(base: RunId): Promise<StoredPlan | undefined>;
+  /**
+   * Plans of this job's other runs that were begun and are not finished, as far as the target can tell where they
+   * lie; at most some. Writes nothing.
+   */
+  unfinished(job: string, base: RunId): Promise<readonly UnfinishedRun[]>;
   /** Stores a plan unless one is there: the first writer wins, and everybody gets the plan that stands. */
   create(plan: Plan): Promise<StoredPlan>;
   /**
@@ -34,26 +40,57 @@ export interface Sink extends AsyncDisposable {
   rollback(): Promise<string>;
 }
 
+export interface UnfinishedRun {
+  readonly plan: Plan;
+  /** As a message names it. */
+  readonly target: string;
+}
+
 export type CommitOutcome = "committed" | "adopted";
+
+/** What an attempt made its spans with: recorded with each, for people; never compared. */
+export interface AttemptFacts {
+  /** One of `workers`, from 0. */
+  readonly worker: number;
+  readonly workers: number;
+  readonly program: string;
+  readonly provider: string;
+  readonly batchSize: number;
+  readonly onBadRow: "fail" | "reject";
+}
+
+/** Who committed a span. */
+export interface Maker extends AttemptFacts {
+  /** Host, process and a number of its own. */
+  readonly writer: string;
+}
 
 export interface RunSink {
   readonly finished: boolean;
-  /** One byte a span of the plan: 1 = found committed when the sink was opened. */
+  /** One byte a span of the plan: 1 = committed, as far as is known: `commit` and `refresh` add to it. */
   readonly committed: Uint8Array;
   /** Rows that the committed spans rejected. */
   readonly rejectedRows: number;
+  /** By committed span. */
+  readonly makers: ReadonlyMap<number, Maker>;
   /** The rejected rows of committed spans, in span order. */
   rejects(): AsyncIterable<RejectedRow>;
+  /** Looks for what other attempts committed meanwhile. @throws JobError OUTPUT_DAMAGED */
+  refresh(): Promise<void>;
   /** Values that the target cannot hold, at most one a row: such rows are not to be committed. */
   unfit(rows: OutputRows): readonly UnfitValue[];
-  /** Makes the target ready to be written to. Called once, before the first commit or finish. */
-  begin(): Promise<void>;
+  /**
+   * Makes the target ready to be written to. Called once, before the first commit or finish.
+   * @throws JobError USAGE when several workers would not be safe there
+   */
+  begin(attempt: AttemptFacts): Promise<void>;
   /**
    * Publishes a span's rows, and those it rejected, durably and all at once, or finds that somebody did before
-   * and adopts theirs. Rows and rejects together are the span's rows. Safe to repeat. Calls for different spans may overlap.
+   * and adopts theirs. Rows, rejects and filtered rows together are the span's. Safe to repeat. Calls for
+   * different spans may overlap.
    * @throws JobError DISK, OUTPUT_DAMAGED
    */
-  commit(span: Span, rows: OutputRows, rejects: readonly RejectedRow[]): Promise<CommitOutcome>;
+  commit(span: Span, output: SpanOutput): Promise<CommitOutcome>;
   /** Called when every span is committed; idempotent, so that two finishers do no harm. */
   finish(): Promise<void>;
   /** Told of the error that this attempt ends with, for those who look at the target. Never fails. */

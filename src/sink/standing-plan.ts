@@ -1,10 +1,36 @@
 import { createHash } from "node:crypto";
 import { errnoOf, JobError } from "../errors.js";
-import { parsePlan } from "../plan/parse-plan.js";
-import { readTextOr } from "./claim.js";
+import { numberedRunId, splitRunId } from "../plan/identity.js";
+import { parsePlan, planToText } from "../plan/parse-plan.js";
+import type { Plan, RunId } from "../plan/plan.js";
+import { listFolder, readTextOr } from "./claim.js";
 import type { FileSystem } from "./file-system.js";
-import type { Layout } from "./layout.js";
+import { type Layout, layoutOf, nextLayout } from "./layout.js";
 import type { StoredPlan } from "./port.js";
+
+/**
+ * A plan's text as it is kept: its sha256 is in its last line, so that a plan that was damaged and still is one
+ * (another column bound, another row counted) is not carried out.
+ */
+export function sealedText(plan: Plan): string {
+  const text = planToText(plan);
+  return text.replace(textEnd, `,\n "sha256": "${sha256(text)}"\n}\n`);
+}
+
+const textEnd = /\n\}\n$/;
+const sealedEnd = /,\n "sha256": "([0-9a-f]{64})"\n\}\n$/;
+
+/** undefined when the text is not what was sealed. */
+function unseal(sealed: string): StoredPlan | undefined {
+  const [, seal] = sealedEnd.exec(sealed) ?? [];
+  const text = sealed.replace(sealedEnd, "\n}\n");
+  const plan = seal === sha256(text) ? parsePlan(text) : undefined;
+  return plan === undefined || seal === undefined ? undefined : { plan, planId: seal };
+}
+
+function sha256(text: string): string {
+  return createHash("sha256").update(text).digest("hex");
+}
 
 /** @throws JobError OUTPUT_DAMAGED when it is no plan */
 export async function readPlan(fs: FileSystem, path: string): Promise<StoredPlan | undefined> {
@@ -12,13 +38,13 @@ export async function readPlan(fs: FileSystem, path: string): Promise<StoredPlan
   if (text === undefined) {
     return undefined;
   }
-  const plan = parsePlan(text);
-  if (plan === undefined) {
+  const stored = unseal(text);
+  if (stored === undefined) {
     throw new JobError("OUTPUT_DAMAGED", `reading ${path}: it is not a plan of this program`, {
       hint: "it was damaged or written by a newer version; restore it, or score into another folder",
     });
   }
-  return { plan, planId: createHash("sha256").update(text).digest("hex") };
+  return stored;
 }
 
 /** The plan that a run under way rests on. @throws JobError OUTPUT_DAMAGED when it is gone */
@@ -32,19 +58,26 @@ export async function standingPlan(fs: FileSystem, layout: Layout): Promise<Stor
   return stored;
 }
 
+/** An attempt is told that its run is one of the past. */
+export function overtaken({ folder, runId }: Layout, later: string): JobError {
+  return new JobError("PLAN_CHANGED", `looking at ${folder}: run ${later} came after ${runId}`, {
+    hint: "run the same command again: it takes up that run",
+  });
+}
+
 /**
- * A check that the plan at the target is still this one: parts of another plan would repeat or lose rows. Plans
- * can be large, so one that was found right is read again only when its file is another one.
+ * A check that the plan at the target is still this one, and that no run came after it: parts of another plan would
+ * repeat or lose rows. Plans can be large, so one that was found right is read again only when its file is another
+ * one.
  */
 export function planCheck(fs: FileSystem, layout: Layout, planId: string): () => Promise<void> {
   let right: string | undefined;
+  const next = nextLayout(layout);
   return async () => {
-    const now = await fs.identityOf(layout.plan).catch((error: unknown) => {
-      if (errnoOf(error) === "ENOENT") {
-        return undefined;
-      }
-      throw error;
-    });
+    if ((await identityIfThere(fs, next.plan)) !== undefined) {
+      throw overtaken(layout, next.runId);
+    }
+    const now = await identityIfThere(fs, layout.plan);
     if (now !== undefined && now === right) {
       return;
     }
@@ -55,4 +88,26 @@ export function planCheck(fs: FileSystem, layout: Layout, planId: string): () =>
     }
     right = now;
   };
+}
+
+async function identityIfThere(fs: FileSystem, path: string): Promise<string | undefined> {
+  return await fs.identityOf(path).catch((error: unknown) => {
+    if (errnoOf(error) === "ENOENT") {
+      return undefined;
+    }
+    throw error;
+  });
+}
+
+/** The latest run in a folder of those that start with `base`: the one with the highest number that was planned. */
+export async function latestRun(fs: FileSystem, folder: string, base: RunId): Promise<RunId> {
+  const names = (await listFolder(fs, layoutOf(folder, base).runs)) as RunId[];
+  const numbers = names.map((name) => splitRunId(name)).filter((run) => run.base === base && run.number > 1);
+  for (const { number } of numbers.toSorted((one, other) => other.number - one.number)) {
+    const runId = numberedRunId(base, number);
+    if ((await identityIfThere(fs, layoutOf(folder, runId).plan)) !== undefined) {
+      return runId;
+    }
+  }
+  return base;
 }

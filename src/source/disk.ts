@@ -1,18 +1,28 @@
-import { type BigIntStats, constants } from "node:fs";
+import { createHash } from "node:crypto";
+import { type BigIntStats, constants, createReadStream } from "node:fs";
 import { access, realpath, stat } from "node:fs/promises";
-import { dirname, isAbsolute, relative, resolve, sep } from "node:path";
+import { basename, dirname, isAbsolute, join, relative, resolve, sep } from "node:path";
 import { glob, isDynamicPattern } from "tinyglobby";
 import { errnoOf, JobError } from "../errors.js";
 import type { ListedShard } from "../plan/compare.js";
+import { partitionsOf } from "../plan/partitions.js";
+import { foreseePath, readdirForeseeing } from "./foresee.js";
 import type { Listing, OpenShard, Source } from "./port.js";
 
 const statConcurrency = 32;
+const digestBytes = 1024 * 1024;
 
 export interface DiskSourceOptions {
   /** The spec's folder, which relative URIs start from. */
   readonly folder: string;
   /** The job's own output folder, where it has one: what lies there is no input. */
-  readonly output: string | undefined;
+  readonly output: OutputFolder | undefined;
+}
+
+export interface OutputFolder {
+  readonly folder: string;
+  /** The name of a file that the run will write there. */
+  readonly part: string;
 }
 
 /** Shards on a local or mounted disk. URIs are as the spec wrote them: absolute, or relative to `folder`. */
@@ -20,12 +30,14 @@ export function diskSource({ folder, output }: DiskSourceOptions): Source {
   return {
     async list(patterns) {
       const uris = new Set<string>();
+      const realOutput = output === undefined ? undefined : await foreseePath(output.folder);
+      const part = output === undefined || realOutput === undefined ? undefined : join(realOutput, output.part);
       for (const pattern of patterns) {
-        for (const uri of await expand(pattern, folder)) {
+        for (const uri of await expand(pattern, folder, part)) {
           uris.add(uri);
         }
       }
-      return await statAll([...uris].toSorted(), folder, output === undefined ? undefined : await realOr(output));
+      return await statAll([...uris].toSorted(), folder, realOutput);
     },
     async exists(uri) {
       return (await statOrUndefined(resolve(folder, uri))) !== undefined;
@@ -44,7 +56,8 @@ async function realOr(path: string): Promise<string> {
   return await realpath(path).catch(() => path);
 }
 
-async function expand(pattern: string, folder: string): Promise<string[]> {
+/** The URIs that a pattern matches. `part`: must not be one of them, though it is not there yet. */
+async function expand(pattern: string, folder: string, part: string | undefined): Promise<string[]> {
   const absolute = resolve(folder, pattern);
   // A file whose own name holds a wildcard character is that file.
   if (!isDynamicPattern(pattern) || (await statOrUndefined(absolute))?.isFile() === true) {
@@ -57,7 +70,15 @@ async function expand(pattern: string, folder: string): Promise<string[]> {
     onlyFiles: true,
     dot: false,
     expandDirectories: false,
+    ...(part === undefined ? {} : { fs: { readdir: readdirForeseeing(part) } }),
   });
+  for (const path of found) {
+    if (part !== undefined && basename(path) === basename(part) && (await foreseePath(path)) === part) {
+      throw new JobError("SPEC_INVALID", `${pattern} matches what is written to output.parquet.path: ${path}`, {
+        hint: outputHint,
+      });
+    }
+  }
   return found.map((path) => normalize(pattern, resolve(path), folder));
 }
 
@@ -69,33 +90,63 @@ function normalize(pattern: string, absolute: string, folder: string): string {
 async function statAll(uris: readonly string[], folder: string, output: string | undefined): Promise<Listing> {
   const shards: ListedShard[] = [];
   const absent: string[] = [];
-  const seen = new Set<string>();
+  const folders = new Set<string>();
+  const isRepeat = repeats();
   for (let start = 0; start < uris.length; start += statConcurrency) {
     const group = uris.slice(start, start + statConcurrency);
     const found = await Promise.all(group.map((uri) => statShard(uri, resolve(folder, uri))));
     for (const [index, one] of found.entries()) {
       if (one === undefined) {
         absent.push(group[index] ?? "");
-      } else if (!seen.has(one.real)) {
-        seen.add(one.real);
+      } else if (!isRepeat(one.file, one.shard.uri)) {
         refuseOutput(one.real, output);
         shards.push(one.shard);
+        folders.add(dirname(one.real));
       }
     }
   }
-  return { shards, absent, folders: [...new Set([...seen].map((path) => dirname(path)))] };
+  return { shards, absent, folders: [...folders] };
 }
+
+/** Tells of each file whether it came before: under another name, and with the same rows there. */
+function repeats(): (file: string, uri: string) => boolean {
+  const seen = new Map<string, ReadonlyMap<string, string | null>[]>();
+  return (file, uri) => {
+    const partitions = partitionsOf(uri);
+    const before = seen.get(file) ?? [];
+    const repeated = before.some((others) => agree(partitions, others));
+    if (!repeated) {
+      seen.set(file, [...before, partitions]);
+    }
+    return repeated;
+  };
+}
+
+/** Folders that give a column different values make different rows of one file. */
+function agree(one: ReadonlyMap<string, string | null>, other: ReadonlyMap<string, string | null>): boolean {
+  return [...one].every(([name, value]) => !other.has(name) || other.get(name) === value);
+}
+
+const outputHint = "write the output outside the folders that input.path matches";
 
 /** A run must not score what it, or the run before it, wrote. */
 function refuseOutput(path: string, output: string | undefined): void {
   if (output !== undefined && path.startsWith(`${output}${sep}`)) {
     throw new JobError("SPEC_INVALID", `${path} lies in output.parquet.path`, {
-      hint: "write the output outside the folders that input.path matches",
+      hint: outputHint,
     });
   }
 }
 
-async function statShard(uri: string, path: string): Promise<{ shard: ListedShard; real: string } | undefined> {
+interface Found {
+  readonly shard: ListedShard;
+  /** The path without links. */
+  readonly real: string;
+  /** The same for all names of a file. */
+  readonly file: string;
+}
+
+async function statShard(uri: string, path: string): Promise<Found | undefined> {
   const found = await statOrUndefined(path);
   if (found === undefined) {
     return undefined;
@@ -107,7 +158,9 @@ async function statShard(uri: string, path: string): Promise<{ shard: ListedShar
   }
   await assertReadable(path);
   const shard = { uri, sizeBytes: Number(found.size), fingerprint: fingerprintOf(found) };
-  return { shard, real: await realOr(path) };
+  const real = await realOr(path);
+  // Not every file system gives each file a number of its own; those that have hard links do.
+  return { shard, real, file: found.nlink > 1n ? `${found.dev}:${found.ino}` : real };
 }
 
 async function assertReadable(path: string): Promise<void> {
@@ -125,12 +178,15 @@ function fingerprintOf(stats: BigIntStats): string {
   return `mtime:${stats.mtimeNs}`;
 }
 
+/** What `stat` says of a path where no file can be. */
+const nothingThere: ReadonlySet<string> = new Set(["ENOENT", "ENOTDIR", "ENAMETOOLONG", "ELOOP"]);
+
 async function statOrUndefined(path: string): Promise<BigIntStats | undefined> {
   try {
     return await stat(path, { bigint: true });
   } catch (error) {
     const errno = errnoOf(error);
-    if (errno === "ENOENT" || errno === "ENOTDIR") {
+    if (errno !== undefined && nothingThere.has(errno)) {
       return undefined;
     }
     if (errno === "EACCES" || errno === "EPERM") {
@@ -162,8 +218,23 @@ function openShard(shard: ListedShard, path: string): OpenShard {
         });
       }
     },
+    digest: (signal) => digestOf(path, signal),
     async [Symbol.asyncDispose]() {
       // Nothing was copied.
     },
   };
+}
+
+async function digestOf(path: string, signal: AbortSignal): Promise<string> {
+  const hash = createHash("sha256");
+  try {
+    for await (const bytes of createReadStream(path, { highWaterMark: digestBytes })) {
+      signal.throwIfAborted();
+      hash.update(bytes as Uint8Array);
+    }
+  } catch (error) {
+    const errno = errnoOf(error);
+    throw errno === undefined ? error : new JobError("DISK", `reading ${path}: ${errno}`, { cause: error });
+  }
+  return hash.digest("hex");
 }

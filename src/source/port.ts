@@ -3,8 +3,9 @@ import type { ListedShard } from "../plan/compare.js";
 /** The read end: lists shards and makes their bytes readable as local files. */
 export interface Source {
   /**
-   * Shards that the patterns name, sorted by URI. A file that several patterns or links lead to comes once.
-   * @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID when the output lies among them
+   * Shards that the patterns name, sorted by URI. A file that several patterns or links lead to comes once,
+   * under the first of its URIs, unless its folders give a column different values.
+   * @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID when the output lies among them, or will
    */
   list(patterns: readonly string[]): Promise<Listing>;
   /** Whether a marker such as `_SUCCESS` is there. */
@@ -32,4 +33,6 @@ export interface OpenShard extends AsyncDisposable {
    * @throws JobError INPUT_CHANGED when the shard was replaced or written to meanwhile
    */
   check(): Promise<void>;
+  /** Hex sha256 of all its bytes, read now. @throws JobError DISK; the signal's reason when it is aborted */
+  digest(signal: AbortSignal): Promise<string>;
 }

@@ -34,7 +34,12 @@ export interface InputSpec {
   readonly min_rows: number;
   /** Types of values from hive folder names (`dt=2026-01-31/`); text where none is given. */
   readonly partitions: Readonly<Record<string, PartitionType>>;
-  readonly verify: "pinned";
+  /** Computed columns: row-wise SQL over the shard's columns. */
+  readonly columns: Readonly<Record<string, string>>;
+  /** Row filter: SQL that is true for the rows to be scored. */
+  readonly where?: string | undefined;
+  /** Of the attempt: it may differ from that of the plan. */
+  readonly verify: "pinned" | "full";
 }
 
 export type PartitionType = "text" | "date" | "int64" | "float64" | "bool";
@@ -74,6 +79,9 @@ export interface ParquetOutputSpec {
 
 export type Compression = "zstd" | "snappy" | "gzip" | "uncompressed";
 
+/** Of a check of our own: its message is put after what was found. */
+const showFound = { showFound: true };
+
 /** A column, or a field of a struct column; its dots become `_` in the output. */
 const columnPath = z
   .string()
@@ -93,7 +101,19 @@ const input = z.strictObject({
     .describe(
       "types of values from hive folder names, such as dt: date; default text. A column of that name in the file wins",
     ),
-  verify: z.literal("pinned").default("pinned").describe("pinned: size and time of each shard must stay as planned"),
+  columns: z
+    .record(name, text)
+    .default({})
+    .describe(
+      "computed columns: SQL for each row over the shard's columns, such as amount_log: ln(1 + amount); ${name} is a text value there",
+    ),
+  where: text.optional().describe("SQL for each row; rows where it is not true are left out"),
+  verify: z
+    .enum(["pinned", "full"])
+    .default("pinned")
+    .describe(
+      "pinned: size and time of each shard must stay as planned; full: its sha256 too, and pages must match the checksums that they have",
+    ),
 }) satisfies z.ZodType<InputSpec>;
 
 const model = z.strictObject({
@@ -149,9 +169,11 @@ const output = z.strictObject({
   postgres: postgresOutput.optional(),
 }) satisfies z.ZodType<OutputSpec>;
 
-const rejectLimit = z.union([count(0, Number.MAX_SAFE_INTEGER), z.string().refine(isPercentage)], {
-  error: "expected a count, or a percentage such as 0.1%",
-});
+const rejectLimitError = "expected a count, or a percentage such as 0.1%";
+const rejectLimit = z.union(
+  [count(0, Number.MAX_SAFE_INTEGER), z.string().refine(isPercentage, { error: rejectLimitError, params: showFound })],
+  { error: rejectLimitError },
+);
 
 const job = z.strictObject({
   version: z.literal(1).describe("of this format"),
@@ -162,7 +184,8 @@ const job = z.strictObject({
   timezone: z
     .string()
     .refine(isTimeZone, {
-      error: (issue) => `found ${JSON.stringify(issue.input)}, expected an IANA time zone such as Europe/Berlin`,
+      error: "expected an IANA time zone such as Europe/Berlin",
+      params: showFound,
     })
     .default("UTC")
     .describe("of ${today} and ${yesterday}"),
@@ -191,7 +214,10 @@ const job = z.strictObject({
     .prefault({}),
 });
 
-const schema = job.superRefine(checkOutputNames).superRefine(checkTarget) satisfies z.ZodType<JobSpec>;
+const schema = job
+  .superRefine(checkOutputNames)
+  .superRefine(checkColumnNames)
+  .superRefine(checkTarget) satisfies z.ZodType<JobSpec>;
 
 function checkTarget(spec: z.output<typeof job>, context: z.RefinementCtx): void {
   const { parquet, postgres, columns } = spec.output;
@@ -232,9 +258,25 @@ function checkOutputNames(spec: z.output<typeof job>, context: z.RefinementCtx):
       context.addIssue({
         code: "custom",
         path: ["model", "outputs", column],
-        message: `found ${JSON.stringify(reference)}, expected a tensor's name or name[index]`,
+        message: "expected a tensor's name or name[index]",
+        params: showFound,
       });
     }
+  }
+}
+
+/** SQL does not tell names by case. */
+function checkColumnNames({ input: { columns } }: z.output<typeof job>, context: z.RefinementCtx): void {
+  const seen = new Set<string>();
+  for (const column of Object.keys(columns)) {
+    if (seen.has(column.toLowerCase())) {
+      context.addIssue({
+        code: "custom",
+        path: ["input", "columns", column],
+        message: `column \`${column}\` is computed twice (case does not count)`,
+      });
+    }
+    seen.add(column.toLowerCase());
   }
 }
 

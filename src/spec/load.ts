@@ -1,24 +1,13 @@
 import { isMap, isNode, isPair, isScalar, isSeq, type LineCounter } from "yaml";
 import { JobError } from "../errors.js";
-import { didYouMean } from "../suggest.js";
+import { type Filled, fillDocument, type SpecContext } from "./fill-document.js";
 import { checkSpec, type JobSpec } from "./job-spec.js";
 import { describeIssue, type Problem } from "./problems.js";
 import { notYet } from "./not-yet.js";
-import { hideCredentials, isSecretKey } from "./secrets.js";
-import { clockParams, fillTemplate, type Lookup, type TemplateFault } from "./template.js";
 import { parserWarnings, parseYaml, shapeProblems, type YamlDocument } from "./yaml-text.js";
 
 const textLimit = 256 * 1024;
 const problemLimit = 10;
-
-export interface SpecContext {
-  /** How the file is named in messages. */
-  readonly file: string;
-  /** From `--param`; they win over the spec's own. */
-  readonly params: Readonly<Record<string, string>>;
-  readonly env: Readonly<Record<string, string | undefined>>;
-  readonly nowMs: number;
-}
 
 type Path = readonly (string | number)[];
 
@@ -26,6 +15,10 @@ export interface LoadedSpec {
   readonly spec: JobSpec;
   /** "job.yaml:4:9: input.path": where a key's value stands, for messages about what it names. */
   readonly where: (path: Path) => string;
+  /** Keys whose value comes from `${today}` or `${yesterday}`, as the spec writes them ("params.ds"). */
+  readonly clock: readonly string[];
+  /** Where runs of this job with other params write: `output.parquet.path` with `anyValue` for each param. */
+  readonly outputPattern: string;
 }
 
 /**
@@ -45,16 +38,21 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
   }
   fail.check(shapeProblems(document));
   fail.check(parserWarnings(document));
-  fail.check(fillDocument(document, context));
+  const filled = fillDocument(document, context);
+  fail.check(filled.problems);
   fail.check(unsupportedProblems(document), "SPEC_UNSUPPORTED");
   const checked = checkSpec(document.toJS({ maxAliasCount: 0 }));
   if ("spec" in checked) {
     return {
       spec: checked.spec,
+      clock: filled.clock,
+      outputPattern: filled.outputPattern,
       where: (path) => place(context.file, lines.linePos(positionOf(document, { path, text: "" })), path),
     };
   }
-  throw fail(checked.issues.flatMap((issue) => describeIssue(issue, (path) => plainValue(document, path))));
+  throw fail(
+    checked.issues.flatMap((issue) => describeIssue(issue, (path) => plainValue(document, path, filled.templates))),
+  );
 }
 
 interface Failure {
@@ -87,101 +85,6 @@ function failure(file: string, lines: LineCounter, document: YamlDocument): Fail
   return make;
 }
 
-/** Fills every `${…}` in place, `params` first since the rest refers to them. */
-function fillDocument(document: YamlDocument, context: SpecContext): Problem[] {
-  const problems: Problem[] = [];
-  const declared = paramNames(document);
-  const environment: Lookup = (name) => (Object.hasOwn(context.env, name) ? context.env[name] : undefined);
-
-  fillNode(document.get("timezone", true), ["timezone"], { lookup: environment, declared }, problems);
-  const scope = new Map<string, string>(Object.entries(clock(document, context)));
-  const lookup: Lookup = (name) => scope.get(name) ?? environment(name);
-  const params = document.get("params", true);
-  for (const pair of isMap(params) ? params.items : []) {
-    const name = isScalar(pair.key) ? String(pair.key.value) : "";
-    const node = pair.value;
-    if (name === "__proto__") {
-      problems.push({ path: ["params", name], atKey: true, text: "this name cannot be a param's; choose another" });
-    }
-    if (!isScalar(node)) {
-      problems.push({ path: ["params", name], text: "expected a text, number or date" });
-      continue;
-    }
-    const given = Object.hasOwn(context.params, name) ? context.params[name] : undefined;
-    // A param is text: `007` and `1.0` keep their spelling.
-    node.value = given ?? (typeof node.value === "string" ? node.value : (node.source ?? ""));
-    if (given === undefined) {
-      fillNode(node, ["params", name], { lookup, declared }, problems);
-    }
-    scope.set(name, String(node.value));
-  }
-  problems.push(...unknownParams(context.params, declared));
-  for (const pair of isMap(document.contents) ? document.contents.items : []) {
-    const key = isScalar(pair.key) ? String(pair.key.value) : "";
-    if (key !== "params" && key !== "timezone" && isNode(pair.value)) {
-      fillNode(pair.value, [key], { lookup, declared }, problems);
-    }
-  }
-  return problems;
-}
-
-function clock(document: YamlDocument, context: SpecContext): Record<string, string> {
-  const zone = document.get("timezone");
-  try {
-    return clockParams(context.nowMs, typeof zone === "string" ? zone : "UTC");
-  } catch {
-    return clockParams(context.nowMs, "UTC"); // the schema check names the wrong zone
-  }
-}
-
-function paramNames(document: YamlDocument): string[] {
-  const params = document.get("params", true);
-  return isMap(params) ? params.items.map(({ key }) => (isScalar(key) ? String(key.value) : "")) : [];
-}
-
-function unknownParams(given: Readonly<Record<string, string>>, declared: readonly string[]): Problem[] {
-  return Object.keys(given)
-    .filter((name) => !declared.includes(name))
-    .map((name) => ({
-      path: ["params"],
-      text: `--param ${name}: the spec declares ${declared.length === 0 ? "no params" : `only ${declared.join(", ")}`}${didYouMean(name, declared)}`,
-    }));
-}
-
-interface Scope {
-  readonly lookup: Lookup;
-  /** Params of the spec, whether or not they are known where the text stands. */
-  readonly declared: readonly string[];
-}
-
-function fillNode(node: unknown, path: Path, scope: Scope, problems: Problem[]): void {
-  if (isMap(node)) {
-    for (const pair of node.items) {
-      fillNode(pair.value, [...path, isScalar(pair.key) ? String(pair.key.value) : ""], scope, problems);
-    }
-  } else if (isSeq(node)) {
-    for (const [index, item] of node.items.entries()) {
-      fillNode(item, [...path, index], scope, problems);
-    }
-  } else if (isScalar(node) && typeof node.value === "string") {
-    const filled = fillTemplate(node.value, scope.lookup);
-    if ("text" in filled) {
-      node.value = filled.text;
-    } else {
-      problems.push({ path, text: faultText(filled.fault, scope.declared, isSecretKey(path)) });
-    }
-  }
-}
-
-function faultText(fault: TemplateFault, declared: readonly string[], secret: boolean): string {
-  if (fault.kind === "malformed") {
-    return `found ${secret ? "\\${ and no name after it" : hideCredentials(fault.found)}, expected \${name} or \${name:-default}; a literal \${ is written $\${`;
-  }
-  return declared.includes(fault.name)
-    ? `\${${fault.name}} is a param that comes later: params see those above them, timezone sees none`
-    : `\${${fault.name}} is neither a param nor an environment variable; set it, or write \${${fault.name}:-default}`;
-}
-
 function unsupportedProblems(document: YamlDocument): Problem[] {
   const problems: Problem[] = [];
   const walk = (node: unknown, path: Path): void => {
@@ -203,9 +106,15 @@ function unsupportedProblems(document: YamlDocument): Problem[] {
   return problems;
 }
 
-function plainValue(document: YamlDocument, path: Path): unknown {
+function plainValue(document: YamlDocument, path: Path, templates: Filled["templates"]): unknown {
   const node = document.getIn(path, true);
-  return isScalar(node) ? node.value : isMap(node) ? "a mapping" : isSeq(node) ? "a list" : node;
+  return isScalar(node)
+    ? (templates.get(node) ?? node.value)
+    : isMap(node)
+      ? "a mapping"
+      : isSeq(node)
+        ? "a list"
+        : node;
 }
 
 /** The offset of the key (unknown keys) or value a problem is about; else of the nearest thing around it. */

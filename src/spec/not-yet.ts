@@ -3,8 +3,6 @@
  * an unknown key; never ignored.
  */
 const keys: Readonly<Record<string, string>> = {
-  "input.columns": "computed columns",
-  "input.where": "row filters",
   "input.endpoint": "S3",
   "input.region": "S3",
   "input.path_style": "S3",
@@ -14,7 +12,6 @@ const keys: Readonly<Record<string, string>> = {
 
 const values: Readonly<Record<string, readonly string[]>> = {
   "input.format": ["arrow"],
-  "input.verify": ["full"],
   "engine.providers": ["cuda", "tensorrt"],
 };
 

@@ -51,10 +51,11 @@ export function describeIssue(issue: SpecIssue, valueAt: (path: readonly (string
   if (found === undefined) {
     return [{ path, text: `missing; ${expectation(issue)}` }];
   }
-  if (issue.code === "custom") {
+  if (issue.code === "custom" && issue.params?.["showFound"] !== true) {
     return [{ path, text: issue.message }];
   }
-  return [{ path, text: `found ${isSecretKey(path) ? "something else" : show(found)}, ${expectation(issue)}` }];
+  const shown = isSecretKey(path) && !isReference(found) ? "something else" : show(found);
+  return [{ path, text: `found ${shown}, ${expectation(issue)}` }];
 }
 
 function expectation(issue: SpecIssue): string {
@@ -78,6 +79,11 @@ const typeNames: Readonly<Record<string, string>> = {
   int: "a whole number",
   boolean: "true or false",
 };
+
+/** `${NAME}` and nothing else: it tells where a value is from, not what it is. */
+function isReference(value: unknown): boolean {
+  return typeof value === "string" && /^\$\{\w+\}$/.test(value);
+}
 
 function show(value: unknown): string {
   const text =

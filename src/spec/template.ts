@@ -1,19 +1,40 @@
+import { type SqlPlace, sqlPlaceAfter } from "./sql-text.js";
+
 /** One `${name}` or `${name:-default}`; `$${` stands for a literal `${`. */
 const reference = /\$\$\{|\$\{([^}]*)\}?/g;
 const referenceBody = /^([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?$/s;
 
 export type Lookup = (name: string) => string | undefined;
 
-/** What is wrong with a template: a name that nothing defines, or text that is no reference. */
-export type TemplateFault = { kind: "unset"; name: string } | { kind: "malformed"; found: string };
+/**
+ * What is wrong with a template: a name that nothing defines, text that is no reference, no place for a value, a
+ * value with `..` in the middle of a path, or values that make a small file large.
+ */
+export type TemplateFault =
+  | { kind: "unset"; name: string }
+  | { kind: "malformed"; found: string }
+  | { kind: Exclude<SqlPlace, "code">; found: string }
+  | { kind: "climbs"; name: string }
+  | { kind: "long" };
+
+/** Characters that a filled text may have: longer than any path, and nothing that could fill memory. */
+export const filledLimit = 16_384;
+
+const climbs = /(?:^|[/\\])\.\.(?:[/\\]|$)/;
 
 /**
  * Fills the references of one string. A name's own value wins over `:-default`; an empty value counts as
- * unset only where a default is given, as in a POSIX shell.
+ * unset only where a default is given, as in a POSIX shell. `language`: how a value is written in the text.
  */
-export function fillTemplate(text: string, lookup: Lookup): { text: string } | { fault: TemplateFault } {
+export function fillTemplate(
+  text: string,
+  lookup: Lookup,
+  language: "plain" | "sql" = "plain",
+): { text: string } | { fault: TemplateFault } {
   let fault: TemplateFault | undefined;
-  const filled = text.replace(reference, (found: string, body: string | undefined) => {
+  const write = language === "sql" ? sqlText : (value: string): string => value;
+  let length = text.length;
+  const filled = text.replace(reference, (found: string, body: string | undefined, offset: number) => {
     if (found === "$${") {
       return "${";
     }
@@ -22,18 +43,38 @@ export function fillTemplate(text: string, lookup: Lookup): { text: string } | {
       fault ??= { kind: "malformed", found };
       return "";
     }
+    const place = language === "sql" ? sqlPlaceAfter(text.slice(0, offset), text.slice(offset + found.length)) : "code";
+    if (place !== "code") {
+      fault ??= { kind: place, found };
+      return "";
+    }
     const [, name = "", fallback] = parts;
     const value = lookup(name);
     if (fallback !== undefined && (value === undefined || value === "")) {
-      return fallback;
+      return write(fallback);
     }
     if (value === undefined) {
       fault ??= { kind: "unset", name };
       return "";
     }
-    return value;
+    // out/dt=${ds} stays below out/; only where a path begins may a value lead elsewhere.
+    if (language === "plain" && offset > 0 && climbs.test(value)) {
+      fault ??= { kind: "climbs", name };
+      return "";
+    }
+    length += value.length;
+    if (length > filledLimit) {
+      fault ??= { kind: "long" };
+      return "";
+    }
+    return write(value);
   });
   return fault === undefined ? { text: filled } : { fault };
+}
+
+/** A text literal: whatever a value holds, it stays a value. */
+function sqlText(value: string): string {
+  return `'${value.replaceAll("'", "''")}'`;
 }
 
 /** The calendar dates that a spec may name, as `yyyy-mm-dd` in `timeZone`. */

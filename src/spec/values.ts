@@ -24,7 +24,11 @@ export function autoOrCount(minimum: number, maximum: number): z.ZodType<number 
   return z.union([z.literal("auto"), numberOrText(minimum, maximum, error)], { error });
 }
 
-export const text = z.string().min(1);
+// No file system takes a NUL, and DuckDB's SQL ends at one.
+export const text = z
+  .string()
+  .min(1)
+  .regex(/^[^\0]*$/, "expected a text without NUL characters");
 export const name = z
   .string()
   .regex(outputName, "expected letters, digits and _, at most 63, not starting with a digit");

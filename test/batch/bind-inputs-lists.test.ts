@@ -1,11 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { Contract, ContractRequest } from "#src/batch/contract.js";
-import { type ColumnType, showType } from "#src/batch/types.js";
-import { bind, column, finding, refused, tensor, withInput, withInputs } from "../support/contracts.js";
-
-const list = (element: ColumnType): ColumnType => ({ kind: "list", element });
-const typed = (name: string, type: ColumnType | undefined) =>
-  column(name, type === undefined ? "MAP" : showType(type), type);
+import type { ColumnType } from "#src/batch/types.js";
+import { bind, column, finding, list, refused, tensor, typed, withInput, withInputs } from "../support/contracts.js";
 
 describe("a list column", () => {
   const vectors = [column("id", "BIGINT", "int64"), typed("features", list("float64"))];
@@ -43,8 +39,8 @@ describe("a list column", () => {
   test("is not taken for one value a row", () => {
     expect(finding(refused({ columns: vectors, ...withInput(null) }))).toMatchInlineSnapshot(`
       "64 CONTRACT
-      binding models/churn.onnx to the columns of in/a.parquet: input \`features\` is float32 [N]: it does not say how many elements a row of \`features\` has
-      hint: export the model with that dimension fixed"
+      binding models/churn.onnx to the columns of in/a.parquet: input \`features\` is float32 [N], one number a row; column \`features\` is list<float64>
+      hint: bind a column of numbers to it, or export the model with an input [N,F] for lists"
     `);
   });
 });

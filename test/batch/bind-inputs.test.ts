@@ -9,16 +9,14 @@ import {
   featureNames,
   features,
   finding,
+  list,
   outputs,
   refused,
   tensor,
+  typed,
   withInput,
   withInputs,
 } from "../support/contracts.js";
-
-const list = (element: ColumnType): ColumnType => ({ kind: "list", element });
-const typed = (name: string, type: ColumnType | undefined) =>
-  column(name, type === undefined ? "MAP" : showType(type), type);
 
 describe("the columns of a lone matrix", () => {
   test("are by default the numeric ones in file order, minus those carried through", () => {
@@ -63,12 +61,12 @@ describe("the columns of a lone matrix", () => {
       binding models/churn.onnx to the columns of in/a.parquet: input \`features\` is float32 [N,?]: it does not say how many columns it takes
 
         model inputs:                    columns of in/a.parquet:
-          features  float32 [N,?]          id      BIGINT
-        model outputs:                     age     INTEGER
-          label          int64 [N]         amount  DECIMAL(10,2)
-          probabilities  float32 [N,2]     city    VARCHAR
+          features  float32 [N,?]          id      int64
+        model outputs:                     age     int32
+          label          int64 [N]         amount  decimal(10,2)
+          probabilities  float32 [N,2]     city    utf8
                                            tags    MAP(VARCHAR, INTEGER)
-                                           rate    DOUBLE
+                                           rate    float64
 
       hint: list them in the model's order: model.inputs: { features: [age, amount, rate] }"
     `);
@@ -82,12 +80,12 @@ describe("the columns of a lone matrix", () => {
       binding models/churn.onnx to the columns of in/a.parquet: input \`features\` needs 3 columns; the numeric columns that are not in output.columns are 4
 
         model inputs:                    columns of in/a.parquet:
-          features  float32 [N,3]          id      BIGINT
-        model outputs:                     age     INTEGER
-          label          int64 [N]         amount  DECIMAL(10,2)
-          probabilities  float32 [N,2]     city    VARCHAR
+          features  float32 [N,3]          id      int64
+        model outputs:                     age     int32
+          label          int64 [N]         amount  decimal(10,2)
+          probabilities  float32 [N,2]     city    utf8
                                            tags    MAP(VARCHAR, INTEGER)
-                                           rate    DOUBLE
+                                           rate    float64
 
       hint: list its columns in the model's order under model.inputs.features, or put ids and labels under output.columns"
     `);
@@ -96,12 +94,12 @@ describe("the columns of a lone matrix", () => {
       binding models/churn.onnx to the columns of in/a.parquet: input \`features\` needs 3 columns, model.inputs lists 1
 
         model inputs:                    columns of in/a.parquet:
-          features  float32 [N,3]          id      BIGINT
-        model outputs:                     age     INTEGER
-          label          int64 [N]         amount  DECIMAL(10,2)
-          probabilities  float32 [N,2]     city    VARCHAR
+          features  float32 [N,3]          id      int64
+        model outputs:                     age     int32
+          label          int64 [N]         amount  decimal(10,2)
+          probabilities  float32 [N,2]     city    utf8
                                            tags    MAP(VARCHAR, INTEGER)
-                                           rate    DOUBLE
+                                           rate    float64
 
       hint: list them in the model's order"
     `);
@@ -121,12 +119,12 @@ describe("the columns of a lone matrix", () => {
       binding models/churn.onnx to the columns of in/a.parquet: input \`features\` takes float32, column \`city\` is utf8
 
         model inputs:                    columns of in/a.parquet:
-          features  float32 [N,3]          id      BIGINT
-        model outputs:                     age     INTEGER
-          label          int64 [N]         amount  DECIMAL(10,2)
-          probabilities  float32 [N,2]     city    VARCHAR
+          features  float32 [N,3]          id      int64
+        model outputs:                     age     int32
+          label          int64 [N]         amount  decimal(10,2)
+          probabilities  float32 [N,2]     city    utf8
                                            tags    MAP(VARCHAR, INTEGER)
-                                           rate    DOUBLE
+                                           rate    float64
 
       hint: integer, float, decimal and bool columns can be cast; dates and texts cannot"
     `);
@@ -144,7 +142,7 @@ describe("the columns of a lone matrix", () => {
     expect(finding(refused({ inputs: { features: ["age", "tags", "rate"] } }))).toMatchInlineSnapshot(`
       "64 CONTRACT
       binding models/churn.onnx to the columns of in/a.parquet: model.inputs.features names \`tags\`, whose type MAP(VARCHAR, INTEGER) is not supported
-      hint: maps, unions and variants cannot be read; leave this one out, or store its parts as columns"
+      hint: maps, unions, variants and integers of 128 bits cannot be read; leave this one out, cast it under input.columns, or store its parts as columns"
     `);
   });
 
@@ -237,12 +235,12 @@ describe("several inputs", () => {
       binding models/churn.onnx to the columns of in/a.parquet: no column is called like input \`features\`
 
         model inputs:                    columns of in/a.parquet:
-          features  float32 [N,3]          id      BIGINT
-          rates     float32 [N]            age     INTEGER
-        model outputs:                     amount  DECIMAL(10,2)
-          label          int64 [N]         city    VARCHAR
+          features  float32 [N,3]          id      int64
+          rates     float32 [N]            age     int32
+        model outputs:                     amount  decimal(10,2)
+          label          int64 [N]         city    utf8
           probabilities  float32 [N,2]     tags    MAP(VARCHAR, INTEGER)
-                                           rate    DOUBLE
+                                           rate    float64
 
       hint: name its columns under model.inputs: { features: [column, …] }"
     `);

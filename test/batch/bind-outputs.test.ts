@@ -54,12 +54,12 @@ describe("outputs", () => {
       binding models/churn.onnx to the columns of in/a.parquet: model.outputs.score names \`probabilities[2]\`, but a row has 2 values
 
         model inputs:                    columns of in/a.parquet:
-          features  float32 [N,3]          id      BIGINT
-        model outputs:                     age     INTEGER
-          label          int64 [N]         amount  DECIMAL(10,2)
-          probabilities  float32 [N,2]     city    VARCHAR
+          features  float32 [N,3]          id      int64
+        model outputs:                     age     int32
+          label          int64 [N]         amount  decimal(10,2)
+          probabilities  float32 [N,2]     city    utf8
                                            tags    MAP(VARCHAR, INTEGER)
-                                           rate    DOUBLE
+                                           rate    float64
 
       hint: elements count from 0 to 1"
     `);
@@ -77,12 +77,12 @@ describe("outputs", () => {
       binding models/churn.onnx to the columns of in/a.parquet: model.outputs.score names \`probabilites\`, which is no output of the model; did you mean \`probabilities\`?
 
         model inputs:                    columns of in/a.parquet:
-          features  float32 [N,3]          id      BIGINT
-        model outputs:                     age     INTEGER
-          label          int64 [N]         amount  DECIMAL(10,2)
-          probabilities  float32 [N,2]     city    VARCHAR
+          features  float32 [N,3]          id      int64
+        model outputs:                     age     int32
+          label          int64 [N]         amount  decimal(10,2)
+          probabilities  float32 [N,2]     city    utf8
                                            tags    MAP(VARCHAR, INTEGER)
-                                           rate    DOUBLE
+                                           rate    float64
 
       hint: its outputs are label, probabilities"
     `);
@@ -95,12 +95,12 @@ describe("outputs", () => {
       binding models/churn.onnx to the columns of in/a.parquet: output \`output_probability\` is a sequence or map, not a tensor
 
         model inputs:                           columns of in/a.parquet:
-          features  float32 [N,3]                 id      BIGINT
-        model outputs:                            age     INTEGER
-          output_label        int64 [N]           amount  DECIMAL(10,2)
-          output_probability  sequence or map     city    VARCHAR
+          features  float32 [N,3]                 id      int64
+        model outputs:                            age     int32
+          output_label        int64 [N]           amount  decimal(10,2)
+          output_probability  sequence or map     city    utf8
                                                   tags    MAP(VARCHAR, INTEGER)
-                                                  rate    DOUBLE
+                                                  rate    float64
 
       hint: export the model with zipmap=False (skl2onnx: options={'zipmap': False}), which makes it a tensor"
     `);
@@ -137,12 +137,12 @@ describe("outputs", () => {
       binding models/churn.onnx to the columns of in/a.parquet: output \`StatefulPartitionedCall:0\` is no name for a column
 
         model inputs:                                columns of in/a.parquet:
-          features  float32 [N,3]                      id      BIGINT
-        model outputs:                                 age     INTEGER
-          StatefulPartitionedCall:0  float32 [N,1]     amount  DECIMAL(10,2)
-                                                       city    VARCHAR
+          features  float32 [N,3]                      id      int64
+        model outputs:                                 age     int32
+          StatefulPartitionedCall:0  float32 [N,1]     amount  decimal(10,2)
+                                                       city    utf8
                                                        tags    MAP(VARCHAR, INTEGER)
-                                                       rate    DOUBLE
+                                                       rate    float64
 
       hint: name it under model.outputs, such as \`score: StatefulPartitionedCall:0\`"
     `);
@@ -154,12 +154,12 @@ describe("outputs", () => {
       binding models/churn.onnx to the columns of in/a.parquet: output column \`ID\` comes twice (case does not count)
 
         model inputs:               columns of in/a.parquet:
-          features  float32 [N,3]     id      BIGINT
-        model outputs:                age     INTEGER
-          ID  float32 [N,1]           amount  DECIMAL(10,2)
-                                      city    VARCHAR
+          features  float32 [N,3]     id      int64
+        model outputs:                age     int32
+          ID  float32 [N,1]           amount  decimal(10,2)
+                                      city    utf8
                                       tags    MAP(VARCHAR, INTEGER)
-                                      rate    DOUBLE
+                                      rate    float64
 
       hint: give the prediction another name under model.outputs"
     `);

@@ -19,6 +19,7 @@ describe("a binding", () => {
     expect(contract).toMatchInlineSnapshot(`
       {
         "cast": "exact",
+        "expressions": null,
         "fixedBatchRows": null,
         "inputs": [
           {
@@ -154,12 +155,12 @@ describe("carried columns", () => {
       binding models/churn.onnx to the columns of in/a.parquet: output.columns names column \`ID\`, which is not there; did you mean \`id\`?
 
         model inputs:                    columns of in/a.parquet:
-          features  float32 [N,3]          id      BIGINT
-        model outputs:                     age     INTEGER
-          label          int64 [N]         amount  DECIMAL(10,2)
-          probabilities  float32 [N,2]     city    VARCHAR
+          features  float32 [N,3]          id      int64
+        model outputs:                     age     int32
+          label          int64 [N]         amount  decimal(10,2)
+          probabilities  float32 [N,2]     city    utf8
                                            tags    MAP(VARCHAR, INTEGER)
-                                           rate    DOUBLE
+                                           rate    float64
 
       hint: names must match exactly"
     `);
@@ -174,14 +175,14 @@ describe("carried columns", () => {
       binding models/churn.onnx to the columns of in/a.parquet: output.columns names \`tags\`, whose type MAP(VARCHAR, INTEGER) is not supported
 
         model inputs:                    columns of in/a.parquet:
-          features  float32 [N,3]          id      BIGINT
-        model outputs:                     age     INTEGER
-          label          int64 [N]         amount  DECIMAL(10,2)
-          probabilities  float32 [N,2]     city    VARCHAR
+          features  float32 [N,3]          id      int64
+        model outputs:                     age     int32
+          label          int64 [N]         amount  decimal(10,2)
+          probabilities  float32 [N,2]     city    utf8
                                            tags    MAP(VARCHAR, INTEGER)
-                                           rate    DOUBLE
+                                           rate    float64
 
-      hint: maps, unions and variants cannot be read; leave this one out, or store its parts as columns"
+      hint: maps, unions, variants and integers of 128 bits cannot be read; leave this one out, cast it under input.columns, or store its parts as columns"
     `);
   });
 
@@ -229,12 +230,12 @@ describe("the tables beside each other", () => {
       binding models/churn.onnx to the columns of in/a.parquet: output.columns names column \`ID\`, which is not there; did you mean \`id\`?
 
         model inputs:                    columns of in/a.parquet:
-          a  string [N,1]                  id      BIGINT
-          b  float16 [8,4]                 age     INTEGER
-        model outputs:                     amount  DECIMAL(10,2)
-          label          int64 [N]         city    VARCHAR
+          a  string [N,1]                  id      int64
+          b  float16 [8,4]                 age     int32
+        model outputs:                     amount  decimal(10,2)
+          label          int64 [N]         city    utf8
           probabilities  float32 [N,2]     tags    MAP(VARCHAR, INTEGER)
-                                           rate    DOUBLE
+                                           rate    float64
 
       hint: names must match exactly"
     `);

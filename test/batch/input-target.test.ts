@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { Contract, InputBinding } from "#src/batch/contract.js";
 import type { RowFault } from "#src/batch/input-target.js";
 import { blankInputs, createPacker, type FeatureBatch, sliceBatch } from "#src/batch/packer.js";
-import { type NamedTensor, numericTensorTypes, tensorElement, toFloat16Bits } from "#src/batch/tensor.js";
+import { decodeTexts, type NamedTensor, numericTensorTypes, tensorElement, toFloat16Bits } from "#src/batch/tensor.js";
 import { allocate, type BytesColumn, type Matrix, type RecordBatch } from "#src/batch/types.js";
 import { emptyContract, matrix, matrixBinding, ref, textColumn } from "../support/batches.js";
 
@@ -33,7 +33,8 @@ function pack(
   return { batches: rest === undefined ? batches : [...batches, rest], faults };
 }
 
-const dataOf = (tensor: NamedTensor | undefined): unknown[] => [...(tensor?.data ?? [])];
+const dataOf = (tensor: NamedTensor | undefined): unknown[] =>
+  tensor?.dtype === "string" ? decodeTexts(tensor.data) : [...(tensor?.data ?? [])];
 
 function numbers(dtype: (typeof numericTensorTypes)[number], values: readonly number[], width: number): Matrix {
   const element = dtype === "float16" ? "float32" : tensorElement(dtype);
@@ -197,6 +198,13 @@ describe("a text input", () => {
     const { batches, faults } = pack({ inputs: [text] }, [textColumn(["a", null, "c"])], { rows: 3 });
     expect(faults).toEqual([{ reason: "missing", column: "city", row: 101, value: undefined }]);
     expect(dataOf(batches[0]?.inputs[0])).toEqual(["a", "", "c"]);
+  });
+
+  test("has every NULL told with its row, wherever batches are cut", () => {
+    const column = textColumn([null, "b", "c", null, null, "f", null]);
+    const { batches, faults } = pack({ inputs: [text] }, [column], { rows: 7, batchRows: 3 });
+    expect(faults.map(({ row }) => row)).toEqual([100, 103, 104, 106]);
+    expect(batches.map(({ inputs }) => dataOf(inputs[0]))).toEqual([["", "b", "c"], ["", "", "f"], [""]]);
   });
 
   test("given numbers is a bug that is told as one", () => {

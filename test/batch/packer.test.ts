@@ -36,7 +36,8 @@ interface Packed {
 /** Copied at once: the buffer goes back and is filled again. */
 function packed({ rowStart, rowCount, inputs }: FeatureBatch): Packed {
   const [input] = inputs;
-  return { rowStart, rowCount, dims: input?.dims ?? [], values: Array.from(input?.data ?? [], Number) };
+  const values = input === undefined || input.dtype === "string" ? [] : Array.from(input.data, Number);
+  return { rowStart, rowCount, dims: input?.dims ?? [], values };
 }
 
 function buffersOf(inputs: readonly NamedTensor[]): ArrayBuffer[] {

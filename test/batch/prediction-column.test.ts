@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { createPredictionColumn } from "#src/batch/prediction-column.js";
 import {
+  encodeTexts,
   numericTensorTypes,
   type Tensor,
   tensorElement,
@@ -36,7 +37,11 @@ const floats = (values: readonly number[], ...dims: number[]): Tensor => ({
   dims,
   data: Float32Array.from(values),
 });
-const strings = (data: readonly string[], ...dims: number[]): Tensor => ({ dtype: "string", dims, data });
+const strings = (data: readonly string[], ...dims: number[]): Tensor => ({
+  dtype: "string",
+  dims,
+  data: encodeTexts(data),
+});
 
 describe("numbers", () => {
   test.each(numericTensorTypes)("of %s are kept as they are, in whatever order they come", (dtype) => {
@@ -152,6 +157,13 @@ describe("texts", () => {
     const column = createPredictionColumn("utf8", texts.length);
     column.set(0, texts.length, { tensor: strings(texts, texts.length, 1), width: 1, element: undefined }, tell);
     expect(plain(column.finish())).toEqual(texts);
+  });
+
+  test("stand where their rows are, in whatever order they come; rows without a prediction are empty", () => {
+    const column = createPredictionColumn("utf8", 7);
+    column.set(4, 2, { tensor: strings(["e", "é", "padding"], 3), width: 1, element: undefined }, tell);
+    column.set(1, 2, { tensor: strings(["b", "c"], 2, 1), width: 1, element: undefined }, tell);
+    expect(plain(column.finish())).toEqual(["", "b", "c", "", "e", "é", ""]);
   });
 
   test("are picked by element", () => {

@@ -71,7 +71,7 @@ function predictions(from: number, to: number, packedRows = to - from): Map<stri
 const wholeSpan = Array.from({ length: 12 }, (_, index) => 100 + index);
 
 function expectWholeSpan(rows: SpanRows): void {
-  const { rowCount, columns } = rows.finish();
+  const { rowCount, columns } = rows.finish(12);
   expect(rowCount).toBe(12);
   expect(columns.map(({ name, type }) => [name, type])).toEqual([
     ["id", "int64"],
@@ -133,7 +133,7 @@ describe("the rows of a span", () => {
     );
     rows.carry(carried(110, 112), { from: 0, to: 2, row: 110 });
     rows.predict(predictions(100, 112), { rowStart: 100, rowCount: 12, packedRows: 12 });
-    const [id, label] = rows.finish().columns;
+    const [id, label] = rows.finish(12).columns;
     expect([...(id?.column.valid ?? [])]).toEqual(wholeSpan.map((row) => (row === 105 ? 0 : 1)));
     expect(label?.column.valid).toBeUndefined();
   });
@@ -161,7 +161,7 @@ describe("a span does not end", () => {
     for (const [from, to] of predicts) {
       rows.predict(predictions(from, to), { rowStart: from, rowCount: to - from, packedRows: to - from });
     }
-    expect(() => rows.finish()).toThrow(/^row 1\d\d was not carried or not predicted$/);
+    expect(() => rows.finish(12)).toThrow(/^row 1\d\d was not carried or not predicted$/);
   });
 
   test("when a batch came twice in the place of another", () => {
@@ -285,7 +285,7 @@ describe("a rejected row", () => {
     rows.reject(108);
     rows.reject(107);
     const kept = [101, 102, 103, 104, 105, 106, 109, 110, 111];
-    const { rowCount, columns } = rows.finish();
+    const { rowCount, columns } = rows.finish(12);
     expect(rowCount).toBe(kept.length);
     expect(columns.map(({ column }) => Array.from<number | bigint>((column as FixedColumn).data))).toEqual([
       kept.map((row) => 2n ** 53n + BigInt(row)),
@@ -303,7 +303,7 @@ describe("a rejected row", () => {
     wholeSpan.forEach((row) => {
       rows.reject(row);
     });
-    const { rowCount, columns } = rows.finish();
+    const { rowCount, columns } = rows.finish(12);
     expect(rowCount).toBe(0);
     expect(columns.map(({ column }) => (column as FixedColumn).data.length)).toEqual([0, 0, 0, 0]);
   });
@@ -313,7 +313,7 @@ describe("a rejected row", () => {
     rows.carry(carried(100, 112), { from: 0, to: 12, row: 100 });
     rows.predict(predictions(101, 112), { rowStart: 101, rowCount: 11, packedRows: 11 });
     rows.reject(100);
-    expect(() => rows.finish()).toThrow("row 100 was not carried or not predicted");
+    expect(() => rows.finish(12)).toThrow("row 100 was not carried or not predicted");
   });
 
   test("is not told of again", () => {

@@ -1,5 +1,13 @@
 import { describe, expect, test } from "vitest";
-import { fromFloat16Bits, isTensorType, numericTensorTypes, tensorElement, toFloat16Bits } from "#src/batch/tensor.js";
+import {
+  decodeTexts,
+  encodeTexts,
+  fromFloat16Bits,
+  isTensorType,
+  numericTensorTypes,
+  tensorElement,
+  toFloat16Bits,
+} from "#src/batch/tensor.js";
 
 const isNaNBits = (bits: number): boolean => (bits & 0x7c00) === 0x7c00 && (bits & 0x3ff) !== 0;
 const finite = Array.from({ length: 0x7c00 }, (_, bits) => bits);
@@ -33,19 +41,20 @@ describe("float16", () => {
     for (const bits of finite.slice(0, -1)) {
       const below = fromFloat16Bits(bits);
       const middle = (below + fromFloat16Bits(bits + 1)) / 2;
-      // The next float32 to either side of the middle, which itself is one.
-      const tip = middle * 2 ** -23;
-      const rounded = [middle - tip, middle, middle + tip, -middle, -(middle + tip)].map(toFloat16Bits);
       const even = bits + (bits % 2);
       const expected = [bits, even, bits + 1, even | 0x8000, (bits + 1) | 0x8000];
-      if (rounded.some((found, index) => found !== expected[index])) {
-        wrong.push(bits);
+      // The next float32 to either side of the middle, which itself is one, and the next float64.
+      for (const tip of [middle * 2 ** -23, middle * 2 ** -52]) {
+        const rounded = [middle - tip, middle, middle + tip, -middle, -(middle + tip)].map(toFloat16Bits);
+        if (rounded.some((found, index) => found !== expected[index])) {
+          wrong.push(bits);
+        }
       }
     }
     expect(wrong).toEqual([]);
   });
 
-  // numpy.float16(numpy.float32(value)).view(numpy.uint16)
+  // numpy.float16(value).view(numpy.uint16), of a numpy.float64
   test.each([
     [0, 0x0000],
     [-0, 0x8000],
@@ -79,6 +88,21 @@ describe("float16", () => {
     [Math.fround(0.1), 0x2e66],
     [Math.fround(1 / 3), 0x3555],
     [Math.fround(-Math.PI), 0xc248],
+    // From here on, most would be another number by way of float32.
+    [1.0004882812509095, 0x3c01],
+    [1.0004882812490905, 0x3c00],
+    [1.0014648437499996, 0x3c01],
+    [2049.000000000001, 0x6801],
+    [-2049.0000000009313, 0xe801],
+    [2050.999999999999, 0x6801],
+    [65519.999999999, 0x7bff],
+    [2.980232238769616e-8, 0x0001],
+    [8.940696716308509e-8, 0x0001],
+    [6.100535392761144e-5, 0x03ff],
+    [6.103515624999999e-5, 0x0400],
+    [0.1, 0x2e66],
+    [5e-324, 0x0000],
+    [-1e300, 0xfc00],
   ])("of %d is what numpy makes of it", (value, bits) => {
     expect(toFloat16Bits(value)).toBe(bits);
   });
@@ -95,5 +119,25 @@ describe("tensor types", () => {
   test.each(["bfloat16", "complex64", "toString", "", undefined, "seq"])("%s is none", (name) => {
     expect(isTensorType(name)).toBe(false);
     expect(isTensorType("string")).toBe(true);
+  });
+});
+
+describe("texts", () => {
+  test.each([
+    ["none", []],
+    ["empty ones", ["", "", ""]],
+    ["one byte a character", ["a", "", "bc\u0000d", "x".repeat(1000)]],
+    ["more bytes a character, at the end too", ["plain", "Zürich", "日本", "👩‍👧", "\ufeffbom", "", "é"]],
+    ["more than one decoding takes", ["x".repeat((1 << 24) - 1), "yz", "w"]],
+  ])("come back from bytes: %s", (_, texts) => {
+    const encoded = encodeTexts(texts);
+    expect(encoded.bytes.length).toBe(encoded.offsets.at(-1));
+    expect(decodeTexts(encoded)).toEqual(texts);
+  });
+
+  test("that end in half a character keep to themselves", () => {
+    const [first = 0, second = 0] = new TextEncoder().encode("é");
+    const halves = { offsets: Uint32Array.of(0, 2, 4), bytes: Uint8Array.of(0x61, first, second, 0x62) };
+    expect(decodeTexts(halves)).toEqual(["a\ufffd", "\ufffdb"]);
   });
 });

@@ -201,8 +201,8 @@ describe("a spec that does not fit the world", () => {
     expect(said).toMatchInlineSnapshot(`
       "exit 65
       --- stderr
-      error: reading the footer of <folder>/job.yaml: Invalid Input Error: No magic bytes found at end of file
-        hint: the file is damaged, unfinished or not Parquet; write it again, or take it out of input.path
+      error: reading the footer of <folder>/job.yaml: it is not Parquet: it begins with "{\\n  ", not "PAR1"
+        hint: only Parquet is read; write the shard again, or take it out of input.path
       "
     `);
   });

@@ -63,7 +63,7 @@ test("each part is flushed before it has its name, and its name before its tempo
   expect(trace.slice(success + 1).filter((call) => call.startsWith("sync . "))).toHaveLength(1);
 });
 
-test("every row comes out once, whichever durable call the process dies at", { timeout: 300_000 }, async () => {
+test("every row comes out once, whichever durable call the process dies at", { timeout: 600_000 }, async () => {
   const kills = killsOf(await traceOf());
   const failures: string[] = [];
   const committed = new Set<number>();

@@ -46,7 +46,7 @@ async function partsIn(out: string): Promise<string[]> {
   return (await listing(out)).filter((line) => line.startsWith("part-"));
 }
 
-test("a process that is overtaken at any durable call ends well and does no harm", { timeout: 300_000 }, async () => {
+test("a process that is overtaken at any durable call ends well and does no harm", { timeout: 600_000 }, async () => {
   const failures: string[] = [];
   await inParallel(await traceOf(), parallelRuns, async (call) => {
     try {

@@ -55,7 +55,7 @@ postgres.describe("a server that is killed", () => {
   test.each([0, 1, 2, 5, 10, 20].flatMap((ms) => (["append", "replace"] as const).map((mode) => [mode, ms] as const)))(
     "right after COMMIT was sent: %s, %d ms",
     async (mode, ms) => {
-      await scoreThrough(mode, { moment: "sent", call: /^COMMIT #(6|7)$/ }, () => bounce(ms));
+      await scoreThrough(mode, { moment: "sent", call: /^COMMIT #(7|8)$/ }, () => bounce(ms));
     },
   );
 

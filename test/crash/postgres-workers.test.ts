@@ -57,7 +57,7 @@ postgres.describe("an attempt that is stopped for longer than every timeout, and
       upsert: 'COPY pg_temp.infer_batch_span ("id", "score") FR',
       replace: 'COPY "scores"."predictions__staging_…" ("id", "s',
     };
-    const at = when === "torn COPY" ? `torn ${copy[mode]} #2` : "before COMMIT #6";
+    const at = when === "torn COPY" ? `torn ${copy[mode]} #2` : "before COMMIT #7";
     let child: RunningCli | undefined;
     const slow = runWatchedPg(
       job.spec,

@@ -6,6 +6,7 @@
  *   CRASH_ROOT   the run's output folder; only calls below it or on it count
  *   CRASH_TRACE  a file to which each call is appended, a line each
  *   CRASH_AT     <before|after|torn|hold> <call>, as the trace names it; `torn` writes half of a text
+ *   CRASH_PAUSE  milliseconds to wait before each call, so that others meet what lies between two of them
  *   CRASH_HOLD   for `hold`: a file that is written when the call is reached; it goes on when that is deleted
  */
 import { appendFileSync, existsSync, writeFileSync } from "node:fs";
@@ -16,7 +17,13 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { isMainThread } from "node:worker_threads";
 
-const { CRASH_ROOT: root = "", CRASH_TRACE: trace, CRASH_AT: at, CRASH_HOLD: held = "" } = process.env;
+const {
+  CRASH_ROOT: root = "",
+  CRASH_TRACE: trace,
+  CRASH_AT: at,
+  CRASH_HOLD: held = "",
+  CRASH_PAUSE: pause,
+} = process.env;
 const [, moment, target] = /^(before|after|torn|hold) (.+)$/.exec(at ?? "") ?? [];
 const seen = new Map();
 
@@ -29,7 +36,8 @@ function kindOf(path) {
   return (inside || ".")
     .replace(/^_infer-batch\/[^/]+/, "control")
     .replace(/(control\/tmp\/[a-z]+(?:-[a-z0-9]+)?)\..+$/, "$1")
-    .replace(/^(part-\d+)\..+$/, "$1");
+    .replace(/^(control\/withdrawn\/)[^/]+/, "$1own")
+    .replace(/^((?:control\/parts\/)?part-\d+)\..+$/, "$1");
 }
 
 /** "link part-00002 #1": the same call of the same run whatever else is under way. */
@@ -63,6 +71,9 @@ async function watched(op, path, work, tear) {
   }
   if (trace !== undefined) {
     appendFileSync(trace, `${call}\n`);
+  }
+  if (pause !== undefined) {
+    await sleep(Number(pause));
   }
   if (call === target && moment === "before") {
     await die();

@@ -37,6 +37,7 @@ describe("a plan", () => {
         "commitRows": 5,
         "contract": {
           "cast": "exact",
+          "expressions": null,
           "fixedBatchRows": null,
           "inputs": [],
           "missing": "bad_row",
@@ -79,6 +80,7 @@ describe("a plan", () => {
         },
         "request": {
           "cast": "exact",
+          "columns": {},
           "inputs": {
             "f": [
               "a",
@@ -92,6 +94,7 @@ describe("a plan", () => {
           "passthrough": [
             "id",
           ],
+          "where": null,
         },
         "runId": "daily-0123456789ab",
         "target": {

@@ -7,6 +7,7 @@ const report: RunReport = {
   rowsPlanned: 1_000_000,
   rowsScored: 1_000_000,
   rowsRejected: 0,
+  rowsFiltered: 0,
   spansPlanned: 4,
   spansCommitted: 4,
   spansResumed: 0,

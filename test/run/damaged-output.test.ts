@@ -81,7 +81,7 @@ const damages: readonly Damage[] = [
   {
     what: "has a row less",
     damage: (part) => rewritePart(part, "SELECT * FROM {part} LIMIT 99"),
-    says: /it holds 99 rows and rejected 0 where the plan has rows 200 to 300/,
+    says: /it holds 99 rows, rejected 0 and filtered out 0 where the plan has rows 200 to 300/,
   },
   {
     what: "bears no label",

@@ -188,7 +188,7 @@ describe("folders that do not fit are refused with 65, naming them", () => {
     const job = await hiveJob(scratch.path, shards, carried("id", "dt"));
 
     expect(await refusalOf(scoreHere(job.spec))).toMatch(
-      /^65 SCHEMA_MISMATCH\nplanning: column `dt` is missing in .*z\.parquet, but text, from the folder name in /,
+      /^65 SCHEMA_MISMATCH\nplanning: column `dt` is missing in .*z\.parquet, but utf8, from the folder name in /,
     );
   });
 

@@ -189,6 +189,7 @@ describe("a spec that is right", () => {
           "threads": "auto",
         },
         "input": {
+          "columns": {},
           "min_rows": 1,
           "partitions": {},
           "path": [

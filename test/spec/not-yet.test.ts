@@ -3,14 +3,11 @@ import { load, minimalSpec, specRefusal } from "../support/spec.js";
 
 /** Line by line: what of version 1 this release does not serve, and how it says so. */
 const unsupported: readonly (readonly [string, string])[] = [
-  ["input.columns", minimalSpec.replace("input:", "input:\n  columns: { a: ln(b) }")],
-  ["input.where", minimalSpec.replace("input:", "input:\n  where: a is not null")],
   ["input.endpoint", minimalSpec.replace("input:", "input:\n  endpoint: http://minio:9000")],
   ["input.region", minimalSpec.replace("input:", "input:\n  region: eu-central-1")],
   ["input.path_style", minimalSpec.replace("input:", "input:\n  path_style: true")],
   ["input.request_payer", minimalSpec.replace("input:", "input:\n  request_payer: requester")],
   ["input.format: arrow", minimalSpec.replace("input:", "input:\n  format: arrow")],
-  ["input.verify: full", minimalSpec.replace("input:", "input:\n  verify: full")],
   ["input.path", minimalSpec.replace("in/", "s3://lake/in/")],
   ["input.path", minimalSpec.replace("in/*.parquet", "[a.parquet, s3://lake/b.parquet]")],
   ["input.ready", minimalSpec.replace("input:", "input:\n  ready: s3://lake/_SUCCESS")],
@@ -63,11 +60,14 @@ describe("what version 1 names and this release does not serve", () => {
 describe("what is served", () => {
   test("may be asked for: what an earlier release refused", () => {
     const text = `${minimalSpec}on_bad_row: reject\nmax_rejects: 0.1%\n`
-      .replace("input:", "input:\n  partitions: { dt: date }")
+      .replace(
+        "input:",
+        "input:\n  verify: full\n  partitions: { dt: date }\n  columns: { a: ln(b) }\n  where: a is not null",
+      )
       .replace("model:", "model:\n  cast: lossy\n  missing: nan");
     expect(load(text)).toMatchObject({
       on_bad_row: "reject",
-      input: { partitions: { dt: "date" } },
+      input: { verify: "full", partitions: { dt: "date" }, columns: { a: "ln(b)" }, where: "a is not null" },
       model: { cast: "lossy", missing: "nan" },
     });
   });

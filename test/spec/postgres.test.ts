@@ -94,9 +94,18 @@ describe("a URL with a password", () => {
     expect(said).not.toContain("s3cr3t");
   });
 
-  test("is hidden where it stands for a table", () => {
-    const said = specRefusal(spec("", "${DATABASE_URL}"), { env: { DATABASE_URL: secret } });
-    expect(said).toContain('found "postgres://***@db.example/lake"');
-    expect(said).not.toContain("s3cr3t");
+  test("is told by the name that it comes from", () => {
+    const env = { DATABASE_URL: secret.replace("postgres:", "mysql:") };
+    expect(specRefusal(spec("    url: ${DATABASE_URL}\n"), { env })).toContain(
+      'output.postgres.url: found "${DATABASE_URL}", expected postgres://',
+    );
+  });
+
+  test("that stands in the spec itself is not quoted, in the wrong place neither", () => {
+    const wrong = specRefusal(spec(`    url: ${secret.replace("postgres:", "mysql:")}\n`));
+    expect(wrong).toContain("output.postgres.url: found something else, expected postgres://");
+    const said = specRefusal(spec("", secret));
+    expect(said).toContain('output.postgres.table: found "postgres://***@db.example/lake"');
+    expect(wrong + said).not.toContain("s3cr3t");
   });
 });

@@ -12,6 +12,7 @@ export const emptyContract: Contract = {
   outputs: [],
   passthrough: [],
   fixedBatchRows: null,
+  expressions: null,
   cast: "exact",
   missing: "bad_row",
 };

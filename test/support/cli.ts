@@ -14,7 +14,10 @@ export interface CliResult {
 
 export interface CliOptions {
   readonly cwd?: string;
-  readonly env?: Readonly<Record<string, string>>;
+  /** On top of this process's own; undefined takes a variable away. */
+  readonly env?: Readonly<Record<string, string | undefined>>;
+  /** The user to run as; only root may ask for one. */
+  readonly uid?: number;
   /** Options of node itself, such as `--import=…`. */
   readonly node?: readonly string[];
   /** Called with the process once it runs. */
@@ -34,6 +37,7 @@ export async function runCli(args: readonly string[], options: CliOptions = {}):
     cwd: options.cwd ?? projectFolder,
     env: { ...process.env, NO_COLOR: "1", ...options.env },
     stdio: ["ignore", "pipe", "pipe"],
+    ...(options.uid === undefined ? {} : { uid: options.uid }),
   });
   let stdout = "";
   let stderr = "";

@@ -1,7 +1,7 @@
 import { bindContract } from "#src/batch/bind-contract.js";
 import type { Contract, ContractRequest, InputBinding } from "#src/batch/contract.js";
 import type { TensorSignature } from "#src/batch/tensor.js";
-import type { SourceColumn } from "#src/batch/types.js";
+import { type ColumnType, showType, type SourceColumn } from "#src/batch/types.js";
 import { refusal } from "./spec.js";
 
 export const column = (name: string, sourceType: string, type: SourceColumn["type"]): SourceColumn => ({
@@ -9,6 +9,9 @@ export const column = (name: string, sourceType: string, type: SourceColumn["typ
   sourceType,
   type,
 });
+/** A column whose source names its type as we do. */
+export const typed = (name: string, type: ColumnType): SourceColumn => column(name, showType(type), type);
+export const list = (element: ColumnType): ColumnType => ({ kind: "list", element });
 export const columns: readonly SourceColumn[] = [
   column("id", "BIGINT", "int64"),
   column("age", "INTEGER", "int32"),
@@ -31,6 +34,7 @@ function request(overrides: Partial<ContractRequest> = {}): ContractRequest {
     signature: { inputs: [features], outputs },
     shard: "in/a.parquet",
     columns,
+    expressions: null,
     inputs: undefined,
     outputs: { score: "probabilities[1]" },
     passthrough: ["id"],

@@ -29,7 +29,16 @@ export type Constant =
   | { readonly name: string; readonly values: readonly number[] }
   | { readonly name: string; readonly length: number; readonly location: string };
 
-const elementTypes = { float32: 1, int32: 6, int64: 7, float64: 11 } as const;
+const elementTypes = {
+  float32: 1,
+  int32: 6,
+  int64: 7,
+  string: 8,
+  bool: 9,
+  float16: 10,
+  float64: 11,
+  uint64: 13,
+} as const;
 const attributeTypes = { integer: 2, integers: 7 } as const;
 
 type Fields = (writer: BinaryWriter) => void;

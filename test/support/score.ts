@@ -1,15 +1,22 @@
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
-import { openJob } from "#src/cli/job-context.js";
+import { type AttemptOptions, openJob } from "#src/cli/job-context.js";
 import type { RunReport } from "#src/report/report.js";
 import { runJob } from "#src/run/run.js";
 import { type CliResult, runCli } from "./cli.js";
 import { partNames, spanOfName } from "./output.js";
 
 /** Carries out a run in this process: many runs a second, where no exit code is asked for. */
-export async function scoreHere(spec: string): Promise<RunReport> {
-  await using job = await openJob(spec, { param: [] });
+export async function scoreHere(spec: string, attempt: Partial<AttemptOptions> = {}): Promise<RunReport> {
+  await using job = await openJob(spec, { param: [] }, { attempt: { ...alone, ...attempt } });
   return await runJob(job);
+}
+
+const alone: AttemptOptions = { worker: { index: 0, count: 1 }, steal: false, newRun: false };
+
+/** As worker `index` of `count`. */
+export function workerOf(index: number, count: number): Pick<AttemptOptions, "worker"> {
+  return { worker: { index, count } };
 }
 
 /**

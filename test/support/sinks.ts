@@ -1,15 +1,16 @@
 import { join } from "node:path";
 import type { Contract } from "#src/batch/contract.js";
-import type { ColumnType, NamedColumn, OutputRows, RejectedRow } from "#src/batch/types.js";
+import type { ColumnType, NamedColumn, OutputRows, RejectedRow, SpanOutput } from "#src/batch/types.js";
 import type { Plan, PlanTarget, RunId, Span } from "#src/plan/plan.js";
 import { spanAt, spanCount } from "#src/plan/spans.js";
 import { nodeFileSystem } from "#src/sink/file-system.js";
 import { openParquetSink } from "#src/sink/parquet.js";
-import type { RunSink, Sink, StoredPlan } from "#src/sink/port.js";
+import type { AttemptFacts, RunSink, Sink, StoredPlan } from "#src/sink/port.js";
 import { connectionOf } from "#src/sink/postgres/connect.js";
 import { openPostgresSink } from "#src/sink/postgres/sink.js";
 import type { PostgresOutputSpec } from "#src/spec/postgres-spec.js";
 import { planOf } from "./plans.js";
+import { alone } from "./sink-drive.js";
 
 /** `id` is carried, `score` is predicted. */
 const contract: Contract = {
@@ -17,6 +18,7 @@ const contract: Contract = {
   outputs: [{ kind: "scalar", column: "score", tensor: "score", type: "float32" }],
   passthrough: [{ column: "id", source: { name: "id", path: ["id"], type: "int64" } }],
   fixedBatchRows: null,
+  expressions: null,
   cast: "exact",
   missing: "bad_row",
 };
@@ -56,6 +58,11 @@ export const rejectOf = (row: number): RejectedRow => ({
   value: null,
 });
 
+/** What a span comes to of which every row was scored, or rejected. */
+export function whole(rows: OutputRows, rejects: readonly RejectedRow[] = []): SpanOutput {
+  return { rows, rejects, filtered: 0 };
+}
+
 /** Commits the spans that `which` says, each row's id its number in the run. */
 export async function commitSpans(
   run: RunSink,
@@ -65,7 +72,7 @@ export async function commitSpans(
   for (let index = 0; index < spanCount(plan); index += 1) {
     if (which(index) && run.committed[index] === 0) {
       const span = spanAt(plan, index);
-      await run.commit(span, outputOf(idsOf(span)), []);
+      await run.commit(span, whole(outputOf(idsOf(span))));
     }
   }
 }
@@ -80,6 +87,7 @@ export async function parquetSink(folder: string): Promise<Sink> {
     uri: "out",
     compression: "zstd",
     threads: 1,
+    siblings: [],
     fs: nodeFileSystem,
     writer: `test.${writers}`,
     isDead: () => false,
@@ -125,10 +133,14 @@ export function pgSink({ url, postgres, retrySeconds = 0, warn = () => undefined
 }
 
 /** Opens a run in a sink and makes it ready to be written to. */
-export async function begun(sink: Sink, plan: Plan): Promise<{ stored: StoredPlan; run: RunSink }> {
+export async function begun(
+  sink: Sink,
+  plan: Plan,
+  attempt: AttemptFacts = alone,
+): Promise<{ stored: StoredPlan; run: RunSink }> {
   const stored = await sink.create(plan);
   const run = await sink.open(stored);
-  await run.begin();
+  await run.begin(attempt);
   return { stored, run };
 }
 

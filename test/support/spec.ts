@@ -1,5 +1,6 @@
 import { JobError } from "#src/errors.js";
-import { loadSpec, type SpecContext } from "#src/spec/load.js";
+import type { SpecContext } from "#src/spec/fill-document.js";
+import { loadSpec } from "#src/spec/load.js";
 import type { JobSpec } from "#src/spec/job-spec.js";
 
 /** The least that a spec must say. Lines are counted on in tests: append to it, or replace lines of it. */

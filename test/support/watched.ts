@@ -2,7 +2,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { expect } from "vitest";
-import { type CliResult, projectFolder, runCli } from "./cli.js";
+import { type CliOptions, type CliResult, projectFolder, runCli } from "./cli.js";
 import { expectFinished } from "./crash.js";
 import { goldenRows } from "./golden.js";
 import { scratchFolder, writeSpec } from "./job.js";
@@ -22,8 +22,13 @@ export async function watchedJob(folder: string): Promise<{ spec: string; out: s
 }
 
 /** Runs the built command behind test/crash/preload.mjs, which says what `env` may hold. */
-export async function runWatched(spec: string, env: Readonly<Record<string, string>>): Promise<CliResult> {
-  return await runCli(["run", spec, "--no-progress", "--log-level", "debug"], { node: [`--import=${preload}`], env });
+export async function runWatched(
+  spec: string,
+  env: Readonly<Record<string, string>>,
+  { args = [], onStart }: Pick<CliOptions, "onStart"> & { readonly args?: readonly string[] } = {},
+): Promise<CliResult> {
+  const options = { node: [`--import=${preload}`], env, ...(onStart === undefined ? {} : { onStart }) };
+  return await runCli(["run", spec, "--no-progress", "--log-level", "debug", ...args], options);
 }
 
 /** The durable calls of an undisturbed run, in order. */

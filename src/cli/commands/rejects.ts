@@ -1,6 +1,6 @@
 import type { RejectedRow } from "../../batch/types.js";
 import { rejectsText } from "../../report/rejects-text.js";
-import { rejectedRows } from "../../run/preview.js";
+import { rejectedRows } from "../../run/state.js";
 import { type JobOptions, openJob } from "../job-context.js";
 
 export async function rejectsCommand(spec: string, options: JobOptions & { readonly json?: boolean }): Promise<void> {

@@ -5,8 +5,13 @@ import { runJob } from "../../run/run.js";
 import { type JobOptions, openJob } from "../job-context.js";
 import { createLog, wantsColor } from "../logger.js";
 import { abortOnSignals } from "../signals.js";
+import { findWorker } from "../worker.js";
 
 interface RunOptions extends JobOptions {
+  readonly worker?: string;
+  readonly steal?: boolean;
+  readonly newRun?: boolean;
+  readonly allowDuplicates?: boolean;
   readonly json?: boolean;
   readonly quiet?: boolean;
   readonly progress: boolean;
@@ -21,7 +26,14 @@ export async function runCommand(spec: string, options: RunOptions): Promise<voi
     format: options.logFormat,
     color: wantsColor(process.stderr),
   });
-  await using job = await openJob(spec, options, { log, progress: chooseProgress(options, log), signal: stop.signal });
+  const attempt = {
+    worker: findWorker(options.worker, process.env),
+    steal: options.steal === true,
+    newRun: options.newRun === true,
+    allowDuplicates: options.allowDuplicates === true,
+  };
+  const progress = chooseProgress(options, log);
+  await using job = await openJob(spec, options, { log, progress, signal: stop.signal, attempt });
   const report = await runJob(job);
   // The summary comes last: Airflow takes the last line of a step's output for its result.
   if (options.json === true) {

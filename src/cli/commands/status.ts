@@ -1,5 +1,6 @@
 import { count } from "../../report/report.js";
-import { type RunState, runState } from "../../run/preview.js";
+import { table } from "../../report/table.js";
+import { type RunState, runState } from "../../run/state.js";
 import { type JobOptions, openJob } from "../job-context.js";
 
 export async function statusCommand(spec: string, options: JobOptions & { readonly json?: boolean }): Promise<void> {
@@ -15,14 +16,39 @@ function stateJson(state: RunState): string {
     rows_planned: state.rowsPlanned,
     spans_planned: state.spansPlanned,
     spans_committed: state.spansCommitted,
+    workers: state.makers.map(({ worker, workers, writer, provider, batchSize, spans }) => ({
+      worker,
+      workers,
+      writer,
+      provider,
+      batch_size: batchSize,
+      spans,
+    })),
+    unfinished: state.unfinished.map(({ runId, command }) => ({ run_id: runId, command })),
     output: state.output,
   });
 }
 
-function stateText({ runId, status, rowsPlanned, spansPlanned, spansCommitted, output }: RunState): string {
+function stateText(state: RunState): string {
+  const others = state.unfinished.map(({ text }) => text);
+  return [summary(state), ...makersText(state), ...others].join("\n");
+}
+
+function summary({ runId, status, rowsPlanned, spansPlanned, spansCommitted, output }: RunState): string {
   if (status === "not_planned") {
     return `${runId}: not planned yet; nothing of it is in ${output}`;
   }
   const progress = `${spansCommitted.toLocaleString("en-US")} of ${count(spansPlanned, "span")} committed (${count(rowsPlanned, "row")})`;
   return `${runId}: ${status}, ${progress} -> ${output}`;
+}
+
+/** One attempt alone needs no table. */
+function makersText({ makers }: RunState): string[] {
+  if (makers.length < 2) {
+    return [];
+  }
+  return table(
+    makers.map(({ worker, workers, writer, spans }) => [`worker ${worker}/${workers}`, writer, count(spans, "span")]),
+    { right: [2] },
+  );
 }

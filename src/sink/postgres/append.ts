@@ -1,6 +1,7 @@
 import { outputColumns } from "../../batch/contract.js";
 import { JobError } from "../../errors.js";
 import { copyIn, type Session } from "./connections.js";
+import { lock } from "./locks.js";
 import type { Mode, ModeTools } from "./mode.js";
 import { quoteName, quoteTable, showTable, type TableName } from "./names.js";
 import { createTable, findTable, fitColumns, type OutputColumn, type TargetColumn } from "./table.js";
@@ -34,10 +35,7 @@ export async function prepareTable(
   let found = await findTable(session, name);
   if (found === undefined && mayCreate) {
     // Several attempts may start at once; the lock is the transaction's.
-    await session.query({
-      text: "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",
-      values: [`infer-batch ${showTable(name)}`],
-    });
+    await lock(session, showTable(name));
     await createTable(session, name, output, { key, comment });
     found = await findTable(session, name);
   }

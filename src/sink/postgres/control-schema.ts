@@ -1,5 +1,7 @@
+import { rejectReasons } from "../../batch/types.js";
 import { JobError } from "../../errors.js";
 import type { Session } from "./connections.js";
+import { lock } from "./locks.js";
 import { quoteName } from "./names.js";
 
 /** Of the control tables. A change adds a step that leads from the version before to the new one. */
@@ -27,7 +29,9 @@ const tables: readonly ColumnComment[] = [
     table: "runs",
     comment: "A row for each run: its plan, which the first attempt wrote and every other one takes up",
     columns: {
-      run_id: ["text PRIMARY KEY", "job name and digest of its params"],
+      run_id: ["text PRIMARY KEY", "job name and digest of its params; -r2 and so on for new runs"],
+      base: ["text NOT NULL", "run_id of the first of the runs of this job and these params"],
+      number: ["integer NOT NULL", "which of them, from 1: --new-run opens the next one"],
       plan_id: ["text NOT NULL", "sha256 of the plan's text, in hex"],
       job: ["text NOT NULL", "name in the job spec"],
       target: ["text NOT NULL", "schema and table of the predictions"],
@@ -37,7 +41,7 @@ const tables: readonly ColumnComment[] = [
       plan: ["text NOT NULL", "the plan, JSON"],
       planned_at: ["timestamptz NOT NULL DEFAULT clock_timestamp()", "when the plan was stored"],
     },
-    constraints: "UNIQUE (run_id, plan_id)",
+    constraints: "UNIQUE (run_id, plan_id), UNIQUE (base, number)",
   },
   {
     table: "attempts",
@@ -61,8 +65,14 @@ const tables: readonly ColumnComment[] = [
       row_end: ["bigint NOT NULL", "the row after its last"],
       rows: ["bigint NOT NULL", "predictions that this span gave"],
       rejected: ["bigint NOT NULL", "rows set aside in the table of rejects"],
-      filtered: ["bigint NOT NULL DEFAULT 0", "rows that input.where left out"],
+      filtered: ["bigint NOT NULL", "rows that input.where left out"],
       writer: ["text NOT NULL", "the attempt that committed it"],
+      worker: ["integer NOT NULL", "which of several workers that was, from 0"],
+      workers: ["integer NOT NULL", "how many they were"],
+      program: ["text NOT NULL", "name and version"],
+      provider: ["text NOT NULL", "what the model ran on"],
+      batch_size: ["integer NOT NULL", "rows that it was given at once"],
+      on_bad_row: ["text NOT NULL", "fail or reject"],
       committed_at: ["timestamptz NOT NULL DEFAULT clock_timestamp()", "just before its commit"],
     },
     constraints:
@@ -78,10 +88,7 @@ const tables: readonly ColumnComment[] = [
       shard: ["text NOT NULL", "the file it is in"],
       row: ["bigint NOT NULL", "its number in that file, from 0"],
       column_name: ["text", "the column at fault; NULL where the row as a whole is"],
-      reason: [
-        "text NOT NULL",
-        "null, not_finite, does_not_fit, prediction_not_finite, model_failed or target_cannot_hold",
-      ],
+      reason: ["text NOT NULL", rejectReasons.join(", ")],
       value: ["text", "what was found; NULL for NULL. A character with code 0 is shown as ␀"],
       columns: ["jsonb NOT NULL", "output.columns of the row, as text"],
     },
@@ -124,7 +131,9 @@ const tables: readonly ColumnComment[] = [
 const progressView = `
 CREATE VIEW @.progress AS
 SELECT r.run_id, r.job, r.target, r.mode,
-  CASE WHEN f.run_id IS NULL THEN 'unfinished' ELSE 'complete' END AS status,
+  CASE WHEN f.run_id IS NOT NULL THEN 'complete'
+    WHEN EXISTS (SELECT 1 FROM @.runs l WHERE l.base = r.base AND l.number > r.number) THEN 'given_up'
+    ELSE 'unfinished' END AS status,
   r.spans_planned, s.spans_committed, r.rows_planned, s.rows_committed, s.rows_rejected, s.rows_filtered,
   round(s.rows_committed / nullif(extract(epoch FROM s.last_commit_at - a.first_started_at), 0))::bigint AS rows_per_second,
   a.attempts, r.planned_at, s.last_commit_at, f.finished_at, e.message AS last_error, e.at AS last_error_at
@@ -196,10 +205,7 @@ export async function makeControlTables(session: Session, schema: string, progra
   }
   await session.query("BEGIN");
   // Of the transaction, not of the session: a pooler may give each transaction another one.
-  await session.query({
-    text: "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",
-    values: [`infer-batch ${schema}`],
-  });
+  await lock(session, schema);
   if (!(await hasControlTables(session, schema))) {
     const known = await session.query({ text: "SELECT 1 FROM pg_namespace WHERE nspname = $1", values: [schema] });
     const making = known.rows.length === 0 ? `CREATE SCHEMA ${quoteName(schema)};` : "";

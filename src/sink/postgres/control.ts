@@ -1,8 +1,9 @@
 import { createHash } from "node:crypto";
 import { JobError } from "../../errors.js";
+import { numberedRunId, splitRunId } from "../../plan/identity.js";
 import { parsePlan, planToText } from "../../plan/parse-plan.js";
 import type { Plan, RunId } from "../../plan/plan.js";
-import { spanAt, spanCount } from "../../plan/spans.js";
+import { spanCount } from "../../plan/spans.js";
 import type { StoredPlan } from "../port.js";
 import type { Session } from "./connections.js";
 import { quoteName } from "./names.js";
@@ -13,51 +14,63 @@ export interface Control {
   /** `"infer_batch".spans` */
   table(name: "runs" | "attempts" | "spans" | "rejects" | "finishes" | "errors" | "swaps"): string;
   readPlan(session: Session, runId: RunId): Promise<StoredPlan | undefined>;
+  /** Of the last of the runs that start with `base`. */
+  latestPlan(session: Session, base: RunId): Promise<StoredPlan | undefined>;
   storePlan(session: Session, plan: Plan): Promise<void>;
-  /** @throws JobError OUTPUT_DAMAGED when a row is not of the plan */
-  readSpans(session: Session, stored: StoredPlan): Promise<CommittedSpans>;
+  /** The last of the runs that came after this one. */
+  laterRun(session: Session, runId: RunId): Promise<RunId | undefined>;
+  /** Runs before this one that were given up. */
+  givenUp(session: Session, runId: RunId): Promise<readonly GivenUpRun[]>;
+  /** Plans of a job's unfinished runs, those that start with `base` left out; the newest. */
+  unfinished(session: Session, job: string, base: RunId): Promise<readonly Plan[]>;
   isFinished(session: Session, runId: RunId): Promise<boolean>;
 }
 
-export interface CommittedSpans {
-  /** One byte a span, 1 = committed. */
-  readonly committed: Uint8Array;
-  readonly rejectedRows: number;
+export interface GivenUpRun {
+  readonly runId: RunId;
+  /** `schema.table` */
+  readonly target: string;
+  readonly mode: string;
 }
+
+/** Plans can be large, and a list of many would help nobody. */
+const unfinishedLimit = 20;
 
 export function controlOf(schema: string): Control {
   const table: Control["table"] = (name) => `${quoteName(schema)}.${name}`;
+  const isUnfinished = `NOT EXISTS (SELECT 1 FROM ${table("finishes")} f WHERE f.run_id = r.run_id)`;
   return {
     schema,
     table,
-    async readPlan(session, runId) {
-      const { rows } = await session.query<{ plan: string; plan_id: string }>({
-        text: `SELECT plan, plan_id FROM ${table("runs")} WHERE run_id = $1`,
-        values: [runId],
-      });
-      const [row] = rows;
-      if (row === undefined) {
-        return undefined;
-      }
-      const plan = parsePlan(row.plan);
-      if (plan === undefined || plan.target.kind !== "postgres" || planIdOf(row.plan) !== row.plan_id) {
-        throw new JobError(
-          "OUTPUT_DAMAGED",
-          `reading run ${runId} from ${schema}.runs: it is not a plan of this program`,
-          {
-            hint: "it was damaged or written by a newer version",
-          },
-        );
-      }
-      return { plan, planId: row.plan_id };
-    },
+    readPlan: (session, runId) => planBy(session, schema, `${table("runs")} WHERE run_id = $1`, runId),
+    latestPlan: (session, base) =>
+      planBy(session, schema, `${table("runs")} WHERE base = $1 ORDER BY number DESC LIMIT 1`, base),
     storePlan: (session, plan) => storePlan(session, table("runs"), plan),
-    async readSpans(session, stored) {
-      const { rows } = await session.query<SpanRow>({
-        text: `SELECT span, plan_id, row_start, row_end, rows, rejected, filtered FROM ${table("spans")} WHERE run_id = $1`,
-        values: [stored.plan.runId],
+    async laterRun(session, runId) {
+      const { base, number } = splitRunId(runId);
+      const { rows } = await session.query<{ number: number }>({
+        text: `SELECT number FROM ${table("runs")} WHERE base = $1 AND number > $2 ORDER BY number DESC LIMIT 1`,
+        values: [base, number],
       });
-      return checkSpans(stored, rows, schema);
+      return rows[0] === undefined ? undefined : numberedRunId(base, rows[0].number);
+    },
+    async givenUp(session, runId) {
+      const { base, number } = splitRunId(runId);
+      const { rows } = await session.query<{ run_id: RunId; target: string; mode: string }>({
+        text: `SELECT run_id, target, mode FROM ${table("runs")} r WHERE base = $1 AND number < $2 AND ${isUnfinished}`,
+        values: [base, number],
+      });
+      return rows.map(({ run_id, target, mode }) => ({ runId: run_id, target, mode }));
+    },
+    async unfinished(session, job, base) {
+      const { rows } = await session.query<PlanRow>({
+        text: `SELECT plan, plan_id FROM ${table("runs")} r WHERE job = $1 AND base <> $2 AND ${isUnfinished}
+          AND NOT EXISTS (SELECT 1 FROM ${table("runs")} l WHERE l.base = r.base AND l.number > r.number)
+          ORDER BY planned_at DESC LIMIT ${unfinishedLimit}`,
+        values: [job, base],
+      });
+      // Another run's damage is not this run's.
+      return rows.flatMap((row) => storedPlan(row)?.plan ?? []);
     },
     async isFinished(session, runId) {
       const { rows } = await session.query({
@@ -69,15 +82,44 @@ export function controlOf(schema: string): Control {
   };
 }
 
+interface PlanRow {
+  readonly plan: string;
+  readonly plan_id: string;
+}
+
+/** @throws JobError OUTPUT_DAMAGED when it is no plan */
+async function planBy(session: Session, schema: string, from: string, id: RunId): Promise<StoredPlan | undefined> {
+  const { rows } = await session.query<PlanRow>({ text: `SELECT plan, plan_id FROM ${from}`, values: [id] });
+  const [row] = rows;
+  if (row === undefined) {
+    return undefined;
+  }
+  const stored = storedPlan(row);
+  if (stored === undefined) {
+    throw new JobError("OUTPUT_DAMAGED", `reading run ${id} from ${schema}.runs: it is not a plan of this program`, {
+      hint: "it was damaged or written by a newer version",
+    });
+  }
+  return stored;
+}
+
+function storedPlan({ plan: text, plan_id: planId }: PlanRow): StoredPlan | undefined {
+  const plan = planIdOf(text) === planId ? parsePlan(text) : undefined;
+  return plan?.target.kind === "postgres" ? { plan, planId } : undefined;
+}
+
 /** Keeps the plan unless there is one. */
 async function storePlan(session: Session, table: string, plan: Plan): Promise<void> {
   const text = planToText(plan);
   const { target } = plan;
+  const { base, number } = splitRunId(plan.runId);
   await session.query({
-    text: `INSERT INTO ${table} (run_id, plan_id, job, target, mode, rows_planned, spans_planned, plan)
-          VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (run_id) DO NOTHING`,
+    text: `INSERT INTO ${table} (run_id, base, number, plan_id, job, target, mode, rows_planned, spans_planned, plan)
+          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`,
     values: [
       plan.runId,
+      base,
+      number,
       planIdOf(text),
       plan.job,
       target.kind === "postgres" ? target.table : target.uri,
@@ -87,42 +129,6 @@ async function storePlan(session: Session, table: string, plan: Plan): Promise<v
       text,
     ],
   });
-}
-
-/** int8 comes as text. */
-interface SpanRow {
-  readonly span: number;
-  readonly plan_id: string;
-  readonly row_start: string;
-  readonly row_end: string;
-  readonly rows: string;
-  readonly rejected: string;
-  readonly filtered: string;
-}
-
-function checkSpans({ plan, planId }: StoredPlan, rows: readonly SpanRow[], schema: string): CommittedSpans {
-  const committed = new Uint8Array(spanCount(plan));
-  let rejectedRows = 0;
-  for (const row of rows) {
-    const { rowStart, rowEnd } = spanAt(plan, row.span);
-    const counted = Number(row.rows) + Number(row.rejected) + Number(row.filtered);
-    if (
-      row.plan_id !== planId ||
-      row.span >= committed.length ||
-      Number(row.row_start) !== rowStart ||
-      Number(row.row_end) !== rowEnd ||
-      counted !== rowEnd - rowStart
-    ) {
-      throw new JobError(
-        "OUTPUT_DAMAGED",
-        `looking at ${schema}.spans: span ${row.span} of run ${plan.runId} is not of its plan`,
-        { hint: "somebody changed the control tables; restore them" },
-      );
-    }
-    committed[row.span] = 1;
-    rejectedRows += Number(row.rejected);
-  }
-  return { committed, rejectedRows };
 }
 
 function planIdOf(text: string): string {

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import type { RejectedRow } from "../../batch/types.js";
+import { type RejectedRow, rejectReasons } from "../../batch/types.js";
 import type { RunId } from "../../plan/plan.js";
 import type { Connections, Session } from "./connections.js";
 import type { Control } from "./control.js";
@@ -45,7 +45,7 @@ const schema = z.object({
   shard: z.string(),
   row: z.coerce.number(),
   column_name: z.string().nullable(),
-  reason: z.enum(["null", "not_finite", "does_not_fit", "prediction_not_finite", "model_failed", "target_cannot_hold"]),
+  reason: z.enum(rejectReasons),
   value: z.string().nullable(),
   columns: z.record(z.string(), z.string().nullable()),
 });

@@ -1,9 +1,10 @@
 import { outputColumns } from "../../batch/contract.js";
 import { JobError } from "../../errors.js";
-import type { Plan } from "../../plan/plan.js";
+import type { Plan, RunId } from "../../plan/plan.js";
 import { copySql } from "./append.js";
 import { copyIn, type Session } from "./connections.js";
 import { refuseDependents } from "./dependents.js";
+import { lock } from "./locks.js";
 import type { Mode, ModeTools } from "./mode.js";
 import { quoteName, quoteTable, showTable, type TableName } from "./names.js";
 import { makeHolder, makeLike } from "./staging.js";
@@ -17,7 +18,7 @@ import { keyNotNull, requireKey, requireUnique, shortHash } from "./upsert.js";
  */
 export function replaceMode(tools: ModeTools): Mode {
   const { name, spec } = tools;
-  const stagingOf = (plan: Plan): TableName => derivedName(name, `__staging_${shortHash(plan.runId)}`);
+  const stagingOf = ({ runId }: Plan): TableName => stagingTable(name, runId);
   return {
     rowsAt: (plan, { finished }) => (finished ? name : stagingOf(plan)),
     async prepare(session, plan, { mayCreate }) {
@@ -35,10 +36,7 @@ export function replaceMode(tools: ModeTools): Mode {
       const staging = stagingOf(plan);
       let found = await findTable(session, staging);
       if (found === undefined && mayCreate) {
-        await session.query({
-          text: "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",
-          values: [`infer-batch ${showTable(staging)}`],
-        });
+        await lock(session, showTable(staging));
         found = await findTable(session, staging);
         if (found === undefined) {
           await (target === undefined
@@ -58,6 +56,11 @@ export function replaceMode(tools: ModeTools): Mode {
       copyIn(session, copySql(quoteTable(stagingOf(plan)), columns), chunks),
     finish: (session, plan) => swapIn(session, tools, plan, stagingOf(plan)),
   };
+}
+
+/** Holds the rows of an unfinished run. */
+export function stagingTable(target: TableName, runId: RunId): TableName {
+  return derivedName(target, `__staging_${shortHash(runId)}`);
 }
 
 async function refuseUnfit(session: Session, { name, spec }: ModeTools, target: FoundTable): Promise<void> {

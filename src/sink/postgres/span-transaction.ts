@@ -2,11 +2,13 @@ import { DatabaseError } from "pg";
 import type { RejectedRow } from "../../batch/types.js";
 import { JobError } from "../../errors.js";
 import type { Span } from "../../plan/plan.js";
-import type { CommitOutcome, StoredPlan } from "../port.js";
+import type { CommitOutcome, Maker, StoredPlan } from "../port.js";
 import type { Session } from "./connections.js";
 import type { Control } from "./control.js";
 import { classify } from "./failures.js";
+import { lockRuns, refuseOvertaken } from "./locks.js";
 import { insertRejects } from "./reject-rows.js";
+import { type CommittedSpan, committedSpan, insertSpan, spanColumns } from "./control-spans.js";
 import { TakenMeanwhile } from "./taken.js";
 import { transact, type TransactionTools } from "./transaction.js";
 
@@ -16,13 +18,14 @@ export interface SpanCommit {
   readonly span: Span;
   readonly rowCount: number;
   readonly rejects: readonly RejectedRow[];
+  readonly filtered: number;
+  readonly maker: Maker;
   /** Sends the rows, in the transaction that the session is in; returns how many the server took. */
   readonly write: (session: Session) => Promise<number>;
 }
 
 export interface SpanTools extends TransactionTools {
   readonly control: Control;
-  readonly writer: string;
 }
 
 /**
@@ -31,75 +34,98 @@ export interface SpanTools extends TransactionTools {
  * control row, which can be there once only, is inserted last, so that nobody who is slow or gone holds it.
  * `last`: why the try before this one failed.
  */
-export async function commitSpan(tools: SpanTools, commit: SpanCommit, last: unknown): Promise<CommitOutcome> {
-  const work = async (session: Session): Promise<CommitOutcome> => {
-    const writer = await look(session, tools.control, commit);
-    if (writer !== undefined) {
-      return writer === tools.writer ? "committed" : "adopted";
+export async function commitSpan(
+  tools: SpanTools,
+  commit: SpanCommit,
+  last: unknown,
+): Promise<{ outcome: CommitOutcome; committed: CommittedSpan }> {
+  const { span, rejects, maker } = commit;
+  const work = async (session: Session): Promise<CommittedSpan> => {
+    const found = await look(session, tools.control, commit);
+    if (found === undefined) {
+      await publish(session, tools.control, commit);
     }
-    await publish(session, tools, commit);
-    return "committed";
+    return found ?? { span: span.index, rejected: rejects.length, maker };
   };
+  let committed: CommittedSpan;
   try {
-    return await transact(tools, work, { last });
+    committed = await transact(tools, work, { last });
   } catch (error) {
-    const writer = await takenBy(tools, commit, error);
-    if (writer === undefined) {
+    const found = await takenBy(tools, commit, error);
+    if (found === undefined) {
       throw error;
     }
-    return writer === tools.writer ? "committed" : "adopted";
+    committed = found;
   }
+  return { outcome: committed.maker.writer === maker.writer ? "committed" : "adopted", committed };
 }
 
 /**
- * The writer that committed the span, if one did.
+ * The span as it was committed, if it was.
  * @throws JobError OUTPUT_DAMAGED when the plan at the target is gone or another one
  */
-async function look(session: Session, control: Control, { stored, span }: SpanCommit): Promise<string | undefined> {
-  const { rows } = await session.query<{ plan_id: string | null; writer: string | null }>({
-    text: `SELECT r.plan_id, s.writer FROM (SELECT 1) AS one
+async function look(
+  session: Session,
+  control: Control,
+  { stored, span }: SpanCommit,
+): Promise<CommittedSpan | undefined> {
+  const { rows } = await session.query<{ standing: string | null; span: number | null }>({
+    text: `SELECT r.plan_id AS standing, ${spanColumns} FROM (SELECT 1) AS one
       LEFT JOIN ${control.table("runs")} r ON r.run_id = $1
       LEFT JOIN ${control.table("spans")} s ON s.run_id = $1 AND s.span = $2`,
     values: [stored.plan.runId, span.index],
   });
   const [row] = rows;
-  if (row?.plan_id !== stored.planId) {
+  if (row?.standing !== stored.planId) {
     throw new JobError(
       "OUTPUT_DAMAGED",
-      `looking at ${control.schema}.runs: the plan of run ${stored.plan.runId} is ${row?.plan_id === null ? "gone" : "another one"}`,
+      `looking at ${control.schema}.runs: the plan of run ${stored.plan.runId} is ${row?.standing === null ? "gone" : "another one"}`,
       { hint: "somebody changed the control tables under the run; run the same command again" },
     );
   }
-  return row.writer ?? undefined;
+  return row.span === null ? undefined : committedSpan(control, stored, row);
 }
 
-async function publish(session: Session, { control, writer }: SpanTools, commit: SpanCommit): Promise<void> {
-  const { stored, span, rowCount, rejects } = commit;
+async function publish(session: Session, control: Control, commit: SpanCommit): Promise<void> {
+  const { stored, span, rowCount, rejects, filtered, maker } = commit;
   const { runId } = stored.plan;
   const taken = rowCount === 0 ? 0 : await commit.write(session);
-  if (taken !== rowCount || rowCount + rejects.length !== span.rowEnd - span.rowStart) {
-    throw new Error(`${taken} of ${rowCount} rows were taken and ${rejects.length} rejected for span ${span.index}`);
+  if (taken !== rowCount || rowCount + rejects.length + filtered !== span.rowEnd - span.rowStart) {
+    throw new Error(
+      `${taken} of ${rowCount} rows were taken, ${rejects.length} rejected and ${filtered} filtered out for span ${span.index}`,
+    );
   }
   await insertRejects(session, control, { runId, span: span.index, rejects });
-  await session.query({
-    text: `INSERT INTO ${control.table("spans")} (run_id, span, plan_id, row_start, row_end, rows, rejected, writer)
-      VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-    values: [runId, span.index, stored.planId, span.rowStart, span.rowEnd, rowCount, rejects.length, writer],
+  // As late as can be: from here on a later run waits for this transaction to end.
+  await lockRuns(session, runId, { shared: true });
+  await refuseOvertaken(session, control, runId);
+  await insertSpan(session, control, {
+    stored,
+    span,
+    counts: { rows: rowCount, rejected: rejects.length, filtered },
+    maker,
   });
 }
 
 /**
  * What the server refuses, such as a key that is taken or a table that is gone, may mean that another attempt
- * committed this very span a moment ago: then, that attempt.
+ * committed this very span a moment ago (then, that span), or that a later run has cleared this one away.
  */
-async function takenBy(tools: SpanTools, commit: SpanCommit, error: unknown): Promise<string | undefined> {
+async function takenBy(tools: SpanTools, commit: SpanCommit, error: unknown): Promise<CommittedSpan | undefined> {
   const isRefusal = error instanceof DatabaseError && classify(error).kind === "permanent";
   if (!isRefusal && !(error instanceof TakenMeanwhile)) {
     return undefined;
   }
+  const { control } = tools;
   try {
-    return await tools.connections.use((session) => look(session, tools.control, commit));
+    return await transact(tools, async (session) => {
+      const found = await look(session, control, commit);
+      if (found === undefined) {
+        await refuseOvertaken(session, control, commit.stored.plan.runId);
+      }
+      return found;
+    });
   } catch (cause) {
-    throw new TakenMeanwhile({ cause });
+    throw cause instanceof JobError ? cause : new TakenMeanwhile({ cause });
   }
 }

@@ -1,13 +1,22 @@
-import type { BytesColumn, Column, ColumnType } from "../../batch/types.js";
+import type { BytesColumn, Column, ColumnType, OutputRows } from "../../batch/types.js";
+import type { UnfitValue } from "../port.js";
 import { floorThousands, hasDay, hasMoment } from "./calendar.js";
 import { numbersOf } from "./fields.js";
+import type { TargetColumn } from "./table.js";
 import type { PgType } from "./types.js";
 
-/** A value that has no place in its column of the table. */
-export interface UnfitValue {
-  readonly row: number;
-  /** What is wrong with it. */
-  readonly found: string;
+/** The values that have no place in their columns of the table: one a row at most, in row order. */
+export function unfitRows(rows: OutputRows, columns: readonly TargetColumn[]): UnfitValue[] {
+  const unfit = new Map<number, UnfitValue>();
+  for (const [index, { name, type, column }] of rows.columns.entries()) {
+    const target = columns[index];
+    for (const value of target === undefined ? [] : unfitValues(type, column, target.type, rows.rowCount)) {
+      if (!unfit.has(value.row)) {
+        unfit.set(value.row, { ...value, column: name });
+      }
+    }
+  }
+  return [...unfit.values()].toSorted((one, other) => one.row - other.row);
 }
 
 /**
@@ -19,7 +28,7 @@ export function unfitValues(
   column: Column,
   target: PgType & { readonly notNull: boolean },
   rowCount: number,
-): UnfitValue[] {
+): Omit<UnfitValue, "column">[] {
   const unfit = new Map<number, string>();
   if (target.notNull && column.valid !== undefined) {
     for (let row = column.valid.indexOf(0); row >= 0 && row < rowCount; row = column.valid.indexOf(0, row + 1)) {

@@ -1,9 +1,10 @@
 import { createHash } from "node:crypto";
 import { outputColumns } from "../../batch/contract.js";
 import { JobError } from "../../errors.js";
-import type { Plan } from "../../plan/plan.js";
+import type { Plan, RunId } from "../../plan/plan.js";
 import { copySql, prepareTable } from "./append.js";
 import { copyIn, type Session } from "./connections.js";
+import { lock } from "./locks.js";
 import type { EncodedRows, Mode, ModeTools } from "./mode.js";
 import { quoteName, quoteTable, showTable, type TableName } from "./names.js";
 import type { TargetColumn } from "./table.js";
@@ -16,7 +17,7 @@ const temporary = "pg_temp.infer_batch_span";
  * table of its own until the run is finished: a key that comes twice, in one span or in two, is never silent.
  */
 export function upsertMode({ name, spec, control }: ModeTools): Mode {
-  const keysOf = (plan: Plan): string => `${quoteName(control.schema)}.${quoteName(`keys_${shortHash(plan.runId)}`)}`;
+  const keysOf = ({ runId }: Plan): string => quoteTable(keysTable(control.schema, runId));
   return {
     rowsAt: () => name,
     async prepare(session, plan, { mayCreate }) {
@@ -45,6 +46,11 @@ export function upsertMode({ name, spec, control }: ModeTools): Mode {
       await session.query(`DROP TABLE IF EXISTS ${keysOf(plan)}`);
     },
   };
+}
+
+/** Holds the keys that an unfinished run has had. */
+export function keysTable(schema: string, runId: RunId): TableName {
+  return { schema, table: `keys_${shortHash(runId)}` };
 }
 
 /** Names a run's own tables: 12 hex digits. */
@@ -105,10 +111,7 @@ async function makeKeys(
   if (there.rows[0]?.there === true) {
     return;
   }
-  await session.query({
-    text: "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",
-    values: [`infer-batch ${keys}`],
-  });
+  await lock(session, keys);
   const columns = key.map(quoteName).join(", ");
   await session.query(
     `CREATE TABLE IF NOT EXISTS ${keys} AS SELECT ${columns}, 0 AS infer_batch_span FROM ${quoteTable(name)} WITH NO DATA`,

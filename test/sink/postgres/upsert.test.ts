@@ -3,7 +3,7 @@ import type { Sink } from "#src/sink/port.js";
 import { spanAt } from "#src/plan/spans.js";
 import type { Database } from "../../support/pg-database.js";
 import { usePostgres } from "../../support/postgres.js";
-import { begun, carryOut, outputOf, pgSink, planFor } from "../../support/sinks.js";
+import { begun, carryOut, outputOf, pgSink, planFor, whole } from "../../support/sinks.js";
 
 const postgres = await usePostgres();
 
@@ -27,11 +27,8 @@ async function runOf(
   for (const index of order) {
     // The score tells the row that it came from.
     let place = index * size;
-    await run.commit(
-      spanAt(plan, index),
-      outputOf(spans[index] ?? [], () => place++),
-      [],
-    );
+    const rows = outputOf(spans[index] ?? [], () => place++);
+    await run.commit(spanAt(plan, index), whole(rows));
   }
   await run.finish();
 }

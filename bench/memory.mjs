@@ -1,0 +1,149 @@
+// Peak memory of whole runs as shards, spans and files grow: it must not follow them.
+import { copyFile, mkdir, rm, stat, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
+import { DuckDBInstance } from "@duckdb/node-api";
+import { dataFolder, quote } from "./data.mjs";
+import { measure } from "./measure.mjs";
+
+const usage = `Usage: node bench/memory.mjs [options]
+
+Makes tables in bench/data/memory/, runs jobs over them, and prints the peak memory of each; removes them again.
+
+  --long      up to 5 GB in one shard and 100,000 shards: minutes, and 11 GB of disk
+  --gb <n>    the largest table of one shard (default 1; with --long 5); below 1 GB buffers are still filling
+  --shards <n>  the largest number of shards (default 2000; with --long 100000)
+  --keep      leave the tables
+  --help      show this
+`;
+
+const program = fileURLToPath(new URL("../bin/infer-batch.js", import.meta.url));
+const model = fileURLToPath(new URL("../fixtures/models/bench-mlp.onnx", import.meta.url));
+const folder = join(dataFolder, "memory");
+const limitMiB = 600;
+/** Peaks of one series may lie this far apart: buffers fill differently from run to run. */
+const spreadMiB = 120;
+
+const featureCount = 32;
+/** Of one row as it is stored: random floats do not compress. */
+const rowBytes = 4 * featureCount + 2;
+const tinyRows = 10;
+
+const { values } = parseArgs({
+  options: {
+    long: { type: "boolean", default: false },
+    gb: { type: "string" },
+    shards: { type: "string" },
+    keep: { type: "boolean", default: false },
+    help: { type: "boolean", default: false },
+  },
+});
+if (values.help) {
+  process.stdout.write(usage);
+} else {
+  process.exitCode = (await main()) ? 0 : 1;
+}
+
+async function main() {
+  const largestBytes = Number(values.gb ?? (values.long ? 5 : 1)) * 1e9;
+  const largestShards = Number(values.shards ?? (values.long ? 100_000 : 2000));
+  await rm(folder, { recursive: true, force: true });
+  await mkdir(folder, { recursive: true });
+  try {
+    const bySize = await series(
+      "one shard of",
+      [1 / 4, 1 / 2, 1].map((share) => share * largestBytes),
+      async (bytes) => {
+        await makeShard(bytes / rowBytes);
+        return { what: gigabytes((await stat(shardPath(0))).size), commitRows: "auto" };
+      },
+    );
+    const rows = Math.floor(largestBytes / 4 / rowBytes);
+    await makeShard(rows);
+    const bySpans = await series("spans:", [262_144, 32_768, 1000], async (commitRows) => {
+      return { what: `${Math.ceil(rows / commitRows)}`, commitRows };
+    });
+    await rm(shardPath(0));
+    const byShards = await series(
+      "shards:",
+      [1 / 16, 1 / 4, 1].map((share) => share * largestShards),
+      async (count) => {
+        await makeTinyShards(Math.floor(count));
+        return { what: `${Math.floor(count)}`, commitRows: "auto" };
+      },
+    );
+    return [bySize, bySpans, byShards].every((fine) => fine);
+  } finally {
+    if (!values.keep) {
+      await rm(folder, { recursive: true, force: true });
+    }
+  }
+}
+
+/** One job after the other; whether memory stayed as it was, and below the limit. */
+async function series(title, steps, prepare) {
+  const peaks = [];
+  for (const step of steps) {
+    const { what, commitRows } = await prepare(step);
+    const spec = await writeSpec(commitRows);
+    const { seconds, peakMiB } = await measure([process.execPath, program, "run", spec, "--quiet"]);
+    await rm(join(folder, "out"), { recursive: true });
+    peaks.push(peakMiB);
+    console.log(
+      `${title.padEnd(14)} ${what.padStart(10)}   ${seconds.toFixed(1).padStart(7)} s   ${peakMiB.toFixed(0).padStart(5)} MiB`,
+    );
+  }
+  const grown = peaks.at(-1) - peaks[0];
+  const fine = Math.max(...peaks) < limitMiB && grown < spreadMiB;
+  console.log(
+    `  ${fine ? "fine" : "TOO MUCH"}: at most ${Math.max(...peaks).toFixed(0)} MiB, from first to last ${grown.toFixed(0)} MiB more\n`,
+  );
+  return fine;
+}
+
+async function writeSpec(commitRows) {
+  const path = join(folder, "job.json");
+  const spec = {
+    version: 1,
+    name: "bench-memory",
+    input: { path: "shards/*.parquet" },
+    model: { path: model },
+    output: { columns: ["id"], parquet: { path: "out" } },
+    commit_rows: commitRows,
+  };
+  await writeFile(path, JSON.stringify(spec));
+  return path;
+}
+
+function shardPath(index) {
+  return join(folder, "shards", `part-${String(index).padStart(6, "0")}.parquet`);
+}
+
+/** One shard; features are random, so that they do not compress. */
+async function makeShard(rows) {
+  await rm(join(folder, "shards"), { recursive: true, force: true });
+  await mkdir(join(folder, "shards"));
+  const features = Array.from({ length: featureCount }, (_, index) => `(random() - 0.5)::FLOAT AS f${index}`);
+  const instance = await DuckDBInstance.create(":memory:");
+  const connection = await instance.connect();
+  try {
+    const select = `SELECT range AS id, ${features.join(", ")} FROM range(${Math.floor(rows)})`;
+    await connection.run(`COPY (${select}) TO ${quote(shardPath(0))} (FORMAT parquet, COMPRESSION snappy)`);
+  } finally {
+    connection.closeSync();
+    instance.closeSync();
+  }
+}
+
+/** The same few rows over and over. */
+async function makeTinyShards(count) {
+  await makeShard(tinyRows);
+  for (let index = 1; index < count; index += 1) {
+    await copyFile(shardPath(0), shardPath(index));
+  }
+}
+
+function gigabytes(bytes) {
+  return `${(bytes / 1e9).toFixed(2)} GB`;
+}

@@ -1,0 +1,84 @@
+// The text of docs/corpora.md, made from what the tests pin.
+import { readFileSync } from "node:fs";
+
+const read = (name) => JSON.parse(readFileSync(new URL(`../fixtures/corpora/${name}`, import.meta.url), "utf8"));
+
+/** What a command does with a file, for a cell. */
+function ending(expected, whenRead) {
+  return expected === "read" ? whenRead : `refused (${expected.exit}): ${code(expected.says)}`;
+}
+
+/** Messages name the file and the act; the table has both. */
+function code(says) {
+  const short = says.replace(/^(reading the footer of|reading|inspecting) <file>: /, "");
+  return `\`${short.replaceAll("|", "\\|")}\``;
+}
+
+function comparedWith({ run, csv }, golden) {
+  if (run !== "read") {
+    return "";
+  }
+  if (golden?.columns === undefined) {
+    return "rows only; pyarrow refuses the file";
+  }
+  const values = Object.values(golden.columns).some((column) => column.values ?? column.sha256);
+  return [values ? "pyarrow" : "pyarrow (rows only)", ...(csv === undefined ? [] : ["its CSV"])].join(", ");
+}
+
+function note({ refused = {}, note: said = "" }) {
+  const types = Object.values(refused).map((says) => /whose type (.*) is not supported/.exec(says)?.[1] ?? "");
+  const names = Object.keys(refused).map((name) => `\`${name}\``);
+  const what = types.some((type) => type.includes("MAP(")) ? "map" : types.includes("GEOMETRY") ? "geometry" : "";
+  const columns = names.length > shownColumns ? `${names.length} columns` : names.join(", ");
+  return [said, names.length === 0 ? "" : `Cannot be used: ${columns}${what === "" ? "" : ` (${what})`}.`]
+    .filter((text) => text !== "")
+    .join(" ");
+}
+
+const shownColumns = 4;
+
+/** Files that are not Parquet by their name, and refused for it. */
+const isParquet = (file) => /\.parquet(\.encrypted)?$/.test(file);
+
+export function corporaPage() {
+  const expected = Object.entries(read("parquet-testing.expected.json"));
+  const { reader, files: golden } = read("parquet-testing.json");
+  const shown = expected.filter(([file]) => isParquet(file));
+  const others = expected.filter(([file]) => !isParquet(file));
+  const count = (which) => shown.filter(([, one]) => which(one)).length;
+  return [
+    "# Other projects' Parquet files",
+    "",
+    "Made from `fixtures/corpora/parquet-testing.expected.json` by `npm run docs`; do not edit.",
+    "",
+    "`test/corpora/` takes each file of [apache/parquet-testing](https://github.com/apache/parquet-testing) (commit 1a2a751)",
+    "through `inspect` and through a `run` that carries its columns and sends those of numbers through an identity model.",
+    "The commands are carried out in processes of their own, each within 10 seconds and 600 MB; a crash or a hang would be",
+    "that file's. Each ends in 0, 64 or 65, without a stack trace. What comes out is compared with what",
+    `${reader} reads (kept in \`fixtures/corpora/parquet-testing.json\`), and with the corpus's own CSV where it has one:`,
+    "each value, NULL and row, in order. The test is skipped where `../shared/corpora` is not there; the variable",
+    "`INFER_BATCH_CORPORA` names another folder.",
+    "",
+    `Of ${shown.length} files, ${count(({ run }) => run === "read")} are read and ${count(({ run }) => run !== "read")} are refused.`,
+    "",
+    "| file | inspect | run | compared with | note |",
+    "| --- | --- | --- | --- | --- |",
+    ...shown.map(([file, one]) => {
+      const rows = `${one.rows} ${one.rows === 1 ? "row" : "rows"}`;
+      const cells = [
+        file,
+        ending(one.inspect, rows),
+        JSON.stringify(one.run) === JSON.stringify(one.inspect) && one.run !== "read"
+          ? "the same"
+          : ending(one.run, "read"),
+        comparedWith(one, golden[file]),
+        note(one),
+      ];
+      return `| ${cells.join(" | ")} |`.replaceAll("|  |", "| |");
+    }),
+    "",
+    `The ${others.length} other files there (texts, CSV, bloom filters) are refused: \`inspect\` says that they are neither`,
+    "Parquet nor ONNX (64), a run that they are no Parquet (65).",
+    "",
+  ].join("\n");
+}

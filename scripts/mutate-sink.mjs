@@ -1,0 +1,126 @@
+/*
+ * Takes one flush or one check out of the built sink at a time and runs the tests that should notice:
+ *
+ *   node scripts/mutate-sink.mjs [--only <text>]     after npm run build; prints a line for each
+ *
+ * Ends with 1 when something can be removed and nothing turns red. Works on a copy; nothing here is changed.
+ */
+import { spawnSync } from "node:child_process";
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const project = fileURLToPath(new URL("..", import.meta.url));
+
+const publishing = ["test/sink/publishing.test.ts"];
+const checks = ["test/sink/checks.test.ts", "test/sink/publishing.test.ts"];
+const power = ["test/sink/lost-unsynced.test.ts", "test/sink/no-hard-links.test.ts"];
+const disk = ["test/sink/failing-disk.test.ts", "test/sink/real-disk.test.ts", "test/sink/bit-flips.test.ts"];
+const damage = ["test/run/damaged-output.test.ts", "test/run/trust.test.ts", "test/run/replanned.test.ts"];
+const rest = ["test/run/rejects.test.ts", "test/cli/rejects.test.ts", "test/run/resume.test.ts"];
+
+/**
+ * What may be removed: a pattern in dist/sink/*.js, what stands there instead, and the tests in the order in which
+ * they are tried until one is red.
+ */
+const removals = [
+  {
+    what: "flush",
+    pattern: /await fs\.sync\(/g,
+    instead: "await (async () => {})(",
+    suites: [publishing, power, disk, damage, rest],
+  },
+  {
+    what: "check",
+    pattern: /throw (?=new JobError|new Error|damaged|sizeNow|other)/g,
+    instead: "void ",
+    suites: [checks, damage, disk, rest, power],
+  },
+  {
+    what: "look",
+    pattern: /await (?=(?:commit\.)?check\(\)|refuseForeign\(|inspectParts\(duckdb, layout, stored, others)/g,
+    instead: "0 && ",
+    suites: [checks, damage, disk, rest, power],
+  },
+];
+
+function findMutants() {
+  const folder = join(project, "dist/sink");
+  return readdirSync(folder)
+    .filter((name) => name.endsWith(".js"))
+    .flatMap((name) => {
+      const text = readFileSync(join(folder, name), "utf8");
+      return removals.flatMap(({ what, pattern, instead, suites }) =>
+        [...text.matchAll(pattern)].map(({ index, 0: found }) => ({
+          file: name,
+          what,
+          suites,
+          line: describe(text, index),
+          text: text.slice(0, index) + instead + text.slice(index + found.length),
+        })),
+      );
+    });
+}
+
+/** "publish: await fs.sync(temporary);" */
+function describe(text, index) {
+  const name = [...text.slice(0, index).matchAll(/^(?:export )?(?:async )?function\*? (\w+)/gm)].at(-1)?.[1] ?? "";
+  const start = text.lastIndexOf("\n", index) + 1;
+  const line = text.slice(start, text.indexOf("\n", index)).trim();
+  return `${name}: ${line.length > 90 ? `${line.slice(0, 90)}…` : line}`;
+}
+
+function copyOfProject() {
+  const copy = mkdtempSync(join(tmpdir(), "infer-batch-mutant-"));
+  for (const name of ["dist", "test", "bin", "package.json", "vitest.config.ts", "tsconfig.json", "jobs", "docs"]) {
+    cpSync(join(project, name), join(copy, name), { recursive: true });
+  }
+  for (const name of ["node_modules", "fixtures"]) {
+    symlinkSync(join(project, name), join(copy, name));
+  }
+  return copy;
+}
+
+/** The first test that fails with the mutant in place, or undefined. */
+function redTest(copy, suites) {
+  for (const files of suites) {
+    const { status, stdout } = spawnSync(
+      process.execPath,
+      [join(copy, "node_modules/vitest/vitest.mjs"), "run", "--bail", "1", "--reporter", "json", ...files],
+      { cwd: copy, encoding: "utf8", maxBuffer: 1 << 28 },
+    );
+    if (status !== 0) {
+      const report = JSON.parse(stdout.slice(stdout.indexOf("{")));
+      const failed = report.testResults
+        .flatMap(({ name, assertionResults }) => assertionResults.map((result) => ({ name, ...result })))
+        .find((result) => result.status === "failed");
+      return failed === undefined
+        ? "a suite that does not load"
+        : `${failed.name.slice(copy.length + 1)} › ${failed.fullName}`;
+    }
+  }
+  return undefined;
+}
+
+const only = process.argv[process.argv.indexOf("--only") + 1] ?? "";
+const mutants = findMutants().filter(
+  ({ file, line, what }) => !process.argv.includes("--only") || `${what} ${file} ${line}`.includes(only),
+);
+const copy = copyOfProject();
+let survivors = 0;
+try {
+  for (const { file, what, line, text, suites } of mutants) {
+    const path = join(copy, "dist/sink", file);
+    const original = readFileSync(path, "utf8");
+    writeFileSync(path, text);
+    const red = redTest(copy, suites);
+    writeFileSync(path, original);
+    survivors += red === undefined ? 1 : 0;
+    console.log(`${red === undefined ? "NOTICED BY NOTHING" : "noticed"}  ${what}  ${file}  ${line}\n    ${red ?? ""}`);
+  }
+} finally {
+  rmSync(copy, { recursive: true, force: true });
+}
+console.log(`${mutants.length} removed, ${survivors} noticed by nothing`);
+process.exitCode = survivors === 0 ? 0 : 1;

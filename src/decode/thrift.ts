@@ -1,0 +1,196 @@
+/**
+ * Thrift's compact protocol, as far as Parquet needs it: a walk over the fields of a struct that reads those asked
+ * for and steps over the rest. Bounded by the bytes given, whatever they say of their own length.
+ * https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
+ */
+export interface Cursor {
+  readonly bytes: Uint8Array;
+  at: number;
+}
+
+/** Types of fields and of elements. */
+const types = {
+  yes: 1,
+  no: 2,
+  i8: 3,
+  i32: 5,
+  i64: 6,
+  double: 7,
+  binary: 8,
+  list: 9,
+  set: 10,
+  map: 11,
+  struct: 12,
+  uuid: 13,
+};
+
+/** Deeper than any struct of Parquet. */
+const depthLimit = 32;
+const varintBytes = 10;
+
+/** Reads the value of a field, or returns false for it to be stepped over. */
+export type FieldReader = (id: number, type: number) => boolean;
+
+/**
+ * @throws RangeError when the bytes end inside the struct
+ * @throws Error when they are no struct
+ */
+export function readStruct(cursor: Cursor, read: FieldReader, depth = 0): void {
+  if (depth > depthLimit) {
+    throw new Error("structs lie too deep inside each other");
+  }
+  let id = 0;
+  for (;;) {
+    const head = readByte(cursor);
+    const type = head & 15;
+    if (type === 0) {
+      return;
+    }
+    const delta = head >> 4;
+    id = delta === 0 ? zigzag(readVarint(cursor)) : id + delta;
+    if (!read(id, type)) {
+      skip(cursor, type, depth);
+    }
+  }
+}
+
+/** A struct in a field or a list. */
+export function readInner(cursor: Cursor, type: number, read: FieldReader): void {
+  expectType(type, type === types.struct, types.struct);
+  readStruct(cursor, read);
+}
+
+/** Calls `read` for each element, which it must read. */
+export function readList(cursor: Cursor, type: number, read: (type: number, index: number) => void): void {
+  expectType(type, type === types.list, types.list);
+  const head = readByte(cursor);
+  const length = head >> 4 === 15 ? readVarint(cursor) : head >> 4;
+  for (let index = 0; index < length; index += 1) {
+    read(head & 15, index);
+  }
+}
+
+export function readI32(cursor: Cursor, type: number): number {
+  return readInteger(cursor, type, types.i32);
+}
+
+export function readI64(cursor: Cursor, type: number): number {
+  return readInteger(cursor, type, types.i64);
+}
+
+/** Of exactly this width: readers that step over another one would read the field as missing. */
+function readInteger(cursor: Cursor, type: number, due: number): number {
+  expectType(type, type === due, due);
+  const value = zigzag(readVarint(cursor));
+  if (!Number.isSafeInteger(value)) {
+    throw new Error(`the number ${value} is too large`);
+  }
+  return value;
+}
+
+/** A view of the bytes. */
+export function readBinary(cursor: Cursor, type: number): Uint8Array {
+  expectType(type, type === types.binary, types.binary);
+  const start = cursor.at + lengthOf(cursor);
+  return cursor.bytes.subarray(start, cursor.at);
+}
+
+/** Moves behind a text or bytes; returns how long the length itself was. */
+function lengthOf(cursor: Cursor): number {
+  const start = cursor.at;
+  const length = readVarint(cursor);
+  const prefix = cursor.at - start;
+  advance(cursor, length);
+  return prefix;
+}
+
+function skip(cursor: Cursor, type: number, depth: number, element = false): void {
+  switch (type) {
+    case types.yes:
+    case types.no:
+      advance(cursor, element ? 1 : 0); // the value of a field is its type
+      return;
+    case types.i8:
+      advance(cursor, 1);
+      return;
+    case types.double:
+      advance(cursor, 8);
+      return;
+    case types.binary:
+      lengthOf(cursor);
+      return;
+    case types.uuid:
+      advance(cursor, 16);
+      return;
+    case types.list:
+    case types.set: {
+      readList(cursor, types.list, (inner) => {
+        nested(cursor, inner, depth);
+      });
+      return;
+    }
+    case types.map: {
+      const size = readVarint(cursor);
+      const kinds = size === 0 ? 0 : readByte(cursor);
+      for (let index = 0; index < size; index += 1) {
+        nested(cursor, kinds >> 4, depth);
+        nested(cursor, kinds & 15, depth);
+      }
+      return;
+    }
+    case types.struct:
+      readStruct(cursor, () => false, depth + 1);
+      return;
+    default:
+      expectType(type, type > types.i8 && type <= types.i64, "1 to 13");
+      readVarint(cursor);
+  }
+}
+
+function nested(cursor: Cursor, type: number, depth: number): void {
+  if (depth >= depthLimit) {
+    throw new Error("lists lie too deep inside each other");
+  }
+  skip(cursor, type, depth + 1, true);
+}
+
+function expectType(type: number, fits: boolean, expected: number | string): void {
+  if (!fits) {
+    throw new Error(`a value has type ${type}, where type ${expected} is due`);
+  }
+}
+
+function readByte(cursor: Cursor): number {
+  const byte = cursor.bytes[cursor.at];
+  if (byte === undefined) {
+    throw new RangeError("the bytes end in the middle");
+  }
+  cursor.at += 1;
+  return byte;
+}
+
+function advance(cursor: Cursor, length: number): void {
+  if (cursor.at + length > cursor.bytes.length) {
+    throw new RangeError("the bytes end in the middle");
+  }
+  cursor.at += length;
+}
+
+/** Numbers above 2^53 lose their last bits: none that is used may be so large. */
+function readVarint(cursor: Cursor): number {
+  let value = 0;
+  let scale = 1;
+  for (let count = 0; count < varintBytes; count += 1) {
+    const byte = readByte(cursor);
+    value += (byte & 127) * scale;
+    if (byte < 128) {
+      return value;
+    }
+    scale *= 128;
+  }
+  throw new Error("a number has more than 10 bytes");
+}
+
+function zigzag(value: number): number {
+  return value % 2 === 0 ? value / 2 : -(value + 1) / 2;
+}

@@ -1,0 +1,76 @@
+import { type Expression, type Expressions, folderColumns } from "../batch/contract.js";
+import type { SourceColumn } from "../batch/types.js";
+import type { BoundExpression, Decoder } from "../decode/port.js";
+import { JobError } from "../errors.js";
+import { partitionsOf } from "../plan/partitions.js";
+import { atKey, type JobContext } from "./job.js";
+
+export interface ShardColumns {
+  readonly uri: string;
+  readonly path: string;
+  readonly columns: readonly SourceColumn[];
+}
+
+/**
+ * Binds `input.where` and `input.columns` to a shard's columns. A computed column takes the place of the shard's
+ * of the same name; expressions see the shard's.
+ * @throws JobError SPEC_INVALID with the place of the expression in the spec
+ */
+export async function bindExpressions(
+  context: JobContext,
+  decoder: Decoder,
+  shard: ShardColumns | undefined,
+): Promise<{ columns: readonly SourceColumn[]; expressions: Expressions | null }> {
+  const { columns, where } = context.spec.input;
+  if (shard === undefined || (where === undefined && Object.keys(columns).length === 0)) {
+    return { columns: shard?.columns ?? [], expressions: null };
+  }
+  const bind = async (text: string, check: (bound: BoundExpression) => void): Promise<BoundExpression> => {
+    const partitions = partitionsOf(shard.uri);
+    const bound = await decoder.bindExpression({ path: shard.path, text, columns: shard.columns, partitions });
+    check(bound);
+    return bound;
+  };
+  const list: Expression[] = [];
+  const computed: SourceColumn[] = [];
+  if (where !== undefined) {
+    const { uses } = await atKey(context, ["input", "where"], () => bind(where, requireBoolean));
+    list.push({ kind: "where", name: "input.where", text: where, uses });
+  }
+  for (const [name, text] of Object.entries(columns)) {
+    const { uses, sourceType, type } = await atKey(context, ["input", "columns", name], () => bind(text, requireType));
+    list.push({ kind: "column", name, text, uses });
+    computed.push({ name, sourceType: `${sourceType}, from input.columns`, type, computed: true });
+  }
+  const used = new Set(list.flatMap(({ uses }) => uses));
+  return {
+    columns: overlay(shard.columns, computed),
+    expressions: { list, folders: folderColumns(shard.columns.filter(({ name }) => used.has(name))) },
+  };
+}
+
+function requireBoolean({ sourceType, type }: BoundExpression): void {
+  if (type !== "bool") {
+    throw new JobError("SPEC_INVALID", `binding the row filter: it gives ${sourceType}, expected BOOLEAN`, {
+      hint: "write a condition, such as amount is not null",
+    });
+  }
+}
+
+function requireType({ sourceType, type }: BoundExpression): void {
+  if (type === undefined) {
+    throw new JobError("SPEC_INVALID", `binding a computed column: it gives ${sourceType}, which is not supported`, {
+      hint: "cast it, such as (…)::BIGINT or (…)::DOUBLE",
+    });
+  }
+}
+
+function overlay(columns: readonly SourceColumn[], computed: readonly SourceColumn[]): SourceColumn[] {
+  const byName = new Map(computed.map((column) => [column.name.toLowerCase(), column]));
+  const placed = columns.map((column) => {
+    const over = byName.get(column.name.toLowerCase());
+    byName.delete(column.name.toLowerCase());
+    return over ?? column;
+  });
+  return [...placed, ...byName.values()];
+}

@@ -1,0 +1,83 @@
+import type { RejectedRow } from "../batch/types.js";
+import { runIdOf } from "../plan/identity.js";
+import type { RunId } from "../plan/plan.js";
+import { spanCount } from "../plan/spans.js";
+import type { Maker } from "../sink/port.js";
+import { countCommitted } from "./carry-out.js";
+import type { JobContext } from "./job.js";
+
+export interface RunState {
+  readonly runId: RunId;
+  readonly status: "not_planned" | "unfinished" | "complete";
+  readonly rowsPlanned: number;
+  readonly spansPlanned: number;
+  readonly spansCommitted: number;
+  /** Who committed how many spans, in span order. */
+  readonly makers: readonly (Maker & { readonly spans: number })[];
+  /** Other runs of the job that wait to be finished. */
+  readonly unfinished: readonly UnfinishedText[];
+  readonly output: string;
+}
+
+/** How far a run is, from what is at the target alone. Writes nothing. */
+export async function runState(context: JobContext): Promise<RunState> {
+  const { spec, sink } = context;
+  const base = runIdOf(spec.name, spec.params, context.sha256);
+  const stored = await sink.find(base);
+  const unfinished = await unfinishedRuns(context);
+  const nothing = { rowsPlanned: 0, spansPlanned: 0, spansCommitted: 0, makers: [] };
+  if (stored === undefined) {
+    return { runId: base, status: "not_planned", ...nothing, unfinished, output: sink.target };
+  }
+  const run = await sink.open(stored);
+  return {
+    runId: stored.plan.runId,
+    status: run.finished ? "complete" : "unfinished",
+    rowsPlanned: stored.plan.input.rows,
+    spansPlanned: spanCount(stored.plan),
+    spansCommitted: countCommitted(run),
+    makers: countByMaker(run.makers),
+    unfinished,
+    output: sink.target,
+  };
+}
+
+function countByMaker(makers: ReadonlyMap<number, Maker>): (Maker & { spans: number })[] {
+  const counted = new Map<string, Maker & { spans: number }>();
+  for (const [, maker] of [...makers].toSorted(([one], [other]) => one - other)) {
+    const key = `${maker.worker}/${maker.workers} ${maker.writer}`;
+    counted.set(key, { ...maker, spans: (counted.get(key)?.spans ?? 0) + 1 });
+  }
+  return [...counted.values()];
+}
+
+/** The rejected rows of the run's committed spans. */
+export async function* rejectedRows({ spec, sink, sha256 }: JobContext): AsyncGenerator<RejectedRow> {
+  const stored = await sink.find(runIdOf(spec.name, spec.params, sha256));
+  if (stored !== undefined) {
+    const run = await sink.open(stored);
+    yield* run.rejects();
+  }
+}
+
+export interface UnfinishedText {
+  readonly runId: RunId;
+  /** What finishes it. */
+  readonly command: string;
+  /** For people. */
+  readonly text: string;
+}
+
+/** A retry after midnight of a job with `${today}` is another run: yesterday's waits for its own params. */
+export async function unfinishedRuns({ spec, sink, sha256, command }: JobContext): Promise<UnfinishedText[]> {
+  const base = runIdOf(spec.name, spec.params, sha256);
+  const found = await sink.unfinished(spec.name, base);
+  return found.map(({ plan, target }) => {
+    const finish = command(plan.params);
+    return {
+      runId: plan.runId,
+      command: finish,
+      text: `run ${plan.runId} in ${target} is not finished; to finish it: ${finish}`,
+    };
+  });
+}

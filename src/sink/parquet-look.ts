@@ -1,0 +1,59 @@
+import type { DuckDb } from "../duckdb/instance.js";
+import { sizeIfThere } from "./claim.js";
+import type { FileSystem } from "./file-system.js";
+import type { Layout } from "./layout.js";
+import { checkFinished, type Manifest } from "./parquet-finish.js";
+import { type CommittedPart, inspectParts, listParts } from "./parquet-parts.js";
+import type { StoredPlan } from "./port.js";
+
+/** A run at its target. */
+export interface Target {
+  readonly fs: FileSystem;
+  readonly duckdb: DuckDb;
+  readonly layout: Layout;
+  readonly stored: StoredPlan;
+  /** Throws when another plan stands there. */
+  readonly check: () => Promise<void>;
+}
+
+/** More than moves of a part: from where it was staged to where it stays. */
+const looksLimit = 10;
+
+/**
+ * Whether the run is finished, and its parts: of one that is not, those that `wanted` names. An attempt beside this
+ * one may move them meanwhile, and one of a later run take them away.
+ */
+export async function lookAt(
+  { fs, duckdb, layout, stored, check }: Target,
+  wanted: (span: number) => boolean,
+): Promise<{ finished: boolean; parts: Map<number, CommittedPart> }> {
+  for (let looks = 1; ; looks += 1) {
+    let paths = new Map<number, string>();
+    try {
+      const manifest = await checkFinished(fs, layout, stored);
+      if (manifest !== undefined) {
+        return { finished: true, parts: of(manifest) };
+      }
+      paths = new Map([...(await listParts(fs, layout))].filter(([span]) => wanted(span)));
+      return { finished: false, parts: await inspectParts(duckdb, stored, paths) };
+    } catch (error) {
+      await check();
+      if (looks === looksLimit || !(await isAnyGone(fs, paths.values()))) {
+        throw error;
+      }
+    }
+  }
+}
+
+async function isAnyGone(fs: FileSystem, paths: Iterable<string>): Promise<boolean> {
+  for (const path of paths) {
+    if ((await sizeIfThere(fs, path)) === undefined) {
+      return true;
+    }
+  }
+  return false;
+}
+
+function of({ parts }: Manifest): Map<number, CommittedPart> {
+  return new Map(parts.map(({ span, rejected, filtered, maker }) => [span, { rejected, filtered, maker }]));
+}

@@ -1,0 +1,156 @@
+import { join } from "node:path";
+import type { DuckDb } from "../duckdb/instance.js";
+import { errnoOf, JobError } from "../errors.js";
+import { spanCount } from "../plan/spans.js";
+import type { Compression } from "../spec/job-spec.js";
+import { refuseForeign } from "./claim.js";
+import { guarded, hasHardLinks, makeFolder, orDrop } from "./durable.js";
+import type { FileSystem } from "./file-system.js";
+import { isStaged, layoutOf } from "./layout.js";
+import { commitPart } from "./parquet-commit.js";
+import { clearStaging, type FinishedPart, writeFinish } from "./parquet-finish.js";
+import { lookAt, type Target } from "./parquet-look.js";
+import type { CommittedPart } from "./parquet-parts.js";
+import { readRejects } from "./parquet-rejects.js";
+import { withdrawnBy } from "./parquet-swap.js";
+import type { Maker, RunSink, StoredPlan } from "./port.js";
+import { planCheck } from "./standing-plan.js";
+import { inTemporary, type LeftoverRules, removeLeftovers, type Temporary } from "./temporary.js";
+
+export interface ParquetRunOptions extends LeftoverRules {
+  /** Absolute. */
+  readonly folder: string;
+  readonly compression: Compression;
+  readonly fs: FileSystem;
+  /** Told of what a user should know and need not act on. */
+  readonly warn: (message: string) => void;
+}
+
+/** What is known of a run's spans. */
+interface Known {
+  readonly committed: Uint8Array;
+  readonly parts: Map<number, CommittedPart>;
+  /** Those that this attempt committed or adopted. */
+  readonly own: Map<number, FinishedPart>;
+}
+
+export async function openParquetRun(options: ParquetRunOptions, duckdb: DuckDb, stored: StoredPlan): Promise<RunSink> {
+  const { fs, folder, writer, compression } = options;
+  const layout = layoutOf(folder, stored.plan.runId);
+  const check = planCheck(fs, layout, stored.planId);
+  const target: Target = { fs, duckdb, layout, stored, check };
+  const { finished, parts } = await lookAt(target, () => true);
+  if (finished) {
+    await settle(fs, folder);
+  }
+  const known: Known = { committed: new Uint8Array(spanCount(stored.plan)), parts: new Map(), own: new Map() };
+  note(known, parts);
+  const staged = isStaged(stored.plan.runId) ? [layout.parts] : [];
+  const temporary = { fs, folders: [layout.temporary, ...staged], check };
+  let maker: Maker | undefined;
+  return {
+    finished,
+    committed: known.committed,
+    get rejectedRows() {
+      return [...known.parts.values()].reduce((sum, { rejected }) => sum + rejected, 0);
+    },
+    get makers() {
+      return new Map([...known.parts].map(([span, part]) => [span, part.maker]));
+    },
+    rejects: () => readRejects(fs, layout, known.parts),
+    unfit: () => [], // a part has the columns' own types
+    refresh: () =>
+      guarded(`looking at ${folder}`, async () => {
+        note(known, (await lookAt(target, (span) => !known.parts.has(span))).parts);
+      }),
+    begin: (attempt) =>
+      guarded(`preparing ${folder}`, async () => {
+        await prepare(options, { target, temporary }, attempt.workers);
+        maker = { writer, ...attempt };
+      }),
+    commit: (span, output) =>
+      guarded(`writing ${join(layout.parts, layout.part(span.index))}`, async () => {
+        if (maker === undefined) {
+          throw new Error("a span is committed before the run has begun");
+        }
+        const commit = { fs, duckdb, compression, maker, layout, stored, span, output, check };
+        const file = join(layout.temporary, `part-${span.index}.${writer}`);
+        const { outcome, part } = await inTemporary(temporary, () => orDrop(fs, file, () => commitPart(commit, file)));
+        known.own.set(span.index, part);
+        note(known, new Map([[span.index, part]]));
+        return outcome;
+      }),
+    finish: () => guarded(`finishing ${folder}`, () => finishRun({ target, temporary, known, writer })),
+    failed: () => Promise.resolve(),
+  };
+}
+
+async function prepare(
+  options: ParquetRunOptions,
+  { target: { fs, layout }, temporary }: { target: Target; temporary: Temporary },
+  workers: number,
+): Promise<void> {
+  // Whoever planned the run may have died before the plan's name was flushed: parts must not outlive it.
+  await fs.sync(layout.control);
+  if (isStaged(layout.runId)) {
+    await makeFolder(fs, layout.parts);
+  }
+  const linked = await inTemporary(temporary, async () => {
+    await removeLeftovers(fs, layout.temporary, options);
+    return await hasHardLinks(fs, layout.temporary, options.writer);
+  });
+  if (!linked) {
+    oneWorkerOnly(options, workers);
+  }
+}
+
+interface Finishing {
+  readonly target: Target;
+  readonly temporary: Temporary;
+  readonly known: Known;
+  readonly writer: string;
+}
+
+async function finishRun({ target, temporary, known, writer }: Finishing): Promise<void> {
+  const { fs, layout, stored, check } = target;
+  const staged = isStaged(layout.runId);
+  const withdrawn = staged ? [layout.withdrawn, withdrawnBy(layout, writer)] : [];
+  await inTemporary({ ...temporary, folders: [...temporary.folders, ...withdrawn] }, async () => {
+    await refuseForeign(fs, layout);
+    // Those of others are looked at again: what is published now must be whole now.
+    const now = await lookAt(target, (span) => !known.own.has(span));
+    if (now.finished && staged) {
+      // By an attempt beside this one: the parts are in place, and not staged any more.
+      await clearStaging(fs, layout);
+      return;
+    }
+    note(known, now.parts);
+    await writeFinish(fs, { layout, stored, writer, parts: known.own, committed: known.parts, check });
+  });
+}
+
+function note(known: Known, parts: ReadonlyMap<number, CommittedPart>): void {
+  for (const [span, { rejected, filtered, maker }] of parts) {
+    known.committed[span] = 1;
+    known.parts.set(span, { rejected, filtered, maker });
+  }
+}
+
+function oneWorkerOnly({ folder, warn }: ParquetRunOptions, workers: number): void {
+  if (workers > 1) {
+    throw new JobError("USAGE", `preparing ${folder}: it has no hard links, and ${workers} workers would share it`, {
+      hint: "two workers could publish one part there; use one worker, or another file system for the output",
+    });
+  }
+  warn(`${folder} has no hard links: parts are renamed into place, so run only one worker at a time`);
+}
+
+/** A finished run is told to the world: whoever wrote `_SUCCESS` may have died before its name was flushed. */
+async function settle(fs: FileSystem, folder: string): Promise<void> {
+  await fs.sync(folder).catch((error: unknown) => {
+    // An archive that cannot be written to has nothing to flush.
+    if (!["EROFS", "EINVAL"].includes(errnoOf(error) ?? "")) {
+      throw error;
+    }
+  });
+}

@@ -1,0 +1,105 @@
+import { join } from "node:path";
+import { z } from "zod";
+import { errnoOf } from "../errors.js";
+import { parseJson } from "../plan/parse-plan.js";
+import type { RunId } from "../plan/plan.js";
+import { listFolder, readTextOr } from "./claim.js";
+import { giveName } from "./durable.js";
+import type { FileSystem } from "./file-system.js";
+import { isEarlier, type Layout, layoutOf, runOfPart } from "./layout.js";
+import { clearFolder, unlinkIfThere } from "./temporary.js";
+
+/**
+ * Puts the parts of a later run in the place of those that readers see, who find no `_SUCCESS` meanwhile. Each step
+ * may be repeated after a crash, and done by several at once. What is done here is durable when it returns.
+ */
+export async function swapIn(
+  fs: FileSystem,
+  layout: Layout,
+  { files, writer }: { files: readonly string[]; writer: string },
+): Promise<void> {
+  await fenceEarlier(fs, layout);
+  await withdrawSuccess(fs, layout, writer);
+  await removeEarlier(fs, layout, layout.folder);
+  await removeEarlier(fs, layout, layout.rejects);
+  for (const file of files) {
+    await moveIn(fs, join(layout.parts, file), join(layout.folder, file));
+  }
+  await fs.sync(layout.folder);
+  // From here on nobody who still thinks that an earlier run's `_SUCCESS` stands can take this run's away: each made
+  // its own folder in there before it looked, and makes it once.
+  await clearFolder(fs, layout.withdrawn);
+}
+
+/** Attempts of earlier runs that are still about lose the files that they would publish: see `inTemporary`. */
+async function fenceEarlier(fs: FileSystem, layout: Layout): Promise<void> {
+  for (const name of (await listFolder(fs, layout.runs)) as RunId[]) {
+    if (isEarlier(name, layout)) {
+      const earlier = layoutOf(layout.folder, name);
+      await clearFolder(fs, earlier.temporary);
+      await clearFolder(fs, earlier.withdrawn);
+      if (earlier.parts !== earlier.folder) {
+        await clearFolder(fs, earlier.parts);
+      }
+    }
+  }
+}
+
+const successSchema = z.object({ run_id: z.string() });
+
+/** The run that a `_SUCCESS` is of. */
+export function runOfSuccess(text: string): RunId | undefined {
+  return successSchema.safeParse(parseJson(text)).data?.run_id as RunId | undefined;
+}
+
+/** Where one attempt puts the `_SUCCESS` that it takes away. No other attempt makes this folder. */
+export function withdrawnBy(layout: Layout, writer: string): string {
+  return join(layout.withdrawn, writer);
+}
+
+/** Takes an earlier run's `_SUCCESS` away before any of its parts goes. */
+async function withdrawSuccess(fs: FileSystem, layout: Layout, writer: string): Promise<void> {
+  const text = await readTextOr(fs, layout.success, undefined);
+  if (text !== undefined && runOfSuccess(text) === layout.runId) {
+    return;
+  }
+  if (text !== undefined) {
+    try {
+      // Not unlinked: a finisher beside this one may have published this run's since it was read, and removed the
+      // folder before.
+      await fs.rename(layout.success, join(withdrawnBy(layout, writer), "success"));
+    } catch (error) {
+      const isGone = errnoOf(error) === "ENOENT" && (await readTextOr(fs, layout.success, undefined)) === undefined;
+      if (!isGone) {
+        throw error;
+      }
+    }
+  }
+  // Where it is gone too: whoever took it away may have died before this, and it must not come back over fewer parts.
+  await fs.sync(layout.folder);
+}
+
+/** Flushed where nothing is left to remove, too: for the same reason. */
+async function removeEarlier(fs: FileSystem, layout: Layout, folder: string): Promise<void> {
+  const names = (await listFolder(fs, folder)).filter((name) => isEarlier(runOfPart(name), layout));
+  for (const name of names) {
+    await unlinkIfThere(fs, join(folder, name));
+  }
+  await fs.sync(folder).catch((error: unknown) => {
+    if (errnoOf(error) !== "ENOENT") {
+      throw error;
+    }
+  });
+}
+
+/** A second name first, so that the part counts as committed at every moment. */
+async function moveIn(fs: FileSystem, from: string, to: string): Promise<void> {
+  try {
+    await giveName(fs, from, to);
+  } catch (error) {
+    // Moved before this attempt came to it: renamed, where there are no hard links.
+    if (errnoOf(error) !== "ENOENT" || (await fs.identityOf(to).catch(() => undefined)) === undefined) {
+      throw error;
+    }
+  }
+}

@@ -1,0 +1,209 @@
+import { isMap, isNode, isScalar, isSeq } from "yaml";
+import { assertNever } from "../errors.js";
+import { didYouMean } from "../suggest.js";
+import type { Problem } from "./problems.js";
+import { hideCredentials, isSecretKey } from "./secrets.js";
+import { clockParams, filledLimit, fillTemplate, type TemplateFault } from "./template.js";
+import type { YamlDocument } from "./yaml-text.js";
+
+export interface SpecContext {
+  /** How the file is named in messages. */
+  readonly file: string;
+  /** From `--param`; they win over the spec's own. */
+  readonly params: Readonly<Record<string, string>>;
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly nowMs: number;
+}
+
+type Path = readonly (string | number)[];
+
+/** What became of the `${…}` of a spec. */
+export interface Filled {
+  readonly problems: readonly Problem[];
+  /** Nodes with a value from the environment, by what stood there before: it may be a secret, and messages quote this. */
+  readonly templates: ReadonlyMap<unknown, string>;
+  /** Keys with a value from the clock ("params.ds"). */
+  readonly clock: readonly string[];
+  /** `output.parquet.path` with a NUL in the place of each param. */
+  readonly outputPattern: string;
+}
+
+/** Stands for any value: no path of a spec holds one. */
+export const anyValue = "\0";
+
+/** The value of a name. A param is never a secret, wherever its own value comes from. */
+interface Value {
+  readonly text: string;
+  readonly from: "param" | "clock" | "environment";
+}
+
+interface Scope {
+  readonly lookup: (name: string) => Value | undefined;
+  /** Params of the spec, whether or not they are known where the text stands. */
+  readonly declared: readonly string[];
+  readonly problems: Problem[];
+  readonly templates: Map<unknown, string>;
+  readonly clock: string[];
+}
+
+/** Fills every `${…}` in place, `params` first since the rest refers to them. */
+export function fillDocument(document: YamlDocument, context: SpecContext): Filled {
+  const known = new Map<string, Value>();
+  const scope: Scope = {
+    lookup: (name) => known.get(name) ?? environmentValue(context, name),
+    declared: paramNames(document),
+    problems: [],
+    templates: new Map(),
+    clock: [],
+  };
+  const outputPattern = patternOf(document, scope);
+  fillNode(document.get("timezone", true), ["timezone"], scope);
+  for (const [name, text] of Object.entries(clock(document, context))) {
+    known.set(name, { text, from: "clock" });
+  }
+  const params = document.get("params", true);
+  for (const pair of isMap(params) ? params.items : []) {
+    const name = isScalar(pair.key) ? String(pair.key.value) : "";
+    const node = pair.value;
+    if (name === "__proto__") {
+      scope.problems.push({
+        path: ["params", name],
+        atKey: true,
+        text: "this name cannot be a param's; choose another",
+      });
+    }
+    if (!isScalar(node)) {
+      scope.problems.push({ path: ["params", name], text: "expected a text, number or date" });
+      continue;
+    }
+    const given = Object.hasOwn(context.params, name) ? context.params[name] : undefined;
+    // A param is text: `007` and `1.0` keep their spelling.
+    node.value = given ?? (typeof node.value === "string" ? node.value : (node.source ?? ""));
+    if (given === undefined) {
+      fillNode(node, ["params", name], scope);
+    }
+    known.set(name, { text: String(node.value), from: "param" });
+  }
+  scope.problems.push(...unknownParams(context.params, scope.declared));
+  for (const pair of isMap(document.contents) ? document.contents.items : []) {
+    const key = isScalar(pair.key) ? String(pair.key.value) : "";
+    if (key !== "params" && key !== "timezone" && isNode(pair.value)) {
+      fillNode(pair.value, [key], scope);
+    }
+  }
+  return { ...scope, outputPattern };
+}
+
+/** Where the runs of this job with other params write. */
+function patternOf(document: YamlDocument, { lookup, declared }: Scope): string {
+  const template: unknown = document.getIn(["output", "parquet", "path"]);
+  const isParam = (name: string): boolean => declared.includes(name) || name === "today" || name === "yesterday";
+  const filled =
+    typeof template === "string"
+      ? fillTemplate(template, (name) => (isParam(name) ? anyValue : lookup(name)?.text))
+      : { text: "" };
+  return "text" in filled ? filled.text : "";
+}
+
+function environmentValue({ env }: SpecContext, name: string): Value | undefined {
+  const text = Object.hasOwn(env, name) ? env[name] : undefined;
+  return text === undefined ? undefined : { text, from: "environment" };
+}
+
+function clock(document: YamlDocument, context: SpecContext): Record<string, string> {
+  const zone = document.get("timezone");
+  try {
+    return clockParams(context.nowMs, typeof zone === "string" ? zone : "UTC");
+  } catch {
+    return clockParams(context.nowMs, "UTC"); // the schema check names the wrong zone
+  }
+}
+
+function paramNames(document: YamlDocument): string[] {
+  const params = document.get("params", true);
+  return isMap(params) ? params.items.map(({ key }) => (isScalar(key) ? String(key.value) : "")) : [];
+}
+
+function unknownParams(given: Readonly<Record<string, string>>, declared: readonly string[]): Problem[] {
+  return Object.keys(given)
+    .filter((name) => !declared.includes(name))
+    .map((name) => ({
+      path: ["params"],
+      text: `--param ${name}: the spec declares ${declared.length === 0 ? "no params" : `only ${declared.join(", ")}`}${didYouMean(name, declared)}`,
+    }));
+}
+
+/** Mappings whose keys are not the spec's: JavaScript would lose a certain one of them. */
+const namesOfOwn: ReadonlySet<string> = new Set(["input.columns", "input.partitions", "model.inputs", "model.outputs"]);
+
+function fillNode(node: unknown, path: Path, scope: Scope): void {
+  if (isMap(node)) {
+    for (const pair of node.items) {
+      const inner = [...path, isScalar(pair.key) ? String(pair.key.value) : ""];
+      if (inner.at(-1) === "__proto__" && namesOfOwn.has(path.join("."))) {
+        scope.problems.push({ path: inner, atKey: true, text: "this name cannot be a column's; choose another" });
+      }
+      fillNode(pair.value, inner, scope);
+    }
+  } else if (isSeq(node)) {
+    for (const [index, item] of node.items.entries()) {
+      fillNode(item, [...path, index], scope);
+    }
+  } else if (isScalar(node) && typeof node.value === "string") {
+    const template = node.value;
+    const inSql = isExpression(path);
+    const lookup = (name: string): string | undefined => {
+      const value = scope.lookup(name);
+      if (value === undefined || (inSql && value.from === "environment")) {
+        return undefined;
+      }
+      if (value.from === "environment") {
+        scope.templates.set(node, template);
+      } else if (value.from === "clock") {
+        scope.clock.push(path.join("."));
+      }
+      return value.text;
+    };
+    const filled = fillTemplate(template, lookup, inSql ? "sql" : "plain");
+    if ("text" in filled) {
+      node.value = filled.text;
+    } else {
+      scope.problems.push({ path, text: faultText(filled.fault, path, scope.declared) });
+    }
+  }
+}
+
+/** SQL is kept in the plan, and environment variables may be secrets: only params are filled in there. */
+function isExpression([room, key]: Path): boolean {
+  return room === "input" && (key === "columns" || key === "where");
+}
+
+function faultText(fault: TemplateFault, path: Path, declared: readonly string[]): string {
+  switch (fault.kind) {
+    case "quoted":
+      return `found ${fault.found} inside quotes; write it without: it stands for a text value, quotes and all`;
+    case "commented":
+      return `found ${fault.found} in a comment; take it out of there`;
+    case "attached":
+      return `found ${fault.found} right beside a literal or a word; it stands for a text value of its own, so put a blank or an operator between`;
+    case "malformed":
+      return `found ${isSecretKey(path) ? "${ and no name after it" : hideCredentials(fault.found)}, expected \${name} or \${name:-default}; a literal \${ is written $\${`;
+    case "climbs":
+      return `the value of \${${fault.name}} has a .. in it, which would lead out of the path that it stands in`;
+    case "long":
+      return `it has more than ${filledLimit} characters when it is filled in`;
+    case "unset":
+      return unsetText(fault.name, declared, isExpression(path));
+    default:
+      return assertNever(fault);
+  }
+}
+
+function unsetText(name: string, declared: readonly string[], isSql: boolean): string {
+  if (isSql) {
+    return `\${${name}} is no param; declare it under params`;
+  }
+  return declared.includes(name)
+    ? `\${${name}} is a param that comes later: params see those above them, timezone sees none`
+    : `\${${name}} is neither a param nor an environment variable; set it, or write \${${name}:-default}`;
+}

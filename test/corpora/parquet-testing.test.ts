@@ -1,0 +1,69 @@
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { afterAll, describe, expect, test } from "vitest";
+// @ts-expect-error: a script, without types of its own
+import { corporaPage } from "../../scripts/corpora-page.mjs";
+import { projectFolder } from "../support/cli.js";
+import { corpusFolder, corpusIsThere, type Expected, expectedFiles, filesOfCorpus } from "./corpus.js";
+import { carryColumn, observe } from "./observe.js";
+import { startProcesses } from "./processes.js";
+
+/** Puts what is pinned of a message in place of the message, where it is how that starts. */
+function asPinned(found: Expected, pinned: Expected): Expected {
+  return found !== "read" && pinned !== "read" && found.says.startsWith(pinned.says)
+    ? { ...found, says: pinned.says }
+    : found;
+}
+
+const skipped = corpusIsThere ? "" : ` (skipped: there is no ${corpusFolder})`;
+
+describe.skipIf(!corpusIsThere)(`Apache Parquet's test files${skipped}`, () => {
+  const processes = startProcesses();
+  afterAll(() => processes[Symbol.asyncDispose]());
+
+  test("are all pinned", () => {
+    const files = filesOfCorpus();
+    const pinned = Object.keys(expectedFiles);
+    expect(
+      files.filter((file) => !pinned.includes(file)),
+      "add what inspect and run do with them to fixtures/corpora/parquet-testing.expected.json",
+    ).toEqual([]);
+    expect(
+      pinned.filter((file) => !files.includes(file)),
+      "gone from the corpus",
+    ).toEqual([]);
+  });
+
+  test.concurrent.for(Object.entries(expectedFiles))("%s", async ([file, expected]) => {
+    const { inspect, run, rows, faults } = await observe(processes, file, expected);
+
+    expect({
+      inspect: asPinned(inspect, expected.inspect),
+      run: asPinned(run, expected.run),
+      rows,
+      faults,
+    }).toEqual({
+      inspect: expected.inspect,
+      run: expected.run,
+      rows: expected.rows,
+      faults: expected.differs ?? [],
+    });
+  });
+
+  const refused = Object.entries(expectedFiles).flatMap(([file, { refused: columns = {} }]) =>
+    Object.entries(columns).map(([column, says]) => ({ file, column, says })),
+  );
+
+  test.concurrent.for(refused)("$file: a job that carries $column is refused", async ({ file, column, says }) => {
+    const { ended, faults } = await carryColumn(processes, file, column);
+
+    expect({ ended: ended !== "read" && asPinned(ended, { ...ended, says }), faults }).toMatchObject({
+      ended: { exit: 64, says },
+      faults: [],
+    });
+  });
+});
+
+test("docs/corpora.md says what is pinned", async () => {
+  expect(await readFile(join(projectFolder, "docs/corpora.md"), "utf8")).toBe(corporaPage());
+});

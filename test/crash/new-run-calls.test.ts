@@ -1,0 +1,83 @@
+import { mkdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { inParallel } from "../support/crash.js";
+import { scratchFolder } from "../support/job.js";
+import { scoreHere } from "../support/score.js";
+import { copyOf, expectNew, look, type TwoRuns, twoRuns } from "../support/two-runs.js";
+import { runWatched } from "../support/watched.js";
+
+/** INFER_BATCH_TORTURE=1: more spans, and kills after each call as well as before it. */
+const torture = process.env["INFER_BATCH_TORTURE"] === "1";
+const commitRows = torture ? 80 : 240;
+const parallelKills = 2;
+const args = ["--new-run"];
+
+/** The durable calls of an undisturbed new run, in order. */
+async function traceOf(runs: TwoRuns, folder: string): Promise<string[]> {
+  const trace = join(folder, "trace");
+  const { code, stderr } = await runWatched(runs.spec, { CRASH_ROOT: runs.out, CRASH_TRACE: trace }, { args });
+  expect(code, stderr).toBe(0);
+  await expectNew(runs);
+  return (await readFile(trace, "utf8")).trimEnd().split("\n");
+}
+
+/**
+ * Before a call is after the one before it; a text is torn in the middle. Up to the last part a new run does what any
+ * run does, which every-call.test.ts kills at each call: of that, a part is enough.
+ */
+function momentsOf(trace: readonly string[]): string[] {
+  const staged = trace.findLastIndex((call) => call.startsWith("unlink control/tmp/part-"));
+  const chosen = trace.filter((_, index) => torture || index > staged || index % 4 === 0);
+  const moments: string[] = [];
+  for (const [index, call] of chosen.entries()) {
+    moments.push(`before ${call}`);
+    if (call.startsWith("write ")) {
+      moments.push(`torn ${call}`);
+    }
+    if (torture || index === chosen.length - 1) {
+      moments.push(`after ${call}`);
+    }
+  }
+  return moments;
+}
+
+test("a new run that is killed at any durable call is finished by the same command, and readers see old or new", {
+  timeout: 900_000,
+}, async () => {
+  await using scratch = await scratchFolder();
+  const first = join(scratch.path, "first");
+  const finished = await twoRuns(await emptyFolder(first), commitRows);
+  const moments = momentsOf(await traceOf(await copyOf(finished, first, join(scratch.path, "whole")), scratch.path));
+  expect(moments.length).toBeGreaterThan(30);
+  const failures: string[] = [];
+  const seen = new Set<unknown>();
+
+  await inParallel(moments, parallelKills, async (moment, index) => {
+    try {
+      const runs = await copyOf(finished, first, join(scratch.path, `kill-${index}`));
+      const killed = await runWatched(runs.spec, { CRASH_ROOT: runs.out, CRASH_AT: moment }, { args });
+      expect(killed.signal, killed.stderr).toBe("SIGKILL");
+      const left = await look(runs);
+      expect(left).toBeTypeOf("string");
+      seen.add(left);
+
+      const report = await scoreHere(runs.spec, { newRun: true });
+
+      expect(report.status).toBe("complete");
+      // Killed when all was done, it is opened once more.
+      expect(report.runId).toMatch(left === "new" ? /-r3$/ : /-r2$/);
+      await expectNew(runs);
+    } catch (error) {
+      failures.push(`killed ${moment}: ${error instanceof Error ? error.message : String(error)}`);
+    }
+  });
+
+  expect(failures).toEqual([]);
+  expect(seen).toEqual(new Set(["old", "nothing", "new"]));
+});
+
+async function emptyFolder(path: string): Promise<string> {
+  await mkdir(path);
+  return path;
+}

@@ -1,0 +1,124 @@
+import { existsSync } from "node:fs";
+import { rm, utimes } from "node:fs/promises";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { describe, expect, test } from "vitest";
+import type { RunningCli } from "../support/cli.js";
+import { expectFinished } from "../support/crash.js";
+import { watching } from "../support/faulty.js";
+import { goldenRows } from "../support/golden.js";
+import { scratchFolder, writeSpec } from "../support/job.js";
+import { listing } from "../support/output.js";
+import { runSpec, scoreHere } from "../support/score.js";
+import { watchedJob } from "../support/watched.js";
+import { fixtureNamed, ownJob } from "../support/world.js";
+
+/** 90 spans in small batches: long enough to be stopped in. */
+const fixture = fixtureNamed("digits-lightgbm");
+const slow = { commit_rows: 20, engine: { batch_size: 2, threads: 1 } };
+
+async function partsIn(out: string): Promise<string[]> {
+  return (await listing(out)).filter((line) => line.startsWith("part-"));
+}
+
+describe("a process that stands still", () => {
+  test("while another one finishes the run goes on, adopts it all and exits 0", async () => {
+    await using scratch = await scratchFolder();
+    const spec = await writeSpec(scratch.path, fixture, slow);
+    const out = join(scratch.path, "out");
+    const stopped: RunningCli[] = [];
+    const first = runSpec(spec, {
+      args: ["--log-level", "debug"],
+      onStderr: (seen, child) => {
+        if (stopped.length === 0 && seen.includes("span 3 committed")) {
+          stopped.push(child);
+          child.kill("SIGSTOP");
+        }
+      },
+    });
+    while (stopped.length === 0) {
+      await sleep(5);
+    }
+
+    const second = await runSpec(spec);
+    const parts = await partsIn(out);
+    await sleep(2000);
+    stopped[0]?.kill("SIGCONT");
+
+    const { code, stderr, summary } = await first;
+    expect(second.code, second.stderr).toBe(0);
+    expect(second.summary?.status).toBe("complete");
+    expect(code, stderr).toBe(0);
+    expect(summary).toMatchObject({ status: "complete", rows_planned: fixture.rows });
+    expect(await partsIn(out), "the first writer wins").toEqual(parts);
+    await expectFinished(out, { golden: await goldenRows(fixture) });
+    expect((await runSpec(spec)).summary?.status).toBe("already_complete");
+  });
+});
+
+describe("SIGTERM while the run is finished", () => {
+  test.each(["sync control/tmp/manifest #1", "rename _manifest.json #1", "rename _SUCCESS #1", "rm control/tmp #1"])(
+    "(before %s) ends it well, and the same command says that it is complete",
+    async (call) => {
+      await using scratch = await scratchFolder();
+      const { spec, out, expected } = await watchedJob(scratch.path);
+      const held = join(scratch.path, "held");
+      const state: { child?: RunningCli; ended: boolean } = { ended: false };
+      const run = runSpec(spec, {
+        ...watching(out, { CRASH_AT: `hold ${call}`, CRASH_HOLD: held }),
+        onStart: (started) => {
+          state.child = started;
+        },
+      }).finally(() => {
+        state.ended = true;
+      });
+      while (!existsSync(held) && !state.ended) {
+        await sleep(5);
+      }
+      expect(state.ended, "the call was reached").toBe(false);
+
+      state.child?.kill("SIGTERM");
+      await sleep(200);
+      await rm(held);
+
+      const { code, stderr } = await run;
+      expect([0, 143], stderr).toContain(code);
+      const report = await scoreHere(spec);
+      expect(report.status).toBe(code === 0 ? "already_complete" : "complete");
+      expect(report.rowsScored).toBe(0);
+      await expectFinished(out, expected);
+    },
+  );
+});
+
+describe("a clock", () => {
+  /** Each look at the calendar is another day, the last one or the next; Node's own timers do not see it. */
+  const jumping = `data:text/javascript,${encodeURIComponent(
+    "const now = Date.now; let day = 0; Date.now = () => now() + 86400000 * (day++ % 2 === 0 ? -day : day);",
+  )}`;
+
+  test("that jumps by days while the run goes on changes neither its name nor its rows", async () => {
+    await using scratch = await scratchFolder();
+    const spec = await writeSpec(scratch.path, fixture, { ...slow, params: { ds: "${today}" } });
+
+    const { code, stderr, summary } = await runSpec(spec, { node: [`--import=${jumping}`] });
+
+    expect(code, stderr).toBe(0);
+    expect(summary).toMatchObject({ status: "complete", rows_scored: fixture.rows });
+    expect(summary).toHaveProperty(
+      "seconds",
+      expect.toSatisfy((seconds: number) => seconds > 0 && seconds < 120),
+    );
+    await expectFinished(join(scratch.path, "out"), { golden: await goldenRows(fixture) });
+  });
+
+  test("that was ahead when the shards were written does no harm", async () => {
+    await using scratch = await scratchFolder();
+    const job = await ownJob(scratch.path, "wine-forest", { commit_rows: 50 });
+    for (const shard of job.shards) {
+      await utimes(shard, new Date("2100-01-01"), new Date("2100-01-01"));
+    }
+    await scoreHere(job.spec);
+    await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
+  });
+});

@@ -1,0 +1,226 @@
+import { readdir, readFile, rm, utimes, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { refusalOf, spoiltJob, watching } from "../support/faulty.js";
+import { differences, goldenRows } from "../support/golden.js";
+import { scratchFolder } from "../support/job.js";
+import { faultsOfFinished, listing, outputRows, partNames } from "../support/output.js";
+import { expectAllThere, spoil } from "../support/rejects.js";
+import { runSpec, scoreHere, workerOf } from "../support/score.js";
+import { type OwnJob, ownJob } from "../support/world.js";
+
+const newRun = { newRun: true };
+/** 178 wines in 4 spans of 50. */
+const settings = { commit_rows: 50 };
+const id = "wine-forest-4f53cda18c2b";
+const later = new Date("2026-01-02T00:00:00Z");
+
+/** Every row once, all of the n-th run, and nothing of another one left. */
+async function expectRun({ out, fixture }: OwnJob, number: number): Promise<void> {
+  const run = number === 1 ? id : `${id}-r${number}`;
+  expect(differences(await outputRows(out), await goldenRows(fixture))).toEqual([]);
+  expect(await faultsOfFinished(out, fixture.rows)).toEqual([]);
+  expect((await partNames(out)).map((name) => name.slice("part-00000.".length))).toEqual(
+    Array<string>(4).fill(`${run}.parquet`),
+  );
+  expect(JSON.parse(await readFile(join(out, "_SUCCESS"), "utf8"))).toMatchObject({ run_id: run });
+  const control = await readdir(join(out, "_infer-batch"), { recursive: true });
+  expect(control.filter((name) => !/^run\.json$|^[^/]+$|^[^/]+\/plan\.json$/.test(name))).toEqual([]);
+}
+
+async function finishedJob(folder: string): Promise<OwnJob> {
+  const job = await ownJob(folder, "wine-forest", settings);
+  await scoreHere(job.spec);
+  return job;
+}
+
+/** Runs the command and kills it at a call, as preload.mjs names them. */
+async function kill({ spec, out }: OwnJob, at: string, args: readonly string[] = ["--new-run"]): Promise<void> {
+  const result = await runSpec(spec, { args, ...watching(out, { CRASH_AT: at }) });
+  expect(result.signal, result.stderr).toBe("SIGKILL");
+}
+
+async function visible(out: string): Promise<string[]> {
+  return (await listing(out)).filter((line) => /^(part-|_SUCCESS|_manifest)/.test(line));
+}
+
+describe("--new-run over a finished run", () => {
+  test("scores everything once more and takes its place; again and again", async () => {
+    await using scratch = await scratchFolder();
+    const job = await finishedJob(scratch.path);
+    for (const number of [2, 3]) {
+      expect(await scoreHere(job.spec, newRun)).toMatchObject({
+        runId: `${id}-r${number}`,
+        status: "complete",
+        rowsScored: 178,
+        spansResumed: 0,
+      });
+      await expectRun(job, number);
+      expect(await scoreHere(job.spec)).toMatchObject({ runId: `${id}-r${number}`, status: "already_complete" });
+    }
+  });
+
+  test("scores what is there now, where a plain run refuses, and says so", async () => {
+    await using scratch = await scratchFolder();
+    const job = await finishedJob(scratch.path);
+    await utimes(job.shard(1), later, later);
+
+    expect(await refusalOf(scoreHere(job.spec))).toMatchInlineSnapshot(`
+      "66 INPUT_CHANGED
+      comparing the input with the plan of this finished run: changed since it was planned: in/part-00001.parquet
+      hint: the finished predictions are untouched; --new-run scores what is there now and then takes their place"
+    `);
+    await expectRun(job, 1);
+    expect(await scoreHere(job.spec, newRun)).toMatchObject({ runId: `${id}-r2`, status: "complete" });
+    await expectRun(job, 2);
+  });
+
+  test("takes another model and another spec", async () => {
+    await using scratch = await scratchFolder();
+    const job = await finishedJob(scratch.path);
+    const bytes = await readFile(job.model);
+    // An unknown field at the end of the protobuf: another digest, the same model.
+    await writeFile(job.model, Buffer.concat([bytes, Buffer.from([0xa0, 0x1f, 0x01])]));
+    expect(await refusalOf(scoreHere(job.spec))).toMatch(
+      /^66 MODEL_CHANGED\n.*plan of this finished run(.|\n)*--new-run/,
+    );
+    expect((await scoreHere(job.spec, newRun)).status).toBe("complete");
+    await expectRun(job, 2);
+
+    await job.rewrite({ ...settings, commit_rows: 50, model: { outputs: { label: "label" } } });
+    expect(await refusalOf(scoreHere(job.spec))).toMatch(
+      /^66 PLAN_CHANGED\n.*plan of this finished run(.|\n)*--new-run/,
+    );
+    expect((await scoreHere(job.spec, newRun)).runId).toBe(`${id}-r3`);
+    const rows = await outputRows(job.out);
+    expect([rows.length, Object.keys(rows[0] ?? {})]).toEqual([178, ["id", "label"]]);
+  });
+
+  test("on nothing yet is the first run", async () => {
+    await using scratch = await scratchFolder();
+    const job = await ownJob(scratch.path, "wine-forest", settings);
+    expect(await scoreHere(job.spec, newRun)).toMatchObject({ runId: id, status: "complete" });
+    await expectRun(job, 1);
+  });
+
+  test("is refused among files that no run wrote, which stay as they are", async () => {
+    await using scratch = await scratchFolder();
+    const job = await finishedJob(scratch.path);
+    for (const name of ["mine.parquet", "part-00000.other-4f53cda18c2b.parquet"]) {
+      await writeFile(join(job.out, name), "mine");
+      const before = await listing(job.out);
+      expect(await refusalOf(scoreHere(job.spec, newRun))).toMatch(/^64 OUTPUT_FOREIGN/);
+      expect(await listing(job.out)).toEqual(before);
+      await rm(join(job.out, name));
+    }
+    expect((await scoreHere(job.spec, newRun)).status).toBe("complete");
+  });
+
+  test("takes the rejects of the earlier run away", async () => {
+    await using scratch = await scratchFolder();
+    const spoilt = [spoil(10, "bmi", "NULL", "null", null), spoil(300, "bmi", "NULL", "null", null)];
+    const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, {
+      on_bad_row: "reject",
+      max_rejects: 2,
+      commit_rows: 100,
+    });
+    await scoreHere(job.spec);
+    await scoreHere(job.spec, newRun);
+    await expectAllThere(job, spoilt);
+    expect(await readdir(join(job.out, "_rejects"))).toEqual([
+      "part-00000.diabetes-mlp-4f53cda18c2b-r2.jsonl",
+      "part-00003.diabetes-mlp-4f53cda18c2b-r2.jsonl",
+    ]);
+  });
+});
+
+describe("a new run that is not finished", () => {
+  test.each([
+    { how: "a plain run", args: {} },
+    { how: "--new-run", args: newRun },
+  ])("leaves the old predictions to readers, and $how takes it up", async ({ args }) => {
+    await using scratch = await scratchFolder();
+    const job = await finishedJob(scratch.path);
+    const before = await visible(job.out);
+    await kill(job, "after link control/parts/part-00002 #1");
+    expect(await visible(job.out)).toEqual(before);
+
+    const report = await scoreHere(job.spec, args);
+
+    expect(report).toMatchObject({ runId: `${id}-r2`, status: "complete" });
+    expect(report.spansResumed).toBeGreaterThan(0);
+    await expectRun(job, 2);
+    expect((await scoreHere(job.spec)).status).toBe("already_complete");
+  });
+
+  test("is carried on by several workers", async () => {
+    await using scratch = await scratchFolder();
+    const job = await finishedJob(scratch.path);
+    await kill(job, "after link control/plan.json #1");
+    expect(await scoreHere(job.spec, workerOf(0, 2))).toMatchObject({ runId: `${id}-r2`, status: "partial" });
+    await expectVisible(job, 1);
+    const outcomes = await Promise.all([scoreHere(job.spec, workerOf(1, 2)), scoreHere(job.spec, workerOf(1, 2))]);
+    expect(outcomes.map(({ status }) => status)).toContain("complete");
+    await expectRun(job, 2);
+  });
+
+  test("is refused by a plain run when its pins do not hold, and given up by --new-run", async () => {
+    await using scratch = await scratchFolder();
+    const job = await finishedJob(scratch.path);
+    await kill(job, "after link control/parts/part-00001 #1");
+    await utimes(job.shard(4), later, later);
+
+    expect(await refusalOf(scoreHere(job.spec))).toMatchInlineSnapshot(`
+      "66 INPUT_CHANGED
+      comparing the input with the plan of this unfinished run: changed since it was planned: in/part-00004.parquet
+      hint: put back what was planned and run again; or give this run up: --new-run scores what is there now"
+    `);
+    await expectVisible(job, 1);
+    expect(await scoreHere(job.spec, newRun)).toMatchObject({ runId: `${id}-r3`, status: "complete", spansResumed: 0 });
+    await expectRun(job, 3);
+  });
+
+  test("is given up where it is the first one, too", async () => {
+    await using scratch = await scratchFolder();
+    const job = await ownJob(scratch.path, "wine-forest", settings);
+    await kill(job, "after link part-00001 #1", []);
+    await utimes(job.shard(4), later, later);
+
+    expect(await scoreHere(job.spec, newRun)).toMatchObject({ runId: `${id}-r2`, status: "complete" });
+    await expectRun(job, 2);
+  });
+
+  test("and was not even planned is planned by the next --new-run", async () => {
+    await using scratch = await scratchFolder();
+    const job = await finishedJob(scratch.path);
+    await kill(job, "before link control/plan.json #1");
+    expect(await scoreHere(job.spec)).toMatchObject({ runId: id, status: "already_complete" });
+    expect(await scoreHere(job.spec, newRun)).toMatchObject({ runId: `${id}-r2`, status: "complete" });
+    await expectRun(job, 2);
+  });
+});
+
+/** What readers see is the n-th run, whatever is under way beside it. */
+async function expectVisible({ out, fixture }: OwnJob, number: number): Promise<void> {
+  expect(differences(await outputRows(out), await goldenRows(fixture))).toEqual([]);
+  expect(await faultsOfFinished(out, fixture.rows)).toEqual([]);
+  const { run_id: run } = JSON.parse(await readFile(join(out, "_SUCCESS"), "utf8")) as { run_id: string };
+  expect(run).toBe(number === 1 ? id : `${id}-r${number}`);
+}
+
+test("two processes with --new-run at once end well, with every row once", async () => {
+  await using scratch = await scratchFolder();
+  const job = await finishedJob(scratch.path);
+
+  const results = await Promise.all([1, 2].map(() => runSpec(job.spec, { args: ["--new-run"] })));
+
+  for (const { code, stderr, summary } of results) {
+    // One that comes when the other's is complete opens one after it; one that is overtaken is told to run again.
+    expect([0, 66], stderr).toContain(code);
+    expect(code === 0 ? summary?.spans_committed : 4).toBe(4);
+  }
+  expect(results.map(({ code }) => code)).toContain(0);
+  const { runId, status } = await scoreHere(job.spec);
+  expect(status).toBe("already_complete");
+  await expectRun(job, Number(/-r(\d)$/.exec(runId)?.[1]));
+});

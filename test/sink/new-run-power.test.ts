@@ -1,0 +1,79 @@
+import { expect, test } from "vitest";
+import { inParallel } from "../support/crash.js";
+import { allLost, anyLuck, commitsSurvive, lossyDisk, type Luck, namesLost } from "../support/lossy-disk.js";
+import { carryOutRun, faultsForReaders, faultsOfRun, onRunDisk, successOf } from "../support/run-drive.js";
+import { randomOf, readingCall } from "../support/sink-torture.js";
+
+/** INFER_BATCH_TORTURE=1: at each call. */
+const every = process.env["INFER_BATCH_TORTURE"] === "1" ? 1 : 3;
+const parallel = 2;
+
+/** `_SUCCESS` comes back where its removal was not flushed; the removal of parts survives. */
+const successReturns: Luck = { name: (name) => (name === "_SUCCESS" ? "old" : "new"), bytes: (_synced, now) => now };
+
+const lucks: readonly Luck[] = [allLost, commitsSurvive, namesLost, successReturns];
+
+/** The calls of an undisturbed second run that change something, by their number. */
+async function momentsOf(): Promise<{ at: number; call: string }[]> {
+  let calls: readonly string[] = [];
+  await onRunDisk(2, async (root) => {
+    const disk = lossyDisk(root);
+    await disk.settle();
+    await carryOutRun(root, 2, disk.fs);
+    calls = disk.calls;
+  });
+  return [...calls.entries()].map(([at, call]) => ({ at, call })).filter(({ call }) => !readingCall.test(call));
+}
+
+async function atMoments(work: (root: string, at: number) => Promise<void>): Promise<string[]> {
+  const all = await momentsOf();
+  const swap = all.findLastIndex(({ call }) => call.startsWith("unlink tmp/part"));
+  const moments = all.filter((_, index) => index > swap || index % every === 0);
+  const failures: string[] = [];
+  await inParallel(moments, parallel, async ({ at, call }) => {
+    try {
+      await onRunDisk(2, (root) => work(root, at));
+    } catch (error) {
+      failures.push(`${at} ${call}: ${error instanceof Error ? error.message : String(error)}`);
+    }
+  });
+  return failures;
+}
+
+test("a power failure before any call of a new run leaves the old rows, the new ones or no _SUCCESS", {
+  timeout: 600_000,
+}, async () => {
+  const failures = await atMoments(async (root, at) => {
+    const disk = lossyDisk(root);
+    await disk.settle();
+    disk.faultAt(at, { kind: "stop" });
+    await carryOutRun(root, 2, disk.fs).catch(() => undefined);
+    await disk.losePower(lucks[at % lucks.length] ?? anyLuck(randomOf(at)));
+    expect(await faultsForReaders(root)).toEqual([]);
+    await carryOutRun(root, 2, disk.fs);
+    expect(await faultsOfRun(root, 2)).toEqual([]);
+  });
+  expect(failures).toEqual([]);
+});
+
+test("a power failure while an attempt goes on with the swap of one that was killed does no more", {
+  timeout: 600_000,
+}, async () => {
+  const failures = await atMoments(async (root, at) => {
+    const disk = lossyDisk(root);
+    await disk.settle();
+    disk.faultAt(at, { kind: "stop" });
+    await carryOutRun(root, 2, disk.fs).catch(() => undefined);
+    disk.kill();
+    // With some parts of the earlier run gone and that not flushed; with all of them gone; with new ones there.
+    const stops = [/^unlink lake\/out\/part-00001$/, /^sync lake\/out\/_rejects$/, /^link lake\/out\/part-00001$/];
+    disk.stopBefore(stops[at % stops.length] ?? /^$/);
+    await carryOutRun(root, 2, disk.fs).catch(() => undefined);
+    await disk.losePower(successReturns);
+    expect(await faultsForReaders(root)).toEqual([]);
+    await carryOutRun(root, 2, disk.fs);
+    expect(await faultsOfRun(root, 2)).toEqual([]);
+    expect(await successOf(root)).toBe(2);
+  });
+  expect(failures).toEqual([]);
+});

@@ -1,0 +1,120 @@
+import { readdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { DuckDBConnection, DuckDBResult } from "@duckdb/node-api";
+import { afterEach, describe, expect, test, vi } from "vitest";
+import type { OutputRows } from "#src/batch/types.js";
+import { spanAt } from "#src/plan/spans.js";
+import type { RunSink } from "#src/sink/port.js";
+import { allLost } from "../support/lossy-disk.js";
+import { beginDrive, driveFolder, drivePlan, driveRows, openDriveSink } from "../support/sink-drive.js";
+import { type DiskRun, finish, onDisk } from "../support/sink-torture.js";
+
+async function commit(run: RunSink, span: number, rows: OutputRows = driveRows(span).rows): Promise<unknown> {
+  return await run.commit(spanAt(drivePlan, span), { rows, rejects: driveRows(span).rejects, filtered: 0 });
+}
+
+/** Two attempts beside each other: neither knew of the other's parts when it began. */
+async function sideBySide({ root, disk: { fs } }: DiskRun, work: (one: RunSink, other: RunSink) => Promise<void>) {
+  await using first = await openDriveSink(root, fs);
+  await using second = await openDriveSink(root, fs);
+  await work(await beginDrive(first), await beginDrive(second));
+}
+
+afterEach(() => {
+  vi.restoreAllMocks();
+});
+
+describe("a part that another attempt has linked", () => {
+  test("and died before it flushed the name is adopted durably", async () => {
+    await onDisk(async (run) => {
+      await sideBySide(run, async (one, other) => {
+        run.disk.stopBefore(/^sync lake\/out$/);
+        await expect(commit(one, 0)).rejects.toThrow("the machine is off: sync");
+        run.disk.kill();
+
+        expect(await commit(other, 0)).toBe("adopted");
+        run.told.committed.add(0);
+      });
+      await run.disk.losePower(allLost);
+      await run.check();
+      await finish(run);
+    });
+  });
+
+  test("is checked before it is adopted", async () => {
+    await onDisk(async (run) => {
+      await sideBySide(run, async (one, other) => {
+        await commit(one, 0);
+        const part = (await readdir(driveFolder(run.root))).find((name) => name.startsWith("part-"));
+        await writeFile(join(driveFolder(run.root), part ?? ""), "damaged");
+
+        await expect(commit(other, 0)).rejects.toMatchObject({ code: "OUTPUT_DAMAGED" });
+      });
+    });
+  });
+});
+
+describe("a span is not published", () => {
+  test("when its rows are not as many as the plan says", async () => {
+    await onDisk(async (run) => {
+      await using sink = await openDriveSink(run.root, run.disk.fs);
+      const { rows } = driveRows(0);
+      const short = { ...rows, rowCount: rows.rowCount - 1 };
+
+      await expect(commit(await beginDrive(sink), 0, short)).rejects.toThrow(/3 rows were written/);
+
+      await run.check();
+      expect((await readdir(driveFolder(run.root))).filter((name) => name.startsWith("part-"))).toEqual([]);
+    });
+  });
+
+  test("when DuckDB says that it wrote fewer rows than it was given", async () => {
+    await onDisk(async (run) => {
+      await using sink = await openDriveSink(run.root, run.disk.fs);
+      const drive = await beginDrive(sink);
+      vi.spyOn(DuckDBResult.prototype, "rowsChanged", "get").mockReturnValue(3);
+
+      await expect(commit(drive, 0)).rejects.toThrow(/3 rows were written/);
+
+      expect((await readdir(driveFolder(run.root))).filter((name) => name.startsWith("part-"))).toEqual([]);
+    });
+  });
+});
+
+describe("rejects of an attempt that died, for a part without any", () => {
+  test("are gone when the run is finished, and stay gone", async () => {
+    await onDisk(async (run) => {
+      expect(await run.attempt({ spans: 2 })).toBeUndefined();
+      const folder = join(driveFolder(run.root), "_rejects");
+      const stale = join(folder, `part-00002.${drivePlan.runId}.jsonl`);
+      await run.disk.fs.writeText(stale, "{}\n");
+      await run.disk.fs.sync(stale);
+      await run.disk.fs.sync(folder);
+
+      await finish(run);
+
+      await run.disk.losePower(allLost);
+      await run.check();
+    });
+  });
+});
+
+describe("what DuckDB says of the disk", () => {
+  test.each([
+    ["IO Error: Could not write file: No space left on device", "DISK", "the disk is full (ENOSPC)"],
+    ["IO Error: Could not write file: Disk quota exceeded", "DISK", "the disk quota is used up (EDQUOT)"],
+    ["IO Error: Could not write file: Input/output error", "DISK", "the disk reports an input/output error (EIO)"],
+    ["IO Error: Cannot open file: Read-only file system", "PERMISSION", "the file system is read-only (EROFS)"],
+    ["IO Error: Cannot open file: Permission denied", "PERMISSION", "permission denied (EACCES)"],
+    ["IO Error: something else", "DISK", "something else"],
+    ["Out of Memory Error: failed to allocate", "MEMORY", "failed to allocate"],
+  ])("(%s) is told as what it is", async (said, code, text) => {
+    await onDisk(async (run) => {
+      await using sink = await openDriveSink(run.root, run.disk.fs);
+      const drive = await beginDrive(sink);
+      vi.spyOn(DuckDBConnection.prototype, "run").mockRejectedValue(new Error(said));
+
+      await expect(commit(drive, 0)).rejects.toMatchObject({ code, message: expect.stringContaining(text) });
+    });
+  });
+});

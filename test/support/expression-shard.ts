@@ -1,0 +1,67 @@
+import { join } from "node:path";
+import { expect } from "vitest";
+import type { SourceColumn } from "#src/batch/types.js";
+import { openParquetDecoder } from "#src/decode/parquet.js";
+import type { Decoder } from "#src/decode/port.js";
+import { refusalOf } from "./faulty.js";
+import { scratchFolder } from "./job.js";
+import { writeRows } from "./parquet.js";
+
+const shard = `SELECT 7::BIGINT AS id, 0.5::DOUBLE AS x, 'a' AS name, DATE '2026-01-31' AS d,
+  TIMESTAMP '2026-01-31 12:00' AS ts, [1, 2] AS l, {'a': 1, 'filename': 'f'} AS s, '{"k": 1}' AS js,
+  '10:00:00+00'::TIMETZ AS tz, [{'t': '10:00:00+00'::TIMETZ}] AS tzs, 1 AS "Mixed Case", 2 AS "order",
+  NULL::DECIMAL(9,2) AS amount, MAP {'k': 1} AS tags`;
+
+/** A shard of one row beside another that nobody may read, and what becomes of expressions over it. */
+export interface ExpressionShard extends AsyncDisposable {
+  readonly path: string;
+  readonly decoder: Decoder;
+  readonly columns: readonly SourceColumn[];
+  bind(text: string): ReturnType<Decoder["bindExpression"]>;
+  /** Exit code, code, message and hint without the file's folder. */
+  refusedAs(text: string): Promise<string>;
+  /** What is found wrong with each of some expressions, a line each; they share code and hint. */
+  findings(texts: readonly string[]): Promise<string>;
+}
+
+export async function openExpressionShard(): Promise<ExpressionShard> {
+  const scratch = await scratchFolder();
+  const path = join(scratch.path, "a.parquet");
+  await writeRows(path, shard);
+  await writeRows(join(scratch.path, "other.parquet"), "SELECT 1 AS secret");
+  const decoder = await openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "Europe/Berlin" });
+  const columns: SourceColumn[] = [{ name: "dt", sourceType: "DATE", type: "date32", partition: true }];
+  for await (const { schema } of decoder.footers([path])) {
+    columns.unshift(...schema.columns);
+  }
+  const bind = (text: string): ReturnType<Decoder["bindExpression"]> =>
+    decoder.bindExpression({ path, text, columns, partitions: new Map([["dt", "2026-01-31"]]) });
+  const refusedAs = async (text: string): Promise<string> =>
+    (await refusalOf(bind(text))).replaceAll(scratch.path, "<folder>");
+  return {
+    path,
+    decoder,
+    columns,
+    bind,
+    refusedAs,
+    async findings(texts) {
+      const lines: string[] = [];
+      for (const text of texts) {
+        const said = await refusedAs(text);
+        expect(said, text).toMatch(/^64 SPEC_INVALID\n(checking|binding) the expression .*\nhint: \w/);
+        const [, ...rest] = said.split("\n");
+        lines.push(
+          rest
+            .slice(0, -1)
+            .join("\n")
+            .replace(/^(checking|binding) the expression /, ""),
+        );
+      }
+      return `\n${lines.join("\n")}\n`;
+    },
+    async [Symbol.asyncDispose]() {
+      await decoder[Symbol.asyncDispose]();
+      await scratch[Symbol.asyncDispose]();
+    },
+  };
+}

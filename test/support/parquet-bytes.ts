@@ -1,0 +1,107 @@
+/** Parquet files of one required DOUBLE column `x`, written byte by byte: what they say of themselves may be a lie. */
+export interface TinyFile {
+  /** The values of its only page. */
+  readonly values: readonly number[];
+  /** What the footer says of the file, the row group and the column chunk; default: the truth. */
+  readonly rows?: number;
+  readonly groupRows?: number;
+  readonly chunkValues?: number;
+  readonly chunkBytes?: number;
+  /** What the page's header says; default: the truth. */
+  readonly pageValues?: number;
+  readonly pageBytes?: number;
+  readonly unpackedBytes?: number;
+  /** Of the schema: 5 is DOUBLE; of the chunk: 0 is no codec. */
+  readonly schemaType?: number;
+  readonly codec?: number;
+  /** Of the column: 0 required, 1 optional, 2 repeated; null: not said. */
+  readonly repetition?: number | null;
+  readonly crc?: number;
+  /** Bytes of text in the page's statistics. */
+  readonly statisticsBytes?: number;
+}
+
+export function tinyParquet(file: TinyFile): Buffer {
+  const data = Buffer.from(new Float64Array(file.values).buffer);
+  const count = file.values.length;
+  const page = pageHeader(file, { count, bytes: data.length });
+  const chunkBytes = page.length + data.length;
+  const metadata = struct({
+    1: i32(5), // DOUBLE
+    2: list(types.i32, [i32(0)]),
+    3: list(types.binary, [binary("x")]),
+    4: i32(file.codec ?? 0),
+    5: i64(file.chunkValues ?? count),
+    6: i64(file.unpackedBytes ?? chunkBytes),
+    7: i64(file.chunkBytes ?? chunkBytes),
+    9: i64(4),
+  });
+  const group = struct({
+    1: list(types.struct, [struct({ 2: i64(0), 3: metadata })]),
+    2: i64(chunkBytes),
+    3: i64(file.groupRows ?? count),
+  });
+  const schema = list(types.struct, [
+    struct({ 4: binary("table"), 5: i32(1) }),
+    struct({
+      1: i32(file.schemaType ?? 5),
+      ...(file.repetition === null ? {} : { 3: i32(file.repetition ?? 0) }),
+      4: binary("x"),
+    }),
+  ]);
+  const footer = struct({ 1: i32(1), 2: schema, 3: i64(file.rows ?? count), 4: list(types.struct, [group]) }).bytes;
+  const length = Buffer.alloc(4);
+  length.writeUInt32LE(footer.length);
+  return Buffer.concat([Buffer.from("PAR1"), page, data, footer, length, Buffer.from("PAR1")]);
+}
+
+function pageHeader(file: TinyFile, { count, bytes }: { count: number; bytes: number }): Buffer {
+  const statistics =
+    file.statisticsBytes === undefined ? {} : { 5: struct({ 6: binary("m".repeat(file.statisticsBytes)) }) };
+  return struct({
+    1: i32(0), // a data page
+    2: i32(file.unpackedBytes ?? bytes),
+    3: i32(file.pageBytes ?? bytes),
+    ...(file.crc === undefined ? {} : { 4: i32(file.crc | 0) }),
+    5: struct({ 1: i32(file.pageValues ?? count), 2: i32(0), 3: i32(3), 4: i32(3), ...statistics }),
+  }).bytes;
+}
+
+/** Of Thrift's compact protocol. */
+const types = { i32: 5, i64: 6, binary: 8, list: 9, struct: 12 } as const;
+
+interface Value {
+  readonly type: number;
+  readonly bytes: Buffer;
+}
+
+function varint(value: bigint): Buffer {
+  const bytes: number[] = [];
+  let rest = value;
+  for (; rest > 127n; rest >>= 7n) {
+    bytes.push(Number(rest & 127n) | 128);
+  }
+  return Buffer.from([...bytes, Number(rest)]);
+}
+
+const zigzag = (value: number): Buffer => varint(value < 0 ? BigInt(-value) * 2n - 1n : BigInt(value) * 2n);
+const i32 = (value: number): Value => ({ type: types.i32, bytes: zigzag(value) });
+const i64 = (value: number): Value => ({ type: types.i64, bytes: zigzag(value) });
+const binary = (text: string): Value => ({
+  type: types.binary,
+  bytes: Buffer.concat([varint(BigInt(Buffer.byteLength(text))), Buffer.from(text)]),
+});
+const list = (element: number, values: readonly Value[]): Value => ({
+  type: types.list,
+  bytes: Buffer.concat([Buffer.from([(values.length << 4) | element]), ...values.map(({ bytes }) => bytes)]),
+});
+
+function struct(fields: Readonly<Record<number, Value>>): Value {
+  let last = 0;
+  const parts = Object.entries(fields).map(([id, { type, bytes }]) => {
+    const head = Buffer.from([((Number(id) - last) << 4) | type]);
+    last = Number(id);
+    return Buffer.concat([head, bytes]);
+  });
+  return { type: types.struct, bytes: Buffer.concat([...parts, Buffer.from([0])]) };
+}

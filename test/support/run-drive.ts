@@ -1,0 +1,137 @@
+import { mkdir, readdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
+import type { SpanOutput } from "#src/batch/types.js";
+import { numberedRunId, splitRunId } from "#src/plan/identity.js";
+import type { Plan, RunId } from "#src/plan/plan.js";
+import { spanAt } from "#src/plan/spans.js";
+import { type FileSystem, nodeFileSystem } from "#src/sink/file-system.js";
+import type { RunSink } from "#src/sink/port.js";
+import { scratchFolder } from "./job.js";
+import { faultsOfFinished, outputRows, partNames } from "./output.js";
+import { alone, driveFolder, drivePlan, driveRows, driveSpans, openDriveSink } from "./sink-drive.js";
+
+/** The n-th run of the sink-drive job. */
+export function runPlan(number: number): Plan {
+  return { ...drivePlan, runId: numberedRunId(drivePlan.runId, number) };
+}
+
+/** Each run predicts something else, so that what a reader sees tells which run it is of. */
+function scoreOf(row: number, number: number): number {
+  return row / 2 + number * 1000;
+}
+
+/** What run `number` makes of a span. */
+function runOutput(span: number, number: number): SpanOutput {
+  const { rows, rejects } = driveRows(span);
+  const columns = rows.columns.map((column) =>
+    column.name === "score" && column.column.kind === "fixed"
+      ? {
+          ...column,
+          column: {
+            ...column.column,
+            data: Float32Array.from(Array.from(column.column.data, Number), (half) => scoreOf(half * 2, number)),
+          },
+        }
+      : column,
+  );
+  return { rows: { ...rows, columns }, rejects, filtered: 0 };
+}
+
+/** One attempt at one run, step by step. */
+export interface RunAttempt extends AsyncDisposable {
+  readonly run: RunSink;
+  commit(span: number): Promise<void>;
+  /** Commits what is not committed and finishes. */
+  rest(): Promise<void>;
+}
+
+/** Plans run `number`, or takes up its plan, and makes it ready, as `run` does. */
+export async function openAttempt(root: string, number: number, fs: FileSystem = nodeFileSystem): Promise<RunAttempt> {
+  const sink = await openDriveSink(root, fs);
+  try {
+    const plan = runPlan(number);
+    const found = await sink.find(drivePlan.runId);
+    const stored = found?.plan.runId === plan.runId ? found : await sink.create(plan);
+    const run = await sink.open(stored);
+    if (!run.finished) {
+      await run.begin(alone);
+    }
+    const commit = async (span: number): Promise<void> => {
+      await run.commit(spanAt(plan, span), runOutput(span, number));
+    };
+    return {
+      run,
+      commit,
+      async rest() {
+        if (run.finished) {
+          return;
+        }
+        for (let span = 0; span < driveSpans; span += 1) {
+          if (run.committed[span] === 0) {
+            await commit(span);
+          }
+        }
+        await run.finish();
+      },
+      [Symbol.asyncDispose]: () => Promise.resolve(sink[Symbol.asyncDispose]()),
+    };
+  } catch (error) {
+    await sink[Symbol.asyncDispose]();
+    throw error;
+  }
+}
+
+/** Carries run `number` to its end. */
+export async function carryOutRun(root: string, number: number, fs: FileSystem = nodeFileSystem): Promise<void> {
+  await using attempt = await openAttempt(root, number, fs);
+  await attempt.rest();
+}
+
+/** A folder with the runs before `number` finished. */
+export async function onRunDisk(number: number, work: (root: string) => Promise<void>): Promise<void> {
+  await using scratch = await scratchFolder();
+  const root = join(scratch.path, "disk");
+  await mkdir(root);
+  for (let earlier = 1; earlier < number; earlier += 1) {
+    await carryOutRun(root, earlier);
+  }
+  await work(root);
+}
+
+/** The number of the run that `_SUCCESS` names. */
+export async function successOf(root: string): Promise<number | undefined> {
+  const text = await readFile(join(driveFolder(root), "_SUCCESS"), "utf8").catch(() => undefined);
+  return text === undefined ? undefined : splitRunId((JSON.parse(text) as { run_id: RunId }).run_id).number;
+}
+
+/** What a reader who trusts a present `_SUCCESS` would find wrong. Empty too when there is none. */
+export async function faultsForReaders(root: string): Promise<string[]> {
+  const number = await successOf(root);
+  return number === undefined ? [] : await faultsOfRows(root, number);
+}
+
+/** What keeps the folder from being run `number`, finished, and nothing else. */
+export async function faultsOfRun(root: string, number: number): Promise<string[]> {
+  const success = await successOf(root);
+  const faults = success === number ? [] : [`_SUCCESS is of run ${success}, expected ${number}`];
+  const rejects = await readdir(join(driveFolder(root), "_rejects"));
+  faults.push(...rejects.filter((name) => !isOf(name, number)).map((name) => `_rejects/${name}`));
+  faults.push(...(await faultsOfRows(root, number)));
+  return faults;
+}
+
+const isOf = (name: string, number: number): boolean => name.includes(`.${runPlan(number).runId}.`);
+
+async function faultsOfRows(root: string, number: number): Promise<string[]> {
+  const folder = driveFolder(root);
+  const faults = (await partNames(folder)).filter((name) => !isOf(name, number));
+  const rows = (await outputRows(folder)).map(({ id, score }) => `${String(id)} ${String(score)}`);
+  const expected = Array.from({ length: 11 }, (_, row) => row)
+    .filter((row) => row !== 5)
+    .map((row) => `${row} ${scoreOf(row, number)}`);
+  if (rows.join() !== expected.join()) {
+    faults.push(`rows ${rows.join()}`);
+  }
+  faults.push(...(await faultsOfFinished(folder, expected.length).catch((error: unknown) => [String(error)])));
+  return faults;
+}

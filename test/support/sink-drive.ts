@@ -1,0 +1,233 @@
+import { createHash } from "node:crypto";
+import { readdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
+import type { OutputRows, RejectedRow } from "#src/batch/types.js";
+import type { Plan } from "#src/plan/plan.js";
+import { spanAt, spanCount } from "#src/plan/spans.js";
+import { type FileSystem, nodeFileSystem } from "#src/sink/file-system.js";
+import { openParquetSink } from "#src/sink/parquet.js";
+import type { AttemptFacts, RunSink, Sink } from "#src/sink/port.js";
+import { readPlan } from "#src/sink/standing-plan.js";
+import { ref } from "./batches.js";
+import { faultsOfFinished, partNames, spanOfName } from "./output.js";
+import { readFiles } from "./parquet.js";
+import { planOf } from "./plans.js";
+
+/** 11 rows in 3 spans. Row 5 is rejected. */
+const rowCount = 11;
+const rejectedRow = 5;
+
+export const drivePlan: Plan = {
+  ...planOf([7, 4], 4),
+  contract: {
+    inputs: [],
+    outputs: [{ kind: "scalar", column: "score", tensor: "score", type: "float32" }],
+    passthrough: [{ column: "id", source: ref("id", "int64") }],
+    fixedBatchRows: null,
+    expressions: null,
+    cast: "exact",
+    missing: "bad_row",
+  },
+};
+/** As a lone worker begins. */
+export const alone: AttemptFacts = {
+  worker: 0,
+  workers: 1,
+  program: "infer-batch 0.0.0",
+  provider: "cpu",
+  batchSize: 4096,
+  onBadRow: "reject",
+};
+
+export const driveSpans = spanCount(drivePlan);
+
+/** The output lies this deep: the folder above it is made by the run too. */
+export const driveFolder = (root: string): string => join(root, "lake/out");
+
+/** Rows [rowStart, rowEnd) as a run would hand them to its sink. */
+export function driveRows(span: number): { rows: OutputRows; rejects: RejectedRow[] } {
+  const { rowStart, rowEnd } = spanAt(drivePlan, span);
+  const all = Array.from({ length: rowEnd - rowStart }, (_, index) => rowStart + index);
+  const kept = all.filter((row) => row !== rejectedRow);
+  const fixed = { kind: "fixed", lanes: 1, valid: undefined } as const;
+  return {
+    rows: {
+      rowCount: kept.length,
+      columns: [
+        { name: "id", type: "int64", column: { ...fixed, data: BigInt64Array.from(kept, BigInt) } },
+        { name: "score", type: "float32", column: { ...fixed, data: Float32Array.from(kept, (row) => row / 2) } },
+      ],
+    },
+    rejects: all
+      .filter((row) => row === rejectedRow)
+      .map((row) => ({ shard: "s0", row, columns: { id: String(row) }, column: "x", reason: "null", value: null })),
+  };
+}
+
+/** What a run has told the world: it must hold from then on. */
+export interface Told {
+  readonly committed: Set<number>;
+  finished: boolean;
+  attempts: number;
+}
+
+export const nothingTold = (): Told => ({ committed: new Set(), finished: false, attempts: 0 });
+
+let writers = 0;
+
+/** A sink of an attempt of its own; those before it are dead. */
+export async function openDriveSink(root: string, fs: FileSystem, warn = (_message: string) => {}): Promise<Sink> {
+  writers += 1;
+  const writer = `host.${writers}.w${writers}`;
+  return await openParquetSink({
+    folder: driveFolder(root),
+    target: "out",
+    uri: "out",
+    compression: "uncompressed",
+    threads: 1,
+    siblings: [],
+    fs,
+    writer,
+    isDead: (other) => other !== writer,
+    warn,
+  });
+}
+
+/** Takes up or plans the run, and makes it ready to be committed to. `planner`: plans of different ones differ. */
+export async function beginDrive(sink: Sink, planner = 0): Promise<RunSink> {
+  const plan = { ...drivePlan, createdBy: `planner ${planner}` };
+  const stored = (await sink.find(plan.runId)) ?? (await sink.create(plan));
+  const run = await sink.open(stored);
+  if (!run.finished) {
+    await run.begin(alone);
+  }
+  return run;
+}
+
+export interface Attempt {
+  readonly root: string;
+  readonly fs: FileSystem;
+  /** Told of what was committed and finished, when it was. */
+  readonly told: Told;
+  /** Spans to commit at most; with all of them the run is finished. */
+  readonly spans?: number;
+  readonly warn?: (message: string) => void;
+}
+
+/** One process from its start to its end: what `run` asks of its sink. */
+export async function drive({ root, fs, told, spans = Number.POSITIVE_INFINITY, warn }: Attempt): Promise<void> {
+  await using sink = await openDriveSink(root, fs, warn);
+  // The world moves on between attempts: a plan that was lost is not made again just like it was.
+  told.attempts += 1;
+  const run = await beginDrive(sink, told.attempts);
+  const pending = [...run.committed.keys()].filter((span) => run.committed[span] === 0);
+  for (const span of run.finished ? [] : pending.slice(0, spans)) {
+    const { rows, rejects } = driveRows(span);
+    await run.commit(spanAt(drivePlan, span), { rows, rejects, filtered: 0 });
+    told.committed.add(span);
+  }
+  if (!run.finished && pending.length <= spans) {
+    await run.finish();
+  }
+  told.finished = told.finished || pending.length <= spans;
+}
+
+const sound = new Map<string, readonly string[]>();
+
+/** What is wrong with the output, given what was told. Empty when nothing is. */
+export async function faultsOf(root: string, told: Told): Promise<string[]> {
+  const folder = driveFolder(root);
+  const parts = await partNames(folder);
+  const spans = new Set(parts.map(spanOfName));
+  const names: string[] = await readdir(folder).catch(() => []);
+  const faults = names
+    .filter((name) => !name.startsWith("_") && !parts.includes(name))
+    .map((name) => `a reader sees ${name}`);
+  faults.push(
+    ...[...told.committed].filter((span) => !spans.has(span)).map((span) => `span ${span} was told and is gone`),
+  );
+  for (const name of parts) {
+    faults.push(...(await faultsOfPart(join(folder, name), spanOfName(name))));
+  }
+  faults.push(...(await faultsOfControl(folder)));
+  if (told.finished && !names.includes("_SUCCESS")) {
+    faults.push("the run was told finished and has no _SUCCESS");
+  }
+  if (names.includes("_SUCCESS")) {
+    faults.push(...(spans.size === driveSpans ? [] : [`_SUCCESS is there with ${spans.size} parts`]));
+    faults.push(...(await faultsOfFinished(folder, rowCount - 1).catch((error: unknown) => [String(error)])));
+    faults.push(...(await strayRejects(folder)));
+  }
+  return faults;
+}
+
+/** A part and the rejects that it commits. */
+async function faultsOfPart(path: string, span: number): Promise<string[]> {
+  const { rows, rejects } = driveRows(span);
+  const key = `${span} ${createHash("sha256")
+    .update(await readFile(path))
+    .digest("hex")}`;
+  let faults = sound.get(key);
+  if (faults === undefined) {
+    faults = await differencesOf(path, rows);
+    sound.set(key, faults);
+  }
+  if (rejects.length === 0) {
+    return [...faults];
+  }
+  const lines = rejects.map((reject) => `${JSON.stringify(reject)}\n`).join("");
+  const found = await readFile(rejectsFile(path), "utf8").catch(() => undefined);
+  return [...faults, ...(found === lines ? [] : [`${path} is there, its rejects are ${found ?? "gone"}`])];
+}
+
+async function differencesOf(path: string, rows: OutputRows): Promise<string[]> {
+  const [ids] = rows.columns;
+  const data = ids?.column.kind === "fixed" ? Array.from(ids.column.data, Number) : [];
+  const expected = data.map((id) => `${id} ${id / 2}`).join();
+  const found = await readFiles([path]).catch((error: unknown) => String(error));
+  const text =
+    typeof found === "string" ? found : found.map(({ id, score }) => `${String(id)} ${String(score)}`).join();
+  return text === expected ? [] : [`${path} holds ${text}, expected ${expected}`];
+}
+
+const rejectsFile = (part: string): string => part.replace(/([^/]+)\.parquet$/, "_rejects/$1.jsonl");
+
+/** Files of rejects, in a finished run, of parts without any. */
+async function strayRejects(folder: string): Promise<string[]> {
+  const names = await readdir(join(folder, "_rejects")).catch(() => []);
+  return names
+    .filter((name) => driveRows(spanOfName(name)).rejects.length === 0)
+    .map((name) => `_rejects/${name} is of a part without rejects`);
+}
+
+/** Small files under a final name are whole. */
+async function faultsOfControl(folder: string): Promise<string[]> {
+  const faults: string[] = [];
+  const control = join(folder, "_infer-batch");
+  const whole = async (path: string, isWhole: (text: string) => boolean): Promise<void> => {
+    const text = await readFile(path, "utf8").catch(() => undefined);
+    if (text !== undefined && !isWhole(text)) {
+      faults.push(`${path} is half written: ${JSON.stringify(text.slice(0, 40))}`);
+    }
+  };
+  const plan = join(control, drivePlan.runId, "plan.json");
+  faults.push(
+    ...(await readPlan(nodeFileSystem, plan).then(
+      () => [],
+      (error: unknown) => [String(error)],
+    )),
+  );
+  await whole(join(control, "run.json"), isJson);
+  await whole(join(folder, "_manifest.json"), isJson);
+  await whole(join(folder, "_SUCCESS"), isJson);
+  return faults;
+}
+
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}

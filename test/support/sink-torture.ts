@@ -1,0 +1,100 @@
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import { expect } from "vitest";
+import { inParallel } from "./crash.js";
+import { scratchFolder } from "./job.js";
+import { type LossyDisk, lossyDisk } from "./lossy-disk.js";
+import { type Attempt, drive, faultsOf, nothingTold, type Told } from "./sink-drive.js";
+
+/** A run on a disk of its own. */
+export interface DiskRun {
+  readonly disk: LossyDisk;
+  readonly root: string;
+  readonly told: Told;
+  /** One attempt, to its end or to the fault that stops it; what it threw. */
+  readonly attempt: (options?: Partial<Attempt>) => Promise<unknown>;
+  /** Fails when what was told does not hold. */
+  readonly check: () => Promise<void>;
+}
+
+export async function onDisk(work: (run: DiskRun) => Promise<void>, refused: readonly string[] = []): Promise<void> {
+  await using scratch = await scratchFolder();
+  const root = join(scratch.path, "disk");
+  await mkdir(root);
+  const disk = lossyDisk(root, refused);
+  const told = nothingTold();
+  await work({
+    disk,
+    root,
+    told,
+    attempt: (options) =>
+      drive({ root, fs: disk.fs, told, ...options }).then(
+        () => undefined,
+        (error: unknown) => error,
+      ),
+    check: async () => {
+      expect(await faultsOf(root, told)).toEqual([]);
+    },
+  });
+}
+
+/** Carries the run to its end and looks at it. */
+export async function finish({ attempt, check, told }: DiskRun): Promise<void> {
+  expect(await attempt()).toBeUndefined();
+  expect(told.finished).toBe(true);
+  await check();
+}
+
+/** The calls of an undisturbed run, in order. */
+async function callsOf(refused: readonly string[] = []): Promise<readonly string[]> {
+  let calls: readonly string[] = [];
+  await onDisk(async (run) => {
+    await finish(run);
+    calls = run.disk.calls;
+  }, refused);
+  return calls;
+}
+
+const parallelRuns = 3;
+
+/** Calls that change nothing: stopping before one is stopping before the next that does. */
+export const readingCall = /^(readdir|readText|sizeOf|identityOf|digest) /;
+
+export interface AtEachCall {
+  /** Calls that this file system does not know. */
+  readonly refused?: readonly string[];
+  readonly only?: (call: string) => boolean;
+  /** Every n-th of them, from this one on. */
+  readonly every?: number;
+  readonly from?: number;
+}
+
+/** Does `work` for each call of an undisturbed run; all that went wrong, with the call it went wrong at. */
+export async function atEachCall(
+  work: (run: DiskRun, at: number, call: string) => Promise<void>,
+  { refused = [], only = () => true, every = 1, from = 0 }: AtEachCall = {},
+): Promise<string[]> {
+  const failures: string[] = [];
+  const calls = [...(await callsOf(refused)).entries()]
+    .filter(([, call]) => only(call))
+    .filter((_, index) => index % every === from);
+  await inParallel(calls, parallelRuns, async ([at, call]) => {
+    try {
+      await onDisk((run) => work(run, at, call), refused);
+    } catch (error) {
+      failures.push(`${at} ${call}: ${error instanceof Error ? error.message : String(error)}`);
+    }
+  });
+  return failures;
+}
+
+/** mulberry32: the same numbers in [0, 1) for the same seed. */
+export function randomOf(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296;
+  };
+}
