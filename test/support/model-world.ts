@@ -120,7 +120,15 @@ export async function modelWorld(folder: string, { rows, commitRows }: ModelPlan
       const writer = `host.${writers}.w${writers}`;
       const isDead = (other: string): boolean => other !== writer && !alive.has(other);
       const { fs } = disk;
-      const sinkOptions = { folder: out, target: "out", compression: "uncompressed", threads: 1, fs, writer } as const;
+      const sinkOptions = {
+        folder: out,
+        target: "out",
+        compression: "uncompressed",
+        threads: 1,
+        siblings: [],
+        fs,
+        writer,
+      } as const;
       await using sink = await openParquetSink({ ...sinkOptions, isDead, warn: () => undefined });
       alive.add(writer);
       try {
