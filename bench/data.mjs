@@ -41,7 +41,7 @@ const mlpSmall = table({
 });
 
 /** id BIGINT, f0 to f199 FLOAT within -5..5. */
-const wide = table({ id: "wide", rows: 500_000, shardCount: 4, size: "430 MB", sql: featuresSql(200) });
+const wide = table({ id: "wide", rows: 500_000, shardCount: 4, size: "400 MB", sql: featuresSql(200) });
 
 /** id BIGINT and what the model reads of the penguins. */
 const strings = table({

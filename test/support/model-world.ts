@@ -120,9 +120,17 @@ export async function modelWorld(folder: string, { rows, commitRows }: ModelPlan
       const writer = `host.${writers}.w${writers}`;
       const isDead = (other: string): boolean => other !== writer && !alive.has(other);
       const { fs } = disk;
-      const sinkOptions = { folder: out, compression: "uncompressed", threads: 1, siblings: [], fs, writer } as const;
-      const names = { target: "out", uri: "out" };
-      await using sink = await openParquetSink({ ...sinkOptions, ...names, isDead, warn: () => undefined });
+      const sinkOptions = {
+        folder: out,
+        target: "out",
+        uri: "out",
+        compression: "uncompressed",
+        threads: 1,
+        siblings: [],
+        fs,
+        writer,
+      } as const;
+      await using sink = await openParquetSink({ ...sinkOptions, isDead, warn: () => undefined });
       alive.add(writer);
       try {
         return await runJob({
