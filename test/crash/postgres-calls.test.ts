@@ -3,13 +3,12 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { inParallel } from "../support/crash.js";
 import { scratchFolder } from "../support/job.js";
-import { expectFinishedPg, faultsInDatabase, type Mode, pgJob, runWatchedPg } from "../support/pg-crash.js";
+import { expectFinishedPg, faultsInDatabase, killsOf, type Mode, pgJob, runWatchedPg } from "../support/pg-crash.js";
 import { usePostgres } from "../support/postgres.js";
 import { scoreHere } from "../support/score.js";
 
 const postgres = await usePostgres();
 const parallelKills = 2;
-const torture = process.env["INFER_BATCH_TORTURE"] === "1";
 
 /** The statements of an undisturbed run, in order. */
 async function traceOf(mode: Mode): Promise<string[]> {
@@ -21,19 +20,6 @@ async function traceOf(mode: Mode): Promise<string[]> {
   expect(code, stderr).toBe(0);
   await expectFinishedPg(job);
   return (await readFile(trace, "utf8")).trimEnd().split("\n");
-}
-
-/** Moments at which something can be half done: what only reads is left out, unless it is to be tortured. */
-function killsOf(trace: readonly string[]): string[] {
-  return trace.flatMap((call) => {
-    if (call.startsWith("COPY")) {
-      return [`before ${call}`, `torn ${call}`, `after ${call}`];
-    }
-    if (call.startsWith("COMMIT")) {
-      return [`before ${call}`, `sent ${call}`, `after ${call}`];
-    }
-    return torture || !/^(SELECT|BEGIN|WITH)/.test(call) ? [`after ${call}`] : [];
-  });
 }
 
 /** Kills one run, looks at what is left, and lets the same command finish. */
