@@ -222,5 +222,6 @@ test("two processes with --new-run at once end well, with every row once", async
   expect(results.map(({ code }) => code)).toContain(0);
   const { runId, status } = await scoreHere(job.spec);
   expect(status).toBe("already_complete");
-  await expectRun(job, Number(/-r(\d)$/.exec(runId)?.[1]));
+  // Not that nothing is left: one that was overtaken may leave what it had staged, for the next run to clear.
+  await expectVisible(job, Number(/-r(\d)$/.exec(runId)?.[1]));
 });
