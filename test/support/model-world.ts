@@ -155,7 +155,8 @@ export async function modelWorld(folder: string, { rows, commitRows }: ModelPlan
         const from = Number(span) * commitRows;
         const expected = rowsOf((await versionOf(of as RunId)) ?? Number.NaN, from, from + commitRows).join();
         const found = await readFiles([join(out, name)]).catch((error: unknown) => String(error));
-        const text = typeof found === "string" ? found : found.map((row) => `${String(row["id"])} ${String(row["score"])}`).join();
+        const text =
+          typeof found === "string" ? found : found.map((row) => `${String(row["id"])} ${String(row["score"])}`).join();
         seen.push(text);
         if (text !== expected || (run !== undefined && of !== run)) {
           faults.push(`${name} beside _SUCCESS of ${run}: ${text}, expected ${expected}`);

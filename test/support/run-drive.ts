@@ -21,7 +21,7 @@ function scoreOf(row: number, number: number): number {
 }
 
 /** What run `number` makes of a span. */
-export function runOutput(span: number, number: number): SpanOutput {
+function runOutput(span: number, number: number): SpanOutput {
   const { rows, rejects } = driveRows(span);
   const columns = rows.columns.map((column) =>
     column.name === "score" && column.column.kind === "fixed"
