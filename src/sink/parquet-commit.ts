@@ -4,6 +4,7 @@ import { type DuckDb, firstLine } from "../duckdb/instance.js";
 import { JobError, messageOf } from "../errors.js";
 import type { Span } from "../plan/plan.js";
 import type { Compression } from "../spec/job-spec.js";
+import { sizeIfThere } from "./claim.js";
 import { publish } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
 import type { Layout } from "./layout.js";
@@ -60,13 +61,34 @@ export async function commitPart(
   if ((await publish(fs, temporary, final)) === "published") {
     return { outcome: "committed", part };
   }
-  // First writer wins. Theirs must be this span of this plan; bytes may differ.
-  const theirs = (await inspectParts(duckdb, stored, new Map([[index, final]]))).get(index);
-  if (theirs === undefined) {
-    throw new Error(`span ${index} was looked for and not told`);
+  return { outcome: "adopted", part: await adopt(commit) };
+}
+
+/**
+ * First writer wins. Theirs must be this span of this plan; bytes may differ. It is looked for where it comes from, then
+ * where it stays: an attempt beside this one may finish the run meanwhile.
+ */
+async function adopt({ fs, duckdb, layout, stored, span, check }: PartCommit): Promise<FinishedPart> {
+  const file = layout.part(span.index);
+  let gone: unknown;
+  for (const folder of new Set([layout.parts, layout.folder])) {
+    const path = join(folder, file);
+    try {
+      const theirs = (await inspectParts(duckdb, stored, new Map([[span.index, path]]))).get(span.index);
+      if (theirs === undefined) {
+        throw new Error(`span ${span.index} was looked for and not told`);
+      }
+      const { sizeBytes, sha256 } = await fs.digest(path);
+      return { file, span: span.index, rows: rowsLeft(span, theirs), ...theirs, sizeBytes, sha256 };
+    } catch (error) {
+      await check();
+      if ((await sizeIfThere(fs, path)) !== undefined) {
+        throw error;
+      }
+      gone ??= error;
+    }
   }
-  const adopted = { file, span: index, rows: rowsLeft(span, theirs), ...theirs };
-  return { outcome: "adopted", part: { ...adopted, ...(await fs.digest(final)) } };
+  throw gone;
 }
 
 /** DuckDB gives the errno's text only. */

@@ -35,7 +35,9 @@ export async function lookAt(
         return { finished: true, parts: of(manifest) };
       }
       paths = new Map([...(await listParts(fs, layout))].filter(([span]) => wanted(span)));
-      return { finished: false, parts: await inspectParts(duckdb, stored, paths) };
+      const parts = await inspectParts(duckdb, stored, paths);
+      await check(); // parts that a later run has taken away are not parts to be made again
+      return { finished: false, parts };
     } catch (error) {
       await check();
       if (looks === looksLimit || !(await isAnyGone(fs, paths.values()))) {

@@ -11,11 +11,14 @@ interface Kill {
   readonly call: string;
 }
 
+const torture = process.env["INFER_BATCH_TORTURE"] === "1";
+
+/** After a call is before the next one, but for what others do meanwhile: the short form leaves it out. */
 function killsOf(trace: readonly string[]): Kill[] {
-  return trace.flatMap((call): Kill[] => [
+  return trace.flatMap((call, index): Kill[] => [
     { moment: "before", call },
     ...(call.startsWith("write ") ? [{ moment: "torn", call } as const] : []),
-    { moment: "after", call },
+    ...(torture || index === trace.length - 1 ? [{ moment: "after", call } as const] : []),
   ]);
 }
 
@@ -77,6 +80,6 @@ test("every row comes out once, whichever durable call the process dies at", { t
 
   expect(failures).toEqual([]);
   // The kills were spread over the run: they left anything from no part to all of them.
-  expect(kills.length).toBeGreaterThan(100);
+  expect(kills.length).toBeGreaterThan(torture ? 100 : 50);
   expect([...committed].toSorted((a, b) => a - b)).toEqual(expect.arrayContaining([0, 2, 4, 6]));
 });

@@ -50,7 +50,7 @@ describe("a shard whose pages are damaged", () => {
       exit 66
       --- stderr
       error: comparing the input with the plan of this unfinished run: changed since it was planned: in/b.parquet
-        hint: put back what was planned and run again; or remove the output folder to start over
+        hint: put back what was planned and run again; or give this run up: --new-run scores what is there now
       "
     `);
     expect((await partNames(job.out)).length).toBe(5);

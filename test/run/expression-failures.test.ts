@@ -209,7 +209,7 @@ describe("the columns that only expressions use", () => {
 
     expect((await refusalOf(scoreHere(spec))).replaceAll(scratch.path, "<folder>")).toMatchInlineSnapshot(`
       "65 SCHEMA_MISMATCH
-      planning: column \`t\` is INTEGER in <folder>/in/b.parquet, but VARCHAR in <folder>/in/a.parquet
+      planning: column \`t\` is int32 in <folder>/in/b.parquet, but utf8 in <folder>/in/a.parquet
       hint: the columns that the job uses must have the same type in all shards; write that shard again, or take it out of input.path"
     `);
   });

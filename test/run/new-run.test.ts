@@ -1,7 +1,7 @@
 import { readdir, readFile, rm, utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { refusalOf, spoiltJob, watching } from "../support/faulty.js";
+import { holdRun, refusalOf, spoiltJob, watching } from "../support/faulty.js";
 import { differences, goldenRows } from "../support/golden.js";
 import { scratchFolder } from "../support/job.js";
 import { faultsOfFinished, listing, outputRows, partNames } from "../support/output.js";
@@ -25,7 +25,8 @@ async function expectRun({ out, fixture }: OwnJob, number: number): Promise<void
   );
   expect(JSON.parse(await readFile(join(out, "_SUCCESS"), "utf8"))).toMatchObject({ run_id: run });
   const control = await readdir(join(out, "_infer-batch"), { recursive: true });
-  expect(control.filter((name) => !/^run\.json$|^[^/]+$|^[^/]+\/plan\.json$/.test(name))).toEqual([]);
+  // One that came to plan the run when it was finished may have made the folder for temporary files again.
+  expect(control.filter((name) => !/^run\.json$|^[^/]+$|^[^/]+\/(?:plan\.json|tmp)$/.test(name))).toEqual([]);
 }
 
 async function finishedJob(folder: string): Promise<OwnJob> {
@@ -208,6 +209,21 @@ async function expectVisible({ out, fixture }: OwnJob, number: number): Promise<
   expect(run).toBe(number === 1 ? id : `${id}-r${number}`);
 }
 
+test("one that finds its new run planned and finished by another has nothing to do", async () => {
+  await using scratch = await scratchFolder();
+  const job = await finishedJob(scratch.path);
+  const held = join(scratch.path, "held");
+  const slow = await holdRun(job.spec, { out: job.out, call: "create control/tmp/plan #1", held, args: ["--new-run"] });
+  await scoreHere(job.spec, newRun);
+  const before = await visible(job.out);
+
+  const { code, stdout, stderr } = await slow.release();
+
+  expect(code, stderr).toBe(0);
+  expect(JSON.parse(stdout)).toMatchObject({ run_id: `${id}-r2`, status: "already_complete", rows_scored: 0 });
+  expect(await visible(job.out)).toEqual(before);
+});
+
 test("two processes with --new-run at once end well, with every row once", async () => {
   await using scratch = await scratchFolder();
   const job = await finishedJob(scratch.path);
@@ -222,5 +238,6 @@ test("two processes with --new-run at once end well, with every row once", async
   expect(results.map(({ code }) => code)).toContain(0);
   const { runId, status } = await scoreHere(job.spec);
   expect(status).toBe("already_complete");
-  await expectRun(job, Number(/-r(\d)$/.exec(runId)?.[1]));
+  // Not that nothing is left: one that was overtaken may leave what it had staged, for the next run to clear.
+  await expectVisible(job, Number(/-r(\d)$/.exec(runId)?.[1]));
 });

@@ -50,7 +50,7 @@ describe("a disk that fails once, at any call of the sink,", () => {
         await failOnce(run, at, call, failure);
         await finish(run);
       },
-      { only: failure.only, every: torture ? 1 : 2 },
+      { only: failure.only, every: torture ? 1 : 4 },
     );
     expect(failed).toEqual([]);
   });
@@ -63,7 +63,7 @@ describe("a disk that fails once, at any call of the sink,", () => {
         await run.check();
         await finish(run);
       },
-      { only: failure.only, every: torture ? 1 : 2, from: torture ? 0 : 1 },
+      { only: failure.only, every: torture ? 1 : 4, from: torture ? 0 : 1 },
     );
     expect(failed).toEqual([]);
   });

@@ -7,7 +7,8 @@ import { alone, beginDrive, drivePlan, driveRows, openDriveSink } from "../suppo
 import { atEachCall, finish, onDisk, randomOf, readingCall } from "../support/sink-torture.js";
 
 const without = { refused: ["link"] };
-const changing = { ...without, only: (call: string) => !readingCall.test(call) };
+const torture = process.env["INFER_BATCH_TORTURE"] === "1";
+const changing = { ...without, only: (call: string) => !readingCall.test(call), every: torture ? 1 : 3 };
 
 describe("a file system without hard links", () => {
   test("takes a run to its end, with a warning to keep to one worker", async () => {

@@ -164,6 +164,37 @@ describe("of several that finish a new run", () => {
     });
     expect(failures).toEqual([]);
   });
+
+  test("one that comes second with a part finds it wherever the finish has moved it", async () => {
+    const failures: string[] = [];
+    let calls = 1;
+    for (let at = 0; at < calls; at += 1) {
+      await onRunDisk(2, async (root) => {
+        let count = -1;
+        const fs = hookedDisk(root, {
+          async after() {
+            count += count < 0 ? 0 : 1;
+            if (count === at + 1) {
+              await carryOutRun(root, 2);
+            }
+          },
+        });
+        await using second = await openAttempt(root, 2, fs);
+        await using first = await openAttempt(root, 2);
+        await first.commit(0);
+        count = 0;
+        await second.commit(0);
+        calls = Math.max(calls, count);
+        count = -1;
+        await second.rest();
+        expect(await faultsOfRun(root, 2)).toEqual([]);
+      }).catch((error: unknown) => {
+        failures.push(`after call ${at}: ${String(error)}`);
+      });
+    }
+    expect(calls).toBeGreaterThan(10);
+    expect(failures).toEqual([]);
+  });
 });
 
 interface LateFinisher {

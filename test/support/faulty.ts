@@ -152,11 +152,11 @@ export interface HeldRun {
 /** Starts a run and returns when it stands right before `call`, as preload.mjs names calls. */
 export async function holdRun(
   spec: string,
-  { out, call, held }: { out: string; call: string; held: string },
+  { out, call, held, args = [] }: { out: string; call: string; held: string; args?: readonly string[] },
 ): Promise<HeldRun> {
   const state = { ended: false };
   const result = runCli(
-    ["run", spec, "--no-progress", "--json"],
+    ["run", spec, "--no-progress", "--json", ...args],
     watching(out, { CRASH_AT: `hold ${call}`, CRASH_HOLD: held }),
   ).finally(() => {
     state.ended = true;

@@ -20,6 +20,7 @@ function placeheld(text: string, folder: string): string {
     .replaceAll(/\b[0-9a-f]{64}\b/g, "<sha256>")
     .replaceAll(/sha256 [0-9a-f]{12}…/g, "sha256 <12 digits>…")
     .replaceAll(/-[0-9a-f]{12}\b/g, "-<12 digits>")
+    .replaceAll(/"writer":"[^"]+"/g, '"writer":"<writer>"')
     .replaceAll(/ in \d+(\.\d)? s \([\d.]+( [kM])? rows\/s\)/g, " in <seconds> s (<rate> rows/s)")
     .replaceAll(/"seconds":[\d.]+,"rows_per_second":\d+/g, '"seconds":<seconds>,"rows_per_second":<rate>')
     .replaceAll(/ +$/gm, (blanks) => "·".repeat(blanks.length));
