@@ -6,7 +6,7 @@ import { columnSql } from "./cast-sql.js";
 import { type Footer, readFooter } from "./parquet-footer.js";
 import { verifyPages } from "./parquet-pages.js";
 import { fromRows, inSlice } from "./parquet-sql.js";
-import type { SliceRequest } from "./port.js";
+import type { ShardFile, SliceRequest } from "./port.js";
 
 /** What people can do about a shard that DuckDB cannot read. */
 function hintFor(found: string): string {
@@ -34,16 +34,17 @@ export interface Damage {
  * again, without a stream: row group by row group, then the first that fails column by column.
  */
 export async function findDamage(pool: ConnectionPool, slice: SliceRequest, end: StreamEnd): Promise<Damage> {
-  const { path } = slice;
+  const { file } = slice;
+  const { path } = file;
   const damageAt = (error: JobError): Damage => ({ error, rowStart: end.reached });
   const known = kindOf(path, end.cause);
   if (known !== undefined) {
     return damageAt(known);
   }
   try {
-    const found = await firstDamaged(pool, { ...slice, rowStart: end.reached }, await readFooter(path));
+    const found = await firstDamaged(pool, { ...slice, rowStart: end.reached }, await readFooter(file));
     if (found !== undefined) {
-      return { error: await told(path, found), rowStart: found.range.rowStart };
+      return { error: await told(file, found), rowStart: found.range.rowStart };
     }
   } catch (error) {
     return damageAt(error instanceof JobError ? error : corrupt(path, messageOf(error), error));
@@ -91,11 +92,12 @@ interface Found {
   readonly failure: { readonly cause: unknown };
 }
 
-async function told(path: string, { group, range, column, failure }: Found): Promise<JobError> {
+async function told(file: ShardFile, { group, range, column, failure }: Found): Promise<JobError> {
+  const { path } = file;
   const message = firstLine(messageOf(failure.cause));
   if (message.startsWith("Out of Memory Error")) {
     // A damaged page may ask for any amount: only where the pages are whole it is the memory that is short.
-    await verifyPages(path, { groups: [group] });
+    await verifyPages(file, { groups: [group] });
     return new JobError("MEMORY", `reading ${path}: ${message}`, {
       hint: "give the job more memory",
       cause: failure.cause,

@@ -8,7 +8,8 @@ import { didYouMean } from "../suggest.js";
 import { checkExpression } from "./check-expression.js";
 import { isZonedTime, type NamesInExpression, sessionValues } from "./expression-parts.js";
 import { expressionQuery, isReservedName } from "./expression-sql.js";
-import { rowNumberColumn, rowsTable } from "./parquet-sql.js";
+import { rowNumberColumn, rowsTable, someRows } from "./parquet-sql.js";
+import { fetchRows } from "./parquet-windows.js";
 import type { BoundExpression, Decoder } from "./port.js";
 
 /** Checks expressions before their text becomes part of any SQL, each once. */
@@ -38,7 +39,7 @@ export function createExpressionCheck(pool: ConnectionPool): ExpressionCheck {
 export async function bindExpression(
   pool: ConnectionPool,
   check: ExpressionCheck,
-  { path, text, columns, partitions }: Parameters<Decoder["bindExpression"]>[0],
+  { file, text, columns, partitions }: Parameters<Decoder["bindExpression"]>[0],
 ): Promise<BoundExpression> {
   const names = await check.one(text);
   refuseReserved(text, columns);
@@ -54,7 +55,8 @@ export async function bindExpression(
     }
   }
   const folders = folderColumns(used);
-  const rows = rowsTable({ path, folders, partitions }, `${rowNumberColumn} < 0`);
+  await fetchRows(file, { rows: [], columns: [] });
+  const rows = rowsTable({ path: file.path, folders, partitions }, `${rowNumberColumn} < 0`);
   // Without the row's number, which is no column of the shard.
   const table = `(SELECT * EXCLUDE (${rowNumberColumn}) FROM ${rows})`;
   try {
@@ -119,13 +121,15 @@ function invalid(text: string, found: string, hint: string): JobError {
 export async function describeFailure(
   pool: ConnectionPool,
   check: ExpressionCheck,
-  { path, rows, expressions, expression, partitions }: Parameters<Decoder["describeFailure"]>[0],
+  { file, rows, expressions, expression, partitions }: Parameters<Decoder["describeFailure"]>[0],
 ): Promise<string> {
   await check.one(expression.text);
-  const table = rowsTable(
-    { path, folders: expressions?.folders ?? [], partitions },
-    `${rowNumberColumn} IN (${rows.slice(0, 1).join(", ")})`,
-  );
+  const folders = expressions?.folders ?? [];
+  const table = rowsTable({ path: file.path, folders, partitions }, someRows(rows.slice(0, 1)));
+  await fetchRows(file, {
+    rows: rows.slice(0, 1),
+    columns: expression.uses.filter((name) => !folders.some((ref) => ref.name === name)),
+  });
   try {
     await pool.use((connection) => connection.run(expressionQuery(table, `(${expression.text}\n)`)));
     return "it fails";

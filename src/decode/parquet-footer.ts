@@ -2,6 +2,7 @@ import { open } from "node:fs/promises";
 import { errnoOf, JobError, messageOf } from "../errors.js";
 import { type Leaf, leavesOf, readElement, type SchemaElement } from "./parquet-leaves.js";
 import { corruptFooter, magicBytes, readTail, rewrite } from "./parquet-tail.js";
+import type { ShardFile } from "./port.js";
 import { type Cursor, readBinary, readI32, readI64, readInner, readList, readStruct } from "./thrift.js";
 
 /** What a footer says of where its rows lie; names are those of parquet.thrift where it has one. */
@@ -46,11 +47,12 @@ const sizesMayDiffer = 1.25;
  * Reads a footer and checks what it promises against itself and the file's size: rows, values, places.
  * @throws JobError SHARD_CORRUPT, DISK
  */
-export async function readFooter(path: string): Promise<Footer> {
+export async function readFooter(shard: Pick<ShardFile, "path" | "remote">): Promise<Footer> {
+  const { path } = shard;
   try {
     await using file = await open(path);
     const { size } = await file.stat();
-    const { bytes, pagesEnd } = await readTail(file, size, path);
+    const { bytes, pagesEnd } = await readTail(file, size, shard);
     const footer = parse(bytes, { path, pagesEnd, sizeBytes: size });
     const fault = faultOf(footer.footer, footer.leaves);
     if (fault !== undefined) {

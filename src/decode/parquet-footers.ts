@@ -5,7 +5,7 @@ import type { ConnectionPool } from "../duckdb/pool.js";
 import { JobError, messageOf } from "../errors.js";
 import { type Footer, readFooter } from "./parquet-footer.js";
 import { rowNumberColumn } from "./parquet-sql.js";
-import type { ShardFooter, ShardSchema } from "./port.js";
+import type { ShardFile, ShardFooter, ShardSchema } from "./port.js";
 
 /** Files a query; one by one costs ten times as much. Bounds memory too. */
 const filesPerQuery = 256;
@@ -15,10 +15,10 @@ const filesAtOnce = 16;
 /** Of a footer, what is kept while others are read: not the places of its column chunks. */
 type FileFacts = Omit<ShardFooter, "schema">;
 
-export async function* readFooters(pool: ConnectionPool, paths: readonly string[]): AsyncGenerator<ShardFooter> {
+export async function* readFooters(pool: ConnectionPool, files: readonly ShardFile[]): AsyncGenerator<ShardFooter> {
   const schemas = new Map<string, ShardSchema>();
-  for (let start = 0; start < paths.length; start += filesPerQuery) {
-    const group = paths.slice(start, start + filesPerQuery);
+  for (let start = 0; start < files.length; start += filesPerQuery) {
+    const group = files.slice(start, start + filesPerQuery);
     const { facts, digests } = await readGroup(pool, group);
     for (const footer of facts) {
       const schemaDigest = digests.get(footer.path);
@@ -38,13 +38,14 @@ export async function* readFooters(pool: ConnectionPool, paths: readonly string[
 /** Our own reading comes first: it says plainly what is wrong with a file, and names it. */
 async function readGroup(
   pool: ConnectionPool,
-  paths: readonly string[],
+  files: readonly ShardFile[],
 ): Promise<{ facts: readonly FileFacts[]; digests: ReadonlyMap<string, string> }> {
   const facts: FileFacts[] = [];
-  for (let start = 0; start < paths.length; start += filesAtOnce) {
-    const some = paths.slice(start, start + filesAtOnce);
-    facts.push(...(await Promise.all(some.map(async (path) => summary(path, await readFooter(path))))));
+  for (let start = 0; start < files.length; start += filesAtOnce) {
+    const some = files.slice(start, start + filesAtOnce);
+    facts.push(...(await Promise.all(some.map(async (file) => summary(file.path, await readFooter(file))))));
   }
+  const paths = files.map(({ path }) => path);
   return { facts, digests: await pool.use((connection) => readDigests(connection, paths)) };
 }
 

@@ -16,7 +16,7 @@ export async function inspectParquet(path: string): Promise<ShardDetails> {
   using duckdb = await openDuckDb({ threads: 1, allowed: { files: [path, exactGlob(path)] } });
   const pool = connectionPool(duckdb);
   try {
-    for await (const { schema, ...footer } of readFooters(pool, [path])) {
+    for await (const { schema, ...footer } of readFooters(pool, [{ path, name: path }])) {
       return await pool.use(async (connection) => {
         const chunks = await readChunks(connection, path);
         const places = await readPlaces(connection, path);

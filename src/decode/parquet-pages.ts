@@ -2,7 +2,8 @@ import { type FileHandle, open } from "node:fs/promises";
 import { crc32 } from "node:zlib";
 import { errnoOf, JobError, messageOf } from "../errors.js";
 import { type ColumnChunk, type Footer, placeOf, readFooter } from "./parquet-footer.js";
-import type { PageCounts } from "./port.js";
+import type { PageCounts, ShardFile } from "./port.js";
+import { rangesOf } from "./parquet-windows.js";
 import { type Cursor, readInner, readI32, readStruct } from "./thrift.js";
 
 /** Bytes of a file that are held at once. */
@@ -20,21 +21,25 @@ const hint = "the shard was damaged after it was written: fetch it again from wh
  * @throws JobError SHARD_CORRUPT naming row group, column and byte
  */
 export async function verifyPages(
-  path: string,
+  shard: Pick<ShardFile, "path" | "remote">,
   { signal, groups }: { signal?: AbortSignal; groups?: readonly number[] } = {},
 ): Promise<PageCounts> {
-  const footer = await readFooter(path);
+  const { path } = shard;
+  const footer = await readFooter(shard);
   const counts = { pages: 0, checksums: 0 };
   try {
     await using file = await open(path);
-    const read = windowed(file, footer);
     for (const group of groups ?? footer.rowGroups.keys()) {
-      for (const chunk of footer.rowGroups[group]?.chunks ?? []) {
+      const { chunks = [] } = footer.rowGroups[group] ?? {};
+      await shard.remote?.fetch(rangesOf(footer, chunks));
+      const read = windowed(file, footer); // for each: bytes of the next one may not have been there
+      for (const chunk of chunks) {
         signal?.throwIfAborted();
         if (!chunk.encrypted && chunk.values > 0) {
           await verifyChunk(read, chunk, { footer, counts, signal });
         }
       }
+      await (groups === undefined ? shard.remote?.forget() : undefined);
     }
   } catch (error) {
     if (error instanceof PageFault) {

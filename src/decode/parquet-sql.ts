@@ -3,6 +3,7 @@ import { assertNever } from "../errors.js";
 import { quoteName, quotePath } from "../duckdb/instance.js";
 import { type CastRules, castSql, castTarget, columnSql } from "./cast-sql.js";
 import { rowStateSql, withExpressions } from "./expression-sql.js";
+import { boundsOf } from "./parquet-windows.js";
 import type { Partitions, RowsRequest, SliceRequest } from "./port.js";
 
 /** Name of the row-number column that DuckDB adds; a column of the file with this name is refused when planning. */
@@ -10,10 +11,10 @@ export const rowNumberColumn = "file_row_number";
 
 /** `FROM …`: some rows of one file, told by a condition on their number, with what expressions make of them. */
 export function fromRows(
-  { path, expressions, partitions }: Pick<RowsRequest, "path" | "expressions" | "partitions">,
+  { file, expressions, partitions }: Pick<RowsRequest, "file" | "expressions" | "partitions">,
   condition: string,
 ): string {
-  const rows = rowsTable({ path, folders: expressions?.folders ?? [], partitions }, condition);
+  const rows = rowsTable({ path: file.path, folders: expressions?.folders ?? [], partitions }, condition);
   return `FROM ${expressions === null ? rows : withExpressions(rows, expressions)}`;
 }
 
@@ -27,6 +28,11 @@ export function rowsTable(
   return `(SELECT ${["*", ...added].join(", ")} FROM ${file} WHERE ${condition})`;
 }
 
+/** Some rows, by number; row groups before and after them are not read. */
+export function someRows(rows: readonly number[]): string {
+  return `${rowNumberColumn} IN (${rows.join(", ")}) AND ${inSlice(boundsOf(rows))}`;
+}
+
 /** Rows [rowStart, rowEnd). */
 export function inSlice({ rowStart, rowEnd }: Pick<SliceRequest, "rowStart" | "rowEnd">): string {
   return `${rowNumberColumn} >= ${rowStart} AND ${rowNumberColumn} < ${rowEnd}`;
@@ -36,7 +42,7 @@ export function inSlice({ rowStart, rowEnd }: Pick<SliceRequest, "rowStart" | "r
  * One SELECT: the row number in the file, what becomes of the row where there are expressions, then a column for
  * each input, then the carried ones.
  */
-export function sliceSql({ path, rowStart, rowEnd, projection, partitions }: SliceRequest): string {
+export function sliceSql({ file, rowStart, rowEnd, projection, partitions }: SliceRequest): string {
   const { expressions } = projection;
   const state = expressions === null ? [] : [rowStateSql(expressions)];
   const columns = [
@@ -44,7 +50,7 @@ export function sliceSql({ path, rowStart, rowEnd, projection, partitions }: Sli
     ...projection.inputs.map((binding) => inputSql(binding, projection, partitions)),
     ...projection.passthrough.map(({ source }) => columnSql(source, partitions)),
   ].map((sql, index) => `${sql} AS c${index}`);
-  const from = fromRows({ path, expressions, partitions }, inSlice({ rowStart, rowEnd }));
+  const from = fromRows({ file, expressions, partitions }, inSlice({ rowStart, rowEnd }));
   return `SELECT ${[rowNumberColumn, ...columns].join(", ")} ${from}`;
 }
 

@@ -1,12 +1,13 @@
 import type { FileHandle } from "node:fs/promises";
 import { JobError } from "../errors.js";
+import type { ShardFile } from "./port.js";
 
 /** `PAR1`, then pages; at the end the footer, its length and `PAR1`. */
 export const magicBytes = 4;
 const tailBytes = 8;
 const leastBytes = magicBytes + tailBytes;
-/** What is read at once: most footers fit. */
-const guessBytes = 32 * 1024;
+/** What is read at once: most footers fit. A second request costs more than some more bytes. */
+const guessBytes = { local: 32 * 1024, remote: 64 * 1024 };
 
 export const rewrite = "write the shard again, or take it out of input.path";
 
@@ -18,12 +19,18 @@ export function corruptFooter(path: string, found: string, hint: string, cause?:
 export async function readTail(
   file: FileHandle,
   size: number,
-  path: string,
+  { path, remote }: Pick<ShardFile, "path" | "remote">,
 ): Promise<{ bytes: Uint8Array; pagesEnd: number }> {
+  const readAt = async (start: number, length: number): Promise<Uint8Array> => {
+    await remote?.fetch([{ start, end: start + length }]);
+    const { buffer, bytesRead } = await file.read(Buffer.allocUnsafe(length), 0, length, start);
+    return buffer.subarray(0, bytesRead);
+  };
   if (size === 0) {
     throw corruptFooter(path, "the file is empty (0 bytes)", `its writer was stopped, perhaps; ${rewrite}`);
   }
-  const tail = await readAt(file, Math.max(0, size - guessBytes), Math.min(size, guessBytes));
+  const guess = Math.min(size, remote === undefined ? guessBytes.local : guessBytes.remote);
+  const tail = await readAt(size - guess, guess);
   const magic = size < leastBytes ? "" : latin1(tail.subarray(-magicBytes));
   if (magic === "PARE") {
     throw corruptFooter(
@@ -33,7 +40,7 @@ export async function readTail(
     );
   }
   if (magic !== "PAR1") {
-    const head = latin1(await readAt(file, 0, Math.min(size, magicBytes)));
+    const head = latin1(await readAt(0, Math.min(size, magicBytes)));
     if (head === "PAR1" || head === "PARE") {
       const hint = `the file was cut off, or is still being written; ${rewrite}`;
       throw corruptFooter(path, `it begins as Parquet, but its end is missing (${size} bytes)`, hint);
@@ -52,13 +59,8 @@ export async function readTail(
     throw corruptFooter(path, found, `the file was damaged, or cut at its beginning; ${rewrite}`);
   }
   const within = tail.length - tailBytes - length;
-  const bytes = within >= 0 ? tail.subarray(within, within + length) : await readAt(file, pagesEnd, length);
+  const bytes = within >= 0 ? tail.subarray(within, within + length) : await readAt(pagesEnd, length);
   return { bytes, pagesEnd };
-}
-
-async function readAt(file: FileHandle, position: number, length: number): Promise<Uint8Array> {
-  const { buffer, bytesRead } = await file.read(Buffer.allocUnsafe(length), 0, length, position);
-  return buffer.subarray(0, bytesRead);
 }
 
 function latin1(bytes: Uint8Array): string {

@@ -8,11 +8,13 @@ import { type ConnectionPool, connectionPool } from "../duckdb/pool.js";
 import { readColumn, readFlat, readMatrix } from "../duckdb/read-vector.js";
 import { JobError } from "../errors.js";
 import { columnSql } from "./cast-sql.js";
+import { namingDecoder } from "./naming.js";
 import { findDamage, type StreamEnd } from "./parquet-damage.js";
 import { readFooters } from "./parquet-footers.js";
 import { bindExpression, createExpressionCheck, describeFailure, type ExpressionCheck } from "./parquet-expressions.js";
 import { verifyPages } from "./parquet-pages.js";
-import { fromRows, rowNumberColumn, sliceSql } from "./parquet-sql.js";
+import { fromRows, rowNumberColumn, sliceSql, someRows } from "./parquet-sql.js";
+import { fetchRows, sliceWindows } from "./parquet-windows.js";
 import type { Decoder, Projection, SliceRequest } from "./port.js";
 
 export interface ParquetDecoderOptions {
@@ -35,10 +37,11 @@ export async function openParquetDecoder({ threads, folders, timezone }: Parquet
   });
   const pool = connectionPool(duckdb);
   const check = createExpressionCheck(pool);
-  return {
-    footers: (paths) => readFooters(pool, paths),
+  return namingDecoder({
+    footers: (files) => readFooters(pool, files),
+    windows: sliceWindows,
     read: (slice) => readSlice(pool, check, slice),
-    verify: (path, signal) => verifyPages(path, { signal }),
+    verify: (file, signal) => verifyPages(file, { signal }),
     bindExpression: (request) => bindExpression(pool, check, request),
     describeRows: (request) => describeRows(pool, check, request),
     describeFailure: (request) => describeFailure(pool, check, request),
@@ -46,7 +49,7 @@ export async function openParquetDecoder({ threads, folders, timezone }: Parquet
       pool.close();
       duckdb[Symbol.dispose]();
     },
-  };
+  });
 }
 
 /** Where a row group is damaged, the rows before it still come: whole spans of them can be committed. */
@@ -106,7 +109,7 @@ function checkRowNumbers(chunk: DuckDBDataChunk, expected: number, slice: SliceR
   if (first !== expected || last !== expected + chunk.rowCount - 1 || last >= slice.rowEnd) {
     throw new JobError(
       "SHARD_CORRUPT",
-      `reading ${slice.path}: rows ${first}..${last} came where row ${expected} and the ${chunk.rowCount - 1} after it were expected`,
+      `reading ${slice.file.path}: rows ${first}..${last} came where row ${expected} and the ${chunk.rowCount - 1} after it were expected`,
       { hint: "the file's row groups do not agree with its footer; write the shard again" },
     );
   }
@@ -154,8 +157,14 @@ async function describeRows(
   const { rows, columns, partitions } = request;
   await check.all(request.expressions);
   const texts = columns.map((column) => `CAST(${columnSql(column, partitions)} AS VARCHAR)`);
-  const condition = `${rowNumberColumn} IN (${rows.join(", ")})`;
-  const sql = `SELECT ${[rowNumberColumn, ...texts].join(", ")} ${fromRows(request, condition)}`;
+  const uses = request.expressions?.list.flatMap((expression) => expression.uses) ?? [];
+  const inFile = columns.flatMap(({ path, partition, computed }) =>
+    partition === true || computed === true ? [] : path.slice(0, 1),
+  );
+  const folders = request.expressions?.folders.map(({ name }) => name) ?? [];
+  const read = [...new Set([...inFile, ...uses])].filter((name) => !folders.includes(name));
+  await fetchRows(request.file, { rows, columns: read });
+  const sql = `SELECT ${[rowNumberColumn, ...texts].join(", ")} ${fromRows(request, someRows(rows))}`;
   const found = await pool.use(async (connection) => (await connection.runAndReadAll(sql)).getRows());
   return new Map(
     found.map(([row, ...values]) => [Number(row), values.map((value) => (typeof value === "string" ? value : null))]),

@@ -66,8 +66,39 @@ export interface ShardColumn {
   readonly uncompressedBytes: number;
 }
 
-export interface SliceRequest {
+/** Bytes [start, end) of a file. */
+export interface ByteRange {
+  readonly start: number;
+  readonly end: number;
+}
+
+/** A shard as a file on this machine. */
+export interface ShardFile {
+  /** Absolute. */
   readonly path: string;
+  /** As messages name the shard. */
+  readonly name: string;
+  /** Where the file has only those bytes that were asked for; the others read as zeros. */
+  readonly remote?: RemoteBytes | undefined;
+}
+
+export interface RemoteBytes {
+  /** Fetches what is not there yet of these ranges. */
+  fetch(ranges: readonly ByteRange[]): Promise<void>;
+  /** Frees the room that what was fetched takes. */
+  forget(): Promise<void>;
+}
+
+/** Rows of a slice that are read together, and the bytes that they are in. */
+export interface SliceWindow {
+  /** [rowStart, rowEnd) of the shard. */
+  readonly rowStart: number;
+  readonly rowEnd: number;
+  readonly ranges: readonly ByteRange[];
+}
+
+export interface SliceRequest {
+  readonly file: ShardFile;
   /** [rowStart, rowEnd) of the shard. */
   readonly rowStart: number;
   readonly rowEnd: number;
@@ -77,7 +108,7 @@ export interface SliceRequest {
 
 /** Some rows of a shard and what a contract makes of them. */
 export interface RowsRequest {
-  readonly path: string;
+  readonly file: ShardFile;
   readonly rows: readonly number[];
   readonly expressions: Contract["expressions"];
   readonly partitions: Partitions;
@@ -89,9 +120,15 @@ export interface Decoder extends AsyncDisposable {
    * Footers only, in the order given, at most some at a time.
    * @throws JobError SHARD_CORRUPT naming the file
    */
-  footers(paths: readonly string[]): AsyncIterable<ShardFooter>;
+  footers(files: readonly ShardFile[]): AsyncIterable<ShardFooter>;
   /**
-   * The rows of a slice, in file order, in batches of irregular length. A batch's arrays hold
+   * Cuts a slice of a file that is not all there into windows of neighbouring rows, in order: each of as many bytes
+   * as `windowBytes`, or of what cannot be divided.
+   * @throws JobError SHARD_CORRUPT
+   */
+  windows(slice: SliceRequest, windowBytes: number): Promise<readonly SliceWindow[]>;
+  /**
+   * The rows of a slice, whose bytes are there, in file order, in batches of irregular length. A batch's arrays hold
    * until the next one is asked for.
    * Ends normally only when exactly the rows asked for came.
    * @throws JobError SHARD_CORRUPT
@@ -101,14 +138,14 @@ export interface Decoder extends AsyncDisposable {
    * Reads all pages of a shard and checks them against the footer and their checksums, where they have one.
    * @throws JobError SHARD_CORRUPT naming file, row group and column
    */
-  verify(path: string, signal: AbortSignal): Promise<PageCounts>;
+  verify(file: ShardFile, signal: AbortSignal): Promise<PageCounts>;
   /**
    * Checks that `text` is one expression of one row, which depends on nothing but the shard's columns, and tells
    * its type.
    * @throws JobError SPEC_INVALID
    */
   bindExpression(request: {
-    readonly path: string;
+    readonly file: ShardFile;
     readonly text: string;
     /** Those of the file and of its folders. */
     readonly columns: readonly SourceColumn[];

@@ -2,12 +2,12 @@ import { type Expression, type Expressions, folderColumns } from "../batch/contr
 import type { SourceColumn } from "../batch/types.js";
 import type { BoundExpression, Decoder } from "../decode/port.js";
 import { JobError } from "../errors.js";
+import type { ListedShard } from "../plan/compare.js";
 import { partitionsOf } from "../plan/partitions.js";
 import { atKey, type JobContext } from "./job.js";
 
 export interface ShardColumns {
-  readonly uri: string;
-  readonly path: string;
+  readonly shard: ListedShard;
   readonly columns: readonly SourceColumn[];
 }
 
@@ -19,15 +19,16 @@ export interface ShardColumns {
 export async function bindExpressions(
   context: JobContext,
   decoder: Decoder,
-  shard: ShardColumns | undefined,
+  seen: ShardColumns | undefined,
 ): Promise<{ columns: readonly SourceColumn[]; expressions: Expressions | null }> {
   const { columns, where } = context.spec.input;
-  if (shard === undefined || (where === undefined && Object.keys(columns).length === 0)) {
-    return { columns: shard?.columns ?? [], expressions: null };
+  if (seen === undefined || (where === undefined && Object.keys(columns).length === 0)) {
+    return { columns: seen?.columns ?? [], expressions: null };
   }
+  await using file = await context.source.open(seen.shard);
   const bind = async (text: string, check: (bound: BoundExpression) => void): Promise<BoundExpression> => {
-    const partitions = partitionsOf(shard.uri);
-    const bound = await decoder.bindExpression({ path: shard.path, text, columns: shard.columns, partitions });
+    const partitions = partitionsOf(seen.shard.uri);
+    const bound = await decoder.bindExpression({ file, text, columns: seen.columns, partitions });
     check(bound);
     return bound;
   };
@@ -44,8 +45,8 @@ export async function bindExpressions(
   }
   const used = new Set(list.flatMap(({ uses }) => uses));
   return {
-    columns: overlay(shard.columns, computed),
-    expressions: { list, folders: folderColumns(shard.columns.filter(({ name }) => used.has(name))) },
+    columns: overlay(seen.columns, computed),
+    expressions: { list, folders: folderColumns(seen.columns.filter(({ name }) => used.has(name))) },
   };
 }
 

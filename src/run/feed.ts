@@ -1,10 +1,9 @@
 import type { RecordBatch } from "../batch/types.js";
 import type { Decoder, Projection } from "../decode/port.js";
-import { partitionsOf } from "../plan/partitions.js";
-import type { Slice } from "../plan/plan.js";
 import type { Spans } from "../plan/spans.js";
 import type { OpenShard, Source } from "../source/port.js";
 import type { SpanRange } from "./share.js";
+import { type ReadyWindow, type SliceOfRun, windowsAhead } from "./windows.js";
 
 /** Rows of the run as they are decoded. */
 export interface FeedPiece {
@@ -44,18 +43,18 @@ export interface FeedTools {
   readonly projection: Projection;
 }
 
-/** The rows of `ranges`, in order; the next slice is opened while the current one is read. */
+/** The rows of `ranges`, in order; the next window is read while the current one is. */
 export async function* feedRows(
   tools: FeedTools,
   ranges: readonly { rowStart: number; rowEnd: number }[],
 ): AsyncGenerator<FeedPiece> {
-  yield* readAhead(slicesOf(tools, ranges), ({ slice, rowStart }) => readSlice(tools, slice, rowStart));
+  yield* readAhead(windowsAhead(tools, slicesOf(tools, ranges)), (window) => readWindow(tools, window));
 }
 
 function* slicesOf(
   { spans }: FeedTools,
   ranges: readonly { rowStart: number; rowEnd: number }[],
-): Generator<{ slice: Slice; rowStart: number }> {
+): Generator<SliceOfRun> {
   for (const range of ranges) {
     let rowStart = range.rowStart;
     for (const slice of spans.slices(range)) {
@@ -65,25 +64,19 @@ function* slicesOf(
   }
 }
 
-async function* readSlice(
-  { source, decoder, projection }: FeedTools,
-  slice: Slice,
-  firstRow: number,
-): AsyncGenerator<FeedPiece> {
-  await using shard = await source.open(slice.shard);
-  let rowStart = firstRow;
-  const request = {
-    path: shard.path,
-    rowStart: slice.rowStart,
-    rowEnd: slice.rowEnd,
-    projection,
-    partitions: partitionsOf(slice.shard.uri),
-  };
-  for await (const batch of decoder.read(request)) {
-    yield { rowStart, batch, shard };
-    rowStart += rowsRead(batch);
+async function* readWindow({ decoder }: FeedTools, window: ReadyWindow): AsyncGenerator<FeedPiece> {
+  try {
+    let { rowStart } = window;
+    const { shard } = window;
+    await window.there;
+    for await (const batch of decoder.read(window.request)) {
+      yield { rowStart, batch, shard };
+      rowStart += rowsRead(batch);
+    }
+    await shard.check();
+  } finally {
+    await window.done();
   }
-  await shard.check();
 }
 
 /** Rows that a batch was made from. */
@@ -97,10 +90,9 @@ interface Started<T> {
 }
 
 /** Generators one after the other, the next one started when the current one has begun to yield. */
-async function* readAhead<I, T>(items: Iterable<I>, open: (item: I) => AsyncGenerator<T>): AsyncGenerator<T> {
-  const iterator = items[Symbol.iterator]();
-  const start = (): Started<T> | undefined => {
-    const item = iterator.next();
+async function* readAhead<I, T>(items: AsyncGenerator<I>, open: (item: I) => AsyncGenerator<T>): AsyncGenerator<T> {
+  const start = async (): Promise<Started<T> | undefined> => {
+    const item = await items.next();
     if (item.done === true) {
       return undefined;
     }
@@ -109,23 +101,27 @@ async function* readAhead<I, T>(items: Iterable<I>, open: (item: I) => AsyncGene
     first.catch(() => undefined); // awaited later; until then it must not count as unhandled
     return { generator, first };
   };
-  let current = start();
-  let next: Started<T> | undefined;
+  let current = await start();
+  let next: Promise<Started<T> | undefined> | undefined;
   try {
     while (current !== undefined) {
       const { generator, first } = current;
       let result = await first;
       next = start();
+      next.catch(() => undefined);
       while (result.done !== true) {
         yield result.value;
         result = await generator.next();
       }
-      current = next;
+      current = undefined;
+      current = await next;
       next = undefined;
     }
   } finally {
     await current?.generator.return(undefined);
-    await next?.first.catch(() => undefined);
-    await next?.generator.return(undefined);
+    const begun = await next?.catch(() => undefined);
+    await begun?.first.catch(() => undefined);
+    await begun?.generator.return(undefined);
+    await items.return(undefined);
   }
 }

@@ -151,15 +151,15 @@ async function contractOrUndefined(act: () => Promise<Contract>): Promise<Contra
 /** @throws JobError CONTRACT, or SPEC_INVALID for an expression */
 export async function bindFirstShard(
   context: JobContext,
-  shard: SeenSchema | undefined,
+  seen: SeenSchema | undefined,
   { decoder, model, engine }: BindingTools,
 ): Promise<Contract> {
   const { spec } = context;
-  const { columns, expressions } = await bindExpressions(context, decoder, shard);
+  const { columns, expressions } = await bindExpressions(context, decoder, seen);
   return bindContract({
     model: model.path,
     signature: engine.signature,
-    shard: shard?.path ?? "no shard",
+    shard: seen?.name ?? "no shard",
     columns,
     expressions,
     inputs: spec.model.inputs,
@@ -172,14 +172,19 @@ export async function bindFirstShard(
 
 /** Columns of a shard, those of its folder names included. */
 export interface SeenSchema {
-  readonly uri: string;
-  readonly path: string;
+  readonly shard: ListedShard;
+  /** The shard, as messages name it. */
+  readonly name: string;
   readonly columns: readonly SourceColumn[];
 }
 
-export function seenSchema(spec: JobSpec, uri: string, { path, schema }: ShardFooter): SeenSchema {
-  const fromFolders = partitionColumns(uri, schema.columns, spec.input.partitions);
-  return { uri, path, columns: [...schema.columns, ...fromFolders] };
+export function seenSchema(
+  spec: JobSpec,
+  { shard, name }: { shard: ListedShard; name: string },
+  { schema }: ShardFooter,
+): SeenSchema {
+  const fromFolders = partitionColumns(shard.uri, schema.columns, spec.input.partitions);
+  return { shard, name, columns: [...schema.columns, ...fromFolders] };
 }
 
 interface SeenShards {
@@ -203,7 +208,7 @@ async function readShards(context: JobContext, decoder: Decoder, listed: readonl
     const opened = await Promise.all(group.map((shard) => source.open(shard)));
     try {
       let index = 0;
-      for await (const footer of decoder.footers(opened.map(({ path }) => path))) {
+      for await (const footer of decoder.footers(opened)) {
         const shard = group[index];
         const file = opened[index];
         index += 1;
@@ -212,9 +217,9 @@ async function readShards(context: JobContext, decoder: Decoder, listed: readonl
           await file.check();
           shards.push({ ...shard, rows: footer.rows, ...digest });
           for (const column of footer.encrypted) {
-            encrypted.set(column, encrypted.get(column) ?? footer.path);
+            encrypted.set(column, encrypted.get(column) ?? file.name);
           }
-          const seen = seenSchema(spec, shard.uri, footer);
+          const seen = seenSchema(spec, { shard, name: file.name }, footer);
           const same = schemas.get(footer.schema) ?? new Map<string, SeenSchema>();
           const folders = seen.columns.slice(footer.schema.columns.length).map(({ name }) => name);
           schemas.set(footer.schema, same.set(folders.join("/"), same.get(folders.join("/")) ?? seen));
@@ -242,7 +247,7 @@ function refuseDrift(used: ReadonlySet<string>, first: SeenSchema | undefined, o
     if (found !== expected) {
       throw new JobError(
         "SCHEMA_MISMATCH",
-        `planning: column \`${name}\` is ${found} in ${other?.path}, but ${expected} in ${first?.path}`,
+        `planning: column \`${name}\` is ${found} in ${other?.name}, but ${expected} in ${first?.name}`,
         {
           hint: "the columns that the job uses must have the same type in all shards; write that shard again, or take it out of input.path",
         },

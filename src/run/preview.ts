@@ -31,8 +31,12 @@ export async function previewContract(context: JobContext): Promise<Contract | u
   }
   await using decoder = await context.openDecoder(listing.folders);
   await using opened = await source.open(shard);
-  for await (const footer of decoder.footers([opened.path])) {
-    return await bindFirstShard(context, seenSchema(spec, shard.uri, footer), { decoder, model, engine });
+  for await (const footer of decoder.footers([opened])) {
+    return await bindFirstShard(context, seenSchema(spec, { shard, name: opened.name }, footer), {
+      decoder,
+      model,
+      engine,
+    });
   }
   return undefined;
 }

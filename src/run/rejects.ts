@@ -7,7 +7,7 @@ import {
 } from "../batch/contract.js";
 import type { RowFault } from "../batch/input-target.js";
 import type { ColumnType, RejectedRow, RejectReason } from "../batch/types.js";
-import type { Decoder } from "../decode/port.js";
+import type { Decoder, ShardFile } from "../decode/port.js";
 import { assertNever, JobError } from "../errors.js";
 import { partitionsOf } from "../plan/partitions.js";
 import type { PlannedShard } from "../plan/plan.js";
@@ -31,7 +31,7 @@ export async function describeFaults(tools: RejectTools, faults: readonly RowFau
     await using opened = await tools.source.open(shard);
     for (let start = 0; start < members.length; start += rowsPerQuery) {
       const group = members.slice(start, start + rowsPerQuery);
-      rejected.push(...(await describeGroup(tools, { shard, path: opened.path }, group)));
+      rejected.push(...(await describeGroup(tools, { shard, file: opened }, group)));
     }
   }
   return rejected;
@@ -56,7 +56,7 @@ function byShard(spans: Spans, faults: readonly RowFault[]): { shard: PlannedSha
 
 async function describeGroup(
   { decoder, contract }: RejectTools,
-  { shard, path }: { shard: PlannedShard; path: string },
+  { shard, file }: { shard: PlannedShard; file: ShardFile },
   members: readonly Member[],
 ): Promise<RejectedRow[]> {
   const { expressions } = contract;
@@ -68,7 +68,7 @@ async function describeGroup(
   const columns = [...carried, ...features, ...used];
   const partitions = partitionsOf(shard.uri);
   const rows = members.map(({ row }) => row);
-  const values = await decoder.describeRows({ path, rows, columns, expressions, partitions });
+  const values = await decoder.describeRows({ file, rows, columns, expressions, partitions });
   return members.map(({ fault, row }) => {
     const found = values.get(row) ?? [];
     const valueOf = (refs: readonly ColumnRef[], name: string | undefined, from: number): string | null =>
@@ -122,16 +122,15 @@ export async function badRowError(tools: RejectTools, fault: RowFault): Promise<
   }
   const { shard } = tools.spans.locate(fault.row);
   await using opened = await tools.source.open(shard);
-  const { path } = opened;
   const { expressions } = tools.contract;
   const expression = expressions?.list.find(({ name }) => fault.reason === "expression" && name === fault.column);
   if (expression === undefined) {
-    return explainRow(rejected, path, tools.contract);
+    return explainRow(rejected, opened.name, tools.contract);
   }
-  const request = { path, rows: [rejected.row], expressions, expression, partitions: partitionsOf(shard.uri) };
+  const request = { file: opened, rows: [rejected.row], expressions, expression, partitions: partitionsOf(shard.uri) };
   const said = await tools.decoder.describeFailure(request);
   const values = expression.uses.length === 0 ? "" : ` (${shorten(rejected.value)})`;
-  return explainRow({ ...rejected, value: `${said}${values}` }, path, tools.contract);
+  return explainRow({ ...rejected, value: `${said}${values}` }, opened.name, tools.contract);
 }
 
 /** `path`: the shard, as messages name it. */

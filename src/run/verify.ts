@@ -17,7 +17,7 @@ export function verifyShards({ log, signal }: JobContext, decoder: Decoder): Sha
   const seen = { shards: 0, pages: 0, checksums: 0 };
   return {
     async shard(shard) {
-      const { pages, checksums } = await decoder.verify(shard.path, signal);
+      const { pages, checksums } = await decoder.verify(shard, signal);
       seen.shards += 1;
       seen.pages += pages;
       seen.checksums += checksums;
@@ -55,12 +55,12 @@ export function verifyingSource(
   const check = async (uri: string, shard: OpenShard): Promise<void> => {
     const due = planned.get(uri);
     if (due === undefined) {
-      await decoder.verify(shard.path, signal);
+      await decoder.verify(shard, signal);
       return;
     }
     const found = known.get(uri) ?? (await shard.digest(signal));
     if (found !== due) {
-      throw new JobError("INPUT_CHANGED", `reading ${shard.path}: its sha256 is ${found}, planned ${due}`, {
+      throw new JobError("INPUT_CHANGED", `reading ${shard.name}: its sha256 is ${found}, planned ${due}`, {
         hint: "its bytes changed though its size and time did not: put the planned file back; committed spans are kept",
       });
     }

@@ -28,6 +28,7 @@ export interface OutputFolder {
 /** Shards on a local or mounted disk. URIs are as the spec wrote them: absolute, or relative to `folder`. */
 export function diskSource({ folder, output }: DiskSourceOptions): Source {
   return {
+    ahead: { files: 1, windowBytes: Number.POSITIVE_INFINITY, bytes: Number.POSITIVE_INFINITY },
     async list(patterns) {
       const uris = new Set<string>();
       const realOutput = output === undefined ? undefined : await foreseePath(output.folder);
@@ -47,6 +48,9 @@ export function diskSource({ folder, output }: DiskSourceOptions): Source {
       const opened = openShard(shard, await realOr(resolve(folder, shard.uri)));
       await opened.check();
       return opened;
+    },
+    async [Symbol.asyncDispose]() {
+      // Nothing is held.
     },
   };
 }
@@ -202,6 +206,7 @@ async function statOrUndefined(path: string): Promise<BigIntStats | undefined> {
 function openShard(shard: ListedShard, path: string): OpenShard {
   return {
     path,
+    name: path,
     async check() {
       const now = await statOrUndefined(path);
       const difference =

@@ -1,7 +1,9 @@
 import type { ListedShard } from "../plan/compare.js";
 
 /** The read end: lists shards and makes their bytes readable as local files. */
-export interface Source {
+export interface Source extends AsyncDisposable {
+  /** How much of what comes next is worth having under way while something is read. */
+  readonly ahead: ReadAhead;
   /**
    * Shards that the patterns name, sorted by URI. A file that several patterns or links lead to comes once,
    * under the first of its URIs, unless its folders give a column different values.
@@ -17,6 +19,15 @@ export interface Source {
   open(shard: ListedShard): Promise<OpenShard>;
 }
 
+export interface ReadAhead {
+  /** Files that wait to be read. */
+  readonly files: number;
+  /** Bytes that are read together where a shard is fetched in parts. */
+  readonly windowBytes: number;
+  /** Bytes that are fetched and still there, at most, unless one window has more. */
+  readonly bytes: number;
+}
+
 export interface Listing {
   readonly shards: readonly ListedShard[];
   /** Paths without wildcards where nothing is. */
@@ -28,6 +39,15 @@ export interface Listing {
 export interface OpenShard extends AsyncDisposable {
   /** An absolute path on this machine. */
   readonly path: string;
+  /** As messages name the shard. */
+  readonly name: string;
+  /** Where the file has only those bytes that were asked for: fetches more, and frees their room again. */
+  readonly remote?:
+    | {
+        fetch(ranges: readonly { readonly start: number; readonly end: number }[]): Promise<void>;
+        forget(): Promise<void>;
+      }
+    | undefined;
   /**
    * Called after the last row was read and before anything made from it is committed.
    * @throws JobError INPUT_CHANGED when the shard was replaced or written to meanwhile

@@ -258,7 +258,12 @@ test.each(["input.where", "INPUT.WHERE", "input.path", "input.columns.a"])(
   async (name) => {
     const given = [...shard.columns, { name, sourceType: "BIGINT", type: "int64" as const }];
     const said = await refusalOf(
-      shard.decoder.bindExpression({ path: shard.path, text: "x", columns: given, partitions: new Map() }),
+      shard.decoder.bindExpression({
+        file: { path: shard.path, name: shard.path },
+        text: "x",
+        columns: given,
+        partitions: new Map(),
+      }),
     );
     expect(said).toBe(
       `64 SPEC_INVALID\nbinding the expression x: the shard has a column \`${name}\`, a name that expressions need for themselves\nhint: rename it, or do without input.where and input.columns`,
@@ -275,7 +280,13 @@ test("an expression that has not been bound is checked all the same before rows 
     cast: "exact" as const,
     missing: "bad_row" as const,
   };
-  const rows = shard.decoder.read({ path: shard.path, rowStart: 0, rowEnd: 1, projection, partitions: new Map() });
+  const rows = shard.decoder.read({
+    file: { path: shard.path, name: shard.path },
+    rowStart: 0,
+    rowEnd: 1,
+    projection,
+    partitions: new Map(),
+  });
   expect(await refusalOf(rows[Symbol.asyncIterator]().next())).toContain(
     "checking the expression x > random(): `random` does not depend on its arguments alone",
   );

@@ -20,9 +20,9 @@ async function check(bytes: Uint8Array): Promise<unknown> {
   const path = join(folder.path, "a.parquet");
   await writeFile(path, bytes);
   try {
-    return await verifyPages(path);
+    return await verifyPages({ path });
   } catch {
-    return (await refusalOf(verifyPages(path))).replaceAll(path, "a.parquet").split("\n").slice(0, 2).join(" ");
+    return (await refusalOf(verifyPages({ path }))).replaceAll(path, "a.parquet").split("\n").slice(0, 2).join(" ");
   }
 }
 
@@ -34,11 +34,11 @@ describe("pages that are as they should be", () => {
     { name: "checked", checksums: 66 },
     { name: "checked-v2", checksums: 66 },
   ] as const)("are counted, those with a checksum too ($name)", async ({ name, checksums }) => {
-    expect(await verifyPages(shardFixture(name))).toEqual({ pages: 66, checksums });
+    expect(await verifyPages({ path: shardFixture(name) })).toEqual({ pages: 66, checksums });
   });
 
   test("of an encrypted column are passed over", async () => {
-    expect(await verifyPages(shardFixture("encrypted-column"))).toEqual({ pages: 8, checksums: 0 });
+    expect(await verifyPages({ path: shardFixture("encrypted-column") })).toEqual({ pages: 8, checksums: 0 });
   });
 
   test("may be larger than what is held at once", async () => {
@@ -61,14 +61,14 @@ describe("pages that are as they should be", () => {
       "SELECT row, [row, NULL] AS l, {'a': row, 'b': [{'c': 1}]} AS s, NULL AS n FROM range(9000) t(row)",
       "ROW_GROUP_SIZE 2048",
     );
-    expect(await verifyPages(path)).toMatchObject({ checksums: 0 });
+    expect(await verifyPages({ path })).toMatchObject({ checksums: 0 });
   });
 });
 
 describe("a page is refused, with its row group, column and byte, when", () => {
   test.each(["checked", "checked-v2"] as const)("a bit of it changed (%s)", async (name) => {
     const good = await readFile(shardFixture(name));
-    const { rowGroups } = await readFooter(shardFixture(name));
+    const { rowGroups } = await readFooter({ path: shardFixture(name) });
     for (const [group, { chunks }] of rowGroups.entries()) {
       for (const { path, start, compressedBytes } of chunks) {
         // The last bytes of a chunk are those of its last page.
@@ -139,7 +139,7 @@ describe("a footer is refused when", () => {
 
 test("a footer is refused when its levels are not those of its schema", async () => {
   const bytes = await readFile(shardFixture("checked-v2"));
-  const { pagesEnd } = await readFooter(shardFixture("checked-v2"));
+  const { pagesEnd } = await readFooter({ path: shardFixture("checked-v2") });
   // `l`, an optional list, becomes a required one: its NULLs would be read as empty lists.
   const at = bytes.indexOf(Buffer.from([0x25, 2, 0x18, 1, "l".charCodeAt(0)]), pagesEnd);
   bytes[at + 1] = 0;

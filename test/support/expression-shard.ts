@@ -31,11 +31,11 @@ export async function openExpressionShard(): Promise<ExpressionShard> {
   await writeRows(join(scratch.path, "other.parquet"), "SELECT 1 AS secret");
   const decoder = await openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "Europe/Berlin" });
   const columns: SourceColumn[] = [{ name: "dt", sourceType: "DATE", type: "date32", partition: true }];
-  for await (const { schema } of decoder.footers([path])) {
+  for await (const { schema } of decoder.footers([{ path, name: path }])) {
     columns.unshift(...schema.columns);
   }
   const bind = (text: string): ReturnType<Decoder["bindExpression"]> =>
-    decoder.bindExpression({ path, text, columns, partitions: new Map([["dt", "2026-01-31"]]) });
+    decoder.bindExpression({ file: { path, name: path }, text, columns, partitions: new Map([["dt", "2026-01-31"]]) });
   const refusedAs = async (text: string): Promise<string> =>
     (await refusalOf(bind(text))).replaceAll(scratch.path, "<folder>");
   return {
