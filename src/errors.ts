@@ -26,6 +26,7 @@ const exitCodes = {
   OUTPUT_DAMAGED: 66,
   INPUT_NOT_READY: 75,
   DATABASE: 75,
+  OBJECT_STORE: 75,
   DISK: 75,
   MEMORY: 75,
   SIGINT: 130,

@@ -10,6 +10,7 @@ import type { Engine, ModelFile } from "../engine/port.js";
 import { errnoOf, JobError } from "../errors.js";
 import { runIdOf } from "../plan/identity.js";
 import { type Progress, silentProgress } from "../report/progress.js";
+import type { RetryTools } from "../retry.js";
 import type { JobContext, Log } from "../run/job.js";
 import { nodeFileSystem } from "../sink/file-system.js";
 import { layoutOf } from "../sink/layout.js";
@@ -17,11 +18,12 @@ import { openParquetSink } from "../sink/parquet.js";
 import type { Sink } from "../sink/port.js";
 import { connectionOf } from "../sink/postgres/connect.js";
 import { openPostgresSink } from "../sink/postgres/sink.js";
-import { diskSource, type OutputFolder } from "../source/disk.js";
+import type { OutputFolder } from "../source/disk.js";
 import type { EngineSpec, JobSpec } from "../spec/job-spec.js";
 import { anyValue } from "../spec/fill-document.js";
 import { type LoadedSpec, loadSpec } from "../spec/load.js";
 import { checkNewRun } from "./new-run.js";
+import { openSource } from "./open-source.js";
 import { programVersion } from "./version.js";
 import { checkSeveral } from "./worker.js";
 
@@ -67,13 +69,15 @@ export async function openJob(
   const folder = dirname(resolve(specPath));
   const cores = availableParallelism();
   const siblings = siblingPattern(resolve(folder, outputPattern));
-  const sink = await openSink(spec, folder, { cores, log, siblings, signal });
+  const tools = attemptTools(spec, log, signal);
+  const sink = await openSink(spec, folder, { cores, siblings, ...tools });
+  const source = await openSource(spec.input, { folder, output: outputFolder(spec, folder), ...tools });
   return {
     spec,
     where,
     command: (params) => commandFor(specPath, params),
     sink,
-    source: diskSource({ folder, output: outputFolder(spec, folder) }),
+    source,
     openDecoder: (folders) => openParquetDecoder({ threads: cores, folders, timezone: spec.timezone }),
     openModel: () => openModelFile(resolve(folder, spec.model.path)),
     openEngine: (model) => openEngine(model, spec.engine, cores),
@@ -85,7 +89,10 @@ export async function openJob(
     ...attempt,
     signal,
     program: `infer-batch ${programVersion}`,
-    [Symbol.asyncDispose]: () => Promise.resolve(sink[Symbol.asyncDispose]()),
+    async [Symbol.asyncDispose]() {
+      await source[Symbol.asyncDispose]();
+      await sink[Symbol.asyncDispose]();
+    },
   };
 }
 
@@ -155,32 +162,44 @@ function escapeRegExp(text: string): string {
   return text.replaceAll(/[\\^$.*+?()[\]{}|]/g, "\\$&");
 }
 
-interface SinkTools {
-  readonly cores: number;
-  readonly log: Log;
-  readonly siblings: readonly (string | RegExp)[];
+interface AttemptTools {
+  /** Names this process among all on all machines. */
+  readonly writer: string;
+  readonly isDead: (writer: string) => boolean;
+  readonly retry: RetryTools;
+  readonly warn: (message: string) => void;
   readonly signal: AbortSignal;
 }
 
-async function openSink(spec: JobSpec, folder: string, tools: SinkTools): Promise<Sink> {
-  const { cores, log, siblings, signal } = tools;
-  const { parquet, postgres } = spec.output;
+function attemptTools(spec: JobSpec, log: Log, signal: AbortSignal): AttemptTools {
   const host = hostname().replaceAll(/[^A-Za-z0-9-]/g, "_");
-  const writer = `${host}.${process.pid}.${randomBytes(4).toString("hex")}`;
   const warn = (message: string): void => {
     log.warn(message);
   };
+  const retry = {
+    maxSeconds: spec.retry.max_seconds,
+    nowMs: () => performance.now(),
+    random: Math.random,
+    sleep: (ms: number) => interruptibleSleep(ms, signal),
+    warn,
+  };
+  const writer = `${host}.${process.pid}.${randomBytes(4).toString("hex")}`;
+  return { writer, isDead: (other) => isDead(other, host), retry, warn, signal };
+}
+
+interface SinkTools extends AttemptTools {
+  readonly cores: number;
+  readonly siblings: readonly (string | RegExp)[];
+}
+
+async function openSink(spec: JobSpec, folder: string, tools: SinkTools): Promise<Sink> {
+  const { cores, siblings, writer, retry, warn } = tools;
+  const { parquet, postgres } = spec.output;
   if (postgres !== undefined) {
     return openPostgresSink({
       spec: postgres,
       settings: connectionOf(postgres, process.env),
-      retry: {
-        maxSeconds: spec.retry.max_seconds,
-        nowMs: () => performance.now(),
-        random: Math.random,
-        sleep: (ms) => interruptibleSleep(ms, signal),
-        warn,
-      },
+      retry,
       writer,
       program: `infer-batch ${programVersion}`,
     });
@@ -198,7 +217,7 @@ async function openSink(spec: JobSpec, folder: string, tools: SinkTools): Promis
     siblings,
     fs: nodeFileSystem,
     writer,
-    isDead: (other) => isDead(other, host),
+    isDead: tools.isDead,
     warn,
   });
 }

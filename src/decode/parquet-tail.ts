@@ -22,7 +22,7 @@ export async function readTail(
   { path, remote }: Pick<ShardFile, "path" | "remote">,
 ): Promise<{ bytes: Uint8Array; pagesEnd: number }> {
   const readAt = async (start: number, length: number): Promise<Uint8Array> => {
-    await remote?.fetch([{ start, end: start + length }]);
+    await remote?.fetch([{ start, end: start + length }], { keep: true });
     const { buffer, bytesRead } = await file.read(Buffer.allocUnsafe(length), 0, length, start);
     return buffer.subarray(0, bytesRead);
   };

@@ -83,8 +83,8 @@ export interface ShardFile {
 }
 
 export interface RemoteBytes {
-  /** Fetches what is not there yet of these ranges. */
-  fetch(ranges: readonly ByteRange[]): Promise<void>;
+  /** Fetches what is not there yet of these ranges. `keep`: other files of this shard will want them, too. */
+  fetch(ranges: readonly ByteRange[], options?: { readonly keep?: boolean }): Promise<void>;
   /** Frees the room that what was fetched takes. */
   forget(): Promise<void>;
 }

@@ -44,7 +44,11 @@ export interface OpenShard extends AsyncDisposable {
   /** Where the file has only those bytes that were asked for: fetches more, and frees their room again. */
   readonly remote?:
     | {
-        fetch(ranges: readonly { readonly start: number; readonly end: number }[]): Promise<void>;
+        /** `keep`: other files of this shard will want these bytes, too. */
+        fetch(
+          ranges: readonly { readonly start: number; readonly end: number }[],
+          options?: { readonly keep?: boolean },
+        ): Promise<void>;
         forget(): Promise<void>;
       }
     | undefined;

@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { lineageColumns } from "../batch/lineage.js";
 import { type PostgresOutputSpec, postgresOutput, postgresProblems } from "./postgres-spec.js";
+import { s3Keys, type S3Spec, s3Problems } from "./s3-spec.js";
 import { autoOrCount, count, name, text } from "./values.js";
 
 /** Version 1 of the job spec, as far as this release serves it; keys are those of the YAML. */
@@ -24,8 +25,8 @@ export interface JobSpec {
   readonly retry: { readonly max_seconds: number };
 }
 
-export interface InputSpec {
-  /** Files or globs, relative to the spec's folder. */
+export interface InputSpec extends S3Spec {
+  /** Files or globs, relative to the spec's folder, or in S3. */
   readonly path: readonly string[];
   readonly format?: "parquet" | undefined;
   /** A file that says the input is complete; absent: exit 75. */
@@ -40,6 +41,8 @@ export interface InputSpec {
   readonly where?: string | undefined;
   /** Of the attempt: it may differ from that of the plan. */
   readonly verify: "pinned" | "full";
+  /** Where bytes from S3 are kept until they are read; of the attempt. */
+  readonly spool: { readonly path?: string | undefined; readonly max_mb: number };
 }
 
 export type PartitionType = "text" | "date" | "int64" | "float64" | "bool";
@@ -91,7 +94,7 @@ const input = z.strictObject({
   path: z
     .union([text, z.array(text).min(1)], { error: "expected a path or a list of paths" })
     .transform((value) => (typeof value === "string" ? [value] : value))
-    .describe("Parquet files or globs, relative to this file; or a list of them"),
+    .describe("Parquet files or globs, relative to this file, or s3://bucket/key; or a list of them"),
   format: z.literal("parquet").optional().describe("default: from the file name"),
   ready: text.optional().describe("a file that says the input is complete; not there yet: exit 75"),
   min_rows: count(0, Number.MAX_SAFE_INTEGER).default(1).describe("fewer rows: exit 75"),
@@ -114,6 +117,14 @@ const input = z.strictObject({
     .describe(
       "pinned: size and time of each shard must stay as planned; full: its sha256 too, and pages must match the checksums that they have",
     ),
+  ...s3Keys,
+  spool: z
+    .strictObject({
+      path: text.optional().describe("a folder, relative to this file; default: infer-batch-spool in TMPDIR"),
+      max_mb: count(16, 1_048_576).default(1024).describe("MiB that may be there at once"),
+    })
+    .prefault({})
+    .describe("in S3: where fetched bytes are until they are read"),
 }) satisfies z.ZodType<InputSpec>;
 
 const model = z.strictObject({
@@ -209,7 +220,7 @@ const job = z.strictObject({
     .strictObject({
       max_seconds: count(0, 86_400)
         .default(300)
-        .describe("how long to try again when the database is away, before exit 75"),
+        .describe("how long to try again when the database or the object store is away, before exit 75"),
     })
     .prefault({}),
 });
@@ -217,7 +228,8 @@ const job = z.strictObject({
 const schema = job
   .superRefine(checkOutputNames)
   .superRefine(checkColumnNames)
-  .superRefine(checkTarget) satisfies z.ZodType<JobSpec>;
+  .superRefine(checkTarget)
+  .superRefine(checkPlaces) satisfies z.ZodType<JobSpec>;
 
 function checkTarget(spec: z.output<typeof job>, context: z.RefinementCtx): void {
   const { parquet, postgres, columns } = spec.output;
@@ -228,6 +240,16 @@ function checkTarget(spec: z.output<typeof job>, context: z.RefinementCtx): void
     ? []
     : postgresProblems(postgres, { columns, outputs: spec.model.outputs })) {
     context.addIssue({ code: "custom", path: ["output", ...path], message });
+  }
+}
+
+/** Checks of the whole run where a value is wrong that was checked before, too: then a path is not a list yet. */
+function checkPlaces({ input: { path, ready, ...place } }: z.output<typeof job>, context: z.RefinementCtx): void {
+  const listed = [path].flat().filter((one) => typeof one === "string");
+  const paths = listed.map((one, index) => ({ path: listed.length === 1 ? ["path"] : ["path", index], text: one }));
+  const all = [...paths, ...(typeof ready === "string" ? [{ path: ["ready"], text: ready }] : [])];
+  for (const { path: where, message } of s3Problems(place, all)) {
+    context.addIssue({ code: "custom", path: ["input", ...where], message, params: showFound });
   }
 }
 

@@ -3,10 +3,6 @@
  * an unknown key; never ignored.
  */
 const keys: Readonly<Record<string, string>> = {
-  "input.endpoint": "S3",
-  "input.region": "S3",
-  "input.path_style": "S3",
-  "input.request_payer": "S3",
   "engine.device_id": "GPU providers",
 };
 
@@ -15,7 +11,7 @@ const values: Readonly<Record<string, readonly string[]>> = {
   "engine.providers": ["cuda", "tensorrt"],
 };
 
-const s3Paths: ReadonlySet<string> = new Set(["input.path", "input.ready", "model.path", "output.parquet.path"]);
+const s3Paths: ReadonlySet<string> = new Set(["model.path", "output.parquet.path"]);
 
 /** Why `key` (dotted, list positions left out) with this value is not served yet, or undefined. */
 export function notYet(key: string, value: unknown): string | undefined {

@@ -195,6 +195,9 @@ describe("a spec that is right", () => {
           "path": [
             "in/*.parquet",
           ],
+          "spool": {
+            "max_mb": 1024,
+          },
           "verify": "pinned",
         },
         "max_rejects": "0.1%",

@@ -3,14 +3,7 @@ import { load, minimalSpec, specRefusal } from "../support/spec.js";
 
 /** Line by line: what of version 1 this release does not serve, and how it says so. */
 const unsupported: readonly (readonly [string, string])[] = [
-  ["input.endpoint", minimalSpec.replace("input:", "input:\n  endpoint: http://minio:9000")],
-  ["input.region", minimalSpec.replace("input:", "input:\n  region: eu-central-1")],
-  ["input.path_style", minimalSpec.replace("input:", "input:\n  path_style: true")],
-  ["input.request_payer", minimalSpec.replace("input:", "input:\n  request_payer: requester")],
   ["input.format: arrow", minimalSpec.replace("input:", "input:\n  format: arrow")],
-  ["input.path", minimalSpec.replace("in/", "s3://lake/in/")],
-  ["input.path", minimalSpec.replace("in/*.parquet", "[a.parquet, s3://lake/b.parquet]")],
-  ["input.ready", minimalSpec.replace("input:", "input:\n  ready: s3://lake/_SUCCESS")],
   ["model.path", minimalSpec.replace("model.onnx", "s3://models/m.onnx")],
   ["engine.providers: cuda", `${minimalSpec}engine: { providers: [cuda, cpu] }\n`],
   ["engine.providers: tensorrt", `${minimalSpec}engine: { providers: [tensorrt] }\n`],
@@ -33,27 +26,27 @@ describe("what version 1 names and this release does not serve", () => {
   });
 
   test("is found behind a param", () => {
-    const text = `${minimalSpec.replace("in/", () => "${root}/in/")}params: { root: s3://lake }\n`;
+    const text = `${minimalSpec.replace("path: out", () => "path: ${root}/out")}params: { root: s3://lake }\n`;
     expect(specRefusal(text)).toMatchInlineSnapshot(`
       "64 SPEC_UNSUPPORTED
-      reading job.yaml:4:9: input.path: paths in S3 are not supported yet
+      reading job.yaml:9:11: output.parquet.path: paths in S3 are not supported yet
       hint: docs/job-spec.md lists what this release serves"
     `);
   });
 
   test("is told together", () => {
-    const text = `${minimalSpec.replace("in/", "s3://lake/in/")}engine: { device_id: 1 }\n`;
+    const text = `${minimalSpec.replace("path: out", "path: s3://lake/out")}engine: { device_id: 1 }\n`;
     expect(specRefusal(text)).toMatchInlineSnapshot(`
       "64 SPEC_UNSUPPORTED
       reading 2 problems
-        job.yaml:4:9: input.path: paths in S3 are not supported yet
+        job.yaml:9:11: output.parquet.path: paths in S3 are not supported yet
         job.yaml:10:22: engine.device_id: not supported yet (GPU providers)
       hint: docs/job-spec.md lists what this release serves"
     `);
   });
 
   test("an upper-case S3:// is no local path either", () => {
-    expect(specRefusal(minimalSpec.replace("in/", "S3://lake/in/"))).toMatch(/^64 SPEC_UNSUPPORTED/);
+    expect(specRefusal(minimalSpec.replace("path: out", "path: S3://lake/out"))).toMatch(/^64 SPEC_UNSUPPORTED/);
   });
 });
 

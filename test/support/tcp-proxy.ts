@@ -14,14 +14,28 @@ export type Fault =
 export interface TcpProxy extends AsyncDisposable {
   readonly port: number;
   /** Arms one fault: it strikes once, on the connection whose bytes to the server `trigger` says yes to. */
-  arm(fault: Fault, trigger: (chunk: Buffer, bytesBefore: number) => boolean): void;
+  arm(fault: Fault, trigger: Trigger): void;
+  /** The same for bytes that come from the server. Those that the trigger is asked about do not go on. */
+  armAnswers(fault: Exclude<Fault, "deaf">, trigger: Trigger): void;
   /** Faults that have struck. */
   readonly struck: number;
+  /** Of all connections, since it was opened. */
+  readonly bytesFromServer: number;
+}
+
+/** Told of some bytes, and of how many came before them on their connection. */
+type Trigger = (chunk: Buffer, bytesBefore: number) => boolean;
+
+interface Armed {
+  readonly fault: Fault;
+  readonly trigger: Trigger;
 }
 
 /** Forwards connections to a port on this machine, until told otherwise. */
 export async function tcpProxy(port: number): Promise<TcpProxy> {
-  let armed: { fault: Fault; trigger: (chunk: Buffer, bytesBefore: number) => boolean } | undefined;
+  let armed: Armed | undefined;
+  let armedAnswers: Armed | undefined;
+  let bytesFromServer = 0;
   let struck = 0;
   const sockets = new Set<Socket>();
   const server = createServer((client) => {
@@ -71,10 +85,17 @@ export async function tcpProxy(port: number): Promise<TcpProxy> {
       }
       bytes += chunk.length;
     });
+    let answered = 0;
     upstream.on("data", (chunk: Buffer) => {
-      if (!stalled && !deaf) {
+      bytesFromServer += chunk.length;
+      const fault = stalled || deaf ? undefined : armedAnswers;
+      if (fault?.trigger(chunk, answered) === true) {
+        armedAnswers = undefined;
+        strike(fault.fault, chunk);
+      } else if (!stalled && !deaf) {
         client.write(chunk);
       }
+      answered += chunk.length;
     });
   });
   await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
@@ -84,8 +105,14 @@ export async function tcpProxy(port: number): Promise<TcpProxy> {
     arm(fault, trigger) {
       armed = { fault, trigger };
     },
+    armAnswers(fault, trigger) {
+      armedAnswers = { fault, trigger };
+    },
     get struck() {
       return struck;
+    },
+    get bytesFromServer() {
+      return bytesFromServer;
     },
     async [Symbol.asyncDispose]() {
       for (const socket of sockets) {

@@ -1,0 +1,68 @@
+import { type ErrorCode, JobError } from "./errors.js";
+
+export interface RetryTools {
+  /** From the first failure of a call to its last try. */
+  readonly maxSeconds: number;
+  readonly nowMs: () => number;
+  /** In [0, 1). */
+  readonly random: () => number;
+  /** Ends early, by throwing, when the job is stopped. */
+  readonly sleep: (ms: number) => Promise<void>;
+  readonly warn: (message: string) => void;
+}
+
+/** Why a try failed: the weather, which passes; or what trying again does not mend, as the error to end with. */
+export type Verdict =
+  | { readonly kind: "again"; readonly found: string }
+  | { readonly kind: "end"; readonly error: unknown };
+
+export interface RetryRules {
+  readonly judge: (error: unknown) => Verdict;
+  /** Of the error when the time is up. */
+  readonly code: ErrorCode;
+  readonly hint: string;
+}
+
+const firstDelayMs = 100;
+const longestDelayMs = 10_000;
+
+/** Before try `tries` + 1: anything up to a limit that doubles, so that many clients do not come back at once. */
+function delayMs(tries: number, random: number): number {
+  return random * Math.min(longestDelayMs, firstDelayMs * 2 ** Math.min(tries, 20));
+}
+
+/** Why the last try failed: some failures want another way of trying. */
+export type Work<T> = (last: unknown) => Promise<T>;
+
+/**
+ * Calls `work` until it comes through. What passes is tried again with growing, random pauses; what does not is
+ * thrown at once. `work` must be safe to repeat, also when it did come through and nobody heard.
+ * @throws JobError with the rules' code when the time is up
+ */
+export async function tryAgain<T>(doing: string, tools: RetryTools, rules: RetryRules, work: Work<T>): Promise<T> {
+  let firstFailureMs: number | undefined;
+  let last: unknown;
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await work(last);
+    } catch (error) {
+      last = error;
+      const verdict = rules.judge(error);
+      if (verdict.kind === "end") {
+        throw verdict.error;
+      }
+      firstFailureMs ??= tools.nowMs();
+      const waitMs = delayMs(tries, tools.random());
+      const goneMs = tools.nowMs() - firstFailureMs;
+      if (goneMs + waitMs > tools.maxSeconds * 1000) {
+        const tried = tries === 1 ? "once" : `${tries} times in ${Math.round(goneMs / 1000)} s`;
+        throw new JobError(rules.code, `${doing}: ${verdict.found} (tried ${tried})`, {
+          hint: rules.hint,
+          cause: error,
+        });
+      }
+      tools.warn(`${doing}: ${verdict.found}; trying again in ${(waitMs / 1000).toFixed(1)} s`);
+      await tools.sleep(waitMs);
+    }
+  }
+}

@@ -1,0 +1,82 @@
+import { S3Client } from "@aws-sdk/client-s3";
+import { defaultProvider } from "@aws-sdk/credential-provider-node";
+
+/** How a store is reached. What is left out comes from the environment, as the AWS command line takes it. */
+export interface S3Place {
+  readonly endpoint?: string | undefined;
+  readonly region?: string | undefined;
+  readonly pathStyle?: boolean | undefined;
+  readonly requestPayer?: "requester" | undefined;
+}
+
+export interface S3Timeouts {
+  readonly connectMs: number;
+  /** Without a byte, of an answer or of a body. */
+  readonly silenceMs: number;
+  /** For one request, its body included. */
+  readonly requestMs: number;
+}
+
+export const defaultTimeouts: S3Timeouts = { connectMs: 10_000, silenceMs: 20_000, requestMs: 300_000 };
+
+/** Hands out the client; a new one knows credentials that were rotated since. */
+export interface Clients extends Disposable {
+  current(): Promise<S3Client>;
+  renew(): void;
+}
+
+const defaultRegion = "us-east-1";
+
+/** `connections`: sockets to the store. */
+export function createClients(place: S3Place, { connectMs }: S3Timeouts, connections: number): Clients {
+  // The SDK writes to stderr that it will drop Node 20 one day.
+  process.env["AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED"] ??= "true";
+  const made: Promise<S3Client>[] = [];
+  let current: Promise<S3Client> | undefined;
+  const make = (): Promise<S3Client> => {
+    const client = makeClient(place, connectMs, connections);
+    made.push(client);
+    return client;
+  };
+  return {
+    current: () => (current ??= make()),
+    renew() {
+      current = undefined; // requests that are under way with the old one may still come through
+    },
+    [Symbol.dispose]() {
+      for (const client of made) {
+        client.then((one) => one.destroy()).catch(() => undefined);
+      }
+    },
+  };
+}
+
+async function makeClient(place: S3Place, connectMs: number, connections: number): Promise<S3Client> {
+  const endpoint = place.endpoint ?? process.env["AWS_ENDPOINT_URL_S3"] ?? process.env["AWS_ENDPOINT_URL"];
+  const make = (region: string | undefined): S3Client =>
+    new S3Client({
+      ...(region === undefined ? {} : { region }),
+      ...(place.endpoint === undefined ? {} : { endpoint: place.endpoint }),
+      forcePathStyle: place.pathStyle ?? endpoint !== undefined,
+      // A bucket's own region is told in the answer to a request that went elsewhere.
+      followRegionRedirects: endpoint === undefined,
+      // Tries are ours: they resume a body where it broke off, and end when the job does.
+      maxAttempts: 1,
+      // Ranges have no checksums, and some stores know none.
+      responseChecksumValidation: "WHEN_REQUIRED",
+      credentials: defaultProvider({ ignoreCache: true }),
+      requestHandler: {
+        connectionTimeout: connectMs,
+        httpAgent: { keepAlive: true, maxSockets: connections },
+        httpsAgent: { keepAlive: true, maxSockets: connections },
+      },
+    });
+  const client = make(place.region);
+  try {
+    await client.config.region();
+    return client;
+  } catch {
+    client.destroy();
+    return make(defaultRegion); // stores that are not AWS do not care
+  }
+}

@@ -1,0 +1,244 @@
+import type { Readable } from "node:stream";
+import {
+  GetObjectCommand,
+  type GetObjectCommandOutput,
+  HeadObjectCommand,
+  ListObjectsV2Command,
+  type ListObjectsV2CommandOutput,
+  type S3Client,
+} from "@aws-sdk/client-s3";
+import { JobError } from "../errors.js";
+import { type RetryTools, tryAgain, type Verdict } from "../retry.js";
+import { type S3Uri, s3UriText } from "../spec/s3-uri.js";
+import { readBody, type Watch, watchRequest } from "./body.js";
+import { type Clients, createClients, defaultTimeouts, type S3Place, type S3Timeouts } from "./client.js";
+import { BrokenTransfer, classify, type S3Call } from "./failures.js";
+import { createLimit } from "./limit.js";
+
+export interface S3Options {
+  readonly place: S3Place;
+  readonly timeouts?: S3Timeouts | undefined;
+  readonly retry: RetryTools;
+  /** The job's: its reason is thrown when it is aborted. */
+  readonly signal: AbortSignal;
+}
+
+export interface ObjectFacts {
+  readonly etag: string;
+  readonly sizeBytes: number;
+}
+
+export interface ListedObject extends ObjectFacts {
+  readonly key: string;
+}
+
+/** What is read of an object: some bytes of what it was when it was pinned. */
+export interface ReadRequest {
+  readonly object: S3Uri;
+  readonly etag: string;
+  /** [start, end), not empty. */
+  readonly start: number;
+  readonly end: number;
+}
+
+/** A store, as far as reading goes. Every call is tried again while the weather is bad. */
+export interface S3Store extends Disposable {
+  /**
+   * Objects of a bucket whose key begins with a prefix, in the order of their keys. `folder`: without those that have
+   * a slash after it.
+   * @throws JobError FILE_MISSING for a bucket that is not there, PERMISSION, OBJECT_STORE
+   */
+  list(bucket: string, prefix: string, options?: { readonly folder?: boolean }): AsyncIterable<ListedObject>;
+  /** undefined: it is not there. @throws JobError PERMISSION, OBJECT_STORE */
+  look(object: S3Uri): Promise<ObjectFacts | undefined>;
+  /**
+   * Reads bytes of an object that must still be the one with this ETag, and hands them on in order.
+   * @param doing how messages begin
+   * @throws JobError INPUT_CHANGED, PERMISSION, OBJECT_STORE
+   */
+  read(
+    doing: string,
+    request: ReadRequest,
+    take: (pieces: readonly Uint8Array[], at: number) => Promise<void>,
+    signal?: AbortSignal,
+  ): Promise<void>;
+}
+
+/** Requests of one store under way at once. */
+const requestsAtOnce = 24;
+
+export function openS3Store(options: S3Options): S3Store {
+  const { place, timeouts = defaultTimeouts } = options;
+  const clients = createClients(place, timeouts, requestsAtOnce);
+  const attempt = createAttempts(options, clients);
+  const payer = place.requestPayer === undefined ? {} : { RequestPayer: place.requestPayer };
+  return {
+    list: (bucket, prefix, { folder = false } = {}) => list(attempt, { bucket, key: prefix }, { folder, payer }),
+    async look(object) {
+      const call: S3Call = { doing: `looking at ${s3UriText(object)}`, action: "GetObject", object };
+      const command = new HeadObjectCommand({ Bucket: object.bucket, Key: object.key, ...payer });
+      try {
+        const found = await attempt(call, (client, { signal }) => client.send(command, { abortSignal: signal }));
+        return { etag: found.ETag ?? "", sizeBytes: found.ContentLength ?? 0 };
+      } catch (error) {
+        if (error instanceof NotThere) {
+          return undefined;
+        }
+        throw error;
+      }
+    },
+    async read(doing, { object, etag, start, end }, take, signal) {
+      const call: S3Call = { doing, action: "GetObject", object };
+      let at = start;
+      const readOn = async (client: S3Client, watch: Watch): Promise<void> => {
+        const range = { Range: `bytes=${at}-${end - 1}`, IfMatch: etag };
+        const command = new GetObjectCommand({ Bucket: object.bucket, Key: object.key, ...range, ...payer });
+        const found = await client.send(command, { abortSignal: watch.signal });
+        watch.heard();
+        const body = bodyOf(found, { start: at, end, etag });
+        await readBody(body, { expectedBytes: end - at, watch }, async (pieces) => {
+          await take(pieces, at);
+          at += pieces.reduce((sum, piece) => sum + piece.length, 0);
+        });
+      };
+      await attempt(call, readOn, signal).catch((error: unknown) => {
+        throw error instanceof NotThere ? changed(call, "it is gone") : error;
+      });
+    },
+    [Symbol.dispose]() {
+      clients[Symbol.dispose]();
+    },
+  };
+}
+
+/** Makes a request until it comes through, or cannot. `stop`: ends it, as the job's signal does. */
+type Attempt = <T>(
+  call: S3Call,
+  work: (client: S3Client, watch: Watch) => Promise<T>,
+  stop?: AbortSignal,
+) => Promise<T>;
+
+function createAttempts({ timeouts = defaultTimeouts, retry, signal }: S3Options, clients: Clients): Attempt {
+  const limit = createLimit(requestsAtOnce);
+  const judge = createJudge(clients, retry.nowMs);
+  return async (call, work, stop = signal) => {
+    const rules = {
+      judge: (error: unknown): Verdict => {
+        signal.throwIfAborted();
+        stop.throwIfAborted();
+        return judge(error, call);
+      },
+      code: "OBJECT_STORE",
+      hint: "run the same command again; committed spans are kept. retry.max_seconds sets how long it tries",
+    } as const;
+    const once = async (): ReturnType<typeof work> => {
+      signal.throwIfAborted();
+      stop.throwIfAborted();
+      using watch = watchRequest(timeouts, [signal, stop]);
+      try {
+        return await work(await clients.current(), watch);
+      } catch (error) {
+        throw watch.signal.aborted ? watch.signal.reason : error;
+      }
+    };
+    return await tryAgain(call.doing, retry, rules, () => limit(once));
+  };
+}
+
+async function* list(
+  attempt: Attempt,
+  { bucket, key }: S3Uri,
+  { folder, payer }: { folder: boolean; payer: object },
+): AsyncGenerator<ListedObject> {
+  const object = { bucket, key };
+  const call: S3Call = { doing: `listing ${s3UriText(object)}`, action: "ListBucket", object };
+  const delimiter = folder ? { Delimiter: "/" } : {};
+  for (let token: string | undefined; ; ) {
+    const after = token === undefined ? {} : { ContinuationToken: token };
+    const command = new ListObjectsV2Command({ Bucket: bucket, Prefix: key, ...delimiter, ...after, ...payer });
+    const page = await attempt(call, (client, { signal }) => client.send(command, { abortSignal: signal }));
+    yield* objectsIn(page);
+    token = page.NextContinuationToken;
+    if (page.IsTruncated !== true || token === undefined) {
+      return;
+    }
+  }
+}
+
+function* objectsIn({ Contents = [] }: ListObjectsV2CommandOutput): Generator<ListedObject> {
+  for (const { Key: key, ETag: etag, Size: sizeBytes } of Contents) {
+    if (key !== undefined && etag !== undefined && sizeBytes !== undefined) {
+      yield { key, etag, sizeBytes };
+    }
+  }
+}
+
+/** The body of an answer that is for these bytes, and no others. */
+function bodyOf(
+  { Body: body, ContentRange: range, ETag: found }: GetObjectCommandOutput,
+  { start, end, etag }: { start: number; end: number; etag: string },
+): Readable {
+  const stream = body as Readable | undefined;
+  const discard = (what: string): BrokenTransfer => {
+    stream?.destroy();
+    return new BrokenTransfer(what);
+  };
+  if (stream === undefined) {
+    throw discard("the store answered without a body");
+  }
+  if (range !== undefined ? !range.startsWith(`bytes ${start}-${end - 1}/`) : start !== 0) {
+    throw discard(`the store answered with ${range ?? "all bytes"} where ${start} to ${end - 1} were asked for`);
+  }
+  if (found !== undefined && found !== etag) {
+    throw discard(`the store answered with ETag ${found} where ${etag} was asked for`);
+  }
+  return stream;
+}
+
+/** How often rotated credentials are looked for when the store refuses those that there are. */
+const renewalMs = 30_000;
+
+class NotThere extends Error {}
+
+function createJudge(clients: Clients, nowMs: () => number): (error: unknown, call: S3Call) => Verdict {
+  let renewedMs = Number.NEGATIVE_INFINITY;
+  return (error, call) => {
+    if (error instanceof JobError) {
+      return { kind: "end", error };
+    }
+    const failure = classify(error, call);
+    switch (failure.kind) {
+      case "transient":
+        return { kind: "again", found: failure.found };
+      case "credentials":
+        if (failure.expired || nowMs() - renewedMs > renewalMs) {
+          renewedMs = nowMs();
+          clients.renew();
+          return { kind: "again", found: failure.found };
+        }
+        return { kind: "end", error: wrongCredentials(call, failure.found) };
+      case "missing":
+        return { kind: "end", error: new NotThere(`${call.doing}: there is no such object`) };
+      case "changed":
+        return { kind: "end", error: changed(call, failure.found) };
+      case "permanent":
+        return { kind: "end", error: failure.error };
+      case "exists":
+      case "bug":
+      default:
+        return { kind: "end", error };
+    }
+  };
+}
+
+function changed({ doing }: S3Call, found: string): JobError {
+  return new JobError("INPUT_CHANGED", `${doing}: ${found}`, {
+    hint: "put the planned object back; committed spans are kept",
+  });
+}
+
+function wrongCredentials({ doing }: S3Call, found: string): JobError {
+  return new JobError("PERMISSION", `${doing}: the credentials are wrong: ${found}`, {
+    hint: "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_PROFILE and the endpoint",
+  });
+}

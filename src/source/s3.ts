@@ -1,0 +1,93 @@
+import picomatch from "picomatch";
+import type { ListedShard } from "../plan/compare.js";
+import type { S3Store } from "../s3/store.js";
+import { parseS3Uri, type S3Uri, s3UriText } from "../spec/s3-uri.js";
+import type { Listing, Source } from "./port.js";
+import { fingerprintOf, openSpooledShard } from "./s3-shard.js";
+import type { Spool } from "./spool.js";
+import { createTails } from "./tails.js";
+
+/** Files that are opened ahead: each costs a request or two before its first row comes. */
+const filesAhead = 24;
+/** Less is soon read; more keeps the first rows waiting. */
+const windowBytes = 32 * 1024 * 1024;
+/** Footers that are kept in memory. */
+const tailBytes = 64 * 1024 * 1024;
+
+export interface S3SourceOptions {
+  readonly store: S3Store;
+  readonly spool: Spool;
+}
+
+/** Shards in S3, of which only those bytes are fetched that are needed. URIs are as the spec wrote them. */
+export function s3Source({ store, spool }: S3SourceOptions): Source {
+  const tools = { store, spool, tails: createTails(tailBytes) };
+  return {
+    ahead: {
+      files: filesAhead,
+      windowBytes: Math.min(windowBytes, spool.maxBytes / 8),
+      bytes: spool.maxBytes / 2,
+    },
+    async list(patterns): Promise<Listing> {
+      await spool.ready();
+      const shards = new Map<string, ListedShard>();
+      const absent: string[] = [];
+      for (const pattern of patterns) {
+        const found = await expand(store, pattern);
+        if (found === undefined) {
+          absent.push(pattern);
+        }
+        for (const shard of found ?? []) {
+          shards.set(shard.uri, shard);
+        }
+      }
+      const sorted = [...shards].toSorted(([one], [other]) => (one < other ? -1 : 1));
+      return { shards: sorted.map(([, shard]) => shard), absent, folders: [spool.folder] };
+    },
+    exists: async (uri) => (await store.look(parseS3Uri(uri))) !== undefined,
+    open: (shard) => openSpooledShard(tools, shard),
+    async [Symbol.asyncDispose]() {
+      store[Symbol.dispose]();
+      await spool[Symbol.asyncDispose]();
+    },
+  };
+}
+
+/** As on a disk: `*` stops at a slash, names that begin with a dot are hidden. */
+const globRules = { dot: false, nonegate: true } as const;
+
+/** The objects that a pattern matches; undefined: it has no wildcards, and there is none. */
+async function expand(store: S3Store, pattern: string): Promise<ListedShard[] | undefined> {
+  const { bucket, key } = parseS3Uri(pattern);
+  const { base, glob } = picomatch.scan(key);
+  if (glob === "") {
+    const found = await store.look({ bucket, key });
+    return found === undefined ? undefined : [shardOf({ bucket, key }, found)];
+  }
+  const prefix = literalStart(key);
+  const inOneFolder = base === folderOf(key) && !glob.includes("/") && !glob.includes("**");
+  const matches = picomatch(key, globRules);
+  const found: ListedShard[] = [];
+  for await (const { key: one, ...facts } of store.list(bucket, prefix, { folder: inOneFolder })) {
+    if (one === key) {
+      return [shardOf({ bucket, key }, facts)]; // an object whose own name holds a wildcard character is that object
+    }
+    if (!one.endsWith("/") && matches(one)) {
+      found.push(shardOf({ bucket, key: one }, facts));
+    }
+  }
+  return found;
+}
+
+function shardOf(object: S3Uri, { etag, sizeBytes }: { etag: string; sizeBytes: number }): ListedShard {
+  return { uri: s3UriText(object), sizeBytes, fingerprint: fingerprintOf(etag) };
+}
+
+/** What every key that matches begins with. */
+function literalStart(pattern: string): string {
+  return pattern.slice(0, /[\\*?[{(]|[!+@]\(/.exec(pattern)?.index ?? pattern.length);
+}
+
+function folderOf(key: string): string {
+  return key.slice(0, Math.max(0, key.lastIndexOf("/")));
+}

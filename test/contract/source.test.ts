@@ -1,0 +1,189 @@
+import { createHash } from "node:crypto";
+import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { JobError } from "#src/errors.js";
+import type { OpenShard, Source } from "#src/source/port.js";
+import { diskSource } from "#src/source/disk.js";
+import { scratchFolder } from "../support/job.js";
+import { useS3 } from "../support/s3.js";
+import { sourceAt } from "../support/s3-source.js";
+
+const s3 = await useS3();
+
+/** A place where shards are. */
+interface World extends AsyncDisposable {
+  readonly source: Source;
+  /** As a spec names something there. */
+  uri(key: string): string;
+  put(key: string, text: string): Promise<void>;
+  remove(key: string): Promise<void>;
+}
+
+async function diskWorld(): Promise<World> {
+  const scratch = await scratchFolder();
+  return {
+    source: diskSource({ folder: scratch.path, output: undefined }),
+    uri: (key) => key,
+    async put(key, text) {
+      const path = join(scratch.path, key);
+      await mkdir(dirname(path), { recursive: true });
+      await writeFile(path, text);
+    },
+    remove: (key) => rm(join(scratch.path, key)),
+    [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose](),
+  };
+}
+
+async function s3World(): Promise<World> {
+  const scratch = await scratchFolder();
+  const bucket = await s3.server().createBucket();
+  const source = sourceAt({ port: s3.server().port, spool: scratch.path });
+  return {
+    source,
+    uri: (key) => `s3://${bucket.name}/${key}`,
+    put: (key, text) => bucket.put(key, text),
+    remove: (key) => bucket.remove(key),
+    async [Symbol.asyncDispose]() {
+      await source[Symbol.asyncDispose]();
+      await scratch[Symbol.asyncDispose]();
+    },
+  };
+}
+
+async function bytesOf(shard: OpenShard): Promise<string> {
+  await shard.remote?.fetch([{ start: 0, end: Number.MAX_SAFE_INTEGER }]);
+  return await readFile(shard.path, "utf8");
+}
+
+/** What becomes of reading a shard from its opening to its last check. */
+async function outcomeOf(work: () => Promise<unknown>): Promise<string> {
+  return await work().then(
+    () => "read",
+    (error: unknown) => (error instanceof JobError ? error.code : String(error)),
+  );
+}
+
+/** What every source keeps to. */
+function contractOf(name: string, worldOf: () => Promise<World>): void {
+  describe(name, () => {
+    test.each([
+      { pattern: "in/*.parquet", finds: ["in/a.parquet", "in/b.parquet"] },
+      {
+        pattern: "in/**/*.parquet",
+        finds: ["in/a.parquet", "in/b.parquet", "in/dt=1/c.parquet", "in/dt=2/d e.parquet"],
+      },
+      { pattern: "in/dt=*/*", finds: ["in/dt=1/c.parquet", "in/dt=2/d e.parquet"] },
+      { pattern: "in/[ab].parquet", finds: ["in/a.parquet", "in/b.parquet"] },
+      { pattern: "in/{b,dt=1/c}.parquet", finds: ["in/b.parquet", "in/dt=1/c.parquet"] },
+      { pattern: "in/?.parquet", finds: ["in/a.parquet", "in/b.parquet"] },
+      { pattern: "*/a.parquet", finds: ["in/a.parquet"] },
+      { pattern: "in/dt=2/d e.parquet", finds: ["in/dt=2/d e.parquet"] },
+      { pattern: "in/odd[1].parquet", finds: ["in/odd[1].parquet"] },
+      { pattern: "in/z*", finds: [] },
+    ])("lists what $pattern matches, sorted", async ({ pattern, finds }) => {
+      await using world = await worldOf();
+      for (const key of [
+        "b.parquet",
+        "a.parquet",
+        "dt=2/d e.parquet",
+        "dt=1/c.parquet",
+        ".hidden.parquet",
+        "odd[1].parquet",
+      ]) {
+        await world.put(`in/${key}`, key);
+      }
+      await world.put("in/.git/e.parquet", "");
+      await world.put("input.parquet", "");
+
+      // Matched by patterns that are not about brackets, too.
+      const found = (await world.source.list([world.uri(pattern)])).shards.map(({ uri }) => uri);
+      const odd = pattern.includes("odd") ? [] : [world.uri("in/odd[1].parquet")];
+      expect(found.filter((uri) => !odd.includes(uri))).toEqual(finds.map((key) => world.uri(key)));
+    });
+
+    test("lists a shard once that several patterns match, and says which plain paths are not there", async () => {
+      await using world = await worldOf();
+      await world.put("in/a.parquet", "a");
+      const patterns = ["in/*", "in/a.parquet", "in/b.parquet", "in/c*"].map((key) => world.uri(key));
+
+      const { shards, absent } = await world.source.list(patterns);
+
+      expect(shards.map(({ uri }) => uri)).toEqual([world.uri("in/a.parquet")]);
+      expect(absent).toEqual([world.uri("in/b.parquet")]);
+    });
+
+    test("tells whether a marker is there", async () => {
+      await using world = await worldOf();
+      await world.put("in/_SUCCESS", "");
+
+      expect(await world.source.exists(world.uri("in/_SUCCESS"))).toBe(true);
+      expect(await world.source.exists(world.uri("in/_OTHER"))).toBe(false);
+    });
+
+    test("opens a shard with the bytes that it has, and digests them", async () => {
+      await using world = await worldOf();
+      const text = "0123456789".repeat(100_000);
+      await world.put("in/a.parquet", text);
+      const { shards, folders } = await world.source.list([world.uri("in/*")]);
+      const [shard] = shards;
+      expect(shard).toMatchObject({ uri: world.uri("in/a.parquet"), sizeBytes: text.length });
+
+      await using opened = await world.source.open(shard ?? never());
+
+      expect(folders.some((folder) => opened.path.startsWith(folder))).toBe(true);
+      expect(await bytesOf(opened)).toBe(text);
+      await opened.check();
+      const signal = new AbortController().signal;
+      expect(await opened.digest(signal)).toBe(createHash("sha256").update(text).digest("hex"));
+    });
+
+    test("opens an empty shard", async () => {
+      await using world = await worldOf();
+      await world.put("in/a.parquet", "");
+      const { shards } = await world.source.list([world.uri("in/*")]);
+
+      await using opened = await world.source.open(shards[0] ?? never());
+
+      expect(await bytesOf(opened)).toBe("");
+    });
+
+    test.each([
+      { how: "replaced by another of its size", change: (world: World) => world.put("in/a.parquet", "other") },
+      { how: "replaced by a longer one", change: (world: World) => world.put("in/a.parquet", "longer than planned") },
+      { how: "removed", change: (world: World) => world.remove("in/a.parquet") },
+    ])("refuses a shard that was $how since it was listed", async ({ change }) => {
+      await using world = await worldOf();
+      await world.put("in/a.parquet", "bytes");
+      const { shards } = await world.source.list([world.uri("in/*")]);
+      await change(world);
+
+      const outcome = await outcomeOf(async () => {
+        await using opened = await world.source.open(shards[0] ?? never());
+        await bytesOf(opened);
+        await opened.check();
+      });
+
+      expect(outcome).toBe("INPUT_CHANGED");
+    });
+
+    test("knows a shard again that did not change", async () => {
+      await using world = await worldOf();
+      await world.put("in/a.parquet", "a");
+
+      const first = await world.source.list([world.uri("in/*")]);
+      const second = await world.source.list([world.uri("in/a.parquet")]);
+
+      expect(second.shards).toEqual(first.shards);
+    });
+  });
+}
+
+function never(): never {
+  throw new Error("no shard was listed");
+}
+
+contractOf("disk", diskWorld);
+s3.describe("s3", () => {
+  contractOf("s3", s3World);
+});

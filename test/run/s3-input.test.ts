@@ -1,0 +1,153 @@
+import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { projectFolder, runCli } from "../support/cli.js";
+import { identity, smallJob } from "../support/faulty.js";
+import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
+import { outputRows } from "../support/output.js";
+import { writeRows } from "../support/parquet.js";
+import { runInS3, upload } from "../support/s3-job.js";
+import { useS3 } from "../support/s3.js";
+import { tcpProxy } from "../support/tcp-proxy.js";
+
+const s3 = await useS3();
+
+/** 50,000 rows in 25 row groups; some of the features are NULL, and most of the bytes are in `ballast`. */
+const table = `SELECT i::BIGINT AS id, CASE WHEN i % 9973 = 5 THEN NULL ELSE i / 8 END::DOUBLE AS x,
+  md5(i::VARCHAR) || md5((i + 1)::VARCHAR) AS ballast FROM range(50000) t(i)`;
+
+const everything = {
+  input: { where: "id % 3 <> 0", columns: { y: "x * 2" }, verify: "full" },
+  output: { columns: ["id", "y"], parquet: { path: "out" } },
+  on_bad_row: "reject",
+  commit_rows: 7000,
+} as const;
+
+const port = (): number => s3.server().port;
+
+s3.describe("shards in S3", () => {
+  test.each(fixtures.filter(({ name }) => ["cancer-logistic", "penguins-pipeline", "embedding-mlp"].includes(name)))(
+    "are scored as on a disk ($name)",
+    async (fixture) => {
+      await using scratch = await scratchFolder();
+      const bucket = await s3.server().createBucket();
+      await upload(bucket, join(projectFolder, "fixtures/data", fixture.table), "lake/");
+      await bucket.put("lake/_SUCCESS", "");
+      const input = { path: `s3://${bucket.name}/lake/*.parquet`, ready: `s3://${bucket.name}/lake/_SUCCESS` };
+      const spool = join(scratch.path, "spool");
+      const [there, here] = [join(scratch.path, "s3"), join(scratch.path, "disk")];
+      await mkdir(there);
+      await mkdir(here);
+
+      const far = await runInS3(
+        ["run", await writeSpec(there, fixture, { input: { ...input, spool: { path: spool } }, commit_rows: 100 })],
+        { port: port() },
+      );
+      const near = await runCli(["run", await writeSpec(here, fixture, { commit_rows: 100 })]);
+
+      expect(far, far.stderr).toMatchObject({ code: 0 });
+      expect(near.code).toBe(0);
+      expect(await outputRows(join(there, "out"))).toEqual(await outputRows(join(here, "out")));
+      expect(await readdir(spool)).toEqual([]);
+    },
+  );
+
+  test("may be filtered, computed with, verified and rejected as on a disk", async () => {
+    await using scratch = await scratchFolder();
+    const bucket = await s3.server().createBucket();
+    const job = await smallJob(scratch.path, { model: identity, select: "SELECT 1", ...everything });
+    await writeRows(join(scratch.path, "in/a.parquet"), table, "ROW_GROUP_SIZE 2048");
+    await upload(bucket, join(scratch.path, "in"), "in/");
+    const near = await runCli(["run", job.spec]);
+    const rows = await outputRows(job.out);
+    const rejects = await linesIn(join(job.out, "_rejects"));
+    await rm(job.out, { recursive: true });
+    const input = { ...everything.input, path: `s3://${bucket.name}/in/*.parquet`, spool: { path: "spool" } };
+    await job.rewrite({ ...everything, input });
+
+    const far = await runInS3(["run", job.spec], { port: port() });
+
+    expect(near.code).toBe(0);
+    expect(far, far.stderr).toMatchObject({ code: 0 });
+    expect(await outputRows(job.out)).toEqual(rows);
+    expect(rejects.length).toBe(4);
+    expect((await linesIn(join(job.out, "_rejects"))).map((line) => line.replace(`s3://${bucket.name}/`, ""))).toEqual(
+      rejects,
+    );
+  });
+
+  test("come beside others on the disk", async () => {
+    await using scratch = await scratchFolder();
+    const bucket = await s3.server().createBucket();
+    const job = await smallJob(scratch.path, { model: identity, select: "SELECT 1::BIGINT AS id, 1::FLOAT AS x" });
+    await writeRows(join(scratch.path, "b.parquet"), "SELECT 2::BIGINT AS id, 2::FLOAT AS x");
+    await bucket.putFile("in/b.parquet", join(scratch.path, "b.parquet"));
+    await job.rewrite({ input: { path: ["in/*.parquet", `s3://${bucket.name}/in/*.parquet`] } });
+
+    const result = await runInS3(["run", job.spec], { port: port() });
+
+    expect(result, result.stderr).toMatchObject({ code: 0 });
+    expect((await outputRows(job.out)).map(({ id }) => Number(id))).toEqual([1, 2]);
+  });
+
+  test("are fetched by the columns that are needed", async () => {
+    await using scratch = await scratchFolder();
+    await using proxy = await tcpProxy(port());
+    const bucket = await s3.server().createBucket();
+    const job = await smallJob(scratch.path, { model: identity, select: "SELECT 1" });
+    const columns = Array.from({ length: 32 }, (_, index) => `hash(i + ${index})::DOUBLE AS f${index}`);
+    const path = join(scratch.path, "in/a.parquet");
+    await writeRows(path, `SELECT i::BIGINT AS id, ${columns.join(", ")} FROM range(100000) t(i)`);
+    await upload(bucket, join(scratch.path, "in"), "in/");
+    await job.rewrite({
+      input: { path: `s3://${bucket.name}/in/*.parquet` },
+      model: { inputs: { x: ["f7"] } },
+      output: { columns: ["id", "f20"] },
+    });
+
+    const result = await runInS3(["run", job.spec], { port: proxy.port });
+
+    expect(result, result.stderr).toMatchObject({ code: 0 });
+    const bytes = (await readFile(path)).length;
+    const needed = bytes * (3 / 33);
+    expect(proxy.bytesFromServer).toBeGreaterThan(needed * 0.8);
+    expect(proxy.bytesFromServer).toBeLessThan(needed * 1.1 + 64 * 1024);
+  });
+
+  test("leave nothing behind where a process died, once the next run starts", async () => {
+    await using scratch = await scratchFolder();
+    const bucket = await s3.server().createBucket();
+    const job = await smallJob(scratch.path, { model: identity, select: "SELECT 1::BIGINT AS id, 1::FLOAT AS x" });
+    await upload(bucket, join(scratch.path, "in"), "in/");
+    await job.rewrite({ input: { path: `s3://${bucket.name}/in/*.parquet`, spool: { path: "spool" } } });
+    const dead = await killedWithSpool(job.spec, join(scratch.path, "spool"));
+    await mkdir(join(scratch.path, "spool/elsewhere.1.ab"));
+    await writeFile(join(scratch.path, "spool/elsewhere.1.ab/1.spool"), "of a process on another machine");
+
+    const result = await runInS3(["run", job.spec], { port: port() });
+
+    expect(dead).toHaveLength(1);
+    expect(result, result.stderr).toMatchObject({ code: 0 });
+    expect(await readdir(join(scratch.path, "spool"))).toEqual(["elsewhere.1.ab"]);
+  });
+});
+
+/** Kills a run as soon as it has a folder for fetched bytes; what it leaves. */
+async function killedWithSpool(spec: string, spool: string): Promise<string[]> {
+  const namesOf = (): Promise<string[]> => readdir(spool).catch(() => []);
+  let looking: NodeJS.Timeout | undefined;
+  await runInS3(["run", spec], {
+    port: port(),
+    onStart: (child) => {
+      looking = setInterval(() => void namesOf().then((names) => names.length > 0 && child.kill("SIGKILL")), 2);
+    },
+  });
+  clearInterval(looking);
+  return await namesOf();
+}
+
+async function linesIn(folder: string): Promise<string[]> {
+  const names = (await readdir(folder)).toSorted();
+  const texts = await Promise.all(names.map((name) => readFile(join(folder, name), "utf8")));
+  return texts.flatMap((text) => text.split("\n").filter((line) => line !== ""));
+}

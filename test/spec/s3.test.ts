@@ -1,0 +1,71 @@
+import { describe, expect, test } from "vitest";
+import { parseS3Uri, s3UriProblem, s3UriText } from "#src/spec/s3-uri.js";
+import { load, minimalSpec, specRefusal } from "../support/spec.js";
+
+const inS3 = minimalSpec.replace("in/", "s3://lake/in/");
+
+describe("paths in S3", () => {
+  test.each(["s3://lake/a.parquet", "s3://lake/dt=1/a b%20é.parquet", "s3://my.bucket-1/x//y", "s3://lake/a?b#c"])(
+    "%s is an object of its bucket, and nothing in it is escaped",
+    (path) => {
+      expect(s3UriProblem(path)).toBeUndefined();
+      expect(s3UriText(parseS3Uri(path))).toBe(path);
+    },
+  );
+
+  test.each([
+    ["S3://lake/a", "in lower case"],
+    ["s3:/lake/a", "in lower case"],
+    ["s3://", "bucket's name"],
+    ["s3:///a", "bucket's name"],
+    ["s3://la*ke/a", "no wildcards"],
+    ["s3://key:secret@lake/a", "bucket's name"],
+    ["s3://lake", "is missing"],
+    ["s3://lake/", "is missing"],
+    ["s3://lake/../a", "without . or .."],
+    ["s3://lake/a/./b", "without . or .."],
+    [`s3://lake/${"é".repeat(513)}`, "1024 bytes"],
+  ])("%s is refused", (path, said) => {
+    expect(s3UriProblem(path)).toContain(said);
+  });
+
+  test("are refused with the place in the spec where they are wrong", () => {
+    expect(specRefusal(minimalSpec.replace("in/*.parquet", "[a.parquet, s3://lake]"))).toMatchInlineSnapshot(`
+      "64 SPEC_INVALID
+      reading job.yaml:4:21: input.path[1]: found "s3://lake", expected s3://bucket/key: after the bucket the name of an object is missing"
+    `);
+  });
+
+  test("take where the store is, and how it is spoken to", () => {
+    const text = inS3.replace(
+      "input:",
+      "input:\n  endpoint: http://minio:9000\n  region: eu-central-1\n  path_style: false\n  request_payer: requester\n  spool: { path: tmp, max_mb: 64 }\n  timeouts: { silence: 5 }",
+    );
+    expect(load(text).input).toMatchObject({
+      endpoint: "http://minio:9000",
+      region: "eu-central-1",
+      path_style: false,
+      request_payer: "requester",
+      spool: { path: "tmp", max_mb: 64 },
+      timeouts: { connect: 10, silence: 5, request: 300 },
+    });
+  });
+
+  test.each(["endpoint: http://minio:9000", "region: eu-central-1", "path_style: true", "request_payer: requester"])(
+    "alone take %s",
+    (line) => {
+      expect(specRefusal(minimalSpec.replace("input:", `input:\n  ${line}`))).toContain(
+        `input.${line.split(":")[0]}: found ${JSON.stringify(line.slice(line.indexOf(" ") + 1)).replace('"true"', "true")}, only a path that starts with s3:// takes this key`,
+      );
+    },
+  );
+
+  test.each(["minio:9000", "ftp://minio", "http://user:secret@minio", "http://minio?x=1"])(
+    "are not looked for at %s",
+    (endpoint) => {
+      const said = specRefusal(inS3.replace("input:", `input:\n  endpoint: ${endpoint}`));
+      expect(said).toContain("expected a URL such as http://minio:9000, without user and password");
+      expect(said).not.toContain("secret");
+    },
+  );
+});

@@ -1,0 +1,55 @@
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { RetryTools } from "#src/retry.js";
+import type { S3Place, S3Timeouts } from "#src/s3/client.js";
+import { openS3Store, type S3Store } from "#src/s3/store.js";
+import type { Source } from "#src/source/port.js";
+import { s3Source } from "#src/source/s3.js";
+import { openSpool } from "#src/source/spool.js";
+import { s3Env } from "./s3.js";
+
+export interface S3SourceSetup {
+  readonly port: number;
+  readonly spool?: string;
+  readonly maxBytes?: number;
+  readonly timeouts?: S3Timeouts;
+  readonly retrySeconds?: number;
+  readonly place?: S3Place;
+  readonly warnings?: string[];
+  readonly signal?: AbortSignal;
+}
+
+export function retryFor(maxSeconds: number, warnings: string[] = []): RetryTools {
+  return {
+    maxSeconds,
+    nowMs: () => performance.now(),
+    random: Math.random,
+    sleep: (ms) => new Promise((done) => setTimeout(done, ms)),
+    warn: (message) => void warnings.push(message),
+  };
+}
+
+export function storeAt({ port, timeouts, retrySeconds = 0, place, warnings, signal }: S3SourceSetup): S3Store {
+  // The default chain of credentials reads them.
+  Object.assign(process.env, s3Env(port), { AWS_ENDPOINT_URL_S3: undefined });
+  delete process.env["AWS_ENDPOINT_URL_S3"];
+  return openS3Store({
+    place: { endpoint: `http://127.0.0.1:${port}`, ...place },
+    timeouts,
+    retry: retryFor(retrySeconds, warnings),
+    signal: signal ?? new AbortController().signal,
+  });
+}
+
+let writers = 0;
+
+export function sourceAt(setup: S3SourceSetup): Source {
+  writers += 1;
+  const spool = openSpool({
+    root: setup.spool ?? join(tmpdir(), `infer-batch-test-spool-${process.pid}`),
+    writer: `test.${process.pid}.${writers}`,
+    isDead: () => false,
+    maxBytes: setup.maxBytes ?? 1024 ** 3,
+  });
+  return s3Source({ store: storeAt(setup), spool });
+}

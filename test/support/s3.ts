@@ -1,0 +1,222 @@
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, renameSync, rmSync } from "node:fs";
+import { createServer } from "node:net";
+import { homedir, tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import {
+  CreateBucketCommand,
+  DeleteObjectCommand,
+  GetObjectCommand,
+  ListObjectsV2Command,
+  PutObjectCommand,
+  S3Client,
+} from "@aws-sdk/client-s3";
+import { afterAll, describe } from "vitest";
+
+const version = "v1.8.0";
+const module = "github.com/versity/versitygw/cmd/versitygw";
+const credentials = { accessKeyId: "testkey", secretAccessKey: "testsecret123" };
+
+/** A real server on this machine, over a folder. */
+export interface S3Server {
+  readonly port: number;
+  readonly endpoint: string;
+  /** What a process needs to use it; `port`: of a proxy before it. */
+  env(): Readonly<Record<string, string>>;
+  /** An empty bucket, with a name of its own. */
+  createBucket(): Promise<Bucket>;
+  start(): Promise<void>;
+  /** SIGKILL: as when the machine dies. */
+  kill(signal?: NodeJS.Signals): Promise<void>;
+  stop(): Promise<void>;
+}
+
+export interface Bucket {
+  readonly name: string;
+  put(key: string, body: Uint8Array | string): Promise<void>;
+  /** Copies a file into the bucket. */
+  putFile(key: string, path: string): Promise<void>;
+  get(key: string): Promise<Uint8Array>;
+  remove(key: string): Promise<void>;
+  keys(): Promise<string[]>;
+}
+
+/** Where the program is, built once by Go into a cache outside of the checkout; or why there is none. */
+function findServer(): { program: string } | { missing: string } {
+  const given = process.env["INFER_BATCH_VERSITYGW"];
+  if (given !== undefined && given !== "") {
+    return { program: given };
+  }
+  const cache = process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache");
+  const folder = join(cache, "infer-batch-tests", `versitygw-${version}`);
+  const program = join(folder, "versitygw");
+  if (existsSync(program)) {
+    return { program };
+  }
+  if (spawnSync("go", ["version"]).status !== 0) {
+    return { missing: "versitygw is not there (INFER_BATCH_VERSITYGW), nor Go, which would build it" };
+  }
+  console.warn(`building ${module}@${version} into ${folder}: once, about a minute`);
+  mkdirSync(folder, { recursive: true });
+  const making = mkdtempSync(join(folder, "making-"));
+  try {
+    const env = { ...process.env, GOBIN: making, GOFLAGS: "-buildvcs=false", CGO_ENABLED: "0" };
+    const built = spawnSync("go", ["install", `${module}@${version}`], { env, encoding: "utf8" });
+    if (built.status !== 0) {
+      return { missing: `go install failed: ${built.stderr.slice(-300)}` };
+    }
+    renameSync(join(making, "versitygw"), program); // another process may run it while this one builds
+    return { program };
+  } finally {
+    rmSync(making, { recursive: true, force: true });
+  }
+}
+
+async function freePort(): Promise<number> {
+  return await new Promise((done, fail) => {
+    const server = createServer();
+    server.once("error", fail);
+    server.listen(0, "127.0.0.1", () => {
+      const address = server.address();
+      server.close(() => {
+        done(typeof address === "object" && address !== null ? address.port : 0);
+      });
+    });
+  });
+}
+
+/** What a process needs to reach a store at a port of this machine. */
+export function s3Env(port: number): Record<string, string> {
+  return {
+    AWS_ENDPOINT_URL_S3: `http://127.0.0.1:${port}`,
+    AWS_ACCESS_KEY_ID: credentials.accessKeyId,
+    AWS_SECRET_ACCESS_KEY: credentials.secretAccessKey,
+    AWS_EC2_METADATA_DISABLED: "true",
+    AWS_CONFIG_FILE: "/nowhere",
+    AWS_SHARED_CREDENTIALS_FILE: "/nowhere",
+  };
+}
+
+// Tests say so too often.
+process.env["AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED"] = "true";
+
+async function startServer(program: string): Promise<S3Server> {
+  const scratch = mkdtempSync(join(tmpdir(), "infer-batch-s3-"));
+  mkdirSync(join(scratch, "data"));
+  const port = await freePort();
+  const log = join(scratch, "log");
+  let child: ChildProcess | undefined;
+  let buckets = 0;
+  const kill = async (signal: NodeJS.Signals = "SIGKILL"): Promise<void> => {
+    const running = child;
+    if (running === undefined || running.exitCode !== null || running.signalCode !== null) {
+      return;
+    }
+    const exited = new Promise((done) => running.once("exit", done));
+    running.kill(signal);
+    await exited;
+  };
+  const start = async (): Promise<void> => {
+    const out = openSync(log, "a");
+    child = spawn(program, ["--port", `127.0.0.1:${port}`, "-q", "posix", join(scratch, "data")], {
+      env: { ...process.env, ROOT_ACCESS_KEY: credentials.accessKeyId, ROOT_SECRET_KEY: credentials.secretAccessKey },
+      stdio: ["ignore", out, out],
+    });
+    await untilReady(child, port, log);
+  };
+  await start();
+  const last = (): void => void child?.kill("SIGKILL"); // should this process end before the tests do
+  process.on("exit", last);
+  const endpoint = `http://127.0.0.1:${port}`;
+  const client = new S3Client({ region: "us-east-1", endpoint, forcePathStyle: true, credentials });
+  return {
+    port,
+    endpoint,
+    env: () => s3Env(port),
+    async createBucket() {
+      buckets += 1;
+      const name = `bucket-${buckets}`;
+      await client.send(new CreateBucketCommand({ Bucket: name }));
+      return bucketOf(client, name);
+    },
+    start,
+    kill,
+    async stop() {
+      client.destroy();
+      await kill("SIGTERM");
+      process.off("exit", last);
+      rmSync(scratch, { recursive: true, force: true });
+    },
+  };
+}
+
+function bucketOf(client: S3Client, name: string): Bucket {
+  const put = async (key: string, body: Uint8Array | string): Promise<void> => {
+    const bytes = Buffer.from(body);
+    await client.send(new PutObjectCommand({ Bucket: name, Key: key, Body: bytes, ContentLength: bytes.length }));
+  };
+  return {
+    name,
+    put,
+    putFile: (key, path) => put(key, readFileSync(path)),
+    async get(key) {
+      const { Body } = await client.send(new GetObjectCommand({ Bucket: name, Key: key }));
+      return (await Body?.transformToByteArray()) ?? new Uint8Array(0);
+    },
+    async remove(key) {
+      await client.send(new DeleteObjectCommand({ Bucket: name, Key: key }));
+    },
+    async keys() {
+      const keys: string[] = [];
+      for (let token: string | undefined; ; ) {
+        const page = await client.send(new ListObjectsV2Command({ Bucket: name, ContinuationToken: token }));
+        keys.push(...(page.Contents ?? []).map(({ Key }) => Key ?? ""));
+        token = page.NextContinuationToken;
+        if (token === undefined) {
+          return keys;
+        }
+      }
+    },
+  };
+}
+
+async function untilReady(child: ChildProcess, port: number, log: string): Promise<void> {
+  const deadline = performance.now() + 30_000;
+  for (;;) {
+    if (child.exitCode !== null || performance.now() > deadline) {
+      throw new Error(`the S3 server did not start: ${readFileSync(log, "utf8")}`);
+    }
+    try {
+      await fetch(`http://127.0.0.1:${port}`);
+      return;
+    } catch {
+      await sleep(20);
+    }
+  }
+}
+
+/**
+ * Starts a server for the tests of this file and stops it after them. Where none can be had, the tests are
+ * skipped, and say why: they never pass without a server.
+ */
+export async function useS3(): Promise<{
+  readonly server: () => S3Server;
+  readonly describe: (name: string, tests: () => void) => void;
+}> {
+  const found = findServer();
+  if ("missing" in found) {
+    console.warn(`SKIPPED, no S3 server: ${found.missing}`);
+    return {
+      server() {
+        throw new Error(found.missing);
+      },
+      describe: (name, tests) => {
+        describe.skip(`${name} (skipped: ${found.missing})`, tests);
+      },
+    };
+  }
+  const server = await startServer(found.program);
+  afterAll(() => server.stop());
+  return { server: () => server, describe: (name, tests) => describe(name, tests) };
+}
