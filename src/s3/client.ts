@@ -22,8 +22,12 @@ export const defaultTimeouts: S3Timeouts = { connectMs: 10_000, silenceMs: 20_00
 /** Hands out the client; a new one knows credentials that were rotated since. */
 export interface Clients extends Disposable {
   current(): Promise<S3Client>;
-  renew(): void;
+  /** After the store refused `client`: false when there is no newer one, and credentials were looked up just now. */
+  renew(client: S3Client): Promise<boolean>;
 }
+
+/** How often rotated credentials are looked for. */
+const renewalMs = 5000;
 
 const defaultRegion = "us-east-1";
 
@@ -33,15 +37,25 @@ export function createClients(place: S3Place, { connectMs }: S3Timeouts, connect
   process.env["AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED"] ??= "true";
   const made: Promise<S3Client>[] = [];
   let current: Promise<S3Client> | undefined;
+  let madeMs = 0;
   const make = (): Promise<S3Client> => {
+    madeMs = performance.now();
     const client = makeClient(place, connectMs, connections);
     made.push(client);
     return client;
   };
   return {
     current: () => (current ??= make()),
-    renew() {
-      current = undefined; // requests that are under way with the old one may still come through
+    async renew(client) {
+      if ((await current) !== client) {
+        return true;
+      }
+      const ageMs = performance.now() - madeMs;
+      if (ageMs > renewalMs || made.length === 1) {
+        current = make(); // requests that are under way with the old one may still come through
+        return true;
+      }
+      return false;
     },
     [Symbol.dispose]() {
       for (const client of made) {

@@ -16,8 +16,8 @@ export interface S3Call {
 export type S3Failure =
   /** The weather: it passes. */
   | { readonly kind: "transient"; readonly found: string }
-  /** As `transient`, once the credentials are looked up again. */
-  | { readonly kind: "credentials"; readonly found: string; readonly expired: boolean }
+  /** As `transient`, once the credentials are looked up again; `error`: where that changes nothing. */
+  | { readonly kind: "credentials"; readonly expired: boolean; readonly found: string; readonly error: JobError }
   /** The object is not there. */
   | { readonly kind: "missing" }
   /** It is not the one whose ETag was given, or shorter than planned. */
@@ -68,11 +68,13 @@ export function classify(error: unknown, call: S3Call): S3Failure {
   if (error instanceof AggregateError && error.errors.length > 0) {
     return classify(error.errors[0], call);
   }
-  if (socketErrors.has(errnoOf(error) ?? "") || name === "TimeoutError" || /socket hang up/.test(messageOf(error))) {
-    return { kind: "transient", found: messageOf(error) };
+  const errno = errnoOf(error) ?? "";
+  if (socketErrors.has(errno) || name === "TimeoutError") {
+    const lost = errno === "ECONNRESET" || errno === "ERR_STREAM_PREMATURE_CLOSE";
+    return { kind: "transient", found: lost ? "the connection was lost" : messageOf(error) };
   }
   const certificate = /^(ERR_TLS_|CERT_|DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT|UNABLE_TO_)/;
-  return certificate.test(errnoOf(error) ?? "")
+  return certificate.test(errno)
     ? permanent(`${call.doing}: the store's certificate is not to be trusted: ${messageOf(error)}`, {
         hint: "NODE_EXTRA_CA_CERTS names a file with the authority's certificate",
       })
@@ -88,11 +90,8 @@ function statusOf(error: unknown): number | undefined {
 
 function classifyAnswer(name: string, status: number, { error, call }: { error: unknown; call: S3Call }): S3Failure {
   const found = `the store says ${[name === "Unknown" || name === "" ? undefined : name, status].filter(Boolean).join(", ")}`;
-  if (expiredNames.test(name)) {
-    return { kind: "credentials", found, expired: true };
-  }
-  if (wrongKeyNames.test(name)) {
-    return { kind: "credentials", found, expired: false };
+  if (wrongKeyNames.test(name) || expiredNames.test(name)) {
+    return { kind: "credentials", expired: expiredNames.test(name), found, error: wrongCredentials(call, found) };
   }
   if (transientNames.test(name) || status >= 500 || status === 429 || status === 408 || status === 409) {
     return { kind: "transient", found };
@@ -127,8 +126,16 @@ function refused(name: string, { doing, action, object }: S3Call, found: string)
     action === "GetObject"
       ? "; without s3:ListBucket on the bucket, an object that is not there is refused like this, too"
       : "";
-  return permanent(`${doing}: access denied: ${found}`, {
+  const error = new JobError("PERMISSION", `${doing}: access denied: ${found}`, {
     hint: `these credentials need s3:${action} on arn:aws:s3:::${resource}${also}`,
+  });
+  // The answer to a HEAD has no body that would tell wrong credentials from a missing permission.
+  return name === "AccessDenied" ? { kind: "permanent", error } : { kind: "credentials", expired: false, found, error };
+}
+
+function wrongCredentials({ doing }: S3Call, found: string): JobError {
+  return new JobError("PERMISSION", `${doing}: the credentials are wrong: ${found}`, {
+    hint: "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_PROFILE or the role, and the endpoint",
   });
 }
 

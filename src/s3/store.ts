@@ -120,28 +120,38 @@ type Attempt = <T>(
 
 function createAttempts({ timeouts = defaultTimeouts, retry, signal }: S3Options, clients: Clients): Attempt {
   const limit = createLimit(requestsAtOnce);
-  const judge = createJudge(clients, retry.nowMs);
   return async (call, work, stop = signal) => {
     const rules = {
       judge: (error: unknown): Verdict => {
         signal.throwIfAborted();
         stop.throwIfAborted();
-        return judge(error, call);
+        return verdictOf(error, call);
       },
       code: "OBJECT_STORE",
       hint: "run the same command again; committed spans are kept. retry.max_seconds sets how long it tries",
     } as const;
-    const once = async (): ReturnType<typeof work> => {
+    const once = async (client: S3Client): ReturnType<typeof work> => {
       signal.throwIfAborted();
       stop.throwIfAborted();
       using watch = watchRequest(timeouts, [signal, stop]);
       try {
-        return await work(await clients.current(), watch);
+        return await work(client, watch);
       } catch (error) {
         throw watch.signal.aborted ? watch.signal.reason : error;
       }
     };
-    return await tryAgain(call.doing, retry, rules, () => limit(once));
+    const onceOrRenewed = async (): ReturnType<typeof work> => {
+      const client = await clients.current();
+      try {
+        return await once(client);
+      } catch (error) {
+        if (classify(error, call).kind === "credentials" && (await clients.renew(client))) {
+          return await once(await clients.current());
+        }
+        throw error;
+      }
+    };
+    return await tryAgain(call.doing, retry, rules, () => limit(onceOrRenewed));
   };
 }
 
@@ -195,50 +205,34 @@ function bodyOf(
   return stream;
 }
 
-/** How often rotated credentials are looked for when the store refuses those that there are. */
-const renewalMs = 30_000;
-
 class NotThere extends Error {}
 
-function createJudge(clients: Clients, nowMs: () => number): (error: unknown, call: S3Call) => Verdict {
-  let renewedMs = Number.NEGATIVE_INFINITY;
-  return (error, call) => {
-    if (error instanceof JobError) {
+function verdictOf(error: unknown, call: S3Call): Verdict {
+  if (error instanceof JobError) {
+    return { kind: "end", error };
+  }
+  const failure = classify(error, call);
+  switch (failure.kind) {
+    case "transient":
+      return { kind: "again", found: failure.found };
+    case "credentials":
+      // Whoever rotates them may be late.
+      return failure.expired ? { kind: "again", found: failure.found } : { kind: "end", error: failure.error };
+    case "missing":
+      return { kind: "end", error: new NotThere(`${call.doing}: there is no such object`) };
+    case "changed":
+      return { kind: "end", error: changed(call, failure.found) };
+    case "permanent":
+      return { kind: "end", error: failure.error };
+    case "exists":
+    case "bug":
+    default:
       return { kind: "end", error };
-    }
-    const failure = classify(error, call);
-    switch (failure.kind) {
-      case "transient":
-        return { kind: "again", found: failure.found };
-      case "credentials":
-        if (failure.expired || nowMs() - renewedMs > renewalMs) {
-          renewedMs = nowMs();
-          clients.renew();
-          return { kind: "again", found: failure.found };
-        }
-        return { kind: "end", error: wrongCredentials(call, failure.found) };
-      case "missing":
-        return { kind: "end", error: new NotThere(`${call.doing}: there is no such object`) };
-      case "changed":
-        return { kind: "end", error: changed(call, failure.found) };
-      case "permanent":
-        return { kind: "end", error: failure.error };
-      case "exists":
-      case "bug":
-      default:
-        return { kind: "end", error };
-    }
-  };
+  }
 }
 
 function changed({ doing }: S3Call, found: string): JobError {
   return new JobError("INPUT_CHANGED", `${doing}: ${found}`, {
     hint: "put the planned object back; committed spans are kept",
-  });
-}
-
-function wrongCredentials({ doing }: S3Call, found: string): JobError {
-  return new JobError("PERMISSION", `${doing}: the credentials are wrong: ${found}`, {
-    hint: "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_PROFILE and the endpoint",
   });
 }

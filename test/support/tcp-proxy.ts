@@ -51,7 +51,10 @@ export async function tcpProxy(port: number): Promise<TcpProxy> {
       one.on("error", () => other.destroy());
       one.on("close", () => {
         sockets.delete(one);
-        other.destroy();
+        // What came before it must still get there; of a stalled connection nobody is told anything.
+        if (!stalled || one === client) {
+          other.end();
+        }
       });
     }
     const strike = (fault: Fault, chunk: Buffer): void => {

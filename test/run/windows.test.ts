@@ -1,0 +1,157 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { describe, expect, test } from "vitest";
+import type { Decoder } from "#src/decode/port.js";
+import { type SliceOfRun, windowsAhead } from "#src/run/windows.js";
+import type { OpenShard, Source } from "#src/source/port.js";
+
+interface Seen {
+  /** Files that are open. */
+  open: number;
+  mostOpen: number;
+  /** Bytes that were asked for, of files that are open. */
+  bytes: number;
+  mostBytes: number;
+}
+
+/** A source of shards in windows of 10 rows and 100 bytes; fetching one takes a while. */
+function slowSource(ahead: Source["ahead"], seen: Seen, fails: (fetches: number) => boolean = () => false): Source {
+  let fetches = 0;
+  return {
+    ahead,
+    list: () => Promise.reject(new Error("not listed here")),
+    exists: () => Promise.resolve(true),
+    open(shard): Promise<OpenShard> {
+      let own = 0;
+      seen.open += 1;
+      seen.mostOpen = Math.max(seen.mostOpen, seen.open);
+      return Promise.resolve({
+        path: shard.uri,
+        name: shard.uri,
+        remote: {
+          async fetch(ranges) {
+            fetches += 1;
+            const mine = fetches;
+            own += ranges.reduce((sum, { start, end }) => sum + end - start, 0);
+            seen.bytes += own;
+            seen.mostBytes = Math.max(seen.mostBytes, seen.bytes);
+            await sleep(mine % 3);
+            if (fails(mine)) {
+              throw new Error("the weather is bad");
+            }
+          },
+          forget: () => Promise.resolve(),
+        },
+        check: () => Promise.resolve(),
+        digest: () => Promise.resolve(""),
+        [Symbol.asyncDispose]() {
+          seen.open -= 1;
+          seen.bytes -= own;
+          return Promise.resolve();
+        },
+      });
+    },
+    [Symbol.asyncDispose]: () => Promise.resolve(),
+  };
+}
+
+const decoder = {
+  windows: ({ rowStart, rowEnd }: { rowStart: number; rowEnd: number }) => {
+    const count = (rowEnd - rowStart) / 10;
+    return Promise.resolve(
+      Array.from({ length: count }, (_, index) => ({
+        rowStart: rowStart + index * 10,
+        rowEnd: rowStart + index * 10 + 10,
+        ranges: [{ start: 0, end: 100 }],
+      })),
+    );
+  },
+} as unknown as Decoder;
+
+const shards = [30, 10, 50, 20, 10, 10].map((rows, index) => ({
+  uri: `s${index}`,
+  sizeBytes: 1000,
+  fingerprint: "",
+  rows,
+}));
+
+function slices(): SliceOfRun[] {
+  let rowStart = 0;
+  return shards.map((shard) => {
+    rowStart += shard.rows;
+    return { slice: { shard, rowStart: 0, rowEnd: shard.rows }, rowStart: rowStart - shard.rows };
+  });
+}
+
+function world(
+  ahead: Source["ahead"],
+  fails?: (fetches: number) => boolean,
+): { seen: Seen; tools: Parameters<typeof windowsAhead>[0] } {
+  const seen: Seen = { open: 0, mostOpen: 0, bytes: 0, mostBytes: 0 };
+  const projection = { inputs: [], passthrough: [], expressions: null, cast: "exact", missing: "bad_row" } as const;
+  return { seen, tools: { source: slowSource(ahead, seen, fails), decoder, projection } };
+}
+
+describe("windows that are fetched ahead", () => {
+  test.each([
+    { files: 1, bytes: 100 },
+    { files: 4, bytes: 250 },
+    { files: 8, bytes: 10_000 },
+    { files: 8, bytes: 50 },
+  ])("come in order, within $files files and $bytes bytes", async ({ files, bytes }) => {
+    const { seen, tools } = world({ files, bytes, windowBytes: 100 });
+    const starts: number[] = [];
+
+    for await (const window of windowsAhead(tools, slices())) {
+      await window.there;
+      starts.push(window.rowStart);
+      await sleep(1);
+      await window.done();
+    }
+
+    expect(starts).toEqual(Array.from({ length: 13 }, (_, index) => index * 10));
+    expect(seen.open).toBe(0);
+    expect(seen.mostBytes).toBeLessThanOrEqual(Math.max(bytes, 100));
+    expect(seen.mostOpen).toBeLessThanOrEqual(2 * files + 2);
+    expect(seen.mostBytes).toBeGreaterThanOrEqual(Math.min(bytes, files * 100, 800) - 50);
+  });
+
+  test("do not wait for each other: with room for several, several are under way", async () => {
+    const { seen, tools } = world({ files: 4, bytes: 1000, windowBytes: 100 });
+    const windows = windowsAhead(tools, slices());
+    await windows.next();
+    await sleep(20);
+
+    expect(seen.bytes).toBeGreaterThanOrEqual(400);
+
+    await windows.return(undefined);
+  });
+
+  test("are closed when nobody reads on", async () => {
+    const { seen, tools } = world({ files: 4, bytes: 1000, windowBytes: 100 });
+    for await (const window of windowsAhead(tools, slices())) {
+      await window.done();
+      break;
+    }
+    expect(seen.open).toBe(0);
+  });
+
+  test("tell of a failure when its window's turn has come, and are closed", async () => {
+    const { seen, tools } = world({ files: 4, bytes: 1000, windowBytes: 100 }, (fetches) => fetches === 5);
+    const starts: number[] = [];
+    const reading = async (): Promise<void> => {
+      for await (const window of windowsAhead(tools, slices())) {
+        try {
+          await window.there;
+          starts.push(window.rowStart);
+        } finally {
+          await window.done();
+        }
+      }
+    };
+
+    await expect(reading()).rejects.toThrow("the weather is bad");
+
+    expect(starts).toEqual([0, 10, 20, 30]);
+    expect(seen.open).toBe(0);
+  });
+});

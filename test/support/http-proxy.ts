@@ -1,0 +1,97 @@
+import { createServer, type IncomingMessage, request, type ServerResponse } from "node:http";
+
+/** What becomes of one request. */
+export type Twist =
+  /** It is answered here, and does not go on. */
+  | { readonly kind: "answer"; readonly status: number; readonly body: string }
+  /** Its answer claims to be shorter than it is, and is. */
+  | { readonly kind: "shorten"; readonly bytes: number }
+  /** It goes on, and its answer is lost. */
+  | { readonly kind: "lose" }
+  /** It goes on without a header. */
+  | { readonly kind: "strip"; readonly header: string };
+
+export interface HttpProxy extends AsyncDisposable {
+  readonly port: number;
+  /** `GET /bucket/key bytes=0-7`, in the order they came. */
+  readonly requests: readonly string[];
+  /** Bytes of bodies that the server sent. */
+  readonly bodyBytes: number;
+  /** Asked for each request, by the text that `requests` has. */
+  twist: ((request: string) => Twist | undefined) | undefined;
+  /** Before each request goes on. */
+  delayMs: number;
+}
+
+/** Forwards requests to a server on this machine, whole: signatures stay right. */
+export async function httpProxy(port: number): Promise<HttpProxy> {
+  const requests: string[] = [];
+  let bodyBytes = 0;
+  const forward = (from: IncomingMessage, to: ServerResponse, twist: Twist | undefined): void => {
+    const headers = { ...from.headers };
+    if (twist?.kind === "strip") {
+      delete headers[twist.header];
+    }
+    const onward = request(
+      { port, host: "127.0.0.1", method: from.method, path: from.url, headers, setHost: false },
+      (answer) => {
+        answer.on("data", (piece: Buffer) => {
+          bodyBytes += piece.length;
+        });
+        if (twist?.kind === "lose") {
+          answer.on("end", () => from.socket.destroy());
+          return;
+        }
+        const changed = twist?.kind === "shorten" ? { "content-length": String(twist.bytes) } : {};
+        to.writeHead(answer.statusCode ?? 500, { ...answer.headers, ...changed });
+        let left = twist?.kind === "shorten" ? twist.bytes : Number.POSITIVE_INFINITY;
+        answer.on("data", (piece: Buffer) => {
+          to.write(piece.subarray(0, left));
+          left -= Math.min(left, piece.length);
+        });
+        answer.on("end", () => to.end());
+      },
+    );
+    onward.on("error", () => from.socket.destroy());
+    from.on("error", () => onward.destroy());
+    from.pipe(onward);
+  };
+  const server = createServer((from, to) => {
+    const range = from.headers.range;
+    const text = `${from.method} ${from.url}${range === undefined ? "" : ` ${range}`}`;
+    requests.push(text);
+    const twist = proxy.twist?.(text);
+    if (twist?.kind === "answer") {
+      from.resume().on("end", () => to.writeHead(twist.status, { "content-type": "application/xml" }).end(twist.body));
+      return;
+    }
+    setTimeout(() => {
+      forward(from, to, twist);
+    }, proxy.delayMs);
+  });
+  await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
+  const address = server.address();
+  const proxy: HttpProxy = {
+    port: typeof address === "object" && address !== null ? address.port : 0,
+    requests,
+    get bodyBytes() {
+      return bodyBytes;
+    },
+    twist: undefined,
+    delayMs: 0,
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections();
+      await new Promise((done) => server.close(done));
+    },
+  };
+  return proxy;
+}
+
+/** An answer as stores give it. */
+export function s3Error(status: number, code: string): Twist {
+  return {
+    kind: "answer",
+    status,
+    body: `<?xml version="1.0"?><Error><Code>${code}</Code><Message>no</Message></Error>`,
+  };
+}
