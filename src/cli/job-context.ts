@@ -4,7 +4,6 @@ import { availableParallelism, hostname } from "node:os";
 import { dirname, isAbsolute, relative, resolve, sep } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { openParquetDecoder } from "../decode/parquet.js";
-import { openModelFile } from "../engine/onnx-file.js";
 import { openOnnxEngine } from "../engine/onnx.js";
 import type { Engine, ModelFile } from "../engine/port.js";
 import { errnoOf, JobError } from "../errors.js";
@@ -23,6 +22,7 @@ import type { EngineSpec, JobSpec } from "../spec/job-spec.js";
 import { anyValue } from "../spec/fill-document.js";
 import { type LoadedSpec, loadSpec } from "../spec/load.js";
 import { checkNewRun } from "./new-run.js";
+import { openModel } from "./open-model.js";
 import { openSource } from "./open-source.js";
 import { programVersion } from "./version.js";
 import { checkSeveral } from "./worker.js";
@@ -79,7 +79,7 @@ export async function openJob(
     sink,
     source,
     openDecoder: (folders) => openParquetDecoder({ threads: cores, folders, timezone: spec.timezone }),
-    openModel: () => openModelFile(resolve(folder, spec.model.path)),
+    openModel: () => openModel(spec.model, { folder, ...tools }),
     openEngine: (model) => openEngine(model, spec.engine, cores),
     sha256,
     nowMs: () => performance.now(),

@@ -46,10 +46,11 @@ export async function openModelFile(path: string, refuse = notOnnx): Promise<Onn
   // The digest stands for the bytes only if nothing was written while they were read.
   await check();
   const sha256 = digests.length === 1 ? main : createHash("sha256").update(digests.join("\n")).digest("hex");
-  return { path, sha256, sizeBytes, check, fileBytes: bytes.length, proto, externalData };
+  return { path, name: path, sha256, sizeBytes, check, fileBytes: bytes.length, proto, externalData };
 }
 
-async function readModel(
+/** @throws JobError as `openModelFile` */
+export async function readModel(
   path: string,
   refuse: (path: string, cause: unknown) => JobError,
 ): Promise<{ bytes: Uint8Array; proto: OnnxProto }> {
@@ -67,7 +68,7 @@ async function readModel(
   }
 }
 
-function notOnnx(path: string, cause: unknown): JobError {
+export function notOnnx(path: string, cause: unknown): JobError {
   return new JobError("MODEL_INVALID", `loading model ${path}: it is not an ONNX file`, {
     hint: "is this the right file, and was it copied whole?",
     cause,
@@ -117,17 +118,24 @@ async function digestFile(path: string): Promise<{ sha256: string; sizeBytes: nu
   return { sha256: hash.digest("hex"), sizeBytes };
 }
 
+/** @throws JobError MODEL_INVALID for external data that is not named by a path inside the model's folder */
+export function refuseOutside(model: string, location: string): void {
+  const clean = normalize(location);
+  if (location === "" || isAbsolute(clean) || clean === ".." || clean.startsWith(`..${sep}`)) {
+    throw refused(model, location, "lies outside the model's folder");
+  }
+}
+
+function refused(model: string, location: string, found: string): JobError {
+  return new JobError("MODEL_INVALID", `loading model ${model}: its external data \`${location}\` ${found}`, {
+    hint: "external data must be a plain file beside the model, named by a relative path",
+  });
+}
+
 /** External data must be a plain file in the model's folder: a model must not be able to read other files. */
 async function externalFile(model: string, location: string): Promise<string> {
-  const clean = normalize(location);
-  const file = join(dirname(model), clean);
-  const refuse = (found: string): JobError =>
-    new JobError("MODEL_INVALID", `loading model ${model}: its external data \`${location}\` ${found}`, {
-      hint: "external data must be a plain file beside the model, named by a relative path",
-    });
-  if (location === "" || isAbsolute(clean) || clean === ".." || clean.startsWith(`..${sep}`)) {
-    throw refuse("lies outside the model's folder");
-  }
+  refuseOutside(model, location);
+  const file = join(dirname(model), normalize(location));
   const missing = (cause: unknown): never => {
     throw new JobError("FILE_MISSING", `loading model ${model}: its external data ${file} is not there`, {
       hint: "copy the model together with its external data files",
@@ -138,10 +146,10 @@ async function externalFile(model: string, location: string): Promise<string> {
   // A folder on the way may be a link to anywhere.
   const [home, there] = await Promise.all([realpath(dirname(model)), realpath(dirname(file)).catch(missing)]);
   if (there !== home && !there.startsWith(home.endsWith(sep) ? home : `${home}${sep}`)) {
-    throw refuse("lies outside the model's folder");
+    throw refused(model, location, "lies outside the model's folder");
   }
   if (!found.isFile() || found.nlink > 1) {
-    throw refuse(found.isFile() ? "is a hard link" : "is not a plain file");
+    throw refused(model, location, found.isFile() ? "is a hard link" : "is not a plain file");
   }
   return file;
 }

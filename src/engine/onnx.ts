@@ -41,7 +41,7 @@ export async function openOnnxEngine({
   // Read by the native library when it loads: a scoring job sends nothing anywhere that its spec does not name.
   process.env["ORT_DISABLE_TELEMETRY"] = "1";
   const settings: WorkerSettings = { modelPath: model.path, providers, intraOpThreads };
-  const opened = await Promise.allSettled(Array.from({ length: sessions }, () => openLane(settings)));
+  const opened = await Promise.allSettled(Array.from({ length: sessions }, () => openLane(settings, model.name)));
   const lanes = opened.flatMap((result) => (result.status === "fulfilled" ? [result.value] : []));
   const closeAll = async (): Promise<void> => {
     await Promise.all(lanes.map((lane) => lane.close()));
@@ -70,7 +70,7 @@ function leastBusy(first: Lane, lanes: readonly Lane[]): Lane {
   return lanes.reduce((best, lane) => (lane.waiting < best.waiting ? lane : best), first);
 }
 
-async function openLane(settings: WorkerSettings): Promise<Lane> {
+async function openLane(settings: WorkerSettings, name: string): Promise<Lane> {
   const worker = new Worker(new URL("./onnx-worker.js", import.meta.url), {
     workerData: settings,
     name: "onnxruntime",
@@ -82,7 +82,7 @@ async function openLane(settings: WorkerSettings): Promise<Lane> {
     });
   });
   let broken: Error | undefined;
-  const signature = await listen(worker, pending, settings.modelPath, (error) => {
+  const signature = await listen(worker, pending, { path: settings.modelPath, name }, (error) => {
     broken = error;
   });
   let nextId = 0;
@@ -116,7 +116,7 @@ async function openLane(settings: WorkerSettings): Promise<Lane> {
 async function listen(
   worker: Worker,
   pending: Map<number, Pending>,
-  modelPath: string,
+  model: Pick<ModelFile, "path" | "name">,
   onBroken: (error: Error) => void,
 ): Promise<ModelSignature> {
   return await new Promise((resolve, reject) => {
@@ -138,7 +138,7 @@ async function listen(
       if (message.kind === "ready") {
         resolve(message.signature);
       } else if (message.kind === "refused") {
-        reject(refusedModel(modelPath, message.message));
+        reject(refusedModel(model, message.message));
       } else {
         const { id, ...response } = message;
         pending.get(id)?.resolve(response);
@@ -148,10 +148,10 @@ async function listen(
   });
 }
 
-function refusedModel(path: string, message: string): JobError {
+function refusedModel({ path, name }: Pick<ModelFile, "path" | "name">, message: string): JobError {
   // "Load model from x.onnx failed:Protobuf parsing failed."
-  const found = message.replace(`Load model from ${path} failed:`, "");
-  return new JobError("MODEL_INVALID", `loading model ${path}: ${found}`, {
+  const found = message.replace(`Load model from ${path} failed:`, "").replaceAll(path, name);
+  return new JobError("MODEL_INVALID", `loading model ${name}: ${found}`, {
     hint: "check it with Python: onnxruntime.InferenceSession(path)",
   });
 }

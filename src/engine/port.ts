@@ -33,7 +33,10 @@ export interface Engine extends AsyncDisposable {
 
 /** A model file, and the digest of every byte that its predictions depend on. */
 export interface ModelFile {
+  /** On this machine. */
   readonly path: string;
+  /** As messages name it. */
+  readonly name: string;
   /** Hex; of the file alone, or of a list of digests when it has external data. */
   readonly sha256: string;
   /** With external data. */

@@ -157,7 +157,7 @@ export async function bindFirstShard(
   const { spec } = context;
   const { columns, expressions } = await bindExpressions(context, decoder, seen);
   return bindContract({
-    model: model.path,
+    model: model.name,
     signature: engine.signature,
     shard: seen?.name ?? "no shard",
     columns,

@@ -130,7 +130,7 @@ export async function openPinnedModel(context: JobContext): Promise<ModelFile> {
     if (pinned !== undefined && pinned !== model.sha256) {
       throw new JobError(
         "MODEL_PIN",
-        `loading model ${model.path}: its sha256 is ${model.sha256}, model.sha256 asks for ${pinned}`,
+        `loading model ${model.name}: its sha256 is ${model.sha256}, model.sha256 asks for ${pinned}`,
         { hint: "deploy the model that is pinned, or change the pin" },
       );
     }

@@ -1,11 +1,10 @@
+import { inPieces } from "../s3/download.js";
+
 /** Bytes [start, end) of an object. */
 export interface ByteRange {
   readonly start: number;
   readonly end: number;
 }
-
-/** Bytes of one request: parallel ones fill a fast line, and one that breaks off costs little. */
-const requestBytes = 8 * 1024 * 1024;
 
 /** Bytes between ranges that may be fetched to save requests, of those that are needed. */
 const wasteShare = 0.05;
@@ -74,14 +73,4 @@ export function requestsFor(ranges: readonly ByteRange[]): ByteRange[] {
     }
   }
   return merged.flatMap(inPieces);
-}
-
-/** Equal ones, none larger than a request may be. */
-function inPieces({ start, end }: ByteRange): ByteRange[] {
-  const count = Math.ceil((end - start) / requestBytes);
-  const size = Math.ceil((end - start) / count);
-  return Array.from({ length: count }, (_, index) => ({
-    start: start + index * size,
-    end: Math.min(start + (index + 1) * size, end),
-  }));
 }

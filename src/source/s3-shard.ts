@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import { type FileHandle, open, unlink } from "node:fs/promises";
 import { JobError } from "../errors.js";
 import type { ListedShard } from "../plan/compare.js";
+import { writeAll } from "../s3/download.js";
 import type { S3Store } from "../s3/store.js";
 import { parseS3Uri, type S3Uri } from "../spec/s3-uri.js";
 import type { OpenShard } from "./port.js";
@@ -139,16 +140,6 @@ function refuseLarge({ maxBytes }: Spool, { uri }: ListedShard, ranges: readonly
 
 function mib(bytes: number): string {
   return `${Math.ceil(bytes / 1024 / 1024)} MiB`;
-}
-
-/** A write may take less than it was given. */
-async function writeAll(file: FileHandle, pieces: readonly Uint8Array[], at: number): Promise<void> {
-  const bytes = pieces.reduce((sum, piece) => sum + piece.length, 0);
-  const { bytesWritten } = await file.writev([...pieces], at);
-  if (bytesWritten < bytes) {
-    const rest = Buffer.concat(pieces).subarray(bytesWritten);
-    await writeAll(file, [rest], at + bytesWritten);
-  }
 }
 
 async function digestOf(store: S3Store, shard: ListedShard, signal: AbortSignal): Promise<string> {

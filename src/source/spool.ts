@@ -1,4 +1,4 @@
-import { mkdir, readdir, rm } from "node:fs/promises";
+import { lstat, mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { errnoOf, JobError } from "../errors.js";
 
@@ -43,7 +43,16 @@ export function openSpool({ root, writer, isDead, maxBytes }: SpoolOptions): Spo
 }
 
 async function prepare(root: string, folder: string, isDead: (writer: string) => boolean): Promise<void> {
-  await mkdir(folder, { recursive: true, mode: 0o700 });
+  await mkdir(root, { recursive: true, mode: 0o700 });
+  const { uid } = await lstat(root);
+  const own = process.getuid?.();
+  if (own !== undefined && uid !== own && own !== 0) {
+    // In a folder that all may write to, such as /tmp, somebody else may have made it to look at what is put there.
+    throw new JobError("PERMISSION", `keeping fetched bytes in ${root}: it belongs to another user (${uid})`, {
+      hint: "input.spool.path names another folder",
+    });
+  }
+  await mkdir(folder, { mode: 0o700 });
   for (const name of await readdir(root)) {
     if (isDead(name) && join(root, name) !== folder) {
       await rm(join(root, name), { recursive: true, force: true });

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { lineageColumns } from "../batch/lineage.js";
 import { type PostgresOutputSpec, postgresOutput, postgresProblems } from "./postgres-spec.js";
-import { s3Keys, type S3Spec, s3Problems } from "./s3-spec.js";
+import { inputProblems, modelProblems, s3Keys, type S3Spec } from "./s3-spec.js";
 import { autoOrCount, count, name, text } from "./values.js";
 
 /** Version 1 of the job spec, as far as this release serves it; keys are those of the YAML. */
@@ -47,7 +47,7 @@ export interface InputSpec extends S3Spec {
 
 export type PartitionType = "text" | "date" | "int64" | "float64" | "bool";
 
-export interface ModelSpec {
+export interface ModelSpec extends S3Spec {
   readonly path: string;
   /** Hex digest the file must have. */
   readonly sha256?: string | undefined;
@@ -128,7 +128,7 @@ const input = z.strictObject({
 }) satisfies z.ZodType<InputSpec>;
 
 const model = z.strictObject({
-  path: text.describe("an ONNX file, relative to this file"),
+  path: text.describe("an ONNX file, relative to this file, or s3://bucket/key"),
   sha256: z
     .string()
     .regex(/^[0-9a-f]{64}$/, "expected 64 lower-case hex digits")
@@ -158,6 +158,7 @@ const model = z.strictObject({
     .enum(["bad_row", "nan"])
     .default("bad_row")
     .describe("bad_row: a row with a NULL or NaN feature is a bad row; nan: NULL becomes NaN"),
+  ...s3Keys,
 }) satisfies z.ZodType<ModelSpec>;
 
 const engine = z.strictObject({
@@ -243,13 +244,9 @@ function checkTarget(spec: z.output<typeof job>, context: z.RefinementCtx): void
   }
 }
 
-/** Checks of the whole run where a value is wrong that was checked before, too: then a path is not a list yet. */
-function checkPlaces({ input: { path, ready, ...place } }: z.output<typeof job>, context: z.RefinementCtx): void {
-  const listed = [path].flat().filter((one) => typeof one === "string");
-  const paths = listed.map((one, index) => ({ path: listed.length === 1 ? ["path"] : ["path", index], text: one }));
-  const all = [...paths, ...(typeof ready === "string" ? [{ path: ["ready"], text: ready }] : [])];
-  for (const { path: where, message } of s3Problems(place, all)) {
-    context.addIssue({ code: "custom", path: ["input", ...where], message, params: showFound });
+function checkPlaces({ input: from, model: by }: z.output<typeof job>, context: z.RefinementCtx): void {
+  for (const { path, message } of [...inputProblems(from), ...modelProblems(by)]) {
+    context.addIssue({ code: "custom", path, message, params: showFound });
   }
 }
 

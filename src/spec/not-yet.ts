@@ -11,7 +11,7 @@ const values: Readonly<Record<string, readonly string[]>> = {
   "engine.providers": ["cuda", "tensorrt"],
 };
 
-const s3Paths: ReadonlySet<string> = new Set(["model.path", "output.parquet.path"]);
+const s3Paths: ReadonlySet<string> = new Set(["output.parquet.path"]);
 
 /** Why `key` (dotted, list positions left out) with this value is not served yet, or undefined. */
 export function notYet(key: string, value: unknown): string | undefined {

@@ -50,26 +50,40 @@ function isEndpoint(given: string): boolean {
   }
 }
 
-export interface S3Problem {
+interface Problem {
   readonly path: (string | number)[];
   readonly message: string;
 }
 
-/** What is wrong with the paths of a place, or with keys that none of its paths needs. Paths are below the place. */
-export function s3Problems(place: S3Spec, paths: readonly { path: (string | number)[]; text: string }[]): S3Problem[] {
-  const problems: S3Problem[] = [];
-  for (const { path, text: given } of paths) {
-    const problem = isS3Uri(given) ? s3UriProblem(given) : undefined;
-    if (problem !== undefined) {
-      problems.push({ path, message: problem });
-    }
-  }
-  if (paths.every(({ text: given }) => !isS3Uri(given))) {
-    for (const key of Object.keys(s3Keys)) {
-      if (place[key as keyof S3Spec] !== undefined) {
-        problems.push({ path: [key], message: "only a path that starts with s3:// takes this key" });
-      }
-    }
-  }
-  return problems;
+/** A path in the spec. Checks of the whole run where a value is wrong that was checked before, too. */
+interface Given {
+  readonly path: (string | number)[];
+  readonly text: unknown;
+}
+
+/** What is wrong with where the input is. */
+export function inputProblems(input: S3Spec & { readonly path: unknown; readonly ready?: unknown }): Problem[] {
+  const listed = [input.path].flat();
+  const paths = listed.map((one, index) => ({ path: listed.length === 1 ? ["path"] : ["path", index], text: one }));
+  return problemsAt("input", input, [...paths, { path: ["ready"], text: input.ready }]);
+}
+
+/** What is wrong with where the model is. */
+export function modelProblems(model: S3Spec & { readonly path: unknown }): Problem[] {
+  return problemsAt("model", model, [{ path: ["path"], text: model.path }]);
+}
+
+/** Paths that are wrong, and keys that none of the paths needs. */
+function problemsAt(key: string, place: S3Spec, paths: readonly Given[]): Problem[] {
+  const inS3 = paths.flatMap(({ path, text: given }) =>
+    typeof given === "string" && isS3Uri(given) ? [{ path, message: s3UriProblem(given) }] : [],
+  );
+  const needless = Object.keys(s3Keys).filter((name) => place[name as keyof S3Spec] !== undefined);
+  return [
+    ...inS3.flatMap(({ path, message }) => (message === undefined ? [] : [{ path: [key, ...path], message }])),
+    ...(inS3.length > 0 ? [] : needless).map((name) => ({
+      path: [key, name],
+      message: "only a path that starts with s3:// takes this key",
+    })),
+  ];
 }

@@ -76,6 +76,34 @@ s3.describe("shards in S3", () => {
     );
   });
 
+  test("are scored with a model in S3, which is fetched once", async () => {
+    await using scratch = await scratchFolder();
+    await using proxy = await tcpProxy(port());
+    const bucket = await s3.server().createBucket();
+    const [fixture] = fixtures.filter(({ name }) => name === "external-data");
+    if (fixture === undefined) {
+      throw new Error("the fixture is not there");
+    }
+    await upload(bucket, join(projectFolder, "fixtures/data", fixture.table), "lake/");
+    await upload(bucket, join(projectFolder, "fixtures/models/external-data"), "models/");
+    const input = { path: `s3://${bucket.name}/lake/*.parquet` };
+    const env = { XDG_CACHE_HOME: join(scratch.path, "cache") };
+    const [there, here] = [join(scratch.path, "s3"), join(scratch.path, "disk")];
+    await mkdir(there);
+    await mkdir(here);
+    const spec = await writeSpec(there, fixture, { input, model: { path: `s3://${bucket.name}/models/model.onnx` } });
+
+    const far = await runInS3(["run", spec], { port: port(), env });
+    const again = await runInS3(["run", spec], { port: proxy.port, env });
+    const near = await runCli(["run", await writeSpec(here, fixture)]);
+
+    expect(far, far.stderr).toMatchObject({ code: 0 });
+    expect(again, again.stderr).toMatchObject({ code: 0 });
+    expect(near.code).toBe(0);
+    expect(await outputRows(join(there, "out"))).toEqual(await outputRows(join(here, "out")));
+    expect(proxy.bytesFromServer).toBeLessThan(8000); // two listings and looks, no model
+  });
+
   test("come beside others on the disk", async () => {
     await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();

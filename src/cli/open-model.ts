@@ -1,0 +1,35 @@
+import { homedir } from "node:os";
+import { join, resolve } from "node:path";
+import { openModelFile } from "../engine/onnx-file.js";
+import type { ModelFile } from "../engine/port.js";
+import type { RetryTools } from "../retry.js";
+import type { ModelSpec } from "../spec/job-spec.js";
+import { isS3Uri } from "../spec/s3-uri.js";
+import { openStore } from "./open-store.js";
+
+export interface ModelTools {
+  /** The spec's folder. */
+  readonly folder: string;
+  readonly retry: RetryTools;
+  /** Names this process among all on all machines. */
+  readonly writer: string;
+  readonly isDead: (writer: string) => boolean;
+  readonly signal: AbortSignal;
+}
+
+/** From the disk, or from S3 through a cache of this user. */
+export async function openModel(model: ModelSpec, tools: ModelTools): Promise<ModelFile> {
+  if (!isS3Uri(model.path)) {
+    return await openModelFile(resolve(tools.folder, model.path));
+  }
+  const { openS3Model } = await import("../engine/s3-model.js");
+  using store = await openStore(model, tools);
+  const { writer, isDead } = tools;
+  const endpoint = model.endpoint ?? process.env["AWS_ENDPOINT_URL_S3"] ?? process.env["AWS_ENDPOINT_URL"] ?? "";
+  return await openS3Model(model.path, model.sha256, { store, endpoint, cache: cacheFolder(), writer, isDead });
+}
+
+function cacheFolder(): string {
+  const given = process.env["XDG_CACHE_HOME"];
+  return join(given === undefined || given === "" ? join(homedir(), ".cache") : given, "infer-batch", "models");
+}
