@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { projectFolder, runCli } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
+import { httpProxy } from "../support/http-proxy.js";
 import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
 import { outputRows } from "../support/output.js";
 import { writeRows } from "../support/parquet.js";
@@ -78,7 +79,7 @@ s3.describe("shards in S3", () => {
 
   test("are scored with a model in S3, which is fetched once", async () => {
     await using scratch = await scratchFolder();
-    await using proxy = await tcpProxy(port());
+    await using http = await httpProxy(port());
     const bucket = await s3.server().createBucket();
     const [fixture] = fixtures.filter(({ name }) => name === "external-data");
     if (fixture === undefined) {
@@ -93,15 +94,18 @@ s3.describe("shards in S3", () => {
     await mkdir(here);
     const spec = await writeSpec(there, fixture, { input, model: { path: `s3://${bucket.name}/models/model.onnx` } });
 
-    const far = await runInS3(["run", spec], { port: port(), env });
-    const again = await runInS3(["run", spec], { port: proxy.port, env });
+    const far = await runInS3(["run", spec], { port: http.port, env });
+    const before = http.requests.length;
+    const again = await runInS3(["run", spec], { port: http.port, env });
     const near = await runCli(["run", await writeSpec(here, fixture)]);
 
     expect(far, far.stderr).toMatchObject({ code: 0 });
     expect(again, again.stderr).toMatchObject({ code: 0 });
     expect(near.code).toBe(0);
     expect(await outputRows(join(there, "out"))).toEqual(await outputRows(join(here, "out")));
-    expect(proxy.bytesFromServer).toBeLessThan(8000); // two listings and looks, no model
+    const gets = http.requests.filter((request) => request.startsWith("GET") && request.includes("models/"));
+    expect(gets).toHaveLength(2);
+    expect(http.requests.length).toBeGreaterThan(before);
   });
 
   test("come beside others on the disk", async () => {
