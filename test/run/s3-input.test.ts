@@ -81,7 +81,7 @@ s3.describe("shards in S3", () => {
     await using scratch = await scratchFolder();
     await using http = await httpProxy(port());
     const bucket = await s3.server().createBucket();
-    const [fixture] = fixtures.filter(({ name }) => name === "external-data");
+    const fixture = fixtures.find(({ name }) => name === "external-data");
     if (fixture === undefined) {
       throw new Error("the fixture is not there");
     }
