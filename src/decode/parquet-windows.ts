@@ -5,11 +5,40 @@ import type { ByteRange, Projection, ShardFile, SliceRequest, SliceWindow } from
 /** Some writers left the header of the dictionary's page out of a chunk's size (PARQUET-816). */
 const slackBytes = 100;
 
-/** Where some column chunks lie. Those without values, and those that only a key opens, are not read. */
-export function rangesOf({ pagesEnd }: Footer, chunks: readonly ColumnChunk[]): ByteRange[] {
+/**
+ * Where some column chunks lie. Those without values, and those that only a key opens, are not read.
+ *
+ * A range never has the beginning of another chunk: with the header of its first page there, and zeros after it, that
+ * chunk would be read as if it were whole, should it be read by mistake. Without it, reading it fails.
+ */
+export function rangesOf(footer: Footer, chunks: readonly ColumnChunk[]): ByteRange[] {
   return chunks
     .filter(({ encrypted, values }) => !encrypted && values > 0)
-    .map(({ start, compressedBytes }) => ({ start, end: Math.min(start + compressedBytes + slackBytes, pagesEnd) }));
+    .map(({ start, compressedBytes }) => {
+      const end = start + compressedBytes;
+      return { start, end: Math.min(end + slackBytes, Math.max(end, startAfter(footer, start))) };
+    });
+}
+
+const sortedStarts = new WeakMap<Footer, Float64Array>();
+
+/** Where the chunk begins that comes after the one at `start`; for the last one, where the footer does. */
+function startAfter(footer: Footer, start: number): number {
+  const starts =
+    sortedStarts.get(footer) ??
+    Float64Array.from(footer.rowGroups.flatMap(({ chunks }) => chunks.map((chunk) => chunk.start))).toSorted();
+  sortedStarts.set(footer, starts);
+  let low = 0;
+  let high = starts.length;
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if ((starts[middle] ?? 0) > start) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return starts[low] ?? footer.pagesEnd;
 }
 
 /** The column chunks of a row group that hold some of the table's columns. */
