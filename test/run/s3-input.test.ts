@@ -47,6 +47,7 @@ s3.describe("shards in S3", () => {
       const near = await runCli(["run", await writeSpec(here, fixture, { commit_rows: 100 })]);
 
       expect(far, far.stderr).toMatchObject({ code: 0 });
+      expect(far.stderr).not.toContain("Warning");
       expect(near.code).toBe(0);
       expect(await outputRows(join(there, "out"))).toEqual(await outputRows(join(here, "out")));
       expect(await readdir(spool)).toEqual([]);

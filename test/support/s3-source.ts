@@ -19,7 +19,7 @@ export interface S3SourceSetup {
   readonly signal?: AbortSignal;
 }
 
-export function retryFor(maxSeconds: number, warnings: string[] = []): RetryTools {
+function retryFor(maxSeconds: number, warnings: string[] = []): RetryTools {
   return {
     maxSeconds,
     nowMs: () => performance.now(),
