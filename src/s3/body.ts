@@ -1,3 +1,4 @@
+import { setMaxListeners } from "node:events";
 import type { Readable } from "node:stream";
 import { BrokenTransfer } from "./failures.js";
 import type { S3Timeouts } from "./client.js";
@@ -24,6 +25,7 @@ export function watchRequest({ silenceMs, requestMs }: S3Timeouts, stops: readon
   };
   let silence = setTimeout(giveUp(`the store was silent for ${silenceMs / 1000} s`), silenceMs);
   const whole = setTimeout(giveUp(`a request took more than ${requestMs / 1000} s`), requestMs);
+  setMaxListeners(0, ...stops); // many requests at once are no leak, of which Node would warn the user
   for (const signal of stops) {
     signal.addEventListener("abort", stop, { once: true });
   }

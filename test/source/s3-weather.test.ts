@@ -182,6 +182,21 @@ s3.describe("reading from S3", () => {
     expect(await refusal(() => world.read())).toMatchObject({ code: "SIGTERM" });
   });
 
+  test("warns of no leak when many requests are under way", async () => {
+    await using http = await httpProxy(s3.server().port);
+    http.delayMs = 50;
+    const bucket = await s3.server().createBucket();
+    await bucket.put("a", "a");
+    const store = storeAt({ port: http.port });
+    const warned: string[] = [];
+    const note = (warning: Error): void => void warned.push(warning.message);
+    process.on("warning", note);
+    await Promise.all(Array.from({ length: 24 }, () => store.look({ bucket: bucket.name, key: "a" })));
+    process.off("warning", note);
+
+    expect(warned).toEqual([]);
+  });
+
   test("takes up credentials that were rotated", async () => {
     await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
