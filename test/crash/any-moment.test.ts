@@ -6,12 +6,13 @@ import { goldenRows } from "../support/golden.js";
 import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
 import type { Expected } from "../support/output.js";
 import { runSpec } from "../support/score.js";
+import { torture } from "../support/torture.js";
 
 const fixture = fixtures.find(({ name }) => name === "digits-lightgbm");
 const commitRows = 20;
 const parallelRuns = 2;
 /** INFER_BATCH_TORTURE=1: more moments. */
-const moments = process.env["INFER_BATCH_TORTURE"] === "1" ? 100 : 15;
+const moments = torture ? 100 : 15;
 
 /** mulberry32: the same numbers in [0, 1) for the same seed. */
 function randomOf(seed: number): () => number {

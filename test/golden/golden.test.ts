@@ -9,6 +9,7 @@ import { faultsOfFinished, outputRows, partNames } from "../support/output.js";
 import { query, readRows } from "../support/parquet.js";
 import { runSpec, scoreHere } from "../support/score.js";
 import { fixtureNamed } from "../support/world.js";
+import { torture } from "../support/torture.js";
 
 /** `small`: less than any row group. `spanning`: a span over several shards. */
 type CommitSize = "small" | "spanning" | "auto";
@@ -36,7 +37,7 @@ const allShapes: readonly Shape[] = [
 ];
 
 /** The short form: each batch size and each commit size at least once. */
-const shapes = allShapes.filter((_, index) => process.env["INFER_BATCH_TORTURE"] === "1" || index % 2 === 0);
+const shapes = allShapes.filter((_, index) => torture || index % 2 === 0);
 
 function commitRows(fixture: Fixture, size: CommitSize): number | "auto" {
   return size === "auto" ? "auto" : size === "small" ? 13 : Math.ceil(fixture.rows * 0.75);
