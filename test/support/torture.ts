@@ -9,7 +9,12 @@ export function tellingCalls<T>(calls: readonly T[], nameOf: (call: T) => string
   const kinds = new Map<string, T[]>();
   for (const call of calls) {
     const kind = nameOf(call).replaceAll(/\d+/g, "#");
-    kinds.set(kind, [...(kinds.get(kind) ?? []), call]);
+    const alike = kinds.get(kind);
+    if (alike === undefined) {
+      kinds.set(kind, [call]);
+    } else {
+      alike.push(call);
+    }
   }
   const telling = new Set([...kinds.values()].flatMap((alike) => [...alike.slice(0, 2), ...alike.slice(-1)]));
   return calls.filter((call) => torture || telling.has(call));
