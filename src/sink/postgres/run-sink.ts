@@ -59,6 +59,7 @@ async function lookAtRun(
   const same = plan.target.kind === "postgres" && plan.target.table === showTable(tools.name);
   // Rows that are counted as committed went into it: making it anew would lose them silently.
   if (same && spans.length > 0 && (await findTable(session, name)) === undefined) {
+    await refuseOvertaken(session, control, plan.runId); // which has taken it away
     throw new JobError(
       "OUTPUT_DAMAGED",
       `looking at table ${showTable(name)}: run ${plan.runId} has rows in it, and it is gone`,
@@ -122,16 +123,7 @@ function runSink(
       note(known, [committed]);
       return outcome;
     },
-    async finish() {
-      if (splitRunId(plan.runId).number > 1) {
-        await withRetry(`clearing up after runs before ${plan.runId}`, (last) =>
-          transact(tools, (session) => clearGivenUp(session, control, plan.runId), { last }),
-        );
-      }
-      await withRetry(`finishing ${target}`, (last) =>
-        transact(tools, (session) => finishRun(session, tools, stored), { last, silentSeconds: finishSeconds }),
-      );
-    },
+    finish: () => clearAndFinish(tools, stored),
     failed: (error) => tellFailure(tools, plan.runId, error),
   };
 }
@@ -201,6 +193,19 @@ export async function prepareRun(
   const name = mode.rowsAt(plan, { finished: true });
   const found = await findTable(session, name);
   return found === undefined ? [] : fitColumns(name, found, outputColumns(plan.contract));
+}
+
+async function clearAndFinish(tools: RunTools, stored: StoredPlan): Promise<void> {
+  const { control, retry, target } = tools;
+  const { runId } = stored.plan;
+  if (splitRunId(runId).number > 1) {
+    await retrying(`clearing up after runs before ${runId}`, retry, (last) =>
+      transact(tools, (session) => clearGivenUp(session, control, runId), { last }),
+    );
+  }
+  await retrying(`finishing ${target}`, retry, (last) =>
+    transact(tools, (session) => finishRun(session, tools, stored), { last, silentSeconds: finishSeconds }),
+  );
 }
 
 async function finishRun(session: Session, { control, mode, writer }: RunTools, stored: StoredPlan): Promise<void> {

@@ -23,7 +23,7 @@ export function unfitRows(rows: OutputRows, columns: readonly TargetColumn[]): U
  * The values that Postgres would refuse in the middle of a COPY: one a row at most, in row order. Values are looked
  * at only where the types leave something to look for.
  */
-export function unfitValues(
+function unfitValues(
   type: ColumnType,
   column: Column,
   target: PgType & { readonly notNull: boolean },

@@ -4,9 +4,9 @@ import { JobError } from "../../errors.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { copySql, prepareTable } from "./append.js";
 import { copyIn, type Session } from "./connections.js";
-import { lock } from "./locks.js";
 import type { EncodedRows, Mode, ModeTools } from "./mode.js";
 import { quoteName, quoteTable, showTable, type TableName } from "./names.js";
+import { oidOf } from "./staging.js";
 import type { TargetColumn } from "./table.js";
 import { TakenMeanwhile } from "./taken.js";
 
@@ -17,7 +17,8 @@ const temporary = "pg_temp.infer_batch_span";
  * table of its own until the run is finished: a key that comes twice, in one span or in two, is never silent.
  */
 export function upsertMode({ name, spec, control }: ModeTools): Mode {
-  const keysOf = ({ runId }: Plan): string => quoteTable(keysTable(control.schema, runId));
+  const tableOf = ({ runId }: Plan): TableName => keysTable(control.schema, runId);
+  const keysOf = (plan: Plan): string => quoteTable(tableOf(plan));
   return {
     rowsAt: () => name,
     async prepare(session, plan, { mayCreate }) {
@@ -29,7 +30,7 @@ export function upsertMode({ name, spec, control }: ModeTools): Mode {
         comment: `Predictions of job ${plan.job}`,
       });
       await requireUnique(session, name, spec.key);
-      await makeKeys(session, keysOf(plan), { name, key: spec.key });
+      await makeKeys(session, tableOf(plan), { name, key: spec.key, mayCreate });
       return keyNotNull(columns, spec.key);
     },
     async write(session, rows) {
@@ -99,26 +100,30 @@ export async function requireUnique(session: Session, name: TableName, key: read
   }
 }
 
+/**
+ * One attempt at a time: the caller has locked the run.
+ * @throws JobError OUTPUT_DAMAGED when it is gone while spans stand, whose keys would then be taken twice silently
+ */
 async function makeKeys(
   session: Session,
-  keys: string,
-  { name, key }: { name: TableName; key: readonly string[] },
+  table: TableName,
+  { name, key, mayCreate }: { name: TableName; key: readonly string[]; mayCreate: boolean },
 ): Promise<void> {
-  const there = await session.query<{ there: boolean }>({
-    text: "SELECT to_regclass($1) IS NOT NULL AS there",
-    values: [keys],
-  });
-  if (there.rows[0]?.there === true) {
+  if ((await oidOf(session, table)) !== undefined) {
     return;
   }
-  await lock(session, keys);
+  if (!mayCreate) {
+    throw new JobError("OUTPUT_DAMAGED", `looking at table ${showTable(table)}: the table of the run's keys is gone`, {
+      hint: "somebody removed it; give the run up with --new-run",
+    });
+  }
+  const keys = quoteTable(table);
   const columns = key.map(quoteName).join(", ");
   await session.query(
-    `CREATE TABLE IF NOT EXISTS ${keys} AS SELECT ${columns}, 0 AS infer_batch_span FROM ${quoteTable(name)} WITH NO DATA`,
+    `CREATE TABLE ${keys} AS SELECT ${columns}, 0 AS infer_batch_span FROM ${quoteTable(name)} WITH NO DATA`,
   );
-  await session.query(
-    `ALTER TABLE ${keys} DROP CONSTRAINT IF EXISTS once, ADD CONSTRAINT once PRIMARY KEY (${columns})`,
-  );
+  // Without a name, which would have to be another one for each run that is under way.
+  await session.query(`ALTER TABLE ${keys} ADD PRIMARY KEY (${columns})`);
   await session.query(
     `COMMENT ON TABLE ${keys} IS 'Keys that an unfinished run has had, by span; goes when it is finished'`,
   );

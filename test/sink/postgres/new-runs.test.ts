@@ -30,14 +30,14 @@ function runOf(sink: Sink, number: number): Plan {
 /** Stops the first query of this process that `moment` calls with such a statement, until it is told to go on. */
 function stopAt(moment: "before" | "inCopy", statement: RegExp): { reached: Promise<void>; go(): void } & Disposable {
   const gates: (() => void)[] = [];
-  let reach = (): void => undefined;
+  const reach: (() => void)[] = [];
   const reached = new Promise<void>((resolve) => {
-    reach = resolve;
+    reach.push(resolve);
   });
   const unwatch = watchQueries({
     [moment]: async (call: string) => {
       if (gates.length === 0 && statement.test(call)) {
-        reach();
+        reach[0]?.();
         await new Promise<void>((go) => {
           gates.push(go);
         });
