@@ -1,18 +1,18 @@
 // npm run bench:postgres [-- --runs N]: times predictions into Postgres. A server is started here, with its default
 // durability, and every contender writes the same rows into a table of its own there.
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
+import { chmodSync, mkdtempSync, rmSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { Client } from "pg";
+import { findBinaries, startServer } from "../test/support/postgres-server.mjs";
 import { findContenders } from "./contenders.mjs";
 import { prepareData, rowCount, shards } from "./data.mjs";
 import { measure } from "./measure.mjs";
 import { sinkOnly, writeCopyFile } from "./postgres-sink.mjs";
-import { startServer } from "./postgres-server.mjs";
 
 const path = (relative) => fileURLToPath(new URL(relative, import.meta.url));
 const { values: options } = parseArgs({ options: { runs: { type: "string", default: "5" } } });
@@ -21,9 +21,14 @@ const python = findContenders().contenders.find(({ id }) => id === "python");
 
 await prepareData();
 const scratch = mkdtempSync(join(tmpdir(), "infer-batch-bench-"));
-const server = await startServer();
-process.env.DATABASE_URL = server.url; // of the job
-const admin = new Client({ connectionString: server.url });
+const found = findBinaries();
+if (found.native === undefined) {
+  throw new Error(found.missing);
+}
+const server = await startServer(found.native);
+const url = server.url("postgres");
+process.env.DATABASE_URL = url; // of the job
+const admin = new Client({ connectionString: url });
 await admin.connect();
 
 const tables = "DROP SCHEMA IF EXISTS bench, infer_batch CASCADE; CREATE SCHEMA bench";
@@ -52,14 +57,14 @@ const timed = (work) => async () => {
 
 const ready = join(scratch, "ready.copy");
 await writeCopyFile(ready, rowCount);
-server.share(scratch);
+chmodSync(scratch, 0o755); // for the server
 const program = [process.execPath, path("../bin/infer-batch.js"), "run", path("jobs/mlp-postgres.yaml")];
 const loop = [
   python.command[0],
   path("peers/loop_pg.py"),
   path("../fixtures/models/bench-mlp.onnx"),
   "8192",
-  server.url,
+  url,
   ...shards,
 ];
 const hasPsycopg = (() => {
@@ -75,7 +80,7 @@ const contenders = [
   { id: "infer-batch", key: false, seconds: processSeconds(program) },
   ...(hasPsycopg ? [{ id: "python, psycopg, COPY BINARY from numpy", key: false, seconds: processSeconds(loop) }] : []),
   ...[false, true].flatMap((key) => [
-    { id: `sink alone${key ? ", primary key" : ""}`, key, seconds: timed(() => sinkOnly(server.url, rowCount)) },
+    { id: `sink alone${key ? ", primary key" : ""}`, key, seconds: timed(() => sinkOnly(url, rowCount)) },
     {
       id: `COPY FROM a ready file${key ? ", primary key" : ""}`,
       key,

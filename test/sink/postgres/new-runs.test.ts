@@ -169,13 +169,14 @@ postgres.describe("a run that was given up", () => {
     await database.query(`DROP ROLE IF EXISTS giver; CREATE ROLE giver LOGIN;
       GRANT CREATE, TEMPORARY ON DATABASE ${database.name} TO giver`);
     const url = postgres.server().url(database.name, "giver");
-    await using sink = sinkOf({ url }, "upsert");
-    await begun(sink, runOf(sink, 1));
-    const [keys] = await database.query(ownTables);
-    await database.query(`ALTER TABLE infer_batch.${String(keys?.["tablename"])} OWNER TO postgres`);
-    await carryOut(sink, runOf(sink, 2));
-    expect(await database.query(ownTables)).toEqual([keys]);
-    await sink[Symbol.asyncDispose]();
+    {
+      await using sink = sinkOf({ url }, "upsert");
+      await begun(sink, runOf(sink, 1));
+      const [keys] = await database.query(ownTables);
+      await database.query(`ALTER TABLE infer_batch.${String(keys?.["tablename"])} OWNER TO postgres`);
+      await carryOut(sink, runOf(sink, 2));
+      expect(await database.query(ownTables)).toEqual([keys]);
+    }
     await database.query("DROP OWNED BY giver CASCADE");
   });
 });
