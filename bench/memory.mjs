@@ -31,6 +31,8 @@ const featureCount = 32;
 /** Of one row as it is stored: random floats do not compress. */
 const rowBytes = 4 * featureCount + 2;
 const tinyRows = 10;
+/** So far: each has a name and a table of its own. */
+let jobs = 0;
 
 const { values } = parseArgs({
   options: {
@@ -98,8 +100,6 @@ async function startPostgres() {
   process.env.DATABASE_URL = server.url("postgres"); // of the jobs
   return server;
 }
-
-let jobs = 0;
 
 /** One job after the other; whether memory stayed as it was, and below the limit. */
 async function series(title, steps, prepare) {
