@@ -14,7 +14,6 @@ const timeouts = { connect: 5, statement: 2, lock: 1 };
 postgres.describe("attempts side by side", () => {
   test.each([
     [2, "append"],
-    [4, "append"],
     [4, "upsert"],
     [3, "replace"],
   ] as const)("%d at once on one run: %s", async (attempts, mode) => {

@@ -17,20 +17,19 @@ const names = program === undefined ? "(no pgbouncer on this machine)" : "";
 
 (program === undefined ? describe.skip : postgres.describe)(`behind PgBouncer in transaction mode ${names}`, () => {
   test.each(["append", "upsert", "replace"] as const)(
-    "two attempts on one run, one worker's share left to the other: %s",
+    "two attempts on one run share its sessions, and score every row once: %s",
     async (mode: Mode) => {
       await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       await using pooler = await startPgBouncer(program ?? "", postgres.server().port, sessions);
       const url = pooler.through(database.url);
-      // Each of the pooler's sessions has a transaction of its own open: no two of a client's follow on one.
       const job = await pgJob(scratch.path, database, mode, { url });
       const results = await Promise.all([1, 2].map(() => runCli(["run", job.spec, "--no-progress"])));
       expect(results.map(({ code, stderr }) => (code === 0 ? 0 : stderr))).toEqual([0, 0]);
       await expectFinishedPg(job);
-      const shown = await runCli(["status", job.spec]);
-      expect([shown.code, shown.stdout]).toEqual([0, expect.stringContaining("complete")]);
       if (mode === "replace") {
+        const shown = await runCli(["status", job.spec]);
+        expect([shown.code, shown.stdout]).toEqual([0, expect.stringContaining("complete")]);
         expect((await runCli(["rollback", job.spec])).code).toBe(0);
         expect(await database.query("SELECT id FROM scores.predictions")).toEqual([{ id: "-1" }]);
       }

@@ -24,9 +24,16 @@ export async function runWatchedPg(
 
 const torture = process.env["INFER_BATCH_TORTURE"] === "1";
 
-/** Moments at which something can be half done: what only reads is left out, unless it is to be tortured. */
-export function killsOf(trace: readonly string[]): string[] {
-  return torture ? trace.flatMap(momentsOf) : fewKillsOf(trace);
+/**
+ * Moments to be killed at: every one when it is to be tortured, else one of each kind. `ofEnd`: only in the rows and
+ * at the end of the run, where modes differ.
+ */
+export function killsOf(trace: readonly string[], { ofEnd = false } = {}): string[] {
+  if (torture) {
+    return trace.flatMap(momentsOf);
+  }
+  const few = fewKillsOf(trace);
+  return ofEnd ? [few[0] ?? "", ...few.slice(-4)] : few;
 }
 
 function momentsOf(call: string): string[] {

@@ -198,11 +198,12 @@ export async function hasControlTables(session: Session, schema: string): Promis
   return true;
 }
 
-/** Makes the control tables where they are missing; of several that try at once, one does. In a transaction. */
+/** Makes the control tables where they are missing; of several that try at once, one does. */
 export async function makeControlTables(session: Session, schema: string, program: string): Promise<void> {
   if (await hasControlTables(session, schema)) {
     return;
   }
+  await session.query("BEGIN");
   // Of the transaction, not of the session: a pooler may give each transaction another one.
   await lock(session, schema);
   if (!(await hasControlTables(session, schema))) {
@@ -210,4 +211,5 @@ export async function makeControlTables(session: Session, schema: string, progra
     const making = known.rows.length === 0 ? `CREATE SCHEMA ${quoteName(schema)};` : "";
     await session.query(making + creation(schema, program));
   }
+  await session.query("COMMIT");
 }

@@ -149,7 +149,7 @@ export async function rollBack(session: Session, { name, spec, control }: ModeTo
         ? "no run has replaced it"
         : last.action === "rollback"
           ? "its last replacement was rolled back already"
-          : "the rows from before were not kept";
+          : "no table was there before, or it was not kept";
     throw new JobError("USAGE", `rolling back ${showTable(name)}: ${found}`, {
       hint: "output.postgres.keep_previous sets how many tables are kept",
     });

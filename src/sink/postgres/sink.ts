@@ -60,7 +60,7 @@ export function openPostgresSink(options: PostgresSinkOptions): Sink {
       ),
     create: (plan) =>
       retrying(`preparing ${target}`, retry, async (last) => {
-        await transact(tools, (session) => makeControlTables(session, control.schema, program), { last });
+        await connections.use((session) => makeControlTables(session, control.schema, program));
         return await transact(tools, (session) => createRun(session, tools, plan), { last });
       }),
     open: (stored) => retrying(`looking at ${target}`, retry, () => openRun(tools, stored)),

@@ -18,8 +18,12 @@ const rowCount = 5000;
 let database: Database | undefined;
 afterAll(() => database?.[Symbol.asyncDispose]());
 
+const duckdb = await openDuckDb({ threads: 1, allowed: {}, settings: { TimeZone: "'UTC'" } });
+afterAll(() => {
+  duckdb[Symbol.dispose]();
+});
+
 async function withDuckDb<T>(work: (connection: DuckDBConnection) => Promise<T>): Promise<T> {
-  using duckdb = await openDuckDb({ threads: 1, allowed: {}, settings: { TimeZone: "'UTC'" } });
   const connection = await duckdb.connect();
   try {
     return await work(connection);
@@ -210,7 +214,7 @@ postgres.describe("COPY BINARY", () => {
         });
         const found = await db.query("SELECT v::text FROM numbers");
         const expected = await db.query(
-          `SELECT (u * 10::numeric ^ -${scale})::numeric(${precision},${scale})::text AS v FROM unnest($1::numeric[]) AS t(u)`,
+          `SELECT (u * 1e-${scale}::numeric)::numeric(${precision},${scale})::text AS v FROM unnest($1::numeric[]) AS t(u)`,
           [inside.map(String)],
         );
         expect(found).toEqual(expected);
