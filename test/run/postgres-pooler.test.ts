@@ -15,9 +15,18 @@ const postgres = await usePostgres();
 const sessions = 2;
 const names = program === undefined ? "(no pgbouncer on this machine)" : "";
 
+/** What a session of the pooler would hand on to whoever has it next. */
+const sessionState = `
+  SELECT current_setting('search_path') AS path, current_setting('lock_timeout') AS lock,
+    current_setting('statement_timeout') AS statement, current_setting('idle_in_transaction_session_timeout') AS idle,
+    (SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()) AS locks,
+    (SELECT count(*)::int FROM pg_prepared_statements) AS statements,
+    (SELECT count(*)::int FROM pg_class WHERE relpersistence = 't') AS tables`;
+const untouched = { path: '"$user", public', lock: "0", statement: "0", idle: "0", locks: 0, statements: 0, tables: 0 };
+
 (program === undefined ? describe.skip : postgres.describe)(`behind PgBouncer in transaction mode ${names}`, () => {
   test.each(["append", "upsert", "replace"] as const)(
-    "two attempts on one run share its sessions, and score every row once: %s",
+    "two attempts on one run share its sessions, score every row once, and leave nothing in them: %s",
     async (mode: Mode) => {
       await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
@@ -33,6 +42,14 @@ const names = program === undefined ? "(no pgbouncer on this machine)" : "";
         expect((await runCli(["rollback", job.spec])).code).toBe(0);
         expect(await database.query("SELECT id FROM scores.predictions")).toEqual([{ id: "-1" }]);
       }
+      // Both sessions at once, each held by a transaction.
+      const others = await Promise.all(Array.from({ length: sessions }, () => connect(url)));
+      for (const other of others) {
+        await other.query("BEGIN");
+      }
+      const left = await Promise.all(others.map(async (other) => (await other.query(sessionState)).rows[0] as unknown));
+      expect(left).toEqual(left.map(() => untouched));
+      await Promise.all(others.map((other) => other.end()));
       // It was a pooler that they talked to, and it did share.
       const admin = await connect(url.replace(/\/[^/]*$/, "/pgbouncer"));
       const pools: unknown = (await admin.query("SHOW POOLS")).rows;
