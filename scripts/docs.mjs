@@ -7,15 +7,14 @@ import { corporaPage } from "./corpora-page.mjs";
 const schema = specJsonSchema();
 
 /** What the parser makes of a spec that says nothing it need not say. */
-const { spec: defaults } = checkSpec({
-  version: 1,
-  name: "name",
-  input: { path: "path" },
-  model: { path: "path" },
-  output: { parquet: { path: "path" } },
-});
+const defaults = [{ parquet: { path: "path" } }, { postgres: { table: "table" } }].map(
+  (output) => checkSpec({ version: 1, name: "name", input: { path: "path" }, model: { path: "path" }, output }).spec,
+);
 
-const valueAt = (path) => path.split(".").reduce((value, key) => value?.[key], defaults);
+const valueAt = (path) =>
+  defaults
+    .map((spec) => path.split(".").reduce((value, key) => value?.[key], spec))
+    .find((value) => value !== undefined);
 
 function typeText(node) {
   if (node.const !== undefined) return `\`${node.const}\``;

@@ -1,4 +1,5 @@
-import { outputName, parseOutputReference } from "../spec/job-spec.js";
+import { parseOutputReference } from "../spec/job-spec.js";
+import { outputName } from "../spec/values.js";
 import { didYouMean } from "../suggest.js";
 import { type ContractRequest, type OutputBinding, refuse } from "./contract.js";
 import { showTensor } from "./side-by-side.js";

@@ -1,5 +1,6 @@
 import { JobError } from "../errors.js";
 import { didYouMean } from "../suggest.js";
+import { lineageColumns } from "./lineage.js";
 import { sideBySide } from "./side-by-side.js";
 import type { ModelSignature, TensorType } from "./tensor.js";
 import { type ColumnType, showType, type SourceColumn } from "./types.js";
@@ -16,6 +17,8 @@ export interface Contract {
   readonly expressions: Expressions | null;
   /** nan: a NULL feature of a float input becomes NaN; bad_row: it is a bad row, and so is NaN. */
   readonly missing: "bad_row" | "nan";
+  /** Each row tells its run, model and time. */
+  readonly lineage?: true | undefined;
 }
 
 export type NumericTensorType = Exclude<TensorType, "string">;
@@ -134,7 +137,12 @@ export function featureColumns({ inputs }: Pick<Contract, "inputs">): ColumnRef[
 }
 
 /** Type and name of each output column, in output order. */
-export function outputColumns({ passthrough, outputs }: Contract): { name: string; type: ColumnType }[] {
+export function outputColumns(contract: Contract): { name: string; type: ColumnType }[] {
+  return [...scoredColumns(contract), ...(contract.lineage === true ? lineageColumns : [])];
+}
+
+/** Those that come from the input and the model. */
+export function scoredColumns({ passthrough, outputs }: Contract): { name: string; type: ColumnType }[] {
   return [
     ...passthrough.map(({ column, source }) => ({ name: column, type: source.type })),
     ...outputs.map(({ column, type }) => ({ name: column, type })),

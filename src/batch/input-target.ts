@@ -16,7 +16,7 @@ import {
  * feature is NaN or infinite; `prediction`: the model's prediction is; `model`: the model fails on the row.
  */
 export interface RowFault {
-  readonly reason: "expression" | "missing" | "not_finite" | "prediction" | "model";
+  readonly reason: "expression" | "missing" | "not_finite" | "prediction" | "model" | "target";
   /**
    * The shard's column as the spec names it, the expression's name, the output column, or undefined where the row
    * as a whole is at fault.

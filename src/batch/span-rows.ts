@@ -1,6 +1,6 @@
 import { JobError } from "../errors.js";
 import { createColumnBuilder, filterColumn } from "./column-builder.js";
-import { type Contract, type OutputBinding, outputColumns } from "./contract.js";
+import { type Contract, type OutputBinding, scoredColumns } from "./contract.js";
 import type { RowFault } from "./input-target.js";
 import { createPredictionColumn } from "./prediction-column.js";
 import { columnTypeOfTensor, type Tensor } from "./tensor.js";
@@ -30,6 +30,8 @@ export interface SpanRows {
    * all; those that were filtered out never did.
    */
   finish(rowCount: number): OutputRows;
+  /** The rows that these rows of the output are, numbered as `reject` takes them; both in ascending order. */
+  rowsAt(indexes: readonly number[]): number[];
 }
 
 export interface SpanRowsOptions {
@@ -86,9 +88,24 @@ export function createSpanRows({ contract, span, onFault }: SpanRowsOptions): Sp
       }
       keep.fill(0, rowCount);
       const columns = [...carried, ...predicted].map((column) => column.finish());
-      return keptRows(outputColumns(contract), columns, keep);
+      return keptRows(scoredColumns(contract), columns, keep);
     },
+    rowsAt: (indexes) => keptAt(keep, indexes).map((at) => span.rowStart + at),
   };
+}
+
+/** Where the rows are, among all, that are these among the kept ones; both in ascending order. */
+function keptAt(keep: Uint8Array, indexes: readonly number[]): number[] {
+  const found: number[] = [];
+  for (let at = 0, kept = 0; at < keep.length && found.length < indexes.length; at += 1) {
+    if (keep[at] === 1) {
+      if (kept === indexes[found.length]) {
+        found.push(at);
+      }
+      kept += 1;
+    }
+  }
+  return found;
 }
 
 function keptRows(

@@ -152,13 +152,17 @@ export interface RejectedRow {
   readonly value: string | null;
 }
 
-export type RejectReason =
-  | "null"
-  | "not_finite"
-  | "does_not_fit"
-  | "expression_failed"
-  | "prediction_not_finite"
-  | "model_failed";
+export const rejectReasons = [
+  "null",
+  "not_finite",
+  "does_not_fit",
+  "expression_failed",
+  "prediction_not_finite",
+  "model_failed",
+  "target_cannot_hold",
+] as const;
+
+export type RejectReason = (typeof rejectReasons)[number];
 
 /** What a span comes to: its rows are those to be published, those rejected and those filtered out. */
 export interface SpanOutput {

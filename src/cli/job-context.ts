@@ -2,6 +2,7 @@ import { createHash, randomBytes } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { availableParallelism, hostname } from "node:os";
 import { dirname, isAbsolute, relative, resolve, sep } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { openParquetDecoder } from "../decode/parquet.js";
 import { openModelFile } from "../engine/onnx-file.js";
 import { openOnnxEngine } from "../engine/onnx.js";
@@ -14,10 +15,13 @@ import { nodeFileSystem } from "../sink/file-system.js";
 import { layoutOf } from "../sink/layout.js";
 import { openParquetSink } from "../sink/parquet.js";
 import type { Sink } from "../sink/port.js";
-import { diskSource } from "../source/disk.js";
+import { connectionOf } from "../sink/postgres/connect.js";
+import { openPostgresSink } from "../sink/postgres/sink.js";
+import { diskSource, type OutputFolder } from "../source/disk.js";
 import type { EngineSpec, JobSpec } from "../spec/job-spec.js";
 import { anyValue } from "../spec/fill-document.js";
 import { type LoadedSpec, loadSpec } from "../spec/load.js";
+import { checkNewRun } from "./new-run.js";
 import { programVersion } from "./version.js";
 import { checkSeveral } from "./worker.js";
 
@@ -34,7 +38,10 @@ export interface ContextParts {
 }
 
 /** How this process takes part in a run; default: alone. */
-export type AttemptOptions = Pick<JobContext, "worker" | "steal" | "newRun">;
+export interface AttemptOptions extends Pick<JobContext, "worker" | "steal" | "newRun"> {
+  /** A new run may add rows that an earlier one has added before; default: it may not. */
+  readonly allowDuplicates?: boolean;
+}
 
 const alone: AttemptOptions = { worker: { index: 0, count: 1 }, steal: false, newRun: false };
 
@@ -56,22 +63,23 @@ export async function openJob(
 ): Promise<JobContext & AsyncDisposable> {
   const { spec, where, clock, outputPattern } = await readSpec(specPath, options);
   checkSeveral(attempt, clock);
+  checkNewRun(attempt, spec);
   const folder = dirname(resolve(specPath));
   const cores = availableParallelism();
   const siblings = siblingPattern(resolve(folder, outputPattern));
-  const sink = await openSink(spec, folder, { cores, log, siblings });
-  const layout = layoutOf(resolve(folder, spec.output.parquet.path), runIdOf(spec.name, spec.params, sha256));
+  const sink = await openSink(spec, folder, { cores, log, siblings, signal });
   return {
     spec,
     where,
     command: (params) => commandFor(specPath, params),
     sink,
-    source: diskSource({ folder, output: layout.folder, part: layout.part(0) }),
+    source: diskSource({ folder, output: outputFolder(spec, folder) }),
     openDecoder: (folders) => openParquetDecoder({ threads: cores, folders, timezone: spec.timezone }),
     openModel: () => openModelFile(resolve(folder, spec.model.path)),
     openEngine: (model) => openEngine(model, spec.engine, cores),
     sha256,
     nowMs: () => performance.now(),
+    dateMs: () => Date.now(),
     log,
     progress,
     ...attempt,
@@ -114,6 +122,15 @@ function parseParams(given: readonly string[]): Record<string, string> {
   return Object.fromEntries(params);
 }
 
+/** Where predictions are written as files, which are no input. */
+function outputFolder({ name, params, output }: JobSpec, folder: string): OutputFolder | undefined {
+  if (output.parquet === undefined) {
+    return undefined;
+  }
+  const layout = layoutOf(resolve(folder, output.parquet.path), runIdOf(name, params, sha256));
+  return { folder: layout.folder, part: layout.part(0) };
+}
+
 /** What a user types to carry out the run of these params. */
 function commandFor(specPath: string, params: Readonly<Record<string, string>>): string {
   const options = Object.entries(params).map(([name, value]) => `--param ${shellWord(`${name}=${value}`)}`);
@@ -142,24 +159,55 @@ interface SinkTools {
   readonly cores: number;
   readonly log: Log;
   readonly siblings: readonly (string | RegExp)[];
+  readonly signal: AbortSignal;
 }
 
-async function openSink(spec: JobSpec, folder: string, { cores, log, siblings }: SinkTools): Promise<Sink> {
-  const { path, compression } = spec.output.parquet;
+async function openSink(spec: JobSpec, folder: string, tools: SinkTools): Promise<Sink> {
+  const { cores, log, siblings, signal } = tools;
+  const { parquet, postgres } = spec.output;
   const host = hostname().replaceAll(/[^A-Za-z0-9-]/g, "_");
   const writer = `${host}.${process.pid}.${randomBytes(4).toString("hex")}`;
+  const warn = (message: string): void => {
+    log.warn(message);
+  };
+  if (postgres !== undefined) {
+    return openPostgresSink({
+      spec: postgres,
+      settings: connectionOf(postgres, process.env),
+      retry: {
+        maxSeconds: spec.retry.max_seconds,
+        nowMs: () => performance.now(),
+        random: Math.random,
+        sleep: (ms) => interruptibleSleep(ms, signal),
+        warn,
+      },
+      writer,
+      program: `infer-batch ${programVersion}`,
+    });
+  }
+  if (parquet === undefined) {
+    throw new Error("a spec without a target has passed its check");
+  }
+  const { path, compression } = parquet;
   return await openParquetSink({
     folder: resolve(folder, path),
     target: shortPath(resolve(folder, path)),
+    uri: path,
     compression,
     threads: cores,
     siblings,
     fs: nodeFileSystem,
     writer,
     isDead: (other) => isDead(other, host),
-    warn: (message) => {
-      log.warn(message);
-    },
+    warn,
+  });
+}
+
+/** @throws the signal's reason when the job is stopped meanwhile */
+async function interruptibleSleep(ms: number, signal: AbortSignal): Promise<void> {
+  await sleep(ms, undefined, { signal }).catch((error: unknown) => {
+    signal.throwIfAborted();
+    throw error;
   });
 }
 

@@ -31,6 +31,7 @@ program
   )
   .option("--steal", "when the own share is done, take over what other workers have not committed")
   .option("--new-run", "score once more what is complete, or what was planned and has changed since")
+  .option("--allow-duplicates", "let --new-run append to a table that holds the rows of the run before")
   .option("--json", "end with one line of JSON on stdout")
   .option("--quiet", "no progress and no log lines but errors")
   .option("--no-progress", "no progress bar or progress lines")
@@ -84,6 +85,17 @@ program
   .action(async (spec: string, options) => {
     const { rejectsCommand } = await import("./commands/rejects.js");
     await rejectsCommand(spec, options);
+  });
+
+program
+  .command("rollback")
+  .description("swap back what the last finished run with mode: replace swapped in")
+  .argument("<spec>", "the job spec, a YAML file")
+  .addOption(param())
+  .option("--json", "one line of JSON")
+  .action(async (spec: string, options) => {
+    const { rollbackCommand } = await import("./commands/rollback.js");
+    await rollbackCommand(spec, options);
   });
 
 program

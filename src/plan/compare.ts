@@ -1,4 +1,5 @@
 import type { JobSpec } from "../spec/job-spec.js";
+import { splitTable } from "../spec/postgres-spec.js";
 import { bindingRequest } from "./make-plan.js";
 import type { Plan, PlannedShard } from "./plan.js";
 
@@ -44,7 +45,23 @@ export function compareSpec(plan: Plan, spec: JobSpec): string[] {
     ...difference("input.where", plan.request.where, asked.where),
     ...difference("model.cast", plan.request.cast, asked.cast),
     ...difference("model.missing", plan.request.missing, asked.missing),
+    ...difference("output.lineage", plan.contract.lineage === true, spec.output.lineage),
     ...difference("output.columns", plan.request.passthrough, asked.passthrough),
+    ...targetDifferences(plan, spec),
+  ];
+}
+
+/** A folder holds its own plan; a database may hold those of many targets. */
+function targetDifferences({ target }: Plan, { output: { postgres } }: JobSpec): string[] {
+  if (target.kind === "parquet" || postgres === undefined) {
+    return [];
+  }
+  const { schema, table } = splitTable(postgres.table);
+  return [
+    ...difference("output.postgres.table", target.table, `${schema}.${table}`),
+    ...difference("output.postgres.mode", target.mode, postgres.mode),
+    ...difference("output.postgres.key", target.key, postgres.key),
+    ...difference("output.postgres.on_duplicate", target.onDuplicate, postgres.on_duplicate),
   ];
 }
 

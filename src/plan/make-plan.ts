@@ -1,7 +1,7 @@
 import { type Contract, outputColumns } from "../batch/contract.js";
 import { bytesPerValue } from "../batch/types.js";
 import type { JobSpec } from "../spec/job-spec.js";
-import type { BindingRequest, Plan, PlannedShard, RunId } from "./plan.js";
+import type { BindingRequest, Plan, PlannedShard, PlanTarget, RunId } from "./plan.js";
 
 /** Rows a span where the spec says `auto`: a fraction of a second to some seconds of scoring. */
 const defaultCommitRows = 262_144;
@@ -14,11 +14,13 @@ export interface PlanFacts {
   readonly shards: readonly PlannedShard[];
   readonly modelSha256: string;
   readonly contract: Contract;
+  /** As the sink names it. */
+  readonly target: PlanTarget;
   /** Name and version of the program that plans. */
   readonly createdBy: string;
 }
 
-export function makePlan({ runId, spec, shards, modelSha256, contract, createdBy }: PlanFacts): Plan {
+export function makePlan({ runId, spec, shards, modelSha256, contract, target, createdBy }: PlanFacts): Plan {
   return {
     format: "infer-batch-plan",
     version: 1,
@@ -30,7 +32,7 @@ export function makePlan({ runId, spec, shards, modelSha256, contract, createdBy
     model: { uri: spec.model.path, sha256: modelSha256 },
     request: bindingRequest(spec),
     contract,
-    target: { kind: "parquet", uri: spec.output.parquet.path },
+    target,
     commitRows: spec.commit_rows === "auto" ? autoCommitRows(contract) : spec.commit_rows,
     createdBy,
   };

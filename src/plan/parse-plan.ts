@@ -56,6 +56,7 @@ const contract = z.strictObject({
   expressions: expressions.nullable(),
   cast: z.enum(["exact", "lossy"]),
   missing: z.enum(["bad_row", "nan"]),
+  lineage: z.literal(true).optional(),
 }) satisfies z.ZodType<Contract>;
 
 const schema = z.strictObject({
@@ -84,7 +85,17 @@ const schema = z.strictObject({
     missing: z.enum(["bad_row", "nan"]),
   }),
   contract,
-  target: z.strictObject({ kind: z.literal("parquet"), uri: z.string() }),
+  target: z.discriminatedUnion("kind", [
+    z.strictObject({ kind: z.literal("parquet"), uri: z.string() }),
+    z.strictObject({
+      kind: z.literal("postgres"),
+      server: z.string(),
+      table: z.string(),
+      mode: z.enum(["append", "upsert", "replace"]),
+      key: z.array(z.string()),
+      onDuplicate: z.enum(["fail", "last"]),
+    }),
+  ]),
   commitRows: z.int().min(1),
   createdBy: z.string(),
 }) satisfies z.ZodType<Plan>;

@@ -1,5 +1,6 @@
 import type { Contract } from "../batch/contract.js";
 import type { PartitionType } from "../spec/job-spec.js";
+import type { PostgresMode } from "../spec/postgres-spec.js";
 
 declare const runIdBrand: unique symbol;
 /** `<job name>-<12 hex of the params' digest>`; names files, so it never holds a `/` or `.`. */
@@ -36,11 +37,25 @@ export interface Plan {
   /** What the spec asked for, to be compared by a later attempt without opening the model. */
   readonly request: BindingRequest;
   readonly contract: Contract;
-  readonly target: { readonly kind: "parquet"; readonly uri: string };
+  readonly target: PlanTarget;
   /** C: span k is rows [k·C, (k+1)·C). */
   readonly commitRows: number;
   readonly createdBy: string;
 }
+
+/** Where the rows go. Never holds what opens it. */
+export type PlanTarget =
+  | { readonly kind: "parquet"; readonly uri: string }
+  | {
+      readonly kind: "postgres";
+      /** `host:port/database`: for people. A server may move while a run is unfinished. */
+      readonly server: string;
+      /** `schema.table` */
+      readonly table: string;
+      readonly mode: PostgresMode;
+      readonly key: readonly string[];
+      readonly onDuplicate: "fail" | "last";
+    };
 
 export interface BindingRequest {
   readonly inputs: Readonly<Record<string, readonly string[]>> | null;

@@ -2,6 +2,7 @@ import type { Contract } from "../batch/contract.js";
 import { blankInputs } from "../batch/packer.js";
 import type { Decoder } from "../decode/port.js";
 import type { Engine } from "../engine/port.js";
+import { JobError } from "../errors.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import type { RunReport } from "../report/report.js";
@@ -29,7 +30,7 @@ export interface Standing {
 
 /** Scores this worker's share of what is not committed, and finishes the run when nothing is left of any share. */
 export async function carryOut(context: JobContext, standing: Standing): Promise<RunReport> {
-  const { spec, worker, nowMs, log, signal } = context;
+  const { spec, worker, nowMs, signal } = context;
   const { run, engine } = standing;
   const { plan } = standing.stored;
   const asked = spec.engine.batch_size === "auto" ? defaultBatchRows : spec.engine.batch_size;
@@ -49,17 +50,13 @@ export async function carryOut(context: JobContext, standing: Standing): Promise
     signal.throwIfAborted();
   }
   const startedMs = nowMs();
-  const scored = await scoreShares(context, { ...standing, batchRows, share });
-  signal.throwIfAborted();
+  const scored = await tellingFailure(run, async () => {
+    const done = await scoreShares(context, { ...standing, batchRows, share });
+    signal.throwIfAborted();
+    await finishWhenWhole(context, plan, run);
+    return done;
+  });
   const committed = countCommitted(run);
-  if (committed === spanCount(plan)) {
-    if (spec.on_bad_row === "reject") {
-      // Of all workers together: each saw its own and those that were there before it.
-      createRejectBudget(spec.max_rejects, plan.input.rows, run.rejectedRows);
-    }
-    await run.finish();
-    log.debug(`finished run ${plan.runId}`);
-  }
   return {
     runId: plan.runId,
     status: committed === spanCount(plan) ? "complete" : "partial",
@@ -76,6 +73,30 @@ export async function carryOut(context: JobContext, standing: Standing): Promise
     provider: engine.provider,
     output: context.sink.target,
   };
+}
+
+async function finishWhenWhole({ spec, log }: JobContext, plan: Plan, run: RunSink): Promise<void> {
+  if (countCommitted(run) < spanCount(plan)) {
+    return;
+  }
+  if (spec.on_bad_row === "reject") {
+    // Of all workers together: each saw its own and those that were there before it.
+    createRejectBudget(spec.max_rejects, plan.input.rows, run.rejectedRows);
+  }
+  await run.finish();
+  log.debug(`finished run ${plan.runId}`);
+}
+
+/** Those who look at the target should see why an attempt ended there. */
+async function tellingFailure<T>(run: RunSink, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof JobError) {
+      await run.failed(error);
+    }
+    throw error;
+  }
 }
 
 /** The own share, then, with `--steal`, what others leave. */

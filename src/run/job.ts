@@ -23,6 +23,8 @@ export interface JobContext {
   readonly openEngine: (model: ModelFile) => Promise<Engine>;
   readonly sha256: Sha256;
   readonly nowMs: () => number;
+  /** Milliseconds from 1970: what `nowMs` is not. */
+  readonly dateMs: () => number;
   readonly log: Log;
   readonly progress: Progress;
   readonly worker: Worker;

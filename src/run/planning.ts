@@ -1,5 +1,5 @@
 import { bindContract } from "../batch/bind-contract.js";
-import { type Contract, usedColumns } from "../batch/contract.js";
+import { type Contract, outputColumns, usedColumns } from "../batch/contract.js";
 import { showColumnType, type SourceColumn } from "../batch/types.js";
 import type { Decoder, ShardFooter, ShardSchema } from "../decode/port.js";
 import type { Engine, ModelFile } from "../engine/port.js";
@@ -76,13 +76,17 @@ export async function planRun(
     );
   }
   const [first] = schemas;
-  const contract = await bindShards(context, schemas, { decoder, model, engine });
+  const bound = await bindShards(context, schemas, { decoder, model, engine });
+  const contract: Contract = spec.output.lineage ? { ...bound, lineage: true } : bound;
+  refuseDoubleNames(contract);
   const used = new Set(usedColumns(contract));
   for (const other of schemas.slice(1)) {
     refuseDrift(used, first, other);
   }
   refuseEncrypted(used, encrypted);
-  const plan = makePlan({ runId, spec, shards, modelSha256: model.sha256, contract, createdBy: context.program });
+  const target = context.sink.planTarget;
+  const createdBy = context.program;
+  const plan = makePlan({ runId, spec, shards, modelSha256: model.sha256, contract, target, createdBy });
   if (spanCount(plan) > spansLimit) {
     const parts = `${count(rows, "row")} in spans of ${count(plan.commitRows, "row")} would be ${count(spanCount(plan), "part")}`;
     throw new JobError("SPEC_INVALID", `planning ${spec.name}: ${parts}, at most ${spansLimit} can be kept`, {
@@ -90,6 +94,19 @@ export async function planRun(
     });
   }
   return plan;
+}
+
+/** Outputs that the model names may be called as what lineage adds. */
+function refuseDoubleNames(contract: Contract): void {
+  const seen = new Set<string>();
+  for (const { name } of outputColumns(contract)) {
+    if (seen.has(name.toLowerCase())) {
+      throw new JobError("CONTRACT", `planning: two output columns are called \`${name}\``, {
+        hint: "give them names of their own in model.outputs; output.lineage adds run_id, model_sha256 and scored_at",
+      });
+    }
+    seen.add(name.toLowerCase());
+  }
 }
 
 interface BindingTools {

@@ -101,6 +101,8 @@ function reasonOf({ reason }: RowFault, value: string | null): RejectReason {
       return "expression_failed";
     case "model":
       return "model_failed";
+    case "target":
+      return "target_cannot_hold";
     case "prediction":
       return "prediction_not_finite";
     case "not_finite":
@@ -143,6 +145,7 @@ function explainRow(rejected: RejectedRow, path: string, contract: Contract): Jo
     expression_failed: `${where}: ${expressionKey(contract, column)} fails: ${value}`,
     prediction_not_finite: `${where}: the model's prediction \`${column}\` is ${value}`,
     model_failed: `${where}: the model fails on it: ${value}`,
+    target_cannot_hold: `${where}, output column \`${column}\` is ${value}`,
   };
   return new JobError("BAD_ROW", found[rejected.reason], {
     hint: `${remedyOf(rejected, contract)}on_bad_row: reject sets such rows aside. Committed spans are kept`,
@@ -159,6 +162,9 @@ function expressionKey({ expressions }: Contract, name: string | null): string {
 function remedyOf({ reason, column, value }: RejectedRow, contract: Contract): string {
   if (reason === "expression_failed") {
     return "mend the expression, or wrap it in try(…), which gives NULL; ";
+  }
+  if (reason === "target_cannot_hold") {
+    return "change the column of the table; ";
   }
   const binding = bindingOf(contract, column);
   if (binding?.kind === "list" && (reason === "null" || reason === "does_not_fit")) {

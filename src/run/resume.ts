@@ -18,9 +18,7 @@ export function checkPins(
 ): number {
   const { spec, log } = context;
   const where = run.finished ? "this finished run" : "this unfinished run";
-  const hint = run.finished
-    ? "the finished predictions are untouched; --new-run scores what is there now and then takes their place"
-    : "put back what was planned and run again; or give this run up: --new-run scores what is there now";
+  const hint = hintOf(plan, run.finished);
   const differences = compareSpec(plan, spec);
   if (differences.length > 0) {
     throw new JobError("PLAN_CHANGED", `comparing the spec with the plan of ${where}: ${differences.join("; ")}`, {
@@ -49,6 +47,16 @@ export function checkPins(
     );
   }
   return change.added.length;
+}
+
+function hintOf({ target }: Plan, finished: boolean): string {
+  const append = target.kind === "postgres" && target.mode === "append";
+  const newRun = append ? "--new-run --allow-duplicates" : "--new-run";
+  if (finished) {
+    const then = append ? "adds it to them" : "then takes their place";
+    return `the finished predictions are untouched; ${newRun} scores what is there now and ${then}`;
+  }
+  return `put back what was planned and run again; or give this run up: ${newRun} scores what is there now`;
 }
 
 /** What of a change concerns rows that are not committed yet. */

@@ -1,4 +1,5 @@
 import type { RowFault } from "../batch/input-target.js";
+import { type Lineage, withLineage } from "../batch/lineage.js";
 import { createPacker, type FeatureBatch } from "../batch/packer.js";
 import type { Decoder } from "../decode/port.js";
 import type { Engine } from "../engine/port.js";
@@ -45,6 +46,7 @@ export async function scoreSpans(context: JobContext, tools: ScoringTools, share
     tensors: [...new Set(contract.outputs.map(({ tensor }) => tensor))],
     fixedBatchRows: contract.fixedBatchRows,
     describe: (faults) => describeFaults(rejectTools, faults),
+    complete: (rows) => (contract.lineage === true ? withLineage(rows, lineageOf(plan, context.dateMs())) : rows),
   });
   const take = async ({ rowStart, batch, shard }: FeedPiece): Promise<void> => {
     for (let from = 0; from < rowsRead(batch); ) {
@@ -74,6 +76,10 @@ export async function scoreSpans(context: JobContext, tools: ScoringTools, share
     await pipeline.settled();
     throw error instanceof PendingFault ? await badRowError(rejectTools, error.fault) : error;
   }
+}
+
+function lineageOf({ runId, model }: Plan, scoredAtMs: number): Lineage {
+  return { runId, modelSha256: model.sha256, scoredAtMs };
 }
 
 async function endSpan(

@@ -1,7 +1,7 @@
 import type { RowFault } from "../batch/input-target.js";
 import type { FeatureBatch, Packer } from "../batch/packer.js";
 import type { Tensor } from "../batch/tensor.js";
-import type { RejectedRow } from "../batch/types.js";
+import type { OutputRows, RejectedRow } from "../batch/types.js";
 import type { Engine } from "../engine/port.js";
 import { commitConcurrency, type RunSink } from "../sink/port.js";
 import { bisect } from "./bisect.js";
@@ -40,6 +40,8 @@ export interface SpanPipelineOptions {
   readonly fixedBatchRows: number | null;
   /** Tells rows that were set aside with their values. */
   readonly describe: (faults: readonly RowFault[]) => Promise<RejectedRow[]>;
+  /** Adds the columns that come from neither input nor model. */
+  readonly complete: (rows: OutputRows) => OutputRows;
 }
 
 export function createSpanPipeline(
@@ -50,11 +52,13 @@ export function createSpanPipeline(
   const commits = createInFlight(commitConcurrency);
   const total = { rows: 0, rejected: 0, filtered: 0, spansCommitted: 0 };
   const predict = createPredictor(context, options);
-  const publish = async ({ span, rows, predictions, faults, keptRows }: OpenSpan): Promise<void> => {
+  const publish = async (open: OpenSpan): Promise<void> => {
+    const { span, predictions, faults, keptRows } = open;
     await Promise.all(predictions);
+    const output = fittingRows(options.run, open);
     const rejects = await options.describe([...faults.values()]);
     const filtered = span.rowEnd - span.rowStart - keptRows;
-    const outcome = await options.run.commit(span, { rows: rows.finish(keptRows), rejects, filtered });
+    const outcome = await options.run.commit(span, { rows: options.complete(output), rejects, filtered });
     if (outcome === "committed") {
       total.rows += keptRows - rejects.length;
       total.rejected += rejects.length;
@@ -79,6 +83,18 @@ export function createSpanPipeline(
       await Promise.all([batches.settled(), commits.settled()]);
     },
   };
+}
+
+/** A span's rows without those that the target cannot hold, which are bad rows like any other. */
+function fittingRows(run: RunSink, open: OpenSpan): OutputRows {
+  const { span, rows, keptRows } = open;
+  const output = rows.finish(keptRows);
+  const unfit = run.unfit(output);
+  const rowNumbers = rows.rowsAt(unfit.map(({ row }) => row));
+  for (const [index, { column, found }] of unfit.entries()) {
+    open.onFault({ reason: "target", column, row: rowNumbers[index] ?? span.rowStart, value: found });
+  }
+  return unfit.length === 0 ? output : rows.finish(keptRows);
 }
 
 /** Scores one batch into its span; a batch that the model refuses is searched for the rows that it refuses. */

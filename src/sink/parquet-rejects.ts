@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { z } from "zod";
-import type { RejectedRow } from "../batch/types.js";
+import { type RejectedRow, rejectReasons } from "../batch/types.js";
 import { errnoOf, JobError } from "../errors.js";
 import { parseJson } from "../plan/parse-plan.js";
 import { ensureFolder, replaceDurably } from "./durable.js";
@@ -12,7 +12,7 @@ const schema = z.object({
   row: z.int(),
   columns: z.record(z.string(), z.string().nullable()),
   column: z.string().nullable(),
-  reason: z.enum(["null", "not_finite", "does_not_fit", "expression_failed", "prediction_not_finite", "model_failed"]),
+  reason: z.enum(rejectReasons),
   value: z.string().nullable(),
 }) satisfies z.ZodType<RejectedRow>;
 

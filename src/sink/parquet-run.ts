@@ -58,6 +58,7 @@ export async function openParquetRun(options: ParquetRunOptions, duckdb: DuckDb,
       return new Map([...known.parts].map(([span, part]) => [span, part.maker]));
     },
     rejects: () => readRejects(fs, layout, known.parts),
+    unfit: () => [], // a part has the columns' own types
     refresh: () =>
       guarded(`looking at ${folder}`, async () => {
         note(known, (await lookAt(target, (span) => !known.parts.has(span))).parts);
@@ -80,6 +81,7 @@ export async function openParquetRun(options: ParquetRunOptions, duckdb: DuckDb,
         return outcome;
       }),
     finish: () => guarded(`finishing ${folder}`, () => finishRun({ target, temporary, known, writer })),
+    failed: () => Promise.resolve(),
   };
 }
 

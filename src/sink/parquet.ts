@@ -1,5 +1,6 @@
 import { join } from "node:path";
 import { openDuckDb } from "../duckdb/instance.js";
+import { JobError } from "../errors.js";
 import { splitRunId } from "../plan/identity.js";
 import type { RunId } from "../plan/plan.js";
 import { claimFolder, readTextOr, refuseForeign } from "./claim.js";
@@ -17,6 +18,8 @@ import { clearFolder, inTemporary } from "./temporary.js";
 export interface ParquetSinkOptions extends ParquetRunOptions {
   /** How messages and reports name the folder. */
   readonly target: string;
+  /** As the spec wrote it: a checkout or a volume may move between attempts. */
+  readonly uri: string;
   readonly threads: number;
   /** Where the job's other runs lie: segments of an absolute path. */
   readonly siblings: readonly (string | RegExp)[];
@@ -28,6 +31,7 @@ export async function openParquetSink(options: ParquetSinkOptions): Promise<Sink
   const duckdb = await openDuckDb({ threads: options.threads, allowed: { folders: [folder] } });
   return {
     target: options.target,
+    planTarget: { kind: "parquet", uri: options.uri },
     find: (base) => guarded(`looking at ${folder}`, () => findPlan(fs, folder, base)),
     unfinished: async (job, base) => await findUnfinished(fs, options.siblings, { job, base }),
     async create(plan) {
@@ -50,6 +54,12 @@ export async function openParquetSink(options: ParquetSinkOptions): Promise<Sink
       });
     },
     open: (stored) => guarded(`looking at ${folder}`, () => openParquetRun(options, duckdb, stored)),
+    rollback: () =>
+      Promise.reject(
+        new JobError("USAGE", `rolling back ${folder}: a new run keeps nothing of the files that it replaces`, {
+          hint: "rollback is for output.postgres with mode: replace",
+        }),
+      ),
     async [Symbol.asyncDispose]() {
       duckdb[Symbol.dispose]();
     },

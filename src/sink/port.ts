@@ -1,5 +1,6 @@
-import type { RejectedRow, SpanOutput } from "../batch/types.js";
-import type { Plan, RunId, Span } from "../plan/plan.js";
+import type { OutputRows, RejectedRow, SpanOutput } from "../batch/types.js";
+import type { JobError } from "../errors.js";
+import type { Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
 
 /** A plan as it stands at the target, where the first writer put it. */
 export interface StoredPlan {
@@ -12,6 +13,8 @@ export interface StoredPlan {
 export interface Sink extends AsyncDisposable {
   /** The target, as a message names it. */
   readonly target: string;
+  /** The target, as a plan pins it. */
+  readonly planTarget: PlanTarget;
   /**
    * Looks for the plan of the latest run of this job and these params: `base`, or a new run after it (`base-r2` …).
    * Writes nothing.
@@ -30,6 +33,11 @@ export interface Sink extends AsyncDisposable {
    * @throws JobError OUTPUT_DAMAGED
    */
   open(stored: StoredPlan): Promise<RunSink>;
+  /**
+   * Puts back what the last finished run replaced. Returns where the rows are now that were there.
+   * @throws JobError USAGE when there is nothing to go back to
+   */
+  rollback(): Promise<string>;
 }
 
 export interface UnfinishedRun {
@@ -69,6 +77,8 @@ export interface RunSink {
   rejects(): AsyncIterable<RejectedRow>;
   /** Looks for what other attempts committed meanwhile. @throws JobError OUTPUT_DAMAGED */
   refresh(): Promise<void>;
+  /** Values that the target cannot hold, at most one a row: such rows are not to be committed. */
+  unfit(rows: OutputRows): readonly UnfitValue[];
   /**
    * Makes the target ready to be written to. Called once, before the first commit or finish.
    * @throws JobError USAGE when several workers would not be safe there
@@ -83,6 +93,16 @@ export interface RunSink {
   commit(span: Span, output: SpanOutput): Promise<CommitOutcome>;
   /** Called when every span is committed; idempotent, so that two finishers do no harm. */
   finish(): Promise<void>;
+  /** Told of the error that this attempt ends with, for those who look at the target. Never fails. */
+  failed(error: JobError): Promise<void>;
+}
+
+export interface UnfitValue {
+  /** Of the rows that were asked about. */
+  readonly row: number;
+  readonly column: string;
+  /** What is wrong with it. */
+  readonly found: string;
 }
 
 /** Commits worth having under way at once: one is encoded while another waits for the disk. */

@@ -15,20 +15,25 @@ const digestBytes = 1024 * 1024;
 export interface DiskSourceOptions {
   /** The spec's folder, which relative URIs start from. */
   readonly folder: string;
-  /** The job's own output folder: what lies there is no input. */
-  readonly output: string;
+  /** The job's own output folder, where it has one: what lies there is no input. */
+  readonly output: OutputFolder | undefined;
+}
+
+export interface OutputFolder {
+  readonly folder: string;
   /** The name of a file that the run will write there. */
   readonly part: string;
 }
 
 /** Shards on a local or mounted disk. URIs are as the spec wrote them: absolute, or relative to `folder`. */
-export function diskSource({ folder, output, part }: DiskSourceOptions): Source {
+export function diskSource({ folder, output }: DiskSourceOptions): Source {
   return {
     async list(patterns) {
       const uris = new Set<string>();
-      const realOutput = await foreseePath(output);
+      const realOutput = output === undefined ? undefined : await foreseePath(output.folder);
+      const part = output === undefined || realOutput === undefined ? undefined : join(realOutput, output.part);
       for (const pattern of patterns) {
-        for (const uri of await expand(pattern, folder, join(realOutput, part))) {
+        for (const uri of await expand(pattern, folder, part)) {
           uris.add(uri);
         }
       }
@@ -52,7 +57,7 @@ async function realOr(path: string): Promise<string> {
 }
 
 /** The URIs that a pattern matches. `part`: must not be one of them, though it is not there yet. */
-async function expand(pattern: string, folder: string, part: string): Promise<string[]> {
+async function expand(pattern: string, folder: string, part: string | undefined): Promise<string[]> {
   const absolute = resolve(folder, pattern);
   // A file whose own name holds a wildcard character is that file.
   if (!isDynamicPattern(pattern) || (await statOrUndefined(absolute))?.isFile() === true) {
@@ -65,10 +70,10 @@ async function expand(pattern: string, folder: string, part: string): Promise<st
     onlyFiles: true,
     dot: false,
     expandDirectories: false,
-    fs: { readdir: readdirForeseeing(part) },
+    ...(part === undefined ? {} : { fs: { readdir: readdirForeseeing(part) } }),
   });
   for (const path of found) {
-    if (basename(path) === basename(part) && (await foreseePath(path)) === part) {
+    if (part !== undefined && basename(path) === basename(part) && (await foreseePath(path)) === part) {
       throw new JobError("SPEC_INVALID", `${pattern} matches what is written to output.parquet.path: ${path}`, {
         hint: outputHint,
       });
@@ -82,7 +87,7 @@ function normalize(pattern: string, absolute: string, folder: string): string {
   return isAbsolute(pattern) ? absolute : relative(folder, absolute).split(sep).join("/");
 }
 
-async function statAll(uris: readonly string[], folder: string, output: string): Promise<Listing> {
+async function statAll(uris: readonly string[], folder: string, output: string | undefined): Promise<Listing> {
   const shards: ListedShard[] = [];
   const absent: string[] = [];
   const folders = new Set<string>();
@@ -125,8 +130,8 @@ function agree(one: ReadonlyMap<string, string | null>, other: ReadonlyMap<strin
 const outputHint = "write the output outside the folders that input.path matches";
 
 /** A run must not score what it, or the run before it, wrote. */
-function refuseOutput(path: string, output: string): void {
-  if (path.startsWith(`${output}${sep}`)) {
+function refuseOutput(path: string, output: string | undefined): void {
+  if (output !== undefined && path.startsWith(`${output}${sep}`)) {
     throw new JobError("SPEC_INVALID", `${path} lies in output.parquet.path`, {
       hint: outputHint,
     });

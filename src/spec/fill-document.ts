@@ -2,6 +2,7 @@ import { isMap, isNode, isScalar, isSeq } from "yaml";
 import { assertNever } from "../errors.js";
 import { didYouMean } from "../suggest.js";
 import type { Problem } from "./problems.js";
+import { hideCredentials, isSecretKey } from "./secrets.js";
 import { clockParams, filledLimit, fillTemplate, type TemplateFault } from "./template.js";
 import type { YamlDocument } from "./yaml-text.js";
 
@@ -167,7 +168,7 @@ function fillNode(node: unknown, path: Path, scope: Scope): void {
     if ("text" in filled) {
       node.value = filled.text;
     } else {
-      scope.problems.push({ path, text: faultText(filled.fault, scope.declared, inSql) });
+      scope.problems.push({ path, text: faultText(filled.fault, path, scope.declared) });
     }
   }
 }
@@ -177,7 +178,7 @@ function isExpression([room, key]: Path): boolean {
   return room === "input" && (key === "columns" || key === "where");
 }
 
-function faultText(fault: TemplateFault, declared: readonly string[], isSql: boolean): string {
+function faultText(fault: TemplateFault, path: Path, declared: readonly string[]): string {
   switch (fault.kind) {
     case "quoted":
       return `found ${fault.found} inside quotes; write it without: it stands for a text value, quotes and all`;
@@ -186,13 +187,13 @@ function faultText(fault: TemplateFault, declared: readonly string[], isSql: boo
     case "attached":
       return `found ${fault.found} right beside a literal or a word; it stands for a text value of its own, so put a blank or an operator between`;
     case "malformed":
-      return `found ${fault.found}, expected \${name} or \${name:-default}; a literal \${ is written $\${`;
+      return `found ${isSecretKey(path) ? "${ and no name after it" : hideCredentials(fault.found)}, expected \${name} or \${name:-default}; a literal \${ is written $\${`;
     case "climbs":
       return `the value of \${${fault.name}} has a .. in it, which would lead out of the path that it stands in`;
     case "long":
       return `it has more than ${filledLimit} characters when it is filled in`;
     case "unset":
-      return unsetText(fault.name, declared, isSql);
+      return unsetText(fault.name, declared, isExpression(path));
     default:
       return assertNever(fault);
   }

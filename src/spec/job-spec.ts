@@ -1,4 +1,7 @@
 import { z } from "zod";
+import { lineageColumns } from "../batch/lineage.js";
+import { type PostgresOutputSpec, postgresOutput, postgresProblems } from "./postgres-spec.js";
+import { autoOrCount, count, name, text } from "./values.js";
 
 /** Version 1 of the job spec, as far as this release serves it; keys are those of the YAML. */
 export interface JobSpec {
@@ -18,6 +21,7 @@ export interface JobSpec {
   readonly on_bad_row: "fail" | "reject";
   /** Of the planned rows ("0.1%"), or a count. */
   readonly max_rejects: number | string;
+  readonly retry: { readonly max_seconds: number };
 }
 
 export interface InputSpec {
@@ -61,8 +65,10 @@ export interface EngineSpec {
 export interface OutputSpec {
   /** Input columns carried through. */
   readonly columns: readonly string[];
-  readonly lineage: false;
-  readonly parquet: ParquetOutputSpec;
+  readonly lineage: boolean;
+  /** Exactly one of the two is there. */
+  readonly parquet?: ParquetOutputSpec | undefined;
+  readonly postgres?: PostgresOutputSpec | undefined;
 }
 
 export interface ParquetOutputSpec {
@@ -75,37 +81,6 @@ export type Compression = "zstd" | "snappy" | "gzip" | "uncompressed";
 
 /** Of a check of our own: its message is put after what was found. */
 const showFound = { showFound: true };
-
-export const outputName = /^[A-Za-z_][A-Za-z0-9_]{0,62}$/;
-
-/** A number, or the text of one where `${…}` put it. */
-function count(minimum: number, maximum: number): z.ZodType<number> {
-  const error = `expected a number from ${minimum} to ${maximum}`;
-  return numberOrText(minimum, maximum, error);
-}
-
-function numberOrText(minimum: number, maximum: number, error: string): z.ZodType<number> {
-  const number = z.int({ error }).min(minimum, { error }).max(maximum, { error });
-  const text = z
-    .string()
-    .regex(/^(\d{1,15}|\$\{.+\})$/)
-    .transform(Number)
-    .pipe(number);
-  return z.union([number, text], { error });
-}
-
-/** `auto`, or a number as `count` takes it. */
-function autoOrCount(minimum: number, maximum: number): z.ZodType<number | "auto"> {
-  const error = `expected auto or a number from ${minimum} to ${maximum}`;
-  return z.union([z.literal("auto"), numberOrText(minimum, maximum, error)], { error });
-}
-
-// No file system takes a NUL, and DuckDB's SQL ends at one.
-const text = z
-  .string()
-  .min(1)
-  .regex(/^[^\0]*$/, "expected a text without NUL characters");
-const name = z.string().regex(outputName, "expected letters, digits and _, at most 63, not starting with a digit");
 
 /** A column, or a field of a struct column; its dots become `_` in the output. */
 const columnPath = z
@@ -184,11 +159,14 @@ const engine = z.strictObject({
 
 const output = z.strictObject({
   columns: z.array(columnPath).default([]).describe("input columns carried through to the output"),
-  lineage: z.literal(false).default(false).describe("true: adds run_id, model_sha256, scored_at"),
-  parquet: z.strictObject({
-    path: text.describe("a folder of its own, relative to this file"),
-    compression: z.enum(["zstd", "snappy", "gzip", "uncompressed"]).default("zstd").describe("of the parts"),
-  }),
+  lineage: z.boolean().default(false).describe("true: adds run_id, model_sha256, scored_at"),
+  parquet: z
+    .strictObject({
+      path: text.describe("a folder of its own, relative to this file"),
+      compression: z.enum(["zstd", "snappy", "gzip", "uncompressed"]).default("zstd").describe("of the parts"),
+    })
+    .optional(),
+  postgres: postgresOutput.optional(),
 }) satisfies z.ZodType<OutputSpec>;
 
 const rejectLimitError = "expected a count, or a percentage such as 0.1%";
@@ -227,9 +205,31 @@ const job = z.strictObject({
   max_rejects: rejectLimit
     .default("0.1%")
     .describe("rows that may be rejected: a count, or a percentage of the planned rows; more: exit 65"),
+  retry: z
+    .strictObject({
+      max_seconds: count(0, 86_400)
+        .default(300)
+        .describe("how long to try again when the database is away, before exit 75"),
+    })
+    .prefault({}),
 });
 
-const schema = job.superRefine(checkOutputNames).superRefine(checkColumnNames) satisfies z.ZodType<JobSpec>;
+const schema = job
+  .superRefine(checkOutputNames)
+  .superRefine(checkColumnNames)
+  .superRefine(checkTarget) satisfies z.ZodType<JobSpec>;
+
+function checkTarget(spec: z.output<typeof job>, context: z.RefinementCtx): void {
+  const { parquet, postgres, columns } = spec.output;
+  if ((parquet === undefined) === (postgres === undefined)) {
+    context.addIssue({ code: "custom", path: ["output"], message: "expected exactly one of parquet and postgres" });
+  }
+  for (const { path, message } of postgres === undefined
+    ? []
+    : postgresProblems(postgres, { columns, outputs: spec.model.outputs })) {
+    context.addIssue({ code: "custom", path: ["output", ...path], message });
+  }
+}
 
 /** Output columns come from two lists; names are unique ignoring case, since Postgres and Hive fold it. */
 function checkOutputNames(spec: z.output<typeof job>, context: z.RefinementCtx): void {
@@ -246,6 +246,9 @@ function checkOutputNames(spec: z.output<typeof job>, context: z.RefinementCtx):
     }
     seen.set(folded, column);
   };
+  for (const { name: column } of spec.output.lineage ? lineageColumns : []) {
+    add(column, ["output", "lineage"]);
+  }
   for (const [index, column] of spec.output.columns.entries()) {
     add(column.replaceAll(".", "_"), ["output", "columns", index]);
   }

@@ -8,14 +8,11 @@ const keys: Readonly<Record<string, string>> = {
   "input.path_style": "S3",
   "input.request_payer": "S3",
   "engine.device_id": "GPU providers",
-  "output.postgres": "predictions into Postgres",
-  retry: "retries",
 };
 
 const values: Readonly<Record<string, readonly string[]>> = {
   "input.format": ["arrow"],
   "engine.providers": ["cuda", "tensorrt"],
-  "output.lineage": ["true"],
 };
 
 const s3Paths: ReadonlySet<string> = new Set(["input.path", "input.ready", "model.path", "output.parquet.path"]);

@@ -1,5 +1,7 @@
 import { didYouMean } from "../suggest.js";
-import { outputName, type SpecIssue, specJsonSchema } from "./job-spec.js";
+import { type SpecIssue, specJsonSchema } from "./job-spec.js";
+import { hideCredentials, isSecretKey } from "./secrets.js";
+import { outputName } from "./values.js";
 
 /** One thing that is wrong with a spec, and where. */
 export interface Problem {
@@ -52,7 +54,8 @@ export function describeIssue(issue: SpecIssue, valueAt: (path: readonly (string
   if (issue.code === "custom" && issue.params?.["showFound"] !== true) {
     return [{ path, text: issue.message }];
   }
-  return [{ path, text: `found ${show(found)}, ${expectation(issue)}` }];
+  const shown = isSecretKey(path) && !isReference(found) ? "something else" : show(found);
+  return [{ path, text: `found ${shown}, ${expectation(issue)}` }];
 }
 
 function expectation(issue: SpecIssue): string {
@@ -74,10 +77,17 @@ const typeNames: Readonly<Record<string, string>> = {
   array: "a list",
   string: "a text",
   int: "a whole number",
+  boolean: "true or false",
 };
+
+/** `${NAME}` and nothing else: it tells where a value is from, not what it is. */
+function isReference(value: unknown): boolean {
+  return typeof value === "string" && /^\$\{\w+\}$/.test(value);
+}
 
 function show(value: unknown): string {
   const text =
     typeof value === "string" && /^a (mapping|list)$/.test(value) ? value : (JSON.stringify(value) ?? "nothing");
-  return text.length > 60 ? `${text.slice(0, 57)}…` : text;
+  const shown = hideCredentials(text);
+  return shown.length > 60 ? `${shown.slice(0, 57)}…` : shown;
 }

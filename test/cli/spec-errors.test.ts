@@ -71,7 +71,7 @@ describe("a spec that cannot be read", () => {
 
   test("as JSON for a log collector", async () => {
     await using folder = await scratchFolder();
-    const spec = await writeSpec(folder.path, wine, { output: { lineage: true } });
+    const spec = await writeSpec(folder.path, wine, { engine: { device_id: 0 } });
     const { code, stdout, stderr } = await runCli(["run", spec, "--log-format", "json", "--json"]);
     expect([code, stdout]).toEqual([64, ""]);
     const lines = stderr.trimEnd().split("\n");
@@ -82,7 +82,7 @@ describe("a spec that cannot be read", () => {
       code: "SPEC_UNSUPPORTED",
       hint: expect.any(String),
       exit_code: 64,
-      msg: expect.stringMatching(/^reading .*output\.lineage: `true`/),
+      msg: expect.stringMatching(/^reading .*engine\.device_id: not supported/),
     });
   });
 });

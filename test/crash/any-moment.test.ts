@@ -5,6 +5,7 @@ import { expectFewDoneAgain, expectFinished, inParallel, inspectWreck, type Wrec
 import { goldenRows } from "../support/golden.js";
 import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
 import type { Expected } from "../support/output.js";
+import { randomOf } from "../support/random.js";
 import { runSpec } from "../support/score.js";
 import { torture } from "../support/torture.js";
 
@@ -13,17 +14,6 @@ const commitRows = 20;
 const parallelRuns = 2;
 /** INFER_BATCH_TORTURE=1: more moments. */
 const moments = torture ? 100 : 15;
-
-/** mulberry32: the same numbers in [0, 1) for the same seed. */
-function randomOf(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296;
-  };
-}
 
 interface Pace {
   /** From the start of the process until it has a plan, and from then to its end. */

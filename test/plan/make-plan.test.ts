@@ -13,6 +13,7 @@ const planFor = (text: string, contract: Contract = emptyContract): Plan =>
     shards: planOf([3, 0, 4], 1).input.shards,
     modelSha256: "ab".repeat(32),
     contract,
+    target: { kind: "parquet", uri: "out" },
     createdBy: "infer-batch 1.2.3",
   });
 

@@ -47,6 +47,7 @@ test(`${leftovers} temporary files of killed attempts are gone when the next beg
   await using sink = await openParquetSink({
     folder: driveFolder(root),
     target: "out",
+    uri: "out",
     compression: "uncompressed",
     threads: 1,
     siblings: [],

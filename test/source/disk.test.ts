@@ -19,7 +19,7 @@ async function makeTree(folder: string, links: Readonly<Record<string, string>> 
 }
 
 async function list(folder: string, output: string, patterns: readonly string[]): Promise<Listing> {
-  return await diskSource({ folder, output: join(folder, output), part }).list(patterns);
+  return await diskSource({ folder, output: { folder: join(folder, output), part } }).list(patterns);
 }
 
 async function listed(folder: string, pattern: string): Promise<string[]> {

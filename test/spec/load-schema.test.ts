@@ -48,7 +48,7 @@ describe("a key that is not known", () => {
   test("that is a list is refused", () => {
     expect(specRefusal(`${minimalSpec}? [a, b]\n: 1\n`)).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
-      reading job.yaml:1:1: [ a, b ]: unknown key; expected one of version, name, timezone, params, input, model, engine, output, commit_rows, on_bad_row, max_rejects"
+      reading job.yaml:1:1: [ a, b ]: unknown key; expected one of version, name, timezone, params, input, model, engine, output, commit_rows, on_bad_row, max_rejects, retry"
     `);
   });
 
@@ -214,6 +214,9 @@ describe("a spec that is right", () => {
           },
         },
         "params": {},
+        "retry": {
+          "max_seconds": 300,
+        },
         "timezone": "UTC",
         "version": 1,
       }

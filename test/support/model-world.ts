@@ -123,6 +123,7 @@ export async function modelWorld(folder: string, { rows, commitRows }: ModelPlan
       const sinkOptions = {
         folder: out,
         target: "out",
+        uri: "out",
         compression: "uncompressed",
         threads: 1,
         siblings: [],

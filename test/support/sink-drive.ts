@@ -82,6 +82,7 @@ export async function openDriveSink(root: string, fs: FileSystem, warn = (_messa
   return await openParquetSink({
     folder: driveFolder(root),
     target: "out",
+    uri: "out",
     compression: "uncompressed",
     threads: 1,
     siblings: [],

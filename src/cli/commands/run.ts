@@ -11,6 +11,7 @@ interface RunOptions extends JobOptions {
   readonly worker?: string;
   readonly steal?: boolean;
   readonly newRun?: boolean;
+  readonly allowDuplicates?: boolean;
   readonly json?: boolean;
   readonly quiet?: boolean;
   readonly progress: boolean;
@@ -29,6 +30,7 @@ export async function runCommand(spec: string, options: RunOptions): Promise<voi
     worker: findWorker(options.worker, process.env),
     steal: options.steal === true,
     newRun: options.newRun === true,
+    allowDuplicates: options.allowDuplicates === true,
   };
   const progress = chooseProgress(options, log);
   await using job = await openJob(spec, options, { log, progress, signal: stop.signal, attempt });

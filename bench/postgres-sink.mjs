@@ -1,0 +1,120 @@
+// The sink without source and model: rows that lie ready in memory, span by span, through the same code as a run's.
+import { createWriteStream } from "node:fs";
+import { finished } from "node:stream/promises";
+import { connectionOf } from "../dist/sink/postgres/connect.js";
+import { encodeRows } from "../dist/sink/postgres/copy-binary.js";
+import { openPostgresSink } from "../dist/sink/postgres/sink.js";
+import { pgTypeOf } from "../dist/sink/postgres/types.js";
+import { spanAt, spanCount } from "../dist/plan/spans.js";
+import { commitConcurrency } from "../dist/sink/port.js";
+
+const commitRows = 262_144;
+
+const fixed = (data) => ({ kind: "fixed", lanes: 1, data, valid: undefined });
+const carried = (name, type) => ({ column: name, source: { name, path: [name], type } });
+
+function rowsOf({ rowStart, rowEnd }) {
+  const rowCount = rowEnd - rowStart;
+  const ids = new BigInt64Array(rowCount);
+  const scores = new Float32Array(rowCount);
+  for (let row = 0; row < rowCount; row += 1) {
+    ids[row] = BigInt(rowStart + row);
+    scores[row] = (rowStart + row) / 7;
+  }
+  return {
+    rowCount,
+    columns: [
+      { name: "id", type: "int64", column: fixed(ids) },
+      { name: "score", type: "float32", column: fixed(scores) },
+    ],
+  };
+}
+
+/** A file that the server can COPY FROM. */
+export async function writeCopyFile(path, rowCount) {
+  const { columns } = rowsOf({ rowStart: 0, rowEnd: rowCount });
+  const file = createWriteStream(path, { mode: 0o644 });
+  for (const chunk of encodeRows(
+    columns,
+    columns.map(({ type }) => pgTypeOf(type)),
+    rowCount,
+  )) {
+    file.write(chunk);
+  }
+  file.end();
+  await finished(file);
+}
+
+export async function sinkOnly(url, rows) {
+  const spec = {
+    url,
+    table: "bench.scores",
+    mode: "append",
+    key: [],
+    create: false,
+    control_schema: "infer_batch",
+    keep_previous: 1,
+    on_duplicate: "fail",
+    swap: "rename",
+    timeouts: { connect: 10, statement: 120, lock: 10 },
+  };
+  const retry = {
+    maxSeconds: 0,
+    nowMs: () => performance.now(),
+    random: Math.random,
+    sleep: () => Promise.resolve(),
+    warn: console.error,
+  };
+  const settings = connectionOf(spec, {});
+  const sink = openPostgresSink({ spec, settings, retry, writer: "bench", program: "bench" });
+  const stored = await sink.create({
+    format: "infer-batch-plan",
+    version: 1,
+    runId: "bench-000000000000",
+    job: "bench",
+    params: {},
+    timezone: "UTC",
+    input: { format: "parquet", shards: [{ uri: "s", sizeBytes: 0, fingerprint: "", rows }], rows },
+    model: { uri: "m", sha256: "0".repeat(64) },
+    request: {
+      inputs: null,
+      outputs: null,
+      passthrough: [],
+      partitions: {},
+      columns: {},
+      where: null,
+      cast: "exact",
+      missing: "bad_row",
+    },
+    contract: {
+      inputs: [],
+      outputs: [{ kind: "scalar", column: "score", tensor: "score", type: "float32" }],
+      passthrough: [carried("id", "int64")],
+      fixedBatchRows: null,
+      expressions: null,
+      cast: "exact",
+      missing: "bad_row",
+    },
+    target: sink.planTarget,
+    commitRows,
+    createdBy: "bench",
+  });
+  const run = await sink.open(stored);
+  await run.begin({
+    worker: 0,
+    workers: 1,
+    program: "bench",
+    provider: "none",
+    batchSize: commitRows,
+    onBadRow: "fail",
+  });
+  const spans = Array.from({ length: spanCount(stored.plan) }, (_, index) => spanAt(stored.plan, index)).values();
+  const worker = async () => {
+    for (const span of spans) {
+      await run.commit(span, { rows: rowsOf(span), rejects: [], filtered: 0 });
+    }
+  };
+  await Promise.all(Array.from({ length: commitConcurrency }, worker));
+  await run.finish();
+  await sink[Symbol.asyncDispose]();
+}

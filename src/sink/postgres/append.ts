@@ -1,0 +1,48 @@
+import { outputColumns } from "../../batch/contract.js";
+import { JobError } from "../../errors.js";
+import { copyIn, type Session } from "./connections.js";
+import { lock } from "./locks.js";
+import type { Mode, ModeTools } from "./mode.js";
+import { quoteName, quoteTable, showTable, type TableName } from "./names.js";
+import { createTable, findTable, fitColumns, type OutputColumn, type TargetColumn } from "./table.js";
+
+/** Rows go straight into the table. */
+export function appendMode({ name, spec }: ModeTools): Mode {
+  return {
+    rowsAt: () => name,
+    prepare: (session, plan, { mayCreate }) =>
+      prepareTable(session, name, outputColumns(plan.contract), {
+        mayCreate: mayCreate && spec.create,
+        key: [],
+        comment: `Predictions of job ${plan.job}`,
+      }),
+    write: (session, { chunks, columns }) => copyIn(session, copySql(quoteTable(name), columns), chunks),
+    finish: () => Promise.resolve(),
+  };
+}
+
+export function copySql(table: string, columns: readonly TargetColumn[]): string {
+  return `COPY ${table} (${columns.map((column) => quoteName(column.name)).join(", ")}) FROM STDIN (FORMAT binary)`;
+}
+
+/** The table's columns, made where they may be. */
+export async function prepareTable(
+  session: Session,
+  name: TableName,
+  output: readonly OutputColumn[],
+  { mayCreate, key, comment }: { mayCreate: boolean; key: readonly string[]; comment: string },
+): Promise<TargetColumn[]> {
+  let found = await findTable(session, name);
+  if (found === undefined && mayCreate) {
+    // Several attempts may start at once; the lock is the transaction's.
+    await lock(session, showTable(name));
+    await createTable(session, name, output, { key, comment });
+    found = await findTable(session, name);
+  }
+  if (found === undefined) {
+    throw new JobError("OUTPUT_MISMATCH", `looking at table ${showTable(name)}: there is no such table`, {
+      hint: "make it, or let output.postgres.create: true make it",
+    });
+  }
+  return fitColumns(name, found, output);
+}

@@ -1,0 +1,167 @@
+import { readFileSync } from "node:fs";
+import { userInfo } from "node:os";
+import { checkServerIdentity, type ConnectionOptions } from "node:tls";
+import pgpass from "pgpass";
+import { JobError, messageOf } from "../../errors.js";
+import type { PostgresOutputSpec, PostgresTls } from "../../spec/postgres-spec.js";
+
+/** How to reach a server. Only `password` is secret; it is asked for when it is needed, and kept nowhere. */
+export interface ConnectionSettings {
+  readonly host: string;
+  readonly port: number;
+  readonly user: string;
+  readonly database: string;
+  readonly password: () => Promise<string | undefined>;
+  readonly ssl: ConnectionOptions | false;
+  /** `host:port/database`, for people. */
+  readonly server: string;
+}
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+const doing = "reading output.postgres.url";
+const knownParameters = new Set([
+  "host",
+  "sslmode",
+  "sslrootcert",
+  "sslcert",
+  "sslkey",
+  "application_name",
+  "connect_timeout",
+]);
+
+/**
+ * The URL's parts, else what libpq's environment variables say, else libpq's defaults.
+ * @throws JobError SPEC_INVALID, which never quotes the URL
+ */
+export function connectionOf(
+  { url, tls }: Pick<PostgresOutputSpec, "url" | "tls">,
+  env: Environment,
+): ConnectionSettings {
+  const parsed = parseUrl(url);
+  const parameter = (name: string, variable: string): string | undefined =>
+    parsed?.searchParams.get(name) ?? nonEmpty(env[variable]);
+  const host = nonEmpty(parsed?.searchParams.get("host")) ?? urlHost(parsed) ?? nonEmpty(env["PGHOST"]) ?? "localhost";
+  const port = Number(nonEmpty(parsed?.port) ?? nonEmpty(env["PGPORT"]) ?? "5432");
+  if (!Number.isInteger(port) || port < 1 || port > 65_535) {
+    throw new JobError("SPEC_INVALID", `${doing}: the port is not a number from 1 to 65535`);
+  }
+  const user = nonEmpty(decoded(parsed?.username)) ?? nonEmpty(env["PGUSER"]) ?? userInfo().username;
+  const database = nonEmpty(decoded(parsed?.pathname.slice(1))) ?? nonEmpty(env["PGDATABASE"]) ?? user;
+  const given = nonEmpty(decoded(parsed?.password)) ?? nonEmpty(env["PGPASSWORD"]);
+  const files = {
+    ca: parameter("sslrootcert", "PGSSLROOTCERT"),
+    cert: parameter("sslcert", "PGSSLCERT"),
+    key: parameter("sslkey", "PGSSLKEY"),
+  };
+  return {
+    host,
+    port,
+    user,
+    database,
+    password: async () => given ?? (await passwordFromFile({ host, port, user, database })),
+    ssl: sslOf(tlsMode(host, parameter("sslmode", "PGSSLMODE"), tls), host, files),
+    server: `${host}:${port}/${database}`,
+  };
+}
+
+function parseUrl(url: string): URL | undefined {
+  if (url === "") {
+    return undefined;
+  }
+  let parsed: URL;
+  try {
+    parsed = new URL(url);
+  } catch {
+    throw new JobError("SPEC_INVALID", `${doing}: it is not a URL`, {
+      hint: "expected postgres://user:password@host:port/database, with %xx for characters that mean something in URLs",
+    });
+  }
+  const unknown = [...parsed.searchParams.keys()].filter((name) => !knownParameters.has(name));
+  if (unknown.length > 0) {
+    throw new JobError("SPEC_INVALID", `${doing}: parameter ${unknown.join(", ")} is not known`, {
+      hint: `known are ${[...knownParameters].join(", ")}`,
+    });
+  }
+  return parsed;
+}
+
+/** IPv6 addresses stand in brackets in a URL. */
+function urlHost(parsed: URL | undefined): string | undefined {
+  return nonEmpty(decoded(parsed?.hostname)?.replace(/^\[(.*)\]$/, "$1"));
+}
+
+function nonEmpty(text: string | null | undefined): string | undefined {
+  return text === null || text === "" ? undefined : text;
+}
+
+function decoded(text: string | undefined): string | undefined {
+  try {
+    return text === undefined ? undefined : decodeURIComponent(text);
+  } catch {
+    throw new JobError("SPEC_INVALID", `${doing}: a % in it is not followed by two hex digits`, {
+      hint: "write %25 for a % in a password",
+    });
+  }
+}
+
+async function passwordFromFile(of: {
+  host: string;
+  port: number;
+  user: string;
+  database: string;
+}): Promise<string | undefined> {
+  return await new Promise((resolve) => {
+    pgpass(of, resolve);
+  });
+}
+
+type TlsMode = PostgresTls | "none";
+
+/** On the way to another machine, certificates are checked unless the spec itself says otherwise. */
+function tlsMode(host: string, sslmode: string | undefined, asked: PostgresTls | undefined): TlsMode {
+  if (asked !== undefined) {
+    return asked === "disable" ? "none" : asked;
+  }
+  const here = host.startsWith("/") || host === "localhost" || host === "::1" || /^127\.\d+\.\d+\.\d+$/.test(host);
+  if (here) {
+    return sslmode === undefined || /^(disable|allow|prefer)$/.test(sslmode)
+      ? "none"
+      : sslmode === "verify-full" || sslmode === "verify-ca"
+        ? "verify-full"
+        : "require";
+  }
+  if (sslmode === "disable") {
+    throw new JobError("SPEC_INVALID", `${doing}: sslmode=disable would send rows to ${host} for everybody to read`, {
+      hint: "write output.postgres.tls: disable in the spec if that is meant",
+    });
+  }
+  return "verify-full";
+}
+
+function sslOf(
+  mode: TlsMode,
+  host: string,
+  { ca, cert, key }: { ca: string | undefined; cert: string | undefined; key: string | undefined },
+): ConnectionOptions | false {
+  if (mode === "none" || mode === "disable") {
+    return false;
+  }
+  const verify = mode === "verify-full";
+  return {
+    ...(ca === undefined || ca === "system" ? {} : { ca: readPem(ca, "sslrootcert") }),
+    ...(cert === undefined ? {} : { cert: readPem(cert, "sslcert") }),
+    ...(key === undefined ? {} : { key: readPem(key, "sslkey") }),
+    rejectUnauthorized: verify,
+    // The name that was asked for, which Node does not know of where it is an address.
+    checkServerIdentity: (_name, certificate) => (verify ? checkServerIdentity(host, certificate) : undefined),
+  };
+}
+
+function readPem(path: string, name: string): string {
+  try {
+    return readFileSync(path, "utf8");
+  } catch (cause) {
+    throw new JobError("FILE_MISSING", `reading ${name} ${path}: ${messageOf(cause)}`, { cause });
+  }
+}

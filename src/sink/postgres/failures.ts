@@ -1,0 +1,115 @@
+import { DatabaseError } from "pg";
+import { type ErrorCode, errnoOf, JobError, messageOf } from "../../errors.js";
+
+/** What a failed call means: the weather, which passes, or something that trying again does not mend. */
+export type Failure =
+  | { readonly kind: "transient"; readonly found: string }
+  | { readonly kind: "permanent"; readonly code: ErrorCode; readonly found: string; readonly hint?: string }
+  | { readonly kind: "bug" };
+
+const socketErrors = new Set([
+  "EAI_AGAIN",
+  "ECONNABORTED",
+  "ECONNREFUSED",
+  "ECONNRESET",
+  "EHOSTDOWN",
+  "EHOSTUNREACH",
+  "ENETDOWN",
+  "ENETUNREACH",
+  "ENOTFOUND",
+  "EPIPE",
+  "ETIMEDOUT",
+]);
+
+/** Of TLS, by Node's and OpenSSL's names. */
+const certificateErrors = /^(ERR_TLS_|CERT_|DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT|UNABLE_TO_)/;
+
+/** What `pg` says of a connection that is gone, without a code. */
+const lostConnection =
+  /^(Connection terminated|timeout expired|timeout exceeded when trying to connect|Client has encountered a connection error|Client was closed|Connection ended)/;
+
+/** SQLSTATEs, or their classes, that pass. https://www.postgresql.org/docs/current/errcodes-appendix.html */
+const transientStates = /^(08|40|53|58|XX000|55P03|55006|57014|57P01|57P02|57P03|57P05|25P03|25006)/;
+
+interface Known {
+  readonly states: RegExp;
+  readonly code: ErrorCode;
+  readonly hint: string;
+}
+
+const permanentStates: readonly Known[] = [
+  { states: /^28/, code: "PERMISSION", hint: "check user and password: DATABASE_URL, PGPASSWORD or .pgpass" },
+  { states: /^3D000|^57P04/, code: "PERMISSION", hint: "check the database's name in the URL" },
+  { states: /^42501/, code: "PERMISSION", hint: "the README lists what a role needs for each mode" },
+  { states: /^23505/, code: "DUPLICATE_KEY", hint: "mode: upsert updates rows whose key is there already" },
+  { states: /^(22|23|44|P0)/, code: "OUTPUT_REFUSED", hint: "mend the input or the table; committed spans are kept" },
+  { states: /^(42|3F|2B|0A)/, code: "OUTPUT_MISMATCH", hint: "the table is not as it was when it was looked at" },
+];
+
+export function classify(error: unknown): Failure {
+  if (error instanceof DatabaseError) {
+    const state = error.code ?? "";
+    const found = `${error.message}${error.detail === undefined ? "" : ` (${error.detail})`} [${state}]`;
+    const known = permanentStates.find(({ states }) => states.test(state));
+    if (transientStates.test(state) || known === undefined) {
+      return { kind: "transient", found };
+    }
+    return { kind: "permanent", code: known.code, found, hint: known.hint };
+  }
+  const errno = errnoOf(error) ?? "";
+  const message = messageOf(error);
+  if (certificateErrors.test(errno)) {
+    return {
+      kind: "permanent",
+      code: "PERMISSION",
+      found: `the server's certificate is not to be trusted: ${message} (${errno})`,
+      hint: "sslrootcert in the URL, or PGSSLROOTCERT, names the authority's certificate; output.postgres.tls: require does not check it",
+    };
+  }
+  if (/does not support SSL/.test(message)) {
+    return {
+      kind: "permanent",
+      code: "PERMISSION",
+      found: "the server does not speak TLS",
+      hint: "switch TLS on in the server, or write output.postgres.tls: disable in the spec",
+    };
+  }
+  if (/SASL|password must be a string/i.test(message)) {
+    return {
+      kind: "permanent",
+      code: "PERMISSION",
+      found: "the server asks for a password, and there is none",
+      hint: "set it by DATABASE_URL, PGPASSWORD or .pgpass",
+    };
+  }
+  // Several addresses of one name, all tried in vain.
+  if (error instanceof AggregateError && error.errors.length > 0) {
+    return classify(error.errors[0]);
+  }
+  return socketErrors.has(errno) || lostConnection.test(message)
+    ? { kind: "transient", found: message }
+    : { kind: "bug" };
+}
+
+/** The error that a user meets. Messages of the server hold names and values, never credentials. */
+export function databaseError(doing: string, error: unknown): unknown {
+  if (error instanceof JobError) {
+    return error;
+  }
+  const failure = classify(error);
+  switch (failure.kind) {
+    case "bug":
+      return error;
+    case "transient":
+      return new JobError("DATABASE", `${doing}: ${failure.found}`, {
+        hint: "run the same command again; committed spans are kept",
+        cause: error,
+      });
+    case "permanent":
+    default:
+      return new JobError(failure.code, `${doing}: ${failure.found}`, {
+        cause: error,
+        ...(failure.hint === undefined ? {} : { hint: failure.hint }),
+      });
+  }
+}

@@ -1,0 +1,35 @@
+import type { Plan } from "../../plan/plan.js";
+import type { PostgresOutputSpec } from "../../spec/postgres-spec.js";
+import type { Session } from "./connections.js";
+import type { Control } from "./control.js";
+import type { TableName } from "./names.js";
+import type { TargetColumn } from "./table.js";
+
+/** How the rows of a run get into the target: `append`, `upsert` or `replace`. Every call is in a transaction. */
+export interface Mode {
+  /** The table that holds the rows of committed spans. */
+  rowsAt(plan: Plan, state: { readonly finished: boolean }): TableName;
+  /**
+   * Looks whether each output column fits, and makes what is missing. Safe to repeat.
+   * @throws JobError OUTPUT_MISMATCH, showing both sides
+   */
+  prepare(session: Session, plan: Plan, options: { readonly mayCreate: boolean }): Promise<readonly TargetColumn[]>;
+  /** Sends the rows of a span; returns how many the server took. */
+  write(session: Session, rows: EncodedRows): Promise<number>;
+  /** Called when every span is committed. Safe to repeat. */
+  finish(session: Session, plan: Plan): Promise<void>;
+}
+
+export interface EncodedRows {
+  readonly plan: Plan;
+  readonly span: number;
+  /** As `encodeRows` makes them. */
+  readonly chunks: readonly Uint8Array[];
+  readonly columns: readonly TargetColumn[];
+}
+
+export interface ModeTools {
+  readonly name: TableName;
+  readonly spec: PostgresOutputSpec;
+  readonly control: Control;
+}

@@ -1,0 +1,170 @@
+import { outputColumns } from "../../batch/contract.js";
+import { JobError } from "../../errors.js";
+import type { Plan, RunId } from "../../plan/plan.js";
+import { copySql } from "./append.js";
+import { copyIn, type Session } from "./connections.js";
+import { refuseDependents } from "./dependents.js";
+import { lock } from "./locks.js";
+import type { Mode, ModeTools } from "./mode.js";
+import { quoteName, quoteTable, showTable, type TableName } from "./names.js";
+import { makeHolder, makeLike } from "./staging.js";
+import { copyTable, derivedName, dropKept, exchangeNames, exchangeRows, lastSwap, recordSwap } from "./swap.js";
+import { createTable, findTable, fitColumns, type FoundTable } from "./table.js";
+import { keyNotNull, requireKey, requireUnique, shortHash } from "./upsert.js";
+
+/**
+ * Rows go into a staging table like the target; when every span is there, one short transaction swaps it in.
+ * Readers see the old predictions or the new.
+ */
+export function replaceMode(tools: ModeTools): Mode {
+  const { name, spec } = tools;
+  const stagingOf = ({ runId }: Plan): TableName => stagingTable(name, runId);
+  return {
+    rowsAt: (plan, { finished }) => (finished ? name : stagingOf(plan)),
+    async prepare(session, plan, { mayCreate }) {
+      const output = outputColumns(plan.contract);
+      requireKey(spec.key, output);
+      const target = await findTable(session, name);
+      if (target !== undefined) {
+        fitColumns(name, target, output);
+        await refuseUnfit(session, tools, target);
+      } else if (!spec.create) {
+        throw new JobError("OUTPUT_MISMATCH", `looking at table ${showTable(name)}: there is no such table`, {
+          hint: "make it, or let output.postgres.create: true make it",
+        });
+      }
+      const staging = stagingOf(plan);
+      let found = await findTable(session, staging);
+      if (found === undefined && mayCreate) {
+        await lock(session, showTable(staging));
+        found = await findTable(session, staging);
+        if (found === undefined) {
+          await (target === undefined
+            ? createTable(session, staging, output, { key: spec.key, comment: `Predictions of job ${plan.job}` })
+            : (spec.swap === "rename" ? makeLike : makeHolder)(session, name, staging));
+          found = await findTable(session, staging);
+        }
+      }
+      if (found === undefined) {
+        throw new JobError("OUTPUT_DAMAGED", `looking at table ${showTable(staging)}: the staging table is gone`, {
+          hint: "somebody removed it; remove the run from the control tables and start over",
+        });
+      }
+      return keyNotNull(fitColumns(staging, found, output), spec.key);
+    },
+    write: (session, { plan, chunks, columns }) =>
+      copyIn(session, copySql(quoteTable(stagingOf(plan)), columns), chunks),
+    finish: (session, plan) => swapIn(session, tools, plan, stagingOf(plan)),
+  };
+}
+
+/** Holds the rows of an unfinished run. */
+export function stagingTable(target: TableName, runId: RunId): TableName {
+  return derivedName(target, `__staging_${shortHash(runId)}`);
+}
+
+async function refuseUnfit(session: Session, { name, spec }: ModeTools, target: FoundTable): Promise<void> {
+  if (spec.swap === "delete_insert") {
+    if (spec.key.length > 0) {
+      await requireUnique(session, name, spec.key);
+    }
+    return;
+  }
+  if (target.kind !== "r") {
+    throw new JobError("OUTPUT_MISMATCH", `looking at table ${showTable(name)}: it is partitioned`, {
+      hint: "write output.postgres.swap: delete_insert, which exchanges the rows and keeps the table",
+    });
+  }
+  await refuseDependents(session, name, target.oid);
+}
+
+async function swapIn(session: Session, tools: ModeTools, plan: Plan, staging: TableName): Promise<void> {
+  const { name, spec, control } = tools;
+  // The rows have been committed span by span; how long it takes to look at them is no sign of trouble.
+  await session.query("SET LOCAL statement_timeout = 0");
+  await checkStaging(session, tools, plan, staging);
+  const target = await findTable(session, name);
+  if (target === undefined) {
+    await session.query(`ALTER TABLE ${quoteTable(staging)} RENAME TO ${quoteName(name.table)}`);
+    await recordSwap(session, control, name, { runId: plan.runId, action: "replace", kept: null });
+    return;
+  }
+  const kept = derivedName(name, `__before_${shortHash(plan.runId)}`);
+  if (spec.swap === "rename") {
+    await session.query(`LOCK TABLE ${quoteTable(name)} IN ACCESS EXCLUSIVE MODE`);
+    await refuseUnfit(session, tools, target);
+    await exchangeNames(session, { target: name, incoming: staging, kept });
+  } else {
+    await session.query(`LOCK TABLE ${quoteTable(name)} IN SHARE ROW EXCLUSIVE MODE`);
+    const writable = writableColumns(target);
+    if (spec.keep_previous > 0) {
+      await copyTable(session, name, kept, writable);
+    }
+    const columns = outputColumns(plan.contract).map((column) => column.name);
+    await exchangeRows(session, { target: name, from: staging, key: spec.key, columns });
+    await session.query(`DROP TABLE ${quoteTable(staging)}`);
+  }
+  const isKept = spec.swap === "rename" || spec.keep_previous > 0;
+  await recordSwap(session, control, name, { runId: plan.runId, action: "replace", kept: isKept ? kept.table : null });
+  await dropKept(session, control, name, spec.keep_previous);
+}
+
+function writableColumns({ columns }: FoundTable): string[] {
+  return columns.filter(({ computed }) => !computed).map((column) => column.name);
+}
+
+/** @throws JobError OUTPUT_DAMAGED when the staging table does not hold what the control table says */
+async function checkStaging(session: Session, { control }: ModeTools, plan: Plan, staging: TableName): Promise<void> {
+  const { rows } = await session.query<{ there: string; due: string }>({
+    text: `SELECT (SELECT count(*) FROM ${quoteTable(staging)}) AS there,
+      (SELECT coalesce(sum(rows), 0)::int8 FROM ${control.table("spans")} WHERE run_id = $1) AS due`,
+    values: [plan.runId],
+  });
+  const [row] = rows;
+  if (row?.there !== row?.due) {
+    throw new JobError(
+      "OUTPUT_DAMAGED",
+      `finishing run ${plan.runId}: ${showTable(staging)} holds ${row?.there} rows, its spans gave ${row?.due}`,
+      { hint: "somebody changed the staging table; remove the run from the control tables and start over" },
+    );
+  }
+  await session.query(`ANALYZE ${quoteTable(staging)}`);
+}
+
+/**
+ * Swaps back what the last `replace` put in; the rows that were there stay in a table of their own. Returns the
+ * name of that table.
+ * @throws JobError USAGE when there is nothing to go back to
+ */
+export async function rollBack(session: Session, { name, spec, control }: ModeTools): Promise<string> {
+  await session.query("SET LOCAL statement_timeout = 0");
+  await session.query(
+    `LOCK TABLE ${quoteTable(name)} IN ${spec.swap === "rename" ? "ACCESS" : "SHARE ROW"} EXCLUSIVE MODE`,
+  );
+  const last = await lastSwap(session, control, name);
+  const before = last?.kept === undefined || last.kept === null ? undefined : { schema: name.schema, table: last.kept };
+  if (last?.action !== "replace" || before === undefined || (await findTable(session, before)) === undefined) {
+    const found =
+      last === undefined
+        ? "no run has replaced it"
+        : last.action === "rollback"
+          ? "its last replacement was rolled back already"
+          : "no table was there before, or it was not kept";
+    throw new JobError("USAGE", `rolling back ${showTable(name)}: ${found}`, {
+      hint: "output.postgres.keep_previous sets how many tables are kept",
+    });
+  }
+  const undone = derivedName(name, `__undone_${shortHash(last.runId)}`);
+  const target = await findTable(session, name);
+  if (spec.swap === "rename" && target !== undefined) {
+    await refuseDependents(session, name, target.oid);
+    await exchangeNames(session, { target: name, incoming: before, kept: undone });
+  } else if (target !== undefined) {
+    const columns = writableColumns(target);
+    await copyTable(session, name, undone, columns);
+    await exchangeRows(session, { target: name, from: before, key: spec.key, columns });
+    await session.query(`DROP TABLE ${quoteTable(before)}`);
+  }
+  await recordSwap(session, control, name, { runId: last.runId, action: "rollback", kept: undone.table });
+  return showTable(undone);
+}

@@ -1,0 +1,247 @@
+import { outputColumns } from "../../batch/contract.js";
+import type { SpanOutput } from "../../batch/types.js";
+import { JobError } from "../../errors.js";
+import { splitRunId } from "../../plan/identity.js";
+import type { Plan, RunId, Span } from "../../plan/plan.js";
+import { spanCount } from "../../plan/spans.js";
+import type { AttemptFacts, Maker, RunSink, StoredPlan } from "../port.js";
+import type { Session } from "./connections.js";
+import { type CommittedSpan, readSpans } from "./control-spans.js";
+import type { Control } from "./control.js";
+import { encodeRows } from "./copy-binary.js";
+import { clearGivenUp } from "./given-up.js";
+import { lockRun, lockRuns, refuseOvertaken } from "./locks.js";
+import type { Mode } from "./mode.js";
+import { showTable, type TableName } from "./names.js";
+import { readRejects } from "./reject-rows.js";
+import { type RetryTools, retrying, type Work } from "./retry.js";
+import { commitSpan, type SpanCommit } from "./span-transaction.js";
+import { findTable, fitColumns, type TargetColumn } from "./table.js";
+import { transact, type TransactionTools } from "./transaction.js";
+import { unfitRows } from "./unfit.js";
+
+export interface RunTools extends TransactionTools {
+  /** The target, as a message names it. */
+  readonly target: string;
+  readonly name: TableName;
+  readonly control: Control;
+  readonly mode: Mode;
+  readonly retry: RetryTools;
+  /** Names this attempt among all attempts on all machines. */
+  readonly writer: string;
+}
+
+/** Looking at all rows of a run, and moving them where names are not enough, takes its time. */
+export const finishSeconds = 24 * 3600;
+
+/** What is known of a run's spans. */
+interface Known {
+  readonly committed: Uint8Array;
+  readonly spans: Map<number, CommittedSpan>;
+}
+
+export async function openRun(tools: RunTools, stored: StoredPlan): Promise<RunSink> {
+  const { finished, spans } = await transact(tools, (session) => lookAtRun(session, tools, stored));
+  return runSink(tools, stored, { known: knownOf(stored.plan, spans), finished });
+}
+
+async function lookAtRun(
+  session: Session,
+  tools: RunTools,
+  stored: StoredPlan,
+): Promise<{ finished: boolean; spans: readonly CommittedSpan[] }> {
+  const { control, mode } = tools;
+  const { plan } = stored;
+  const spans = await readSpans(session, control, stored);
+  const finished = await control.isFinished(session, plan.runId);
+  const name = mode.rowsAt(plan, { finished });
+  // A spec that names another target by now is told so when it is compared with the plan.
+  const same = plan.target.kind === "postgres" && plan.target.table === showTable(tools.name);
+  // Rows that are counted as committed went into it: making it anew would lose them silently.
+  if (same && spans.length > 0 && (await findTable(session, name)) === undefined) {
+    await refuseOvertaken(session, control, plan.runId); // which has taken it away
+    throw new JobError(
+      "OUTPUT_DAMAGED",
+      `looking at table ${showTable(name)}: run ${plan.runId} has rows in it, and it is gone`,
+      { hint: `restore it, or remove the run from the tables in ${control.schema} and run the same command again` },
+    );
+  }
+  return { finished, spans };
+}
+
+function knownOf(plan: Plan, spans: readonly CommittedSpan[]): Known {
+  const known: Known = { committed: new Uint8Array(spanCount(plan)), spans: new Map() };
+  note(known, spans);
+  return known;
+}
+
+function note({ committed, spans }: Known, found: readonly CommittedSpan[]): void {
+  for (const one of found) {
+    committed[one.span] = 1;
+    spans.set(one.span, one);
+  }
+}
+
+function runSink(
+  tools: RunTools,
+  stored: StoredPlan,
+  { known, finished }: { readonly known: Known; readonly finished: boolean },
+): RunSink {
+  const { connections, control, retry, target, writer } = tools;
+  const { plan } = stored;
+  let begun: Begun | undefined;
+  const withRetry = <T>(doing: string, work: Work<T>): Promise<T> => retrying(doing, retry, work);
+  return {
+    finished,
+    committed: known.committed,
+    get rejectedRows() {
+      return [...known.spans.values()].reduce((sum, { rejected }) => sum + rejected, 0);
+    },
+    get makers() {
+      return new Map([...known.spans.values()].map((one) => [one.span, one.maker]));
+    },
+    rejects: () => readRejects(connections, control, plan.runId),
+    refresh: () =>
+      withRetry(`looking at ${target}`, async () => {
+        note(known, await transact(tools, (session) => readSpans(session, control, stored)));
+      }),
+    begin: (attempt) =>
+      withRetry(`preparing ${target}`, async (last) => {
+        const start = { stored, known, attempt };
+        const columns = await transact(tools, (session) => beginRun(session, tools, start), { last });
+        begun = { columns, maker: { writer, ...attempt } };
+      }),
+    unfit: (rows) => unfitRows(rows, begun?.columns ?? []),
+    async commit(span, output) {
+      if (begun === undefined) {
+        throw new Error("a span is committed before the run has begun");
+      }
+      const commit = spanCommit(tools, stored, begun, { span, output });
+      const { outcome, committed } = await withRetry(`writing span ${span.index} to ${target}`, (last) =>
+        commitSpan(tools, commit, last),
+      );
+      note(known, [committed]);
+      return outcome;
+    },
+    finish: () => clearAndFinish(tools, stored),
+    failed: (error) => tellFailure(tools, plan.runId, error),
+  };
+}
+
+/** What this attempt writes to, and as whom. */
+interface Begun {
+  readonly columns: readonly TargetColumn[];
+  readonly maker: Maker;
+}
+
+/** Encodes before the transaction begins: it then lasts as long as the server takes, and no longer. */
+function spanCommit(
+  { mode }: RunTools,
+  stored: StoredPlan,
+  { columns, maker }: Begun,
+  { span, output: { rows, rejects, filtered } }: { readonly span: Span; readonly output: SpanOutput },
+): SpanCommit {
+  const types = columns.map(({ type }) => type);
+  const chunks = encodeRows(rows.columns, types, rows.rowCount);
+  const encoded = { plan: stored.plan, span: span.index, chunks, columns };
+  return {
+    stored,
+    span,
+    rowCount: rows.rowCount,
+    rejects,
+    filtered,
+    maker,
+    write: (session) => mode.write(session, encoded),
+  };
+}
+
+interface Beginning {
+  readonly stored: StoredPlan;
+  readonly known: Known;
+  readonly attempt: AttemptFacts;
+}
+
+async function beginRun(
+  session: Session,
+  tools: RunTools,
+  { stored, known, attempt }: Beginning,
+): Promise<readonly TargetColumn[]> {
+  const { control, writer } = tools;
+  const { runId } = stored.plan;
+  await lockRuns(session, runId, { shared: true });
+  await refuseOvertaken(session, control, runId);
+  await lockRun(session, runId);
+  const columns = await prepareRun(session, tools, stored, { mayCreate: known.spans.size === 0 });
+  await session.query({
+    text: `INSERT INTO ${control.table("attempts")} (run_id, writer, program) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`,
+    values: [runId, writer, attempt.program],
+  });
+  return columns;
+}
+
+/** The columns that rows go to, their tables made where that is still due. */
+export async function prepareRun(
+  session: Session,
+  { control, mode }: Pick<RunTools, "control" | "mode">,
+  { plan }: StoredPlan,
+  options: { readonly mayCreate: boolean },
+): Promise<readonly TargetColumn[]> {
+  if (!(await control.isFinished(session, plan.runId))) {
+    return await mode.prepare(session, plan, options);
+  }
+  // By another attempt, a moment ago: what is left to do is to find that out span by span.
+  const name = mode.rowsAt(plan, { finished: true });
+  const found = await findTable(session, name);
+  return found === undefined ? [] : fitColumns(name, found, outputColumns(plan.contract));
+}
+
+async function clearAndFinish(tools: RunTools, stored: StoredPlan): Promise<void> {
+  const { control, retry, target } = tools;
+  const { runId } = stored.plan;
+  if (splitRunId(runId).number > 1) {
+    await retrying(`clearing up after runs before ${runId}`, retry, (last) =>
+      transact(tools, (session) => clearGivenUp(session, control, runId), { last }),
+    );
+  }
+  await retrying(`finishing ${target}`, retry, (last) =>
+    transact(tools, (session) => finishRun(session, tools, stored), { last, silentSeconds: finishSeconds }),
+  );
+}
+
+async function finishRun(session: Session, { control, mode, writer }: RunTools, stored: StoredPlan): Promise<void> {
+  const { plan } = stored;
+  await lockRuns(session, plan.runId, { shared: true });
+  await lockRun(session, plan.runId);
+  if (await control.isFinished(session, plan.runId)) {
+    return;
+  }
+  await refuseOvertaken(session, control, plan.runId);
+  const now = knownOf(plan, await readSpans(session, control, stored));
+  const missing = now.committed.indexOf(0);
+  if (missing >= 0) {
+    throw new JobError(
+      "OUTPUT_DAMAGED",
+      `finishing run ${plan.runId}: span ${missing} of ${spanCount(plan)} is not committed any more`,
+      { hint: "somebody changed the control tables under the run; run the same command again" },
+    );
+  }
+  await mode.finish(session, plan);
+  await session.query({
+    text: `INSERT INTO ${control.table("finishes")} (run_id, writer) VALUES ($1, $2) ON CONFLICT DO NOTHING`,
+    values: [plan.runId, writer],
+  });
+}
+
+/** For those who look at the control tables; an attempt that cannot reach them has other ways to tell. */
+async function tellFailure(tools: RunTools, runId: RunId, { code, message }: JobError): Promise<void> {
+  if (code === "DATABASE") {
+    return;
+  }
+  const { control, writer } = tools;
+  await transact(tools, (session) =>
+    session.query({
+      text: `INSERT INTO ${control.table("errors")} (run_id, writer, code, message) VALUES ($1, $2, $3, $4)`,
+      values: [runId, writer, code, message.replaceAll("\u0000", "\u2400")],
+    }),
+  ).catch(() => undefined);
+}

@@ -1,0 +1,132 @@
+import { assertNever, JobError } from "../../errors.js";
+import type { Plan, PlanTarget } from "../../plan/plan.js";
+import { type PostgresOutputSpec, splitTable } from "../../spec/postgres-spec.js";
+import type { Sink, StoredPlan, UnfinishedRun } from "../port.js";
+import { appendMode } from "./append.js";
+import type { ConnectionSettings } from "./connect.js";
+import { openConnections, type Session } from "./connections.js";
+import { hasControlTables, makeControlTables } from "./control-schema.js";
+import { controlOf } from "./control.js";
+import { lockRun, lockRuns, refuseOvertaken } from "./locks.js";
+import type { Mode, ModeTools } from "./mode.js";
+import { showTable } from "./names.js";
+import { replaceMode, rollBack } from "./replace.js";
+import { type RetryTools, retrying } from "./retry.js";
+import { finishSeconds, openRun, prepareRun, type RunTools } from "./run-sink.js";
+import { transact } from "./transaction.js";
+import { upsertMode } from "./upsert.js";
+
+export interface PostgresSinkOptions {
+  readonly spec: PostgresOutputSpec;
+  readonly settings: ConnectionSettings;
+  readonly retry: RetryTools;
+  /** Names this attempt among all attempts on all machines. */
+  readonly writer: string;
+  /** Name and version of this program. */
+  readonly program: string;
+}
+
+interface Tools extends RunTools {
+  readonly spec: PostgresOutputSpec;
+}
+
+/** Rows and progress in one database: a span's rows and its row in the control table commit together. */
+export function openPostgresSink(options: PostgresSinkOptions): Sink {
+  const { spec, settings, retry, program, writer } = options;
+  const connections = openConnections(settings, spec.timeouts);
+  const name = splitTable(spec.table);
+  const control = controlOf(spec.control_schema);
+  const target = `${showTable(name)} at ${settings.server}`;
+  const mode = modeOf({ name, spec, control });
+  const { timeouts } = spec;
+  const tools: Tools = { spec, retry, writer, connections, control, mode, name, target, timeouts, warn: retry.warn };
+  /** Where there are no control tables yet, nothing was ever done. */
+  const lookUp = async <T>(doing: string, none: T, work: (session: Session) => Promise<T>): Promise<T> =>
+    await retrying(`${doing} at ${settings.server}`, retry, () =>
+      transact(tools, async (session) =>
+        (await hasControlTables(session, control.schema)) ? await work(session) : none,
+      ),
+    );
+  return {
+    target,
+    planTarget: planTargetOf(options),
+    find: (base) =>
+      lookUp<StoredPlan | undefined>(`looking for run ${base}`, undefined, (session) =>
+        control.latestPlan(session, base),
+      ),
+    unfinished: (job, base) =>
+      lookUp<readonly UnfinishedRun[]>(`looking for unfinished runs of ${job}`, [], async (session) =>
+        (await control.unfinished(session, job, base)).map((plan) => ({ plan, target: targetOf(plan, settings) })),
+      ),
+    create: (plan) =>
+      retrying(`preparing ${target}`, retry, async (last) => {
+        await connections.use((session) => makeControlTables(session, control.schema, program));
+        return await transact(tools, (session) => createRun(session, tools, plan), { last });
+      }),
+    open: (stored) => retrying(`looking at ${target}`, retry, () => openRun(tools, stored)),
+    rollback: () => retrying(`rolling back ${target}`, retry, (last) => rollBackTarget(tools, last)),
+    [Symbol.asyncDispose]: () => connections[Symbol.asyncDispose](),
+  };
+}
+
+/** The run's own table: another run of the job may have another one. */
+function targetOf({ target }: Plan, { server }: ConnectionSettings): string {
+  return `${target.kind === "postgres" ? target.table : target.uri} at ${server}`;
+}
+
+async function createRun(session: Session, tools: Tools, plan: Plan): Promise<StoredPlan> {
+  const { control } = tools;
+  const { runId } = plan;
+  await lockRuns(session, runId, { shared: false });
+  await refuseOvertaken(session, control, runId);
+  await control.storePlan(session, plan);
+  const stored = await control.readPlan(session, runId);
+  if (stored === undefined) {
+    throw new Error(`the plan of run ${runId} was stored and is gone`);
+  }
+  await lockRun(session, runId);
+  await prepareRun(session, tools, stored, { mayCreate: true });
+  return stored;
+}
+
+/** @throws JobError USAGE where nothing was replaced */
+async function rollBackTarget(tools: Tools, last: unknown): Promise<string> {
+  const { spec, control } = tools;
+  if (spec.mode !== "replace") {
+    throw new JobError("USAGE", `rolling back ${tools.target}: output.postgres.mode is ${spec.mode}`, {
+      hint: "only what mode replace swapped in can be swapped back",
+    });
+  }
+  const work = async (session: Session): Promise<string> => {
+    if (!(await hasControlTables(session, control.schema))) {
+      throw new JobError("USAGE", `rolling back ${tools.target}: no run has replaced it`);
+    }
+    return await rollBack(session, tools);
+  };
+  return await transact(tools, work, { last, silentSeconds: finishSeconds });
+}
+
+function modeOf(tools: ModeTools): Mode {
+  switch (tools.spec.mode) {
+    case "append":
+      return appendMode(tools);
+    case "upsert":
+      return upsertMode(tools);
+    case "replace":
+      return replaceMode(tools);
+    default:
+      return assertNever(tools.spec.mode);
+  }
+}
+
+function planTargetOf({ spec, settings }: PostgresSinkOptions): PlanTarget {
+  const { mode, key, on_duplicate: onDuplicate } = spec;
+  return {
+    kind: "postgres",
+    server: settings.server,
+    table: showTable(splitTable(spec.table)),
+    mode,
+    key,
+    onDuplicate,
+  };
+}

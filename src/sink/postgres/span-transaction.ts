@@ -1,0 +1,131 @@
+import { DatabaseError } from "pg";
+import type { RejectedRow } from "../../batch/types.js";
+import { JobError } from "../../errors.js";
+import type { Span } from "../../plan/plan.js";
+import type { CommitOutcome, Maker, StoredPlan } from "../port.js";
+import type { Session } from "./connections.js";
+import type { Control } from "./control.js";
+import { classify } from "./failures.js";
+import { lockRuns, refuseOvertaken } from "./locks.js";
+import { insertRejects } from "./reject-rows.js";
+import { type CommittedSpan, committedSpan, insertSpan, spanColumns } from "./control-spans.js";
+import { TakenMeanwhile } from "./taken.js";
+import { transact, type TransactionTools } from "./transaction.js";
+
+/** A span that is encoded and ready to be sent. */
+export interface SpanCommit {
+  readonly stored: StoredPlan;
+  readonly span: Span;
+  readonly rowCount: number;
+  readonly rejects: readonly RejectedRow[];
+  readonly filtered: number;
+  readonly maker: Maker;
+  /** Sends the rows, in the transaction that the session is in; returns how many the server took. */
+  readonly write: (session: Session) => Promise<number>;
+}
+
+export interface SpanTools extends TransactionTools {
+  readonly control: Control;
+}
+
+/**
+ * Commits a span's rows and its control row in one transaction, or finds that this was done. Safe to repeat, and
+ * repeating is how an unknown outcome is resolved: the first thing it does is to ask the control table, and the
+ * control row, which can be there once only, is inserted last, so that nobody who is slow or gone holds it.
+ * `last`: why the try before this one failed.
+ */
+export async function commitSpan(
+  tools: SpanTools,
+  commit: SpanCommit,
+  last: unknown,
+): Promise<{ outcome: CommitOutcome; committed: CommittedSpan }> {
+  const { span, rejects, maker } = commit;
+  const work = async (session: Session): Promise<CommittedSpan> => {
+    const found = await look(session, tools.control, commit);
+    if (found === undefined) {
+      await publish(session, tools.control, commit);
+    }
+    return found ?? { span: span.index, rejected: rejects.length, maker };
+  };
+  let committed: CommittedSpan;
+  try {
+    committed = await transact(tools, work, { last });
+  } catch (error) {
+    const found = await takenBy(tools, commit, error);
+    if (found === undefined) {
+      throw error;
+    }
+    committed = found;
+  }
+  return { outcome: committed.maker.writer === maker.writer ? "committed" : "adopted", committed };
+}
+
+/**
+ * The span as it was committed, if it was.
+ * @throws JobError OUTPUT_DAMAGED when the plan at the target is gone or another one
+ */
+async function look(
+  session: Session,
+  control: Control,
+  { stored, span }: SpanCommit,
+): Promise<CommittedSpan | undefined> {
+  const { rows } = await session.query<{ standing: string | null; span: number | null }>({
+    text: `SELECT r.plan_id AS standing, ${spanColumns} FROM (SELECT 1) AS one
+      LEFT JOIN ${control.table("runs")} r ON r.run_id = $1
+      LEFT JOIN ${control.table("spans")} s ON s.run_id = $1 AND s.span = $2`,
+    values: [stored.plan.runId, span.index],
+  });
+  const [row] = rows;
+  if (row?.standing !== stored.planId) {
+    throw new JobError(
+      "OUTPUT_DAMAGED",
+      `looking at ${control.schema}.runs: the plan of run ${stored.plan.runId} is ${row?.standing === null ? "gone" : "another one"}`,
+      { hint: "somebody changed the control tables under the run; run the same command again" },
+    );
+  }
+  return row.span === null ? undefined : committedSpan(control, stored, row);
+}
+
+async function publish(session: Session, control: Control, commit: SpanCommit): Promise<void> {
+  const { stored, span, rowCount, rejects, filtered, maker } = commit;
+  const { runId } = stored.plan;
+  const taken = rowCount === 0 ? 0 : await commit.write(session);
+  if (taken !== rowCount || rowCount + rejects.length + filtered !== span.rowEnd - span.rowStart) {
+    throw new Error(
+      `${taken} of ${rowCount} rows were taken, ${rejects.length} rejected and ${filtered} filtered out for span ${span.index}`,
+    );
+  }
+  await insertRejects(session, control, { runId, span: span.index, rejects });
+  // As late as can be: from here on a later run waits for this transaction to end.
+  await lockRuns(session, runId, { shared: true });
+  await refuseOvertaken(session, control, runId);
+  await insertSpan(session, control, {
+    stored,
+    span,
+    counts: { rows: rowCount, rejected: rejects.length, filtered },
+    maker,
+  });
+}
+
+/**
+ * What the server refuses, such as a key that is taken or a table that is gone, may mean that another attempt
+ * committed this very span a moment ago (then, that span), or that a later run has cleared this one away.
+ */
+async function takenBy(tools: SpanTools, commit: SpanCommit, error: unknown): Promise<CommittedSpan | undefined> {
+  const isRefusal = error instanceof DatabaseError && classify(error).kind === "permanent";
+  if (!isRefusal && !(error instanceof TakenMeanwhile)) {
+    return undefined;
+  }
+  const { control } = tools;
+  try {
+    return await transact(tools, async (session) => {
+      const found = await look(session, control, commit);
+      if (found === undefined) {
+        await refuseOvertaken(session, control, commit.stored.plan.runId);
+      }
+      return found;
+    });
+  } catch (cause) {
+    throw cause instanceof JobError ? cause : new TakenMeanwhile({ cause });
+  }
+}

@@ -1,0 +1,184 @@
+import { type ColumnType, showType } from "../../batch/types.js";
+import { JobError } from "../../errors.js";
+import type { Session } from "./connections.js";
+import { quoteName, quoteTable, showTable, type TableName } from "./names.js";
+import { fits, isPgName, type PgType, pgTypeOf, sqlOf } from "./types.js";
+
+/** A column as it is to be written. */
+export interface OutputColumn {
+  readonly name: string;
+  readonly type: ColumnType;
+}
+
+/** A column as the table has it. */
+export interface TableColumn {
+  readonly name: string;
+  /** As Postgres shows it. */
+  readonly shown: string;
+  /** undefined: a type that nothing is written to. */
+  readonly type: PgType | undefined;
+  readonly notNull: boolean;
+  /** Filled by the table itself where nothing is given. */
+  readonly filled: boolean;
+  /** Computed, or an identity that is always generated: nothing may be given. */
+  readonly generated: boolean;
+  /** Computed from other columns: nothing can be given, whatever is said. */
+  readonly computed: boolean;
+}
+
+export interface FoundTable {
+  readonly oid: number;
+  /** `pg_class.relkind` */
+  readonly kind: string;
+  readonly columns: readonly TableColumn[];
+}
+
+interface CatalogRow {
+  readonly oid: number;
+  readonly relkind: string;
+  readonly attname: string | null;
+  readonly shown: string;
+  readonly base: string;
+  readonly element: string | null;
+  readonly typmod: number;
+  readonly attnotnull: boolean;
+  readonly filled: boolean;
+  readonly generated: boolean;
+  readonly computed: boolean;
+}
+
+/** A table's columns; undefined when there is no such table. */
+export async function findTable(session: Session, name: TableName): Promise<FoundTable | undefined> {
+  const { rows } = await session.query<CatalogRow>({
+    text: `SELECT c.oid::int8::float8 AS oid, c.relkind, a.attname, format_type(a.atttypid, a.atttypmod) AS shown,
+        b.typname AS base, e.typname AS element,
+        CASE WHEN a.atttypmod >= 0 THEN a.atttypmod ELSE t.typtypmod END AS typmod,
+        a.attnotnull OR t.typnotnull AS attnotnull, a.atthasdef OR a.attidentity <> '' AS filled,
+        a.attgenerated <> '' OR a.attidentity = 'a' AS generated, a.attgenerated <> '' AS computed
+      FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+      LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+      LEFT JOIN pg_type t ON t.oid = a.atttypid
+      LEFT JOIN pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
+      LEFT JOIN pg_type e ON e.oid = b.typelem AND b.typcategory = 'A'
+      WHERE n.nspname = $1 AND c.relname = $2 ORDER BY a.attnum`,
+    values: [name.schema, name.table],
+  });
+  const [first] = rows;
+  if (first === undefined) {
+    return undefined;
+  }
+  const columns = rows.flatMap((row) =>
+    row.attname === null
+      ? []
+      : [
+          {
+            name: row.attname,
+            shown: row.shown,
+            type: typeOf(row),
+            notNull: row.attnotnull,
+            filled: row.filled,
+            generated: row.generated,
+            computed: row.computed,
+          },
+        ],
+  );
+  return { oid: first.oid, kind: first.relkind, columns };
+}
+
+function typeOf({ base, element, typmod }: CatalogRow): PgType | undefined {
+  const name = element ?? base;
+  if (!isPgName(name)) {
+    return undefined;
+  }
+  // https://www.postgresql.org/docs/current/catalog-pg-attribute.html: typmods count 4 bytes of a header that is gone
+  const parameter = typmod - 4;
+  const isText = name === "varchar" || name === "bpchar";
+  return {
+    name,
+    array: element !== null,
+    maxLength: isText && parameter >= 0 ? parameter : undefined,
+    decimal:
+      name === "numeric" && parameter >= 0
+        ? { precision: parameter >> 16, scale: ((parameter & 0x7ff) ^ 0x400) - 0x400 }
+        : undefined,
+  };
+}
+
+/** What is written to a column of the table. */
+export interface TargetColumn {
+  readonly name: string;
+  readonly type: PgType & { readonly notNull: boolean };
+}
+
+/**
+ * Where each output column goes, in output order.
+ * @throws JobError OUTPUT_MISMATCH that shows both sides
+ */
+export function fitColumns(name: TableName, found: FoundTable, output: readonly OutputColumn[]): TargetColumn[] {
+  if (found.kind !== "r" && found.kind !== "p") {
+    throw new JobError("OUTPUT_MISMATCH", `looking at ${showTable(name)}: it is no table`, {
+      hint: "output.postgres.table must name a table, not a view or an index",
+    });
+  }
+  const there = new Map(found.columns.map((column) => [column.name, column]));
+  const lines: string[][] = [["output", "table", ""]];
+  const targets: TargetColumn[] = [];
+  let bad = 0;
+  for (const { name: column, type } of output) {
+    const target = there.get(column);
+    there.delete(column);
+    const wrong = whatIsWrong(type, target);
+    bad += wrong === "" ? 0 : 1;
+    lines.push([`${column} ${showType(type)}`, target === undefined ? "-" : `${target.name} ${target.shown}`, wrong]);
+    if (target?.type !== undefined) {
+      targets.push({ name: column, type: { ...target.type, notNull: target.notNull } });
+    }
+  }
+  for (const { name: column, shown, notNull, filled } of there.values()) {
+    const wrong = notNull && !filled ? "NOT NULL, and nothing to put there" : "";
+    bad += wrong === "" ? 0 : 1;
+    lines.push(["-", `${column} ${shown}`, wrong]);
+  }
+  if (bad > 0) {
+    throw new JobError(
+      "OUTPUT_MISMATCH",
+      `looking at table ${showTable(name)}: ${bad === 1 ? "one column does" : `${bad} columns do`} not fit\n\n${aligned(lines)}\n`,
+      { hint: "change the table, output.columns or model.outputs; names must match exactly" },
+    );
+  }
+  return targets;
+}
+
+function whatIsWrong(type: ColumnType, target: TableColumn | undefined): string {
+  if (target === undefined) {
+    return "missing in the table";
+  }
+  if (target.generated) {
+    return "generated by the table";
+  }
+  return target.type !== undefined && fits(type, target.type) ? "" : `does not fit: ${sqlOf(pgTypeOf(type))} would`;
+}
+
+function aligned(lines: readonly string[][]): string {
+  const widths = [0, 1].map((index) => Math.max(...lines.map((line) => (line[index] ?? "").length)));
+  return lines
+    .map((line) => `  ${line.map((cell, index) => cell.padEnd(widths[index] ?? 0)).join("   ")}`.trimEnd())
+    .join("\n");
+}
+
+/** Makes the table, and its schema where it is missing. The session is in a transaction. */
+export async function createTable(
+  session: Session,
+  name: TableName,
+  output: readonly OutputColumn[],
+  { key, comment }: { key: readonly string[]; comment: string },
+): Promise<void> {
+  const known = await session.query({ text: "SELECT 1 FROM pg_namespace WHERE nspname = $1", values: [name.schema] });
+  if (known.rows.length === 0) {
+    await session.query(`CREATE SCHEMA ${quoteName(name.schema)}`);
+  }
+  const definitions = output.map(({ name: column, type }) => `${quoteName(column)} ${sqlOf(pgTypeOf(type))}`);
+  const primary = key.length === 0 ? [] : [`PRIMARY KEY (${key.map(quoteName).join(", ")})`];
+  await session.query(`CREATE TABLE IF NOT EXISTS ${quoteTable(name)} (${[...definitions, ...primary].join(", ")})`);
+  await session.query(`COMMENT ON TABLE ${quoteTable(name)} IS '${comment.replaceAll("'", "''")}'`);
+}

@@ -1,0 +1,172 @@
+import type { BytesColumn, Column, ColumnType, OutputRows } from "../../batch/types.js";
+import type { UnfitValue } from "../port.js";
+import { floorThousands, hasDay, hasMoment } from "./calendar.js";
+import { numbersOf } from "./fields.js";
+import type { TargetColumn } from "./table.js";
+import type { PgType } from "./types.js";
+
+/** The values that have no place in their columns of the table: one a row at most, in row order. */
+export function unfitRows(rows: OutputRows, columns: readonly TargetColumn[]): UnfitValue[] {
+  const unfit = new Map<number, UnfitValue>();
+  for (const [index, { name, type, column }] of rows.columns.entries()) {
+    const target = columns[index];
+    for (const value of target === undefined ? [] : unfitValues(type, column, target.type, rows.rowCount)) {
+      if (!unfit.has(value.row)) {
+        unfit.set(value.row, { ...value, column: name });
+      }
+    }
+  }
+  return [...unfit.values()].toSorted((one, other) => one.row - other.row);
+}
+
+/**
+ * The values that Postgres would refuse in the middle of a COPY: one a row at most, in row order. Values are looked
+ * at only where the types leave something to look for.
+ */
+function unfitValues(
+  type: ColumnType,
+  column: Column,
+  target: PgType & { readonly notNull: boolean },
+  rowCount: number,
+): Omit<UnfitValue, "column">[] {
+  const unfit = new Map<number, string>();
+  if (target.notNull && column.valid !== undefined) {
+    for (let row = column.valid.indexOf(0); row >= 0 && row < rowCount; row = column.valid.indexOf(0, row + 1)) {
+      unfit.set(row, "NULL, where the table's column is NOT NULL");
+    }
+  }
+  collect(type, column, { target, rowCount }, (row, found) => {
+    if (!unfit.has(row)) {
+      unfit.set(row, found);
+    }
+  });
+  return [...unfit].map(([row, found]) => ({ row, found })).toSorted((one, other) => one.row - other.row);
+}
+
+type Tell = (row: number, found: string) => void;
+
+function collect(
+  type: ColumnType,
+  column: Column,
+  { target, rowCount }: { target: PgType; rowCount: number },
+  tell: Tell,
+): void {
+  switch (column.kind) {
+    case "bytes":
+      if (type === "utf8") {
+        texts(column, target, rowCount, tell);
+      }
+      break;
+    case "fixed":
+      moments(type, column, rowCount, tell);
+      break;
+    case "list": {
+      const rowOf = rowFinder(column.offsets, column.valid, rowCount);
+      const element = typeof type === "object" && type.kind === "list" ? type.element : type;
+      collect(element, column.child, { target, rowCount: column.offsets[rowCount] ?? 0 }, (index, found) => {
+        const row = rowOf(index);
+        if (row !== undefined) {
+          tell(row, found);
+        }
+      });
+      break;
+    }
+    case "struct":
+      for (const [index, child] of column.children.entries()) {
+        const field = typeof type === "object" && type.kind === "struct" ? type.fields[index]?.type : undefined;
+        if (field !== undefined) {
+          collect(field, child, { target, rowCount }, (row, found) => {
+            if (column.valid?.[row] !== 0) {
+              tell(row, found);
+            }
+          });
+        }
+      }
+      break;
+  }
+}
+
+/** The row of a list column that an element lies in, when that row is not NULL. */
+function rowFinder(
+  offsets: Uint32Array,
+  valid: Uint8Array | undefined,
+  rowCount: number,
+): (index: number) => number | undefined {
+  return (index) => {
+    let low = 0;
+    let high = rowCount;
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if ((offsets[middle + 1] ?? 0) > index) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    return low < rowCount && (offsets[low] ?? 0) <= index && valid?.[low] !== 0 ? low : undefined;
+  };
+}
+
+const shownCharacters = 60;
+
+function texts({ offsets, bytes, valid }: BytesColumn, target: PgType, rowCount: number, tell: Tell): void {
+  const end = offsets[rowCount] ?? 0;
+  const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const shown = (row: number): string => {
+    const value = text.subarray(offsets[row], offsets[row + 1]).toString("utf8");
+    return JSON.stringify(value.length > shownCharacters ? `${value.slice(0, shownCharacters)}…` : value);
+  };
+  // One native search over all rows: almost always, there is none.
+  const rowOf = rowFinder(offsets, valid, rowCount);
+  for (let at = text.indexOf(0, offsets[0] ?? 0); at >= 0 && at < end; ) {
+    const row = rowOf(at);
+    if (row !== undefined) {
+      tell(row, `${shown(row)}, and text in Postgres cannot hold \\u0000`);
+    }
+    at = text.indexOf(0, row === undefined ? at + 1 : (offsets[row + 1] ?? end));
+  }
+  const { maxLength } = target;
+  if (maxLength === undefined) {
+    return;
+  }
+  for (let row = 0; row < rowCount; row += 1) {
+    const [from, to] = [offsets[row] ?? 0, offsets[row + 1] ?? 0];
+    if (to - from > maxLength && valid?.[row] !== 0 && characters(text, from, to) > maxLength) {
+      tell(row, `${shown(row)}, longer than ${maxLength} characters`);
+    }
+  }
+}
+
+/** Bytes that do not continue a character. */
+function characters(text: Uint8Array, from: number, to: number): number {
+  let count = 0;
+  for (let at = from; at < to; at += 1) {
+    if (((text[at] as number) & 0xc0) !== 0x80) {
+      count += 1;
+    }
+  }
+  return count;
+}
+
+/** The calendar of Postgres is shorter than DuckDB's at both ends. */
+function moments(type: ColumnType, column: Column, rowCount: number, tell: Tell): void {
+  if (column.kind !== "fixed") {
+    return;
+  }
+  const { data, valid } = column;
+  if (type === "date32") {
+    const days = numbersOf(data);
+    for (let row = 0; row < rowCount; row += 1) {
+      if (!hasDay(days[row] as number) && valid?.[row] !== 0) {
+        tell(row, `a date ${days[row]} days from 1970, out of the range of Postgres`);
+      }
+    }
+  } else if (type === "timestamp[us]" || type === "timestamp[us, UTC]" || type === "timestamp[ns]") {
+    for (let row = 0; row < rowCount; row += 1) {
+      const value = data[row] as bigint;
+      if (!hasMoment(type === "timestamp[ns]" ? floorThousands(value) : value) && valid?.[row] !== 0) {
+        tell(row, `a timestamp ${value} microseconds from 1970, out of the range of Postgres`);
+      }
+    }
+  }
+}

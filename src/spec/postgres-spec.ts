@@ -1,0 +1,124 @@
+import { z } from "zod";
+import { count, name, outputName } from "./values.js";
+
+/** A table in Postgres as the target. */
+export interface PostgresOutputSpec {
+  /** May hold a password, so it goes nowhere but into the connection. Empty: from PGHOST and its like. */
+  readonly url: string;
+  /** `schema.table`, or a table of `public`. */
+  readonly table: string;
+  readonly mode: PostgresMode;
+  /** Output columns that name a row; what upsert and replace find its like by. */
+  readonly key: readonly string[];
+  readonly create: boolean;
+  /** The schema of the control tables. */
+  readonly control_schema: string;
+  /** Tables that `replace` keeps for `rollback`. */
+  readonly keep_previous: number;
+  readonly on_duplicate: "fail" | "last";
+  readonly swap: "rename" | "delete_insert";
+  readonly tls?: PostgresTls | undefined;
+  readonly timeouts: PostgresTimeouts;
+}
+
+export type PostgresMode = "append" | "upsert" | "replace";
+
+/** require: encrypted, and whoever answers is believed. */
+export type PostgresTls = "verify-full" | "require" | "disable";
+
+/** Seconds. */
+export interface PostgresTimeouts {
+  readonly connect: number;
+  /** Of one statement; a connection that is silent for longer is given up. */
+  readonly statement: number;
+  readonly lock: number;
+}
+
+const tableName = /^[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?$/;
+
+export const postgresOutput = z.strictObject({
+  url: z
+    .string()
+    .regex(
+      /^$|^postgres(ql)?:\/\//,
+      "expected postgres://user@host:port/database, best from the environment: ${DATABASE_URL}",
+    )
+    .default("")
+    .describe(
+      "postgres://user@host:port/database; keep passwords out of this file: ${DATABASE_URL}, PGPASSWORD or .pgpass. Default: PGHOST, PGUSER and their like",
+    ),
+  table: z
+    .string()
+    .regex(tableName, "expected table or schema.table, of letters, digits and _, at most 63 each")
+    .describe("schema.table, written as it is: case counts; without a schema, a table of public"),
+  mode: z
+    .enum(["append", "upsert", "replace"])
+    .default("append")
+    .describe(
+      "append: adds rows; upsert: by key, adds or updates rows; replace: swaps a new table in when it is whole",
+    ),
+  key: z.array(name).default([]).describe("output columns that name a row: upsert needs them"),
+  create: z.boolean().default(true).describe("make the table when it is missing"),
+  control_schema: name.default("infer_batch").describe("the schema of plan, progress and rejects; made on first use"),
+  keep_previous: count(0, 100).default(1).describe("replace: tables kept for `infer-batch rollback`"),
+  on_duplicate: z
+    .enum(["fail", "last"])
+    .default("fail")
+    .describe("upsert, a key that comes twice in one run: fail (65), or the last row counts"),
+  swap: z
+    .enum(["rename", "delete_insert"])
+    .default("rename")
+    .describe("replace: rename swaps tables; delete_insert keeps the table that views and foreign keys point to"),
+  tls: z
+    .enum(["verify-full", "require", "disable"])
+    .optional()
+    .describe("default: verify-full, and none on this machine; require: encrypted, but anybody may answer"),
+  timeouts: z
+    .strictObject({
+      connect: count(1, 3600).default(10).describe("seconds"),
+      statement: count(1, 86_400)
+        .default(120)
+        .describe("seconds for a statement of a span; a connection that is silent for longer is given up"),
+      lock: count(1, 3600).default(10).describe("seconds to wait for a lock before looking who holds it"),
+    })
+    .prefault({}),
+}) satisfies z.ZodType<PostgresOutputSpec>;
+
+/** What is wrong with the target that no single key tells. Paths are below `output`. */
+export function postgresProblems(
+  { mode, key, table }: PostgresOutputSpec,
+  { columns, outputs }: { columns: readonly string[]; outputs: Readonly<Record<string, string>> | undefined },
+): { path: (string | number)[]; message: string }[] {
+  const problems: { path: (string | number)[]; message: string }[] = [];
+  if (mode === "upsert" && key.length === 0) {
+    problems.push({
+      path: ["postgres", "key"],
+      message: "expected the columns that name a row, since mode is upsert; such as [id]",
+    });
+  }
+  if (mode === "append" && key.length > 0) {
+    problems.push({ path: ["postgres", "key"], message: "mode append does not use a key; did you mean mode: upsert?" });
+  }
+  if (new Set(key).size < key.length) {
+    problems.push({ path: ["postgres", "key"], message: "a column is named twice" });
+  }
+  const carried = columns.map((column) => column.replaceAll(".", "_"));
+  for (const [index, column] of outputs === undefined ? [] : key.entries()) {
+    if (!carried.includes(column) && !Object.hasOwn(outputs ?? {}, column)) {
+      problems.push({
+        path: ["postgres", "key", index],
+        message: `\`${column}\` is not an output column; they are ${[...carried, ...Object.keys(outputs ?? {})].join(", ")}`,
+      });
+    }
+  }
+  if (outputName.test(table) && table.toLowerCase().startsWith("pg_")) {
+    problems.push({ path: ["postgres", "table"], message: "names that start with pg_ belong to Postgres" });
+  }
+  return problems;
+}
+
+/** `schema.table` in two. */
+export function splitTable(table: string): { schema: string; table: string } {
+  const [first = "", second] = table.split(".");
+  return second === undefined ? { schema: "public", table: first } : { schema: first, table: second };
+}

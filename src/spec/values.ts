@@ -1,0 +1,34 @@
+import { z } from "zod";
+
+export const outputName = /^[A-Za-z_][A-Za-z0-9_]{0,62}$/;
+
+/** A number, or the text of one where `${…}` put it. */
+export function count(minimum: number, maximum: number): z.ZodType<number> {
+  const error = `expected a number from ${minimum} to ${maximum}`;
+  return numberOrText(minimum, maximum, error);
+}
+
+function numberOrText(minimum: number, maximum: number, error: string): z.ZodType<number> {
+  const number = z.int({ error }).min(minimum, { error }).max(maximum, { error });
+  const text = z
+    .string()
+    .regex(/^(\d{1,15}|\$\{.+\})$/)
+    .transform(Number)
+    .pipe(number);
+  return z.union([number, text], { error });
+}
+
+/** `auto`, or a number as `count` takes it. */
+export function autoOrCount(minimum: number, maximum: number): z.ZodType<number | "auto"> {
+  const error = `expected auto or a number from ${minimum} to ${maximum}`;
+  return z.union([z.literal("auto"), numberOrText(minimum, maximum, error)], { error });
+}
+
+// No file system takes a NUL, and DuckDB's SQL ends at one.
+export const text = z
+  .string()
+  .min(1)
+  .regex(/^[^\0]*$/, "expected a text without NUL characters");
+export const name = z
+  .string()
+  .regex(outputName, "expected letters, digits and _, at most 63, not starting with a digit");

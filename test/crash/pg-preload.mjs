@@ -1,0 +1,40 @@
+/*
+ * Given to node with --import: writes down each statement that is sent to Postgres, and ends or stops the process
+ * at one of them.
+ *
+ *   CRASH_TRACE  a file to which each statement is appended, a line each
+ *   CRASH_AT     <before|sent|after|torn> <statement>, as the trace names it: dies by SIGKILL there
+ *   CRASH_STOP   the same: stops there, by SIGSTOP
+ */
+import { appendFileSync } from "node:fs";
+import { isMainThread } from "node:worker_threads";
+import { watchQueries } from "./pg-calls.mjs";
+
+const { CRASH_TRACE: trace, CRASH_AT: dieAt, CRASH_STOP: stopAt } = process.env;
+
+const at = (moment) => (call) => {
+  if (`${moment} ${call}` === dieAt) {
+    process.kill(process.pid, "SIGKILL");
+    for (;;) {
+      // nothing runs on, should the signal take its time
+    }
+  }
+  if (`${moment} ${call}` === stopAt) {
+    process.kill(process.pid, "SIGSTOP");
+  }
+};
+
+if (isMainThread && (trace ?? dieAt ?? stopAt) !== undefined) {
+  const before = at("before");
+  watchQueries({
+    before: (call) => {
+      if (trace !== undefined) {
+        appendFileSync(trace, `${call}\n`);
+      }
+      before(call);
+    },
+    sent: at("sent"),
+    after: at("after"),
+    inCopy: at("torn"),
+  });
+}

@@ -1,0 +1,66 @@
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { inParallel } from "../support/crash.js";
+import { scratchFolder } from "../support/job.js";
+import { expectFinishedPg, faultsInDatabase, killsOf, type Mode, pgJob, runWatchedPg } from "../support/pg-crash.js";
+import { usePostgres } from "../support/postgres.js";
+import { scoreHere } from "../support/score.js";
+
+const postgres = await usePostgres();
+const parallelKills = 2;
+
+/** The statements of an undisturbed run, in order. */
+async function traceOf(mode: Mode): Promise<string[]> {
+  await using scratch = await scratchFolder();
+  await using database = await postgres.server().createDatabase();
+  const job = await pgJob(scratch.path, database, mode);
+  const trace = join(scratch.path, "trace");
+  const { code, stderr } = await runWatchedPg(job.spec, { CRASH_TRACE: trace });
+  expect(code, stderr).toBe(0);
+  await expectFinishedPg(job);
+  return (await readFile(trace, "utf8")).trimEnd().split("\n");
+}
+
+/** Kills one run, looks at what is left, and lets the same command finish. */
+async function killAndResume(mode: Mode, moment: string): Promise<number> {
+  await using scratch = await scratchFolder();
+  await using database = await postgres.server().createDatabase();
+  const job = await pgJob(scratch.path, database, mode);
+
+  const killed = await runWatchedPg(job.spec, { CRASH_AT: moment });
+
+  expect(killed.signal, killed.stderr).toBe("SIGKILL");
+  expect(await faultsInDatabase(job)).toEqual([]);
+  const announced = [...killed.stderr.matchAll(/span (\d+) committed/g)].length;
+  const report = await scoreHere(job.spec);
+  expect(report.spansResumed).toBeGreaterThanOrEqual(announced);
+  await expectFinishedPg(job);
+  expect((await scoreHere(job.spec)).status).toBe("already_complete");
+  return report.status === "already_complete" ? 4 : report.spansResumed;
+}
+
+postgres.describe("a run into Postgres that dies at any statement", () => {
+  test.each(["append", "upsert", "replace"] as const)(
+    "leaves every row once, and readers the old rows or the new: %s",
+    async (mode) => {
+      const kills = killsOf(await traceOf(mode), { ofEnd: mode !== "append" });
+      const failures: string[] = [];
+      const resumed = new Set<number>();
+      await inParallel(kills, parallelKills, async (moment) => {
+        try {
+          resumed.add(await killAndResume(mode, moment));
+        } catch (error) {
+          failures.push(`killed ${moment}: ${error instanceof Error ? error.message : String(error)}`);
+        }
+      });
+      expect(failures).toEqual([]);
+      console.info(
+        `${mode}: ${kills.length} kills, which left ${[...resumed].toSorted((a, b) => a - b).join(", ")} spans (4: finished)`,
+      );
+      // The kills were spread over the run.
+      expect([...resumed]).toEqual(expect.arrayContaining(mode === "append" ? [0, 3] : [3]));
+    },
+    1_200_000,
+  );
+});

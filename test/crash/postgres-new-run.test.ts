@@ -1,0 +1,175 @@
+import { mkdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { expect, test } from "vitest";
+import { type RunningCli, runCli } from "../support/cli.js";
+import { inParallel } from "../support/crash.js";
+import { scratchFolder } from "../support/job.js";
+import { killsOf, leftTables, type Mode, pgJob, type PgJob, runWatchedPg } from "../support/pg-crash.js";
+import { tableFaults, writePgSpec } from "../support/pg-job.js";
+import type { Database } from "../support/pg-database.js";
+import { usePostgres } from "../support/postgres.js";
+import { randomOf } from "../support/random.js";
+import { scoreHere } from "../support/score.js";
+import { fixtureNamed } from "../support/world.js";
+
+const postgres = await usePostgres();
+const parallelKills = 2;
+const torture = process.env["INFER_BATCH_TORTURE"] === "1";
+const args = ["--new-run"];
+
+/** A finished run, whose rows can be told from those of the next one. */
+async function finishedJob(folder: string, database: Database, mode: Mode): Promise<PgJob> {
+  const table =
+    "CREATE SCHEMA scores; CREATE TABLE scores.predictions (id int8 PRIMARY KEY, score real, old bool NOT NULL DEFAULT false)";
+  const job = await pgJob(folder, database, mode, { table });
+  await scoreHere(job.spec);
+  await database.query("UPDATE scores.predictions SET old = true, score = -1");
+  return job;
+}
+
+/** What is wrong with the rows that readers see of a new run that was killed. */
+async function faultsForReaders({ database, fixture, mode }: PgJob): Promise<string[]> {
+  const [row] = await database.query(
+    "SELECT count(*)::int AS n, count(*) FILTER (WHERE old AND score = -1)::int AS old FROM scores.predictions",
+  );
+  const isWhole = row?.["n"] === fixture.rows;
+  const isOneRun = row?.["old"] === 0 || row?.["old"] === fixture.rows;
+  return isWhole && (isOneRun || mode === "upsert") ? [] : [JSON.stringify(row)];
+}
+
+async function expectNew({ database, fixture }: PgJob): Promise<void> {
+  await database.query("ALTER TABLE scores.predictions DROP COLUMN old");
+  expect(await tableFaults(database, fixture)).toEqual([]);
+  expect(await database.query("SELECT DISTINCT status FROM infer_batch.progress")).toEqual([{ status: "complete" }]);
+  expect(await leftTables(database)).toEqual([]);
+}
+
+postgres.describe("a new run into Postgres that dies at any statement", () => {
+  test.each(["upsert", "replace"] as const)(
+    "is finished by the same command: %s",
+    async (mode) => {
+      await using scratch = await scratchFolder();
+      const traced = async (): Promise<string[]> => {
+        await using database = await postgres.server().createDatabase();
+        const folder = join(scratch.path, "traced");
+        await mkdir(folder);
+        const job = await finishedJob(folder, database, mode);
+        const trace = join(scratch.path, "trace");
+        const { code, stderr } = await runWatchedPg(job.spec, { CRASH_TRACE: trace }, { args });
+        expect(code, stderr).toBe(0);
+        await expectNew(job);
+        return (await readFile(trace, "utf8")).trimEnd().split("\n");
+      };
+      const all = killsOf(await traced(), { ofEnd: mode === "upsert" });
+      // In CI: in a COPY, while each COMMIT is on its way, and when all is done.
+      const kills = torture ? all : all.filter((moment) => !moment.startsWith("before"));
+      expect(kills.length).toBeGreaterThan(3);
+      const failures: string[] = [];
+      const runs = new Set<string>();
+      await inParallel(kills, parallelKills, async (moment, index) => {
+        try {
+          await using database = await postgres.server().createDatabase();
+          const folder = join(scratch.path, `kill-${index}`);
+          await mkdir(folder);
+          const job = await finishedJob(folder, database, mode);
+          const killed = await runWatchedPg(job.spec, { CRASH_AT: moment }, { args });
+          expect(killed.signal, killed.stderr).toBe("SIGKILL");
+          expect(await faultsForReaders(job)).toEqual([]);
+          const report = await scoreHere(job.spec, { newRun: true });
+          expect(report.status).toBe("complete");
+          runs.add(report.runId.slice(-3));
+          await expectNew(job);
+        } catch (error) {
+          failures.push(`killed ${moment}: ${error instanceof Error ? error.message : String(error)}`);
+        }
+      });
+      expect(failures).toEqual([]);
+      // Killed when all was done, it is opened once more.
+      expect([...runs].toSorted()).toEqual(["-r2", "-r3"]);
+    },
+    1_200_000,
+  );
+});
+
+const moments = torture ? 60 : 3;
+
+postgres.describe("a new run that is opened while an attempt of the run before works", () => {
+  test(`ends that one, whose last span was there before it was planned, ${moments} seeds`, {
+    timeout: 900_000,
+  }, async () => {
+    const failures: string[] = [];
+    const ends: (number | null)[] = [];
+    for (let seed = 0; seed < moments; seed += 1) {
+      const random = randomOf(seed);
+      const mode = (["append", "upsert", "replace"] as const)[seed % 3] ?? "append";
+      await using scratch = await scratchFolder();
+      await using database = await postgres.server().createDatabase();
+      try {
+        ends.push(await raceOver(scratch.path, database, mode, random));
+      } catch (error) {
+        failures.push(`seed ${seed}, ${mode}: ${error instanceof Error ? error.message : String(error)}`);
+      }
+    }
+    console.info(`exit codes of the earlier runs: ${ends.join(", ")}`);
+    expect(failures).toEqual([]);
+    expect(ends).toContain(66);
+  });
+});
+
+/** Opens the next run while `child` stands still, however long that takes here, and races it from there on. */
+async function planBeside(child: RunningCli, spec: string): ReturnType<typeof runCli> {
+  child.kill("SIGSTOP");
+  try {
+    return await runCli(["run", spec, "--no-progress", "--new-run", "--allow-duplicates"], {
+      onStderr: (seen) => {
+        if (/planned run/.test(seen)) {
+          child.kill("SIGCONT");
+        }
+      },
+    });
+  } finally {
+    child.kill("SIGCONT");
+  }
+}
+
+/** The exit code of the earlier run's attempt. */
+async function raceOver(folder: string, database: Database, mode: Mode, random: () => number): Promise<number | null> {
+  const fixture = fixtureNamed("diabetes-mlp");
+  const specFor = async (name: string, cast: string): Promise<string> => {
+    await mkdir(join(folder, name));
+    return await writePgSpec(join(folder, name), fixture, database, {
+      commit_rows: 20,
+      engine: { batch_size: 2 },
+      model: { cast },
+      output: { postgres: { mode, key: mode === "append" ? [] : ["id"] } },
+    });
+  };
+  const [first, second] = [await specFor("first", "exact"), await specFor("second", "lossy")];
+  let next: ReturnType<typeof runCli> | undefined;
+  const old = await runCli(["run", first, "--no-progress"], {
+    onStderr: (seen, child) => {
+      if (/planned run/.test(seen)) {
+        next ??= sleep(random() * 300).then(() => planBeside(child, second));
+      }
+    },
+  });
+  const { code, stderr } = (await next) ?? { code: null, stderr: "it was not planned" };
+  expect(code, stderr).toBe(0);
+  expect([0, 66], old.stderr).toContain(old.code);
+
+  const [order] = await database.query(`
+    SELECT coalesce(max(s.committed_at) < r.planned_at, true) AS fenced FROM infer_batch.runs r
+    LEFT JOIN infer_batch.spans s ON s.run_id = r.base WHERE r.number = 2 GROUP BY r.planned_at`);
+  expect(order).toEqual({ fenced: true });
+  if (mode === "append") {
+    const [rows] = await database.query(
+      "SELECT (SELECT count(*) FROM scores.predictions) AS there, (SELECT sum(rows)::int8 FROM infer_batch.spans) AS due",
+    );
+    expect(rows?.["there"]).toBe(rows?.["due"]);
+  } else {
+    expect(await tableFaults(database, fixture)).toEqual([]);
+    expect(await leftTables(database)).toEqual([]);
+  }
+  return old.code;
+}

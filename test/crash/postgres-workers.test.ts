@@ -1,0 +1,138 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { expect, test } from "vitest";
+import { type RunningCli, runCli } from "../support/cli.js";
+import { scratchFolder } from "../support/job.js";
+import { expectFinishedPg, faultsInDatabase, type Mode, pgJob, runWatchedPg } from "../support/pg-crash.js";
+import type { Database } from "../support/pg-database.js";
+import { usePostgres } from "../support/postgres.js";
+import { randomOf } from "../support/random.js";
+import { scoreHere } from "../support/score.js";
+
+const postgres = await usePostgres();
+const timeouts = { connect: 5, statement: 2, lock: 1 };
+
+postgres.describe("attempts side by side", () => {
+  test.each([
+    [2, "append"],
+    [4, "upsert"],
+    [3, "replace"],
+  ] as const)("%d at once on one run: %s", async (attempts, mode) => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const job = await pgJob(scratch.path, database, mode);
+    const results = await Promise.all(
+      Array.from({ length: attempts }, () => runCli(["run", job.spec, "--no-progress"])),
+    );
+    expect(results.map(({ code, stderr }) => (code === 0 ? 0 : stderr))).toEqual(results.map(() => 0));
+    await expectFinishedPg(job);
+  });
+});
+
+/** The server's session that an attempt left behind still holds what it did. */
+async function isHolding(database: Database): Promise<boolean> {
+  const [row] = await database.query(
+    "SELECT count(*)::int AS n FROM pg_stat_activity WHERE application_name = 'infer-batch' AND datname = current_database() AND xact_start IS NOT NULL",
+  );
+  return row?.["n"] !== 0;
+}
+
+postgres.describe("an attempt that is stopped for longer than every timeout, and continued", () => {
+  test.each(
+    (
+      [
+        // COPY into a table with a primary key: whoever sends the same rows waits for the one that was stopped.
+        ["append", "torn COPY", /^torn/],
+        ["append", "before COMMIT", /^before COMMIT/],
+        ["upsert", "torn COPY", /^torn/],
+        ["replace", "before COMMIT", /^before COMMIT/],
+      ] as const
+    ).map(([mode, when]) => [mode, when] as const),
+  )("%s, %s: others finish the run, and it ends well", async (mode: Mode, when) => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const job = await pgJob(scratch.path, database, mode, { postgres: { timeouts } });
+    const copy: Record<Mode, string> = {
+      append: 'COPY "scores"."predictions" ("id", "score") FROM ',
+      upsert: 'COPY pg_temp.infer_batch_span ("id", "score") FR',
+      replace: 'COPY "scores"."predictions__staging_…" ("id", "s',
+    };
+    const at = when === "torn COPY" ? `torn ${copy[mode]} #2` : "before COMMIT #7";
+    let child: RunningCli | undefined;
+    const slow = runWatchedPg(
+      job.spec,
+      { CRASH_STOP: at.replace(/ {2}#/, " #") },
+      {
+        onStart: (started) => {
+          child = started;
+        },
+      },
+    );
+    const state = { ended: false };
+    void slow.finally(() => {
+      state.ended = true;
+    });
+    while (!state.ended && !(await stopped(child?.pid))) {
+      await sleep(20);
+    }
+    expect(state.ended, "it reached the statement").toBe(false);
+    expect(await isHolding(database)).toBe(true);
+
+    expect(await scoreHere(job.spec)).toMatchObject({ status: "complete" });
+    await sleep((timeouts.statement + timeouts.lock) * 1000);
+    child?.kill("SIGCONT");
+
+    const { code, stderr } = await slow;
+    expect(code, stderr).toBe(0);
+    await expectFinishedPg(job);
+  });
+});
+
+/** Whether a process is stopped, as the kernel sees it. */
+async function stopped(pid: number | undefined): Promise<boolean> {
+  const { readFile } = await import("node:fs/promises");
+  const status = pid === undefined ? "" : await readFile(`/proc/${pid}/stat`, "utf8").catch(() => "");
+  return / T /.test(status.slice(status.lastIndexOf(")")));
+}
+
+/** Killed when a number of spans were told to be committed, and a moment after: whatever the machine does beside. */
+async function killedSomewhere(spec: string, random: () => number): Promise<void> {
+  const spans = Math.floor(random() * 3);
+  const delayMs = random() * 60;
+  let armed = false;
+  await runCli(["run", spec, "--no-progress", "--log-level", "debug"], {
+    onStderr: (seen, child) => {
+      const told = [...seen.matchAll(/span \d+ committed/g)].length;
+      if (!armed && seen.includes("planned run") && told >= spans) {
+        armed = true;
+        setTimeout(() => child.kill("SIGKILL"), delayMs);
+      }
+    },
+  });
+}
+
+const moments = process.env["INFER_BATCH_TORTURE"] === "1" ? 100 : 15;
+
+postgres.describe("a run into Postgres that is killed at random moments", () => {
+  test(`comes out once, ${moments} seeds`, { timeout: 1_800_000 }, async () => {
+    const failures: string[] = [];
+    const left: number[] = [];
+    for (let seed = 1; seed <= moments; seed += 1) {
+      await using scratch = await scratchFolder();
+      await using database = await postgres.server().createDatabase();
+      const mode = (["append", "upsert", "replace"] as const)[seed % 3] ?? "append";
+      const job = await pgJob(scratch.path, database, mode, { engine: { threads: 1, batch_size: 4 } });
+      await killedSomewhere(job.spec, randomOf(seed));
+      try {
+        expect(await faultsInDatabase(job)).toEqual([]);
+        const report = await scoreHere(job.spec);
+        left.push(report.status === "already_complete" ? 4 : report.spansResumed);
+        await expectFinishedPg(job);
+      } catch (error) {
+        failures.push(`seed ${seed}, ${mode}: ${error instanceof Error ? error.message : String(error)}`);
+      }
+    }
+    console.info(`${moments} kills, which left ${left.join(", ")} spans (4: finished)`);
+    expect(failures).toEqual([]);
+    expect(left.filter((spans) => spans < 4).length, "kills before the run was finished").toBeGreaterThan(moments / 10);
+  });
+});

@@ -1,0 +1,193 @@
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { runCli } from "../support/cli.js";
+import { scratchFolder, writeSpec } from "../support/job.js";
+import { readRows, writeRows } from "../support/parquet.js";
+import { tableFaults, writePgSpec } from "../support/pg-job.js";
+import type { Database } from "../support/pg-database.js";
+import { usePostgres } from "../support/postgres.js";
+import { runSpec, scoreHere } from "../support/score.js";
+import { fixtureNamed } from "../support/world.js";
+
+const postgres = await usePostgres();
+const fixture = fixtureNamed("diabetes-mlp");
+
+/** The fixture's first shard with a text column beside it, made by SQL. */
+async function textJob(folder: string, database: Database, text: string, more: object = {}): Promise<string> {
+  const table = join(folder, "table.parquet");
+  const source = new URL("../../fixtures/data/diabetes/*.parquet", import.meta.url).pathname;
+  await writeRows(table, `SELECT *, ${text} AS name FROM read_parquet('${source}') ORDER BY id LIMIT 20`);
+  return await writePgSpec(folder, fixture, database, {
+    input: { path: "table.parquet" },
+    ...more,
+    output: { columns: ["id", "name"], postgres: {} },
+  });
+}
+
+const nulRow = "CASE WHEN id = (SELECT min(id) + 7 FROM read_parquet('@')) THEN 'a' || chr(0) || 'b' ELSE 'ok' END";
+const withNul = nulRow.replace("@", new URL("../../fixtures/data/diabetes/*.parquet", import.meta.url).pathname);
+
+postgres.describe("a value that Postgres cannot hold", () => {
+  test("ends the run, named with shard, row and column", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const spec = await textJob(scratch.path, database, withNul);
+    const { code, stderr } = await runCli(["run", spec, "--no-progress"]);
+    expect(code).toBe(65);
+    expect(stderr).toContain(
+      String.raw`table.parquet: row 7, output column ${"`name`"} is "a\u0000b", and text in Postgres cannot hold`,
+    );
+    expect(await database.query("SELECT code FROM infer_batch.errors")).toEqual([{ code: "BAD_ROW" }]);
+    const [progress] = await database.query("SELECT last_error FROM infer_batch.progress");
+    expect(progress?.["last_error"]).toContain("row 7");
+  });
+
+  test("is set aside with its reason, beside the rows of its span", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const spec = await textJob(scratch.path, database, withNul, { on_bad_row: "reject", max_rejects: 1 });
+    const { code, summary, stderr } = await runSpec(spec);
+    expect(code, stderr).toBe(0);
+    expect(summary).toMatchObject({ status: "complete", rows_scored: 19, rows_rejected: 1 });
+    expect(await database.query("SELECT count(*)::int AS n FROM scores.predictions")).toEqual([{ n: 19 }]);
+    expect(
+      await database.query("SELECT row::int, column_name, reason, columns->>'name' AS name FROM infer_batch.rejects"),
+    ).toEqual([{ row: 7, column_name: "name", reason: "target_cannot_hold", name: "a␀b" }]);
+    const { stdout } = await runCli(["rejects", spec, "--json"]);
+    expect(JSON.parse(stdout)).toMatchObject({ row: 7, column: "name", reason: "target_cannot_hold" });
+  });
+});
+
+postgres.describe("a table that does not fit", () => {
+  test("is refused before anything is scored, both sides shown", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    await database.query(
+      "CREATE SCHEMA scores; CREATE TABLE scores.predictions (id text, score real, added timestamptz NOT NULL, note text)",
+    );
+    const spec = await writePgSpec(scratch.path, fixture, database);
+    const { code, stderr } = await runCli(["run", spec, "--no-progress"]);
+    expect(code).toBe(64);
+    expect(stderr.slice(stderr.indexOf("looking at table"))).toMatchInlineSnapshot(`
+      "looking at table scores.predictions: 2 columns do not fit
+
+        output          table
+        id int64        id text                          does not fit: bigint would
+        score float32   score real
+        -               added timestamp with time zone   NOT NULL, and nothing to put there
+        -               note text
+
+        hint: change the table, output.columns or model.outputs; names must match exactly
+      "
+    `);
+    expect(await database.query("SELECT count(*)::int AS n FROM infer_batch.runs")).toEqual([{ n: 0 }]);
+  });
+
+  test.each([
+    ["missing, and not to be made", "CREATE SCHEMA scores", { create: false }, "there is no such table"],
+    ["a view", "CREATE SCHEMA scores; CREATE VIEW scores.predictions AS SELECT 1 AS id", {}, "it is no table"],
+  ])("is refused when it is %s", async (_what, sql, more, said) => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    await database.query(sql);
+    const spec = await writePgSpec(scratch.path, fixture, database, { output: { postgres: more } });
+    await expect(scoreHere(spec)).rejects.toMatchObject({ exitCode: 64, message: expect.stringContaining(said) });
+  });
+
+  test("is not made anew when it is gone in the middle of a run", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const spec = await writePgSpec(scratch.path, fixture, database, { commit_rows: 100 });
+    await scoreHere(spec);
+    await database.query(
+      "DROP TABLE scores.predictions; DELETE FROM infer_batch.finishes; DELETE FROM infer_batch.spans WHERE span = 1",
+    );
+    await expect(scoreHere(spec)).rejects.toMatchObject({ code: "OUTPUT_DAMAGED", exitCode: 66 });
+  });
+
+  test("of another name, mode or key is another target for an unfinished run: 66", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    await scoreHere(await writePgSpec(scratch.path, fixture, database));
+    const changed = await writePgSpec(scratch.path, fixture, database, {
+      output: { postgres: { table: "scores.other" } },
+    });
+    await expect(scoreHere(changed)).rejects.toThrow(
+      /output\.postgres\.table is "scores\.other", planned "scores\.predictions"/,
+    );
+  });
+});
+
+postgres.describe("a role", () => {
+  test("that may only INSERT and SELECT is enough for append, with tables made beforehand", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    await scoreHere(await writePgSpec(scratch.path, fixture, database, { name: "first", params: { n: 1 } }));
+    await database.query(`TRUNCATE scores.predictions; DROP ROLE IF EXISTS scorer; CREATE ROLE scorer LOGIN;
+      GRANT USAGE ON SCHEMA scores, infer_batch TO scorer; GRANT INSERT ON scores.predictions TO scorer;
+      GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA infer_batch TO scorer`);
+    const url = postgres.server().url(database.name, "scorer");
+    await scoreHere(await writePgSpec(scratch.path, fixture, { url }, { commit_rows: 100 }));
+    expect(await tableFaults(database, fixture)).toEqual([]);
+    await database.query("DROP OWNED BY scorer");
+  });
+
+  test("that may do nothing is told so with 64, by name", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    await database.query("DROP ROLE IF EXISTS nobody_here; CREATE ROLE nobody_here LOGIN");
+    const url = postgres.server().url(database.name, "nobody_here");
+    const { code, stderr } = await runCli(["run", await writePgSpec(scratch.path, fixture, { url }), "--no-progress"]);
+    expect(code, stderr).toBe(64);
+    expect(stderr).toContain("permission denied for database");
+  });
+});
+
+postgres.describe("a password", () => {
+  test("is nowhere but in the connection", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const env = { DATABASE_URL: database.url.replace("postgres@", "postgres:s3cr3t-word@") };
+    const spec = await writePgSpec(scratch.path, fixture, { url: "${DATABASE_URL}" });
+    const said: string[] = [];
+    for (const args of [
+      ["plan", spec, "--json"],
+      ["plan", spec],
+      ["run", spec, "--json", "--log-level", "debug"],
+      ["run", spec, "--log-format", "json"],
+      ["status", spec, "--json"],
+    ]) {
+      const { code, stdout, stderr } = await runCli(args, { env });
+      expect(code, stderr).toBe(0);
+      said.push(stdout, stderr);
+    }
+    const wrong = { DATABASE_URL: env.DATABASE_URL.replace(/127\.0\.0\.1:\d+/, "127.0.0.1:1") };
+    const away = await writePgSpec(scratch.path, fixture, { url: "${DATABASE_URL}" }, { retry: { max_seconds: 1 } });
+    const failed = await runCli(["run", away, "--log-level", "debug"], { env: wrong });
+    expect(failed.code).toBe(75);
+    said.push(failed.stdout, failed.stderr);
+    const kept = await database.query(
+      "SELECT to_jsonb(r)::text AS row FROM infer_batch.runs r UNION ALL SELECT to_jsonb(a)::text FROM infer_batch.attempts a",
+    );
+    expect([...said, ...kept.map(({ row }) => String(row))].filter((text) => text.includes("s3cr3t"))).toEqual([]);
+  });
+});
+
+postgres.describe("lineage", () => {
+  test("adds run, model and time to each row, in both targets", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const before = Date.now();
+    const report = await scoreHere(await writePgSpec(scratch.path, fixture, database, { output: { lineage: true } }));
+    const rows = await database.query("SELECT DISTINCT run_id, model_sha256, scored_at FROM scores.predictions");
+    const [plan] = await database.query("SELECT plan::json->'model'->>'sha256' AS sha256 FROM infer_batch.runs");
+    expect(rows).toEqual([{ run_id: report.runId, model_sha256: plan?.["sha256"], scored_at: expect.any(Date) }]);
+    expect(Number(rows[0]?.["scored_at"])).toBeGreaterThanOrEqual(before - 1);
+
+    const files = await writeSpec(scratch.path, fixture, { output: { lineage: true } });
+    await scoreHere(files);
+    const [part] = await readRows(join(scratch.path, "out/*.parquet"));
+    expect(part).toMatchObject({ run_id: report.runId, model_sha256: plan?.["sha256"] });
+    expect((await scoreHere(files)).status).toBe("already_complete");
+  });
+});

@@ -1,0 +1,97 @@
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir, userInfo } from "node:os";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { type ConnectionSettings, connectionOf } from "#src/sink/postgres/connect.js";
+import type { PostgresTls } from "#src/spec/postgres-spec.js";
+import { refusal } from "../../support/spec.js";
+
+const settings = (url: string, env: Readonly<Record<string, string>> = {}, tls?: PostgresTls): ConnectionSettings =>
+  connectionOf({ url, tls }, env);
+
+describe("where to connect", () => {
+  test("is what the URL says, part by part", async () => {
+    const found = settings("postgresql://an%40na:p%3Aw%2F%25@db.example:6543/la%20ke", { PGHOST: "no", PGUSER: "no" });
+    expect(found).toMatchObject({ host: "db.example", port: 6543, user: "an@na", database: "la ke" });
+    expect(await found.password()).toBe("p:w/%");
+    expect(found.server).toBe("db.example:6543/la ke");
+    expect(JSON.stringify(found)).not.toContain("p:w");
+  });
+
+  test("is what libpq's variables say where the URL says nothing", async () => {
+    const env = { PGHOST: "h", PGPORT: "1", PGUSER: "u", PGDATABASE: "d", PGPASSWORD: "p" };
+    expect(settings("", env)).toMatchObject({ host: "h", port: 1, user: "u", database: "d" });
+    expect(await settings("postgres://", env).password()).toBe("p");
+    expect(settings("postgres://other/", env)).toMatchObject({ host: "other", port: 1, database: "d" });
+  });
+
+  test("is this machine else, as libpq has it", () => {
+    const user = userInfo().username;
+    expect(settings("", {})).toMatchObject({ host: "localhost", port: 5432, user, database: user, ssl: false });
+    expect(settings("postgres:///d?host=/run/postgresql")).toMatchObject({ host: "/run/postgresql", ssl: false });
+    expect(settings("postgres://[::1]:5/d")).toMatchObject({ host: "::1", port: 5, ssl: false });
+  });
+
+  test("takes the password from .pgpass when there is no other", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "pgpass-"));
+    const file = join(folder, "pgpass");
+    writeFileSync(file, "db.example:*:lake:ana:from file\n", { mode: 0o600 });
+    const before = process.env["PGPASSFILE"];
+    process.env["PGPASSFILE"] = file;
+    try {
+      expect(await settings("postgres://ana@db.example/lake").password()).toBe("from file");
+      expect(await settings("postgres://bob@db.example/lake").password()).toBeUndefined();
+    } finally {
+      if (before === undefined) {
+        delete process.env["PGPASSFILE"];
+      } else {
+        process.env["PGPASSFILE"] = before;
+      }
+      rmSync(folder, { recursive: true });
+    }
+  });
+
+  test.each(["postgres://u:s3cr3t@host:port/d", "postgres://u:s3cr3t%zz@h/d", "postgres://u:s3cr3t@h/d?sslmod=x"])(
+    "never quotes a URL that is wrong: %s",
+    (url) => {
+      const said = refusal(() => settings(url));
+      expect(said).toMatch(/^64 SPEC_INVALID\nreading output\.postgres\.url: /);
+      expect(said).not.toContain("s3cr3t");
+    },
+  );
+});
+
+const verifies = ({ ssl }: ConnectionSettings): boolean | undefined =>
+  ssl === false ? undefined : ssl.rejectUnauthorized;
+
+describe("TLS", () => {
+  test("checks the certificate on the way to another machine, whatever the URL says", () => {
+    expect(verifies(settings("postgres://db.example/d"))).toBe(true);
+    expect(verifies(settings("postgres://10.0.0.1/d?sslmode=require"))).toBe(true);
+    expect(verifies(settings("postgres://db.example/d", { PGSSLMODE: "prefer" }))).toBe(true);
+    expect(verifies(settings("postgres://127.0.0.1.example/d"))).toBe(true);
+  });
+
+  test("checks the name that was asked for", () => {
+    const { ssl } = settings("postgres://db.example/d");
+    const certificate = { subject: { CN: "other.example" }, subjectaltname: "DNS:other.example" } as never;
+    expect(ssl !== false && ssl.checkServerIdentity?.("ignored", certificate)).toBeInstanceOf(Error);
+    const right = { subject: { CN: "db.example" }, subjectaltname: "DNS:db.example" } as never;
+    expect(ssl !== false && ssl.checkServerIdentity?.("ignored", right)).toBeUndefined();
+  });
+
+  test("is given up only where the spec itself says so", () => {
+    expect(refusal(() => settings("postgres://db.example/d?sslmode=disable"))).toContain(
+      "hint: write output.postgres.tls: disable in the spec if that is meant",
+    );
+    expect(settings("postgres://db.example/d?sslmode=disable", {}, "disable").ssl).toBe(false);
+    expect(verifies(settings("postgres://db.example/d", {}, "require"))).toBe(false);
+    expect(verifies(settings("postgres://localhost/d", {}, "verify-full"))).toBe(true);
+  });
+
+  test("names an authority's certificate that cannot be read", () => {
+    expect(refusal(() => settings("postgres://db.example/d?sslrootcert=/nowhere.pem"))).toContain(
+      "64 FILE_MISSING\nreading sslrootcert /nowhere.pem",
+    );
+  });
+});

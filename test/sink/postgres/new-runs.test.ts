@@ -1,0 +1,232 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { expect, test } from "vitest";
+import { numberedRunId } from "#src/plan/identity.js";
+import type { Plan, RunId } from "#src/plan/plan.js";
+import { spanAt } from "#src/plan/spans.js";
+import type { Sink } from "#src/sink/port.js";
+import { watchQueries } from "../../crash/pg-calls.mjs";
+import type { Database } from "../../support/pg-database.js";
+import { usePostgres } from "../../support/postgres.js";
+import { begun, carryOut, commitSpans, idsOf, outputOf, pgSink, planFor, whole } from "../../support/sinks.js";
+
+const postgres = await usePostgres();
+
+type Mode = "append" | "upsert" | "replace";
+
+function sinkOf(
+  { url }: Pick<Database, "url">,
+  mode: Mode = "append",
+  more: { readonly retrySeconds?: number; readonly warn?: (message: string) => void } = {},
+): Sink {
+  return pgSink({ url, postgres: { mode, key: mode === "append" ? [] : ["id"] }, ...more });
+}
+
+/** The n-th run of the job. */
+function runOf(sink: Sink, number: number): Plan {
+  const plan = planFor(sink.planTarget);
+  return { ...plan, runId: numberedRunId(plan.runId, number) };
+}
+
+/** Stops the first query of this process that `moment` calls with such a statement, until it is told to go on. */
+function stopAt(moment: "before" | "inCopy", statement: RegExp): { reached: Promise<void>; go(): void } & Disposable {
+  const gates: (() => void)[] = [];
+  const reach: (() => void)[] = [];
+  const reached = new Promise<void>((resolve) => {
+    reach.push(resolve);
+  });
+  const unwatch = watchQueries({
+    [moment]: async (call: string) => {
+      if (gates.length === 0 && statement.test(call)) {
+        reach[0]?.();
+        await new Promise<void>((go) => {
+          gates.push(go);
+        });
+      }
+    },
+  });
+  const go = (): void => {
+    gates[0]?.();
+  };
+  return {
+    reached,
+    go,
+    [Symbol.dispose]() {
+      go();
+      unwatch();
+    },
+  };
+}
+
+const controlRow = /^INSERT INTO "infer_batch"\.spans/;
+
+/** Whether a session waits for a lock by name. */
+async function isWaited(database: Database): Promise<boolean> {
+  const rows = await database.query("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted");
+  return rows.length > 0;
+}
+
+async function idsIn(database: Database): Promise<number[]> {
+  return (await database.query("SELECT id FROM scores.predictions ORDER BY 1")).map(({ id }) => Number(id));
+}
+
+postgres.describe("a new run over one whose attempt still works", () => {
+  test.each(["append", "upsert", "replace"] as const)("waits for a span that is being committed: %s", async (mode) => {
+    await using database = await postgres.server().createDatabase();
+    await using old = sinkOf(database, mode);
+    await using next = sinkOf(database, mode, { retrySeconds: 20 });
+    const { stored, run } = await begun(old, runOf(old, 1));
+    using stop = stopAt("before", controlRow);
+    const [first, second] = [spanAt(stored.plan, 0), spanAt(stored.plan, 1)];
+    const committing = run.commit(first, whole(outputOf(idsOf(first))));
+    await stop.reached;
+
+    const state = { planned: false };
+    const planning = next.create(runOf(next, 2)).then((plan) => {
+      state.planned = true;
+      return plan;
+    });
+    while (!(await isWaited(database))) {
+      expect(state.planned).toBe(false);
+      await sleep(10);
+    }
+    stop.go();
+    expect(await committing).toBe("committed");
+    expect((await planning).plan.runId).toBe(runOf(next, 2).runId);
+    await expect(run.commit(second, whole(outputOf(idsOf(second))))).rejects.toMatchObject({ code: "PLAN_CHANGED" });
+  });
+
+  test("does not wait for a span that is being sent, of which then nothing is committed", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using old = sinkOf(database);
+    await using next = sinkOf(database);
+    const { stored, run } = await begun(old, runOf(old, 1));
+    using stop = stopAt("inCopy", /^COPY/);
+    const span = spanAt(stored.plan, 0);
+    const committing = run.commit(span, whole(outputOf(idsOf(span)))).catch((error: unknown) => error);
+    await stop.reached;
+    await next.create(runOf(next, 2));
+    stop.go();
+    expect(await committing).toMatchObject({
+      code: "PLAN_CHANGED",
+      exitCode: 66,
+      message: "looking at infer_batch.runs: run job-000000000000-r2 came after job-000000000000",
+    });
+    expect(await idsIn(database)).toEqual([]);
+    expect(await database.query("SELECT * FROM infer_batch.spans")).toEqual([]);
+  });
+
+  test("ends an attempt that is silent in the middle of its commit", async () => {
+    await using database = await postgres.server().createDatabase();
+    const warnings: string[] = [];
+    await using old = sinkOf(database, "append", { retrySeconds: 20 });
+    await using next = sinkOf(database, "append", { retrySeconds: 20, warn: (message) => warnings.push(message) });
+    const { stored, run } = await begun(old, runOf(old, 1));
+    using stop = stopAt("before", controlRow);
+    const span = spanAt(stored.plan, 0);
+    const committing = run.commit(span, whole(outputOf(idsOf(span)))).catch((error: unknown) => error);
+    await stop.reached;
+    await next.create(runOf(next, 2));
+    expect(warnings.join("\n")).toMatch(/ended session \d+/);
+    stop.go();
+    expect(await committing).toMatchObject({ code: "PLAN_CHANGED" });
+    expect(await idsIn(database)).toEqual([]);
+  });
+
+  test("cannot be planned over by the run before it", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = sinkOf(database);
+    await sink.create(runOf(sink, 2));
+    await expect(sink.create(runOf(sink, 1))).rejects.toMatchObject({ code: "PLAN_CHANGED" });
+    expect(await database.query("SELECT run_id FROM infer_batch.runs")).toEqual([{ run_id: runOf(sink, 2).runId }]);
+  });
+});
+
+const ownTables =
+  "SELECT schemaname, tablename FROM pg_tables WHERE tablename LIKE '%staging%' OR tablename LIKE 'keys%' ORDER BY 1, 2";
+
+postgres.describe("a run that was given up", () => {
+  test.each(["upsert", "replace"] as const)("leaves nothing behind once the next one is finished: %s", async (mode) => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = sinkOf(database, mode);
+    for (const number of [1, 2]) {
+      const { run, stored } = await begun(sink, runOf(sink, number));
+      await commitSpans(run, stored, (index) => index === 0);
+    }
+    await sink.create(runOf(sink, 3));
+    expect(await database.query(ownTables)).toHaveLength(3);
+    await carryOut(sink, runOf(sink, 3));
+    expect(await database.query(ownTables)).toEqual([]);
+    expect(await idsIn(database)).toEqual(Array.from({ length: 25 }, (_, id) => id));
+    expect(await database.query("SELECT run_id, status FROM infer_batch.progress ORDER BY 1")).toEqual([
+      { run_id: runOf(sink, 1).runId, status: "given_up" },
+      { run_id: runOf(sink, 2).runId, status: "given_up" },
+      { run_id: runOf(sink, 3).runId, status: "complete" },
+    ]);
+  });
+
+  test("leaves a table that is another role's by now, which is no reason to fail", async () => {
+    await using database = await postgres.server().createDatabase();
+    await database.query(`DROP ROLE IF EXISTS giver; CREATE ROLE giver LOGIN;
+      GRANT CREATE, TEMPORARY ON DATABASE ${database.name} TO giver`);
+    const url = postgres.server().url(database.name, "giver");
+    {
+      await using sink = sinkOf({ url }, "upsert");
+      await begun(sink, runOf(sink, 1));
+      const [keys] = await database.query(ownTables);
+      await database.query(`ALTER TABLE infer_batch.${String(keys?.["tablename"])} OWNER TO postgres`);
+      await carryOut(sink, runOf(sink, 2));
+      expect(await database.query(ownTables)).toEqual([keys]);
+    }
+    await database.query("DROP OWNED BY giver CASCADE");
+  });
+});
+
+postgres.describe("unfinished runs", () => {
+  test("of the job are found, each the last of its params, and those of the asked params left out", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = sinkOf(database);
+    const plan = (base: string, number = 1, job = "job"): Plan => ({
+      ...planFor(sink.planTarget),
+      job,
+      params: { ds: base },
+      runId: numberedRunId(`${job}-${base.repeat(12)}` as RunId, number),
+    });
+    expect(await sink.unfinished("job", plan("a").runId)).toEqual([]);
+    await sink.create(plan("a"));
+    await carryOut(sink, plan("b"));
+    await sink.create(plan("c"));
+    await sink.create(plan("d"));
+    await carryOut(sink, plan("d", 2));
+    await carryOut(sink, plan("e"));
+    await sink.create(plan("e", 2));
+    await sink.create(plan("f", 1, "other"));
+    const found = await sink.unfinished("job", plan("a").runId);
+    expect(found.map((one) => one.plan.runId)).toEqual([plan("e", 2).runId, plan("c").runId]);
+    expect(found[0]).toEqual({ plan: plan("e", 2), target: sink.target });
+
+    await database.query("UPDATE infer_batch.runs SET plan = replace(plan, 'UTC', 'GMT') WHERE base LIKE '%c'");
+    expect((await sink.unfinished("job", plan("a").runId)).map((one) => one.plan.runId)).toEqual([plan("e", 2).runId]);
+  });
+});
+
+postgres.describe("a control row that somebody changed", () => {
+  test.each([
+    ["UPDATE infer_batch.spans SET span = 2", "span 2"],
+    ["UPDATE infer_batch.spans SET span = 7", "span 7"],
+    ["UPDATE infer_batch.spans SET row_end = 9, rows = 9", "span 0"],
+    ["UPDATE infer_batch.spans SET on_bad_row = 'maybe'", "a span"],
+  ])("%s: 66", async (sql, which) => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = sinkOf(database);
+    const { stored, run } = await begun(sink, runOf(sink, 1));
+    await commitSpans(run, stored, (index) => index === 0);
+    await database.query(sql);
+    const damaged = {
+      code: "OUTPUT_DAMAGED",
+      message: `looking at infer_batch.spans: ${which} of run job-000000000000 is not of its plan`,
+    };
+    await expect(sink.open(stored)).rejects.toMatchObject(damaged);
+    await expect(run.refresh()).rejects.toMatchObject(damaged);
+    await expect(run.finish()).rejects.toMatchObject(damaged);
+  });
+});

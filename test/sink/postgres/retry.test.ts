@@ -1,0 +1,122 @@
+import { DatabaseError } from "pg";
+import { describe, expect, test } from "vitest";
+import { JobError } from "#src/errors.js";
+import { retrying } from "#src/sink/postgres/retry.js";
+
+function stateError(code: string): DatabaseError {
+  return Object.assign(new DatabaseError(`state ${code}`, 0, "error"), { code });
+}
+
+/** A clock that only sleeping moves. */
+function world(maxSeconds: number, random = 1) {
+  const slept: number[] = [];
+  const warned: string[] = [];
+  let now = 0;
+  const tools = {
+    maxSeconds,
+    nowMs: () => now,
+    random: () => random,
+    sleep: (ms: number) => {
+      slept.push(ms);
+      now += ms;
+      return Promise.resolve();
+    },
+    warn: (message: string) => {
+      warned.push(message);
+    },
+  };
+  return { tools, slept, warned };
+}
+
+describe("what passes", () => {
+  test("is tried again with pauses that double up to a limit", async () => {
+    const { tools, slept, warned } = world(60);
+    let tries = 0;
+    const result = await retrying("writing", tools, () => {
+      tries += 1;
+      return tries < 10 ? Promise.reject(stateError("57P01")) : Promise.resolve("done");
+    });
+    expect(result).toBe("done");
+    expect(slept).toEqual([200, 400, 800, 1600, 3200, 6400, 10_000, 10_000, 10_000]);
+    expect(warned[0]).toBe("writing: state 57P01 [57P01]; trying again in 0.2 s");
+  });
+
+  test("is given up in time, with everything committed kept", async () => {
+    const { tools, slept } = world(3);
+    const error: unknown = await retrying("writing", tools, () =>
+      Promise.reject(Object.assign(new Error("connect ECONNREFUSED"), { code: "ECONNREFUSED" })),
+    ).catch((caught: unknown) => caught);
+    expect(error).toMatchObject({ code: "DATABASE", exitCode: 75 });
+    expect(slept.reduce((sum, ms) => sum + ms, 0)).toBeLessThanOrEqual(3000);
+  });
+
+  test.each([
+    "08006",
+    "08P01",
+    "40001",
+    "40P01",
+    "53300",
+    "53100",
+    "55P03",
+    "57014",
+    "57P01",
+    "57P02",
+    "57P03",
+    "25006",
+    "25P03",
+    "XX000",
+  ])("SQLSTATE %s passes", async (code) => {
+    const { tools, slept } = world(10);
+    let failed = false;
+    await retrying("x", tools, () => {
+      if (!failed) {
+        failed = true;
+        return Promise.reject(stateError(code));
+      }
+      return Promise.resolve();
+    });
+    expect(slept).toHaveLength(1);
+  });
+
+  test("tells the next try why the last one failed", async () => {
+    const { tools } = world(10);
+    const seen: unknown[] = [];
+    await retrying("x", tools, (last) => {
+      seen.push(last);
+      return seen.length < 2 ? Promise.reject(stateError("55P03")) : Promise.resolve();
+    });
+    expect(seen).toMatchObject([undefined, { code: "55P03" }]);
+  });
+
+  test("stops when the job is stopped", async () => {
+    const { tools } = world(10);
+    const stop = new JobError("SIGTERM", "stopping");
+    const sleeping = { ...tools, sleep: () => Promise.reject(stop) };
+    await expect(retrying("x", sleeping, () => Promise.reject(stateError("57P01")))).rejects.toBe(stop);
+  });
+});
+
+describe("what does not pass", () => {
+  test.each([
+    ["28P01", 64],
+    ["28000", 64],
+    ["3D000", 64],
+    ["42501", 64],
+    ["42P01", 64],
+    ["42703", 64],
+    ["22001", 65],
+    ["23514", 65],
+    ["23505", 65],
+    ["P0001", 65],
+  ])("SQLSTATE %s ends the job at once, with %d", async (code, exitCode) => {
+    const { tools, slept } = world(10);
+    await expect(retrying("x", tools, () => Promise.reject(stateError(code)))).rejects.toMatchObject({ exitCode });
+    expect(slept).toEqual([]);
+  });
+
+  test("is a bug where nobody knows it", async () => {
+    const { tools } = world(10);
+    const bug = new TypeError("x is not a function");
+    await expect(retrying("x", tools, () => Promise.reject(bug))).rejects.toBe(bug);
+  });
+});

@@ -1,0 +1,77 @@
+import { describe, expect, test } from "vitest";
+import type { BytesColumn, Column, ColumnType } from "#src/batch/types.js";
+import type { UnfitValue } from "#src/sink/port.js";
+import { type PgType, pgTypeOf } from "#src/sink/postgres/types.js";
+import { unfitRows } from "#src/sink/postgres/unfit.js";
+
+function texts(values: readonly (string | null)[]): BytesColumn {
+  const offsets = new Uint32Array(values.length + 1);
+  const parts = values.map((value) => Buffer.from(value ?? "\u0000under a NULL\u0000"));
+  for (const [index, part] of parts.entries()) {
+    offsets[index + 1] = (offsets[index] ?? 0) + part.length;
+  }
+  const valid = values.includes(null) ? Uint8Array.from(values, (value) => (value === null ? 0 : 1)) : undefined;
+  return { kind: "bytes", offsets, bytes: Buffer.concat([...parts, Buffer.from("\u0000beyond the last row")]), valid };
+}
+
+interface Target extends PgType {
+  readonly notNull: boolean;
+}
+
+const unfit = (type: ColumnType, column: Column, rowCount: number, target: Partial<Target> = {}): UnfitValue[] =>
+  unfitRows({ columns: [{ name: "v", type, column }], rowCount }, [
+    { name: "v", type: { ...pgTypeOf(type), notNull: false, ...target } },
+  ]);
+const rowsOf = (...args: Parameters<typeof unfit>): number[] => unfit(...args).map(({ row }) => row);
+
+describe("a value that Postgres cannot hold", () => {
+  test("is text with \\u0000, at any place, and each row is named once", () => {
+    const column = texts(["a", "\u0000", "b\u0000c\u0000d", null, "", "x\u0000", "y"]);
+    expect(unfit("utf8", column, 7)).toEqual([
+      { row: 1, column: "v", found: String.raw`"\u0000", and text in Postgres cannot hold \u0000` },
+      { row: 2, column: "v", found: String.raw`"b\u0000c\u0000d", and text in Postgres cannot hold \u0000` },
+      { row: 5, column: "v", found: String.raw`"x\u0000", and text in Postgres cannot hold \u0000` },
+    ]);
+  });
+
+  test("is not bytes with \\u0000", () => {
+    expect(rowsOf("binary", texts(["\u0000"]), 1)).toEqual([]);
+  });
+
+  test("is found inside lists and structs, but not under a NULL", () => {
+    const list: Column = {
+      kind: "list",
+      offsets: Uint32Array.of(0, 2, 2, 3, 4),
+      child: texts(["a", "b\u0000", "c\u0000", "d\u0000"]),
+      valid: Uint8Array.of(1, 1, 0, 1),
+    };
+    const listType: ColumnType = { kind: "list", element: "utf8" };
+    expect(rowsOf(listType, list, 4)).toEqual([0, 3]);
+    const struct: Column = { kind: "struct", rowCount: 4, children: [list], valid: Uint8Array.of(0, 1, 1, 1) };
+    expect(rowsOf({ kind: "struct", fields: [{ name: "a", type: listType }] }, struct, 4)).toEqual([3]);
+  });
+
+  test("is a text longer than its column, counted in characters", () => {
+    const column = texts(["äöü", "äöüx", null, "abc", "日本語が"]);
+    expect(rowsOf("utf8", column, 5, { name: "varchar", maxLength: 3 })).toEqual([1, 4]);
+  });
+
+  test("is a NULL where the table has NOT NULL", () => {
+    const column: Column = {
+      kind: "fixed",
+      lanes: 1,
+      data: Int32Array.of(1, 2, 3),
+      valid: Uint8Array.of(1, 0, 1),
+    };
+    expect(rowsOf("int32", column, 3)).toEqual([]);
+    expect(rowsOf("int32", column, 3, { notNull: true })).toEqual([1]);
+  });
+
+  test("is a date or a moment before or after its calendar", () => {
+    const days = Int32Array.of(-2_440_588, -2_440_589, 2_145_042_905, 2_145_042_906, 0x7fff_ffff, -0x7fff_ffff);
+    expect(rowsOf("date32", { kind: "fixed", lanes: 1, data: days, valid: undefined }, 6)).toEqual([1, 3]);
+    const first = -211_813_488_000_000_000n + 946_684_800_000_000n;
+    const moments = BigInt64Array.of(first, first - 1n, 2n ** 63n - 1n, 1n - 2n ** 63n, 2n ** 63n - 2n, 0n);
+    expect(rowsOf("timestamp[us]", { kind: "fixed", lanes: 1, data: moments, valid: undefined }, 6)).toEqual([1]);
+  });
+});

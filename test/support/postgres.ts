@@ -1,0 +1,88 @@
+import { spawnSync } from "node:child_process";
+import { afterAll, describe } from "vitest";
+import { connect, type Database, databaseOf, emptyDatabase } from "./pg-database.js";
+import { findBinaries, type RunningServer, startServer } from "./postgres-server.mjs";
+
+/** A real server, durable as by default. */
+export interface PostgresServer extends RunningServer {
+  /** An empty one, which others use when it is closed: making one takes far longer than emptying it. */
+  createDatabase(): Promise<Database>;
+  /** Another connection to a database. */
+  open(name: string): Promise<Database>;
+}
+
+function withDatabases(server: RunningServer): PostgresServer {
+  const url = (database: string): string => server.url(database);
+  let databases = 0;
+  const free: string[] = [];
+  const make = async (): Promise<string> => {
+    databases += 1;
+    const name = `test_${databases}`;
+    const admin = await connect(url("postgres"));
+    await admin.query(`CREATE DATABASE ${name}`);
+    await admin.end();
+    return name;
+  };
+  return {
+    ...server,
+    open: (name) => Promise.resolve(databaseOf(name, url(name))),
+    async createDatabase() {
+      const name = free.pop() ?? (await make());
+      const database = databaseOf(name, url(name));
+      return {
+        ...database,
+        async [Symbol.asyncDispose]() {
+          await database[Symbol.asyncDispose]();
+          await emptyDatabase(url(name)).then(
+            () => free.push(name),
+            () => undefined, // a server that is down keeps what it has
+          );
+        },
+      };
+    },
+  };
+}
+
+function whatIsMissing(found: ReturnType<typeof findBinaries>, tls: boolean): string | undefined {
+  if ("missing" in found) {
+    return `no Postgres: ${found.missing}`;
+  }
+  return tls && spawnSync("openssl", ["version"]).status !== 0 ? "no openssl to make a certificate with" : undefined;
+}
+
+/**
+ * Starts a server for the tests of this file and stops it after them. Where none can be had, the tests are
+ * skipped, and say why in their name: they never pass without a server.
+ */
+export async function usePostgres({
+  flags = [],
+  tls = false,
+}: {
+  readonly flags?: readonly string[];
+  readonly tls?: boolean;
+} = {}): Promise<{
+  readonly server: () => PostgresServer;
+  readonly describe: (name: string, tests: () => void) => void;
+}> {
+  const found = findBinaries();
+  const missing = whatIsMissing(found, tls);
+  if (missing !== undefined || "missing" in found) {
+    console.warn(`SKIPPED, ${missing}`);
+    return {
+      server: () => {
+        throw new Error(missing);
+      },
+      describe: (name, tests) => {
+        describe.skip(`${name} (${missing})`, tests);
+      },
+    };
+  }
+  const server = withDatabases(await startServer(found.native, { flags, tls }));
+  afterAll(() => server.stop());
+  return {
+    server: () => server,
+    describe: (name, tests) => {
+      describe(name, tests);
+    },
+  };
+}

@@ -1,0 +1,160 @@
+import { join } from "node:path";
+import type { Contract } from "#src/batch/contract.js";
+import type { ColumnType, NamedColumn, OutputRows, RejectedRow, SpanOutput } from "#src/batch/types.js";
+import type { Plan, PlanTarget, RunId, Span } from "#src/plan/plan.js";
+import { spanAt, spanCount } from "#src/plan/spans.js";
+import { nodeFileSystem } from "#src/sink/file-system.js";
+import { openParquetSink } from "#src/sink/parquet.js";
+import type { AttemptFacts, RunSink, Sink, StoredPlan } from "#src/sink/port.js";
+import { connectionOf } from "#src/sink/postgres/connect.js";
+import { openPostgresSink } from "#src/sink/postgres/sink.js";
+import type { PostgresOutputSpec } from "#src/spec/postgres-spec.js";
+import { planOf } from "./plans.js";
+import { alone } from "./sink-drive.js";
+
+/** `id` is carried, `score` is predicted. */
+const contract: Contract = {
+  inputs: [],
+  outputs: [{ kind: "scalar", column: "score", tensor: "score", type: "float32" }],
+  passthrough: [{ column: "id", source: { name: "id", path: ["id"], type: "int64" } }],
+  fixedBatchRows: null,
+  expressions: null,
+  cast: "exact",
+  missing: "bad_row",
+};
+
+export function planFor(target: PlanTarget, { rows = 25, commitRows = 10, runId = "job-000000000000" } = {}): Plan {
+  return { ...planOf([rows], commitRows), runId: runId as RunId, contract, target };
+}
+
+/** Rows with these ids; the score of each is a function of it. */
+export function outputOf(ids: readonly number[], scoreOf: (id: number) => number = (id) => id / 4): OutputRows {
+  return {
+    rowCount: ids.length,
+    columns: [
+      named("id", "int64", BigInt64Array.from(ids.map(BigInt))),
+      named("score", "float32", Float32Array.from(ids, scoreOf)),
+    ],
+  };
+}
+
+function named(
+  name: string,
+  type: ColumnType,
+  data: BigInt64Array<ArrayBuffer> | Float32Array<ArrayBuffer>,
+): NamedColumn {
+  return { name, type, column: { kind: "fixed", lanes: 1, data, valid: undefined } };
+}
+
+export const idsOf = ({ rowStart, rowEnd }: Span): number[] =>
+  Array.from({ length: rowEnd - rowStart }, (_, index) => rowStart + index);
+
+export const rejectOf = (row: number): RejectedRow => ({
+  shard: "s0",
+  row,
+  columns: { id: String(row) },
+  column: "f",
+  reason: "null",
+  value: null,
+});
+
+/** What a span comes to of which every row was scored, or rejected. */
+export function whole(rows: OutputRows, rejects: readonly RejectedRow[] = []): SpanOutput {
+  return { rows, rejects, filtered: 0 };
+}
+
+/** Commits the spans that `which` says, each row's id its number in the run. */
+export async function commitSpans(
+  run: RunSink,
+  { plan }: StoredPlan,
+  which: (span: number) => boolean = () => true,
+): Promise<void> {
+  for (let index = 0; index < spanCount(plan); index += 1) {
+    if (which(index) && run.committed[index] === 0) {
+      const span = spanAt(plan, index);
+      await run.commit(span, whole(outputOf(idsOf(span))));
+    }
+  }
+}
+
+let writers = 0;
+
+export async function parquetSink(folder: string): Promise<Sink> {
+  writers += 1;
+  return await openParquetSink({
+    folder: join(folder, "out"),
+    target: "out",
+    uri: "out",
+    compression: "zstd",
+    threads: 1,
+    siblings: [],
+    fs: nodeFileSystem,
+    writer: `test.${writers}`,
+    isDead: () => false,
+    warn: () => undefined,
+  });
+}
+
+export interface PgSinkOptions {
+  readonly url: string;
+  readonly postgres?: Partial<PostgresOutputSpec>;
+  readonly retrySeconds?: number;
+  readonly warn?: (message: string) => void;
+}
+
+export function pgSink({ url, postgres, retrySeconds = 0, warn = () => undefined }: PgSinkOptions): Sink {
+  const spec: PostgresOutputSpec = {
+    url,
+    table: "scores.predictions",
+    mode: "append",
+    key: [],
+    create: true,
+    control_schema: "infer_batch",
+    keep_previous: 1,
+    on_duplicate: "fail",
+    swap: "rename",
+    timeouts: { connect: 5, statement: 30, lock: 1 },
+    ...postgres,
+  };
+  writers += 1;
+  return openPostgresSink({
+    spec,
+    settings: connectionOf(spec, {}),
+    retry: {
+      maxSeconds: retrySeconds,
+      nowMs: () => performance.now(),
+      random: Math.random,
+      sleep: (ms) => new Promise((done) => setTimeout(done, ms)),
+      warn,
+    },
+    writer: `test.${writers}`,
+    program: "test",
+  });
+}
+
+/** Opens a run in a sink and makes it ready to be written to. */
+export async function begun(
+  sink: Sink,
+  plan: Plan,
+  attempt: AttemptFacts = alone,
+): Promise<{ stored: StoredPlan; run: RunSink }> {
+  const stored = await sink.create(plan);
+  const run = await sink.open(stored);
+  await run.begin(attempt);
+  return { stored, run };
+}
+
+/** A whole run: every span, then the finish. */
+export async function carryOut(sink: Sink, plan: Plan): Promise<void> {
+  const { stored, run } = await begun(sink, plan);
+  await commitSpans(run, stored);
+  await run.finish();
+}
+
+export async function collect<T>(all: AsyncIterable<T>): Promise<T[]> {
+  const collected: T[] = [];
+  for await (const one of all) {
+    collected.push(one);
+  }
+  return collected;
+}

@@ -1,0 +1,97 @@
+import { createServer, type Socket, connect } from "node:net";
+
+/** What happens to connections when `trigger` says so. */
+export type Fault =
+  /** Both ends are closed. */
+  | "cut"
+  /** Both ends are reset: RST instead of FIN. */
+  | "reset"
+  /** Nothing goes on in either direction, and nobody is told. */
+  | "stall"
+  /** What the client said goes on, and no answer comes back any more; then both ends are closed. */
+  | "deaf";
+
+export interface TcpProxy extends AsyncDisposable {
+  readonly port: number;
+  /** Arms one fault: it strikes once, on the connection whose bytes to the server `trigger` says yes to. */
+  arm(fault: Fault, trigger: (chunk: Buffer, bytesBefore: number) => boolean): void;
+  /** Faults that have struck. */
+  readonly struck: number;
+}
+
+/** Forwards connections to a port on this machine, until told otherwise. */
+export async function tcpProxy(port: number): Promise<TcpProxy> {
+  let armed: { fault: Fault; trigger: (chunk: Buffer, bytesBefore: number) => boolean } | undefined;
+  let struck = 0;
+  const sockets = new Set<Socket>();
+  const server = createServer((client) => {
+    const upstream = connect(port, "127.0.0.1");
+    let bytes = 0;
+    let stalled = false;
+    let deaf = false;
+    for (const [one, other] of [
+      [client, upstream],
+      [upstream, client],
+    ] as const) {
+      sockets.add(one);
+      one.on("error", () => other.destroy());
+      one.on("close", () => {
+        sockets.delete(one);
+        other.destroy();
+      });
+    }
+    const strike = (fault: Fault, chunk: Buffer): void => {
+      struck += 1;
+      switch (fault) {
+        case "cut":
+          client.destroy();
+          upstream.destroy();
+          break;
+        case "reset":
+          client.resetAndDestroy();
+          upstream.resetAndDestroy();
+          break;
+        case "stall":
+          stalled = true;
+          break;
+        case "deaf":
+          deaf = true;
+          upstream.write(chunk);
+          setTimeout(() => client.destroy(), 200);
+          break;
+      }
+    };
+    client.on("data", (chunk: Buffer) => {
+      const fault = stalled ? undefined : armed;
+      if (fault?.trigger(chunk, bytes) === true) {
+        armed = undefined;
+        strike(fault.fault, chunk);
+      } else if (!stalled) {
+        upstream.write(chunk);
+      }
+      bytes += chunk.length;
+    });
+    upstream.on("data", (chunk: Buffer) => {
+      if (!stalled && !deaf) {
+        client.write(chunk);
+      }
+    });
+  });
+  await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
+  const address = server.address();
+  return {
+    port: typeof address === "object" && address !== null ? address.port : 0,
+    arm(fault, trigger) {
+      armed = { fault, trigger };
+    },
+    get struck() {
+      return struck;
+    },
+    async [Symbol.asyncDispose]() {
+      for (const socket of sockets) {
+        socket.destroy();
+      }
+      await new Promise((done) => server.close(done));
+    },
+  };
+}
