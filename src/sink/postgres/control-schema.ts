@@ -3,6 +3,7 @@ import { JobError } from "../../errors.js";
 import type { Session } from "./connections.js";
 import { lock } from "./locks.js";
 import { quoteName } from "./names.js";
+import { hasSchema } from "./table.js";
 
 /** Of the control tables. A change adds a step that leads from the version before to the new one. */
 const version = 1;
@@ -89,7 +90,7 @@ const tables: readonly ColumnComment[] = [
       row: ["bigint NOT NULL", "its number in that file, from 0"],
       column_name: ["text", "the column at fault; NULL where the row as a whole is"],
       reason: ["text NOT NULL", rejectReasons.join(", ")],
-      value: ["text", "what was found; NULL for NULL. A character with code 0 is shown as ␀"],
+      value: ["text", "what was found; NULL for NULL. A character with code 0 is shown as U+2400"],
       columns: ["jsonb NOT NULL", "output.columns of the row, as text"],
     },
     constraints: "PRIMARY KEY (run_id, span, n)",
@@ -198,18 +199,15 @@ export async function hasControlTables(session: Session, schema: string): Promis
   return true;
 }
 
-/** Makes the control tables where they are missing; of several that try at once, one does. */
+/** Makes the control tables where they are missing; of several that try at once, one does. In a transaction. */
 export async function makeControlTables(session: Session, schema: string, program: string): Promise<void> {
   if (await hasControlTables(session, schema)) {
     return;
   }
-  await session.query("BEGIN");
   // Of the transaction, not of the session: a pooler may give each transaction another one.
   await lock(session, schema);
   if (!(await hasControlTables(session, schema))) {
-    const known = await session.query({ text: "SELECT 1 FROM pg_namespace WHERE nspname = $1", values: [schema] });
-    const making = known.rows.length === 0 ? `CREATE SCHEMA ${quoteName(schema)};` : "";
+    const making = (await hasSchema(session, schema)) ? "" : `CREATE SCHEMA ${quoteName(schema)};`;
     await session.query(making + creation(schema, program));
   }
-  await session.query("COMMIT");
 }

@@ -4,7 +4,8 @@ import { showTable, type TableName } from "./names.js";
 
 /**
  * What would keep to the old table, or be lost, when a table is swapped by renaming: views and foreign keys follow
- * a table's OID, not its name; triggers and policies belong to the table that had them.
+ * a table's OID, not its name, and so do functions and columns that use its row type; triggers and policies belong
+ * to the table that had them.
  */
 const dependents = `
   SELECT 'view ' || v.oid::regclass AS shown FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid
@@ -14,6 +15,11 @@ const dependents = `
     WHERE contype = 'f' AND confrelid = $1
   UNION SELECT 'function ' || objid::regprocedure FROM pg_depend
     WHERE classid = 'pg_proc'::regclass AND refclassid = 'pg_class'::regclass AND refobjid = $1
+  UNION SELECT pg_describe_object(d.classid, d.objid, d.objsubid) FROM pg_class c JOIN pg_type t ON t.oid = c.reltype
+    JOIN pg_depend d ON d.refclassid = 'pg_type'::regclass AND d.refobjid IN (t.oid, t.typarray) AND d.deptype = 'n'
+    WHERE c.oid = $1
+  UNION SELECT 'row level security' FROM pg_class WHERE oid = $1 AND (relrowsecurity OR relforcerowsecurity)
+  UNION SELECT 'replica identity by an index' FROM pg_class WHERE oid = $1 AND relreplident = 'i'
   UNION SELECT 'trigger ' || tgname FROM pg_trigger WHERE tgrelid = $1 AND NOT tgisinternal
   UNION SELECT 'policy ' || polname FROM pg_policy WHERE polrelid = $1
   UNION SELECT 'rule ' || rulename FROM pg_rewrite WHERE ev_class = $1 AND rulename <> '_RETURN'

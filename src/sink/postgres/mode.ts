@@ -18,6 +18,8 @@ export interface Mode {
   write(session: Session, rows: EncodedRows): Promise<number>;
   /** Called when every span is committed. Safe to repeat. */
   finish(session: Session, plan: Plan): Promise<void>;
+  /** Tables that nobody needs any more once a run is finished. */
+  surplus?(session: Session): Promise<readonly TableName[]>;
 }
 
 export interface EncodedRows {

@@ -1,14 +1,24 @@
 import { outputColumns } from "../../batch/contract.js";
 import { JobError } from "../../errors.js";
 import type { Plan, RunId } from "../../plan/plan.js";
-import { copySql } from "./append.js";
-import { copyIn, type Session } from "./connections.js";
+import { copyRows } from "./append.js";
+import type { Session } from "./connections.js";
 import { refuseDependents } from "./dependents.js";
 import { lock } from "./locks.js";
 import type { Mode, ModeTools } from "./mode.js";
 import { quoteName, quoteTable, showTable, type TableName } from "./names.js";
-import { makeHolder, makeLike } from "./staging.js";
-import { copyTable, derivedName, dropKept, exchangeNames, exchangeRows, lastSwap, recordSwap } from "./swap.js";
+import { refuseOtherShape } from "./shape.js";
+import { furnish, makeHolder, makeLike, oidOf } from "./staging.js";
+import {
+  copyTable,
+  derivedName,
+  exchangeNames,
+  exchangeRows,
+  freeName,
+  keptTables,
+  lastSwap,
+  recordSwap,
+} from "./swap.js";
 import { createTable, findTable, fitColumns, type FoundTable } from "./table.js";
 import { keyNotNull, requireKey, requireUnique, shortHash } from "./upsert.js";
 
@@ -52,9 +62,9 @@ export function replaceMode(tools: ModeTools): Mode {
       }
       return keyNotNull(fitColumns(staging, found, output), spec.key);
     },
-    write: (session, { plan, chunks, columns }) =>
-      copyIn(session, copySql(quoteTable(stagingOf(plan)), columns), chunks),
+    write: (session, rows) => copyRows(session, stagingOf(rows.plan), rows),
     finish: (session, plan) => swapIn(session, tools, plan, stagingOf(plan)),
+    surplus: (session) => keptTables(session, tools.control, name, spec.keep_previous),
   };
 }
 
@@ -82,31 +92,51 @@ async function swapIn(session: Session, tools: ModeTools, plan: Plan, staging: T
   const { name, spec, control } = tools;
   // The rows have been committed span by span; how long it takes to look at them is no sign of trouble.
   await session.query("SET LOCAL statement_timeout = 0");
+  await session.query(wholeTables);
   await checkStaging(session, tools, plan, staging);
-  const target = await findTable(session, name);
+  if (spec.swap === "rename" && (await findTable(session, name)) !== undefined) {
+    await furnish(session, name, staging); // checking a new foreign key takes its time
+  }
+  const target = await lockTarget(session, tools);
   if (target === undefined) {
     await session.query(`ALTER TABLE ${quoteTable(staging)} RENAME TO ${quoteName(name.table)}`);
     await recordSwap(session, control, name, { runId: plan.runId, action: "replace", kept: null });
     return;
   }
-  const kept = derivedName(name, `__before_${shortHash(plan.runId)}`);
+  const kept = await freeName(session, name, "__before", plan.runId);
+  const output = outputColumns(plan.contract);
   if (spec.swap === "rename") {
-    await session.query(`LOCK TABLE ${quoteTable(name)} IN ACCESS EXCLUSIVE MODE`);
     await refuseUnfit(session, tools, target);
+    await furnish(session, name, staging);
+    const oids = { target: target.oid, staging: await oidOf(session, staging) };
+    await refuseOtherShape(session, { target: name, staging }, oids);
     await exchangeNames(session, { target: name, incoming: staging, kept });
   } else {
-    await session.query(`LOCK TABLE ${quoteTable(name)} IN SHARE ROW EXCLUSIVE MODE`);
+    fitColumns(name, target, output);
     const writable = writableColumns(target);
     if (spec.keep_previous > 0) {
       await copyTable(session, name, kept, writable);
     }
-    const columns = outputColumns(plan.contract).map((column) => column.name);
+    const columns = output.map((column) => column.name);
     await exchangeRows(session, { target: name, from: staging, key: spec.key, columns });
     await session.query(`DROP TABLE ${quoteTable(staging)}`);
   }
   const isKept = spec.swap === "rename" || spec.keep_previous > 0;
   await recordSwap(session, control, name, { runId: plan.runId, action: "replace", kept: isKept ? kept.table : null });
-  await dropKept(session, control, name, spec.keep_previous);
+}
+
+/** A policy that hides rows from this role would leave them there. */
+const wholeTables = "SET LOCAL row_security = off";
+
+/** The target as it is now, and stays until the transaction ends; undefined when there is none. */
+async function lockTarget(session: Session, { name, spec }: ModeTools): Promise<FoundTable | undefined> {
+  if ((await findTable(session, name)) === undefined) {
+    return undefined;
+  }
+  await session.query(
+    `LOCK TABLE ${quoteTable(name)} IN ${spec.swap === "rename" ? "ACCESS" : "SHARE ROW"} EXCLUSIVE MODE`,
+  );
+  return await findTable(session, name);
 }
 
 function writableColumns({ columns }: FoundTable): string[] {
@@ -136,11 +166,14 @@ async function checkStaging(session: Session, { control }: ModeTools, plan: Plan
  * name of that table.
  * @throws JobError USAGE when there is nothing to go back to
  */
-export async function rollBack(session: Session, { name, spec, control }: ModeTools): Promise<string> {
+export async function rollBack(session: Session, tools: ModeTools): Promise<string> {
+  const { name, spec, control } = tools;
   await session.query("SET LOCAL statement_timeout = 0");
-  await session.query(
-    `LOCK TABLE ${quoteTable(name)} IN ${spec.swap === "rename" ? "ACCESS" : "SHARE ROW"} EXCLUSIVE MODE`,
-  );
+  await session.query(wholeTables);
+  const target = await lockTarget(session, tools);
+  if (target === undefined) {
+    throw new JobError("USAGE", `rolling back ${showTable(name)}: there is no such table`);
+  }
   const last = await lastSwap(session, control, name);
   const before = last?.kept === undefined || last.kept === null ? undefined : { schema: name.schema, table: last.kept };
   if (last?.action !== "replace" || before === undefined || (await findTable(session, before)) === undefined) {
@@ -154,12 +187,12 @@ export async function rollBack(session: Session, { name, spec, control }: ModeTo
       hint: "output.postgres.keep_previous sets how many tables are kept",
     });
   }
-  const undone = derivedName(name, `__undone_${shortHash(last.runId)}`);
-  const target = await findTable(session, name);
-  if (spec.swap === "rename" && target !== undefined) {
+  const undone = await freeName(session, name, "__undone", last.runId);
+  if (spec.swap === "rename") {
     await refuseDependents(session, name, target.oid);
+    await furnish(session, name, before);
     await exchangeNames(session, { target: name, incoming: before, kept: undone });
-  } else if (target !== undefined) {
+  } else {
     const columns = writableColumns(target);
     await copyTable(session, name, undone, columns);
     await exchangeRows(session, { target: name, from: before, key: spec.key, columns });

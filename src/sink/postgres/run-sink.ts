@@ -1,6 +1,6 @@
 import { outputColumns } from "../../batch/contract.js";
 import type { SpanOutput } from "../../batch/types.js";
-import { JobError } from "../../errors.js";
+import { JobError, messageOf } from "../../errors.js";
 import { splitRunId } from "../../plan/identity.js";
 import type { Plan, RunId, Span } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
@@ -12,7 +12,7 @@ import { encodeRows } from "./copy-binary.js";
 import { clearGivenUp } from "./given-up.js";
 import { lockRun, lockRuns, refuseOvertaken } from "./locks.js";
 import type { Mode } from "./mode.js";
-import { showTable, type TableName } from "./names.js";
+import { quoteTable, showTable, type TableName } from "./names.js";
 import { readRejects } from "./reject-rows.js";
 import { type RetryTools, retrying, type Work } from "./retry.js";
 import { commitSpan, type SpanCommit } from "./span-transaction.js";
@@ -122,16 +122,7 @@ function runSink(
       note(known, [committed]);
       return outcome;
     },
-    async finish() {
-      if (splitRunId(plan.runId).number > 1) {
-        await withRetry(`clearing up after runs before ${plan.runId}`, (last) =>
-          transact(tools, (session) => clearGivenUp(session, control, plan.runId), { last }),
-        );
-      }
-      await withRetry(`finishing ${target}`, (last) =>
-        transact(tools, (session) => finishRun(session, tools, stored), { last, silentSeconds: finishSeconds }),
-      );
-    },
+    finish: () => clearAndFinish(tools, stored),
     failed: (error) => tellFailure(tools, plan.runId, error),
   };
 }
@@ -203,6 +194,20 @@ export async function prepareRun(
   return found === undefined ? [] : fitColumns(name, found, outputColumns(plan.contract));
 }
 
+async function clearAndFinish(tools: RunTools, stored: StoredPlan): Promise<void> {
+  const { control, retry, target } = tools;
+  const { runId } = stored.plan;
+  if (splitRunId(runId).number > 1) {
+    await retrying(`clearing up after runs before ${runId}`, retry, (last) =>
+      transact(tools, (session) => clearGivenUp(session, control, runId), { last }),
+    );
+  }
+  await retrying(`finishing ${target}`, retry, (last) =>
+    transact(tools, (session) => finishRun(session, tools, stored), { last, silentSeconds: finishSeconds }),
+  );
+  await dropSurplus(tools);
+}
+
 async function finishRun(session: Session, { control, mode, writer }: RunTools, stored: StoredPlan): Promise<void> {
   const { plan } = stored;
   await lockRuns(session, plan.runId, { shared: true });
@@ -225,6 +230,25 @@ async function finishRun(session: Session, { control, mode, writer }: RunTools, 
     text: `INSERT INTO ${control.table("finishes")} (run_id, writer) VALUES ($1, $2) ON CONFLICT DO NOTHING`,
     values: [plan.runId, writer],
   });
+}
+
+/**
+ * After the finish, since whoever reads one of these tables or has made a view of it is no reason to keep the run from
+ * being finished, nor readers of the target waiting. The next finish tries again.
+ */
+async function dropSurplus(tools: RunTools): Promise<void> {
+  const { mode, warn } = tools;
+  try {
+    for (const name of await transact(tools, (session) => mode.surplus?.(session) ?? Promise.resolve([]))) {
+      await transact(tools, (session) => session.query(`DROP TABLE IF EXISTS ${quoteTable(name)}`)).catch(
+        (error: unknown) => {
+          warn(`table ${showTable(name)} is not needed any more, and stays: ${messageOf(error)}`);
+        },
+      );
+    }
+  } catch (error) {
+    warn(`tables that are not needed any more stay: ${messageOf(error)}`);
+  }
 }
 
 /** For those who look at the control tables; an attempt that cannot reach them has other ways to tell. */

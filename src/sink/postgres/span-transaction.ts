@@ -90,10 +90,13 @@ async function publish(session: Session, control: Control, commit: SpanCommit): 
   const { stored, span, rowCount, rejects, filtered, maker } = commit;
   const { runId } = stored.plan;
   const taken = rowCount === 0 ? 0 : await commit.write(session);
-  if (taken !== rowCount || rowCount + rejects.length + filtered !== span.rowEnd - span.rowStart) {
-    throw new Error(
-      `${taken} of ${rowCount} rows were taken, ${rejects.length} rejected and ${filtered} filtered out for span ${span.index}`,
-    );
+  if (taken !== rowCount) {
+    throw new JobError("OUTPUT_REFUSED", `writing span ${span.index}: the table took ${taken} of ${rowCount} rows`, {
+      hint: "a trigger of the table keeps rows out or takes them elsewhere; committed spans are kept",
+    });
+  }
+  if (rowCount + rejects.length + filtered !== span.rowEnd - span.rowStart) {
+    throw new Error(`${rowCount} rows, ${rejects.length} rejected and ${filtered} filtered out for span ${span.index}`);
   }
   await insertRejects(session, control, { runId, span: span.index, rejects });
   // As late as can be: from here on a later run waits for this transaction to end.
