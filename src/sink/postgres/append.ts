@@ -9,6 +9,7 @@ import { createTable, findTable, fitColumns, type OutputColumn, refuseChanged, t
 /** Rows go straight into the table. */
 export function appendMode({ name, spec }: ModeTools): Mode {
   return {
+    kind: "append",
     rowsAt: () => name,
     prepare: (session, plan, { mayCreate }) =>
       prepareTable(session, name, outputColumns(plan.contract), {

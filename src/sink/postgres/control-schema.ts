@@ -74,6 +74,10 @@ const tables: readonly ColumnComment[] = [
       provider: ["text NOT NULL", "what the model ran on"],
       batch_size: ["integer NOT NULL", "rows that it was given at once"],
       on_bad_row: ["text NOT NULL", "fail or reject"],
+      table_oid: [
+        "oid NOT NULL",
+        "pg_class.oid of the table that took the rows: one of its name may be another by now",
+      ],
       committed_at: ["timestamptz NOT NULL DEFAULT clock_timestamp()", "just before its commit"],
     },
     constraints:

@@ -30,6 +30,7 @@ export function replaceMode(tools: ModeTools): Mode {
   const { name, spec } = tools;
   const stagingOf = ({ runId }: Plan): TableName => stagingTable(name, runId);
   return {
+    kind: "replace",
     rowsAt: (plan, { finished }) => (finished ? name : stagingOf(plan)),
     async prepare(session, plan, { mayCreate }) {
       const output = outputColumns(plan.contract);
@@ -70,7 +71,8 @@ export function replaceMode(tools: ModeTools): Mode {
 
 /** Holds the rows of an unfinished run. */
 export function stagingTable(target: TableName, runId: RunId): TableName {
-  return derivedName(target, `__staging_${shortHash(runId)}`);
+  // The whole name, of which the longest lose their ends to the suffix.
+  return derivedName(target, `__staging_${shortHash(`${showTable(target)} ${runId}`)}`);
 }
 
 async function refuseUnfit(session: Session, { name, spec }: ModeTools, target: FoundTable): Promise<void> {

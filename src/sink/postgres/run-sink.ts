@@ -10,6 +10,7 @@ import { type CommittedSpan, readSpans } from "./control-spans.js";
 import type { Control } from "./control.js";
 import { encodeRows } from "./copy-binary.js";
 import { clearGivenUp } from "./given-up.js";
+import { lookAtRun } from "./look.js";
 import { lockRun, lockRuns, refuseOvertaken } from "./locks.js";
 import type { Mode } from "./mode.js";
 import { quoteTable, showTable, type TableName } from "./names.js";
@@ -43,29 +44,6 @@ interface Known {
 export async function openRun(tools: RunTools, stored: StoredPlan): Promise<RunSink> {
   const { finished, spans } = await transact(tools, (session) => lookAtRun(session, tools, stored));
   return runSink(tools, stored, { known: knownOf(stored.plan, spans), finished });
-}
-
-async function lookAtRun(
-  session: Session,
-  tools: RunTools,
-  stored: StoredPlan,
-): Promise<{ finished: boolean; spans: readonly CommittedSpan[] }> {
-  const { control, mode } = tools;
-  const { plan } = stored;
-  const spans = await readSpans(session, control, stored);
-  const finished = await control.isFinished(session, plan.runId);
-  const name = mode.rowsAt(plan, { finished });
-  // A spec that names another target by now is told so when it is compared with the plan.
-  const same = plan.target.kind === "postgres" && plan.target.table === showTable(tools.name);
-  // Rows that are counted as committed went into it: making it anew would lose them silently.
-  if (same && spans.length > 0 && (await findTable(session, name)) === undefined) {
-    throw new JobError(
-      "OUTPUT_DAMAGED",
-      `looking at table ${showTable(name)}: run ${plan.runId} has rows in it, and it is gone`,
-      { hint: `restore it, or remove the run from the tables in ${control.schema} and run the same command again` },
-    );
-  }
-  return { finished, spans };
 }
 
 function knownOf(plan: Plan, spans: readonly CommittedSpan[]): Known {
@@ -150,6 +128,7 @@ function spanCommit(
     rejects,
     filtered,
     maker,
+    table: columns[0]?.table ?? 0,
     write: (session) => mode.write(session, encoded),
   };
 }

@@ -15,7 +15,7 @@ export function derivedName({ schema, table }: TableName, suffix: string): Table
 /** A name for a table that is kept: `suffix` and a digest that nobody has yet. */
 export async function freeName(session: Session, target: TableName, suffix: string, runId: string): Promise<TableName> {
   for (let n = 1; ; n += 1) {
-    const name = derivedName(target, `${suffix}_${shortHash(n === 1 ? runId : `${runId} ${n}`)}`);
+    const name = derivedName(target, `${suffix}_${shortHash(`${showTable(target)} ${runId} ${n}`)}`);
     if ((await findTable(session, name)) === undefined) {
       return name;
     }

@@ -190,7 +190,7 @@ export async function refuseChanged(
         "OUTPUT_DAMAGED",
         `writing to ${showTable(name)}: it is another table than when the run began`,
         {
-          hint: "rows of committed spans were in the one before; restore it, or give the run up with --new-run",
+          hint: "rows of committed spans were in the one before; bring it back, and run the same command again",
         },
       );
     }

@@ -19,6 +19,7 @@ const temporary = "pg_temp.infer_batch_span";
 export function upsertMode({ name, spec, control }: ModeTools): Mode {
   const keysOf = ({ runId }: Plan): string => quoteTable(keysTable(control.schema, runId));
   return {
+    kind: "upsert",
     rowsAt: () => name,
     async prepare(session, plan, { mayCreate }) {
       const output = outputColumns(plan.contract);
