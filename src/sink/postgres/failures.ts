@@ -62,8 +62,8 @@ const refused: Omit<Known, "states"> = {
 export function classify(error: unknown): Failure {
   if (error instanceof DatabaseError) {
     const state = error.code ?? "";
-    const detail = error.detail ?? copyPlace(error);
-    const found = `${error.message}${detail === undefined ? "" : ` (${detail})`} [${state}]`;
+    const more = [error.detail, copyPlace(error)].filter((text) => text !== undefined).join("; ");
+    const found = `${error.message}${more === "" ? "" : ` (${more})`} [${state}]`;
     if (transientStates.test(state) && !isShortField(error)) {
       const hint = /statement timeout/.test(error.message) ? "; output.postgres.timeouts.statement sets it" : "";
       return { kind: "transient", found: `${found}${hint}` };
@@ -106,7 +106,7 @@ export function classify(error: unknown): Failure {
     : { kind: "bug" };
 }
 
-/** "COPY predictions, line 7, column id": which row it was, where the server does not say more. */
+/** "COPY predictions, line 7, column id": which row of a span it was. */
 function copyPlace({ where }: DatabaseError): string | undefined {
   return where?.split("\n").find((line) => line.startsWith("COPY "));
 }

@@ -6,12 +6,14 @@ import type { Control } from "./control.js";
 import { refuseOvertaken } from "./locks.js";
 import type { Mode } from "./mode.js";
 import { showTable, type TableName } from "./names.js";
+import { lastSwap } from "./swap.js";
 import { findTable, type FoundTable } from "./table.js";
 
 interface LookTools {
   readonly control: Control;
   readonly mode: Mode;
   readonly name: TableName;
+  readonly warn: (message: string) => void;
 }
 
 /** What is committed of a run. @throws JobError OUTPUT_DAMAGED when it cannot be, or its rows are gone */
@@ -36,6 +38,9 @@ export async function lookAtRun(
   // A spec that names another target by now is told so when it is compared with the plan.
   if (target.kind === "postgres" && target.table === showTable(tools.name) && target.mode === mode.kind) {
     await refuseLost(session, tools, stored, { name, found, finished, spans });
+    if (finished && mode.kind === "replace") {
+      await tellRollback(session, tools, stored);
+    }
   }
   return { finished, spans };
 }
@@ -74,4 +79,12 @@ async function refuseLost(
   throw new JobError("OUTPUT_DAMAGED", `${doing}: this is another one of that name`, {
     hint: `${hint}. If its rows are here, as after a restore: ${moved}`,
   });
+}
+
+/** A finished run stays finished when its rows were taken back; who runs it again should know. */
+async function tellRollback(session: Session, tools: LookTools, { plan: { runId } }: StoredPlan): Promise<void> {
+  const last = await lastSwap(session, tools.control, tools.name);
+  if (last?.action === "rollback" && last.runId === runId) {
+    tools.warn(`run ${runId} was rolled back: its rows are not in ${showTable(tools.name)}; --new-run scores it again`);
+  }
 }

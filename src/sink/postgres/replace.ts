@@ -197,7 +197,8 @@ export async function rollBack(session: Session, tools: ModeTools): Promise<stri
   } else {
     const columns = writableColumns(target);
     await copyTable(session, name, undone, columns);
-    await exchangeRows(session, { target: name, from: before, key: spec.key, columns });
+    const fixed = target.columns.filter(({ generated }) => generated).map((column) => column.name);
+    await exchangeRows(session, { target: name, from: before, key: spec.key, columns, fixed });
     await session.query(`DROP TABLE ${quoteTable(before)}`);
   }
   await recordSwap(session, control, name, { runId: last.runId, action: "rollback", kept: undone.table });

@@ -62,12 +62,20 @@ export async function exchangeRows(
     from,
     key,
     columns,
-  }: { target: TableName; from: TableName; key: readonly string[]; columns: readonly string[] },
+    fixed = [],
+  }: {
+    readonly target: TableName;
+    readonly from: TableName;
+    readonly key: readonly string[];
+    readonly columns: readonly string[];
+    /** Columns that can be inserted, and never updated. */
+    readonly fixed?: readonly string[];
+  },
 ): Promise<void> {
   const names = columns.map(quoteName);
   const keys = key.map(quoteName);
   const same = keys.map((column) => `s.${column} = t.${column}`).join(" AND ");
-  const others = names.filter((column) => !keys.includes(column));
+  const others = names.filter((column, index) => !keys.includes(column) && !fixed.includes(columns[index] ?? ""));
   await session.query("SET CONSTRAINTS ALL DEFERRED");
   await session.query(
     keys.length === 0

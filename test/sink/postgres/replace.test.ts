@@ -139,6 +139,32 @@ postgres.describe("replace", () => {
     expect(await tables(database)).toEqual(["predictions", "predictions__before"]);
   });
 
+  test.each([["rename"], ["delete_insert"]])("is swapped back where the table counts its rows: %s", async (swap) => {
+    await using database = await postgres.server().createDatabase();
+    await database.query(
+      "CREATE SCHEMA scores; CREATE TABLE scores.predictions (n int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id int8 UNIQUE, score real)",
+    );
+    await runOf(database, 25, { swap });
+    await runOf(database, 40, { swap });
+    const warned: string[] = [];
+    await using sink = pgSink({
+      url: database.url,
+      postgres: { mode: "replace", key: ["id"], swap: swap === "rename" ? "rename" : "delete_insert" },
+      warn: (message) => {
+        warned.push(message);
+      },
+    });
+    await sink.rollback();
+    expect(await count(database)).toBe(25);
+
+    const plan = planFor(sink.planTarget, { rows: 40, runId: "job-000000000040" });
+    const run = await sink.open(await sink.create(plan));
+    expect(run.finished).toBe(true);
+    expect(warned).toEqual([
+      "run job-000000000040 was rolled back: its rows are not in scores.predictions; --new-run scores it again",
+    ]);
+  });
+
   describe("a table that others depend on", () => {
     const dependents = [
       ["a view", "CREATE VIEW scores.top AS SELECT id FROM scores.predictions", "view scores.top"],
