@@ -128,6 +128,7 @@ const tables: readonly ColumnComment[] = [
       run_id: ["text NOT NULL", "the run whose rows are in the target now"],
       kept: ["text", "the table that holds the rows that were there before; NULL: none is kept"],
       action: ["text NOT NULL", "replace or rollback"],
+      table_oid: ["oid NOT NULL", "pg_class.oid of the target since then"],
       at: ["timestamptz NOT NULL DEFAULT clock_timestamp()", "when"],
     },
   },

@@ -39,3 +39,23 @@ export async function refuseDependents(session: Session, name: TableName, oid: n
     );
   }
 }
+
+/**
+ * For an exchange of rows without a key, which deletes all of them first: those who refer to them would be deleted
+ * too (CASCADE), forget whom they meant (SET NULL), or keep the rows from being deleted.
+ * @throws JobError OUTPUT_MISMATCH
+ */
+export async function refuseReferred(session: Session, name: TableName, oid: number): Promise<void> {
+  const { rows } = await session.query<{ shown: string }>({
+    text: `SELECT format('%s of %s', conname, conrelid::regclass) AS shown FROM pg_constraint
+      WHERE contype = 'f' AND confrelid = $1 AND conparentid = 0 ORDER BY 1`,
+    values: [oid],
+  });
+  if (rows.length > 0) {
+    throw new JobError(
+      "OUTPUT_MISMATCH",
+      `looking at table ${showTable(name)}: foreign keys refer to its rows: ${rows.map(({ shown }) => shown).join(", ")}`,
+      { hint: "write output.postgres.key: rows whose key stays then keep their place" },
+    );
+  }
+}

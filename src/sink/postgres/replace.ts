@@ -3,7 +3,7 @@ import { JobError } from "../../errors.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { copyRows } from "./append.js";
 import type { Session } from "./connections.js";
-import { refuseDependents } from "./dependents.js";
+import { refuseDependents, refuseReferred } from "./dependents.js";
 import { lock } from "./locks.js";
 import type { Mode, ModeTools } from "./mode.js";
 import { quoteName, quoteTable, showTable, type TableName } from "./names.js";
@@ -77,9 +77,7 @@ export function stagingTable(target: TableName, runId: RunId): TableName {
 
 async function refuseUnfit(session: Session, { name, spec }: ModeTools, target: FoundTable): Promise<void> {
   if (spec.swap === "delete_insert") {
-    if (spec.key.length > 0) {
-      await requireUnique(session, name, spec.key);
-    }
+    await (spec.key.length > 0 ? requireUnique(session, name, spec.key) : refuseReferred(session, name, target.oid));
     return;
   }
   if (target.kind !== "r") {
@@ -115,6 +113,7 @@ async function swapIn(session: Session, tools: ModeTools, plan: Plan, staging: T
     await exchangeNames(session, { target: name, incoming: staging, kept });
   } else {
     fitColumns(name, target, output);
+    await refuseUnfit(session, tools, target);
     const writable = writableColumns(target);
     if (spec.keep_previous > 0) {
       await copyTable(session, name, kept, writable);
@@ -189,12 +188,22 @@ export async function rollBack(session: Session, tools: ModeTools): Promise<stri
       hint: "output.postgres.keep_previous sets how many tables are kept",
     });
   }
+  if (last.table !== target.oid) {
+    throw new JobError(
+      "USAGE",
+      `rolling back ${showTable(name)}: it is not the table that run ${last.runId} put there`,
+      {
+        hint: `somebody has put another one there since; what was there before the run is ${showTable(before)}`,
+      },
+    );
+  }
   const undone = await freeName(session, name, "__undone", last.runId);
   if (spec.swap === "rename") {
     await refuseDependents(session, name, target.oid);
     await furnish(session, name, before);
     await exchangeNames(session, { target: name, incoming: before, kept: undone });
   } else {
+    await refuseUnfit(session, tools, target);
     const columns = writableColumns(target);
     await copyTable(session, name, undone, columns);
     const fixed = target.columns.filter(({ generated }) => generated).map((column) => column.name);

@@ -125,19 +125,37 @@ export interface Swap {
 
 export async function recordSwap(session: Session, control: Control, target: TableName, swap: Swap): Promise<void> {
   await session.query({
-    text: `INSERT INTO ${control.table("swaps")} (target, run_id, kept, action) VALUES ($1, $2, $3, $4)`,
-    values: [showTable(target), swap.runId, swap.kept, swap.action],
+    text: `INSERT INTO ${control.table("swaps")} (target, run_id, kept, action, table_oid) VALUES ($1, $2, $3, $4, $5)`,
+    values: [showTable(target), swap.runId, swap.kept, swap.action, await oidOf(session, target)],
   });
 }
 
+export interface RecordedSwap extends Swap {
+  /** OID of the target since then. */
+  readonly table: number;
+}
+
+interface SwapRow {
+  readonly run_id: string;
+  readonly action: "replace" | "rollback";
+  readonly kept: string | null;
+  readonly table_oid: number;
+}
+
 /** The last swap of the target. */
-export async function lastSwap(session: Session, control: Control, target: TableName): Promise<Swap | undefined> {
-  const { rows } = await session.query<{ run_id: string; action: "replace" | "rollback"; kept: string | null }>({
-    text: `SELECT run_id, action, kept FROM ${control.table("swaps")} WHERE target = $1 ORDER BY n DESC LIMIT 1`,
+export async function lastSwap(
+  session: Session,
+  control: Control,
+  target: TableName,
+): Promise<RecordedSwap | undefined> {
+  const { rows } = await session.query<SwapRow>({
+    text: `SELECT run_id, action, kept, table_oid FROM ${control.table("swaps")} WHERE target = $1 ORDER BY n DESC LIMIT 1`,
     values: [showTable(target)],
   });
   const [row] = rows;
-  return row === undefined ? undefined : { runId: row.run_id, action: row.action, kept: row.kept };
+  return row === undefined
+    ? undefined
+    : { runId: row.run_id, action: row.action, kept: row.kept, table: row.table_oid };
 }
 
 /** Tables that were kept by earlier swaps and are there still, all but the newest `keep`. */
