@@ -6,7 +6,7 @@ import type { TargetColumn } from "./table.js";
 import type { PgType } from "./types.js";
 
 /** The values that have no place in their columns of the table: one a row at most, in row order. */
-export function unfitRows(rows: OutputRows, columns: readonly TargetColumn[]): UnfitValue[] {
+export function unfitRows(rows: OutputRows, columns: readonly Pick<TargetColumn, "type">[]): UnfitValue[] {
   const unfit = new Map<number, UnfitValue>();
   for (const [index, { name, type, column }] of rows.columns.entries()) {
     const target = columns[index];
@@ -125,6 +125,15 @@ function texts({ offsets, bytes, valid }: BytesColumn, target: PgType, rowCount:
     }
     at = text.indexOf(0, row === undefined ? at + 1 : (offsets[row + 1] ?? end));
   }
+  if (target.name === "json" || target.name === "jsonb") {
+    for (let row = 0; row < rowCount; row += 1) {
+      const fault =
+        valid?.[row] === 0 ? undefined : jsonFault(text.toString("utf8", offsets[row], offsets[row + 1]), target.name);
+      if (fault !== undefined) {
+        tell(row, `${shown(row)}, ${fault}`);
+      }
+    }
+  }
   const { maxLength } = target;
   if (maxLength === undefined) {
     return;
@@ -135,6 +144,22 @@ function texts({ offsets, bytes, valid }: BytesColumn, target: PgType, rowCount:
       tell(row, `${shown(row)}, longer than ${maxLength} characters`);
     }
   }
+}
+
+/** Character 0, or half of a surrogate pair, as `JSON.stringify` escapes them. */
+const unheld = /(?<!\\)(?:\\\\)*\\u(?:0000|d[89a-f])/;
+
+function jsonFault(text: string, name: "json" | "jsonb"): string | undefined {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return "which is no JSON";
+  }
+  // json keeps the text as it is, jsonb what it means.
+  return name === "jsonb" && text.includes("\\u") && unheld.test(JSON.stringify(value))
+    ? "which jsonb cannot hold: a character 0 or half a surrogate pair"
+    : undefined;
 }
 
 /** Bytes that do not continue a character. */

@@ -7,7 +7,7 @@ import { copyIn, type Session } from "./connections.js";
 import type { EncodedRows, Mode, ModeTools } from "./mode.js";
 import { quoteName, quoteTable, showTable, type TableName } from "./names.js";
 import { oidOf } from "./staging.js";
-import type { TargetColumn } from "./table.js";
+import { refuseChanged, type TargetColumn } from "./table.js";
 import { TakenMeanwhile } from "./taken.js";
 
 const temporary = "pg_temp.infer_batch_span";
@@ -20,6 +20,7 @@ export function upsertMode({ name, spec, control }: ModeTools): Mode {
   const tableOf = ({ runId }: Plan): TableName => keysTable(control.schema, runId);
   const keysOf = (plan: Plan): string => quoteTable(tableOf(plan));
   return {
+    kind: "upsert",
     rowsAt: () => name,
     async prepare(session, plan, { mayCreate }) {
       const output = outputColumns(plan.contract);
@@ -40,7 +41,11 @@ export function upsertMode({ name, spec, control }: ModeTools): Mode {
       );
       const taken = await copyIn(session, copySql(temporary, rows.columns), rows.chunks);
       const merge = { target: quoteTable(name), keys: keysOf(rows.plan), key: spec.key };
-      await (spec.on_duplicate === "fail" ? mergeOnce(session, merge, rows) : mergeLast(session, merge, rows));
+      const { put, due } = await (spec.on_duplicate === "fail" ? mergeOnce : mergeLast)(session, merge, rows);
+      if (put < due) {
+        await refuseMissing(session, merge, rows);
+      }
+      await refuseChanged(session, name, rows.columns);
       return taken;
     },
     async finish(session, plan) {
@@ -148,7 +153,37 @@ function insertSql({ target, key }: Merge, columns: readonly TargetColumn[], fro
     ORDER BY ${keyNames.map((column) => `s.${column}`).join(", ")} ON CONFLICT (${keyNames.join(", ")}) ${update}`;
 }
 
-async function mergeOnce(session: Session, merge: Merge, rows: EncodedRows): Promise<void> {
+/** How many rows were inserted or updated, of how many. */
+interface Merged {
+  readonly put: number;
+  readonly due: number;
+}
+
+/**
+ * A row that is not put may be there already, just like it is: with nothing to update, or by a trigger that keeps
+ * such updates out. But a trigger may also keep out what is not there.
+ * @throws JobError OUTPUT_REFUSED
+ */
+async function refuseMissing(session: Session, { target, key }: Merge, { span }: EncodedRows): Promise<void> {
+  const same = key.map((column) => `t.${quoteName(column)} = s.${quoteName(column)}`).join(" AND ");
+  const { rows } = await session.query(
+    `SELECT ${key.map((column) => `s.${quoteName(column)}`).join(", ")} FROM ${temporary} s
+     WHERE NOT EXISTS (SELECT FROM ${target} t WHERE ${same}) ORDER BY 1 LIMIT 1`,
+  );
+  if (rows.length > 0) {
+    throw new JobError(
+      "OUTPUT_REFUSED",
+      `writing span ${span} by key: the row with ${shownKey(key, rows[0])} is not in the table afterwards`,
+      { hint: "a trigger of the table or a policy keeps rows out; committed spans are kept" },
+    );
+  }
+}
+
+function shownKey(key: readonly string[], row: unknown): string {
+  return key.map((column) => `${column} = ${JSON.stringify(Reflect.get(Object(row), column))}`).join(", ");
+}
+
+async function mergeOnce(session: Session, merge: Merge, rows: EncodedRows): Promise<Merged> {
   const key = merge.key.map(quoteName).join(", ");
   const twice = await session.query(
     `SELECT ${key} FROM ${temporary} GROUP BY ${key} HAVING count(*) > 1 ORDER BY 1 LIMIT 1`,
@@ -171,26 +206,28 @@ async function mergeOnce(session: Session, merge: Merge, rows: EncodedRows): Pro
     const { infer_batch_span: span, ...found } = other.rows[0] ?? {};
     throw duplicate(merge, found, `in span ${String(span)} and in span ${rows.span}`);
   }
-  await session.query(insertSql(merge, rows.columns, `${temporary} s`));
+  const put = await session.query(insertSql(merge, rows.columns, `${temporary} s`));
+  return { put: put.rowCount ?? 0, due: rowCount ?? 0 };
 }
 
 function duplicate({ key }: Merge, row: unknown, where: string): JobError {
-  const values = key.map((column) => `${column} = ${JSON.stringify(Reflect.get(Object(row), column))}`).join(", ");
-  return new JobError("DUPLICATE_KEY", `writing rows by key: ${values} comes ${where}`, {
+  return new JobError("DUPLICATE_KEY", `writing rows by key: ${shownKey(key, row)} comes ${where}`, {
     hint: "mend the input, or write output.postgres.on_duplicate: last to let the last row count; committed spans are kept",
   });
 }
 
 /** Whatever the order in which spans are committed: a key belongs to the last span that has it, and to its last row there. */
-async function mergeLast(session: Session, merge: Merge, rows: EncodedRows): Promise<void> {
+async function mergeLast(session: Session, merge: Merge, rows: EncodedRows): Promise<Merged> {
   const key = merge.key.map(quoteName).join(", ");
   // Rows of a table that was filled by one COPY lie in their order.
-  await session.query(
+  const merged = await session.query<{ readonly put: number; readonly due: number }>(
     `WITH s AS MATERIALIZED (SELECT DISTINCT ON (${key}) * FROM ${temporary} ORDER BY ${key}, ctid DESC),
      won AS (INSERT INTO ${merge.keys} AS k SELECT ${key}, ${rows.span} FROM s ORDER BY ${key}
        ON CONFLICT (${key}) DO UPDATE SET infer_batch_span = EXCLUDED.infer_batch_span
          WHERE k.infer_batch_span < EXCLUDED.infer_batch_span
-       RETURNING ${key})
-     ${insertSql(merge, rows.columns, `s JOIN won USING (${key})`)}`,
+       RETURNING ${key}),
+     put AS (${insertSql(merge, rows.columns, `s JOIN won USING (${key})`)} RETURNING 1)
+     SELECT (SELECT count(*)::int4 FROM put) AS put, (SELECT count(*)::int4 FROM won) AS due`,
   );
+  return merged.rows[0] ?? { put: 0, due: 0 };
 }
