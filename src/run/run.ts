@@ -51,7 +51,7 @@ async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
     const pins = { listed: listing.shards, modelSha256: model.sha256 };
     const shardsUnplanned = checkPins(context, created.stored.plan, created.run, pins);
     if (created.run.finished) {
-      return alreadyComplete(context, created.stored.plan); // by that other attempt
+      return await alreadyComplete(context, created); // by that other attempt
     }
     return await carryOut(context, { ...created, ...tools, shardsUnplanned });
   });
@@ -63,7 +63,7 @@ async function takeUp(context: JobContext, { stored, run }: { stored: StoredPlan
   const listing = await listInput(context);
   if (run.finished) {
     checkPins(context, plan, run, { listed: listing.shards, modelSha256: await digestIfThere(context) });
-    return alreadyComplete(context, plan);
+    return await alreadyComplete(context, { stored, run });
   }
   const idle = isIdle(context, { stored, run });
   // Where nothing is left to be scored the model may be gone, as it may when the run is finished.
@@ -144,7 +144,11 @@ export async function openPinnedModel(context: JobContext): Promise<ModelFile> {
   });
 }
 
-function alreadyComplete({ sink }: JobContext, plan: Plan): RunReport {
+async function alreadyComplete(
+  { sink }: JobContext,
+  { stored: { plan }, run }: { stored: StoredPlan; run: RunSink },
+): Promise<RunReport> {
+  await run.tidy();
   return {
     runId: plan.runId,
     status: "already_complete",
