@@ -1,5 +1,5 @@
 import type { DuckDBDataChunk } from "@duckdb/node-api";
-import type { InputBinding } from "../batch/contract.js";
+import { type InputBinding, valuesPerRow } from "../batch/contract.js";
 import { selectRows } from "../batch/select-rows.js";
 import { tensorElement } from "../batch/tensor.js";
 import type { BytesColumn, Matrix, RecordBatch } from "../batch/types.js";
@@ -25,8 +25,53 @@ export interface ParquetDecoderOptions {
 /** The slice that is read and the one after it. */
 const streams = 2;
 
+/**
+ * What decoding may hold for each thread that there could be. A thread that decodes holds a page of each column,
+ * mostly 512 KiB a value of a row: 100 MB where there are 200 columns.
+ */
+const decodingBytesPerThread = 64 * 1024 * 1024;
+const pageBytes = 512 * 1024;
+
+/** Fewer than `threads` where each holds more than its part. */
+export function decodingThreads(threads: number, projection: Projection): number {
+  const fitting = Math.floor((threads * decodingBytesPerThread) / (valuesPerRow(projection) * pageBytes));
+  return Math.max(1, Math.min(threads, fitting));
+}
+
 /** Parquet through DuckDB: its native threads decode and cast ahead of us into a bounded buffer. */
 export async function openParquetDecoder({ threads, folders, timezone }: ParquetDecoderOptions): Promise<Decoder> {
+  const opened = new Map<number, Promise<Reader>>();
+  /** DuckDB's threads are fixed when it is opened. */
+  const readerOf = (count: number): Promise<Reader> => {
+    const reader = opened.get(count) ?? openReader({ threads: count, folders, timezone });
+    opened.set(count, reader);
+    return reader;
+  };
+  const { pool } = await readerOf(threads);
+  const check = createExpressionCheck(pool);
+  return {
+    footers: (paths) => readFooters(pool, paths),
+    async *read(slice) {
+      yield* readSlice((await readerOf(decodingThreads(threads, slice.projection))).pool, check, slice);
+    },
+    verify: (path, signal) => verifyPages(path, { signal }),
+    bindExpression: (request) => bindExpression(pool, check, request),
+    describeRows: (request) => describeRows(pool, check, request),
+    describeFailure: (request) => describeFailure(pool, check, request),
+    async [Symbol.asyncDispose]() {
+      for (const reader of opened.values()) {
+        (await reader.catch(() => undefined))?.close();
+      }
+    },
+  };
+}
+
+interface Reader {
+  readonly pool: ConnectionPool;
+  close(): void;
+}
+
+async function openReader({ threads, folders, timezone }: ParquetDecoderOptions): Promise<Reader> {
   const duckdb = await openDuckDb({
     threads,
     allowed: { folders },
@@ -34,15 +79,9 @@ export async function openParquetDecoder({ threads, folders, timezone }: Parquet
     prepared: { connections: streams, settings: { streaming_buffer_size: "'16MB'" } },
   });
   const pool = connectionPool(duckdb);
-  const check = createExpressionCheck(pool);
   return {
-    footers: (paths) => readFooters(pool, paths),
-    read: (slice) => readSlice(pool, check, slice),
-    verify: (path, signal) => verifyPages(path, { signal }),
-    bindExpression: (request) => bindExpression(pool, check, request),
-    describeRows: (request) => describeRows(pool, check, request),
-    describeFailure: (request) => describeFailure(pool, check, request),
-    async [Symbol.asyncDispose]() {
+    pool,
+    close() {
       pool.close();
       duckdb[Symbol.dispose]();
     },

@@ -1,6 +1,6 @@
+import { valuesPerRow } from "../batch/contract.js";
 import type { RecordBatch } from "../batch/types.js";
 import type { Decoder, Projection } from "../decode/port.js";
-import { assertNever } from "../errors.js";
 import { partitionsOf } from "../plan/partitions.js";
 import type { Slice } from "../plan/plan.js";
 import type { Spans } from "../plan/spans.js";
@@ -88,22 +88,6 @@ export async function* feedRows(
  * no row group of it any more, which is 100 MB where there are 200 columns; and there is work until the next one comes.
  */
 const nearValues = 2 ** 21;
-
-function valuesPerRow({ inputs, passthrough }: Projection): number {
-  const widths = inputs.map((binding) => {
-    switch (binding.kind) {
-      case "text":
-        return 1;
-      case "list":
-        return binding.width;
-      case "matrix":
-        return binding.columns.length;
-      default:
-        return assertNever(binding);
-    }
-  });
-  return widths.reduce((sum, width) => sum + width, Math.max(1, passthrough.length));
-}
 
 interface RunSlice {
   readonly slice: Slice;
