@@ -1,5 +1,5 @@
 import type { DuckDBDataChunk } from "@duckdb/node-api";
-import { type InputBinding, valuesPerRow } from "../batch/contract.js";
+import type { InputBinding } from "../batch/contract.js";
 import { selectRows } from "../batch/select-rows.js";
 import { tensorElement } from "../batch/tensor.js";
 import type { BytesColumn, Matrix, RecordBatch } from "../batch/types.js";
@@ -14,6 +14,7 @@ import { bindExpression, createExpressionCheck, describeFailure, type Expression
 import { verifyPages } from "./parquet-pages.js";
 import { fromRows, rowNumberColumn, sliceSql } from "./parquet-sql.js";
 import type { Decoder, Projection, SliceRequest } from "./port.js";
+import { decodingThreads } from "./threads.js";
 
 export interface ParquetDecoderOptions {
   readonly threads: number;
@@ -24,19 +25,6 @@ export interface ParquetDecoderOptions {
 
 /** The slice that is read and the one after it. */
 const streams = 2;
-
-/**
- * What decoding may hold for each thread that there could be. A thread that decodes holds a page of each column,
- * mostly 512 KiB a value of a row: 100 MB where there are 200 columns.
- */
-const decodingBytesPerThread = 64 * 1024 * 1024;
-const pageBytes = 512 * 1024;
-
-/** Fewer than `threads` where each holds more than its part. */
-export function decodingThreads(threads: number, projection: Projection): number {
-  const fitting = Math.floor((threads * decodingBytesPerThread) / (valuesPerRow(projection) * pageBytes));
-  return Math.max(1, Math.min(threads, fitting));
-}
 
 /** Parquet through DuckDB: its native threads decode and cast ahead of us into a bounded buffer. */
 export async function openParquetDecoder({ threads, folders, timezone }: ParquetDecoderOptions): Promise<Decoder> {

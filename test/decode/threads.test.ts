@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { decodingThreads } from "#src/decode/parquet.js";
+import { decodingThreads } from "#src/decode/threads.js";
 import { emptyContract, matrixBinding, ref } from "../support/batches.js";
 
 const columns = (count: number): string[] => Array.from({ length: count }, (_, index) => `f${index}`);
