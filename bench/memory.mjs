@@ -21,7 +21,10 @@ Makes tables in bench/data/memory/, runs jobs over them, and prints the peak mem
 `;
 
 const program = fileURLToPath(new URL("../bin/infer-batch.js", import.meta.url));
-const model = fileURLToPath(new URL("../fixtures/models/bench-mlp.onnx", import.meta.url));
+const models = {
+  32: fileURLToPath(new URL("../fixtures/models/bench-mlp.onnx", import.meta.url)),
+  200: fileURLToPath(new URL("../fixtures/models/bench-wide-mlp.onnx", import.meta.url)),
+};
 const folder = join(dataFolder, "memory");
 const limitMiB = 600;
 /** Peaks of one series may lie this far apart: buffers fill differently from run to run. */
@@ -82,7 +85,11 @@ async function main() {
         return { what: `${Math.floor(count)}`, commitRows: "auto" };
       },
     );
-    return [bySize, bySpans, byShards].every((fine) => fine);
+    const wide = await series("200 columns:", [1 / 4, 1 / 2], async (share) => {
+      await makeShard((share * largestBytes) / (4 * 200 + 2), 200);
+      return { what: gigabytes((await stat(shardPath(0))).size), commitRows: "auto", features: 200 };
+    });
+    return [bySize, bySpans, byShards, wide].every((fine) => fine);
   } finally {
     await server?.stop();
     if (!values.keep) {
@@ -105,9 +112,9 @@ async function startPostgres() {
 async function series(title, steps, prepare) {
   const peaks = [];
   for (const step of steps) {
-    const { what, commitRows } = await prepare(step);
+    const { what, commitRows, features } = await prepare(step);
     jobs += 1;
-    const spec = await writeSpec(commitRows);
+    const spec = await writeSpec(commitRows, models[features ?? featureCount]);
     const { seconds, peakMiB } = await measure([process.execPath, program, "run", spec, "--quiet"]);
     await rm(join(folder, "out"), { recursive: true, force: true });
     peaks.push(peakMiB);
@@ -123,7 +130,7 @@ async function series(title, steps, prepare) {
   return fine;
 }
 
-async function writeSpec(commitRows) {
+async function writeSpec(commitRows, model) {
   const path = join(folder, "job.json");
   const spec = {
     version: 1,
@@ -147,10 +154,10 @@ function shardPath(index) {
 }
 
 /** One shard; features are random, so that they do not compress. */
-async function makeShard(rows) {
+async function makeShard(rows, count = featureCount) {
   await rm(join(folder, "shards"), { recursive: true, force: true });
   await mkdir(join(folder, "shards"));
-  const features = Array.from({ length: featureCount }, (_, index) => `(random() - 0.5)::FLOAT AS f${index}`);
+  const features = Array.from({ length: count }, (_, index) => `(random() - 0.5)::FLOAT AS f${index}`);
   const instance = await DuckDBInstance.create(":memory:");
   const connection = await instance.connect();
   try {

@@ -14,6 +14,7 @@ import { bindExpression, createExpressionCheck, describeFailure, type Expression
 import { verifyPages } from "./parquet-pages.js";
 import { fromRows, rowNumberColumn, sliceSql } from "./parquet-sql.js";
 import type { Decoder, Projection, SliceRequest } from "./port.js";
+import { decodingThreads } from "./threads.js";
 
 export interface ParquetDecoderOptions {
   readonly threads: number;
@@ -27,6 +28,38 @@ const streams = 2;
 
 /** Parquet through DuckDB: its native threads decode and cast ahead of us into a bounded buffer. */
 export async function openParquetDecoder({ threads, folders, timezone }: ParquetDecoderOptions): Promise<Decoder> {
+  const opened = new Map<number, Promise<Reader>>();
+  /** DuckDB's threads are fixed when it is opened. */
+  const readerOf = (count: number): Promise<Reader> => {
+    const reader = opened.get(count) ?? openReader({ threads: count, folders, timezone });
+    opened.set(count, reader);
+    return reader;
+  };
+  const { pool } = await readerOf(threads);
+  const check = createExpressionCheck(pool);
+  return {
+    footers: (paths) => readFooters(pool, paths),
+    async *read(slice) {
+      yield* readSlice((await readerOf(decodingThreads(threads, slice.projection))).pool, check, slice);
+    },
+    verify: (path, signal) => verifyPages(path, { signal }),
+    bindExpression: (request) => bindExpression(pool, check, request),
+    describeRows: (request) => describeRows(pool, check, request),
+    describeFailure: (request) => describeFailure(pool, check, request),
+    async [Symbol.asyncDispose]() {
+      for (const reader of opened.values()) {
+        (await reader.catch(() => undefined))?.close();
+      }
+    },
+  };
+}
+
+interface Reader {
+  readonly pool: ConnectionPool;
+  close(): void;
+}
+
+async function openReader({ threads, folders, timezone }: ParquetDecoderOptions): Promise<Reader> {
   const duckdb = await openDuckDb({
     threads,
     allowed: { folders },
@@ -34,15 +67,9 @@ export async function openParquetDecoder({ threads, folders, timezone }: Parquet
     prepared: { connections: streams, settings: { streaming_buffer_size: "'16MB'" } },
   });
   const pool = connectionPool(duckdb);
-  const check = createExpressionCheck(pool);
   return {
-    footers: (paths) => readFooters(pool, paths),
-    read: (slice) => readSlice(pool, check, slice),
-    verify: (path, signal) => verifyPages(path, { signal }),
-    bindExpression: (request) => bindExpression(pool, check, request),
-    describeRows: (request) => describeRows(pool, check, request),
-    describeFailure: (request) => describeFailure(pool, check, request),
-    async [Symbol.asyncDispose]() {
+    pool,
+    close() {
       pool.close();
       duckdb[Symbol.dispose]();
     },

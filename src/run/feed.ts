@@ -1,3 +1,4 @@
+import { valuesPerRow } from "../batch/contract.js";
 import type { RecordBatch } from "../batch/types.js";
 import type { Decoder, Projection } from "../decode/port.js";
 import { partitionsOf } from "../plan/partitions.js";
@@ -44,18 +45,57 @@ export interface FeedTools {
   readonly projection: Projection;
 }
 
-/** The rows of `ranges`, in order; the next slice is opened while the current one is read. */
+/**
+ * The rows of `ranges`, in order. While a slice is read the next one's shard is opened, and when the end is near its
+ * decoding begins.
+ */
 export async function* feedRows(
   tools: FeedTools,
   ranges: readonly { rowStart: number; rowEnd: number }[],
 ): AsyncGenerator<FeedPiece> {
-  yield* readAhead(slicesOf(tools, ranges), ({ slice, rowStart }) => readSlice(tools, slice, rowStart));
+  const slices = slicesOf(tools, ranges);
+  const nearRows = Math.ceil(nearValues / valuesPerRow(tools.projection));
+  const openNext = (): OpenSlice | undefined => {
+    const slice = slices.next();
+    return slice.done === true ? undefined : openSlice(tools, slice.value);
+  };
+  let current = openNext();
+  let next: OpenSlice | undefined;
+  try {
+    while (current !== undefined) {
+      const { pieces, rowEnd } = current;
+      let result = await current.begin();
+      next = openNext();
+      while (result.done !== true) {
+        const { rowStart, batch } = result.value;
+        if (rowEnd - (rowStart + rowsRead(batch)) <= nearRows) {
+          void next?.begin();
+        }
+        yield result.value;
+        result = await pieces.next();
+      }
+      current = next;
+      next = undefined;
+    }
+  } finally {
+    await current?.close();
+    await next?.close();
+  }
 }
 
-function* slicesOf(
-  { spans }: FeedTools,
-  ranges: readonly { rowStart: number; rowEnd: number }[],
-): Generator<{ slice: Slice; rowStart: number }> {
+/**
+ * Values that are left of a slice when decoding the next one begins: by then the decoder is through with it, and holds
+ * no row group of it any more, which is 100 MB where there are 200 columns; and there is work until the next one comes.
+ */
+const nearValues = 2 ** 21;
+
+interface RunSlice {
+  readonly slice: Slice;
+  /** The run's number of its first row. */
+  readonly rowStart: number;
+}
+
+function* slicesOf({ spans }: FeedTools, ranges: readonly { rowStart: number; rowEnd: number }[]): Generator<RunSlice> {
   for (const range of ranges) {
     let rowStart = range.rowStart;
     for (const slice of spans.slices(range)) {
@@ -65,12 +105,51 @@ function* slicesOf(
   }
 }
 
+interface OpenSlice {
+  /** The run's number of the row after its last. */
+  readonly rowEnd: number;
+  readonly pieces: AsyncGenerator<FeedPiece>;
+  /** Starts decoding, once; the first piece. What it rejects with counts as handled. */
+  begin(): Promise<IteratorResult<FeedPiece>>;
+  close(): Promise<void>;
+}
+
+/** Opens a slice's shard. */
+function openSlice(tools: FeedTools, runSlice: RunSlice): OpenSlice {
+  const { slice, rowStart } = runSlice;
+  const opened = handled(tools.source.open(slice.shard));
+  const pieces = readSlice(tools, runSlice, opened);
+  let first: Promise<IteratorResult<FeedPiece>> | undefined;
+  return {
+    rowEnd: rowStart + (slice.rowEnd - slice.rowStart),
+    pieces,
+    begin() {
+      first ??= handled(pieces.next());
+      return first;
+    },
+    async close() {
+      await first?.catch(() => undefined);
+      await pieces.return(undefined);
+      if (first === undefined) {
+        // What was not begun does not close what it was given.
+        await (await opened.catch(() => undefined))?.[Symbol.asyncDispose]();
+      }
+    },
+  };
+}
+
+/** It is awaited later; until then a rejection must not count as unhandled. */
+function handled<T>(promise: Promise<T>): Promise<T> {
+  promise.catch(() => undefined);
+  return promise;
+}
+
 async function* readSlice(
-  { source, decoder, projection }: FeedTools,
-  slice: Slice,
-  firstRow: number,
+  { decoder, projection }: FeedTools,
+  { slice, rowStart: firstRow }: RunSlice,
+  opened: Promise<OpenShard>,
 ): AsyncGenerator<FeedPiece> {
-  await using shard = await source.open(slice.shard);
+  await using shard = await opened;
   let rowStart = firstRow;
   const request = {
     path: shard.path,
@@ -89,43 +168,4 @@ async function* readSlice(
 /** Rows that a batch was made from. */
 export function rowsRead({ rowCount, selection }: RecordBatch): number {
   return selection?.readCount ?? rowCount;
-}
-
-interface Started<T> {
-  readonly generator: AsyncGenerator<T>;
-  readonly first: Promise<IteratorResult<T>>;
-}
-
-/** Generators one after the other, the next one started when the current one has begun to yield. */
-async function* readAhead<I, T>(items: Iterable<I>, open: (item: I) => AsyncGenerator<T>): AsyncGenerator<T> {
-  const iterator = items[Symbol.iterator]();
-  const start = (): Started<T> | undefined => {
-    const item = iterator.next();
-    if (item.done === true) {
-      return undefined;
-    }
-    const generator = open(item.value);
-    const first = generator.next();
-    first.catch(() => undefined); // awaited later; until then it must not count as unhandled
-    return { generator, first };
-  };
-  let current = start();
-  let next: Started<T> | undefined;
-  try {
-    while (current !== undefined) {
-      const { generator, first } = current;
-      let result = await first;
-      next = start();
-      while (result.done !== true) {
-        yield result.value;
-        result = await generator.next();
-      }
-      current = next;
-      next = undefined;
-    }
-  } finally {
-    await current?.generator.return(undefined);
-    await next?.first.catch(() => undefined);
-    await next?.generator.return(undefined);
-  }
 }

@@ -100,6 +100,8 @@ function runSink(
       note(known, [committed]);
       return outcome;
     },
+    // Attempts that come late are fenced and leave nothing.
+    tidy: () => Promise.resolve(),
     finish: () => clearAndFinish(tools, stored),
     failed: (error) => tellFailure(tools, plan.runId, error),
   };

@@ -45,6 +45,9 @@ function unfitValues(
 
 type Tell = (row: number, found: string) => void;
 
+/** Texts inside a value that becomes JSON are quoted: they need not be JSON themselves. */
+const partOfJson: PgType = { name: "text", array: false, maxLength: undefined, decimal: undefined };
+
 function collect(
   type: ColumnType,
   column: Column,
@@ -63,7 +66,8 @@ function collect(
     case "list": {
       const rowOf = rowFinder(column.offsets, column.valid, rowCount);
       const element = typeof type === "object" && type.kind === "list" ? type.element : type;
-      collect(element, column.child, { target, rowCount: column.offsets[rowCount] ?? 0 }, (index, found) => {
+      const inner = target.array ? { ...target, array: false } : partOfJson;
+      collect(element, column.child, { target: inner, rowCount: column.offsets[rowCount] ?? 0 }, (index, found) => {
         const row = rowOf(index);
         if (row !== undefined) {
           tell(row, found);
@@ -75,7 +79,7 @@ function collect(
       for (const [index, child] of column.children.entries()) {
         const field = typeof type === "object" && type.kind === "struct" ? type.fields[index]?.type : undefined;
         if (field !== undefined) {
-          collect(field, child, { target, rowCount }, (row, found) => {
+          collect(field, child, { target: partOfJson, rowCount }, (row, found) => {
             if (column.valid?.[row] !== 0) {
               tell(row, found);
             }

@@ -95,7 +95,7 @@ async function fittingValues(given: TypeCase): Promise<string[]> {
   const target = { ...pgTypeOf(given.type), notNull: false };
   const { values, texts } = await readRows(tableSql(given, "false"), given.type);
   const output = { columns: [{ name: "v", type: given.type, column: values }], rowCount };
-  const unfit = new Set(unfitRows(output, [{ name: "v", type: target }]).map(({ row }) => row));
+  const unfit = new Set(unfitRows(output, [{ type: target }]).map(({ row }) => row));
   const asked = await Promise.all(
     given.values.map(
       async (_value, index) =>

@@ -20,7 +20,7 @@ interface Target extends PgType {
 
 const unfit = (type: ColumnType, column: Column, rowCount: number, target: Partial<Target> = {}): UnfitValue[] =>
   unfitRows({ columns: [{ name: "v", type, column }], rowCount }, [
-    { name: "v", type: { ...pgTypeOf(type), notNull: false, ...target } },
+    { type: { ...pgTypeOf(type), notNull: false, ...target } },
   ]);
 const rowsOf = (...args: Parameters<typeof unfit>): number[] => unfit(...args).map(({ row }) => row);
 
