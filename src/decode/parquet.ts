@@ -98,13 +98,18 @@ async function* streamRows(pool: ConnectionPool, slice: SliceRequest): AsyncGene
   const connection = await pool.take();
   let finished = false;
   let next = slice.rowStart;
+  let fetched: Promise<DuckDBDataChunk | null> | undefined;
   try {
     const result = await connection.stream(sliceSql(slice));
+    fetched = result.fetchChunk();
     for (;;) {
-      const chunk = await result.fetchChunk();
+      const chunk = await fetched;
       if (chunk === null || chunk.rowCount === 0) {
         break;
       }
+      // Decoded while this one is packed: DuckDB's only thread may be the one that fetches.
+      fetched = result.fetchChunk();
+      fetched.catch(() => undefined); // awaited when this one is done with
       checkRowNumbers(chunk, next, slice);
       next += chunk.rowCount;
       yield recordBatch(chunk, slice.projection);
@@ -119,6 +124,7 @@ async function* streamRows(pool: ConnectionPool, slice: SliceRequest): AsyncGene
     if (finished) {
       pool.giveBack(connection);
     } else {
+      await fetched?.catch(() => undefined);
       connection.closeSync(); // a stream that was left in the middle must not be met by the next query
     }
   }
