@@ -121,7 +121,7 @@ function parquetjs(read, name) {
  * The interpreter that the environment names, else the one in bench/data/venv, else python3.
  * @returns {Python}
  */
-function findPython() {
+export function findPython() {
   const own = join(dataFolder, "venv/bin/python");
   const interpreter = process.env.INFER_BATCH_PYTHON ?? (existsSync(own) ? own : "python3");
   const ask = [

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { DuckDBInstance } from "@duckdb/node-api";
+import { findBinaries, startServer } from "../test/support/postgres-server.mjs";
 import { dataFolder, quote } from "./data.mjs";
 import { measure } from "./measure.mjs";
 
@@ -14,12 +15,16 @@ Makes tables in bench/data/memory/, runs jobs over them, and prints the peak mem
   --long      up to 5 GB in one shard and 100,000 shards: minutes, and 11 GB of disk
   --gb <n>    the largest table of one shard (default 1; with --long 5); below 1 GB buffers are still filling
   --shards <n>  the largest number of shards (default 2000; with --long 100000)
+  --postgres  the first two series only, into a Postgres that is started here
   --keep      leave the tables
   --help      show this
 `;
 
 const program = fileURLToPath(new URL("../bin/infer-batch.js", import.meta.url));
-const model = fileURLToPath(new URL("../fixtures/models/bench-mlp.onnx", import.meta.url));
+const models = {
+  32: fileURLToPath(new URL("../fixtures/models/bench-mlp.onnx", import.meta.url)),
+  200: fileURLToPath(new URL("../fixtures/models/bench-wide-mlp.onnx", import.meta.url)),
+};
 const folder = join(dataFolder, "memory");
 const limitMiB = 600;
 /** Peaks of one series may lie this far apart: buffers fill differently from run to run. */
@@ -29,12 +34,15 @@ const featureCount = 32;
 /** Of one row as it is stored: random floats do not compress. */
 const rowBytes = 4 * featureCount + 2;
 const tinyRows = 10;
+/** So far: each has a name and a table of its own. */
+let jobs = 0;
 
 const { values } = parseArgs({
   options: {
     long: { type: "boolean", default: false },
     gb: { type: "string" },
     shards: { type: "string" },
+    postgres: { type: "boolean", default: false },
     keep: { type: "boolean", default: false },
     help: { type: "boolean", default: false },
   },
@@ -50,6 +58,7 @@ async function main() {
   const largestShards = Number(values.shards ?? (values.long ? 100_000 : 2000));
   await rm(folder, { recursive: true, force: true });
   await mkdir(folder, { recursive: true });
+  const server = values.postgres ? await startPostgres() : undefined;
   try {
     const bySize = await series(
       "one shard of",
@@ -64,6 +73,9 @@ async function main() {
     const bySpans = await series("spans:", [262_144, 32_768, 1000], async (commitRows) => {
       return { what: `${Math.ceil(rows / commitRows)}`, commitRows };
     });
+    if (values.postgres) {
+      return bySize && bySpans;
+    }
     await rm(shardPath(0));
     const byShards = await series(
       "shards:",
@@ -73,22 +85,38 @@ async function main() {
         return { what: `${Math.floor(count)}`, commitRows: "auto" };
       },
     );
-    return [bySize, bySpans, byShards].every((fine) => fine);
+    const wide = await series("200 columns:", [1 / 4, 1 / 2], async (share) => {
+      await makeShard((share * largestBytes) / (4 * 200 + 2), 200);
+      return { what: gigabytes((await stat(shardPath(0))).size), commitRows: "auto", features: 200 };
+    });
+    return [bySize, bySpans, byShards, wide].every((fine) => fine);
   } finally {
+    await server?.stop();
     if (!values.keep) {
       await rm(folder, { recursive: true, force: true });
     }
   }
 }
 
+async function startPostgres() {
+  const found = findBinaries();
+  if (found.native === undefined) {
+    throw new Error(found.missing);
+  }
+  const server = await startServer(found.native);
+  process.env.DATABASE_URL = server.url("postgres"); // of the jobs
+  return server;
+}
+
 /** One job after the other; whether memory stayed as it was, and below the limit. */
 async function series(title, steps, prepare) {
   const peaks = [];
   for (const step of steps) {
-    const { what, commitRows } = await prepare(step);
-    const spec = await writeSpec(commitRows);
+    const { what, commitRows, features } = await prepare(step);
+    jobs += 1;
+    const spec = await writeSpec(commitRows, models[features ?? featureCount]);
     const { seconds, peakMiB } = await measure([process.execPath, program, "run", spec, "--quiet"]);
-    await rm(join(folder, "out"), { recursive: true });
+    await rm(join(folder, "out"), { recursive: true, force: true });
     peaks.push(peakMiB);
     console.log(
       `${title.padEnd(14)} ${what.padStart(10)}   ${seconds.toFixed(1).padStart(7)} s   ${peakMiB.toFixed(0).padStart(5)} MiB`,
@@ -102,14 +130,19 @@ async function series(title, steps, prepare) {
   return fine;
 }
 
-async function writeSpec(commitRows) {
+async function writeSpec(commitRows, model) {
   const path = join(folder, "job.json");
   const spec = {
     version: 1,
-    name: "bench-memory",
+    name: `bench-memory-${jobs}`,
     input: { path: "shards/*.parquet" },
     model: { path: model },
-    output: { columns: ["id"], parquet: { path: "out" } },
+    output: {
+      columns: ["id"],
+      ...(values.postgres
+        ? { postgres: { url: "${DATABASE_URL}", table: `bench.scores_${jobs}` } }
+        : { parquet: { path: "out" } }),
+    },
     commit_rows: commitRows,
   };
   await writeFile(path, JSON.stringify(spec));
@@ -121,10 +154,10 @@ function shardPath(index) {
 }
 
 /** One shard; features are random, so that they do not compress. */
-async function makeShard(rows) {
+async function makeShard(rows, count = featureCount) {
   await rm(join(folder, "shards"), { recursive: true, force: true });
   await mkdir(join(folder, "shards"));
-  const features = Array.from({ length: featureCount }, (_, index) => `(random() - 0.5)::FLOAT AS f${index}`);
+  const features = Array.from({ length: count }, (_, index) => `(random() - 0.5)::FLOAT AS f${index}`);
   const instance = await DuckDBInstance.create(":memory:");
   const connection = await instance.connect();
   try {

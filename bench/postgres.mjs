@@ -1,35 +1,56 @@
-// npm run bench:postgres [-- --runs N]: times predictions into Postgres. A server is started here, with its default
-// durability, and every contender writes the same rows into a table of its own there.
+// npm run bench:postgres [-- --runs N] [--small]: times predictions into Postgres. A server is started here, with its
+// default durability, and every contender writes the same rows into a table of its own there.
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
+import { chmodSync, mkdtempSync, rmSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { Client } from "pg";
-import { findContenders } from "./contenders.mjs";
-import { prepareData, rowCount, shards } from "./data.mjs";
+import { findBinaries, startServer } from "../test/support/postgres-server.mjs";
+import { findPython } from "./contenders.mjs";
+import { prepareData, tables } from "./data.mjs";
 import { measure } from "./measure.mjs";
 import { sinkOnly, writeCopyFile } from "./postgres-sink.mjs";
-import { startServer } from "./postgres-server.mjs";
+import { machine } from "./report.mjs";
 
 const path = (relative) => fileURLToPath(new URL(relative, import.meta.url));
-const { values: options } = parseArgs({ options: { runs: { type: "string", default: "5" } } });
+const { values: options } = parseArgs({
+  options: { runs: { type: "string", default: "5" }, small: { type: "boolean", default: false } },
+});
 const runs = Number(options.runs);
-const python = findContenders().contenders.find(({ id }) => id === "python");
+const { id: tableId, rows: rowCount, shards } = options.small ? tables.mlpSmall : tables.mlp;
+const python = findPython();
+const hasPsycopg =
+  python.absent === undefined && isFine(python.interpreter, "-c", "import psycopg; psycopg.pq.version()");
 
-await prepareData();
+function isFine(...[program, ...args]) {
+  try {
+    execFileSync(program, args, { stdio: "ignore" });
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+await prepareData(new Set(["mlp"]));
+const found = findBinaries();
+if (found.native === undefined) {
+  throw new Error(found.missing);
+}
 const scratch = mkdtempSync(join(tmpdir(), "infer-batch-bench-"));
-const server = await startServer();
-process.env.DATABASE_URL = server.url; // of the job
-const admin = new Client({ connectionString: server.url });
+chmodSync(scratch, 0o755); // for the server
+const server = await startServer(found.native);
+const url = server.url("postgres");
+process.env.DATABASE_URL = url; // of the job
+const admin = new Client({ connectionString: url });
 await admin.connect();
 
-const tables = "DROP SCHEMA IF EXISTS bench, infer_batch CASCADE; CREATE SCHEMA bench";
+const emptied = "DROP SCHEMA IF EXISTS bench, infer_batch CASCADE; CREATE SCHEMA bench";
 const makeTable = async (key) => {
   await admin.query(
-    `${tables}; CREATE TABLE bench.scores (id int8${key ? " PRIMARY KEY" : ""}, score real); CHECKPOINT`,
+    `${emptied}; CREATE TABLE bench.scores (id int8${key ? " PRIMARY KEY" : ""}, score real); CHECKPOINT`,
   );
 };
 const check = async (id) => {
@@ -52,30 +73,16 @@ const timed = (work) => async () => {
 
 const ready = join(scratch, "ready.copy");
 await writeCopyFile(ready, rowCount);
-server.share(scratch);
 const program = [process.execPath, path("../bin/infer-batch.js"), "run", path("jobs/mlp-postgres.yaml")];
-const loop = [
-  python.command[0],
-  path("peers/loop_pg.py"),
-  path("../fixtures/models/bench-mlp.onnx"),
-  "8192",
-  server.url,
-  ...shards,
-];
-const hasPsycopg = (() => {
-  try {
-    execFileSync(python.command[0], ["-c", "import psycopg"], { stdio: "ignore" });
-    return python.absent === undefined;
-  } catch {
-    return false;
-  }
-})();
+const loop = [python.interpreter, path("peers/loop_pg.py"), path("../fixtures/models/bench-mlp.onnx"), "8192", url];
 
+const own = "infer-batch";
+const peer = "python, psycopg, COPY BINARY from numpy";
 const contenders = [
-  { id: "infer-batch", key: false, seconds: processSeconds(program) },
-  ...(hasPsycopg ? [{ id: "python, psycopg, COPY BINARY from numpy", key: false, seconds: processSeconds(loop) }] : []),
+  { id: own, key: false, seconds: processSeconds([...program, "--param", `table=${tableId}`]) },
+  ...(hasPsycopg ? [{ id: peer, key: false, seconds: processSeconds([...loop, ...shards]) }] : []),
   ...[false, true].flatMap((key) => [
-    { id: `sink alone${key ? ", primary key" : ""}`, key, seconds: timed(() => sinkOnly(server.url, rowCount)) },
+    { id: `sink alone${key ? ", primary key" : ""}`, key, seconds: timed(() => sinkOnly(url, rowCount)) },
     {
       id: `COPY FROM a ready file${key ? ", primary key" : ""}`,
       key,
@@ -84,7 +91,7 @@ const contenders = [
   ]),
 ];
 if (!hasPsycopg) {
-  console.error("absent: python (needs psycopg beside numpy, pyarrow and onnxruntime)");
+  console.error(`absent: python: ${python.absent ?? "it has no psycopg: pip install -r bench/peers/requirements.txt"}`);
 }
 
 const taken = new Map(contenders.map(({ id }) => [id, []]));
@@ -107,21 +114,38 @@ try {
 }
 
 const median = (values) => values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)];
+const seconds = new Map([...taken].map(([id, all]) => [id, median(all.map((one) => one.seconds))]));
 const lines = contenders.map(({ id }) => {
-  const seconds = median(taken.get(id).map((one) => one.seconds));
   const peaks = taken.get(id).flatMap(({ peakMiB }) => peakMiB ?? []);
   const peak = peaks.length === 0 ? "" : `${Math.round(Math.max(...peaks))} MiB`;
-  return `| ${id} | ${seconds.toFixed(2)} | ${(rowCount / seconds / 1e6).toFixed(2)} | ${peak} |`;
+  return `| ${id} | ${seconds.get(id).toFixed(2)} | ${(rowCount / seconds.get(id) / 1e6).toFixed(2)} | ${peak} |`;
 });
+/** How the rate of one is to that of another, and what it should be. */
+const ratios = [
+  [own, peer, "1 or more"],
+  ["sink alone", "COPY FROM a ready file", "0.5 or more"],
+  ["sink alone, primary key", "COPY FROM a ready file, primary key", "near 1"],
+]
+  .filter(([, to]) => seconds.has(to))
+  .map(([of, to, wanted]) => `- ${of} : ${to}: ${(seconds.get(to) / seconds.get(of)).toFixed(2)}, wanted ${wanted}`);
 const report = [
   "# Into Postgres",
   "",
-  `${rowCount.toLocaleString("en-US")} rows, PostgreSQL ${server.version}, default durability, medians of ${runs} runs, by \`npm run bench:postgres\` on ${new Date().toISOString().slice(0, 10)}.`,
+  `- Written by: \`npm run bench:postgres\`, ${new Date().toISOString().slice(0, 10)}`,
+  `- Machine: ${machine()}`,
+  `- PostgreSQL ${server.version} with its default settings, Node ${process.versions.node}`,
+  `- ${rowCount.toLocaleString("en-US")} rows of 32 FLOAT columns, MLP 32-128-64-1; medians of ${runs} runs after one to warm up`,
   "",
   "| what | seconds | Mrows/s | peak memory |",
-  "| --- | --- | --- | --- |",
+  "| --- | ---: | ---: | ---: |",
   ...lines,
   "",
+  "Ratios of rates:",
+  "",
+  ...ratios,
+  "",
 ].join("\n");
-await writeFile(path("results-postgres.md"), report);
 console.log(report);
+if (!options.small) {
+  await writeFile(path("results-postgres.md"), report);
+}

@@ -75,7 +75,7 @@ function ratioLine(ratio, contenders, rates) {
   return `- ${own}: **${fixed(times)} times** the rate of ${rival} (${verdict})`;
 }
 
-function machine() {
+export function machine() {
   const [cpu] = cpus();
   const memoryGiB = Math.round(totalmem() / 2 ** 30);
   return `${cpu?.model.trim() ?? "unknown CPU"}, ${availableParallelism()} cores, ${memoryGiB} GiB, ${process.platform} ${process.arch}`;

@@ -1,4 +1,4 @@
-import { JobError } from "../errors.js";
+import { assertNever, JobError } from "../errors.js";
 import { didYouMean } from "../suggest.js";
 import { lineageColumns } from "./lineage.js";
 import { sideBySide } from "./side-by-side.js";
@@ -134,6 +134,23 @@ export function boundColumns({ inputs, passthrough }: Pick<Contract, "inputs" | 
 /** Every column that is a feature, in the order of the inputs. */
 export function featureColumns({ inputs }: Pick<Contract, "inputs">): ColumnRef[] {
   return inputs.flatMap((binding) => (binding.kind === "matrix" ? binding.columns : [binding.column]));
+}
+
+/** Values that are read of each row; a list has many. */
+export function valuesPerRow({ inputs, passthrough }: Pick<Contract, "inputs" | "passthrough">): number {
+  const widths = inputs.map((binding) => {
+    switch (binding.kind) {
+      case "text":
+        return 1;
+      case "list":
+        return binding.width;
+      case "matrix":
+        return binding.columns.length;
+      default:
+        return assertNever(binding);
+    }
+  });
+  return widths.reduce((sum, width) => sum + width, Math.max(1, passthrough.length));
 }
 
 /** Type and name of each output column, in output order. */

@@ -16,6 +16,7 @@ import { verifyPages } from "./parquet-pages.js";
 import { fromRows, rowNumberColumn, sliceSql, someRows } from "./parquet-sql.js";
 import { fetchRows, sliceWindows } from "./parquet-windows.js";
 import type { Decoder, Projection, SliceRequest } from "./port.js";
+import { decodingThreads } from "./threads.js";
 
 export interface ParquetDecoderOptions {
   readonly threads: number;
@@ -29,6 +30,39 @@ const streams = 2;
 
 /** Parquet through DuckDB: its native threads decode and cast ahead of us into a bounded buffer. */
 export async function openParquetDecoder({ threads, folders, timezone }: ParquetDecoderOptions): Promise<Decoder> {
+  const opened = new Map<number, Promise<Reader>>();
+  /** DuckDB's threads are fixed when it is opened. */
+  const readerOf = (count: number): Promise<Reader> => {
+    const reader = opened.get(count) ?? openReader({ threads: count, folders, timezone });
+    opened.set(count, reader);
+    return reader;
+  };
+  const { pool } = await readerOf(threads);
+  const check = createExpressionCheck(pool);
+  return namingDecoder({
+    footers: (files) => readFooters(pool, files),
+    windows: sliceWindows,
+    async *read(slice) {
+      yield* readSlice((await readerOf(decodingThreads(threads, slice.projection))).pool, check, slice);
+    },
+    verify: (file, signal) => verifyPages(file, { signal }),
+    bindExpression: (request) => bindExpression(pool, check, request),
+    describeRows: (request) => describeRows(pool, check, request),
+    describeFailure: (request) => describeFailure(pool, check, request),
+    async [Symbol.asyncDispose]() {
+      for (const reader of opened.values()) {
+        (await reader.catch(() => undefined))?.close();
+      }
+    },
+  });
+}
+
+interface Reader {
+  readonly pool: ConnectionPool;
+  close(): void;
+}
+
+async function openReader({ threads, folders, timezone }: ParquetDecoderOptions): Promise<Reader> {
   const duckdb = await openDuckDb({
     threads,
     allowed: { folders },
@@ -36,20 +70,13 @@ export async function openParquetDecoder({ threads, folders, timezone }: Parquet
     prepared: { connections: streams, settings: { streaming_buffer_size: "'16MB'" } },
   });
   const pool = connectionPool(duckdb);
-  const check = createExpressionCheck(pool);
-  return namingDecoder({
-    footers: (files) => readFooters(pool, files),
-    windows: sliceWindows,
-    read: (slice) => readSlice(pool, check, slice),
-    verify: (file, signal) => verifyPages(file, { signal }),
-    bindExpression: (request) => bindExpression(pool, check, request),
-    describeRows: (request) => describeRows(pool, check, request),
-    describeFailure: (request) => describeFailure(pool, check, request),
-    async [Symbol.asyncDispose]() {
+  return {
+    pool,
+    close() {
       pool.close();
       duckdb[Symbol.dispose]();
     },
-  });
+  };
 }
 
 /** Where a row group is damaged, the rows before it still come: whole spans of them can be committed. */
@@ -74,13 +101,18 @@ async function* streamRows(pool: ConnectionPool, slice: SliceRequest): AsyncGene
   const connection = await pool.take();
   let finished = false;
   let next = slice.rowStart;
+  let fetched: Promise<DuckDBDataChunk | null> | undefined;
   try {
     const result = await connection.stream(sliceSql(slice));
+    fetched = result.fetchChunk();
     for (;;) {
-      const chunk = await result.fetchChunk();
+      const chunk = await fetched;
       if (chunk === null || chunk.rowCount === 0) {
         break;
       }
+      // Decoded while this one is packed: DuckDB's only thread may be the one that fetches.
+      fetched = result.fetchChunk();
+      fetched.catch(() => undefined); // awaited when this one is done with
       checkRowNumbers(chunk, next, slice);
       next += chunk.rowCount;
       yield recordBatch(chunk, slice.projection);
@@ -95,6 +127,7 @@ async function* streamRows(pool: ConnectionPool, slice: SliceRequest): AsyncGene
     if (finished) {
       pool.giveBack(connection);
     } else {
+      await fetched?.catch(() => undefined);
       connection.closeSync(); // a stream that was left in the middle must not be met by the next query
     }
   }

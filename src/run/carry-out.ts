@@ -5,8 +5,8 @@ import type { Engine } from "../engine/port.js";
 import { JobError } from "../errors.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
-import type { RunReport } from "../report/report.js";
-import type { RunSink, StoredPlan } from "../sink/port.js";
+import { count, type RunReport } from "../report/report.js";
+import type { AttemptFacts, RunSink, StoredPlan } from "../sink/port.js";
 import type { JobContext } from "./job.js";
 import { createRejectBudget } from "./rejects.js";
 import { scoreSpans, type ScoringTools } from "./score.js";
@@ -30,36 +30,77 @@ export interface Standing {
 
 /** Scores this worker's share of what is not committed, and finishes the run when nothing is left of any share. */
 export async function carryOut(context: JobContext, standing: Standing): Promise<RunReport> {
-  const { spec, worker, nowMs, signal } = context;
+  const { worker, nowMs, signal } = context;
   const { run, engine } = standing;
   const { plan } = standing.stored;
-  const asked = spec.engine.batch_size === "auto" ? defaultBatchRows : spec.engine.batch_size;
-  const batchRows = plan.contract.fixedBatchRows ?? Math.min(asked, plan.commitRows);
+  const batchRows = batchRowsOf(context, plan);
   const share = shareOf(spanCount(plan), worker);
-  await run.begin({
-    worker: worker.index,
-    workers: worker.count,
-    program: context.program,
-    provider: engine.provider,
-    batchSize: batchRows,
-    onBadRow: spec.on_bad_row,
-  });
+  takeUpRejects(context, plan, run);
+  await run.begin(attemptFacts(context, { batchRows, provider: engine.provider }));
   if (pendingRows(plan, run.committed, share) > 0) {
     signal.throwIfAborted();
     await warmUp(engine, plan.contract, plan.contract.fixedBatchRows ?? Math.min(batchRows, warmUpRows));
     signal.throwIfAborted();
   }
   const startedMs = nowMs();
-  const scored = await tellingFailure(run, async () => {
-    const done = await scoreShares(context, { ...standing, batchRows, share });
-    signal.throwIfAborted();
-    await finishWhenWhole(context, plan, run);
-    return done;
+  return await tellingFailure(run, async () => {
+    const scored = await scoreShares(context, { ...standing, batchRows, share });
+    return await conclude(context, standing, { scored, startedMs, batchSize: batchRows, provider: engine.provider });
   });
+}
+
+/** A run of which this attempt has nothing to score. */
+export type IdleStanding = Pick<Standing, "stored" | "run" | "shardsUnplanned">;
+
+/** Whether all of this worker's share is committed, and there is nothing that it should take over from others. */
+export function isIdle(
+  { worker, steal }: JobContext,
+  { stored: { plan }, run }: Omit<IdleStanding, "shardsUnplanned">,
+): boolean {
+  const share = shareOf(spanCount(plan), worker);
+  return pendingRows(plan, run.committed, steal ? { from: 0, to: spanCount(plan) } : share) === 0;
+}
+
+/** Finishes the run when nothing is left of any share. Needs neither model nor shards: they may be gone by now. */
+export async function carryOutIdle(context: JobContext, standing: IdleStanding): Promise<RunReport> {
+  const { stored, run } = standing;
+  takeUpRejects(context, stored.plan, run);
+  // Nothing will be committed, so that no part will name a provider.
+  await run.begin(attemptFacts(context, { batchRows: batchRowsOf(context, stored.plan), provider: "none" }));
+  const startedMs = context.nowMs();
+  return await tellingFailure(run, async () => {
+    if (countCommitted(run) < spanCount(stored.plan)) {
+      await run.refresh();
+    }
+    const scored = { rows: 0, rejected: 0, filtered: 0, spansCommitted: 0 };
+    return await conclude(context, standing, { scored, startedMs, batchSize: null, provider: null });
+  });
+}
+
+interface Done {
+  readonly scored: Scored;
+  readonly startedMs: number;
+  readonly batchSize: number | null;
+  readonly provider: string | null;
+}
+
+async function conclude(
+  context: JobContext,
+  { stored: { plan }, run, shardsUnplanned }: IdleStanding,
+  { scored, startedMs, batchSize, provider }: Done,
+): Promise<RunReport> {
+  context.signal.throwIfAborted();
   const committed = countCommitted(run);
+  const complete = committed === spanCount(plan);
+  if (complete) {
+    // Of all workers together: each saw its own and those that were there before it.
+    checkRejects(context, plan, run);
+    await run.finish();
+    context.log.debug(`finished run ${plan.runId}`);
+  }
   return {
     runId: plan.runId,
-    status: committed === spanCount(plan) ? "complete" : "partial",
+    status: complete ? "complete" : "partial",
     rowsPlanned: plan.input.rows,
     rowsScored: scored.rows,
     rowsRejected: scored.rejected,
@@ -67,24 +108,12 @@ export async function carryOut(context: JobContext, standing: Standing): Promise
     spansPlanned: spanCount(plan),
     spansCommitted: committed,
     spansResumed: committed - scored.spansCommitted,
-    shardsUnplanned: standing.shardsUnplanned,
-    seconds: (nowMs() - startedMs) / 1000,
-    batchSize: batchRows,
-    provider: engine.provider,
+    shardsUnplanned,
+    seconds: (context.nowMs() - startedMs) / 1000,
+    batchSize,
+    provider,
     output: context.sink.target,
   };
-}
-
-async function finishWhenWhole({ spec, log }: JobContext, plan: Plan, run: RunSink): Promise<void> {
-  if (countCommitted(run) < spanCount(plan)) {
-    return;
-  }
-  if (spec.on_bad_row === "reject") {
-    // Of all workers together: each saw its own and those that were there before it.
-    createRejectBudget(spec.max_rejects, plan.input.rows, run.rejectedRows);
-  }
-  await run.finish();
-  log.debug(`finished run ${plan.runId}`);
 }
 
 /** Those who look at the target should see why an attempt ended there. */
@@ -97,6 +126,43 @@ async function tellingFailure<T>(run: RunSink, work: () => Promise<T>): Promise<
     }
     throw error;
   }
+}
+
+/**
+ * Rows that were set aside count whatever this attempt does with bad rows: another attempt may have set them aside.
+ * @throws JobError TOO_MANY_REJECTS
+ */
+function checkRejects({ spec }: JobContext, plan: Plan, run: RunSink): void {
+  createRejectBudget(spec.max_rejects, plan.input.rows, run.rejectedRows);
+}
+
+/** Rows that earlier attempts set aside: too many of them are told before anything is scored. */
+function takeUpRejects(context: JobContext, plan: Plan, run: RunSink): void {
+  checkRejects(context, plan, run);
+  if (context.spec.on_bad_row === "fail" && run.rejectedRows > 0) {
+    context.log.warn(
+      `${count(run.rejectedRows, "row")} stay set aside, as an earlier attempt with on_bad_row: reject committed them`,
+    );
+  }
+}
+
+function attemptFacts(
+  { spec, worker, program }: JobContext,
+  { batchRows, provider }: { batchRows: number; provider: string },
+): AttemptFacts {
+  return {
+    worker: worker.index,
+    workers: worker.count,
+    program,
+    provider,
+    batchSize: batchRows,
+    onBadRow: spec.on_bad_row,
+  };
+}
+
+function batchRowsOf({ spec }: JobContext, { contract, commitRows }: Plan): number {
+  const asked = spec.engine.batch_size === "auto" ? defaultBatchRows : spec.engine.batch_size;
+  return contract.fixedBatchRows ?? Math.min(asked, commitRows);
 }
 
 /** The own share, then, with `--steal`, what others leave. */

@@ -1,3 +1,4 @@
+import { valuesPerRow } from "../batch/contract.js";
 import type { RecordBatch } from "../batch/types.js";
 import type { Decoder, Projection } from "../decode/port.js";
 import type { Spans } from "../plan/spans.js";
@@ -43,13 +44,51 @@ export interface FeedTools {
   readonly projection: Projection;
 }
 
-/** The rows of `ranges`, in order; the next window is read while the current one is. */
+/**
+ * The rows of `ranges`, in order. While a window is read the next one's bytes are on their way, and when the end is
+ * near its decoding begins.
+ */
 export async function* feedRows(
   tools: FeedTools,
   ranges: readonly { rowStart: number; rowEnd: number }[],
 ): AsyncGenerator<FeedPiece> {
-  yield* readAhead(windowsAhead(tools, slicesOf(tools, ranges)), (window) => readWindow(tools, window));
+  const windows = windowsAhead(tools, slicesOf(tools, ranges));
+  const nearRows = Math.ceil(nearValues / valuesPerRow(tools.projection));
+  const openNext = async (): Promise<OpenWindow | undefined> => {
+    const window = await windows.next();
+    return window.done === true ? undefined : openWindow(tools, window.value);
+  };
+  let current = await openNext();
+  let next: Promise<OpenWindow | undefined> | undefined;
+  try {
+    while (current !== undefined) {
+      const { pieces, rowEnd } = current;
+      let result = await current.begin();
+      next = handled(openNext());
+      while (result.done !== true) {
+        const { rowStart, batch } = result.value;
+        if (rowEnd - (rowStart + rowsRead(batch)) <= nearRows) {
+          handled(next.then((window) => window?.begin()));
+        }
+        yield result.value;
+        result = await pieces.next();
+      }
+      current = undefined;
+      current = await next;
+      next = undefined;
+    }
+  } finally {
+    await current?.close();
+    await (await next?.catch(() => undefined))?.close();
+    await windows.return(undefined);
+  }
 }
+
+/**
+ * Values that are left of a window when decoding the next one begins: by then the decoder is through with it, and holds
+ * no row group of it any more, which is 100 MB where there are 200 columns; and there is work until the next one comes.
+ */
+const nearValues = 2 ** 21;
 
 function* slicesOf(
   { spans }: FeedTools,
@@ -62,6 +101,42 @@ function* slicesOf(
       rowStart += slice.rowEnd - slice.rowStart;
     }
   }
+}
+
+interface OpenWindow {
+  /** The run's number of the row after its last. */
+  readonly rowEnd: number;
+  readonly pieces: AsyncGenerator<FeedPiece>;
+  /** Starts decoding, once; the first piece. What it rejects with counts as handled. */
+  begin(): Promise<IteratorResult<FeedPiece>>;
+  close(): Promise<void>;
+}
+
+function openWindow(tools: FeedTools, window: ReadyWindow): OpenWindow {
+  const { rowStart, request } = window;
+  const pieces = readWindow(tools, window);
+  let first: Promise<IteratorResult<FeedPiece>> | undefined;
+  return {
+    rowEnd: rowStart + (request.rowEnd - request.rowStart),
+    pieces,
+    begin() {
+      first ??= handled(pieces.next());
+      return first;
+    },
+    async close() {
+      await first?.catch(() => undefined);
+      await pieces.return(undefined);
+      if (first === undefined) {
+        await window.done(); // what was not begun does not close what it was given
+      }
+    },
+  };
+}
+
+/** It is awaited later, or never; until then a rejection must not count as unhandled. */
+function handled<T>(promise: Promise<T>): Promise<T> {
+  promise.catch(() => undefined);
+  return promise;
 }
 
 async function* readWindow({ decoder }: FeedTools, window: ReadyWindow): AsyncGenerator<FeedPiece> {
@@ -82,46 +157,4 @@ async function* readWindow({ decoder }: FeedTools, window: ReadyWindow): AsyncGe
 /** Rows that a batch was made from. */
 export function rowsRead({ rowCount, selection }: RecordBatch): number {
   return selection?.readCount ?? rowCount;
-}
-
-interface Started<T> {
-  readonly generator: AsyncGenerator<T>;
-  readonly first: Promise<IteratorResult<T>>;
-}
-
-/** Generators one after the other, the next one started when the current one has begun to yield. */
-async function* readAhead<I, T>(items: AsyncGenerator<I>, open: (item: I) => AsyncGenerator<T>): AsyncGenerator<T> {
-  const start = async (): Promise<Started<T> | undefined> => {
-    const item = await items.next();
-    if (item.done === true) {
-      return undefined;
-    }
-    const generator = open(item.value);
-    const first = generator.next();
-    first.catch(() => undefined); // awaited later; until then it must not count as unhandled
-    return { generator, first };
-  };
-  let current = await start();
-  let next: Promise<Started<T> | undefined> | undefined;
-  try {
-    while (current !== undefined) {
-      const { generator, first } = current;
-      let result = await first;
-      next = start();
-      next.catch(() => undefined);
-      while (result.done !== true) {
-        yield result.value;
-        result = await generator.next();
-      }
-      current = undefined;
-      current = await next;
-      next = undefined;
-    }
-  } finally {
-    await current?.generator.return(undefined);
-    const begun = await next?.catch(() => undefined);
-    await begun?.first.catch(() => undefined);
-    await begun?.generator.return(undefined);
-    await items.return(undefined);
-  }
 }

@@ -7,7 +7,7 @@ import { spanCount } from "../plan/spans.js";
 import { count, type RunReport } from "../report/report.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { Listing } from "../source/port.js";
-import { carryOut, countCommitted } from "./carry-out.js";
+import { carryOut, carryOutIdle, countCommitted, isIdle } from "./carry-out.js";
 import { atKey, type JobContext } from "./job.js";
 import { awaitInput, listInput, planRun, requireListed } from "./planning.js";
 import { checkPins } from "./resume.js";
@@ -51,7 +51,7 @@ async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
     const pins = { listed: listing.shards, modelSha256: model.sha256 };
     const shardsUnplanned = checkPins(context, created.stored.plan, created.run, pins);
     if (created.run.finished) {
-      return alreadyComplete(context, created.stored.plan); // by that other attempt
+      return await alreadyComplete(context, created); // by that other attempt
     }
     return await carryOut(context, { ...created, ...tools, shardsUnplanned });
   });
@@ -63,13 +63,16 @@ async function takeUp(context: JobContext, { stored, run }: { stored: StoredPlan
   const listing = await listInput(context);
   if (run.finished) {
     checkPins(context, plan, run, { listed: listing.shards, modelSha256: await digestIfThere(context) });
-    return alreadyComplete(context, plan);
+    return await alreadyComplete(context, { stored, run });
   }
-  const model = await openPinnedModel(context);
+  const idle = isIdle(context, { stored, run });
+  // Where nothing is left to be scored the model may be gone, as it may when the run is finished.
+  const model = idle ? undefined : await openPinnedModel(context);
+  const modelSha256 = model === undefined ? await digestIfThere(context) : model.sha256;
   let shardsUnplanned: number;
   try {
     // Before the model is loaded: what has changed should be said at once.
-    shardsUnplanned = checkPins(context, plan, run, { listed: listing.shards, modelSha256: model.sha256 });
+    shardsUnplanned = checkPins(context, plan, run, { listed: listing.shards, modelSha256 });
   } catch (error) {
     if (context.newRun && error instanceof JobError && error.exitCode === 66) {
       log.warn(`giving up run ${plan.runId}: ${error.message}`);
@@ -78,6 +81,9 @@ async function takeUp(context: JobContext, { stored, run }: { stored: StoredPlan
     throw error;
   }
   log.info(`taking up run ${plan.runId}: ${countCommitted(run)} of ${count(spanCount(plan), "span")} committed`);
+  if (model === undefined) {
+    return await carryOutIdle(context, { stored, run, shardsUnplanned });
+  }
   return await withTools(context, { listing, model }, (tools) =>
     carryOut(context, { stored, run, ...tools, shardsUnplanned, fresh: undefined }),
   );
@@ -116,7 +122,7 @@ async function digestIfThere(context: JobContext): Promise<string | undefined> {
     return (await openPinnedModel(context)).sha256;
   } catch (error) {
     if (error instanceof JobError && error.code === "FILE_MISSING") {
-      return undefined; // a finished run does not need its model any more
+      return undefined; // what is scored does not need its model any more
     }
     throw error;
   }
@@ -138,7 +144,11 @@ export async function openPinnedModel(context: JobContext): Promise<ModelFile> {
   });
 }
 
-function alreadyComplete({ sink }: JobContext, plan: Plan): RunReport {
+async function alreadyComplete(
+  { sink }: JobContext,
+  { stored: { plan }, run }: { stored: StoredPlan; run: RunSink },
+): Promise<RunReport> {
+  await run.tidy();
   return {
     runId: plan.runId,
     status: "already_complete",

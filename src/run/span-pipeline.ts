@@ -86,12 +86,13 @@ export function createSpanPipeline(
 }
 
 /** A span's rows without those that the target cannot hold, which are bad rows like any other. */
-function fittingRows(run: RunSink, { span, rows, keptRows, onFault }: OpenSpan): OutputRows {
+function fittingRows(run: RunSink, open: OpenSpan): OutputRows {
+  const { span, rows, keptRows } = open;
   const output = rows.finish(keptRows);
   const unfit = run.unfit(output);
   const rowNumbers = rows.rowsAt(unfit.map(({ row }) => row));
   for (const [index, { column, found }] of unfit.entries()) {
-    onFault({ reason: "target", column, row: rowNumbers[index] ?? span.rowStart, value: found });
+    open.onFault({ reason: "target", column, row: rowNumbers[index] ?? span.rowStart, value: found });
   }
   return unfit.length === 0 ? output : rows.finish(keptRows);
 }

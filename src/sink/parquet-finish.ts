@@ -209,13 +209,6 @@ export async function writeFinish(fs: FileSystem, request: FinishRequest): Promi
   }
 }
 
-/** What an attempt made that came when the run was finished. */
-export async function clearStaging(fs: FileSystem, layout: Layout): Promise<void> {
-  await clearFolder(fs, layout.temporary);
-  await clearFolder(fs, layout.withdrawn);
-  await clearFolder(fs, layout.parts);
-}
-
 /** @throws JobError OUTPUT_DAMAGED when a part is not there any more as it was committed */
 async function manifestPart(
   fs: FileSystem,

@@ -8,11 +8,12 @@ import { guarded, hasHardLinks, makeFolder, orDrop } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
 import { isStaged, layoutOf } from "./layout.js";
 import { commitPart } from "./parquet-commit.js";
-import { clearStaging, type FinishedPart, writeFinish } from "./parquet-finish.js";
+import { type FinishedPart, writeFinish } from "./parquet-finish.js";
 import { lookAt, type Target } from "./parquet-look.js";
 import type { CommittedPart } from "./parquet-parts.js";
 import { readRejects } from "./parquet-rejects.js";
 import { withdrawnBy } from "./parquet-swap.js";
+import { clearEarlier, clearRun } from "./past-runs.js";
 import type { Maker, RunSink, StoredPlan } from "./port.js";
 import { planCheck } from "./standing-plan.js";
 import { inTemporary, type LeftoverRules, removeLeftovers, type Temporary } from "./temporary.js";
@@ -34,6 +35,12 @@ interface Known {
   readonly own: Map<number, FinishedPart>;
 }
 
+function knownOf({ plan }: StoredPlan, parts: ReadonlyMap<number, CommittedPart>): Known {
+  const known: Known = { committed: new Uint8Array(spanCount(plan)), parts: new Map(), own: new Map() };
+  note(known, parts);
+  return known;
+}
+
 export async function openParquetRun(options: ParquetRunOptions, duckdb: DuckDb, stored: StoredPlan): Promise<RunSink> {
   const { fs, folder, writer, compression } = options;
   const layout = layoutOf(folder, stored.plan.runId);
@@ -43,8 +50,7 @@ export async function openParquetRun(options: ParquetRunOptions, duckdb: DuckDb,
   if (finished) {
     await settle(fs, folder);
   }
-  const known: Known = { committed: new Uint8Array(spanCount(stored.plan)), parts: new Map(), own: new Map() };
-  note(known, parts);
+  const known = knownOf(stored, parts);
   const staged = isStaged(stored.plan.runId) ? [layout.parts] : [];
   const temporary = { fs, folders: [layout.temporary, ...staged], check };
   let maker: Maker | undefined;
@@ -80,6 +86,7 @@ export async function openParquetRun(options: ParquetRunOptions, duckdb: DuckDb,
         note(known, new Map([[span.index, part]]));
         return outcome;
       }),
+    tidy: () => tidyUp(target),
     finish: () => guarded(`finishing ${folder}`, () => finishRun({ target, temporary, known, writer })),
     failed: () => Promise.resolve(),
   };
@@ -92,6 +99,7 @@ async function prepare(
 ): Promise<void> {
   // Whoever planned the run may have died before the plan's name was flushed: parts must not outlive it.
   await fs.sync(layout.control);
+  await clearEarlier(fs, layout); // what attempts of runs before it, that came too late, may have left
   if (isStaged(layout.runId)) {
     await makeFolder(fs, layout.parts);
   }
@@ -121,12 +129,22 @@ async function finishRun({ target, temporary, known, writer }: Finishing): Promi
     const now = await lookAt(target, (span) => !known.own.has(span));
     if (now.finished && staged) {
       // By an attempt beside this one: the parts are in place, and not staged any more.
-      await clearStaging(fs, layout);
+      await clearRun(fs, layout);
       return;
     }
     note(known, now.parts);
     await writeFinish(fs, { layout, stored, writer, parts: known.own, committed: known.parts, check });
   });
+}
+
+/** Nothing rests on it: what cannot be removed, as in an archive, stays. */
+async function tidyUp({ fs, layout }: Target): Promise<void> {
+  try {
+    await clearRun(fs, layout);
+    await clearEarlier(fs, layout);
+  } catch {
+    // The run is complete all the same.
+  }
 }
 
 function note(known: Known, parts: ReadonlyMap<number, CommittedPart>): void {

@@ -6,7 +6,8 @@ import type { RunId } from "../plan/plan.js";
 import { listFolder, readTextOr } from "./claim.js";
 import { giveName } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
-import { isEarlier, type Layout, layoutOf, runOfPart } from "./layout.js";
+import { isEarlier, type Layout, runOfPart } from "./layout.js";
+import { clearEarlier } from "./past-runs.js";
 import { clearFolder, unlinkIfThere } from "./temporary.js";
 
 /**
@@ -18,7 +19,7 @@ export async function swapIn(
   layout: Layout,
   { files, writer }: { files: readonly string[]; writer: string },
 ): Promise<void> {
-  await fenceEarlier(fs, layout);
+  await clearEarlier(fs, layout);
   await withdrawSuccess(fs, layout, writer);
   await removeEarlier(fs, layout, layout.folder);
   await removeEarlier(fs, layout, layout.rejects);
@@ -29,20 +30,6 @@ export async function swapIn(
   // From here on nobody who still thinks that an earlier run's `_SUCCESS` stands can take this run's away: each made
   // its own folder in there before it looked, and makes it once.
   await clearFolder(fs, layout.withdrawn);
-}
-
-/** Attempts of earlier runs that are still about lose the files that they would publish: see `inTemporary`. */
-async function fenceEarlier(fs: FileSystem, layout: Layout): Promise<void> {
-  for (const name of (await listFolder(fs, layout.runs)) as RunId[]) {
-    if (isEarlier(name, layout)) {
-      const earlier = layoutOf(layout.folder, name);
-      await clearFolder(fs, earlier.temporary);
-      await clearFolder(fs, earlier.withdrawn);
-      if (earlier.parts !== earlier.folder) {
-        await clearFolder(fs, earlier.parts);
-      }
-    }
-  }
 }
 
 const successSchema = z.object({ run_id: z.string() });

@@ -91,6 +91,11 @@ export interface RunSink {
    * @throws JobError DISK, OUTPUT_DAMAGED
    */
   commit(span: Span, output: SpanOutput): Promise<CommitOutcome>;
+  /**
+   * Of a finished run only: removes what attempts left behind that were still about when it was finished. Never fails
+   * for what it may not remove: readers do not see it.
+   */
+  tidy(): Promise<void>;
   /** Called when every span is committed; idempotent, so that two finishers do no harm. */
   finish(): Promise<void>;
   /** Told of the error that this attempt ends with, for those who look at the target. Never fails. */

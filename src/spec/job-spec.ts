@@ -216,7 +216,9 @@ const job = z.strictObject({
     .describe("fail: the first row that cannot be scored ends the run (65); reject: it is set aside under _rejects/"),
   max_rejects: rejectLimit
     .default("0.1%")
-    .describe("rows that may be rejected: a count, or a percentage of the planned rows; more: exit 65"),
+    .describe(
+      "rows of the run that may be rejected, whichever attempt did: a count, or a percentage of the planned rows; more: exit 65",
+    ),
   retry: z
     .strictObject({
       max_seconds: count(0, 86_400)

@@ -1,5 +1,4 @@
 import { describe, expect, test } from "vitest";
-import type { RejectedRow } from "#src/batch/types.js";
 import { numberedRunId } from "#src/plan/identity.js";
 import { spanAt } from "#src/plan/spans.js";
 import type { Sink } from "#src/sink/port.js";
@@ -10,6 +9,7 @@ import { alone } from "../support/sink-drive.js";
 import {
   begun,
   carryOut,
+  collect,
   commitSpans,
   idsOf,
   outputOf,
@@ -58,14 +58,6 @@ async function postgresWorld(mode: "append" | "upsert" | "replace"): Promise<Wor
 
 const ascending = (ids: readonly number[]): number[] => ids.toSorted((one, other) => one - other);
 const upTo = (end: number): number[] => Array.from({ length: end }, (_, id) => id);
-
-async function collect(rows: AsyncIterable<RejectedRow>): Promise<RejectedRow[]> {
-  const all: RejectedRow[] = [];
-  for await (const row of rows) {
-    all.push(row);
-  }
-  return all;
-}
 
 /** What every sink keeps to. */
 function contractOf(name: string, worldOf: () => Promise<World>): void {

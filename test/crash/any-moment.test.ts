@@ -7,12 +7,13 @@ import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
 import type { Expected } from "../support/output.js";
 import { randomOf } from "../support/random.js";
 import { runSpec } from "../support/score.js";
+import { torture } from "../support/torture.js";
 
 const fixture = fixtures.find(({ name }) => name === "digits-lightgbm");
 const commitRows = 20;
 const parallelRuns = 2;
 /** INFER_BATCH_TORTURE=1: more moments. */
-const moments = process.env["INFER_BATCH_TORTURE"] === "1" ? 100 : 15;
+const moments = torture ? 100 : 15;
 
 interface Pace {
   /** From the start of the process until it has a plan, and from then to its end. */

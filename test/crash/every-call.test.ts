@@ -2,6 +2,7 @@ import { expect, test } from "vitest";
 import { expectFewDoneAgain, expectFinished, inParallel, inspectWreck } from "../support/crash.js";
 import { scratchFolder } from "../support/job.js";
 import { scoreHere } from "../support/score.js";
+import { tellingCalls, torture } from "../support/torture.js";
 import { commitRows, runWatched, spans, traceOf, watchedJob } from "../support/watched.js";
 
 const parallelKills = 2;
@@ -10,8 +11,6 @@ interface Kill {
   readonly moment: "before" | "after" | "torn";
   readonly call: string;
 }
-
-const torture = process.env["INFER_BATCH_TORTURE"] === "1";
 
 /** After a call is before the next one, but for what others do meanwhile: the short form leaves it out. */
 function killsOf(trace: readonly string[]): Kill[] {
@@ -67,7 +66,7 @@ test("each part is flushed before it has its name, and its name before its tempo
 });
 
 test("every row comes out once, whichever durable call the process dies at", { timeout: 600_000 }, async () => {
-  const kills = killsOf(await traceOf());
+  const kills = killsOf(tellingCalls(await traceOf(), (call) => call));
   const failures: string[] = [];
   const committed = new Set<number>();
   await inParallel(kills, parallelKills, async (kill) => {
@@ -80,6 +79,6 @@ test("every row comes out once, whichever durable call the process dies at", { t
 
   expect(failures).toEqual([]);
   // The kills were spread over the run: they left anything from no part to all of them.
-  expect(kills.length).toBeGreaterThan(torture ? 100 : 50);
-  expect([...committed].toSorted((a, b) => a - b)).toEqual(expect.arrayContaining([0, 2, 4, 6]));
+  expect(kills.length).toBeGreaterThan(torture ? 100 : 40);
+  expect([...committed]).toEqual(expect.arrayContaining(torture ? [0, 2, 4, 6] : [0, 2, 6]));
 });

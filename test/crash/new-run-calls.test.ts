@@ -6,9 +6,9 @@ import { scratchFolder } from "../support/job.js";
 import { scoreHere } from "../support/score.js";
 import { copyOf, expectNew, look, type TwoRuns, twoRuns } from "../support/two-runs.js";
 import { runWatched } from "../support/watched.js";
+import { torture } from "../support/torture.js";
 
 /** INFER_BATCH_TORTURE=1: more spans, and kills after each call as well as before it. */
-const torture = process.env["INFER_BATCH_TORTURE"] === "1";
 const commitRows = torture ? 80 : 240;
 const parallelKills = 2;
 const args = ["--new-run"];

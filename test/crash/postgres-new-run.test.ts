@@ -2,7 +2,7 @@ import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
-import { runCli } from "../support/cli.js";
+import { type RunningCli, runCli } from "../support/cli.js";
 import { inParallel } from "../support/crash.js";
 import { scratchFolder } from "../support/job.js";
 import { killsOf, leftTables, type Mode, pgJob, type PgJob, runWatchedPg } from "../support/pg-crash.js";
@@ -15,6 +15,7 @@ import { fixtureNamed } from "../support/world.js";
 
 const postgres = await usePostgres();
 const parallelKills = 2;
+const torture = process.env["INFER_BATCH_TORTURE"] === "1";
 const args = ["--new-run"];
 
 /** A finished run, whose rows can be told from those of the next one. */
@@ -60,8 +61,10 @@ postgres.describe("a new run into Postgres that dies at any statement", () => {
         await expectNew(job);
         return (await readFile(trace, "utf8")).trimEnd().split("\n");
       };
-      const kills = killsOf(await traced());
-      expect(kills.length).toBeGreaterThan(20);
+      const all = killsOf(await traced(), { ofEnd: mode === "upsert" });
+      // In CI: in a COPY, while each COMMIT is on its way, and when all is done.
+      const kills = torture ? all : all.filter((moment) => !moment.startsWith("before"));
+      expect(kills.length).toBeGreaterThan(3);
       const failures: string[] = [];
       const runs = new Set<string>();
       await inParallel(kills, parallelKills, async (moment, index) => {
@@ -89,7 +92,7 @@ postgres.describe("a new run into Postgres that dies at any statement", () => {
   );
 });
 
-const moments = process.env["INFER_BATCH_TORTURE"] === "1" ? 60 : 9;
+const moments = torture ? 60 : 3;
 
 postgres.describe("a new run that is opened while an attempt of the run before works", () => {
   test(`ends that one, whose last span was there before it was planned, ${moments} seeds`, {
@@ -114,6 +117,22 @@ postgres.describe("a new run that is opened while an attempt of the run before w
   });
 });
 
+/** Opens the next run while `child` stands still, however long that takes here, and races it from there on. */
+async function planBeside(child: RunningCli, spec: string): ReturnType<typeof runCli> {
+  child.kill("SIGSTOP");
+  try {
+    return await runCli(["run", spec, "--no-progress", "--new-run", "--allow-duplicates"], {
+      onStderr: (seen) => {
+        if (/planned run/.test(seen)) {
+          child.kill("SIGCONT");
+        }
+      },
+    });
+  } finally {
+    child.kill("SIGCONT");
+  }
+}
+
 /** The exit code of the earlier run's attempt. */
 async function raceOver(folder: string, database: Database, mode: Mode, random: () => number): Promise<number | null> {
   const fixture = fixtureNamed("diabetes-mlp");
@@ -129,11 +148,9 @@ async function raceOver(folder: string, database: Database, mode: Mode, random: 
   const [first, second] = [await specFor("first", "exact"), await specFor("second", "lossy")];
   let next: ReturnType<typeof runCli> | undefined;
   const old = await runCli(["run", first, "--no-progress"], {
-    onStderr: (seen) => {
+    onStderr: (seen, child) => {
       if (/planned run/.test(seen)) {
-        next ??= sleep(random() * 500).then(() =>
-          runCli(["run", second, "--no-progress", "--new-run", "--allow-duplicates"]),
-        );
+        next ??= sleep(random() * 300).then(() => planBeside(child, second));
       }
     },
   });

@@ -4,9 +4,10 @@ import { scratchFolder } from "../support/job.js";
 import { randomOf } from "../support/sink-torture.js";
 import { expectNew, type Look, look, type TwoRuns, twoRuns } from "../support/two-runs.js";
 import { runWatched } from "../support/watched.js";
+import { torture } from "../support/torture.js";
 
 /** INFER_BATCH_TORTURE=1: more rounds. */
-const rounds = process.env["INFER_BATCH_TORTURE"] === "1" ? 20 : 2;
+const rounds = torture ? 20 : 2;
 /** Slow enough for readers to look between any two calls of a swap. */
 const pauseMs = "4";
 const readers = 2;

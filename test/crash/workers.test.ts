@@ -8,8 +8,8 @@ import { randomOf } from "../support/sink-torture.js";
 import { join } from "node:path";
 import { runWatched } from "../support/watched.js";
 import { fixtureNamed } from "../support/world.js";
+import { torture } from "../support/torture.js";
 
-const torture = process.env["INFER_BATCH_TORTURE"] === "1";
 const workers = 4;
 /** Of all workers together; then they are left alone. */
 const kills = torture ? 60 : 6;

@@ -1,5 +1,5 @@
 import { DuckDBDataChunk } from "@duckdb/node-api";
-import { describe, expect, test } from "vitest";
+import { afterAll, describe, expect, test } from "vitest";
 import { createColumnBuilder } from "#src/batch/column-builder.js";
 import { type Column, type ColumnType, scalarTypes } from "#src/batch/types.js";
 import { type DuckDBConnection, openDuckDb } from "#src/duckdb/instance.js";
@@ -20,8 +20,13 @@ function numbers(seed: number): (below: number) => number {
   };
 }
 
+const duckdb = await openDuckDb({ threads: 1, allowed: {}, settings: { TimeZone: "'UTC'" } });
+afterAll(() => {
+  duckdb[Symbol.dispose]();
+});
+
+/** Tables are temporary: they go with their connection. */
 async function withConnection<T>(work: (connection: DuckDBConnection) => Promise<T>): Promise<T> {
-  using duckdb = await openDuckDb({ threads: 1, allowed: {}, settings: { TimeZone: "'UTC'" } });
   const connection = await duckdb.connect();
   try {
     return await work(connection);
@@ -62,8 +67,8 @@ async function readSpans(
 const lengthOf = (column: Column): number => (column.kind === "fixed" ? column.data.length : 0);
 
 async function writeSpans(connection: DuckDBConnection, type: ColumnType, spans: [Column, Column][]): Promise<void> {
-  await connection.run(`CREATE TABLE copied (row BIGINT, v ${sqlTypeOf(type)})`);
-  const appender = await connection.createAppender("copied");
+  await connection.run(`CREATE TEMP TABLE copied (row BIGINT, v ${sqlTypeOf(type)})`);
+  const appender = await connection.createAppender("copied", "main", "temp");
   const chunk = DuckDBDataChunk.create([duckDbTypeOf("int64"), duckDbTypeOf(type)]);
   const next = numbers(rowCount);
   for (const columns of spans) {
@@ -100,7 +105,7 @@ async function differences(connection: DuckDBConnection, original: string): Prom
 /** Values in turn, so that each comes with each position in a validity word; `null`: rows that are NULL instead. */
 function tableSql({ values, sql }: TypeCase, nulls: string): string {
   const cases = values.map((value, index) => `WHEN row % ${values.length} = ${index} THEN ${value}`);
-  return `CREATE TABLE original AS
+  return `CREATE TEMP TABLE original AS
     SELECT row, (CASE WHEN ${nulls} THEN NULL ${cases.join(" ")} END)::${sql} AS v FROM range(${rowCount}) AS t(row)`;
 }
 

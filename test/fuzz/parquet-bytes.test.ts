@@ -7,6 +7,7 @@ import { projectFolder } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { writeRows } from "../support/parquet.js";
 import { shardFixture, shardJob } from "../support/shards.js";
+import { torture } from "../support/torture.js";
 
 /**
  * A shard is damaged in seeded ways (mutations.mjs) and its job carried out. `pinned`: damaged before the run is
@@ -39,8 +40,7 @@ interface Batch {
   readonly seeds: readonly number[];
 }
 
-const long = process.env["INFER_BATCH_TORTURE"] === "1";
-const mutations = long ? 5000 : 500;
+const mutations = torture ? 5000 : 500;
 const seedsOfChild = 50;
 const childrenAtOnce = 2;
 /** A mutation takes well under a second: ten seconds of work, on a machine that others share. */
@@ -157,7 +157,7 @@ describe("a shard with damaged bytes", () => {
       const seeds = unseen.map(({ seed }) => seed).slice(0, seedsOfChild);
       later = await carryOut([{ shard: shardFixture("plain"), mode: "later", seeds }]);
     },
-    long ? 3_600_000 : 300_000,
+    torture ? 3_600_000 : 300_000,
   );
 
   test("ends in a refusal, or in exactly the right rows, but for values changed inside a page without checksum", () => {

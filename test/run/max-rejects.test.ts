@@ -1,7 +1,7 @@
 import { readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { spoiltJob, watching } from "../support/faulty.js";
+import { refusalOf, spoiltJob, watching } from "../support/faulty.js";
 import { scratchFolder } from "../support/job.js";
 import { partNames } from "../support/output.js";
 import { expectAllThere, reject, spoil } from "../support/rejects.js";
@@ -42,6 +42,33 @@ describe("max_rejects", () => {
     await scoreHere(job.spec);
 
     await expectAllThere(job, spoilt);
+  });
+
+  test.each([
+    { when: "all is committed", at: "before rename _manifest.json #1", committed: 5 },
+    { when: "spans are pending", at: "after link part-00002 #1", committed: 3 },
+  ])("holds for what another attempt set aside when $when, whatever on_bad_row is now", async ({ at, committed }) => {
+    await using scratch = await scratchFolder();
+    const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt.slice(0, committed), {
+      ...settings,
+      max_rejects: 5,
+    });
+    const killed = await runSpec(job.spec, watching(job.out, { CRASH_AT: at }));
+    expect(killed.signal, killed.stderr).toBe("SIGKILL");
+    const before = await partNames(job.out);
+
+    for (const on_bad_row of ["reject", "fail"]) {
+      await job.rewrite({ ...settings, on_bad_row, max_rejects: committed - 1 });
+      expect(await refusalOf(scoreHere(job.spec))).toMatch(
+        `65 TOO_MANY_REJECTS\nscoring: ${committed} rows could not be scored, max_rejects is ${committed - 1}\n`,
+      );
+      expect(await partNames(job.out)).toEqual(before);
+    }
+    await job.rewrite({ ...settings, on_bad_row: "fail", max_rejects: committed });
+    const { code, stderr } = await runSpec(job.spec);
+    expect(code, stderr).toBe(0);
+    expect(stderr).toMatch(`${committed} rows stay set aside, as an earlier attempt with on_bad_row: reject`);
+    await expectAllThere(job, spoilt.slice(0, committed));
   });
 
   test("defaults to one row of a thousand", async () => {

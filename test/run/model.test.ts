@@ -7,9 +7,10 @@ import { scratchFolder } from "../support/job.js";
 import { allLost, anyLuck, commitsSurvive } from "../support/lossy-disk.js";
 import { closeEngine, type ModelPlan, type ModelWorld, modelWorld } from "../support/model-world.js";
 import { randomOf } from "../support/sink-torture.js";
+import { torture } from "../support/torture.js";
 
 /** INFER_BATCH_TORTURE=1: 1,000 runs. */
-const runs = process.env["INFER_BATCH_TORTURE"] === "1" ? 1000 : 30;
+const runs = torture ? 1000 : 30;
 
 /** What becomes of the machine in the middle of a step. */
 interface Blow {

@@ -115,6 +115,9 @@ postgres.describe("a table that does not fit", () => {
     await expect(scoreHere(changed)).rejects.toThrow(
       /output\.postgres\.table is "scores\.other", planned "scores\.predictions"/,
     );
+    await database.query("DELETE FROM infer_batch.finishes");
+    const replaced = await writePgSpec(scratch.path, fixture, database, { output: { postgres: { mode: "replace" } } });
+    await expect(scoreHere(replaced)).rejects.toThrow(/output\.postgres\.mode is "replace", planned "append"/);
   });
 });
 

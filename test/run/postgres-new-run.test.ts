@@ -55,7 +55,11 @@ postgres.describe("--new-run into Postgres", () => {
     const spec = await specFor(scratch.path, database, "append");
     const refused = await runSpec(spec, { args: ["--new-run"] });
     expect(refused.code).toBe(64);
-    expect(refused.stderr).toMatchInlineSnapshot();
+    expect(refused.stderr).toMatchInlineSnapshot(`
+      "error: reading --new-run: output.postgres.mode is append, and scores.predictions keeps the rows of the runs before
+        hint: mode upsert or replace take new runs; or delete those rows, or accept every row twice, and add --allow-duplicates
+      "
+    `);
     expect(await database.query("SELECT nspname FROM pg_namespace WHERE nspname = 'infer_batch'")).toEqual([]);
 
     await scoreHere(spec);
@@ -155,7 +159,7 @@ postgres.describe("a row filter and a computed column", () => {
     const rows = await database.query("SELECT id, score FROM scores.predictions ORDER BY id");
     expect(
       differences(
-        rows.map((row) => ({ ...row, id: BigInt(String(row["id"])) })),
+        rows.map(({ id: key, score }) => ({ id: BigInt(String(key)), score })),
         expected,
       ),
     ).toEqual([]);

@@ -4,6 +4,7 @@ import { JobError } from "#src/errors.js";
 import { allLost, type Fault } from "../support/lossy-disk.js";
 import { driveFolder } from "../support/sink-drive.js";
 import { atEachCall, type DiskRun, finish, readingCall } from "../support/sink-torture.js";
+import { torture } from "../support/torture.js";
 
 const changing = (call: string): boolean => !readingCall.test(call);
 /** Of folders, some are there or cannot be made: those calls fail by themselves. */
@@ -41,8 +42,6 @@ async function failOnce(run: DiskRun, at: number, call: string, { fault, code }:
   expect(call.startsWith("unlink ") || call.startsWith("removeFolder ") ? [] : files).toEqual([]);
 }
 
-const torture = process.env["INFER_BATCH_TORTURE"] === "1";
-
 describe("a disk that fails once, at any call of the sink,", () => {
   test.each(failures)("because it $what, ends the attempt; the same command finishes the run", async (failure) => {
     const failed = await atEachCall(
@@ -50,7 +49,7 @@ describe("a disk that fails once, at any call of the sink,", () => {
         await failOnce(run, at, call, failure);
         await finish(run);
       },
-      { only: failure.only, every: torture ? 1 : 4 },
+      { only: failure.only, every: torture ? 1 : 2 },
     );
     expect(failed).toEqual([]);
   });

@@ -1,9 +1,10 @@
 import { describe, expect, test } from "vitest";
 import { allLost, anyLuck, bytesLost, commitsSurvive, type Luck } from "../support/lossy-disk.js";
 import { atEachCall, finish, randomOf, readingCall } from "../support/sink-torture.js";
+import { torture } from "../support/torture.js";
 
 /** INFER_BATCH_TORTURE=1: more of what may survive. */
-const seeds = process.env["INFER_BATCH_TORTURE"] === "1" ? 40 : 1;
+const seeds = torture ? 40 : 1;
 
 const changing = { only: (call: string) => !readingCall.test(call) };
 

@@ -3,9 +3,10 @@ import { inParallel } from "../support/crash.js";
 import { allLost, anyLuck, commitsSurvive, lossyDisk, type Luck, namesLost } from "../support/lossy-disk.js";
 import { carryOutRun, faultsForReaders, faultsOfRun, onRunDisk, successOf } from "../support/run-drive.js";
 import { randomOf, readingCall } from "../support/sink-torture.js";
+import { torture } from "../support/torture.js";
 
 /** INFER_BATCH_TORTURE=1: at each call. */
-const every = process.env["INFER_BATCH_TORTURE"] === "1" ? 1 : 3;
+const every = torture ? 1 : 3;
 const parallel = 2;
 
 /** `_SUCCESS` comes back where its removal was not flushed; the removal of parts survives. */

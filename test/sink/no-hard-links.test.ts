@@ -5,9 +5,9 @@ import { allLost, anyLuck, commitsSurvive, lossyDisk } from "../support/lossy-di
 import { carryOutRun, faultsForReaders, faultsOfRun, onRunDisk } from "../support/run-drive.js";
 import { alone, beginDrive, drivePlan, driveRows, openDriveSink } from "../support/sink-drive.js";
 import { atEachCall, finish, onDisk, randomOf, readingCall } from "../support/sink-torture.js";
+import { torture } from "../support/torture.js";
 
 const without = { refused: ["link"] };
-const torture = process.env["INFER_BATCH_TORTURE"] === "1";
 const changing = { ...without, only: (call: string) => !readingCall.test(call), every: torture ? 1 : 3 };
 
 describe("a file system without hard links", () => {

@@ -15,8 +15,8 @@ import {
   runPlan,
   successOf,
 } from "../support/run-drive.js";
+import { torture } from "../support/torture.js";
 
-const torture = process.env["INFER_BATCH_TORTURE"] === "1";
 const parallel = 2;
 
 /** A process that is stopped before one of its calls, and goes on when it is told to. */

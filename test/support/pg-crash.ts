@@ -24,17 +24,46 @@ export async function runWatchedPg(
 
 const torture = process.env["INFER_BATCH_TORTURE"] === "1";
 
-/** Moments at which something can be half done: what only reads is left out, unless it is to be tortured. */
-export function killsOf(trace: readonly string[]): string[] {
-  return trace.flatMap((call) => {
-    if (call.startsWith("COPY")) {
-      return [`before ${call}`, `torn ${call}`, `after ${call}`];
-    }
+/**
+ * Moments to be killed at: every one when it is to be tortured, else one of each kind. `ofEnd`: only in the rows and
+ * at the end of the run, where modes differ.
+ */
+export function killsOf(trace: readonly string[], { ofEnd = false } = {}): string[] {
+  if (torture) {
+    return trace.flatMap(momentsOf);
+  }
+  const few = fewKillsOf(trace);
+  return ofEnd ? [few[0] ?? "", ...few.slice(-4)] : few;
+}
+
+function momentsOf(call: string): string[] {
+  if (call.startsWith("COPY")) {
+    return [`before ${call}`, `torn ${call}`, `after ${call}`];
+  }
+  return call.startsWith("COMMIT") ? [`before ${call}`, `sent ${call}`, `after ${call}`] : [`after ${call}`];
+}
+
+/**
+ * One moment of each kind: in a COPY, at the end of each transaction that wrote, while its COMMIT is on its way, and
+ * when all is done. Whatever else a transaction was killed at, the server rolls back as before its COMMIT.
+ */
+function fewKillsOf(trace: readonly string[]): string[] {
+  const commits: string[] = [];
+  let writes = false;
+  for (const call of trace) {
     if (call.startsWith("COMMIT")) {
-      return [`before ${call}`, `sent ${call}`, `after ${call}`];
+      commits.push(...(writes ? [call] : []));
+      writes = false;
+    } else {
+      writes ||= !/^(SELECT|BEGIN|WITH|SET)/.test(call);
     }
-    return torture || !/^(SELECT|BEGIN|WITH)/.test(call) ? [`after ${call}`] : [];
-  });
+  }
+  const copy = trace.find((call) => /^COPY .* #2$/.test(call)) ?? "";
+  return [
+    `torn ${copy}`,
+    ...commits.flatMap((call) => [`before ${call}`, `sent ${call}`]),
+    `after ${commits.at(-1) ?? ""}`,
+  ];
 }
 
 export type Mode = "append" | "upsert" | "replace";

@@ -4,6 +4,7 @@ import { expect } from "vitest";
 import { inParallel } from "./crash.js";
 import { scratchFolder } from "./job.js";
 import { type LossyDisk, lossyDisk } from "./lossy-disk.js";
+import { tellingCalls } from "./torture.js";
 import { type Attempt, drive, faultsOf, nothingTold, type Told } from "./sink-drive.js";
 
 /** A run on a disk of its own. */
@@ -75,9 +76,8 @@ export async function atEachCall(
   { refused = [], only = () => true, every = 1, from = 0 }: AtEachCall = {},
 ): Promise<string[]> {
   const failures: string[] = [];
-  const calls = [...(await callsOf(refused)).entries()]
-    .filter(([, call]) => only(call))
-    .filter((_, index) => index % every === from);
+  const changing = [...(await callsOf(refused)).entries()].filter(([, call]) => only(call));
+  const calls = tellingCalls(changing, ([, call]) => call).filter((_, index) => index % every === from);
   await inParallel(calls, parallelRuns, async ([at, call]) => {
     try {
       await onDisk((run) => work(run, at, call), refused);

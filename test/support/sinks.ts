@@ -150,3 +150,11 @@ export async function carryOut(sink: Sink, plan: Plan): Promise<void> {
   await commitSpans(run, stored);
   await run.finish();
 }
+
+export async function collect<T>(all: AsyncIterable<T>): Promise<T[]> {
+  const collected: T[] = [];
+  for await (const one of all) {
+    collected.push(one);
+  }
+  return collected;
+}

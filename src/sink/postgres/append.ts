@@ -2,13 +2,14 @@ import { outputColumns } from "../../batch/contract.js";
 import { JobError } from "../../errors.js";
 import { copyIn, type Session } from "./connections.js";
 import { lock } from "./locks.js";
-import type { Mode, ModeTools } from "./mode.js";
+import type { EncodedRows, Mode, ModeTools } from "./mode.js";
 import { quoteName, quoteTable, showTable, type TableName } from "./names.js";
-import { createTable, findTable, fitColumns, type OutputColumn, type TargetColumn } from "./table.js";
+import { createTable, findTable, fitColumns, type OutputColumn, refuseChanged, type TargetColumn } from "./table.js";
 
 /** Rows go straight into the table. */
 export function appendMode({ name, spec }: ModeTools): Mode {
   return {
+    kind: "append",
     rowsAt: () => name,
     prepare: (session, plan, { mayCreate }) =>
       prepareTable(session, name, outputColumns(plan.contract), {
@@ -16,9 +17,16 @@ export function appendMode({ name, spec }: ModeTools): Mode {
         key: [],
         comment: `Predictions of job ${plan.job}`,
       }),
-    write: (session, { chunks, columns }) => copyIn(session, copySql(quoteTable(name), columns), chunks),
+    write: (session, rows) => copyRows(session, name, rows),
     finish: () => Promise.resolve(),
   };
+}
+
+/** Sends a span's rows to the table that the run began with; returns how many the server took. */
+export async function copyRows(session: Session, name: TableName, { chunks, columns }: EncodedRows): Promise<number> {
+  const taken = await copyIn(session, copySql(quoteTable(name), columns), chunks);
+  await refuseChanged(session, name, columns);
+  return taken;
 }
 
 export function copySql(table: string, columns: readonly TargetColumn[]): string {
@@ -42,6 +50,11 @@ export async function prepareTable(
   if (found === undefined) {
     throw new JobError("OUTPUT_MISMATCH", `looking at table ${showTable(name)}: there is no such table`, {
       hint: "make it, or let output.postgres.create: true make it",
+    });
+  }
+  if (found.unlogged) {
+    throw new JobError("OUTPUT_MISMATCH", `looking at table ${showTable(name)}: it is UNLOGGED`, {
+      hint: `a crash of the server would empty it, and leave the record that its rows are there; ALTER TABLE ${quoteTable(name)} SET LOGGED`,
     });
   }
   return fitColumns(name, found, output);

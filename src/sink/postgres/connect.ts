@@ -77,9 +77,16 @@ function parseUrl(url: string): URL | undefined {
       hint: "expected postgres://user:password@host:port/database, with %xx for characters that mean something in URLs",
     });
   }
+  // `postgres://ana:12/34@host/db` is host `ana`, port 12: the rest of the password would be shown as the database.
+  if (`${parsed.pathname}${parsed.search}${parsed.hash}`.includes("@") || parsed.hash !== "") {
+    throw new JobError("SPEC_INVALID", `${doing}: there is an @ or a # behind the host`, {
+      hint: "write %2F for a / in a password, %3F for a ?, %23 for a # and %40 for an @",
+    });
+  }
   const unknown = [...parsed.searchParams.keys()].filter((name) => !knownParameters.has(name));
   if (unknown.length > 0) {
-    throw new JobError("SPEC_INVALID", `${doing}: parameter ${unknown.join(", ")} is not known`, {
+    const named = unknown.every((name) => /^[a-z_]+$/.test(name)) ? unknown.join(", ") : "of that name";
+    throw new JobError("SPEC_INVALID", `${doing}: parameter ${named} is not known`, {
       hint: `known are ${[...knownParameters].join(", ")}`,
     });
   }

@@ -3,6 +3,7 @@ import { JobError } from "../../errors.js";
 import type { Session } from "./connections.js";
 import { lock } from "./locks.js";
 import { quoteName } from "./names.js";
+import { hasSchema } from "./table.js";
 
 /** Of the control tables. A change adds a step that leads from the version before to the new one. */
 const version = 1;
@@ -73,6 +74,10 @@ const tables: readonly ColumnComment[] = [
       provider: ["text NOT NULL", "what the model ran on"],
       batch_size: ["integer NOT NULL", "rows that it was given at once"],
       on_bad_row: ["text NOT NULL", "fail or reject"],
+      table_oid: [
+        "oid NOT NULL",
+        "pg_class.oid of the table that took the rows: one of its name may be another by now",
+      ],
       committed_at: ["timestamptz NOT NULL DEFAULT clock_timestamp()", "just before its commit"],
     },
     constraints:
@@ -89,7 +94,7 @@ const tables: readonly ColumnComment[] = [
       row: ["bigint NOT NULL", "its number in that file, from 0"],
       column_name: ["text", "the column at fault; NULL where the row as a whole is"],
       reason: ["text NOT NULL", rejectReasons.join(", ")],
-      value: ["text", "what was found; NULL for NULL. A character with code 0 is shown as ␀"],
+      value: ["text", "what was found; NULL for NULL. A character with code 0 is shown as U+2400"],
       columns: ["jsonb NOT NULL", "output.columns of the row, as text"],
     },
     constraints: "PRIMARY KEY (run_id, span, n)",
@@ -123,6 +128,7 @@ const tables: readonly ColumnComment[] = [
       run_id: ["text NOT NULL", "the run whose rows are in the target now"],
       kept: ["text", "the table that holds the rows that were there before; NULL: none is kept"],
       action: ["text NOT NULL", "replace or rollback"],
+      table_oid: ["oid NOT NULL", "pg_class.oid of the target since then"],
       at: ["timestamptz NOT NULL DEFAULT clock_timestamp()", "when"],
     },
   },
@@ -198,18 +204,15 @@ export async function hasControlTables(session: Session, schema: string): Promis
   return true;
 }
 
-/** Makes the control tables where they are missing; of several that try at once, one does. */
+/** Makes the control tables where they are missing; of several that try at once, one does. In a transaction. */
 export async function makeControlTables(session: Session, schema: string, program: string): Promise<void> {
   if (await hasControlTables(session, schema)) {
     return;
   }
-  await session.query("BEGIN");
   // Of the transaction, not of the session: a pooler may give each transaction another one.
   await lock(session, schema);
   if (!(await hasControlTables(session, schema))) {
-    const known = await session.query({ text: "SELECT 1 FROM pg_namespace WHERE nspname = $1", values: [schema] });
-    const making = known.rows.length === 0 ? `CREATE SCHEMA ${quoteName(schema)};` : "";
+    const making = (await hasSchema(session, schema)) ? "" : `CREATE SCHEMA ${quoteName(schema)};`;
     await session.query(making + creation(schema, program));
   }
-  await session.query("COMMIT");
 }

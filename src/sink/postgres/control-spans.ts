@@ -11,6 +11,8 @@ export interface CommittedSpan {
   readonly span: number;
   readonly rejected: number;
   readonly maker: Maker;
+  /** OID of the table that took its rows. */
+  readonly table: number;
 }
 
 /** Of a control row, in the order in which `insertSpan` gives them. */
@@ -29,6 +31,7 @@ const columns = [
   "provider",
   "batch_size",
   "on_bad_row",
+  "table_oid",
 ];
 
 /** int8 comes as text. */
@@ -47,6 +50,7 @@ const schema = z.object({
   provider: z.string(),
   batch_size: z.int(),
   on_bad_row: z.enum(["fail", "reject"]),
+  table_oid: z.int(),
 });
 
 /** The columns of a control row, as a query that calls its table `s` selects them. */
@@ -81,7 +85,7 @@ export function committedSpan(control: Control, { plan, planId }: StoredPlan, ro
   }
   const { writer, worker, workers, program, provider, batch_size: batchSize, on_bad_row: onBadRow } = data;
   const maker = { writer, worker, workers, program, provider, batchSize, onBadRow };
-  return { span: data.span, rejected: data.rejected, maker };
+  return { span: data.span, rejected: data.rejected, maker, table: data.table_oid };
 }
 
 /** Makes a span a committed one, once the transaction is. */
@@ -93,14 +97,16 @@ export async function insertSpan(
     span: { index, rowStart, rowEnd },
     counts: { rows, rejected, filtered },
     maker: { writer, worker, workers, program, provider, batchSize, onBadRow },
+    table,
   }: {
     readonly stored: StoredPlan;
     readonly span: Span;
     readonly counts: { readonly rows: number; readonly rejected: number; readonly filtered: number };
     readonly maker: Maker;
+    readonly table: number;
   },
 ): Promise<void> {
-  const made = [writer, worker, workers, program, provider, batchSize, onBadRow];
+  const made = [writer, worker, workers, program, provider, batchSize, onBadRow, table];
   await session.query({
     text: `INSERT INTO ${control.table("spans")} (run_id, ${columns.join(", ")})
       VALUES ($1, ${columns.map((_, at) => `$${at + 2}`).join(", ")})`,

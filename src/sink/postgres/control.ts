@@ -16,7 +16,8 @@ export interface Control {
   readPlan(session: Session, runId: RunId): Promise<StoredPlan | undefined>;
   /** Of the last of the runs that start with `base`. */
   latestPlan(session: Session, base: RunId): Promise<StoredPlan | undefined>;
-  storePlan(session: Session, plan: Plan): Promise<void>;
+  /** Whether it is this one that stands now; else there was one before. */
+  storePlan(session: Session, plan: Plan): Promise<boolean>;
   /** The last of the runs that came after this one. */
   laterRun(session: Session, runId: RunId): Promise<RunId | undefined>;
   /** Runs before this one that were given up. */
@@ -109,11 +110,11 @@ function storedPlan({ plan: text, plan_id: planId }: PlanRow): StoredPlan | unde
 }
 
 /** Keeps the plan unless there is one. */
-async function storePlan(session: Session, table: string, plan: Plan): Promise<void> {
+async function storePlan(session: Session, table: string, plan: Plan): Promise<boolean> {
   const text = planToText(plan);
   const { target } = plan;
   const { base, number } = splitRunId(plan.runId);
-  await session.query({
+  const { rowCount } = await session.query({
     text: `INSERT INTO ${table} (run_id, base, number, plan_id, job, target, mode, rows_planned, spans_planned, plan)
           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`,
     values: [
@@ -129,6 +130,7 @@ async function storePlan(session: Session, table: string, plan: Plan): Promise<v
       text,
     ],
   });
+  return rowCount === 1;
 }
 
 function planIdOf(text: string): string {

@@ -28,8 +28,13 @@ const certificateErrors = /^(ERR_TLS_|CERT_|DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIG
 const lostConnection =
   /^(Connection terminated|timeout expired|timeout exceeded when trying to connect|Client has encountered a connection error|Client was closed|Connection ended)/;
 
-/** SQLSTATEs, or their classes, that pass. https://www.postgresql.org/docs/current/errcodes-appendix.html */
-const transientStates = /^(08|40|53|58|XX000|55P03|55006|57014|57P01|57P02|57P03|57P05|25P03|25006)/;
+/**
+ * SQLSTATEs, or their classes, that pass: of the connection, the server and its resources, and of a transaction or
+ * session that was not in the state that it should be in. What is not known does not pass: it comes from a trigger,
+ * a limit or a damaged table, and would be tried for `retry.max_seconds` in every attempt.
+ * https://www.postgresql.org/docs/current/errcodes-appendix.html
+ */
+const transientStates = /^(08|25|26|40|53|58|72|HV|XX000|55P03|55006|57014|57P01|57P02|57P03|57P05)/;
 
 interface Known {
   readonly states: RegExp;
@@ -42,19 +47,29 @@ const permanentStates: readonly Known[] = [
   { states: /^3D000|^57P04/, code: "PERMISSION", hint: "check the database's name in the URL" },
   { states: /^42501/, code: "PERMISSION", hint: "the README lists what a role needs for each mode" },
   { states: /^23505/, code: "DUPLICATE_KEY", hint: "mode: upsert updates rows whose key is there already" },
-  { states: /^(22|23|44|P0)/, code: "OUTPUT_REFUSED", hint: "mend the input or the table; committed spans are kept" },
-  { states: /^(42|3F|2B|0A)/, code: "OUTPUT_MISMATCH", hint: "the table is not as it was when it was looked at" },
+  // 22P03, 08P01: of a COPY whose bytes are not those of a column's type.
+  {
+    states: /^(42|3F|2B|0A|22P03|08P01)/,
+    code: "OUTPUT_MISMATCH",
+    hint: "the table is not as it was when it was looked at",
+  },
 ];
+const refused: Omit<Known, "states"> = {
+  code: "OUTPUT_REFUSED",
+  hint: "mend the input or the table; committed spans are kept",
+};
 
 export function classify(error: unknown): Failure {
   if (error instanceof DatabaseError) {
     const state = error.code ?? "";
-    const found = `${error.message}${error.detail === undefined ? "" : ` (${error.detail})`} [${state}]`;
-    const known = permanentStates.find(({ states }) => states.test(state));
-    if (transientStates.test(state) || known === undefined) {
-      return { kind: "transient", found };
+    const more = [error.detail, copyPlace(error)].filter((text) => text !== undefined).join("; ");
+    const found = `${error.message}${more === "" ? "" : ` (${more})`} [${state}]`;
+    if (transientStates.test(state) && !isShortField(error)) {
+      const hint = /statement timeout/.test(error.message) ? "; output.postgres.timeouts.statement sets it" : "";
+      return { kind: "transient", found: `${found}${hint}` };
     }
-    return { kind: "permanent", code: known.code, found, hint: known.hint };
+    const { code, hint } = permanentStates.find(({ states }) => states.test(state)) ?? refused;
+    return { kind: "permanent", code, found, hint };
   }
   const errno = errnoOf(error) ?? "";
   const message = messageOf(error);
@@ -89,6 +104,16 @@ export function classify(error: unknown): Failure {
   return socketErrors.has(errno) || lostConnection.test(message)
     ? { kind: "transient", found: message }
     : { kind: "bug" };
+}
+
+/** "COPY predictions, line 7, column id": which row of a span it was. */
+function copyPlace({ where }: DatabaseError): string | undefined {
+  return where?.split("\n").find((line) => line.startsWith("COPY "));
+}
+
+/** A value of another width than the column's type has it: told as a breach of the protocol. */
+function isShortField(error: DatabaseError): boolean {
+  return error.code === "08P01" && copyPlace(error) !== undefined;
 }
 
 /** The error that a user meets. Messages of the server hold names and values, never credentials. */

@@ -12,10 +12,18 @@ import { keysTable } from "./upsert.js";
  */
 export async function clearGivenUp(session: Session, control: Control, runId: RunId): Promise<void> {
   for (const run of await control.givenUp(session, runId)) {
-    const name = leftoverOf(control, run);
-    if (name !== undefined && (await isOwned(session, name))) {
-      await session.query(`DROP TABLE IF EXISTS ${quoteTable(name)}`);
-    }
+    await dropLeftover(session, control, run);
+  }
+}
+
+/**
+ * Drops a run's own table. Also of one that is about to begin: somebody may have removed its rows from the control
+ * tables, to start over.
+ */
+export async function dropLeftover(session: Session, control: Control, run: GivenUpRun): Promise<void> {
+  const name = leftoverOf(control, run);
+  if (name !== undefined && (await isOwned(session, name))) {
+    await session.query(`DROP TABLE IF EXISTS ${quoteTable(name)}`);
   }
 }
 

@@ -1,5 +1,5 @@
 import type { Plan } from "../../plan/plan.js";
-import type { PostgresOutputSpec } from "../../spec/postgres-spec.js";
+import type { PostgresMode, PostgresOutputSpec } from "../../spec/postgres-spec.js";
 import type { Session } from "./connections.js";
 import type { Control } from "./control.js";
 import type { TableName } from "./names.js";
@@ -7,6 +7,7 @@ import type { TargetColumn } from "./table.js";
 
 /** How the rows of a run get into the target: `append`, `upsert` or `replace`. Every call is in a transaction. */
 export interface Mode {
+  readonly kind: PostgresMode;
   /** The table that holds the rows of committed spans. */
   rowsAt(plan: Plan, state: { readonly finished: boolean }): TableName;
   /**
@@ -18,6 +19,8 @@ export interface Mode {
   write(session: Session, rows: EncodedRows): Promise<number>;
   /** Called when every span is committed. Safe to repeat. */
   finish(session: Session, plan: Plan): Promise<void>;
+  /** Tables that nobody needs any more once a run is finished. */
+  surplus?(session: Session): Promise<readonly TableName[]>;
 }
 
 export interface EncodedRows {

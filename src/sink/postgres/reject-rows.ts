@@ -15,11 +15,22 @@ export async function insertRejects(
   control: Control,
   { runId, span, rejects }: { runId: RunId; span: number; rejects: readonly RejectedRow[] },
 ): Promise<void> {
-  if (rejects.length === 0) {
-    return;
+  // Neither a text in JavaScript nor a jsonb value can be as long as millions of rejects are.
+  for (let from = 0; from < rejects.length; from += rowsPerInsert) {
+    const group = rejects.slice(from, from + rowsPerInsert);
+    await insertGroup(session, control, { runId, span, from, group });
   }
-  const rows = rejects.map(({ shard, row, columns, column, reason, value }, n) => ({
-    n,
+}
+
+const rowsPerInsert = 5000;
+
+async function insertGroup(
+  session: Session,
+  control: Control,
+  { runId, span, from, group }: { runId: RunId; span: number; from: number; group: readonly RejectedRow[] },
+): Promise<void> {
+  const rows = group.map(({ shard, row, columns, column, reason, value }, index) => ({
+    n: from + index,
     shard: showNul(shard),
     row,
     column_name: column,

@@ -1,14 +1,24 @@
 import { outputColumns } from "../../batch/contract.js";
 import { JobError } from "../../errors.js";
 import type { Plan, RunId } from "../../plan/plan.js";
-import { copySql } from "./append.js";
-import { copyIn, type Session } from "./connections.js";
-import { refuseDependents } from "./dependents.js";
+import { copyRows } from "./append.js";
+import type { Session } from "./connections.js";
+import { refuseDependents, refuseReferred } from "./dependents.js";
 import { lock } from "./locks.js";
 import type { Mode, ModeTools } from "./mode.js";
 import { quoteName, quoteTable, showTable, type TableName } from "./names.js";
-import { makeHolder, makeLike } from "./staging.js";
-import { copyTable, derivedName, dropKept, exchangeNames, exchangeRows, lastSwap, recordSwap } from "./swap.js";
+import { refuseOtherShape } from "./shape.js";
+import { furnish, makeHolder, makeLike, oidOf } from "./staging.js";
+import {
+  copyTable,
+  derivedName,
+  exchangeNames,
+  exchangeRows,
+  freeName,
+  keptTables,
+  lastSwap,
+  recordSwap,
+} from "./swap.js";
 import { createTable, findTable, fitColumns, type FoundTable } from "./table.js";
 import { keyNotNull, requireKey, requireUnique, shortHash } from "./upsert.js";
 
@@ -20,6 +30,7 @@ export function replaceMode(tools: ModeTools): Mode {
   const { name, spec } = tools;
   const stagingOf = ({ runId }: Plan): TableName => stagingTable(name, runId);
   return {
+    kind: "replace",
     rowsAt: (plan, { finished }) => (finished ? name : stagingOf(plan)),
     async prepare(session, plan, { mayCreate }) {
       const output = outputColumns(plan.contract);
@@ -52,22 +63,21 @@ export function replaceMode(tools: ModeTools): Mode {
       }
       return keyNotNull(fitColumns(staging, found, output), spec.key);
     },
-    write: (session, { plan, chunks, columns }) =>
-      copyIn(session, copySql(quoteTable(stagingOf(plan)), columns), chunks),
+    write: (session, rows) => copyRows(session, stagingOf(rows.plan), rows),
     finish: (session, plan) => swapIn(session, tools, plan, stagingOf(plan)),
+    surplus: (session) => keptTables(session, tools.control, name, spec.keep_previous),
   };
 }
 
 /** Holds the rows of an unfinished run. */
 export function stagingTable(target: TableName, runId: RunId): TableName {
-  return derivedName(target, `__staging_${shortHash(runId)}`);
+  // The whole name, of which the longest lose their ends to the suffix.
+  return derivedName(target, `__staging_${shortHash(`${showTable(target)} ${runId}`)}`);
 }
 
 async function refuseUnfit(session: Session, { name, spec }: ModeTools, target: FoundTable): Promise<void> {
   if (spec.swap === "delete_insert") {
-    if (spec.key.length > 0) {
-      await requireUnique(session, name, spec.key);
-    }
+    await (spec.key.length > 0 ? requireUnique(session, name, spec.key) : refuseReferred(session, name, target.oid));
     return;
   }
   if (target.kind !== "r") {
@@ -82,31 +92,52 @@ async function swapIn(session: Session, tools: ModeTools, plan: Plan, staging: T
   const { name, spec, control } = tools;
   // The rows have been committed span by span; how long it takes to look at them is no sign of trouble.
   await session.query("SET LOCAL statement_timeout = 0");
+  await session.query(wholeTables);
   await checkStaging(session, tools, plan, staging);
-  const target = await findTable(session, name);
+  if (spec.swap === "rename" && (await findTable(session, name)) !== undefined) {
+    await furnish(session, name, staging); // checking a new foreign key takes its time
+  }
+  const target = await lockTarget(session, tools);
   if (target === undefined) {
     await session.query(`ALTER TABLE ${quoteTable(staging)} RENAME TO ${quoteName(name.table)}`);
     await recordSwap(session, control, name, { runId: plan.runId, action: "replace", kept: null });
     return;
   }
-  const kept = derivedName(name, `__before_${shortHash(plan.runId)}`);
+  const kept = await freeName(session, name, "__before", plan.runId);
+  const output = outputColumns(plan.contract);
   if (spec.swap === "rename") {
-    await session.query(`LOCK TABLE ${quoteTable(name)} IN ACCESS EXCLUSIVE MODE`);
     await refuseUnfit(session, tools, target);
+    await furnish(session, name, staging);
+    const oids = { target: target.oid, staging: await oidOf(session, staging) };
+    await refuseOtherShape(session, { target: name, staging }, oids);
     await exchangeNames(session, { target: name, incoming: staging, kept });
   } else {
-    await session.query(`LOCK TABLE ${quoteTable(name)} IN SHARE ROW EXCLUSIVE MODE`);
+    fitColumns(name, target, output);
+    await refuseUnfit(session, tools, target);
     const writable = writableColumns(target);
     if (spec.keep_previous > 0) {
       await copyTable(session, name, kept, writable);
     }
-    const columns = outputColumns(plan.contract).map((column) => column.name);
+    const columns = output.map((column) => column.name);
     await exchangeRows(session, { target: name, from: staging, key: spec.key, columns });
     await session.query(`DROP TABLE ${quoteTable(staging)}`);
   }
   const isKept = spec.swap === "rename" || spec.keep_previous > 0;
   await recordSwap(session, control, name, { runId: plan.runId, action: "replace", kept: isKept ? kept.table : null });
-  await dropKept(session, control, name, spec.keep_previous);
+}
+
+/** A policy that hides rows from this role would leave them there. */
+const wholeTables = "SET LOCAL row_security = off";
+
+/** The target as it is now, and stays until the transaction ends; undefined when there is none. */
+async function lockTarget(session: Session, { name, spec }: ModeTools): Promise<FoundTable | undefined> {
+  if ((await findTable(session, name)) === undefined) {
+    return undefined;
+  }
+  await session.query(
+    `LOCK TABLE ${quoteTable(name)} IN ${spec.swap === "rename" ? "ACCESS" : "SHARE ROW"} EXCLUSIVE MODE`,
+  );
+  return await findTable(session, name);
 }
 
 function writableColumns({ columns }: FoundTable): string[] {
@@ -136,11 +167,14 @@ async function checkStaging(session: Session, { control }: ModeTools, plan: Plan
  * name of that table.
  * @throws JobError USAGE when there is nothing to go back to
  */
-export async function rollBack(session: Session, { name, spec, control }: ModeTools): Promise<string> {
+export async function rollBack(session: Session, tools: ModeTools): Promise<string> {
+  const { name, spec, control } = tools;
   await session.query("SET LOCAL statement_timeout = 0");
-  await session.query(
-    `LOCK TABLE ${quoteTable(name)} IN ${spec.swap === "rename" ? "ACCESS" : "SHARE ROW"} EXCLUSIVE MODE`,
-  );
+  await session.query(wholeTables);
+  const target = await lockTarget(session, tools);
+  if (target === undefined) {
+    throw new JobError("USAGE", `rolling back ${showTable(name)}: there is no such table`);
+  }
   const last = await lastSwap(session, control, name);
   const before = last?.kept === undefined || last.kept === null ? undefined : { schema: name.schema, table: last.kept };
   if (last?.action !== "replace" || before === undefined || (await findTable(session, before)) === undefined) {
@@ -149,20 +183,31 @@ export async function rollBack(session: Session, { name, spec, control }: ModeTo
         ? "no run has replaced it"
         : last.action === "rollback"
           ? "its last replacement was rolled back already"
-          : "the rows from before were not kept";
+          : "no table was there before, or it was not kept";
     throw new JobError("USAGE", `rolling back ${showTable(name)}: ${found}`, {
       hint: "output.postgres.keep_previous sets how many tables are kept",
     });
   }
-  const undone = derivedName(name, `__undone_${shortHash(last.runId)}`);
-  const target = await findTable(session, name);
-  if (spec.swap === "rename" && target !== undefined) {
+  if (last.table !== target.oid) {
+    throw new JobError(
+      "USAGE",
+      `rolling back ${showTable(name)}: it is not the table that run ${last.runId} put there`,
+      {
+        hint: `somebody has put another one there since; what was there before the run is ${showTable(before)}`,
+      },
+    );
+  }
+  const undone = await freeName(session, name, "__undone", last.runId);
+  if (spec.swap === "rename") {
     await refuseDependents(session, name, target.oid);
+    await furnish(session, name, before);
     await exchangeNames(session, { target: name, incoming: before, kept: undone });
-  } else if (target !== undefined) {
+  } else {
+    await refuseUnfit(session, tools, target);
     const columns = writableColumns(target);
     await copyTable(session, name, undone, columns);
-    await exchangeRows(session, { target: name, from: before, key: spec.key, columns });
+    const fixed = target.columns.filter(({ generated }) => generated).map((column) => column.name);
+    await exchangeRows(session, { target: name, from: before, key: spec.key, columns, fixed });
     await session.query(`DROP TABLE ${quoteTable(before)}`);
   }
   await recordSwap(session, control, name, { runId: last.runId, action: "rollback", kept: undone.table });

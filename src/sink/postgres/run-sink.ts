@@ -1,6 +1,6 @@
 import { outputColumns } from "../../batch/contract.js";
 import type { SpanOutput } from "../../batch/types.js";
-import { JobError } from "../../errors.js";
+import { JobError, messageOf } from "../../errors.js";
 import { splitRunId } from "../../plan/identity.js";
 import type { Plan, RunId, Span } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
@@ -10,9 +10,10 @@ import { type CommittedSpan, readSpans } from "./control-spans.js";
 import type { Control } from "./control.js";
 import { encodeRows } from "./copy-binary.js";
 import { clearGivenUp } from "./given-up.js";
+import { lookAtRun } from "./look.js";
 import { lockRun, lockRuns, refuseOvertaken } from "./locks.js";
 import type { Mode } from "./mode.js";
-import { showTable, type TableName } from "./names.js";
+import { quoteTable, showTable, type TableName } from "./names.js";
 import { readRejects } from "./reject-rows.js";
 import type { RetryTools, Work } from "../../retry.js";
 import { retrying } from "./retry.js";
@@ -44,29 +45,6 @@ interface Known {
 export async function openRun(tools: RunTools, stored: StoredPlan): Promise<RunSink> {
   const { finished, spans } = await transact(tools, (session) => lookAtRun(session, tools, stored));
   return runSink(tools, stored, { known: knownOf(stored.plan, spans), finished });
-}
-
-async function lookAtRun(
-  session: Session,
-  tools: RunTools,
-  stored: StoredPlan,
-): Promise<{ finished: boolean; spans: readonly CommittedSpan[] }> {
-  const { control, mode } = tools;
-  const { plan } = stored;
-  const spans = await readSpans(session, control, stored);
-  const finished = await control.isFinished(session, plan.runId);
-  const name = mode.rowsAt(plan, { finished });
-  // A spec that names another target by now is told so when it is compared with the plan.
-  const same = plan.target.kind === "postgres" && plan.target.table === showTable(tools.name);
-  // Rows that are counted as committed went into it: making it anew would lose them silently.
-  if (same && spans.length > 0 && (await findTable(session, name)) === undefined) {
-    throw new JobError(
-      "OUTPUT_DAMAGED",
-      `looking at table ${showTable(name)}: run ${plan.runId} has rows in it, and it is gone`,
-      { hint: `restore it, or remove the run from the tables in ${control.schema} and run the same command again` },
-    );
-  }
-  return { finished, spans };
 }
 
 function knownOf(plan: Plan, spans: readonly CommittedSpan[]): Known {
@@ -123,16 +101,9 @@ function runSink(
       note(known, [committed]);
       return outcome;
     },
-    async finish() {
-      if (splitRunId(plan.runId).number > 1) {
-        await withRetry(`clearing up after runs before ${plan.runId}`, (last) =>
-          transact(tools, (session) => clearGivenUp(session, control, plan.runId), { last }),
-        );
-      }
-      await withRetry(`finishing ${target}`, (last) =>
-        transact(tools, (session) => finishRun(session, tools, stored), { last, silentSeconds: finishSeconds }),
-      );
-    },
+    // Attempts that come late are fenced and leave nothing.
+    tidy: () => Promise.resolve(),
+    finish: () => clearAndFinish(tools, stored),
     failed: (error) => tellFailure(tools, plan.runId, error),
   };
 }
@@ -160,6 +131,7 @@ function spanCommit(
     rejects,
     filtered,
     maker,
+    table: columns[0]?.table ?? 0,
     write: (session) => mode.write(session, encoded),
   };
 }
@@ -204,6 +176,20 @@ export async function prepareRun(
   return found === undefined ? [] : fitColumns(name, found, outputColumns(plan.contract));
 }
 
+async function clearAndFinish(tools: RunTools, stored: StoredPlan): Promise<void> {
+  const { control, retry, target } = tools;
+  const { runId } = stored.plan;
+  if (splitRunId(runId).number > 1) {
+    await retrying(`clearing up after runs before ${runId}`, retry, (last) =>
+      transact(tools, (session) => clearGivenUp(session, control, runId), { last }),
+    );
+  }
+  await retrying(`finishing ${target}`, retry, (last) =>
+    transact(tools, (session) => finishRun(session, tools, stored), { last, silentSeconds: finishSeconds }),
+  );
+  await dropSurplus(tools);
+}
+
 async function finishRun(session: Session, { control, mode, writer }: RunTools, stored: StoredPlan): Promise<void> {
   const { plan } = stored;
   await lockRuns(session, plan.runId, { shared: true });
@@ -226,6 +212,25 @@ async function finishRun(session: Session, { control, mode, writer }: RunTools, 
     text: `INSERT INTO ${control.table("finishes")} (run_id, writer) VALUES ($1, $2) ON CONFLICT DO NOTHING`,
     values: [plan.runId, writer],
   });
+}
+
+/**
+ * After the finish, since whoever reads one of these tables or has made a view of it is no reason to keep the run from
+ * being finished, nor readers of the target waiting. The next finish tries again.
+ */
+async function dropSurplus(tools: RunTools): Promise<void> {
+  const { mode, warn } = tools;
+  try {
+    for (const name of await transact(tools, (session) => mode.surplus?.(session) ?? Promise.resolve([]))) {
+      await transact(tools, (session) => session.query(`DROP TABLE IF EXISTS ${quoteTable(name)}`)).catch(
+        (error: unknown) => {
+          warn(`table ${showTable(name)} is not needed any more, and stays: ${messageOf(error)}`);
+        },
+      );
+    }
+  } catch (error) {
+    warn(`tables that are not needed any more stay: ${messageOf(error)}`);
+  }
 }
 
 /** For those who look at the control tables; an attempt that cannot reach them has other ways to tell. */

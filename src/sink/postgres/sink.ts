@@ -7,6 +7,7 @@ import type { ConnectionSettings } from "./connect.js";
 import { openConnections, type Session } from "./connections.js";
 import { hasControlTables, makeControlTables } from "./control-schema.js";
 import { controlOf } from "./control.js";
+import { dropLeftover } from "./given-up.js";
 import { lockRun, lockRuns, refuseOvertaken } from "./locks.js";
 import type { Mode, ModeTools } from "./mode.js";
 import { showTable } from "./names.js";
@@ -61,7 +62,7 @@ export function openPostgresSink(options: PostgresSinkOptions): Sink {
       ),
     create: (plan) =>
       retrying(`preparing ${target}`, retry, async (last) => {
-        await connections.use((session) => makeControlTables(session, control.schema, program));
+        await transact(tools, (session) => makeControlTables(session, control.schema, program), { last });
         return await transact(tools, (session) => createRun(session, tools, plan), { last });
       }),
     open: (stored) => retrying(`looking at ${target}`, retry, () => openRun(tools, stored)),
@@ -80,7 +81,9 @@ async function createRun(session: Session, tools: Tools, plan: Plan): Promise<St
   const { runId } = plan;
   await lockRuns(session, runId, { shared: false });
   await refuseOvertaken(session, control, runId);
-  await control.storePlan(session, plan);
+  if (await control.storePlan(session, plan)) {
+    await dropLeftover(session, control, { runId, target: showTable(tools.name), mode: tools.spec.mode });
+  }
   const stored = await control.readPlan(session, runId);
   if (stored === undefined) {
     throw new Error(`the plan of run ${runId} was stored and is gone`);

@@ -20,6 +20,8 @@ export interface SpanCommit {
   readonly rejects: readonly RejectedRow[];
   readonly filtered: number;
   readonly maker: Maker;
+  /** OID of the table that takes the rows. */
+  readonly table: number;
   /** Sends the rows, in the transaction that the session is in; returns how many the server took. */
   readonly write: (session: Session) => Promise<number>;
 }
@@ -39,13 +41,13 @@ export async function commitSpan(
   commit: SpanCommit,
   last: unknown,
 ): Promise<{ outcome: CommitOutcome; committed: CommittedSpan }> {
-  const { span, rejects, maker } = commit;
+  const { span, rejects, maker, table } = commit;
   const work = async (session: Session): Promise<CommittedSpan> => {
     const found = await look(session, tools.control, commit);
     if (found === undefined) {
       await publish(session, tools.control, commit);
     }
-    return found ?? { span: span.index, rejected: rejects.length, maker };
+    return found ?? { span: span.index, rejected: rejects.length, maker, table };
   };
   let committed: CommittedSpan;
   try {
@@ -87,13 +89,16 @@ async function look(
 }
 
 async function publish(session: Session, control: Control, commit: SpanCommit): Promise<void> {
-  const { stored, span, rowCount, rejects, filtered, maker } = commit;
+  const { stored, span, rowCount, rejects, filtered, maker, table } = commit;
   const { runId } = stored.plan;
   const taken = rowCount === 0 ? 0 : await commit.write(session);
-  if (taken !== rowCount || rowCount + rejects.length + filtered !== span.rowEnd - span.rowStart) {
-    throw new Error(
-      `${taken} of ${rowCount} rows were taken, ${rejects.length} rejected and ${filtered} filtered out for span ${span.index}`,
-    );
+  if (taken !== rowCount) {
+    throw new JobError("OUTPUT_REFUSED", `writing span ${span.index}: the table took ${taken} of ${rowCount} rows`, {
+      hint: "a trigger of the table keeps rows out or takes them elsewhere; committed spans are kept",
+    });
+  }
+  if (rowCount + rejects.length + filtered !== span.rowEnd - span.rowStart) {
+    throw new Error(`${rowCount} rows, ${rejects.length} rejected and ${filtered} filtered out for span ${span.index}`);
   }
   await insertRejects(session, control, { runId, span: span.index, rejects });
   // As late as can be: from here on a later run waits for this transaction to end.
@@ -104,6 +109,7 @@ async function publish(session: Session, control: Control, commit: SpanCommit): 
     span,
     counts: { rows: rowCount, rejected: rejects.length, filtered },
     maker,
+    table,
   });
 }
 

@@ -3,7 +3,7 @@ import { quoteTable, type TableName } from "./names.js";
 
 /**
  * Statements that make a table what another is beyond what LIKE copies: owner, grants, foreign keys, storage
- * parameters, comment. $1: the model, $2: the copy, as OIDs.
+ * parameters, replica identity, comment. Safe to repeat. $1: the model, $2: the copy, as OIDs.
  */
 const furnishing = `
   WITH model AS (SELECT * FROM pg_class WHERE oid = $1), copy AS (SELECT * FROM pg_class WHERE oid = $2),
@@ -20,11 +20,14 @@ const furnishing = `
       CASE WHEN g.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END)
     FROM grants g, model WHERE g.grantee <> model.relowner
   UNION ALL SELECT 4, format('ALTER TABLE %s ADD CONSTRAINT %I %s', $2::regclass, conname, pg_get_constraintdef(oid))
-    FROM pg_constraint WHERE conrelid = $1 AND contype = 'f' AND conparentid = 0
+    FROM pg_constraint c WHERE conrelid = $1 AND contype = 'f' AND conparentid = 0
+      AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.conrelid = $2 AND k.conname = c.conname)
   UNION ALL SELECT 5, format('ALTER TABLE %s SET (%s)', $2::regclass, array_to_string(reloptions, ', '))
     FROM model WHERE reloptions IS NOT NULL
   UNION ALL SELECT 6, format('COMMENT ON TABLE %s IS %L', $2::regclass, obj_description($1, 'pg_class'))
     WHERE obj_description($1, 'pg_class') IS NOT NULL
+  UNION ALL SELECT 7, format('ALTER TABLE %s REPLICA IDENTITY %s', $2::regclass, CASE model.relreplident WHEN 'f' THEN 'FULL' ELSE 'NOTHING' END)
+    FROM model, copy WHERE model.relreplident IN ('f', 'n') AND copy.relreplident <> model.relreplident
   ORDER BY 1`;
 
 /** Makes a table that holds what another holds: columns, defaults, checks, indexes. */
@@ -35,6 +38,11 @@ export async function makeHolder(session: Session, model: TableName, copy: Table
 /** Makes a table like another in all that a reader or writer could notice, but its rows. */
 export async function makeLike(session: Session, model: TableName, copy: TableName): Promise<void> {
   await makeHolder(session, model, copy);
+  await furnish(session, model, copy);
+}
+
+/** Gives a table what may have been granted, or said of another, since it was made like that one. */
+export async function furnish(session: Session, model: TableName, copy: TableName): Promise<void> {
   const oids = [await oidOf(session, model), await oidOf(session, copy)];
   const { rows } = await session.query<{ sql: string }>({ text: furnishing, values: oids });
   await runAll(session, rows);

@@ -1,6 +1,7 @@
 import { type ColumnType, showType } from "../../batch/types.js";
 import { JobError } from "../../errors.js";
 import type { Session } from "./connections.js";
+import { lock } from "./locks.js";
 import { quoteName, quoteTable, showTable, type TableName } from "./names.js";
 import { fits, isPgName, type PgType, pgTypeOf, sqlOf } from "./types.js";
 
@@ -30,12 +31,15 @@ export interface FoundTable {
   readonly oid: number;
   /** `pg_class.relkind` */
   readonly kind: string;
+  /** UNLOGGED: empty after a crash of the server. */
+  readonly unlogged: boolean;
   readonly columns: readonly TableColumn[];
 }
 
 interface CatalogRow {
   readonly oid: number;
   readonly relkind: string;
+  readonly unlogged: boolean;
   readonly attname: string | null;
   readonly shown: string;
   readonly base: string;
@@ -50,7 +54,7 @@ interface CatalogRow {
 /** A table's columns; undefined when there is no such table. */
 export async function findTable(session: Session, name: TableName): Promise<FoundTable | undefined> {
   const { rows } = await session.query<CatalogRow>({
-    text: `SELECT c.oid::int8::float8 AS oid, c.relkind, a.attname, format_type(a.atttypid, a.atttypmod) AS shown,
+    text: `SELECT c.oid::int8::float8 AS oid, c.relkind, c.relpersistence = 'u' AS unlogged, a.attname, format_type(a.atttypid, a.atttypmod) AS shown,
         b.typname AS base, e.typname AS element,
         CASE WHEN a.atttypmod >= 0 THEN a.atttypmod ELSE t.typtypmod END AS typmod,
         a.attnotnull OR t.typnotnull AS attnotnull, a.atthasdef OR a.attidentity <> '' AS filled,
@@ -82,7 +86,7 @@ export async function findTable(session: Session, name: TableName): Promise<Foun
           },
         ],
   );
-  return { oid: first.oid, kind: first.relkind, columns };
+  return { oid: first.oid, kind: first.relkind, unlogged: first.unlogged, columns };
 }
 
 function typeOf({ base, element, typmod }: CatalogRow): PgType | undefined {
@@ -106,6 +110,8 @@ function typeOf({ base, element, typmod }: CatalogRow): PgType | undefined {
 
 /** What is written to a column of the table. */
 export interface TargetColumn {
+  /** OID of its table. */
+  readonly table: number;
   readonly name: string;
   readonly type: PgType & { readonly notNull: boolean };
 }
@@ -131,7 +137,7 @@ export function fitColumns(name: TableName, found: FoundTable, output: readonly 
     bad += wrong === "" ? 0 : 1;
     lines.push([`${column} ${showType(type)}`, target === undefined ? "-" : `${target.name} ${target.shown}`, wrong]);
     if (target?.type !== undefined) {
-      targets.push({ name: column, type: { ...target.type, notNull: target.notNull } });
+      targets.push({ table: found.oid, name: column, type: { ...target.type, notNull: target.notNull } });
     }
   }
   for (const { name: column, shown, notNull, filled } of there.values()) {
@@ -166,6 +172,40 @@ function aligned(lines: readonly string[][]): string {
     .join("\n");
 }
 
+/**
+ * For a transaction that has written to the table, so that nobody can alter it any more. COPY's binary format has no
+ * types: an integer column takes the bytes of a real one and makes something else of them.
+ * @throws JobError OUTPUT_DAMAGED when it is another table by now, OUTPUT_MISMATCH when its columns are others
+ */
+export async function refuseChanged(
+  session: Session,
+  name: TableName,
+  columns: readonly TargetColumn[],
+): Promise<void> {
+  const found = await findTable(session, name);
+  const there = new Map(found?.columns.map((column) => [column.name, column]));
+  for (const { table, name: column, type } of columns) {
+    if (found?.oid !== table) {
+      throw new JobError(
+        "OUTPUT_DAMAGED",
+        `writing to ${showTable(name)}: it is another table than when the run began`,
+        {
+          hint: "rows of committed spans were in the one before; bring it back, and run the same command again",
+        },
+      );
+    }
+    const { notNull: _, ...wanted } = type;
+    const now = there.get(column);
+    if (now === undefined || now.generated || JSON.stringify(now.type) !== JSON.stringify(wanted)) {
+      throw new JobError(
+        "OUTPUT_MISMATCH",
+        `writing to ${showTable(name)}: column ${column} was ${sqlOf(wanted)} when the run began, and is ${now?.shown ?? "gone"}`,
+        { hint: "run the same command again: it looks whether the columns still fit; committed spans are kept" },
+      );
+    }
+  }
+}
+
 /** Makes the table, and its schema where it is missing. The session is in a transaction. */
 export async function createTable(
   session: Session,
@@ -173,12 +213,19 @@ export async function createTable(
   output: readonly OutputColumn[],
   { key, comment }: { key: readonly string[]; comment: string },
 ): Promise<void> {
-  const known = await session.query({ text: "SELECT 1 FROM pg_namespace WHERE nspname = $1", values: [name.schema] });
-  if (known.rows.length === 0) {
-    await session.query(`CREATE SCHEMA ${quoteName(name.schema)}`);
+  if (!(await hasSchema(session, name.schema))) {
+    await lock(session, name.schema); // jobs with other tables make it too
+    if (!(await hasSchema(session, name.schema))) {
+      await session.query(`CREATE SCHEMA ${quoteName(name.schema)}`);
+    }
   }
   const definitions = output.map(({ name: column, type }) => `${quoteName(column)} ${sqlOf(pgTypeOf(type))}`);
   const primary = key.length === 0 ? [] : [`PRIMARY KEY (${key.map(quoteName).join(", ")})`];
   await session.query(`CREATE TABLE IF NOT EXISTS ${quoteTable(name)} (${[...definitions, ...primary].join(", ")})`);
   await session.query(`COMMENT ON TABLE ${quoteTable(name)} IS '${comment.replaceAll("'", "''")}'`);
+}
+
+export async function hasSchema(session: Session, schema: string): Promise<boolean> {
+  const { rows } = await session.query({ text: "SELECT 1 FROM pg_namespace WHERE nspname = $1", values: [schema] });
+  return rows.length > 0;
 }

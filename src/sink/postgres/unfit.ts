@@ -6,7 +6,7 @@ import type { TargetColumn } from "./table.js";
 import type { PgType } from "./types.js";
 
 /** The values that have no place in their columns of the table: one a row at most, in row order. */
-export function unfitRows(rows: OutputRows, columns: readonly TargetColumn[]): UnfitValue[] {
+export function unfitRows(rows: OutputRows, columns: readonly Pick<TargetColumn, "type">[]): UnfitValue[] {
   const unfit = new Map<number, UnfitValue>();
   for (const [index, { name, type, column }] of rows.columns.entries()) {
     const target = columns[index];
@@ -23,7 +23,7 @@ export function unfitRows(rows: OutputRows, columns: readonly TargetColumn[]): U
  * The values that Postgres would refuse in the middle of a COPY: one a row at most, in row order. Values are looked
  * at only where the types leave something to look for.
  */
-export function unfitValues(
+function unfitValues(
   type: ColumnType,
   column: Column,
   target: PgType & { readonly notNull: boolean },
@@ -45,6 +45,9 @@ export function unfitValues(
 
 type Tell = (row: number, found: string) => void;
 
+/** Texts inside a value that becomes JSON are quoted: they need not be JSON themselves. */
+const partOfJson: PgType = { name: "text", array: false, maxLength: undefined, decimal: undefined };
+
 function collect(
   type: ColumnType,
   column: Column,
@@ -63,7 +66,8 @@ function collect(
     case "list": {
       const rowOf = rowFinder(column.offsets, column.valid, rowCount);
       const element = typeof type === "object" && type.kind === "list" ? type.element : type;
-      collect(element, column.child, { target, rowCount: column.offsets[rowCount] ?? 0 }, (index, found) => {
+      const inner = target.array ? { ...target, array: false } : partOfJson;
+      collect(element, column.child, { target: inner, rowCount: column.offsets[rowCount] ?? 0 }, (index, found) => {
         const row = rowOf(index);
         if (row !== undefined) {
           tell(row, found);
@@ -75,7 +79,7 @@ function collect(
       for (const [index, child] of column.children.entries()) {
         const field = typeof type === "object" && type.kind === "struct" ? type.fields[index]?.type : undefined;
         if (field !== undefined) {
-          collect(field, child, { target, rowCount }, (row, found) => {
+          collect(field, child, { target: partOfJson, rowCount }, (row, found) => {
             if (column.valid?.[row] !== 0) {
               tell(row, found);
             }
@@ -125,6 +129,15 @@ function texts({ offsets, bytes, valid }: BytesColumn, target: PgType, rowCount:
     }
     at = text.indexOf(0, row === undefined ? at + 1 : (offsets[row + 1] ?? end));
   }
+  if (target.name === "json" || target.name === "jsonb") {
+    for (let row = 0; row < rowCount; row += 1) {
+      const fault =
+        valid?.[row] === 0 ? undefined : jsonFault(text.toString("utf8", offsets[row], offsets[row + 1]), target.name);
+      if (fault !== undefined) {
+        tell(row, `${shown(row)}, ${fault}`);
+      }
+    }
+  }
   const { maxLength } = target;
   if (maxLength === undefined) {
     return;
@@ -135,6 +148,22 @@ function texts({ offsets, bytes, valid }: BytesColumn, target: PgType, rowCount:
       tell(row, `${shown(row)}, longer than ${maxLength} characters`);
     }
   }
+}
+
+/** Character 0, or half of a surrogate pair, as `JSON.stringify` escapes them. */
+const unheld = /(?<!\\)(?:\\\\)*\\u(?:0000|d[89a-f])/;
+
+function jsonFault(text: string, name: "json" | "jsonb"): string | undefined {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return "which is no JSON";
+  }
+  // json keeps the text as it is, jsonb what it means.
+  return name === "jsonb" && text.includes("\\u") && unheld.test(JSON.stringify(value))
+    ? "which jsonb cannot hold: a character 0 or half a surrogate pair"
+    : undefined;
 }
 
 /** Bytes that do not continue a character. */

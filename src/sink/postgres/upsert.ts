@@ -4,10 +4,10 @@ import { JobError } from "../../errors.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { copySql, prepareTable } from "./append.js";
 import { copyIn, type Session } from "./connections.js";
-import { lock } from "./locks.js";
 import type { EncodedRows, Mode, ModeTools } from "./mode.js";
 import { quoteName, quoteTable, showTable, type TableName } from "./names.js";
-import type { TargetColumn } from "./table.js";
+import { oidOf } from "./staging.js";
+import { refuseChanged, type TargetColumn } from "./table.js";
 import { TakenMeanwhile } from "./taken.js";
 
 const temporary = "pg_temp.infer_batch_span";
@@ -17,8 +17,10 @@ const temporary = "pg_temp.infer_batch_span";
  * table of its own until the run is finished: a key that comes twice, in one span or in two, is never silent.
  */
 export function upsertMode({ name, spec, control }: ModeTools): Mode {
-  const keysOf = ({ runId }: Plan): string => quoteTable(keysTable(control.schema, runId));
+  const tableOf = ({ runId }: Plan): TableName => keysTable(control.schema, runId);
+  const keysOf = (plan: Plan): string => quoteTable(tableOf(plan));
   return {
+    kind: "upsert",
     rowsAt: () => name,
     async prepare(session, plan, { mayCreate }) {
       const output = outputColumns(plan.contract);
@@ -29,7 +31,7 @@ export function upsertMode({ name, spec, control }: ModeTools): Mode {
         comment: `Predictions of job ${plan.job}`,
       });
       await requireUnique(session, name, spec.key);
-      await makeKeys(session, keysOf(plan), { name, key: spec.key });
+      await makeKeys(session, tableOf(plan), { name, key: spec.key, mayCreate });
       return keyNotNull(columns, spec.key);
     },
     async write(session, rows) {
@@ -39,7 +41,11 @@ export function upsertMode({ name, spec, control }: ModeTools): Mode {
       );
       const taken = await copyIn(session, copySql(temporary, rows.columns), rows.chunks);
       const merge = { target: quoteTable(name), keys: keysOf(rows.plan), key: spec.key };
-      await (spec.on_duplicate === "fail" ? mergeOnce(session, merge, rows) : mergeLast(session, merge, rows));
+      const { put, due } = await (spec.on_duplicate === "fail" ? mergeOnce : mergeLast)(session, merge, rows);
+      if (put < due) {
+        await refuseMissing(session, merge, rows);
+      }
+      await refuseChanged(session, name, rows.columns);
       return taken;
     },
     async finish(session, plan) {
@@ -99,26 +105,30 @@ export async function requireUnique(session: Session, name: TableName, key: read
   }
 }
 
+/**
+ * One attempt at a time: the caller has locked the run.
+ * @throws JobError OUTPUT_DAMAGED when it is gone while spans stand, whose keys would then be taken twice silently
+ */
 async function makeKeys(
   session: Session,
-  keys: string,
-  { name, key }: { name: TableName; key: readonly string[] },
+  table: TableName,
+  { name, key, mayCreate }: { name: TableName; key: readonly string[]; mayCreate: boolean },
 ): Promise<void> {
-  const there = await session.query<{ there: boolean }>({
-    text: "SELECT to_regclass($1) IS NOT NULL AS there",
-    values: [keys],
-  });
-  if (there.rows[0]?.there === true) {
+  if ((await oidOf(session, table)) !== undefined) {
     return;
   }
-  await lock(session, keys);
+  if (!mayCreate) {
+    throw new JobError("OUTPUT_DAMAGED", `looking at table ${showTable(table)}: the table of the run's keys is gone`, {
+      hint: "somebody removed it; give the run up with --new-run",
+    });
+  }
+  const keys = quoteTable(table);
   const columns = key.map(quoteName).join(", ");
   await session.query(
-    `CREATE TABLE IF NOT EXISTS ${keys} AS SELECT ${columns}, 0 AS infer_batch_span FROM ${quoteTable(name)} WITH NO DATA`,
+    `CREATE TABLE ${keys} AS SELECT ${columns}, 0 AS infer_batch_span FROM ${quoteTable(name)} WITH NO DATA`,
   );
-  await session.query(
-    `ALTER TABLE ${keys} DROP CONSTRAINT IF EXISTS once, ADD CONSTRAINT once PRIMARY KEY (${columns})`,
-  );
+  // Without a name, which would have to be another one for each run that is under way.
+  await session.query(`ALTER TABLE ${keys} ADD PRIMARY KEY (${columns})`);
   await session.query(
     `COMMENT ON TABLE ${keys} IS 'Keys that an unfinished run has had, by span; goes when it is finished'`,
   );
@@ -143,7 +153,37 @@ function insertSql({ target, key }: Merge, columns: readonly TargetColumn[], fro
     ORDER BY ${keyNames.map((column) => `s.${column}`).join(", ")} ON CONFLICT (${keyNames.join(", ")}) ${update}`;
 }
 
-async function mergeOnce(session: Session, merge: Merge, rows: EncodedRows): Promise<void> {
+/** How many rows were inserted or updated, of how many. */
+interface Merged {
+  readonly put: number;
+  readonly due: number;
+}
+
+/**
+ * A row that is not put may be there already, just like it is: with nothing to update, or by a trigger that keeps
+ * such updates out. But a trigger may also keep out what is not there.
+ * @throws JobError OUTPUT_REFUSED
+ */
+async function refuseMissing(session: Session, { target, key }: Merge, { span }: EncodedRows): Promise<void> {
+  const same = key.map((column) => `t.${quoteName(column)} = s.${quoteName(column)}`).join(" AND ");
+  const { rows } = await session.query(
+    `SELECT ${key.map((column) => `s.${quoteName(column)}`).join(", ")} FROM ${temporary} s
+     WHERE NOT EXISTS (SELECT FROM ${target} t WHERE ${same}) ORDER BY 1 LIMIT 1`,
+  );
+  if (rows.length > 0) {
+    throw new JobError(
+      "OUTPUT_REFUSED",
+      `writing span ${span} by key: the row with ${shownKey(key, rows[0])} is not in the table afterwards`,
+      { hint: "a trigger of the table or a policy keeps rows out; committed spans are kept" },
+    );
+  }
+}
+
+function shownKey(key: readonly string[], row: unknown): string {
+  return key.map((column) => `${column} = ${JSON.stringify(Reflect.get(Object(row), column))}`).join(", ");
+}
+
+async function mergeOnce(session: Session, merge: Merge, rows: EncodedRows): Promise<Merged> {
   const key = merge.key.map(quoteName).join(", ");
   const twice = await session.query(
     `SELECT ${key} FROM ${temporary} GROUP BY ${key} HAVING count(*) > 1 ORDER BY 1 LIMIT 1`,
@@ -166,26 +206,28 @@ async function mergeOnce(session: Session, merge: Merge, rows: EncodedRows): Pro
     const { infer_batch_span: span, ...found } = other.rows[0] ?? {};
     throw duplicate(merge, found, `in span ${String(span)} and in span ${rows.span}`);
   }
-  await session.query(insertSql(merge, rows.columns, `${temporary} s`));
+  const put = await session.query(insertSql(merge, rows.columns, `${temporary} s`));
+  return { put: put.rowCount ?? 0, due: rowCount ?? 0 };
 }
 
 function duplicate({ key }: Merge, row: unknown, where: string): JobError {
-  const values = key.map((column) => `${column} = ${JSON.stringify(Reflect.get(Object(row), column))}`).join(", ");
-  return new JobError("DUPLICATE_KEY", `writing rows by key: ${values} comes ${where}`, {
+  return new JobError("DUPLICATE_KEY", `writing rows by key: ${shownKey(key, row)} comes ${where}`, {
     hint: "mend the input, or write output.postgres.on_duplicate: last to let the last row count; committed spans are kept",
   });
 }
 
 /** Whatever the order in which spans are committed: a key belongs to the last span that has it, and to its last row there. */
-async function mergeLast(session: Session, merge: Merge, rows: EncodedRows): Promise<void> {
+async function mergeLast(session: Session, merge: Merge, rows: EncodedRows): Promise<Merged> {
   const key = merge.key.map(quoteName).join(", ");
   // Rows of a table that was filled by one COPY lie in their order.
-  await session.query(
+  const merged = await session.query<{ readonly put: number; readonly due: number }>(
     `WITH s AS MATERIALIZED (SELECT DISTINCT ON (${key}) * FROM ${temporary} ORDER BY ${key}, ctid DESC),
      won AS (INSERT INTO ${merge.keys} AS k SELECT ${key}, ${rows.span} FROM s ORDER BY ${key}
        ON CONFLICT (${key}) DO UPDATE SET infer_batch_span = EXCLUDED.infer_batch_span
          WHERE k.infer_batch_span < EXCLUDED.infer_batch_span
-       RETURNING ${key})
-     ${insertSql(merge, rows.columns, `s JOIN won USING (${key})`)}`,
+       RETURNING ${key}),
+     put AS (${insertSql(merge, rows.columns, `s JOIN won USING (${key})`)} RETURNING 1)
+     SELECT (SELECT count(*)::int4 FROM put) AS put, (SELECT count(*)::int4 FROM won) AS due`,
   );
+  return merged.rows[0] ?? { put: 0, due: 0 };
 }

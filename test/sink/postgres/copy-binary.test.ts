@@ -6,7 +6,7 @@ import { type DuckDBConnection, openDuckDb } from "#src/duckdb/instance.js";
 import { readColumn } from "#src/duckdb/read-vector.js";
 import { encodeRows } from "#src/sink/postgres/copy-binary.js";
 import { type PgType, pgTypeOf, sqlOf } from "#src/sink/postgres/types.js";
-import { unfitValues } from "#src/sink/postgres/unfit.js";
+import { unfitRows } from "#src/sink/postgres/unfit.js";
 import { type TypeCase, typeCases } from "../../support/column-types.js";
 import { copyColumns } from "../../support/copy.js";
 import type { Database } from "../../support/pg-database.js";
@@ -18,8 +18,12 @@ const rowCount = 5000;
 let database: Database | undefined;
 afterAll(() => database?.[Symbol.asyncDispose]());
 
+const duckdb = await openDuckDb({ threads: 1, allowed: {}, settings: { TimeZone: "'UTC'" } });
+afterAll(() => {
+  duckdb[Symbol.dispose]();
+});
+
 async function withDuckDb<T>(work: (connection: DuckDBConnection) => Promise<T>): Promise<T> {
-  using duckdb = await openDuckDb({ threads: 1, allowed: {}, settings: { TimeZone: "'UTC'" } });
   const connection = await duckdb.connect();
   try {
     return await work(connection);
@@ -50,7 +54,11 @@ async function readRows(
   });
 }
 
-const isNested = (type: ColumnType): boolean => typeof type === "object" && type.kind !== "decimal";
+/** Of values that an array's text needs no quotes for. */
+const isPlainList = (type: ColumnType): boolean =>
+  typeof type === "object" && type.kind === "list" && typeof type.element === "string" && type.element !== "utf8";
+const isNested = (type: ColumnType): boolean =>
+  typeof type === "object" && type.kind !== "decimal" && !isPlainList(type);
 
 /** What DuckDB writes for a value, as Postgres reads it. */
 function textSql(type: ColumnType): string {
@@ -62,6 +70,9 @@ function textSql(type: ColumnType): string {
   }
   if (type === "date32") {
     return "replace(v::VARCHAR, '(BC)', 'BC')";
+  }
+  if (isPlainList(type)) {
+    return "translate(v::VARCHAR, '[]', '{}')";
   }
   return isNested(type) ? "to_json(v)::VARCHAR" : "v::VARCHAR";
 }
@@ -83,7 +94,8 @@ async function takes(text: string, type: PgType): Promise<boolean> {
 async function fittingValues(given: TypeCase): Promise<string[]> {
   const target = { ...pgTypeOf(given.type), notNull: false };
   const { values, texts } = await readRows(tableSql(given, "false"), given.type);
-  const unfit = new Set(unfitValues(given.type, values, target, rowCount).map(({ row }) => row));
+  const output = { columns: [{ name: "v", type: given.type, column: values }], rowCount };
+  const unfit = new Set(unfitRows(output, [{ type: target }]).map(({ row }) => row));
   const asked = await Promise.all(
     given.values.map(
       async (_value, index) =>
@@ -110,8 +122,9 @@ async function differing(given: TypeCase, nulls: string): Promise<unknown[]> {
   ];
   expect(await copyColumns(db.url, "copied", { columns, types, rowCount })).toBe(rowCount);
   await db.query("INSERT INTO told SELECT i - 1, t FROM unnest($1::text[]) WITH ORDINALITY AS u(t, i)", [texts]);
+  // 0 and 0.0 are the same JSON.
   const [actual, expected] = isNested(given.type)
-    ? ["to_jsonb(copied.v)::text", "told.v::jsonb::text"]
+    ? ["to_jsonb(copied.v)", "told.v::jsonb"]
     : ["copied.v::text", `told.v::${sqlOf(target)}::text`];
   return await db.query(
     `SELECT row, ${actual} AS actual, ${expected} AS expected FROM copied FULL JOIN told USING (row)
@@ -145,7 +158,7 @@ postgres.describe("COPY BINARY", () => {
     }
   });
 
-  test.each(typeCases.filter(({ type }) => !isNested(type) && type !== "interval"))(
+  test.each(typeCases.filter(({ type }) => !isNested(type) && !isPlainList(type) && type !== "interval"))(
     "$name in a struct is the JSON that Postgres makes of it",
     async ({ type, ...given }) => {
       database ??= await postgres.server().createDatabase();
@@ -201,7 +214,7 @@ postgres.describe("COPY BINARY", () => {
         });
         const found = await db.query("SELECT v::text FROM numbers");
         const expected = await db.query(
-          `SELECT (u * 10::numeric ^ -${scale})::numeric(${precision},${scale})::text AS v FROM unnest($1::numeric[]) AS t(u)`,
+          `SELECT (u * 1e-${scale}::numeric)::numeric(${precision},${scale})::text AS v FROM unnest($1::numeric[]) AS t(u)`,
           [inside.map(String)],
         );
         expect(found).toEqual(expected);

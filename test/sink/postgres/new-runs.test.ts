@@ -30,14 +30,14 @@ function runOf(sink: Sink, number: number): Plan {
 /** Stops the first query of this process that `moment` calls with such a statement, until it is told to go on. */
 function stopAt(moment: "before" | "inCopy", statement: RegExp): { reached: Promise<void>; go(): void } & Disposable {
   const gates: (() => void)[] = [];
-  let reach = (): void => undefined;
+  const reach: (() => void)[] = [];
   const reached = new Promise<void>((resolve) => {
-    reach = resolve;
+    reach.push(resolve);
   });
   const unwatch = watchQueries({
     [moment]: async (call: string) => {
       if (gates.length === 0 && statement.test(call)) {
-        reach();
+        reach[0]?.();
         await new Promise<void>((go) => {
           gates.push(go);
         });
@@ -169,13 +169,14 @@ postgres.describe("a run that was given up", () => {
     await database.query(`DROP ROLE IF EXISTS giver; CREATE ROLE giver LOGIN;
       GRANT CREATE, TEMPORARY ON DATABASE ${database.name} TO giver`);
     const url = postgres.server().url(database.name, "giver");
-    await using sink = sinkOf({ url }, "upsert");
-    await begun(sink, runOf(sink, 1));
-    const [keys] = await database.query(ownTables);
-    await database.query(`ALTER TABLE infer_batch.${String(keys?.["tablename"])} OWNER TO postgres`);
-    await carryOut(sink, runOf(sink, 2));
-    expect(await database.query(ownTables)).toEqual([keys]);
-    await sink[Symbol.asyncDispose]();
+    {
+      await using sink = sinkOf({ url }, "upsert");
+      await begun(sink, runOf(sink, 1));
+      const [keys] = await database.query(ownTables);
+      await database.query(`ALTER TABLE infer_batch.${String(keys?.["tablename"])} OWNER TO postgres`);
+      await carryOut(sink, runOf(sink, 2));
+      expect(await database.query(ownTables)).toEqual([keys]);
+    }
     await database.query("DROP OWNED BY giver CASCADE");
   });
 });

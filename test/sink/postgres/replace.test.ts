@@ -139,6 +139,45 @@ postgres.describe("replace", () => {
     expect(await tables(database)).toEqual(["predictions", "predictions__before"]);
   });
 
+  test("does not swap away what another job has put there since", async () => {
+    await using database = await postgres.server().createDatabase();
+    await runOf(database, 25);
+    await runOf(database, 30);
+    await runOf(database, 40, { control_schema: "other" });
+    await using sink = replace(database);
+    await expect(sink.rollback()).rejects.toMatchObject({
+      code: "USAGE",
+      message: expect.stringContaining("not the table that run job-000000000030 put there"),
+    });
+    expect(await count(database)).toBe(40);
+  });
+
+  test.each([["rename"], ["delete_insert"]])("is swapped back where the table counts its rows: %s", async (swap) => {
+    await using database = await postgres.server().createDatabase();
+    await database.query(
+      "CREATE SCHEMA scores; CREATE TABLE scores.predictions (n int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id int8 UNIQUE, score real)",
+    );
+    await runOf(database, 25, { swap });
+    await runOf(database, 40, { swap });
+    const warned: string[] = [];
+    await using sink = pgSink({
+      url: database.url,
+      postgres: { mode: "replace", key: ["id"], swap: swap === "rename" ? "rename" : "delete_insert" },
+      warn: (message) => {
+        warned.push(message);
+      },
+    });
+    await sink.rollback();
+    expect(await count(database)).toBe(25);
+
+    const plan = planFor(sink.planTarget, { rows: 40, runId: "job-000000000040" });
+    const run = await sink.open(await sink.create(plan));
+    expect(run.finished).toBe(true);
+    expect(warned).toEqual([
+      "run job-000000000040 was rolled back: its rows are not in scores.predictions; --new-run scores it again",
+    ]);
+  });
+
   describe("a table that others depend on", () => {
     const dependents = [
       ["a view", "CREATE VIEW scores.top AS SELECT id FROM scores.predictions", "view scores.top"],
@@ -179,6 +218,23 @@ postgres.describe("replace", () => {
       expect(await count(database)).toBe(25);
     });
   });
+
+  test.each([["CASCADE"], ["SET NULL"], ["NO ACTION"]])(
+    "does not delete all rows when others refer to them: ON DELETE %s",
+    async (action) => {
+      await using database = await postgres.server().createDatabase();
+      await runOf(database, 25, { swap: "delete_insert" });
+      await database.query(`CREATE TABLE scores.notes (id int8 REFERENCES scores.predictions ON DELETE ${action});
+        INSERT INTO scores.notes VALUES (3), (24)`);
+      await expect(runOf(database, 40, { swap: "delete_insert", key: [] })).rejects.toMatchObject({
+        code: "OUTPUT_MISMATCH",
+        message: expect.stringContaining("notes_id_fkey of scores.notes"),
+      });
+      await runOf(database, 40, { swap: "delete_insert" });
+      expect(await database.query("SELECT id::int FROM scores.notes ORDER BY 1")).toEqual([{ id: 3 }, { id: 24 }]);
+      expect(await count(database)).toBe(40);
+    },
+  );
 
   test("does not swap in a staging table that somebody changed", async () => {
     await using database = await postgres.server().createDatabase();

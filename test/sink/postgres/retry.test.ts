@@ -64,6 +64,7 @@ describe("what passes", () => {
     "57P03",
     "25006",
     "25P03",
+    "25P04",
     "XX000",
   ])("SQLSTATE %s passes", async (code) => {
     const { tools, slept } = world(10);
@@ -107,6 +108,13 @@ describe("what does not pass", () => {
     ["22001", 65],
     ["23514", 65],
     ["23505", 65],
+    ["21000", 65],
+    ["22P03", 64],
+    ["38000", 65],
+    ["54000", 65],
+    ["55000", 65],
+    ["XX001", 65],
+    ["ZZ999", 65],
     ["P0001", 65],
   ])("SQLSTATE %s ends the job at once, with %d", async (code, exitCode) => {
     const { tools, slept } = world(10);

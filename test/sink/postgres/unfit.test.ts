@@ -1,7 +1,8 @@
 import { describe, expect, test } from "vitest";
 import type { BytesColumn, Column, ColumnType } from "#src/batch/types.js";
-import { pgTypeOf } from "#src/sink/postgres/types.js";
-import { unfitValues } from "#src/sink/postgres/unfit.js";
+import type { UnfitValue } from "#src/sink/port.js";
+import { type PgType, pgTypeOf } from "#src/sink/postgres/types.js";
+import { unfitRows } from "#src/sink/postgres/unfit.js";
 
 function texts(values: readonly (string | null)[]): BytesColumn {
   const offsets = new Uint32Array(values.length + 1);
@@ -13,16 +14,23 @@ function texts(values: readonly (string | null)[]): BytesColumn {
   return { kind: "bytes", offsets, bytes: Buffer.concat([...parts, Buffer.from("\u0000beyond the last row")]), valid };
 }
 
-const rowsOf = (type: ColumnType, column: Column, rowCount: number, target = {}): number[] =>
-  unfitValues(type, column, { ...pgTypeOf(type), notNull: false, ...target }, rowCount).map(({ row }) => row);
+interface Target extends PgType {
+  readonly notNull: boolean;
+}
+
+const unfit = (type: ColumnType, column: Column, rowCount: number, target: Partial<Target> = {}): UnfitValue[] =>
+  unfitRows({ columns: [{ name: "v", type, column }], rowCount }, [
+    { type: { ...pgTypeOf(type), notNull: false, ...target } },
+  ]);
+const rowsOf = (...args: Parameters<typeof unfit>): number[] => unfit(...args).map(({ row }) => row);
 
 describe("a value that Postgres cannot hold", () => {
   test("is text with \\u0000, at any place, and each row is named once", () => {
     const column = texts(["a", "\u0000", "b\u0000c\u0000d", null, "", "x\u0000", "y"]);
-    expect(unfitValues("utf8", column, { ...pgTypeOf("utf8"), notNull: false }, 7)).toEqual([
-      { row: 1, found: String.raw`"\u0000", and text in Postgres cannot hold \u0000` },
-      { row: 2, found: String.raw`"b\u0000c\u0000d", and text in Postgres cannot hold \u0000` },
-      { row: 5, found: String.raw`"x\u0000", and text in Postgres cannot hold \u0000` },
+    expect(unfit("utf8", column, 7)).toEqual([
+      { row: 1, column: "v", found: String.raw`"\u0000", and text in Postgres cannot hold \u0000` },
+      { row: 2, column: "v", found: String.raw`"b\u0000c\u0000d", and text in Postgres cannot hold \u0000` },
+      { row: 5, column: "v", found: String.raw`"x\u0000", and text in Postgres cannot hold \u0000` },
     ]);
   });
 

@@ -3,7 +3,8 @@ import type { Sink } from "#src/sink/port.js";
 import { spanAt } from "#src/plan/spans.js";
 import type { Database } from "../../support/pg-database.js";
 import { usePostgres } from "../../support/postgres.js";
-import { begun, carryOut, outputOf, pgSink, planFor, whole } from "../../support/sinks.js";
+import { alone } from "../../support/sink-drive.js";
+import { begun, carryOut, commitSpans, idsOf, outputOf, pgSink, planFor, whole } from "../../support/sinks.js";
 
 const postgres = await usePostgres();
 
@@ -157,5 +158,33 @@ postgres.describe("upsert", () => {
       message: expect.stringContaining("unique index over exactly (id)"),
     });
     expect(await sink.find(planFor(sink.planTarget).runId)).toBeUndefined();
+  });
+
+  test("does not go on when the table of its keys is gone: a key could come twice unseen", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = upsert(database);
+    const { stored, run } = await begun(sink, planFor(sink.planTarget));
+    const span = spanAt(stored.plan, 0);
+    await run.commit(span, whole(outputOf(idsOf(span))));
+    const [keys] = await database.query("SELECT tablename FROM pg_tables WHERE tablename LIKE 'keys%'");
+    await database.query(`DROP TABLE infer_batch.${String(keys?.["tablename"])}`);
+    await expect((await sink.open(stored)).begin(alone)).rejects.toMatchObject({
+      code: "OUTPUT_DAMAGED",
+      exitCode: 66,
+      message: expect.stringContaining("the table of the run's keys is gone"),
+    });
+  });
+
+  test("of two runs that are both unfinished, each has its keys", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = upsert(database);
+    const other = { ...planFor(sink.planTarget), runId: planFor(sink.planTarget, { runId: "job-000000000001" }).runId };
+    const first = await begun(sink, planFor(sink.planTarget));
+    const second = await begun(sink, other);
+    for (const { run, stored } of [first, second]) {
+      await commitSpans(run, stored);
+      await run.finish();
+    }
+    expect(await database.query("SELECT count(*)::int AS n FROM scores.predictions")).toEqual([{ n: 25 }]);
   });
 });

@@ -1,0 +1,20 @@
+import { expect, test } from "vitest";
+import { decodingThreads } from "#src/decode/threads.js";
+import { emptyContract, matrixBinding, ref } from "../support/batches.js";
+
+const columns = (count: number): string[] => Array.from({ length: count }, (_, index) => `f${index}`);
+
+test.each([
+  { what: "few columns", inputs: [matrixBinding(columns(32))], on2: 2, on16: 16 },
+  { what: "200 columns", inputs: [matrixBinding(columns(200))], on2: 1, on16: 10 },
+  { what: "10,000 columns", inputs: [matrixBinding(columns(10_000))], on2: 1, on16: 1 },
+  {
+    what: "a list of 400",
+    inputs: [{ kind: "list" as const, input: "x", dtype: "float32" as const, width: 400, column: ref("vector") }],
+    on2: 1,
+    on16: 5,
+  },
+])("rows of $what are decoded by as many threads as memory allows", ({ inputs, on2, on16 }) => {
+  const projection = { ...emptyContract, inputs };
+  expect([decodingThreads(2, projection), decodingThreads(16, projection)]).toEqual([on2, on16]);
+});

@@ -1,0 +1,74 @@
+import { describe, expect, test } from "vitest";
+import type { Decoder } from "#src/decode/port.js";
+import { spansOf } from "#src/plan/spans.js";
+import { feedRows, type FeedTools } from "#src/run/feed.js";
+import type { Source } from "#src/source/port.js";
+import { matrixBatch, packingContract } from "../support/batches.js";
+import { planOf } from "../support/plans.js";
+
+/** 2,048 values a row: decoding the next shard begins when 1,024 rows are left. */
+const columns = Array.from({ length: 2047 }, (_, index) => `f${index}`);
+const rows = 2000;
+const batchRows = 100;
+
+interface Watched {
+  readonly tools: FeedTools;
+  /** What was asked of source and decoder, in order. */
+  readonly calls: string[];
+}
+
+function watched(shards: number): Watched {
+  const calls: string[] = [];
+  const source = {
+    ahead: { files: 1, windowBytes: 1, bytes: 1 },
+    async open({ uri }) {
+      calls.push(`open ${uri}`);
+      return {
+        path: uri,
+        name: uri,
+        remote: undefined,
+        check: async () => {},
+        digest: async () => "",
+        async [Symbol.asyncDispose]() {
+          calls.push(`close ${uri}`);
+        },
+      };
+    },
+  } as Pick<Source, "ahead" | "open"> as Source;
+  const decoder = {
+    async *read({ file, rowStart, rowEnd }) {
+      calls.push(`decode ${file.path}`);
+      for (let row = rowStart; row < rowEnd; row += batchRows) {
+        yield matrixBatch(Array.from({ length: Math.min(batchRows, rowEnd - row) }, () => [1]));
+      }
+    },
+  } as Pick<Decoder, "read"> as Decoder;
+  const plan = planOf(Array<number>(shards).fill(rows), 3000);
+  return { calls, tools: { source, decoder, spans: spansOf(plan), projection: packingContract(columns) } };
+}
+
+describe("while a shard is read", () => {
+  test("the next is opened at once, and decoded when the end is near", async () => {
+    const { tools, calls } = watched(3);
+    for await (const { rowStart, shard } of feedRows(tools, [{ rowStart: 0, rowEnd: 3 * rows }])) {
+      calls.push(`${shard.path} ${rowStart}`);
+    }
+    const around = (call: string): string[] => calls.slice(calls.indexOf(call) - 1, calls.indexOf(call) + 2);
+    expect(around("open s1")).toEqual(["decode s0", "open s1", "s0 0"]);
+    expect(around("decode s1")).toEqual(["s0 800", "decode s1", "s0 900"]);
+    expect(around("open s2")).toEqual(["close s0", "open s2", "s1 2000"]);
+    expect(around("decode s2")).toEqual(["s1 2800", "decode s2", "s1 2900"]);
+    expect(calls.filter((call) => / \d+$/.test(call))).toHaveLength((3 * rows) / batchRows);
+  });
+
+  test.each([0, 1500])("both are closed when its reader stops at row %i", async (stop) => {
+    const { tools, calls } = watched(2);
+    for await (const { rowStart } of feedRows(tools, [{ rowStart: 0, rowEnd: 2 * rows }])) {
+      if (rowStart === stop) {
+        break;
+      }
+    }
+    expect(calls.filter((call) => call.startsWith("close"))).toEqual(["close s0", "close s1"]);
+    expect(calls.includes("decode s1")).toBe(stop > 1000);
+  });
+});

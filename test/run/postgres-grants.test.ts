@@ -1,0 +1,139 @@
+import { expect, test } from "vitest";
+import { scratchFolder } from "../support/job.js";
+import { tableFaults, writePgSpec } from "../support/pg-job.js";
+import type { Database } from "../support/pg-database.js";
+import { usePostgres } from "../support/postgres.js";
+import { scoreHere } from "../support/score.js";
+import { fixtureNamed } from "../support/world.js";
+
+const postgres = await usePostgres();
+const fixture = fixtureNamed("diabetes-mlp");
+
+/** What a mode needs, as the README lists it, each with what Postgres says where it is missing. */
+type Grants = readonly (readonly [grant: string, said: string, role?: "keeper"])[];
+
+const schemas: Grants = [
+  ["USAGE ON SCHEMA scores", "permission denied for schema scores"],
+  ["USAGE ON SCHEMA infer_batch", "permission denied for schema infer_batch"],
+  ["SELECT ON ALL TABLES IN SCHEMA infer_batch", "permission denied for table"],
+  ["INSERT ON ALL TABLES IN SCHEMA infer_batch", "permission denied for table"],
+];
+const onTarget = (...privileges: readonly string[]): Grants =>
+  privileges.map((privilege) => [`${privilege} ON scores.predictions`, "permission denied for table predictions"]);
+const temporary = ["TEMPORARY ON DATABASE @", "permission denied to create temporary tables"] as const;
+const creating = ["CREATE ON DATABASE @", "permission denied for database"] as const;
+
+const asScorer = (database: Database): string => postgres.server().url(database.name, "scorer");
+
+/** What PUBLIC may do is not the role's own. */
+async function makeScorer(database: Database): Promise<void> {
+  await database.query(`DO $$ BEGIN
+      IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'scorer') THEN
+        DROP OWNED BY scorer, keeper CASCADE; DROP ROLE scorer, keeper;
+      END IF;
+    END $$;
+    CREATE ROLE scorer LOGIN; CREATE ROLE keeper;
+    REVOKE ALL ON DATABASE ${database.name} FROM PUBLIC; GRANT CONNECT ON DATABASE ${database.name} TO scorer`);
+}
+
+const giveAll = async (database: Database, grants: Grants): Promise<void> => {
+  for (const [grant, , role = "scorer"] of grants) {
+    await database.query(`GRANT ${grant.replace("@", database.name)} TO ${role}`);
+  }
+};
+
+postgres.describe("with tables made beforehand, no more is needed and no less is enough", () => {
+  test.each([
+    ["append", { mode: "append", key: [] }, [...schemas, ...onTarget("INSERT")]],
+    [
+      "upsert",
+      { mode: "upsert" },
+      [
+        ...schemas,
+        ...onTarget("SELECT", "INSERT", "UPDATE"),
+        ["CREATE ON SCHEMA infer_batch", "permission denied for schema infer_batch"],
+        temporary,
+      ],
+    ],
+    [
+      "replace, swap: delete_insert",
+      { mode: "replace", swap: "delete_insert" },
+      [
+        ...schemas,
+        ...onTarget("SELECT", "INSERT", "UPDATE", "DELETE"),
+        ["CREATE ON SCHEMA scores", "permission denied for schema scores"],
+      ],
+    ],
+    [
+      "replace",
+      { mode: "replace" },
+      [
+        ...schemas,
+        ["keeper", "permission denied for schema scores"],
+        // The tables that take turns are the owner's, who must be allowed to have them there.
+        ["CREATE ON SCHEMA scores", "permission denied for schema scores", "keeper"],
+      ],
+    ],
+  ] as const)("%s", async (_what, postgresSpec, grants: Grants) => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    await makeScorer(database);
+    let runs = 0;
+    const score = async (url: string): Promise<unknown> => {
+      runs += 1;
+      return await scoreHere(
+        await writePgSpec(
+          scratch.path,
+          fixture,
+          { url },
+          { name: `run-${runs}`, output: { postgres: { key: ["id"], ...postgresSpec } } },
+        ),
+      );
+    };
+    await score(database.url);
+    await database.query("ALTER TABLE scores.predictions OWNER TO keeper");
+    for (const [missing, said, role = "scorer"] of grants) {
+      await giveAll(database, grants);
+      await database.query(`REVOKE ${missing.replace("@", database.name)} FROM ${role}`);
+      await expect(score(asScorer(database)), `without ${missing}`).rejects.toMatchObject({
+        exitCode: 64,
+        message: expect.stringContaining(said),
+      });
+    }
+    await giveAll(database, grants);
+    if (postgresSpec.mode === "append") {
+      await database.query("TRUNCATE scores.predictions");
+    }
+    await score(asScorer(database));
+    expect(await tableFaults(database, fixture)).toEqual([]);
+  });
+});
+
+postgres.describe("in an empty database, no more is needed and no less is enough", () => {
+  test.each([
+    ["append", [creating]],
+    ["upsert", [creating, temporary]],
+    ["replace", [creating]],
+  ] as const)("%s", async (mode, grants: Grants) => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    await makeScorer(database);
+    const spec = await writePgSpec(
+      scratch.path,
+      fixture,
+      { url: asScorer(database) },
+      { output: { postgres: { mode, key: mode === "append" ? [] : ["id"] } } },
+    );
+    for (const [missing, said, role = "scorer"] of grants) {
+      await giveAll(database, grants);
+      await database.query(`REVOKE ${missing.replace("@", database.name)} FROM ${role}`);
+      await expect(scoreHere(spec), `without ${missing}`).rejects.toMatchObject({
+        exitCode: 64,
+        message: expect.stringContaining(said),
+      });
+    }
+    await giveAll(database, grants);
+    await scoreHere(spec);
+    expect(await tableFaults(database, fixture)).toEqual([]);
+  });
+});

@@ -1,0 +1,93 @@
+import { mkdir, readdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { type FileSystem, nodeFileSystem } from "#src/sink/file-system.js";
+import { carryOutRun, faultsOfRun, onRunDisk, openAttempt, runPlan } from "../support/run-drive.js";
+import { driveFolder, drivePlan, openDriveSink } from "../support/sink-drive.js";
+
+const controlOf = (root: string, number: number): string =>
+  join(driveFolder(root), "_infer-batch", runPlan(number).runId);
+
+/** All that lies in the control folder of a run. */
+async function control(root: string, number: number): Promise<string[]> {
+  return (await readdir(controlOf(root, number), { recursive: true })).toSorted();
+}
+
+/** What an attempt of a run leaves that is killed when it came too late, on this host or another. */
+async function leave(root: string, number: number): Promise<void> {
+  for (const folder of ["tmp", "withdrawn/elsewhere.7.ab", ...(number > 1 ? ["parts"] : [])]) {
+    await mkdir(join(controlOf(root, number), folder), { recursive: true });
+    await writeFile(join(controlOf(root, number), folder, "part-0.elsewhere.7.ab"), "late");
+  }
+}
+
+/** As the same command does that finds the run complete. */
+async function sameCommand(root: string, fs: FileSystem = nodeFileSystem): Promise<void> {
+  await using sink = await openDriveSink(root, fs);
+  const stored = await sink.find(drivePlan.runId);
+  const run = stored === undefined ? undefined : await sink.open(stored);
+  expect(run?.finished).toBe(true);
+  await run?.tidy();
+}
+
+describe("what attempts leave that went on when their run was past", () => {
+  test("is there, and removed by the command that finds the run complete", async () => {
+    await onRunDisk(1, async (root) => {
+      {
+        await using late = await openAttempt(root, 1);
+        await carryOutRun(root, 1);
+        await carryOutRun(root, 2);
+        await expect(late.commit(1)).rejects.toThrow("came after");
+      }
+      expect(await control(root, 1)).toEqual(["plan.json", "tmp"]);
+      await sameCommand(root);
+      expect(await control(root, 1)).toEqual(["plan.json"]);
+    });
+  });
+
+  test("is removed whole when a run is complete, its own and those before it", async () => {
+    await onRunDisk(3, async (root) => {
+      await leave(root, 1);
+      await leave(root, 2);
+      await sameCommand(root);
+      expect([await control(root, 1), await control(root, 2)]).toEqual([["plan.json"], ["plan.json"]]);
+      expect(await faultsOfRun(root, 2)).toEqual([]);
+    });
+  });
+
+  test("is removed when the next run begins; the files of its own attempts stay", async () => {
+    await onRunDisk(3, async (root) => {
+      await leave(root, 1);
+      await leave(root, 2);
+      await using attempt = await openAttempt(root, 3);
+      await attempt.commit(0);
+      const before = await control(root, 3);
+      await using other = await openAttempt(root, 3);
+      expect([await control(root, 1), await control(root, 2)]).toEqual([["plan.json"], ["plan.json"]]);
+      expect(await control(root, 3)).toEqual(before);
+      expect(before.some((name) => name.startsWith("parts/part-00000."))).toBe(true);
+      await other.rest();
+      expect(await faultsOfRun(root, 3)).toEqual([]);
+    });
+  });
+
+  test("stays in a folder that cannot be written to, which is no failure", async () => {
+    await onRunDisk(2, async (root) => {
+      await leave(root, 1);
+      const readOnly = Object.assign(new Error("read-only"), { code: "EROFS" });
+      await sameCommand(root, { ...nodeFileSystem, removeFolder: () => Promise.reject(readOnly) });
+      expect(await control(root, 1)).toContain("tmp/part-0.elsewhere.7.ab");
+    });
+  });
+
+  test("costs no removal where there is nothing", async () => {
+    await onRunDisk(4, async (root) => {
+      const removed: string[] = [];
+      const removeFolder = async (path: string): Promise<void> => {
+        removed.push(path);
+      };
+      await sameCommand(root, { ...nodeFileSystem, removeFolder });
+      expect(removed).toEqual([]);
+    });
+  });
+});
