@@ -15,8 +15,6 @@ import { nodeFileSystem } from "../sink/file-system.js";
 import { layoutOf } from "../sink/layout.js";
 import { openParquetSink } from "../sink/parquet.js";
 import type { Sink } from "../sink/port.js";
-import { connectionOf } from "../sink/postgres/connect.js";
-import { openPostgresSink } from "../sink/postgres/sink.js";
 import type { OutputFolder } from "../source/disk.js";
 import type { EngineSpec, JobSpec } from "../spec/job-spec.js";
 import { anyValue } from "../spec/fill-document.js";
@@ -51,6 +49,8 @@ const silentLog: Log = { info() {}, warn() {}, debug() {} };
 
 /** Sessions hold a copy of the model each: together at most this much, however many cores there are. */
 const modelCopiesBytes = 1024 * 1024 * 1024;
+/** Less than this is scored by one session with all threads: starting another one takes longer than it saves. */
+const smallInputBytes = 1024 * 1024;
 
 /** Reads a spec and wires its adapters. Closing it closes the sink. */
 export async function openJob(
@@ -80,7 +80,7 @@ export async function openJob(
     source,
     openDecoder: (folders) => openParquetDecoder({ threads: cores, folders, timezone: spec.timezone }),
     openModel: () => openModel(spec.model, { folder, ...tools }),
-    openEngine: (model) => openEngine(model, spec.engine, cores),
+    openEngine: (model, inputBytes) => openEngine(model, { ...spec.engine, cores, inputBytes }),
     sha256,
     nowMs: () => performance.now(),
     dateMs: () => Date.now(),
@@ -196,6 +196,8 @@ async function openSink(spec: JobSpec, folder: string, tools: SinkTools): Promis
   const { cores, siblings, writer, retry, warn } = tools;
   const { parquet, postgres } = spec.output;
   if (postgres !== undefined) {
+    // Loaded where it is used: a job that writes files starts the sooner.
+    const { connectionOf, openPostgresSink } = await import("../sink/postgres/sink.js");
     return openPostgresSink({
       spec: postgres,
       settings: connectionOf(postgres, process.env),
@@ -254,14 +256,23 @@ function isDead(writer: string, host: string): boolean {
   }
 }
 
+interface EngineOptions extends EngineSpec {
+  readonly cores: number;
+  readonly inputBytes: number;
+}
+
 /** One thread a session: several batches at once keep the cores busy without threads waiting for each other. */
-async function openEngine(model: ModelFile, engine: EngineSpec, cores: number): Promise<Engine> {
+async function openEngine(
+  model: ModelFile,
+  { threads: asked, providers, cores, inputBytes }: EngineOptions,
+): Promise<Engine> {
   // More threads than cores only wait for each other, each with a copy of the model.
-  const threads = engine.threads === "auto" ? cores : Math.min(engine.threads, cores);
-  const sessions = Math.max(1, Math.min(threads, Math.floor(modelCopiesBytes / Math.max(1, model.sizeBytes))));
+  const threads = asked === "auto" ? cores : Math.min(asked, cores);
+  const copies = Math.min(threads, Math.floor(modelCopiesBytes / Math.max(1, model.sizeBytes)));
+  const sessions = asked === "auto" && inputBytes < smallInputBytes ? 1 : Math.max(1, copies);
   return await openOnnxEngine({
     model,
-    providers: engine.providers,
+    providers,
     sessions,
     intraOpThreads: Math.max(1, Math.floor(threads / sessions)),
   });

@@ -20,7 +20,8 @@ export interface JobContext {
   /** Reads files of these folders only. */
   readonly openDecoder: (folders: readonly string[]) => Promise<Decoder>;
   readonly openModel: () => Promise<ModelFile>;
-  readonly openEngine: (model: ModelFile) => Promise<Engine>;
+  /** `inputBytes`: of the shards that will be scored. */
+  readonly openEngine: (model: ModelFile, inputBytes: number) => Promise<Engine>;
   readonly sha256: Sha256;
   readonly nowMs: () => number;
   /** Milliseconds from 1970: what `nowMs` is not. */

@@ -96,7 +96,8 @@ async function withTools<T>(
   work: (tools: { decoder: Decoder; engine: Engine }) => Promise<T>,
 ): Promise<T> {
   await using decoder = await context.openDecoder(listing.folders);
-  await using engine = await context.openEngine(model);
+  const inputBytes = listing.shards.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+  await using engine = await context.openEngine(model, inputBytes);
   return await work({ decoder, engine });
 }
 

@@ -105,8 +105,8 @@ describe.each(fixtures)("$name", (fixture) => {
     const parts = (await partNames(out)).map((name) => join(out, name));
     expect(parts).toHaveLength(3);
     expect(differences(await readIndependently(parts), await goldenRows(fixture))).toEqual([]);
-    const codecs = await query(`SELECT DISTINCT compression FROM parquet_metadata('${out}/*.parquet')`);
-    expect(codecs).toEqual([{ compression: compression.toUpperCase() }]);
+    const written = await query(`SELECT DISTINCT compression FROM parquet_metadata('${out}/*.parquet')`);
+    expect(written).toEqual([{ compression: compression.toUpperCase() }]);
   });
 });
 

@@ -140,8 +140,8 @@ export async function modelWorld(folder: string, { rows, commitRows }: ModelPlan
             decoder ??= job.openDecoder(folders);
             return { ...(await decoder), [Symbol.asyncDispose]: () => Promise.resolve() };
           },
-          openEngine: async (model) => {
-            engine ??= job.openEngine(model);
+          openEngine: async (model, inputBytes) => {
+            engine ??= job.openEngine(model, inputBytes);
             return { ...(await engine), [Symbol.asyncDispose]: () => Promise.resolve() };
           },
         });

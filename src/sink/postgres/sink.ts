@@ -18,6 +18,8 @@ import { finishSeconds, openRun, prepareRun, type RunTools } from "./run-sink.js
 import { transact } from "./transaction.js";
 import { upsertMode } from "./upsert.js";
 
+export { connectionOf } from "./connect.js";
+
 export interface PostgresSinkOptions {
   readonly spec: PostgresOutputSpec;
   readonly settings: ConnectionSettings;
