@@ -48,15 +48,15 @@ function watched(shards: number): Watched {
 }
 
 describe("while a shard is read", () => {
-  test("the next is opened at once, and decoded when the end is near", async () => {
+  test("the next is open already, and decoded when the end is near", async () => {
     const { tools, calls } = watched(3);
     for await (const { rowStart, shard } of feedRows(tools, [{ rowStart: 0, rowEnd: 3 * rows }])) {
       calls.push(`${shard.path} ${rowStart}`);
     }
     const around = (call: string): string[] => calls.slice(calls.indexOf(call) - 1, calls.indexOf(call) + 2);
-    expect(around("open s1")).toEqual(["decode s0", "open s1", "s0 0"]);
+    expect(calls.indexOf("open s1")).toBeLessThan(calls.indexOf("s0 0"));
     expect(around("decode s1")).toEqual(["s0 800", "decode s1", "s0 900"]);
-    expect(around("open s2")).toEqual(["close s0", "open s2", "s1 2000"]);
+    expect(calls.indexOf("open s2")).toBeLessThan(calls.indexOf("s1 2000"));
     expect(around("decode s2")).toEqual(["s1 2800", "decode s2", "s1 2900"]);
     expect(calls.filter((call) => / \d+$/.test(call))).toHaveLength((3 * rows) / batchRows);
   });
@@ -68,7 +68,7 @@ describe("while a shard is read", () => {
         break;
       }
     }
-    expect(calls.filter((call) => call.startsWith("close"))).toEqual(["close s0", "close s1"]);
+    expect(calls.filter((call) => call.startsWith("close")).toSorted()).toEqual(["close s0", "close s1"]);
     expect(calls.includes("decode s1")).toBe(stop > 1000);
   });
 });
