@@ -68,7 +68,7 @@ export async function* feedRows(
       while (result.done !== true) {
         const { rowStart, batch } = result.value;
         if (rowEnd - (rowStart + rowsRead(batch)) <= nearRows) {
-          handled(next.then((window) => window?.begin()));
+          void handled(next.then((window) => window?.begin()));
         }
         yield result.value;
         result = await pieces.next();
