@@ -5,11 +5,12 @@ import { goldenRows } from "../support/golden.js";
 import { scratchFolder, writeSpec } from "../support/job.js";
 import { leaveUnfinished, runSpec } from "../support/score.js";
 import { fixtureNamed } from "../support/world.js";
+import { torture } from "../support/torture.js";
 
 /** 90 spans: enough for two processes to meet in. */
 const fixture = fixtureNamed("digits-lightgbm");
 const commitRows = 20;
-const rounds = [1, 2, 3, 4];
+const rounds = torture ? [1, 2, 3, 4] : [1, 2];
 
 describe("processes started at the same moment on one run", () => {
   test.each([...rounds.map((round) => ({ round, processes: 2 })), { round: 5, processes: 3 }])(
