@@ -24,11 +24,14 @@ async function traceOf(runs: TwoRuns, folder: string): Promise<string[]> {
 
 /**
  * Before a call is after the one before it; a text is torn in the middle. Up to the last part a new run does what any
- * run does, which every-call.test.ts kills at each call: of that, a part is enough.
+ * run does, which every-call.test.ts kills at each call: of that, a part is enough. A flush makes no difference to what
+ * a killed process leaves.
  */
 function momentsOf(trace: readonly string[]): string[] {
   const staged = trace.findLastIndex((call) => call.startsWith("unlink control/tmp/part-"));
-  const chosen = trace.filter((_, index) => torture || index > staged || index % 4 === 0);
+  const chosen = trace
+    .filter((_, index) => torture || index > staged || index % 4 === 0)
+    .filter((call) => torture || !call.startsWith("sync "));
   const moments: string[] = [];
   for (const [index, call] of chosen.entries()) {
     moments.push(`before ${call}`);
@@ -49,7 +52,7 @@ test("a new run that is killed at any durable call is finished by the same comma
   const first = join(scratch.path, "first");
   const finished = await twoRuns(await emptyFolder(first), commitRows);
   const moments = momentsOf(await traceOf(await copyOf(finished, first, join(scratch.path, "whole")), scratch.path));
-  expect(moments.length).toBeGreaterThan(30);
+  expect(moments.length).toBeGreaterThan(torture ? 30 : 20);
   const failures: string[] = [];
   const seen = new Set<unknown>();
 

@@ -9,7 +9,7 @@ import { writeColumn } from "#src/duckdb/write-vector.js";
 import { type TypeCase, typeCases } from "../support/column-types.js";
 
 /** More than two vectors of DuckDB, and no multiple of one. */
-const rowCount = 5000;
+const rowCount = 4200;
 
 /** The next of a fixed sequence of whole numbers in [0, below). */
 function numbers(seed: number): (below: number) => number {
