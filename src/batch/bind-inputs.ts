@@ -10,7 +10,8 @@ import {
 } from "./contract.js";
 import { showTensor } from "./side-by-side.js";
 import { isTensorType, type TensorSignature } from "./tensor.js";
-import { type ColumnType, isElementType, showType } from "./types.js";
+import { type ColumnType, showType } from "./types.js";
+import { isElementType } from "./values.js";
 
 /** Binds every input of the model: as `model.inputs` says, else by name, else a lone matrix to the numeric columns. */
 export function bindInputs(request: ContractRequest): Pick<Contract, "inputs" | "fixedBatchRows"> {

@@ -1,14 +1,6 @@
 import { assertNever } from "../errors.js";
-import {
-  allocate,
-  type BytesColumn,
-  type Column,
-  type ColumnType,
-  copyValues,
-  layoutOf,
-  type StructField,
-  type Values,
-} from "./types.js";
+import { type BytesColumn, type Column, type ColumnType, layoutOf, type StructField } from "./types.js";
+import { allocate, copyValues, type Values } from "./values.js";
 
 /** Grows a column by copies of rows of others of the same type, in order. */
 export interface ColumnBuilder {

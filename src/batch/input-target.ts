@@ -1,15 +1,8 @@
 import { createColumnBuilder, emptyTexts } from "./column-builder.js";
 import type { InputBinding, NumericTensorType } from "./contract.js";
 import { type NamedTensor, tensorElement, type Texts, toFloat16Bits } from "./tensor.js";
-import {
-  bytesPerElement,
-  type BytesColumn,
-  type Column,
-  copyValues,
-  type Matrix,
-  type Values,
-  viewOf,
-} from "./types.js";
+import type { BytesColumn, Column, Matrix } from "./types.js";
+import { bytesPerElement, copyValues, type Values, viewOf } from "./values.js";
 
 /**
  * Why a row cannot be scored. `expression`: an expression fails on it; `missing`: a feature is NULL, or its cast turned it into NULL; `not_finite`: a

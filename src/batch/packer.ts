@@ -1,7 +1,8 @@
 import type { Contract } from "./contract.js";
 import { createInputTarget, type InputTarget, type RowFault, type RowRange } from "./input-target.js";
 import { type NamedTensor, tensorElement } from "./tensor.js";
-import { allocate, copyValues, type RecordBatch } from "./types.js";
+import type { RecordBatch } from "./types.js";
+import { allocate, copyValues } from "./values.js";
 
 /** Rows [rowStart, rowStart + rowCount) of the run, packed for one call of the model. */
 export interface FeatureBatch {

@@ -1,6 +1,7 @@
 import { createColumnBuilder, emptyTexts } from "./column-builder.js";
 import { columnTypeOfTensor, fromFloat16Bits, type Tensor } from "./tensor.js";
-import { allocate, type Column, type ColumnType, copyValues, layoutOf, type Values } from "./types.js";
+import { type Column, type ColumnType, layoutOf } from "./types.js";
+import { allocate, copyValues, type Values } from "./values.js";
 
 /** A predicted column, filled from batches that come in any order. */
 export interface PredictionColumn {

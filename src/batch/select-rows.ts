@@ -1,6 +1,7 @@
 import { filterColumn, keptRuns } from "./column-builder.js";
 import type { Contract } from "./contract.js";
-import { allocate, type BytesColumn, copyValues, elementOf, type Matrix, type RecordBatch } from "./types.js";
+import type { BytesColumn, Matrix, RecordBatch } from "./types.js";
+import { allocate, copyValues, elementOf } from "./values.js";
 
 /** What expressions made of a row: `kept + 1 + i`: it stays, and expression i failed on it. */
 export const rowState = { filtered: 0, kept: 1 } as const;

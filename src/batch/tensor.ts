@@ -1,4 +1,5 @@
-import type { ColumnType, ElementType, Values } from "./types.js";
+import type { ColumnType } from "./types.js";
+import type { ElementType, Values } from "./values.js";
 
 /** ONNX element types that bindings serve. */
 export type TensorType = ElementType | "bool" | "float16" | "string";

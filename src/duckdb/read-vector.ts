@@ -3,19 +3,14 @@ import type { DuckDBDataChunk } from "@duckdb/node-api";
 import duckdb from "@duckdb/node-bindings";
 import { createColumnBuilder } from "../batch/column-builder.js";
 import {
-  allocate,
-  bytesPerElement,
   type BytesColumn,
   type Column,
   type ColumnType,
-  copyValues,
-  type ElementType,
   layoutOf,
   type ListColumn,
   type Matrix,
-  type Values,
-  viewOf,
 } from "../batch/types.js";
+import { allocate, bytesPerElement, copyValues, type ElementType, type Values, viewOf } from "../batch/values.js";
 
 type Vector = ReturnType<typeof duckdb.data_chunk_get_vector>;
 

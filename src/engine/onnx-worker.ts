@@ -14,7 +14,7 @@ import {
   type Tensor,
   type TensorSignature,
 } from "../batch/tensor.js";
-import type { Values } from "../batch/types.js";
+import type { Values } from "../batch/values.js";
 import { messageOf } from "../errors.js";
 import type { FromWorker, ToWorker, WorkerSettings } from "./onnx-protocol.js";
 import type { EngineRequest } from "./port.js";

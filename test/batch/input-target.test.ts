@@ -3,7 +3,8 @@ import type { Contract, InputBinding } from "#src/batch/contract.js";
 import type { RowFault } from "#src/batch/input-target.js";
 import { blankInputs, createPacker, type FeatureBatch, sliceBatch } from "#src/batch/packer.js";
 import { decodeTexts, type NamedTensor, numericTensorTypes, tensorElement, toFloat16Bits } from "#src/batch/tensor.js";
-import { allocate, type BytesColumn, type Matrix, type RecordBatch } from "#src/batch/types.js";
+import type { BytesColumn, Matrix, RecordBatch } from "#src/batch/types.js";
+import { allocate } from "#src/batch/values.js";
 import { emptyContract, matrix, matrixBinding, ref, textColumn } from "../support/batches.js";
 
 const text: InputBinding = { kind: "text", input: "place", rank: 2, column: ref("city", "utf8") };

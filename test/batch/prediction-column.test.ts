@@ -8,7 +8,8 @@ import {
   columnTypeOfTensor,
   toFloat16Bits,
 } from "#src/batch/tensor.js";
-import { allocate, type Column, type ColumnType } from "#src/batch/types.js";
+import type { Column, ColumnType } from "#src/batch/types.js";
+import { allocate } from "#src/batch/values.js";
 
 /** Values of a column as plain data. */
 function plain(column: Column): unknown[] {

@@ -1,16 +1,8 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { rowState, selectRows } from "#src/batch/select-rows.js";
-import {
-  allocate,
-  type BytesColumn,
-  type Column,
-  type ColumnType,
-  type ElementType,
-  type FixedColumn,
-  type Matrix,
-  type RecordBatch,
-} from "#src/batch/types.js";
+import type { BytesColumn, Column, ColumnType, FixedColumn, Matrix, RecordBatch } from "#src/batch/types.js";
+import { allocate, type ElementType } from "#src/batch/values.js";
 import { matrix, matrixBatch, ref, textColumn } from "../support/batches.js";
 
 const dropped = rowState.filtered;

@@ -1,17 +1,6 @@
 import { describe, expect, test } from "vitest";
-import {
-  allocate,
-  bytesPerElement,
-  bytesPerValue,
-  type ColumnType,
-  copyValues,
-  type ElementType,
-  isElementType,
-  layoutOf,
-  scalarTypes,
-  showType,
-  viewOf,
-} from "#src/batch/types.js";
+import { bytesPerValue, type ColumnType, layoutOf, scalarTypes, showType } from "#src/batch/types.js";
+import { allocate, bytesPerElement, copyValues, type ElementType, isElementType, viewOf } from "#src/batch/values.js";
 
 const elementTypes: readonly ElementType[] = [
   "int8",

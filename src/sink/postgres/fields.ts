@@ -1,4 +1,5 @@
-import type { Column, FixedColumn, Values } from "../../batch/types.js";
+import type { Column, FixedColumn } from "../../batch/types.js";
+import type { Values } from "../../batch/values.js";
 import { daysTo2000, floorThousands, infiniteDay, infiniteMicros, isInfinite, microsTo2000 } from "./calendar.js";
 
 /**
