@@ -99,7 +99,17 @@ function describe(text, index) {
 function copyOfProject() {
   const copy = mkdtempSync(join(tmpdir(), "infer-batch-mutant-"));
   chmodSync(copy, 0o755); // some tests run the program as another user
-  for (const name of ["dist", "test", "bin", "package.json", "vitest.config.ts", "tsconfig.json", "jobs", "docs"]) {
+  for (const name of [
+    "dist",
+    "test",
+    "bin",
+    "scripts",
+    "package.json",
+    "vitest.config.ts",
+    "tsconfig.json",
+    "jobs",
+    "docs",
+  ]) {
     cpSync(join(project, name), join(copy, name), { recursive: true });
   }
   for (const name of ["node_modules", "fixtures"]) {
@@ -110,6 +120,7 @@ function copyOfProject() {
 
 /** The first test that fails with the mutant in place, or undefined. */
 function redTest(copy, suites) {
+  spawnSync(process.execPath, [join(copy, "scripts/bundle.mjs")], { stdio: "inherit" });
   for (const files of suites) {
     const { status, stdout } = spawnSync(
       process.execPath,

@@ -3,6 +3,7 @@ import { fileURLToPath } from "node:url";
 
 export const projectFolder = fileURLToPath(new URL("../..", import.meta.url));
 const program = fileURLToPath(new URL("../../bin/infer-batch.js", import.meta.url));
+const modules = fileURLToPath(new URL("../../dist/cli/main.js", import.meta.url));
 
 export interface CliResult {
   /** null when a signal ended it. */
@@ -20,6 +21,8 @@ export interface CliOptions {
   readonly uid?: number;
   /** Options of node itself, such as `--import=…`. */
   readonly node?: readonly string[];
+  /** Runs the modules that the bundle is made of: what `node` imports can then get at the same packages. */
+  readonly unbundled?: boolean;
   /** Called with the process once it runs. */
   readonly onStart?: (child: RunningCli) => void;
   /** Called with all of stderr so far, whenever there is more of it. */
@@ -33,12 +36,16 @@ export interface RunningCli {
 
 /** Runs the built command in a process of its own. */
 export async function runCli(args: readonly string[], options: CliOptions = {}): Promise<CliResult> {
-  const child = spawn(process.execPath, [...(options.node ?? []), program, ...args], {
-    cwd: options.cwd ?? projectFolder,
-    env: { ...process.env, NO_COLOR: "1", ...options.env },
-    stdio: ["ignore", "pipe", "pipe"],
-    ...(options.uid === undefined ? {} : { uid: options.uid }),
-  });
+  const child = spawn(
+    process.execPath,
+    [...(options.node ?? []), options.unbundled === true ? modules : program, ...args],
+    {
+      cwd: options.cwd ?? projectFolder,
+      env: { ...process.env, NO_COLOR: "1", ...options.env },
+      stdio: ["ignore", "pipe", "pipe"],
+      ...(options.uid === undefined ? {} : { uid: options.uid }),
+    },
+  );
   let stdout = "";
   let stderr = "";
   child.stdout.setEncoding("utf8").on("data", (text: string) => {
