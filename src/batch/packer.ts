@@ -14,10 +14,8 @@ export interface FeatureBatch {
   readonly inputs: readonly NamedTensor[];
 }
 
-/** Cuts record batches of any length into batches of a fixed one. */
+/** Cuts record batches of any length into batches of those lengths that are asked for. */
 export interface Packer {
-  /** Rows a batch: the size asked for, or the model's own. */
-  readonly batchRows: number;
   /**
    * Copies rows [from, to) of a record batch. `row` is the run's number of row `from`. Yields each batch that
    * became full.
@@ -31,24 +29,20 @@ export interface Packer {
 
 export interface PackerOptions {
   readonly contract: Contract;
-  readonly batchRows: number;
+  /** Rows of the next batch, where the model does not say. */
+  readonly batchRows: () => number;
   /** Called for values that cannot be scored, at least one of each such row; throws to end the run, or takes the row out. */
   readonly onFault: (fault: RowFault) => void;
 }
 
 export function createPacker({ contract, batchRows: wanted, onFault }: PackerOptions): Packer {
-  const batchRows = contract.fixedBatchRows ?? wanted;
   const pool = bufferPool();
+  let batchRows = 0;
   /** One an input; empty between batches. */
   let targets: readonly InputTarget[] = [];
   let filled = 0;
   let firstRow = 0;
-  const options = {
-    batchRows,
-    nanAllowed: contract.missing === "nan",
-    take: (bytes: number) => pool.take(bytes),
-    onFault,
-  };
+  const options = { nanAllowed: contract.missing === "nan", take: (bytes: number) => pool.take(bytes), onFault };
   const flush = (): FeatureBatch | undefined => {
     if (filled === 0) {
       return undefined;
@@ -61,12 +55,16 @@ export function createPacker({ contract, batchRows: wanted, onFault }: PackerOpt
     return batch;
   };
   return {
-    batchRows,
     flush,
     *push({ inputs }, { from, to, row }) {
       for (let at = from; at < to; ) {
         if (filled === 0) {
-          targets = contract.inputs.map((binding) => createInputTarget(binding, options));
+          const size = contract.fixedBatchRows ?? wanted();
+          if (size !== batchRows) {
+            pool.clear();
+            batchRows = size;
+          }
+          targets = contract.inputs.map((binding) => createInputTarget(binding, { ...options, batchRows }));
           firstRow = row + (at - from);
         }
         const rows = Math.min(to - at, batchRows - filled);
@@ -141,6 +139,8 @@ interface BufferPool {
   /** A buffer of exactly this many bytes; its contents mean nothing. */
   take(bytes: number): ArrayBuffer;
   giveBack(buffers: readonly ArrayBuffer[]): void;
+  /** Lets go of all that came back. */
+  clear(): void;
 }
 
 /** Buffers come back from the engine and are filled again, so that a run allocates only its first few. */
@@ -154,6 +154,9 @@ function bufferPool(): BufferPool {
         same.push(buffer);
         bySize.set(buffer.byteLength, same);
       }
+    },
+    clear() {
+      bySize.clear();
     },
   };
 }

@@ -144,6 +144,8 @@ export interface SpanOutput {
   readonly rejects: readonly RejectedRow[];
   /** Rows that `input.where` left out. */
   readonly filtered: number;
+  /** Rows that the model was given at once; for people, never compared. */
+  readonly batchSize: number;
 }
 
 /** Rows ready for a sink: every output column, in output order. */

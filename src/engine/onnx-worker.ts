@@ -99,10 +99,12 @@ async function handle(session: InferenceSession, message: ToWorker): Promise<voi
   const { id, inputs } = message;
   const buffers = buffersOf(inputs);
   try {
+    const startedMs = performance.now();
     const outputs = await runBatch(session, message);
+    const ms = performance.now() - startedMs;
     // Texts have no buffers worth sending back.
     const reusable = inputs.filter(({ dtype }) => dtype !== "string");
-    send({ kind: "done", id, outputs, inputs: reusable }, [...buffers, ...buffersOf(outputs)]);
+    send({ kind: "done", id, outputs, ms, inputs: reusable }, [...buffers, ...buffersOf(outputs)]);
   } catch (error) {
     send({ kind: "failed", id, message: messageOf(error), inputs }, buffers);
   }

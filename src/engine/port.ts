@@ -12,6 +12,8 @@ export type EngineResponse =
       readonly kind: "done";
       /** In the order asked for; the shapes are those that came, not those that the model declares. */
       readonly outputs: readonly Tensor[];
+      /** Milliseconds that it took, without what it waited for its turn. */
+      readonly ms: number;
       /** Tensors of the request, to be filled anew. */
       readonly inputs: readonly NamedTensor[];
     }

@@ -1,5 +1,3 @@
-import type { Contract } from "../batch/contract.js";
-import { blankInputs } from "../batch/packer.js";
 import type { Decoder } from "../decode/port.js";
 import type { Engine } from "../engine/port.js";
 import { JobError } from "../errors.js";
@@ -7,15 +5,14 @@ import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { count, type RunReport } from "../report/report.js";
 import type { AttemptFacts, RunSink, StoredPlan } from "../sink/port.js";
+import type { BatchSizer } from "./batch-size.js";
 import type { JobContext } from "./job.js";
 import { createRejectBudget } from "./rejects.js";
 import { scoreSpans, type ScoringTools } from "./score.js";
 import { shareOf, type SpanRange, spansToSteal } from "./share.js";
 import type { Scored } from "./span-pipeline.js";
 import { verifyingSource } from "./verify.js";
-
-/** Rows of a batch where neither spec nor model says: large enough for small models, small enough for the cache. */
-const defaultBatchRows = 4096;
+import { warmUp } from "./warm-up.js";
 
 /** A run and what it is carried out with. */
 export interface Standing {
@@ -33,19 +30,21 @@ export async function carryOut(context: JobContext, standing: Standing): Promise
   const { worker, nowMs, signal } = context;
   const { run, engine } = standing;
   const { plan } = standing.stored;
-  const batchRows = batchRowsOf(context, plan);
   const share = shareOf(spanCount(plan), worker);
   takeUpRejects(context, plan, run);
-  await run.begin(attemptFacts(context, { batchRows, provider: engine.provider }));
-  if (pendingRows(plan, run.committed, share) > 0) {
-    signal.throwIfAborted();
-    await warmUp(engine, plan.contract, plan.contract.fixedBatchRows ?? Math.min(batchRows, warmUpRows));
-    signal.throwIfAborted();
-  }
+  await run.begin(attemptFacts(context, engine.provider));
+  signal.throwIfAborted();
+  const sizer = await warmUp(context, { plan, engine, rows: pendingRows(plan, run.committed, share) });
+  signal.throwIfAborted();
   const startedMs = nowMs();
   return await tellingFailure(run, async () => {
-    const scored = await scoreShares(context, { ...standing, batchRows, share });
-    return await conclude(context, standing, { scored, startedMs, batchSize: batchRows, provider: engine.provider });
+    const scored = await scoreShares(context, { ...standing, sizer, share });
+    return await conclude(context, standing, {
+      scored,
+      startedMs,
+      batchSize: sizer.rows,
+      provider: engine.provider,
+    });
   });
 }
 
@@ -66,7 +65,7 @@ export async function carryOutIdle(context: JobContext, standing: IdleStanding):
   const { stored, run } = standing;
   takeUpRejects(context, stored.plan, run);
   // Nothing will be committed, so that no part will name a provider.
-  await run.begin(attemptFacts(context, { batchRows: batchRowsOf(context, stored.plan), provider: "none" }));
+  await run.begin(attemptFacts(context, "none"));
   const startedMs = context.nowMs();
   return await tellingFailure(run, async () => {
     if (countCommitted(run) < spanCount(stored.plan)) {
@@ -146,34 +145,25 @@ function takeUpRejects(context: JobContext, plan: Plan, run: RunSink): void {
   }
 }
 
-function attemptFacts(
-  { spec, worker, program }: JobContext,
-  { batchRows, provider }: { batchRows: number; provider: string },
-): AttemptFacts {
+function attemptFacts({ spec, worker, program }: JobContext, provider: string): AttemptFacts {
   return {
     worker: worker.index,
     workers: worker.count,
     program,
     provider,
-    batchSize: batchRows,
     onBadRow: spec.on_bad_row,
   };
-}
-
-function batchRowsOf({ spec }: JobContext, { contract, commitRows }: Plan): number {
-  const asked = spec.engine.batch_size === "auto" ? defaultBatchRows : spec.engine.batch_size;
-  return contract.fixedBatchRows ?? Math.min(asked, commitRows);
 }
 
 /** The own share, then, with `--steal`, what others leave. */
 async function scoreShares(
   context: JobContext,
-  { stored, run, decoder, engine, fresh, batchRows, share }: Standing & { batchRows: number; share: SpanRange },
+  { stored, run, decoder, engine, fresh, sizer, share }: Standing & { sizer: BatchSizer; share: SpanRange },
 ): Promise<Scored> {
   const { worker, progress, signal, log } = context;
   const { plan } = stored;
   const source = verifyingSource(context, { plan, decoder, fresh });
-  const tools: ScoringTools = { plan, run, decoder, engine, batchRows };
+  const tools: ScoringTools = { plan, run, decoder, engine, sizer };
   progress.start(pendingRows(plan, run.committed, share));
   try {
     const scored = await scoreSpans({ ...context, source }, tools, share);
@@ -200,18 +190,6 @@ async function scoreShares(
 
 function stolen({ steal, worker }: JobContext, { committed }: RunSink): SpanRange | undefined {
   return steal ? spansToSteal(committed, worker) : undefined;
-}
-
-/** Enough to lay out memory and page code in, and soon done with heavy models. */
-const warmUpRows = 256;
-
-/** The first call of a model costs more than the others: memory is laid out, code paged in. */
-async function warmUp(engine: Engine, contract: Contract, batchRows: number): Promise<void> {
-  const outputs = [...new Set(contract.outputs.map(({ tensor }) => tensor))];
-  const calls = Array.from({ length: engine.concurrency }, () =>
-    engine.run({ inputs: blankInputs(contract, batchRows), outputs }),
-  );
-  await Promise.allSettled(calls); // a model may refuse zeros; that says nothing about its rows
 }
 
 export function countCommitted(run: RunSink): number {

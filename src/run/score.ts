@@ -7,6 +7,7 @@ import type { Plan } from "../plan/plan.js";
 import { spansOf } from "../plan/spans.js";
 import type { RunSink } from "../sink/port.js";
 import type { OpenShard } from "../source/port.js";
+import type { BatchSizer } from "./batch-size.js";
 import { type FeedPiece, feedRows, pendingRanges, rowsRead } from "./feed.js";
 import type { JobContext } from "./job.js";
 import { openSpan, type OpenSpan } from "./open-span.js";
@@ -19,7 +20,7 @@ export interface ScoringTools {
   readonly run: RunSink;
   readonly decoder: Decoder;
   readonly engine: Engine;
-  readonly batchRows: number;
+  readonly sizer: BatchSizer;
 }
 
 /**
@@ -28,21 +29,18 @@ export interface ScoringTools {
  */
 export async function scoreSpans(context: JobContext, tools: ScoringTools, share: SpanRange): Promise<Scored> {
   const { source, signal } = context;
-  const { plan, run, decoder, engine } = tools;
-  const { contract } = plan;
+  const { plan, run, decoder, engine, sizer } = tools;
+  const { contract, commitRows } = plan;
   const spans = spansOf(plan);
   const rejectTools = { spans, decoder, source, contract };
   const onFault = faultHandler(context, tools);
   let open: OpenSpan | undefined;
-  const packer = createPacker({
-    contract,
-    batchRows: tools.batchRows,
-    onFault: (fault) => open?.onFault(fault),
-  });
+  const packer = createPacker({ contract, batchRows: () => sizer.rows, onFault: (fault) => open?.onFault(fault) });
   const pipeline = createSpanPipeline(context, {
     engine,
     run,
     packer,
+    sizer,
     tensors: [...new Set(contract.outputs.map(({ tensor }) => tensor))],
     fixedBatchRows: contract.fixedBatchRows,
     describe: (faults) => describeFaults(rejectTools, faults),
@@ -50,7 +48,7 @@ export async function scoreSpans(context: JobContext, tools: ScoringTools, share
   });
   const take = async ({ rowStart, batch, shard }: FeedPiece): Promise<void> => {
     for (let from = 0; from < rowsRead(batch); ) {
-      open ??= openSpan({ contract, span: spans.at(Math.floor((rowStart + from) / plan.commitRows)), onFault });
+      open ??= openSpan({ contract, span: spans.at(Math.floor((rowStart + from) / commitRows)), onFault });
       const to = Math.min(rowsRead(batch), open.span.rowEnd - rowStart);
       const { range, filtered } = open.take(batch, { from, to, row: rowStart + from });
       context.progress.scored(filtered);

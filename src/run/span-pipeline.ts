@@ -4,6 +4,7 @@ import type { Tensor } from "../batch/tensor.js";
 import type { OutputRows, RejectedRow } from "../batch/types.js";
 import type { Engine } from "../engine/port.js";
 import { commitConcurrency, type RunSink } from "../sink/port.js";
+import type { BatchSizer } from "./batch-size.js";
 import { bisect } from "./bisect.js";
 import { createInFlight } from "./in-flight.js";
 import type { JobContext } from "./job.js";
@@ -35,6 +36,7 @@ export interface SpanPipelineOptions {
   readonly engine: Engine;
   readonly run: RunSink;
   readonly packer: Packer;
+  readonly sizer: BatchSizer;
   /** The tensors that the contract's outputs come from, each once. */
   readonly tensors: readonly string[];
   readonly fixedBatchRows: number | null;
@@ -58,7 +60,8 @@ export function createSpanPipeline(
     const output = fittingRows(options.run, open);
     const rejects = await options.describe([...faults.values()]);
     const filtered = span.rowEnd - span.rowStart - keptRows;
-    const outcome = await options.run.commit(span, { rows: options.complete(output), rejects, filtered });
+    const rows = options.complete(output);
+    const outcome = await options.run.commit(span, { rows, rejects, filtered, batchSize: options.sizer.rows });
     if (outcome === "committed") {
       total.rows += keptRows - rejects.length;
       total.rejected += rejects.length;
@@ -100,7 +103,7 @@ function fittingRows(run: RunSink, open: OpenSpan): OutputRows {
 /** Scores one batch into its span; a batch that the model refuses is searched for the rows that it refuses. */
 function createPredictor(
   { progress }: Pick<JobContext, "progress">,
-  { engine, packer, tensors, fixedBatchRows }: SpanPipelineOptions,
+  { engine, packer, sizer, tensors, fixedBatchRows }: SpanPipelineOptions,
 ): (open: OpenSpan, batch: FeatureBatch) => Promise<void> {
   return async (open, batch) => {
     const onDone = ({ rowStart, rowCount, packedRows }: FeatureBatch, outputs: readonly Tensor[]): void => {
@@ -118,6 +121,7 @@ function createPredictor(
       return;
     }
     packer.recycle(response.inputs);
+    sizer.took(batch.packedRows, response.ms);
     onDone(batch, response.outputs);
   };
 }

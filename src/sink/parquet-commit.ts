@@ -18,7 +18,7 @@ export interface PartCommit {
   readonly fs: FileSystem;
   readonly duckdb: DuckDb;
   readonly compression: Compression;
-  readonly maker: Maker;
+  readonly maker: Omit<Maker, "batchSize">;
   readonly layout: Layout;
   readonly stored: StoredPlan;
   readonly span: Span;
@@ -32,8 +32,9 @@ export async function commitPart(
   commit: PartCommit,
   temporary: string,
 ): Promise<{ outcome: CommitOutcome; part: FinishedPart }> {
-  const { fs, duckdb, layout, stored, span, maker } = commit;
-  const { rows, rejects, filtered } = commit.output;
+  const { fs, duckdb, layout, stored, span } = commit;
+  const { rows, rejects, filtered, batchSize } = commit.output;
+  const maker = { ...commit.maker, batchSize };
   const { index, rowStart, rowEnd } = span;
   const file = layout.part(index);
   const final = join(layout.parts, file);

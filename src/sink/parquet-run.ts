@@ -53,7 +53,7 @@ export async function openParquetRun(options: ParquetRunOptions, duckdb: DuckDb,
   const known = knownOf(stored, parts);
   const staged = isStaged(stored.plan.runId) ? [layout.parts] : [];
   const temporary = { fs, folders: [layout.temporary, ...staged], check };
-  let maker: Maker | undefined;
+  let maker: Omit<Maker, "batchSize"> | undefined;
   return {
     finished,
     committed: known.committed,

@@ -55,12 +55,13 @@ export interface AttemptFacts {
   readonly workers: number;
   readonly program: string;
   readonly provider: string;
-  readonly batchSize: number;
   readonly onBadRow: "fail" | "reject";
 }
 
 /** Who committed a span. */
 export interface Maker extends AttemptFacts {
+  /** Rows that the model was given at once. */
+  readonly batchSize: number;
   /** Host, process and a number of its own. */
   readonly writer: string;
 }

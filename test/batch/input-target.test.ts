@@ -23,7 +23,7 @@ function pack(
   const faults: RowFault[] = [];
   const packer = createPacker({
     contract: { ...emptyContract, ...contract },
-    batchRows,
+    batchRows: () => batchRows,
     onFault: (fault) => {
       faults.push(fault);
     },

@@ -19,7 +19,7 @@ class Fault extends Error {
 function packerOf(batchRows: number, fixedBatchRows: number | null = null, names: readonly string[] = columns): Packer {
   return createPacker({
     contract: packingContract(names, fixedBatchRows),
-    batchRows,
+    batchRows: () => batchRows,
     onFault: (fault) => {
       throw new Fault(fault);
     },
@@ -129,8 +129,27 @@ describe("the batches", () => {
   });
 
   test("have the model's size, whatever was asked for", () => {
-    expect(packerOf(4096, 32).batchRows).toBe(32);
-    expect(packerOf(4096).batchRows).toBe(4096);
+    expect(packAll(packerOf(4096, 4), rowsOf(8), []).map(({ dims }) => dims[0])).toEqual([4, 4]);
+    expect(packAll(packerOf(4096), rowsOf(8), []).map(({ dims }) => dims[0])).toEqual([8]);
+  });
+
+  test("change their size from one to the next", () => {
+    const sizes = [3, 1, 5, 5];
+    const packer = createPacker({
+      contract: packingContract(columns, null),
+      batchRows: () => sizes.shift() ?? 2,
+      onFault: () => expect.unreachable(),
+    });
+    const batches = packAll(packer, rowsOf(17), [4]);
+    expect(batches.map(({ rowStart, rowCount }) => [rowStart, rowCount])).toEqual([
+      [0, 3],
+      [3, 1],
+      [4, 5],
+      [9, 5],
+      [14, 2],
+      [16, 1],
+    ]);
+    expect(batches.flatMap(({ values }) => values)).toEqual(rowsOf(17).flat());
   });
 
   test("are cut out of the middle of a record batch", () => {

@@ -164,9 +164,9 @@ function contractOf(name: string, worldOf: () => Promise<World>): void {
       await using sink = await world.open();
       const { stored, run } = await begun(sink, planFor(sink.planTarget));
       const [first, second, third] = [0, 1, 2].map((index) => spanAt(stored.plan, index)) as [never, never, never];
-      const kept = { rows: outputOf(upTo(6)), rejects: [rejectOf(6)], filtered: 3 };
+      const kept = { ...whole(outputOf(upTo(6)), [rejectOf(6)]), filtered: 3 };
       expect(await run.commit(first, kept)).toBe("committed");
-      expect(await run.commit(second, { rows: outputOf([]), rejects: [], filtered: 10 })).toBe("committed");
+      expect(await run.commit(second, { ...whole(outputOf([])), filtered: 10 })).toBe("committed");
       await expect(run.commit(third, { ...whole(outputOf(idsOf(third))), filtered: 1 })).rejects.toThrow();
       const again = await sink.open(stored);
       expect([[...again.committed], again.rejectedRows]).toEqual([[1, 1, 0], 1]);
@@ -180,11 +180,11 @@ function contractOf(name: string, worldOf: () => Promise<World>): void {
       await using one = await world.open();
       await using other = await world.open();
       const { stored, run } = await begun(one, planFor(one.planTarget), { ...alone, workers: 2 });
-      const second = { ...alone, worker: 1, workers: 2, batchSize: 7, onBadRow: "fail" } as const;
+      const second = { ...alone, worker: 1, workers: 2, onBadRow: "fail" } as const;
       const beside = await begun(other, stored.plan, second);
       const [first, middle, last] = [0, 1, 2].map((index) => spanAt(stored.plan, index)) as [never, never, never];
       await run.commit(first, whole(outputOf(idsOf(first).slice(1)), [rejectOf(0)]));
-      await beside.run.commit(last, whole(outputOf(idsOf(last))));
+      await beside.run.commit(last, { ...whole(outputOf(idsOf(last))), batchSize: 7 });
       expect([[...run.committed], run.rejectedRows]).toEqual([[1, 0, 0], 1]);
       expect([[...beside.run.committed], beside.run.rejectedRows]).toEqual([[0, 0, 1], 0]);
 
@@ -193,7 +193,7 @@ function contractOf(name: string, worldOf: () => Promise<World>): void {
       expect(await run.commit(last, whole(outputOf(idsOf(last))))).toBe("adopted");
       expect([...run.committed]).toEqual([1, 0, 1]);
       for (const { makers } of [run, beside.run, await one.open(stored)]) {
-        expect([makers.get(0), makers.get(1), makers.get(2)]).toMatchObject([{ worker: 0 }, undefined, second]);
+        expect([makers.get(1), makers.get(2)]).toMatchObject([undefined, { ...second, batchSize: 7 }]);
         expect(makers.get(0)?.writer).not.toBe(makers.get(2)?.writer);
       }
       await run.commit(middle, whole(outputOf(idsOf(middle))));

@@ -42,8 +42,7 @@ async function standing(spans: number | "finished", work: (run: Standing) => Pro
 }
 
 async function commit(run: RunSink, span: number): Promise<unknown> {
-  const { rows, rejects } = driveRows(span);
-  return await run.commit(spanAt(drivePlan, span), { rows, rejects, filtered: 0 });
+  return await run.commit(spanAt(drivePlan, span), driveRows(span));
 }
 
 const foreign = (text: RegExp): object => ({ code: "OUTPUT_FOREIGN", message: expect.stringMatching(text) });

@@ -67,8 +67,7 @@ test(`${leftovers} temporary files of killed attempts are gone when the next beg
   expect(unlinked()).toBe(leftovers + 2);
 
   for (let span = 1; span < driveSpans; span += 1) {
-    const { rows, rejects } = driveRows(span);
-    await run.commit(spanAt(drivePlan, span), { rows, rejects, filtered: 0 });
+    await run.commit(spanAt(drivePlan, span), driveRows(span));
   }
   expect(unlinked()).toBe(leftovers + 2 + driveSpans - 1);
 });

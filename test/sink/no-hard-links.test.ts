@@ -90,10 +90,9 @@ describe("a file system without hard links", () => {
       await using one = await openDriveSink(root, fs);
       await using other = await openDriveSink(root, fs);
       const runs = [await beginDrive(one), await beginDrive(other)];
-      const { rows, rejects } = driveRows(0);
       const outcomes: unknown[] = [];
       for (const run of runs) {
-        outcomes.push(await run.commit(spanAt(drivePlan, 0), { rows, rejects, filtered: 0 }));
+        outcomes.push(await run.commit(spanAt(drivePlan, 0), driveRows(0)));
       }
       expect(outcomes).toEqual(["committed", "adopted"]);
     }, without.refused);

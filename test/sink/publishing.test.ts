@@ -10,7 +10,7 @@ import { beginDrive, driveFolder, drivePlan, driveRows, openDriveSink } from "..
 import { type DiskRun, finish, onDisk } from "../support/sink-torture.js";
 
 async function commit(run: RunSink, span: number, rows: OutputRows = driveRows(span).rows): Promise<unknown> {
-  return await run.commit(spanAt(drivePlan, span), { rows, rejects: driveRows(span).rejects, filtered: 0 });
+  return await run.commit(spanAt(drivePlan, span), { ...driveRows(span), rows });
 }
 
 /** Two attempts beside each other: neither knew of the other's parts when it began. */

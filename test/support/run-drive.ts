@@ -22,8 +22,8 @@ function scoreOf(row: number, number: number): number {
 
 /** What run `number` makes of a span. */
 function runOutput(span: number, number: number): SpanOutput {
-  const { rows, rejects } = driveRows(span);
-  const columns = rows.columns.map((column) =>
+  const output = driveRows(span);
+  const columns = output.rows.columns.map((column) =>
     column.name === "score" && column.column.kind === "fixed"
       ? {
           ...column,
@@ -34,7 +34,7 @@ function runOutput(span: number, number: number): SpanOutput {
         }
       : column,
   );
-  return { rows: { ...rows, columns }, rejects, filtered: 0 };
+  return { ...output, rows: { ...output.rows, columns } };
 }
 
 /** One attempt at one run, step by step. */

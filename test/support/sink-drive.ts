@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
-import type { OutputRows, RejectedRow } from "#src/batch/types.js";
+import type { OutputRows, SpanOutput } from "#src/batch/types.js";
 import type { Plan } from "#src/plan/plan.js";
 import { spanAt, spanCount } from "#src/plan/spans.js";
 import { type FileSystem, nodeFileSystem } from "#src/sink/file-system.js";
@@ -35,7 +35,6 @@ export const alone: AttemptFacts = {
   workers: 1,
   program: "infer-batch 0.0.0",
   provider: "cpu",
-  batchSize: 4096,
   onBadRow: "reject",
 };
 
@@ -45,7 +44,7 @@ export const driveSpans = spanCount(drivePlan);
 export const driveFolder = (root: string): string => join(root, "lake/out");
 
 /** Rows [rowStart, rowEnd) as a run would hand them to its sink. */
-export function driveRows(span: number): { rows: OutputRows; rejects: RejectedRow[] } {
+export function driveRows(span: number): SpanOutput {
   const { rowStart, rowEnd } = spanAt(drivePlan, span);
   const all = Array.from({ length: rowEnd - rowStart }, (_, index) => rowStart + index);
   const kept = all.filter((row) => row !== rejectedRow);
@@ -61,6 +60,8 @@ export function driveRows(span: number): { rows: OutputRows; rejects: RejectedRo
     rejects: all
       .filter((row) => row === rejectedRow)
       .map((row) => ({ shard: "s0", row, columns: { id: String(row) }, column: "x", reason: "null", value: null })),
+    filtered: 0,
+    batchSize: 4096,
   };
 }
 
@@ -122,8 +123,7 @@ export async function drive({ root, fs, told, spans = Number.POSITIVE_INFINITY, 
   const run = await beginDrive(sink, told.attempts);
   const pending = [...run.committed.keys()].filter((span) => run.committed[span] === 0);
   for (const span of run.finished ? [] : pending.slice(0, spans)) {
-    const { rows, rejects } = driveRows(span);
-    await run.commit(spanAt(drivePlan, span), { rows, rejects, filtered: 0 });
+    await run.commit(spanAt(drivePlan, span), driveRows(span));
     told.committed.add(span);
   }
   if (!run.finished && pending.length <= spans) {

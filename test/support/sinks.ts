@@ -60,7 +60,7 @@ export const rejectOf = (row: number): RejectedRow => ({
 
 /** What a span comes to of which every row was scored, or rejected. */
 export function whole(rows: OutputRows, rejects: readonly RejectedRow[] = []): SpanOutput {
-  return { rows, rejects, filtered: 0 };
+  return { rows, rejects, filtered: 0, batchSize: 4096 };
 }
 
 /** Commits the spans that `which` says, each row's id its number in the run. */

@@ -111,7 +111,7 @@ function runSink(
 /** What this attempt writes to, and as whom. */
 interface Begun {
   readonly columns: readonly TargetColumn[];
-  readonly maker: Maker;
+  readonly maker: Omit<Maker, "batchSize">;
 }
 
 /** Encodes before the transaction begins: it then lasts as long as the server takes, and no longer. */
@@ -119,7 +119,7 @@ function spanCommit(
   { mode }: RunTools,
   stored: StoredPlan,
   { columns, maker }: Begun,
-  { span, output: { rows, rejects, filtered } }: { readonly span: Span; readonly output: SpanOutput },
+  { span, output: { rows, rejects, filtered, batchSize } }: { readonly span: Span; readonly output: SpanOutput },
 ): SpanCommit {
   const types = columns.map(({ type }) => type);
   const chunks = encodeRows(rows.columns, types, rows.rowCount);
@@ -130,7 +130,7 @@ function spanCommit(
     rowCount: rows.rowCount,
     rejects,
     filtered,
-    maker,
+    maker: { ...maker, batchSize },
     table: columns[0]?.table ?? 0,
     write: (session) => mode.write(session, encoded),
   };
