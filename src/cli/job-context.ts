@@ -1,6 +1,6 @@
 import { createHash, randomBytes } from "node:crypto";
 import { readFile } from "node:fs/promises";
-import { availableParallelism, hostname } from "node:os";
+import { hostname } from "node:os";
 import { dirname, isAbsolute, relative, resolve, sep } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { openParquetDecoder } from "../decode/parquet.js";
@@ -19,6 +19,7 @@ import type { OutputFolder } from "../source/disk.js";
 import type { EngineSpec, JobSpec } from "../spec/job-spec.js";
 import { anyValue } from "../spec/fill-document.js";
 import { type LoadedSpec, loadSpec } from "../spec/load.js";
+import { usableCores } from "./cores.js";
 import { checkNewRun } from "./new-run.js";
 import { openModel } from "./open-model.js";
 import { openSource } from "./open-source.js";
@@ -67,7 +68,7 @@ export async function openJob(
   checkSeveral(attempt, clock);
   checkNewRun(attempt, spec);
   const folder = dirname(resolve(specPath));
-  const cores = availableParallelism();
+  const cores = usableCores();
   const siblings = siblingPattern(resolve(folder, outputPattern));
   const tools = attemptTools(spec, log, signal);
   const sink = await openSink(spec, folder, { cores, siblings, ...tools });
