@@ -3,8 +3,12 @@ import { bytesPerValue } from "../batch/types.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { BindingRequest, Plan, PlannedShard, PlanTarget, RunId } from "./plan.js";
 
-/** Rows a span where the spec says `auto`: a fraction of a second to some seconds of scoring. */
+/** Rows a span where the spec says `auto`: a fraction of a second to half a minute of scoring. */
 const defaultCommitRows = 262_144;
+/** One session's time for a span of a slow model: what a killed attempt loses at most. */
+const spanMs = 30_000;
+/** The least: with a part for every few rows readers would have a harder time than whoever waits for a rerun. */
+const slowestCommitRows = 64;
 /** A span is held in memory until it is committed, some at a time. */
 const spanBytesLimit = 64 * 1024 * 1024;
 
@@ -14,13 +18,16 @@ export interface PlanFacts {
   readonly shards: readonly PlannedShard[];
   readonly modelSha256: string;
   readonly contract: Contract;
+  /** Of one session, about; 0: not known, or not worth asking. */
+  readonly msPerRow: number;
   /** As the sink names it. */
   readonly target: PlanTarget;
   /** Name and version of the program that plans. */
   readonly createdBy: string;
 }
 
-export function makePlan({ runId, spec, shards, modelSha256, contract, target, createdBy }: PlanFacts): Plan {
+export function makePlan(facts: PlanFacts): Plan {
+  const { runId, spec, shards, modelSha256, contract, msPerRow, target, createdBy } = facts;
   return {
     format: "infer-batch-plan",
     version: 1,
@@ -33,7 +40,7 @@ export function makePlan({ runId, spec, shards, modelSha256, contract, target, c
     request: bindingRequest(spec),
     contract,
     target,
-    commitRows: spec.commit_rows === "auto" ? autoCommitRows(contract) : spec.commit_rows,
+    commitRows: spec.commit_rows === "auto" ? autoCommitRows(contract, msPerRow) : spec.commit_rows,
     createdBy,
   };
 }
@@ -44,7 +51,10 @@ export function bindingRequest(spec: JobSpec): BindingRequest {
   return { inputs, outputs, passthrough: spec.output.columns, partitions, columns, where, cast, missing };
 }
 
-function autoCommitRows(contract: Contract): number {
+function autoCommitRows(contract: Contract, msPerRow: number): number {
   const rowBytes = outputColumns(contract).reduce((sum, { type }) => sum + bytesPerValue(type), 0);
-  return Math.max(1, Math.min(defaultCommitRows, Math.floor(spanBytesLimit / Math.max(1, rowBytes))));
+  const inMemory = Math.max(1, Math.floor(spanBytesLimit / Math.max(1, rowBytes)));
+  // A power of two: two measurements rarely disagree about it.
+  const inTime = msPerRow === 0 ? defaultCommitRows : 2 ** Math.floor(Math.log2(spanMs / msPerRow));
+  return Math.min(defaultCommitRows, inMemory, Math.max(slowestCommitRows, inTime));
 }

@@ -15,6 +15,7 @@ import type { Listing } from "../source/port.js";
 import { bindExpressions } from "./expressions.js";
 import { atKey, type JobContext } from "./job.js";
 import { verifyShards } from "./verify.js";
+import { timeRow } from "./warm-up.js";
 
 /** Shards opened at once while footers are read. */
 const footerConcurrency = 256;
@@ -86,7 +87,8 @@ export async function planRun(
   refuseEncrypted(used, encrypted);
   const target = context.sink.planTarget;
   const createdBy = context.program;
-  const plan = makePlan({ runId, spec, shards, modelSha256: model.sha256, contract, target, createdBy });
+  const msPerRow = spec.commit_rows === "auto" ? await timeRow(engine, contract) : 0;
+  const plan = makePlan({ runId, spec, shards, modelSha256: model.sha256, contract, msPerRow, target, createdBy });
   if (spanCount(plan) > spansLimit) {
     const parts = `${count(rows, "row")} in spans of ${count(plan.commitRows, "row")} would be ${count(spanCount(plan), "part")}`;
     throw new JobError("SPEC_INVALID", `planning ${spec.name}: ${parts}, at most ${spansLimit} can be kept`, {

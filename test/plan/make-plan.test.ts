@@ -7,13 +7,14 @@ import { emptyContract, ref } from "../support/batches.js";
 import { planOf } from "../support/plans.js";
 import { load, minimalSpec } from "../support/spec.js";
 
-const planFor = (text: string, contract: Contract = emptyContract): Plan =>
+const planFor = (text: string, contract: Contract = emptyContract, msPerRow = 0): Plan =>
   makePlan({
     runId: "daily-0123456789ab" as RunId,
     spec: load(text),
     shards: planOf([3, 0, 4], 1).input.shards,
     modelSha256: "ab".repeat(32),
     contract,
+    msPerRow,
     target: { kind: "parquet", uri: "out" },
     createdBy: "infer-batch 1.2.3",
   });
@@ -148,7 +149,17 @@ describe("commit_rows: auto", () => {
     expect(planFor(minimalSpec, { ...emptyContract, passthrough }).commitRows).toBe(1);
   });
 
+  test.each([
+    [0.001, 262_144],
+    [0.1, 262_144],
+    [0.2, 131_072],
+    [10, 2048],
+    [5000, 64],
+  ])("is about half a minute of a model that takes %d ms a row", (msPerRow, commitRows) => {
+    expect(planFor(minimalSpec, outputs(1), msPerRow).commitRows).toBe(commitRows);
+  });
+
   test("gives way to a number", () => {
-    expect(planFor(`${minimalSpec}commit_rows: 3\n`, outputs(1000)).commitRows).toBe(3);
+    expect(planFor(`${minimalSpec}commit_rows: 3\n`, outputs(1000), 5000).commitRows).toBe(3);
   });
 });
