@@ -10,7 +10,7 @@ import { errnoOf, JobError } from "../errors.js";
 import { runIdOf } from "../plan/identity.js";
 import { type Progress, silentProgress } from "../report/progress.js";
 import type { RetryTools } from "../retry.js";
-import type { JobContext, Log } from "../run/job.js";
+import type { EngineNeed, JobContext, Log } from "../run/job.js";
 import { nodeFileSystem } from "../sink/file-system.js";
 import { layoutOf } from "../sink/layout.js";
 import { openParquetSink } from "../sink/parquet.js";
@@ -81,7 +81,7 @@ export async function openJob(
     source,
     openDecoder: (folders) => openParquetDecoder({ threads: cores, folders, timezone: spec.timezone }),
     openModel: () => openModel(spec.model, { folder, ...tools }),
-    openEngine: (model, inputBytes) => openEngine(model, { ...spec.engine, cores, inputBytes }),
+    openEngine: (model, need) => openEngine(model, need, { ...spec.engine, cores }),
     sha256,
     nowMs: () => performance.now(),
     dateMs: () => Date.now(),
@@ -259,18 +259,21 @@ function isDead(writer: string, host: string): boolean {
 
 interface EngineOptions extends EngineSpec {
   readonly cores: number;
-  readonly inputBytes: number;
 }
 
 /** One thread a session: several batches at once keep the cores busy without threads waiting for each other. */
 async function openEngine(
   model: ModelFile,
-  { threads: asked, providers, cores, inputBytes }: EngineOptions,
+  need: EngineNeed,
+  { threads: asked, providers, cores }: EngineOptions,
 ): Promise<Engine> {
+  if ("sessions" in need) {
+    return await openOnnxEngine({ model, providers, sessions: need.sessions, intraOpThreads: need.threads });
+  }
   // More threads than cores only wait for each other, each with a copy of the model.
   const threads = asked === "auto" ? cores : Math.min(asked, cores);
   const copies = Math.min(threads, Math.floor(modelCopiesBytes / Math.max(1, model.sizeBytes)));
-  const sessions = asked === "auto" && inputBytes < smallInputBytes ? 1 : Math.max(1, copies);
+  const sessions = asked === "auto" && need.inputBytes < smallInputBytes ? 1 : Math.max(1, copies);
   return await openOnnxEngine({
     model,
     providers,

@@ -66,6 +66,17 @@ program
   });
 
 program
+  .command("tune")
+  .description("measure the model alone by batch size and threads, on the job's first rows; writes nothing")
+  .argument("<spec>", "the job spec, a YAML file")
+  .addOption(param())
+  .option("--json", "one line of JSON")
+  .action(async (spec: string, options) => {
+    const { tuneCommand } = await import("./commands/tune.js");
+    await tuneCommand(spec, options);
+  });
+
+program
   .command("status")
   .description("show how far a run is; writes nothing")
   .argument("<spec>", "the job spec, a YAML file")

@@ -20,8 +20,7 @@ export interface JobContext {
   /** Reads files of these folders only. */
   readonly openDecoder: (folders: readonly string[]) => Promise<Decoder>;
   readonly openModel: () => Promise<ModelFile>;
-  /** `inputBytes`: of the shards that will be scored. */
-  readonly openEngine: (model: ModelFile, inputBytes: number) => Promise<Engine>;
+  readonly openEngine: (model: ModelFile, need: EngineNeed) => Promise<Engine>;
   readonly sha256: Sha256;
   readonly nowMs: () => number;
   /** Milliseconds from 1970: what `nowMs` is not. */
@@ -38,6 +37,15 @@ export interface JobContext {
   /** Name and version of this program. */
   readonly program: string;
 }
+
+/** Sessions of the model, and threads of each. */
+export interface EngineLayout {
+  readonly sessions: number;
+  readonly threads: number;
+}
+
+/** What an engine is opened for: shards of so many bytes, as the spec says, or a layout to be tried. */
+export type EngineNeed = { readonly inputBytes: number } | EngineLayout;
 
 export interface Log {
   info(message: string): void;

@@ -14,7 +14,7 @@ export async function previewPlan(context: JobContext): Promise<Plan> {
   requireListed(context, listing);
   const model = await openPinnedModel(context);
   await using decoder = await context.openDecoder(listing.folders);
-  await using engine = await context.openEngine(model, 0);
+  await using engine = await context.openEngine(model, { inputBytes: 0 });
   return await planRun(context, { runId, listed: listing.shards, decoder, model, engine });
 }
 
@@ -25,7 +25,7 @@ export async function previewContract(context: JobContext): Promise<Contract | u
   const listing = await listInput(context);
   requireListed(context, listing);
   const [shard] = listing.shards;
-  await using engine = await context.openEngine(model, 0);
+  await using engine = await context.openEngine(model, { inputBytes: 0 });
   if (shard === undefined) {
     return undefined;
   }

@@ -97,7 +97,7 @@ async function withTools<T>(
 ): Promise<T> {
   await using decoder = await context.openDecoder(listing.folders);
   const inputBytes = listing.shards.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
-  await using engine = await context.openEngine(model, inputBytes);
+  await using engine = await context.openEngine(model, { inputBytes });
   return await work({ decoder, engine });
 }
 

@@ -1,6 +1,7 @@
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { z } from "zod";
 import { runCli } from "../support/cli.js";
 import { fixtures, type Fixture, scratchFolder, writeSpec } from "../support/job.js";
 import { showResult, shownCli } from "../support/shown.js";
@@ -34,6 +35,37 @@ describe("plan", () => {
       job: "wine-forest",
       input: { rows: 178 },
     });
+  });
+});
+
+describe("tune", () => {
+  const found = z.object({
+    tuning: z.array(
+      z.object({ sessions: z.int(), threads: z.int(), batch_size: z.int(), rows_per_second: z.int().positive() }),
+    ),
+  });
+
+  test("measures each batch size that the shards have rows for, and writes nothing", async () => {
+    await using folder = await scratchFolder();
+    const { code, stdout, stderr } = await runCli(["tune", await writeSpec(folder.path, wine), "--json"]);
+    expect([code, stderr]).toEqual([0, ""]);
+    const { tuning } = found.parse(JSON.parse(stdout));
+    expect(new Set(tuning.map(({ batch_size }) => batch_size))).toEqual(new Set([64])); // 178 rows
+    expect(await readdir(folder.path)).toEqual(["job.yaml"]);
+  });
+
+  test("names the fastest, of a fixed batch the only one", async () => {
+    await using folder = await scratchFolder();
+    const { code, stdout } = await runCli(["tune", await writeSpec(folder.path, batch32)]);
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/^ +\d+ +\d+ +32 +[\d,]+ {2}<- fastest$/m);
+  });
+
+  test("has no answer without rows", async () => {
+    await using folder = await scratchFolder();
+    const spec = await writeSpec(folder.path, wine, { input: { where: "1 = 0" } });
+    const { code, stderr } = await runCli(["tune", spec]);
+    expect([code, stderr]).toEqual([75, expect.stringContaining("none of the job's first rows passes input.where")]);
   });
 });
 

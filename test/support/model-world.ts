@@ -140,8 +140,8 @@ export async function modelWorld(folder: string, { rows, commitRows }: ModelPlan
             decoder ??= job.openDecoder(folders);
             return { ...(await decoder), [Symbol.asyncDispose]: () => Promise.resolve() };
           },
-          openEngine: async (model, inputBytes) => {
-            engine ??= job.openEngine(model, inputBytes);
+          openEngine: async (model, need) => {
+            engine ??= job.openEngine(model, need);
             return { ...(await engine), [Symbol.asyncDispose]: () => Promise.resolve() };
           },
         });

@@ -1,0 +1,128 @@
+import type { Contract } from "../batch/contract.js";
+import { createPacker, type FeatureBatch, sliceBatch } from "../batch/packer.js";
+import type { NamedTensor } from "../batch/tensor.js";
+import type { Engine } from "../engine/port.js";
+import { JobError } from "../errors.js";
+import { runIdOf } from "../plan/identity.js";
+import { spansOf } from "../plan/spans.js";
+import { feedRows } from "./feed.js";
+import type { EngineLayout, JobContext } from "./job.js";
+import { awaitInput, listInput, planRun, requireListed } from "./planning.js";
+import { openPinnedModel } from "./run.js";
+
+/** How fast the model is alone: nothing is read or written meanwhile. */
+export interface Tuning extends EngineLayout {
+  readonly batchRows: number;
+  readonly rowsPerSecond: number;
+}
+
+export interface TuneOptions {
+  readonly layouts: readonly EngineLayout[];
+  /** How long each combination is measured. */
+  readonly ms: number;
+}
+
+const batchSizes = [64, 256, 1024, 2048, 4096, 8192, 16_384];
+
+/** Scores the job's first rows over and over: each batch size in each layout. Writes nothing. */
+export async function* tune(context: JobContext, { layouts, ms }: TuneOptions): AsyncGenerator<Tuning> {
+  const { spec, signal } = context;
+  await awaitInput(context);
+  const listing = await listInput(context);
+  requireListed(context, listing);
+  const model = await openPinnedModel(context);
+  let rows: { readonly contract: Contract; readonly batch: FeatureBatch } | undefined;
+  for (const layout of layouts) {
+    await using engine = await context.openEngine(model, layout);
+    if (rows === undefined) {
+      await using decoder = await context.openDecoder(listing.folders);
+      const runId = runIdOf(spec.name, spec.params, context.sha256);
+      const plan = await planRun(context, { runId, listed: listing.shards, decoder, model, engine });
+      const { contract } = plan;
+      const spans = spansOf(plan);
+      const rowEnd = Math.min(plan.input.rows, Math.max(...batchSizes));
+      const feed = feedRows({ source: context.source, decoder, spans, projection: contract }, [
+        { rowStart: 0, rowEnd },
+      ]);
+      rows = { contract, batch: await packAll(contract, feed, rowEnd) };
+    }
+    const { contract, batch } = rows;
+    const most = contract.fixedBatchRows ?? batch.rowCount;
+    const sizes = contract.fixedBatchRows === null ? batchSizes.filter((size) => size <= most) : [];
+    for (const batchRows of sizes.length === 0 ? [most] : sizes) {
+      signal.throwIfAborted();
+      const cut = sliceBatch(batch, batch.inputs, { from: 0, to: batchRows, fixedBatchRows: contract.fixedBatchRows });
+      yield { ...layout, batchRows, rowsPerSecond: await rate(context, engine, { contract, batch: cut, ms }) };
+    }
+  }
+}
+
+/** The rows that pass the filter, as one batch. Bad ones are as good as others here. */
+async function packAll(
+  contract: Contract,
+  feed: ReturnType<typeof feedRows>,
+  batchRows: number,
+): Promise<FeatureBatch> {
+  const packer = createPacker({
+    contract: { ...contract, fixedBatchRows: null },
+    batchRows: () => batchRows,
+    onFault() {},
+  });
+  let packed: FeatureBatch | undefined;
+  let row = 0;
+  for await (const { batch } of feed) {
+    for (const full of packer.push(batch, { from: 0, to: batch.rowCount, row })) {
+      packed = full;
+    }
+    row += batch.rowCount;
+  }
+  packed ??= packer.flush();
+  if (packed === undefined) {
+    throw new JobError("INPUT_NOT_READY", "tuning: none of the job's first rows passes input.where", {
+      hint: "tune needs rows to score; try it with params of a day that has some",
+    });
+  }
+  return packed;
+}
+
+/** Rows a second with as many batches under way as a run would have. */
+async function rate(
+  { nowMs }: JobContext,
+  engine: Engine,
+  { contract, batch, ms }: { contract: Contract; batch: FeatureBatch; ms: number },
+): Promise<number> {
+  const outputs = [...new Set(contract.outputs.map(({ tensor }) => tensor))];
+  let startedMs = nowMs();
+  let rows = 0;
+  const lane = async (until: (ran: number) => boolean): Promise<void> => {
+    let inputs = copyOf(batch.inputs);
+    for (let ran = 0; !until(ran); ran += 1) {
+      const response = await engine.run({ inputs, outputs });
+      if (response.kind === "failed") {
+        throw new JobError("MODEL_INVALID", `tuning: the model refuses the job's first rows: ${response.message}`, {
+          hint: "`infer-batch run` with on_bad_row: reject tells which of them",
+        });
+      }
+      inputs = response.inputs.length === inputs.length ? [...response.inputs] : copyOf(batch.inputs);
+      rows += batch.rowCount;
+    }
+  };
+  const lanes = async (until: (ran: number) => boolean): Promise<void> => {
+    const ended = await Promise.allSettled(Array.from({ length: engine.concurrency }, () => lane(until)));
+    for (const end of ended) {
+      if (end.status === "rejected") {
+        throw end.reason;
+      }
+    }
+  };
+  await lanes((ran) => ran === 1); // the first call lays out memory
+  rows = 0;
+  startedMs = nowMs();
+  await lanes((ran) => ran > 0 && nowMs() - startedMs >= ms);
+  return Math.round((rows / (nowMs() - startedMs)) * 1000);
+}
+
+/** The engine detaches what it is given. Texts come back never, and are not detached. */
+function copyOf(inputs: readonly NamedTensor[]): NamedTensor[] {
+  return inputs.map((input) => (input.dtype === "string" ? input : { ...input, data: input.data.slice() }));
+}
