@@ -13,8 +13,8 @@ import { fileURLToPath } from "node:url";
 
 const project = fileURLToPath(new URL("..", import.meta.url));
 
-const publishing = ["test/sink/publishing.test.ts"];
-const checks = ["test/sink/checks.test.ts", "test/sink/publishing.test.ts"];
+const publishing = ["test/sink/publishing.test.ts", "test/sink/verdicts.test.ts"];
+const checks = ["test/sink/checks.test.ts", "test/sink/publishing.test.ts", "test/sink/verdicts.test.ts"];
 const power = ["test/sink/lost-unsynced.test.ts", "test/sink/no-hard-links.test.ts"];
 const swaps = ["test/sink/new-run-power.test.ts"];
 const disk = ["test/sink/failing-disk.test.ts", "test/sink/real-disk.test.ts", "test/sink/bit-flips.test.ts"];
@@ -43,7 +43,7 @@ const removals = [
   },
   {
     what: "check",
-    pattern: /throw (?=new JobError|new Error|damaged|sizeNow|other)/g,
+    pattern: /throw (?=new JobError|new Error|new Committed|damaged|sizeNow|other)/g,
     instead: "void ",
     suites: [checks, damage, disk, rest, power],
   },
