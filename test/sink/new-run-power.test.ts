@@ -2,7 +2,8 @@ import { expect, test } from "vitest";
 import { inParallel } from "../support/crash.js";
 import { allLost, anyLuck, commitsSurvive, lossyDisk, type Luck, namesLost } from "../support/lossy-disk.js";
 import { carryOutRun, faultsForReaders, faultsOfRun, onRunDisk, successOf } from "../support/run-drive.js";
-import { randomOf, readingCall } from "../support/sink-torture.js";
+import { randomOf } from "../support/random.js";
+import { readingCall } from "../support/sink-torture.js";
 import { torture } from "../support/torture.js";
 
 /** INFER_BATCH_TORTURE=1: at each call. */

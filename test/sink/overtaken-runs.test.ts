@@ -5,7 +5,8 @@ import { JobError } from "#src/errors.js";
 import { inParallel } from "../support/crash.js";
 import { hookedDisk, latch } from "../support/hooked-disk.js";
 import { driveFolder } from "../support/sink-drive.js";
-import { randomOf, readingCall } from "../support/sink-torture.js";
+import { randomOf } from "../support/random.js";
+import { readingCall } from "../support/sink-torture.js";
 import {
   carryOutRun,
   faultsForReaders,

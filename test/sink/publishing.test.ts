@@ -6,7 +6,8 @@ import type { OutputRows } from "#src/batch/types.js";
 import { spanAt } from "#src/plan/spans.js";
 import { layoutOf } from "#src/sink/layout.js";
 import type { RunSink } from "#src/sink/port.js";
-import { allLost } from "../support/lossy-disk.js";
+import { allLost, commitsSurvive } from "../support/lossy-disk.js";
+import { partNames, spanOfName } from "../support/output.js";
 import { beginDrive, driveFolder, drivePlan, driveRows, openDriveSink } from "../support/sink-drive.js";
 import { type DiskRun, finish, onDisk } from "../support/sink-torture.js";
 
@@ -55,6 +56,19 @@ describe("a part that another attempt has linked", () => {
         await expect(commit(other, 0)).rejects.toMatchObject({ code: "OUTPUT_DAMAGED" });
       });
     });
+  });
+});
+
+test("a part whose name survives a power failure by chance has its rejects with it", async () => {
+  await onDisk(async (run) => {
+    run.disk.stopAfter(/^link lake\/out\/part-00001/);
+    expect(await run.attempt()).toBeInstanceOf(Error);
+
+    await run.disk.losePower(commitsSurvive);
+
+    expect((await partNames(driveFolder(run.root))).map(spanOfName)).toEqual([0, 1]);
+    await run.check();
+    await finish(run);
   });
 });
 
