@@ -14,6 +14,7 @@ import { ref } from "./batches.js";
 import { faultsOfFinished, partNames, spanOfName } from "./output.js";
 import { readFiles } from "./parquet.js";
 import { planOf } from "./plans.js";
+import { sinkOptions } from "./sink-options.js";
 
 /** 11 rows in 3 spans. Row 5 is rejected. */
 const rowCount = 11;
@@ -84,17 +85,13 @@ let writers = 0;
 export async function openDriveSink(
   root: string,
   fs: FileSystem,
-  { warn = () => {}, isDead }: Pick<Attempt, "warn" | "isDead"> = {},
+  { warn = sinkOptions.warn, isDead }: Pick<Attempt, "warn" | "isDead"> = {},
 ): Promise<Sink> {
   writers += 1;
   const writer = `host.${writers}.w${writers}`;
   return await openParquetSink({
+    ...sinkOptions,
     folder: driveFolder(root),
-    target: "out",
-    uri: "out",
-    compression: "uncompressed",
-    threads: 1,
-    siblings: [],
     fs,
     writer,
     isDead: isDead ?? ((other) => other !== writer),
