@@ -25,13 +25,19 @@ export interface Layout {
   readonly rejects: string;
   /** File name of a span's part. */
   part(span: number): string;
-  /** The file of a span's rejected rows, in `rejects`. */
-  rejectsOf(span: number): string;
+  /**
+   * The file of a span's rejected rows, in `rejects`, by the digest of its text: attempts that reject different rows
+   * write different files, and the part says which of them counts.
+   */
+  rejectsOf(span: number, sha256: string): string;
   /** The span of a part's file name, or undefined when it is no part of this run. */
   spanOf(fileName: string): number | undefined;
 }
 
-const partName = /^part-(\d{5,})\.(.+)\.(?:parquet|jsonl)$/;
+/** So many digits of its digest are in the name of a file of rejects. */
+const digestDigits = 16;
+
+const partName = new RegExp(`^part-(\\d{5,})\\.(.+?)(?:\\.[0-9a-f]{${digestDigits}}\\.jsonl|\\.parquet)$`);
 
 export function layoutOf(folder: string, runId: RunId): Layout {
   const runs = join(folder, "_infer-batch");
@@ -50,16 +56,20 @@ export function layoutOf(folder: string, runId: RunId): Layout {
     withdrawn: join(control, "withdrawn"),
     rejects: join(folder, "_rejects"),
     part: (span) => partFileName(span, runId),
-    rejectsOf: (span) => partFileName(span, runId).replace(/parquet$/, "jsonl"),
+    rejectsOf: (span, sha256) => `part-${paddedSpan(span)}.${runId}.${sha256.slice(0, digestDigits)}.jsonl`,
     spanOf(fileName) {
-      const [, digits, run] = partName.exec(fileName) ?? [];
-      return run === runId && partFileName(Number(digits), runId) === fileName ? Number(digits) : undefined;
+      const [, span, run] = partName.exec(fileName) ?? [];
+      return run === runId && partFileName(Number(span), runId) === fileName ? Number(span) : undefined;
     },
   };
 }
 
 function partFileName(span: number, runId: RunId): string {
-  return `part-${String(span).padStart(5, "0")}.${runId}.parquet`;
+  return `part-${paddedSpan(span)}.${runId}.parquet`;
+}
+
+function paddedSpan(span: number): string {
+  return String(span).padStart(5, "0");
 }
 
 /** Whether a run's parts are hidden from readers until it is finished: another run's are what they see. */

@@ -10,7 +10,7 @@ import type { FileSystem } from "./file-system.js";
 import type { Layout } from "./layout.js";
 import type { FinishedPart } from "./parquet-finish.js";
 import { inspectParts, rowsLeft, wholeSpan } from "./parquet-parts.js";
-import { writeRejects } from "./parquet-rejects.js";
+import { textOfRejects, writeRejects } from "./parquet-rejects.js";
 import { writePart } from "./part-file.js";
 import type { CommitOutcome, Maker, StoredPlan } from "./port.js";
 
@@ -36,6 +36,7 @@ export async function commitPart(
   const { rows, rejects, filtered, batchSize } = commit.output;
   const maker = { ...commit.maker, batchSize };
   const { index, rowStart, rowEnd } = span;
+  const rejectsText = textOfRejects(rejects);
   const file = layout.part(index);
   const final = join(layout.parts, file);
   const label = {
@@ -45,6 +46,7 @@ export async function commitPart(
     rowStart,
     rowEnd,
     rejected: rejects.length,
+    rejectsSha256: rejectsText.sha256,
     filtered,
     maker,
   };
@@ -56,8 +58,20 @@ export async function commitPart(
   }
   // Not before the part is there: see `inTemporary`.
   await commit.check();
-  await writeRejects(fs, { layout, span: index, rejects, writer: maker.writer, check: commit.check });
-  const counts = { rows: written, rejected: rejects.length, filtered, maker };
+  const standing = await writeRejects(fs, {
+    layout,
+    span: index,
+    ...rejectsText,
+    writer: maker.writer,
+    check: commit.check,
+  });
+  if (standing !== undefined) {
+    await fs.sync(standing); // whoever gave the part its name there may have died before this
+    await fs.unlink(temporary);
+    return { outcome: "adopted", part: await adopt(commit) };
+  }
+  const { rejected, rejectsSha256 } = label;
+  const counts = { rows: written, rejected, rejectsSha256, filtered, maker };
   const part = { file, span: index, ...counts, ...(await fs.digest(temporary)) };
   if ((await publish(fs, temporary, final)) === "published") {
     return { outcome: "committed", part };

@@ -10,7 +10,7 @@ import { readTextOr, sizeIfThere } from "./claim.js";
 import { replaceDurably } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
 import { isEarlier, isLater, isStaged, type Layout } from "./layout.js";
-import { type CommittedParts, rowsLeft } from "./parquet-parts.js";
+import { type CommittedParts, findPart, rowsLeft } from "./parquet-parts.js";
 import { removeStaleRejects } from "./parquet-rejects.js";
 import { runOfSuccess, swapIn } from "./parquet-swap.js";
 import { makerSchema } from "./part-file.js";
@@ -23,6 +23,7 @@ export interface FinishedPart {
   readonly span: number;
   readonly rows: number;
   readonly rejected: number;
+  readonly rejectsSha256: string | null;
   readonly filtered: number;
   readonly maker: Maker;
   readonly sizeBytes: number;
@@ -50,6 +51,8 @@ export interface ManifestPart {
   readonly span: number;
   readonly rows: number;
   readonly rejected: number;
+  /** Of the text of its file under `_rejects/`, whose name has its first 16 digits. */
+  readonly rejects_sha256: string | null;
   readonly filtered: number;
   /** The attempt that committed it. */
   readonly maker: Maker;
@@ -75,6 +78,7 @@ const manifestSchema = z.object({
       span: z.int(),
       rows: z.int(),
       rejected: z.int(),
+      rejects_sha256: z.string().nullable(),
       filtered: z.int(),
       maker: makerSchema,
       size_bytes: z.int(),
@@ -181,11 +185,7 @@ export async function writeFinish(fs: FileSystem, request: FinishRequest): Promi
   if (isStaged(layout.runId)) {
     await swapIn(fs, layout, { files: parts.map(({ file }) => file), writer });
   }
-  await removeStaleRejects(
-    fs,
-    layout,
-    parts.filter(({ rejected }) => rejected === 0),
-  );
+  await removeStaleRejects(fs, layout, parts);
   await replaceDurably(fs, {
     temporary: join(layout.temporary, `manifest.${writer}`),
     final: layout.manifest,
@@ -233,26 +233,20 @@ async function manifestPart(
       },
     );
   }
-  const { rejected, filtered, maker } = label;
+  const { rejected, rejectsSha256, filtered, maker } = label;
   const rows = rowsLeft(spanAt(stored.plan, span), label);
-  const { sizeBytes, sha256 } = known ?? (await fs.digest(found.path));
-  return { file, span, rows, rejected, filtered, maker, size_bytes: sizeBytes, sha256 };
-}
-
-/** Where a part is: among those that readers see, or not yet. One that was moved meanwhile is where it was moved to. */
-async function findPart(
-  fs: FileSystem,
-  layout: Layout,
-  file: string,
-): Promise<{ path: string; sizeBytes: number } | undefined> {
-  for (const folder of [layout.folder, layout.parts, layout.folder]) {
-    const path = join(folder, file);
-    const sizeBytes = await sizeIfThere(fs, path);
-    if (sizeBytes !== undefined) {
-      return { path, sizeBytes };
-    }
-  }
-  return undefined;
+  const { sizeBytes, sha256 } = known ?? (await fs.digest(join(found.folder, file)));
+  return {
+    file,
+    span,
+    rows,
+    rejected,
+    rejects_sha256: rejectsSha256,
+    filtered,
+    maker,
+    size_bytes: sizeBytes,
+    sha256,
+  };
 }
 
 function manifestText({ plan, planId }: StoredPlan, parts: readonly ManifestPart[]): string {

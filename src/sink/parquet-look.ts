@@ -57,5 +57,10 @@ async function isAnyGone(fs: FileSystem, paths: Iterable<string>): Promise<boole
 }
 
 function of({ parts }: Manifest): Map<number, CommittedPart> {
-  return new Map(parts.map(({ span, rejected, filtered, maker }) => [span, { rejected, filtered, maker }]));
+  return new Map(
+    parts.map(({ span, rejected, rejects_sha256: rejectsSha256, filtered, maker }) => [
+      span,
+      { rejected, rejectsSha256, filtered, maker },
+    ]),
+  );
 }

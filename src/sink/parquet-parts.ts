@@ -4,7 +4,7 @@ import { JobError, messageOf } from "../errors.js";
 import { outputColumns } from "../batch/contract.js";
 import type { Span } from "../plan/plan.js";
 import { spanAt, spanCount } from "../plan/spans.js";
-import { listFolder } from "./claim.js";
+import { listFolder, sizeIfThere } from "./claim.js";
 import type { FileSystem } from "./file-system.js";
 import type { Layout } from "./layout.js";
 import { describeParts, type PartFacts, type PartLabel, partSchema } from "./part-file.js";
@@ -14,7 +14,7 @@ import type { StoredPlan } from "./port.js";
 export type CommittedParts = ReadonlyMap<number, CommittedPart>;
 
 /** What is kept of a part's label. */
-export type CommittedPart = SpanCounts & Pick<PartLabel, "maker">;
+export type CommittedPart = SpanCounts & Pick<PartLabel, "rejectsSha256" | "maker">;
 
 /** Rows of a span that are not in its part. */
 export type SpanCounts = Pick<PartLabel, "rejected" | "filtered">;
@@ -49,6 +49,21 @@ export async function listParts(fs: FileSystem, layout: Layout): Promise<Map<num
   return paths;
 }
 
+/** Where a part is: among those that readers see, or not yet. One that was moved meanwhile is where it was moved to. */
+export async function findPart(
+  fs: FileSystem,
+  layout: Layout,
+  file: string,
+): Promise<{ folder: string; sizeBytes: number } | undefined> {
+  for (const folder of [layout.folder, layout.parts, layout.folder]) {
+    const sizeBytes = await sizeIfThere(fs, join(folder, file));
+    if (sizeBytes !== undefined) {
+      return { folder, sizeBytes };
+    }
+  }
+  return undefined;
+}
+
 /**
  * Checks parts against the plan: label, rows and columns, not just their names.
  * @throws JobError OUTPUT_DAMAGED
@@ -69,8 +84,8 @@ export async function inspectParts(
         group.map(([, path]) => path),
       );
       for (const [span, path] of group) {
-        const { rejected, filtered, maker } = checkPart(stored, span, facts.get(path), path);
-        committed.set(span, { rejected, filtered, maker });
+        const { rejected, rejectsSha256, filtered, maker } = checkPart(stored, span, facts.get(path), path);
+        committed.set(span, { rejected, rejectsSha256, filtered, maker });
       }
     }
   } finally {

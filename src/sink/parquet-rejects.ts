@@ -1,11 +1,15 @@
+import { createHash } from "node:crypto";
 import { join } from "node:path";
 import { z } from "zod";
 import { type RejectedRow, rejectReasons } from "../batch/types.js";
 import { errnoOf, JobError } from "../errors.js";
 import { parseJson } from "../plan/parse-plan.js";
+import { listFolder, readTextOr } from "./claim.js";
 import { ensureFolder, replaceDurably } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
-import type { Layout } from "./layout.js";
+import { type Layout, runOfPart } from "./layout.js";
+import { type CommittedPart, findPart } from "./parquet-parts.js";
+import { unlinkIfThere } from "./temporary.js";
 
 const schema = z.object({
   shard: z.string(),
@@ -16,90 +20,131 @@ const schema = z.object({
   value: z.string().nullable(),
 }) satisfies z.ZodType<RejectedRow>;
 
-interface RejectsFile {
+/** A span's rejected rows, a line of JSON each. */
+interface RejectsText {
+  readonly text: string;
+  /** null: there are none. */
+  readonly sha256: string | null;
+}
+
+export function textOfRejects(rejects: readonly RejectedRow[]): RejectsText {
+  const text = rejects.map((rejected) => `${JSON.stringify(rejected)}\n`).join("");
+  return { text, sha256: rejects.length === 0 ? null : sha256Of(text) };
+}
+
+function sha256Of(text: string): string {
+  return createHash("sha256").update(text).digest("hex");
+}
+
+interface RejectsFile extends RejectsText {
   readonly layout: Layout;
   readonly span: number;
-  readonly rejects: readonly RejectedRow[];
   readonly writer: string;
   /** Throws when another plan stands at the target. */
   readonly check: () => Promise<unknown>;
 }
 
-/** Writes a span's rejected rows, a line of JSON each, over what an attempt that died may have left. */
-export async function writeRejects(
-  fs: FileSystem,
-  { layout, span, rejects, writer, check }: RejectsFile,
-): Promise<void> {
-  if (rejects.length === 0) {
-    return;
+/** Rejects that are not published begin like this. */
+const temporaryName = "rejects-";
+
+/** Another attempt has committed the span: the rows that it rejected count. */
+class Committed extends Error {
+  /** Where its part is. */
+  readonly folder: string;
+
+  constructor(folder: string) {
+    super(`the part is in ${folder}`);
+    this.folder = folder;
   }
-  await ensureFolder(fs, layout.rejects);
-  await replaceDurably(fs, {
-    temporary: join(layout.temporary, `rejects-${span}.${writer}`),
-    final: join(layout.rejects, layout.rejectsOf(span)),
-    text: rejects.map((rejected) => `${JSON.stringify(rejected)}\n`).join(""),
-    check,
-  });
-  await fs.sync(layout.folder); // the name of the folder too: the part, which lies beside it, must not outlive it
 }
 
 /**
- * The rejected rows of committed spans. `counts`: what each span's part says there are.
- * @throws JobError OUTPUT_DAMAGED when a file does not hold as many
+ * Publishes a span's rejected rows, before the part that commits them. Where another attempt's part is there, in the
+ * folder that is returned, they are not published: after the finish nobody would remove them. The look comes when the
+ * temporary file is there: a finish, which comes after the part, first takes the temporary file away and then removes
+ * what is stale. So either this look finds the part, or the finish finds this file, under one name or the other.
+ */
+export async function writeRejects(
+  fs: FileSystem,
+  { layout, span, text, sha256, writer, check }: RejectsFile,
+): Promise<string | undefined> {
+  if (sha256 === null) {
+    return undefined;
+  }
+  await ensureFolder(fs, layout.rejects);
+  try {
+    await replaceDurably(fs, {
+      temporary: join(layout.temporary, `${temporaryName}${span}.${writer}`),
+      final: join(layout.rejects, layout.rejectsOf(span, sha256)),
+      text,
+      async check() {
+        await check();
+        const found = await findPart(fs, layout, layout.part(span));
+        if (found !== undefined) {
+          throw new Committed(found.folder);
+        }
+      },
+    });
+  } catch (error) {
+    if (error instanceof Committed) {
+      return error.folder;
+    }
+    throw error;
+  }
+  await fs.sync(layout.folder); // the name of the folder too: the part, which lies beside it, must not outlive it
+  return undefined;
+}
+
+/**
+ * The rejected rows of committed spans. `parts`: what each span's part says of them.
+ * @throws JobError OUTPUT_DAMAGED when a file is not the one that its part means
  */
 export async function* readRejects(
   fs: FileSystem,
   layout: Layout,
-  counts: ReadonlyMap<number, { readonly rejected: number }>,
+  parts: ReadonlyMap<number, Pick<CommittedPart, "rejectsSha256">>,
 ): AsyncGenerator<RejectedRow> {
-  for (const [span, { rejected }] of [...counts].toSorted(([one], [other]) => one - other)) {
-    if (rejected === 0) {
+  for (const [span, { rejectsSha256 }] of [...parts].toSorted(([one], [other]) => one - other)) {
+    if (rejectsSha256 === null) {
       continue;
     }
-    const path = join(layout.rejects, layout.rejectsOf(span));
-    const text = await fs.readText(path).catch((error: unknown) => {
-      if (errnoOf(error) === "ENOENT") {
-        return "";
-      }
-      throw error;
-    });
-    const lines = text.split("\n").filter((line) => line !== "");
-    const rows = lines.flatMap((line) => schema.safeParse(parseJson(line)).data ?? []);
-    if (rows.length !== rejected) {
-      throw new JobError(
-        "OUTPUT_DAMAGED",
-        `reading ${path}: it holds ${rows.length} rejected rows, its part says ${rejected}`,
-        {
-          hint: "restore the file; the predictions are not concerned",
-        },
-      );
+    const path = join(layout.rejects, layout.rejectsOf(span, rejectsSha256));
+    const text = await readTextOr(fs, path, undefined);
+    if (text === undefined || sha256Of(text) !== rejectsSha256) {
+      const found = text === undefined ? "it is gone" : "it is not what was written with its part";
+      throw new JobError("OUTPUT_DAMAGED", `reading ${path}: ${found}`, {
+        hint: "restore the file; the predictions are not concerned",
+      });
     }
-    yield* rows;
+    for (const line of text.split("\n").slice(0, -1)) {
+      yield schema.parse(parseJson(line));
+    }
   }
 }
 
-/** Removes what attempts that died left for spans whose part has no rejects. */
+/** Removes what attempts wrote whose part is not there: they died, or another one was first. */
 export async function removeStaleRejects(
   fs: FileSystem,
   layout: Layout,
-  spans: readonly { readonly span: number }[],
+  parts: readonly { readonly span: number; readonly rejects_sha256: string | null }[],
 ): Promise<void> {
-  const names = await fs.readdir(layout.rejects).catch((error: unknown) => {
-    if (errnoOf(error) === "ENOENT") {
-      return [];
+  for (const name of await listFolder(fs, layout.temporary)) {
+    if (name.startsWith(temporaryName)) {
+      await unlinkIfThere(fs, join(layout.temporary, name)); // see `writeRejects`
     }
-    throw error;
+  }
+  const wanted = new Set(
+    parts.map(({ span, rejects_sha256: sha256 }) => (sha256 === null ? undefined : layout.rejectsOf(span, sha256))),
+  );
+  for (const name of await listFolder(fs, layout.rejects)) {
+    if (runOfPart(name) === layout.runId && !wanted.has(name)) {
+      await unlinkIfThere(fs, join(layout.rejects, name));
+    }
+  }
+  // Readers of a finished run must not meet them again. Where none are left, too: whoever removed them may have died.
+  await fs.sync(layout.rejects).catch((error: unknown) => {
+    if (errnoOf(error) !== "ENOENT") {
+      throw error;
+    }
   });
-  const unwanted = new Set(spans.map(({ span }) => layout.rejectsOf(span)));
-  const stale = names.filter((name) => unwanted.has(name));
-  for (const name of stale) {
-    await fs.unlink(join(layout.rejects, name)).catch((error: unknown) => {
-      if (errnoOf(error) !== "ENOENT") {
-        throw error;
-      }
-    });
-  }
-  if (stale.length > 0) {
-    await fs.sync(layout.rejects); // readers of a finished run must not meet them again
-  }
 }

@@ -148,9 +148,9 @@ async function tidyUp({ fs, layout }: Target): Promise<void> {
 }
 
 function note(known: Known, parts: ReadonlyMap<number, CommittedPart>): void {
-  for (const [span, { rejected, filtered, maker }] of parts) {
+  for (const [span, { rejected, rejectsSha256, filtered, maker }] of parts) {
     known.committed[span] = 1;
-    known.parts.set(span, { rejected, filtered, maker });
+    known.parts.set(span, { rejected, rejectsSha256, filtered, maker });
   }
 }
 

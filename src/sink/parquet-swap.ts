@@ -12,7 +12,11 @@ import { clearFolder, unlinkIfThere } from "./temporary.js";
 
 /**
  * Puts the parts of a later run in the place of those that readers see, who find no `_SUCCESS` meanwhile. Each step
- * may be repeated after a crash, and done by several at once. What is done here is durable when it returns.
+ * may be repeated after a crash, and done by several at once.
+ *
+ * What is taken away is flushed here. The names that parts are given are not: nothing rests on them before the manifest
+ * is there, whose name is flushed in the same folder, by each finisher itself before it publishes `_SUCCESS`. Until
+ * then all parts are still where they were staged (without hard links: there or here), and no reader looks.
  */
 export async function swapIn(
   fs: FileSystem,
@@ -26,7 +30,6 @@ export async function swapIn(
   for (const file of files) {
     await moveIn(fs, join(layout.parts, file), join(layout.folder, file));
   }
-  await fs.sync(layout.folder);
   // From here on nobody who still thinks that an earlier run's `_SUCCESS` stands can take this run's away: each made
   // its own folder in there before it looked, and makes it once.
   await clearFolder(fs, layout.withdrawn);

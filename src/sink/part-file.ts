@@ -22,6 +22,8 @@ export interface PartLabel {
   readonly rowEnd: number;
   /** Rows of the span that are not in the part but in its file under `_rejects/`. */
   readonly rejected: number;
+  /** Of that file's text, in hex: the file is found by it. null: there is none. */
+  readonly rejectsSha256: string | null;
   /** Rows of the span that `input.where` left out. */
   readonly filtered: number;
   readonly maker: Maker;
@@ -132,6 +134,7 @@ const labelSchema = z.object({
   rowStart: z.int(),
   rowEnd: z.int(),
   rejected: z.int().min(0),
+  rejectsSha256: z.string().nullable(),
   filtered: z.int().min(0),
   maker: makerSchema,
 }) satisfies z.ZodType<PartLabel>;

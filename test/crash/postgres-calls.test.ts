@@ -3,7 +3,16 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { inParallel } from "../support/crash.js";
 import { scratchFolder } from "../support/job.js";
-import { expectFinishedPg, faultsInDatabase, killsOf, type Mode, pgJob, runWatchedPg } from "../support/pg-crash.js";
+import {
+  expectFinishedPg,
+  faultsInDatabase,
+  killsOf,
+  type Mode,
+  pgJob,
+  type PgJob,
+  runWatchedPg,
+} from "../support/pg-crash.js";
+import { expectInOrder, readMeanwhile } from "../support/pg-reader.js";
 import { usePostgres } from "../support/postgres.js";
 import { scoreHere } from "../support/score.js";
 
@@ -22,12 +31,32 @@ async function traceOf(mode: Mode): Promise<string[]> {
   return (await readFile(trace, "utf8")).trimEnd().split("\n");
 }
 
-/** Kills one run, looks at what is left, and lets the same command finish. */
+/** Kills one run, looks at what is left, and lets the same command finish; readers of `replace` look on. */
 async function killAndResume(mode: Mode, moment: string): Promise<number> {
   await using scratch = await scratchFolder();
   await using database = await postgres.server().createDatabase();
   const job = await pgJob(scratch.path, database, mode);
+  if (mode !== "replace") {
+    return await killThenFinish(job, moment);
+  }
+  await using reader = await postgres.server().open(database.name);
+  let resumed = 0;
+  const { seen } = await readMeanwhile(
+    reader,
+    "SELECT count(*)::int AS n, min(id) < 0 AS old FROM scores.predictions",
+    async () => {
+      resumed = await killThenFinish(job, moment);
+    },
+  );
+  expectInOrder(seen, [
+    { n: 1, old: true },
+    { n: job.fixture.rows, old: false },
+  ]);
+  expect(seen.length).toBe(2);
+  return resumed;
+}
 
+async function killThenFinish(job: PgJob, moment: string): Promise<number> {
   const killed = await runWatchedPg(job.spec, { CRASH_AT: moment });
 
   expect(killed.signal, killed.stderr).toBe("SIGKILL");

@@ -8,14 +8,15 @@ import { scratchFolder } from "../support/job.js";
 import { killsOf, leftTables, type Mode, pgJob, type PgJob, runWatchedPg } from "../support/pg-crash.js";
 import { tableFaults, writePgSpec } from "../support/pg-job.js";
 import type { Database } from "../support/pg-database.js";
+import { expectInOrder, readMeanwhile } from "../support/pg-reader.js";
 import { usePostgres } from "../support/postgres.js";
 import { randomOf } from "../support/random.js";
 import { scoreHere } from "../support/score.js";
+import { torture } from "../support/torture.js";
 import { fixtureNamed } from "../support/world.js";
 
 const postgres = await usePostgres();
 const parallelKills = 2;
-const torture = process.env["INFER_BATCH_TORTURE"] === "1";
 const args = ["--new-run"];
 
 /** A finished run, whose rows can be told from those of the next one. */
@@ -28,11 +29,12 @@ async function finishedJob(folder: string, database: Database, mode: Mode): Prom
   return job;
 }
 
+const oldRows =
+  "SELECT count(*)::int AS n, count(*) FILTER (WHERE old AND score = -1)::int AS old FROM scores.predictions";
+
 /** What is wrong with the rows that readers see of a new run that was killed. */
 async function faultsForReaders({ database, fixture, mode }: PgJob): Promise<string[]> {
-  const [row] = await database.query(
-    "SELECT count(*)::int AS n, count(*) FILTER (WHERE old AND score = -1)::int AS old FROM scores.predictions",
-  );
+  const [row] = await database.query(oldRows);
   const isWhole = row?.["n"] === fixture.rows;
   const isOneRun = row?.["old"] === 0 || row?.["old"] === fixture.rows;
   return isWhole && (isOneRun || mode === "upsert") ? [] : [JSON.stringify(row)];
@@ -73,12 +75,23 @@ postgres.describe("a new run into Postgres that dies at any statement", () => {
           const folder = join(scratch.path, `kill-${index}`);
           await mkdir(folder);
           const job = await finishedJob(folder, database, mode);
-          const killed = await runWatchedPg(job.spec, { CRASH_AT: moment }, { args });
-          expect(killed.signal, killed.stderr).toBe("SIGKILL");
-          expect(await faultsForReaders(job)).toEqual([]);
-          const report = await scoreHere(job.spec, { newRun: true });
-          expect(report.status).toBe("complete");
-          runs.add(report.runId.slice(-3));
+          await using reader = await postgres.server().open(database.name);
+          const { seen } = await readMeanwhile(reader, oldRows, async () => {
+            const killed = await runWatchedPg(job.spec, { CRASH_AT: moment }, { args });
+            expect(killed.signal, killed.stderr).toBe("SIGKILL");
+            expect(await faultsForReaders(job)).toEqual([]);
+            const report = await scoreHere(job.spec, { newRun: true });
+            expect(report.status).toBe("complete");
+            runs.add(report.runId.slice(-3));
+          });
+          const { rows } = job.fixture;
+          expect(seen.filter(({ n }) => n !== rows)).toEqual([]);
+          if (mode === "replace") {
+            expectInOrder(
+              seen.map(({ old }) => old),
+              [rows, 0],
+            );
+          }
           await expectNew(job);
         } catch (error) {
           failures.push(`killed ${moment}: ${error instanceof Error ? error.message : String(error)}`);

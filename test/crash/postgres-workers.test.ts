@@ -7,6 +7,7 @@ import type { Database } from "../support/pg-database.js";
 import { usePostgres } from "../support/postgres.js";
 import { randomOf } from "../support/random.js";
 import { scoreHere } from "../support/score.js";
+import { torture } from "../support/torture.js";
 
 const postgres = await usePostgres();
 const timeouts = { connect: 5, statement: 2, lock: 1 };
@@ -110,7 +111,7 @@ async function killedSomewhere(spec: string, random: () => number): Promise<void
   });
 }
 
-const moments = process.env["INFER_BATCH_TORTURE"] === "1" ? 100 : 15;
+const moments = torture ? 100 : 15;
 
 postgres.describe("a run into Postgres that is killed at random moments", () => {
   test(`comes out once, ${moments} seeds`, { timeout: 1_800_000 }, async () => {

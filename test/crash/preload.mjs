@@ -37,7 +37,7 @@ function kindOf(path) {
     .replace(/^_infer-batch\/[^/]+/, "control")
     .replace(/(control\/tmp\/[a-z]+(?:-[a-z0-9]+)?)\..+$/, "$1")
     .replace(/^(control\/withdrawn\/)[^/]+/, "$1own")
-    .replace(/^((?:control\/parts\/)?part-\d+)\..+$/, "$1");
+    .replace(/^((?:control\/parts\/|_rejects\/)?part-\d+)\..+$/, "$1");
 }
 
 /** "link part-00002 #1": the same call of the same run whatever else is under way. */

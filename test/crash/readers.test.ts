@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { scratchFolder } from "../support/job.js";
-import { randomOf } from "../support/sink-torture.js";
+import { randomOf } from "../support/random.js";
 import { expectNew, type Look, look, type TwoRuns, twoRuns } from "../support/two-runs.js";
 import { runWatched } from "../support/watched.js";
 import { torture } from "../support/torture.js";

@@ -4,7 +4,7 @@ import { type RunningCli } from "../support/cli.js";
 import { expectFinished, inspectWreck } from "../support/crash.js";
 import { goldenRows } from "../support/golden.js";
 import { scratchFolder, writeSpec } from "../support/job.js";
-import { randomOf } from "../support/sink-torture.js";
+import { randomOf } from "../support/random.js";
 import { join } from "node:path";
 import { runWatched } from "../support/watched.js";
 import { fixtureNamed } from "../support/world.js";

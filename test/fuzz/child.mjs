@@ -110,7 +110,7 @@ const good = readFileSync(shard);
 mkdirSync(join(folder, "in"), { recursive: true });
 rmSync(out, { recursive: true, force: true });
 put(good);
-const footer = await readFooter(input);
+const footer = await readFooter({ path: input });
 const places = footer.rowGroups.flatMap(({ chunks }) => chunks.map(({ start }) => start));
 const headers = pageHeaders(good, footer);
 await run("pinned");

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { refusalOf, spoiltJob, watching } from "../support/faulty.js";
 import { scratchFolder } from "../support/job.js";
 import { partNames } from "../support/output.js";
-import { expectAllThere, reject, spoil } from "../support/rejects.js";
+import { expectAllThere, nameOfRejects, reject, rejectNames, spoil } from "../support/rejects.js";
 import { runSpec, scoreHere } from "../support/score.js";
 
 describe("max_rejects", () => {
@@ -86,23 +86,23 @@ describe("max_rejects", () => {
 describe("a kill between a span's rejects and its part", () => {
   const spoilt = [100, 101, 300].map((row) => spoil(row, "bmi", "NULL", "null", null));
   const settings = { ...reject, commit_rows: 80 };
+  const run = "diabetes-mlp-4f53cda18c2b";
+  const rejectsOf = (span: number): unknown => nameOfRejects(span, run);
 
   test.each([
-    "after rename _rejects/part-00001.RUN.jsonl #1",
+    "after rename _rejects/part-00001 #1",
     "before link part-00001 #1",
     "torn write control/tmp/rejects-1 #1",
   ])("(%s) loses and repeats nothing", async (at) => {
     await using scratch = await scratchFolder();
     const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, settings);
-    const run = "diabetes-mlp-4f53cda18c2b";
-
-    const killed = await runSpec(job.spec, watching(job.out, { CRASH_AT: at.replace("RUN", run) }));
+    const killed = await runSpec(job.spec, watching(job.out, { CRASH_AT: at }));
     expect(killed.signal, killed.stderr).toBe("SIGKILL");
     expect((await partNames(job.out)).some((name) => name.startsWith("part-00001"))).toBe(false);
     await scoreHere(job.spec);
 
     await expectAllThere(job, spoilt);
-    expect(await readdir(join(job.out, "_rejects"))).toEqual([`part-00001.${run}.jsonl`, `part-00003.${run}.jsonl`]);
+    expect(await rejectNames(job.out)).toEqual([rejectsOf(1), rejectsOf(3)]);
   });
 
   test("whose rows the next attempt rejects no more leaves no stale file", async () => {
@@ -110,12 +110,11 @@ describe("a kill between a span's rejects and its part", () => {
     const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, settings);
     const killed = await runSpec(job.spec, watching(job.out, { CRASH_AT: "before link part-00003 #1" }));
     expect(killed.signal).toBe("SIGKILL");
-    const run = "diabetes-mlp-4f53cda18c2b";
-    await writeFile(join(job.out, "_rejects", `part-00004.${run}.jsonl`), "{}\n");
+    await writeFile(join(job.out, "_rejects", `part-00004.${run}.${"0".repeat(16)}.jsonl`), "{}\n");
 
     await scoreHere(job.spec);
 
     await expectAllThere(job, spoilt);
-    expect(await readdir(join(job.out, "_rejects"))).toEqual([`part-00001.${run}.jsonl`, `part-00003.${run}.jsonl`]);
+    expect(await rejectNames(job.out)).toEqual([rejectsOf(1), rejectsOf(3)]);
   });
 });

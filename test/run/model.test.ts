@@ -6,7 +6,7 @@ import type { RunReport } from "#src/report/report.js";
 import { scratchFolder } from "../support/job.js";
 import { allLost, anyLuck, commitsSurvive } from "../support/lossy-disk.js";
 import { closeEngine, type ModelPlan, type ModelWorld, modelWorld } from "../support/model-world.js";
-import { randomOf } from "../support/sink-torture.js";
+import { randomOf } from "../support/random.js";
 import { torture } from "../support/torture.js";
 
 /** INFER_BATCH_TORTURE=1: 1,000 runs. */

@@ -5,7 +5,7 @@ import { JobError } from "#src/errors.js";
 import { nodeFileSystem } from "#src/sink/file-system.js";
 import { scratchFolder } from "../support/job.js";
 import { beginDrive, drive, driveFolder, drivePlan, nothingTold, openDriveSink } from "../support/sink-drive.js";
-import { randomOf } from "../support/sink-torture.js";
+import { randomOf } from "../support/random.js";
 
 /** A run that is finished, or has its first spans. */
 async function written(folder: string, spans?: number): Promise<string> {

@@ -216,12 +216,14 @@ describe("a plan that is gone or another one", () => {
   });
 });
 
-test("rejects that are fewer than their part says are refused", async () => {
+test.each<[string, (path: string) => Promise<void>, RegExp]>([
+  ["gone", (path) => rm(path), /_rejects\/part-00001.*: it is gone/],
+  ["others", (path) => writeFile(path, "{}\n"), /it is not what was written with its part/],
+])("rejects that are %s since their part was committed are refused", async (_, damage, says) => {
   await standing(2, async ({ out, sink }) => {
     const run = await beginDrive(sink);
-    await rm(join(out, "_rejects"), { recursive: true });
-    await expect(run.rejects()[Symbol.asyncIterator]().next()).rejects.toMatchObject(
-      damaged(/it holds 0 rejected rows, its part says 1/),
-    );
+    const [name] = await readdir(join(out, "_rejects"));
+    await damage(join(out, "_rejects", name ?? ""));
+    await expect(run.rejects()[Symbol.asyncIterator]().next()).rejects.toMatchObject(damaged(says));
   });
 });

@@ -3,7 +3,6 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { spanAt } from "#src/plan/spans.js";
 import { type FileSystem, nodeFileSystem } from "#src/sink/file-system.js";
-import { openParquetSink } from "#src/sink/parquet.js";
 import { inParallel } from "../support/crash.js";
 import { scratchFolder } from "../support/job.js";
 import {
@@ -14,6 +13,7 @@ import {
   driveRows,
   driveSpans,
   nothingTold,
+  openDriveSink,
 } from "../support/sink-drive.js";
 
 const leftovers = 50_000;
@@ -44,18 +44,7 @@ test(`${leftovers} temporary files of killed attempts are gone when the next beg
   const all = [...names, ...[...living].map((writer) => `part-0.${writer}`)];
   await inParallel(all, 16, (name) => writeFile(join(temporary, name), "x"));
   const { fs, unlinked } = counting();
-  await using sink = await openParquetSink({
-    folder: driveFolder(root),
-    target: "out",
-    uri: "out",
-    compression: "uncompressed",
-    threads: 1,
-    siblings: [],
-    fs,
-    writer: "host.3.cc",
-    isDead: (writer) => !living.has(writer),
-    warn: () => {},
-  });
+  await using sink = await openDriveSink(root, fs, { isDead: (writer) => !living.has(writer) });
   const start = performance.now();
 
   const run = await beginDrive(sink);

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { allLost, anyLuck, bytesLost, commitsSurvive, type Luck } from "../support/lossy-disk.js";
-import { atEachCall, finish, randomOf, readingCall } from "../support/sink-torture.js";
+import { randomOf } from "../support/random.js";
+import { atEachCall, finish, readingCall } from "../support/sink-torture.js";
 import { torture } from "../support/torture.js";
 
 /** INFER_BATCH_TORTURE=1: more of what may survive. */

@@ -1,8 +1,17 @@
 import { expect, test } from "vitest";
 import { inParallel } from "../support/crash.js";
-import { allLost, anyLuck, commitsSurvive, lossyDisk, type Luck, namesLost } from "../support/lossy-disk.js";
-import { carryOutRun, faultsForReaders, faultsOfRun, onRunDisk, successOf } from "../support/run-drive.js";
-import { randomOf, readingCall } from "../support/sink-torture.js";
+import {
+  allLost,
+  anyLuck,
+  commitsSurvive,
+  type LossyDisk,
+  lossyDisk,
+  type Luck,
+  namesLost,
+} from "../support/lossy-disk.js";
+import { carryOutRun, faultsForReaders, faultsOfRun, onRunDisk } from "../support/run-drive.js";
+import { randomOf } from "../support/random.js";
+import { readingCall } from "../support/sink-torture.js";
 import { torture } from "../support/torture.js";
 
 /** INFER_BATCH_TORTURE=1: at each call. */
@@ -41,40 +50,38 @@ async function atMoments(work: (root: string, at: number) => Promise<void>): Pro
   return failures;
 }
 
-test("a power failure before any call of a new run leaves the old rows, the new ones or no _SUCCESS", {
-  timeout: 600_000,
-}, async () => {
-  const failures = await atMoments(async (root, at) => {
-    const disk = lossyDisk(root);
-    await disk.settle();
-    disk.faultAt(at, { kind: "stop" });
-    await carryOutRun(root, 2, disk.fs).catch(() => undefined);
-    await disk.losePower(lucks[at % lucks.length] ?? anyLuck(randomOf(at)));
-    expect(await faultsForReaders(root)).toEqual([]);
-    await carryOutRun(root, 2, disk.fs);
-    expect(await faultsOfRun(root, 2)).toEqual([]);
-  });
-  expect(failures).toEqual([]);
-});
+/** What goes on between the moment at which an attempt is stopped and the power failure, and what survives that. */
+const failures: readonly [string, (disk: LossyDisk, root: string, at: number) => Promise<Luck>][] = [
+  ["stops a new run", (_disk, _root, at) => Promise.resolve(lucks[at % lucks.length] ?? anyLuck(randomOf(at)))],
+  [
+    "stops the attempt that goes on with the swap of a killed one",
+    async (disk, root, at) => {
+      disk.kill();
+      // With some parts of the earlier run gone and that not flushed; with all of them gone; with new ones there.
+      const stops = [/^unlink lake\/out\/part-00001$/, /^sync lake\/out\/_rejects$/, /^link lake\/out\/part-00001$/];
+      disk.stopBefore(stops[at % stops.length] ?? /^$/);
+      await carryOutRun(root, 2, disk.fs).catch(() => undefined);
+      return successReturns;
+    },
+  ],
+];
 
-test("a power failure while an attempt goes on with the swap of one that was killed does no more", {
-  timeout: 600_000,
-}, async () => {
-  const failures = await atMoments(async (root, at) => {
-    const disk = lossyDisk(root);
-    await disk.settle();
-    disk.faultAt(at, { kind: "stop" });
-    await carryOutRun(root, 2, disk.fs).catch(() => undefined);
-    disk.kill();
-    // With some parts of the earlier run gone and that not flushed; with all of them gone; with new ones there.
-    const stops = [/^unlink lake\/out\/part-00001$/, /^sync lake\/out\/_rejects$/, /^link lake\/out\/part-00001$/];
-    disk.stopBefore(stops[at % stops.length] ?? /^$/);
-    await carryOutRun(root, 2, disk.fs).catch(() => undefined);
-    await disk.losePower(successReturns);
-    expect(await faultsForReaders(root)).toEqual([]);
-    await carryOutRun(root, 2, disk.fs);
-    expect(await faultsOfRun(root, 2)).toEqual([]);
-    expect(await successOf(root)).toBe(2);
-  });
-  expect(failures).toEqual([]);
-});
+test.each(failures)(
+  "a power failure that %s at any call leaves the old rows, the new ones or no _SUCCESS",
+  {
+    timeout: 600_000,
+  },
+  async (_, goOn) => {
+    const found = await atMoments(async (root, at) => {
+      const disk = lossyDisk(root);
+      await disk.settle();
+      disk.faultAt(at, { kind: "stop" });
+      await carryOutRun(root, 2, disk.fs).catch(() => undefined);
+      await disk.losePower(await goOn(disk, root, at));
+      expect(await faultsForReaders(root)).toEqual([]);
+      await carryOutRun(root, 2, disk.fs);
+      expect(await faultsOfRun(root, 2)).toEqual([]);
+    });
+    expect(found).toEqual([]);
+  },
+);

@@ -4,7 +4,8 @@ import { inParallel } from "../support/crash.js";
 import { allLost, anyLuck, commitsSurvive, lossyDisk } from "../support/lossy-disk.js";
 import { carryOutRun, faultsForReaders, faultsOfRun, onRunDisk } from "../support/run-drive.js";
 import { alone, beginDrive, drivePlan, driveRows, openDriveSink } from "../support/sink-drive.js";
-import { atEachCall, finish, onDisk, randomOf, readingCall } from "../support/sink-torture.js";
+import { randomOf } from "../support/random.js";
+import { atEachCall, finish, onDisk, readingCall } from "../support/sink-torture.js";
 import { torture } from "../support/torture.js";
 
 const without = { refused: ["link"] };

@@ -3,9 +3,10 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { JobError } from "#src/errors.js";
 import { inParallel } from "../support/crash.js";
-import { hookedDisk } from "../support/hooked-disk.js";
+import { hookedDisk, latch } from "../support/hooked-disk.js";
 import { driveFolder } from "../support/sink-drive.js";
-import { randomOf, readingCall } from "../support/sink-torture.js";
+import { randomOf } from "../support/random.js";
+import { readingCall } from "../support/sink-torture.js";
 import {
   carryOutRun,
   faultsForReaders,
@@ -25,15 +26,6 @@ interface Stopped {
   readonly reached: Promise<boolean>;
   /** Lets it go on; what it threw. */
   resume(): Promise<unknown>;
-}
-
-/** Promise.withResolvers, which Node 20 has not. */
-function latch<T>(): { readonly promise: Promise<T>; readonly resolve: (value: T) => void } {
-  const settle: ((value: T) => void)[] = [];
-  const promise = new Promise<T>((resolve) => {
-    settle.push(resolve);
-  });
-  return { promise, resolve: (value) => settle[0]?.(value) };
 }
 
 function stopAt(root: string, number: number, at: number, after?: () => Promise<void>): Stopped {

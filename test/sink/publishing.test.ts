@@ -4,8 +4,10 @@ import { DuckDBConnection, DuckDBResult } from "@duckdb/node-api";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import type { OutputRows } from "#src/batch/types.js";
 import { spanAt } from "#src/plan/spans.js";
+import { layoutOf } from "#src/sink/layout.js";
 import type { RunSink } from "#src/sink/port.js";
-import { allLost } from "../support/lossy-disk.js";
+import { allLost, commitsSurvive } from "../support/lossy-disk.js";
+import { partNames, spanOfName } from "../support/output.js";
 import { beginDrive, driveFolder, drivePlan, driveRows, openDriveSink } from "../support/sink-drive.js";
 import { type DiskRun, finish, onDisk } from "../support/sink-torture.js";
 
@@ -25,15 +27,18 @@ afterEach(() => {
 });
 
 describe("a part that another attempt has linked", () => {
-  test("and died before it flushed the name is adopted durably", async () => {
+  test.each([
+    { span: 0, what: "without rejects" },
+    { span: 1, what: "with rejects" },
+  ])("and died before it flushed the name is adopted durably: one $what", async ({ span }) => {
     await onDisk(async (run) => {
       await sideBySide(run, async (one, other) => {
-        run.disk.stopBefore(/^sync lake\/out$/);
-        await expect(commit(one, 0)).rejects.toThrow("the machine is off: sync");
+        run.disk.stopAfter(/^link lake\/out\/part-/);
+        await expect(commit(one, span)).rejects.toThrow("the machine is off: sync");
         run.disk.kill();
 
-        expect(await commit(other, 0)).toBe("adopted");
-        run.told.committed.add(0);
+        expect(await commit(other, span)).toBe("adopted");
+        run.told.committed.add(span);
       });
       await run.disk.losePower(allLost);
       await run.check();
@@ -51,6 +56,19 @@ describe("a part that another attempt has linked", () => {
         await expect(commit(other, 0)).rejects.toMatchObject({ code: "OUTPUT_DAMAGED" });
       });
     });
+  });
+});
+
+test("a part whose name survives a power failure by chance has its rejects with it", async () => {
+  await onDisk(async (run) => {
+    run.disk.stopAfter(/^link lake\/out\/part-00001/);
+    expect(await run.attempt()).toBeInstanceOf(Error);
+
+    await run.disk.losePower(commitsSurvive);
+
+    expect((await partNames(driveFolder(run.root))).map(spanOfName)).toEqual([0, 1]);
+    await run.check();
+    await finish(run);
   });
 });
 
@@ -86,7 +104,7 @@ describe("rejects of an attempt that died, for a part without any", () => {
     await onDisk(async (run) => {
       expect(await run.attempt({ spans: 2 })).toBeUndefined();
       const folder = join(driveFolder(run.root), "_rejects");
-      const stale = join(folder, `part-00002.${drivePlan.runId}.jsonl`);
+      const stale = join(folder, layoutOf("", drivePlan.runId).rejectsOf(2, "0".repeat(64)));
       await run.disk.fs.writeText(stale, "{}\n");
       await run.disk.fs.sync(stale);
       await run.disk.fs.sync(folder);

@@ -16,6 +16,8 @@ export interface LossyDisk {
   faultAt(call: number, fault: Fault): void;
   /** Stops at the next call of this kind, as `calls` has it. */
   stopBefore(call: RegExp): void;
+  /** Stops at the call after the next of this kind. */
+  stopAfter(call: RegExp): void;
   /** The process is gone: the next attempt sees all that it did, and the disk still may lose what was not synced. */
   kill(): void;
   /** What the folder holds now was flushed: for one that was filled by others. */
@@ -96,18 +98,20 @@ export function lossyDisk(root: string, refused: readonly string[] = []): LossyD
   const faults = new Map<number, Fault>();
   let stopped = false;
   let stopAt: RegExp | undefined;
+  let lastCall: RegExp | undefined;
   let last: Promise<unknown> = Promise.resolve();
 
   const restart = (): void => {
     faults.clear();
     stopAt = undefined;
+    lastCall = undefined;
     stopped = false;
   };
   /** One call at a time, so that what the model knows and what the folder holds never part. */
   const call = <T>(op: string, path: string, work: () => Promise<T>, other: Partial<Spoilt> = {}): Promise<T> => {
     const perform = async (): Promise<T> => {
       const kind = `${op} ${kindOf(root, path)}`;
-      stopped ||= stopAt?.test(kind) === true;
+      stopped ||= stopAt?.test(kind) === true || lastCall?.test(calls.at(-1) ?? "") === true;
       const fault = stopped ? { kind: "stop" as const } : faults.get(calls.length);
       if (fault?.kind === "stop") {
         stopped = true;
@@ -144,6 +148,9 @@ export function lossyDisk(root: string, refused: readonly string[] = []): LossyD
     },
     stopBefore(kind) {
       stopAt = kind;
+    },
+    stopAfter(kind) {
+      lastCall = kind;
     },
     kill: restart,
     settle: () => nodes.reset(),

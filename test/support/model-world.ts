@@ -13,6 +13,7 @@ import { type LossyDisk, lossyDisk } from "./lossy-disk.js";
 import { writeModel } from "./onnx.js";
 import { partNames } from "./output.js";
 import { readFiles, writeRows } from "./parquet.js";
+import { sinkOptions } from "./sink-options.js";
 
 /** A job over tiny shards whose output lies on a disk that fails. Its input has versions, which its rows show. */
 export interface ModelWorld extends AsyncDisposable {
@@ -120,17 +121,7 @@ export async function modelWorld(folder: string, { rows, commitRows }: ModelPlan
       const writer = `host.${writers}.w${writers}`;
       const isDead = (other: string): boolean => other !== writer && !alive.has(other);
       const { fs } = disk;
-      const sinkOptions = {
-        folder: out,
-        target: "out",
-        uri: "out",
-        compression: "uncompressed",
-        threads: 1,
-        siblings: [],
-        fs,
-        writer,
-      } as const;
-      await using sink = await openParquetSink({ ...sinkOptions, isDead, warn: () => undefined });
+      await using sink = await openParquetSink({ ...sinkOptions, folder: out, fs, writer, isDead });
       alive.add(writer);
       try {
         return await runJob({

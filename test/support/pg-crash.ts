@@ -5,6 +5,7 @@ import { type CliOptions, type CliResult, projectFolder, runCli } from "./cli.js
 import type { Fixture } from "./job.js";
 import { tableFaults, writePgSpec } from "./pg-job.js";
 import type { Database } from "./pg-database.js";
+import { torture } from "./torture.js";
 import { fixtureNamed } from "./world.js";
 
 const preload = pathToFileURL(join(projectFolder, "test/crash/pg-preload.mjs")).href;
@@ -22,8 +23,6 @@ export async function runWatchedPg(
     env,
   });
 }
-
-const torture = process.env["INFER_BATCH_TORTURE"] === "1";
 
 /**
  * Moments to be killed at: every one when it is to be tortured, else one of each kind. `ofEnd`: only in the rows and

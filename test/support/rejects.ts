@@ -43,11 +43,21 @@ export async function expectAllThere(job: SpoiltJob, spoilt: readonly Spoilt[]):
   expect([rejected, parts.reduce((sum, part) => sum + part.rejected, 0)]).toEqual([bad.size, bad.size]);
 }
 
+/** The files under `_rejects/`. */
+export async function rejectNames(out: string): Promise<string[]> {
+  const folder = join(out, "_rejects");
+  return existsSync(folder) ? (await readdir(folder)).toSorted() : [];
+}
+
+/** What such a name must be: span, run, and something of its digest. */
+export function nameOfRejects(span: number, run: string): unknown {
+  return expect.stringMatching(new RegExp(`^part-${String(span).padStart(5, "0")}\\.${run}\\.[0-9a-f]{16}\\.jsonl$`));
+}
+
 /** The lines of all files under `_rejects/`, in span order. */
 export async function rejectLines(out: string): Promise<Row[]> {
-  const folder = join(out, "_rejects");
-  const names = existsSync(folder) ? (await readdir(folder)).toSorted() : [];
-  const texts = await Promise.all(names.map((name) => readFile(join(folder, name), "utf8")));
+  const names = await rejectNames(out);
+  const texts = await Promise.all(names.map((name) => readFile(join(out, "_rejects", name), "utf8")));
   return texts.flatMap((text) =>
     text
       .split("\n")

@@ -1,10 +1,12 @@
 import { createHash } from "node:crypto";
 import { readdir, readFile } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import type { OutputRows, SpanOutput } from "#src/batch/types.js";
 import type { Plan } from "#src/plan/plan.js";
 import { spanAt, spanCount } from "#src/plan/spans.js";
 import { type FileSystem, nodeFileSystem } from "#src/sink/file-system.js";
+import { layoutOf } from "#src/sink/layout.js";
+import { textOfRejects } from "#src/sink/parquet-rejects.js";
 import { openParquetSink } from "#src/sink/parquet.js";
 import type { AttemptFacts, RunSink, Sink } from "#src/sink/port.js";
 import { readPlan } from "#src/sink/standing-plan.js";
@@ -12,6 +14,7 @@ import { ref } from "./batches.js";
 import { faultsOfFinished, partNames, spanOfName } from "./output.js";
 import { readFiles } from "./parquet.js";
 import { planOf } from "./plans.js";
+import { sinkOptions } from "./sink-options.js";
 
 /** 11 rows in 3 spans. Row 5 is rejected. */
 const rowCount = 11;
@@ -43,11 +46,11 @@ export const driveSpans = spanCount(drivePlan);
 /** The output lies this deep: the folder above it is made by the run too. */
 export const driveFolder = (root: string): string => join(root, "lake/out");
 
-/** Rows [rowStart, rowEnd) as a run would hand them to its sink. */
-export function driveRows(span: number): SpanOutput {
+/** A span's rows as a run would hand them to its sink. `rejected`: the rows that this attempt sets aside. */
+export function driveRows(span: number, rejected: readonly number[] = [rejectedRow]): SpanOutput {
   const { rowStart, rowEnd } = spanAt(drivePlan, span);
   const all = Array.from({ length: rowEnd - rowStart }, (_, index) => rowStart + index);
-  const kept = all.filter((row) => row !== rejectedRow);
+  const kept = all.filter((row) => !rejected.includes(row));
   const fixed = { kind: "fixed", lanes: 1, valid: undefined } as const;
   return {
     rows: {
@@ -58,7 +61,7 @@ export function driveRows(span: number): SpanOutput {
       ],
     },
     rejects: all
-      .filter((row) => row === rejectedRow)
+      .filter((row) => rejected.includes(row))
       .map((row) => ({ shard: "s0", row, columns: { id: String(row) }, column: "x", reason: "null", value: null })),
     filtered: 0,
     batchSize: 4096,
@@ -76,20 +79,20 @@ export const nothingTold = (): Told => ({ committed: new Set(), finished: false,
 
 let writers = 0;
 
-/** A sink of an attempt of its own; those before it are dead. */
-export async function openDriveSink(root: string, fs: FileSystem, warn = (_message: string) => {}): Promise<Sink> {
+/** A sink of an attempt of its own; those before it are dead, unless `isDead` says otherwise. */
+export async function openDriveSink(
+  root: string,
+  fs: FileSystem,
+  { warn = sinkOptions.warn, isDead }: Pick<Attempt, "warn" | "isDead"> = {},
+): Promise<Sink> {
   writers += 1;
   const writer = `host.${writers}.w${writers}`;
   return await openParquetSink({
+    ...sinkOptions,
     folder: driveFolder(root),
-    target: "out",
-    uri: "out",
-    compression: "uncompressed",
-    threads: 1,
-    siblings: [],
     fs,
     writer,
-    isDead: (other) => other !== writer,
+    isDead: isDead ?? ((other) => other !== writer),
     warn,
   });
 }
@@ -112,18 +115,23 @@ export interface Attempt {
   readonly told: Told;
   /** Spans to commit at most; with all of them the run is finished. */
   readonly spans?: number;
-  readonly warn?: (message: string) => void;
+  /** Rows that this attempt sets aside. */
+  readonly rejected?: readonly number[];
+  readonly warn?: ((message: string) => void) | undefined;
+  /** Whether the attempt of another writer is. */
+  readonly isDead?: ((writer: string) => boolean) | undefined;
 }
 
 /** One process from its start to its end: what `run` asks of its sink. */
-export async function drive({ root, fs, told, spans = Number.POSITIVE_INFINITY, warn }: Attempt): Promise<void> {
-  await using sink = await openDriveSink(root, fs, warn);
+export async function drive(attempt: Attempt): Promise<void> {
+  const { root, fs, told, spans = Number.POSITIVE_INFINITY, rejected } = attempt;
+  await using sink = await openDriveSink(root, fs, attempt);
   // The world moves on between attempts: a plan that was lost is not made again just like it was.
   told.attempts += 1;
   const run = await beginDrive(sink, told.attempts);
   const pending = [...run.committed.keys()].filter((span) => run.committed[span] === 0);
   for (const span of run.finished ? [] : pending.slice(0, spans)) {
-    await run.commit(spanAt(drivePlan, span), driveRows(span));
+    await run.commit(spanAt(drivePlan, span), driveRows(span, rejected));
     told.committed.add(span);
   }
   if (!run.finished && pending.length <= spans) {
@@ -176,7 +184,7 @@ async function faultsOfPart(path: string, span: number): Promise<string[]> {
     return [...faults];
   }
   const lines = rejects.map((reject) => `${JSON.stringify(reject)}\n`).join("");
-  const found = await readFile(rejectsFile(path), "utf8").catch(() => undefined);
+  const found = await readFile(join(dirname(path), "_rejects", rejectsName(span)), "utf8").catch(() => undefined);
   return [...faults, ...(found === lines ? [] : [`${path} is there, its rejects are ${found ?? "gone"}`])];
 }
 
@@ -190,14 +198,15 @@ async function differencesOf(path: string, rows: OutputRows): Promise<string[]> 
   return text === expected ? [] : [`${path} holds ${text}, expected ${expected}`];
 }
 
-const rejectsFile = (part: string): string => part.replace(/([^/]+)\.parquet$/, "_rejects/$1.jsonl");
+const rejectsName = (span: number): string =>
+  layoutOf("", drivePlan.runId).rejectsOf(span, textOfRejects(driveRows(span).rejects).sha256 ?? "");
 
-/** Files of rejects, in a finished run, of parts without any. */
+/** Files of rejects, in a finished run, that no part names. */
 async function strayRejects(folder: string): Promise<string[]> {
   const names = await readdir(join(folder, "_rejects")).catch(() => []);
   return names
-    .filter((name) => driveRows(spanOfName(name)).rejects.length === 0)
-    .map((name) => `_rejects/${name} is of a part without rejects`);
+    .filter((name) => driveRows(spanOfName(name)).rejects.length === 0 || name !== rejectsName(spanOfName(name)))
+    .map((name) => `_rejects/${name} is there, which no part names`);
 }
 
 /** Small files under a final name are whole. */

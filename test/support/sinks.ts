@@ -11,6 +11,7 @@ import { openPostgresSink } from "#src/sink/postgres/sink.js";
 import type { PostgresOutputSpec } from "#src/spec/postgres-spec.js";
 import { planOf } from "./plans.js";
 import { alone } from "./sink-drive.js";
+import { sinkOptions } from "./sink-options.js";
 
 /** `id` is carried, `score` is predicted. */
 const contract: Contract = {
@@ -82,16 +83,12 @@ let writers = 0;
 export async function parquetSink(folder: string): Promise<Sink> {
   writers += 1;
   return await openParquetSink({
+    ...sinkOptions,
     folder: join(folder, "out"),
-    target: "out",
-    uri: "out",
     compression: "zstd",
-    threads: 1,
-    siblings: [],
     fs: nodeFileSystem,
     writer: `test.${writers}`,
     isDead: () => false,
-    warn: () => undefined,
   });
 }
 

@@ -1,13 +1,14 @@
 import { outputColumns } from "../../batch/contract.js";
 import { JobError } from "../../errors.js";
 import { copyIn, type Session } from "./connections.js";
+import { refuseEmptied } from "./emptied.js";
 import { lock } from "./locks.js";
 import type { EncodedRows, Mode, ModeTools } from "./mode.js";
 import { quoteName, quoteTable, showTable, type TableName } from "./names.js";
 import { createTable, findTable, fitColumns, type OutputColumn, refuseChanged, type TargetColumn } from "./table.js";
 
 /** Rows go straight into the table. */
-export function appendMode({ name, spec }: ModeTools): Mode {
+export function appendMode({ name, spec, control }: ModeTools): Mode {
   return {
     kind: "append",
     rowsAt: () => name,
@@ -18,7 +19,10 @@ export function appendMode({ name, spec }: ModeTools): Mode {
         comment: `Predictions of job ${plan.job}`,
       }),
     write: (session, rows) => copyRows(session, name, rows),
-    finish: () => Promise.resolve(),
+    async finish(session, plan) {
+      const due = `SELECT sum(rows) FROM ${control.table("spans")} WHERE run_id = $1`;
+      await refuseEmptied(session, { name, control, plan, due });
+    },
   };
 }
 

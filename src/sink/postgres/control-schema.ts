@@ -78,6 +78,7 @@ const tables: readonly ColumnComment[] = [
         "oid NOT NULL",
         "pg_class.oid of the table that took the rows: one of its name may be another by now",
       ],
+      table_files: ["text NOT NULL", "digest of the names of that table's files: TRUNCATE gives it others"],
       committed_at: ["timestamptz NOT NULL DEFAULT clock_timestamp()", "just before its commit"],
     },
     constraints:

@@ -5,6 +5,7 @@ import { spanAt, spanCount } from "../../plan/spans.js";
 import type { Maker, StoredPlan } from "../port.js";
 import type { Session } from "./connections.js";
 import type { Control } from "./control.js";
+import { filesSql } from "./emptied.js";
 
 /** What the control row of a span tells. */
 export interface CommittedSpan {
@@ -108,8 +109,8 @@ export async function insertSpan(
 ): Promise<void> {
   const made = [writer, worker, workers, program, provider, batchSize, onBadRow, table];
   await session.query({
-    text: `INSERT INTO ${control.table("spans")} (run_id, ${columns.join(", ")})
-      VALUES ($1, ${columns.map((_, at) => `$${at + 2}`).join(", ")})`,
+    text: `INSERT INTO ${control.table("spans")} (run_id, ${columns.join(", ")}, table_files)
+      VALUES ($1, ${columns.map((_, at) => `$${at + 2}`).join(", ")}, ${filesSql(`$${columns.length + 1}::oid`)})`,
     values: [plan.runId, index, planId, rowStart, rowEnd, rows, rejected, filtered, ...made],
   });
 }

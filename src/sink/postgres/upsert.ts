@@ -4,6 +4,7 @@ import { JobError } from "../../errors.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { copySql, prepareTable } from "./append.js";
 import { copyIn, type Session } from "./connections.js";
+import { refuseEmptied } from "./emptied.js";
 import type { EncodedRows, Mode, ModeTools } from "./mode.js";
 import { quoteName, quoteTable, showTable, type TableName } from "./names.js";
 import { oidOf } from "./staging.js";
@@ -49,6 +50,7 @@ export function upsertMode({ name, spec, control }: ModeTools): Mode {
       return taken;
     },
     async finish(session, plan) {
+      await refuseEmptied(session, { name, control, plan, due: `SELECT count(*) FROM ${keysOf(plan)}` });
       await session.query(`DROP TABLE IF EXISTS ${keysOf(plan)}`);
     },
   };

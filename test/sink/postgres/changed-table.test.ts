@@ -1,44 +1,16 @@
 import { expect, test } from "vitest";
 import type { RunSink, StoredPlan } from "#src/sink/port.js";
 import type { Database } from "../../support/pg-database.js";
+import { changeAmid, count, modes, plainTable, runOf, wholeRun } from "../../support/pg-amid.js";
 import { usePostgres } from "../../support/postgres.js";
-import { begun, carryOut, commitSpans, pgSink, type PgSinkOptions, planFor } from "../../support/sinks.js";
+import { begun, carryOut, commitSpans, pgSink, planFor } from "../../support/sinks.js";
 
 const postgres = await usePostgres();
-
-const modes = [
-  ["append", { mode: "append" }],
-  ["upsert", { mode: "upsert", key: ["id"] }],
-  ["replace", { mode: "replace", key: ["id"], swap: "rename" }],
-  ["replace by rows", { mode: "replace", key: ["id"], swap: "delete_insert" }],
-] as const satisfies readonly (readonly [string, PgSinkOptions["postgres"]])[];
-
-const runOf = (rows: number): string => `job-${String(rows).padStart(12, "0")}`;
-
-async function wholeRun(database: Database, rows: number, more: PgSinkOptions["postgres"] = {}): Promise<void> {
-  await using sink = pgSink({ url: database.url, postgres: { mode: "replace", key: ["id"], ...more } });
-  await carryOut(sink, planFor(sink.planTarget, { rows, runId: runOf(rows) }));
-}
-
-/** A run of 40 rows is begun and its first span committed, `sql` is done, then the run goes on to its end. */
-async function changeAmid(database: Database, postgresSpec: PgSinkOptions["postgres"], sql: string): Promise<void> {
-  await using sink = pgSink({ url: database.url, postgres: postgresSpec ?? {} });
-  const { stored, run } = await begun(sink, planFor(sink.planTarget, { rows: 40, runId: runOf(40) }));
-  await commitSpans(run, stored, (span) => span === 0);
-  await database.query(sql);
-  await commitSpans(run, stored);
-  await run.finish();
-}
-
-const count = async (database: Database): Promise<number> =>
-  Number((await database.query("SELECT count(*)::int AS n FROM scores.predictions"))[0]?.["n"]);
 
 const indexes = async (database: Database): Promise<unknown[]> =>
   await database.query(
     "SELECT indexdef FROM pg_indexes WHERE schemaname = 'scores' AND tablename = 'predictions' ORDER BY 1",
   );
-
-const plainTable = "CREATE SCHEMA scores; CREATE TABLE scores.predictions (id int8 PRIMARY KEY, score real)";
 
 const withTrigger = (body: string): string => `${plainTable};
   CREATE FUNCTION scores.f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ${body} RETURN NEW; END $$;
@@ -79,8 +51,10 @@ postgres.describe("a table that is made anew in mid-run", () => {
     expect(await count(database)).toBe(0);
 
     await database.query("UPDATE infer_batch.spans SET table_oid = 'scores.predictions'::regclass"); // as the hint says
+    await expect(changeAmid(database, spec, "SELECT 1")).rejects.toThrow(/holds 30 rows, and the run has put 40 there/);
+    await database.query("INSERT INTO scores.predictions SELECT n, n / 2.0 FROM generate_series(0, 9) AS n"); // a restore
     await changeAmid(database, spec, "SELECT 1");
-    expect(await count(database)).toBe(30);
+    expect(await count(database)).toBe(40);
   });
 });
 

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { Sink } from "#src/sink/port.js";
 import type { Database } from "../../support/pg-database.js";
+import { expectInOrder, readMeanwhile } from "../../support/pg-reader.js";
 import { usePostgres } from "../../support/postgres.js";
 import { begun, carryOut, commitSpans, pgSink, planFor } from "../../support/sinks.js";
 
@@ -70,23 +71,21 @@ postgres.describe("replace", () => {
   test("never shows a reader another count", async () => {
     await using database = await postgres.server().createDatabase();
     await runOf(database, 25);
-    const seen: number[] = [];
-    const state = { ended: false };
-    const poll = async (): Promise<void> => {
-      await using reader = await postgres.server().open(database.name);
-      while (!state.ended) {
-        const [row] = await reader.query("SELECT count(*)::int AS n FROM scores.predictions");
-        seen.push(Number(row?.["n"]));
-      }
-    };
-    const readers = [poll(), poll()];
-    for (const rows of [40, 55, 10]) {
-      await runOf(database, rows);
-    }
-    state.ended = true;
-    await Promise.all(readers);
-    expect(seen.length).toBeGreaterThan(20);
-    expect([...new Set(seen)].filter((n) => ![25, 40, 55, 10].includes(n))).toEqual([]);
+    await using reader = await postgres.server().open(database.name);
+    const { seen, reads } = await readMeanwhile(
+      reader,
+      "SELECT count(*)::int AS n FROM scores.predictions",
+      async () => {
+        for (const rows of [40, 55, 10]) {
+          await runOf(database, rows);
+        }
+      },
+    );
+    expect(reads).toBeGreaterThan(20);
+    expectInOrder(
+      seen.map(({ n }) => n),
+      [25, 40, 55, 10],
+    );
   });
 
   test.each([["rename"], ["delete_insert"]])("keeps all that the table is, but its rows: %s", async (swap) => {

@@ -1,0 +1,69 @@
+import { expect, test } from "vitest";
+import { changeAmid, count, modes, plainTable, wholeRun } from "../../support/pg-amid.js";
+import { usePostgres } from "../../support/postgres.js";
+
+const postgres = await usePostgres();
+
+postgres.describe("a table that is emptied in mid-run", () => {
+  const writing = modes.slice(0, 2);
+  const partitioned =
+    "CREATE SCHEMA scores; CREATE TABLE scores.predictions (id int8 PRIMARY KEY, score real) PARTITION BY HASH (id)";
+  const tables = [
+    ["a table", plainTable, "scores.predictions"],
+    [
+      "a partition",
+      `${partitioned}; CREATE TABLE scores.p PARTITION OF scores.predictions DEFAULT`.replace(
+        " BY HASH (id)",
+        " BY LIST (id)",
+      ),
+      "scores.p",
+    ],
+  ] as const;
+
+  test.each(writing.flatMap(([mode, spec]) => tables.map(([what, sql, name]) => ({ mode, spec, what, sql, name }))))(
+    "keeps the run from being finished: $mode, TRUNCATE of $what",
+    async ({ spec, sql, name }) => {
+      await using database = await postgres.server().createDatabase();
+      await database.query(`${sql}; INSERT INTO scores.predictions SELECT -n, 0 FROM generate_series(1, 5) AS n`);
+      await expect(changeAmid(database, spec, `TRUNCATE ${name}`)).rejects.toMatchObject({
+        code: "OUTPUT_DAMAGED",
+        message: expect.stringMatching(/scores\.predictions holds 30 rows, and the run has put 40 there$/) as string,
+      });
+      expect(await database.query("SELECT FROM infer_batch.finishes")).toEqual([]);
+      const again = changeAmid(database, spec, "SELECT 1");
+      const { hint = "" } = (await again.catch((error: unknown) => error)) as { hint?: string };
+
+      await database.query(/UPDATE .*/.exec(hint)?.[0] ?? ""); // as the hint says
+      await changeAmid(database, spec, "SELECT 1");
+      expect(await count(database)).toBe(30);
+    },
+  );
+
+  test.each(writing)("is no matter where the rows are kept: %s", async (_mode, spec) => {
+    await using database = await postgres.server().createDatabase();
+    await database.query(plainTable);
+    await changeAmid(database, spec, "VACUUM FULL scores.predictions");
+    expect(await count(database)).toBe(40);
+  });
+
+  test("by DELETE is for who deletes to know: nothing is counted", async () => {
+    await using database = await postgres.server().createDatabase();
+    await database.query(plainTable);
+    await changeAmid(database, { mode: "append" }, "DELETE FROM scores.predictions");
+    expect(await count(database)).toBe(30);
+  });
+
+  test("is not looked for by who may not read it, and may append all the same", async () => {
+    await using database = await postgres.server().createDatabase();
+    await wholeRun(database, 20, { mode: "append", key: [] });
+    await database.query(`CREATE ROLE appender LOGIN; GRANT USAGE ON SCHEMA scores, infer_batch TO appender;
+      GRANT INSERT ON ALL TABLES IN SCHEMA infer_batch, scores TO appender; GRANT SELECT ON ALL TABLES IN SCHEMA infer_batch TO appender`);
+    try {
+      const url = postgres.server().url(database.name, "appender");
+      await changeAmid(database, { mode: "append" }, "TRUNCATE scores.predictions", url);
+      expect(await count(database)).toBe(30);
+    } finally {
+      await database.query("DROP OWNED BY appender; DROP ROLE appender");
+    }
+  });
+});

@@ -1,0 +1,39 @@
+import type { Database } from "./pg-database.js";
+import { begun, carryOut, commitSpans, pgSink, type PgSinkOptions, planFor } from "./sinks.js";
+
+/** Ways to write into a table, and the settings of each. */
+export const modes = [
+  ["append", { mode: "append" }],
+  ["upsert", { mode: "upsert", key: ["id"] }],
+  ["replace", { mode: "replace", key: ["id"], swap: "rename" }],
+  ["replace by rows", { mode: "replace", key: ["id"], swap: "delete_insert" }],
+] as const satisfies readonly (readonly [string, PgSinkOptions["postgres"]])[];
+
+/** The run of so many rows. */
+export const runOf = (rows: number): string => `job-${String(rows).padStart(12, "0")}`;
+
+/** Carries a run of so many rows out. */
+export async function wholeRun(database: Database, rows: number, more: PgSinkOptions["postgres"] = {}): Promise<void> {
+  await using sink = pgSink({ url: database.url, postgres: { mode: "replace", key: ["id"], ...more } });
+  await carryOut(sink, planFor(sink.planTarget, { rows, runId: runOf(rows) }));
+}
+
+/** A run of 40 rows is begun and its first span committed, `sql` is done, then the run goes on to its end. */
+export async function changeAmid(
+  database: Database,
+  postgresSpec: PgSinkOptions["postgres"],
+  sql: string,
+  url = database.url,
+): Promise<void> {
+  await using sink = pgSink({ url, postgres: postgresSpec ?? {} });
+  const { stored, run } = await begun(sink, planFor(sink.planTarget, { rows: 40, runId: runOf(40) }));
+  await commitSpans(run, stored, (span) => span === 0);
+  await database.query(sql);
+  await commitSpans(run, stored);
+  await run.finish();
+}
+
+export const count = async (database: Database): Promise<number> =>
+  Number((await database.query("SELECT count(*)::int AS n FROM scores.predictions"))[0]?.["n"]);
+
+export const plainTable = "CREATE SCHEMA scores; CREATE TABLE scores.predictions (id int8 PRIMARY KEY, score real)";
