@@ -3,8 +3,9 @@ import { z } from "zod";
 import { type RejectedRow, rejectReasons } from "../batch/types.js";
 import { errnoOf, JobError } from "../errors.js";
 import { parseJson } from "../plan/parse-plan.js";
+import { listFolder } from "./claim.js";
 import { ensureFolder, replaceDurably } from "./durable.js";
-import type { FileSystem } from "./file-system.js";
+import type { FileSystem, Looking } from "./file-system.js";
 import type { Layout } from "./layout.js";
 
 const schema = z.object({
@@ -25,7 +26,12 @@ interface RejectsFile {
   readonly check: () => Promise<unknown>;
 }
 
-/** Writes a span's rejected rows, a line of JSON each, over what an attempt that died may have left. */
+/** A line of JSON for each row. */
+export function rejectsText(rejects: readonly RejectedRow[]): string {
+  return rejects.map((rejected) => `${JSON.stringify(rejected)}\n`).join("");
+}
+
+/** Writes a span's rejected rows over what an attempt that died may have left. */
 export async function writeRejects(
   fs: FileSystem,
   { layout, span, rejects, writer, check }: RejectsFile,
@@ -37,7 +43,7 @@ export async function writeRejects(
   await replaceDurably(fs, {
     temporary: join(layout.temporary, `rejects-${span}.${writer}`),
     final: join(layout.rejects, layout.rejectsOf(span)),
-    text: rejects.map((rejected) => `${JSON.stringify(rejected)}\n`).join(""),
+    text: rejectsText(rejects),
     check,
   });
   await fs.sync(layout.folder); // the name of the folder too: the part, which lies beside it, must not outlive it
@@ -48,7 +54,7 @@ export async function writeRejects(
  * @throws JobError OUTPUT_DAMAGED when a file does not hold as many
  */
 export async function* readRejects(
-  fs: FileSystem,
+  fs: Looking,
   layout: Layout,
   counts: ReadonlyMap<number, { readonly rejected: number }>,
 ): AsyncGenerator<RejectedRow> {
@@ -56,7 +62,7 @@ export async function* readRejects(
     if (rejected === 0) {
       continue;
     }
-    const path = join(layout.rejects, layout.rejectsOf(span));
+    const path = `${layout.rejects}/${layout.rejectsOf(span)}`;
     const text = await fs.readText(path).catch((error: unknown) => {
       if (errnoOf(error) === "ENOENT") {
         return "";
@@ -78,20 +84,23 @@ export async function* readRejects(
   }
 }
 
-/** Removes what attempts that died left for spans whose part has no rejects. */
+/** Files that attempts that died left for spans whose part has no rejects. */
+export async function staleRejects(
+  fs: Looking,
+  layout: Layout,
+  spans: readonly { readonly span: number }[],
+): Promise<string[]> {
+  const unwanted = new Set(spans.map(({ span }) => layout.rejectsOf(span)));
+  return (await listFolder(fs, layout.rejects)).filter((name) => unwanted.has(name));
+}
+
+/** Removes them. */
 export async function removeStaleRejects(
   fs: FileSystem,
   layout: Layout,
   spans: readonly { readonly span: number }[],
 ): Promise<void> {
-  const names = await fs.readdir(layout.rejects).catch((error: unknown) => {
-    if (errnoOf(error) === "ENOENT") {
-      return [];
-    }
-    throw error;
-  });
-  const unwanted = new Set(spans.map(({ span }) => layout.rejectsOf(span)));
-  const stale = names.filter((name) => unwanted.has(name));
+  const stale = await staleRejects(fs, layout, spans);
   for (const name of stale) {
     await fs.unlink(join(layout.rejects, name)).catch((error: unknown) => {
       if (errnoOf(error) !== "ENOENT") {
