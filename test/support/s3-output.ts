@@ -19,6 +19,8 @@ export interface S3OutputJob {
   names(): Promise<string[]>;
   /** Writes the spec again. `port`: of the store, or of what stands before it. */
   rewrite(port: number, overrides?: SpecOverrides): Promise<void>;
+  /** The same job for another attempt in this process, which needs a spool of its own. */
+  specOfAnother(): Promise<string>;
   /** Fails unless what is there is whole and right, at whatever moment the run was killed. */
   expectSound(): Promise<void>;
   /** Fails unless the run is finished and nothing is left over. `runId`: of whose parts, where it is not the first. */
@@ -44,16 +46,16 @@ export async function s3OutputJob(
   const fixture = fixtureNamed("diabetes-mlp");
   const uri = `s3://${bucket.name}/${folderName}`;
   const expected = { golden: await goldenRows(fixture), commitRows };
-  const rewrite = async (to: number, { output, ...rest }: SpecOverrides = {}): Promise<void> => {
+  const write = async (where: string, to: number, { output, ...rest }: SpecOverrides = {}): Promise<string> => {
     const parquet = { path: uri, endpoint: `http://127.0.0.1:${to}`, spool: { path: "spool" } };
-    await writeSpec(folder, fixture, {
+    return await writeSpec(where, fixture, {
       commit_rows: commitRows,
       output: { parquet: { ...parquet, ...output } },
       retry: { max_seconds: 20 },
       ...rest,
     });
   };
-  await rewrite(port, overrides);
+  await write(folder, port, overrides);
   const here = async (): Promise<string> => {
     const to = await mkdtemp(join(folder, "mirror-"));
     await mirror(bucket, folderName, to);
@@ -69,7 +71,12 @@ export async function s3OutputJob(
     uri,
     expected,
     names,
-    rewrite,
+    async rewrite(to, changed) {
+      await write(folder, to, changed);
+    },
+    async specOfAnother() {
+      return await write(await mkdtemp(join(folder, "another-")), port, overrides);
+    },
     async expectSound() {
       expect(await faultsAtAnyMoment(await here(), expected)).toEqual([]);
     },
