@@ -1,27 +1,21 @@
 import { createHash, randomBytes } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { hostname } from "node:os";
-import { dirname, isAbsolute, relative, resolve, sep } from "node:path";
+import { dirname, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { openParquetDecoder } from "../decode/parquet.js";
 import { openOnnxEngine } from "../engine/onnx.js";
 import type { Engine, ModelFile } from "../engine/port.js";
 import { errnoOf, JobError } from "../errors.js";
-import { runIdOf } from "../plan/identity.js";
 import { type Progress, silentProgress } from "../report/progress.js";
 import type { RetryTools } from "../retry.js";
 import type { EngineNeed, JobContext, Log } from "../run/job.js";
-import { nodeFileSystem } from "../sink/file-system.js";
-import { layoutOf } from "../sink/layout.js";
-import { openParquetSink } from "../sink/parquet.js";
-import type { Sink } from "../sink/port.js";
-import type { OutputFolder } from "../source/disk.js";
 import type { EngineSpec, JobSpec } from "../spec/job-spec.js";
-import { anyValue } from "../spec/fill-document.js";
 import { type LoadedSpec, loadSpec } from "../spec/load.js";
 import { usableCores } from "./cores.js";
 import { checkNewRun } from "./new-run.js";
 import { openModel } from "./open-model.js";
+import { openSink, writtenTo } from "./open-sink.js";
 import { openSource } from "./open-source.js";
 import { programVersion } from "./version.js";
 import { checkSeveral } from "./worker.js";
@@ -69,10 +63,10 @@ export async function openJob(
   checkNewRun(attempt, spec);
   const folder = dirname(resolve(specPath));
   const cores = usableCores();
-  const siblings = siblingPattern(resolve(folder, outputPattern));
   const tools = attemptTools(spec, log, signal);
-  const sink = await openSink(spec, folder, { cores, siblings, ...tools });
-  const source = await openSource(spec.input, { folder, output: outputFolder(spec, folder), ...tools });
+  const sink = await openSink(spec, { folder, cores, outputPattern, ...tools });
+  const output = writtenTo(spec, { folder, sha256 });
+  const source = await openSource(spec.input, { folder, output, ...tools });
   return {
     spec,
     where,
@@ -130,15 +124,6 @@ function parseParams(given: readonly string[]): Record<string, string> {
   return Object.fromEntries(params);
 }
 
-/** Where predictions are written as files, which are no input. */
-function outputFolder({ name, params, output }: JobSpec, folder: string): OutputFolder | undefined {
-  if (output.parquet === undefined) {
-    return undefined;
-  }
-  const layout = layoutOf(resolve(folder, output.parquet.path), runIdOf(name, params, sha256));
-  return { folder: layout.folder, part: layout.part(0) };
-}
-
 /** What a user types to carry out the run of these params. */
 function commandFor(specPath: string, params: Readonly<Record<string, string>>): string {
   const options = Object.entries(params).map(([name, value]) => `--param ${shellWord(`${name}=${value}`)}`);
@@ -147,20 +132,6 @@ function commandFor(specPath: string, params: Readonly<Record<string, string>>):
 
 function shellWord(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
-}
-
-/** Segments of an absolute path; a `RegExp` where a param makes the name. */
-function siblingPattern(path: string): (string | RegExp)[] {
-  return path
-    .split(sep)
-    .slice(1)
-    .map((segment) =>
-      segment.includes(anyValue) ? new RegExp(`^${segment.split(anyValue).map(escapeRegExp).join(".*")}$`) : segment,
-    );
-}
-
-function escapeRegExp(text: string): string {
-  return text.replaceAll(/[\\^$.*+?()[\]{}|]/g, "\\$&");
 }
 
 interface AttemptTools {
@@ -188,55 +159,12 @@ function attemptTools(spec: JobSpec, log: Log, signal: AbortSignal): AttemptTool
   return { writer, isDead: (other) => isDead(other, host), retry, warn, signal };
 }
 
-interface SinkTools extends AttemptTools {
-  readonly cores: number;
-  readonly siblings: readonly (string | RegExp)[];
-}
-
-async function openSink(spec: JobSpec, folder: string, tools: SinkTools): Promise<Sink> {
-  const { cores, siblings, writer, retry, warn } = tools;
-  const { parquet, postgres } = spec.output;
-  if (postgres !== undefined) {
-    // Loaded where it is used: a job that writes files starts the sooner.
-    const { connectionOf, openPostgresSink } = await import("../sink/postgres/sink.js");
-    return openPostgresSink({
-      spec: postgres,
-      settings: connectionOf(postgres, process.env),
-      retry,
-      writer,
-      program: `infer-batch ${programVersion}`,
-    });
-  }
-  if (parquet === undefined) {
-    throw new Error("a spec without a target has passed its check");
-  }
-  const { path, compression } = parquet;
-  return await openParquetSink({
-    folder: resolve(folder, path),
-    target: shortPath(resolve(folder, path)),
-    uri: path,
-    compression,
-    threads: cores,
-    siblings,
-    fs: nodeFileSystem,
-    writer,
-    isDead: tools.isDead,
-    warn,
-  });
-}
-
 /** @throws the signal's reason when the job is stopped meanwhile */
 async function interruptibleSleep(ms: number, signal: AbortSignal): Promise<void> {
   await sleep(ms, undefined, { signal }).catch((error: unknown) => {
     signal.throwIfAborted();
     throw error;
   });
-}
-
-/** Relative where that is shorter to read: below the working directory. */
-function shortPath(path: string): string {
-  const short = relative(process.cwd(), path);
-  return short !== "" && !short.startsWith("..") && !isAbsolute(short) ? short : path;
 }
 
 /** Only of a process on this host can be said that it is gone. Our own pid means an earlier container's. */

@@ -5,7 +5,7 @@ import type { ModelFile } from "../engine/port.js";
 import type { RetryTools } from "../retry.js";
 import type { ModelSpec } from "../spec/job-spec.js";
 import { isS3Uri } from "../spec/s3-uri.js";
-import { openStore } from "./open-store.js";
+import { openStore, storeUrl } from "./open-store.js";
 
 export interface ModelTools {
   /** The spec's folder. */
@@ -25,7 +25,7 @@ export async function openModel(model: ModelSpec, tools: ModelTools): Promise<Mo
   const { openS3Model } = await import("../engine/s3-model.js");
   using store = await openStore(model, tools);
   const { writer, isDead } = tools;
-  const endpoint = model.endpoint ?? process.env["AWS_ENDPOINT_URL_S3"] ?? process.env["AWS_ENDPOINT_URL"] ?? "";
+  const endpoint = storeUrl(model);
   return await openS3Model(model.path, model.sha256, { store, endpoint, cache: cacheFolder(), writer, isDead });
 }
 

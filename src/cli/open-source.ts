@@ -1,11 +1,10 @@
-import { tmpdir, userInfo } from "node:os";
-import { join, resolve } from "node:path";
 import type { RetryTools } from "../retry.js";
-import { diskSource, type OutputFolder } from "../source/disk.js";
+import { diskSource } from "../source/disk.js";
+import type { OutputFolder } from "../source/output-folder.js";
 import type { Source } from "../source/port.js";
 import type { InputSpec } from "../spec/job-spec.js";
 import { isS3Uri } from "../spec/s3-uri.js";
-import { openStore } from "./open-store.js";
+import { openStore, spoolRoot } from "./open-store.js";
 
 export interface SourceTools {
   /** The spec's folder. */
@@ -21,15 +20,19 @@ export interface SourceTools {
 /** The disk, and S3 where the spec names it. The SDK is loaded then only: it takes a while. */
 export async function openSource(input: InputSpec, tools: SourceTools): Promise<Source> {
   const { folder, output, writer, isDead } = tools;
-  const disk = diskSource({ folder, output });
+  const inS3 = output !== undefined && isS3Uri(output.folder);
+  const disk = diskSource({ folder, output: inS3 ? undefined : output });
   if (![...input.path, input.ready ?? ""].some(isS3Uri)) {
     return disk;
   }
   const { s3Source } = await import("../source/s3.js");
-  const { openSpool } = await import("../source/spool.js");
+  const { openSpool } = await import("../s3/spool.js");
   const { severalSources } = await import("../source/several.js");
   const { path, max_mb: maxMb } = input.spool;
-  const root = path === undefined ? join(tmpdir(), `infer-batch-spool-${userInfo().uid}`) : resolve(folder, path);
-  const spool = openSpool({ root, writer, isDead, maxBytes: maxMb * 1024 * 1024 });
-  return severalSources({ disk, s3: s3Source({ store: await openStore(input, tools), spool }) });
+  const root = spoolRoot(folder, path);
+  const spool = openSpool({ root, writer, use: "in", isDead, maxBytes: maxMb * 1024 * 1024 });
+  return severalSources({
+    disk,
+    s3: s3Source({ store: await openStore(input, tools), spool, output: inS3 ? output : undefined }),
+  });
 }

@@ -74,6 +74,8 @@ async function makeClient(place: S3Place, connectMs: number, connections: number
       forcePathStyle: place.pathStyle ?? endpoint !== undefined,
       // A bucket's own region is told in the answer to a request that went elsewhere.
       followRegionRedirects: endpoint === undefined,
+      // It would tell users on stderr that a stream cannot be sent again; we open the file anew.
+      logger: { debug: () => undefined, info: () => undefined, warn: () => undefined, error: () => undefined },
       // Tries are ours: they resume a body where it broke off, and end when the job does.
       maxAttempts: 1,
       // Ranges have no checksums, and some stores know none.

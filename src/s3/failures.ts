@@ -49,7 +49,7 @@ const socketErrors = new Set([
 
 /** What stores call requests that may be made again, whatever the status. */
 const transientNames =
-  /^(InternalError|ServiceUnavailable|SlowDown|SlowDownRead|SlowDownWrite|Throttl\w*|RequestTimeout|RequestTimeTooSkewed|OperationAborted|TooManyRequests\w*|TimeoutError|BandwidthLimitExceeded|ServerBusy|IncompleteBody|XMinioServerNotInitialized)$/;
+  /^(InternalError|ServiceUnavailable|SlowDown|SlowDownRead|SlowDownWrite|Throttl\w*|RequestTimeout|RequestTimeTooSkewed|OperationAborted|TooManyRequests\w*|TimeoutError|BandwidthLimitExceeded|ServerBusy|IncompleteBody|BadDigest|XAmzContentSHA256Mismatch|XMinioServerNotInitialized)$/;
 const expiredNames = /^(ExpiredToken(Exception)?|TokenRefreshRequired|RequestExpired|InvalidToken)$/;
 const wrongKeyNames = /^(InvalidAccessKeyId|SignatureDoesNotMatch|InvalidClientTokenId|XAdminUserNotFound)$/;
 
@@ -81,6 +81,11 @@ export function classify(error: unknown, call: S3Call): S3Failure {
     : { kind: "bug" };
 }
 
+/** Whether a store refuses a request for a header that it does not know. */
+export function isNotImplemented(error: unknown): boolean {
+  return statusOf(error) === 501;
+}
+
 function statusOf(error: unknown): number | undefined {
   const metadata: unknown = typeof error === "object" && error !== null ? Reflect.get(error, "$metadata") : undefined;
   const status: unknown =
@@ -92,6 +97,11 @@ function classifyAnswer(name: string, status: number, { error, call }: { error: 
   const found = `the store says ${[name === "Unknown" || name === "" ? undefined : name, status].filter(Boolean).join(", ")}`;
   if (wrongKeyNames.test(name) || expiredNames.test(name)) {
     return { kind: "credentials", expired: expiredNames.test(name), found, error: wrongCredentials(call, found) };
+  }
+  if (status === 501) {
+    return permanent(`${call.doing}: ${found}: ${messageOf(error)}`, {
+      hint: "this store lacks what is needed for it",
+    });
   }
   if (transientNames.test(name) || status >= 500 || status === 429 || status === 408 || status === 409) {
     return { kind: "transient", found };

@@ -1,35 +1,15 @@
 import type { Readable } from "node:stream";
-import {
-  GetObjectCommand,
-  type GetObjectCommandOutput,
-  HeadObjectCommand,
-  ListObjectsV2Command,
-  type ListObjectsV2CommandOutput,
-  type S3Client,
-} from "@aws-sdk/client-s3";
-import { JobError } from "../errors.js";
-import { type RetryTools, tryAgain, type Verdict } from "../retry.js";
+import { GetObjectCommand, type GetObjectCommandOutput, HeadObjectCommand, type S3Client } from "@aws-sdk/client-s3";
 import { type S3Uri, s3UriText } from "../spec/s3-uri.js";
-import { readBody, type Watch, watchRequest } from "./body.js";
-import { type Clients, createClients, defaultTimeouts, type S3Place, type S3Timeouts } from "./client.js";
-import { BrokenTransfer, classify, type S3Call } from "./failures.js";
-import { createLimit } from "./limit.js";
-
-export interface S3Options {
-  readonly place: S3Place;
-  readonly timeouts?: S3Timeouts | undefined;
-  readonly retry: RetryTools;
-  /** The job's: its reason is thrown when it is aborted. */
-  readonly signal: AbortSignal;
-}
+import { type Attempt, changed, createAttempts, NotThere, requestsAtOnce, type S3Options } from "./attempts.js";
+import { readBody, type Watch } from "./body.js";
+import { createClients, defaultTimeouts } from "./client.js";
+import { BrokenTransfer, type S3Call } from "./failures.js";
+import { type ListedObject, listPages, objectsIn } from "./listing.js";
 
 export interface ObjectFacts {
   readonly etag: string;
   readonly sizeBytes: number;
-}
-
-export interface ListedObject extends ObjectFacts {
-  readonly key: string;
 }
 
 /** What is read of an object: some bytes of what it was when it was pinned. */
@@ -64,16 +44,21 @@ export interface S3Store extends Disposable {
   ): Promise<void>;
 }
 
-/** Requests of one store under way at once. */
-const requestsAtOnce = 24;
-
 export function openS3Store(options: S3Options): S3Store {
   const { place, timeouts = defaultTimeouts } = options;
   const clients = createClients(place, timeouts, requestsAtOnce);
-  const attempt = createAttempts(options, clients);
+  return readingStore(createAttempts(options, clients), options, clients);
+}
+
+/** What reads, of a store. Closing it closes the clients. */
+export function readingStore(attempt: Attempt, { place }: Pick<S3Options, "place">, clients: Disposable): S3Store {
   const payer = place.requestPayer === undefined ? {} : { RequestPayer: place.requestPayer };
   return {
-    list: (bucket, prefix, { folder = false } = {}) => list(attempt, { bucket, key: prefix }, { folder, payer }),
+    async *list(bucket, prefix, { folder = false } = {}) {
+      for await (const page of listPages(attempt, { bucket, key: prefix }, { folder, payer })) {
+        yield* objectsIn(page);
+      }
+    },
     async look(object) {
       const call: S3Call = { doing: `looking at ${s3UriText(object)}`, action: "GetObject", object };
       const command = new HeadObjectCommand({ Bucket: object.bucket, Key: object.key, ...payer });
@@ -111,78 +96,6 @@ export function openS3Store(options: S3Options): S3Store {
   };
 }
 
-/** Makes a request until it comes through, or cannot. `stop`: ends it, as the job's signal does. */
-type Attempt = <T>(
-  call: S3Call,
-  work: (client: S3Client, watch: Watch) => Promise<T>,
-  stop?: AbortSignal,
-) => Promise<T>;
-
-function createAttempts({ timeouts = defaultTimeouts, retry, signal }: S3Options, clients: Clients): Attempt {
-  const limit = createLimit(requestsAtOnce);
-  return async (call, work, stop = signal) => {
-    const rules = {
-      judge: (error: unknown): Verdict => {
-        signal.throwIfAborted();
-        stop.throwIfAborted();
-        return verdictOf(error, call);
-      },
-      code: "OBJECT_STORE",
-      hint: "run the same command again; committed spans are kept. retry.max_seconds sets how long it tries",
-    } as const;
-    const once = async (client: S3Client): ReturnType<typeof work> => {
-      signal.throwIfAborted();
-      stop.throwIfAborted();
-      using watch = watchRequest(timeouts, [signal, stop]);
-      try {
-        return await work(client, watch);
-      } catch (error) {
-        throw watch.signal.aborted ? watch.signal.reason : error;
-      }
-    };
-    const onceOrRenewed = async (): ReturnType<typeof work> => {
-      const client = await clients.current();
-      try {
-        return await once(client);
-      } catch (error) {
-        if (classify(error, call).kind === "credentials" && (await clients.renew(client))) {
-          return await once(await clients.current());
-        }
-        throw error;
-      }
-    };
-    return await tryAgain(call.doing, retry, rules, () => limit(onceOrRenewed));
-  };
-}
-
-async function* list(
-  attempt: Attempt,
-  { bucket, key }: S3Uri,
-  { folder, payer }: { folder: boolean; payer: object },
-): AsyncGenerator<ListedObject> {
-  const object = { bucket, key };
-  const call: S3Call = { doing: `listing ${s3UriText(object)}`, action: "ListBucket", object };
-  const delimiter = folder ? { Delimiter: "/" } : {};
-  for (let token: string | undefined; ; ) {
-    const after = token === undefined ? {} : { ContinuationToken: token };
-    const command = new ListObjectsV2Command({ Bucket: bucket, Prefix: key, ...delimiter, ...after, ...payer });
-    const page = await attempt(call, (client, { signal }) => client.send(command, { abortSignal: signal }));
-    yield* objectsIn(page);
-    token = page.NextContinuationToken;
-    if (page.IsTruncated !== true || token === undefined) {
-      return;
-    }
-  }
-}
-
-function* objectsIn({ Contents = [] }: ListObjectsV2CommandOutput): Generator<ListedObject> {
-  for (const { Key: key, ETag: etag, Size: sizeBytes } of Contents) {
-    if (key !== undefined && etag !== undefined && sizeBytes !== undefined) {
-      yield { key, etag, sizeBytes };
-    }
-  }
-}
-
 /** The body of an answer that is for these bytes, and no others. */
 function bodyOf(
   { Body: body, ContentRange: range, ETag: found }: GetObjectCommandOutput,
@@ -203,36 +116,4 @@ function bodyOf(
     throw discard(`the store answered with ETag ${found} where ${etag} was asked for`);
   }
   return stream;
-}
-
-class NotThere extends Error {}
-
-function verdictOf(error: unknown, call: S3Call): Verdict {
-  if (error instanceof JobError) {
-    return { kind: "end", error };
-  }
-  const failure = classify(error, call);
-  switch (failure.kind) {
-    case "transient":
-      return { kind: "again", found: failure.found };
-    case "credentials":
-      // Whoever rotates them may be late.
-      return failure.expired ? { kind: "again", found: failure.found } : { kind: "end", error: failure.error };
-    case "missing":
-      return { kind: "end", error: new NotThere(`${call.doing}: there is no such object`) };
-    case "changed":
-      return { kind: "end", error: changed(call, failure.found) };
-    case "permanent":
-      return { kind: "end", error: failure.error };
-    case "exists":
-    case "bug":
-    default:
-      return { kind: "end", error };
-  }
-}
-
-function changed({ doing }: S3Call, found: string): JobError {
-  return new JobError("INPUT_CHANGED", `${doing}: ${found}`, {
-    hint: "put the planned object back; committed spans are kept",
-  });
 }

@@ -4,7 +4,7 @@ import { errnoOf, JobError } from "../errors.js";
 import { parseJson } from "../plan/parse-plan.js";
 import { splitRunId } from "../plan/identity.js";
 import { createDurably } from "./durable.js";
-import type { FileSystem } from "./file-system.js";
+import type { FileSystem, Looking } from "./file-system.js";
 import { isEarlier, type Layout, runOfPart } from "./layout.js";
 
 const claimSchema = z.object({ run_id: z.string() });
@@ -22,16 +22,21 @@ export async function claimFolder(fs: FileSystem, layout: Layout, writer: string
   await createDurably(fs, {
     temporary: join(layout.temporary, `claim.${writer}`),
     final: layout.claim,
-    text: `${JSON.stringify({ run_id: splitRunId(layout.runId).base })}\n`,
+    text: claimText(layout),
   });
   await refuseForeign(fs, layout);
+}
+
+/** Says whose folder it is. */
+export function claimText({ runId }: Layout): string {
+  return `${JSON.stringify({ run_id: splitRunId(runId).base })}\n`;
 }
 
 /**
  * Refuses files that nobody could tell from ours, or that are another run's: a reader would mix them up.
  * @throws JobError OUTPUT_FOREIGN
  */
-export async function refuseForeign(fs: FileSystem, layout: Layout): Promise<void> {
+export async function refuseForeign(fs: Looking, layout: Layout): Promise<void> {
   const { runId } = layout;
   const names = await listFolder(fs, layout.folder);
   const owner = claimSchema.safeParse(parseJson(await readTextOr(fs, layout.claim, ""))).data?.run_id;
@@ -72,7 +77,7 @@ export async function refuseForeign(fs: FileSystem, layout: Layout): Promise<voi
   }
 }
 
-export async function listFolder(fs: FileSystem, folder: string): Promise<string[]> {
+export async function listFolder(fs: Looking, folder: string): Promise<string[]> {
   try {
     return await fs.readdir(folder);
   } catch (error) {
@@ -83,7 +88,7 @@ export async function listFolder(fs: FileSystem, folder: string): Promise<string
   }
 }
 
-export async function readTextOr<T>(fs: FileSystem, path: string, absent: T): Promise<string | T> {
+export async function readTextOr<T>(fs: Looking, path: string, absent: T): Promise<string | T> {
   try {
     return await fs.readText(path);
   } catch (error) {
@@ -94,7 +99,7 @@ export async function readTextOr<T>(fs: FileSystem, path: string, absent: T): Pr
   }
 }
 
-export async function sizeIfThere(fs: FileSystem, path: string): Promise<number | undefined> {
+export async function sizeIfThere(fs: Looking, path: string): Promise<number | undefined> {
   try {
     return await fs.sizeOf(path);
   } catch (error) {

@@ -2,21 +2,27 @@ import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { link, mkdir, open, readdir, readFile, rename, rm, stat, unlink } from "node:fs/promises";
 
-/**
- * The calls that publishing needs. Passed in, so that a test can lose what was not synced, cut a write short
- * or fail the n-th call.
- */
-export interface FileSystem {
-  mkdir(path: string): Promise<void>;
+/** The calls that looking at a target needs, be it on a disk or in S3. What is not there: an error with ENOENT. */
+export interface Looking {
   readdir(path: string): Promise<string[]>;
   readText(path: string): Promise<string>;
-  /** Creates or empties a file and writes all of `text`; not durable before `sync`. */
-  writeText(path: string, text: string): Promise<void>;
   sizeOf(path: string): Promise<number>;
   /** Differs when another file has the name, or this one was written to. */
   identityOf(path: string): Promise<string>;
   /** Reads a file through: its length, and sha256 in hex. */
   digest(path: string): Promise<{ sizeBytes: number; sha256: string }>;
+  /** Sizes of all files in a folder, by name; only where that is less work than asking for each. */
+  sizesIn?(folder: string): Promise<ReadonlyMap<string, number>>;
+}
+
+/**
+ * The calls that publishing on a disk needs. Passed in, so that a test can lose what was not synced, cut a write short
+ * or fail the n-th call.
+ */
+export interface FileSystem extends Looking {
+  mkdir(path: string): Promise<void>;
+  /** Creates or empties a file and writes all of `text`; not durable before `sync`. */
+  writeText(path: string, text: string): Promise<void>;
   /** Flushes a file or a folder to the disk. */
   sync(path: string): Promise<void>;
   /** Fails with EEXIST where `to` exists: this is what makes the first writer win. */

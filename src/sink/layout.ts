@@ -1,9 +1,8 @@
-import { join } from "node:path";
 import { numberedRunId, splitRunId } from "../plan/identity.js";
 import type { RunId } from "../plan/plan.js";
 
 /**
- * Names under `output.parquet.path`. All but the parts start with `_` and do not end in `.parquet`, so that
+ * Names under `output.parquet.path`, as paths on a disk or as URIs in S3. All but the parts start with `_` and do not end in `.parquet`, so that
  * Spark, Hive, Athena, pyarrow and `*.parquet` globs see predictions only.
  */
 export interface Layout {
@@ -25,6 +24,10 @@ export interface Layout {
   readonly rejects: string;
   /** File name of a span's part. */
   part(span: number): string;
+  /** Where a span's part is committed; for a later run, a name in `parts` that no `*.parquet` matches. */
+  committedPart(span: number): string;
+  /** Where a span's part may be: where it is committed, then where it stays. */
+  placesOf(span: number): readonly string[];
   /**
    * The file of a span's rejected rows, in `rejects`, by the digest of its text: attempts that reject different rows
    * write different files, and the part says which of them counts.
@@ -32,35 +35,49 @@ export interface Layout {
   rejectsOf(span: number, sha256: string): string;
   /** The span of a part's file name, or undefined when it is no part of this run. */
   spanOf(fileName: string): number | undefined;
+  /** The same of a file in `parts`. */
+  committedSpanOf(fileName: string): number | undefined;
 }
 
 /** So many digits of its digest are in the name of a file of rejects. */
 const digestDigits = 16;
 
-const partName = new RegExp(`^part-(\\d{5,})\\.(.+?)(?:\\.[0-9a-f]{${digestDigits}}\\.jsonl|\\.parquet)$`);
+const partName = new RegExp(`^part-(\\d{5,})\\.(.+?)(?:\\.[0-9a-f]{${digestDigits}}\\.jsonl|\\.parquet|\\.staged)$`);
 
 export function layoutOf(folder: string, runId: RunId): Layout {
-  const runs = join(folder, "_infer-batch");
-  const control = join(runs, runId);
+  const below = folder === "/" ? "" : folder;
+  const runs = `${below}/_infer-batch`;
+  const control = `${runs}/${runId}`;
+  const staged = isStaged(runId);
+  const parts = staged ? `${control}/parts` : folder;
+  const committedName = (span: number): string => {
+    const name = partFileName(span, runId);
+    return staged ? name.replace(/parquet$/, "staged") : name;
+  };
+  const committedPart = (span: number): string => `${staged ? parts : below}/${committedName(span)}`;
+  const isNamed = (fileName: string, nameOf: (span: number) => string): number | undefined => {
+    const [, digits, run] = partName.exec(fileName) ?? [];
+    return run === runId && nameOf(Number(digits)) === fileName ? Number(digits) : undefined;
+  };
   return {
     folder,
     runId,
-    success: join(folder, "_SUCCESS"),
-    manifest: join(folder, "_manifest.json"),
-    claim: join(runs, "run.json"),
+    success: `${below}/_SUCCESS`,
+    manifest: `${below}/_manifest.json`,
+    claim: `${runs}/run.json`,
     runs,
     control,
-    plan: join(control, "plan.json"),
-    temporary: join(control, "tmp"),
-    parts: isStaged(runId) ? join(control, "parts") : folder,
-    withdrawn: join(control, "withdrawn"),
-    rejects: join(folder, "_rejects"),
+    plan: `${control}/plan.json`,
+    temporary: `${control}/tmp`,
+    parts,
+    withdrawn: `${control}/withdrawn`,
+    rejects: `${below}/_rejects`,
     part: (span) => partFileName(span, runId),
+    committedPart,
+    placesOf: (span) => [...new Set([committedPart(span), `${below}/${partFileName(span, runId)}`])],
     rejectsOf: (span, sha256) => `part-${paddedSpan(span)}.${runId}.${sha256.slice(0, digestDigits)}.jsonl`,
-    spanOf(fileName) {
-      const [, span, run] = partName.exec(fileName) ?? [];
-      return run === runId && partFileName(Number(span), runId) === fileName ? Number(span) : undefined;
-    },
+    spanOf: (fileName) => isNamed(fileName, (span) => partFileName(span, runId)),
+    committedSpanOf: (fileName) => isNamed(fileName, committedName),
   };
 }
 

@@ -1,44 +1,38 @@
-import { basename, join } from "node:path";
+import { basename, dirname } from "node:path";
 import type { SpanOutput } from "../batch/types.js";
 import { type DuckDb, firstLine } from "../duckdb/instance.js";
 import { JobError, messageOf } from "../errors.js";
 import type { Span } from "../plan/plan.js";
-import type { Compression } from "../spec/job-spec.js";
+import type { Compression } from "../spec/parquet-spec.js";
 import { sizeIfThere } from "./claim.js";
 import { publish } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
-import type { Layout } from "./layout.js";
-import type { FinishedPart } from "./parquet-finish.js";
-import { inspectParts, rowsLeft, wholeSpan } from "./parquet-parts.js";
+import type { FinishedPart } from "./manifest.js";
+import type { Target } from "./parquet-look.js";
+import { rowsLeft, wholeSpan } from "./parquet-parts.js";
 import { textOfRejects, writeRejects } from "./parquet-rejects.js";
 import { writePart } from "./part-file.js";
 import type { CommitOutcome, Maker, StoredPlan } from "./port.js";
 
-export interface PartCommit {
-  readonly fs: FileSystem;
+export interface PartToEncode {
   readonly duckdb: DuckDb;
   readonly compression: Compression;
   readonly maker: Omit<Maker, "batchSize">;
-  readonly layout: Layout;
   readonly stored: StoredPlan;
   readonly span: Span;
   readonly output: SpanOutput;
-  /** Throws when another plan stands at the target. */
-  readonly check: () => Promise<void>;
+  /** Of the text of its rejects. */
+  readonly rejectsSha256: string | null;
 }
 
-/** The rejects first, then the part, whose appearance commits both. */
-export async function commitPart(
-  commit: PartCommit,
+/** Writes a span's part into a temporary file. Returns what its label counts. @throws Error unless it is whole */
+export async function encodePart(
+  { duckdb, compression, maker: by, stored, span, output, rejectsSha256 }: PartToEncode,
   temporary: string,
-): Promise<{ outcome: CommitOutcome; part: FinishedPart }> {
-  const { fs, duckdb, layout, stored, span } = commit;
-  const { rows, rejects, filtered, batchSize } = commit.output;
-  const maker = { ...commit.maker, batchSize };
+): Promise<Pick<FinishedPart, "rows" | "rejected" | "rejectsSha256" | "filtered" | "maker">> {
+  const { rows, rejects, filtered, batchSize } = output;
+  const maker = { ...by, batchSize };
   const { index, rowStart, rowEnd } = span;
-  const rejectsText = textOfRejects(rejects);
-  const file = layout.part(index);
-  const final = join(layout.parts, file);
   const label = {
     runId: stored.plan.runId,
     planId: stored.planId,
@@ -46,50 +40,63 @@ export async function commitPart(
     rowStart,
     rowEnd,
     rejected: rejects.length,
-    rejectsSha256: rejectsText.sha256,
+    rejectsSha256,
     filtered,
     maker,
   };
-  const written = await encode(duckdb, { path: temporary, rows, label, compression: commit.compression });
+  const written = await encode(duckdb, { path: temporary, rows, label, compression });
   if (written !== rows.rowCount || !wholeSpan(span, { rows: written, ...label })) {
     throw new Error(
       `${written} rows were written, ${rejects.length} rejected and ${filtered} filtered out of ${rowEnd - rowStart}`,
     );
   }
+  return { rows: written, rejected: rejects.length, rejectsSha256, filtered, maker };
+}
+
+/** A run at a target on a disk. */
+export interface DiskTarget extends Target {
+  readonly fs: FileSystem;
+}
+
+export interface PartCommit extends Omit<PartToEncode, "rejectsSha256"> {
+  readonly target: DiskTarget;
+}
+
+/** The rejects first, then the part, whose appearance commits both. */
+export async function commitPart(
+  commit: PartCommit,
+  temporary: string,
+): Promise<{ outcome: CommitOutcome; part: FinishedPart }> {
+  const { target, span, maker } = commit;
+  const { fs, layout, check } = target;
+  const { index } = span;
+  const rejects = textOfRejects(commit.output.rejects);
+  const counts = await encodePart({ ...commit, rejectsSha256: rejects.sha256 }, temporary);
   // Not before the part is there: see `inTemporary`.
-  await commit.check();
-  const standing = await writeRejects(fs, {
-    layout,
-    span: index,
-    ...rejectsText,
-    writer: maker.writer,
-    check: commit.check,
-  });
+  await check();
+  const standing = await writeRejects(fs, { layout, span: index, ...rejects, writer: maker.writer, check });
   if (standing !== undefined) {
-    await fs.sync(standing); // whoever gave the part its name there may have died before this
+    await fs.sync(dirname(standing)); // whoever gave the part its name there may have died before this
     await fs.unlink(temporary);
-    return { outcome: "adopted", part: await adopt(commit) };
+    return { outcome: "adopted", part: await adopt(target, span) };
   }
-  const { rejected, rejectsSha256 } = label;
-  const counts = { rows: written, rejected, rejectsSha256, filtered, maker };
-  const part = { file, span: index, ...counts, ...(await fs.digest(temporary)) };
-  if ((await publish(fs, temporary, final)) === "published") {
+  const part = { file: layout.part(index), span: index, ...counts, ...(await fs.digest(temporary)) };
+  if ((await publish(fs, temporary, layout.committedPart(index))) === "published") {
     return { outcome: "committed", part };
   }
-  return { outcome: "adopted", part: await adopt(commit) };
+  return { outcome: "adopted", part: await adopt(target, span) };
 }
 
 /**
  * First writer wins. Theirs must be this span of this plan; bytes may differ. It is looked for where it comes from, then
  * where it stays: an attempt beside this one may finish the run meanwhile.
  */
-async function adopt({ fs, duckdb, layout, stored, span, check }: PartCommit): Promise<FinishedPart> {
+export async function adopt({ fs, inspect, layout, check }: Target, span: Span): Promise<FinishedPart> {
   const file = layout.part(span.index);
   let gone: unknown;
-  for (const folder of new Set([layout.parts, layout.folder])) {
-    const path = join(folder, file);
+  for (const path of layout.placesOf(span.index)) {
     try {
-      const theirs = (await inspectParts(duckdb, stored, new Map([[span.index, path]]))).get(span.index);
+      const theirs = (await inspect(new Map([[span.index, path]]))).get(span.index);
       if (theirs === undefined) {
         throw new Error(`span ${span.index} was looked for and not told`);
       }

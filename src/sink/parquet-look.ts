@@ -1,15 +1,15 @@
-import type { DuckDb } from "../duckdb/instance.js";
 import { sizeIfThere } from "./claim.js";
-import type { FileSystem } from "./file-system.js";
+import type { Looking } from "./file-system.js";
 import type { Layout } from "./layout.js";
-import { checkFinished, type Manifest } from "./parquet-finish.js";
-import { type CommittedPart, inspectParts, listParts } from "./parquet-parts.js";
+import { checkFinished, type Manifest } from "./manifest.js";
+import { type CommittedPart, listParts } from "./parquet-parts.js";
 import type { StoredPlan } from "./port.js";
 
 /** A run at its target. */
 export interface Target {
-  readonly fs: FileSystem;
-  readonly duckdb: DuckDb;
+  readonly fs: Looking;
+  /** Checks parts, given by span, against the plan. @throws JobError OUTPUT_DAMAGED */
+  readonly inspect: (paths: ReadonlyMap<number, string>) => Promise<Map<number, CommittedPart>>;
   readonly layout: Layout;
   readonly stored: StoredPlan;
   /** Throws when another plan stands there. */
@@ -24,7 +24,7 @@ const looksLimit = 10;
  * one may move them meanwhile, and one of a later run take them away.
  */
 export async function lookAt(
-  { fs, duckdb, layout, stored, check }: Target,
+  { fs, inspect, layout, stored, check }: Target,
   wanted: (span: number) => boolean,
 ): Promise<{ finished: boolean; parts: Map<number, CommittedPart> }> {
   for (let looks = 1; ; looks += 1) {
@@ -35,7 +35,7 @@ export async function lookAt(
         return { finished: true, parts: of(manifest) };
       }
       paths = new Map([...(await listParts(fs, layout))].filter(([span]) => wanted(span)));
-      const parts = await inspectParts(duckdb, stored, paths);
+      const parts = await inspect(paths);
       await check(); // parts that a later run has taken away are not parts to be made again
       return { finished: false, parts };
     } catch (error) {
@@ -47,7 +47,7 @@ export async function lookAt(
   }
 }
 
-async function isAnyGone(fs: FileSystem, paths: Iterable<string>): Promise<boolean> {
+async function isAnyGone(fs: Looking, paths: Iterable<string>): Promise<boolean> {
   for (const path of paths) {
     if ((await sizeIfThere(fs, path)) === undefined) {
       return true;

@@ -1,11 +1,10 @@
-import { join } from "node:path";
 import { type DuckDb, type DuckDBConnection, firstLine } from "../duckdb/instance.js";
 import { JobError, messageOf } from "../errors.js";
 import { outputColumns } from "../batch/contract.js";
 import type { Span } from "../plan/plan.js";
 import { spanAt, spanCount } from "../plan/spans.js";
 import { listFolder, sizeIfThere } from "./claim.js";
-import type { FileSystem } from "./file-system.js";
+import type { Looking } from "./file-system.js";
 import type { Layout } from "./layout.js";
 import { describeParts, type PartFacts, type PartLabel, partSchema } from "./part-file.js";
 import type { StoredPlan } from "./port.js";
@@ -36,14 +35,18 @@ const partsPerQuery = 256;
  * Paths of a run's parts, by span. One that the finish of the run moves counts wherever it is: it is looked for where
  * it comes from first, then where it stays.
  */
-export async function listParts(fs: FileSystem, layout: Layout): Promise<Map<number, string>> {
+export async function listParts(fs: Looking, layout: Layout): Promise<Map<number, string>> {
   const paths = new Map<number, string>();
-  for (const folder of new Set([layout.parts, layout.folder])) {
-    for (const name of await listFolder(fs, folder)) {
-      const span = layout.spanOf(name);
-      if (span !== undefined) {
-        paths.set(span, join(folder, name));
-      }
+  for (const name of layout.parts === layout.folder ? [] : await listFolder(fs, layout.parts)) {
+    const span = layout.committedSpanOf(name);
+    if (span !== undefined) {
+      paths.set(span, `${layout.parts}/${name}`);
+    }
+  }
+  for (const name of await listFolder(fs, layout.folder)) {
+    const span = layout.spanOf(name);
+    if (span !== undefined) {
+      paths.set(span, `${layout.folder}/${name}`);
     }
   }
   return paths;
@@ -51,14 +54,15 @@ export async function listParts(fs: FileSystem, layout: Layout): Promise<Map<num
 
 /** Where a part is: among those that readers see, or not yet. One that was moved meanwhile is where it was moved to. */
 export async function findPart(
-  fs: FileSystem,
+  fs: Looking,
   layout: Layout,
-  file: string,
-): Promise<{ folder: string; sizeBytes: number } | undefined> {
-  for (const folder of [layout.folder, layout.parts, layout.folder]) {
-    const sizeBytes = await sizeIfThere(fs, join(folder, file));
+  span: number,
+): Promise<{ path: string; sizeBytes: number } | undefined> {
+  const [from = "", to = from] = layout.placesOf(span);
+  for (const path of [to, from, to]) {
+    const sizeBytes = await sizeIfThere(fs, path);
     if (sizeBytes !== undefined) {
-      return { folder, sizeBytes };
+      return { path, sizeBytes };
     }
   }
   return undefined;
@@ -66,12 +70,14 @@ export async function findPart(
 
 /**
  * Checks parts against the plan: label, rows and columns, not just their names.
+ * @param nameOf how a message names the part at a path
  * @throws JobError OUTPUT_DAMAGED
  */
 export async function inspectParts(
   duckdb: DuckDb,
   stored: StoredPlan,
   paths: ReadonlyMap<number, string>,
+  nameOf: (path: string) => string = (path) => path,
 ): Promise<Map<number, CommittedPart>> {
   const committed = new Map<number, CommittedPart>();
   const all = [...paths];
@@ -82,9 +88,10 @@ export async function inspectParts(
       const facts = await readGroup(
         connection,
         group.map(([, path]) => path),
+        nameOf,
       );
       for (const [span, path] of group) {
-        const { rejected, rejectsSha256, filtered, maker } = checkPart(stored, span, facts.get(path), path);
+        const { rejected, rejectsSha256, filtered, maker } = checkPart(stored, span, facts.get(path), nameOf(path));
         committed.set(span, { rejected, rejectsSha256, filtered, maker });
       }
     }
@@ -94,16 +101,24 @@ export async function inspectParts(
   return committed;
 }
 
-async function readGroup(connection: DuckDBConnection, paths: readonly string[]): Promise<Map<string, PartFacts>> {
+async function readGroup(
+  connection: DuckDBConnection,
+  paths: readonly string[],
+  nameOf: (path: string) => string,
+): Promise<Map<string, PartFacts>> {
   try {
     const facts = await describeParts(connection, paths);
     return new Map(facts.map((part) => [part.path, part]));
   } catch (error) {
     for (const path of paths.length > 1 ? paths : []) {
-      await readGroup(connection, [path]);
+      await readGroup(connection, [path], nameOf);
     }
-    throw damaged(paths[0] ?? "", firstLine(messageOf(error)), error);
+    throw damaged(nameOf(paths[0] ?? ""), withNames(firstLine(messageOf(error)), paths, nameOf), error);
   }
+}
+
+function withNames(message: string, paths: readonly string[], nameOf: (path: string) => string): string {
+  return paths.reduce((text, path) => text.replaceAll(path, nameOf(path)), message);
 }
 
 function checkPart(stored: StoredPlan, span: number, facts: PartFacts | undefined, path: string): PartLabel {

@@ -6,7 +6,7 @@ import { errnoOf, JobError } from "../errors.js";
 import { parseJson } from "../plan/parse-plan.js";
 import { listFolder, readTextOr } from "./claim.js";
 import { ensureFolder, replaceDurably } from "./durable.js";
-import type { FileSystem } from "./file-system.js";
+import type { FileSystem, Looking } from "./file-system.js";
 import { type Layout, runOfPart } from "./layout.js";
 import { type CommittedPart, findPart } from "./parquet-parts.js";
 import { unlinkIfThere } from "./temporary.js";
@@ -21,7 +21,7 @@ const schema = z.object({
 }) satisfies z.ZodType<RejectedRow>;
 
 /** A span's rejected rows, a line of JSON each. */
-interface RejectsText {
+export interface RejectsText {
   readonly text: string;
   /** null: there are none. */
   readonly sha256: string | null;
@@ -49,18 +49,18 @@ const temporaryName = "rejects-";
 
 /** Another attempt has committed the span: the rows that it rejected count. */
 class Committed extends Error {
-  /** Where its part is. */
-  readonly folder: string;
+  /** Of its part. */
+  readonly path: string;
 
-  constructor(folder: string) {
-    super(`the part is in ${folder}`);
-    this.folder = folder;
+  constructor(path: string) {
+    super(`the part is ${path}`);
+    this.path = path;
   }
 }
 
 /**
- * Publishes a span's rejected rows, before the part that commits them. Where another attempt's part is there, in the
- * folder that is returned, they are not published: after the finish nobody would remove them. The look comes when the
+ * Publishes a span's rejected rows, before the part that commits them. Where another attempt's part is there, at
+ * the path that is returned, they are not published: after the finish nobody would remove them. The look comes when the
  * temporary file is there: a finish, which comes after the part, first takes the temporary file away and then removes
  * what is stale. So either this look finds the part, or the finish finds this file, under one name or the other.
  */
@@ -79,15 +79,15 @@ export async function writeRejects(
       text,
       async check() {
         await check();
-        const found = await findPart(fs, layout, layout.part(span));
+        const found = await findPart(fs, layout, span);
         if (found !== undefined) {
-          throw new Committed(found.folder);
+          throw new Committed(found.path);
         }
       },
     });
   } catch (error) {
     if (error instanceof Committed) {
-      return error.folder;
+      return error.path;
     }
     throw error;
   }
@@ -100,7 +100,7 @@ export async function writeRejects(
  * @throws JobError OUTPUT_DAMAGED when a file is not the one that its part means
  */
 export async function* readRejects(
-  fs: FileSystem,
+  fs: Looking,
   layout: Layout,
   parts: ReadonlyMap<number, Pick<CommittedPart, "rejectsSha256">>,
 ): AsyncGenerator<RejectedRow> {
@@ -108,7 +108,7 @@ export async function* readRejects(
     if (rejectsSha256 === null) {
       continue;
     }
-    const path = join(layout.rejects, layout.rejectsOf(span, rejectsSha256));
+    const path = `${layout.rejects}/${layout.rejectsOf(span, rejectsSha256)}`;
     const text = await readTextOr(fs, path, undefined);
     if (text === undefined || sha256Of(text) !== rejectsSha256) {
       const found = text === undefined ? "it is gone" : "it is not what was written with its part";
@@ -122,7 +122,20 @@ export async function* readRejects(
   }
 }
 
-/** Removes what attempts wrote whose part is not there: they died, or another one was first. */
+/** Files of the run that attempts wrote whose part is not there: they died, or another one was first. */
+export async function staleRejects(
+  fs: Looking,
+  layout: Layout,
+  parts: readonly { readonly span: number; readonly rejects_sha256: string | null }[],
+): Promise<string[]> {
+  const wanted = new Set(
+    parts.map(({ span, rejects_sha256: sha256 }) => (sha256 === null ? undefined : layout.rejectsOf(span, sha256))),
+  );
+  const names = await listFolder(fs, layout.rejects);
+  return names.filter((name) => runOfPart(name) === layout.runId && !wanted.has(name));
+}
+
+/** Removes them. */
 export async function removeStaleRejects(
   fs: FileSystem,
   layout: Layout,
@@ -133,13 +146,8 @@ export async function removeStaleRejects(
       await unlinkIfThere(fs, join(layout.temporary, name)); // see `writeRejects`
     }
   }
-  const wanted = new Set(
-    parts.map(({ span, rejects_sha256: sha256 }) => (sha256 === null ? undefined : layout.rejectsOf(span, sha256))),
-  );
-  for (const name of await listFolder(fs, layout.rejects)) {
-    if (runOfPart(name) === layout.runId && !wanted.has(name)) {
-      await unlinkIfThere(fs, join(layout.rejects, name));
-    }
+  for (const name of await staleRejects(fs, layout, parts)) {
+    await unlinkIfThere(fs, join(layout.rejects, name));
   }
   // Readers of a finished run must not meet them again. Where none are left, too: whoever removed them may have died.
   await fs.sync(layout.rejects).catch((error: unknown) => {

@@ -1,16 +1,16 @@
 import { join } from "node:path";
 import type { DuckDb } from "../duckdb/instance.js";
 import { errnoOf, JobError } from "../errors.js";
-import { spanCount } from "../plan/spans.js";
-import type { Compression } from "../spec/job-spec.js";
+import type { Compression } from "../spec/parquet-spec.js";
 import { refuseForeign } from "./claim.js";
 import { guarded, hasHardLinks, makeFolder, orDrop } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
+import { knownOf, makersOf, note, rejectedRows, type Known } from "./known.js";
 import { isStaged, layoutOf } from "./layout.js";
-import { commitPart } from "./parquet-commit.js";
-import { type FinishedPart, writeFinish } from "./parquet-finish.js";
-import { lookAt, type Target } from "./parquet-look.js";
-import type { CommittedPart } from "./parquet-parts.js";
+import { commitPart, type DiskTarget } from "./parquet-commit.js";
+import { writeFinish } from "./parquet-finish.js";
+import { lookAt } from "./parquet-look.js";
+import { inspectParts } from "./parquet-parts.js";
 import { readRejects } from "./parquet-rejects.js";
 import { withdrawnBy } from "./parquet-swap.js";
 import { clearEarlier, clearRun } from "./past-runs.js";
@@ -27,25 +27,11 @@ export interface ParquetRunOptions extends LeftoverRules {
   readonly warn: (message: string) => void;
 }
 
-/** What is known of a run's spans. */
-interface Known {
-  readonly committed: Uint8Array;
-  readonly parts: Map<number, CommittedPart>;
-  /** Those that this attempt committed or adopted. */
-  readonly own: Map<number, FinishedPart>;
-}
-
-function knownOf({ plan }: StoredPlan, parts: ReadonlyMap<number, CommittedPart>): Known {
-  const known: Known = { committed: new Uint8Array(spanCount(plan)), parts: new Map(), own: new Map() };
-  note(known, parts);
-  return known;
-}
-
 export async function openParquetRun(options: ParquetRunOptions, duckdb: DuckDb, stored: StoredPlan): Promise<RunSink> {
   const { fs, folder, writer, compression } = options;
   const layout = layoutOf(folder, stored.plan.runId);
   const check = planCheck(fs, layout, stored.planId);
-  const target: Target = { fs, duckdb, layout, stored, check };
+  const target: DiskTarget = { fs, inspect: (paths) => inspectParts(duckdb, stored, paths), layout, stored, check };
   const { finished, parts } = await lookAt(target, () => true);
   if (finished) {
     await settle(fs, folder);
@@ -58,10 +44,10 @@ export async function openParquetRun(options: ParquetRunOptions, duckdb: DuckDb,
     finished,
     committed: known.committed,
     get rejectedRows() {
-      return [...known.parts.values()].reduce((sum, { rejected }) => sum + rejected, 0);
+      return rejectedRows(known);
     },
     get makers() {
-      return new Map([...known.parts].map(([span, part]) => [span, part.maker]));
+      return makersOf(known);
     },
     rejects: () => readRejects(fs, layout, known.parts),
     unfit: () => [], // a part has the columns' own types
@@ -75,11 +61,11 @@ export async function openParquetRun(options: ParquetRunOptions, duckdb: DuckDb,
         maker = { writer, ...attempt };
       }),
     commit: (span, output) =>
-      guarded(`writing ${join(layout.parts, layout.part(span.index))}`, async () => {
+      guarded(`writing ${layout.committedPart(span.index)}`, async () => {
         if (maker === undefined) {
           throw new Error("a span is committed before the run has begun");
         }
-        const commit = { fs, duckdb, compression, maker, layout, stored, span, output, check };
+        const commit = { duckdb, compression, maker, stored, span, output, target };
         const file = join(layout.temporary, `part-${span.index}.${writer}`);
         const { outcome, part } = await inTemporary(temporary, () => orDrop(fs, file, () => commitPart(commit, file)));
         known.own.set(span.index, part);
@@ -94,7 +80,7 @@ export async function openParquetRun(options: ParquetRunOptions, duckdb: DuckDb,
 
 async function prepare(
   options: ParquetRunOptions,
-  { target: { fs, layout }, temporary }: { target: Target; temporary: Temporary },
+  { target: { fs, layout }, temporary }: { target: DiskTarget; temporary: Temporary },
   workers: number,
 ): Promise<void> {
   // Whoever planned the run may have died before the plan's name was flushed: parts must not outlive it.
@@ -113,7 +99,7 @@ async function prepare(
 }
 
 interface Finishing {
-  readonly target: Target;
+  readonly target: DiskTarget;
   readonly temporary: Temporary;
   readonly known: Known;
   readonly writer: string;
@@ -138,19 +124,12 @@ async function finishRun({ target, temporary, known, writer }: Finishing): Promi
 }
 
 /** Nothing rests on it: what cannot be removed, as in an archive, stays. */
-async function tidyUp({ fs, layout }: Target): Promise<void> {
+async function tidyUp({ fs, layout }: DiskTarget): Promise<void> {
   try {
     await clearRun(fs, layout);
     await clearEarlier(fs, layout);
   } catch {
     // The run is complete all the same.
-  }
-}
-
-function note(known: Known, parts: ReadonlyMap<number, CommittedPart>): void {
-  for (const [span, { rejected, rejectsSha256, filtered, maker }] of parts) {
-    known.committed[span] = 1;
-    known.parts.set(span, { rejected, rejectsSha256, filtered, maker });
   }
 }
 

@@ -1,12 +1,10 @@
 import { join } from "node:path";
-import { z } from "zod";
 import { errnoOf } from "../errors.js";
-import { parseJson } from "../plan/parse-plan.js";
-import type { RunId } from "../plan/plan.js";
 import { listFolder, readTextOr } from "./claim.js";
 import { giveName } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
 import { isEarlier, type Layout, runOfPart } from "./layout.js";
+import { runOfSuccess } from "./manifest.js";
 import { clearEarlier } from "./past-runs.js";
 import { clearFolder, unlinkIfThere } from "./temporary.js";
 
@@ -21,25 +19,18 @@ import { clearFolder, unlinkIfThere } from "./temporary.js";
 export async function swapIn(
   fs: FileSystem,
   layout: Layout,
-  { files, writer }: { files: readonly string[]; writer: string },
+  { spans, writer }: { spans: readonly number[]; writer: string },
 ): Promise<void> {
   await clearEarlier(fs, layout);
   await withdrawSuccess(fs, layout, writer);
   await removeEarlier(fs, layout, layout.folder);
   await removeEarlier(fs, layout, layout.rejects);
-  for (const file of files) {
-    await moveIn(fs, join(layout.parts, file), join(layout.folder, file));
+  for (const span of spans) {
+    await moveIn(fs, layout.committedPart(span), join(layout.folder, layout.part(span)));
   }
   // From here on nobody who still thinks that an earlier run's `_SUCCESS` stands can take this run's away: each made
   // its own folder in there before it looked, and makes it once.
   await clearFolder(fs, layout.withdrawn);
-}
-
-const successSchema = z.object({ run_id: z.string() });
-
-/** The run that a `_SUCCESS` is of. */
-export function runOfSuccess(text: string): RunId | undefined {
-  return successSchema.safeParse(parseJson(text)).data?.run_id as RunId | undefined;
 }
 
 /** Where one attempt puts the `_SUCCESS` that it takes away. No other attempt makes this folder. */

@@ -2,16 +2,14 @@ import { join } from "node:path";
 import { openDuckDb } from "../duckdb/instance.js";
 import { JobError } from "../errors.js";
 import { splitRunId } from "../plan/identity.js";
-import type { RunId } from "../plan/plan.js";
-import { claimFolder, readTextOr, refuseForeign } from "./claim.js";
+import { claimFolder, readTextOr } from "./claim.js";
 import { createDurably, guarded, makeFolder } from "./durable.js";
-import type { FileSystem } from "./file-system.js";
 import { isLater, layoutOf } from "./layout.js";
 import { openParquetRun, type ParquetRunOptions } from "./parquet-run.js";
-import { runOfSuccess } from "./parquet-swap.js";
-import type { Sink, StoredPlan } from "./port.js";
+import { runOfSuccess } from "./manifest.js";
+import type { Sink } from "./port.js";
 import { findUnfinished } from "./siblings.js";
-import { latestRun, overtaken, readPlan, sealedText, standingPlan } from "./standing-plan.js";
+import { findPlan, latestRun, overtaken, sealedText, standingPlan } from "./standing-plan.js";
 import { clearFolder, inTemporary } from "./temporary.js";
 
 /** `folder` need not exist. `writer` names this attempt's temporary files: unique among all on all machines. */
@@ -33,7 +31,7 @@ export async function openParquetSink(options: ParquetSinkOptions): Promise<Sink
     target: options.target,
     planTarget: { kind: "parquet", uri: options.uri },
     find: (base) => guarded(`looking at ${folder}`, () => findPlan(fs, folder, base)),
-    unfinished: async (job, base) => await findUnfinished(fs, options.siblings, { job, base }),
+    unfinished: async (job, base) => await findUnfinished(fs, { root: "", pattern: options.siblings }, { job, base }),
     async create(plan) {
       const layout = layoutOf(folder, plan.runId);
       return await guarded(`writing the plan to ${layout.plan}`, async () => {
@@ -68,19 +66,3 @@ export async function openParquetSink(options: ParquetSinkOptions): Promise<Sink
 
 /** There is nothing to be overtaken by before the plan stands. */
 const nothingToCheck = (): Promise<void> => Promise.resolve();
-
-async function findPlan(fs: FileSystem, folder: string, base: RunId): Promise<StoredPlan | undefined> {
-  for (;;) {
-    const layout = layoutOf(folder, await latestRun(fs, folder, base));
-    try {
-      const stored = await readPlan(fs, layout.plan);
-      await refuseForeign(fs, layout);
-      return stored;
-    } catch (error) {
-      // A run that was opened meanwhile may have put its parts in place: it is the one to look at.
-      if ((await latestRun(fs, folder, base).catch(() => layout.runId)) === layout.runId) {
-        throw error;
-      }
-    }
-  }
-}

@@ -6,7 +6,7 @@ import { readColumns, schemaDigests } from "../duckdb/parquet-schema.js";
 import { duckDbTypeOf, sqlTypeOf } from "../duckdb/types.js";
 import { writeColumn } from "../duckdb/write-vector.js";
 import { parseJson } from "../plan/parse-plan.js";
-import type { Compression } from "../spec/job-spec.js";
+import type { Compression } from "../spec/parquet-spec.js";
 import type { Maker } from "./port.js";
 import { dictionaryMerges } from "./dictionary.js";
 

@@ -3,8 +3,8 @@ import { errnoOf, JobError } from "../errors.js";
 import { numberedRunId, splitRunId } from "../plan/identity.js";
 import { parsePlan, planToText } from "../plan/parse-plan.js";
 import type { Plan, RunId } from "../plan/plan.js";
-import { listFolder, readTextOr } from "./claim.js";
-import type { FileSystem } from "./file-system.js";
+import { listFolder, readTextOr, refuseForeign } from "./claim.js";
+import type { Looking } from "./file-system.js";
 import { type Layout, layoutOf, nextLayout } from "./layout.js";
 import type { StoredPlan } from "./port.js";
 
@@ -33,7 +33,7 @@ function sha256(text: string): string {
 }
 
 /** @throws JobError OUTPUT_DAMAGED when it is no plan */
-export async function readPlan(fs: FileSystem, path: string): Promise<StoredPlan | undefined> {
+export async function readPlan(fs: Looking, path: string): Promise<StoredPlan | undefined> {
   const text = await readTextOr(fs, path, undefined);
   if (text === undefined) {
     return undefined;
@@ -48,7 +48,7 @@ export async function readPlan(fs: FileSystem, path: string): Promise<StoredPlan
 }
 
 /** The plan that a run under way rests on. @throws JobError OUTPUT_DAMAGED when it is gone */
-export async function standingPlan(fs: FileSystem, layout: Layout): Promise<StoredPlan> {
+export async function standingPlan(fs: Looking, layout: Layout): Promise<StoredPlan> {
   const stored = await readPlan(fs, layout.plan);
   if (stored === undefined) {
     throw new JobError("OUTPUT_DAMAGED", `looking at ${layout.folder}: the run's plan is gone from it`, {
@@ -70,7 +70,7 @@ export function overtaken({ folder, runId }: Layout, later: string): JobError {
  * repeat or lose rows. Plans can be large, so one that was found right is read again only when its file is another
  * one.
  */
-export function planCheck(fs: FileSystem, layout: Layout, planId: string): () => Promise<void> {
+export function planCheck(fs: Looking, layout: Layout, planId: string): () => Promise<void> {
   let right: string | undefined;
   const next = nextLayout(layout);
   return async () => {
@@ -90,7 +90,7 @@ export function planCheck(fs: FileSystem, layout: Layout, planId: string): () =>
   };
 }
 
-async function identityIfThere(fs: FileSystem, path: string): Promise<string | undefined> {
+async function identityIfThere(fs: Looking, path: string): Promise<string | undefined> {
   return await fs.identityOf(path).catch((error: unknown) => {
     if (errnoOf(error) === "ENOENT") {
       return undefined;
@@ -100,7 +100,7 @@ async function identityIfThere(fs: FileSystem, path: string): Promise<string | u
 }
 
 /** The latest run in a folder of those that start with `base`: the one with the highest number that was planned. */
-export async function latestRun(fs: FileSystem, folder: string, base: RunId): Promise<RunId> {
+export async function latestRun(fs: Looking, folder: string, base: RunId): Promise<RunId> {
   const names = (await listFolder(fs, layoutOf(folder, base).runs)) as RunId[];
   const numbers = names.map((name) => splitRunId(name)).filter((run) => run.base === base && run.number > 1);
   for (const { number } of numbers.toSorted((one, other) => other.number - one.number)) {
@@ -110,4 +110,21 @@ export async function latestRun(fs: FileSystem, folder: string, base: RunId): Pr
     }
   }
   return base;
+}
+
+/** The plan of the latest run. @throws JobError OUTPUT_FOREIGN when the folder holds what is not theirs */
+export async function findPlan(fs: Looking, folder: string, base: RunId): Promise<StoredPlan | undefined> {
+  for (;;) {
+    const layout = layoutOf(folder, await latestRun(fs, folder, base));
+    try {
+      const stored = await readPlan(fs, layout.plan);
+      await refuseForeign(fs, layout);
+      return stored;
+    } catch (error) {
+      // A run that was opened meanwhile may have put its parts in place: it is the one to look at.
+      if ((await latestRun(fs, folder, base).catch(() => layout.runId)) === layout.runId) {
+        throw error;
+      }
+    }
+  }
 }

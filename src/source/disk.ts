@@ -7,6 +7,7 @@ import { errnoOf, JobError } from "../errors.js";
 import type { ListedShard } from "../plan/compare.js";
 import { partitionsOf } from "../plan/partitions.js";
 import { foreseePath, readdirForeseeing } from "./foresee.js";
+import { type OutputFolder, outputHint } from "./output-folder.js";
 import type { Listing, OpenShard, Source } from "./port.js";
 
 const statConcurrency = 32;
@@ -17,12 +18,6 @@ export interface DiskSourceOptions {
   readonly folder: string;
   /** The job's own output folder, where it has one: what lies there is no input. */
   readonly output: OutputFolder | undefined;
-}
-
-export interface OutputFolder {
-  readonly folder: string;
-  /** The name of a file that the run will write there. */
-  readonly part: string;
 }
 
 /** Shards on a local or mounted disk. URIs are as the spec wrote them: absolute, or relative to `folder`. */
@@ -130,8 +125,6 @@ function repeats(): (file: string, uri: string) => boolean {
 function agree(one: ReadonlyMap<string, string | null>, other: ReadonlyMap<string, string | null>): boolean {
   return [...one].every(([name, value]) => !other.has(name) || other.get(name) === value);
 }
-
-const outputHint = "write the output outside the folders that input.path matches";
 
 /** A run must not score what it, or the run before it, wrote. */
 function refuseOutput(path: string, output: string | undefined): void {

@@ -7,7 +7,7 @@ import type { S3Store } from "../s3/store.js";
 import { parseS3Uri, type S3Uri } from "../spec/s3-uri.js";
 import type { OpenShard } from "./port.js";
 import { type ByteRange, normalRanges, requestsFor, withoutRanges } from "./ranges.js";
-import { type Spool, spooling } from "./spool.js";
+import { type Spool, spooling } from "../s3/spool.js";
 import type { Tails } from "./tails.js";
 
 export interface ShardTools {

@@ -1,10 +1,12 @@
 import picomatch from "picomatch";
+import { JobError } from "../errors.js";
 import type { ListedShard } from "../plan/compare.js";
 import type { S3Store } from "../s3/store.js";
 import { parseS3Uri, type S3Uri, s3UriText } from "../spec/s3-uri.js";
+import { type OutputFolder, outputHint } from "./output-folder.js";
 import type { Listing, Source } from "./port.js";
 import { fingerprintOf, openSpooledShard } from "./s3-shard.js";
-import type { Spool } from "./spool.js";
+import type { Spool } from "../s3/spool.js";
 import { createTails } from "./tails.js";
 
 /** Files that are opened ahead: each costs a request or two before its first row comes. */
@@ -17,10 +19,12 @@ const tailBytes = 64 * 1024 * 1024;
 export interface S3SourceOptions {
   readonly store: S3Store;
   readonly spool: Spool;
+  /** The job's own output, where it is in this store. */
+  readonly output?: OutputFolder | undefined;
 }
 
 /** Shards in S3, of which only those bytes are fetched that are needed. URIs are as the spec wrote them. */
-export function s3Source({ store, spool }: S3SourceOptions): Source {
+export function s3Source({ store, spool, output }: S3SourceOptions): Source {
   const tools = { store, spool, tails: createTails(tailBytes) };
   return {
     ahead: {
@@ -33,11 +37,15 @@ export function s3Source({ store, spool }: S3SourceOptions): Source {
       const shards = new Map<string, ListedShard>();
       const absent: string[] = [];
       for (const pattern of patterns) {
+        refuseOutput(pattern, output);
         const found = await expand(store, pattern);
         if (found === undefined) {
           absent.push(pattern);
         }
         for (const shard of found ?? []) {
+          if (output !== undefined && shard.uri.startsWith(`${output.folder}/`)) {
+            throw new JobError("SPEC_INVALID", `${shard.uri} lies in output.parquet.path`, { hint: outputHint });
+          }
           shards.set(shard.uri, shard);
         }
       }
@@ -77,6 +85,19 @@ async function expand(store: S3Store, pattern: string): Promise<ListedShard[] | 
     }
   }
   return found;
+}
+
+/** A pattern that will match what the run writes is refused before there is any. */
+function refuseOutput(pattern: string, output: OutputFolder | undefined): void {
+  if (output === undefined) {
+    return;
+  }
+  const [from, to] = [parseS3Uri(pattern), parseS3Uri(`${output.folder}/${output.part}`)];
+  if (from.bucket === to.bucket && picomatch.isMatch(to.key, from.key, globRules)) {
+    throw new JobError("SPEC_INVALID", `${pattern} matches what is written to output.parquet.path: ${s3UriText(to)}`, {
+      hint: outputHint,
+    });
+  }
 }
 
 function shardOf(object: S3Uri, { etag, sizeBytes }: { etag: string; sizeBytes: number }): ListedShard {

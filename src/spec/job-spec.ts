@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { lineageColumns } from "../batch/lineage.js";
+import { parquetOutput, type ParquetOutputSpec, parquetProblems } from "./parquet-spec.js";
 import { type PostgresOutputSpec, postgresOutput, postgresProblems } from "./postgres-spec.js";
 import { inputProblems, modelProblems, s3Keys, type S3Spec } from "./s3-spec.js";
 import { autoOrCount, count, name, text } from "./values.js";
@@ -73,14 +74,6 @@ export interface OutputSpec {
   readonly parquet?: ParquetOutputSpec | undefined;
   readonly postgres?: PostgresOutputSpec | undefined;
 }
-
-export interface ParquetOutputSpec {
-  /** A folder, relative to the spec's. */
-  readonly path: string;
-  readonly compression: Compression;
-}
-
-export type Compression = "zstd" | "snappy" | "gzip" | "uncompressed";
 
 /** Of a check of our own: its message is put after what was found. */
 const showFound = { showFound: true };
@@ -172,12 +165,7 @@ const engine = z.strictObject({
 const output = z.strictObject({
   columns: z.array(columnPath).default([]).describe("input columns carried through to the output"),
   lineage: z.boolean().default(false).describe("true: adds run_id, model_sha256, scored_at"),
-  parquet: z
-    .strictObject({
-      path: text.describe("a folder of its own, relative to this file"),
-      compression: z.enum(["zstd", "snappy", "gzip", "uncompressed"]).default("zstd").describe("of the parts"),
-    })
-    .optional(),
+  parquet: parquetOutput.optional(),
   postgres: postgresOutput.optional(),
 }) satisfies z.ZodType<OutputSpec>;
 
@@ -246,8 +234,9 @@ function checkTarget(spec: z.output<typeof job>, context: z.RefinementCtx): void
   }
 }
 
-function checkPlaces({ input: from, model: by }: z.output<typeof job>, context: z.RefinementCtx): void {
-  for (const { path, message } of [...inputProblems(from), ...modelProblems(by)]) {
+function checkPlaces({ input: from, model: by, output: to }: z.output<typeof job>, context: z.RefinementCtx): void {
+  const ofOutput = to.parquet === undefined ? [] : parquetProblems(to.parquet);
+  for (const { path, message } of [...inputProblems(from), ...modelProblems(by), ...ofOutput]) {
     context.addIssue({ code: "custom", path, message, params: showFound });
   }
 }

@@ -11,8 +11,6 @@ const values: Readonly<Record<string, readonly string[]>> = {
   "engine.providers": ["cuda", "tensorrt"],
 };
 
-const s3Paths: ReadonlySet<string> = new Set(["output.parquet.path"]);
-
 /** Why `key` (dotted, list positions left out) with this value is not served yet, or undefined. */
 export function notYet(key: string, value: unknown): string | undefined {
   const feature = Object.hasOwn(keys, key) ? keys[key] : undefined;
@@ -21,9 +19,6 @@ export function notYet(key: string, value: unknown): string | undefined {
   }
   if (Object.hasOwn(values, key) && values[key]?.includes(String(value)) === true) {
     return `\`${String(value)}\` is not supported yet`;
-  }
-  if (s3Paths.has(key) && typeof value === "string" && /^s3:\/\//i.test(value)) {
-    return "paths in S3 are not supported yet";
   }
   return undefined;
 }

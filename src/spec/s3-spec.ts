@@ -14,6 +14,7 @@ export interface S3Spec {
   readonly timeouts?: { readonly connect: number; readonly silence: number; readonly request: number } | undefined;
 }
 
+export const needlessError = "only a path that starts with s3:// takes this key";
 const endpointError = "expected a URL such as http://minio:9000, without user and password";
 
 /** The keys of a place in S3. */
@@ -50,7 +51,7 @@ function isEndpoint(given: string): boolean {
   }
 }
 
-interface Problem {
+export interface Problem {
   readonly path: (string | number)[];
   readonly message: string;
 }
@@ -83,7 +84,7 @@ function problemsAt(key: string, place: S3Spec, paths: readonly Given[]): Proble
     ...inS3.flatMap(({ path, message }) => (message === undefined ? [] : [{ path: [key, ...path], message }])),
     ...(inS3.length > 0 ? [] : needless).map((name) => ({
       path: [key, name],
-      message: "only a path that starts with s3:// takes this key",
+      message: needlessError,
     })),
   ];
 }

@@ -7,7 +7,6 @@ const unsupported: readonly (readonly [string, string])[] = [
   ["engine.providers: cuda", `${minimalSpec}engine: { providers: [cuda, cpu] }\n`],
   ["engine.providers: tensorrt", `${minimalSpec}engine: { providers: [tensorrt] }\n`],
   ["engine.device_id", `${minimalSpec}engine: { device_id: 0 }\n`],
-  ["output.parquet.path", minimalSpec.replace("path: out", "path: s3://lake/out")],
 ];
 
 describe("what version 1 names and this release does not serve", () => {
@@ -25,27 +24,23 @@ describe("what version 1 names and this release does not serve", () => {
   });
 
   test("is found behind a param", () => {
-    const text = `${minimalSpec.replace("path: out", () => "path: ${root}/out")}params: { root: s3://lake }\n`;
+    const text = `${minimalSpec.replace("input:", () => "input:\n  format: ${format}")}params: { format: arrow }\n`;
     expect(specRefusal(text)).toMatchInlineSnapshot(`
       "64 SPEC_UNSUPPORTED
-      reading job.yaml:9:11: output.parquet.path: paths in S3 are not supported yet
+      reading job.yaml:4:11: input.format: \`arrow\` is not supported yet
       hint: docs/job-spec.md lists what this release serves"
     `);
   });
 
   test("is told together", () => {
-    const text = `${minimalSpec.replace("path: out", "path: s3://lake/out")}engine: { device_id: 1 }\n`;
+    const text = `${minimalSpec.replace("input:", "input:\n  format: arrow")}engine: { device_id: 1 }\n`;
     expect(specRefusal(text)).toMatchInlineSnapshot(`
       "64 SPEC_UNSUPPORTED
       reading 2 problems
-        job.yaml:9:11: output.parquet.path: paths in S3 are not supported yet
-        job.yaml:10:22: engine.device_id: not supported yet (GPU providers)
+        job.yaml:4:11: input.format: \`arrow\` is not supported yet
+        job.yaml:11:22: engine.device_id: not supported yet (GPU providers)
       hint: docs/job-spec.md lists what this release serves"
     `);
-  });
-
-  test("an upper-case S3:// is no local path either", () => {
-    expect(specRefusal(minimalSpec.replace("path: out", "path: S3://lake/out"))).toMatch(/^64 SPEC_UNSUPPORTED/);
   });
 });
 

@@ -69,3 +69,38 @@ describe("paths in S3", () => {
     },
   );
 });
+
+const outputKeys = (keys: string): string =>
+  minimalSpec.replace(/( *)path: out/, (_, indent: string) => `${indent}path: s3://lake/out\n${indent}${keys}`);
+
+describe("an output in S3", () => {
+  test("takes how it is to be encrypted", () => {
+    const text = outputKeys("sse: { algorithm: aws:kms, kms_key: abc, bucket_key: true }");
+    expect(load(text).output.parquet).toMatchObject({
+      path: "s3://lake/out",
+      sse: { algorithm: "aws:kms", kms_key: "abc", bucket_key: true },
+    });
+  });
+
+  test.each([
+    ["S3://lake/out", "in lower case"],
+    ["s3://lake", "is missing"],
+    ["s3://lake//out", "without empty names"],
+    ["s3://lake/out//", "without empty names"],
+    ["s3://lake/a/../b", "without . or .."],
+    [`s3://lake/${"e".repeat(701)}`, "at most 700 bytes"],
+  ])("%s is refused", (path, said) => {
+    expect(specRefusal(minimalSpec.replace("path: out", `path: ${path}`))).toContain(said);
+  });
+
+  test("may end with a slash", () => {
+    expect(load(minimalSpec.replace("path: out", "path: s3://lake/out/")).output.parquet?.path).toBe("s3://lake/out/");
+  });
+
+  test("wants no keys of a KMS key with another encryption, nor keys of S3 on a disk", () => {
+    expect(specRefusal(outputKeys("sse: { algorithm: AES256, kms_key: abc }"))).toContain("go with algorithm: aws:kms");
+    expect(specRefusal(outputKeys("region: x").replace("s3://lake/out", "out"))).toContain(
+      "only a path that starts with s3:// takes this key",
+    );
+  });
+});

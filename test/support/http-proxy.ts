@@ -1,4 +1,4 @@
-import { createServer, type IncomingMessage, request, type ServerResponse } from "node:http";
+import { createServer, type IncomingHttpHeaders, type IncomingMessage, request, type ServerResponse } from "node:http";
 
 /** What becomes of one request. */
 export type Twist =
@@ -9,7 +9,15 @@ export type Twist =
   /** It goes on, and its answer is lost. */
   | { readonly kind: "lose" }
   /** It goes on without a header. */
-  | { readonly kind: "strip"; readonly header: string };
+  | { readonly kind: "strip"; readonly header: string }
+  /** It waits, and then goes on. */
+  | { readonly kind: "hold"; readonly until: Promise<unknown> }
+  /** It goes on with another last byte. */
+  | { readonly kind: "damage" }
+  /** It goes on, and is answered with something else. */
+  | { readonly kind: "belie"; readonly status: number; readonly body: string }
+  /** It is never answered; `after`: once it has gone on and was carried out. */
+  | { readonly kind: "hang"; readonly after: boolean; readonly hung: () => void };
 
 export interface HttpProxy extends AsyncDisposable {
   readonly port: number;
@@ -18,7 +26,7 @@ export interface HttpProxy extends AsyncDisposable {
   /** Bytes of bodies that the server sent. */
   readonly bodyBytes: number;
   /** Asked for each request, by the text that `requests` has. */
-  twist: ((request: string) => Twist | undefined) | undefined;
+  twist: ((request: string, headers: IncomingHttpHeaders) => Twist | undefined) | undefined;
   /** Before each request goes on. */
   delayMs: number;
 }
@@ -42,6 +50,14 @@ export async function httpProxy(port: number): Promise<HttpProxy> {
           answer.on("end", () => from.socket.destroy());
           return;
         }
+        if (twist?.kind === "hang") {
+          answer.on("end", twist.hung);
+          return;
+        }
+        if (twist?.kind === "belie") {
+          answer.on("end", () => to.writeHead(twist.status, { "content-type": "application/xml" }).end(twist.body));
+          return;
+        }
         const changed = twist?.kind === "shorten" ? { "content-length": String(twist.bytes) } : {};
         to.writeHead(answer.statusCode ?? 500, { ...answer.headers, ...changed });
         let left = twist?.kind === "shorten" ? twist.bytes : Number.POSITIVE_INFINITY;
@@ -54,19 +70,31 @@ export async function httpProxy(port: number): Promise<HttpProxy> {
     );
     onward.on("error", () => from.socket.destroy());
     from.on("error", () => onward.destroy());
-    from.pipe(onward);
+    if (twist?.kind === "damage") {
+      from.on("data", (piece: Buffer) =>
+        onward.write(Buffer.concat([piece.subarray(0, -1), Buffer.from([~(piece.at(-1) ?? 0) & 255])])),
+      );
+      from.on("end", () => onward.end());
+    } else {
+      from.pipe(onward);
+    }
   };
   const server = createServer((from, to) => {
     const range = from.headers.range;
     const text = `${from.method} ${from.url}${range === undefined ? "" : ` ${range}`}`;
     requests.push(text);
-    const twist = proxy.twist?.(text);
+    const twist = proxy.twist?.(text, from.headers);
     if (twist?.kind === "answer") {
       from.resume().on("end", () => to.writeHead(twist.status, { "content-type": "application/xml" }).end(twist.body));
       return;
     }
+    if (twist?.kind === "hang" && !twist.after) {
+      twist.hung();
+      return;
+    }
+    const held = twist?.kind === "hold" ? twist.until : Promise.resolve();
     setTimeout(() => {
-      forward(from, to, twist);
+      void held.then(() => forward(from, to, twist));
     }, proxy.delayMs);
   });
   await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));

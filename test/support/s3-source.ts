@@ -5,7 +5,7 @@ import type { S3Place, S3Timeouts } from "#src/s3/client.js";
 import { openS3Store, type S3Store } from "#src/s3/store.js";
 import type { Source } from "#src/source/port.js";
 import { s3Source } from "#src/source/s3.js";
-import { openSpool } from "#src/source/spool.js";
+import { openSpool } from "#src/s3/spool.js";
 import { s3Env } from "./s3.js";
 
 export interface S3SourceSetup {
@@ -46,6 +46,7 @@ let writers = 0;
 export function sourceAt(setup: S3SourceSetup): Source {
   writers += 1;
   const spool = openSpool({
+    use: "in",
     root: setup.spool ?? join(tmpdir(), `infer-batch-test-spool-${process.pid}`),
     writer: `test.${process.pid}.${writers}`,
     isDead: () => false,

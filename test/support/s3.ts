@@ -196,13 +196,31 @@ async function untilReady(child: ChildProcess, port: number, log: string): Promi
   }
 }
 
+/** As vitest's. */
+interface Describe {
+  (name: string, tests: () => void): void;
+  /** `%s` in the name is the first value of each case. */
+  each<T>(cases: readonly (readonly [string, T])[]): (name: string, tests: (what: string, value: T) => void) => void;
+}
+
+function describing(one: (name: string, tests: () => void) => void): Describe {
+  const each: Describe["each"] = (cases) => (name, tests) => {
+    for (const [what, value] of cases) {
+      one(name.replace("%s", what), () => {
+        tests(what, value);
+      });
+    }
+  };
+  return Object.assign(one, { each });
+}
+
 /**
  * Starts a server for the tests of this file and stops it after them. Where none can be had, the tests are
  * skipped, and say why: they never pass without a server.
  */
 export async function useS3(): Promise<{
   readonly server: () => S3Server;
-  readonly describe: (name: string, tests: () => void) => void;
+  readonly describe: Describe;
 }> {
   const found = findServer();
   if ("missing" in found) {
@@ -211,12 +229,12 @@ export async function useS3(): Promise<{
       server() {
         throw new Error(found.missing);
       },
-      describe: (name, tests) => {
+      describe: describing((name, tests) => {
         describe.skip(`${name} (skipped: ${found.missing})`, tests);
-      },
+      }),
     };
   }
   const server = await startServer(found.program);
   afterAll(() => server.stop());
-  return { server: () => server, describe: (name, tests) => describe(name, tests) };
+  return { server: () => server, describe: describing((name, tests) => describe(name, tests)) };
 }

@@ -7,9 +7,13 @@ import { nodeFileSystem } from "#src/sink/file-system.js";
 import { openParquetSink } from "#src/sink/parquet.js";
 import type { AttemptFacts, RunSink, Sink, StoredPlan } from "#src/sink/port.js";
 import { connectionOf } from "#src/sink/postgres/connect.js";
+import { openSpool } from "#src/s3/spool.js";
+import type { S3TargetOptions } from "#src/s3/target.js";
+import { openS3Sink } from "#src/sink/s3/sink.js";
 import { openPostgresSink } from "#src/sink/postgres/sink.js";
 import type { PostgresOutputSpec } from "#src/spec/postgres-spec.js";
 import { planOf } from "./plans.js";
+import { s3Target } from "./s3-target.js";
 import { alone } from "./sink-drive.js";
 import { sinkOptions } from "./sink-options.js";
 
@@ -89,6 +93,39 @@ export async function parquetSink(folder: string): Promise<Sink> {
     fs: nodeFileSystem,
     writer: `test.${writers}`,
     isDead: () => false,
+  });
+}
+
+export interface S3SinkOptions {
+  readonly port: number;
+  /** `s3://bucket/folder` */
+  readonly uri: string;
+  /** A folder of this machine for what is on its way. */
+  readonly spool: string;
+  readonly retrySeconds?: number;
+  readonly warn?: (message: string) => void;
+  readonly target?: Partial<S3TargetOptions>;
+  readonly siblings?: readonly (string | RegExp)[];
+  readonly isDead?: (writer: string) => boolean;
+}
+
+export async function s3Sink(options: S3SinkOptions): Promise<Sink> {
+  const { port, uri, spool, retrySeconds = 0, warn = () => undefined, target = {} } = options;
+  const { siblings = [], isDead = () => false } = options;
+  writers += 1;
+  const writer = `test.${process.pid}.${writers}`;
+  const store = s3Target({ port, writer, retrySeconds, warn, ...target });
+  return await openS3Sink({
+    store,
+    folder: uri,
+    uri,
+    spool: openSpool({ root: spool, writer, use: "out", isDead, maxBytes: 1e9 }),
+    compression: "zstd",
+    threads: 1,
+    siblings,
+    writer,
+    isDead,
+    warn,
   });
 }
 

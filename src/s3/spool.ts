@@ -7,12 +7,14 @@ export interface SpoolOptions {
   readonly root: string;
   /** Names this process among all on all machines. */
   readonly writer: string;
+  /** Another one for each spool of a process. */
+  readonly use: "in" | "out";
   readonly isDead: (writer: string) => boolean;
   /** Bytes of one file at most, and of all that are under way together. */
   readonly maxBytes: number;
 }
 
-/** A folder for files that hold what is fetched until it is read; gone when it is closed. */
+/** A folder for files that hold what is fetched until it is read, or written until it is sent; gone when it is closed. */
 export interface Spool extends AsyncDisposable {
   readonly folder: string;
   readonly maxBytes: number;
@@ -22,14 +24,16 @@ export interface Spool extends AsyncDisposable {
   newPath(): string;
 }
 
-export function openSpool({ root, writer, isDead, maxBytes }: SpoolOptions): Spool {
-  const folder = join(root, writer);
+export function openSpool({ root, writer, use, isDead, maxBytes }: SpoolOptions): Spool {
+  const folder = join(root, `${writer}.${use}`);
+  // This process may have several; one that had its number before is dead.
+  const isOwn = (name: string): boolean => name.startsWith(`${writer}.`);
   let files = 0;
   let made: Promise<void> | undefined;
   return {
     folder,
     maxBytes,
-    ready: () => (made ??= spooling(root, () => prepare(root, folder, isDead))),
+    ready: () => (made ??= spooling(root, () => prepare(root, folder, (name) => !isOwn(name) && isDead(name)))),
     newPath() {
       files += 1;
       return join(folder, `${files}.spool`); // no name is the beginning of another
@@ -49,12 +53,12 @@ async function prepare(root: string, folder: string, isDead: (writer: string) =>
   if (own !== undefined && uid !== own && own !== 0) {
     // In a folder that all may write to, such as /tmp, somebody else may have made it to look at what is put there.
     throw new JobError("PERMISSION", `keeping fetched bytes in ${root}: it belongs to another user (${uid})`, {
-      hint: "input.spool.path names another folder",
+      hint: "spool.path names another folder",
     });
   }
   await mkdir(folder, { mode: 0o700 });
   for (const name of await readdir(root)) {
-    if (isDead(name) && join(root, name) !== folder) {
+    if (isDead(name)) {
       await rm(join(root, name), { recursive: true, force: true });
     }
   }
@@ -73,7 +77,7 @@ export async function spooling<T>(root: string, work: () => Promise<T>): Promise
     throw new JobError(
       ["EACCES", "EPERM", "EROFS"].includes(errno) ? "PERMISSION" : "DISK",
       `keeping fetched bytes in ${root}: ${full ? "the disk is full" : "it cannot be written to"} (${errno})`,
-      { hint: "input.spool.path names another folder, input.spool.max_mb how much may be there", cause: error },
+      { hint: "spool.path names another folder, input.spool.max_mb how much may be there", cause: error },
     );
   }
 }

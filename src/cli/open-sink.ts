@@ -1,0 +1,119 @@
+import { isAbsolute, relative, resolve, sep } from "node:path";
+import { runIdOf, type Sha256 } from "../plan/identity.js";
+import type { RetryTools } from "../retry.js";
+import { nodeFileSystem } from "../sink/file-system.js";
+import { layoutOf } from "../sink/layout.js";
+import { openParquetSink } from "../sink/parquet.js";
+import type { Sink } from "../sink/port.js";
+import type { OutputFolder } from "../source/output-folder.js";
+import { anyValue } from "../spec/fill-document.js";
+import type { JobSpec } from "../spec/job-spec.js";
+import { type ParquetOutputSpec, s3Folder } from "../spec/parquet-spec.js";
+import { isS3Uri } from "../spec/s3-uri.js";
+import { openTarget, spoolRoot, storeUrl } from "./open-store.js";
+import { programVersion } from "./version.js";
+
+export interface SinkTools {
+  /** The spec's. */
+  readonly folder: string;
+  /** Names this process among all on all machines. */
+  readonly writer: string;
+  readonly isDead: (writer: string) => boolean;
+  readonly retry: RetryTools;
+  readonly warn: (message: string) => void;
+  readonly signal: AbortSignal;
+  readonly cores: number;
+  /** The output's path with `anyValue` in the place of each param. */
+  readonly outputPattern: string;
+}
+
+/** Files on a disk or in S3, or a table in Postgres. */
+export async function openSink(spec: JobSpec, tools: SinkTools): Promise<Sink> {
+  const { parquet, postgres } = spec.output;
+  if (postgres !== undefined) {
+    // Loaded where it is used: a job that writes files starts the sooner.
+    const { connectionOf, openPostgresSink } = await import("../sink/postgres/sink.js");
+    return openPostgresSink({
+      spec: postgres,
+      settings: connectionOf(postgres, process.env),
+      retry: tools.retry,
+      writer: tools.writer,
+      program: `infer-batch ${programVersion}`,
+    });
+  }
+  if (parquet === undefined) {
+    throw new Error("a spec without a target has passed its check");
+  }
+  return isS3Uri(parquet.path) ? await openInS3(parquet, tools) : await openOnDisk(parquet, tools);
+}
+
+async function openOnDisk({ path, compression }: ParquetOutputSpec, tools: SinkTools): Promise<Sink> {
+  const { folder, outputPattern, writer, isDead, warn } = tools;
+  return await openParquetSink({
+    folder: resolve(folder, path),
+    target: shortPath(resolve(folder, path)),
+    uri: path,
+    compression,
+    threads: tools.cores,
+    siblings: segmentPatterns(resolve(folder, outputPattern).split(sep).slice(1)),
+    fs: nodeFileSystem,
+    writer,
+    isDead,
+    warn,
+  });
+}
+
+async function openInS3(parquet: ParquetOutputSpec, tools: SinkTools): Promise<Sink> {
+  const { openS3Sink } = await import("../sink/s3/sink.js");
+  const { openSpool } = await import("../s3/spool.js");
+  const { path, compression, spool } = parquet;
+  const { writer, isDead, warn } = tools;
+  const root = spoolRoot(tools.folder, spool?.path);
+  return await openS3Sink({
+    store: await openTarget(parquet, tools),
+    folder: s3Folder(path),
+    uri: path,
+    // Of bytes it is asked nothing: at most two parts are there at once.
+    spool: openSpool({ root, writer, use: "out", isDead, maxBytes: Number.POSITIVE_INFINITY }),
+    compression,
+    threads: tools.cores,
+    siblings: segmentPatterns(s3Folder(tools.outputPattern).split("/").slice(3)),
+    writer,
+    isDead,
+    warn,
+  });
+}
+
+/** Where predictions are written as files, which are no input. */
+export function writtenTo(
+  { name, params, input, output: { parquet } }: JobSpec,
+  { folder, sha256 }: { folder: string; sha256: Sha256 },
+): OutputFolder | undefined {
+  if (parquet === undefined) {
+    return undefined;
+  }
+  const inS3 = isS3Uri(parquet.path);
+  if (inS3 && storeUrl(parquet) !== storeUrl(input)) {
+    return undefined; // a bucket of the same name in another store
+  }
+  const path = inS3 ? s3Folder(parquet.path) : resolve(folder, parquet.path);
+  const layout = layoutOf(path, runIdOf(name, params, sha256));
+  return { folder: layout.folder, part: layout.part(0) };
+}
+
+/** Names on the way to a folder; a `RegExp` where a param makes the name. */
+function segmentPatterns(segments: readonly string[]): (string | RegExp)[] {
+  return segments.map((segment) =>
+    segment.includes(anyValue) ? new RegExp(`^${segment.split(anyValue).map(escapeRegExp).join(".*")}$`) : segment,
+  );
+}
+
+function escapeRegExp(text: string): string {
+  return text.replaceAll(/[\\^$.*+?()[\]{}|]/g, "\\$&");
+}
+
+/** Relative where that is shorter to read: below the working directory. */
+function shortPath(path: string): string {
+  const short = relative(process.cwd(), path);
+  return short !== "" && !short.startsWith("..") && !isAbsolute(short) ? short : path;
+}

@@ -1,0 +1,73 @@
+import { spanCount } from "../../plan/spans.js";
+import { isStaged } from "../layout.js";
+import { type FinishedPart, type ManifestPart, manifestPart, manifestText, successText } from "../manifest.js";
+import type { Target } from "../parquet-look.js";
+import type { CommittedParts } from "../parquet-parts.js";
+import { staleRejects } from "../parquet-rejects.js";
+import { clearEarlierRuns, clearProbes, clearWorking } from "./clear.js";
+import { lookAgain } from "./look-again.js";
+import { objectAt } from "./looking.js";
+import { swapIn } from "./swap.js";
+import { forEachOf, type S3Tools } from "./tools.js";
+
+interface Parts {
+  /** Whose digest this attempt knows. */
+  readonly parts: ReadonlyMap<number, FinishedPart>;
+  /** All of them, as far as labels tell. */
+  readonly committed: CommittedParts;
+}
+
+/** Parts in place, manifest, then `_SUCCESS`. Each step may be repeated, and done by several at once. */
+export async function finishInS3(tools: S3Tools, target: Target, known: Parts): Promise<void> {
+  const { store } = tools;
+  const { fs, layout, stored } = target;
+  const spans = Array.from({ length: spanCount(stored.plan) }, (_, span) => span);
+  const parts: ManifestPart[] = await forEachOf(spans, (span) => manifestPart(fs, { layout, stored, ...known }, span));
+  if (isStaged(layout.runId)) {
+    await swapIn(tools, target);
+  }
+  const stale = await staleRejects(fs, layout, parts);
+  await forEachOf(stale, (name) => store.remove(objectAt(`${layout.rejects}/${name}`)));
+  await publishText(tools, target, { uri: layout.manifest, text: manifestText(stored, parts) });
+  await publishText(tools, target, { uri: layout.success, text: successText(stored) });
+  await clearProbes(tools, layout, () => true);
+  await clearWorking(tools, layout);
+  await clearEarlierRuns(tools, target);
+}
+
+/** More than others that could write this at once. */
+const triesLimit = 10;
+
+/**
+ * Creates a small object, or writes over the one that an earlier run left, or an earlier finish of this one; never over
+ * a later run's.
+ */
+async function publishText(
+  { store, isExclusive }: S3Tools,
+  { check }: Target,
+  { uri, text }: { uri: string; text: string },
+): Promise<void> {
+  const object = objectAt(uri);
+  const exclusive = await isExclusive();
+  for (let tries = 0; tries < triesLimit; tries += 1) {
+    await check();
+    const there = await store.readText(object);
+    if (there?.text === text) {
+      return;
+    }
+    const written =
+      there === undefined
+        ? (await store.create(object, { body: text, exclusive })).kind === "created"
+        : (await store.put(object, text, exclusive ? there.etag : undefined)) === "written";
+    if (written) {
+      await lookAgain(check, async () => {
+        const now = await store.readText(object);
+        if (now?.text === text) {
+          await store.remove(object, now.etag);
+        }
+      });
+      return;
+    }
+  }
+  throw new Error(`${uri} was written to by others again and again`);
+}

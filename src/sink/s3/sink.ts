@@ -1,0 +1,67 @@
+import { openDuckDb } from "../../duckdb/instance.js";
+import { JobError } from "../../errors.js";
+import { splitRunId } from "../../plan/identity.js";
+import { claimText, refuseForeign } from "../claim.js";
+import { isLater, layoutOf } from "../layout.js";
+import type { Sink } from "../port.js";
+import { findUnfinished } from "../siblings.js";
+import { findPlan, latestRun, overtaken, sealedText, standingPlan } from "../standing-plan.js";
+import { lookInS3, objectAt } from "./looking.js";
+import { openS3Run } from "./run-sink.js";
+import { type S3Tools, telling } from "./tools.js";
+
+/** Closing the sink closes `store` and `spool`. */
+export interface S3SinkOptions extends Omit<S3Tools, "duckdb" | "isExclusive"> {
+  /** As the spec wrote it. */
+  readonly uri: string;
+  readonly threads: number;
+  /** Where the job's other runs lie: segments of a key, below the bucket. */
+  readonly siblings: readonly (string | RegExp)[];
+}
+
+/** One Parquet object a span, whose creation is the commit. */
+export async function openS3Sink(options: S3SinkOptions): Promise<Sink> {
+  const { folder, store, spool } = options;
+  const duckdb = await openDuckDb({ threads: options.threads, allowed: { folders: [spool.folder] } });
+  const fs = lookInS3(store, folder);
+  let exclusive: Promise<boolean> | undefined;
+  const probe = objectAt(`${folder}/_infer-batch/probe.${options.writer}`);
+  const tools: S3Tools = { ...options, duckdb, isExclusive: () => (exclusive ??= store.isExclusive(probe)) };
+  return {
+    target: folder,
+    planTarget: { kind: "parquet", uri: options.uri },
+    find: (base) => telling(`looking at ${folder}`, () => findPlan(fs, folder, base)),
+    async unfinished(job, base) {
+      const root = `s3://${objectAt(folder).bucket}`;
+      return await findUnfinished(fs, { root, pattern: options.siblings }, { job, base });
+    },
+    async create(plan) {
+      const layout = layoutOf(folder, plan.runId);
+      return await telling(`writing the plan to ${layout.plan}`, async () => {
+        try {
+          const request = { exclusive: await tools.isExclusive() };
+          await store.create(objectAt(layout.claim), { ...request, body: claimText(layout) });
+          await refuseForeign(fs, layout);
+          await store.create(objectAt(layout.plan), { ...request, body: sealedText(plan) });
+        } catch (error) {
+          const { base } = splitRunId(plan.runId);
+          const latest = await latestRun(fs, folder, base).catch(() => base);
+          throw isLater(latest, layout) ? overtaken(layout, latest) : error;
+        }
+        return await standingPlan(fs, layout);
+      });
+    },
+    open: (stored) => telling(`looking at ${folder}`, () => openS3Run(tools, stored)),
+    rollback: () =>
+      Promise.reject(
+        new JobError("USAGE", `rolling back ${folder}: a new run keeps nothing of the files that it replaces`, {
+          hint: "rollback is for output.postgres with mode: replace",
+        }),
+      ),
+    async [Symbol.asyncDispose]() {
+      duckdb[Symbol.dispose]();
+      await spool[Symbol.asyncDispose]();
+      store[Symbol.dispose]();
+    },
+  };
+}

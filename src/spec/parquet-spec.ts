@@ -1,0 +1,98 @@
+import { z } from "zod";
+import { needlessError, type Problem, s3Keys, type S3Spec } from "./s3-spec.js";
+import { isS3Uri, s3UriProblem } from "./s3-uri.js";
+import { count, text } from "./values.js";
+
+/** Files as the target. */
+export interface ParquetOutputSpec extends S3OutputSpec {
+  /** A folder, relative to the spec's, or in S3. */
+  readonly path: string;
+  readonly compression: Compression;
+}
+
+export type Compression = "zstd" | "snappy" | "gzip" | "uncompressed";
+
+/** How an output in S3 is reached and written. */
+export interface S3OutputSpec extends Omit<S3Spec, "request_payer"> {
+  /** How the store is to encrypt; default: as the bucket says. */
+  readonly sse?:
+    | {
+        readonly algorithm: "AES256" | "aws:kms";
+        readonly kms_key?: string | undefined;
+        readonly bucket_key?: boolean | undefined;
+      }
+    | undefined;
+  /** Where parts are until they are sent; of the attempt. */
+  readonly spool?: { readonly path: string } | undefined;
+}
+
+const { endpoint, region, path_style } = s3Keys;
+
+const s3OutputKeys = {
+  endpoint,
+  region,
+  path_style,
+  timeouts: z
+    .strictObject({
+      connect: count(1, 3600).default(10).describe("seconds"),
+      silence: count(1, 3600).default(20).describe("seconds without a byte in either direction"),
+      request: count(1, 86_400).default(300).describe("seconds for one request, which may send a whole part"),
+    })
+    .optional()
+    .describe("in S3"),
+  sse: z
+    .strictObject({
+      algorithm: z.enum(["AES256", "aws:kms"]).describe("AES256: SSE-S3; aws:kms: SSE-KMS"),
+      kms_key: text.optional().describe("aws:kms: id or ARN of the key; default: the account's own for S3"),
+      bucket_key: z.boolean().optional().describe("aws:kms: fewer requests to KMS; default: as the bucket says"),
+    })
+    .optional()
+    .describe("in S3: how the store encrypts what is written; default: as the bucket says"),
+  spool: z
+    .strictObject({ path: text.describe("a folder, relative to this file; default: infer-batch-spool in TMPDIR") })
+    .optional()
+    .describe("in S3: where parts are until they are sent, two at a time"),
+};
+
+export const parquetOutput = z.strictObject({
+  path: text.describe("a folder of its own, relative to this file, or s3://bucket/folder"),
+  compression: z.enum(["zstd", "snappy", "gzip", "uncompressed"]).default("zstd").describe("of the parts"),
+  ...s3OutputKeys,
+}) satisfies z.ZodType<ParquetOutputSpec>;
+
+/** Longer ones would leave no room for the names of parts below them. */
+const folderLimitBytes = 700;
+
+/** What is wrong with where the output is. */
+export function parquetProblems(output: ParquetOutputSpec): Problem[] {
+  const at = ["output", "parquet"];
+  const { path, sse } = output;
+  if (!isS3Uri(path)) {
+    const needless = Object.keys(s3OutputKeys).filter((name) => output[name as keyof S3OutputSpec] !== undefined);
+    return needless.map((name) => ({ path: [...at, name], message: needlessError }));
+  }
+  const problems: Problem[] = [];
+  const found = s3UriProblem(path) ?? folderProblem(path);
+  if (found !== undefined) {
+    problems.push({ path: [...at, "path"], message: found });
+  }
+  if (sse?.algorithm === "AES256" && (sse.kms_key ?? sse.bucket_key) !== undefined) {
+    problems.push({ path: [...at, "sse"], message: "kms_key and bucket_key go with algorithm: aws:kms" });
+  }
+  return problems;
+}
+
+function folderProblem(path: string): string | undefined {
+  const key = s3Folder(path).slice("s3://".length).split("/").slice(1);
+  if (key.some((segment) => segment === "")) {
+    return "expected s3://bucket/folder without empty names between slashes";
+  }
+  return new TextEncoder().encode(key.join("/")).length > folderLimitBytes
+    ? `expected a folder of at most ${folderLimitBytes} bytes`
+    : undefined;
+}
+
+/** A folder in S3 without the slash at its end, if it has one. */
+export function s3Folder(path: string): string {
+  return path.replace(/\/$/, "");
+}

@@ -1,0 +1,158 @@
+import { expect, test } from "vitest";
+import type { RunningCli } from "../support/cli.js";
+import { inParallel } from "../support/crash.js";
+import { type HttpProxy, httpProxy, type Twist } from "../support/http-proxy.js";
+import { scratchFolder } from "../support/job.js";
+import { randomOf } from "../support/random.js";
+import { useS3 } from "../support/s3.js";
+import { runInS3 } from "../support/s3-job.js";
+import { type S3OutputJob, s3OutputJob } from "../support/s3-output.js";
+import { scoreHere, workerOf } from "../support/score.js";
+import { torture } from "../support/torture.js";
+
+const s3 = await useS3();
+const parallelRuns = 2;
+
+interface World extends AsyncDisposable {
+  readonly job: S3OutputJob;
+  readonly proxy: HttpProxy;
+}
+
+async function worldOf(): Promise<World> {
+  const scratch = await scratchFolder();
+  const proxy = await httpProxy(s3.server().port);
+  const bucket = await s3.server().createBucket();
+  const job = await s3OutputJob(scratch.path, { bucket, port: proxy.port });
+  return {
+    job,
+    proxy,
+    async [Symbol.asyncDispose]() {
+      await proxy[Symbol.asyncDispose]();
+      await scratch[Symbol.asyncDispose]();
+    },
+  };
+}
+
+/** Runs the command until `strike` says that it dies: told of the process as soon as there is one. */
+async function runAndKill(
+  { job }: World,
+  args: readonly string[],
+  strike: (kill: () => void) => void,
+): Promise<NodeJS.Signals | null> {
+  const result = await runInS3(["run", job.spec, "--no-progress", ...args], {
+    port: s3.server().port,
+    onStart: (child: RunningCli) => {
+      strike(() => void child.kill("SIGKILL"));
+    },
+  });
+  return result.signal;
+}
+
+/**
+ * Requests at which a process is killed, before they go on or after they were carried out; `sink/s3/every-request` has
+ * the others, without processes.
+ */
+const moments: readonly (readonly [RegExp, "before" | "after"])[] = [
+  [/^PUT .*part-00002\..*\.parquet/, "before"],
+  [/^PUT .*part-00002\..*\.parquet/, "after"],
+  [/^PUT .*_manifest\.json/, "after"],
+];
+
+s3.describe("a process that is killed while it writes to S3", () => {
+  test.each(moments)("at %s (%s) leaves a run that the same command finishes", async (pattern, when) => {
+    await using world = await worldOf();
+    const signal = await runAndKill(world, [], (kill) => {
+      let struck = false;
+      world.proxy.twist = (request): Twist | undefined => {
+        const hung = pattern.test(request) && !struck;
+        struck ||= hung;
+        return hung ? { kind: "hang", after: when === "after", hung: kill } : undefined;
+      };
+    });
+    world.proxy.twist = undefined;
+    expect(signal).toBe("SIGKILL");
+    await world.job.expectSound();
+    await scoreHere(world.job.spec);
+    await world.job.expectDone();
+  });
+
+  test("at any moment leaves every row once", async () => {
+    const pace = await paceOf();
+    const count = torture ? 100 : 8;
+    const failures: string[] = [];
+    let killed = 0;
+    await inParallel(
+      Array.from({ length: count }, (_, index) => index),
+      parallelRuns,
+      async (seed) => {
+        const random = randomOf(seed);
+        await using world = await worldOf();
+        const delayMs = random() * pace.scoreMs;
+        const signal = await runAndKill(world, [], (kill) => {
+          world.proxy.twist = (request) => {
+            if (/^PUT .*run\.json/.test(request)) {
+              world.proxy.twist = undefined;
+              setTimeout(kill, delayMs);
+            }
+            return undefined;
+          };
+        });
+        killed += signal === "SIGKILL" ? 1 : 0;
+        try {
+          await world.job.expectSound();
+          await scoreHere(world.job.spec);
+          await world.job.expectDone();
+        } catch (error) {
+          failures.push(
+            `seed ${seed}, ${Math.round(delayMs)} ms: ${error instanceof Error ? error.message : String(error)}`,
+          );
+        }
+      },
+    );
+    expect(failures).toEqual([]);
+    expect(killed).toBeGreaterThan(count / 3);
+  }, 1_200_000);
+});
+
+/** How long an undisturbed run takes here and now from its first write on: moments are shares of it. */
+async function paceOf(): Promise<{ scoreMs: number }> {
+  await using world = await worldOf();
+  let first: number | undefined;
+  world.proxy.twist = (request) => {
+    first ??= /^PUT .*run\.json/.test(request) ? performance.now() : undefined;
+    return undefined;
+  };
+  await runInS3(["run", world.job.spec, "--no-progress"], { port: s3.server().port });
+  await world.job.expectDone();
+  return { scoreMs: performance.now() - (first ?? 0) };
+}
+
+s3.describe("several workers on one run in S3", () => {
+  test.each([2, 4])("%i of them, who steal, make each row once and one manifest", async (count) => {
+    await using world = await worldOf();
+    const specs = await Promise.all(Array.from({ length: count }, () => world.job.specOfAnother()));
+    const reports = await Promise.all(
+      specs.map((spec, index) => scoreHere(spec, { ...workerOf(index, count), steal: true })),
+    );
+    expect(reports.map(({ status }) => status)).toContain("complete");
+    await world.job.expectDone();
+  });
+
+  test("one of whom is killed again and again, are done by the other", async () => {
+    await using world = await worldOf();
+    const dying = async (part: RegExp, after: boolean): Promise<void> => {
+      const signal = await runAndKill(world, ["--worker", "1/2"], (kill) => {
+        world.proxy.twist = (request): Twist | undefined =>
+          part.test(request) ? { kind: "hang", after, hung: kill } : undefined;
+      });
+      world.proxy.twist = undefined;
+      expect(signal).toBe("SIGKILL");
+    };
+    await dying(/^PUT .*part-00003\./, true);
+    expect((await scoreHere(world.job.spec, workerOf(0, 2))).status).toBe("partial");
+    await dying(/^PUT .*part-00005\./, false);
+    const last = await scoreHere(world.job.spec, { ...workerOf(0, 2), steal: true });
+    expect(last.status).toBe("complete");
+    await world.job.expectDone();
+  });
+});

@@ -1,0 +1,233 @@
+import { mkdir, readdir } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { projectFolder } from "../support/cli.js";
+import { goldenRows } from "../support/golden.js";
+import { type HttpProxy, httpProxy, s3Error } from "../support/http-proxy.js";
+import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
+import { outputRows } from "../support/output.js";
+import { type Bucket, useS3 } from "../support/s3.js";
+import { runInS3, upload } from "../support/s3-job.js";
+import { folderName, type S3OutputJob, s3OutputJob, spans, useCredentials } from "../support/s3-output.js";
+import { mirror } from "../support/s3-target.js";
+import { scoreHere, workerOf } from "../support/score.js";
+
+const s3 = await useS3();
+const port = (): number => s3.server().port;
+
+interface World extends AsyncDisposable {
+  readonly job: S3OutputJob;
+  readonly proxy: HttpProxy;
+  readonly bucket: Bucket;
+  readonly folder: string;
+}
+
+async function worldOf(overrides: Parameters<typeof s3OutputJob>[2] = {}): Promise<World> {
+  const scratch = await scratchFolder();
+  const proxy = await httpProxy(port());
+  const bucket = await s3.server().createBucket();
+  const job = await s3OutputJob(scratch.path, { bucket, port: proxy.port }, overrides);
+  return {
+    job,
+    proxy,
+    bucket,
+    folder: scratch.path,
+    async [Symbol.asyncDispose]() {
+      await proxy[Symbol.asyncDispose]();
+      await scratch[Symbol.asyncDispose]();
+    },
+  };
+}
+
+s3.describe("predictions in S3", () => {
+  test("are those that Python makes, from shards and a model in S3 too, and a second run says already_complete", async () => {
+    await using scratch = await scratchFolder();
+    const bucket = await s3.server().createBucket();
+    const fixture = fixtures.find(({ name }) => name === "penguins-pipeline");
+    if (fixture === undefined) {
+      throw new Error("the fixture is gone");
+    }
+    await upload(bucket, join(projectFolder, "fixtures/data", fixture.table), "in/");
+    await upload(bucket, join(projectFolder, "fixtures/models"), "models/");
+    const spec = await writeSpec(scratch.path, fixture, {
+      input: { path: `s3://${bucket.name}/in/*.parquet`, spool: { path: "spool" } },
+      model: { path: `s3://${bucket.name}/models/${fixture.model}` },
+      output: {
+        columns: [fixture.key ?? "id"],
+        parquet: { path: `s3://${bucket.name}/out/\${ds}/`, spool: { path: "spool" } },
+      },
+      params: { ds: "2026-01-31" },
+      commit_rows: 100,
+    });
+    const env = { XDG_CACHE_HOME: join(scratch.path, "cache") };
+
+    const first = await runInS3(["run", spec, "--json"], { port: port(), env });
+    const keys = await bucket.keys();
+    const second = await runInS3(["run", spec, "--json"], { port: port(), env });
+    const status = await runInS3(["status", spec], { port: port(), env });
+
+    expect(first, first.stderr).toMatchObject({ code: 0 });
+    expect(first.stderr).not.toMatch(/warn/i);
+    const output = `s3://${bucket.name}/out/2026-01-31`;
+    expect(JSON.parse(first.stdout)).toMatchObject({ status: "complete", spans_planned: 4, output });
+    const here = join(scratch.path, "here");
+    await mirror(bucket, "out/2026-01-31", here);
+    const golden = await goldenRows(fixture);
+    expect(await outputRows(here)).toEqual(golden);
+    expect(JSON.parse(second.stdout)).toMatchObject({ status: "already_complete" });
+    expect(await bucket.keys()).toEqual(keys);
+    expect(status.stdout).toMatch(/: complete, 4 of 4 spans committed/);
+    expect(await readdir(join(scratch.path, "spool"))).toEqual([]);
+  });
+
+  test("have _SUCCESS at the very end, and nothing but parts that a reader sees", async () => {
+    await using world = await worldOf();
+    await scoreHere(world.job.spec);
+    await world.job.expectDone();
+    const puts = world.proxy.requests.filter((request) => request.startsWith("PUT"));
+    expect(puts.at(-1)).toContain("/_SUCCESS");
+    expect(puts.at(-2)).toContain("/_manifest.json");
+    expect(world.proxy.requests.filter((request) => /uploads|uploadId/.test(request))).toEqual([]);
+    const seen = (await world.job.names()).filter((name) => !name.startsWith("_"));
+    expect(seen.every((name) => /^part-\d{5}\..+\.parquet$/.test(name))).toBe(true);
+  });
+
+  test("are taken up where an attempt ended with 75; what is committed stays as it is", async () => {
+    await using world = await worldOf({ retry: { max_seconds: 0 } });
+    const { job, proxy } = world;
+    proxy.twist = (request) => (/^PUT .*part-00003/.test(request) ? s3Error(503, "SlowDown") : undefined);
+
+    await expect(scoreHere(job.spec)).rejects.toMatchObject({
+      code: "OBJECT_STORE",
+      message: expect.stringMatching(
+        /^writing s3:\/\/bucket-\d+\/lake\/dt=1\/part-00003.*: the store says SlowDown, 503/,
+      ),
+    });
+    const before = (await job.names()).filter((name) => name.endsWith(".parquet"));
+    await job.expectSound();
+    proxy.twist = undefined;
+    const sent = proxy.requests.length;
+    const report = await scoreHere(job.spec);
+
+    expect(before.length).toBeGreaterThanOrEqual(3);
+    expect(report).toMatchObject({ status: "complete", spansResumed: before.length });
+    const again = proxy.requests
+      .slice(sent)
+      .filter((request) => before.some((name) => request.startsWith(`PUT`) && request.includes(name)));
+    expect(again).toEqual([]);
+    await job.expectDone();
+  });
+
+  test("are refused where something else lies, and tolerate empty objects that mark folders", async () => {
+    await using world = await worldOf();
+    const { bucket, job } = world;
+    await bucket.put(`${folderName}/`, "");
+    await bucket.put(`${folderName}/empty/`, "");
+    await bucket.put(`${folderName}/data.parquet`, "x");
+    await expect(scoreHere(job.spec)).rejects.toMatchObject({
+      code: "OUTPUT_FOREIGN",
+      message: `looking at ${job.uri}: data.parquet is there, which no run wrote`,
+    });
+    expect((await job.names()).filter((name) => name.startsWith("_"))).toEqual([]);
+    await bucket.remove(`${folderName}/data.parquet`);
+    await bucket.put(`${folderName}/empty/x`, "x");
+    await expect(scoreHere(job.spec)).rejects.toMatchObject({ message: expect.stringContaining("empty is there") });
+    await bucket.remove(`${folderName}/empty/x`);
+    expect((await scoreHere(job.spec)).status).toBe("complete");
+    await job.expectDone();
+  });
+
+  test("of two workers are finished by the last of them; one that steals does the rest", async () => {
+    await using world = await worldOf();
+    const first = await scoreHere(world.job.spec, workerOf(0, 3));
+    expect(first.status).toBe("partial");
+    expect((await world.job.names()).some((name) => name.includes("_SUCCESS"))).toBe(false);
+    const second = await scoreHere(world.job.spec, { ...workerOf(1, 3), steal: true });
+    expect(second.status).toBe("complete");
+    await world.job.expectDone();
+  });
+
+  test("come with what was set aside, as `rejects` shows it", async () => {
+    await using scratch = await scratchFolder();
+    const { identity, smallJob } = await import("../support/faulty.js");
+    const bucket = await s3.server().createBucket();
+    const job = await smallJob(scratch.path, {
+      model: identity,
+      select: "SELECT i::BIGINT AS id, CASE WHEN i % 10 = 3 THEN NULL ELSE i END::FLOAT AS x FROM range(50) t(i)",
+      output: { columns: ["id"], parquet: { path: `s3://${bucket.name}/out` } },
+      on_bad_row: "reject",
+      max_rejects: 10,
+      commit_rows: 20,
+    });
+    const result = await runInS3(["run", job.spec, "--json"], { port: port() });
+    const rejects = await runInS3(["rejects", job.spec, "--json"], { port: port() });
+    expect(result, result.stderr).toMatchObject({ code: 0 });
+    expect(JSON.parse(result.stdout)).toMatchObject({ rows_rejected: 5, rows_scored: 50 - 5 });
+    const rows = rejects.stdout
+      .trim()
+      .split("\n")
+      .map((line) => (JSON.parse(line) as { row: number }).row);
+    expect(rows).toEqual([3, 13, 23, 33, 43]);
+  });
+
+  test("must not lie where the shards are", async () => {
+    await using scratch = await scratchFolder();
+    useCredentials();
+    const bucket = await s3.server().createBucket();
+    const fixture = fixtures[0];
+    if (fixture === undefined) {
+      throw new Error("no fixture");
+    }
+    await upload(bucket, join(projectFolder, "fixtures/data", fixture.table), "lake/in/");
+    const [one = ""] = await bucket.keys();
+    await bucket.put("lake/in/out/_old/a.parquet", await bucket.get(one));
+    const endpoint = s3.server().endpoint;
+    const specOf = async (name: string, pattern: string): Promise<string> => {
+      await mkdir(join(scratch.path, name));
+      return await writeSpec(join(scratch.path, name), fixture, {
+        input: { path: `s3://${bucket.name}/${pattern}`, endpoint },
+        output: { columns: ["id"], parquet: { path: `s3://${bucket.name}/lake/in/out`, endpoint } },
+      });
+    };
+    await expect(scoreHere(await specOf("pattern", "lake/**/*.parquet"))).rejects.toMatchObject({
+      code: "SPEC_INVALID",
+      message: expect.stringContaining("matches what is written to output.parquet.path"),
+    });
+    await expect(scoreHere(await specOf("one", "lake/in/out/_old/*.parquet"))).rejects.toMatchObject({
+      code: "SPEC_INVALID",
+      message: expect.stringContaining("lies in output.parquet.path"),
+    });
+  });
+
+  test("may not be written, or have no bucket: 64, naming the permission or the bucket", async () => {
+    await using world = await worldOf();
+    world.proxy.twist = (request) => (/^PUT .*part-00000/.test(request) ? s3Error(403, "AccessDenied") : undefined);
+    await expect(scoreHere(world.job.spec)).rejects.toMatchObject({
+      code: "PERMISSION",
+      hint: expect.stringMatching(/need s3:PutObject on arn:aws:s3:::bucket-\d+\/lake\/dt=1\/part-00000/),
+    });
+    await world.job.rewrite(port(), { output: { path: "s3://no-such-bucket/out" } });
+    await expect(scoreHere(world.job.spec)).rejects.toMatchObject({
+      code: "FILE_MISSING",
+      message: expect.stringMatching(/^listing s3:.*: there is no bucket no-such-bucket$/),
+    });
+  });
+
+  test("name other runs that wait to be finished", async () => {
+    await using world = await worldOf({ retry: { max_seconds: 0 } });
+    const { job, proxy, bucket } = world;
+    const output = { path: `s3://${bucket.name}/lake/dt=\${ds}` };
+    await job.rewrite(proxy.port, { params: { ds: "1" }, output });
+    proxy.twist = (request) => (/^PUT .*part-00003/.test(request) ? s3Error(400, "Whatever") : undefined);
+    await expect(scoreHere(job.spec)).rejects.toMatchObject({ code: "PERMISSION" });
+    proxy.twist = undefined;
+    await job.rewrite(proxy.port, { params: { ds: "2" }, output });
+    const status = await runInS3(["status", job.spec, "--json"], { port: port() });
+    const { unfinished } = JSON.parse(status.stdout) as { unfinished: { command: string }[] };
+    expect(unfinished.map(({ command }) => command)).toEqual([expect.stringMatching(/--param ds=1$/)]);
+  });
+});
+
+test("six spans are what the tests above count on", () => {
+  expect(spans).toBe(6);
+});

@@ -1,0 +1,131 @@
+import { mkdtemp } from "node:fs/promises";
+import { join } from "node:path";
+import { numberedRunId } from "#src/plan/identity.js";
+import type { Plan } from "#src/plan/plan.js";
+import { spanAt, spanCount } from "#src/plan/spans.js";
+import type { RunSink, Sink } from "#src/sink/port.js";
+import { type HttpProxy, httpProxy } from "./http-proxy.js";
+import { scratchFolder } from "./job.js";
+import { faultsOfFinished, outputRows } from "./output.js";
+import type { Bucket, S3Server } from "./s3.js";
+import { mirror } from "./s3-target.js";
+import { idsOf, outputOf, planFor, rejectOf, s3Sink, type S3SinkOptions, whole } from "./sinks.js";
+
+/** A target in S3 behind a proxy, and what a reader finds there. */
+export interface S3World extends AsyncDisposable {
+  readonly bucket: Bucket;
+  readonly proxy: HttpProxy;
+  readonly uri: string;
+  readonly folder: string;
+  open(options?: Partial<S3SinkOptions>): Promise<Sink>;
+  /** Names below the target's folder. */
+  names(): Promise<string[]>;
+  get(name: string): Promise<string>;
+  /** What is wrong with a finished run. Empty when nothing is. `number`: of the run whose rows must be there. */
+  faults(number?: number): Promise<string[]>;
+  /** What a reader finds wrong who trusts `_SUCCESS`, and what is half written. Empty when nothing is. */
+  faultsMidway(): Promise<string[]>;
+}
+
+const rowsOfRun = 25;
+/** Set aside, in the first span. */
+export const rejectedRow = 3;
+
+export async function s3World(server: S3Server): Promise<S3World> {
+  const scratch = await scratchFolder();
+  const proxy = await httpProxy(server.port);
+  const bucket = await server.createBucket();
+  const start = "lake/out/";
+  const names = async (): Promise<string[]> =>
+    (await bucket.keys()).filter((key) => key.startsWith(start)).map((key) => key.slice(start.length));
+  const uri = `s3://${bucket.name}/lake/out`;
+  const here = async (): Promise<string> => {
+    const to = await mkdtemp(join(scratch.path, "mirror-"));
+    await mirror(bucket, "lake/out", to);
+    return to;
+  };
+  const world: S3World = {
+    bucket,
+    proxy,
+    uri,
+    folder: scratch.path,
+    open: (options) =>
+      s3Sink({ port: proxy.port, uri, spool: join(scratch.path, "spool"), retrySeconds: 10, ...options }),
+    names,
+    get: async (name) => Buffer.from(await bucket.get(`${start}${name}`)).toString("utf8"),
+    async faults(number = 1) {
+      const at = await here();
+      const faults = await faultsOfFinished(at, rowsOfRun - 1);
+      const found = (await outputRows(at)).map(({ id, score }) => `${String(id)} ${String(score)}`).join();
+      faults.push(...(found === expectedRows(number) ? [] : [`rows ${found}`]));
+      const all = await names();
+      const { runId } = s3Plan(number);
+      const rejects = all.filter((name) => name.startsWith("_rejects/"));
+      const due = new RegExp(`^_rejects/part-00000\\.${runId}\\.[0-9a-f]{16}\\.jsonl$`);
+      faults.push(...(due.test(rejects.join()) ? [] : [`rejects ${rejects.join()}`]));
+      return [...faults, ...all.filter((name) => /staged|probe/.test(name)).map((name) => `${name} is left over`)];
+    },
+    async faultsMidway() {
+      const all = await names();
+      const seen = all.filter((name) => !name.startsWith("_") && !/^part-\d{5}\.[a-z0-9-]+\.parquet$/.test(name));
+      const success = all.includes("_SUCCESS") ? await world.get("_SUCCESS") : undefined;
+      if (success === undefined) {
+        return seen;
+      }
+      const number = Number(/-r(\d+)"/.exec(success)?.[1] ?? 1);
+      const at = await here();
+      const found = (await outputRows(at)).map(({ id, score }) => `${String(id)} ${String(score)}`).join();
+      return [
+        ...seen,
+        ...(found === expectedRows(number) ? [] : [`_SUCCESS of run ${number} is there, rows ${found}`]),
+      ];
+    },
+    async [Symbol.asyncDispose]() {
+      await proxy[Symbol.asyncDispose]();
+      await scratch[Symbol.asyncDispose]();
+    },
+  };
+  return world;
+}
+
+/** Each run predicts something else, so that what a reader sees tells which run it is of. */
+const scoreOf = (number: number) => (id: number) => id / 4 + number * 1000;
+
+function expectedRows(number: number): string {
+  const ids = Array.from({ length: rowsOfRun }, (_, id) => id).filter((id) => id !== rejectedRow);
+  return ids.map((id) => `${id} ${scoreOf(number)(id)}`).join();
+}
+
+/** 25 rows in 3 spans. */
+export function s3Plan(number = 1): Plan {
+  const plan = planFor({ kind: "parquet", uri: "s3://x/y" });
+  return { ...plan, runId: numberedRunId(plan.runId, number) };
+}
+
+export async function commitSpan(run: RunSink, span: number, number = 1): Promise<"committed" | "adopted"> {
+  const ids = idsOf(spanAt(s3Plan(), span));
+  const rows = outputOf(
+    ids.filter((id) => id !== rejectedRow),
+    scoreOf(number),
+  );
+  const rejects = ids.filter((id) => id === rejectedRow).map(rejectOf);
+  return await run.commit(spanAt(s3Plan(), span), whole(rows, rejects));
+}
+
+/** Plans or takes up a run and carries it to its end, as `run` does. */
+export async function carryOutS3(sink: Sink, number = 1): Promise<void> {
+  const found = await sink.find(s3Plan().runId);
+  const stored = found?.plan.runId === s3Plan(number).runId ? found : await sink.create(s3Plan(number));
+  const run = await sink.open(stored);
+  if (run.finished) {
+    await run.tidy();
+    return;
+  }
+  await run.begin({ worker: 0, workers: 1, program: "test", provider: "cpu", onBadRow: "reject" });
+  for (let span = 0; span < spanCount(s3Plan()); span += 1) {
+    if (run.committed[span] === 0) {
+      await commitSpan(run, span, number);
+    }
+  }
+  await run.finish();
+}

@@ -1,0 +1,42 @@
+import { mkdir, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { openS3Target, type S3Target, type S3TargetOptions } from "#src/s3/target.js";
+import { type Bucket, s3Env } from "./s3.js";
+
+export interface TargetSetup extends Partial<S3TargetOptions> {
+  readonly port: number;
+  readonly retrySeconds?: number;
+  readonly warn?: (message: string) => void;
+}
+
+/** A store to write to. The environment has its credentials from then on. */
+export function s3Target({ port, retrySeconds = 0, warn = () => undefined, ...options }: TargetSetup): S3Target {
+  const { AWS_ENDPOINT_URL_S3: endpoint, ...env } = s3Env(port);
+  Object.assign(process.env, env);
+  return openS3Target({
+    place: { endpoint },
+    timeouts: { connectMs: 2000, silenceMs: 2000, requestMs: 20_000 },
+    retry: {
+      maxSeconds: retrySeconds,
+      nowMs: () => performance.now(),
+      random: Math.random,
+      sleep: (ms) => new Promise((done) => setTimeout(done, ms)),
+      warn,
+    },
+    signal: new AbortController().signal,
+    writer: "test",
+    ...options,
+  });
+}
+
+/** Copies what lies below a folder of a bucket into a folder here, where what reads disks can look at it. */
+export async function mirror(bucket: Bucket, folder: string, to: string): Promise<string[]> {
+  const keys = (await bucket.keys()).filter((key) => key.startsWith(`${folder}/`) && !key.endsWith("/"));
+  await mkdir(to, { recursive: true });
+  for (const key of keys) {
+    const path = join(to, key.slice(folder.length + 1));
+    await mkdir(dirname(path), { recursive: true });
+    await writeFile(path, await bucket.get(key));
+  }
+  return keys.map((key) => key.slice(folder.length + 1));
+}

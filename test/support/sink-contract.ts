@@ -1,0 +1,280 @@
+import { describe, expect, test } from "vitest";
+import { numberedRunId } from "#src/plan/identity.js";
+import { spanAt } from "#src/plan/spans.js";
+import type { Sink } from "#src/sink/port.js";
+import { alone } from "./sink-drive.js";
+import { begun, carryOut, collect, commitSpans, idsOf, outputOf, planFor, rejectOf, whole } from "./sinks.js";
+
+/** A target of its own, and what a reader finds there. */
+export interface SinkWorld extends AsyncDisposable {
+  readonly open: () => Promise<Sink>;
+  /** Ids of the rows that a reader finds, in ascending order. */
+  readonly ids: () => Promise<number[]>;
+  /** A new run adds its rows to those of the run before. */
+  readonly adds: boolean;
+}
+
+export const ascending = (ids: readonly number[]): number[] => ids.toSorted((one, other) => one - other);
+const upTo = (end: number): number[] => Array.from({ length: end }, (_, id) => id);
+
+/** What every sink keeps to. */
+export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): void {
+  describe(name, () => {
+    test("finds no run where none was planned, and leaves nothing behind by looking", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      expect(await sink.find(planFor(sink.planTarget).runId)).toBeUndefined();
+      expect(await world.ids()).toEqual([]);
+    });
+
+    test("keeps the first plan: others get the one that stands", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      await using other = await world.open();
+      const first = await sink.create(planFor(sink.planTarget));
+      const second = await other.create(planFor(other.planTarget, { commitRows: 7 }));
+      expect(second).toEqual(first);
+      expect(await other.find(first.plan.runId)).toEqual(first);
+    });
+
+    test("gives everybody the same plan when many plan at once", async () => {
+      await using world = await worldOf();
+      const sinks = await Promise.all(upTo(4).map(() => world.open()));
+      try {
+        const plans = await Promise.all(
+          sinks.map((sink, index) => sink.create(planFor(sink.planTarget, { commitRows: 5 + index }))),
+        );
+        expect(new Set(plans.map(({ planId }) => planId)).size).toBe(1);
+      } finally {
+        await Promise.all(sinks.map((sink) => sink[Symbol.asyncDispose]()));
+      }
+    });
+
+    test("commits spans in any order, and knows them when it is opened again", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { stored, run } = await begun(sink, planFor(sink.planTarget));
+      for (const index of [2, 0]) {
+        const span = spanAt(stored.plan, index);
+        expect(await run.commit(span, whole(outputOf(idsOf(span))))).toBe("committed");
+      }
+      const again = await sink.open(stored);
+      expect([...again.committed]).toEqual([1, 0, 1]);
+      expect(again.finished).toBe(false);
+    });
+
+    test("adopts a span that another attempt committed, whatever it made of it", async () => {
+      await using world = await worldOf();
+      await using one = await world.open();
+      await using other = await world.open();
+      const plan = planFor(one.planTarget);
+      const [first, second] = [await begun(one, plan), await begun(other, plan)];
+      const span = spanAt(plan, 1);
+      expect(await first.run.commit(span, whole(outputOf(idsOf(span))))).toBe("committed");
+      expect(await second.run.commit(span, whole(outputOf(idsOf(span), () => 0.5)))).toBe("adopted");
+      await commitSpans(second.run, second.stored, (index) => index !== 1);
+      await second.run.finish();
+      expect(await world.ids()).toEqual(upTo(25));
+    });
+
+    test("has one winner when many commit one span at once", async () => {
+      await using world = await worldOf();
+      const sinks = await Promise.all(upTo(3).map(() => world.open()));
+      try {
+        const runs = [];
+        for (const sink of sinks) {
+          runs.push(await begun(sink, planFor(sink.planTarget)));
+        }
+        const span = spanAt(planFor({ kind: "parquet", uri: "" }), 0);
+        const outcomes = await Promise.all(runs.map(({ run }) => run.commit(span, whole(outputOf(idsOf(span))))));
+        expect(outcomes.filter((outcome) => outcome === "committed")).toHaveLength(1);
+        const [first] = runs;
+        if (first !== undefined) {
+          await commitSpans(first.run, first.stored, (index) => index !== 0);
+          await first.run.finish();
+        }
+        expect(await world.ids()).toEqual(upTo(25));
+      } finally {
+        await Promise.all(sinks.map((sink) => sink[Symbol.asyncDispose]()));
+      }
+    });
+
+    test("keeps rejected rows beside the rows of their span, in order", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { stored, run } = await begun(sink, planFor(sink.planTarget));
+      const [first, second, third] = [0, 1, 2].map((index) => spanAt(stored.plan, index)) as [never, never, never];
+      await run.commit(third, whole(outputOf([]), [20, 21, 22, 23, 24].map(rejectOf)));
+      await run.commit(first, whole(outputOf(upTo(8)), [rejectOf(8), { ...rejectOf(9), value: "a ' \" \\ \n ä 日" }]));
+      await run.commit(second, whole(outputOf(idsOf(second))));
+      await run.finish();
+
+      const again = await sink.open(stored);
+      expect(again.rejectedRows).toBe(7);
+      const rejects = await collect(again.rejects());
+      expect(rejects.map(({ row }) => row)).toEqual([8, 9, 20, 21, 22, 23, 24]);
+      expect(rejects[1]).toEqual({ ...rejectOf(9), value: "a ' \" \\ \n ä 日" });
+      expect(await world.ids()).toEqual([...upTo(8), ...idsOf(second)]);
+    });
+
+    test("counts the rows that were filtered out as part of their span", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { stored, run } = await begun(sink, planFor(sink.planTarget));
+      const [first, second, third] = [0, 1, 2].map((index) => spanAt(stored.plan, index)) as [never, never, never];
+      const kept = { ...whole(outputOf(upTo(6)), [rejectOf(6)]), filtered: 3 };
+      expect(await run.commit(first, kept)).toBe("committed");
+      expect(await run.commit(second, { ...whole(outputOf([])), filtered: 10 })).toBe("committed");
+      await expect(run.commit(third, { ...whole(outputOf(idsOf(third))), filtered: 1 })).rejects.toThrow();
+      const again = await sink.open(stored);
+      expect([[...again.committed], again.rejectedRows]).toEqual([[1, 1, 0], 1]);
+      await run.commit(third, whole(outputOf(idsOf(third))));
+      await run.finish();
+      expect(await world.ids()).toEqual([...upTo(6), ...idsOf(third)]);
+    });
+
+    test("knows what it commits itself, learns what others do when it looks again, and who did it", async () => {
+      await using world = await worldOf();
+      await using one = await world.open();
+      await using other = await world.open();
+      const { stored, run } = await begun(one, planFor(one.planTarget), { ...alone, workers: 2 });
+      const second = { ...alone, worker: 1, workers: 2, onBadRow: "fail" } as const;
+      const beside = await begun(other, stored.plan, second);
+      const [first, middle, last] = [0, 1, 2].map((index) => spanAt(stored.plan, index)) as [never, never, never];
+      await run.commit(first, whole(outputOf(idsOf(first).slice(1)), [rejectOf(0)]));
+      await beside.run.commit(last, { ...whole(outputOf(idsOf(last))), batchSize: 7 });
+      expect([[...run.committed], run.rejectedRows]).toEqual([[1, 0, 0], 1]);
+      expect([[...beside.run.committed], beside.run.rejectedRows]).toEqual([[0, 0, 1], 0]);
+
+      await beside.run.refresh();
+      expect([[...beside.run.committed], beside.run.rejectedRows]).toEqual([[1, 0, 1], 1]);
+      expect(await run.commit(last, whole(outputOf(idsOf(last))))).toBe("adopted");
+      expect([...run.committed]).toEqual([1, 0, 1]);
+      for (const { makers } of [run, beside.run, await one.open(stored)]) {
+        expect([makers.get(1), makers.get(2)]).toMatchObject([undefined, { ...second, batchSize: 7 }]);
+        expect(makers.get(0)?.writer).not.toBe(makers.get(2)?.writer);
+      }
+      await run.commit(middle, whole(outputOf(idsOf(middle))));
+      await run.finish();
+      expect(await world.ids()).toEqual(upTo(25).slice(1));
+    });
+
+    test("finds the last of the runs of one job and its params; its rows are what readers then find", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const plan = planFor(sink.planTarget);
+      await carryOut(sink, plan);
+      let finished = 1;
+      for (const number of [2, 3]) {
+        const next = { ...plan, runId: numberedRunId(plan.runId, number) };
+        expect((await sink.create(next)).plan.runId).toBe(next.runId);
+        expect((await sink.find(plan.runId))?.plan.runId).toBe(next.runId);
+        await carryOut(sink, next);
+        finished += 1;
+        const all = Array.from({ length: world.adds ? finished : 1 }, () => upTo(25));
+        expect(await world.ids()).toEqual(ascending(all.flat()));
+      }
+      const stored = await sink.find(plan.runId);
+      expect(stored?.plan.runId).toBe(numberedRunId(plan.runId, 3));
+      expect(stored === undefined ? undefined : (await sink.open(stored)).finished).toBe(true);
+    });
+
+    test("commits and finishes nothing of a run that another one has followed", async () => {
+      await using world = await worldOf();
+      await using one = await world.open();
+      await using other = await world.open();
+      const plan = planFor(one.planTarget);
+      const old = await begun(one, plan);
+      await commitSpans(old.run, old.stored, (index) => index !== 1);
+      const next = await begun(other, { ...plan, runId: numberedRunId(plan.runId, 2) });
+      const span = spanAt(plan, 1);
+      const steps = [
+        () => old.run.commit(span, whole(outputOf(idsOf(span)))),
+        async () => (await one.open(old.stored)).begin(alone),
+        () => old.run.finish(),
+      ];
+      const expectRefused = async (): Promise<void> => {
+        for (const step of steps) {
+          await expect(step()).rejects.toMatchObject({ code: "PLAN_CHANGED", message: expect.stringMatching(/after/) });
+        }
+      };
+      await expectRefused();
+      await commitSpans(next.run, next.stored);
+      await expectRefused();
+      await next.run.finish();
+      await expectRefused();
+      const before = upTo(25).filter((id) => id < 10 || id >= 20);
+      expect(await world.ids()).toEqual(world.adds ? ascending([...before, ...upTo(25)]) : upTo(25));
+    });
+
+    test("refuses to commit fewer rows than the span has", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { stored, run } = await begun(sink, planFor(sink.planTarget));
+      await expect(run.commit(spanAt(stored.plan, 0), whole(outputOf(upTo(9))))).rejects.toThrow();
+      expect([...(await sink.open(stored)).committed]).toEqual([0, 0, 0]);
+    });
+
+    test("is finished once, however often it is told so, and then says so", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      await using other = await world.open();
+      const { stored, run } = await begun(sink, planFor(sink.planTarget));
+      const beside = await other.open(stored);
+      await beside.begin(alone);
+      await commitSpans(run, stored);
+      await Promise.all([run.finish(), beside.finish()]);
+      await run.finish();
+      const again = await sink.open(stored);
+      expect([again.finished, ...again.committed]).toEqual([true, 1, 1, 1]);
+      expect(await world.ids()).toEqual(upTo(25));
+    });
+
+    test("a late attempt finds it finished, and makes nothing anew", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      await using other = await world.open();
+      const { stored, run } = await begun(sink, planFor(sink.planTarget));
+      const late = await other.open(stored);
+      await commitSpans(run, stored);
+      await run.finish();
+      await other.create(stored.plan);
+      await late.begin(alone);
+      const span = spanAt(stored.plan, 1);
+      expect(await late.commit(span, whole(outputOf(idsOf(span))))).toBe("adopted");
+      await late.finish();
+      expect(await world.ids()).toEqual(upTo(25));
+    });
+
+    test("is not finished while a span is missing", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { stored, run } = await begun(sink, planFor(sink.planTarget));
+      await commitSpans(run, stored, (index) => index !== 1);
+      await expect(run.finish()).rejects.toMatchObject({ code: "OUTPUT_DAMAGED" });
+      expect((await sink.open(stored)).finished).toBe(false);
+    });
+
+    test("does not commit by being closed", async () => {
+      await using world = await worldOf();
+      const plan = await (async () => {
+        await using sink = await world.open();
+        const { stored, run } = await begun(sink, planFor(sink.planTarget));
+        await commitSpans(run, stored, (index) => index === 0);
+        return stored;
+      })();
+      await using sink = await world.open();
+      const run = await sink.open(plan);
+      expect([...run.committed]).toEqual([1, 0, 0]);
+      expect(run.finished).toBe(false);
+    });
+
+    test("takes the error that an attempt ends with, and never fails over it", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { run } = await begun(sink, planFor(sink.planTarget));
+      const { JobError } = await import("#src/errors.js");
+      await run.failed(new JobError("BAD_ROW", "row 3 is \u0000 bad"));
+    });
+  });
+}
