@@ -2,6 +2,7 @@ import { mkdir, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { projectFolder } from "../support/cli.js";
+import { identity, smallJob } from "../support/faulty.js";
 import { goldenRows } from "../support/golden.js";
 import { type HttpProxy, httpProxy, s3Error } from "../support/http-proxy.js";
 import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
@@ -149,7 +150,6 @@ s3.describe("predictions in S3", () => {
 
   test("come with what was set aside, as `rejects` shows it", async () => {
     await using scratch = await scratchFolder();
-    const { identity, smallJob } = await import("../support/faulty.js");
     const bucket = await s3.server().createBucket();
     const job = await smallJob(scratch.path, {
       model: identity,
@@ -168,6 +168,30 @@ s3.describe("predictions in S3", () => {
       .split("\n")
       .map((line) => (JSON.parse(line) as { row: number }).row);
     expect(rows).toEqual([3, 13, 23, 33, 43]);
+  });
+
+  test("are taken up where footers are long", async () => {
+    await using scratch = await scratchFolder();
+    useCredentials();
+    const bucket = await s3.server().createBucket();
+    const names = Array.from({ length: 400 }, (_, index) => `carried_through_${index}`);
+    const carried = names.map((name, index) => `i + ${index} AS ${name}`);
+    const job = await smallJob(scratch.path, {
+      model: identity,
+      select: `SELECT i::FLOAT AS x, ${carried.join(", ")} FROM range(20) t(i)`,
+      modelSpec: { inputs: { x: ["x"] } },
+      output: { columns: names, parquet: { path: `s3://${bucket.name}/out`, endpoint: s3.server().endpoint } },
+      commit_rows: 10,
+    });
+    await scoreHere(job.spec);
+    const keys = await bucket.keys();
+    const [first = "", second = ""] = keys.filter((key) => key.endsWith(".parquet"));
+    const bytes = Buffer.from(await bucket.get(first));
+    expect(bytes.readUInt32LE(bytes.length - 8)).toBeGreaterThan(40_000);
+    await bucket.remove("out/_SUCCESS");
+    await bucket.remove(second);
+    expect(await scoreHere(job.spec)).toMatchObject({ status: "complete", spansResumed: 1 });
+    expect(await bucket.keys()).toEqual(keys);
   });
 
   test("must not lie where the shards are", async () => {

@@ -1,3 +1,4 @@
+import { EventEmitter, once } from "node:events";
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, request, type ServerResponse } from "node:http";
 
 /** What becomes of one request. */
@@ -113,6 +114,22 @@ export async function httpProxy(port: number): Promise<HttpProxy> {
     },
   };
   return proxy;
+}
+
+/** Holds the first request that is like this; `go` lets it on. */
+export function holdFirst(proxy: HttpProxy, pattern: RegExp): { reached: Promise<unknown>; go: () => void } {
+  const events = new EventEmitter();
+  const until = once(events, "go");
+  const reached = once(events, "reached");
+  proxy.twist = (text) => {
+    if (!pattern.test(text)) {
+      return undefined;
+    }
+    proxy.twist = undefined;
+    events.emit("reached");
+    return { kind: "hold", until };
+  };
+  return { reached, go: () => void events.emit("go") };
 }
 
 /** An answer as stores give it. */

@@ -7,13 +7,17 @@ import { begun } from "../../support/sinks.js";
 const s3 = await useS3();
 
 /** A run of which all but the last span is committed. */
-async function unfinished(): Promise<{ at: S3World; part: (span: number) => string }> {
+async function unfinished(): Promise<{ at: S3World; part: (span: number) => string } & AsyncDisposable> {
   const at = await s3World(s3.server());
   await using sink = await at.open();
   const { run } = await begun(sink, s3Plan());
   await commitSpan(run, 0);
   await commitSpan(run, 1);
-  return { at, part: (span) => `lake/out/part-0000${span}.${s3Plan().runId}.parquet` };
+  return {
+    at,
+    part: (span) => `lake/out/part-0000${span}.${s3Plan().runId}.parquet`,
+    [Symbol.asyncDispose]: () => at[Symbol.asyncDispose](),
+  };
 }
 
 s3.describe("a part in S3 that an attempt takes up", () => {
@@ -23,8 +27,8 @@ s3.describe("a part in S3 that an attempt takes up", () => {
     ["is no Parquet at all", () => Buffer.from("PAR1 but no more than that, and nobody knows why"), /checking s3:/],
     ["says that its footer is longer than it is", (bytes: Uint8Array) => longFooter(bytes), /checking s3:/],
   ])("%s: 66, naming it", async (_what, damage, said) => {
-    const { at, part } = await unfinished();
-    await using _world = at;
+    await using world = await unfinished();
+    const { at, part } = world;
     await at.bucket.put(part(1), damage(await at.bucket.get(part(1))));
     await using sink = await at.open();
     const error: unknown = await carryOutS3(sink).catch((failed: unknown) => failed);
@@ -34,8 +38,8 @@ s3.describe("a part in S3 that an attempt takes up", () => {
   });
 
   test("is another span's, or another plan's: 66", async () => {
-    const { at, part } = await unfinished();
-    await using _world = at;
+    await using world = await unfinished();
+    const { at, part } = world;
     await at.bucket.put(part(1), await at.bucket.get(part(0)));
     await using sink = await at.open();
     await expect(carryOutS3(sink)).rejects.toMatchObject({
@@ -45,8 +49,8 @@ s3.describe("a part in S3 that an attempt takes up", () => {
   });
 
   test("was put back from a copy without its metadata: it is read for its digest", async () => {
-    const { at, part } = await unfinished();
-    await using _world = at;
+    await using world = await unfinished();
+    const { at, part } = world;
     await at.bucket.put(part(1), await at.bucket.get(part(1)));
     await using sink = await at.open();
     await carryOutS3(sink);
@@ -56,8 +60,8 @@ s3.describe("a part in S3 that an attempt takes up", () => {
 
 s3.describe("a target in S3", () => {
   test.each(["gone", "of another size"])("with a part that is %s since the run was finished: 66", async (what) => {
-    const { at, part } = await unfinished();
-    await using _world = at;
+    await using world = await unfinished();
+    const { at, part } = world;
     await using sink = await at.open();
     await carryOutS3(sink);
     await (what === "gone" ? at.bucket.remove(part(2)) : at.bucket.put(part(2), "x"));
@@ -68,8 +72,8 @@ s3.describe("a target in S3", () => {
   });
 
   test("that loses a part while the run goes on has no _SUCCESS: 66", async () => {
-    const { at, part } = await unfinished();
-    await using _world = at;
+    await using world = await unfinished();
+    const { at, part } = world;
     await using sink = await at.open();
     const stored = await sink.find(s3Plan().runId);
     const { run } = await begun(sink, stored?.plan ?? s3Plan());
@@ -80,8 +84,8 @@ s3.describe("a target in S3", () => {
   });
 
   test("whose plan was damaged, replaced or removed: 66, and nothing more of the run", async () => {
-    const { at } = await unfinished();
-    await using _world = at;
+    await using world = await unfinished();
+    const { at } = world;
     const plan = `lake/out/_infer-batch/${s3Plan().runId}/plan.json`;
     await using sink = await at.open();
     const { run } = await begun(sink, s3Plan());
@@ -94,8 +98,8 @@ s3.describe("a target in S3", () => {
   });
 
   test("of another job: 64", async () => {
-    const { at } = await unfinished();
-    await using _world = at;
+    await using world = await unfinished();
+    const { at } = world;
     await using sink = await at.open();
     const other = { ...s3Plan(), runId: "other-000000000000" as ReturnType<typeof numberedRunId> };
     await expect(sink.find(other.runId)).rejects.toMatchObject({ code: "OUTPUT_FOREIGN", exitCode: 64 });

@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+import { messageOf } from "#src/errors.js";
 import type { Twist } from "../../support/http-proxy.js";
 import { useS3 } from "../../support/s3.js";
 import { carryOutS3, s3World, type S3World } from "../../support/s3-sink-world.js";
@@ -39,7 +40,10 @@ async function momentsOf(at: S3World, number: number): Promise<Moment[]> {
   const last = all.filter(({ kind, nth }) => /^(PUT|DELETE) /.test(kind) && nth === counts.get(kind));
   const writes = torture ? all : last;
   const seen = torture ? all : last.filter(({ kind }) => /^PUT .*(_SUCCESS|\.staged|\.parquet)/.test(kind));
-  return [...writes.map((one) => ({ ...one, after: true })), ...seen.map((one) => ({ ...one, after: false }))];
+  return [
+    ...writes.map(({ kind, nth }) => ({ kind, nth, after: true })),
+    ...seen.map(({ kind, nth }) => ({ kind, nth, after: false })),
+  ];
 }
 
 /** A process that is gone: from this moment on nothing of it arrives. */
@@ -69,8 +73,10 @@ async function faultsOf(at: S3World, number: number, moment: Moment): Promise<st
   const struck = await dieAt(at, number, moment);
   const midway = await at.faultsMidway();
   await using sink = await at.open();
-  const error: unknown = await carryOutS3(sink, number).catch((failed: unknown) => failed);
-  const faults = error === undefined ? await at.faults(number) : [String(error)];
+  const faults = await carryOutS3(sink, number).then(
+    () => at.faults(number),
+    (error: unknown) => [messageOf(error)],
+  );
   const all = [...(struck ? [] : ["it was not killed"]), ...midway, ...faults];
   return all.map((fault) => `${moment.after ? "after" : "before"} ${moment.kind} #${moment.nth}: ${fault}`);
 }

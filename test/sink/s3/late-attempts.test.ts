@@ -1,26 +1,10 @@
 import { expect, test } from "vitest";
+import { holdFirst } from "../../support/http-proxy.js";
 import { useS3 } from "../../support/s3.js";
-import { carryOutS3, commitSpan, s3Plan, s3World, type S3World } from "../../support/s3-sink-world.js";
+import { carryOutS3, commitSpan, s3Plan, s3World } from "../../support/s3-sink-world.js";
 import { begun } from "../../support/sinks.js";
 
 const s3 = await useS3();
-
-/** Holds the first request that is like this; `go` lets it on. */
-function holding({ proxy }: S3World, pattern: RegExp): { reached: Promise<void>; go: () => void } {
-  let go = (): void => undefined;
-  let told = (): void => undefined;
-  const reached = new Promise<void>((done) => (told = done));
-  const until = new Promise<void>((done) => (go = done));
-  proxy.twist = (request) => {
-    if (!pattern.test(request)) {
-      return undefined;
-    }
-    proxy.twist = undefined;
-    told();
-    return { kind: "hold", until };
-  };
-  return { reached, go };
-}
 
 const overtaken = { code: "PLAN_CHANGED", exitCode: 66, message: expect.stringMatching(/came after/) };
 
@@ -31,7 +15,7 @@ s3.describe("an attempt that goes on when a later run has come", () => {
     await using next = await at.open();
     const { run } = await begun(late, s3Plan());
     await commitSpan(run, 0);
-    const { reached, go } = holding(at, /^PUT .*part-00001/);
+    const { reached, go } = holdFirst(at.proxy, /^PUT .*part-00001/);
     const committing = commitSpan(run, 1);
     await reached;
     await carryOutS3(next, 2);
@@ -47,7 +31,7 @@ s3.describe("an attempt that goes on when a later run has come", () => {
     await using next = await at.open();
     const { stored, run } = await begun(late, s3Plan());
     const beside = await begun(other, stored.plan);
-    const { reached, go } = holding(at, /^PUT .*part-00001/);
+    const { reached, go } = holdFirst(at.proxy, /^PUT .*part-00001/);
     const committing = commitSpan(run, 1);
     await reached;
     await commitSpan(beside.run, 1);
@@ -65,7 +49,7 @@ s3.describe("an attempt that goes on when a later run has come", () => {
     for (const span of [0, 1, 2]) {
       await commitSpan(run, span);
     }
-    const { reached, go } = holding(at, new RegExp(`^PUT .*/${name}`));
+    const { reached, go } = holdFirst(at.proxy, new RegExp(`^PUT .*/${name}`));
     const finishing = run.finish();
     await reached;
     await next.create(s3Plan(2));
@@ -84,7 +68,7 @@ s3.describe("an attempt that goes on when a later run has come", () => {
     for (const span of [0, 1, 2]) {
       await commitSpan(run, span);
     }
-    const { reached, go } = holding(at, /^PUT .*_manifest.json/);
+    const { reached, go } = holdFirst(at.proxy, /^PUT .*_manifest.json/);
     const finishing = run.finish();
     await reached;
     await carryOutS3(next, 2);
@@ -106,7 +90,7 @@ s3.describe("an attempt that goes on when a later run has come", () => {
         await commitSpan(run, span, 2);
       }
       await beside.run.refresh();
-      const { reached, go } = holding(at, pattern);
+      const { reached, go } = holdFirst(at.proxy, pattern);
       const finishing = run.finish();
       await Promise.race([reached, finishing]);
       await beside.run.finish();
@@ -120,7 +104,7 @@ s3.describe("an attempt that goes on when a later run has come", () => {
     await using at = await s3World(s3.server());
     await using sink = await at.open();
     await carryOutS3(sink);
-    const [part = ""] = (await at.names()).filter((name) => name.startsWith("part-00001"));
+    const part = (await at.names()).find((name) => name.startsWith("part-00001")) ?? "";
     const bytes = await at.bucket.get(`lake/out/${part}`);
     await carryOutS3(sink, 2);
     await at.bucket.put(`lake/out/${part}`, bytes);

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { JobError } from "#src/errors.js";
-import { s3Error } from "../../support/http-proxy.js";
+import { holdFirst, s3Error } from "../../support/http-proxy.js";
 import { useS3 } from "../../support/s3.js";
 import { carryOutS3, commitSpan, s3Plan, s3World } from "../../support/s3-sink-world.js";
 import { begun } from "../../support/sinks.js";
@@ -52,18 +52,7 @@ s3.describe("an attempt at a target in S3 that does not hear of what it did", ()
     await using fast = await at.open();
     const { stored, run } = await begun(slow, s3Plan());
     const beside = await begun(fast, stored.plan);
-    let go = (): void => undefined;
-    let held = (): void => undefined;
-    const reached = new Promise<void>((done) => (held = done));
-    const until = new Promise<void>((done) => (go = done));
-    at.proxy.twist = (request) => {
-      if (!/^PUT .*part-00001/.test(request)) {
-        return undefined;
-      }
-      at.proxy.twist = undefined;
-      held();
-      return { kind: "hold", until };
-    };
+    const { reached, go } = holdFirst(at.proxy, /^PUT .*part-00001/);
     const slowly = commitSpan(run, 1);
     await reached;
     expect(await commitSpan(beside.run, 1)).toBe("committed");
