@@ -1,9 +1,10 @@
 import { expect, test } from "vitest";
 import { JobError } from "#src/errors.js";
+import { spanAt } from "#src/plan/spans.js";
 import { holdFirst, s3Error } from "../../support/http-proxy.js";
 import { useS3 } from "../../support/s3.js";
 import { carryOutS3, commitSpan, s3Plan, s3World } from "../../support/s3-sink-world.js";
-import { begun } from "../../support/sinks.js";
+import { begun, idsOf, outputOf, rejectOf, whole } from "../../support/sinks.js";
 
 const s3 = await useS3();
 const world = () => s3World(s3.server());
@@ -63,6 +64,25 @@ s3.describe("an attempt at a target in S3 that does not hear of what it did", ()
     expect(await at.get(name)).toBe(before);
     await carryOutS3(slow);
     expect(await at.faults()).toEqual([]);
+  });
+
+  test("leaves no rejects where another's part, which has none, was first", async () => {
+    await using at = await world();
+    await using slow = await at.open();
+    await using fast = await at.open();
+    const { stored, run } = await begun(slow, s3Plan());
+    const beside = await begun(fast, stored.plan);
+    const span = spanAt(s3Plan(), 1);
+    const ids = idsOf(span);
+    const { reached, go } = holdFirst(at.proxy, /^PUT .*part-00001.*parquet/);
+    const slowly = run.commit(span, whole(outputOf(ids.slice(1)), [rejectOf(ids[0] ?? 0)]));
+    await reached;
+    expect((await at.names()).filter((name) => name.startsWith("_rejects/"))).toHaveLength(1);
+    expect(await commitSpan(beside.run, 1)).toBe("committed");
+    go();
+    expect(await slowly).toBe("adopted");
+    expect((await at.names()).filter((name) => name.startsWith("_rejects/"))).toEqual([]);
+    expect(run.rejectedRows).toBe(0);
   });
 
   test.each([
