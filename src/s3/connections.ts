@@ -148,7 +148,6 @@ function untilLost(
       clearTimeout(late);
       lost();
     })
-    .on("end", lost)
     .on("error", lost);
 }
 

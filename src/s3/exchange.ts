@@ -113,8 +113,8 @@ function readAnswer(begin: Exchange["begin"], onEnd: (answer: Answer, again: boo
   };
   parser[HTTPParser.kOnBody] = (chunk, offset, length) => {
     const piece = chunk.subarray(offset, offset + length);
-    bodyEnd = piece.byteOffset + piece.length;
     if (!whole) {
+      bodyEnd = piece.byteOffset + piece.length;
       take(piece);
     }
   };
