@@ -41,7 +41,9 @@ async function tlsGate(folder: string): Promise<Gate> {
     endpoint: `https://127.0.0.1:${typeof address === "object" && address !== null ? address.port : 0}`,
     certificate: cert,
     handshakes: () => handshakes,
-    [Symbol.asyncDispose]: () => new Promise((done) => server.close(() => void done())),
+    async [Symbol.asyncDispose]() {
+      await new Promise((done) => server.close(done));
+    },
   };
 }
 

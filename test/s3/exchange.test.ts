@@ -9,7 +9,7 @@ interface Talk {
   readonly connections: Connections;
   /** Connections that the server has seen. */
   readonly accepted: Socket[];
-  ask(how?: Partial<Exchange> & { readonly fresh?: boolean; readonly secure?: boolean }): Promise<Answer>;
+  readonly ask: (how?: Partial<Exchange> & { readonly fresh?: boolean; readonly secure?: boolean }) => Promise<Answer>;
 }
 
 let open: { server: Server; connections: Connections } | undefined;
@@ -196,15 +196,16 @@ test("a connection that does not come about is given up", async () => {
   await expect(ask({ secure: true })).rejects.toThrow(/^no connection to https:\/\/127.0.0.1:\d+ within 0.1 s$/);
 });
 
+function full(): never {
+  throw new Error("the disk is full");
+}
+
 test("what takes the body may end it, and so may the signal", async () => {
   const { ask, accepted } = await talk((socket) => void socket.write(ok.slice(0, -1)));
   const stop = new AbortController();
   setTimeout(() => {
     stop.abort(new Error("stopped"));
   }, 50);
-  const full = (): never => {
-    throw new Error("the disk is full");
-  };
 
   await expect(ask({ begin: () => full })).rejects.toThrow("the disk is full");
   await expect(ask({ begin: full })).rejects.toThrow("the disk is full");
