@@ -11,6 +11,25 @@ import { credentials, findServer, freePort } from "../test/support/s3-server.mjs
 
 export const bucket = "bench";
 
+/** What must not outlive this process, whatever ends it: asked for by `atExit`. */
+const lasts = [];
+process.on("exit", () => {
+  for (const last of lasts) {
+    last();
+  }
+});
+for (const [signal, code] of [
+  ["SIGINT", 130],
+  ["SIGTERM", 143],
+]) {
+  process.once(signal, () => process.exit(code));
+}
+
+/** Does something when this process ends, if it has not been stopped before. */
+export function atExit(last) {
+  lasts.push(last);
+}
+
 process.env.AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED = "true"; // for the processes that are timed, too
 
 /**
@@ -33,6 +52,10 @@ export async function startStore(folder, files) {
   };
   const args = ["--port", `127.0.0.1:${port}`, "-q", "--keep-alive", "posix", join(scratch, "data")];
   const child = spawn(found.program, args, { env, stdio: ["ignore", log, log] });
+  atExit(() => {
+    child.kill("SIGKILL");
+    rmSync(scratch, { recursive: true, force: true });
+  });
   const stop = async () => {
     if (child.exitCode === null && child.signalCode === null) {
       const exited = new Promise((done) => child.once("exit", done));
@@ -68,6 +91,7 @@ export async function startProxy(port, delayMs) {
   const child = spawn(process.execPath, [program, String(port), String(delayMs)], {
     stdio: ["ignore", "pipe", "inherit"],
   });
+  atExit(() => child.kill());
   const said = await new Promise((done, fail) => {
     child.stdout.setEncoding("utf8").once("data", done);
     child.once("exit", (code) => fail(new Error(`the proxy ended with ${code}`)));

@@ -12,7 +12,7 @@ import { credentials, s3Env } from "../test/support/s3-server.mjs";
 import { dataFolder, prepareData, quote, tables } from "./data.mjs";
 import { measure } from "./measure.mjs";
 import { machine } from "./report.mjs";
-import { bucket, startProxy, startStore } from "./s3-store.mjs";
+import { atExit, bucket, startProxy, startStore } from "./s3-store.mjs";
 
 const path = (relative) => fileURLToPath(new URL(relative, import.meta.url));
 const { values: options } = parseArgs({
@@ -30,6 +30,9 @@ const sizes = await Promise.all(shards.map(async (shard) => (await stat(shard)).
 const bytes = sizes.reduce((sum, size) => sum + size, 0);
 const scratch = mkdtempSync(join(tmpdir(), "infer-batch-bench-s3-"));
 const outputs = join(dataFolder, "out");
+atExit(() => {
+  rmSync(scratch, { recursive: true, force: true });
+});
 const store = await startStore(tableId, shards);
 const proxy = await startProxy(store.port, 0);
 const latency = await startProxy(store.port, latencyMs);

@@ -70,8 +70,12 @@ export async function openJob(
   const cores = availableParallelism();
   const siblings = siblingPattern(resolve(folder, outputPattern));
   const tools = attemptTools(spec, log, signal);
-  const sink = await openSink(spec, folder, { cores, siblings, ...tools });
+  // First: a thread that reads from S3 has much to load.
   const source = await openSource(spec.input, { folder, output: outputFolder(spec, folder), ...tools });
+  const sink = await openSink(spec, folder, { cores, siblings, ...tools }).catch(async (error: unknown) => {
+    await source[Symbol.asyncDispose]();
+    throw error;
+  });
   return {
     spec,
     where,
