@@ -13,6 +13,7 @@ const tickSeconds = 0.01;
  * @property {number} seconds wall time
  * @property {number} [cpuSeconds] user and system time of all threads, up to the last sample; absent: no /proc
  * @property {number} [peakMiB] resident memory at its highest
+ * @property {string} said the end of its stdout
  */
 
 /**
@@ -27,8 +28,12 @@ export async function measure([program, ...args]) {
   /** @type {{ cpuSeconds?: number, peakMiB?: number }} */
   let usage = {};
   let said = "";
+  let result = "";
   const start = performance.now();
-  const child = spawn(program, args, { env, stdio: ["ignore", "ignore", "pipe"] });
+  const child = spawn(program, args, { env, stdio: ["ignore", "pipe", "pipe"] });
+  child.stdout.setEncoding("utf8").on("data", (text) => {
+    result = (result + text).slice(-2000);
+  });
   child.stderr.setEncoding("utf8").on("data", (text) => {
     said = (said + text).slice(-2000);
   });
@@ -44,7 +49,7 @@ export async function measure([program, ...args]) {
     if (code !== 0) {
       throw new Error(`running ${[program, ...args].join(" ")}: it ended with ${signal ?? code}\n${said}`);
     }
-    return { seconds: (end - start) / 1000, cpuSeconds: usage.cpuSeconds, peakMiB: usage.peakMiB };
+    return { seconds: (end - start) / 1000, cpuSeconds: usage.cpuSeconds, peakMiB: usage.peakMiB, said: result };
   } finally {
     clearInterval(sampling);
   }

@@ -64,9 +64,13 @@ export async function openJob(
   const folder = dirname(resolve(specPath));
   const cores = usableCores();
   const tools = attemptTools(spec, log, signal);
-  const sink = await openSink(spec, { folder, cores, outputPattern, ...tools });
   const output = writtenTo(spec, { folder, sha256 });
+  // First: a thread that reads from S3 has much to load.
   const source = await openSource(spec.input, { folder, output, ...tools });
+  const sink = await openSink(spec, { folder, cores, outputPattern, ...tools }).catch(async (error: unknown) => {
+    await source[Symbol.asyncDispose]();
+    throw error;
+  });
   return {
     spec,
     where,

@@ -4,7 +4,7 @@ import type { OutputFolder } from "../source/output-folder.js";
 import type { Source } from "../source/port.js";
 import type { InputSpec } from "../spec/job-spec.js";
 import { isS3Uri } from "../spec/s3-uri.js";
-import { openStore, spoolRoot } from "./open-store.js";
+import { s3Options, spoolRoot } from "./open-store.js";
 
 export interface SourceTools {
   /** The spec's folder. */
@@ -17,7 +17,7 @@ export interface SourceTools {
   readonly signal: AbortSignal;
 }
 
-/** The disk, and S3 where the spec names it. The SDK is loaded then only: it takes a while. */
+/** The disk, and S3 where the spec names it: what it takes is loaded then only. */
 export async function openSource(input: InputSpec, tools: SourceTools): Promise<Source> {
   const { folder, output, writer, isDead } = tools;
   const inS3 = output !== undefined && isS3Uri(output.folder);
@@ -25,14 +25,13 @@ export async function openSource(input: InputSpec, tools: SourceTools): Promise<
   if (![...input.path, input.ready ?? ""].some(isS3Uri)) {
     return disk;
   }
+  const { openReaderThread } = await import("../s3/reader-thread.js");
+  const reader = openReaderThread(s3Options(input, tools)); // first: it has the most to load
   const { s3Source } = await import("../source/s3.js");
   const { openSpool } = await import("../s3/spool.js");
   const { severalSources } = await import("../source/several.js");
   const { path, max_mb: maxMb } = input.spool;
   const root = spoolRoot(folder, path);
   const spool = openSpool({ root, writer, use: "in", isDead, maxBytes: maxMb * 1024 * 1024 });
-  return severalSources({
-    disk,
-    s3: s3Source({ store: await openStore(input, tools), spool, output: inS3 ? output : undefined }),
-  });
+  return severalSources({ disk, s3: s3Source({ reader, spool, output: inS3 ? output : undefined }) });
 }

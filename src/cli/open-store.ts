@@ -11,7 +11,7 @@ type Tools = Pick<S3Options, "retry" | "signal">;
 /** The store of a place in the spec. The SDK is loaded then only: it takes a while. */
 export async function openStore(spec: S3Spec, tools: Tools): Promise<S3Store> {
   const { openS3Store } = await import("../s3/store.js");
-  return openS3Store(optionsOf(spec, tools));
+  return openS3Store(s3Options(spec, tools));
 }
 
 /** The store of the output. */
@@ -19,10 +19,11 @@ export async function openTarget(spec: S3OutputSpec, tools: Tools & { readonly w
   const { openS3Target } = await import("../s3/target.js");
   const { algorithm, kms_key: keyId, bucket_key: bucketKey } = spec.sse ?? {};
   const encryption = algorithm === undefined ? undefined : { algorithm, keyId, bucketKey };
-  return openS3Target({ ...optionsOf(spec, tools), writer: tools.writer, encryption });
+  return openS3Target({ ...s3Options(spec, tools), writer: tools.writer, encryption });
 }
 
-function optionsOf(
+/** How the store of a place in the spec is reached. */
+export function s3Options(
   { endpoint, region, path_style: pathStyle, request_payer: requestPayer, timeouts }: S3Spec,
   { retry, signal }: Tools,
 ): S3Options {

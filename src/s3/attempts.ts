@@ -1,7 +1,7 @@
 import type { S3Client } from "@aws-sdk/client-s3";
 import { JobError } from "../errors.js";
 import { type RetryTools, tryAgain, type Verdict } from "../retry.js";
-import { type Watch, watchRequest } from "./body.js";
+import { type Watch, watchRequest } from "./watch.js";
 import { type Clients, defaultTimeouts, type S3Place, type S3Timeouts } from "./client.js";
 import { classify, type S3Call } from "./failures.js";
 import { createLimit } from "./limit.js";

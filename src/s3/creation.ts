@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { HeadObjectCommand, type S3Client } from "@aws-sdk/client-s3";
 import { type S3Uri, s3UriText } from "../spec/s3-uri.js";
 import type { Attempt } from "./attempts.js";
-import type { Watch } from "./body.js";
+import type { Watch } from "./watch.js";
 import { BrokenTransfer, classify, isNotImplemented, type S3Call } from "./failures.js";
 import { type ObjectBody, type PutOptions, send } from "./sending.js";
 

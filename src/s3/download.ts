@@ -1,4 +1,5 @@
-import { type FileHandle, open } from "node:fs/promises";
+import { writeSync } from "node:fs";
+import { open } from "node:fs/promises";
 import type { S3Uri } from "../spec/s3-uri.js";
 import type { ObjectFacts, S3Store } from "./store.js";
 
@@ -26,7 +27,7 @@ export async function download(
   await file.truncate(sizeBytes);
   const stop = new AbortController();
   const reading = inPieces({ start: 0, end: sizeBytes }).map((piece) =>
-    store.read(doing, { object, etag, ...piece }, (pieces, at) => writeAll(file, pieces, at), stop.signal),
+    store.read(doing, { object, etag, ...piece }, writingTo(file.fd), stop.signal),
   );
   try {
     await Promise.all(reading);
@@ -36,12 +37,15 @@ export async function download(
   }
 }
 
-/** Writes pieces one after the other. A single write may take less than it was given. */
-export async function writeAll(file: FileHandle, pieces: readonly Uint8Array[], at: number): Promise<void> {
-  const bytes = pieces.reduce((sum, piece) => sum + piece.length, 0);
-  const { bytesWritten } = await file.writev([...pieces], at);
-  if (bytesWritten < bytes) {
-    const rest = Buffer.concat(pieces).subarray(bytesWritten);
-    await writeAll(file, [rest], at + bytesWritten);
-  }
+/**
+ * Writes pieces to where they are in the object, at once: they hold no longer. It blocks its thread for as long as the
+ * disk takes.
+ */
+export function writingTo(fd: number): (piece: Uint8Array, at: number) => void {
+  return (piece, at) => {
+    // A single write may take less than it was given.
+    for (let done = 0; done < piece.length; ) {
+      done += writeSync(fd, piece, done, piece.length - done, at + done);
+    }
+  };
 }

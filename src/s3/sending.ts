@@ -3,7 +3,7 @@ import { createReadStream } from "node:fs";
 import { pipeline, type Readable, Transform } from "node:stream";
 import { PutObjectCommand, type PutObjectCommandInput, type S3Client } from "@aws-sdk/client-s3";
 import type { S3Uri } from "../spec/s3-uri.js";
-import type { Watch } from "./body.js";
+import type { Watch } from "./watch.js";
 
 /** Read of a file, and handed to the socket, at once. */
 const pieceBytes = 256 * 1024;

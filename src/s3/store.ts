@@ -1,11 +1,13 @@
-import type { Readable } from "node:stream";
-import { GetObjectCommand, type GetObjectCommandOutput, HeadObjectCommand, type S3Client } from "@aws-sdk/client-s3";
+import { GetObjectCommand, HeadObjectCommand, type S3Client } from "@aws-sdk/client-s3";
 import { type S3Uri, s3UriText } from "../spec/s3-uri.js";
 import { type Attempt, changed, createAttempts, NotThere, requestsAtOnce, type S3Options } from "./attempts.js";
-import { readBody, type Watch } from "./body.js";
 import { createClients, defaultTimeouts } from "./client.js";
+import { type Connections, openConnections } from "./connections.js";
+import { sendOver } from "./direct.js";
+import type { Answer } from "./exchange.js";
 import { BrokenTransfer, type S3Call } from "./failures.js";
 import { type ListedObject, listPages, objectsIn } from "./listing.js";
+import type { Watch } from "./watch.js";
 
 export interface ObjectFacts {
   readonly etag: string;
@@ -34,12 +36,13 @@ export interface S3Store extends Disposable {
   /**
    * Reads bytes of an object that must still be the one with this ETag, and hands them on in order.
    * @param doing how messages begin
+   * @param take gets pieces that hold until it returns
    * @throws JobError INPUT_CHANGED, PERMISSION, OBJECT_STORE
    */
   read(
     doing: string,
     request: ReadRequest,
-    take: (pieces: readonly Uint8Array[], at: number) => Promise<void>,
+    take: (piece: Uint8Array, at: number) => void,
     signal?: AbortSignal,
   ): Promise<void>;
 }
@@ -51,7 +54,12 @@ export function openS3Store(options: S3Options): S3Store {
 }
 
 /** What reads, of a store. Closing it closes the clients. */
-export function readingStore(attempt: Attempt, { place }: Pick<S3Options, "place">, clients: Disposable): S3Store {
+export function readingStore(
+  attempt: Attempt,
+  { place, timeouts = defaultTimeouts }: Pick<S3Options, "place" | "timeouts">,
+  clients: Disposable,
+): S3Store {
+  const connections = openConnections(timeouts.connectMs);
   const payer = place.requestPayer === undefined ? {} : { RequestPayer: place.requestPayer };
   return {
     async *list(bucket, prefix, { folder = false } = {}) {
@@ -72,48 +80,73 @@ export function readingStore(attempt: Attempt, { place }: Pick<S3Options, "place
         throw error;
       }
     },
-    async read(doing, { object, etag, start, end }, take, signal) {
-      const call: S3Call = { doing, action: "GetObject", object };
-      let at = start;
-      const readOn = async (client: S3Client, watch: Watch): Promise<void> => {
-        const range = { Range: `bytes=${at}-${end - 1}`, IfMatch: etag };
-        const command = new GetObjectCommand({ Bucket: object.bucket, Key: object.key, ...range, ...payer });
-        const found = await client.send(command, { abortSignal: watch.signal });
-        watch.heard();
-        const body = bodyOf(found, { start: at, end, etag });
-        await readBody(body, { expectedBytes: end - at, watch }, async (pieces) => {
-          await take(pieces, at);
-          at += pieces.reduce((sum, piece) => sum + piece.length, 0);
-        });
-      };
-      await attempt(call, readOn, signal).catch((error: unknown) => {
-        throw error instanceof NotThere ? changed(call, "it is gone") : error;
-      });
-    },
+    read: (doing, request, take, signal) => read(attempt, { connections, payer }, { doing, request, take, signal }),
     [Symbol.dispose]() {
+      connections[Symbol.dispose]();
       clients[Symbol.dispose]();
     },
   };
 }
 
-/** The body of an answer that is for these bytes, and no others. */
-function bodyOf(
-  { Body: body, ContentRange: range, ETag: found }: GetObjectCommandOutput,
-  { start, end, etag }: { start: number; end: number; etag: string },
-): Readable {
-  const stream = body as Readable | undefined;
-  const discard = (what: string): BrokenTransfer => {
-    stream?.destroy();
-    return new BrokenTransfer(what);
+interface Reading {
+  readonly doing: string;
+  readonly request: ReadRequest;
+  readonly take: (piece: Uint8Array, at: number) => void;
+  readonly signal: AbortSignal | undefined;
+}
+
+/** Each try goes on where the one before broke off. */
+async function read(
+  attempt: Attempt,
+  { connections, payer }: { connections: Connections; payer: object },
+  { doing, request: { object, etag, start, end }, take, signal }: Reading,
+): Promise<void> {
+  const call: S3Call = { doing, action: "GetObject", object };
+  let at = start;
+  const begin = (answer: Omit<Answer, "body">): ((piece: Uint8Array) => void) | undefined => {
+    if (answer.status < 200 || answer.status >= 300) {
+      return undefined; // what it means is for the SDK to say
+    }
+    refuseOther(answer, { start: at, end, etag });
+    const expected = end - at;
+    return (piece) => {
+      if (at + piece.length > end) {
+        throw new BrokenTransfer(`a body of ${expected} bytes has more`);
+      }
+      take(piece, at);
+      at += piece.length;
+    };
   };
-  if (stream === undefined) {
-    throw discard("the store answered without a body");
-  }
+  const readOn = async (client: S3Client, { heard, signal: stopped }: Watch): Promise<void> => {
+    const from = at;
+    if (from === end) {
+      return; // all of it had come when something failed
+    }
+    const range = { Range: `bytes=${at}-${end - 1}`, IfMatch: etag };
+    const command = new GetObjectCommand({ Bucket: object.bucket, Key: object.key, ...range, ...payer });
+    sendOver(connections, command, { begin, heard, signal: stopped });
+    await client.send(command, { abortSignal: stopped });
+    if (at < end) {
+      throw new BrokenTransfer(`a body of ${end - from} bytes ended after ${at - from}`);
+    }
+  };
+  await attempt(call, readOn, signal).catch((error: unknown) => {
+    throw error instanceof NotThere ? changed(call, "it is gone") : error;
+  });
+}
+
+/** @throws BrokenTransfer when an answer is not for these bytes of this object */
+function refuseOther(
+  { headers }: Omit<Answer, "body">,
+  { start, end, etag }: { start: number; end: number; etag: string },
+): void {
+  const { "content-range": range, etag: found } = headers;
   if (range !== undefined ? !range.startsWith(`bytes ${start}-${end - 1}/`) : start !== 0) {
-    throw discard(`the store answered with ${range ?? "all bytes"} where ${start} to ${end - 1} were asked for`);
+    throw new BrokenTransfer(
+      `the store answered with ${range ?? "all bytes"} where ${start} to ${end - 1} were asked for`,
+    );
   }
   if (found !== undefined && found !== etag) {
-    throw discard(`the store answered with ETag ${found} where ${etag} was asked for`);
+    throw new BrokenTransfer(`the store answered with ETag ${found} where ${etag} was asked for`);
   }
-  return stream;
 }

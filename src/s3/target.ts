@@ -2,7 +2,7 @@ import type { Readable } from "node:stream";
 import { CopyObjectCommand, DeleteObjectCommand, GetObjectCommand, type S3Client } from "@aws-sdk/client-s3";
 import type { S3Uri } from "../spec/s3-uri.js";
 import { type Attempt, createAttempts, NotThere, requestsAtOnce, type S3Options } from "./attempts.js";
-import { readBody, type Watch } from "./body.js";
+import { readBody } from "./body.js";
 import { createClients, defaultTimeouts } from "./client.js";
 import {
   callOf,
@@ -18,6 +18,7 @@ import { BrokenTransfer, classify } from "./failures.js";
 import { listPages, objectsIn } from "./listing.js";
 import { type PutOptions, send } from "./sending.js";
 import { readingStore, type S3Store } from "./store.js";
+import type { Watch } from "./watch.js";
 
 /** How the store is to encrypt what is written; nothing: as the bucket says. */
 export interface Encryption {
@@ -66,7 +67,7 @@ export function openS3Target(options: S3TargetOptions): S3Target {
   const attempt = createAttempts(options, clients);
   const tools: Writing = { attempt, writer: options.writer, encryption: encryptionOf(options.encryption) };
   return {
-    ...readingStore(attempt, { place }, clients),
+    ...readingStore(attempt, { place, timeouts }, clients),
     entries: (folder) => entries(attempt, folder),
     standing: (object) =>
       orUndefined(attempt(callOf("looking at", "GetObject", object), (client, watch) => head(client, watch, object))),
@@ -131,12 +132,7 @@ async function text(client: S3Client, watch: Watch, { bucket, key }: S3Uri): Pro
     body?.destroy();
     throw new BrokenTransfer("the store answered without a body, or its length");
   }
-  const pieces: Uint8Array[] = [];
-  await readBody(body, { expectedBytes, watch }, (some) => {
-    pieces.push(...some);
-    return Promise.resolve();
-  });
-  return { text: Buffer.concat(pieces).toString("utf8"), etag };
+  return { text: (await readBody(body, { expectedBytes, watch })).toString("utf8"), etag };
 }
 
 async function put(

@@ -2,8 +2,7 @@ import { createHash } from "node:crypto";
 import { type FileHandle, open, unlink } from "node:fs/promises";
 import { JobError } from "../errors.js";
 import type { ListedShard } from "../plan/compare.js";
-import { writeAll } from "../s3/download.js";
-import type { S3Store } from "../s3/store.js";
+import type { S3Reader } from "../s3/reader.js";
 import { parseS3Uri, type S3Uri } from "../spec/s3-uri.js";
 import type { OpenShard } from "./port.js";
 import { type ByteRange, normalRanges, requestsFor, withoutRanges } from "./ranges.js";
@@ -11,7 +10,7 @@ import { type Spool, spooling } from "../s3/spool.js";
 import type { Tails } from "./tails.js";
 
 export interface ShardTools {
-  readonly store: S3Store;
+  readonly reader: S3Reader;
   readonly spool: Spool;
   readonly tails: Tails;
 }
@@ -27,7 +26,7 @@ const digestAhead = 4;
 
 /** A file with holes, of the object's size, into which bytes are fetched to where they are in the object. */
 export async function openSpooledShard(tools: ShardTools, shard: ListedShard): Promise<OpenShard> {
-  const { store, spool } = tools;
+  const { reader, spool } = tools;
   await spool.ready();
   const path = spool.newPath();
   const file = await spooling(spool.folder, () => open(path, "wx+", 0o600));
@@ -40,7 +39,7 @@ export async function openSpooledShard(tools: ShardTools, shard: ListedShard): P
     remote: fetched,
     // Every request names the ETag that was planned: what came is what was pinned.
     check: () => Promise.resolve(),
-    digest: (signal) => digestOf(store, shard, signal),
+    digest: (signal) => digestOf(reader, shard, signal),
     async [Symbol.asyncDispose]() {
       stopped.abort(new Error(`${shard.uri} is closed`));
       await fetched.settled();
@@ -70,7 +69,7 @@ interface SpoolFile {
   readonly signal: AbortSignal;
 }
 
-function createFetched({ store, spool, tails }: ShardTools, { shard, file, signal }: SpoolFile): Fetched {
+function createFetched({ reader, spool, tails }: ShardTools, { shard, file, signal }: SpoolFile): Fetched {
   const { uri, sizeBytes } = shard;
   /** Asked for, and when it is there; in no order. */
   let asked: { readonly range: ByteRange; readonly there: Promise<void> }[] = [];
@@ -87,9 +86,7 @@ function createFetched({ store, spool, tails }: ShardTools, { shard, file, signa
     });
   };
   const request = (range: ByteRange): Promise<void> =>
-    spooling(spool.folder, () =>
-      store.read(`reading ${uri}`, { ...pinned(shard), ...range }, (pieces, at) => writeAll(file, pieces, at), signal),
-    );
+    spooling(spool.folder, () => reader.fetch(`reading ${uri}`, { ...pinned(shard), ...range }, file.fd, signal));
   const settled = async (): Promise<void> => {
     await Promise.allSettled(asked.map(({ there }) => there));
   };
@@ -142,26 +139,14 @@ function mib(bytes: number): string {
   return `${Math.ceil(bytes / 1024 / 1024)} MiB`;
 }
 
-async function digestOf(store: S3Store, shard: ListedShard, signal: AbortSignal): Promise<string> {
+async function digestOf(reader: S3Reader, shard: ListedShard, signal: AbortSignal): Promise<string> {
   const hash = createHash("sha256");
   const due = requestsFor(normalRanges([{ start: 0, end: shard.sizeBytes }], shard.sizeBytes));
-  const read = async ({ start, end }: ByteRange): Promise<Buffer> => {
-    const bytes = Buffer.alloc(end - start);
-    const take = (pieces: readonly Uint8Array[], at: number): Promise<void> => {
-      let to = at - start;
-      for (const piece of pieces) {
-        bytes.set(piece, to);
-        to += piece.length;
-      }
-      return Promise.resolve();
-    };
-    await store.read(`reading ${shard.uri}`, { ...pinned(shard), start, end }, take, signal);
-    return bytes;
-  };
-  const reading: Promise<Buffer>[] = [];
+  const reading: Promise<Uint8Array>[] = [];
   for (let next = 0; next < due.length || reading.length > 0; ) {
     for (; reading.length < digestAhead && next < due.length; next += 1) {
-      const piece = read(due[next] ?? { start: 0, end: 0 });
+      const range = due[next] ?? { start: 0, end: 0 };
+      const piece = reader.bytes(`reading ${shard.uri}`, { ...pinned(shard), ...range }, signal);
       piece.catch(() => undefined); // awaited in its turn
       reading.push(piece);
     }

@@ -1,7 +1,7 @@
 import picomatch from "picomatch";
 import { JobError } from "../errors.js";
 import type { ListedShard } from "../plan/compare.js";
-import type { S3Store } from "../s3/store.js";
+import type { S3Reader } from "../s3/reader.js";
 import { parseS3Uri, type S3Uri, s3UriText } from "../spec/s3-uri.js";
 import { type OutputFolder, outputHint } from "./output-folder.js";
 import type { Listing, Source } from "./port.js";
@@ -13,24 +13,29 @@ import { createTails } from "./tails.js";
 const filesAhead = 24;
 /** Less is soon read; more keeps the first rows waiting. */
 const windowBytes = 32 * 1024 * 1024;
+/**
+ * Bytes that are fetched before they are read: more than a fast line has under way, and few enough that files which
+ * were read leave their memory to those that come next, still warm.
+ */
+const aheadBytes = 256 * 1024 * 1024;
 /** Footers that are kept in memory. */
 const tailBytes = 64 * 1024 * 1024;
 
 export interface S3SourceOptions {
-  readonly store: S3Store;
+  readonly reader: S3Reader;
   readonly spool: Spool;
   /** The job's own output, where it is in this store. */
   readonly output?: OutputFolder | undefined;
 }
 
 /** Shards in S3, of which only those bytes are fetched that are needed. URIs are as the spec wrote them. */
-export function s3Source({ store, spool, output }: S3SourceOptions): Source {
-  const tools = { store, spool, tails: createTails(tailBytes) };
+export function s3Source({ reader, spool, output }: S3SourceOptions): Source {
+  const tools = { reader, spool, tails: createTails(tailBytes) };
   return {
     ahead: {
       files: filesAhead,
       windowBytes: Math.min(windowBytes, spool.maxBytes / 8),
-      bytes: spool.maxBytes / 2,
+      bytes: Math.min(spool.maxBytes / 2, aheadBytes),
     },
     async list(patterns): Promise<Listing> {
       await spool.ready();
@@ -38,7 +43,7 @@ export function s3Source({ store, spool, output }: S3SourceOptions): Source {
       const absent: string[] = [];
       for (const pattern of patterns) {
         refuseOutput(pattern, output);
-        const found = await expand(store, pattern);
+        const found = await expand(reader, pattern);
         if (found === undefined) {
           absent.push(pattern);
         }
@@ -52,10 +57,10 @@ export function s3Source({ store, spool, output }: S3SourceOptions): Source {
       const sorted = [...shards].toSorted(([one], [other]) => (one < other ? -1 : 1));
       return { shards: sorted.map(([, shard]) => shard), absent, folders: [spool.folder] };
     },
-    exists: async (uri) => (await store.look(parseS3Uri(uri))) !== undefined,
+    exists: async (uri) => (await reader.look(parseS3Uri(uri))) !== undefined,
     open: (shard) => openSpooledShard(tools, shard),
     async [Symbol.asyncDispose]() {
-      store[Symbol.dispose]();
+      await reader[Symbol.asyncDispose]();
       await spool[Symbol.asyncDispose]();
     },
   };
@@ -65,18 +70,18 @@ export function s3Source({ store, spool, output }: S3SourceOptions): Source {
 const globRules = { dot: false, nonegate: true } as const;
 
 /** The objects that a pattern matches; undefined: it has no wildcards, and there is none. */
-async function expand(store: S3Store, pattern: string): Promise<ListedShard[] | undefined> {
+async function expand(reader: S3Reader, pattern: string): Promise<ListedShard[] | undefined> {
   const { bucket, key } = parseS3Uri(pattern);
   const { base, glob } = picomatch.scan(key);
   if (glob === "") {
-    const found = await store.look({ bucket, key });
+    const found = await reader.look({ bucket, key });
     return found === undefined ? undefined : [shardOf({ bucket, key }, found)];
   }
   const prefix = literalStart(key);
   const inOneFolder = base === folderOf(key) && !glob.includes("/") && !glob.includes("**");
   const matches = picomatch(key, globRules);
   const found: ListedShard[] = [];
-  for await (const { key: one, ...facts } of store.list(bucket, prefix, { folder: inOneFolder })) {
+  for await (const { key: one, ...facts } of reader.list(bucket, prefix, { folder: inOneFolder })) {
     if (one === key) {
       return [shardOf({ bucket, key }, facts)]; // an object whose own name holds a wildcard character is that object
     }

@@ -38,7 +38,7 @@ async function diskWorld(): Promise<World> {
 async function s3World(): Promise<World> {
   const scratch = await scratchFolder();
   const bucket = await s3.server().createBucket();
-  const source = sourceAt({ port: s3.server().port, spool: scratch.path });
+  const source = sourceAt({ port: s3.server().port, spool: scratch.path, thread: true });
   return {
     source,
     uri: (key) => `s3://${bucket.name}/${key}`,

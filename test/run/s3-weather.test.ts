@@ -95,6 +95,7 @@ s3.describe("a run over shards in S3", () => {
     await using world = await jobInS3();
     await runInS3(["run", world.spec], { port: world.proxy.port });
     const whole = world.proxy.bodyBytes;
+    const before = world.proxy.requests.length;
     const names = await partNames(world.out);
     await rm(join(world.out, "_SUCCESS"));
     await rm(join(world.out, names[4] ?? "")); // rows 40,000 to 49,999, of shard 1
@@ -105,6 +106,9 @@ s3.describe("a run over shards in S3", () => {
     expect(JSON.parse(second.stdout)).toMatchObject({ spans_resumed: 11, rows_scored: 10_000 });
     expect(await ids(world.out)).toEqual(all);
     expect(world.proxy.bodyBytes - whole).toBeLessThan(whole / 4);
+    const gets = world.proxy.requests.slice(before).filter((request) => request.includes("bytes="));
+    expect(gets.length).toBeGreaterThan(0);
+    expect(gets.filter((request) => !request.includes("/in/1.parquet"))).toEqual([]);
   });
 
   test("ends with 66 when a shard is replaced in the middle of it, and commits nothing of the new one", async () => {

@@ -30,7 +30,8 @@ async function weather(setup: Partial<S3SourceSetup> = {}): Promise<
   const bucket = await s3.server().createBucket();
   await bucket.put("in/a", bytes);
   const warnings: string[] = [];
-  const source = sourceAt({ port: proxy.port, spool: scratch.path, timeouts, retrySeconds: 20, warnings, ...setup });
+  const tries = { timeouts, retrySeconds: 20, warnings };
+  const source = sourceAt({ port: proxy.port, spool: scratch.path, ...tries, ...setup });
   return {
     proxy,
     source,
@@ -74,7 +75,7 @@ async function all<T>(items: AsyncIterable<T>): Promise<T[]> {
 
 s3.describe("an object is read whole when", () => {
   test.each(["cut", "reset", "stall"] as const)("a body breaks off (%s), from where it broke off", async (fault) => {
-    await using world = await weather();
+    await using world = await weather({ thread: true });
     let seen = 0;
     world.proxy.armAnswers(fault, (chunk) => {
       seen += chunk.length;
@@ -180,6 +181,30 @@ s3.describe("reading from S3", () => {
     });
 
     expect(await refusal(() => world.read())).toMatchObject({ code: "SIGTERM" });
+  });
+
+  test("takes a slow disk for no silence of the store", async () => {
+    const bucket = await s3.server().createBucket();
+    await bucket.put("a", bytes);
+    const warnings: string[] = [];
+    const store = storeAt({ port: s3.server().port, timeouts, retrySeconds: 20, warnings });
+    const object = { bucket: bucket.name, key: "a" };
+    const { etag } = (await store.look(object)) ?? { etag: "" };
+    let taken = 0;
+    const take = ({ length }: Uint8Array): void => {
+      const before = taken;
+      taken += length;
+      if (Math.floor(taken / 8_000_000) > Math.floor(before / 8_000_000)) {
+        Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, timeouts.silenceMs * 1.5);
+      }
+    };
+
+    await Promise.all(
+      Array.from({ length: 4 }, () => store.read("reading a", { object, etag, start: 0, end: bytes.length }, take)),
+    );
+
+    expect(taken).toBe(4 * bytes.length);
+    expect(warnings).toEqual([]);
   });
 
   test("warns of no leak when many requests are under way", async () => {

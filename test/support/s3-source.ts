@@ -1,7 +1,10 @@
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { RetryTools } from "#src/retry.js";
+import type { S3Options } from "#src/s3/attempts.js";
 import type { S3Place, S3Timeouts } from "#src/s3/client.js";
+import { openReaderThread } from "#src/s3/reader-thread.js";
+import { readerOf } from "#src/s3/reader.js";
 import { openS3Store, type S3Store } from "#src/s3/store.js";
 import type { Source } from "#src/source/port.js";
 import { s3Source } from "#src/source/s3.js";
@@ -17,6 +20,8 @@ export interface S3SourceSetup {
   readonly place?: S3Place;
   readonly warnings?: string[];
   readonly signal?: AbortSignal;
+  /** Reads in a thread of its own, as the command does; it takes a while to start. */
+  readonly thread?: boolean;
 }
 
 function retryFor(maxSeconds: number, warnings: string[] = []): RetryTools {
@@ -29,16 +34,20 @@ function retryFor(maxSeconds: number, warnings: string[] = []): RetryTools {
   };
 }
 
-export function storeAt({ port, timeouts, retrySeconds = 0, place, warnings, signal }: S3SourceSetup): S3Store {
+export function optionsAt({ port, timeouts, retrySeconds = 0, place, warnings, signal }: S3SourceSetup): S3Options {
   // The default chain of credentials reads them.
   Object.assign(process.env, s3Env(port), { AWS_ENDPOINT_URL_S3: undefined });
   delete process.env["AWS_ENDPOINT_URL_S3"];
-  return openS3Store({
+  return {
     place: { endpoint: `http://127.0.0.1:${port}`, ...place },
     timeouts,
     retry: retryFor(retrySeconds, warnings),
     signal: signal ?? new AbortController().signal,
-  });
+  };
+}
+
+export function storeAt(setup: S3SourceSetup): S3Store {
+  return openS3Store(optionsAt(setup));
 }
 
 let writers = 0;
@@ -52,5 +61,6 @@ export function sourceAt(setup: S3SourceSetup): Source {
     isDead: () => false,
     maxBytes: setup.maxBytes ?? 1024 ** 3,
   });
-  return s3Source({ store: storeAt(setup), spool });
+  const reader = setup.thread === true ? openReaderThread(optionsAt(setup)) : readerOf(storeAt(setup));
+  return s3Source({ reader, spool });
 }

@@ -1,7 +1,6 @@
-import { type ChildProcess, spawn, spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, renameSync, rmSync } from "node:fs";
-import { createServer } from "node:net";
-import { homedir, tmpdir } from "node:os";
+import { type ChildProcess, spawn } from "node:child_process";
+import { mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import {
@@ -13,10 +12,7 @@ import {
   S3Client,
 } from "@aws-sdk/client-s3";
 import { afterAll, describe } from "vitest";
-
-const version = "v1.8.0";
-const module = "github.com/versity/versitygw/cmd/versitygw";
-const credentials = { accessKeyId: "testkey", secretAccessKey: "testsecret123" };
+import { credentials, findServer, freePort, s3Env } from "./s3-server.mjs";
 
 /** A real server on this machine, over a folder. */
 export interface S3Server {
@@ -42,61 +38,7 @@ export interface Bucket {
   keys(): Promise<string[]>;
 }
 
-/** Where the program is, built once by Go into a cache outside of the checkout; or why there is none. */
-function findServer(): { program: string } | { missing: string } {
-  const given = process.env["INFER_BATCH_VERSITYGW"];
-  if (given !== undefined && given !== "") {
-    return { program: given };
-  }
-  const cache = process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache");
-  const folder = join(cache, "infer-batch-tests", `versitygw-${version}`);
-  const program = join(folder, "versitygw");
-  if (existsSync(program)) {
-    return { program };
-  }
-  if (spawnSync("go", ["version"]).status !== 0) {
-    return { missing: "versitygw is not there (INFER_BATCH_VERSITYGW), nor Go, which would build it" };
-  }
-  console.warn(`building ${module}@${version} into ${folder}: once, about a minute`);
-  mkdirSync(folder, { recursive: true });
-  const making = mkdtempSync(join(folder, "making-"));
-  try {
-    const env = { ...process.env, GOBIN: making, GOFLAGS: "-buildvcs=false", CGO_ENABLED: "0" };
-    const built = spawnSync("go", ["install", `${module}@${version}`], { env, encoding: "utf8" });
-    if (built.status !== 0) {
-      return { missing: `go install failed: ${built.stderr.slice(-300)}` };
-    }
-    renameSync(join(making, "versitygw"), program); // another process may run it while this one builds
-    return { program };
-  } finally {
-    rmSync(making, { recursive: true, force: true });
-  }
-}
-
-async function freePort(): Promise<number> {
-  return await new Promise((done, fail) => {
-    const server = createServer();
-    server.once("error", fail);
-    server.listen(0, "127.0.0.1", () => {
-      const address = server.address();
-      server.close(() => {
-        done(typeof address === "object" && address !== null ? address.port : 0);
-      });
-    });
-  });
-}
-
-/** What a process needs to reach a store at a port of this machine. */
-export function s3Env(port: number): Record<string, string> {
-  return {
-    AWS_ENDPOINT_URL_S3: `http://127.0.0.1:${port}`,
-    AWS_ACCESS_KEY_ID: credentials.accessKeyId,
-    AWS_SECRET_ACCESS_KEY: credentials.secretAccessKey,
-    AWS_EC2_METADATA_DISABLED: "true",
-    AWS_CONFIG_FILE: "/nowhere",
-    AWS_SHARED_CREDENTIALS_FILE: "/nowhere",
-  };
-}
+export { s3Env };
 
 // Tests say so too often.
 process.env["AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED"] = "true";

@@ -1,7 +1,7 @@
 import { open, unlink } from "node:fs/promises";
 import type { DuckDb } from "../../duckdb/instance.js";
 import { JobError } from "../../errors.js";
-import { writeAll } from "../../s3/download.js";
+import { writingTo } from "../../s3/download.js";
 import type { Spool } from "../../s3/spool.js";
 import type { S3Target } from "../../s3/target.js";
 import { type CommittedPart, inspectParts } from "../parquet-parts.js";
@@ -68,7 +68,7 @@ async function fetchFooter(store: S3Target, uri: string, path: string): Promise<
   await file.truncate(sizeBytes);
   const fetch = async (start: number, end: number): Promise<void> => {
     if (start < end) {
-      await store.read(`checking ${uri}`, { object, etag, start, end }, (pieces, at) => writeAll(file, pieces, at));
+      await store.read(`checking ${uri}`, { object, etag, start, end }, writingTo(file.fd));
     }
   };
   const first = Math.max(0, sizeBytes - guessedBytes);

@@ -76,11 +76,8 @@ async function digestOf(
 ): Promise<string> {
   const hash = createHash("sha256");
   if (sizeBytes > 0) {
-    await store.read(`reading ${uri}`, { object: objectAt(uri), etag, start: 0, end: sizeBytes }, (pieces) => {
-      for (const piece of pieces) {
-        hash.update(piece);
-      }
-      return Promise.resolve();
+    await store.read(`reading ${uri}`, { object: objectAt(uri), etag, start: 0, end: sizeBytes }, (piece) => {
+      hash.update(piece);
     });
   }
   return hash.digest("hex");
