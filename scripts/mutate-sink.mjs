@@ -107,7 +107,7 @@ function findMutants() {
 }
 
 function likelySuites(file) {
-  const names = dirname(file) === "postgres" ? (likely[basename(file, ".js")] ?? []) : [];
+  const names = dirname(file) === "postgres" ? [...(likely[basename(file, ".js")] ?? []), "refusals"] : [];
   return names.map((name) => [`test/sink/postgres/${name}.test.ts`]);
 }
 
