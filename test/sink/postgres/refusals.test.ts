@@ -1,5 +1,8 @@
 import { expect, test } from "vitest";
 import type { RunSink, Sink, StoredPlan } from "#src/sink/port.js";
+import { connectionOf } from "#src/sink/postgres/connect.js";
+import { openConnections } from "#src/sink/postgres/connections.js";
+import { transact } from "#src/sink/postgres/transaction.js";
 import type { Database } from "../../support/pg-database.js";
 import { plainTable } from "../../support/pg-amid.js";
 import { usePostgres } from "../../support/postgres.js";
@@ -99,6 +102,27 @@ postgres.describe("an attempt that is under way is refused", () => {
     await database.query(sql);
     await expect(commitSpans(run, stored)).rejects.toMatchObject(damaged(new RegExp(`the plan of run .* is ${what}$`)));
     expect(await database.query("SELECT FROM scores.predictions")).toEqual([]);
+  });
+
+  test("its beginning when the control tables are of a later version", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = sinkOf(database, { mode: "append" });
+    const { runId: base } = (await sink.create(plan(sink))).plan;
+    await database.query("UPDATE infer_batch.version SET version = version + 1");
+    const later = { code: "OUTPUT_FOREIGN", message: expect.stringMatching(/its tables have/) as string };
+    await expect(sink.find(base)).rejects.toMatchObject(later);
+    await expect(sink.create(plan(sink))).rejects.toMatchObject(later);
+  });
+
+  test("its transaction when the server has given it up, which its COMMIT does not say", async () => {
+    await using database = await postgres.server().createDatabase();
+    const timeouts = { connect: 5, statement: 30, lock: 1 };
+    await using connections = openConnections(connectionOf({ url: database.url }, {}), timeouts);
+    const work = transact({ connections, timeouts, warn: () => {} }, async (session) => {
+      await session.query("CREATE TABLE public.t ()");
+      await session.query("SELECT 1 / 0").catch(() => undefined);
+    });
+    await expect(work).rejects.toThrow("the server answered COMMIT with ROLLBACK");
   });
 
   test("its beginning when the plan's text was changed", async () => {
