@@ -12,9 +12,10 @@ import { clearFolder, unlinkIfThere } from "./temporary.js";
  * Puts the parts of a later run in the place of those that readers see, who find no `_SUCCESS` meanwhile. Each step
  * may be repeated after a crash, and done by several at once.
  *
- * What is taken away is flushed here. The names that parts are given are not: nothing rests on them before the manifest
- * is there, whose name is flushed in the same folder, by each finisher itself before it publishes `_SUCCESS`. Until
- * then all parts are still where they were staged (without hard links: there or here), and no reader looks.
+ * Only that the earlier run's `_SUCCESS` is gone is flushed here, before any of its parts goes. Nothing rests on the
+ * other names before this run's `_SUCCESS` is there, and each finisher itself flushes both folders before it publishes
+ * that one: `_rejects/` when the stale ones are gone, the output folder with the manifest's name. Until then all parts
+ * are still where they were staged (without hard links: there or here), and no reader looks.
  */
 export async function swapIn(
   fs: FileSystem,
@@ -60,17 +61,11 @@ async function withdrawSuccess(fs: FileSystem, layout: Layout, writer: string): 
   await fs.sync(layout.folder);
 }
 
-/** Flushed where nothing is left to remove, too: for the same reason. */
 async function removeEarlier(fs: FileSystem, layout: Layout, folder: string): Promise<void> {
   const names = (await listFolder(fs, folder)).filter((name) => isEarlier(runOfPart(name), layout));
   for (const name of names) {
     await unlinkIfThere(fs, join(folder, name));
   }
-  await fs.sync(folder).catch((error: unknown) => {
-    if (errnoOf(error) !== "ENOENT") {
-      throw error;
-    }
-  });
 }
 
 /** A second name first, so that the part counts as committed at every moment. */

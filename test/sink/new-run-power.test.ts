@@ -58,7 +58,11 @@ const failures: readonly [string, (disk: LossyDisk, root: string, at: number) =>
     async (disk, root, at) => {
       disk.kill();
       // With some parts of the earlier run gone and that not flushed; with all of them gone; with new ones there.
-      const stops = [/^unlink lake\/out\/part-00001$/, /^sync lake\/out\/_rejects$/, /^link lake\/out\/part-00001$/];
+      const stops = [
+        /^unlink lake\/out\/part-00001$/,
+        /^unlink lake\/out\/_rejects\/part-00001$/,
+        /^link lake\/out\/part-00001$/,
+      ];
       disk.stopBefore(stops[at % stops.length] ?? /^$/);
       await carryOutRun(root, 2, disk.fs).catch(() => undefined);
       return successReturns;
@@ -85,3 +89,15 @@ test.each(failures)(
     expect(found).toEqual([]);
   },
 );
+
+test("a power failure after a new run was told finished takes nothing of it away, and brings nothing back", async () => {
+  for (const luck of [...lucks, anyLuck(randomOf(1)), anyLuck(randomOf(2))]) {
+    await onRunDisk(2, async (root) => {
+      const disk = lossyDisk(root);
+      await disk.settle();
+      await carryOutRun(root, 2, disk.fs);
+      await disk.losePower(luck);
+      expect(await faultsOfRun(root, 2)).toEqual([]);
+    });
+  }
+});

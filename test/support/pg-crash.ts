@@ -1,4 +1,5 @@
 import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
 import { expect } from "vitest";
 import { type CliOptions, type CliResult, projectFolder, runCli } from "./cli.js";
@@ -108,9 +109,25 @@ export async function pgJob(
   return { fixture, spec, database, mode };
 }
 
+const settlingMs = 2000;
+
+/** Waits while the server may still be at work for a client that was killed: rows and control rows are read one after the other. */
+async function settled(database: Database): Promise<void> {
+  for (const start = performance.now(); performance.now() - start < settlingMs; await sleep(5)) {
+    const busy = await database.query(
+      `SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+         AND backend_type = 'client backend' AND state <> 'idle'`,
+    );
+    if (busy.length === 0) {
+      return;
+    }
+  }
+}
+
 /** What is wrong in the database of a run that may have been killed at any moment. */
 export async function faultsInDatabase({ database, fixture, mode }: PgJob): Promise<string[]> {
   const faults: string[] = [];
+  await settled(database);
   const [there] = await database.query(
     "SELECT count(*)::int AS n, count(DISTINCT id)::int AS ids FROM scores.predictions",
   );

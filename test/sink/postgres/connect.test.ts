@@ -66,6 +66,11 @@ describe("where to connect", () => {
     expect(said).toMatch(/^64 SPEC_INVALID\nreading output\.postgres\.url: /);
     expect(said).not.toContain("s3cr3t");
   });
+
+  test.each(["0", "65536", "x", "5432.5"])("refuses a port that is none: PGPORT=%s", (port) => {
+    const said = refusal(() => settings("postgres://db.example/lake", { PGPORT: port }));
+    expect(said).toMatch(/^64 SPEC_INVALID\n.*the port is not a number from 1 to 65535/);
+  });
 });
 
 const verifies = ({ ssl }: ConnectionSettings): boolean | undefined =>

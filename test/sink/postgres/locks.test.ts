@@ -1,0 +1,94 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { expect, test } from "vitest";
+import type { RunId } from "#src/plan/plan.js";
+import { showTable } from "#src/sink/postgres/names.js";
+import { stagingTable } from "#src/sink/postgres/replace.js";
+import type { Sink } from "#src/sink/port.js";
+import type { Database } from "../../support/pg-database.js";
+import { usePostgres } from "../../support/postgres.js";
+import { begun, commitSpans, pgSink, planFor } from "../../support/sinks.js";
+import { alone } from "../../support/sink-drive.js";
+
+const postgres = await usePostgres();
+
+const runId = "job-000000000040" as RunId;
+const staging = showTable(stagingTable({ schema: "scores", table: "predictions" }, runId));
+const modes = {
+  append: { mode: "append" },
+  upsert: { mode: "upsert", key: ["id"] },
+  replace: { mode: "replace", key: ["id"] },
+} as const;
+
+/** What an attempt does, and what has been done before. */
+const steps = {
+  async create(sink: Sink) {
+    return () => sink.create(planFor(sink.planTarget, { rows: 40, runId }));
+  },
+  async begin(sink: Sink) {
+    const run = await sink.open(await sink.create(planFor(sink.planTarget, { rows: 40, runId })));
+    return () => run.begin(alone);
+  },
+  async commit(sink: Sink) {
+    const { run, stored } = await begun(sink, planFor(sink.planTarget, { rows: 40, runId }));
+    return () => commitSpans(run, stored, (span) => span === 0);
+  },
+  async finish(sink: Sink) {
+    const { run, stored } = await begun(sink, planFor(sink.planTarget, { rows: 40, runId }));
+    await commitSpans(run, stored);
+    return () => run.finish();
+  },
+} as const satisfies Record<string, (sink: Sink) => Promise<() => Promise<unknown>>>;
+
+/** Whether somebody waits for a lock that this program takes by name. */
+async function isWaiting(database: Database): Promise<boolean> {
+  const waiting = await database.query(
+    `SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
+  );
+  return waiting.length > 0;
+}
+
+const fence = `runs ${runId}`;
+
+postgres.describe("while another attempt holds a lock", () => {
+  test.each<{ step: keyof typeof steps; name: string; mode?: keyof typeof modes; shared?: boolean }>([
+    // Two that made the same thing at once would be refused by the server's own indexes.
+    { step: "create", name: "infer_batch" },
+    { step: "create", name: "scores" },
+    { step: "create", name: "scores.predictions" },
+    { step: "create", name: "scores.predictions", mode: "upsert" },
+    { step: "create", name: staging, mode: "replace" },
+    // A later run's plan waits for all that an earlier run makes visible, and that for the plan.
+    { step: "create", name: fence, shared: true },
+    { step: "begin", name: fence },
+    { step: "commit", name: fence },
+    { step: "finish", name: fence },
+    // A run's own tables are made and removed by one attempt at a time.
+    { step: "create", name: `run ${runId}` },
+    { step: "begin", name: `run ${runId}` },
+    { step: "finish", name: `run ${runId}` },
+  ])("of $name, one that wants to $step waits", async ({ step, name, mode = "append", shared = false }) => {
+    await using database = await postgres.server().createDatabase();
+    await using holder = await postgres.server().open(database.name);
+    await using sink = pgSink({
+      url: database.url,
+      postgres: { ...modes[mode], timeouts: { connect: 5, statement: 60, lock: 60 } },
+    });
+    const work = await steps[step](sink);
+    await holder.query("BEGIN");
+    const take = `pg_advisory_xact_lock${shared ? "_shared" : ""}`;
+    await holder.query(`SELECT ${take}(hashtextextended($1, 0))`, [`infer-batch ${name}`]);
+    const state = { ended: false };
+    const working = work().finally(() => {
+      state.ended = true;
+    });
+
+    while (!state.ended && !(await isWaiting(database))) {
+      await sleep(2);
+    }
+
+    expect(state.ended, "ended without waiting").toBe(false);
+    await holder.query("COMMIT");
+    await working;
+  });
+});

@@ -1,0 +1,178 @@
+import { expect, test } from "vitest";
+import type { RunSink, Sink, StoredPlan } from "#src/sink/port.js";
+import { connectionOf } from "#src/sink/postgres/connect.js";
+import { openConnections } from "#src/sink/postgres/connections.js";
+import { transact } from "#src/sink/postgres/transaction.js";
+import type { Database } from "../../support/pg-database.js";
+import { plainTable } from "../../support/pg-amid.js";
+import { usePostgres } from "../../support/postgres.js";
+import { begun, carryOut, commitSpans, pgSink, type PgSinkOptions, planFor } from "../../support/sinks.js";
+import { alone } from "../../support/sink-drive.js";
+
+const postgres = await usePostgres();
+
+const runId = "job-000000000040";
+const plan = (sink: Sink) => planFor(sink.planTarget, { rows: 40, runId });
+const sinkOf = (database: Database, spec: PgSinkOptions["postgres"]): Sink =>
+  pgSink({ url: database.url, postgres: spec ?? {} });
+
+const replace = { mode: "replace", key: ["id"] } as const;
+const byRows = { ...replace, swap: "delete_insert" } as const;
+const upsert = { mode: "upsert", key: ["id"] } as const;
+
+const mismatch = (text: RegExp): object => ({
+  code: "OUTPUT_MISMATCH",
+  message: expect.stringMatching(text) as string,
+});
+const damaged = (text: RegExp): object => ({ code: "OUTPUT_DAMAGED", message: expect.stringMatching(text) as string });
+const usage = (text: RegExp): object => ({ code: "USAGE", message: expect.stringMatching(text) as string });
+
+postgres.describe("a plan is refused, and not stored,", () => {
+  const view = "CREATE VIEW scores.top AS SELECT * FROM scores.predictions";
+  const partitioned =
+    "CREATE SCHEMA scores; CREATE TABLE scores.predictions (id int8 PRIMARY KEY, score real) PARTITION BY HASH (id)";
+
+  test.each<[string, PgSinkOptions["postgres"], string, RegExp]>([
+    ["that may not make the missing table", { ...replace, create: false }, "CREATE SCHEMA scores", /no such table/],
+    ["that would rename a partitioned table", replace, partitioned, /it is partitioned/],
+    [
+      "that would rename a table with a view",
+      replace,
+      `${plainTable}; ${view}`,
+      /it cannot be swapped|view scores\.top/,
+    ],
+    ["whose key is no output column", { ...upsert, key: ["nope"] }, plainTable, /`nope` is not an output column/],
+    ["whose key nothing keeps unique", upsert, plainTable.replace("PRIMARY KEY", ""), /no primary key or unique index/],
+    ["whose key nothing keeps unique", byRows, plainTable.replace("PRIMARY KEY", ""), /no primary key or unique index/],
+  ])("%s", async (_, spec, sql, says) => {
+    await using database = await postgres.server().createDatabase();
+    await database.query(sql);
+    await using sink = sinkOf(database, spec);
+    await expect(sink.create(plan(sink))).rejects.toMatchObject(mismatch(says));
+    expect(await database.query("SELECT FROM infer_batch.runs")).toEqual([]);
+  });
+});
+
+/** A run whose spans are committed, before its finish. */
+async function allCommitted(sink: Sink): Promise<{ stored: StoredPlan; run: RunSink }> {
+  const standing = await begun(sink, plan(sink));
+  await commitSpans(standing.run, standing.stored);
+  return standing;
+}
+
+postgres.describe("the finish is refused", () => {
+  test.each<[string, PgSinkOptions["postgres"], string, object]>([
+    [
+      "where a span's control row is gone",
+      { mode: "append" },
+      "DELETE FROM infer_batch.spans WHERE span = 1",
+      damaged(/span 1 of \d+ is not committed any more/),
+    ],
+    [
+      "where a view would be left with the old rows",
+      replace,
+      "CREATE VIEW scores.top AS SELECT * FROM scores.predictions",
+      mismatch(/view scores\.top/),
+    ],
+    [
+      "where nothing keeps the key unique any more",
+      byRows,
+      "ALTER TABLE scores.predictions DROP CONSTRAINT predictions_pkey",
+      mismatch(/no primary key or unique index/),
+    ],
+  ])("%s", async (_, spec, sql, error) => {
+    await using database = await postgres.server().createDatabase();
+    await database.query(plainTable);
+    await using sink = sinkOf(database, spec);
+    const { run } = await allCommitted(sink);
+    await database.query(sql);
+    await expect(run.finish()).rejects.toMatchObject(error);
+    expect(await database.query("SELECT FROM infer_batch.finishes")).toEqual([]);
+  });
+});
+
+postgres.describe("an attempt that is under way is refused", () => {
+  test.each([
+    ["gone", "DELETE FROM infer_batch.attempts; DELETE FROM infer_batch.runs"],
+    ["another one", "UPDATE infer_batch.runs SET plan_id = 'x'"],
+  ])("a span when the plan is %s", async (what, sql) => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = sinkOf(database, { mode: "append" });
+    const { stored, run } = await begun(sink, plan(sink));
+    await database.query(sql);
+    await expect(commitSpans(run, stored)).rejects.toMatchObject(damaged(new RegExp(`the plan of run .* is ${what}$`)));
+    expect(await database.query("SELECT FROM scores.predictions")).toEqual([]);
+  });
+
+  test("its beginning when the control tables are of a later version", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = sinkOf(database, { mode: "append" });
+    const { runId: base } = (await sink.create(plan(sink))).plan;
+    await database.query("UPDATE infer_batch.version SET version = version + 1");
+    const later = { code: "OUTPUT_FOREIGN", message: expect.stringMatching(/its tables have/) as string };
+    await expect(sink.find(base)).rejects.toMatchObject(later);
+    await expect(sink.create(plan(sink))).rejects.toMatchObject(later);
+  });
+
+  test("its transaction when the server has given it up, which its COMMIT does not say", async () => {
+    await using database = await postgres.server().createDatabase();
+    const timeouts = { connect: 5, statement: 30, lock: 1 };
+    await using connections = openConnections(connectionOf({ url: database.url }, {}), timeouts);
+    const work = transact({ connections, timeouts, warn: () => {} }, async (session) => {
+      await session.query("CREATE TABLE public.t ()");
+      await session.query("SELECT 1 / 0").catch(() => undefined);
+    });
+    await expect(work).rejects.toThrow("the server answered COMMIT with ROLLBACK");
+  });
+
+  test("its beginning when the plan's text was changed", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = sinkOf(database, { mode: "append" });
+    const { runId: base } = (await sink.create(plan(sink))).plan;
+    await database.query("UPDATE infer_batch.runs SET plan = replace(plan, 'UTC', 'GMT')");
+    await expect(sink.find(base)).rejects.toMatchObject(damaged(/it is not a plan/));
+  });
+
+  test("its beginning when the staging table with its spans is gone", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = sinkOf(database, replace);
+    const { stored, run } = await begun(sink, plan(sink));
+    await commitSpans(run, stored, (span) => span === 0);
+    const taken = await sink.open(stored);
+    const [staging] = await database.query("SELECT tablename FROM pg_tables WHERE tablename LIKE '%staging%'");
+    await database.query(`DROP TABLE scores."${String(staging?.["tablename"])}"`);
+    await expect(taken.begin(alone)).rejects.toMatchObject(damaged(/the staging table is gone/));
+  });
+});
+
+postgres.describe("a rollback is refused", () => {
+  test("where no run has ever been", async () => {
+    await using database = await postgres.server().createDatabase();
+    await database.query(plainTable);
+    await using sink = sinkOf(database, replace);
+    await expect(sink.rollback()).rejects.toMatchObject(usage(/no run has replaced it/));
+  });
+
+  test.each<[string, PgSinkOptions["postgres"], string, object]>([
+    ["where the table is gone", replace, "DROP TABLE scores.predictions", usage(/there is no such table/)],
+    [
+      "where a view would be left with the rows that go",
+      replace,
+      "CREATE VIEW scores.top AS SELECT * FROM scores.predictions",
+      mismatch(/view scores\.top/),
+    ],
+    [
+      "where nothing keeps the key unique any more",
+      byRows,
+      "ALTER TABLE scores.predictions DROP CONSTRAINT predictions_pkey",
+      mismatch(/no primary key or unique index/),
+    ],
+  ])("%s", async (_, spec, sql, error) => {
+    await using database = await postgres.server().createDatabase();
+    await database.query(plainTable);
+    await using sink = sinkOf(database, spec);
+    await carryOut(sink, plan(sink));
+    await database.query(sql);
+    await expect(sink.rollback()).rejects.toMatchObject(error);
+  });
+});
