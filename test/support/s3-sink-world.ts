@@ -29,7 +29,7 @@ export interface S3World extends AsyncDisposable {
 
 const rowsOfRun = 25;
 /** Set aside, in the first span. */
-export const rejectedRow = 3;
+const rejectedRow = 3;
 
 export async function s3World(server: S3Server): Promise<S3World> {
   const scratch = await scratchFolder();
