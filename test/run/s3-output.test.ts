@@ -170,6 +170,33 @@ s3.describe("predictions in S3", () => {
     expect(rows).toEqual([3, 13, 23, 33, 43]);
   });
 
+  test("are kept, and end with 143 at once, when SIGTERM comes while a part is on its way", async () => {
+    await using world = await worldOf();
+    const { job, proxy } = world;
+    let stopped = 0;
+    const result = await runInS3(["run", job.spec], {
+      port: port(),
+      onStart: (child) => {
+        proxy.twist = (request) => {
+          if (!/^PUT .*part-00003/.test(request)) {
+            return undefined;
+          }
+          const hung = (): void => {
+            stopped = performance.now();
+            child.kill("SIGTERM");
+          };
+          return { kind: "hang", after: false, hung };
+        };
+      },
+    });
+    expect(performance.now() - stopped).toBeLessThan(5000);
+    proxy.twist = undefined;
+    expect(result.code, result.stderr).toBe(143);
+    await job.expectSound();
+    expect((await scoreHere(job.spec)).spansResumed).toBeGreaterThanOrEqual(3);
+    await job.expectDone();
+  });
+
   test("are taken up where footers are long", async () => {
     await using scratch = await scratchFolder();
     useCredentials();
