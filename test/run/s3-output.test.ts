@@ -148,6 +148,16 @@ s3.describe("predictions in S3", () => {
     await world.job.expectDone();
   });
 
+  test("are those of the new run, once --new-run has finished it, and nothing is left of the one before", async () => {
+    await using world = await worldOf();
+    const { job } = world;
+    await scoreHere(job.spec);
+    const report = await scoreHere(job.spec, { newRun: true });
+    expect(report).toMatchObject({ status: "complete", runId: expect.stringMatching(/-r2$/), spansResumed: 0 });
+    await job.expectDone(2);
+    expect((await scoreHere(job.spec)).status).toBe("already_complete");
+  });
+
   test("come with what was set aside, as `rejects` shows it", async () => {
     await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
@@ -177,16 +187,12 @@ s3.describe("predictions in S3", () => {
     const result = await runInS3(["run", job.spec], {
       port: port(),
       onStart: (child) => {
-        proxy.twist = (request) => {
-          if (!/^PUT .*part-00003/.test(request)) {
-            return undefined;
-          }
-          const hung = (): void => {
-            stopped = performance.now();
-            child.kill("SIGTERM");
-          };
-          return { kind: "hang", after: false, hung };
+        const hung = (): void => {
+          stopped = performance.now();
+          child.kill("SIGTERM");
         };
+        proxy.twist = (request) =>
+          /^PUT .*part-00003/.test(request) ? { kind: "hang", after: false, hung } : undefined;
       },
     });
     expect(performance.now() - stopped).toBeLessThan(5000);
