@@ -1,10 +1,16 @@
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
+import { readFile } from "node:fs/promises";
 import { pipeline, type Readable, Transform } from "node:stream";
 import { PutObjectCommand, type PutObjectCommandInput, type S3Client } from "@aws-sdk/client-s3";
 import type { S3Uri } from "../spec/s3-uri.js";
 import type { Watch } from "./watch.js";
 
+/**
+ * Of a bucket in another region the SDK hears by the answer, and sends the body again there: it cannot do so with a
+ * stream, but for those beyond 2 MiB it asks before it sends anything (100-continue).
+ */
+const smallBytes = 4 * 1024 * 1024;
 /** Read of a file, and handed to the socket, at once. */
 const pieceBytes = 256 * 1024;
 
@@ -32,7 +38,7 @@ export async function send(
   { bucket, key }: S3Uri,
   { body, options }: { body: ObjectBody; options: PutOptions },
 ): Promise<void> {
-  const { bytes, sizeBytes, sha256 } = typeof body === "string" ? textBody(body) : fileBody(body, watch);
+  const { bytes, sizeBytes, sha256 } = typeof body === "string" ? textBody(body) : await fileBody(body, watch);
   const command = new PutObjectCommand({
     Bucket: bucket,
     Key: key,
@@ -50,7 +56,13 @@ export async function send(
     },
     { step: "build", name: "signedBody" },
   );
-  await client.send(command, { abortSignal: watch.signal });
+  try {
+    await client.send(command, { abortSignal: watch.signal });
+  } finally {
+    if (!Buffer.isBuffer(bytes)) {
+      bytes.destroy(); // of a request that broke off, the file would stay open
+    }
+  }
 }
 
 function textBody(text: string): { bytes: Buffer; sizeBytes: number; sha256: string } {
@@ -58,8 +70,14 @@ function textBody(text: string): { bytes: Buffer; sizeBytes: number; sha256: str
   return { bytes, sizeBytes: bytes.length, sha256: createHash("sha256").update(bytes).digest("hex") };
 }
 
-/** A file as a stream; each piece that is taken is a sign of life. */
-function fileBody({ path, ...facts }: FileBody, watch: Watch): { bytes: Readable; sizeBytes: number; sha256: string } {
+/** A file as a stream, unless it is small; each piece that is taken is a sign of life. */
+async function fileBody(
+  { path, ...facts }: FileBody,
+  watch: Watch,
+): Promise<{ bytes: Readable | Buffer; sizeBytes: number; sha256: string }> {
+  if (facts.sizeBytes <= smallBytes) {
+    return { ...facts, bytes: await readFile(path) };
+  }
   const heard = new Transform({
     transform(piece, _encoding, done) {
       watch.heard();

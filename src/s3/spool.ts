@@ -52,7 +52,7 @@ async function prepare(root: string, folder: string, isDead: (writer: string) =>
   const own = process.getuid?.();
   if (own !== undefined && uid !== own && own !== 0) {
     // In a folder that all may write to, such as /tmp, somebody else may have made it to look at what is put there.
-    throw new JobError("PERMISSION", `keeping fetched bytes in ${root}: it belongs to another user (${uid})`, {
+    throw new JobError("PERMISSION", `spooling to ${root}: it belongs to another user (${uid})`, {
       hint: "spool.path names another folder",
     });
   }
@@ -76,7 +76,7 @@ export async function spooling<T>(root: string, work: () => Promise<T>): Promise
     const full = errno === "ENOSPC" || errno === "EDQUOT";
     throw new JobError(
       ["EACCES", "EPERM", "EROFS"].includes(errno) ? "PERMISSION" : "DISK",
-      `keeping fetched bytes in ${root}: ${full ? "the disk is full" : "it cannot be written to"} (${errno})`,
+      `spooling to ${root}: ${full ? "the disk is full" : "it cannot be written to"} (${errno})`,
       { hint: "spool.path names another folder, input.spool.max_mb how much may be there", cause: error },
     );
   }

@@ -148,6 +148,16 @@ s3.describe("predictions in S3", () => {
     await world.job.expectDone();
   });
 
+  test("are those of the new run, once --new-run has finished it, and nothing is left of the one before", async () => {
+    await using world = await worldOf();
+    const { job } = world;
+    await scoreHere(job.spec);
+    const report = await scoreHere(job.spec, { newRun: true });
+    expect(report).toMatchObject({ status: "complete", runId: expect.stringMatching(/-r2$/), spansResumed: 0 });
+    await job.expectDone(2);
+    expect((await scoreHere(job.spec)).status).toBe("already_complete");
+  });
+
   test("come with what was set aside, as `rejects` shows it", async () => {
     await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
@@ -168,6 +178,29 @@ s3.describe("predictions in S3", () => {
       .split("\n")
       .map((line) => (JSON.parse(line) as { row: number }).row);
     expect(rows).toEqual([3, 13, 23, 33, 43]);
+  });
+
+  test("are kept, and end with 143 at once, when SIGTERM comes while a part is on its way", async () => {
+    await using world = await worldOf();
+    const { job, proxy } = world;
+    let stopped = 0;
+    const result = await runInS3(["run", job.spec], {
+      port: port(),
+      onStart: (child) => {
+        const hung = (): void => {
+          stopped = performance.now();
+          child.kill("SIGTERM");
+        };
+        proxy.twist = (request) =>
+          /^PUT .*part-00003/.test(request) ? { kind: "hang", after: false, hung } : undefined;
+      },
+    });
+    expect(performance.now() - stopped).toBeLessThan(5000);
+    proxy.twist = undefined;
+    expect(result.code, result.stderr).toBe(143);
+    await job.expectSound();
+    expect((await scoreHere(job.spec)).spansResumed).toBeGreaterThanOrEqual(3);
+    await job.expectDone();
   });
 
   test("are taken up where footers are long", async () => {

@@ -2,9 +2,9 @@ import { mkdtemp } from "node:fs/promises";
 import { join } from "node:path";
 import { expect } from "vitest";
 import { expectFinished } from "./crash.js";
-import { differences, goldenRows } from "./golden.js";
+import { goldenRows } from "./golden.js";
 import { type SpecOverrides, writeSpec } from "./job.js";
-import { type Expected, faultsAtAnyMoment, outputRows } from "./output.js";
+import { type Expected, faultsAtAnyMoment } from "./output.js";
 import { type Bucket, s3Env } from "./s3.js";
 import { mirror } from "./s3-target.js";
 import { fixtureNamed } from "./world.js";
@@ -23,7 +23,7 @@ export interface S3OutputJob {
   specOfAnother(): Promise<string>;
   /** Fails unless what is there is whole and right, at whatever moment the run was killed. */
   expectSound(): Promise<void>;
-  /** Fails unless the run is finished and nothing is left over. `runId`: of whose parts, where it is not the first. */
+  /** Fails unless the run is finished and nothing is left over. `runNumber`: of whose parts. */
   expectDone(runNumber?: number): Promise<void>;
 }
 
@@ -83,7 +83,6 @@ export async function s3OutputJob(
     async expectDone(runNumber = 1) {
       const to = await here();
       await expectFinished(to, expected);
-      expect(differences(await outputRows(to), expected.golden)).toEqual([]);
       const left = (await names()).filter((name) => /staged|probe/.test(name));
       expect(left).toEqual([]);
       const parts = (await names()).filter((name) => name.endsWith(".parquet"));

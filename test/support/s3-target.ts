@@ -15,7 +15,7 @@ export function s3Target({ port, retrySeconds = 0, warn = () => undefined, ...op
   Object.assign(process.env, env);
   return openS3Target({
     place: { endpoint },
-    timeouts: { connectMs: 2000, silenceMs: 2000, requestMs: 20_000 },
+    timeouts: { connectMs: 10_000, silenceMs: 60_000, requestMs: 120_000 }, // requests are held
     retry: {
       maxSeconds: retrySeconds,
       nowMs: () => performance.now(),

@@ -1,0 +1,108 @@
+import { createHash, randomBytes } from "node:crypto";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { writerOf } from "#src/s3/creation.js";
+import { httpProxy, type Twist } from "../support/http-proxy.js";
+import { scratchFolder } from "../support/job.js";
+import { s3Target } from "../support/s3-target.js";
+import { useS3 } from "../support/s3.js";
+
+const s3 = await useS3();
+
+/** Larger than what is sent from memory. */
+const largeBytes = 6 * 1024 * 1024;
+
+s3.describe("a large file, sent as a stream", () => {
+  test.each([
+    ["its answer is lost", { kind: "lose" } as const],
+    ["it is damaged on the way", { kind: "damage" } as const],
+    ["it goes well", undefined],
+  ])("is there once and whole when %s", async (_what, twist) => {
+    await using scratch = await scratchFolder();
+    await using proxy = await httpProxy(s3.server().port);
+    const bucket = await s3.server().createBucket();
+    using store = s3Target({ port: proxy.port, retrySeconds: 10 });
+    const bytes = randomBytes(largeBytes);
+    const path = join(scratch.path, "file");
+    await writeFile(path, bytes);
+    let first: Twist | undefined = twist;
+    proxy.twist = (request) => {
+      const now = request.startsWith("PUT") ? first : undefined;
+      first = request.startsWith("PUT") ? undefined : first;
+      return now;
+    };
+    const object = { bucket: bucket.name, key: "a b/ä+c" };
+    const sha256 = createHash("sha256").update(bytes).digest("hex");
+    const body = { path, sizeBytes: bytes.length, sha256 };
+    const creation = await store.create(object, { body, exclusive: true });
+    const standing = await store.standing(object);
+    expect(creation.kind).toBe("created");
+    expect(standing === undefined ? undefined : writerOf(standing)).toBe(
+      creation.kind === "created" ? creation.id : "",
+    );
+    expect(Buffer.compare(await bucket.get(object.key), bytes)).toBe(0);
+    expect(await store.create(object, { body, exclusive: true })).toEqual({ kind: "exists" });
+    expect(process.getActiveResourcesInfo().filter((name) => name.startsWith("FS"))).toEqual([]);
+  });
+});
+
+s3.describe("a store that is written to", () => {
+  test("changes and removes only what was meant, and copies within itself", async () => {
+    const bucket = await s3.server().createBucket();
+    using store = s3Target({ port: s3.server().port });
+    const one = { bucket: bucket.name, key: "x/ä one?" };
+    const other = { bucket: bucket.name, key: "y/other" };
+    await store.create(one, { body: "first", metadata: { "infer-batch-run": "r" }, exclusive: true });
+    const { etag = "" } = (await store.standing(one)) ?? {};
+    expect(await store.put(one, "second", etag)).toBe("written");
+    expect(await store.put(one, "third", etag)).toBe("changed");
+    expect(await store.put(other, "third", etag)).toBe("changed");
+    expect(await store.remove(one, etag)).toBe("changed");
+    expect((await store.readText(one))?.text).toBe("second");
+    expect(await store.copy(one, other)).toBe(true);
+    expect((await store.readText(other))?.text).toBe("second");
+    expect(await store.remove(one)).toBe("removed");
+    expect(await store.remove(one)).toBe("removed");
+    expect(await store.copy(one, other)).toBe(false);
+    expect([await store.readText(one), await store.standing(one)]).toEqual([undefined, undefined]);
+  });
+
+  test("tells what lies in a folder, without the object that marks it", async () => {
+    const bucket = await s3.server().createBucket();
+    using store = s3Target({ port: s3.server().port });
+    for (const key of ["f/", "f/sub/deep/x", "f/sub/y", "f/b", "fx"]) {
+      await bucket.put(key, "");
+    }
+    const [file, folder] = [0, undefined];
+    expect(await store.entries({ bucket: bucket.name, key: "f" })).toEqual([
+      { name: "b", sizeBytes: file },
+      { name: "sub", sizeBytes: folder },
+    ]);
+    expect(await store.entries({ bucket: bucket.name, key: "" })).toEqual([
+      { name: "fx", sizeBytes: file },
+      { name: "f", sizeBytes: folder },
+    ]);
+  });
+
+  test("tells it over as many pages as it takes", async () => {
+    await using proxy = await httpProxy(s3.server().port);
+    using store = s3Target({ port: proxy.port });
+    proxy.twist = (request) => ({
+      kind: "answer",
+      status: 200,
+      body: request.includes("continuation-token=more")
+        ? page(["f/c"], ["f/d/"], false)
+        : page(["f/a", "f/b"], [], true),
+    });
+    const names = (await store.entries({ bucket: "any", key: "f" })).map(({ name }) => name);
+    expect(names).toEqual(["a", "b", "c", "d"]);
+  });
+});
+
+function page(keys: readonly string[], prefixes: readonly string[], more: boolean): string {
+  const contents = keys.map((key) => `<Contents><Key>${key}</Key><ETag>"e"</ETag><Size>1</Size></Contents>`);
+  const folders = prefixes.map((prefix) => `<CommonPrefixes><Prefix>${prefix}</Prefix></CommonPrefixes>`);
+  const token = more ? "<NextContinuationToken>more</NextContinuationToken>" : "";
+  return `<ListBucketResult><IsTruncated>${more}</IsTruncated>${[...contents, ...folders].join("")}${token}</ListBucketResult>`;
+}
