@@ -3,7 +3,9 @@ import { readFile } from "node:fs/promises";
 import { availableParallelism, hostname } from "node:os";
 import { dirname, isAbsolute, relative, resolve, sep } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { claimOf, decoderByFormat } from "../decode/by-format.js";
 import { openParquetDecoder } from "../decode/parquet.js";
+import type { Decoder } from "../decode/port.js";
 import { openOnnxEngine } from "../engine/onnx.js";
 import type { Engine, ModelFile } from "../engine/port.js";
 import { errnoOf, JobError } from "../errors.js";
@@ -78,7 +80,7 @@ export async function openJob(
     command: (params) => commandFor(specPath, params),
     sink,
     source,
-    openDecoder: (folders) => openParquetDecoder({ threads: cores, folders, timezone: spec.timezone }),
+    openDecoder: (folders) => Promise.resolve(openDecoder(spec, { threads: cores, folders })),
     openModel: () => openModel(spec.model, { folder, ...tools }),
     openEngine: (model, inputBytes) => openEngine(model, { ...spec.engine, cores, inputBytes }),
     sha256,
@@ -254,6 +256,20 @@ function isDead(writer: string, host: string): boolean {
   } catch (error) {
     return errnoOf(error) === "ESRCH";
   }
+}
+
+/** Each format's is loaded where a shard is of it. */
+function openDecoder(
+  { input: { format }, timezone }: JobSpec,
+  { threads, folders }: { threads: number; folders: readonly string[] },
+): Decoder {
+  return decoderByFormat(format, {
+    parquet: () => openParquetDecoder({ threads, folders, timezone }),
+    async arrow() {
+      const { openArrowDecoder } = await import("../decode/arrow.js");
+      return openArrowDecoder({ timezone, claimOf: (name) => claimOf(name, format) });
+    },
+  });
 }
 
 interface EngineOptions extends EngineSpec {
