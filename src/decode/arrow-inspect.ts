@@ -67,12 +67,10 @@ async function columnFacts(bytes: ShardBytes, index: ArrowIndex): Promise<ShardC
       throw damageOf(error, bytes.file.path, `record batch ${number}`);
     }
   }
-  return columns.map(({ name, sourceType: type }, place) => ({
-    name,
-    type,
-    codecs: [...codecs].toSorted(),
-    ...(facts[place] ?? { nulls: null, compressedBytes: 0, uncompressedBytes: 0 }),
-  }));
+  return columns.map(({ name, sourceType: type }, place) => {
+    const { nulls = null, compressedBytes = 0, uncompressedBytes = 0 } = facts[place] ?? {};
+    return { name, type, codecs: [...codecs].toSorted(), nulls, compressedBytes, uncompressedBytes };
+  });
 }
 
 const lengthBytes = 8;
