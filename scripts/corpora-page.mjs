@@ -86,9 +86,11 @@ export function corporaPage() {
   ].join("\n");
 }
 
+/** The part of a path that tells golden files apart. */
+const goldenName = (file) => file.replace("arrow-ipc-stream/integration/", "").replace("generated_", "");
+
 function arrowSection() {
   const expected = Object.entries(read("arrow-testing.expected.json"));
-  const name = (file) => file.replace("arrow-ipc-stream/integration/", "").replace("generated_", "");
   const refused = expected.filter(([, one]) => one.says !== undefined).length;
   return [
     "## Arrow",
@@ -108,7 +110,7 @@ function arrowSection() {
         says === undefined
           ? `${rows} ${rows === 1 ? "row" : "rows"}`
           : `refused (65): ${code(says.replace(/^reading the schema of <file>: /, ""))}`;
-      return `| ${name(file)} | ${ends} | ${shown.join(", ")} |`.replace("|  |", "| |");
+      return `| ${goldenName(file)} | ${ends} | ${shown.join(", ")} |`.replace("|  |", "| |");
     }),
     "",
   ];
