@@ -11,11 +11,24 @@ export type ArrowKind = "file" | "stream";
 export async function writeArrow(
   path: string,
   select: string,
-  { kind = "file", batchRows = 50 }: { readonly kind?: ArrowKind; readonly batchRows?: number } = {},
+  {
+    kind = "file",
+    batchRows = 50,
+    nulls = [],
+  }: {
+    readonly kind?: ArrowKind;
+    readonly batchRows?: number;
+    /** Columns of Arrow's type Null. */
+    readonly nulls?: readonly string[];
+  } = {},
 ): Promise<void> {
   const described = await query(`DESCRIBE (${select})`);
   const fields = described.map(({ column_name: name, column_type: type }) =>
-    arrow.Field.new({ name: String(name), type: typeOf(String(type)), nullable: true }),
+    arrow.Field.new({
+      name: String(name),
+      type: nulls.includes(String(name)) ? new arrow.Null() : typeOf(String(type)),
+      nullable: true,
+    }),
   );
   const schema = new arrow.Schema(fields);
   const rows = await query(select);
@@ -72,16 +85,16 @@ const scalars: Readonly<Record<string, () => arrow.DataType>> = {
   VARCHAR: () => new arrow.Utf8(),
   DATE: () => new arrow.DateDay(),
   BOOLEAN: () => new arrow.Bool(),
-  '"NULL"': () => new arrow.Null(),
 };
 
 function typeOf(sql: string): arrow.DataType {
   const element = /^(.*)\[\]$/.exec(sql)?.[1];
   const make = scalars[sql];
-  if (element === undefined && make === undefined) {
+  if (element !== undefined) {
+    return new arrow.List(arrow.Field.new({ name: "item", type: typeOf(element), nullable: true }));
+  }
+  if (make === undefined) {
     throw new TypeError(`no Arrow type for ${sql}`);
   }
-  return element === undefined
-    ? (make?.() ?? new arrow.Null())
-    : new arrow.List(arrow.Field.new({ name: "item", type: typeOf(element), nullable: true }));
+  return make();
 }
