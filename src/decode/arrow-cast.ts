@@ -62,12 +62,17 @@ interface Rows {
 /** Rows that are packed at once: of that many the values of all columns stay in the cache. */
 const blockRows = 128;
 
+/** Where matrices are made, one after the other: each holds until the next one is. */
+export interface Room {
+  data?: Values;
+}
+
 /** Rows [from, to) of some columns side by side. */
 export function packMatrix(
   dtype: NumericTensorType,
   columns: readonly MatrixColumn[],
   { from, to }: Rows,
-  missing: CastRules["missing"],
+  { missing, room }: Pick<CastRules, "missing"> & { readonly room?: Room },
 ): Matrix {
   const width = columns.length;
   const [only] = columns;
@@ -83,10 +88,15 @@ export function packMatrix(
       return { kind: "matrix", width, data: only.column.data.subarray(from, to), valid };
     }
   }
-  const target: Target = { data: allocate(tensorElement(dtype), (to - from) * width), width, valid: undefined };
+  const length = (to - from) * width;
+  const data = room?.data?.length === length ? room.data : allocate(tensorElement(dtype), length);
+  if (room !== undefined) {
+    room.data = data;
+  }
+  const target: Target = { data, width, valid: undefined };
   for (let start = from; start < to; start += blockRows) {
     const end = Math.min(to, start + blockRows);
-    for (let index = 0; index < width; index += 1) {
+    for (let index = packFours(target, columns, { from: start, to: end }, start - from); index < width; index += 1) {
       const source = columns[index] as MatrixColumn;
       const at = (start - from) * width + index;
       convert(target, at, source, { from: start, to: end });
@@ -94,6 +104,49 @@ export function packMatrix(
     }
   }
   return { kind: "matrix", width, data: target.data, valid: target.valid };
+}
+
+/** Four columns at a time, as far as they are no more than copied; returns the first that is left. */
+function packFours(
+  { data, width }: Target,
+  columns: readonly MatrixColumn[],
+  { from, to }: Rows,
+  startRow: number,
+): number {
+  let index = 0;
+  for (; index + 4 <= width; index += 4) {
+    const a = plainValues(columns[index]);
+    const b = plainValues(columns[index + 1]);
+    const c = plainValues(columns[index + 2]);
+    const d = plainValues(columns[index + 3]);
+    if (a === undefined || b === undefined || c === undefined || d === undefined) {
+      return index;
+    }
+    copyFour(data as Float64Array, startRow * width + index, width, { a, b, c, d, from, to });
+  }
+  return index;
+}
+
+function plainValues(source: MatrixColumn | undefined): Float64Array | undefined {
+  return source?.cast === "copy" && source.column.valid === undefined
+    ? (source.column.data as Float64Array)
+    : undefined;
+}
+
+interface Four extends Rows {
+  readonly a: Float64Array;
+  readonly b: Float64Array;
+  readonly c: Float64Array;
+  readonly d: Float64Array;
+}
+
+function copyFour(target: Float64Array, at: number, width: number, { a, b, c, d, from, to }: Four): void {
+  for (let row = from, place = at; row < to; row += 1, place += width) {
+    target[place] = a[row] as number;
+    target[place + 1] = b[row] as number;
+    target[place + 2] = c[row] as number;
+    target[place + 3] = d[row] as number;
+  }
 }
 
 interface Target {
@@ -207,7 +260,7 @@ export function listMatrix(
       dtype,
       [{ column: child, cast }],
       { from: base, to: base + (to - from) * width },
-      missing,
+      { missing },
     );
     return { ...packed, width };
   }
@@ -218,7 +271,7 @@ export function listMatrix(
     if (valid?.[row] === 0 || (offsets[row + 1] ?? 0) - start !== width) {
       continue;
     }
-    const packed = packMatrix(dtype, [{ column: child, cast }], { from: start, to: start + width }, missing);
+    const packed = packMatrix(dtype, [{ column: child, cast }], { from: start, to: start + width }, { missing });
     const at = (row - from) * width;
     (data as Float64Array).set(packed.data as Float64Array, at);
     marks.fill(1, at, at + width);

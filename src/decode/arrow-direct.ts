@@ -1,7 +1,7 @@
 import type { ColumnRef, InputBinding } from "../batch/contract.js";
 import type { BytesColumn, Column, ColumnType, FixedColumn, Matrix, RecordBatch } from "../batch/types.js";
 import type { Piece } from "./arrow-batches.js";
-import { type Cast, castOf, listMatrix, packMatrix } from "./arrow-cast.js";
+import { type Cast, castOf, listMatrix, packMatrix, type Room } from "./arrow-cast.js";
 import { sliceColumn } from "./column-rows.js";
 import type { Projection } from "./port.js";
 
@@ -92,12 +92,13 @@ function matrixMaker(
     }
     casts.push(cast);
   }
+  const room: Room = {};
   return (columns, rows) =>
     packMatrix(
       dtype,
       refs.map((ref, index) => ({ column: numbersOf(columns, ref), cast: casts[index] ?? "copy" })),
       rows,
-      rules.missing,
+      { missing: rules.missing, room },
     );
 }
 
