@@ -53,8 +53,7 @@ function emptyBatch(width, rows) {
 
 function recordBatch(schema, { rows, ids, columns }, list) {
   const id = arrow.makeData({ type: new arrow.Int64(), length: rows, nullCount: 0, data: ids.subarray(0, rows) });
-  const values = (data) => arrow.makeData({ type: new arrow.Float32(), length: data.length, nullCount: 0, data });
-  const children = list === undefined ? columns.map((data) => values(data.subarray(0, rows))) : [lists(rows, columns)];
+  const children = list === undefined ? columns.map((data) => floats(data.subarray(0, rows))) : [lists(rows, columns)];
   const type = new arrow.Struct(schema.fields);
   return new arrow.RecordBatch(
     schema,
@@ -74,6 +73,9 @@ function lists(rows, columns) {
       data[row * width + index] = column[row];
     }
   }
-  const child = arrow.makeData({ type: new arrow.Float32(), length: data.length, nullCount: 0, data });
-  return arrow.makeData({ type: listType(width), length: rows, nullCount: 0, child });
+  return arrow.makeData({ type: listType(width), length: rows, nullCount: 0, child: floats(data) });
+}
+
+function floats(data) {
+  return arrow.makeData({ type: new arrow.Float32(), length: data.length, nullCount: 0, data });
 }

@@ -182,6 +182,9 @@ async function readNext(
     if (found.schema === undefined) {
       throw new RangeError("an end without a schema");
     }
+    if (at + prefixBytes !== sizeBytes) {
+      throw new RangeError(`an end of the stream with ${sizeBytes - at - prefixBytes} bytes after it`);
+    }
     return "end";
   }
   const metadataBytes = prefixBytes + length;

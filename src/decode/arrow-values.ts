@@ -21,7 +21,7 @@ export function unpackBits(bits: Uint8Array, from: number, length: number): Uint
 }
 
 /** Each of the float16 values is one of float32. */
-export function fromHalves(halves: Uint16Array): Float32Array<ArrayBuffer> {
+function fromHalves(halves: Uint16Array): Float32Array<ArrayBuffer> {
   const floats = new Float32Array(halves.length);
   for (let index = 0; index < halves.length; index += 1) {
     floats[index] = floatOfHalf(halves[index] as number);

@@ -4,10 +4,11 @@ import { openDuckDb, quoteText } from "../duckdb/instance.js";
 import { type ConnectionPool, connectionPool } from "../duckdb/pool.js";
 import { readColumn } from "../duckdb/read-vector.js";
 import { type Piece, readPieces } from "./arrow-batches.js";
-import { corruptArrow, openBytes } from "./arrow-bytes.js";
+import { corruptArrow } from "./arrow-bytes.js";
 import { directPlan } from "./arrow-direct.js";
 import { arrowFooters } from "./arrow-footers.js";
-import { type ArrowIndex, type Claim, readIndex } from "./arrow-index.js";
+import type { Claim } from "./arrow-index.js";
+import { openShards } from "./arrow-shards.js";
 import { appendPiece, arrowTables, createTable, type OpenArrow, rowsTableName, tableColumns } from "./arrow-tables.js";
 import { verifyArrow } from "./arrow-verify.js";
 import { arrowWindows } from "./arrow-windows.js";
@@ -18,7 +19,7 @@ import { checkRowNumbers, recordBatch } from "./parquet.js";
 import { bindExpression, createExpressionCheck, describeFailure, type ExpressionCheck } from "./parquet-expressions.js";
 import { sliceSql } from "./parquet-sql.js";
 import { columnsInFile } from "./parquet-windows.js";
-import type { Decoder, Projection, ShardFile, SliceRequest } from "./port.js";
+import type { Decoder, Projection, SliceRequest } from "./port.js";
 
 export interface ArrowDecoderOptions {
   readonly timezone: string;
@@ -30,8 +31,6 @@ export interface ArrowDecoderOptions {
 const streams = 2;
 /** Rows that are handed on at once: as many as DuckDB's vectors have. */
 const batchRows = 2048;
-/** Shards whose index is kept: those that are read now, and next. */
-const indexesKept = 32;
 
 /**
  * Arrow files and streams. What needs no more than copying is made here; expressions, and casts that are more than
@@ -98,31 +97,6 @@ async function openReader(timezone: string) {
       pool.close();
       duckdb[Symbol.dispose]();
     },
-  };
-}
-
-/** Opens shards; the index of one that was opened before is not read again. */
-export function openShards(claimOf: (name: string) => Claim): (file: ShardFile) => Promise<OpenArrow> {
-  const known = new Map<string, Promise<ArrowIndex>>();
-  return async (file) => {
-    const bytes = await openBytes(file);
-    const key = `${bytes.sizeBytes} ${file.name}`;
-    const index = known.get(key) ?? readIndex(bytes, claimOf(file.name));
-    known.delete(key);
-    known.set(key, index); // the last one that was used comes last
-    for (const oldest of known.keys()) {
-      if (known.size <= indexesKept) {
-        break;
-      }
-      known.delete(oldest);
-    }
-    try {
-      return { bytes, index: await index, [Symbol.asyncDispose]: () => bytes[Symbol.asyncDispose]() };
-    } catch (error) {
-      known.delete(key);
-      await bytes[Symbol.asyncDispose]();
-      throw error;
-    }
   };
 }
 

@@ -8,7 +8,7 @@ const fileNames = /\.(arrow|feather|ipc)$/i;
 const streamNames = /\.arrows$/i;
 
 /** Names that are neither format's are Parquet's. */
-export function isArrow(name: string, format: Format): boolean {
+function isArrow(name: string, format: Format): boolean {
   return format === undefined ? fileNames.test(name) || streamNames.test(name) : format === "arrow";
 }
 

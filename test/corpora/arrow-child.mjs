@@ -1,6 +1,6 @@
 // Reads all of each Arrow file that is named, and tells how each ended: in a process of its own, which may die of it.
 import { arrowFooters } from "#src/decode/arrow-footers.js";
-import { openShards } from "#src/decode/arrow.js";
+import { openShards } from "#src/decode/arrow-shards.js";
 import { verifyArrow } from "#src/decode/arrow-verify.js";
 
 const ended = [];

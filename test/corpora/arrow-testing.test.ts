@@ -5,7 +5,7 @@ import { promisify } from "node:util";
 import { gunzipSync } from "node:zlib";
 import { describe, expect, test } from "vitest";
 import { readPieces } from "#src/decode/arrow-batches.js";
-import { openShards } from "#src/decode/arrow.js";
+import { openShards } from "#src/decode/arrow-shards.js";
 import { arrowFooters } from "#src/decode/arrow-footers.js";
 import type { ShardFooter } from "#src/decode/port.js";
 import { JobError } from "#src/errors.js";

@@ -6,7 +6,7 @@ import { projectFolder } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { differences, goldenRows } from "../support/golden.js";
 import { scratchFolder, writeSpec } from "../support/job.js";
-import { outputRows } from "../support/output.js";
+import { outputRows, without } from "../support/output.js";
 import { query, readRows } from "../support/parquet.js";
 import { runInS3, upload } from "../support/s3-job.js";
 import { useS3 } from "../support/s3.js";
@@ -53,7 +53,7 @@ s3.describe("Arrow shards in S3", () => {
     const result = await runInS3(["run", job.spec], { port: port() });
 
     expect(result, result.stderr).toMatchObject({ code: 0 });
-    const rows = (await outputRows(job.out)).map(({ score: _, ...row }) => row);
+    const rows = without("score", await outputRows(job.out));
     expect(rows).toEqual(await readRows(types));
   });
 

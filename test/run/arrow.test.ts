@@ -6,8 +6,8 @@ import { projectFolder } from "../support/cli.js";
 import { identity, refusalOf, smallJob } from "../support/faulty.js";
 import { differences, goldenRows } from "../support/golden.js";
 import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
-import { faultsOfFinished, outputRows } from "../support/output.js";
-import { query, readRows, writeRows } from "../support/parquet.js";
+import { faultsOfFinished, outputRows, without } from "../support/output.js";
+import { query, type Row, readRows, writeRows } from "../support/parquet.js";
 import { leaveUnfinished, runSpec, scoreHere } from "../support/score.js";
 import { fixtureNamed } from "../support/world.js";
 
@@ -18,7 +18,7 @@ async function carryAll(
   folder: string,
   file: string,
   { columns, computed = false }: { columns: string[]; computed?: boolean },
-): Promise<Record<string, unknown>[]> {
+): Promise<Row[]> {
   const { spec, out } = await smallJob(folder, {
     model: identity,
     select: "SELECT 1",
@@ -28,14 +28,18 @@ async function carryAll(
     commit_rows: 13,
   });
   await scoreHere(spec);
-  return (await outputRows(out)).map(({ score: _, ...row }) => row);
+  return without("score", await outputRows(out));
 }
 
 /** Rows as text that tells -0 from 0. */
 function text(rows: readonly object[]): string[] {
-  const shown = (_: string, value: unknown): unknown =>
-    typeof value === "bigint" || Object.is(value, -0) ? `${Object.is(value, -0) ? "-" : ""}${String(value)}n` : value;
   return rows.map((row) => JSON.stringify(row, shown));
+}
+
+function shown(_: string, value: unknown): unknown {
+  return typeof value === "bigint" || Object.is(value, -0)
+    ? `${Object.is(value, -0) ? "-" : ""}${String(value)}n`
+    : value;
 }
 
 describe("every type that pyarrow writes is carried as it is from Parquet", () => {
