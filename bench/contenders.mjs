@@ -68,7 +68,27 @@ const contendersOf = {
     inferBatch(tables.strings),
     plainPython(python, tables.strings, "loop_columns.py", modelFile("penguins-pipeline")),
   ],
+  arrow: (python) => [
+    inferBatch(tables.arrow),
+    overParquet(),
+    plainPython(python, tables.arrow, "loop_arrow.py", model),
+  ],
+  "arrow-wide": (python) => [
+    inferBatch(tables.arrowWide),
+    plainPython(python, tables.arrowWide, "loop_arrow.py", modelFile("bench-wide-mlp")),
+  ],
+  embeddings: (python) => [
+    inferBatch(tables.embeddings),
+    plainPython(python, tables.embeddings, "loop_arrow.py", modelFile("bench-embedding-mlp")),
+  ],
 };
+
+/** The same rows in Parquet, in the same round. @returns {Contender} */
+function overParquet() {
+  const id = "infer-batch-parquet";
+  const params = ["--param", "input=../data/mlp/*.parquet", "--param", `out=${id}`];
+  return { ...inferBatch(tables.arrow, id, params), name: "infer-batch, over Parquet" };
+}
 
 /** @returns {Contender} */
 function inferBatch({ job, rows }, id = "infer-batch", params = []) {

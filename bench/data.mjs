@@ -3,6 +3,7 @@ import { mkdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { DuckDBInstance, version } from "@duckdb/node-api";
+import { writeArrowShard } from "./arrow-data.mjs";
 
 export const dataFolder = fileURLToPath(new URL("data", import.meta.url));
 const penguins = fileURLToPath(new URL("../fixtures/data/penguins_complete", import.meta.url));
@@ -16,14 +17,23 @@ const penguins = fileURLToPath(new URL("../fixtures/data/penguins_complete", imp
  * @property {readonly string[]} shards paths
  * @property {readonly string[]} madeFrom files that its rows come from
  * @property {(rowStart: number, rowEnd: number) => string} sql makes a shard's rows
+ * @property {{ batchRows: number, list?: string }} [arrow] its shards are Arrow files: rows a batch, and the name of the
+ *   fixed-size list that all columns but the first make together, where they do
  */
 
 /** @returns {Table} */
-function table({ id, job = id, rows, shardCount, size, madeFrom = [], sql }) {
+function table({ id, job = id, rows, shardCount, size, madeFrom = [], arrow, sql }) {
+  const end = arrow === undefined ? "parquet" : "arrow";
   const shards = Array.from({ length: shardCount }, (_, index) =>
-    join(dataFolder, id, `part-${String(index).padStart(5, "0")}.parquet`),
+    join(dataFolder, id, `part-${String(index).padStart(5, "0")}.${end}`),
   );
-  return { id, job, rows, size, shards, madeFrom, sql };
+  return { id, job, rows, size, shards, madeFrom, arrow, sql };
+}
+
+/** The rows of another table as Arrow files. */
+function asArrow({ rows, shards }, { as, batchRows, size }) {
+  const sql = (rowStart, rowEnd) => `SELECT * FROM ${readSql(...shards)} WHERE id >= ${rowStart} AND id < ${rowEnd}`;
+  return table({ id: as, rows, shardCount: shards.length, size, madeFrom: shards, arrow: { batchRows }, sql });
 }
 
 /** id BIGINT, f0 to f31 FLOAT within -5..5. */
@@ -53,8 +63,25 @@ const strings = table({
   sql: penguinsSql,
 });
 
-/** In the order in which they are made. */
-export const tables = { mlp, mlpSmall, wide, strings };
+/** The rows of `mlp` and of `wide` once more. */
+const arrow = asArrow(mlp, { as: "arrow", batchRows: 65_536, size: "540 MB" });
+const arrowWide = asArrow(wide, { as: "arrow-wide", batchRows: 16_384, size: "400 MB" });
+
+/** id BIGINT, embedding: fixed-size lists of 384 FLOAT. */
+const embeddings = table({
+  id: "embeddings",
+  rows: 200_000,
+  shardCount: 4,
+  size: "310 MB",
+  arrow: { batchRows: 8192, list: "embedding" },
+  sql: featuresSql(384),
+});
+
+/** In the order in which they are made: those that others are made from come before them. */
+export const tables = { mlp, mlpSmall, wide, strings, arrow, arrowWide, embeddings };
+
+/** Jobs whose tables are made from those of others. */
+const parents = { arrow: "mlp", "arrow-wide": "wide" };
 
 // DuckDB writes version 1 pages here, PLAIN and snappy, which parquetjs-lite reads.
 const format = "(FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE 122880, PARQUET_VERSION V1)";
@@ -64,8 +91,9 @@ const format = "(FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE 122880, PARQ
  * @param {ReadonlySet<string>} jobs
  */
 export async function prepareData(jobs) {
+  const needed = new Set([...jobs].flatMap((job) => [job, parents[job] ?? job]));
   for (const wanted of Object.values(tables)) {
-    if (jobs.has(wanted.job) && !(await isReady(wanted))) {
+    if (needed.has(wanted.job) && !(await isReady(wanted))) {
       await make(wanted);
     }
   }
@@ -81,7 +109,9 @@ async function make(wanted) {
   try {
     for (const [index, shard] of wanted.shards.entries()) {
       await connection.run(`SELECT setseed(${(0.1 + index * 0.1).toFixed(1)})`);
-      await connection.run(`COPY (${shardSql(wanted, index)}) TO ${quote(shard)} ${format}`);
+      await (wanted.arrow === undefined
+        ? connection.run(`COPY (${shardSql(wanted, index)}) TO ${quote(shard)} ${format}`)
+        : writeArrowShard(connection, shardSql(wanted, index), { path: shard, ...wanted.arrow }));
     }
   } finally {
     connection.closeSync();
@@ -111,7 +141,7 @@ async function stamp(wanted) {
   for (const file of [...wanted.madeFrom, ...wanted.shards]) {
     sizes.push((await stat(file)).size);
   }
-  return `${JSON.stringify({ duckdb: version(), recipe: [shardSql(wanted, 0), format], sizes }, undefined, 2)}\n`;
+  return `${JSON.stringify({ duckdb: version(), recipe: [shardSql(wanted, 0), wanted.arrow ?? format], sizes }, undefined, 2)}\n`;
 }
 
 function shardSql({ rows, shards, sql }, index) {

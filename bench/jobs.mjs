@@ -58,4 +58,25 @@ export const jobs = [
     ],
     ratios: [{ of: "infer-batch", to: plainLoop }],
   },
+  {
+    id: "arrow",
+    what: "the rows of `mlp` in Arrow files",
+    predictions: [score],
+    ratios: [
+      { of: "infer-batch", to: plainLoop, wanted: 1 },
+      { of: "infer-batch", to: "infer-batch-parquet", wanted: 1 },
+    ],
+  },
+  {
+    id: "arrow-wide",
+    what: "the rows of `wide` in Arrow files",
+    predictions: [score],
+    ratios: [{ of: "infer-batch", to: plainLoop, wanted: 1 }],
+  },
+  {
+    id: "embeddings",
+    what: "fixed-size lists of 384 FLOAT in Arrow files, MLP 384-64-1",
+    predictions: [score],
+    ratios: [{ of: "infer-batch", to: plainLoop, wanted: 1 }],
+  },
 ];

@@ -47,9 +47,11 @@ export function corporaPage() {
   const others = expected.filter(([file]) => !isParquet(file));
   const count = (which) => shown.filter(([, one]) => which(one)).length;
   return [
-    "# Other projects' Parquet files",
+    "# Other projects' files",
     "",
-    "Made from `fixtures/corpora/parquet-testing.expected.json` by `npm run docs`; do not edit.",
+    "Made from `fixtures/corpora/*.expected.json` by `npm run docs`; do not edit.",
+    "",
+    "## Parquet",
     "",
     "`test/corpora/` takes each file of [apache/parquet-testing](https://github.com/apache/parquet-testing) (commit 1a2a751)",
     "through `inspect` and through a `run` that carries its columns and sends those of numbers through an identity model.",
@@ -80,5 +82,36 @@ export function corporaPage() {
     `The ${others.length} other files there (texts, CSV, bloom filters) are refused: \`inspect\` says that they are neither`,
     "Parquet nor ONNX (64), a run that they are no Parquet (65).",
     "",
+    ...arrowSection(),
   ].join("\n");
+}
+
+/** The part of a path that tells golden files apart. */
+const goldenName = (file) => file.replace("arrow-ipc-stream/integration/", "").replace("generated_", "");
+
+function arrowSection() {
+  const expected = Object.entries(read("arrow-testing.expected.json"));
+  const refused = expected.filter(([, one]) => one.says !== undefined).length;
+  return [
+    "## Arrow",
+    "",
+    "`test/corpora/` decodes each golden file of [apache/arrow-testing](https://github.com/apache/arrow-testing) (commit",
+    "9cfebfe) and compares each value of each column that can be used with the file's JSON twin. The fuzzers' findings are",
+    "read in one process of at most 600 MB: each is refused with 65, within 10 seconds.",
+    "",
+    `Of ${expected.length} golden files, ${expected.length - refused} are read and ${refused} are refused.`,
+    "",
+    "| file | ends | cannot be used |",
+    "| --- | --- | --- |",
+    ...expected.map(([file, { rows, says, refused: columns = {} }]) => {
+      const types = [...new Set(Object.values(columns).map((type) => `\`${type.replaceAll("|", "\\|")}\``))];
+      const shown = types.length > shownColumns ? [...types.slice(0, shownColumns), "…"] : types;
+      const ends =
+        says === undefined
+          ? `${rows} ${rows === 1 ? "row" : "rows"}`
+          : `refused (65): ${code(says.replace(/^reading the schema of <file>: /, ""))}`;
+      return `| ${goldenName(file)} | ${ends} | ${shown.join(", ")} |`.replace("|  |", "| |");
+    }),
+    "",
+  ];
 }

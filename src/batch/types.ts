@@ -166,6 +166,8 @@ export interface SourceColumn {
   readonly partition?: true;
   /** `input.columns` computes it. */
   readonly computed?: true;
+  /** Its type says that it has no values: NULLs of whatever type it has in other shards. */
+  readonly onlyNulls?: true;
 }
 
 const elementOfScalar: Readonly<Record<Exclude<ScalarType, ElementType | "utf8" | "binary">, [ElementType, 1 | 2]>> = {

@@ -3,7 +3,9 @@ import { readFile } from "node:fs/promises";
 import { hostname } from "node:os";
 import { dirname, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { claimOf, decoderByFormat } from "../decode/by-format.js";
 import { openParquetDecoder } from "../decode/parquet.js";
+import type { Decoder } from "../decode/port.js";
 import { openOnnxEngine } from "../engine/onnx.js";
 import type { Engine, ModelFile } from "../engine/port.js";
 import { errnoOf, JobError } from "../errors.js";
@@ -77,7 +79,7 @@ export async function openJob(
     command: (params) => commandFor(specPath, params),
     sink,
     source,
-    openDecoder: (folders) => openParquetDecoder({ threads: cores, folders, timezone: spec.timezone }),
+    openDecoder: (folders) => Promise.resolve(openDecoder(spec, { threads: cores, folders })),
     openModel: () => openModel(spec.model, { folder, ...tools }),
     openEngine: (model, need) => openEngine(model, need, { ...spec.engine, cores }),
     sha256,
@@ -187,6 +189,20 @@ function isDead(writer: string, host: string): boolean {
   } catch (error) {
     return errnoOf(error) === "ESRCH";
   }
+}
+
+/** Each format's is loaded where a shard is of it. */
+function openDecoder(
+  { input: { format }, timezone }: JobSpec,
+  { threads, folders }: { threads: number; folders: readonly string[] },
+): Decoder {
+  return decoderByFormat(format, {
+    parquet: () => openParquetDecoder({ threads, folders, timezone }),
+    async arrow() {
+      const { openArrowDecoder } = await import("../decode/arrow.js");
+      return openArrowDecoder({ timezone, claimOf: (name) => claimOf(name, format) });
+    },
+  });
 }
 
 interface EngineOptions extends EngineSpec {

@@ -5,7 +5,7 @@ import { JobError, messageOf } from "../errors.js";
 import { columnSql } from "./cast-sql.js";
 import { type Footer, readFooter } from "./parquet-footer.js";
 import { verifyPages } from "./parquet-pages.js";
-import { fromRows, inSlice } from "./parquet-sql.js";
+import { fromRows, inSlice, parquetTable } from "./parquet-sql.js";
 import type { ShardFile, SliceRequest } from "./port.js";
 
 /** What people can do about a shard that DuckDB cannot read. */
@@ -125,7 +125,7 @@ async function tryToRead(
 ): Promise<{ cause: unknown } | undefined> {
   // Not count(column): where statistics say that there is no NULL, it is answered without reading the column.
   const sums = columns.map((column) => `bit_xor(hash(${columnSql(column, slice.partitions)}))`);
-  const from = fromRows({ ...slice, expressions: null }, inSlice(slice));
+  const from = fromRows({ ...slice, table: parquetTable(slice.file.path), expressions: null }, inSlice(slice));
   try {
     await pool.use((connection) => connection.run(`SELECT ${["count(*)", ...sums].join(", ")} ${from}`));
     return undefined;

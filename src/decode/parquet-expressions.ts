@@ -9,7 +9,7 @@ import { checkExpression } from "./check-expression.js";
 import { isZonedTime, type NamesInExpression, sessionValues } from "./expression-parts.js";
 import { expressionQuery, isReservedName } from "./expression-sql.js";
 import { rowNumberColumn, rowsTable, someRows } from "./parquet-sql.js";
-import { fetchRows } from "./parquet-windows.js";
+import type { ShardTables } from "./shard-tables.js";
 import type { BoundExpression, Decoder } from "./port.js";
 
 /** Checks expressions before their text becomes part of any SQL, each once. */
@@ -37,7 +37,7 @@ export function createExpressionCheck(pool: ConnectionPool): ExpressionCheck {
 }
 
 export async function bindExpression(
-  pool: ConnectionPool,
+  tables: ShardTables,
   check: ExpressionCheck,
   { file, text, columns, partitions }: Parameters<Decoder["bindExpression"]>[0],
 ): Promise<BoundExpression> {
@@ -55,12 +55,14 @@ export async function bindExpression(
     }
   }
   const folders = folderColumns(used);
-  await fetchRows(file, { rows: [], columns: [] });
-  const rows = rowsTable({ path: file.path, folders, partitions }, `${rowNumberColumn} < 0`);
-  // Without the row's number, which is no column of the shard.
-  const table = `(SELECT * EXCLUDE (${rowNumberColumn}) FROM ${rows})`;
+  const inFile = used.filter(({ partition }) => partition !== true);
   try {
-    const result = await pool.use((connection) => connection.run(`${expressionQuery(table, `(${text}\n)`)} LIMIT 0`));
+    const result = await tables.use(file, { rows: [], columns: inFile }, (connection, shard) => {
+      const rows = rowsTable({ table: shard, folders, partitions }, `${rowNumberColumn} < 0`);
+      // Without the row's number, which is no column of the shard.
+      const table = `(SELECT * EXCLUDE (${rowNumberColumn}) FROM ${rows})`;
+      return connection.run(`${expressionQuery(table, `(${text}\n)`)} LIMIT 0`);
+    });
     const [type] = result.columnTypes();
     return {
       uses: used.map(({ name }) => name),
@@ -68,6 +70,9 @@ export async function bindExpression(
       type: type === undefined ? undefined : columnTypeOf(type),
     };
   } catch (error) {
+    if (error instanceof JobError) {
+      throw error;
+    }
     throw invalid(text, firstLine(messageOf(error)), "compare it with the columns that `infer-batch inspect` shows");
   }
 }
@@ -119,21 +124,24 @@ function invalid(text: string, found: string, hint: string): JobError {
 }
 
 export async function describeFailure(
-  pool: ConnectionPool,
+  tables: ShardTables,
   check: ExpressionCheck,
   { file, rows, expressions, expression, partitions }: Parameters<Decoder["describeFailure"]>[0],
 ): Promise<string> {
   await check.one(expression.text);
   const folders = expressions?.folders ?? [];
-  const table = rowsTable({ path: file.path, folders, partitions }, someRows(rows.slice(0, 1)));
-  await fetchRows(file, {
-    rows: rows.slice(0, 1),
-    columns: expression.uses.filter((name) => !folders.some((ref) => ref.name === name)),
-  });
+  const [row = 0] = rows;
+  const columns = expression.uses.flatMap((name) => (folders.some((ref) => ref.name === name) ? [] : [{ name }]));
   try {
-    await pool.use((connection) => connection.run(expressionQuery(table, `(${expression.text}\n)`)));
+    await tables.use(file, { rows: [row], columns }, async (connection, shard) => {
+      const table = rowsTable({ table: shard, folders, partitions }, someRows([row]));
+      await connection.run(expressionQuery(table, `(${expression.text}\n)`));
+    });
     return "it fails";
   } catch (error) {
+    if (error instanceof JobError) {
+      throw error;
+    }
     return firstLine(messageOf(error));
   }
 }

@@ -9,23 +9,31 @@ import type { Partitions, RowsRequest, SliceRequest } from "./port.js";
 /** Name of the row-number column that DuckDB adds; a column of the file with this name is refused when planning. */
 export const rowNumberColumn = "file_row_number";
 
-/** `FROM …`: some rows of one file, told by a condition on their number, with what expressions make of them. */
+/** `FROM …`: some rows of a shard, told by a condition on their number, with what expressions make of them. */
 export function fromRows(
-  { file, expressions, partitions }: Pick<RowsRequest, "file" | "expressions" | "partitions">,
+  { table, expressions, partitions }: Pick<RowsRequest, "expressions" | "partitions"> & ShardTable,
   condition: string,
 ): string {
-  const rows = rowsTable({ path: file.path, folders: expressions?.folders ?? [], partitions }, condition);
+  const rows = rowsTable({ table, folders: expressions?.folders ?? [], partitions }, condition);
   return `FROM ${expressions === null ? rows : withExpressions(rows, expressions)}`;
 }
 
-/** Some rows of one file, with columns from its folders. */
+/** A shard as SQL sees it: a table with a column for the row's number. */
+export interface ShardTable {
+  readonly table: string;
+}
+
+export function parquetTable(path: string): string {
+  return `read_parquet(${quotePath(path)}, ${rowNumberColumn} = true, hive_partitioning = false)`;
+}
+
+/** Some rows of a shard, with columns from its folders. */
 export function rowsTable(
-  { path, folders, partitions }: { path: string; folders: readonly ColumnRef[]; partitions: Partitions },
+  { table, folders, partitions }: ShardTable & { folders: readonly ColumnRef[]; partitions: Partitions },
   condition: string,
 ): string {
   const added = folders.map((column) => `${columnSql(column, partitions)} AS ${quoteName(column.name)}`);
-  const file = `read_parquet(${quotePath(path)}, file_row_number = true, hive_partitioning = false)`;
-  return `(SELECT ${["*", ...added].join(", ")} FROM ${file} WHERE ${condition})`;
+  return `(SELECT ${["*", ...added].join(", ")} FROM ${table} WHERE ${condition})`;
 }
 
 /** Some rows, by number; row groups before and after them are not read. */
@@ -42,7 +50,10 @@ export function inSlice({ rowStart, rowEnd }: Pick<SliceRequest, "rowStart" | "r
  * One SELECT: the row number in the file, what becomes of the row where there are expressions, then a column for
  * each input, then the carried ones.
  */
-export function sliceSql({ file, rowStart, rowEnd, projection, partitions }: SliceRequest): string {
+export function sliceSql(
+  { rowStart, rowEnd, projection, partitions }: Omit<SliceRequest, "file">,
+  table: string,
+): string {
   const { expressions } = projection;
   const state = expressions === null ? [] : [rowStateSql(expressions)];
   const columns = [
@@ -50,7 +61,7 @@ export function sliceSql({ file, rowStart, rowEnd, projection, partitions }: Sli
     ...projection.inputs.map((binding) => inputSql(binding, projection, partitions)),
     ...projection.passthrough.map(({ source }) => columnSql(source, partitions)),
   ].map((sql, index) => `${sql} AS c${index}`);
-  const from = fromRows({ file, expressions, partitions }, inSlice({ rowStart, rowEnd }));
+  const from = fromRows({ table, expressions, partitions }, inSlice({ rowStart, rowEnd }));
   return `SELECT ${[rowNumberColumn, ...columns].join(", ")} ${from}`;
 }
 

@@ -53,7 +53,7 @@ function chunksOf(footer: Footer, group: number, columns: readonly string[]): re
 }
 
 /** The file's columns that a projection reads. */
-function columnsInFile(projection: Projection): string[] {
+export function columnsInFile(projection: Projection): string[] {
   const fromFolders = new Set([
     ...(projection.expressions?.folders ?? []).map(({ name }) => name),
     ...projection.passthrough.flatMap(({ source }) => (source.partition === true ? [source.name] : [])),

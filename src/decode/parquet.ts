@@ -7,15 +7,16 @@ import { openDuckDb, quoteText } from "../duckdb/instance.js";
 import { type ConnectionPool, connectionPool } from "../duckdb/pool.js";
 import { readColumn, readFlat, readMatrix } from "../duckdb/read-vector.js";
 import { JobError } from "../errors.js";
-import { columnSql } from "./cast-sql.js";
+import { describeRows } from "./describe-rows.js";
 import { namingDecoder } from "./naming.js";
 import { findDamage, type StreamEnd } from "./parquet-damage.js";
 import { readFooters } from "./parquet-footers.js";
 import { bindExpression, createExpressionCheck, describeFailure, type ExpressionCheck } from "./parquet-expressions.js";
 import { verifyPages } from "./parquet-pages.js";
-import { fromRows, rowNumberColumn, sliceSql, someRows } from "./parquet-sql.js";
-import { fetchRows, sliceWindows } from "./parquet-windows.js";
+import { parquetTable, sliceSql } from "./parquet-sql.js";
+import { sliceWindows } from "./parquet-windows.js";
 import type { Decoder, Projection, SliceRequest } from "./port.js";
+import { parquetTables } from "./shard-tables.js";
 import { decodingThreads } from "./threads.js";
 
 export interface ParquetDecoderOptions {
@@ -39,6 +40,7 @@ export async function openParquetDecoder({ threads, folders, timezone }: Parquet
   };
   const { pool } = await readerOf(threads);
   const check = createExpressionCheck(pool);
+  const tables = parquetTables(pool);
   return namingDecoder({
     footers: (files) => readFooters(pool, files),
     windows: sliceWindows,
@@ -46,9 +48,9 @@ export async function openParquetDecoder({ threads, folders, timezone }: Parquet
       yield* readSlice((await readerOf(decodingThreads(threads, slice.projection))).pool, check, slice);
     },
     verify: (file, signal) => verifyPages(file, { signal }),
-    bindExpression: (request) => bindExpression(pool, check, request),
-    describeRows: (request) => describeRows(pool, check, request),
-    describeFailure: (request) => describeFailure(pool, check, request),
+    bindExpression: (request) => bindExpression(tables, check, request),
+    describeRows: (request) => describeRows(tables, check, request),
+    describeFailure: (request) => describeFailure(tables, check, request),
     async [Symbol.asyncDispose]() {
       for (const reader of opened.values()) {
         (await reader.catch(() => undefined))?.close();
@@ -103,7 +105,7 @@ async function* streamRows(pool: ConnectionPool, slice: SliceRequest): AsyncGene
   let next = slice.rowStart;
   let fetched: Promise<DuckDBDataChunk | null> | undefined;
   try {
-    const result = await connection.stream(sliceSql(slice));
+    const result = await connection.stream(sliceSql(slice, parquetTable(slice.file.path)));
     fetched = result.fetchChunk();
     for (;;) {
       const chunk = await fetched;
@@ -135,7 +137,7 @@ async function* streamRows(pool: ConnectionPool, slice: SliceRequest): AsyncGene
 }
 
 /** Rows come in file order without a gap, whatever DuckDB's threads do: a batch starts where the last one ended. */
-function checkRowNumbers(chunk: DuckDBDataChunk, expected: number, slice: SliceRequest): void {
+export function checkRowNumbers(chunk: DuckDBDataChunk, expected: number, slice: SliceRequest): void {
   const numbers = readFlat(chunk, 0, "int64").data;
   const first = Number(numbers[0]);
   const last = Number(numbers[chunk.rowCount - 1]);
@@ -148,7 +150,7 @@ function checkRowNumbers(chunk: DuckDBDataChunk, expected: number, slice: SliceR
   }
 }
 
-function recordBatch(chunk: DuckDBDataChunk, projection: Projection): RecordBatch {
+export function recordBatch(chunk: DuckDBDataChunk, projection: Projection): RecordBatch {
   const { inputs, passthrough, expressions } = projection;
   const first = expressions === null ? 1 : 2;
   const batch = {
@@ -180,26 +182,4 @@ function readInput(chunk: DuckDBDataChunk, index: number, binding: InputBinding)
   return width === 1 && binding.kind === "matrix"
     ? readFlat(chunk, index, element)
     : readMatrix(chunk, index, element, width);
-}
-
-async function describeRows(
-  pool: ConnectionPool,
-  check: ExpressionCheck,
-  request: Parameters<Decoder["describeRows"]>[0],
-): ReturnType<Decoder["describeRows"]> {
-  const { rows, columns, partitions } = request;
-  await check.all(request.expressions);
-  const texts = columns.map((column) => `CAST(${columnSql(column, partitions)} AS VARCHAR)`);
-  const uses = request.expressions?.list.flatMap((expression) => expression.uses) ?? [];
-  const inFile = columns.flatMap(({ path, partition, computed }) =>
-    partition === true || computed === true ? [] : path.slice(0, 1),
-  );
-  const folders = request.expressions?.folders.map(({ name }) => name) ?? [];
-  const read = [...new Set([...inFile, ...uses])].filter((name) => !folders.includes(name));
-  await fetchRows(request.file, { rows, columns: read });
-  const sql = `SELECT ${[rowNumberColumn, ...texts].join(", ")} ${fromRows(request, someRows(rows))}`;
-  const found = await pool.use(async (connection) => (await connection.runAndReadAll(sql)).getRows());
-  return new Map(
-    found.map(([row, ...values]) => [Number(row), values.map((value) => (typeof value === "string" ? value : null))]),
-  );
 }

@@ -1,6 +1,6 @@
 import { bindContract } from "../batch/bind-contract.js";
 import { type Contract, outputColumns, usedColumns } from "../batch/contract.js";
-import { showColumnType, type SourceColumn } from "../batch/types.js";
+import type { SourceColumn } from "../batch/types.js";
 import type { Decoder, ShardFooter, ShardSchema } from "../decode/port.js";
 import type { Engine, ModelFile } from "../engine/port.js";
 import { JobError } from "../errors.js";
@@ -12,6 +12,7 @@ import { spanCount } from "../plan/spans.js";
 import { count } from "../report/report.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { Listing } from "../source/port.js";
+import { refuseDrift, withTypesOf } from "./drift.js";
 import { bindExpressions } from "./expressions.js";
 import { atKey, type JobContext } from "./job.js";
 import { verifyShards } from "./verify.js";
@@ -76,13 +77,14 @@ export async function planRun(
       { hint: "run the same command again when the input is there, or correct input.path" },
     );
   }
-  const [first] = schemas;
-  const bound = await bindShards(context, schemas, { decoder, model, engine });
+  const [first, ...others] = schemas;
+  const typed = first === undefined ? [] : [withTypesOf(others, first), ...others];
+  const bound = await bindShards(context, typed, { decoder, model, engine });
   const contract: Contract = spec.output.lineage ? { ...bound, lineage: true } : bound;
   refuseDoubleNames(contract);
   const used = new Set(usedColumns(contract));
-  for (const other of schemas.slice(1)) {
-    refuseDrift(used, first, other);
+  for (const other of schemas) {
+    refuseDrift(contract, typed[0], other);
   }
   refuseEncrypted(used, encrypted);
   const target = context.sink.planTarget;
@@ -132,7 +134,7 @@ async function bindShards(
     for (const other of others) {
       const contract = await contractOrUndefined(() => bindFirstShard(context, other, tools));
       if (contract !== undefined) {
-        refuseDrift(new Set(usedColumns(contract)), other, first);
+        refuseDrift(contract, other, first);
       }
     }
     throw error;
@@ -234,28 +236,6 @@ async function readShards(context: JobContext, decoder: Decoder, listed: readonl
   verifying?.told();
   const seen = [...schemas.values()].flatMap((same) => Array.from(same.values()));
   return { shards, schemas: seen, encrypted };
-}
-
-function typeIn(shard: SeenSchema | undefined, name: string): string {
-  const column = shard?.columns.find((candidate) => candidate.name === name);
-  return column === undefined ? "missing" : showColumnType(column);
-}
-
-/** Columns that the job uses must be in every shard with the same type; their order may differ. */
-function refuseDrift(used: ReadonlySet<string>, first: SeenSchema | undefined, other: SeenSchema | undefined): void {
-  for (const name of used) {
-    const expected = typeIn(first, name);
-    const found = typeIn(other, name);
-    if (found !== expected) {
-      throw new JobError(
-        "SCHEMA_MISMATCH",
-        `planning: column \`${name}\` is ${found} in ${other?.name}, but ${expected} in ${first?.name}`,
-        {
-          hint: "the columns that the job uses must have the same type in all shards; write that shard again, or take it out of input.path",
-        },
-      );
-    }
-  }
 }
 
 /** Other columns of a file may be encrypted: they are not read. */

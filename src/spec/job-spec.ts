@@ -29,7 +29,7 @@ export interface JobSpec {
 export interface InputSpec extends S3Spec {
   /** Files or globs, relative to the spec's folder, or in S3. */
   readonly path: readonly string[];
-  readonly format?: "parquet" | undefined;
+  readonly format?: "parquet" | "arrow" | undefined;
   /** A file that says the input is complete; absent: exit 75. */
   readonly ready?: string | undefined;
   /** Fewer rows: exit 75. */
@@ -88,7 +88,7 @@ const input = z.strictObject({
     .union([text, z.array(text).min(1)], { error: "expected a path or a list of paths" })
     .transform((value) => (typeof value === "string" ? [value] : value))
     .describe("Parquet files or globs, relative to this file, or s3://bucket/key; or a list of them"),
-  format: z.literal("parquet").optional().describe("default: from the file name"),
+  format: z.enum(["parquet", "arrow"]).optional().describe("default: by the name; else Parquet"),
   ready: text.optional().describe("a file that says the input is complete; not there yet: exit 75"),
   min_rows: count(0, Number.MAX_SAFE_INTEGER).default(1).describe("fewer rows: exit 75"),
   partitions: z

@@ -7,7 +7,6 @@ const keys: Readonly<Record<string, string>> = {
 };
 
 const values: Readonly<Record<string, readonly string[]>> = {
-  "input.format": ["arrow"],
   "engine.providers": ["cuda", "tensorrt"],
 };
 

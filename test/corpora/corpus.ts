@@ -7,6 +7,8 @@ import { projectFolder } from "../support/cli.js";
 const corpora = process.env["INFER_BATCH_CORPORA"] ?? join(projectFolder, "../shared/corpora");
 export const corpusFolder = join(corpora, "parquet-testing");
 export const corpusIsThere = existsSync(corpusFolder);
+export const arrowCorpus = join(corpora, "arrow-testing/data");
+export const arrowCorpusIsThere = existsSync(arrowCorpus);
 
 /** What a command does with a file: exit code, message (or how it starts) and hint, or "read". */
 export type Expected = "read" | { readonly exit: number; readonly says: string; readonly hint: string };
@@ -46,11 +48,16 @@ function readJson(name: string): unknown {
   return JSON.parse(readFileSync(join(projectFolder, "fixtures/corpora", name), "utf8"));
 }
 
-/** Every file of the corpus, by its path in it. */
+/** Every file of the Parquet corpus, by its path in it. */
 export function filesOfCorpus(): string[] {
-  return readdirSync(corpusFolder, { recursive: true, withFileTypes: true })
+  return filesIn(corpusFolder);
+}
+
+/** Every file of a folder, by its path in it. */
+export function filesIn(folder: string): string[] {
+  return readdirSync(folder, { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isFile())
-    .map((entry) => join(entry.parentPath, entry.name).slice(corpusFolder.length + 1))
+    .map((entry) => join(entry.parentPath, entry.name).slice(folder.length + 1))
     .toSorted();
 }
 

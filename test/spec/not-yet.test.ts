@@ -3,7 +3,6 @@ import { load, minimalSpec, specRefusal } from "../support/spec.js";
 
 /** Line by line: what of version 1 this release does not serve, and how it says so. */
 const unsupported: readonly (readonly [string, string])[] = [
-  ["input.format: arrow", minimalSpec.replace("input:", "input:\n  format: arrow")],
   ["engine.providers: cuda", `${minimalSpec}engine: { providers: [cuda, cpu] }\n`],
   ["engine.providers: tensorrt", `${minimalSpec}engine: { providers: [tensorrt] }\n`],
   ["engine.device_id", `${minimalSpec}engine: { device_id: 0 }\n`],

@@ -19,6 +19,11 @@ export async function outputRows(folder: string): Promise<Row[]> {
   return await readFiles((await partNames(folder)).map((name) => join(folder, name)));
 }
 
+/** Rows without one of their columns. */
+export function without(name: string, rows: readonly Row[]): Row[] {
+  return rows.map((row) => Object.fromEntries(Object.entries(row).filter(([column]) => column !== name)));
+}
+
 async function namesIn(folder: string): Promise<string[]> {
   try {
     return await readdir(folder);

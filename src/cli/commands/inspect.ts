@@ -1,5 +1,6 @@
 import { type FileHandle, open, stat } from "node:fs/promises";
 import { extname, resolve } from "node:path";
+import { inspectArrow } from "../../decode/arrow-inspect.js";
 import { inspectParquet } from "../../decode/parquet-inspect.js";
 import { openModelFile } from "../../engine/onnx-file.js";
 import { openOnnxEngine } from "../../engine/onnx.js";
@@ -14,6 +15,11 @@ export async function inspectCommand(file: string, { json = false }: { readonly 
     process.stdout.write(json ? `${shardJson(shard)}\n` : shardText(shard));
     return;
   }
+  if (arrowMagic.test(ends.head) || arrowName.test(file)) {
+    const shard = { ...(await inspectArrow(resolve(file))), path: file };
+    process.stdout.write(json ? `${shardJson(shard)}\n` : shardText(shard));
+    return;
+  }
   const model = await openModelFile(resolve(file), (_path, cause) => neither(file, ends.head, cause));
   await using engine = await openOnnxEngine({ model, providers: ["cpu"], sessions: 1, intraOpThreads: 1 });
   const seen = { ...model, path: file, signature: engine.signature };
@@ -22,6 +28,9 @@ export async function inspectCommand(file: string, { json = false }: { readonly 
 
 /** At both ends of a file, PARE where its footer is encrypted; either end is enough to know what it was meant to be. */
 const parquetMagic = /^PAR[1E]/;
+/** A file; a stream since Arrow 0.15 begins with a marker. */
+const arrowMagic = /^(ARROW1|FEA1|\xff{4})/;
+const arrowName = /\.(arrow|arrows|feather|ipc)$/i;
 const tailBytes = 4;
 const headBytes = 32;
 
@@ -39,7 +48,7 @@ async function readEnds(path: string): Promise<Ends> {
       throw new JobError(
         "FILE_MISSING",
         `inspecting ${path}: it is ${found.isDirectory() ? "a folder" : "not a plain file"}`,
-        { hint: "name one .onnx or .parquet file" },
+        { hint: "name one .onnx, .parquet or .arrow file" },
       );
     }
     await using file = await open(path);
@@ -65,7 +74,7 @@ function unreadable(path: string, cause: unknown): JobError {
     case "ELOOP":
     case "ENAMETOOLONG":
       return new JobError("FILE_MISSING", `inspecting ${path}: there is no such file`, {
-        hint: "name one .onnx or .parquet file on this machine; the path is relative to the working directory",
+        hint: "name one .onnx, .parquet or .arrow file on this machine; the path is relative to the working directory",
         cause,
       });
     case "EACCES":
@@ -83,7 +92,6 @@ function unreadable(path: string, cause: unknown): JobError {
 
 /** What people try to inspect, by how it begins. */
 const others = [
-  { head: "ARROW1", what: "an Arrow file", hint: "write it as Parquet" },
   { head: "PK\x03\x04", what: "a zip archive, as PyTorch saves", hint: "export the model to ONNX" },
   { head: "\x80", what: "a Python pickle", hint: "convert the model to ONNX, such as with skl2onnx" },
   { head: "\x89HDF", what: "an HDF5 file, as Keras saves", hint: "convert the model to ONNX, such as with tf2onnx" },
@@ -98,8 +106,8 @@ function neither(path: string, head: string, cause: unknown): JobError {
   const code = /^\.(parquet|pq)$/i.test(extname(path)) ? "SHARD_CORRUPT" : "MODEL_INVALID";
   const found =
     known === undefined
-      ? `it is neither Parquet (no PAR1 at its start or end) nor ONNX (read as protobuf: ${messageOf(cause)})`
-      : `it is ${known.what}, not an ONNX model or a Parquet file`;
+      ? `it is neither Parquet (no PAR1 at its start or end) nor Arrow nor ONNX (read as protobuf: ${messageOf(cause)})`
+      : `it is ${known.what}, not an ONNX model, a Parquet or an Arrow file`;
   return new JobError(code, `inspecting ${path}: ${found}`, {
     hint: known?.hint ?? "is this the right file, and was it copied whole?",
     cause,

@@ -1,0 +1,142 @@
+import type { Column, ColumnType } from "../batch/types.js";
+import { buffersOf, type HeldRanges, holdColumns, inBatch, openBody } from "./arrow-body.js";
+import { corruptArrow, type ShardBytes } from "./arrow-bytes.js";
+import { readArrowColumn } from "./arrow-columns.js";
+import { nullColumn } from "./column-rows.js";
+import { type Dictionaries, openDictionaries } from "./arrow-dictionaries.js";
+import type { ArrowIndex, IndexedBatch } from "./arrow-index.js";
+import { type ArrowNode, layoutBatch } from "./arrow-layout.js";
+import { type BatchHeader, readMessage, readPrefix } from "./arrow-messages.js";
+
+/** Neighbouring rows of a shard, and the columns that were asked for. */
+export interface Piece {
+  /** [rowStart, rowEnd) of the shard. */
+  readonly rowStart: number;
+  readonly rowEnd: number;
+  readonly columns: ReadonlyMap<string, Column>;
+}
+
+export interface PiecesRequest {
+  readonly rowStart: number;
+  readonly rowEnd: number;
+  /** Columns of the file, by name; the type is that of a column that has NULLs only. */
+  readonly columns: ReadonlyMap<string, ColumnType | undefined>;
+}
+
+/** Columns of a batch that take less are read as a whole. */
+const heldBytes = 16 * 1024 * 1024;
+/** What rows of others are read together. */
+const pieceBytes = 8 * 1024 * 1024;
+const pieceRows = 1024;
+
+/** The rows of a slice, in order; one piece is read ahead. @throws JobError SHARD_CORRUPT */
+export async function* readPieces(bytes: ShardBytes, index: ArrowIndex, request: PiecesRequest): AsyncGenerator<Piece> {
+  const pieces = cutPieces(bytes, index, request);
+  let next = pieces.next();
+  try {
+    for (;;) {
+      const piece = await next;
+      if (piece.done === true) {
+        return;
+      }
+      next = pieces.next();
+      next.catch(() => undefined); // awaited when this one is done with
+      yield piece.value;
+    }
+  } finally {
+    await next.catch(() => undefined);
+    await pieces.return(undefined);
+  }
+}
+
+async function* cutPieces(
+  bytes: ShardBytes,
+  index: ArrowIndex,
+  { rowStart, rowEnd, columns }: PiecesRequest,
+): AsyncGenerator<Piece> {
+  const dictionaries = openDictionaries(bytes, index);
+  for (const [number, batch] of batchesBetween(index, { rowStart, rowEnd })) {
+    const from = Math.max(rowStart, batch.rowStart) - batch.rowStart;
+    const to = Math.min(rowEnd, batch.rowStart + batch.rows) - batch.rowStart;
+    const read = await inBatch(bytes.file.path, `record batch ${number}`, () =>
+      openBatch({ bytes, index, dictionaries }, batch, columns),
+    );
+    for (let start = from; start < to; start += read.stepRows) {
+      const end = Math.min(to, start + read.stepRows);
+      const values = await inBatch(bytes.file.path, `record batch ${number}`, () => read.rows(start, end));
+      yield { rowStart: batch.rowStart + start, rowEnd: batch.rowStart + end, columns: values };
+    }
+  }
+}
+
+/** Batches with rows of [rowStart, rowEnd), and their numbers. */
+export function* batchesBetween(
+  { batches }: Pick<ArrowIndex, "batches">,
+  { rowStart, rowEnd }: { rowStart: number; rowEnd: number },
+): Generator<readonly [number, IndexedBatch]> {
+  for (const [number, batch] of batches.entries()) {
+    if (batch.rows > 0 && batch.rowStart < rowEnd && batch.rowStart + batch.rows > rowStart) {
+      yield [number, batch];
+    }
+  }
+}
+
+interface BatchRows {
+  /** Rows that are read at once, at most. */
+  readonly stepRows: number;
+  rows(from: number, to: number): Promise<ReadonlyMap<string, Column>>;
+}
+
+interface Shard {
+  readonly bytes: ShardBytes;
+  readonly index: ArrowIndex;
+  readonly dictionaries: Dictionaries;
+}
+
+async function openBatch(
+  { bytes, index, dictionaries }: Shard,
+  batch: IndexedBatch,
+  columns: PiecesRequest["columns"],
+): Promise<BatchRows> {
+  const { header, nodes } = await readBatchLayout(bytes, index, batch);
+  const wanted = nodes.filter(({ field }) => columns.has(field.name));
+  const stored = wanted.filter(({ field }) => field.type.kind !== "null");
+  const dictionary = await dictionaries.of(
+    batch,
+    stored.map(({ field }) => field),
+  );
+  const size = buffersOf(stored).reduce((sum, buffer) => sum + buffer.bytes, 0);
+  const held: HeldRanges | undefined = size <= heldBytes ? await holdColumns(bytes, batch, stored) : undefined;
+  const body = openBody(bytes, batch, { header, held });
+  const perPiece = Math.floor((batch.rows * pieceBytes) / Math.max(1, size));
+  return {
+    stepRows: held !== undefined && body.isDivisible ? batch.rows : Math.max(pieceRows, perPiece),
+    async rows(from, to) {
+      const values = new Map<string, Column>();
+      for (const node of wanted) {
+        const { name, type } = node.field;
+        const planned = columns.get(name);
+        const isNull = type.kind === "null" && planned !== undefined;
+        values.set(
+          name,
+          isNull ? nullColumn(planned, to - from) : await readArrowColumn({ body, dictionary }, node, { from, to }),
+        );
+      }
+      return values;
+    },
+  };
+}
+
+/** Reads what a batch says of itself once more. @throws RangeError, JobError when it is not what was indexed */
+export async function readBatchLayout(
+  bytes: ShardBytes,
+  { schema, version }: ArrowIndex,
+  { offset, metadataBytes, bodyBytes, rows }: IndexedBatch,
+): Promise<{ header: BatchHeader; nodes: ArrowNode[] }> {
+  const metadata = await bytes.read(offset, offset + metadataBytes);
+  const { header } = readMessage(metadata.subarray(readPrefix(metadata).prefixBytes));
+  if (header.kind !== "batch" || header.batch.rows !== rows) {
+    throw corruptArrow(bytes.file.path, `the batch at byte ${offset} has not the ${rows} rows that it had`);
+  }
+  return { header: header.batch, nodes: layoutBatch(schema, header.batch, { bodyBytes, version }) };
+}

@@ -1,0 +1,281 @@
+import type { NumericTensorType } from "../batch/contract.js";
+import { tensorElement } from "../batch/tensor.js";
+import { type Column, type ColumnType, type FixedColumn, type Matrix, showType } from "../batch/types.js";
+import { allocate, elementOf, type Values } from "../batch/values.js";
+import type { CastRules } from "./cast-sql.js";
+
+/**
+ * How numbers of one type become a tensor's here, without DuckDB. `copy`: each is one of the tensor's; `round`: a double
+ * becomes a float, unless it overflows; `exact`: an integer of 32 bits that the float holds, `long`: of 64.
+ */
+export type Cast = "copy" | "round" | "exact" | "long";
+
+const bitsOf: Readonly<Record<string, number>> = { int8: 7, uint8: 8, int16: 15, uint16: 16, int32: 31, uint32: 32 };
+const exactBits: Partial<Record<NumericTensorType, number>> = { float32: 24, float64: 53 };
+
+/** undefined: it takes DuckDB, which knows the rest. What comes out is the same: see `castSql`. */
+export function castOf(from: ColumnType, dtype: NumericTensorType, { cast }: CastRules): Cast | undefined {
+  if (from === dtype) {
+    return "copy";
+  }
+  if (dtype === "bool" || dtype === "float16" || dtype === "int64" || dtype === "uint64") {
+    return undefined;
+  }
+  const name = showType(from);
+  const held = exactBits[dtype];
+  if (held === undefined) {
+    return integerCast(name, dtype);
+  }
+  if (name === "bool" || (name === "float32" && dtype === "float64")) {
+    return "copy";
+  }
+  if (name === "float64") {
+    return "round";
+  }
+  const bits = bitsOf[name];
+  if (bits !== undefined) {
+    return bits <= held ? "copy" : cast === "exact" ? "exact" : undefined;
+  }
+  return (name === "int64" || name === "uint64") && cast === "exact" ? "long" : undefined;
+}
+
+function integerCast(name: string, dtype: string): Cast | undefined {
+  const [bits, target] = [bitsOf[name], bitsOf[dtype]];
+  if (name === "bool") {
+    return "copy";
+  }
+  const losesSign = dtype.startsWith("u") && !name.startsWith("u");
+  return bits !== undefined && target !== undefined && bits <= target && !losesSign ? "copy" : undefined;
+}
+
+/** What a matrix is filled from. */
+export interface MatrixColumn {
+  readonly column: FixedColumn;
+  readonly cast: Cast;
+}
+
+interface Rows {
+  readonly from: number;
+  readonly to: number;
+}
+
+/** Rows that are packed at once: of that many the values of all columns stay in the cache. */
+const blockRows = 128;
+
+/** Where matrices are made, one after the other: each holds until the next one is. */
+export interface Room {
+  data?: Values;
+}
+
+/** Rows [from, to) of some columns side by side. */
+export function packMatrix(
+  dtype: NumericTensorType,
+  columns: readonly MatrixColumn[],
+  { from, to }: Rows,
+  { missing, room }: Pick<CastRules, "missing"> & { readonly room?: Room },
+): Matrix {
+  const width = columns.length;
+  const [only] = columns;
+  const nan = missing === "nan" && exactBits[dtype] !== undefined;
+  if (
+    only !== undefined &&
+    width === 1 &&
+    only.cast === "copy" &&
+    elementOf(only.column.data) === tensorElement(dtype)
+  ) {
+    const valid = only.column.valid?.subarray(from, to);
+    if (valid === undefined || !nan) {
+      return { kind: "matrix", width, data: only.column.data.subarray(from, to), valid };
+    }
+  }
+  const length = (to - from) * width;
+  const data = room?.data?.length === length ? room.data : allocate(tensorElement(dtype), length);
+  if (room !== undefined) {
+    room.data = data;
+  }
+  const target: Target = { data, width, valid: undefined };
+  for (let start = from; start < to; start += blockRows) {
+    const end = Math.min(to, start + blockRows);
+    for (let index = packFours(target, columns, { from: start, to: end }, start - from); index < width; index += 1) {
+      const source = columns[index] as MatrixColumn;
+      const at = (start - from) * width + index;
+      convert(target, at, source, { from: start, to: end });
+      markNulls(target, at, source.column.valid, { from: start, to: end, nan });
+    }
+  }
+  return { kind: "matrix", width, data: target.data, valid: target.valid };
+}
+
+/** Four columns at a time, as far as they are no more than copied; returns the first that is left. */
+function packFours(
+  { data, width }: Target,
+  columns: readonly MatrixColumn[],
+  { from, to }: Rows,
+  startRow: number,
+): number {
+  let index = 0;
+  for (; index + 4 <= width; index += 4) {
+    const a = plainValues(columns[index]);
+    const b = plainValues(columns[index + 1]);
+    const c = plainValues(columns[index + 2]);
+    const d = plainValues(columns[index + 3]);
+    if (a === undefined || b === undefined || c === undefined || d === undefined) {
+      return index;
+    }
+    copyFour(data as Float64Array, startRow * width + index, width, { a, b, c, d, from, to });
+  }
+  return index;
+}
+
+function plainValues(source: MatrixColumn | undefined): Float64Array | undefined {
+  return source?.cast === "copy" && source.column.valid === undefined
+    ? (source.column.data as Float64Array)
+    : undefined;
+}
+
+interface Four extends Rows {
+  readonly a: Float64Array;
+  readonly b: Float64Array;
+  readonly c: Float64Array;
+  readonly d: Float64Array;
+}
+
+function copyFour(target: Float64Array, at: number, width: number, { a, b, c, d, from, to }: Four): void {
+  for (let row = from, place = at; row < to; row += 1, place += width) {
+    target[place] = a[row] as number;
+    target[place + 1] = b[row] as number;
+    target[place + 2] = c[row] as number;
+    target[place + 3] = d[row] as number;
+  }
+}
+
+interface Target {
+  readonly data: Values;
+  readonly width: number;
+  /** Made once a value does not fit, or is NULL. */
+  valid: Uint8Array | undefined;
+}
+
+function unfit(target: Target, at: number): void {
+  target.valid ??= new Uint8Array(target.data.length).fill(1);
+  target.valid[at] = 0;
+}
+
+function markNulls(
+  target: Target,
+  at: number,
+  valid: Uint8Array | undefined,
+  { from, to, nan }: Rows & { nan: boolean },
+): void {
+  if (valid === undefined) {
+    return;
+  }
+  for (let row = from, place = at; row < to; row += 1, place += target.width) {
+    if (valid[row] === 0) {
+      if (nan) {
+        (target.data as Float64Array)[place] = Number.NaN;
+        target.valid?.fill(1, place, place + 1);
+      } else {
+        unfit(target, place);
+      }
+    }
+  }
+}
+
+function convert(target: Target, at: number, { column: { data }, cast }: MatrixColumn, rows: Rows): void {
+  switch (cast) {
+    case "copy":
+      copyStrided(target.data as Float64Array, at, target.width, data as Float64Array, rows);
+      break;
+    case "round":
+    case "exact":
+      copyChecked(target, at, data as Float64Array, { ...rows, isExact: cast === "exact" });
+      break;
+    case "long":
+      copyLongs(target, at, data as BigInt64Array, rows);
+      break;
+  }
+}
+
+function copyStrided(target: Float64Array, at: number, width: number, source: Float64Array, { from, to }: Rows): void {
+  for (let row = from, place = at; row < to; row += 1, place += width) {
+    target[place] = source[row] as number;
+  }
+}
+
+function copyChecked(
+  target: Target,
+  at: number,
+  source: Float64Array,
+  { from, to, isExact }: Rows & { isExact: boolean },
+): void {
+  const data = target.data as Float64Array;
+  for (let row = from, place = at; row < to; row += 1, place += target.width) {
+    const value = source[row] as number;
+    data[place] = value;
+    const made = data[place];
+    if (isExact ? made !== value : !Number.isFinite(made) && Number.isFinite(value)) {
+      unfit(target, place);
+    }
+  }
+}
+
+/** Whole numbers up to this are doubles. */
+const wholeLimit = 2 ** 53;
+
+/** By their halves: a BigInt for each value would cost ten times as much. */
+function copyLongs(target: Target, at: number, source: BigInt64Array | BigUint64Array, { from, to }: Rows): void {
+  const data = target.data as Float64Array;
+  const low = new Uint32Array(source.buffer, source.byteOffset, source.length * 2);
+  const high = source instanceof BigInt64Array ? new Int32Array(low.buffer, low.byteOffset, low.length) : low;
+  for (let row = from, place = at; row < to; row += 1, place += target.width) {
+    const value = (high[row * 2 + 1] as number) * 2 ** 32 + (low[row * 2] as number);
+    data[place] = value;
+    const fits =
+      value < wholeLimit && value > -wholeLimit ? data[place] === value : BigInt(data[place] as number) === source[row];
+    if (!fits) {
+      unfit(target, place);
+    }
+  }
+}
+
+/** Lists of `width` numbers each; a row of another length, or NULL, is all NULLs. */
+export function listMatrix(
+  { dtype, width }: { readonly dtype: NumericTensorType; readonly width: number },
+  column: Column,
+  cast: Cast,
+  { from, to, missing }: Rows & Pick<CastRules, "missing">,
+): Matrix {
+  if (column.kind !== "list" || column.child.kind !== "fixed") {
+    throw new TypeError("an input of lists takes lists of numbers");
+  }
+  const { offsets, child, valid } = column;
+  const base = offsets[from] ?? 0;
+  let inOrder = true;
+  for (let row = from; inOrder && row < to; row += 1) {
+    inOrder = offsets[row + 1] === base + (row + 1 - from) * width && valid?.[row] !== 0;
+  }
+  if (inOrder) {
+    const packed = packMatrix(
+      dtype,
+      [{ column: child, cast }],
+      { from: base, to: base + (to - from) * width },
+      { missing },
+    );
+    return { ...packed, width };
+  }
+  const data = allocate(tensorElement(dtype), (to - from) * width);
+  const marks = new Uint8Array(data.length);
+  for (let row = from; row < to; row += 1) {
+    const start = offsets[row] ?? 0;
+    if (valid?.[row] === 0 || (offsets[row + 1] ?? 0) - start !== width) {
+      continue;
+    }
+    const packed = packMatrix(dtype, [{ column: child, cast }], { from: start, to: start + width }, { missing });
+    const at = (row - from) * width;
+    (data as Float64Array).set(packed.data as Float64Array, at);
+    marks.fill(1, at, at + width);
+    marks.set(packed.valid ?? [], at);
+  }
+  return { kind: "matrix", width, data, valid: marks };
+}

@@ -1,0 +1,120 @@
+import { createColumnBuilder } from "../batch/column-builder.js";
+import type { BytesColumn, Column, ColumnType, FixedColumn } from "../batch/types.js";
+import { allocate, elementOf, type Values } from "../batch/values.js";
+import { assertNever } from "../errors.js";
+import { rowsOf } from "./column-rows.js";
+
+interface Taking {
+  /** Of each row, its place in the values. */
+  readonly indices: Values;
+  readonly valid: Uint8Array | undefined;
+  /** Bytes or elements that may come of it. */
+  readonly limit: number;
+}
+
+/** What a dictionary's indices stand for. @throws RangeError for an index that it has not */
+export function takeRows(type: ColumnType, values: Column, taking: Taking): Column {
+  const { places, valid } = placesOf(values, taking);
+  switch (values.kind) {
+    case "fixed":
+      return takeFixed(values, places, valid);
+    case "bytes":
+      return takeBytes(values, { places, valid, limit: taking.limit });
+    case "list":
+    case "struct": {
+      const builder = createColumnBuilder(type, places.length);
+      for (const place of places) {
+        if (
+          values.kind === "list" &&
+          place < rowsOf(values) &&
+          builder.rowCount * lengthAt(values, place) > taking.limit
+        ) {
+          throw new RangeError(`lists of ${lengthAt(values, place)} elements for each of ${places.length} rows`);
+        }
+        if (place < rowsOf(values)) {
+          builder.append(values, place, place + 1);
+        }
+      }
+      // A NULL without a value still takes a row.
+      return builder.rowCount === places.length ? { ...builder.finish(), valid } : refuseEmpty();
+    }
+    default:
+      return assertNever(values);
+  }
+}
+
+function refuseEmpty(): never {
+  throw new RangeError("a dictionary of lists or structs without values");
+}
+
+function lengthAt({ offsets }: { readonly offsets: Uint32Array }, row: number): number {
+  return (offsets[row + 1] ?? 0) - (offsets[row] ?? 0);
+}
+
+/** Checked places, 0 for NULLs, and which rows are NULL: by index or by value. */
+function placesOf(
+  values: Column,
+  { indices, valid: given }: Taking,
+): { places: Uint32Array; valid: Uint8Array | undefined } {
+  const size = rowsOf(values);
+  const places = new Uint32Array(indices.length);
+  const valid = given?.slice() ?? (values.valid === undefined ? undefined : new Uint8Array(indices.length).fill(1));
+  for (let row = 0; row < indices.length; row += 1) {
+    if (given?.[row] === 0) {
+      continue;
+    }
+    const place = Number(indices[row]);
+    if (place < 0 || place >= size) {
+      throw new RangeError(`index ${place} into a dictionary of ${size} values`);
+    }
+    places[row] = place;
+    if (valid !== undefined && values.valid?.[place] === 0) {
+      valid[row] = 0;
+    }
+  }
+  return { places, valid };
+}
+
+function takeFixed({ data, lanes }: FixedColumn, places: Uint32Array, valid: Uint8Array | undefined): Column {
+  const taken = allocate(elementOf(data), places.length * lanes);
+  if (data.length > 0) {
+    for (let row = 0; row < places.length; row += 1) {
+      const place = places[row] as number;
+      for (let lane = 0; lane < lanes; lane += 1) {
+        taken[row * lanes + lane] = data[place * lanes + lane] as number;
+      }
+    }
+  }
+  return { kind: "fixed", lanes, data: taken, valid };
+}
+
+function takeBytes(
+  { offsets: starts, bytes: source }: BytesColumn,
+  { places, valid, limit }: { places: Uint32Array; valid: Uint8Array | undefined; limit: number },
+): Column {
+  const offsets = new Uint32Array(places.length + 1);
+  let total = 0;
+  for (let row = 0; row < places.length; row += 1) {
+    const place = places[row] as number;
+    total += valid?.[row] === 0 ? 0 : (starts[place + 1] as number) - (starts[place] as number);
+    if (total > limit) {
+      throw new RangeError(`${total} bytes of ${places.length} rows; at most ${limit} are read at once`);
+    }
+    offsets[row + 1] = total;
+  }
+  const bytes = new Uint8Array(total);
+  for (let row = 0; row < places.length; row += 1) {
+    const at = offsets[row] as number;
+    const length = (offsets[row + 1] as number) - at;
+    const start = starts[places[row] as number] as number;
+    // Most are short: a call each would cost more.
+    if (length > 32) {
+      bytes.set(source.subarray(start, start + length), at);
+    } else {
+      for (let index = 0; index < length; index += 1) {
+        bytes[at + index] = source[start + index] as number;
+      }
+    }
+  }
+  return { kind: "bytes", offsets, bytes, valid };
+}

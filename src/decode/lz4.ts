@@ -1,0 +1,109 @@
+/**
+ * LZ4 frames: https://github.com/lz4/lz4/blob/dev/doc/lz4_Frame_format.md and, for what is in them,
+ * https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md. Checksums are skipped: Arrow's writers leave them out.
+ */
+
+const magic = 0x184d2204;
+const uncompressedBlock = 0x8000_0000;
+
+/** Unpacks one frame into exactly `target`. @throws RangeError where it is damaged, or of another length */
+export function unpackLz4(source: Uint8Array, target: Uint8Array): void {
+  const view = new DataView(source.buffer, source.byteOffset, source.byteLength);
+  if (view.getUint32(0, true) !== magic) {
+    throw new RangeError("no LZ4 frame");
+  }
+  const flags = view.getUint8(4);
+  const hasDictionary = (flags & 1) !== 0;
+  if (flags >> 6 !== 1 || hasDictionary) {
+    throw new RangeError("an LZ4 frame of another version, or with a dictionary");
+  }
+  const checksumBytes = (flags & 0x10) === 0 ? 0 : 4;
+  let at = 7 + ((flags & 8) === 0 ? 0 : 8);
+  let filled = 0;
+  for (;;) {
+    const size = view.getUint32(at, true);
+    at += 4;
+    if (size === 0) {
+      break;
+    }
+    const length = size & ~uncompressedBlock;
+    const end = at + length;
+    if (length < 0 || end > source.length) {
+      throw new RangeError("an LZ4 block reaches outside");
+    }
+    if ((size & uncompressedBlock) === 0) {
+      filled = unpackBlock(source, { at, end }, target, filled);
+    } else {
+      if (filled + length > target.length) {
+        throw new RangeError("an LZ4 frame is longer than it says");
+      }
+      target.set(source.subarray(at, end), filled);
+      filled += length;
+    }
+    at = end + checksumBytes;
+  }
+  if (filled !== target.length) {
+    throw new RangeError(`an LZ4 frame of ${filled} bytes, ${target.length} are due`);
+  }
+}
+
+/** Matches this long and longer are copied by the engine. */
+const longMatch = 32;
+
+function unpackBlock(
+  source: Uint8Array,
+  { at: start, end }: { at: number; end: number },
+  target: Uint8Array,
+  from: number,
+): number {
+  let at = start;
+  let filled = from;
+  while (at < end) {
+    const token = source[at] as number;
+    at += 1;
+    let literals = token >> 4;
+    for (let more = literals === 15 ? 255 : 0; more === 255; at += 1) {
+      more = at < end ? (source[at] as number) : 256;
+      literals += more;
+    }
+    if (at + literals > end || filled + literals > target.length) {
+      throw new RangeError("an LZ4 block's literals reach outside");
+    }
+    if (literals < longMatch) {
+      for (let index = 0; index < literals; index += 1) {
+        target[filled + index] = source[at + index] as number;
+      }
+    } else {
+      target.set(source.subarray(at, at + literals), filled);
+    }
+    at += literals;
+    filled += literals;
+    if (at === end) {
+      break; // the last sequence has no match
+    }
+    const distance = at + 1 < end ? (source[at] as number) | ((source[at + 1] as number) << 8) : 0;
+    at += 2;
+    let length = (token & 15) + 4;
+    for (let more = length === 19 ? 255 : 0; more === 255; at += 1) {
+      more = at < end ? (source[at] as number) : 256;
+      length += more;
+    }
+    if (distance === 0 || distance > filled || at > end || filled + length > target.length) {
+      throw new RangeError("an LZ4 block's match reaches outside");
+    }
+    copyMatch(target, filled, distance, length);
+    filled += length;
+  }
+  return filled;
+}
+
+/** A match may reach into what it makes itself. */
+function copyMatch(target: Uint8Array, filled: number, distance: number, length: number): void {
+  if (distance >= length && length >= longMatch) {
+    target.copyWithin(filled, filled - distance, filled - distance + length);
+    return;
+  }
+  for (let index = filled; index < filled + length; index += 1) {
+    target[index] = target[index - distance] as number;
+  }
+}

@@ -1,0 +1,21 @@
+// Reads all of each Arrow file that is named, and tells how each ended: in a process of its own, which may die of it.
+import { arrowFooters } from "#src/decode/arrow-footers.js";
+import { openShards } from "#src/decode/arrow-shards.js";
+import { verifyArrow } from "#src/decode/arrow-verify.js";
+
+const ended = [];
+for (const path of process.argv.slice(2)) {
+  const file = { path, name: path };
+  const startMs = performance.now();
+  let code = "read";
+  try {
+    const open = openShards(() => "either");
+    for await (const footer of arrowFooters([file], open)) {
+      await verifyArrow({ ...file, rows: footer.rows }, open, new AbortController().signal);
+    }
+  } catch (error) {
+    code = error.code ?? error.stack;
+  }
+  ended.push({ path, ms: performance.now() - startMs, code });
+}
+process.stdout.write(JSON.stringify({ maxRssMb: process.resourceUsage().maxRSS / 1024, ended }));

@@ -1,0 +1,88 @@
+import { mkdir, readdir, stat } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { fixtureAsArrow, writeArrow } from "../support/arrow.js";
+import { projectFolder } from "../support/cli.js";
+import { identity, smallJob } from "../support/faulty.js";
+import { differences, goldenRows } from "../support/golden.js";
+import { scratchFolder, writeSpec } from "../support/job.js";
+import { outputRows, without } from "../support/output.js";
+import { query, readRows } from "../support/parquet.js";
+import { runInS3, upload } from "../support/s3-job.js";
+import { useS3 } from "../support/s3.js";
+import { tcpProxy } from "../support/tcp-proxy.js";
+import { fixtureNamed } from "../support/world.js";
+
+const s3 = await useS3();
+const port = (): number => s3.server().port;
+
+s3.describe("Arrow shards in S3", () => {
+  test.each(["file", "stream"] as const)("are scored as Python did, from a %s", async (kind) => {
+    await using scratch = await scratchFolder();
+    const bucket = await s3.server().createBucket();
+    const fixture = fixtureNamed("penguins-pipeline");
+    await mkdir(join(scratch.path, "in"));
+    await fixtureAsArrow(join(scratch.path, "in"), fixture.table, kind);
+    await upload(bucket, join(scratch.path, "in"), "lake/");
+    const spool = join(scratch.path, "spool");
+    const input = { path: `s3://${bucket.name}/lake/*`, spool: { path: spool }, verify: "full" };
+
+    const result = await runInS3(["run", await writeSpec(scratch.path, fixture, { input, commit_rows: 29 })], {
+      port: port(),
+    });
+
+    expect(result, result.stderr).toMatchObject({ code: 0 });
+    expect(differences(await outputRows(join(scratch.path, "out")), await goldenRows(fixture))).toEqual([]);
+    expect(await readdir(spool)).toEqual([]);
+  });
+
+  test.each(["plain.arrow", "zstd.arrows"])("have every type, dictionaries among them (%s)", async (name) => {
+    await using scratch = await scratchFolder();
+    const bucket = await s3.server().createBucket();
+    await bucket.putFile(`in/${name}`, join(projectFolder, "fixtures/arrow", name));
+    const types = join(projectFolder, "fixtures/arrow/types.parquet");
+    const columns = (await query(`DESCRIBE SELECT * FROM '${types}'`)).map((row) => String(row["column_name"]));
+    const job = await smallJob(scratch.path, {
+      model: identity,
+      select: "SELECT 1",
+      input: { path: `s3://${bucket.name}/in/*`, spool: { path: "spool" }, where: "id >= 0" },
+      modelSpec: { inputs: { x: ["id"] } },
+      output: { columns, parquet: { path: "out" } },
+    });
+
+    const result = await runInS3(["run", job.spec], { port: port() });
+
+    expect(result, result.stderr).toMatchObject({ code: 0 });
+    const rows = without("score", await outputRows(job.out));
+    expect(rows).toEqual(await readRows(types));
+  });
+
+  test("are fetched by the columns that are needed, and told by row where one cannot be scored", async () => {
+    await using scratch = await scratchFolder();
+    await using proxy = await tcpProxy(port());
+    const bucket = await s3.server().createBucket();
+    const job = await smallJob(scratch.path, { model: identity, select: "SELECT 1" });
+    const columns = Array.from({ length: 32 }, (_, index) =>
+      index === 7 ? "CASE WHEN i <> 19999 THEN i / 8 END::DOUBLE AS f7" : `hash(i + ${index})::DOUBLE AS f${index}`,
+    );
+    const path = join(scratch.path, "a.arrow");
+    const select = `SELECT i::BIGINT AS id, ${columns.join(", ")} FROM range(20000) t(i)`;
+    await writeArrow(path, select, { batchRows: 5000 });
+    await bucket.putFile("in/a.arrow", path);
+    await job.rewrite({
+      input: { path: `s3://${bucket.name}/in/*.arrow`, spool: { path: "spool" } },
+      model: { inputs: { x: ["f7"] } },
+      output: { columns: ["id", "f20"] },
+      on_bad_row: "reject",
+    });
+
+    const result = await runInS3(["run", job.spec, "--json"], { port: proxy.port });
+
+    expect(result, result.stderr).toMatchObject({ code: 0 });
+    expect(JSON.parse(result.stdout)).toMatchObject({ rows_scored: 19_999, rows_rejected: 1 });
+    const needed = (await stat(path)).size * (3 / 33);
+    // The row that was rejected is read once more, in its batch.
+    expect(proxy.bytesFromServer).toBeLessThan(needed * 1.5 + 128 * 1024);
+    expect(proxy.bytesFromServer).toBeGreaterThan(needed * 0.8);
+  });
+});

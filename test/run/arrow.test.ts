@@ -1,0 +1,302 @@
+import { mkdir, readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { fixtureAsArrow, writeArrow } from "../support/arrow.js";
+import { projectFolder } from "../support/cli.js";
+import { identity, refusalOf, smallJob } from "../support/faulty.js";
+import { differences, goldenRows } from "../support/golden.js";
+import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
+import { faultsOfFinished, outputRows, without } from "../support/output.js";
+import { query, type Row, readRows, writeRows } from "../support/parquet.js";
+import { leaveUnfinished, runSpec, scoreHere } from "../support/score.js";
+import { fixtureNamed } from "../support/world.js";
+
+const written = join(projectFolder, "fixtures/arrow");
+
+/** Carries columns of a file as they are; `computed` sends the rows through DuckDB on their way. */
+async function carryAll(
+  folder: string,
+  file: string,
+  { columns, computed = false }: { columns: string[]; computed?: boolean },
+): Promise<Row[]> {
+  const { spec, out } = await smallJob(folder, {
+    model: identity,
+    select: "SELECT 1",
+    input: { path: file, ...(computed ? { columns: { id2: "id * 2" } } : {}) },
+    modelSpec: { inputs: { x: [computed ? "id2" : "id"] } },
+    output: { columns, parquet: { path: "out" } },
+    commit_rows: 13,
+  });
+  await scoreHere(spec);
+  return without("score", await outputRows(out));
+}
+
+/** Rows as text that tells -0 from 0. */
+function text(rows: readonly object[]): string[] {
+  return rows.map((row) => JSON.stringify(row, shown));
+}
+
+function shown(_: string, value: unknown): unknown {
+  return typeof value === "bigint" || Object.is(value, -0)
+    ? `${Object.is(value, -0) ? "-" : ""}${String(value)}n`
+    : value;
+}
+
+describe("every type that pyarrow writes is carried as it is from Parquet", () => {
+  test.each([
+    { name: "plain.arrow", computed: false },
+    { name: "plain.arrow", computed: true },
+    { name: "lz4.arrow", computed: false },
+    { name: "zstd.arrow", computed: false },
+    { name: "plain.arrows", computed: false },
+    { name: "zstd.arrows", computed: false },
+  ])("from $name, through DuckDB: $computed", async ({ name, computed }) => {
+    await using scratch = await scratchFolder();
+    const described = await query(`DESCRIBE SELECT * FROM '${join(written, "types.parquet")}'`);
+    const columns = described.map((row) => String(row["column_name"]));
+
+    const rows = await carryAll(scratch.path, join(written, name), { columns, computed });
+
+    expect(columns).toHaveLength(54);
+    expect(text(rows)).toEqual(text(await readRows(join(written, "types.parquet"))));
+  });
+});
+
+describe("what Python predicted is predicted from Arrow", () => {
+  test.each(
+    fixtures
+      .filter(({ name }) =>
+        ["cancer-logistic", "penguins-pipeline", "penguins-lightgbm", "embedding-mlp", "digits-lightgbm"].includes(
+          name,
+        ),
+      )
+      .flatMap((fixture, index) =>
+        (["file", "stream"] as const).map((kind) => ({ fixture, kind, name: fixture.name, index })),
+      )
+      .filter(({ kind, index }) => kind === "file" || index === 3),
+  )("$name from a $kind, in spans that end anywhere", async ({ fixture, kind }) => {
+    await using scratch = await scratchFolder();
+    await mkdir(join(scratch.path, "in"));
+    await fixtureAsArrow(join(scratch.path, "in"), fixture.table, kind);
+    const spec = await writeSpec(scratch.path, fixture, { input: { path: "in/*" }, commit_rows: 111 });
+
+    await scoreHere(spec);
+
+    const out = join(scratch.path, "out");
+    expect(differences(await outputRows(out), await goldenRows(fixture))).toEqual([]);
+    expect(await faultsOfFinished(out, fixture.rows)).toEqual([]);
+  });
+
+  test.each(["file", "stream"] as const)("where a run was left unfinished, from a %s", async (kind) => {
+    await using scratch = await scratchFolder();
+    const fixture = fixtureNamed("cancer-logistic");
+    await mkdir(join(scratch.path, "in"));
+    await fixtureAsArrow(join(scratch.path, "in"), fixture.table, kind);
+    const spec = await writeSpec(scratch.path, fixture, { input: { path: "in/*" }, commit_rows: 29 });
+    const out = join(scratch.path, "out");
+    await leaveUnfinished(spec, out, (span) => span % 3 === 1);
+
+    const report = await scoreHere(spec);
+
+    expect(report).toMatchObject({ status: "complete", spansPlanned: 20, spansResumed: 7 });
+    expect(differences(await outputRows(out), await goldenRows(fixture))).toEqual([]);
+  });
+
+  test("as a command, from Arrow and Parquet shards of one job", async () => {
+    await using scratch = await scratchFolder();
+    const fixture = fixtureNamed("cancer-logistic");
+    await mkdir(join(scratch.path, "in"));
+    await fixtureAsArrow(join(scratch.path, "in"), fixture.table, "stream");
+    const other = "part-00001.parquet";
+    await writeFile(
+      join(scratch.path, "in", other),
+      await readFile(join(projectFolder, "fixtures/data/cancer", other)),
+    );
+    const input = { path: ["in/part-00000.arrows", `in/${other}`, "in/part-00002.arrows"], verify: "full" };
+
+    const { code, stderr } = await runSpec(await writeSpec(scratch.path, fixture, { input }));
+
+    expect({ code, stderr }).toMatchObject({ code: 0 });
+    expect(differences(await outputRows(join(scratch.path, "out")), await goldenRows(fixture))).toEqual([]);
+  });
+});
+
+describe("dictionaries", () => {
+  test.each([
+    ["deltas.arrows", ["a", "b", "a", "a", "b", "c", "c", "a", "b", "c", "d", null]],
+    ["deltas.arrow", ["a", "b", "a", "a", "b", "c", "c", "a", "b", "c", "d", null]],
+    ["replaced.arrows", ["x", "y", "z", null, "z", "y", "x", "w"]],
+  ])("%s has the words of each batch", async (name, words) => {
+    await using scratch = await scratchFolder();
+
+    const rows = await carryAll(scratch.path, join(written, name), { columns: ["id", "word"] });
+
+    expect(rows.map(({ word }) => word)).toEqual(words);
+  });
+});
+
+const numbers = (rows: number): string =>
+  `SELECT i::BIGINT AS id, CASE WHEN i % 97 = 5 THEN NULL ELSE i / 8 END::DOUBLE AS x FROM range(${rows}) t(i)`;
+
+describe("expressions, bad rows and folders mean what they mean over Parquet", () => {
+  test.each(["arrow", "arrows"])(".%s", async (end) => {
+    await using scratch = await scratchFolder();
+    const shared = {
+      input: { where: "id % 3 <> 0 or dt = '2026-01-02'", columns: { twice: "x * 2" }, partitions: { dt: "date" } },
+      output: { columns: ["id", "dt", "twice"], parquet: { path: "out" } },
+      on_bad_row: "reject",
+      max_rejects: "50%",
+      commit_rows: 70,
+    };
+    const job = await smallJob(scratch.path, { model: identity, select: "SELECT 1", ...shared });
+    const score = async (format: string): Promise<unknown> => {
+      const path = `${format}/*/*.${format}`;
+      await job.rewrite({
+        ...shared,
+        name: format,
+        input: { ...shared.input, path },
+        output: { ...shared.output, parquet: { path: `out-${format}` } },
+      });
+      const { rowsRejected, rowsFiltered } = await scoreHere(job.spec);
+      return { rows: await outputRows(join(scratch.path, `out-${format}`)), rowsRejected, rowsFiltered };
+    };
+    for (const day of ["2026-01-01", "2026-01-02"]) {
+      await mkdir(join(scratch.path, `parquet/dt=${day}`), { recursive: true });
+      await mkdir(join(scratch.path, `${end}/dt=${day}`), { recursive: true });
+      await writeRows(join(scratch.path, `parquet/dt=${day}/a.parquet`), numbers(300));
+      await writeArrow(join(scratch.path, `${end}/dt=${day}/a.${end}`), numbers(300), {
+        kind: end === "arrow" ? "file" : "stream",
+      });
+    }
+
+    const found = await score(end);
+
+    expect(found).toEqual(await score("parquet"));
+    expect(found).toMatchObject({ rowsRejected: 7, rowsFiltered: 100 });
+  });
+
+  test("columns from folder names are carried beside others", async () => {
+    await using scratch = await scratchFolder();
+    await mkdir(join(scratch.path, "in/dt=2026-01-31/k=x'y"), { recursive: true });
+    const job = await smallJob(scratch.path, {
+      model: identity,
+      select: "SELECT 1",
+      input: { path: "in/*/*/*.arrow", partitions: { dt: "date" } },
+      output: { columns: ["id", "dt", "k"], parquet: { path: "out" } },
+    });
+    await writeArrow(join(scratch.path, "in/dt=2026-01-31/k=x'y/a.arrow"), numbers(5).replace("x", "x"));
+
+    await scoreHere(job.spec);
+
+    const rows = await query(`SELECT DISTINCT dt::VARCHAR AS dt, k FROM '${job.out}/*.parquet'`);
+    expect(rows).toEqual([{ dt: "2026-01-31", k: "x'y" }]);
+  });
+
+  test("a bad row is told with its shard, number and value", async () => {
+    await using scratch = await scratchFolder();
+    const job = await smallJob(scratch.path, { model: identity, select: "SELECT 1", input: { path: "in/a.arrows" } });
+    await writeArrow(join(scratch.path, "in/a.arrows"), numbers(300), { kind: "stream" });
+
+    const said = await refusalOf(scoreHere(job.spec));
+
+    expect(said).toMatch(/^65 BAD_ROW\n.*a\.arrows: row 5, column `x` is NULL/);
+  });
+});
+
+describe("a shard that is not what it should be ends the run with 65 before anything is scored", () => {
+  const cases: readonly (readonly [string, string, (bytes: Buffer) => Buffer, RegExp])[] = [
+    [
+      "a stream without its end",
+      "a.arrows",
+      (bytes) => bytes.subarray(0, -8),
+      /the stream has no end: it stops at byte \d+/,
+    ],
+    ["a stream cut off in a batch", "a.arrows", (bytes) => bytes.subarray(0, -100), /the stream has no end/],
+    ["a file without its end", "a.arrow", (bytes) => bytes.subarray(0, -9), /its end is missing/],
+    ["an empty file", "a.arrow", () => Buffer.alloc(0), /the file is empty \(0 bytes\)/],
+    ["a stream called .arrow", "a.arrow", (bytes) => bytes.subarray(8), /its name says that it is an Arrow file/],
+    [
+      "a file called .arrows",
+      "a.arrows",
+      (bytes) => Buffer.concat([Buffer.from("ARROW1\0\0"), bytes]),
+      /its name says that it is an Arrow stream/,
+    ],
+  ];
+
+  test.each(cases)("%s", async (_, name, damage, says) => {
+    await using scratch = await scratchFolder();
+    const job = await smallJob(scratch.path, { model: identity, select: "SELECT 1", input: { path: `in/${name}` } });
+    const path = join(scratch.path, "in", name);
+    await writeArrow(path, numbers(300), { kind: name.endsWith("s") ? "stream" : "file" });
+    await writeFile(path, damage(await readFile(path)));
+
+    const said = await refusalOf(scoreHere(job.spec));
+
+    expect(said).toMatch(/^65 SHARD_CORRUPT\n/);
+    expect(said).toMatch(says);
+  });
+
+  test("but a stream may have any name where input.format says that it is Arrow", async () => {
+    await using scratch = await scratchFolder();
+    const job = await smallJob(scratch.path, {
+      model: identity,
+      select: "SELECT 1",
+      input: { path: "in/a.arrow", format: "arrow", where: "x is not null" },
+    });
+    await writeArrow(join(scratch.path, "in/a.arrow"), numbers(300), { kind: "stream" });
+
+    expect(await scoreHere(job.spec)).toMatchObject({ status: "complete", rowsScored: 296 });
+  });
+});
+
+describe("a column that has NULLs only in a shard", () => {
+  const nulls = "SELECT i::BIGINT AS id, i / 8 AS x, NULL AS note FROM range(5) t(i)";
+  const typed = "SELECT i::BIGINT AS id, i / 8 AS x, 'n' || i AS note FROM range(5, 10) t(i)";
+
+  test.each(["a", "z"])("has the other shards' type, whichever comes first (%s)", async (name) => {
+    await using scratch = await scratchFolder();
+    const output = { columns: ["id", "note"], parquet: { path: "out" } };
+    const job = await smallJob(scratch.path, {
+      model: identity,
+      select: "SELECT 1",
+      input: { path: "in/*.arrow" },
+      output,
+    });
+    await writeArrow(join(scratch.path, "in/b.arrow"), typed);
+    await writeArrow(join(scratch.path, `in/${name}.arrow`), nulls, { nulls: ["note"] });
+
+    await scoreHere(job.spec);
+
+    const rows = await query(`SELECT id::INTEGER AS id, note FROM '${job.out}/*.parquet' ORDER BY id`);
+    expect(rows.map(({ note }) => note)).toEqual([null, null, null, null, null, "n5", "n6", "n7", "n8", "n9"]);
+  });
+
+  test("is refused where an expression depends on its type", async () => {
+    await using scratch = await scratchFolder();
+    const job = await smallJob(scratch.path, {
+      model: identity,
+      select: "SELECT 1",
+      input: { path: "in/*.arrow", where: "note <> 'n7'" },
+    });
+    await writeArrow(join(scratch.path, "in/b.arrow"), typed);
+    await writeArrow(join(scratch.path, "in/c.arrow"), nulls, { nulls: ["note"] });
+
+    expect(await refusalOf(scoreHere(job.spec))).toMatch(
+      /^65 SCHEMA_MISMATCH\nplanning: column `note` is null in .*c\.arrow, but utf8 in .*b\.arrow/,
+    );
+  });
+
+  test("is refused where no shard has a type for it", async () => {
+    await using scratch = await scratchFolder();
+    const output = { columns: ["id", "note"], parquet: { path: "out" } };
+    const job = await smallJob(scratch.path, {
+      model: identity,
+      select: "SELECT 1",
+      input: { path: "in/*.arrow" },
+      output,
+    });
+    await writeArrow(join(scratch.path, "in/c.arrow"), nulls, { nulls: ["note"] });
+
+    expect(await refusalOf(scoreHere(job.spec))).toMatch(/^64 CONTRACT\n.*`note`, whose type null is not supported/);
+  });
+});
