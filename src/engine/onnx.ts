@@ -60,6 +60,7 @@ export async function openOnnxEngine({
   return {
     signature: first.signature,
     provider: providers[0] ?? "cpu",
+    sessions: lanes.length,
     concurrency: lanes.length * batchesPerSession,
     run: (request) => leastBusy(first, lanes).run(request),
     [Symbol.asyncDispose]: closeAll,

@@ -25,6 +25,8 @@ export interface Engine extends AsyncDisposable {
   readonly signature: ModelSignature;
   /** The execution provider in use. */
   readonly provider: string;
+  /** Batches that it works on at once. */
+  readonly sessions: number;
   /** Batches worth having under way at once: more than that only wait. */
   readonly concurrency: number;
   /**

@@ -20,6 +20,8 @@ export interface RunReport {
   readonly seconds: number;
   readonly batchSize: number | null;
   readonly provider: string | null;
+  /** Of the time between the first row and the last commit, the share that a session of the model spent on rows. */
+  readonly engineBusy: number | null;
   readonly output: string;
 }
 
@@ -40,6 +42,7 @@ export function reportJson(report: RunReport): string {
     rows_per_second: Math.round(rate(report)),
     batch_size: report.batchSize,
     provider: report.provider,
+    engine_busy: report.engineBusy === null ? null : Math.round(report.engineBusy * 1000) / 1000,
     output: report.output,
   });
 }

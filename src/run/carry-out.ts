@@ -42,6 +42,7 @@ export async function carryOut(context: JobContext, standing: Standing): Promise
     return await conclude(context, standing, {
       scored,
       startedMs,
+      sessions: engine.sessions,
       batchSize: sizer.rows,
       provider: engine.provider,
     });
@@ -71,14 +72,15 @@ export async function carryOutIdle(context: JobContext, standing: IdleStanding):
     if (countCommitted(run) < spanCount(stored.plan)) {
       await run.refresh();
     }
-    const scored = { rows: 0, rejected: 0, filtered: 0, spansCommitted: 0 };
-    return await conclude(context, standing, { scored, startedMs, batchSize: null, provider: null });
+    const scored = { rows: 0, rejected: 0, filtered: 0, spansCommitted: 0, engineMs: 0 };
+    return await conclude(context, standing, { scored, startedMs, sessions: 0, batchSize: null, provider: null });
   });
 }
 
 interface Done {
   readonly scored: Scored;
   readonly startedMs: number;
+  readonly sessions: number;
   readonly batchSize: number | null;
   readonly provider: string | null;
 }
@@ -86,7 +88,7 @@ interface Done {
 async function conclude(
   context: JobContext,
   { stored: { plan }, run, shardsUnplanned }: IdleStanding,
-  { scored, startedMs, batchSize, provider }: Done,
+  { scored, startedMs, sessions, batchSize, provider }: Done,
 ): Promise<RunReport> {
   context.signal.throwIfAborted();
   const committed = countCommitted(run);
@@ -97,6 +99,7 @@ async function conclude(
     await run.finish();
     context.log.debug(`finished run ${plan.runId}`);
   }
+  const tookMs = context.nowMs() - startedMs;
   return {
     runId: plan.runId,
     status: complete ? "complete" : "partial",
@@ -108,9 +111,10 @@ async function conclude(
     spansCommitted: committed,
     spansResumed: committed - scored.spansCommitted,
     shardsUnplanned,
-    seconds: (context.nowMs() - startedMs) / 1000,
+    seconds: tookMs / 1000,
     batchSize,
     provider,
+    engineBusy: sessions === 0 ? null : scored.engineMs / (sessions * tookMs),
     output: context.sink.target,
   };
 }
@@ -180,6 +184,7 @@ async function scoreShares(
       total.rejected += more.rejected;
       total.filtered += more.filtered;
       total.spansCommitted += more.spansCommitted;
+      total.engineMs += more.engineMs;
       await run.refresh();
     }
     return total;

@@ -163,6 +163,7 @@ async function alreadyComplete(
     shardsUnplanned: 0,
     seconds: 0,
     batchSize: null,
+    engineBusy: null,
     provider: null,
     output: sink.target,
   };

@@ -30,6 +30,8 @@ export interface Scored {
   readonly filtered: number;
   /** Committed by this attempt; the others were adopted from one beside it. */
   readonly spansCommitted: number;
+  /** Milliseconds of the model, of all sessions together. */
+  readonly engineMs: number;
 }
 
 export interface SpanPipelineOptions {
@@ -52,8 +54,10 @@ export function createSpanPipeline(
 ): SpanPipeline {
   const batches = createInFlight(options.engine.concurrency);
   const commits = createInFlight(commitConcurrency);
-  const total = { rows: 0, rejected: 0, filtered: 0, spansCommitted: 0 };
-  const predict = createPredictor(context, options);
+  const total = { rows: 0, rejected: 0, filtered: 0, spansCommitted: 0, engineMs: 0 };
+  const predict = createPredictor(context, options, (ms) => {
+    total.engineMs += ms;
+  });
   const publish = async (open: OpenSpan): Promise<void> => {
     const { span, predictions, faults, keptRows } = open;
     await Promise.all(predictions);
@@ -104,6 +108,7 @@ function fittingRows(run: RunSink, open: OpenSpan): OutputRows {
 function createPredictor(
   { progress }: Pick<JobContext, "progress">,
   { engine, packer, sizer, tensors, fixedBatchRows }: SpanPipelineOptions,
+  onRun: (ms: number) => void,
 ): (open: OpenSpan, batch: FeatureBatch) => Promise<void> {
   return async (open, batch) => {
     const onDone = ({ rowStart, rowCount, packedRows }: FeatureBatch, outputs: readonly Tensor[]): void => {
@@ -121,6 +126,7 @@ function createPredictor(
       return;
     }
     packer.recycle(response.inputs);
+    onRun(response.ms);
     sizer.took(batch.packedRows, response.ms);
     onDone(batch, response.outputs);
   };

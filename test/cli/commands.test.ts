@@ -123,6 +123,8 @@ describe("run and status", () => {
       spans_planned: 4,
       batch_size: 16,
     });
+    const { engine_busy: busy } = z.object({ engine_busy: z.number() }).parse(JSON.parse(first.stdout));
+    expect([busy > 0, busy <= 1]).toEqual([true, true]);
     expect(JSON.parse(second.stdout)).toMatchObject({ status: "already_complete", rows_scored: 0, spans_resumed: 4 });
     expect(showResult(first, folder.path)).toMatchSnapshot();
   });

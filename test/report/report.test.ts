@@ -15,6 +15,7 @@ const report: RunReport = {
   seconds: 1.9004,
   batchSize: 1024,
   provider: "cpu",
+  engineBusy: 0.62549,
   output: "out/dt=2026-11-20",
 };
 const already: RunReport = {
@@ -25,6 +26,7 @@ const already: RunReport = {
   seconds: 0,
   batchSize: null,
   provider: null,
+  engineBusy: null,
 };
 
 describe("the report as JSON", () => {
@@ -32,7 +34,7 @@ describe("the report as JSON", () => {
     expect(reportJson(report)).toBe(
       '{"run_id":"daily-churn-7f3a90c1d2e4","status":"complete","rows_planned":1000000,"rows_scored":1000000,' +
         '"rows_rejected":0,"rows_filtered":0,"spans_planned":4,"spans_committed":4,"spans_resumed":0,"shards_unplanned":0,' +
-        '"seconds":1.9,"rows_per_second":526205,"batch_size":1024,"provider":"cpu","output":"out/dt=2026-11-20"}',
+        '"seconds":1.9,"rows_per_second":526205,"batch_size":1024,"provider":"cpu","engine_busy":0.625,"output":"out/dt=2026-11-20"}',
     );
   });
 
@@ -66,6 +68,7 @@ describe("the report as JSON", () => {
       rows_per_second: 0,
       batch_size: null,
       provider: null,
+      engine_busy: null,
     });
     expect(Object.keys(fields)).toEqual(Object.keys(JSON.parse(reportJson(report)) as object));
   });

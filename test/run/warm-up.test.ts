@@ -9,6 +9,7 @@ function engineTaking(ms: readonly (number | undefined)[]): Engine & { readonly 
   return {
     signature: { inputs: [], outputs: [] },
     provider: "cpu",
+    sessions: 1,
     concurrency: 2,
     get calls() {
       return calls;

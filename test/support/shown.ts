@@ -23,5 +23,6 @@ function placeheld(text: string, folder: string): string {
     .replaceAll(/"writer":"[^"]+"/g, '"writer":"<writer>"')
     .replaceAll(/ in \d+(\.\d)? s \([\d.]+( [kM])? rows\/s\)/g, " in <seconds> s (<rate> rows/s)")
     .replaceAll(/"seconds":[\d.]+,"rows_per_second":\d+/g, '"seconds":<seconds>,"rows_per_second":<rate>')
+    .replaceAll(/"engine_busy":[\d.]+/g, '"engine_busy":<share>')
     .replaceAll(/ +$/gm, (blanks) => "·".repeat(blanks.length));
 }
