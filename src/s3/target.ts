@@ -14,7 +14,7 @@ import {
   type Standing,
   type Writing,
 } from "./creation.js";
-import { BrokenTransfer, classify } from "./failures.js";
+import { BrokenTransfer, classify, isNotImplemented } from "./failures.js";
 import { listPages, objectsIn } from "./listing.js";
 import { type PutOptions, send } from "./sending.js";
 import { readingStore, type S3Store } from "./store.js";
@@ -51,7 +51,7 @@ export interface S3Target extends S3Store {
    * id of its writer, which is in its metadata: its own counts as created.
    */
   create(object: S3Uri, request: CreateRequest): Promise<Creation>;
-  /** Writes over whatever has the key; with `etag`, only over that one. */
+  /** Writes over whatever has the key; with `etag`, only over that one, as far as the store knows of `If-Match`. */
   put(object: S3Uri, text: string, etag?: string): Promise<"written" | "changed">;
   /** Copies an object within the store, metadata and all. @returns whether `from` was there */
   copy(from: S3Uri, to: S3Uri): Promise<boolean>;
@@ -136,17 +136,20 @@ async function text(client: S3Client, watch: Watch, { bucket, key }: S3Uri): Pro
 }
 
 async function put(
-  { attempt, encryption }: Writing,
+  { attempt, encryption, writer }: Writing,
   object: S3Uri,
   { body, etag }: { body: string; etag: string | undefined },
 ): Promise<"written" | "changed"> {
   const call = callOf("writing", "PutObject", object);
   const options = { ...encryption, ...(etag === undefined ? {} : { IfMatch: etag }) };
-  return await attempt(call, async (client, watch) => {
+  const outcome = await attempt(call, async (client, watch) => {
     try {
       await send(client, watch, object, { body, options });
       return "written";
     } catch (error) {
+      if (etag !== undefined && isNotImplemented(error)) {
+        return "unconditional";
+      }
       // With an ETag given: another one has the key, or none.
       if (etag !== undefined && ["exists", "missing"].includes(classify(error, call).kind)) {
         return "changed";
@@ -154,6 +157,9 @@ async function put(
       throw error;
     }
   });
+  return outcome === "unconditional"
+    ? await put({ attempt, encryption, writer }, object, { body, etag: undefined })
+    : outcome;
 }
 
 async function copy({ attempt, encryption }: Writing, from: S3Uri, to: S3Uri): Promise<boolean> {
@@ -176,11 +182,14 @@ async function remove(attempt: Attempt, object: S3Uri, etag: string | undefined)
   const call = callOf("removing", "DeleteObject", object);
   const match = etag === undefined ? {} : { IfMatch: etag };
   const command = new DeleteObjectCommand({ Bucket: object.bucket, Key: object.key, ...match });
-  return await attempt(call, async (client, { signal }) => {
+  const outcome = await attempt(call, async (client, { signal }) => {
     try {
       await client.send(command, { abortSignal: signal });
       return "removed";
     } catch (error) {
+      if (etag !== undefined && isNotImplemented(error)) {
+        return "unconditional";
+      }
       const { kind } = classify(error, call);
       if (kind !== "missing" && kind !== "changed") {
         throw error;
@@ -188,4 +197,5 @@ async function remove(attempt: Attempt, object: S3Uri, etag: string | undefined)
       return kind === "missing" ? "removed" : "changed";
     }
   });
+  return outcome === "unconditional" ? await remove(attempt, object, undefined) : outcome;
 }

@@ -3,7 +3,7 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { writerOf } from "#src/s3/creation.js";
-import { httpProxy, type Twist } from "../support/http-proxy.js";
+import { httpProxy, s3Error, type Twist } from "../support/http-proxy.js";
 import { scratchFolder } from "../support/job.js";
 import { s3Target } from "../support/s3-target.js";
 import { useS3 } from "../support/s3.js";
@@ -66,6 +66,20 @@ s3.describe("a store that is written to", () => {
     expect(await store.remove(one)).toBe("removed");
     expect(await store.copy(one, other)).toBe(false);
     expect([await store.readText(one), await store.standing(one)]).toEqual([undefined, undefined]);
+  });
+
+  test("is asked without If-Match where it refuses that", async () => {
+    await using proxy = await httpProxy(s3.server().port);
+    const bucket = await s3.server().createBucket();
+    using store = s3Target({ port: proxy.port });
+    const object = { bucket: bucket.name, key: "x" };
+    await store.create(object, { body: "first", exclusive: true });
+    proxy.twist = (_request, headers) =>
+      headers["if-match"] === undefined ? undefined : s3Error(501, "NotImplemented");
+    expect(await store.put(object, "second", '"any"')).toBe("written");
+    expect((await store.readText(object))?.text).toBe("second");
+    expect(await store.remove(object, '"any"')).toBe("removed");
+    expect(await store.standing(object)).toBeUndefined();
   });
 
   test("tells what lies in a folder, without the object that marks it", async () => {

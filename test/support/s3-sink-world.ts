@@ -28,8 +28,8 @@ export interface S3World extends AsyncDisposable {
 }
 
 const rowsOfRun = 25;
-/** Set aside, in the first span. */
-const rejectedRow = 3;
+/** Set aside, in the last span: its part and rejects are those of all at which a process is killed. */
+const rejectedRow = 23;
 
 export async function s3World(server: S3Server): Promise<S3World> {
   const scratch = await scratchFolder();
@@ -61,7 +61,7 @@ export async function s3World(server: S3Server): Promise<S3World> {
       const all = await names();
       const { runId } = s3Plan(number);
       const rejects = all.filter((name) => name.startsWith("_rejects/"));
-      const due = new RegExp(`^_rejects/part-00000\\.${runId}\\.[0-9a-f]{16}\\.jsonl$`);
+      const due = new RegExp(`^_rejects/part-00002\\.${runId}\\.[0-9a-f]{16}\\.jsonl$`);
       faults.push(...(due.test(rejects.join()) ? [] : [`rejects ${rejects.join()}`]));
       return [...faults, ...all.filter((name) => /staged|probe/.test(name)).map((name) => `${name} is left over`)];
     },

@@ -59,6 +59,15 @@ s3.describe("a part in S3 that an attempt takes up", () => {
 });
 
 s3.describe("a target in S3", () => {
+  test("loses the rejects that a dead attempt left for a part without any, when the run is finished", async () => {
+    await using world = await unfinished();
+    const { at } = world;
+    await at.bucket.put(`lake/out/_rejects/part-00001.${s3Plan().runId}.jsonl`, "{}\n");
+    await using sink = await at.open();
+    await carryOutS3(sink);
+    expect(await at.faults()).toEqual([]);
+  });
+
   test.each(["gone", "of another size"])("with a part that is %s since the run was finished: 66", async (what) => {
     await using world = await unfinished();
     const { at, part } = world;

@@ -29,18 +29,18 @@ s3.describe("what is sent to a target in S3", () => {
     const seen = watching(at);
     await using sink = await at.open();
     await carryOutS3(sink);
-    const part = (await at.names()).find((name) => name.startsWith("part-00000")) ?? "";
+    const part = (await at.names()).find((name) => name.startsWith("part-00002")) ?? "";
     const bytes = await at.bucket.get(`lake/out/${part}`);
     const sha256 = createHash("sha256").update(bytes).digest();
-    const put = seen.find(({ request }) => request.startsWith("PUT") && /\/part-00000.*\.parquet/.test(request));
+    const put = seen.find(({ request }) => request.startsWith("PUT") && /\/part-00002.*\.parquet/.test(request));
     expect(put?.headers).toMatchObject({
       "if-none-match": "*",
       "content-length": String(bytes.length),
       "x-amz-content-sha256": sha256.toString("hex"),
       "x-amz-checksum-sha256": sha256.toString("base64"),
       "x-amz-meta-infer-batch-run": s3Plan().runId,
-      "x-amz-meta-infer-batch-span": "0",
-      "x-amz-meta-infer-batch-rows": "9",
+      "x-amz-meta-infer-batch-span": "2",
+      "x-amz-meta-infer-batch-rows": "4",
       "x-amz-meta-infer-batch-rejected": "1",
       "x-amz-meta-infer-batch-filtered": "0",
       "x-amz-meta-infer-batch-sha256": sha256.toString("hex"),
