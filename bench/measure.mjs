@@ -37,6 +37,8 @@ export async function measure([program, ...args]) {
   child.stderr.setEncoding("utf8").on("data", (text) => {
     said = (said + text).slice(-2000);
   });
+  const last = () => void child.kill();
+  process.on("exit", last); // should this process end first
   const sampling = setInterval(() => {
     usage = readUsage(child.pid) ?? usage;
   }, sampleMs);
@@ -52,6 +54,7 @@ export async function measure([program, ...args]) {
     return { seconds: (end - start) / 1000, cpuSeconds: usage.cpuSeconds, peakMiB: usage.peakMiB, said: result };
   } finally {
     clearInterval(sampling);
+    process.off("exit", last);
   }
 }
 
