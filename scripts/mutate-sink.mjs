@@ -25,8 +25,8 @@ const rest = ["test/run/rejects.test.ts", "test/cli/rejects.test.ts", "test/run/
 const likely = {
   append: ["locks", "changed-table"],
   connect: ["connect"],
-  "control-schema": ["locks"],
-  dependents: ["changed-table"],
+  "control-schema": ["locks", "refusals"],
+  dependents: ["changed-table", "replace"],
   emptied: ["emptied"],
   locks: ["locks", "new-runs"],
   look: ["changed-table", "new-runs"],

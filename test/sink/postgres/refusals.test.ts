@@ -114,6 +114,18 @@ postgres.describe("an attempt that is under way is refused", () => {
     await expect(sink.create(plan(sink))).rejects.toMatchObject(later);
   });
 
+  test("its look at spans whose table a later run has taken away, by that run's name", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = sinkOf(database, replace);
+    const { stored, run } = await begun(sink, plan(sink));
+    await commitSpans(run, stored, (span) => span === 0);
+    await carryOut(sink, planFor(sink.planTarget, { rows: 40, runId: `${runId}-r2` }));
+    await expect(sink.open(stored)).rejects.toMatchObject({
+      code: "PLAN_CHANGED",
+      message: expect.stringMatching(/run job-000000000040-r2 came after/) as string,
+    });
+  });
+
   test("its transaction when the server has given it up, which its COMMIT does not say", async () => {
     await using database = await postgres.server().createDatabase();
     const timeouts = { connect: 5, statement: 30, lock: 1 };
