@@ -62,7 +62,7 @@ s3.describe("a target in S3", () => {
   test("loses the rejects that a dead attempt left for a part without any, when the run is finished", async () => {
     await using world = await unfinished();
     const { at } = world;
-    await at.bucket.put(`lake/out/_rejects/part-00001.${s3Plan().runId}.jsonl`, "{}\n");
+    await at.bucket.put(`lake/out/_rejects/part-00001.${s3Plan().runId}.0123456789abcdef.jsonl`, "{}\n");
     await using sink = await at.open();
     await carryOutS3(sink);
     expect(await at.faults()).toEqual([]);
