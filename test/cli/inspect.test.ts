@@ -297,6 +297,10 @@ describe("what cannot be inspected:", () => {
   });
 });
 
+function nullsOf({ columns }: Record<string, unknown>): [string, number | null][] {
+  return (columns as { name: string; nulls: number | null }[]).map(({ name, nulls }) => [name, nulls]);
+}
+
 describe("an Arrow shard", () => {
   test.each(["deltas.arrow", "replaced.arrows"])("%s is shown as a table and as one line of JSON", async (name) => {
     expect(await shownCli(["inspect", `fixtures/arrow/${name}`], here)).toMatchSnapshot();
@@ -307,13 +311,11 @@ describe("an Arrow shard", () => {
     const arrow = await inspected("fixtures/arrow/zstd.arrow");
     const parquet = await inspected("fixtures/arrow/types.parquet");
 
-    const nulls = ({ columns }: Record<string, unknown>): unknown =>
-      (columns as { name: string; nulls: number | null }[]).map(({ name, nulls: count }) => [name, count]);
     expect(arrow).toMatchObject({ rows: 60, row_groups: 4, row_group_rows_min: 9, row_group_rows_max: 17 });
-    const known = new Map(nulls(parquet) as [string, number | null][]);
+    const known = new Map(nullsOf(parquet));
     // Parquet's statistics count no list's; what its dictionary has as NULL, Arrow does not count.
-    expect(
-      (nulls(arrow) as [string, number][]).filter(([name, count]) => ![count, null].includes(known.get(name) ?? null)),
-    ).toEqual([["coded", 9]]);
+    expect(nullsOf(arrow).filter(([name, count]) => ![count, null].includes(known.get(name) ?? null))).toEqual([
+      ["coded", 9],
+    ]);
   });
 });
