@@ -49,7 +49,7 @@ export async function readTail(
     throw corruptFooter(
       path,
       `it is not Parquet: it begins with ${shown}, not "PAR1"`,
-      `only Parquet is read; ${rewrite}`,
+      head === "ARRO" ? "Arrow files end in .arrow, or need input.format: arrow" : `only Parquet is read; ${rewrite}`,
     );
   }
   const length = new DataView(tail.buffer, tail.byteOffset + tail.length - tailBytes).getUint32(0, true);

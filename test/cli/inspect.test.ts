@@ -186,7 +186,7 @@ describe("what cannot be inspected:", () => {
       "exit 64
       --- stderr
       error: inspecting <file>: there is no such file
-        hint: name one .onnx or .parquet file on this machine; the path is relative to the working directory
+        hint: name one .onnx, .parquet or .arrow file on this machine; the path is relative to the working directory
       "
     `);
   });
@@ -196,7 +196,7 @@ describe("what cannot be inspected:", () => {
       "exit 64
       --- stderr
       error: inspecting fixtures: it is a folder
-        hint: name one .onnx or .parquet file
+        hint: name one .onnx, .parquet or .arrow file
       "
     `);
   });
@@ -206,7 +206,7 @@ describe("what cannot be inspected:", () => {
       "exit 64
       --- stderr
       error: inspecting /dev/zero: it is not a plain file
-        hint: name one .onnx or .parquet file
+        hint: name one .onnx, .parquet or .arrow file
       "
     `);
   });
@@ -294,5 +294,28 @@ describe("what cannot be inspected:", () => {
     await writeFile(path, bytes.toString("latin1").replaceAll("LinearClassifier", "LinearClassifieR"), "latin1");
     const said = await shownCli(["inspect", path], folder.path);
     expect(said).toMatch(/^exit 64\n--- stderr\n(.*\n)*error: loading model <folder>\/model\.onnx: .*LinearClassifieR/);
+  });
+});
+
+function nullsOf({ columns }: Record<string, unknown>): [string, number | null][] {
+  return (columns as { name: string; nulls: number | null }[]).map(({ name, nulls }) => [name, nulls]);
+}
+
+describe("an Arrow shard", () => {
+  test.each(["deltas.arrow", "replaced.arrows"])("%s is shown as a table and as one line of JSON", async (name) => {
+    expect(await shownCli(["inspect", `fixtures/arrow/${name}`], here)).toMatchSnapshot();
+    expect(await shownCli(["inspect", `fixtures/arrow/${name}`, "--json"], here)).toMatchSnapshot();
+  });
+
+  test("has the rows, types and NULLs of the same values in Parquet", async () => {
+    const arrow = await inspected("fixtures/arrow/zstd.arrow");
+    const parquet = await inspected("fixtures/arrow/types.parquet");
+
+    expect(arrow).toMatchObject({ rows: 60, row_groups: 4, row_group_rows_min: 9, row_group_rows_max: 17 });
+    const known = new Map(nullsOf(parquet));
+    // Parquet's statistics count no list's; what its dictionary has as NULL, Arrow does not count.
+    expect(nullsOf(arrow).filter(([name, count]) => ![count, null].includes(known.get(name) ?? null))).toEqual([
+      ["coded", 9],
+    ]);
   });
 });

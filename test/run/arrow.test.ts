@@ -121,6 +121,31 @@ describe("what Python predicted is predicted from Arrow", () => {
   });
 });
 
+describe("a batch of 20 MB, more than is read at once", () => {
+  test.each(["file", "stream"] as const)("is scored in parts, and taken up in its middle, from a %s", async (kind) => {
+    await using scratch = await scratchFolder();
+    const select =
+      "SELECT i::BIGINT AS id, CASE WHEN i % 5 <> 1 THEN repeat(md5(i::VARCHAR), 32) END AS note, i / 8 AS x FROM range(25000) t(i)";
+    const name = kind === "file" ? "a.arrow" : "a.arrows";
+    const job = await smallJob(scratch.path, {
+      model: identity,
+      select: "SELECT 1",
+      input: { path: `in/${name}` },
+      output: { columns: ["id", "note"], parquet: { path: "out" } },
+      commit_rows: 3333,
+    });
+    await writeArrow(join(scratch.path, "in", name), select, { kind, batchRows: 25_000 });
+    await leaveUnfinished(job.spec, job.out, (span) => span % 2 === 0);
+
+    await scoreHere(job.spec);
+
+    const sum = "count(*)::INTEGER AS rows, bit_xor(hash(id, note, score))::VARCHAR AS hash";
+    expect(await query(`SELECT ${sum} FROM '${job.out}/*.parquet'`)).toEqual(
+      await query(`SELECT ${sum} FROM (SELECT id, note, x::FLOAT AS score FROM (${select}))`),
+    );
+  });
+});
+
 describe("dictionaries", () => {
   test.each([
     ["deltas.arrows", ["a", "b", "a", "a", "b", "c", "c", "a", "b", "c", "d", null]],

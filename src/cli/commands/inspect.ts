@@ -106,8 +106,8 @@ function neither(path: string, head: string, cause: unknown): JobError {
   const code = /^\.(parquet|pq)$/i.test(extname(path)) ? "SHARD_CORRUPT" : "MODEL_INVALID";
   const found =
     known === undefined
-      ? `it is neither Parquet (no PAR1 at its start or end) nor Arrow nor ONNX (read as protobuf: ${messageOf(cause)})`
-      : `it is ${known.what}, not an ONNX model, a Parquet or an Arrow file`;
+      ? `it is neither Parquet (no PAR1 at its start or end) nor ONNX (read as protobuf: ${messageOf(cause)})`
+      : `it is ${known.what}, not an ONNX model or a Parquet file`;
   return new JobError(code, `inspecting ${path}: ${found}`, {
     hint: known?.hint ?? "is this the right file, and was it copied whole?",
     cause,
