@@ -158,6 +158,12 @@ postgres.describe("an attempt that is under way is refused", () => {
 });
 
 postgres.describe("a rollback is refused", () => {
+  test("in another mode than replace", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = sinkOf(database, { mode: "append" });
+    await expect(sink.rollback()).rejects.toMatchObject(usage(/output\.postgres\.mode is append/));
+  });
+
   test("where no run has ever been", async () => {
     await using database = await postgres.server().createDatabase();
     await database.query(plainTable);
