@@ -114,6 +114,21 @@ postgres.describe("an attempt that is under way is refused", () => {
     await expect(sink.create(plan(sink))).rejects.toMatchObject(later);
   });
 
+  test.each([{ mode: "append" as const }, upsert, replace])(
+    "its beginning and its finish when a later run was planned: $mode",
+    async (spec) => {
+      await using database = await postgres.server().createDatabase();
+      await using sink = sinkOf(database, spec);
+      const { stored, run } = await allCommitted(sink);
+      const late = await sink.open(stored);
+      await sink.create(planFor(sink.planTarget, { rows: 40, runId: `${runId}-r2` }));
+      const overtaken = { code: "PLAN_CHANGED", message: expect.stringMatching(/-r2 came after/) as string };
+      await expect(late.begin(alone)).rejects.toMatchObject(overtaken);
+      await expect(run.finish()).rejects.toMatchObject(overtaken);
+      expect(await database.query("SELECT FROM infer_batch.finishes")).toEqual([]);
+    },
+  );
+
   test("its look at spans whose table a later run has taken away, by that run's name", async () => {
     await using database = await postgres.server().createDatabase();
     await using sink = sinkOf(database, replace);
