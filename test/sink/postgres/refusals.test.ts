@@ -129,16 +129,18 @@ postgres.describe("an attempt that is under way is refused", () => {
     },
   );
 
-  test("its look at spans whose table a later run has taken away, by that run's name", async () => {
+  test("its look at spans whose table a later run has taken away, and its next span, by that run's name", async () => {
     await using database = await postgres.server().createDatabase();
     await using sink = sinkOf(database, replace);
     const { stored, run } = await begun(sink, plan(sink));
     await commitSpans(run, stored, (span) => span === 0);
     await carryOut(sink, planFor(sink.planTarget, { rows: 40, runId: `${runId}-r2` }));
-    await expect(sink.open(stored)).rejects.toMatchObject({
+    const overtaken = {
       code: "PLAN_CHANGED",
       message: expect.stringMatching(/run job-000000000040-r2 came after/) as string,
-    });
+    };
+    await expect(sink.open(stored)).rejects.toMatchObject(overtaken);
+    await expect(commitSpans(run, stored)).rejects.toMatchObject(overtaken);
   });
 
   test("its transaction when the server has given it up, which its COMMIT does not say", async () => {
