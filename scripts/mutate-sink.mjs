@@ -15,6 +15,7 @@ const project = fileURLToPath(new URL("..", import.meta.url));
 
 const publishing = ["test/sink/publishing.test.ts", "test/sink/verdicts.test.ts"];
 const checks = ["test/sink/checks.test.ts", "test/sink/publishing.test.ts", "test/sink/verdicts.test.ts"];
+const fence = ["test/sink/past-runs.test.ts", "test/sink/overtaken-runs.test.ts", "test/sink/looking-on.test.ts"];
 const power = ["test/sink/lost-unsynced.test.ts", "test/sink/no-hard-links.test.ts"];
 const swaps = ["test/sink/new-run-power.test.ts"];
 const disk = ["test/sink/failing-disk.test.ts", "test/sink/real-disk.test.ts", "test/sink/bit-flips.test.ts"];
@@ -73,7 +74,7 @@ const removals = [
     what: "look",
     pattern: /await (?=(?:commit\.)?check\(\)|refuseForeign\()/g,
     instead: "0 && ",
-    suites: [checks, damage, disk, rest, power],
+    suites: [checks, fence, damage, disk, rest, power],
   },
   {
     folder: "postgres",

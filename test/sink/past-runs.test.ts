@@ -2,6 +2,7 @@ import { mkdir, readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { type FileSystem, nodeFileSystem } from "#src/sink/file-system.js";
+import { hookedDisk } from "../support/hooked-disk.js";
 import { carryOutRun, faultsOfRun, onRunDisk, openAttempt, runPlan } from "../support/run-drive.js";
 import { driveFolder, drivePlan, openDriveSink } from "../support/sink-drive.js";
 
@@ -89,5 +90,26 @@ describe("what attempts leave that went on when their run was past", () => {
       await sameCommand(root, { ...nodeFileSystem, removeFolder });
       expect(removed).toEqual([]);
     });
+  });
+});
+
+test("an attempt that looked for a later run just before there was one publishes nothing of what it writes then", async () => {
+  await onRunDisk(1, async (root) => {
+    let isCommitting = false;
+    const fs = hookedDisk(root, {
+      async before(_at, call) {
+        // The later run's plan was looked for by the call before; what is written now lies in a folder made anew.
+        if (isCommitting && call === `identityOf lake/out/_infer-batch/${runPlan(1).runId}/plan`) {
+          isCommitting = false;
+          await carryOutRun(root, 1);
+          await carryOutRun(root, 2);
+          await mkdir(join(controlOf(root, 1), "tmp"));
+        }
+      },
+    });
+    await using late = await openAttempt(root, 1, fs);
+    isCommitting = true;
+    await expect(late.commit(0)).rejects.toThrow("came after");
+    expect(await faultsOfRun(root, 2)).toEqual([]);
   });
 });

@@ -114,16 +114,33 @@ postgres.describe("an attempt that is under way is refused", () => {
     await expect(sink.create(plan(sink))).rejects.toMatchObject(later);
   });
 
-  test("its look at spans whose table a later run has taken away, by that run's name", async () => {
+  test.each([{ mode: "append" as const }, upsert, replace])(
+    "its beginning and its finish when a later run was planned: $mode",
+    async (spec) => {
+      await using database = await postgres.server().createDatabase();
+      await using sink = sinkOf(database, spec);
+      const { stored, run } = await allCommitted(sink);
+      const late = await sink.open(stored);
+      await sink.create(planFor(sink.planTarget, { rows: 40, runId: `${runId}-r2` }));
+      const overtaken = { code: "PLAN_CHANGED", message: expect.stringMatching(/-r2 came after/) as string };
+      await expect(late.begin(alone)).rejects.toMatchObject(overtaken);
+      await expect(run.finish()).rejects.toMatchObject(overtaken);
+      expect(await database.query("SELECT FROM infer_batch.finishes")).toEqual([]);
+    },
+  );
+
+  test("its look at spans whose table a later run has taken away, and its next span, by that run's name", async () => {
     await using database = await postgres.server().createDatabase();
     await using sink = sinkOf(database, replace);
     const { stored, run } = await begun(sink, plan(sink));
     await commitSpans(run, stored, (span) => span === 0);
     await carryOut(sink, planFor(sink.planTarget, { rows: 40, runId: `${runId}-r2` }));
-    await expect(sink.open(stored)).rejects.toMatchObject({
+    const overtaken = {
       code: "PLAN_CHANGED",
       message: expect.stringMatching(/run job-000000000040-r2 came after/) as string,
-    });
+    };
+    await expect(sink.open(stored)).rejects.toMatchObject(overtaken);
+    await expect(commitSpans(run, stored)).rejects.toMatchObject(overtaken);
   });
 
   test("its transaction when the server has given it up, which its COMMIT does not say", async () => {
@@ -158,6 +175,12 @@ postgres.describe("an attempt that is under way is refused", () => {
 });
 
 postgres.describe("a rollback is refused", () => {
+  test("in another mode than replace", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = sinkOf(database, { mode: "append" });
+    await expect(sink.rollback()).rejects.toMatchObject(usage(/output\.postgres\.mode is append/));
+  });
+
   test("where no run has ever been", async () => {
     await using database = await postgres.server().createDatabase();
     await database.query(plainTable);
