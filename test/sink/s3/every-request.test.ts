@@ -92,7 +92,7 @@ s3.describe("a process that dies at any request to a target in S3", () => {
     }
     expect(faults).toEqual([]);
     expect(moments.length).toBeGreaterThan(9);
-  }, 600_000);
+  }, 1_800_000);
 
   test("leaves a new run that the next one finishes; readers see the old rows or the new", async () => {
     await using at = await s3World(s3.server());
@@ -105,5 +105,5 @@ s3.describe("a process that dies at any request to a target in S3", () => {
     }
     expect(faults).toEqual([]);
     expect(moments.length).toBeGreaterThan(12);
-  }, 600_000);
+  }, 1_800_000);
 });
