@@ -21,7 +21,7 @@ const reader = await (await DuckDBInstance.create(":memory:", settings)).connect
 // Loading a model takes longer than scoring a small shard.
 const first = await openJob(join(folder, "pinned.yaml"), { param: [] });
 const model = await first.openModel();
-const engine = await first.openEngine(model, 0);
+const engine = await first.openEngine(model, { inputBytes: 0 });
 const lent = { ...engine, [Symbol.asyncDispose]: async () => {} };
 
 async function run(verify) {

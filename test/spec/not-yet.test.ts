@@ -23,21 +23,21 @@ describe("what version 1 names and this release does not serve", () => {
   });
 
   test("is found behind a param", () => {
-    const text = `${minimalSpec.replace("input:", () => "input:\n  format: ${format}")}params: { format: arrow }\n`;
+    const text = `${minimalSpec}engine: { providers: ["\${provider}"] }\nparams: { provider: cuda }\n`;
     expect(specRefusal(text)).toMatchInlineSnapshot(`
       "64 SPEC_UNSUPPORTED
-      reading job.yaml:4:11: input.format: \`arrow\` is not supported yet
+      reading job.yaml:10:23: engine.providers[0]: \`cuda\` is not supported yet
       hint: docs/job-spec.md lists what this release serves"
     `);
   });
 
   test("is told together", () => {
-    const text = `${minimalSpec.replace("input:", "input:\n  format: arrow")}engine: { device_id: 1 }\n`;
+    const text = `${minimalSpec}engine: { providers: [tensorrt], device_id: 1 }\n`;
     expect(specRefusal(text)).toMatchInlineSnapshot(`
       "64 SPEC_UNSUPPORTED
       reading 2 problems
-        job.yaml:4:11: input.format: \`arrow\` is not supported yet
-        job.yaml:11:22: engine.device_id: not supported yet (GPU providers)
+        job.yaml:10:23: engine.providers[0]: \`tensorrt\` is not supported yet
+        job.yaml:10:45: engine.device_id: not supported yet (GPU providers)
       hint: docs/job-spec.md lists what this release serves"
     `);
   });
