@@ -1,4 +1,5 @@
 import { isAbsolute, relative, resolve, sep } from "node:path";
+import { duckDbWhenNeeded } from "../duckdb/instance.js";
 import { runIdOf, type Sha256 } from "../plan/identity.js";
 import type { RetryTools } from "../retry.js";
 import { nodeFileSystem } from "../sink/file-system.js";
@@ -44,17 +45,17 @@ export async function openSink(spec: JobSpec, tools: SinkTools): Promise<Sink> {
   if (parquet === undefined) {
     throw new Error("a spec without a target has passed its check");
   }
-  return isS3Uri(parquet.path) ? await openInS3(parquet, tools) : await openOnDisk(parquet, tools);
+  return isS3Uri(parquet.path) ? await openInS3(parquet, tools) : openOnDisk(parquet, tools);
 }
 
-async function openOnDisk({ path, compression }: ParquetOutputSpec, tools: SinkTools): Promise<Sink> {
+function openOnDisk({ path, compression }: ParquetOutputSpec, tools: SinkTools): Sink {
   const { folder, outputPattern, writer, isDead, warn } = tools;
-  return await openParquetSink({
+  return openParquetSink({
     folder: resolve(folder, path),
+    duckdb: duckDbWhenNeeded({ threads: tools.cores, allowed: { folders: [resolve(folder, path)] } }),
     target: shortPath(resolve(folder, path)),
     uri: path,
     compression,
-    threads: tools.cores,
     siblings: segmentPatterns(resolve(folder, outputPattern).split(sep).slice(1)),
     fs: nodeFileSystem,
     writer,
@@ -69,14 +70,15 @@ async function openInS3(parquet: ParquetOutputSpec, tools: SinkTools): Promise<S
   const { path, compression, spool } = parquet;
   const { writer, isDead, warn } = tools;
   const root = spoolRoot(tools.folder, spool?.path);
-  return await openS3Sink({
+  // Of bytes it is asked nothing: at most two parts are there at once.
+  const outgoing = openSpool({ root, writer, use: "out", isDead, maxBytes: Number.POSITIVE_INFINITY });
+  return openS3Sink({
     store: await openTarget(parquet, tools),
     folder: s3Folder(path),
     uri: path,
-    // Of bytes it is asked nothing: at most two parts are there at once.
-    spool: openSpool({ root, writer, use: "out", isDead, maxBytes: Number.POSITIVE_INFINITY }),
+    spool: outgoing,
+    duckdb: duckDbWhenNeeded({ threads: tools.cores, allowed: { folders: [outgoing.folder] } }),
     compression,
-    threads: tools.cores,
     siblings: segmentPatterns(s3Folder(tools.outputPattern).split("/").slice(3)),
     writer,
     isDead,

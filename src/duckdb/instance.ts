@@ -10,9 +10,22 @@ export interface DuckDbOptions {
   readonly prepared?: { readonly connections: number; readonly settings: Readonly<Record<string, string>> };
 }
 
-/** A DuckDB of our own: in memory, without extensions, telemetry or any file but those allowed. */
-export interface DuckDb extends Disposable {
+/** What connects to a DuckDB of our own: in memory, without extensions, telemetry or any file but those allowed. */
+export interface DuckDbAccess {
   connect(): Promise<DuckDBConnection>;
+}
+
+export interface DuckDb extends DuckDbAccess, Disposable {}
+
+/** Opened when something first connects to it: that takes some 20 ms. */
+export function duckDbWhenNeeded(options: DuckDbOptions): DuckDbAccess & AsyncDisposable {
+  let opened: Promise<DuckDb> | undefined;
+  return {
+    connect: async () => await (await (opened ??= openDuckDb(options))).connect(),
+    async [Symbol.asyncDispose]() {
+      (await opened?.catch(() => undefined))?.[Symbol.dispose]();
+    },
+  };
 }
 
 export async function openDuckDb({ threads, allowed, settings = {}, prepared }: DuckDbOptions): Promise<DuckDb> {

@@ -1,6 +1,6 @@
 import { basename, dirname } from "node:path";
 import type { SpanOutput } from "../batch/types.js";
-import { type DuckDb, firstLine } from "../duckdb/instance.js";
+import { type DuckDbAccess, firstLine } from "../duckdb/instance.js";
 import { JobError, messageOf } from "../errors.js";
 import type { Span } from "../plan/plan.js";
 import type { Compression } from "../spec/parquet-spec.js";
@@ -15,7 +15,7 @@ import { writePart } from "./part-file.js";
 import type { CommitOutcome, Maker, StoredPlan } from "./port.js";
 
 export interface PartToEncode {
-  readonly duckdb: DuckDb;
+  readonly duckdb: DuckDbAccess;
   readonly compression: Compression;
   readonly maker: Omit<Maker, "batchSize">;
   readonly stored: StoredPlan;
@@ -123,7 +123,7 @@ const errnoTexts: Readonly<Record<string, string>> = {
   EACCES: "Permission denied",
 };
 
-async function encode(duckdb: DuckDb, part: Parameters<typeof writePart>[1]): Promise<number> {
+async function encode(duckdb: DuckDbAccess, part: Parameters<typeof writePart>[1]): Promise<number> {
   try {
     return await writePart(duckdb, part);
   } catch (error) {

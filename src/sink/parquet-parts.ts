@@ -1,4 +1,4 @@
-import { type DuckDb, type DuckDBConnection, firstLine } from "../duckdb/instance.js";
+import { type DuckDbAccess, type DuckDBConnection, firstLine } from "../duckdb/instance.js";
 import { JobError, messageOf } from "../errors.js";
 import { outputColumns } from "../batch/contract.js";
 import type { Span } from "../plan/plan.js";
@@ -74,7 +74,7 @@ export async function findPart(
  * @throws JobError OUTPUT_DAMAGED
  */
 export async function inspectParts(
-  duckdb: DuckDb,
+  duckdb: DuckDbAccess,
   stored: StoredPlan,
   paths: ReadonlyMap<number, string>,
   nameOf: (path: string) => string = (path) => path,

@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import type { DuckDb } from "../duckdb/instance.js";
+import type { DuckDbAccess } from "../duckdb/instance.js";
 import { errnoOf, JobError } from "../errors.js";
 import type { Compression } from "../spec/parquet-spec.js";
 import { refuseForeign } from "./claim.js";
@@ -23,12 +23,14 @@ export interface ParquetRunOptions extends LeftoverRules {
   readonly folder: string;
   readonly compression: Compression;
   readonly fs: FileSystem;
+  /** To write and read parts with. */
+  readonly duckdb: DuckDbAccess;
   /** Told of what a user should know and need not act on. */
   readonly warn: (message: string) => void;
 }
 
-export async function openParquetRun(options: ParquetRunOptions, duckdb: DuckDb, stored: StoredPlan): Promise<RunSink> {
-  const { fs, folder, writer, compression } = options;
+export async function openParquetRun(options: ParquetRunOptions, stored: StoredPlan): Promise<RunSink> {
+  const { fs, folder, writer, duckdb, compression } = options;
   const layout = layoutOf(folder, stored.plan.runId);
   const check = planCheck(fs, layout, stored.planId);
   const target: DiskTarget = { fs, inspect: (paths) => inspectParts(duckdb, stored, paths), layout, stored, check };

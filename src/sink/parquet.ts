@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { openDuckDb } from "../duckdb/instance.js";
+import type { DuckDbAccess } from "../duckdb/instance.js";
 import { JobError } from "../errors.js";
 import { splitRunId } from "../plan/identity.js";
 import { claimFolder, readTextOr } from "./claim.js";
@@ -18,15 +18,15 @@ export interface ParquetSinkOptions extends ParquetRunOptions {
   readonly target: string;
   /** As the spec wrote it: a checkout or a volume may move between attempts. */
   readonly uri: string;
-  readonly threads: number;
+  /** May touch the folder; closed with the sink. */
+  readonly duckdb: DuckDbAccess & AsyncDisposable;
   /** Where the job's other runs lie: segments of an absolute path. */
   readonly siblings: readonly (string | RegExp)[];
 }
 
 /** One Parquet file a span, whose appearance under its final name is the commit. */
-export async function openParquetSink(options: ParquetSinkOptions): Promise<Sink> {
-  const { folder, fs } = options;
-  const duckdb = await openDuckDb({ threads: options.threads, allowed: { folders: [folder] } });
+export function openParquetSink(options: ParquetSinkOptions): Sink {
+  const { folder, fs, duckdb } = options;
   return {
     target: options.target,
     planTarget: { kind: "parquet", uri: options.uri },
@@ -51,7 +51,7 @@ export async function openParquetSink(options: ParquetSinkOptions): Promise<Sink
         return await standingPlan(fs, layout);
       });
     },
-    open: (stored) => guarded(`looking at ${folder}`, () => openParquetRun(options, duckdb, stored)),
+    open: (stored) => guarded(`looking at ${folder}`, () => openParquetRun(options, stored)),
     rollback: () =>
       Promise.reject(
         new JobError("USAGE", `rolling back ${folder}: a new run keeps nothing of the files that it replaces`, {
@@ -59,7 +59,7 @@ export async function openParquetSink(options: ParquetSinkOptions): Promise<Sink
         }),
       ),
     async [Symbol.asyncDispose]() {
-      duckdb[Symbol.dispose]();
+      await duckdb[Symbol.asyncDispose]();
     },
   };
 }

@@ -1,7 +1,7 @@
 import { DuckDBDataChunk } from "@duckdb/node-api";
 import { z } from "zod";
 import type { NamedColumn, OutputRows } from "../batch/types.js";
-import { type DuckDb, type DuckDBConnection, quoteName, quotePaths, quoteText } from "../duckdb/instance.js";
+import { type DuckDbAccess, type DuckDBConnection, quoteName, quotePaths, quoteText } from "../duckdb/instance.js";
 import { readColumns, schemaDigests } from "../duckdb/parquet-schema.js";
 import { duckDbTypeOf, sqlTypeOf } from "../duckdb/types.js";
 import { writeColumn } from "../duckdb/write-vector.js";
@@ -49,7 +49,7 @@ let tables = 0;
 
 /** Encodes a span's rows into a Parquet file. Not durable yet. Returns the rows that DuckDB says it wrote. */
 export async function writePart(
-  duckdb: DuckDb,
+  duckdb: DuckDbAccess,
   { path, rows, label, compression }: { path: string; rows: OutputRows; label: PartLabel; compression: Compression },
 ): Promise<number> {
   const connection = await duckdb.connect();

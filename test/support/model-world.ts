@@ -121,7 +121,7 @@ export async function modelWorld(folder: string, { rows, commitRows }: ModelPlan
       const writer = `host.${writers}.w${writers}`;
       const isDead = (other: string): boolean => other !== writer && !alive.has(other);
       const { fs } = disk;
-      await using sink = await openParquetSink({ ...sinkOptions, folder: out, fs, writer, isDead });
+      await using sink = openParquetSink({ ...sinkOptions, folder: out, fs, writer, isDead });
       alive.add(writer);
       try {
         return await runJob({

@@ -80,21 +80,23 @@ export const nothingTold = (): Told => ({ committed: new Set(), finished: false,
 let writers = 0;
 
 /** A sink of an attempt of its own; those before it are dead, unless `isDead` says otherwise. */
-export async function openDriveSink(
+export function openDriveSink(
   root: string,
   fs: FileSystem,
   { warn = sinkOptions.warn, isDead }: Pick<Attempt, "warn" | "isDead"> = {},
 ): Promise<Sink> {
   writers += 1;
   const writer = `host.${writers}.w${writers}`;
-  return await openParquetSink({
-    ...sinkOptions,
-    folder: driveFolder(root),
-    fs,
-    writer,
-    isDead: isDead ?? ((other) => other !== writer),
-    warn,
-  });
+  return Promise.resolve(
+    openParquetSink({
+      ...sinkOptions,
+      folder: driveFolder(root),
+      fs,
+      writer,
+      isDead: isDead ?? ((other) => other !== writer),
+      warn,
+    }),
+  );
 }
 
 /** Takes up or plans the run, and makes it ready to be committed to. `planner`: plans of different ones differ. */

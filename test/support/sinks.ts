@@ -15,7 +15,7 @@ import type { PostgresOutputSpec } from "#src/spec/postgres-spec.js";
 import { planOf } from "./plans.js";
 import { s3Target } from "./s3-target.js";
 import { alone } from "./sink-drive.js";
-import { sinkOptions } from "./sink-options.js";
+import { sharedDuckDb, sinkOptions } from "./sink-options.js";
 
 /** `id` is carried, `score` is predicted. */
 const contract: Contract = {
@@ -84,16 +84,18 @@ export async function commitSpans(
 
 let writers = 0;
 
-export async function parquetSink(folder: string): Promise<Sink> {
+export function parquetSink(folder: string): Promise<Sink> {
   writers += 1;
-  return await openParquetSink({
-    ...sinkOptions,
-    folder: join(folder, "out"),
-    compression: "zstd",
-    fs: nodeFileSystem,
-    writer: `test.${writers}`,
-    isDead: () => false,
-  });
+  return Promise.resolve(
+    openParquetSink({
+      ...sinkOptions,
+      folder: join(folder, "out"),
+      compression: "zstd",
+      fs: nodeFileSystem,
+      writer: `test.${writers}`,
+      isDead: () => false,
+    }),
+  );
 }
 
 export interface S3SinkOptions {
@@ -109,24 +111,26 @@ export interface S3SinkOptions {
   readonly isDead?: (writer: string) => boolean;
 }
 
-export async function s3Sink(options: S3SinkOptions): Promise<Sink> {
+export function s3Sink(options: S3SinkOptions): Promise<Sink> {
   const { port, uri, spool, retrySeconds = 0, warn = () => undefined, target = {} } = options;
   const { siblings = [], isDead = () => false } = options;
   writers += 1;
   const writer = `test.${process.pid}.${writers}`;
   const store = s3Target({ port, writer, retrySeconds, warn, ...target });
-  return await openS3Sink({
-    store,
-    folder: uri,
-    uri,
-    spool: openSpool({ root: spool, writer, use: "out", isDead, maxBytes: 1e9 }),
-    compression: "zstd",
-    threads: 1,
-    siblings,
-    writer,
-    isDead,
-    warn,
-  });
+  return Promise.resolve(
+    openS3Sink({
+      store,
+      folder: uri,
+      uri,
+      spool: openSpool({ root: spool, writer, use: "out", isDead, maxBytes: 1e9 }),
+      compression: "zstd",
+      duckdb: sharedDuckDb,
+      siblings,
+      writer,
+      isDead,
+      warn,
+    }),
+  );
 }
 
 export interface PgSinkOptions {

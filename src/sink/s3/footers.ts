@@ -1,5 +1,5 @@
 import { open, unlink } from "node:fs/promises";
-import type { DuckDb } from "../../duckdb/instance.js";
+import type { DuckDbAccess } from "../../duckdb/instance.js";
 import { JobError } from "../../errors.js";
 import { writingTo } from "../../s3/download.js";
 import type { Spool } from "../../s3/spool.js";
@@ -18,7 +18,7 @@ const partsAtOnce = 256;
 export interface FooterTools {
   readonly store: S3Target;
   readonly spool: Spool;
-  readonly duckdb: DuckDb;
+  readonly duckdb: DuckDbAccess;
   readonly stored: StoredPlan;
 }
 

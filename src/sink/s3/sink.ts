@@ -1,4 +1,4 @@
-import { openDuckDb } from "../../duckdb/instance.js";
+import type { DuckDbAccess } from "../../duckdb/instance.js";
 import { JobError } from "../../errors.js";
 import { splitRunId } from "../../plan/identity.js";
 import { claimText, refuseForeign } from "../claim.js";
@@ -10,23 +10,23 @@ import { lookInS3, objectAt } from "./looking.js";
 import { openS3Run } from "./run-sink.js";
 import { type S3Tools, telling } from "./tools.js";
 
-/** Closing the sink closes `store` and `spool`. */
+/** Closing the sink closes `store`, `spool` and `duckdb`. */
 export interface S3SinkOptions extends Omit<S3Tools, "duckdb" | "isExclusive"> {
   /** As the spec wrote it. */
   readonly uri: string;
-  readonly threads: number;
+  /** To write and read parts with; it may touch the spool's folder. */
+  readonly duckdb: DuckDbAccess & AsyncDisposable;
   /** Where the job's other runs lie: segments of a key, below the bucket. */
   readonly siblings: readonly (string | RegExp)[];
 }
 
 /** One Parquet object a span, whose creation is the commit. */
-export async function openS3Sink(options: S3SinkOptions): Promise<Sink> {
-  const { folder, store, spool } = options;
-  const duckdb = await openDuckDb({ threads: options.threads, allowed: { folders: [spool.folder] } });
+export function openS3Sink(options: S3SinkOptions): Sink {
+  const { folder, store, spool, duckdb } = options;
   const fs = lookInS3(store, folder);
   let exclusive: Promise<boolean> | undefined;
   const probe = objectAt(`${folder}/_infer-batch/probe.${options.writer}`);
-  const tools: S3Tools = { ...options, duckdb, isExclusive: () => (exclusive ??= store.isExclusive(probe)) };
+  const tools: S3Tools = { ...options, isExclusive: () => (exclusive ??= store.isExclusive(probe)) };
   return {
     target: folder,
     planTarget: { kind: "parquet", uri: options.uri },
@@ -59,7 +59,7 @@ export async function openS3Sink(options: S3SinkOptions): Promise<Sink> {
         }),
       ),
     async [Symbol.asyncDispose]() {
-      duckdb[Symbol.dispose]();
+      await duckdb[Symbol.asyncDispose]();
       await spool[Symbol.asyncDispose]();
       store[Symbol.dispose]();
     },

@@ -1,4 +1,4 @@
-import type { DuckDb } from "../../duckdb/instance.js";
+import type { DuckDbAccess } from "../../duckdb/instance.js";
 import { errnoOf, JobError } from "../../errors.js";
 import type { Spool } from "../../s3/spool.js";
 import type { S3Target } from "../../s3/target.js";
@@ -11,7 +11,7 @@ export interface S3Tools {
   readonly folder: string;
   /** Where parts are until they are sent, and footers until they are read. */
   readonly spool: Spool;
-  readonly duckdb: DuckDb;
+  readonly duckdb: DuckDbAccess;
   readonly compression: Compression;
   /** Names this attempt: unique among all on all machines. */
   readonly writer: string;
