@@ -1,7 +1,6 @@
 import {
   DuckDBBlobValue,
   DuckDBDecimalValue,
-  DuckDBInstance,
   DuckDBListType,
   DuckDBListValue,
   DuckDBStructType,
@@ -13,11 +12,11 @@ import {
   DuckDBTypeId,
   type DuckDBValue,
 } from "@duckdb/node-api";
+import { connectToDuckDb } from "../support/parquet.js";
 
 /** Each column of Parquet files as texts, row by row, files in the order given. */
 export async function columnTexts(paths: readonly string[]): Promise<ReadonlyMap<string, readonly string[]>> {
-  const instance = await DuckDBInstance.create(":memory:", { threads: "1" });
-  const connection = await instance.connect();
+  const connection = await connectToDuckDb();
   try {
     const list = paths.map((path) => `'${path.replaceAll("'", "''")}'`).join(", ");
     const result = await connection.runAndReadAll(`FROM read_parquet([${list}], hive_partitioning = false)`);
@@ -34,7 +33,6 @@ export async function columnTexts(paths: readonly string[]): Promise<ReadonlyMap
     );
   } finally {
     connection.closeSync();
-    instance.closeSync();
   }
 }
 

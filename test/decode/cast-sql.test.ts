@@ -1,10 +1,10 @@
-import { DuckDBInstance } from "@duckdb/node-api";
 import { describe, expect, test } from "vitest";
 import type { NumericTensorType } from "#src/batch/contract.js";
 import type { ColumnType } from "#src/batch/types.js";
 import { type CastRules, castSql, castTarget, columnSql } from "#src/decode/cast-sql.js";
 import { sqlTypeOf } from "#src/duckdb/types.js";
 import { ref } from "../support/batches.js";
+import { connectToDuckDb } from "../support/parquet.js";
 
 const exact: CastRules = { cast: "exact", missing: "bad_row" };
 const lossy: CastRules = { cast: "lossy", missing: "bad_row" };
@@ -17,18 +17,16 @@ async function castAll(
   values: readonly string[],
   rules: CastRules,
 ): Promise<unknown[]> {
-  const instance = await DuckDBInstance.create(":memory:", { threads: "1" });
-  const connection = await instance.connect();
+  const connection = await connectToDuckDb();
   try {
     const rows = values.map((value, row) => `(${row}, (${value})::${sqlTypeOf(from)})`);
-    await connection.run(`CREATE TABLE t AS SELECT * FROM (VALUES ${rows.join(", ")}) AS v(row, value)`);
+    await connection.run(`CREATE TEMP TABLE t AS SELECT * FROM (VALUES ${rows.join(", ")}) AS v(row, value)`);
     const sql = `SELECT ${castSql('"value"', from, dtype, rules)} AS v, typeof(v) FROM t ORDER BY row`;
     const found = (await connection.runAndReadAll(sql)).getRows();
     expect(new Set(found.map(([, type]) => type))).toEqual(new Set([castTarget(dtype)]));
     return found.map(([value]) => value);
   } finally {
     connection.closeSync();
-    instance.closeSync();
   }
 }
 

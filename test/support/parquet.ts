@@ -1,4 +1,4 @@
-import { DuckDBInstance } from "@duckdb/node-api";
+import { type DuckDBConnection, DuckDBInstance } from "@duckdb/node-api";
 
 export type Row = Readonly<Record<string, unknown>>;
 
@@ -21,15 +21,25 @@ export async function writeRows(path: string, select: string, options = "COMPRES
   await query(`COPY (${select}) TO '${path}' (FORMAT parquet, ${options})`);
 }
 
-/** Runs one SQL statement in a DuckDB of its own. */
+/**
+ * One for all statements of a process: to open and close it takes longer than most of them. It keeps nothing of files,
+ * which tests write to again within a second.
+ */
+let instance: Promise<DuckDBInstance> | undefined;
+
+/** A connection to it; who asks for one closes it. */
+export async function connectToDuckDb(): Promise<DuckDBConnection> {
+  instance ??= DuckDBInstance.create(":memory:", { threads: "1", enable_external_file_cache: "false" });
+  return await (await instance).connect();
+}
+
+/** Runs one SQL statement, in a connection of its own. */
 export async function query(sql: string): Promise<Row[]> {
-  const instance = await DuckDBInstance.create(":memory:", { threads: "1" });
-  const connection = await instance.connect();
+  const connection = await connectToDuckDb();
   try {
     const result = await connection.runAndReadAll(sql);
     return result.getRowObjects();
   } finally {
     connection.closeSync();
-    instance.closeSync();
   }
 }
