@@ -113,3 +113,33 @@ test("an attempt that looked for a later run just before there was one publishes
     expect(await faultsOfRun(root, 2)).toEqual([]);
   });
 });
+
+const isLink = (call: string): boolean => /^link .*part-00001/.test(call);
+
+test("an attempt that came second with a span, whose part a later run has taken away since, is told of that run", async () => {
+  await onRunDisk(1, async (root) => {
+    let stage: "idle" | "committing" | "beaten" = "idle";
+    const other = await openAttempt(root, 1);
+    const fs = hookedDisk(root, {
+      async before(_at, call) {
+        if (stage === "committing" && isLink(call)) {
+          stage = "beaten";
+          await other.commit(1);
+        }
+      },
+      async after(_at, call) {
+        if (stage === "beaten" && isLink(call)) {
+          stage = "idle";
+          await other[Symbol.asyncDispose]();
+          await carryOutRun(root, 1);
+          await carryOutRun(root, 2);
+        }
+      },
+    });
+    await using late = await openAttempt(root, 1, fs);
+    stage = "committing";
+    await expect(late.commit(1)).rejects.toThrow("came after");
+    expect(stage).toBe("idle");
+    expect(await faultsOfRun(root, 2)).toEqual([]);
+  });
+});
