@@ -114,7 +114,7 @@ test("an attempt that looked for a later run just before there was one publishes
   });
 });
 
-const isLink = (call: string): boolean => /^link .*part-00001/.test(call);
+const isNamed = (call: string): boolean => /^link .*part-00001/.test(call);
 
 test("an attempt that came second with a span, whose part a later run has taken away since, is told of that run", async () => {
   await onRunDisk(1, async (root) => {
@@ -122,13 +122,14 @@ test("an attempt that came second with a span, whose part a later run has taken 
     const other = await openAttempt(root, 1);
     const fs = hookedDisk(root, {
       async before(_at, call) {
-        if (stage === "committing" && isLink(call)) {
+        if (stage === "committing" && isNamed(call)) {
           stage = "beaten";
           await other.commit(1);
         }
       },
       async after(_at, call) {
-        if (stage === "beaten" && isLink(call)) {
+        // The last call before it looks at the part of the other.
+        if (stage === "beaten" && call === "unlink tmp/part-1") {
           stage = "idle";
           await other[Symbol.asyncDispose]();
           await carryOutRun(root, 1);
