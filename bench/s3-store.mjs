@@ -1,13 +1,12 @@
 // What bench/s3.mjs times against: a store on this machine, with the table in it, and proxies before it.
 import { spawn } from "node:child_process";
-import { mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, openSync, rmSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { CreateBucketCommand, PutObjectCommand, S3Client } from "@aws-sdk/client-s3";
-import { credentials, findServer, freePort } from "../test/support/s3-server.mjs";
+import { credentials, findServer, freePort, untilReady } from "../test/support/s3-server.mjs";
 
 export const bucket = "bench";
 
@@ -97,19 +96,4 @@ export async function startProxy(port, delayMs) {
     child.once("exit", (code) => fail(new Error(`the proxy ended with ${code}`)));
   });
   return { port: Number(said), stop: () => child.kill() };
-}
-
-async function untilReady(child, port, log) {
-  const deadline = performance.now() + 30_000;
-  for (;;) {
-    if (child.exitCode !== null || performance.now() > deadline) {
-      throw new Error(`the S3 server did not start: ${readFileSync(log, "utf8")}`);
-    }
-    try {
-      await fetch(`http://127.0.0.1:${port}`);
-      return;
-    } catch {
-      await sleep(20);
-    }
-  }
 }

@@ -1,10 +1,11 @@
 // A real S3 server, versitygw: where its program is, and how it is reached. Tests and benchmarks start it. Plain
 // JavaScript: the benchmarks are.
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, renameSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, statSync } from "node:fs";
 import { createServer } from "node:net";
 import { homedir } from "node:os";
 import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 
 const version = "v1.8.0";
 const module = "github.com/versity/versitygw/cmd/versitygw";
@@ -25,8 +26,12 @@ export function findServer() {
   if (spawnSync("go", ["version"]).status !== 0) {
     return { missing: "versitygw is not there (INFER_BATCH_VERSITYGW), nor Go, which would build it" };
   }
-  console.warn(`building ${module}@${version} into ${folder}: once, about a minute`);
   mkdirSync(folder, { recursive: true });
+  const lock = join(folder, "building");
+  if (!takeLock(lock, program)) {
+    return { program }; // another process has built it meanwhile
+  }
+  console.warn(`building ${module}@${version} into ${folder}: once, about a minute`);
   const making = mkdtempSync(join(folder, "making-"));
   try {
     const env = { ...process.env, GOBIN: making, GOFLAGS: "-buildvcs=false", CGO_ENABLED: "0" };
@@ -38,6 +43,50 @@ export function findServer() {
     return { program };
   } finally {
     rmSync(making, { recursive: true, force: true });
+    rmSync(lock, { recursive: true, force: true });
+  }
+}
+
+/** Whoever holds a lock for longer has died. */
+const lockMs = 10 * 60_000;
+
+/** Waits until nobody else builds: two at once take twice as long. @returns false when the program is there by then */
+function takeLock(lock, program) {
+  for (;;) {
+    try {
+      mkdirSync(lock);
+    } catch (error) {
+      if (error.code !== "EEXIST") {
+        throw error;
+      }
+      const taken = statSync(lock, { throwIfNoEntry: false });
+      if (taken !== undefined && Date.now() - taken.mtimeMs > lockMs) {
+        rmSync(lock, { recursive: true, force: true });
+      }
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 200); // the caller is synchronous
+      continue;
+    }
+    if (!existsSync(program)) {
+      return true;
+    }
+    rmSync(lock, { recursive: true });
+    return false;
+  }
+}
+
+/** Waits until the server answers. */
+export async function untilReady(child, port, log) {
+  const deadline = performance.now() + 30_000;
+  for (;;) {
+    if (child.exitCode !== null || performance.now() > deadline) {
+      throw new Error(`the S3 server did not start: ${readFileSync(log, "utf8")}`);
+    }
+    try {
+      await fetch(`http://127.0.0.1:${port}`);
+      return;
+    } catch {
+      await sleep(20);
+    }
   }
 }
 

@@ -2,7 +2,6 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
 import {
   CreateBucketCommand,
   DeleteObjectCommand,
@@ -12,7 +11,7 @@ import {
   S3Client,
 } from "@aws-sdk/client-s3";
 import { afterAll, describe } from "vitest";
-import { credentials, findServer, freePort, s3Env } from "./s3-server.mjs";
+import { credentials, findServer, freePort, s3Env, untilReady } from "./s3-server.mjs";
 
 /** A real server on this machine, over a folder. */
 export interface S3Server {
@@ -121,21 +120,6 @@ function bucketOf(client: S3Client, name: string): Bucket {
       }
     },
   };
-}
-
-async function untilReady(child: ChildProcess, port: number, log: string): Promise<void> {
-  const deadline = performance.now() + 30_000;
-  for (;;) {
-    if (child.exitCode !== null || performance.now() > deadline) {
-      throw new Error(`the S3 server did not start: ${readFileSync(log, "utf8")}`);
-    }
-    try {
-      await fetch(`http://127.0.0.1:${port}`);
-      return;
-    } catch {
-      await sleep(20);
-    }
-  }
 }
 
 /** As vitest's. */
