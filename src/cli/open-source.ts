@@ -2,7 +2,7 @@ import type { RetryTools } from "../retry.js";
 import { diskSource } from "../source/disk.js";
 import type { OutputFolder } from "../source/output-folder.js";
 import type { Source } from "../source/port.js";
-import type { InputSpec } from "../spec/job-spec.js";
+import type { InputSpec } from "../spec/input-spec.js";
 import { isS3Uri } from "../spec/s3-uri.js";
 import { s3Options, spoolRoot } from "./open-store.js";
 

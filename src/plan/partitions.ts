@@ -1,6 +1,6 @@
 import type { ColumnType, SourceColumn } from "../batch/types.js";
 import { JobError } from "../errors.js";
-import type { PartitionType } from "../spec/job-spec.js";
+import type { PartitionType } from "../spec/input-spec.js";
 
 /** What Hive writes for NULL. */
 const hiveNull = "__HIVE_DEFAULT_PARTITION__";

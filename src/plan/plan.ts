@@ -1,5 +1,5 @@
 import type { Contract } from "../batch/contract.js";
-import type { PartitionType } from "../spec/job-spec.js";
+import type { PartitionType } from "../spec/input-spec.js";
 import type { PostgresMode } from "../spec/postgres-spec.js";
 
 declare const runIdBrand: unique symbol;
