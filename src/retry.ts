@@ -1,5 +1,20 @@
 import { type ErrorCode, JobError } from "./errors.js";
 
+/** What the system says of a connection that cannot be made, or is lost: it may come back. */
+export const connectionErrors: ReadonlySet<string> = new Set([
+  "EAI_AGAIN",
+  "ECONNABORTED",
+  "ECONNREFUSED",
+  "ECONNRESET",
+  "EHOSTDOWN",
+  "EHOSTUNREACH",
+  "ENETDOWN",
+  "ENETUNREACH",
+  "ENOTFOUND",
+  "EPIPE",
+  "ETIMEDOUT",
+]);
+
 export interface RetryTools {
   /** From the first failure of a call to its last try. */
   readonly maxSeconds: number;

@@ -1,5 +1,6 @@
 import { S3ServiceException } from "@aws-sdk/client-s3";
 import { errnoOf, JobError, messageOf } from "../errors.js";
+import { connectionErrors } from "../retry.js";
 import { s3UriText, type S3Uri } from "../spec/s3-uri.js";
 
 /** What was asked of the store: names the permission that it takes. */
@@ -32,20 +33,7 @@ export class BrokenTransfer extends Error {
   override readonly name = "BrokenTransfer";
 }
 
-const socketErrors = new Set([
-  "EAI_AGAIN",
-  "ECONNABORTED",
-  "ECONNREFUSED",
-  "ECONNRESET",
-  "EHOSTDOWN",
-  "EHOSTUNREACH",
-  "ENETDOWN",
-  "ENETUNREACH",
-  "ENOTFOUND",
-  "EPIPE",
-  "ERR_STREAM_PREMATURE_CLOSE",
-  "ETIMEDOUT",
-]);
+const socketErrors = new Set([...connectionErrors, "ERR_STREAM_PREMATURE_CLOSE"]);
 
 /** What stores call requests that may be made again, whatever the status. */
 const transientNames =

@@ -1,6 +1,5 @@
 import { join } from "node:path";
 import type { DuckDbAccess } from "../duckdb/instance.js";
-import { JobError } from "../errors.js";
 import { splitRunId } from "../plan/identity.js";
 import { claimFolder, readTextOr } from "./claim.js";
 import { createDurably, guarded, makeFolder } from "./durable.js";
@@ -9,7 +8,7 @@ import { openParquetRun, type ParquetRunOptions } from "./parquet-run.js";
 import { runOfSuccess } from "./manifest.js";
 import type { Sink } from "./port.js";
 import { findUnfinished } from "./siblings.js";
-import { findPlan, latestRun, overtaken, sealedText, standingPlan } from "./standing-plan.js";
+import { findPlan, latestRun, nothingKept, overtaken, sealedText, standingPlan } from "./standing-plan.js";
 import { clearFolder, inTemporary } from "./temporary.js";
 
 /** `folder` need not exist. `writer` names this attempt's temporary files: unique among all on all machines. */
@@ -52,12 +51,7 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
       });
     },
     open: (stored) => guarded(`looking at ${folder}`, () => openParquetRun(options, stored)),
-    rollback: () =>
-      Promise.reject(
-        new JobError("USAGE", `rolling back ${folder}: a new run keeps nothing of the files that it replaces`, {
-          hint: "rollback is for output.postgres with mode: replace",
-        }),
-      ),
+    rollback: () => Promise.reject(nothingKept(folder)),
     async [Symbol.asyncDispose]() {
       await duckdb[Symbol.asyncDispose]();
     },

@@ -128,3 +128,10 @@ export async function findPlan(fs: Looking, folder: string, base: RunId): Promis
     }
   }
 }
+
+/** There is nothing to roll back to. */
+export function nothingKept(folder: string): JobError {
+  return new JobError("USAGE", `rolling back ${folder}: a new run keeps nothing of the files that it replaces`, {
+    hint: "rollback is for output.postgres with mode: replace",
+  });
+}

@@ -1,25 +1,12 @@
 import { DatabaseError } from "pg";
 import { type ErrorCode, errnoOf, JobError, messageOf } from "../../errors.js";
+import { connectionErrors } from "../../retry.js";
 
 /** What a failed call means: the weather, which passes, or something that trying again does not mend. */
 export type Failure =
   | { readonly kind: "transient"; readonly found: string }
   | { readonly kind: "permanent"; readonly code: ErrorCode; readonly found: string; readonly hint?: string }
   | { readonly kind: "bug" };
-
-const socketErrors = new Set([
-  "EAI_AGAIN",
-  "ECONNABORTED",
-  "ECONNREFUSED",
-  "ECONNRESET",
-  "EHOSTDOWN",
-  "EHOSTUNREACH",
-  "ENETDOWN",
-  "ENETUNREACH",
-  "ENOTFOUND",
-  "EPIPE",
-  "ETIMEDOUT",
-]);
 
 /** Of TLS, by Node's and OpenSSL's names. */
 const certificateErrors = /^(ERR_TLS_|CERT_|DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT|UNABLE_TO_)/;
@@ -101,7 +88,7 @@ export function classify(error: unknown): Failure {
   if (error instanceof AggregateError && error.errors.length > 0) {
     return classify(error.errors[0]);
   }
-  return socketErrors.has(errno) || lostConnection.test(message)
+  return connectionErrors.has(errno) || lostConnection.test(message)
     ? { kind: "transient", found: message }
     : { kind: "bug" };
 }

@@ -1,11 +1,10 @@
 import type { DuckDbAccess } from "../../duckdb/instance.js";
-import { JobError } from "../../errors.js";
 import { splitRunId } from "../../plan/identity.js";
 import { claimText, refuseForeign } from "../claim.js";
 import { isLater, layoutOf } from "../layout.js";
 import type { Sink } from "../port.js";
 import { findUnfinished } from "../siblings.js";
-import { findPlan, latestRun, overtaken, sealedText, standingPlan } from "../standing-plan.js";
+import { findPlan, latestRun, nothingKept, overtaken, sealedText, standingPlan } from "../standing-plan.js";
 import { lookInS3, objectAt } from "./looking.js";
 import { openS3Run } from "./run-sink.js";
 import { type S3Tools, telling } from "./tools.js";
@@ -52,12 +51,7 @@ export function openS3Sink(options: S3SinkOptions): Sink {
       });
     },
     open: (stored) => telling(`looking at ${folder}`, () => openS3Run(tools, stored)),
-    rollback: () =>
-      Promise.reject(
-        new JobError("USAGE", `rolling back ${folder}: a new run keeps nothing of the files that it replaces`, {
-          hint: "rollback is for output.postgres with mode: replace",
-        }),
-      ),
+    rollback: () => Promise.reject(nothingKept(folder)),
     async [Symbol.asyncDispose]() {
       await duckdb[Symbol.asyncDispose]();
       await spool[Symbol.asyncDispose]();

@@ -60,6 +60,13 @@ async function allCommitted(sink: Sink): Promise<{ stored: StoredPlan; run: RunS
   return standing;
 }
 
+const keyGone: [string, PgSinkOptions["postgres"], string, object] = [
+  "where nothing keeps the key unique any more",
+  byRows,
+  "ALTER TABLE scores.predictions DROP CONSTRAINT predictions_pkey",
+  mismatch(/no primary key or unique index/),
+];
+
 postgres.describe("the finish is refused", () => {
   test.each<[string, PgSinkOptions["postgres"], string, object]>([
     [
@@ -74,12 +81,7 @@ postgres.describe("the finish is refused", () => {
       "CREATE VIEW scores.top AS SELECT * FROM scores.predictions",
       mismatch(/view scores\.top/),
     ],
-    [
-      "where nothing keeps the key unique any more",
-      byRows,
-      "ALTER TABLE scores.predictions DROP CONSTRAINT predictions_pkey",
-      mismatch(/no primary key or unique index/),
-    ],
+    keyGone,
   ])("%s", async (_, spec, sql, error) => {
     await using database = await postgres.server().createDatabase();
     await database.query(plainTable);
@@ -196,12 +198,7 @@ postgres.describe("a rollback is refused", () => {
       "CREATE VIEW scores.top AS SELECT * FROM scores.predictions",
       mismatch(/view scores\.top/),
     ],
-    [
-      "where nothing keeps the key unique any more",
-      byRows,
-      "ALTER TABLE scores.predictions DROP CONSTRAINT predictions_pkey",
-      mismatch(/no primary key or unique index/),
-    ],
+    keyGone,
   ])("%s", async (_, spec, sql, error) => {
     await using database = await postgres.server().createDatabase();
     await database.query(plainTable);
