@@ -55,16 +55,16 @@ async function readAsJobsDo() {
 async function readAll(source, decoder) {
   const { shards } = await source.list(uris);
   const footers = await footersOf(source, decoder, shards);
-  const slices = shards.map((shard, index) => {
+  const groups = shards.map((shard, index) => {
     const { rows } = footers[index];
-    return { slice: { shard: { ...shard, rows }, rowStart: 0, rowEnd: rows }, rowStart: 0 };
+    return [{ slice: { shard: { ...shard, rows }, rowStart: 0, rowEnd: rows }, rowStart: 0 }];
   });
   const passthrough = footers[0].schema.columns.map(({ name, type }) => ({
     column: name,
     source: { name, path: [name], type },
   }));
   const projection = { inputs: [], passthrough, expressions: null, cast: "exact", missing: "bad_row" };
-  for await (const window of windowsAhead({ source, decoder, projection }, slices)) {
+  for await (const window of windowsAhead({ source, decoder, projection }, groups)) {
     await window.there;
     await window.done();
   }
