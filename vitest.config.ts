@@ -19,6 +19,8 @@ export default defineConfig({
     env: temporaryFolder(),
     // Files keep to themselves; loading all modules anew for each took a tenth of the suite's time.
     isolate: false,
+    // What is built is loaded as Node loads it: vite would read and rewrite each module.
+    server: { deps: { external: [/\/dist\//] } },
     // Two cores: real processes are started by many of these tests.
     maxWorkers: 2,
     testTimeout: 60_000,

@@ -1,7 +1,8 @@
-// Writes what is made from the definitions: the JSON Schema for editors and the reference of the job spec.
+// Writes what is made from the definitions: the JSON Schema for editors, the references of job spec and command line.
 // With --check it changes nothing and fails when a file is stale.
 import { readFileSync, writeFileSync } from "node:fs";
 import { checkSpec, specJsonSchema } from "../dist/spec/job-spec.js";
+import { cliPage } from "./cli-page.mjs";
 import { corporaPage } from "./corpora-page.mjs";
 
 const schema = specJsonSchema();
@@ -36,10 +37,14 @@ function* rows(node, path) {
       yield* rows(child, name);
       continue;
     }
-    const value = valueAt(name);
+    const value = valueAt(name) ?? child.default;
     const known = value === undefined ? "" : `\`${JSON.stringify(value)}\``;
     const standard = (node.required ?? []).includes(key) ? "required" : known;
     yield `| \`${name}\` | ${typeText(child)} | ${standard} | ${(child.description ?? "").replaceAll("|", "\\|")} |`;
+    const entry = child.additionalProperties?.anyOf?.find(({ properties }) => properties !== undefined);
+    if (entry !== undefined) {
+      yield* rows(entry, `${name}.<name>`);
+    }
   }
 }
 
@@ -59,6 +64,7 @@ const reference = [
 const files = {
   "jobs/infer-batch.schema.json": `${JSON.stringify(schema, undefined, 2)}\n`,
   "docs/job-spec.md": reference,
+  "docs/cli.md": cliPage(),
   "docs/corpora.md": corporaPage(),
 };
 

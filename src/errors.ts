@@ -2,7 +2,7 @@
  * What can go wrong, by name, and the exit code it ends in. The code tells a scheduler whether to try
  * again: 64 and 65 no, 66 no (a person decides), 75 yes. See README, "Exit codes".
  */
-const exitCodes = {
+export const exitCodes = {
   USAGE: 64,
   SPEC_INVALID: 64,
   SPEC_UNSUPPORTED: 64,

@@ -1,4 +1,6 @@
+import type { InputSource, MaskSource } from "../spec/model-spec.js";
 import { didYouMean } from "../suggest.js";
+import { bindMask, bindPadded, isList, isNumeric, padExample, requireNumbers } from "./bind-padded.js";
 import {
   type ColumnRef,
   type Contract,
@@ -10,8 +12,7 @@ import {
 } from "./contract.js";
 import { showTensor } from "./side-by-side.js";
 import { isTensorType, type TensorSignature } from "./tensor.js";
-import { type ColumnType, showType } from "./types.js";
-import { isElementType } from "./values.js";
+import { showType } from "./types.js";
 
 /** Binds every input of the model: as `model.inputs` says, else by name, else a lone matrix to the numeric columns. */
 export function bindInputs(request: ContractRequest): Pick<Contract, "inputs" | "fixedBatchRows"> {
@@ -28,8 +29,27 @@ export function bindInputs(request: ContractRequest): Pick<Contract, "inputs" | 
   if (names.length === 0) {
     throw refuse(request, "the model has no inputs", "is this the right model?");
   }
-  const inputs = signature.inputs.map((input) => bindInput(input, request));
+  // A mask takes its form from another input, which may come after it.
+  const others = signature.inputs.filter(({ name }) => maskSource(request, name) === undefined);
+  const bound = others.map((input) => bindInput(input, request));
+  const inputs = signature.inputs.map((input) => {
+    const source = maskSource(request, input.name);
+    return source === undefined ? bindingOf(bound, input.name) : bindMask(input, source, bound, request);
+  });
   return { inputs, fixedBatchRows: fixedRows(request) };
+}
+
+function maskSource(request: ContractRequest, input: string): MaskSource | undefined {
+  const source = sourceOf(request, input);
+  return source !== undefined && "mask_of" in source ? source : undefined;
+}
+
+function bindingOf(bound: readonly InputBinding[], input: string): InputBinding {
+  const found = bound.find((binding) => binding.input === input);
+  if (found === undefined) {
+    throw new RangeError(`input ${input} was not bound`);
+  }
+  return found;
 }
 
 /** The batch dimension that the inputs share. */
@@ -58,6 +78,10 @@ function bindInput(input: TensorSignature, request: ContractRequest): InputBindi
       "export the model with such inputs",
     );
   }
+  const source = sourceOf(request, input.name);
+  if (source !== undefined && "pad" in source) {
+    return bindPadded(input, source, request);
+  }
   const columns = columnsFor(input, request);
   const [first] = columns;
   if (dtype === "string") {
@@ -76,8 +100,13 @@ function bindInput(input: TensorSignature, request: ContractRequest): InputBindi
   return { kind: "matrix", input: input.name, dtype, rank: shape.length === 1 ? 1 : 2, columns };
 }
 
-function listed({ inputs }: ContractRequest, name: string): readonly string[] | undefined {
+function sourceOf({ inputs }: ContractRequest, name: string): InputSource | undefined {
   return inputs !== undefined && Object.hasOwn(inputs, name) ? inputs[name] : undefined;
+}
+
+function listed(request: ContractRequest, name: string): readonly string[] | undefined {
+  const source = sourceOf(request, name);
+  return source !== undefined && "length" in source ? source : undefined;
 }
 
 /** The columns that an input takes: listed, of its name, or the default rule. */
@@ -108,8 +137,14 @@ function columnsFor(input: TensorSignature, request: ContractRequest): ColumnRef
   throw refuse(
     request,
     `no column is called like input \`${input.name}\`${didYouMean(input.name, names)}`,
-    `name its columns under model.inputs: { ${input.name}: [column, …] }`,
+    `name its columns under model.inputs: { ${input.name}: [column, …] }${maskHint(input, request)}`,
   );
+}
+
+/** Beside a padded input, one that no column is for is mostly its mask. */
+function maskHint({ shape }: TensorSignature, { inputs = {} }: ContractRequest): string {
+  const [padded] = Object.entries(inputs).find(([, source]) => "pad" in source) ?? [];
+  return padded === undefined || shape.length !== 2 ? "" : `; if it is the mask of ${padded}: { mask_of: ${padded} }`;
 }
 
 /** The numeric columns in file order, minus those that are carried through or come from folder names. */
@@ -155,14 +190,7 @@ function bindList(
   request: ContractRequest,
 ): InputBinding {
   const [, width] = input.shape;
-  const element = typeof column.type === "object" && column.type.kind === "list" ? column.type.element : undefined;
-  if (element === undefined || !(isNumeric(element) || element === "bool")) {
-    throw refuse(
-      request,
-      `input \`${input.name}\` takes numbers, column \`${column.name}\` is ${showType(column.type)}`,
-      "bind a list of numbers to it",
-    );
-  }
+  requireNumbers(column, input, request);
   if (width === undefined) {
     throw refuse(
       request,
@@ -174,7 +202,7 @@ function bindList(
     throw refuse(
       request,
       `input \`${input.name}\` is ${showTensor(input)}: it does not say how many elements a row of \`${column.name}\` has`,
-      "export the model with that dimension fixed",
+      `where their number varies, pad them: ${padExample(input, column.name)}; else export the model with that dimension fixed`,
     );
   }
   return { kind: "list", input: input.name, dtype, width, column };
@@ -207,12 +235,4 @@ function requireNumber(column: ColumnRef, input: TensorSignature, request: Contr
         : "integer, float, decimal and bool columns can be cast; dates and texts cannot",
     );
   }
-}
-
-function isList(type: ColumnType): boolean {
-  return typeof type === "object" && type.kind === "list";
-}
-
-function isNumeric(type: ColumnType): boolean {
-  return typeof type === "string" ? isElementType(type) : type.kind === "decimal";
 }

@@ -1,4 +1,5 @@
 import { assertNever, JobError } from "../errors.js";
+import type { ModelSpec } from "../spec/model-spec.js";
 import { didYouMean } from "../suggest.js";
 import { lineageColumns } from "./lineage.js";
 import { sideBySide } from "./side-by-side.js";
@@ -25,7 +26,9 @@ export type NumericTensorType = Exclude<TensorType, "string">;
 
 /**
  * `matrix`: an input `[N, F]` packed from F columns, or `[N]` from one. `list`: `[N, F]` from one list column
- * whose rows have F elements. `text`: a string input `[N]` or `[N, 1]` from one text column.
+ * whose rows have F elements. `padded`: `[N, S]` from one list column whose rows have up to S, the others filled up.
+ * `mask`: `[N, S]`, 1 where the lists of a padded input have elements, else 0. `text`: a string input `[N]` or
+ * `[N, 1]` from one text column.
  */
 export type InputBinding =
   | {
@@ -42,7 +45,27 @@ export type InputBinding =
       readonly width: number;
       readonly column: ColumnRef;
     }
+  | {
+      readonly kind: "padded";
+      readonly input: string;
+      readonly dtype: NumericTensorType;
+      readonly width: number;
+      readonly column: ColumnRef;
+      /** Fills lists of fewer than `width` elements up. */
+      readonly value: number;
+      /** Where it is put. */
+      readonly side: "left" | "right";
+      /** Of a longer list the first `width` elements count; else it makes its row a bad one. */
+      readonly truncate: boolean;
+      /** A batch is only as wide as its longest list. */
+      readonly shrink: boolean;
+    }
+  | { readonly kind: "mask"; readonly input: string; readonly dtype: NumericTensorType; readonly of: string }
   | { readonly kind: "text"; readonly input: string; readonly rank: 1 | 2; readonly column: ColumnRef };
+
+export type PaddedBinding = Extract<InputBinding, { kind: "padded" }>;
+/** What is read from shards; a mask is made of another input. */
+export type DecodedBinding = Exclude<InputBinding, { kind: "mask" }>;
 
 /** Row-wise SQL over the shard's columns. */
 export interface Expressions {
@@ -105,7 +128,7 @@ export interface ContractRequest {
   /** Those of the file, those of its folders, and those that `expressions` compute. */
   readonly columns: readonly SourceColumn[];
   readonly expressions: Expressions | null;
-  readonly inputs: Readonly<Record<string, readonly string[]>> | undefined;
+  readonly inputs: ModelSpec["inputs"];
   readonly outputs: Readonly<Record<string, string>> | undefined;
   readonly passthrough: readonly string[];
   readonly cast: Contract["cast"];
@@ -133,24 +156,60 @@ export function boundColumns({ inputs, passthrough }: Pick<Contract, "inputs" | 
 
 /** Every column that is a feature, in the order of the inputs. */
 export function featureColumns({ inputs }: Pick<Contract, "inputs">): ColumnRef[] {
-  return inputs.flatMap((binding) => (binding.kind === "matrix" ? binding.columns : [binding.column]));
+  return inputs.flatMap((binding) => inputColumns(binding));
+}
+
+/** The columns of one input; a mask has none of its own. */
+export function inputColumns(binding: InputBinding): readonly ColumnRef[] {
+  switch (binding.kind) {
+    case "matrix":
+      return binding.columns;
+    case "list":
+    case "padded":
+    case "text":
+      return [binding.column];
+    case "mask":
+      return [];
+    default:
+      return assertNever(binding);
+  }
+}
+
+/** The inputs that are read from shards, in their order. */
+export function decodedInputs({ inputs }: Pick<Contract, "inputs">): DecodedBinding[] {
+  return inputs.filter((binding) => binding.kind !== "mask");
+}
+
+/** The input that a mask is of. */
+export function maskedInput({ inputs }: Pick<Contract, "inputs">, of: string): PaddedBinding {
+  const found = inputs.find(({ input }) => input === of);
+  if (found?.kind !== "padded") {
+    throw new RangeError(`input ${of} is not padded, and has no mask`);
+  }
+  return found;
+}
+
+/** Elements of an input's tensor for each row. */
+export function inputWidth(binding: InputBinding, contract: Pick<Contract, "inputs">): number {
+  switch (binding.kind) {
+    case "text":
+      return 1;
+    case "list":
+    case "padded":
+      return binding.width;
+    case "mask":
+      return maskedInput(contract, binding.of).width;
+    case "matrix":
+      return binding.columns.length;
+    default:
+      return assertNever(binding);
+  }
 }
 
 /** Values that are read of each row; a list has many. */
-export function valuesPerRow({ inputs, passthrough }: Pick<Contract, "inputs" | "passthrough">): number {
-  const widths = inputs.map((binding) => {
-    switch (binding.kind) {
-      case "text":
-        return 1;
-      case "list":
-        return binding.width;
-      case "matrix":
-        return binding.columns.length;
-      default:
-        return assertNever(binding);
-    }
-  });
-  return widths.reduce((sum, width) => sum + width, Math.max(1, passthrough.length));
+export function valuesPerRow(contract: Pick<Contract, "inputs" | "passthrough">): number {
+  const widths = decodedInputs(contract).map((binding) => inputWidth(binding, contract));
+  return widths.reduce((sum, width) => sum + width, Math.max(1, contract.passthrough.length));
 }
 
 /** Type and name of each output column, in output order. */

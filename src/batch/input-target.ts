@@ -1,15 +1,16 @@
 import { createColumnBuilder, emptyTexts } from "./column-builder.js";
 import type { InputBinding, NumericTensorType } from "./contract.js";
 import { type NamedTensor, tensorElement, type Texts, toFloat16Bits } from "./tensor.js";
-import type { BytesColumn, Column, Matrix } from "./types.js";
+import type { Column, DecodedInput, Matrix } from "./types.js";
 import { bytesPerElement, copyValues, type Values, viewOf } from "./values.js";
 
 /**
  * Why a row cannot be scored. `expression`: an expression fails on it; `missing`: a feature is NULL, or its cast turned it into NULL; `not_finite`: a
- * feature is NaN or infinite; `prediction`: the model's prediction is; `model`: the model fails on the row.
+ * feature is NaN or infinite; `too_long`: a list has more elements than the input; `prediction`: the model's prediction
+ * is not finite; `model`: the model fails on the row.
  */
 export interface RowFault {
-  readonly reason: "expression" | "missing" | "not_finite" | "prediction" | "model" | "target";
+  readonly reason: "expression" | "missing" | "not_finite" | "too_long" | "prediction" | "model" | "target";
   /**
    * The shard's column as the spec names it, the expression's name, the output column, or undefined where the row
    * as a whole is at fault.
@@ -17,7 +18,7 @@ export interface RowFault {
   readonly column: string | undefined;
   /** The run's number of the row. */
   readonly row: number;
-  /** The prediction, or what the model said; features are read again when they are told. */
+  /** The prediction, what the model said, or how long a list is; other features are read again when they are told. */
   readonly value: string | undefined;
 }
 
@@ -31,9 +32,16 @@ export interface RowRange {
 /** One input of one batch while it is filled. */
 export interface InputTarget {
   /** Copies rows of a column to rows `filled` and after; values that cannot be scored are told. */
-  copy(column: Matrix | BytesColumn | undefined, range: RowRange, filled: number): void;
-  /** `filled` rows, padded with zeros or empty texts to `rows`. */
-  tensor(filled: number, rows: number): NamedTensor;
+  copy(column: DecodedInput | undefined, range: RowRange, filled: number): void;
+  /** `filled` rows, padded with zeros or empty texts to `rows`. `width`: of each row, where the input shrinks. */
+  tensor(filled: number, rows: number, width?: number): NamedTensor;
+  /** Of an input that shrinks. */
+  readonly shrinks?: {
+    /** Those with the same limit stay as wide as each other. */
+    readonly limit: number;
+    /** Elements of the longest row so far. */
+    readonly longest: number;
+  };
 }
 
 export interface InputTargetOptions {
@@ -43,13 +51,11 @@ export interface InputTargetOptions {
   readonly onFault: (fault: RowFault) => void;
 }
 
-export function createInputTarget(binding: InputBinding, options: InputTargetOptions): InputTarget {
-  return binding.kind === "text" ? textTarget(binding, options) : matrixTarget(binding, options);
-}
-
-type Numeric = Exclude<InputBinding, { kind: "text" }>;
-
-function matrixTarget(binding: Numeric, { batchRows, nanAllowed, take, onFault }: InputTargetOptions): InputTarget {
+/** Rows of as many numbers each. */
+export function matrixTarget(
+  binding: Extract<InputBinding, { kind: "matrix" | "list" }>,
+  { batchRows, nanAllowed, take, onFault }: InputTargetOptions,
+): InputTarget {
   const width = binding.kind === "list" ? binding.width : binding.columns.length;
   const element = tensorElement(binding.dtype);
   const length = batchRows * width;
@@ -85,7 +91,7 @@ function matrixTarget(binding: Numeric, { batchRows, nanAllowed, take, onFault }
   };
 }
 
-function zero(values: Values, from: number, to: number): void {
+export function zero(values: Values, from: number, to: number): void {
   if (values instanceof BigInt64Array || values instanceof BigUint64Array) {
     values.fill(0n, from, to);
   } else {
@@ -93,7 +99,7 @@ function zero(values: Values, from: number, to: number): void {
   }
 }
 
-function copyAs(
+export function copyAs(
   dtype: NumericTensorType,
   target: Values,
   at: number,
@@ -144,7 +150,7 @@ function findNotFinite(
 }
 
 /** Four sums: one would wait for its own last addition. */
-function isFiniteSum(values: Float32Array | Float64Array): boolean {
+export function isFiniteSum(values: Float32Array | Float64Array): boolean {
   let a = 0;
   let b = 0;
   let c = 0;
@@ -162,7 +168,7 @@ function isFiniteSum(values: Float32Array | Float64Array): boolean {
   return Number.isFinite(a + b + c + d);
 }
 
-function textTarget(
+export function textTarget(
   { input, rank, column: { name } }: Extract<InputBinding, { kind: "text" }>,
   { batchRows, onFault }: InputTargetOptions,
 ): InputTarget {

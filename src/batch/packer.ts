@@ -1,5 +1,6 @@
-import type { Contract } from "./contract.js";
-import { createInputTarget, type InputTarget, type RowFault, type RowRange } from "./input-target.js";
+import { type Contract, decodedInputs, maskedInput } from "./contract.js";
+import type { InputTarget, RowFault, RowRange } from "./input-target.js";
+import { createInputTarget } from "./input-targets.js";
 import { type NamedTensor, tensorElement } from "./tensor.js";
 import type { RecordBatch } from "./types.js";
 import { allocate, copyValues } from "./values.js";
@@ -37,6 +38,7 @@ export interface PackerOptions {
 
 export function createPacker({ contract, batchRows: wanted, onFault }: PackerOptions): Packer {
   const pool = bufferPool();
+  const sources = sourcesOf(contract);
   let batchRows = 0;
   /** One an input; empty between batches. */
   let targets: readonly InputTarget[] = [];
@@ -48,7 +50,7 @@ export function createPacker({ contract, batchRows: wanted, onFault }: PackerOpt
       return undefined;
     }
     const packedRows = contract.fixedBatchRows ?? filled;
-    const inputs = targets.map((target) => target.tensor(filled, packedRows));
+    const inputs = tensorsOf(targets, filled, packedRows);
     const batch = { rowStart: firstRow, rowCount: filled, packedRows, inputs };
     targets = [];
     filled = 0;
@@ -64,13 +66,13 @@ export function createPacker({ contract, batchRows: wanted, onFault }: PackerOpt
             pool.clear();
             batchRows = size;
           }
-          targets = contract.inputs.map((binding) => createInputTarget(binding, { ...options, batchRows }));
+          targets = contract.inputs.map((binding) => createInputTarget(binding, contract, { ...options, batchRows }));
           firstRow = row + (at - from);
         }
         const rows = Math.min(to - at, batchRows - filled);
         const range = { from: at, to: at + rows, row: row + (at - from) };
         for (const [index, target] of targets.entries()) {
-          target.copy(inputs[index], range, filled);
+          target.copy(inputs[sources[index] ?? -1], range, filled);
         }
         at += rows;
         filled += rows;
@@ -84,6 +86,28 @@ export function createPacker({ contract, batchRows: wanted, onFault }: PackerOpt
       pool.giveBack(inputs.flatMap((input) => (input.dtype === "string" ? [] : [input.data.buffer])));
     },
   };
+}
+
+/** Inputs that shrink, and have the same limit, are as wide as the longest row in any of them. */
+function tensorsOf(targets: readonly InputTarget[], filled: number, rows: number): NamedTensor[] {
+  const widths = new Map<number, number>();
+  for (const { shrinks } of targets) {
+    if (shrinks !== undefined) {
+      // No model takes rows of no element.
+      widths.set(shrinks.limit, Math.max(1, shrinks.longest, widths.get(shrinks.limit) ?? 0));
+    }
+  }
+  return targets.map((target) =>
+    target.tensor(filled, rows, target.shrinks === undefined ? undefined : widths.get(target.shrinks.limit)),
+  );
+}
+
+/** For each input its place among the decoded ones: a mask is made of another's lists. */
+function sourcesOf(contract: Contract): number[] {
+  const decoded = decodedInputs(contract);
+  return contract.inputs.map((binding) =>
+    decoded.indexOf(binding.kind === "mask" ? maskedInput(contract, binding.of) : binding),
+  );
 }
 
 /**
@@ -126,7 +150,7 @@ function sliceTensor(
 /** Inputs of a batch of zeros and empty texts. */
 export function blankInputs(contract: Contract, rows: number): NamedTensor[] {
   return contract.inputs.map((binding) =>
-    createInputTarget(binding, {
+    createInputTarget(binding, contract, {
       batchRows: rows,
       nanAllowed: true,
       take: (bytes) => new ArrayBuffer(bytes),

@@ -1,6 +1,6 @@
 import { filterColumn, keptRuns } from "./column-builder.js";
 import type { Contract } from "./contract.js";
-import type { BytesColumn, Matrix, RecordBatch } from "./types.js";
+import type { ColumnType, DecodedInput, FixedColumn, RecordBatch } from "./types.js";
 import { allocate, copyValues, elementOf } from "./values.js";
 
 /** What expressions made of a row: `kept + 1 + i`: it stays, and expression i failed on it. */
@@ -49,7 +49,14 @@ export function selectRows(
   };
 }
 
-function selectInput(input: Matrix | BytesColumn, keep: Uint8Array, rowCount: number): Matrix | BytesColumn {
+function selectInput(input: DecodedInput, keep: Uint8Array, rowCount: number): DecodedInput {
+  if (input.kind === "list") {
+    const lists = input.child.kind === "fixed" ? filterColumn(listOf(input.child), input, keep) : undefined;
+    if (lists?.kind !== "list") {
+      throw new TypeError("an input of lists takes lists of numbers");
+    }
+    return lists;
+  }
   if (input.kind === "bytes") {
     const texts = filterColumn("utf8", input, keep);
     if (texts.kind !== "bytes") {
@@ -69,4 +76,9 @@ function selectInput(input: Matrix | BytesColumn, keep: Uint8Array, rowCount: nu
     row += to - from;
   }
   return { ...input, data, valid: validNow };
+}
+
+/** The type of lists with such elements, as they lie in memory. */
+function listOf({ data }: FixedColumn): ColumnType {
+  return { kind: "list", element: elementOf(data) };
 }

@@ -115,12 +115,20 @@ function keptRows(
 ): OutputRows {
   const all = !keep.includes(0);
   return {
-    rowCount: keep.reduce((sum, flag) => sum + flag, 0),
+    rowCount: all ? keep.length : countOf(keep),
     columns: names.flatMap(({ name, type }, index) => {
       const column = columns[index];
       return column === undefined ? [] : [{ name, type, column: all ? column : filterColumn(type, column, keep) }];
     }),
   };
+}
+
+function countOf(flags: Uint8Array): number {
+  let count = 0;
+  for (const flag of flags) {
+    count += flag;
+  }
+  return count;
 }
 
 /** Each row of a span comes once: twice would be as wrong as never. */

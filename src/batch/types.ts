@@ -81,10 +81,16 @@ export interface Matrix {
   readonly valid: Uint8Array | undefined;
 }
 
-/** Rows as they are decoded: a column for each model input, then those that are carried through. */
+/**
+ * What an input of the model is filled from: texts, numbers side by side, or lists of any length, whose elements are
+ * the tensor's (float16: float64).
+ */
+export type DecodedInput = Matrix | BytesColumn | ListColumn;
+
+/** Rows as they are decoded: a column for each model input but masks, then those that are carried through. */
 export interface RecordBatch {
   readonly rowCount: number;
-  readonly inputs: readonly (Matrix | BytesColumn)[];
+  readonly inputs: readonly DecodedInput[];
   readonly carried: readonly Column[];
   /** What expressions made of the rows that were read; undefined: all are here. */
   readonly selection?: Selection | undefined;
@@ -130,6 +136,7 @@ export const rejectReasons = [
   "null",
   "not_finite",
   "does_not_fit",
+  "too_long",
   "expression_failed",
   "prediction_not_finite",
   "model_failed",
@@ -146,6 +153,8 @@ export interface SpanOutput {
   readonly filtered: number;
   /** Rows that the model was given at once; for people, never compared. */
   readonly batchSize: number;
+  /** Told once the span's bytes are ready to be published. */
+  readonly onEncoded?: (() => void) | undefined;
 }
 
 /** Rows ready for a sink: every output column, in output order. */

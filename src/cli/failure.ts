@@ -1,13 +1,17 @@
+import type { CommanderError } from "commander";
 import { type ExitCode, JobError } from "../errors.js";
 import { printable } from "../report/table.js";
+import type { Io } from "./io.js";
+import { leaveLastWords } from "./termination-log.js";
 
 export interface OutputOptions {
   readonly logFormat?: "pretty" | "json";
 }
 
 /** Writes an error for people or for a log collector, and returns the exit code it ends in. */
-export function failWith(error: unknown, { logFormat }: OutputOptions): ExitCode {
-  const text = error instanceof JobError ? jobErrorText(error) : bugText(error);
+export function failWith(error: unknown, { logFormat }: OutputOptions, { stderr }: Pick<Io, "stderr">): ExitCode {
+  const { text, hint } = error instanceof JobError ? jobErrorText(error) : { text: bugText(error), hint: "" };
+  leaveLastWords(text, hint);
   if (logFormat === "json") {
     const known = error instanceof JobError ? { code: error.code, hint: error.hint } : { code: "BUG" };
     const line = {
@@ -17,14 +21,24 @@ export function failWith(error: unknown, { logFormat }: OutputOptions): ExitCode
       exit_code: exitCodeOf(error),
       msg: messageText(error),
     };
-    process.stderr.write(`${JSON.stringify(line)}\n`);
+    stderr.write(`${JSON.stringify(line)}\n`);
   } else {
-    process.stderr.write(text);
+    stderr.write(`${text}${hint}`);
   }
   return exitCodeOf(error);
 }
 
-function exitCodeOf(error: unknown): ExitCode {
+/** The exit code of a command line that was not understood, or that asked for help; commander has said the rest. */
+export function usageExit({ code, exitCode, message }: CommanderError): ExitCode {
+  if (exitCode === 0) {
+    return 0;
+  }
+  leaveLastWords(code === "commander.help" ? "error: there is no command\n" : `${message}\n`);
+  return 64;
+}
+
+/** What a process ends in that ends with this. */
+export function exitCodeOf(error: unknown): ExitCode {
   return error instanceof JobError ? error.exitCode : 1;
 }
 
@@ -32,11 +46,11 @@ function messageText(error: unknown): string {
   return error instanceof JobError ? error.message : bugText(error);
 }
 
-function jobErrorText(error: JobError): string {
+function jobErrorText(error: JobError): { text: string; hint: string } {
   const hint = error.hint === undefined ? "" : `  hint: ${error.hint}\n`;
   // A message may quote bytes of a damaged file; a terminal must not obey them.
   const message = error.message.split("\n").map(printable).join("\n");
-  return `error: ${message}\n${hint}`;
+  return { text: `error: ${message}\n`, hint };
 }
 
 function bugText(error: unknown): string {

@@ -9,6 +9,13 @@ import type { Decoder } from "../decode/port.js";
 import { openOnnxEngine } from "../engine/onnx.js";
 import type { Engine, ModelFile } from "../engine/port.js";
 import { errnoOf, JobError } from "../errors.js";
+import {
+  type AttemptAbout,
+  type AttemptRecord,
+  createAttemptRecord,
+  type RecordOptions,
+  recordedProgress,
+} from "../report/attempt-record.js";
 import { type Progress, silentProgress } from "../report/progress.js";
 import type { RetryTools } from "../retry.js";
 import type { EngineNeed, JobContext, Log } from "../run/job.js";
@@ -19,7 +26,7 @@ import { checkNewRun } from "./new-run.js";
 import { openModel } from "./open-model.js";
 import { openSink, writtenTo } from "./open-sink.js";
 import { openSource } from "./open-source.js";
-import { programVersion } from "./version.js";
+import { componentVersions, programVersion } from "./version.js";
 import { checkSeveral } from "./worker.js";
 
 export interface JobOptions {
@@ -32,6 +39,10 @@ export interface ContextParts {
   readonly progress?: Progress;
   readonly signal?: AbortSignal;
   readonly attempt?: AttemptOptions;
+  /** Told of each piece of a stage, for a trace. */
+  readonly onStage?: RecordOptions["onStage"];
+  /** Where sessions leave their own profiles. */
+  readonly profileFolder?: string | undefined;
 }
 
 /** How this process takes part in a run; default: alone. */
@@ -53,14 +64,24 @@ const smallInputBytes = 1024 * 1024;
 export async function openJob(
   specPath: string,
   options: JobOptions,
+  parts: ContextParts = {},
+): Promise<JobContext & AsyncDisposable> {
+  return await openLoaded(await readSpec(specPath, options), specPath, parts);
+}
+
+/** The same for a spec that has been read; `specPath` tells its folder, and the command line that runs it. */
+export async function openLoaded(
+  { spec, where, clock, outputPattern }: LoadedSpec,
+  specPath: string,
   {
     log = silentLog,
     progress = silentProgress,
     signal = new AbortController().signal,
     attempt = alone,
+    onStage,
+    profileFolder,
   }: ContextParts = {},
 ): Promise<JobContext & AsyncDisposable> {
-  const { spec, where, clock, outputPattern } = await readSpec(specPath, options);
   checkSeveral(attempt, clock);
   checkNewRun(attempt, spec);
   const folder = dirname(resolve(specPath));
@@ -73,6 +94,7 @@ export async function openJob(
     await source[Symbol.asyncDispose]();
     throw error;
   });
+  const record = recordOf(spec, { worker: attempt.worker, output: sink.target, onStage });
   return {
     spec,
     where,
@@ -81,12 +103,13 @@ export async function openJob(
     source,
     openDecoder: (folders) => Promise.resolve(openDecoder(spec, { threads: cores, folders })),
     openModel: () => openModel(spec.model, { folder, ...tools }),
-    openEngine: (model, need) => openEngine(model, need, { ...spec.engine, cores }),
+    openEngine: (model, need) => openEngine(model, need, { ...spec.engine, cores, profileFolder }),
     sha256,
     nowMs: () => performance.now(),
     dateMs: () => Date.now(),
     log,
-    progress,
+    progress: recordedProgress(progress, record),
+    record,
     ...attempt,
     signal,
     program: `infer-batch ${programVersion}`,
@@ -97,11 +120,28 @@ export async function openJob(
   };
 }
 
-function sha256(text: string): string {
+export function recordOf(
+  { name, params }: JobSpec,
+  { onStage, ...about }: Pick<AttemptAbout, "worker" | "output"> & Pick<ContextParts, "onStage">,
+): AttemptRecord {
+  return createAttemptRecord({
+    about: { job: name, params, versions: componentVersions, ...about },
+    nowMs: () => performance.now(),
+    dateMs: Date.now,
+    onStage,
+  });
+}
+
+export function sha256(text: string): string {
   return createHash("sha256").update(text).digest("hex");
 }
 
-async function readSpec(path: string, { param }: JobOptions): Promise<LoadedSpec> {
+/** `pipe`: of a job whose rows come and go through a pipe. */
+export async function readSpec(
+  path: string,
+  { param }: JobOptions,
+  { pipe }: { readonly pipe?: true } = {},
+): Promise<LoadedSpec> {
   let text: string;
   try {
     text = await readFile(path, "utf8");
@@ -113,7 +153,7 @@ async function readSpec(path: string, { param }: JobOptions): Promise<LoadedSpec
       { hint: "the first argument is the job spec, a YAML file", cause },
     );
   }
-  return loadSpec(text, { file: path, params: parseParams(param), env: process.env, nowMs: Date.now() });
+  return loadSpec(text, { file: path, params: parseParams(param), env: process.env, nowMs: Date.now(), pipe });
 }
 
 function parseParams(given: readonly string[]): Record<string, string> {
@@ -149,7 +189,7 @@ interface AttemptTools {
   readonly signal: AbortSignal;
 }
 
-function attemptTools(spec: JobSpec, log: Log, signal: AbortSignal): AttemptTools {
+export function attemptTools(spec: JobSpec, log: Log, signal: AbortSignal): AttemptTools {
   const host = hostname().replaceAll(/[^A-Za-z0-9-]/g, "_");
   const warn = (message: string): void => {
     log.warn(message);
@@ -200,20 +240,22 @@ function openDecoder(
     parquet: () => openParquetDecoder({ threads, folders, timezone }),
     async arrow() {
       const { openArrowDecoder } = await import("../decode/arrow.js");
-      return openArrowDecoder({ timezone, claimOf: (name) => claimOf(name, format) });
+      const { openShards } = await import("../decode/arrow-shards.js");
+      return openArrowDecoder({ timezone, open: openShards((name) => claimOf(name, format)) });
     },
   });
 }
 
 interface EngineOptions extends EngineSpec {
   readonly cores: number;
+  readonly profileFolder?: string | undefined;
 }
 
 /** One thread a session: several batches at once keep the cores busy without threads waiting for each other. */
-async function openEngine(
+export async function openEngine(
   model: ModelFile,
   need: EngineNeed,
-  { threads: asked, providers, cores }: EngineOptions,
+  { threads: asked, providers, cores, profileFolder }: EngineOptions,
 ): Promise<Engine> {
   if ("sessions" in need) {
     return await openOnnxEngine({ model, providers, sessions: need.sessions, intraOpThreads: need.threads });
@@ -227,5 +269,6 @@ async function openEngine(
     providers,
     sessions,
     intraOpThreads: Math.max(1, Math.floor(threads / sessions)),
+    profileFolder,
   });
 }

@@ -1,6 +1,7 @@
 import { destination, type DestinationStream, pino } from "pino";
-import { PinoPretty } from "pino-pretty";
+import { prettyFactory } from "pino-pretty";
 import type { Log } from "../run/job.js";
+import type { Output } from "./io.js";
 
 export interface LogOptions {
   readonly level: "debug" | "info" | "warn" | "error";
@@ -8,21 +9,9 @@ export interface LogOptions {
   readonly color: boolean;
 }
 
-const stderr = 2;
-
 /** Log lines on stderr, written at once: what was said before a kill is there after it. */
-export function createLog({ level, format, color }: LogOptions): Log {
-  const stream: DestinationStream =
-    format === "json"
-      ? // A log that cannot be written must not end the job.
-        destination({ fd: stderr, sync: true }).on("error", () => undefined)
-      : PinoPretty({
-          destination: stderr,
-          sync: true,
-          colorize: color,
-          ignore: "pid,hostname",
-          translateTime: "SYS:HH:MM:ss",
-        });
+export function createLog(stderr: Output, { level, format, color }: LogOptions): Log {
+  const stream = lineStream(stderr);
   const logger = pino(
     {
       level,
@@ -30,7 +19,7 @@ export function createLog({ level, format, color }: LogOptions): Log {
       timestamp: () => `,"time":"${new Date().toISOString()}"`,
       formatters: { level: (label) => ({ level: label }) },
     },
-    stream,
+    format === "json" ? stream : prettyStream(stream, color),
   );
   return {
     info: (message) => {
@@ -41,6 +30,23 @@ export function createLog({ level, format, color }: LogOptions): Log {
     },
     debug: (message) => {
       logger.debug(message);
+    },
+  };
+}
+
+function lineStream(stderr: Output): DestinationStream {
+  if (stderr.fd === undefined) {
+    return stderr;
+  }
+  // A log that cannot be written must not end the job.
+  return destination({ fd: stderr.fd, sync: true }).on("error", () => undefined);
+}
+
+function prettyStream(stream: DestinationStream, color: boolean): DestinationStream {
+  const pretty = prettyFactory({ colorize: color, ignore: "pid,hostname", translateTime: "SYS:HH:MM:ss" });
+  return {
+    write(line) {
+      stream.write(pretty(line));
     },
   };
 }

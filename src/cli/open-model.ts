@@ -3,7 +3,7 @@ import { join, resolve } from "node:path";
 import { openModelFile } from "../engine/onnx-file.js";
 import type { ModelFile } from "../engine/port.js";
 import type { RetryTools } from "../retry.js";
-import type { ModelSpec } from "../spec/job-spec.js";
+import type { ModelSpec } from "../spec/model-spec.js";
 import { isS3Uri } from "../spec/s3-uri.js";
 import { openStore, storeUrl } from "./open-store.js";
 

@@ -1,4 +1,4 @@
-import { tmpdir, userInfo } from "node:os";
+import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import type { S3Options } from "../s3/attempts.js";
 import type { S3Store } from "../s3/store.js";
@@ -43,5 +43,6 @@ export function storeUrl({ endpoint }: S3Spec): string {
 
 /** The folder of what is on its way from or to a store. `given`: as the spec says, relative to its `folder`. */
 export function spoolRoot(folder: string, given: string | undefined): string {
-  return given === undefined ? join(tmpdir(), `infer-batch-spool-${userInfo().uid}`) : resolve(folder, given);
+  // Not os.userInfo(): in a container a user need not have a name, and it throws then.
+  return given === undefined ? join(tmpdir(), `infer-batch-spool-${process.getuid?.()}`) : resolve(folder, given);
 }

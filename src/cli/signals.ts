@@ -1,17 +1,29 @@
 import { constants } from "node:os";
 import { JobError } from "../errors.js";
+import type { Output } from "./io.js";
 
 /** Spans in flight are finished or dropped within this time after a signal. */
 const graceMs = 5000;
 
 type StopSignal = "SIGINT" | "SIGTERM";
 
+/** What a stop leaves behind, and what to do then. */
+interface StopText {
+  readonly kept: string;
+  readonly hint: string;
+}
+
+const runText: StopText = { kept: "committed spans are kept", hint: "the same command again does the rest" };
+
 /**
  * An AbortSignal that ends a job between batches. SIGINT and SIGTERM abort it. A second one, or the end of the
  * grace time, ends the process at once, by the signal itself: `process.exit` would tear threads down inside the
  * model and abort with 134.
  */
-export function abortOnSignals(): { signal: AbortSignal; [Symbol.dispose](): void } {
+export function abortOnSignals(
+  stderr: Output,
+  { kept, hint }: StopText = runText,
+): { signal: AbortSignal; [Symbol.dispose](): void } {
   const controller = new AbortController();
   let timer: NodeJS.Timeout | undefined;
   const onSignal = (name: StopSignal): void => {
@@ -19,17 +31,13 @@ export function abortOnSignals(): { signal: AbortSignal; [Symbol.dispose](): voi
       dieBy(name);
     }
     timer = setTimeout(dieBy, graceMs, name).unref();
-    controller.abort(
-      new JobError(name, `stopping on ${name}: committed spans are kept`, {
-        hint: "the same command again does the rest",
-      }),
-    );
+    controller.abort(new JobError(name, `stopping on ${name}: ${kept}`, { hint }));
   };
   // A bug outside every await would tear the process down in the same way: unwind instead, and end with 1.
   const onBug = (error: unknown): void => {
-    process.stderr.write(`${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
+    stderr.write(`${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
     controller.abort(error);
-    timer ??= setTimeout(() => process.kill(process.pid, "SIGKILL"), graceMs).unref();
+    timer ??= setTimeout(endNow, graceMs, "SIGKILL").unref();
   };
   const remove = (): void => {
     process.off("uncaughtException", onBug);
@@ -38,7 +46,7 @@ export function abortOnSignals(): { signal: AbortSignal; [Symbol.dispose](): voi
   };
   const dieBy = (name: StopSignal): void => {
     remove();
-    process.kill(process.pid, constants.signals[name]);
+    endNow(name);
   };
   process.on("SIGINT", onSignal);
   process.on("SIGTERM", onSignal);
@@ -50,4 +58,12 @@ export function abortOnSignals(): { signal: AbortSignal; [Symbol.dispose](): voi
       remove();
     },
   };
+}
+
+/** Ends the process by a signal of its own. */
+function endNow(name: StopSignal | "SIGKILL"): void {
+  process.kill(process.pid, name);
+  // Still here: as the first process of a container it gets no signal of its own. It may abort inside the model then,
+  // but it does not stay until somebody kills it from outside.
+  setTimeout(() => process.exit(128 + constants.signals[name]), 100);
 }

@@ -3,8 +3,8 @@ import { buffersOf, type HeldRanges, holdColumns, inBatch, openBody } from "./ar
 import { corruptArrow, type ShardBytes } from "./arrow-bytes.js";
 import { readArrowColumn } from "./arrow-columns.js";
 import { nullColumn } from "./column-rows.js";
-import { type Dictionaries, openDictionaries } from "./arrow-dictionaries.js";
-import type { ArrowIndex, IndexedBatch } from "./arrow-index.js";
+import { type Dictionaries, type KnownDictionaries, openDictionaries } from "./arrow-dictionaries.js";
+import type { ArrowIndex, IndexedBatch } from "./arrow-numbering.js";
 import { type ArrowNode, layoutBatch } from "./arrow-layout.js";
 import { type BatchHeader, readMessage, readPrefix } from "./arrow-messages.js";
 
@@ -21,6 +21,8 @@ export interface PiecesRequest {
   readonly rowEnd: number;
   /** Columns of the file, by name; the type is that of a column that has NULLs only. */
   readonly columns: ReadonlyMap<string, ColumnType | undefined>;
+  /** Those that were read for rows before these. */
+  readonly known?: KnownDictionaries | undefined;
 }
 
 /** Columns of a batch that take less are read as a whole. */
@@ -52,31 +54,31 @@ export async function* readPieces(bytes: ShardBytes, index: ArrowIndex, request:
 async function* cutPieces(
   bytes: ShardBytes,
   index: ArrowIndex,
-  { rowStart, rowEnd, columns }: PiecesRequest,
+  { rowStart, rowEnd, columns, known }: PiecesRequest,
 ): AsyncGenerator<Piece> {
-  const dictionaries = openDictionaries(bytes, index);
-  for (const [number, batch] of batchesBetween(index, { rowStart, rowEnd })) {
+  const dictionaries = openDictionaries(bytes, index, known);
+  for (const batch of batchesBetween(index, { rowStart, rowEnd })) {
     const from = Math.max(rowStart, batch.rowStart) - batch.rowStart;
     const to = Math.min(rowEnd, batch.rowStart + batch.rows) - batch.rowStart;
-    const read = await inBatch(bytes.file.path, `record batch ${number}`, () =>
+    const read = await inBatch(bytes.file.path, `record batch ${batch.number}`, () =>
       openBatch({ bytes, index, dictionaries }, batch, columns),
     );
     for (let start = from; start < to; start += read.stepRows) {
       const end = Math.min(to, start + read.stepRows);
-      const values = await inBatch(bytes.file.path, `record batch ${number}`, () => read.rows(start, end));
+      const values = await inBatch(bytes.file.path, `record batch ${batch.number}`, () => read.rows(start, end));
       yield { rowStart: batch.rowStart + start, rowEnd: batch.rowStart + end, columns: values };
     }
   }
 }
 
-/** Batches with rows of [rowStart, rowEnd), and their numbers. */
+/** Batches with rows of [rowStart, rowEnd). */
 export function* batchesBetween(
   { batches }: Pick<ArrowIndex, "batches">,
   { rowStart, rowEnd }: { rowStart: number; rowEnd: number },
-): Generator<readonly [number, IndexedBatch]> {
-  for (const [number, batch] of batches.entries()) {
+): Generator<IndexedBatch> {
+  for (const batch of batches) {
     if (batch.rows > 0 && batch.rowStart < rowEnd && batch.rowStart + batch.rows > rowStart) {
-      yield [number, batch];
+      yield batch;
     }
   }
 }

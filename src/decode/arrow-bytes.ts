@@ -10,6 +10,12 @@ export interface ShardBytes extends AsyncDisposable {
   read(start: number, end: number): Promise<Uint8Array<ArrayBuffer>>;
 }
 
+/** Bytes of messages, without their bodies. */
+export interface MessageReader {
+  read(start: number, end: number): Promise<Uint8Array>;
+  fetch(ranges: readonly ByteRange[]): Promise<void>;
+}
+
 /** @throws JobError DISK */
 export async function openBytes(file: ShardFile): Promise<ShardBytes> {
   const handle = await onDisk(file, () => open(file.path));
@@ -67,8 +73,8 @@ export function corruptArrow(path: string, found: string, hint = rewriteArrow, c
 }
 
 /** What a walk over damaged bytes throws, as what it means; all else as it is. */
-export function damageOf(error: unknown, path: string, place: string): unknown {
+export function damageOf(error: unknown, path: string, place: string, hint = rewriteArrow): unknown {
   return error instanceof RangeError
-    ? corruptArrow(path, `${place} is damaged (${error.message})`, rewriteArrow, error)
+    ? corruptArrow(path, `${place} is damaged (${error.message})`, hint, error)
     : error;
 }

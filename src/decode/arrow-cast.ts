@@ -1,14 +1,15 @@
 import type { NumericTensorType } from "../batch/contract.js";
 import { tensorElement } from "../batch/tensor.js";
-import { type Column, type ColumnType, type FixedColumn, type Matrix, showType } from "../batch/types.js";
+import { type ColumnType, type FixedColumn, type Matrix, showType } from "../batch/types.js";
 import { allocate, elementOf, type Values } from "../batch/values.js";
 import type { CastRules } from "./cast-sql.js";
 
 /**
  * How numbers of one type become a tensor's here, without DuckDB. `copy`: each is one of the tensor's; `round`: a double
- * becomes a float, unless it overflows; `exact`: an integer of 32 bits that the float holds, `long`: of 64.
+ * becomes a float, unless it overflows; `exact`: an integer of 32 bits that the float holds, `long`: of 64; `widen`: an
+ * integer of up to 32 bits becomes one of 64.
  */
-export type Cast = "copy" | "round" | "exact" | "long";
+export type Cast = "copy" | "round" | "exact" | "long" | "widen";
 
 const bitsOf: Readonly<Record<string, number>> = { int8: 7, uint8: 8, int16: 15, uint16: 16, int32: 31, uint32: 32 };
 const exactBits: Partial<Record<NumericTensorType, number>> = { float32: 24, float64: 53 };
@@ -18,7 +19,7 @@ export function castOf(from: ColumnType, dtype: NumericTensorType, { cast }: Cas
   if (from === dtype) {
     return "copy";
   }
-  if (dtype === "bool" || dtype === "float16" || dtype === "int64" || dtype === "uint64") {
+  if (dtype === "bool" || dtype === "float16") {
     return undefined;
   }
   const name = showType(from);
@@ -40,12 +41,14 @@ export function castOf(from: ColumnType, dtype: NumericTensorType, { cast }: Cas
 }
 
 function integerCast(name: string, dtype: string): Cast | undefined {
-  const [bits, target] = [bitsOf[name], bitsOf[dtype]];
+  const isLong = dtype === "int64" || dtype === "uint64";
+  const [bits, target] = [bitsOf[name], isLong ? 64 : bitsOf[dtype]];
+  const cast = isLong ? "widen" : "copy";
   if (name === "bool") {
-    return "copy";
+    return cast;
   }
   const losesSign = dtype.startsWith("u") && !name.startsWith("u");
-  return bits !== undefined && target !== undefined && bits <= target && !losesSign ? "copy" : undefined;
+  return bits !== undefined && target !== undefined && bits <= target && !losesSign ? cast : undefined;
 }
 
 /** What a matrix is filled from. */
@@ -194,6 +197,9 @@ function convert(target: Target, at: number, { column: { data }, cast }: MatrixC
     case "long":
       copyLongs(target, at, data as BigInt64Array, rows);
       break;
+    case "widen":
+      copyWidened(target, at, data as Int32Array, rows);
+      break;
   }
 }
 
@@ -239,43 +245,12 @@ function copyLongs(target: Target, at: number, source: BigInt64Array | BigUint64
   }
 }
 
-/** Lists of `width` numbers each; a row of another length, or NULL, is all NULLs. */
-export function listMatrix(
-  { dtype, width }: { readonly dtype: NumericTensorType; readonly width: number },
-  column: Column,
-  cast: Cast,
-  { from, to, missing }: Rows & Pick<CastRules, "missing">,
-): Matrix {
-  if (column.kind !== "list" || column.child.kind !== "fixed") {
-    throw new TypeError("an input of lists takes lists of numbers");
+/** By halves, too: the upper one repeats the sign. */
+function copyWidened({ data, width }: Target, at: number, source: Int32Array, { from, to }: Rows): void {
+  const halves = new Int32Array(data.buffer, data.byteOffset, data.length * 2);
+  for (let row = from, place = at * 2; row < to; row += 1, place += width * 2) {
+    const value = source[row] as number;
+    halves[place] = value;
+    halves[place + 1] = value < 0 ? -1 : 0;
   }
-  const { offsets, child, valid } = column;
-  const base = offsets[from] ?? 0;
-  let inOrder = true;
-  for (let row = from; inOrder && row < to; row += 1) {
-    inOrder = offsets[row + 1] === base + (row + 1 - from) * width && valid?.[row] !== 0;
-  }
-  if (inOrder) {
-    const packed = packMatrix(
-      dtype,
-      [{ column: child, cast }],
-      { from: base, to: base + (to - from) * width },
-      { missing },
-    );
-    return { ...packed, width };
-  }
-  const data = allocate(tensorElement(dtype), (to - from) * width);
-  const marks = new Uint8Array(data.length);
-  for (let row = from; row < to; row += 1) {
-    const start = offsets[row] ?? 0;
-    if (valid?.[row] === 0 || (offsets[row + 1] ?? 0) - start !== width) {
-      continue;
-    }
-    const packed = packMatrix(dtype, [{ column: child, cast }], { from: start, to: start + width }, { missing });
-    const at = (row - from) * width;
-    (data as Float64Array).set(packed.data as Float64Array, at);
-    marks.fill(1, at, at + width);
-    marks.set(packed.valid ?? [], at);
-  }
-  return { kind: "matrix", width, data, valid: marks };
 }

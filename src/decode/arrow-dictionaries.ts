@@ -4,7 +4,7 @@ import { inBatch, openBody } from "./arrow-body.js";
 import { corruptArrow, type ShardBytes } from "./arrow-bytes.js";
 import { readArrowColumn } from "./arrow-columns.js";
 import type { BatchReader } from "./arrow-flat.js";
-import type { ArrowIndex, IndexedBatch, IndexedDictionary } from "./arrow-index.js";
+import type { ArrowIndex, IndexedBatch, IndexedDictionary } from "./arrow-numbering.js";
 import { layoutBatch } from "./arrow-layout.js";
 import { readMessage, readPrefix } from "./arrow-messages.js";
 import type { ArrowField } from "./arrow-schema.js";
@@ -17,13 +17,19 @@ export interface Dictionaries {
   of(batch: IndexedBatch, fields: readonly ArrowField[]): Promise<BatchReader["dictionary"]>;
 }
 
+/** By number and type of their values: those that were read before. */
+export type KnownDictionaries = Map<string, Known>;
+
 interface Known {
   readonly blocks: readonly IndexedDictionary[];
   readonly column: Column;
 }
 
-export function openDictionaries(bytes: ShardBytes, index: ArrowIndex): Dictionaries {
-  const known = new Map<string, Known>();
+export function openDictionaries(
+  bytes: ShardBytes,
+  index: ArrowIndex,
+  known: KnownDictionaries = new Map(),
+): Dictionaries {
   const { path } = bytes.file;
   return {
     async of(batch, fields) {

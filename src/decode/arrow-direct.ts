@@ -1,7 +1,8 @@
-import type { ColumnRef, InputBinding } from "../batch/contract.js";
-import type { BytesColumn, Column, ColumnType, FixedColumn, Matrix, RecordBatch } from "../batch/types.js";
+import { type ColumnRef, type DecodedBinding, decodedInputs } from "../batch/contract.js";
+import type { Column, ColumnType, DecodedInput, FixedColumn, RecordBatch } from "../batch/types.js";
 import type { Piece } from "./arrow-batches.js";
-import { type Cast, castOf, listMatrix, packMatrix, type Room } from "./arrow-cast.js";
+import { type Cast, castOf, packMatrix, type Room } from "./arrow-cast.js";
+import { castLists, listMatrix } from "./arrow-lists.js";
 import { sliceColumn } from "./column-rows.js";
 import type { Projection } from "./port.js";
 
@@ -18,16 +19,16 @@ interface Rows {
   readonly to: number;
 }
 
-type MakeInput = (columns: Piece["columns"], rows: Rows) => Matrix | BytesColumn;
+type MakeInput = (columns: Piece["columns"], rows: Rows) => DecodedInput;
 
 /** undefined: something of the projection takes DuckDB. */
 export function directPlan(projection: Projection): DirectPlan | undefined {
-  const { inputs, passthrough, expressions } = projection;
+  const { passthrough, expressions } = projection;
   if (expressions !== null || passthrough.some(({ source }) => !isPlain(source))) {
     return undefined;
   }
   const makers: MakeInput[] = [];
-  for (const binding of inputs) {
+  for (const binding of decodedInputs(projection)) {
     const maker = inputMaker(binding, projection);
     if (maker === undefined) {
       return undefined;
@@ -52,7 +53,7 @@ function isPlain({ path, computed }: ColumnRef): boolean {
   return path.length === 1 && computed !== true;
 }
 
-function inputMaker(binding: InputBinding, rules: Projection): MakeInput | undefined {
+function inputMaker(binding: DecodedBinding, rules: Projection): MakeInput | undefined {
   if (binding.kind === "matrix") {
     return matrixMaker(binding, rules);
   }
@@ -71,9 +72,13 @@ function inputMaker(binding: InputBinding, rules: Projection): MakeInput | undef
   }
   const element = elementType(column.type);
   const cast = element === undefined ? undefined : castOf(element, binding.dtype, rules);
-  return cast === undefined
-    ? undefined
-    : (columns, rows) => listMatrix(binding, columnOf(columns, column), cast, { ...rows, missing: rules.missing });
+  if (cast === undefined) {
+    return undefined;
+  }
+  const { missing } = rules;
+  return binding.kind === "padded"
+    ? (columns, rows) => castLists(binding.dtype, columnOf(columns, column), cast, { ...rows, missing })
+    : (columns, rows) => listMatrix(binding, columnOf(columns, column), cast, { ...rows, missing });
 }
 
 function elementType(type: ColumnType): ColumnType | undefined {
@@ -81,7 +86,7 @@ function elementType(type: ColumnType): ColumnType | undefined {
 }
 
 function matrixMaker(
-  { columns: refs, dtype }: Extract<InputBinding, { kind: "matrix" }>,
+  { columns: refs, dtype }: Extract<DecodedBinding, { kind: "matrix" }>,
   rules: Projection,
 ): MakeInput | undefined {
   const casts: Cast[] = [];

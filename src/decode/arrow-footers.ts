@@ -1,6 +1,6 @@
 import type { SourceColumn } from "../batch/types.js";
 import { JobError } from "../errors.js";
-import type { ArrowIndex } from "./arrow-index.js";
+import type { ArrowIndex } from "./arrow-numbering.js";
 import type { OpenArrow } from "./arrow-tables.js";
 import { sourceColumns } from "./arrow-types.js";
 import { rowNumberColumn } from "./parquet-sql.js";
@@ -9,11 +9,12 @@ import type { ShardFile, ShardFooter, ShardSchema } from "./port.js";
 /** Files that are open at once. */
 const filesAtOnce = 16;
 
+/** `schemas`: those that were met before; files with the same columns get the same object. */
 export async function* arrowFooters(
   files: readonly ShardFile[],
   open: (file: ShardFile) => Promise<OpenArrow>,
+  schemas = new Map<string, ShardSchema>(),
 ): AsyncGenerator<ShardFooter> {
-  const schemas = new Map<string, ShardSchema>();
   for (let start = 0; start < files.length; start += filesAtOnce) {
     const group = files.slice(start, start + filesAtOnce).map(async (file) => {
       await using shard = await open(file);

@@ -2,7 +2,8 @@ import { readBatchLayout } from "./arrow-batches.js";
 import { buffersOf, unpackedBytes } from "./arrow-body.js";
 import { damageOf, openBytes, type ShardBytes } from "./arrow-bytes.js";
 import { columnsOf } from "./arrow-footers.js";
-import { type ArrowIndex, readIndex } from "./arrow-index.js";
+import { readIndex } from "./arrow-index.js";
+import type { ArrowIndex } from "./arrow-numbering.js";
 import type { BufferPlace } from "./arrow-layout.js";
 import type { ShardColumn, ShardDetails } from "./port.js";
 

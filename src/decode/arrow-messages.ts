@@ -176,6 +176,11 @@ export interface Prefix {
 
 const continuation = 0xffff_ffff;
 
+/** How many of its first bytes say how long a message is. @param bytes 4 */
+export function prefixBytes(bytes: Uint8Array): 4 | 8 {
+  return new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true) === continuation ? 8 : 4;
+}
+
 /** @param bytes at least 8, or what is there @throws RangeError */
 export function readPrefix(bytes: Uint8Array): Prefix {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);

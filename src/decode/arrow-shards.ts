@@ -1,5 +1,6 @@
 import { openBytes } from "./arrow-bytes.js";
-import { type ArrowIndex, type Claim, readIndex } from "./arrow-index.js";
+import { type Claim, readIndex } from "./arrow-index.js";
+import type { ArrowIndex } from "./arrow-numbering.js";
 import type { OpenArrow } from "./arrow-tables.js";
 import type { ShardFile } from "./port.js";
 

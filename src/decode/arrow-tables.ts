@@ -7,7 +7,8 @@ import { writeColumn } from "../duckdb/write-vector.js";
 import { JobError } from "../errors.js";
 import { type Piece, readPieces } from "./arrow-batches.js";
 import type { ShardBytes } from "./arrow-bytes.js";
-import type { ArrowIndex } from "./arrow-index.js";
+import type { KnownDictionaries } from "./arrow-dictionaries.js";
+import type { ArrowIndex } from "./arrow-numbering.js";
 import { columnTypeOf, showField } from "./arrow-types.js";
 import { fetchArrowRows } from "./arrow-windows.js";
 import { rowNumberColumn } from "./parquet-sql.js";
@@ -84,6 +85,8 @@ export async function appendPiece(connection: DuckDBConnection, columns: TableCo
 export interface OpenArrow extends AsyncDisposable {
   readonly bytes: ShardBytes;
   readonly index: ArrowIndex;
+  /** Where the shard is one of many that share their dictionaries. */
+  readonly known?: KnownDictionaries | undefined;
 }
 
 /** Rows that lie as near as this are read together. */

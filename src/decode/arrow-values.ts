@@ -168,7 +168,9 @@ function decimals(
   const words = bits / 64;
   const signed = bits === 32 ? fromInts(bytes) : longs(bytes);
   if (bits === 128 && precision > 18) {
-    return { lanes: 2, data: elementsOf("uint64", bytes) };
+    const data = elementsOf("uint64", bytes) as BigUint64Array<ArrayBuffer>;
+    refuseLong(data, precision, isNull);
+    return { lanes: 2, data };
   }
   const rows = bits === 32 ? signed.length : signed.length / words;
   const low = (row: number): bigint => signed[bits === 32 ? row : row * words] as bigint;
@@ -180,31 +182,56 @@ function decimals(
     }
     return true;
   };
-  const tooLong = (): never => {
-    throw new RangeError(`a decimal of more than ${precision} digits`);
-  };
   if (precision > 18) {
     const data = new BigInt64Array(rows * 2);
     for (let row = 0; row < rows; row += 1) {
       const high = words > 1 ? (signed[row * words + 1] as bigint) : low(row) >> 63n;
       if (!isNull(row) && !fits(row, 2, high >> 63n)) {
-        tooLong();
+        throw tooLong(precision);
       }
       data[row * 2] = low(row);
       data[row * 2 + 1] = high;
     }
-    return { lanes: 2, data: new BigUint64Array(data.buffer) };
+    const unsigned = new BigUint64Array(data.buffer);
+    refuseLong(unsigned, precision, isNull);
+    return { lanes: 2, data: unsigned };
   }
   const limit = 10n ** BigInt(precision);
   const data = allocate(precision > 9 ? "int64" : precision > 4 ? "int32" : "int16", rows);
   for (let row = 0; row < rows; row += 1) {
     const value = isNull(row) ? 0n : low(row);
     if (value >= limit || value <= -limit || (!isNull(row) && !fits(row, 1, value >> 63n))) {
-      tooLong();
+      throw tooLong(precision);
     }
     data[row] = data instanceof BigInt64Array ? value : Number(value);
   }
   return one(data);
+}
+
+function tooLong(precision: number): RangeError {
+  return new RangeError(`a decimal of more than ${precision} digits`);
+}
+
+/**
+ * Values of 128 bits, as two words each. Their doubles tell which of them are short enough: they are wrong by less than
+ * 2^45, and the margin is at least 2^53. Only the others are computed.
+ * @throws RangeError
+ */
+function refuseLong(words: BigUint64Array<ArrayBuffer>, precision: number, isNull: (index: number) => boolean): void {
+  const limit = 10n ** BigInt(precision);
+  const surely = Number(limit) * 0.999;
+  const parts = new Uint32Array(words.buffer, words.byteOffset, words.length * 2);
+  for (let row = 0, at = 0; at < parts.length; row += 1, at += 4) {
+    const high = ((parts[at + 3] as number) | 0) * 2 ** 96 + (parts[at + 2] as number) * 2 ** 64;
+    const about = high + (parts[at + 1] as number) * 2 ** 32 + (parts[at] as number);
+    if ((about < surely && about > -surely) || isNull(row)) {
+      continue;
+    }
+    const value = (BigInt.asIntN(64, words[row * 2 + 1] as bigint) << 64n) | (words[row * 2] as bigint);
+    if (value >= limit || value <= -limit) {
+      throw tooLong(precision);
+    }
+  }
 }
 
 /** Values of `width` bytes each, one after the other. */

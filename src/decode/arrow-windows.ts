@@ -2,7 +2,7 @@ import { batchesBetween, readBatchLayout } from "./arrow-batches.js";
 import { buffersOf } from "./arrow-body.js";
 import type { ShardBytes } from "./arrow-bytes.js";
 import { dictionaryBlocks, encodedFields } from "./arrow-dictionaries.js";
-import type { ArrowIndex, IndexedBatch } from "./arrow-index.js";
+import type { ArrowIndex, IndexedBatch } from "./arrow-numbering.js";
 import type { Block } from "./arrow-messages.js";
 import type { ByteRange, SliceWindow } from "./port.js";
 
@@ -21,11 +21,8 @@ export async function arrowWindows(
 ): Promise<SliceWindow[]> {
   const windows: { rowStart: number; rowEnd: number; batches: ByteRange[]; dictionaries: Set<Block>; size: number }[] =
     [];
-  await bytes.file.remote?.fetch(
-    Array.from(batchesBetween(index, slice), ([, batch]) => metadataOf(batch)),
-    { keep: true },
-  );
-  for (const [, batch] of batchesBetween(index, slice)) {
+  await bytes.file.remote?.fetch(Array.from(batchesBetween(index, slice), metadataOf), { keep: true });
+  for (const batch of batchesBetween(index, slice)) {
     const { ranges, dictionaries } = await rangesOfBatch(bytes, index, batch, slice.columns);
     const size = ranges.reduce((sum, { start, end }) => sum + end - start, 0);
     const rowEnd = Math.min(slice.rowEnd, batch.rowStart + batch.rows);

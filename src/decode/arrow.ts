@@ -7,8 +7,6 @@ import { type Piece, readPieces } from "./arrow-batches.js";
 import { corruptArrow } from "./arrow-bytes.js";
 import { directPlan } from "./arrow-direct.js";
 import { arrowFooters } from "./arrow-footers.js";
-import type { Claim } from "./arrow-index.js";
-import { openShards } from "./arrow-shards.js";
 import { appendPiece, arrowTables, createTable, type OpenArrow, rowsTableName, tableColumns } from "./arrow-tables.js";
 import { verifyArrow } from "./arrow-verify.js";
 import { arrowWindows } from "./arrow-windows.js";
@@ -19,12 +17,11 @@ import { checkRowNumbers, recordBatch } from "./parquet.js";
 import { bindExpression, createExpressionCheck, describeFailure, type ExpressionCheck } from "./parquet-expressions.js";
 import { sliceSql } from "./parquet-sql.js";
 import { columnsInFile } from "./parquet-windows.js";
-import type { Decoder, Projection, SliceRequest } from "./port.js";
+import type { Decoder, Projection, ShardFile, ShardSchema, SliceRequest } from "./port.js";
 
 export interface ArrowDecoderOptions {
   readonly timezone: string;
-  /** What a shard is, by its name. */
-  readonly claimOf: (name: string) => Claim;
+  readonly open: (file: ShardFile) => Promise<OpenArrow>;
 }
 
 /** The slice that is read, the one after it, and what is asked meanwhile. */
@@ -36,31 +33,33 @@ const batchRows = 2048;
  * Arrow files and streams. What needs no more than copying is made here; expressions, and casts that are more than
  * that, are DuckDB's: the rows are put into a table of its, and asked for as those of a Parquet file are.
  */
-export function openArrowDecoder({ timezone, claimOf }: ArrowDecoderOptions): Decoder {
+export function openArrowDecoder({ timezone, open }: ArrowDecoderOptions): Decoder {
   let opened: Promise<{ pool: ReturnType<typeof connectionPool>; check: ExpressionCheck; close(): void }> | undefined;
   const duckdb = (): NonNullable<typeof opened> => (opened ??= openReader(timezone));
-  const open = openShards(claimOf);
+  const schemas = new Map<string, ShardSchema>();
   const tools = async () => {
     const { pool, check } = await duckdb();
     return { check, tables: arrowTables(pool, open) };
   };
   return namingDecoder({
-    footers: (files) => arrowFooters(files, open),
+    footers: (files) => arrowFooters(files, open, schemas),
     async windows({ file, rowStart, rowEnd, projection }, windowBytes) {
       await using shard = await open(file);
       const columns = new Set(columnsInFile(projection));
       return await arrowWindows(shard.bytes, shard.index, { rowStart, rowEnd, columns, windowBytes });
     },
-    async *read(slice) {
-      await using shard = await open(slice.file);
-      const direct = directPlan(slice.projection);
-      if (direct === undefined) {
-        const { pool, check } = await duckdb();
-        await check.all(slice.projection.expressions);
-        yield* readByTable(pool, shard, slice);
-      } else {
-        const constants = await folderConstants(slice, async () => (await duckdb()).pool);
-        yield* readDirectly(shard, slice, (piece, rows) => direct.batch(piece, rows, constants));
+    async *read(slices) {
+      for (const slice of slices) {
+        await using shard = await open(slice.file);
+        const direct = directPlan(slice.projection);
+        if (direct === undefined) {
+          const { pool, check } = await duckdb();
+          await check.all(slice.projection.expressions);
+          yield* readByTable(pool, shard, slice);
+        } else {
+          const constants = await folderConstants(slice, async () => (await duckdb()).pool);
+          yield* readDirectly(shard, slice, (piece, rows) => direct.batch(piece, rows, constants));
+        }
       }
     },
     verify: (file, signal) => verifyArrow(file, open, signal),
@@ -136,13 +135,13 @@ async function folderConstants(
 }
 
 async function* readDirectly(
-  { bytes, index }: OpenArrow,
+  { bytes, index, known }: OpenArrow,
   slice: SliceRequest,
   make: (piece: Piece, rows: { from: number; to: number }) => RecordBatch,
 ): AsyncGenerator<RecordBatch> {
   const columns = new Map(plannedTypes(slice.projection));
   let next = slice.rowStart;
-  for await (const piece of readPieces(bytes, index, { ...slice, columns })) {
+  for await (const piece of readPieces(bytes, index, { ...slice, columns, known })) {
     const rows = piece.rowEnd - piece.rowStart;
     for (let from = 0; from < rows; from += batchRows) {
       const to = Math.min(from + batchRows, rows);
@@ -161,7 +160,7 @@ async function* readByTable(pool: ConnectionPool, shard: OpenArrow, slice: Slice
   let finished = false;
   let next = slice.rowStart;
   try {
-    for await (const piece of readPieces(shard.bytes, shard.index, { ...slice, columns })) {
+    for await (const piece of readPieces(shard.bytes, shard.index, { ...slice, columns, known: shard.known })) {
       await createTable(connection, columns);
       await appendPiece(connection, columns, piece);
       const { rowStart, rowEnd } = piece;

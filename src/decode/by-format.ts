@@ -31,18 +31,15 @@ export function decoderByFormat(
   };
   return {
     async *footers(files) {
-      for (let start = 0; start < files.length; ) {
-        const first = files[start] as ShardFile;
-        const kind = isArrow(first.name, format);
-        const other = files.findIndex((file, index) => index > start && isArrow(file.name, format) !== kind);
-        const end = other < 0 ? files.length : other;
-        yield* (await of(first)).footers(files.slice(start, end));
-        start = end;
+      for (const [first, ...others] of sameFormat(files, (file) => isArrow(file.name, format))) {
+        yield* (await of(first)).footers([first, ...others]);
       }
     },
     windows: async (slice, windowBytes) => await (await of(slice.file)).windows(slice, windowBytes),
-    async *read(slice) {
-      yield* (await of(slice.file)).read(slice);
+    async *read(slices) {
+      for (const [first, ...others] of sameFormat(slices, ({ file }) => isArrow(file.name, format))) {
+        yield* (await of(first.file)).read([first, ...others]);
+      }
     },
     verify: async (file, signal) => await (await of(file)).verify(file, signal),
     bindExpression: async (request) => await (await of(request.file)).bindExpression(request),
@@ -54,4 +51,22 @@ export function decoderByFormat(
       }
     },
   };
+}
+
+/** Cuts a list where the format changes. */
+function* sameFormat<T>(all: readonly T[], isArrowOf: (one: T) => boolean): Generator<[T, ...T[]]> {
+  let group: [T, ...T[]] | undefined;
+  for (const one of all) {
+    if (group !== undefined && isArrowOf(group[0]) === isArrowOf(one)) {
+      group.push(one);
+      continue;
+    }
+    if (group !== undefined) {
+      yield group;
+    }
+    group = [one];
+  }
+  if (group !== undefined) {
+    yield group;
+  }
 }

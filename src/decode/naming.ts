@@ -2,15 +2,19 @@ import { JobError } from "../errors.js";
 import type { Decoder, ShardFile } from "./port.js";
 
 /**
- * A decoder whose messages name shards as people do, not the files on this machine that their bytes are in. DuckDB's
- * own messages name the file, too.
+ * A decoder whose messages name shards, and what mends them, as people do, not the files on this machine that their
+ * bytes are in. DuckDB's own messages name the file, too.
  */
 export function namingDecoder(decoder: Decoder): Decoder {
   return {
     ...decoder,
     footers: (files) => iterate(files, () => decoder.footers(files)),
     windows: (slice, windowBytes) => call(slice.file, () => decoder.windows(slice, windowBytes)),
-    read: (slice) => iterate([slice.file], () => decoder.read(slice)),
+    read: (slices) =>
+      iterate(
+        slices.map(({ file }) => file),
+        () => decoder.read(slices),
+      ),
     verify: (file, signal) => call(file, () => decoder.verify(file, signal)),
     bindExpression: (request) => call(request.file, () => decoder.bindExpression(request)),
     describeRows: (request) => call(request.file, () => decoder.describeRows(request)),
@@ -35,11 +39,12 @@ async function* iterate<T>(files: readonly ShardFile[], work: () => AsyncIterabl
 }
 
 function renamed(error: unknown, files: readonly ShardFile[]): unknown {
-  const others = files.filter(({ path, name }) => path !== name);
+  const others = files.filter(({ path, name, remedy }) => path !== name || remedy !== undefined);
   if (!(error instanceof JobError) || others.length === 0) {
     return error;
   }
   const message = others.reduce((text, { path, name }) => text.replaceAll(path, name), error.message);
-  const { code, hint } = error;
+  const { code } = error;
+  const hint = (code === "SHARD_CORRUPT" ? others[0]?.remedy : undefined) ?? error.hint;
   return new JobError(code, message, { cause: error, ...(hint === undefined ? {} : { hint }) });
 }

@@ -1,13 +1,13 @@
 import { type Contract, folderColumns } from "../batch/contract.js";
 import type { SourceColumn } from "../batch/types.js";
-import { firstLine } from "../duckdb/instance.js";
+import { firstLine, quoteName } from "../duckdb/instance.js";
 import type { ConnectionPool } from "../duckdb/pool.js";
 import { columnTypeOf } from "../duckdb/types.js";
 import { JobError, messageOf } from "../errors.js";
 import { didYouMean } from "../suggest.js";
 import { checkExpression } from "./check-expression.js";
 import { isZonedTime, type NamesInExpression, sessionValues } from "./expression-parts.js";
-import { expressionQuery, isReservedName } from "./expression-sql.js";
+import { expressionAlias, expressionQuery, isReservedName } from "./expression-sql.js";
 import { rowNumberColumn, rowsTable, someRows } from "./parquet-sql.js";
 import type { ShardTables } from "./shard-tables.js";
 import type { BoundExpression, Decoder } from "./port.js";
@@ -59,8 +59,8 @@ export async function bindExpression(
   try {
     const result = await tables.use(file, { rows: [], columns: inFile }, (connection, shard) => {
       const rows = rowsTable({ table: shard, folders, partitions }, `${rowNumberColumn} < 0`);
-      // Without the row's number, which is no column of the shard.
-      const table = `(SELECT * EXCLUDE (${rowNumberColumn}) FROM ${rows})`;
+      // Without the row's number, which is no column of the shard; an expression may need none, and SQL needs one.
+      const table = `(SELECT NULL AS ${quoteName(expressionAlias(""))}, * EXCLUDE (${rowNumberColumn}) FROM ${rows})`;
       return connection.run(`${expressionQuery(table, `(${text}\n)`)} LIMIT 0`);
     });
     const [type] = result.columnTypes();

@@ -15,8 +15,12 @@ const filesAtOnce = 16;
 /** Of a footer, what is kept while others are read: not the places of its column chunks. */
 type FileFacts = Omit<ShardFooter, "schema">;
 
-export async function* readFooters(pool: ConnectionPool, files: readonly ShardFile[]): AsyncGenerator<ShardFooter> {
-  const schemas = new Map<string, ShardSchema>();
+/** `schemas`: those that were met before; files with the same columns get the same object. */
+export async function* readFooters(
+  pool: ConnectionPool,
+  files: readonly ShardFile[],
+  schemas = new Map<string, ShardSchema>(),
+): AsyncGenerator<ShardFooter> {
   for (let start = 0; start < files.length; start += filesPerQuery) {
     const group = files.slice(start, start + filesPerQuery);
     const { facts, digests } = await readGroup(pool, group);

@@ -1,4 +1,4 @@
-import type { ColumnRef, InputBinding } from "../batch/contract.js";
+import { type ColumnRef, type DecodedBinding, decodedInputs } from "../batch/contract.js";
 import { assertNever } from "../errors.js";
 import { quoteName, quotePath } from "../duckdb/instance.js";
 import { type CastRules, castSql, castTarget, columnSql } from "./cast-sql.js";
@@ -48,29 +48,47 @@ export function inSlice({ rowStart, rowEnd }: Pick<SliceRequest, "rowStart" | "r
 
 /**
  * One SELECT: the row number in the file, what becomes of the row where there are expressions, then a column for
- * each input, then the carried ones.
+ * each input but masks, then the carried ones.
  */
-export function sliceSql(
-  { rowStart, rowEnd, projection, partitions }: Omit<SliceRequest, "file">,
-  table: string,
+export function sliceSql(slice: Omit<SliceRequest, "file">, table: string): string {
+  return projectedSql(slice, { table, condition: inSlice(slice), numbers: [rowNumberColumn] });
+}
+
+/** Name of a column that tells of which shard a row is. */
+const shardNumberColumn = "input.shard";
+
+/** The same of several whole shards, in order; before the row number comes that of the shard, from 0 on. */
+export function togetherSql(slices: readonly [SliceRequest, ...SliceRequest[]]): string {
+  const paths = slices.map(({ file }) => quotePath(file.path)).join(", ");
+  const shardNumber = quoteName(shardNumberColumn);
+  const files = `read_parquet([${paths}], ${rowNumberColumn} = true, hive_partitioning = false)`;
+  const table = `(SELECT *, file_index AS ${shardNumber} FROM ${files})`;
+  return projectedSql(slices[0], { table, condition: "true", numbers: [shardNumber, rowNumberColumn] });
+}
+
+function projectedSql(
+  { projection, partitions }: Pick<SliceRequest, "projection" | "partitions">,
+  { table, condition, numbers }: ShardTable & { condition: string; numbers: readonly string[] },
 ): string {
   const { expressions } = projection;
   const state = expressions === null ? [] : [rowStateSql(expressions)];
   const columns = [
     ...state,
-    ...projection.inputs.map((binding) => inputSql(binding, projection, partitions)),
+    ...decodedInputs(projection).map((binding) => inputSql(binding, projection, partitions)),
     ...projection.passthrough.map(({ source }) => columnSql(source, partitions)),
   ].map((sql, index) => `${sql} AS c${index}`);
-  const from = fromRows({ table, expressions, partitions }, inSlice({ rowStart, rowEnd }));
-  return `SELECT ${[rowNumberColumn, ...columns].join(", ")} ${from}`;
+  const from = fromRows({ table, expressions, partitions }, condition);
+  return `SELECT ${[...numbers, ...columns].join(", ")} ${from}`;
 }
 
-function inputSql(binding: InputBinding, rules: CastRules, partitions: Partitions): string {
+function inputSql(binding: DecodedBinding, rules: CastRules, partitions: Partitions): string {
   switch (binding.kind) {
     case "text":
       return columnSql(binding.column, partitions);
     case "list":
       return listSql(binding, rules, partitions);
+    case "padded":
+      return elementsSql(binding, rules, partitions);
     case "matrix":
       return matrixSql(binding, rules, partitions);
     default:
@@ -80,7 +98,7 @@ function inputSql(binding: InputBinding, rules: CastRules, partitions: Partition
 
 /** One list vector whose child data is the packed matrix; a lone column needs no list. */
 function matrixSql(
-  { columns, dtype }: Extract<InputBinding, { kind: "matrix" }>,
+  { columns, dtype }: Extract<DecodedBinding, { kind: "matrix" }>,
   rules: CastRules,
   partitions: Partitions,
 ): string {
@@ -89,14 +107,21 @@ function matrixSql(
 }
 
 /** A row of another length, or NULL, becomes NULLs: it does not fit. */
-function listSql(
-  { column, dtype, width }: Extract<InputBinding, { kind: "list" }>,
+function listSql(binding: Extract<DecodedBinding, { kind: "list" }>, rules: CastRules, partitions: Partitions): string {
+  const sql = columnSql(binding.column, partitions);
+  const { dtype, width } = binding;
+  const elements = elementsSql(binding, rules, partitions);
+  return `CASE WHEN len(${sql}) = ${width} THEN ${elements} ELSE list_resize(CAST([] AS ${castTarget(dtype)}[]), ${width}) END`;
+}
+
+/** Lists, however long, whose elements are the tensor's; what does not fit is NULL. */
+function elementsSql(
+  { column, dtype }: Extract<DecodedBinding, { kind: "list" | "padded" }>,
   rules: CastRules,
   partitions: Partitions,
 ): string {
   const sql = columnSql(column, partitions);
   const element = typeof column.type === "object" && column.type.kind === "list" ? column.type.element : column.type;
   const value = castSql("x", element, dtype, rules);
-  const cast = value === "x" ? sql : `list_transform(${sql}, lambda x: ${value})`;
-  return `CASE WHEN len(${sql}) = ${width} THEN ${cast} ELSE list_resize(CAST([] AS ${castTarget(dtype)}[]), ${width}) END`;
+  return value === "x" ? sql : `list_transform(${sql}, lambda x: ${value})`;
 }

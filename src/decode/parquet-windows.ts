@@ -1,4 +1,4 @@
-import { usedColumns } from "../batch/contract.js";
+import { featureColumns, usedColumns } from "../batch/contract.js";
 import { type ColumnChunk, type Footer, readFooter } from "./parquet-footer.js";
 import type { ByteRange, Projection, ShardFile, SliceRequest, SliceWindow } from "./port.js";
 
@@ -57,11 +57,7 @@ export function columnsInFile(projection: Projection): string[] {
   const fromFolders = new Set([
     ...(projection.expressions?.folders ?? []).map(({ name }) => name),
     ...projection.passthrough.flatMap(({ source }) => (source.partition === true ? [source.name] : [])),
-    ...projection.inputs.flatMap((binding) =>
-      (binding.kind === "matrix" ? binding.columns : [binding.column]).flatMap(({ partition, name }) =>
-        partition === true ? [name] : [],
-      ),
-    ),
+    ...featureColumns(projection).flatMap(({ partition, name }) => (partition === true ? [name] : [])),
   ]);
   return usedColumns({ ...projection, outputs: [], fixedBatchRows: null }).filter((name) => !fromFolders.has(name));
 }

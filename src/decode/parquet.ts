@@ -1,8 +1,8 @@
 import type { DuckDBDataChunk } from "@duckdb/node-api";
-import type { InputBinding } from "../batch/contract.js";
+import { type DecodedBinding, decodedInputs } from "../batch/contract.js";
 import { selectRows } from "../batch/select-rows.js";
 import { tensorElement } from "../batch/tensor.js";
-import type { BytesColumn, Matrix, RecordBatch } from "../batch/types.js";
+import type { DecodedInput, RecordBatch } from "../batch/types.js";
 import { openDuckDb, quoteText } from "../duckdb/instance.js";
 import { type ConnectionPool, connectionPool } from "../duckdb/pool.js";
 import { readColumn, readFlat, readMatrix } from "../duckdb/read-vector.js";
@@ -11,11 +11,13 @@ import { describeRows } from "./describe-rows.js";
 import { namingDecoder } from "./naming.js";
 import { findDamage, type StreamEnd } from "./parquet-damage.js";
 import { readFooters } from "./parquet-footers.js";
-import { bindExpression, createExpressionCheck, describeFailure, type ExpressionCheck } from "./parquet-expressions.js";
+import { bindExpression, createExpressionCheck, describeFailure } from "./parquet-expressions.js";
 import { verifyPages } from "./parquet-pages.js";
-import { parquetTable, sliceSql } from "./parquet-sql.js";
+import { parquetTable, sliceSql, togetherSql } from "./parquet-sql.js";
+import { streamChunks } from "./parquet-stream.js";
+import { type Place, placeIn } from "./parquet-together.js";
 import { sliceWindows } from "./parquet-windows.js";
-import type { Decoder, Projection, SliceRequest } from "./port.js";
+import type { Decoder, Projection, ShardSchema, SliceRequest } from "./port.js";
 import { parquetTables } from "./shard-tables.js";
 import { decodingThreads } from "./threads.js";
 
@@ -41,11 +43,26 @@ export async function openParquetDecoder({ threads, folders, timezone }: Parquet
   const { pool } = await readerOf(threads);
   const check = createExpressionCheck(pool);
   const tables = parquetTables(pool);
+  const schemas = new Map<string, ShardSchema>();
   return namingDecoder({
-    footers: (files) => readFooters(pool, files),
+    footers: (files) => readFooters(pool, files, schemas),
     windows: sliceWindows,
-    async *read(slice) {
-      yield* readSlice((await readerOf(decodingThreads(threads, slice.projection))).pool, check, slice);
+    async *read(slices) {
+      const [first, ...others] = slices;
+      if (first === undefined) {
+        return;
+      }
+      const { pool: reading } = await readerOf(decodingThreads(threads, first.projection));
+      await check.all(first.projection.expressions);
+      const place = placeIn(slices);
+      if (others.length > 0) {
+        yield* readTogether(reading, [first, ...others], place);
+      }
+      for (const [index, slice] of slices.entries()) {
+        if (index >= place.slice) {
+          yield* readSlice(reading, index === place.slice ? { ...slice, rowStart: slice.rowStart + place.row } : slice);
+        }
+      }
     },
     verify: (file, signal) => verifyPages(file, { signal }),
     bindExpression: (request) => bindExpression(tables, check, request),
@@ -82,12 +99,7 @@ async function openReader({ threads, folders, timezone }: ParquetDecoderOptions)
 }
 
 /** Where a row group is damaged, the rows before it still come: whole spans of them can be committed. */
-async function* readSlice(
-  pool: ConnectionPool,
-  check: ExpressionCheck,
-  slice: SliceRequest,
-): AsyncGenerator<RecordBatch> {
-  await check.all(slice.projection.expressions);
+async function* readSlice(pool: ConnectionPool, slice: SliceRequest): AsyncGenerator<RecordBatch> {
   const end = yield* streamRows(pool, slice);
   if (end.cause === undefined && end.reached === slice.rowEnd) {
     return;
@@ -100,40 +112,38 @@ async function* readSlice(
 }
 
 async function* streamRows(pool: ConnectionPool, slice: SliceRequest): AsyncGenerator<RecordBatch, StreamEnd> {
-  const connection = await pool.take();
-  let finished = false;
   let next = slice.rowStart;
-  let fetched: Promise<DuckDBDataChunk | null> | undefined;
   try {
-    const result = await connection.stream(sliceSql(slice, parquetTable(slice.file.path)));
-    fetched = result.fetchChunk();
-    for (;;) {
-      const chunk = await fetched;
-      if (chunk === null || chunk.rowCount === 0) {
-        break;
-      }
-      // Decoded while this one is packed: DuckDB's only thread may be the one that fetches.
-      fetched = result.fetchChunk();
-      fetched.catch(() => undefined); // awaited when this one is done with
+    for await (const chunk of streamChunks(pool, sliceSql(slice, parquetTable(slice.file.path)))) {
       checkRowNumbers(chunk, next, slice);
       next += chunk.rowCount;
       yield recordBatch(chunk, slice.projection);
     }
-    finished = true;
   } catch (cause) {
     if (cause instanceof JobError) {
       throw cause;
     }
     return { reached: next, cause };
-  } finally {
-    if (finished) {
-      pool.giveBack(connection);
-    } else {
-      await fetched?.catch(() => undefined);
-      connection.closeSync(); // a stream that was left in the middle must not be met by the next query
-    }
   }
   return { reached: next, cause: undefined };
+}
+
+/** Rows of whole shards as far as they come: what is wrong where they end, each shard's own stream will tell. */
+async function* readTogether(
+  pool: ConnectionPool,
+  slices: readonly [SliceRequest, ...SliceRequest[]],
+  place: Place,
+): AsyncGenerator<RecordBatch> {
+  try {
+    for await (const chunk of streamChunks(pool, togetherSql(slices))) {
+      if (!place.take(chunk)) {
+        return;
+      }
+      yield recordBatch(chunk, slices[0].projection, 2);
+    }
+  } catch {
+    return;
+  }
 }
 
 /** Rows come in file order without a gap, whatever DuckDB's threads do: a batch starts where the last one ended. */
@@ -150,26 +160,28 @@ export function checkRowNumbers(chunk: DuckDBDataChunk, expected: number, slice:
   }
 }
 
-export function recordBatch(chunk: DuckDBDataChunk, projection: Projection): RecordBatch {
-  const { inputs, passthrough, expressions } = projection;
-  const first = expressions === null ? 1 : 2;
+/** `numbers`: columns before those that the projection asks for. */
+export function recordBatch(chunk: DuckDBDataChunk, projection: Projection, numbers = 1): RecordBatch {
+  const { passthrough, expressions } = projection;
+  const inputs = decodedInputs(projection);
+  const first = expressions === null ? numbers : numbers + 1;
   const batch = {
     rowCount: chunk.rowCount,
     inputs: inputs.map((binding, index) => readInput(chunk, index + first, binding)),
     carried: passthrough.map(({ source }, index) => readColumn(chunk, index + first + inputs.length, source.type)),
   };
-  return expressions === null ? batch : selectRows(batch, readStates(chunk), projection);
+  return expressions === null ? batch : selectRows(batch, readStates(chunk, numbers), projection);
 }
 
-function readStates(chunk: DuckDBDataChunk): Uint16Array {
-  const { data } = readFlat(chunk, 1, "uint16");
+function readStates(chunk: DuckDBDataChunk, index: number): Uint16Array {
+  const { data } = readFlat(chunk, index, "uint16");
   if (!(data instanceof Uint16Array)) {
     throw new TypeError("states of rows are 16-bit numbers");
   }
   return data;
 }
 
-function readInput(chunk: DuckDBDataChunk, index: number, binding: InputBinding): Matrix | BytesColumn {
+function readInput(chunk: DuckDBDataChunk, index: number, binding: DecodedBinding): DecodedInput {
   if (binding.kind === "text") {
     const column = readColumn(chunk, index, "utf8");
     if (column.kind !== "bytes") {
@@ -178,6 +190,13 @@ function readInput(chunk: DuckDBDataChunk, index: number, binding: InputBinding)
     return column;
   }
   const element = binding.dtype === "float16" ? "float64" : tensorElement(binding.dtype);
+  if (binding.kind === "padded") {
+    const column = readColumn(chunk, index, { kind: "list", element });
+    if (column.kind !== "list") {
+      throw new TypeError("a column of lists is read as lists");
+    }
+    return column;
+  }
   const width = binding.kind === "list" ? binding.width : binding.columns.length;
   return width === 1 && binding.kind === "matrix"
     ? readFlat(chunk, index, element)

@@ -80,6 +80,8 @@ export interface ShardFile {
   readonly name: string;
   /** Where the file has only those bytes that were asked for; the others read as zeros. */
   readonly remote?: RemoteBytes | undefined;
+  /** What to do when the shard is damaged, where it is not a file that could be written again. */
+  readonly remedy?: string | undefined;
 }
 
 export interface RemoteBytes {
@@ -114,6 +116,29 @@ export interface RowsRequest {
   readonly partitions: Partitions;
 }
 
+/** Rows that come once and in order, from another program. */
+export interface RowStream extends Disposable {
+  /** Has the stream's columns and none of its rows; waits until they are known. @throws JobError SHARD_CORRUPT */
+  head(): Promise<ShardFile>;
+  /**
+   * The batches of the stream as they come. Ends normally only when the stream says that all have come; rejects when
+   * the stream is disposed.
+   * @throws JobError SHARD_CORRUPT, DISK
+   */
+  batches(): AsyncGenerator<StreamedBatch>;
+}
+
+/** Some rows of a stream, held in memory. */
+export interface StreamedBatch {
+  /** What a decoder that was opened for the stream reads; its rows have the stream's numbers. */
+  readonly file: ShardFile;
+  /** [rowStart, rowEnd) of the stream. */
+  readonly rowStart: number;
+  readonly rowEnd: number;
+  /** Lets go of it. */
+  release(): void;
+}
+
 /** Turns shards into record batches. */
 export interface Decoder extends AsyncDisposable {
   /**
@@ -128,12 +153,13 @@ export interface Decoder extends AsyncDisposable {
    */
   windows(slice: SliceRequest, windowBytes: number): Promise<readonly SliceWindow[]>;
   /**
-   * The rows of a slice, whose bytes are there, in file order, in batches of irregular length. A batch's arrays hold
-   * until the next one is asked for.
+   * The rows of slices, whose bytes are there, in order and each in file order, in batches of irregular length. A
+   * batch's arrays hold until the next one is asked for. Where there are several slices, they are whole shards with
+   * the same columns, types and partitions.
    * Ends normally only when exactly the rows asked for came.
    * @throws JobError SHARD_CORRUPT
    */
-  read(slice: SliceRequest): AsyncIterable<RecordBatch>;
+  read(slices: readonly SliceRequest[]): AsyncIterable<RecordBatch>;
   /**
    * Reads all pages of a shard and checks them against the footer and their checksums, where they have one.
    * @throws JobError SHARD_CORRUPT naming file, row group and column

@@ -6,6 +6,19 @@ export interface WorkerSettings {
   readonly modelPath: string;
   readonly providers: readonly string[];
   readonly intraOpThreads: number;
+  /** Where ONNX Runtime writes what each of its calls took. */
+  readonly profile?: { readonly folder: string; readonly session: number } | undefined;
+}
+
+/** How a session's profile is called, before what ONNX Runtime adds to it: its times count from `startedMs` of 1970. */
+export function profilePrefix({ folder, session }: NonNullable<WorkerSettings["profile"]>, startedMs: number): string {
+  return `${folder}/session-${session}-${Math.round(startedMs * 1000)}`;
+}
+
+/** The session, and when its times begin in milliseconds from 1970; undefined for other names. */
+export function parseProfileName(name: string): { readonly session: number; readonly startedMs: number } | undefined {
+  const [, session, startedUs] = /^session-(\d+)-(\d+)_.*\.json$/.exec(name) ?? [];
+  return session === undefined ? undefined : { session: Number(session), startedMs: Number(startedUs) / 1000 };
 }
 
 export type ToWorker = ({ readonly kind: "run"; readonly id: number } & EngineRequest) | { readonly kind: "close" };

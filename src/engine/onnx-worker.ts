@@ -16,7 +16,7 @@ import {
 } from "../batch/tensor.js";
 import type { Values } from "../batch/values.js";
 import { messageOf } from "../errors.js";
-import type { FromWorker, ToWorker, WorkerSettings } from "./onnx-protocol.js";
+import { type FromWorker, profilePrefix, type ToWorker, type WorkerSettings } from "./onnx-protocol.js";
 import type { EngineRequest } from "./port.js";
 
 const port = parentPort;
@@ -30,7 +30,13 @@ const settings = workerData as WorkerSettings;
 const fatalOnly = 4;
 
 async function load(): Promise<InferenceSession> {
+  const { profile } = settings;
+  const profiling = profile && {
+    enableProfiling: true,
+    profileFilePrefix: profilePrefix(profile, performance.timeOrigin + performance.now()),
+  };
   return await InferenceSession.create(settings.modelPath, {
+    ...profiling,
     executionProviders: [...settings.providers],
     intraOpNumThreads: settings.intraOpThreads,
     interOpNumThreads: 1,
@@ -92,6 +98,9 @@ function buffersOf(tensors: readonly Tensor[]): ArrayBuffer[] {
 
 async function handle(session: InferenceSession, message: ToWorker): Promise<void> {
   if (message.kind === "close") {
+    if (settings.profile !== undefined) {
+      session.endProfiling(); // writes the file
+    }
     await session.release();
     port?.close();
     return;

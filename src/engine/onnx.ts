@@ -11,6 +11,8 @@ export interface OnnxEngineOptions {
   readonly sessions: number;
   /** Threads of ONNX Runtime in each session. */
   readonly intraOpThreads: number;
+  /** A folder for what ONNX Runtime itself measures, a file a session. */
+  readonly profileFolder?: string | undefined;
 }
 
 /** A batch at work and one waiting, so that a session never waits for the main thread. */
@@ -37,11 +39,17 @@ export async function openOnnxEngine({
   providers,
   sessions,
   intraOpThreads,
+  profileFolder,
 }: OnnxEngineOptions): Promise<Engine> {
   // Read by the native library when it loads: a scoring job sends nothing anywhere that its spec does not name.
   process.env["ORT_DISABLE_TELEMETRY"] = "1";
   const settings: WorkerSettings = { modelPath: model.path, providers, intraOpThreads };
-  const opened = await Promise.allSettled(Array.from({ length: sessions }, () => openLane(settings, model.name)));
+  const opened = await Promise.allSettled(
+    Array.from({ length: sessions }, (_, session) => {
+      const profile = profileFolder === undefined ? undefined : { folder: profileFolder, session };
+      return openLane({ ...settings, profile }, model.name);
+    }),
+  );
   const lanes = opened.flatMap((result) => (result.status === "fulfilled" ? [result.value] : []));
   const closeAll = async (): Promise<void> => {
     await Promise.all(lanes.map((lane) => lane.close()));

@@ -16,6 +16,8 @@ export interface PlanFacts {
   readonly runId: RunId;
   readonly spec: JobSpec;
   readonly shards: readonly PlannedShard[];
+  /** Whether all shards have the same columns, of the same types. */
+  readonly uniform: boolean;
   readonly modelSha256: string;
   readonly contract: Contract;
   /** Of one session, about; 0: not known, or not worth asking. */
@@ -35,7 +37,12 @@ export function makePlan(facts: PlanFacts): Plan {
     job: spec.name,
     params: spec.params,
     timezone: spec.timezone,
-    input: { format: "parquet", rows: shards.reduce((sum, shard) => sum + shard.rows, 0), shards },
+    input: {
+      format: "parquet",
+      rows: shards.reduce((sum, shard) => sum + shard.rows, 0),
+      ...(facts.uniform ? { uniform: true } : {}),
+      shards,
+    },
     model: { uri: spec.model.path, sha256: modelSha256 },
     request: bindingRequest(spec),
     contract,

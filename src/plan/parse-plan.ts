@@ -36,12 +36,22 @@ const expressions = z.strictObject({
 });
 const dtype = z.enum(numericTensorTypes);
 const rank = z.union([z.literal(1), z.literal(2)]);
+const padding = { value: z.number(), side: z.enum(["left", "right"]), truncate: z.boolean(), shrink: z.boolean() };
 
 const contract = z.strictObject({
   inputs: z.array(
     z.discriminatedUnion("kind", [
       z.strictObject({ kind: z.literal("matrix"), input: z.string(), dtype, rank, columns: z.array(columnRef) }),
       z.strictObject({ kind: z.literal("list"), input: z.string(), dtype, width: z.int().min(0), column: columnRef }),
+      z.strictObject({
+        kind: z.literal("padded"),
+        input: z.string(),
+        dtype,
+        width: z.int().min(1),
+        column: columnRef,
+        ...padding,
+      }),
+      z.strictObject({ kind: z.literal("mask"), input: z.string(), dtype, of: z.string() }),
       z.strictObject({ kind: z.literal("text"), input: z.string(), rank, column: columnRef }),
     ]),
   ),
@@ -59,6 +69,12 @@ const contract = z.strictObject({
   lineage: z.literal(true).optional(),
 }) satisfies z.ZodType<Contract>;
 
+const inputSource = z.union([
+  z.array(z.string()),
+  z.strictObject({ column: z.string(), pad: z.strictObject({ to: z.int().min(1).optional(), ...padding }) }),
+  z.strictObject({ mask_of: z.string() }),
+]);
+
 const schema = z.strictObject({
   format: z.literal("infer-batch-plan"),
   version: z.literal(1),
@@ -69,13 +85,14 @@ const schema = z.strictObject({
   input: z.strictObject({
     format: z.literal("parquet"),
     rows,
+    uniform: z.literal(true).optional(),
     shards: z.array(
       z.strictObject({ uri: z.string(), sizeBytes: rows, fingerprint: z.string(), rows, sha256: sha256.optional() }),
     ),
   }),
   model: z.strictObject({ uri: z.string(), sha256 }),
   request: z.strictObject({
-    inputs: z.record(z.string(), z.array(z.string())).nullable(),
+    inputs: z.record(z.string(), inputSource).nullable(),
     outputs: z.record(z.string(), z.string()).nullable(),
     passthrough: z.array(z.string()),
     partitions: z.record(z.string(), z.enum(["text", "date", "int64", "float64", "bool"])),

@@ -1,5 +1,6 @@
 import type { Contract } from "../batch/contract.js";
 import type { PartitionType } from "../spec/input-spec.js";
+import type { InputSource } from "../spec/model-spec.js";
 import type { PostgresMode } from "../spec/postgres-spec.js";
 
 declare const runIdBrand: unique symbol;
@@ -32,6 +33,8 @@ export interface Plan {
     readonly format: "parquet";
     readonly shards: readonly PlannedShard[];
     readonly rows: number;
+    /** All shards have the same columns, with the same types: then small ones are read together. */
+    readonly uniform?: true | undefined;
   };
   readonly model: { readonly uri: string; readonly sha256: string };
   /** What the spec asked for, to be compared by a later attempt without opening the model. */
@@ -58,7 +61,7 @@ export type PlanTarget =
     };
 
 export interface BindingRequest {
-  readonly inputs: Readonly<Record<string, readonly string[]>> | null;
+  readonly inputs: Readonly<Record<string, InputSource>> | null;
   readonly outputs: Readonly<Record<string, string>> | null;
   readonly passthrough: readonly string[];
   readonly partitions: Readonly<Record<string, PartitionType>>;

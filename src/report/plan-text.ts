@@ -1,5 +1,5 @@
 import { assertNever } from "../errors.js";
-import type { Contract, InputBinding } from "../batch/contract.js";
+import { type Contract, type InputBinding, inputWidth, type PaddedBinding } from "../batch/contract.js";
 import { showType } from "../batch/types.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
@@ -34,7 +34,7 @@ export function planText(plan: Plan, target: string): string {
 /** Which columns go where. */
 export function contractText(contract: Contract): string {
   const rows = contract.fixedBatchRows === null ? "N" : String(contract.fixedBatchRows);
-  const lines = contract.inputs.map((binding) => `input    ${inputText(binding, rows)}`);
+  const lines = contract.inputs.map((binding) => `input    ${inputText(binding, contract, rows)}`);
   for (const { kind, name, text } of contract.expressions?.list ?? []) {
     lines.push(kind === "where" ? `where    ${oneLine(text)}` : `column   ${name} <- ${oneLine(text)}`);
   }
@@ -52,12 +52,16 @@ function oneLine(text: string): string {
   return printable(text.trim().replaceAll(/\s+/g, " "));
 }
 
-function inputText(binding: InputBinding, rows: string): string {
+function inputText(binding: InputBinding, contract: Contract, rows: string): string {
   switch (binding.kind) {
     case "text":
       return `${binding.input} string [${rows}${binding.rank === 1 ? "" : ",1"}] <- ${binding.column.name}`;
     case "list":
       return `${binding.input} ${binding.dtype} [${rows},${binding.width}] <- list ${binding.column.name}`;
+    case "padded":
+      return `${binding.input} ${binding.dtype} [${rows},${binding.width}] <- list ${binding.column.name}, ${paddingText(binding)}`;
+    case "mask":
+      return `${binding.input} ${binding.dtype} [${rows},${inputWidth(binding, contract)}] <- mask of ${binding.of}`;
     case "matrix": {
       const names = binding.columns.map(({ name }) => name);
       const shown =
@@ -69,6 +73,11 @@ function inputText(binding: InputBinding, rows: string): string {
     default:
       return assertNever(binding);
   }
+}
+
+function paddingText({ value, side, truncate, shrink }: PaddedBinding): string {
+  const more = [truncate ? ", truncated" : "", shrink ? ", to the longest of a batch" : ""].join("");
+  return `padded with ${value} on the ${side}${more}`;
 }
 
 /** "1.5 MiB". */

@@ -8,25 +8,44 @@ interface Group {
   readonly samples: RejectedRow[];
 }
 
-/** Rejected rows counted by reason and column, most first, with the first few of each. */
-export async function rejectsText(rows: AsyncIterable<RejectedRow>): Promise<string> {
+/** Rejected rows counted by reason and column, with the first few of each. */
+export interface RejectSummary {
+  readonly rows: number;
+  add(rejected: RejectedRow): void;
+  /** Most first. */
+  lines(): string[];
+}
+
+export function summarizeRejects(): RejectSummary {
   const groups = new Map<string, Group>();
   let total = 0;
+  return {
+    get rows() {
+      return total;
+    },
+    add(rejected) {
+      const key = `${rejected.reason}${rejected.column === null ? "" : ` in ${rejected.column}`}`;
+      const group = groups.get(key) ?? { rows: 0, samples: [] };
+      groups.set(key, group);
+      group.rows += 1;
+      total += 1;
+      if (group.samples.length < samplesPerReason) {
+        group.samples.push(rejected);
+      }
+    },
+    lines: () =>
+      [...groups]
+        .toSorted(([, one], [, other]) => other.rows - one.rows)
+        .flatMap(([key, group]) => [`${count(group.rows, "row")}: ${key}`].concat(group.samples.map(sampleText))),
+  };
+}
+
+export async function rejectsText(rows: AsyncIterable<RejectedRow>): Promise<string> {
+  const summary = summarizeRejects();
   for await (const rejected of rows) {
-    const key = `${rejected.reason}${rejected.column === null ? "" : ` in ${rejected.column}`}`;
-    const group = groups.get(key) ?? { rows: 0, samples: [] };
-    groups.set(key, group);
-    group.rows += 1;
-    total += 1;
-    if (group.samples.length < samplesPerReason) {
-      group.samples.push(rejected);
-    }
+    summary.add(rejected);
   }
-  const lines = [`${count(total, "row")} rejected by committed spans`];
-  for (const [key, group] of [...groups].toSorted(([, one], [, other]) => other.rows - one.rows)) {
-    lines.push(`${count(group.rows, "row")}: ${key}`, ...group.samples.map(sampleText));
-  }
-  return `${lines.join("\n")}\n`;
+  return `${[`${count(summary.rows, "row")} rejected by committed spans`, ...summary.lines()].join("\n")}\n`;
 }
 
 function sampleText({ shard, row, columns, value }: RejectedRow): string {

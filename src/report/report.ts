@@ -1,3 +1,5 @@
+import type { Stage } from "./stage-times.js";
+
 /** What one attempt did; its JSON is the last line that `run --json` prints. */
 export interface RunReport {
   readonly runId: string;
@@ -22,12 +24,18 @@ export interface RunReport {
   readonly provider: string | null;
   /** Of the time between the first row and the last commit, the share that a session of the model spent on rows. */
   readonly engineBusy: number | null;
+  /** Where that time went: see `stages`. */
+  readonly stageSeconds: Readonly<Record<Stage, number>> | null;
   readonly output: string;
 }
 
 /** The names and order of design: one line, stable, for scripts. */
 export function reportJson(report: RunReport): string {
-  return JSON.stringify({
+  return JSON.stringify(reportFields(report));
+}
+
+export function reportFields(report: RunReport): Readonly<Record<string, unknown>> {
+  return {
     run_id: report.runId,
     status: report.status,
     rows_planned: report.rowsPlanned,
@@ -38,13 +46,19 @@ export function reportJson(report: RunReport): string {
     spans_committed: report.spansCommitted,
     spans_resumed: report.spansResumed,
     shards_unplanned: report.shardsUnplanned,
-    seconds: Math.round(report.seconds * 1000) / 1000,
+    seconds: rounded(report.seconds),
     rows_per_second: Math.round(rate(report)),
     batch_size: report.batchSize,
     provider: report.provider,
-    engine_busy: report.engineBusy === null ? null : Math.round(report.engineBusy * 1000) / 1000,
+    engine_busy: rounded(report.engineBusy),
+    stage_seconds: report.stageSeconds,
     output: report.output,
-  });
+  };
+}
+
+/** To three places: milliseconds, thousandths of a share. */
+export function rounded(value: number | null): number | null {
+  return value === null ? null : Math.round(value * 1000) / 1000;
 }
 
 /** One line for people. */

@@ -3,14 +3,16 @@ import type { Engine } from "../engine/port.js";
 import { JobError } from "../errors.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
+import { attemptJson } from "../report/attempt-json.js";
+import type { RunFacts } from "../report/attempt-record.js";
 import { count, type RunReport } from "../report/report.js";
+import { secondsByStage } from "../report/stage-times.js";
 import type { AttemptFacts, RunSink, StoredPlan } from "../sink/port.js";
 import type { BatchSizer } from "./batch-size.js";
 import type { JobContext } from "./job.js";
-import { createRejectBudget } from "./rejects.js";
+import { createRejectBudget, runRejectLimit } from "./rejects.js";
 import { scoreSpans, type ScoringTools } from "./score.js";
 import { shareOf, type SpanRange, spansToSteal } from "./share.js";
-import type { Scored } from "./span-pipeline.js";
 import { verifyingSource } from "./verify.js";
 import { warmUp } from "./warm-up.js";
 
@@ -27,26 +29,38 @@ export interface Standing {
 
 /** Scores this worker's share of what is not committed, and finishes the run when nothing is left of any share. */
 export async function carryOut(context: JobContext, standing: Standing): Promise<RunReport> {
-  const { worker, nowMs, signal } = context;
+  const { worker, signal, record } = context;
   const { run, engine } = standing;
   const { plan } = standing.stored;
   const share = shareOf(spanCount(plan), worker);
+  record.takesUp(runFacts(standing.stored));
   takeUpRejects(context, plan, run);
   await run.begin(attemptFacts(context, engine.provider));
   signal.throwIfAborted();
   const sizer = await warmUp(context, { plan, engine, rows: pendingRows(plan, run.committed, share) });
   signal.throwIfAborted();
-  const startedMs = nowMs();
+  record.begins({ provider: engine.provider, sessions: engine.sessions, batchRows: () => sizer.rows });
   return await tellingFailure(run, async () => {
-    const scored = await scoreShares(context, { ...standing, sizer, share });
-    return await conclude(context, standing, {
-      scored,
-      startedMs,
-      sessions: engine.sessions,
-      batchSize: sizer.rows,
-      provider: engine.provider,
-    });
+    await scoreShares(context, { ...standing, sizer, share });
+    return await conclude(context, standing);
   });
+}
+
+/** What a plan says of its run, for those who tell of it. */
+export function runFacts({ plan, planId }: StoredPlan): RunFacts {
+  const { runId, input, commitRows, model, contract } = plan;
+  return {
+    runId,
+    planId,
+    rows: input.rows,
+    spans: spanCount(plan),
+    commitRows,
+    shards: input.shards.length,
+    shardBytes: input.shards.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0),
+    modelUri: model.uri,
+    modelSha256: model.sha256,
+    predicted: contract.outputs.map(({ column, type }) => ({ name: column, type })),
+  };
 }
 
 /** A run of which this attempt has nothing to score. */
@@ -64,57 +78,51 @@ export function isIdle(
 /** Finishes the run when nothing is left of any share. Needs neither model nor shards: they may be gone by now. */
 export async function carryOutIdle(context: JobContext, standing: IdleStanding): Promise<RunReport> {
   const { stored, run } = standing;
+  context.record.takesUp(runFacts(stored));
   takeUpRejects(context, stored.plan, run);
   // Nothing will be committed, so that no part will name a provider.
   await run.begin(attemptFacts(context, "none"));
-  const startedMs = context.nowMs();
+  context.record.begins();
   return await tellingFailure(run, async () => {
     if (countCommitted(run) < spanCount(stored.plan)) {
       await run.refresh();
     }
-    const scored = { rows: 0, rejected: 0, filtered: 0, spansCommitted: 0, engineMs: 0 };
-    return await conclude(context, standing, { scored, startedMs, sessions: 0, batchSize: null, provider: null });
+    return await conclude(context, standing);
   });
-}
-
-interface Done {
-  readonly scored: Scored;
-  readonly startedMs: number;
-  readonly sessions: number;
-  readonly batchSize: number | null;
-  readonly provider: string | null;
 }
 
 async function conclude(
   context: JobContext,
   { stored: { plan }, run, shardsUnplanned }: IdleStanding,
-  { scored, startedMs, sessions, batchSize, provider }: Done,
 ): Promise<RunReport> {
+  const { record } = context;
   context.signal.throwIfAborted();
   const committed = countCommitted(run);
   const complete = committed === spanCount(plan);
   if (complete) {
     // Of all workers together: each saw its own and those that were there before it.
     checkRejects(context, plan, run);
-    await run.finish();
+    await run.finish(attemptJson(record));
     context.log.debug(`finished run ${plan.runId}`);
   }
-  const tookMs = context.nowMs() - startedMs;
+  record.ends();
+  const { rowsScored, rowsRejected, rowsFiltered, spansCommitted } = record.counts;
   return {
     runId: plan.runId,
     status: complete ? "complete" : "partial",
     rowsPlanned: plan.input.rows,
-    rowsScored: scored.rows,
-    rowsRejected: scored.rejected,
-    rowsFiltered: scored.filtered,
+    rowsScored,
+    rowsRejected,
+    rowsFiltered,
     spansPlanned: spanCount(plan),
     spansCommitted: committed,
-    spansResumed: committed - scored.spansCommitted,
+    spansResumed: committed - spansCommitted,
     shardsUnplanned,
-    seconds: tookMs / 1000,
-    batchSize,
-    provider,
-    engineBusy: sessions === 0 ? null : scored.engineMs / (sessions * tookMs),
+    seconds: record.seconds,
+    batchSize: record.engine?.batchRows() ?? null,
+    provider: record.engine?.provider ?? null,
+    engineBusy: record.engineBusy,
+    stageSeconds: secondsByStage(record.stages),
     output: context.sink.target,
   };
 }
@@ -136,7 +144,7 @@ async function tellingFailure<T>(run: RunSink, work: () => Promise<T>): Promise<
  * @throws JobError TOO_MANY_REJECTS
  */
 function checkRejects({ spec }: JobContext, plan: Plan, run: RunSink): void {
-  createRejectBudget(spec.max_rejects, plan.input.rows, run.rejectedRows);
+  createRejectBudget(runRejectLimit(spec, { rows: plan.input.rows, already: run.rejectedRows }));
 }
 
 /** Rows that earlier attempts set aside: too many of them are told before anything is scored. */
@@ -163,31 +171,24 @@ function attemptFacts({ spec, worker, program }: JobContext, provider: string): 
 async function scoreShares(
   context: JobContext,
   { stored, run, decoder, engine, fresh, sizer, share }: Standing & { sizer: BatchSizer; share: SpanRange },
-): Promise<Scored> {
+): Promise<void> {
   const { worker, progress, signal, log } = context;
   const { plan } = stored;
   const source = verifyingSource(context, { plan, decoder, fresh });
   const tools: ScoringTools = { plan, run, decoder, engine, sizer };
   progress.start(pendingRows(plan, run.committed, share));
   try {
-    const scored = await scoreSpans({ ...context, source }, tools, share);
+    await scoreSpans({ ...context, source }, tools, share);
     if (worker.count === 1) {
-      return scored;
+      return;
     }
     await run.refresh();
-    const total = { ...scored };
     for (let next = stolen(context, run); next !== undefined; next = stolen(context, run)) {
       signal.throwIfAborted();
       log.info(`taking over spans ${next.from} to ${next.to - 1}`);
-      const more = await scoreSpans({ ...context, source }, tools, next);
-      total.rows += more.rows;
-      total.rejected += more.rejected;
-      total.filtered += more.filtered;
-      total.spansCommitted += more.spansCommitted;
-      total.engineMs += more.engineMs;
+      await scoreSpans({ ...context, source }, tools, next);
       await run.refresh();
     }
-    return total;
   } finally {
     progress.stop();
   }

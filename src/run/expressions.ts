@@ -4,7 +4,7 @@ import type { BoundExpression, Decoder } from "../decode/port.js";
 import { JobError } from "../errors.js";
 import type { ListedShard } from "../plan/compare.js";
 import { partitionsOf } from "../plan/partitions.js";
-import { atKey, type JobContext } from "./job.js";
+import { atKey, type ScoringContext, type ShardFiles } from "./job.js";
 
 export interface ShardColumns {
   readonly shard: ListedShard;
@@ -17,7 +17,7 @@ export interface ShardColumns {
  * @throws JobError SPEC_INVALID with the place of the expression in the spec
  */
 export async function bindExpressions(
-  context: JobContext,
+  context: Pick<ScoringContext, "spec" | "where"> & { readonly source: ShardFiles },
   decoder: Decoder,
   seen: ShardColumns | undefined,
 ): Promise<{ columns: readonly SourceColumn[]; expressions: Expressions | null }> {

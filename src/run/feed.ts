@@ -2,8 +2,10 @@ import { valuesPerRow } from "../batch/contract.js";
 import type { RecordBatch } from "../batch/types.js";
 import type { Decoder, Projection } from "../decode/port.js";
 import type { Spans } from "../plan/spans.js";
+import { type StageWatch, untimed } from "../report/stage-times.js";
 import type { OpenShard, Source } from "../source/port.js";
 import type { SpanRange } from "./share.js";
+import { readTogether } from "./together.js";
 import { type ReadyWindow, type SliceOfRun, windowsAhead } from "./windows.js";
 
 /** Rows of the run as they are decoded. */
@@ -12,7 +14,8 @@ export interface FeedPiece {
   readonly rowStart: number;
   /** Holds until the next piece is asked for. */
   readonly batch: RecordBatch;
-  readonly shard: OpenShard;
+  /** Those that are read together, among them those that the batch is from. */
+  readonly shards: readonly OpenShard[];
 }
 
 /** Neighbouring spans of a share that are not committed, as ranges of rows: each is read in one go, across span ends. */
@@ -42,6 +45,10 @@ export interface FeedTools {
   readonly decoder: Decoder;
   readonly spans: Spans;
   readonly projection: Projection;
+  /** Whether all shards have the same columns, of the same types. */
+  readonly uniform: boolean;
+  /** Told what `read` and `decode` took of its reader's time. */
+  readonly stages?: StageWatch;
 }
 
 /**
@@ -52,18 +59,24 @@ export async function* feedRows(
   tools: FeedTools,
   ranges: readonly { rowStart: number; rowEnd: number }[],
 ): AsyncGenerator<FeedPiece> {
-  const windows = windowsAhead(tools, slicesOf(tools, ranges));
   const nearRows = Math.ceil(nearValues / valuesPerRow(tools.projection));
+  const together = { uniform: tools.uniform, shards: tools.source.ahead.together, rows: nearRows };
+  const windows = windowsAhead(tools, readTogether(slicesOf(tools, ranges), together));
+  const { stages = untimed } = tools;
   const openNext = async (): Promise<OpenWindow | undefined> => {
     const window = await windows.next();
     return window.done === true ? undefined : openWindow(tools, window.value);
   };
+  let sinceMs = stages.nowMs();
   let current = await openNext();
   let next: Promise<OpenWindow | undefined> | undefined;
   try {
     while (current !== undefined) {
-      const { pieces, rowEnd } = current;
+      const { pieces, rowEnd, there } = current;
+      await there;
+      sinceMs = stages.took("read", sinceMs);
       let result = await current.begin();
+      stages.took("decode", sinceMs);
       next = handled(openNext());
       while (result.done !== true) {
         const { rowStart, batch } = result.value;
@@ -71,9 +84,12 @@ export async function* feedRows(
           void handled(next.then((window) => window?.begin()));
         }
         yield result.value;
+        sinceMs = stages.nowMs();
         result = await pieces.next();
+        stages.took("decode", sinceMs);
       }
       current = undefined;
+      sinceMs = stages.nowMs();
       current = await next;
       next = undefined;
     }
@@ -107,18 +123,20 @@ interface OpenWindow {
   /** The run's number of the row after its last. */
   readonly rowEnd: number;
   readonly pieces: AsyncGenerator<FeedPiece>;
+  readonly there: Promise<void>;
   /** Starts decoding, once; the first piece. What it rejects with counts as handled. */
   begin(): Promise<IteratorResult<FeedPiece>>;
   close(): Promise<void>;
 }
 
 function openWindow(tools: FeedTools, window: ReadyWindow): OpenWindow {
-  const { rowStart, request } = window;
+  const { there } = window;
   const pieces = readWindow(tools, window);
   let first: Promise<IteratorResult<FeedPiece>> | undefined;
   return {
-    rowEnd: rowStart + (request.rowEnd - request.rowStart),
+    rowEnd: window.rowEnd,
     pieces,
+    there,
     begin() {
       first ??= handled(pieces.next());
       return first;
@@ -134,7 +152,7 @@ function openWindow(tools: FeedTools, window: ReadyWindow): OpenWindow {
 }
 
 /** It is awaited later, or never; until then a rejection must not count as unhandled. */
-function handled<T>(promise: Promise<T>): Promise<T> {
+export function handled<T>(promise: Promise<T>): Promise<T> {
   promise.catch(() => undefined);
   return promise;
 }
@@ -142,16 +160,21 @@ function handled<T>(promise: Promise<T>): Promise<T> {
 async function* readWindow({ decoder }: FeedTools, window: ReadyWindow): AsyncGenerator<FeedPiece> {
   try {
     let { rowStart } = window;
-    const { shard } = window;
+    const { shards } = window;
     await window.there;
-    for await (const batch of decoder.read(window.request)) {
-      yield { rowStart, batch, shard };
+    for await (const batch of decoder.read(window.requests)) {
+      yield { rowStart, batch, shards };
       rowStart += rowsRead(batch);
     }
-    await shard.check();
+    await checkAll(shards);
   } finally {
     await window.done();
   }
+}
+
+/** What was read must be what was pinned. @throws JobError INPUT_CHANGED */
+export async function checkAll(shards: readonly OpenShard[]): Promise<void> {
+  await Promise.all(shards.map((shard) => shard.check()));
 }
 
 /** Rows that a batch was made from. */

@@ -1,24 +1,20 @@
-import type { Decoder } from "../decode/port.js";
+import type { Decoder, ShardFile } from "../decode/port.js";
 import type { Engine, ModelFile } from "../engine/port.js";
 import { JobError } from "../errors.js";
+import type { ListedShard } from "../plan/compare.js";
 import type { Sha256 } from "../plan/identity.js";
+import type { AttemptRecord } from "../report/attempt-record.js";
 import type { Progress } from "../report/progress.js";
 import type { Sink } from "../sink/port.js";
 import type { Source } from "../source/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { Worker } from "./share.js";
 
-/** What a run needs of the world; `cli/` fills it in. Whoever opens a resource closes it. */
-export interface JobContext {
+/** What scoring needs of the world, wherever rows come from and go to; `cli/` fills it in. */
+export interface ScoringContext {
   readonly spec: JobSpec;
   /** Where a key of the spec stands: "job.yaml:4:9: input.path". */
   readonly where: (path: readonly string[]) => string;
-  /** The command line that carries out the run of these params. */
-  readonly command: (params: Readonly<Record<string, string>>) => string;
-  readonly source: Source;
-  readonly sink: Sink;
-  /** Reads files of these folders only. */
-  readonly openDecoder: (folders: readonly string[]) => Promise<Decoder>;
   readonly openModel: () => Promise<ModelFile>;
   readonly openEngine: (model: ModelFile, need: EngineNeed) => Promise<Engine>;
   readonly sha256: Sha256;
@@ -27,15 +23,33 @@ export interface JobContext {
   readonly dateMs: () => number;
   readonly log: Log;
   readonly progress: Progress;
+  /** What this attempt does, for all who tell of it. */
+  readonly record: AttemptRecord;
+
+  /** Aborted by a signal; its reason is the JobError to end with. */
+  readonly signal: AbortSignal;
+  /** Name and version of this program. */
+  readonly program: string;
+}
+
+/** Makes shards readable. */
+export interface ShardFiles {
+  open(shard: ListedShard): Promise<ShardFile & AsyncDisposable>;
+}
+
+/** What a run needs. Whoever opens a resource closes it. */
+export interface JobContext extends ScoringContext {
+  /** The command line that carries out the run of these params. */
+  readonly command: (params: Readonly<Record<string, string>>) => string;
+  readonly source: Source;
+  readonly sink: Sink;
+  /** Reads files of these folders only. */
+  readonly openDecoder: (folders: readonly string[]) => Promise<Decoder>;
   readonly worker: Worker;
   /** Take over spans of other workers when the own share is done. */
   readonly steal: boolean;
   /** Open a run after one that is finished, or whose pins do not hold any more. */
   readonly newRun: boolean;
-  /** Aborted by a signal; its reason is the JobError to end with. */
-  readonly signal: AbortSignal;
-  /** Name and version of this program. */
-  readonly program: string;
 }
 
 /** Sessions of the model, and threads of each. */
@@ -55,7 +69,7 @@ export interface Log {
 
 /** Does `work` for a key of the spec: what its author must mend is told with the place where the spec says it. */
 export async function atKey<T>(
-  { where }: Pick<JobContext, "where">,
+  { where }: Pick<ScoringContext, "where">,
   path: readonly string[],
   work: () => Promise<T>,
 ): Promise<T> {

@@ -14,7 +14,7 @@ import type { JobSpec } from "../spec/job-spec.js";
 import type { Listing } from "../source/port.js";
 import { refuseDrift, withTypesOf } from "./drift.js";
 import { bindExpressions } from "./expressions.js";
-import { atKey, type JobContext } from "./job.js";
+import { atKey, type JobContext, type ScoringContext, type ShardFiles } from "./job.js";
 import { verifyShards } from "./verify.js";
 import { timeRow } from "./warm-up.js";
 
@@ -79,18 +79,16 @@ export async function planRun(
   }
   const [first, ...others] = schemas;
   const typed = first === undefined ? [] : [withTypesOf(others, first), ...others];
-  const bound = await bindShards(context, typed, { decoder, model, engine });
-  const contract: Contract = spec.output.lineage ? { ...bound, lineage: true } : bound;
-  refuseDoubleNames(contract);
+  const contract = await bindShards(context, typed, { decoder, model, engine });
   const used = new Set(usedColumns(contract));
   for (const other of schemas) {
     refuseDrift(contract, typed[0], other);
   }
   refuseEncrypted(used, encrypted);
-  const target = context.sink.planTarget;
-  const createdBy = context.program;
+  const { planTarget: target } = context.sink;
   const msPerRow = spec.commit_rows === "auto" ? await timeRow(engine, contract) : 0;
-  const plan = makePlan({ runId, spec, shards, modelSha256: model.sha256, contract, msPerRow, target, createdBy });
+  const pinned = { shards, uniform: schemas.length === 1, modelSha256: model.sha256 };
+  const plan = makePlan({ runId, spec, ...pinned, contract, msPerRow, target, createdBy: context.program });
   if (spanCount(plan) > spansLimit) {
     const parts = `${count(rows, "row")} in spans of ${count(plan.commitRows, "row")} would be ${count(spanCount(plan), "part")}`;
     throw new JobError("SPEC_INVALID", `planning ${spec.name}: ${parts}, at most ${spansLimit} can be kept`, {
@@ -154,13 +152,13 @@ async function contractOrUndefined(act: () => Promise<Contract>): Promise<Contra
 
 /** @throws JobError CONTRACT, or SPEC_INVALID for an expression */
 export async function bindFirstShard(
-  context: JobContext,
+  context: Pick<ScoringContext, "spec" | "where"> & { readonly source: ShardFiles },
   seen: SeenSchema | undefined,
   { decoder, model, engine }: BindingTools,
 ): Promise<Contract> {
   const { spec } = context;
   const { columns, expressions } = await bindExpressions(context, decoder, seen);
-  return bindContract({
+  const bound = bindContract({
     model: model.name,
     signature: engine.signature,
     shard: seen?.name ?? "no shard",
@@ -172,6 +170,9 @@ export async function bindFirstShard(
     cast: spec.model.cast,
     missing: spec.model.missing,
   });
+  const contract: Contract = spec.output.lineage ? { ...bound, lineage: true } : bound;
+  refuseDoubleNames(contract);
+  return contract;
 }
 
 /** Columns of a shard, those of its folder names included. */

@@ -1,8 +1,21 @@
 import type { Contract } from "../batch/contract.js";
+import type { ModelSignature } from "../batch/tensor.js";
+import type { SourceColumn } from "../batch/types.js";
+import type { Decoder } from "../decode/port.js";
+import type { Engine, ModelFile } from "../engine/port.js";
+import { JobError } from "../errors.js";
 import { runIdOf } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
 import type { JobContext } from "./job.js";
-import { awaitInput, bindFirstShard, listInput, planRun, requireListed, seenSchema } from "./planning.js";
+import {
+  awaitInput,
+  bindFirstShard,
+  listInput,
+  planRun,
+  requireListed,
+  type SeenSchema,
+  seenSchema,
+} from "./planning.js";
 import { openPinnedModel } from "./run.js";
 
 /** The plan that `run` would make now, whether or not one stands at the target. Writes nothing. */
@@ -18,8 +31,48 @@ export async function previewPlan(context: JobContext): Promise<Plan> {
   return await planRun(context, { runId, listed: listing.shards, decoder, model, engine });
 }
 
+/** The model's signature, and the columns of the first shard with those of its folders. */
+export interface SchemaPreview {
+  /** As messages name them. */
+  readonly model: string;
+  readonly shard: string;
+  readonly sha256: string;
+  readonly signature: ModelSignature;
+  readonly columns: readonly SourceColumn[];
+}
+
+/** What a binding is made from. @throws JobError FILE_MISSING, INPUT_NOT_READY while there is no shard */
+export async function previewSchema(context: JobContext): Promise<SchemaPreview> {
+  const found = await lookAtFirst(context, ({ model, engine, seen }) =>
+    Promise.resolve({
+      model: model.name,
+      shard: seen.name,
+      sha256: model.sha256,
+      signature: engine.signature,
+      columns: seen.columns,
+    }),
+  );
+  if (found === undefined) {
+    throw new JobError("INPUT_NOT_READY", `looking for shards: no file matches ${context.spec.input.path.join(", ")}`, {
+      hint: "its columns are needed; name some that are there, such as an earlier day's",
+    });
+  }
+  return found;
+}
+
 /** Binds the model to the first shard, as `run` would; undefined while there is no shard. Writes nothing. */
 export async function previewContract(context: JobContext): Promise<Contract | undefined> {
+  return await lookAtFirst(context, ({ seen, ...tools }) => bindFirstShard(context, seen, tools));
+}
+
+interface FirstShard {
+  readonly decoder: Decoder;
+  readonly model: ModelFile;
+  readonly engine: Engine;
+  readonly seen: SeenSchema;
+}
+
+async function lookAtFirst<T>(context: JobContext, look: (first: FirstShard) => Promise<T>): Promise<T | undefined> {
   const { spec, source } = context;
   const model = await openPinnedModel(context);
   const listing = await listInput(context);
@@ -32,11 +85,7 @@ export async function previewContract(context: JobContext): Promise<Contract | u
   await using decoder = await context.openDecoder(listing.folders);
   await using opened = await source.open(shard);
   for await (const footer of decoder.footers([opened])) {
-    return await bindFirstShard(context, seenSchema(spec, { shard, name: opened.name }, footer), {
-      decoder,
-      model,
-      engine,
-    });
+    return await look({ decoder, model, engine, seen: seenSchema(spec, { shard, name: opened.name }, footer) });
   }
   return undefined;
 }

@@ -4,6 +4,8 @@ import {
   type Expression,
   featureColumns,
   type InputBinding,
+  inputColumns,
+  type PaddedBinding,
 } from "../batch/contract.js";
 import type { RowFault } from "../batch/input-target.js";
 import type { ColumnType, RejectedRow, RejectReason } from "../batch/types.js";
@@ -12,13 +14,16 @@ import { assertNever, JobError } from "../errors.js";
 import { partitionsOf } from "../plan/partitions.js";
 import type { PlannedShard } from "../plan/plan.js";
 import type { Spans } from "../plan/spans.js";
-import type { Source } from "../source/port.js";
+import type { JobSpec } from "../spec/job-spec.js";
+import type { ShardFiles } from "./job.js";
 
 export interface RejectTools {
-  readonly spans: Spans;
+  readonly spans: Pick<Spans, "locate">;
   readonly decoder: Decoder;
-  readonly source: Source;
+  readonly source: ShardFiles;
   readonly contract: Contract;
+  /** What stands when a bad row ends it all, as the hint says it. */
+  readonly kept: string;
 }
 
 /** Rows of one query for their values. */
@@ -43,7 +48,10 @@ interface Member {
   readonly row: number;
 }
 
-function byShard(spans: Spans, faults: readonly RowFault[]): { shard: PlannedShard; members: Member[] }[] {
+function byShard(
+  spans: RejectTools["spans"],
+  faults: readonly RowFault[],
+): { shard: PlannedShard; members: Member[] }[] {
   const groups = new Map<PlannedShard, Member[]>();
   for (const fault of faults.toSorted((one, other) => one.row - other.row)) {
     const { shard, row } = spans.locate(fault.row);
@@ -106,7 +114,8 @@ function reasonOf({ reason }: RowFault, value: string | null): RejectReason {
     case "prediction":
       return "prediction_not_finite";
     case "not_finite":
-      return "not_finite";
+    case "too_long":
+      return reason;
     case "missing":
       return value === null ? "null" : "does_not_fit";
     default:
@@ -125,29 +134,30 @@ export async function badRowError(tools: RejectTools, fault: RowFault): Promise<
   const { expressions } = tools.contract;
   const expression = expressions?.list.find(({ name }) => fault.reason === "expression" && name === fault.column);
   if (expression === undefined) {
-    return explainRow(rejected, opened.name, tools.contract);
+    return explainRow(rejected, opened.name, tools);
   }
   const request = { file: opened, rows: [rejected.row], expressions, expression, partitions: partitionsOf(shard.uri) };
   const said = await tools.decoder.describeFailure(request);
   const values = expression.uses.length === 0 ? "" : ` (${shorten(rejected.value)})`;
-  return explainRow({ ...rejected, value: `${said}${values}` }, opened.name, tools.contract);
+  return explainRow({ ...rejected, value: `${said}${values}` }, opened.name, tools);
 }
 
 /** `path`: the shard, as messages name it. */
-function explainRow(rejected: RejectedRow, path: string, contract: Contract): JobError {
+function explainRow(rejected: RejectedRow, path: string, { contract, kept }: RejectTools): JobError {
   const { row, column, value } = rejected;
   const where = `scoring ${path}: row ${row}`;
   const found: Readonly<Record<RejectReason, string>> = {
     null: `${where}, column \`${column}\` is NULL`,
     not_finite: `${where}, column \`${column}\` is ${shorten(value)}, which is not finite`,
     does_not_fit: `${where}, column \`${column}\` is ${shorten(value)}, which ${holderOf(contract, column)} cannot hold`,
+    too_long: `${where}, column \`${column}\` is a list of ${value}, more than ${holderOf(contract, column)} takes`,
     expression_failed: `${where}: ${expressionKey(contract, column)} fails: ${value}`,
     prediction_not_finite: `${where}: the model's prediction \`${column}\` is ${value}`,
     model_failed: `${where}: the model fails on it: ${value}`,
     target_cannot_hold: `${where}, output column \`${column}\` is ${value}`,
   };
   return new JobError("BAD_ROW", found[rejected.reason], {
-    hint: `${remedyOf(rejected, contract)}on_bad_row: reject sets such rows aside. Committed spans are kept`,
+    hint: `${remedyOf(rejected, contract)}on_bad_row: reject sets such rows aside. ${kept}`,
   });
 }
 
@@ -169,6 +179,9 @@ function remedyOf({ reason, column, value }: RejectedRow, contract: Contract): s
   if (binding?.kind === "list" && (reason === "null" || reason === "does_not_fit")) {
     return `each row needs a list of ${binding.width} numbers that ${binding.dtype} can hold; `;
   }
+  if (binding?.kind === "padded") {
+    return padRemedy(reason, binding);
+  }
   const takesNaN = binding !== undefined && binding.kind !== "text" && binding.dtype.startsWith("float");
   if (reason === "does_not_fit" && binding?.kind === "matrix" && contract.cast === "exact") {
     const source = binding.columns.find(({ name }) => name === column)?.type;
@@ -182,14 +195,22 @@ function remedyOf({ reason, column, value }: RejectedRow, contract: Contract): s
   return reason === "not_finite" && value?.includes("inf") === false ? "model.missing: nan lets NaN through; " : "";
 }
 
+function padRemedy(reason: RejectReason, { column, dtype, width }: PaddedBinding): string {
+  if (reason === "too_long") {
+    return `pad.truncate: true scores the first ${width} elements, a higher pad.to more where the model takes them; `;
+  }
+  if (reason === "null") {
+    return `input.columns: { ${column.name}: "coalesce(${column.name}, [])" } makes NULL a list of no elements; `;
+  }
+  return reason === "does_not_fit" ? `each element must be a number that ${dtype} can hold; ` : "";
+}
+
 function isIntegerType(type: ColumnType | undefined): boolean {
   return typeof type === "string" && /^u?int\d/.test(type);
 }
 
 function bindingOf({ inputs }: Contract, column: string | null): InputBinding | undefined {
-  return inputs.find((binding) =>
-    (binding.kind === "matrix" ? binding.columns : [binding.column]).some(({ name }) => name === column),
-  );
+  return inputs.find((binding) => inputColumns(binding).some(({ name }) => name === column));
 }
 
 /** "float32", or "float32 [N,64]" for a list. */
@@ -201,8 +222,10 @@ function holderOf(contract: Contract, column: string | null): string {
     case "text":
       return "string";
     case "list":
+    case "padded":
       return `${binding.dtype} [N,${binding.width}]`;
     case "matrix":
+    case "mask":
       return binding.dtype;
     default:
       return assertNever(binding);
@@ -213,23 +236,42 @@ function shorten(value: string | null): string {
   return value !== null && value.length > 80 ? `${value.slice(0, 77)}…` : String(value);
 }
 
-/** Counts rejected rows of the whole run against `max_rejects`. */
+/** Of a run, the limit that its attempts have together. */
+export function runRejectLimit(
+  { max_rejects: limit }: Pick<JobSpec, "max_rejects">,
+  { rows, already }: Pick<RejectLimit, "rows" | "already">,
+): RejectLimit {
+  return { limit, rows, already, shownBy: "`infer-batch rejects` shows the rows of committed spans" };
+}
+
+/** Counts rejected rows against `max_rejects`. */
 export interface RejectBudget {
   readonly count: number;
   /** @throws JobError TOO_MANY_REJECTS */
-  spend(): void;
+  readonly spend: () => void;
 }
 
-/** `already`: rejected by spans that are committed. `limit`: a count, or a percentage of the planned rows ("0.1%"). */
-export function createRejectBudget(limit: number | string, rowsPlanned: number, already: number): RejectBudget {
-  const allowed = typeof limit === "number" ? limit : Math.floor((Number.parseFloat(limit) / 100) * rowsPlanned);
+export interface RejectLimit {
+  /** A count, or a percentage of the rows ("0.1%"). */
+  readonly limit: number | string;
+  /** All that there are. */
+  readonly rows: number;
+  /** Rejected before. */
+  readonly already: number;
+  /** What shows the rejected rows. */
+  readonly shownBy: string;
+}
+
+/** @throws JobError TOO_MANY_REJECTS when there are too many already */
+export function createRejectBudget({ limit, rows, already, shownBy }: RejectLimit): RejectBudget {
+  const allowed = typeof limit === "number" ? limit : Math.floor((Number.parseFloat(limit) / 100) * rows);
   let count = already;
   const check = (): void => {
     if (count > allowed) {
       throw new JobError(
         "TOO_MANY_REJECTS",
-        `scoring: ${count} rows could not be scored, max_rejects is ${limit}${typeof limit === "number" ? "" : ` of ${rowsPlanned} rows, ${allowed}`}`,
-        { hint: "mend the input, or raise max_rejects; `infer-batch rejects` shows the rows of committed spans" },
+        `scoring: ${count} rows could not be scored, max_rejects is ${limit}${typeof limit === "number" ? "" : ` of ${rows} rows, ${allowed}`}`,
+        { hint: `mend the input, or raise max_rejects; ${shownBy}` },
       );
     }
   };

@@ -7,8 +7,8 @@ import { spanCount } from "../plan/spans.js";
 import { count, type RunReport } from "../report/report.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { Listing } from "../source/port.js";
-import { carryOut, carryOutIdle, countCommitted, isIdle } from "./carry-out.js";
-import { atKey, type JobContext } from "./job.js";
+import { carryOut, carryOutIdle, countCommitted, isIdle, runFacts } from "./carry-out.js";
+import { atKey, type JobContext, type ScoringContext } from "./job.js";
 import { awaitInput, listInput, planRun, requireListed } from "./planning.js";
 import { checkPins } from "./resume.js";
 import { unfinishedRuns } from "./state.js";
@@ -130,7 +130,7 @@ async function digestIfThere(context: JobContext): Promise<string | undefined> {
 }
 
 /** @throws JobError MODEL_PIN when the spec pins another digest */
-export async function openPinnedModel(context: JobContext): Promise<ModelFile> {
+export async function openPinnedModel(context: ScoringContext): Promise<ModelFile> {
   return await atKey(context, ["model", "path"], async () => {
     const model = await context.openModel();
     const pinned = context.spec.model.sha256;
@@ -146,9 +146,11 @@ export async function openPinnedModel(context: JobContext): Promise<ModelFile> {
 }
 
 async function alreadyComplete(
-  { sink }: JobContext,
-  { stored: { plan }, run }: { stored: StoredPlan; run: RunSink },
+  { sink, record }: JobContext,
+  { stored, run }: { stored: StoredPlan; run: RunSink },
 ): Promise<RunReport> {
+  const { plan } = stored;
+  record.takesUp(runFacts(stored));
   await run.tidy();
   return {
     runId: plan.runId,
@@ -164,6 +166,7 @@ async function alreadyComplete(
     seconds: 0,
     batchSize: null,
     engineBusy: null,
+    stageSeconds: null,
     provider: null,
     output: sink.target,
   };

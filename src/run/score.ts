@@ -1,19 +1,22 @@
+import type { Contract } from "../batch/contract.js";
 import type { RowFault } from "../batch/input-target.js";
 import { type Lineage, withLineage } from "../batch/lineage.js";
-import { createPacker, type FeatureBatch } from "../batch/packer.js";
+import { createPacker, type FeatureBatch, type Packer } from "../batch/packer.js";
 import type { Decoder } from "../decode/port.js";
 import type { Engine } from "../engine/port.js";
-import type { Plan } from "../plan/plan.js";
+import type { Plan, Span } from "../plan/plan.js";
 import { spansOf } from "../plan/spans.js";
-import type { RunSink } from "../sink/port.js";
+import { commitConcurrency, type RunSink } from "../sink/port.js";
+import type { Progress } from "../report/progress.js";
+import type { StageWatch } from "../report/stage-times.js";
 import type { OpenShard } from "../source/port.js";
 import type { BatchSizer } from "./batch-size.js";
-import { type FeedPiece, feedRows, pendingRanges, rowsRead } from "./feed.js";
-import type { JobContext } from "./job.js";
+import { checkAll, type FeedPiece, feedRows, pendingRanges, rowsRead } from "./feed.js";
+import type { JobContext, ScoringContext } from "./job.js";
 import { openSpan, type OpenSpan } from "./open-span.js";
-import { badRowError, createRejectBudget, describeFaults } from "./rejects.js";
+import { badRowError, createRejectBudget, describeFaults, type RejectTools, runRejectLimit } from "./rejects.js";
 import type { SpanRange } from "./share.js";
-import { createSpanPipeline, type Scored, type SpanPipeline } from "./span-pipeline.js";
+import { createSpanPipeline, type SpanPipeline, type SpanTarget } from "./span-pipeline.js";
 
 export interface ScoringTools {
   readonly plan: Plan;
@@ -23,87 +26,147 @@ export interface ScoringTools {
   readonly sizer: BatchSizer;
 }
 
-/**
- * The one loop: decodes pending rows of a share in order, scores them in batches, commits each span when its last
- * batch is back. Decoding, inference and commits of neighbouring spans overlap, each bounded.
- */
-export async function scoreSpans(context: JobContext, tools: ScoringTools, share: SpanRange): Promise<Scored> {
-  const { source, signal } = context;
+/** Scores the pending rows of a share of a run. */
+export async function scoreSpans(context: JobContext, tools: ScoringTools, share: SpanRange): Promise<void> {
+  const { source, spec, record } = context;
+  const { stages } = record;
   const { plan, run, decoder, engine, sizer } = tools;
-  const { contract, commitRows } = plan;
+  const { contract, commitRows, runId } = plan;
   const spans = spansOf(plan);
-  const rejectTools = { spans, decoder, source, contract };
-  const onFault = faultHandler(context, tools);
-  let open: OpenSpan | undefined;
-  const packer = createPacker({ contract, batchRows: () => sizer.rows, onFault: (fault) => open?.onFault(fault) });
+  const feed = { source, decoder, spans, projection: contract, uniform: plan.input.uniform === true, stages };
+  const limit = runRejectLimit(spec, { rows: plan.input.rows, already: run.rejectedRows });
+  await scorePieces(
+    context,
+    {
+      contract,
+      engine,
+      sizer,
+      target: run,
+      commits: commitConcurrency,
+      spanOf: (row) => spans.at(Math.floor(row / commitRows)),
+      lineage: () => ({ runId, modelSha256: plan.model.sha256, scoredAtMs: context.dateMs() }),
+      rejects: { spans, decoder, source, contract, kept: "Committed spans are kept" },
+      onReject: spec.on_bad_row === "reject" ? createRejectBudget(limit).spend : undefined,
+    },
+    feedRows(feed, pendingRanges(spans, run.committed, share)),
+  );
+}
+
+export interface PieceTools {
+  readonly contract: Contract;
+  readonly engine: Engine;
+  readonly sizer: BatchSizer;
+  readonly target: SpanTarget;
+  /** Commits under way at once. */
+  readonly commits: number;
+  /** The span that a row is of. A piece without rows has one of its own. */
+  readonly spanOf: (row: number) => Span;
+  /** Of rows that are complete now. */
+  readonly lineage: () => Lineage;
+  readonly rejects: RejectTools;
+  /** Told once for each row that is set aside; throws when they are too many. undefined: bad rows end it all. */
+  readonly onReject: (() => void) | undefined;
+}
+
+/**
+ * The one loop: takes decoded rows in order, scores them in batches, commits each span when its last batch is back.
+ * Decoding, inference and commits of neighbouring spans overlap, each bounded.
+ */
+export async function scorePieces(
+  context: Pick<ScoringContext, "signal" | "progress" | "log" | "record">,
+  tools: PieceTools,
+  pieces: AsyncIterable<FeedPiece>,
+): Promise<void> {
+  const { contract, sizer, lineage, rejects } = tools;
+  const { stages } = context.record;
+  const lane: Lane = { ...tools, progress: context.progress, stages, onFault: faultHandler(tools), open: undefined };
+  const packer = createPacker({ contract, batchRows: () => sizer.rows, onFault: (fault) => lane.open?.onFault(fault) });
   const pipeline = createSpanPipeline(context, {
-    engine,
-    run,
+    ...tools,
     packer,
-    sizer,
     tensors: [...new Set(contract.outputs.map(({ tensor }) => tensor))],
     fixedBatchRows: contract.fixedBatchRows,
-    describe: (faults) => describeFaults(rejectTools, faults),
-    complete: (rows) => (contract.lineage === true ? withLineage(rows, lineageOf(plan, context.dateMs())) : rows),
+    describe: (faults) => describeFaults(rejects, faults),
+    complete: (rows) => (contract.lineage === true ? withLineage(rows, lineage()) : rows),
   });
-  const take = async ({ rowStart, batch, shard }: FeedPiece): Promise<void> => {
-    for (let from = 0; from < rowsRead(batch); ) {
-      open ??= openSpan({ contract, span: spans.at(Math.floor((rowStart + from) / commitRows)), onFault });
-      const to = Math.min(rowsRead(batch), open.span.rowEnd - rowStart);
-      const { range, filtered } = open.take(batch, { from, to, row: rowStart + from });
-      context.progress.scored(filtered);
-      for (const full of packer.push(batch, range)) {
-        await pipeline.score(open, full);
-      }
-      from = to;
-      if (rowStart + from === open.span.rowEnd) {
-        await endSpan(pipeline, open, packer.flush(), shard);
-        open = undefined;
-      }
-    }
-  };
   try {
-    const feed = { source, decoder, spans, projection: contract };
-    for await (const piece of feedRows(feed, pendingRanges(spans, run.committed, share))) {
-      signal.throwIfAborted();
-      await take(piece);
+    for await (const piece of pieces) {
+      context.signal.throwIfAborted();
+      await takePiece(lane, { packer, pipeline }, piece);
     }
-    return await pipeline.drained();
+    const sinceMs = stages.nowMs();
+    await pipeline.drained();
+    stages.took("wait", sinceMs);
   } catch (error) {
     // What is under way ends by itself: threads are never torn down inside the model, nor a part half published.
     await pipeline.settled();
-    throw error instanceof PendingFault ? await badRowError(rejectTools, error.fault) : error;
+    throw error instanceof PendingFault ? await badRowError(rejects, error.fault) : error;
   }
 }
 
-function lineageOf({ runId, model }: Plan, scoredAtMs: number): Lineage {
-  return { runId, modelSha256: model.sha256, scoredAtMs };
+/** Where rows are on their way from decoder to batches. */
+interface Lane extends Pick<PieceTools, "contract" | "spanOf"> {
+  readonly progress: Progress;
+  readonly stages: StageWatch;
+  readonly onFault: (open: OpenSpan, fault: RowFault) => void;
+  /** The span whose rows come. */
+  open: OpenSpan | undefined;
+}
+
+/** Puts rows into batches and these on their way, and ends the spans that they complete. */
+async function takePiece(
+  lane: Lane,
+  { packer, pipeline }: { readonly packer: Packer; readonly pipeline: SpanPipeline },
+  { rowStart, batch, shards }: FeedPiece,
+): Promise<void> {
+  const { contract, stages, onFault } = lane;
+  let sinceMs = stages.nowMs();
+  let from = 0;
+  do {
+    const open = (lane.open ??= openSpan({ contract, span: lane.spanOf(rowStart + from), onFault }));
+    const to = Math.min(rowsRead(batch), open.span.rowEnd - rowStart);
+    const { range, filtered } = open.take(batch, { from, to, row: rowStart + from });
+    lane.progress.scored(filtered);
+    for (const full of packer.push(batch, range)) {
+      sinceMs = stages.took("pack", sinceMs);
+      await pipeline.score(open, full);
+      sinceMs = stages.took("wait", sinceMs);
+    }
+    from = to;
+    if (rowStart + from === open.span.rowEnd) {
+      const rest = packer.flush();
+      sinceMs = stages.took("pack", sinceMs);
+      await endSpan(pipeline, open, rest, shards);
+      sinceMs = stages.took("wait", sinceMs);
+      lane.open = undefined;
+    }
+  } while (from < rowsRead(batch));
+  stages.took("pack", sinceMs);
 }
 
 async function endSpan(
   pipeline: SpanPipeline,
   open: OpenSpan,
   rest: FeatureBatch | undefined,
-  shard: OpenShard,
+  shards: readonly OpenShard[],
 ): Promise<void> {
   if (rest !== undefined) {
     await pipeline.score(open, rest);
   }
-  await shard.check(); // what was read must be what was pinned, before anything made from it is committed
+  await checkAll(shards); // before anything made from what was read is committed
   await pipeline.commit(open);
 }
 
-/** Where a bad row ends the run: throws. Where it is set aside: once a row, as long as `max_rejects` allows. */
-function faultHandler({ spec }: JobContext, { plan, run }: ScoringTools): (open: OpenSpan, fault: RowFault) => void {
-  if (spec.on_bad_row === "fail") {
+/** Where a bad row ends it all: throws. Where it is set aside: once a row, as long as `onReject` allows. */
+function faultHandler({ onReject }: PieceTools): (open: OpenSpan, fault: RowFault) => void {
+  if (onReject === undefined) {
     return (_open, fault) => {
       throw new PendingFault(fault);
     };
   }
-  const budget = createRejectBudget(spec.max_rejects, plan.input.rows, run.rejectedRows);
   return (open, fault) => {
     if (open.setAside(fault)) {
-      budget.spend();
+      onReject();
     }
   };
 }

@@ -3,11 +3,11 @@ import type { FeatureBatch, Packer } from "../batch/packer.js";
 import type { Tensor } from "../batch/tensor.js";
 import type { OutputRows, RejectedRow } from "../batch/types.js";
 import type { Engine } from "../engine/port.js";
-import { commitConcurrency, type RunSink } from "../sink/port.js";
+import type { RunSink } from "../sink/port.js";
 import type { BatchSizer } from "./batch-size.js";
 import { bisect } from "./bisect.js";
 import { createInFlight } from "./in-flight.js";
-import type { JobContext } from "./job.js";
+import type { ScoringContext } from "./job.js";
 import type { OpenSpan } from "./open-span.js";
 
 /** Inference and commits under way beside the decoder, each bounded; the first failure ends it. */
@@ -17,26 +17,19 @@ export interface SpanPipeline {
   /** Waits for room, then commits the span once its last batch is back. */
   commit(open: OpenSpan): Promise<void>;
   /** Waits for everything; throws the first failure. */
-  drained(): Promise<Scored>;
+  drained(): Promise<void>;
   /** Waits for everything, whatever became of it. */
   settled(): Promise<void>;
 }
 
-export interface Scored {
-  readonly rows: number;
-  /** Rows set aside. */
-  readonly rejected: number;
-  /** Rows that `input.where` left out. */
-  readonly filtered: number;
-  /** Committed by this attempt; the others were adopted from one beside it. */
-  readonly spansCommitted: number;
-  /** Milliseconds of the model, of all sessions together. */
-  readonly engineMs: number;
-}
+/** Where the rows of spans go. */
+export type SpanTarget = Pick<RunSink, "unfit" | "commit">;
 
 export interface SpanPipelineOptions {
   readonly engine: Engine;
-  readonly run: RunSink;
+  readonly target: SpanTarget;
+  /** Commits under way at once. */
+  readonly commits: number;
   readonly packer: Packer;
   readonly sizer: BatchSizer;
   /** The tensors that the contract's outputs come from, each once. */
@@ -49,30 +42,32 @@ export interface SpanPipelineOptions {
 }
 
 export function createSpanPipeline(
-  context: Pick<JobContext, "progress" | "log">,
+  context: Pick<ScoringContext, "progress" | "log" | "record">,
   options: SpanPipelineOptions,
 ): SpanPipeline {
   const batches = createInFlight(options.engine.concurrency);
-  const commits = createInFlight(commitConcurrency);
-  const total = { rows: 0, rejected: 0, filtered: 0, spansCommitted: 0, engineMs: 0 };
-  const predict = createPredictor(context, options, (ms) => {
-    total.engineMs += ms;
-  });
+  const commits = createInFlight(options.commits);
+  const { record, log } = context;
+  const { stages } = record;
+  const predict = createPredictor(context, options);
   const publish = async (open: OpenSpan): Promise<void> => {
     const { span, predictions, faults, keptRows } = open;
     await Promise.all(predictions);
-    const output = fittingRows(options.run, open);
+    let sinceMs = stages.nowMs();
+    const onEncoded = (): void => {
+      sinceMs = stages.took("encode", sinceMs);
+    };
+    const output = fittingRows(options.target, open);
     const rejects = await options.describe([...faults.values()]);
     const filtered = span.rowEnd - span.rowStart - keptRows;
     const rows = options.complete(output);
-    const outcome = await options.run.commit(span, { rows, rejects, filtered, batchSize: options.sizer.rows });
+    const batchSize = options.sizer.rows;
+    const outcome = await options.target.commit(span, { rows, rejects, filtered, batchSize, onEncoded });
+    stages.took("commit", sinceMs);
     if (outcome === "committed") {
-      total.rows += keptRows - rejects.length;
-      total.rejected += rejects.length;
-      total.filtered += filtered;
-      total.spansCommitted += 1;
+      record.committed({ rows: output, rejects, filtered });
     }
-    context.log.debug(`span ${span.index} ${outcome}`);
+    log.debug(`span ${span.index} ${outcome}`);
   };
   return {
     async score(open, batch) {
@@ -84,7 +79,6 @@ export function createSpanPipeline(
     },
     async drained() {
       await commits.drained();
-      return { ...total };
     },
     async settled() {
       await Promise.all([batches.settled(), commits.settled()]);
@@ -93,10 +87,10 @@ export function createSpanPipeline(
 }
 
 /** A span's rows without those that the target cannot hold, which are bad rows like any other. */
-function fittingRows(run: RunSink, open: OpenSpan): OutputRows {
+function fittingRows(target: SpanTarget, open: OpenSpan): OutputRows {
   const { span, rows, keptRows } = open;
   const output = rows.finish(keptRows);
-  const unfit = run.unfit(output);
+  const unfit = target.unfit(output);
   const rowNumbers = rows.rowsAt(unfit.map(({ row }) => row));
   for (const [index, { column, found }] of unfit.entries()) {
     open.onFault({ reason: "target", column, row: rowNumbers[index] ?? span.rowStart, value: found });
@@ -106,9 +100,8 @@ function fittingRows(run: RunSink, open: OpenSpan): OutputRows {
 
 /** Scores one batch into its span; a batch that the model refuses is searched for the rows that it refuses. */
 function createPredictor(
-  { progress }: Pick<JobContext, "progress">,
+  { progress, record: { stages } }: Pick<ScoringContext, "progress" | "record">,
   { engine, packer, sizer, tensors, fixedBatchRows }: SpanPipelineOptions,
-  onRun: (ms: number) => void,
 ): (open: OpenSpan, batch: FeatureBatch) => Promise<void> {
   return async (open, batch) => {
     const onDone = ({ rowStart, rowCount, packedRows }: FeatureBatch, outputs: readonly Tensor[]): void => {
@@ -126,7 +119,8 @@ function createPredictor(
       return;
     }
     packer.recycle(response.inputs);
-    onRun(response.ms);
+    const endedMs = stages.nowMs();
+    stages.took("infer", endedMs - response.ms, endedMs);
     sizer.took(batch.packedRows, response.ms);
     onDone(batch, response.outputs);
   };

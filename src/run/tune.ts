@@ -41,7 +41,7 @@ export async function* tune(context: JobContext, { layouts, ms }: TuneOptions): 
       const { contract } = plan;
       const spans = spansOf(plan);
       const rowEnd = Math.min(plan.input.rows, Math.max(...batchSizes));
-      const feed = feedRows({ source: context.source, decoder, spans, projection: contract }, [
+      const feed = feedRows({ source: context.source, decoder, spans, projection: contract, uniform: false }, [
         { rowStart: 0, rowEnd },
       ]);
       rows = { contract, batch: await packAll(contract, feed, rowEnd) };

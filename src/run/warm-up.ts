@@ -1,15 +1,14 @@
-import type { Contract, InputBinding } from "../batch/contract.js";
+import { type Contract, inputWidth } from "../batch/contract.js";
 import { blankInputs } from "../batch/packer.js";
 import { tensorElement } from "../batch/tensor.js";
 import { bytesPerElement } from "../batch/values.js";
 import type { Engine } from "../engine/port.js";
-import { assertNever } from "../errors.js";
 import type { Plan } from "../plan/plan.js";
 import { type BatchSizer, fixedSize, measuringSize, startingSize } from "./batch-size.js";
-import type { JobContext } from "./job.js";
+import type { ScoringContext } from "./job.js";
 
 export interface WarmUpOptions {
-  readonly plan: Plan;
+  readonly plan: Pick<Plan, "contract" | "commitRows">;
   readonly engine: Engine;
   /** That will be scored. */
   readonly rows: number;
@@ -20,7 +19,7 @@ const warmUpRows = 256;
 
 /** Calls the model on blank rows, as its first call costs more than the others, and says how large batches are. */
 export async function warmUp(
-  { spec, log }: JobContext,
+  { spec, log }: Pick<ScoringContext, "spec" | "log">,
   { plan: { contract, commitRows }, engine, rows }: WarmUpOptions,
 ): Promise<BatchSizer> {
   const given = contract.fixedBatchRows ?? spec.engine.batch_size;
@@ -63,22 +62,13 @@ const largest = 16_384;
 const batchBytes = 4 * 1024 * 1024;
 const bytesPerText = 32;
 
-function bytesPerRow({ inputs }: Contract): number {
-  const widths = inputs.map((binding) => bytesOf(binding));
+function bytesPerRow(contract: Contract): number {
+  const widths = contract.inputs.map((binding) =>
+    binding.kind === "text"
+      ? bytesPerText
+      : inputWidth(binding, contract) * bytesPerElement(tensorElement(binding.dtype)),
+  );
   return widths.reduce((sum, bytes) => sum + bytes, 1);
-}
-
-function bytesOf(binding: InputBinding): number {
-  switch (binding.kind) {
-    case "text":
-      return bytesPerText;
-    case "list":
-      return binding.width * bytesPerElement(tensorElement(binding.dtype));
-    case "matrix":
-      return binding.columns.length * bytesPerElement(tensorElement(binding.dtype));
-    default:
-      return assertNever(binding);
-  }
 }
 
 /** As many calls as are under way at once, so that each session has one. What each took, in milliseconds. */

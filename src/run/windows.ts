@@ -1,4 +1,4 @@
-import type { Decoder, Projection, SliceRequest, SliceWindow } from "../decode/port.js";
+import type { ByteRange, Decoder, Projection, SliceRequest, SliceWindow } from "../decode/port.js";
 import { partitionsOf } from "../plan/partitions.js";
 import type { Slice } from "../plan/plan.js";
 import type { OpenShard, Source } from "../source/port.js";
@@ -9,15 +9,16 @@ export interface SliceOfRun {
   readonly rowStart: number;
 }
 
-/** Rows that are read together, of a file of their own. */
+/** Rows that are read together, of a file of their own, or of some small shards. */
 export interface ReadyWindow {
-  /** The run's number of its first row. */
+  /** The run's numbers of its rows: [rowStart, rowEnd). */
   readonly rowStart: number;
-  readonly request: SliceRequest;
-  readonly shard: OpenShard;
+  readonly rowEnd: number;
+  readonly requests: readonly SliceRequest[];
+  readonly shards: readonly OpenShard[];
   /** Settled when its bytes are there, or cannot be had. */
   readonly there: Promise<void>;
-  /** Closes the file; its room is free again. */
+  /** Closes the files; their room is free again. */
   done(): Promise<void>;
 }
 
@@ -28,13 +29,16 @@ export interface WindowTools {
 }
 
 /**
- * The windows of some slices, in order. Those that come next are opened, and their bytes fetched, while others are
- * read: as far ahead as the source says. On a disk a slice is one window.
+ * The windows of some groups of slices, in order. Those that come next are opened, and their bytes fetched, while others
+ * are read: as far ahead as the source says. On a disk a group is one window.
  */
-export async function* windowsAhead(tools: WindowTools, slices: Iterable<SliceOfRun>): AsyncGenerator<ReadyWindow> {
+export async function* windowsAhead(
+  tools: WindowTools,
+  groups: Iterable<readonly SliceOfRun[]>,
+): AsyncGenerator<ReadyWindow> {
   const change = createChange();
   const queue: Queue = { ready: [], heldBytes: 0, closed: false, ended: false, change };
-  const filling = fill(tools, slices, queue).finally(() => {
+  const filling = fill(tools, groups, queue).finally(() => {
     queue.ended = true;
     change.tell();
   });
@@ -73,9 +77,9 @@ interface Queue {
 }
 
 /** Begins window after window, when there is room for it. */
-async function fill(tools: WindowTools, slices: Iterable<SliceOfRun>, queue: Queue): Promise<void> {
+async function fill(tools: WindowTools, groups: Iterable<readonly SliceOfRun[]>, queue: Queue): Promise<void> {
   const { files, bytes: limitBytes } = tools.source.ahead;
-  await using cut = cutAhead(tools, slices, files);
+  await using cut = cutAhead(tools, groups, files);
   for (let window = await cut.next(); window !== undefined; window = await cut.next()) {
     const { bytes } = window;
     while (
@@ -85,7 +89,7 @@ async function fill(tools: WindowTools, slices: Iterable<SliceOfRun>, queue: Que
       await queue.change.told();
     }
     if (queue.closed) {
-      await window.opened?.[Symbol.asyncDispose]();
+      await closeAll(window.opened);
       return;
     }
     queue.heldBytes += bytes;
@@ -123,28 +127,31 @@ function createChange(): Change {
 }
 
 /** A window that is not begun. The first one of a slice has the file that the slice was looked at with. */
-interface CutWindow extends SliceWindow {
-  readonly slice: SliceOfRun;
+interface CutWindow {
+  /** Whole ones, or a part of one. */
+  readonly slices: readonly SliceOfRun[];
+  readonly ranges: readonly ByteRange[];
   readonly bytes: number;
-  readonly opened: OpenShard | undefined;
+  /** Of all slices, or none. */
+  readonly opened: readonly OpenShard[];
 }
 
-/** The windows of some slices, one after the other; `limit` slices are looked at at once. */
+/** The windows of some groups, one after the other; `limit` groups are looked at at once. */
 function cutAhead(
   tools: WindowTools,
-  slices: Iterable<SliceOfRun>,
+  groups: Iterable<readonly SliceOfRun[]>,
   limit: number,
 ): AsyncDisposable & { next(): Promise<CutWindow | undefined> } {
-  const iterator = slices[Symbol.iterator]();
+  const iterator = groups[Symbol.iterator]();
   const cutting: Promise<CutWindow[]>[] = [];
   const windows: CutWindow[] = [];
   const start = (): void => {
     while (cutting.length < limit) {
-      const slice = iterator.next();
-      if (slice.done === true) {
+      const group = iterator.next();
+      if (group.done === true) {
         return;
       }
-      const cut = cutSlice(tools, slice.value);
+      const cut = cutGroup(tools, group.value);
       cut.catch(() => undefined);
       cutting.push(cut);
     }
@@ -168,10 +175,31 @@ function cutAhead(
         windows.push(...(cut.status === "fulfilled" ? cut.value : []));
       }
       for (const { opened } of windows) {
-        await opened?.[Symbol.asyncDispose]();
+        await closeAll(opened);
       }
     },
   };
+}
+
+/** Where one of them cannot be opened, each is a window of its own, so that those before it are read. */
+async function cutGroup(tools: WindowTools, slices: readonly SliceOfRun[]): Promise<CutWindow[]> {
+  const [only, ...others] = slices;
+  if (only !== undefined && others.length === 0) {
+    return await cutSlice(tools, only);
+  }
+  const opening = await Promise.allSettled(slices.map(({ slice }) => tools.source.open(slice.shard)));
+  const opened = opening.flatMap((shard) => (shard.status === "fulfilled" ? [shard.value] : []));
+  if (opened.length === slices.length) {
+    return [{ slices, ranges: [], bytes: 0, opened }];
+  }
+  await closeAll(opened);
+  return slices.map((slice) => ({ slices: [slice], ranges: [], bytes: 0, opened: [] }));
+}
+
+async function closeAll(opened: readonly OpenShard[]): Promise<void> {
+  for (const shard of opened) {
+    await shard[Symbol.asyncDispose]();
+  }
 }
 
 async function cutSlice(tools: WindowTools, slice: SliceOfRun): Promise<CutWindow[]> {
@@ -179,18 +207,24 @@ async function cutSlice(tools: WindowTools, slice: SliceOfRun): Promise<CutWindo
   const opened = await source.open(slice.slice.shard);
   try {
     if (opened.remote === undefined) {
-      const { rowStart, rowEnd } = slice.slice;
-      return [{ slice, rowStart, rowEnd, ranges: [], bytes: 0, opened }];
+      return [{ slices: [slice], ranges: [], bytes: 0, opened: [opened] }];
     }
     const windows = await decoder.windows(requestOf(tools, slice, opened), source.ahead.windowBytes);
-    return windows.map(({ rowStart, rowEnd, ranges }, index) => {
-      const bytes = ranges.reduce((sum, { start, end }) => sum + end - start, 0);
-      return { slice, rowStart, rowEnd, ranges, bytes, opened: index === 0 ? opened : undefined };
-    });
+    return windows.map((window, index) => ({
+      slices: [partOf(slice, window)],
+      ranges: window.ranges,
+      bytes: window.ranges.reduce((sum, { start, end }) => sum + end - start, 0),
+      opened: index === 0 ? [opened] : [],
+    }));
   } catch (error) {
     await opened[Symbol.asyncDispose]();
     throw error;
   }
+}
+
+/** Rows [rowStart, rowEnd) of a slice's shard. */
+function partOf({ slice, rowStart: ofRun }: SliceOfRun, { rowStart, rowEnd }: SliceWindow): SliceOfRun {
+  return { slice: { shard: slice.shard, rowStart, rowEnd }, rowStart: ofRun + rowStart - slice.rowStart };
 }
 
 function requestOf({ projection }: WindowTools, { slice }: SliceOfRun, file: OpenShard): SliceRequest {
@@ -198,18 +232,32 @@ function requestOf({ projection }: WindowTools, { slice }: SliceOfRun, file: Ope
   return { file, rowStart, rowEnd, projection, partitions: partitionsOf(shard.uri) };
 }
 
+async function fetchAll(shards: readonly OpenShard[], ranges: readonly ByteRange[]): Promise<void> {
+  for (const { remote } of shards) {
+    await remote?.fetch(ranges);
+  }
+}
+
 async function openWindow(tools: WindowTools, window: CutWindow, onDone: () => void): Promise<ReadyWindow> {
-  const { slice, rowStart, rowEnd, ranges } = window;
-  const shard = window.opened ?? (await tools.source.open(slice.slice.shard));
-  const there = shard.remote?.fetch(ranges) ?? Promise.resolve();
+  const { slices, ranges } = window;
+  const shards =
+    window.opened.length > 0
+      ? window.opened
+      : await Promise.all(slices.map(({ slice }) => tools.source.open(slice.shard)));
+  const there = fetchAll(shards, ranges);
   there.catch(() => undefined); // whoever reads the window meets it
+  const rowStart = slices[0]?.rowStart ?? 0;
   return {
-    rowStart: slice.rowStart + rowStart - slice.slice.rowStart,
-    request: { ...requestOf(tools, slice, shard), rowStart, rowEnd },
-    shard,
+    rowStart,
+    rowEnd: slices.reduce((row, { slice }) => row + slice.rowEnd - slice.rowStart, rowStart),
+    requests: slices.flatMap((slice, index) => {
+      const shard = shards[index];
+      return shard === undefined ? [] : [requestOf(tools, slice, shard)];
+    }),
+    shards,
     there,
     async done() {
-      await shard[Symbol.asyncDispose]();
+      await closeAll(shards);
       onDone();
     },
   };

@@ -10,7 +10,7 @@ import type { Looking } from "./file-system.js";
 import { isEarlier, isLater, type Layout } from "./layout.js";
 import { type CommittedParts, findPart, rowsLeft } from "./parquet-parts.js";
 import { makerSchema } from "./part-file.js";
-import type { Maker, StoredPlan } from "./port.js";
+import type { AttemptJson, Maker, StoredPlan } from "./port.js";
 import { overtaken } from "./standing-plan.js";
 
 export interface FinishedPart {
@@ -39,6 +39,8 @@ export interface Manifest {
   readonly rows_filtered: number;
   readonly columns: readonly { readonly name: string; readonly type: string }[];
   readonly parts: readonly ManifestPart[];
+  /** What the attempt that finished the run did itself; for people and dashboards. */
+  readonly attempt?: AttemptJson | undefined;
 }
 
 export interface ManifestPart {
@@ -80,6 +82,7 @@ const manifestSchema = z.object({
       sha256: z.string(),
     }),
   ),
+  attempt: z.record(z.string(), z.unknown()).optional(),
 }) satisfies z.ZodType<Manifest>;
 
 const successSchema = z.object({ run_id: z.string() });
@@ -180,6 +183,8 @@ export interface FinishRequest {
   readonly committed: CommittedParts;
   /** Throws when another plan stands at the target. */
   readonly check: () => Promise<unknown>;
+  /** Of the one that finishes. */
+  readonly attempt?: AttemptJson | undefined;
 }
 
 /** @throws JobError OUTPUT_DAMAGED when a part is not there any more as it was committed */
@@ -213,7 +218,11 @@ export async function manifestPart(
   return { file, span, ...counts, maker, size_bytes: sizeBytes, sha256 };
 }
 
-export function manifestText({ plan, planId }: StoredPlan, parts: readonly ManifestPart[]): string {
+export function manifestText(
+  { plan, planId }: StoredPlan,
+  parts: readonly ManifestPart[],
+  attempt?: AttemptJson,
+): string {
   const manifest: Manifest = {
     format: "infer-batch-manifest",
     version: 1,
@@ -227,6 +236,7 @@ export function manifestText({ plan, planId }: StoredPlan, parts: readonly Manif
     rows_filtered: parts.reduce((sum, part) => sum + part.filtered, 0),
     columns: outputColumns(plan.contract).map(({ name, type }) => ({ name, type: showType(type) })),
     parts,
+    attempt,
   };
   return `${JSON.stringify(manifest, undefined, 1)}\n`;
 }

@@ -50,6 +50,7 @@ export async function encodePart(
       `${written} rows were written, ${rejects.length} rejected and ${filtered} filtered out of ${rowEnd - rowStart}`,
     );
   }
+  output.onEncoded?.();
   return { rows: written, rejected: rejects.length, rejectsSha256, filtered, maker };
 }
 

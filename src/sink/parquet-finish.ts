@@ -23,7 +23,7 @@ export async function writeFinish(fs: FileSystem, request: FinishRequest): Promi
   await replaceDurably(fs, {
     temporary: join(layout.temporary, `manifest.${writer}`),
     final: layout.manifest,
-    text: manifestText(stored, parts),
+    text: manifestText(stored, parts, request.attempt),
     check,
   });
   await replaceDurably(fs, {

@@ -14,7 +14,7 @@ import { inspectParts } from "./parquet-parts.js";
 import { readRejects } from "./parquet-rejects.js";
 import { withdrawnBy } from "./parquet-swap.js";
 import { clearEarlier, clearRun } from "./past-runs.js";
-import type { Maker, RunSink, StoredPlan } from "./port.js";
+import type { AttemptJson, Maker, RunSink, StoredPlan } from "./port.js";
 import { planCheck } from "./standing-plan.js";
 import { inTemporary, type LeftoverRules, removeLeftovers, type Temporary } from "./temporary.js";
 
@@ -75,7 +75,7 @@ export async function openParquetRun(options: ParquetRunOptions, stored: StoredP
         return outcome;
       }),
     tidy: () => tidyUp(target),
-    finish: () => guarded(`finishing ${folder}`, () => finishRun({ target, temporary, known, writer })),
+    finish: (attempt) => guarded(`finishing ${folder}`, () => finishRun({ target, temporary, known, writer, attempt })),
     failed: () => Promise.resolve(),
   };
 }
@@ -105,9 +105,10 @@ interface Finishing {
   readonly temporary: Temporary;
   readonly known: Known;
   readonly writer: string;
+  readonly attempt: AttemptJson | undefined;
 }
 
-async function finishRun({ target, temporary, known, writer }: Finishing): Promise<void> {
+async function finishRun({ target, temporary, known, writer, attempt }: Finishing): Promise<void> {
   const { fs, layout, stored, check } = target;
   const staged = isStaged(layout.runId);
   const withdrawn = staged ? [layout.withdrawn, withdrawnBy(layout, writer)] : [];
@@ -121,7 +122,7 @@ async function finishRun({ target, temporary, known, writer }: Finishing): Promi
       return;
     }
     note(known, now.parts);
-    await writeFinish(fs, { layout, stored, writer, parts: known.own, committed: known.parts, check });
+    await writeFinish(fs, { layout, stored, writer, parts: known.own, committed: known.parts, check, attempt });
   });
 }
 

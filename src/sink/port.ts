@@ -1,4 +1,4 @@
-import type { OutputRows, RejectedRow, SpanOutput } from "../batch/types.js";
+import type { ColumnType, OutputRows, RejectedRow, SpanOutput } from "../batch/types.js";
 import type { JobError } from "../errors.js";
 import type { Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
 
@@ -97,11 +97,16 @@ export interface RunSink {
    * for what it may not remove: readers do not see it.
    */
   tidy(): Promise<void>;
-  /** Called when every span is committed; idempotent, so that two finishers do no harm. */
-  finish(): Promise<void>;
+  /**
+   * Called when every span is committed; idempotent, so that two finishers do no harm. `attempt`: what the one that
+   * finishes did, plain JSON, for those who read the manifest where there is one.
+   */
+  finish(attempt?: AttemptJson): Promise<void>;
   /** Told of the error that this attempt ends with, for those who look at the target. Never fails. */
   failed(error: JobError): Promise<void>;
 }
+
+export type AttemptJson = Readonly<Record<string, unknown>>;
 
 export interface UnfitValue {
   /** Of the rows that were asked about. */
@@ -113,3 +118,13 @@ export interface UnfitValue {
 
 /** Commits worth having under way at once: one is encoded while another waits for the disk. */
 export const commitConcurrency = 2;
+
+/** The write end of a pipe: rows in order, for a program that reads them as they come. */
+export interface RowWriter {
+  /** Tells the columns, before any rows. @throws JobError CONTRACT for a type that cannot be told */
+  begin(columns: readonly { readonly name: string; readonly type: ColumnType }[]): Promise<void>;
+  /** Is done when there is room for more. Never called before the last call is done. */
+  write(rows: OutputRows): Promise<void>;
+  /** All rows came: a reader that does not meet this knows that some are missing. */
+  end(): Promise<void>;
+}

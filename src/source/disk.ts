@@ -11,6 +11,8 @@ import { type OutputFolder, outputHint } from "./output-folder.js";
 import type { Listing, OpenShard, Source } from "./port.js";
 
 const statConcurrency = 32;
+/** More of them make reading hardly cheaper. */
+const filesTogether = 64;
 const digestBytes = 1024 * 1024;
 
 export interface DiskSourceOptions {
@@ -23,7 +25,12 @@ export interface DiskSourceOptions {
 /** Shards on a local or mounted disk. URIs are as the spec wrote them: absolute, or relative to `folder`. */
 export function diskSource({ folder, output }: DiskSourceOptions): Source {
   return {
-    ahead: { files: 1, windowBytes: Number.POSITIVE_INFINITY, bytes: Number.POSITIVE_INFINITY },
+    ahead: {
+      files: 1,
+      together: filesTogether,
+      windowBytes: Number.POSITIVE_INFINITY,
+      bytes: Number.POSITIVE_INFINITY,
+    },
     async list(patterns) {
       const uris = new Set<string>();
       const realOutput = output === undefined ? undefined : await foreseePath(output.folder);

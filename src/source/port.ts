@@ -22,6 +22,8 @@ export interface Source extends AsyncDisposable {
 export interface ReadAhead {
   /** Files that wait to be read. */
   readonly files: number;
+  /** Small files that are worth opening and reading in one go. */
+  readonly together: number;
   /** Bytes that are read together where a shard is fetched in parts. */
   readonly windowBytes: number;
   /** Bytes that are fetched and still there, at most, unless one window has more. */

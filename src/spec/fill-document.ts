@@ -13,6 +13,8 @@ export interface SpecContext {
   readonly params: Readonly<Record<string, string>>;
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly nowMs: number;
+  /** For rows that come and go through a pipe. */
+  readonly pipe?: true | undefined;
 }
 
 type Path = readonly (string | number)[];

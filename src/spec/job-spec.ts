@@ -1,10 +1,12 @@
 import { z } from "zod";
 import { lineageColumns } from "../batch/lineage.js";
 import { input, type InputSpec } from "./input-spec.js";
+import { model, type ModelSpec } from "./model-spec.js";
 import { parquetOutput, type ParquetOutputSpec, parquetProblems } from "./parquet-spec.js";
 import { type PostgresOutputSpec, postgresOutput, postgresProblems } from "./postgres-spec.js";
-import { inputProblems, modelProblems, s3Keys, type S3Spec } from "./s3-spec.js";
-import { autoOrCount, count, name, text } from "./values.js";
+import { report, type ReportSpec } from "./report-spec.js";
+import { inputProblems, modelProblems } from "./s3-spec.js";
+import { autoOrCount, count } from "./values.js";
 
 /** Version 1 of the job spec, as far as this release serves it; keys are those of the YAML. */
 export interface JobSpec {
@@ -25,18 +27,7 @@ export interface JobSpec {
   /** Of the planned rows ("0.1%"), or a count. */
   readonly max_rejects: number | string;
   readonly retry: { readonly max_seconds: number };
-}
-
-export interface ModelSpec extends S3Spec {
-  readonly path: string;
-  /** Hex digest the file must have. */
-  readonly sha256?: string | undefined;
-  /** Columns of each model input, in order. */
-  readonly inputs?: Readonly<Record<string, readonly string[]>> | undefined;
-  /** Output column -> `tensor` or `tensor[i]`. */
-  readonly outputs?: Readonly<Record<string, string>> | undefined;
-  readonly cast: "exact" | "lossy";
-  readonly missing: "bad_row" | "nan";
+  readonly report: ReportSpec;
 }
 
 export interface EngineSpec {
@@ -49,7 +40,7 @@ export interface OutputSpec {
   /** Input columns carried through. */
   readonly columns: readonly string[];
   readonly lineage: boolean;
-  /** Exactly one of the two is there. */
+  /** Exactly one of the two is there; none where rows go through a pipe. */
   readonly parquet?: ParquetOutputSpec | undefined;
   readonly postgres?: PostgresOutputSpec | undefined;
 }
@@ -61,40 +52,6 @@ const showFound = { showFound: true };
 const columnPath = z
   .string()
   .regex(/^[A-Za-z_][A-Za-z0-9_.]{0,62}$/, "expected a column, or column.field, of letters, digits and _, at most 63");
-
-const model = z.strictObject({
-  path: text.describe("an ONNX file, relative to this file, or s3://bucket/key"),
-  sha256: z
-    .string()
-    .regex(/^[0-9a-f]{64}$/, "expected 64 lower-case hex digits")
-    .optional()
-    .describe("refuse any other model file"),
-  inputs: z
-    .record(z.string(), z.array(text).min(1))
-    .optional()
-    .describe(
-      "columns of each model input, in order (struct fields as user.age); default: by name, and the numeric columns in file order, minus output.columns, for a single [N,F] input",
-    ),
-  outputs: z
-    .record(name, text)
-    .refine(
-      (outputs) => Object.keys(outputs).length > 0,
-      "expected at least one output, or leave it out for all of them",
-    )
-    .optional()
-    .describe("output column: tensor or tensor[i]; default: every tensor output under its own name"),
-  cast: z
-    .enum(["exact", "lossy"])
-    .default("exact")
-    .describe(
-      "exact: a number that the input's type cannot hold is a bad row; lossy: it is rounded. Double and decimal always round to floats",
-    ),
-  missing: z
-    .enum(["bad_row", "nan"])
-    .default("bad_row")
-    .describe("bad_row: a row with a NULL or NaN feature is a bad row; nan: NULL becomes NaN"),
-  ...s3Keys,
-}) satisfies z.ZodType<ModelSpec>;
 
 const engine = z.strictObject({
   providers: z.array(z.literal("cpu")).min(1).default(["cpu"]).describe("execution providers, in order of preference"),
@@ -156,13 +113,12 @@ const job = z.strictObject({
         .describe("how long to try again when the database or the object store is away, before exit 75"),
     })
     .prefault({}),
+  report: report.prefault({}),
 });
 
-const schema = job
-  .superRefine(checkOutputNames)
-  .superRefine(checkColumnNames)
-  .superRefine(checkTarget)
-  .superRefine(checkPlaces) satisfies z.ZodType<JobSpec>;
+const named = job.superRefine(checkOutputNames).superRefine(checkColumnNames);
+const schema = named.superRefine(checkTarget).superRefine(checkPlaces) satisfies z.ZodType<JobSpec>;
+const pipeSchema = named.superRefine(checkPlaces) satisfies z.ZodType<JobSpec>;
 
 function checkTarget(spec: z.output<typeof job>, context: z.RefinementCtx): void {
   const { parquet, postgres, columns } = spec.output;
@@ -253,9 +209,15 @@ function isTimeZone(value: string): boolean {
 
 export type SpecIssue = z.core.$ZodIssue;
 
-/** Checks plain data against version 1. Returns the spec, frozen all the way down, or what is wrong with it. */
-export function checkSpec(raw: unknown): { spec: JobSpec } | { issues: readonly SpecIssue[] } {
-  const result = schema.safeParse(raw);
+/**
+ * Checks plain data against version 1. Returns the spec, frozen all the way down, or what is wrong with it.
+ * @param pipe it needs no target
+ */
+export function checkSpec(
+  raw: unknown,
+  { pipe = false }: { readonly pipe?: boolean | undefined } = {},
+): { spec: JobSpec } | { issues: readonly SpecIssue[] } {
+  const result = (pipe ? pipeSchema : schema).safeParse(raw);
   return result.success ? { spec: deepFreeze(result.data) } : { issues: result.error.issues };
 }
 

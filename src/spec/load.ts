@@ -4,6 +4,7 @@ import { type Filled, fillDocument, type SpecContext } from "./fill-document.js"
 import { checkSpec, type JobSpec } from "./job-spec.js";
 import { describeIssue, type Problem } from "./problems.js";
 import { notYet } from "./not-yet.js";
+import { withoutPlaces } from "./pipe-spec.js";
 import { parserWarnings, parseYaml, shapeProblems, type YamlDocument } from "./yaml-text.js";
 
 const textLimit = 256 * 1024;
@@ -38,10 +39,13 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
   }
   fail.check(shapeProblems(document));
   fail.check(parserWarnings(document));
+  if (context.pipe === true) {
+    withoutPlaces(document);
+  }
   const filled = fillDocument(document, context);
   fail.check(filled.problems);
   fail.check(unsupportedProblems(document), "SPEC_UNSUPPORTED");
-  const checked = checkSpec(document.toJS({ maxAliasCount: 0 }));
+  const checked = checkSpec(document.toJS({ maxAliasCount: 0 }), context);
   if ("spec" in checked) {
     return {
       spec: checked.spec,

@@ -17,9 +17,16 @@ export interface Problem {
 function keysAt(path: readonly (string | number)[]): string[] {
   let node: unknown = specJsonSchema();
   for (const part of path) {
-    node = property(property(node, "properties"), String(part));
+    const mapping = mappingForm(node);
+    node = property(property(mapping, "properties"), String(part)) ?? property(mapping, "additionalProperties");
   }
-  return Object.keys(property(node, "properties") ?? {});
+  return Object.keys(property(mappingForm(node), "properties") ?? {});
+}
+
+/** Of what may take several forms, the one that is a mapping. */
+function mappingForm(node: unknown): unknown {
+  const forms = property(node, "anyOf");
+  return Array.isArray(forms) ? forms.find((form) => property(form, "properties") !== undefined) : node;
 }
 
 function property(value: unknown, key: string): object | undefined {
@@ -42,9 +49,9 @@ export function describeIssue(issue: SpecIssue, valueAt: (path: readonly (string
     return [{ path, atKey: true, text: issue.issues[0]?.message ?? `expected a name like ${outputName.source}` }];
   }
   if (issue.code === "invalid_union") {
-    const inner = issue.errors.flat().find((nested) => nested.path.length > 0);
-    if (inner !== undefined) {
-      return describeIssue({ ...inner, path: [...issue.path, ...inner.path] }, valueAt);
+    const meant = issue.errors.find((form) => form.some((inner) => inner.path.length > 0 || isAboutContents(inner)));
+    if (meant !== undefined) {
+      return meant.flatMap((inner) => describeIssue({ ...inner, path: [...issue.path, ...inner.path] }, valueAt));
     }
   }
   const found = valueAt(path);
@@ -56,6 +63,15 @@ export function describeIssue(issue: SpecIssue, valueAt: (path: readonly (string
   }
   const shown = isSecretKey(path) && !isReference(found) ? "something else" : show(found);
   return [{ path, text: `found ${shown}, ${expectation(issue)}` }];
+}
+
+/** Of a mapping's keys or a list's length: the value is of the right kind. */
+function isAboutContents(issue: SpecIssue): boolean {
+  return (
+    issue.code === "unrecognized_keys" ||
+    issue.code === "custom" ||
+    (issue.code === "too_small" && issue.origin === "array")
+  );
 }
 
 function expectation(issue: SpecIssue): string {

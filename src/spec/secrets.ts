@@ -1,5 +1,5 @@
 /** Keys whose values are never shown, whatever is wrong with them. */
-const secretKeys: ReadonlySet<string> = new Set(["output.postgres.url"]);
+const secretKeys: ReadonlySet<string> = new Set(["output.postgres.url", "report.on_success", "report.on_failure"]);
 
 export function isSecretKey(path: readonly (string | number)[]): boolean {
   return secretKeys.has(path.join("."));

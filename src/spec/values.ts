@@ -24,6 +24,21 @@ export function autoOrCount(minimum: number, maximum: number): z.ZodType<number 
   return z.union([z.literal("auto"), numberOrText(minimum, maximum, error)], { error });
 }
 
+const numberError = "expected a number";
+
+/** Any finite number, or the text of one where `${…}` put it. */
+export const anyNumber: z.ZodType<number> = z.union(
+  [
+    z.number({ error: numberError }),
+    z
+      .string()
+      .regex(/^(-?\d{1,15}(\.\d{1,15})?|\$\{.+\})$/)
+      .transform(Number)
+      .pipe(z.number({ error: numberError })),
+  ],
+  { error: numberError },
+);
+
 // No file system takes a NUL, and DuckDB's SQL ends at one.
 export const text = z
   .string()

@@ -1,41 +1,12 @@
 import { describe, expect, test } from "vitest";
-import type { Contract, InputBinding } from "#src/batch/contract.js";
-import type { RowFault } from "#src/batch/input-target.js";
-import { blankInputs, createPacker, type FeatureBatch, sliceBatch } from "#src/batch/packer.js";
-import { decodeTexts, type NamedTensor, numericTensorTypes, tensorElement, toFloat16Bits } from "#src/batch/tensor.js";
-import type { BytesColumn, Matrix, RecordBatch } from "#src/batch/types.js";
+import type { InputBinding } from "#src/batch/contract.js";
+import { blankInputs, type FeatureBatch, sliceBatch } from "#src/batch/packer.js";
+import { numericTensorTypes, tensorElement, toFloat16Bits } from "#src/batch/tensor.js";
+import type { Matrix } from "#src/batch/types.js";
 import { allocate } from "#src/batch/values.js";
-import { emptyContract, matrix, matrixBinding, ref, textColumn } from "../support/batches.js";
+import { dataOf, emptyContract, matrix, matrixBinding, pack, ref, textColumn } from "../support/batches.js";
 
 const text: InputBinding = { kind: "text", input: "place", rank: 2, column: ref("city", "utf8") };
-
-interface Packed {
-  readonly batches: FeatureBatch[];
-  readonly faults: RowFault[];
-}
-
-/** One record batch through a packer; rows of the run count from 100. Faults are collected, not thrown. */
-function pack(
-  contract: Partial<Contract>,
-  inputs: readonly (Matrix | BytesColumn)[],
-  { rows, batchRows = 10 }: { rows: number; batchRows?: number },
-): Packed {
-  const faults: RowFault[] = [];
-  const packer = createPacker({
-    contract: { ...emptyContract, ...contract },
-    batchRows: () => batchRows,
-    onFault: (fault) => {
-      faults.push(fault);
-    },
-  });
-  const record: RecordBatch = { rowCount: rows, inputs, carried: [] };
-  const batches = [...packer.push(record, { from: 0, to: rows, row: 100 })];
-  const rest = packer.flush();
-  return { batches: rest === undefined ? batches : [...batches, rest], faults };
-}
-
-const dataOf = (tensor: NamedTensor | undefined): unknown[] =>
-  tensor?.dtype === "string" ? decodeTexts(tensor.data) : [...(tensor?.data ?? [])];
 
 function numbers(dtype: (typeof numericTensorTypes)[number], values: readonly number[], width: number): Matrix {
   const element = dtype === "float16" ? "float32" : tensorElement(dtype);

@@ -1,9 +1,9 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { rowState, selectRows } from "#src/batch/select-rows.js";
-import type { BytesColumn, Column, ColumnType, FixedColumn, Matrix, RecordBatch } from "#src/batch/types.js";
+import type { Column, ColumnType, DecodedInput, FixedColumn, Matrix, RecordBatch } from "#src/batch/types.js";
 import { allocate, type ElementType } from "#src/batch/values.js";
-import { matrix, matrixBatch, ref, textColumn } from "../support/batches.js";
+import { listColumn, matrix, matrixBatch, ref, textColumn } from "../support/batches.js";
 
 const dropped = rowState.filtered;
 const kept = rowState.kept;
@@ -41,8 +41,8 @@ function valueAt(column: Column, row: number): unknown {
   }
 }
 
-const inputRows = (input: Matrix | BytesColumn, rowCount: number): unknown[] =>
-  input.kind === "bytes" ? columnValues(input, rowCount) : matrixRows(input);
+const inputRows = (input: DecodedInput, rowCount: number): unknown[] =>
+  input.kind === "matrix" ? matrixRows(input) : columnValues(input, rowCount);
 
 describe("the rows that stay", () => {
   const batch = matrixBatch([
@@ -249,6 +249,10 @@ test("of any batch, what stays is what a list would keep", () => {
             valid: Uint8Array.from({ length: rowCount * width }, (_, index) => index % 5 && 1),
           },
           textColumn(rows.map(({ text }) => text)),
+          listColumn(
+            "int64",
+            rows.map(({ text }) => (text === null ? null : Array.from(text, (_, at) => (at % 4 === 3 ? null : at)))),
+          ),
         ],
         carried: carried.map(({ column }) => column),
       };

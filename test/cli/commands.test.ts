@@ -2,7 +2,7 @@ import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
-import { runCli } from "../support/cli.js";
+import { runCli, runHere } from "../support/cli.js";
 import { fixtures, type Fixture, scratchFolder, writeSpec } from "../support/job.js";
 import { showResult, shownCli } from "../support/shown.js";
 
@@ -20,14 +20,14 @@ describe("plan", () => {
 
   test("shows where a model's batch is fixed", async () => {
     await using folder = await scratchFolder();
-    const { stdout } = await runCli(["plan", await writeSpec(folder.path, batch32)]);
+    const { stdout } = await runHere(["plan", await writeSpec(folder.path, batch32)]);
     expect(stdout).toContain("input    features float32 [32,10] <- age, sex, bmi");
   });
 
   test("--json is one line: the plan that run would store", async () => {
     await using folder = await scratchFolder();
     const spec = await writeSpec(folder.path, wine);
-    const { code, stdout, stderr } = await runCli(["plan", spec, "--json"]);
+    const { code, stdout, stderr } = await runHere(["plan", spec, "--json"]);
     expect([code, stderr, stdout.split("\n").length]).toEqual([0, "", 2]);
     expect(JSON.parse(stdout)).toMatchObject({
       format: "infer-batch-plan",
@@ -47,7 +47,7 @@ describe("tune", () => {
 
   test("measures each batch size that the shards have rows for, and writes nothing", async () => {
     await using folder = await scratchFolder();
-    const { code, stdout, stderr } = await runCli(["tune", await writeSpec(folder.path, wine), "--json"]);
+    const { code, stdout, stderr } = await runHere(["tune", await writeSpec(folder.path, wine), "--json"]);
     expect([code, stderr]).toEqual([0, ""]);
     const { tuning } = found.parse(JSON.parse(stdout));
     expect(new Set(tuning.map(({ batch_size }) => batch_size))).toEqual(new Set([64])); // 178 rows
@@ -56,7 +56,7 @@ describe("tune", () => {
 
   test("names the fastest, of a fixed batch the only one", async () => {
     await using folder = await scratchFolder();
-    const { code, stdout } = await runCli(["tune", await writeSpec(folder.path, batch32)]);
+    const { code, stdout } = await runHere(["tune", await writeSpec(folder.path, batch32)]);
     expect(code).toBe(0);
     expect(stdout).toMatch(/^ +\d+ +\d+ +32 +[\d,]+ {2}<- fastest$/m);
   });
@@ -64,7 +64,7 @@ describe("tune", () => {
   test("has no answer without rows", async () => {
     await using folder = await scratchFolder();
     const spec = await writeSpec(folder.path, wine, { input: { where: "1 = 0" } });
-    const { code, stderr } = await runCli(["tune", spec]);
+    const { code, stderr } = await runHere(["tune", spec]);
     expect([code, stderr]).toEqual([75, expect.stringContaining("none of the job's first rows passes input.where")]);
   });
 });
@@ -105,7 +105,7 @@ describe("run and status", () => {
 
   test("status before the first run writes nothing", async () => {
     await using folder = await scratchFolder();
-    await runCli(["status", await writeSpec(folder.path, wine)]);
+    await runHere(["status", await writeSpec(folder.path, wine)]);
     expect(await readdir(folder.path)).toEqual(["job.yaml"]);
   });
 
@@ -131,20 +131,20 @@ describe("run and status", () => {
 
   test("run --quiet says nothing when all is well", async () => {
     await using folder = await scratchFolder();
-    const { code, stdout, stderr } = await runCli(["run", await writeSpec(folder.path, wine), "--quiet"]);
+    const { code, stdout, stderr } = await runHere(["run", await writeSpec(folder.path, wine), "--quiet"]);
     expect([code, stdout, stderr]).toEqual([0, "", ""]);
   });
 
   test("run --quiet --json says one line", async () => {
     await using folder = await scratchFolder();
-    const { stdout, stderr } = await runCli(["run", await writeSpec(folder.path, wine), "--quiet", "--json"]);
+    const { stdout, stderr } = await runHere(["run", await writeSpec(folder.path, wine), "--quiet", "--json"]);
     expect([stdout.split("\n").length, stderr]).toEqual([2, ""]);
   });
 
   test("log lines are JSON when asked for, each of them", async () => {
     await using folder = await scratchFolder();
     const spec = await writeSpec(folder.path, wine);
-    const { stderr } = await runCli(["run", spec, "--log-format", "json", "--log-level", "debug"]);
+    const { stderr } = await runHere(["run", spec, "--log-format", "json", "--log-level", "debug"]);
     const lines = stderr
       .trimEnd()
       .split("\n")

@@ -2,7 +2,7 @@ import { chmod, copyFile, mkdir, readdir, readFile, symlink, truncate, writeFile
 import { join } from "node:path";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { describe, expect, test } from "vitest";
-import { projectFolder, runCli } from "../support/cli.js";
+import { projectFolder, runCli, runHere } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { shownCli } from "../support/shown.js";
 
@@ -10,7 +10,7 @@ const here = "/nowhere";
 const models = "fixtures/models";
 
 async function inspected(file: string): Promise<Record<string, unknown>> {
-  const { code, stdout, stderr } = await runCli(["inspect", file, "--json"]);
+  const { code, stdout, stderr } = await runHere(["inspect", file, "--json"]);
   expect([code, stderr, stdout.split("\n").length]).toEqual([0, "", 2]);
   return JSON.parse(stdout) as Record<string, unknown>;
 }
@@ -79,9 +79,9 @@ describe("a model", () => {
           output: { parquet: { path: "out" } },
         });
       await writeFile(spec, job(sha256));
-      expect((await runCli(["validate", spec])).code).toBe(0);
+      expect((await runHere(["validate", spec])).code).toBe(0);
       await writeFile(spec, job("0".repeat(64)));
-      expect((await runCli(["validate", spec])).code).toBe(64);
+      expect((await runHere(["validate", spec])).code).toBe(64);
     },
   );
 
@@ -173,7 +173,7 @@ describe("a shard", () => {
       bytes.write("\x1b[2J\nol", at);
     }
     await writeFile(path, bytes);
-    const { stdout } = await runCli(["inspect", path]);
+    const { stdout } = await runHere(["inspect", path]);
     expect(stdout).toContain("\n  \\x1b[2J\\x0aol  ");
     expect(stdout).not.toContain("\x1b");
   });

@@ -5,7 +5,7 @@ import { smallJob, spoiltJob, identity } from "../support/faulty.js";
 import { scratchFolder } from "../support/job.js";
 import { rejectLines, reject, spoil } from "../support/rejects.js";
 import { scoreHere } from "../support/score.js";
-import { runCli } from "../support/cli.js";
+import { runHere } from "../support/cli.js";
 import { shownCli } from "../support/shown.js";
 
 const select = `SELECT row AS id, 'n' || row AS name,
@@ -28,7 +28,7 @@ describe("rejects", () => {
     await scoreHere(spec);
 
     expect(await shownCli(["rejects", spec, "--json"], scratch.path)).toMatchSnapshot();
-    const { stdout } = await runCli(["rejects", spec, "--json"]);
+    const { stdout } = await runHere(["rejects", spec, "--json"]);
     const lines = stdout
       .trimEnd()
       .split("\n")
@@ -66,7 +66,7 @@ describe("rejects", () => {
     await scoreHere(spec);
     await rm(join(out, "_rejects"), { recursive: true });
 
-    const { code, stderr } = await runCli(["rejects", spec]);
+    const { code, stderr } = await runHere(["rejects", spec]);
 
     expect([code, stderr.includes(".jsonl: it is gone")]).toEqual([66, true]);
   });

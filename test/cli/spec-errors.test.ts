@@ -1,7 +1,7 @@
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { runCli } from "../support/cli.js";
+import { runHere } from "../support/cli.js";
 import { fixtures, type Fixture, scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
 import { shownCli } from "../support/shown.js";
 
@@ -72,7 +72,7 @@ describe("a spec that cannot be read", () => {
   test("as JSON for a log collector", async () => {
     await using folder = await scratchFolder();
     const spec = await writeSpec(folder.path, wine, { engine: { device_id: 0 } });
-    const { code, stdout, stderr } = await runCli(["run", spec, "--log-format", "json", "--json"]);
+    const { code, stdout, stderr } = await runHere(["run", spec, "--log-format", "json", "--json"]);
     expect([code, stdout]).toEqual([64, ""]);
     const lines = stderr.trimEnd().split("\n");
     expect(lines).toHaveLength(1);

@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { projectFolder, runCli } from "../support/cli.js";
+import { projectFolder, runCli, runHere } from "../support/cli.js";
 import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
 import { shownCli } from "../support/shown.js";
 
@@ -14,6 +14,7 @@ describe("help", () => {
     ["plan", "--help"],
     ["validate", "--help"],
     ["status", "--help"],
+    ["pipe", "--help"],
     ["inspect", "--help"],
     ["schema", "--help"],
   ])("%s %s", async (...args) => {
@@ -21,11 +22,11 @@ describe("help", () => {
   });
 
   test("is the same however it is asked for", async () => {
-    expect(await runCli(["--help"])).toEqual(await runCli(["help"]));
+    expect(await runHere(["--help"])).toEqual(await runHere(["help"]));
   });
 
   test("comes without a command too, and ends in 64", async () => {
-    const { code, stdout, stderr } = await runCli([]);
+    const { code, stdout, stderr } = await runHere([]);
     expect([code, stdout]).toEqual([64, ""]);
     expect(stderr).toContain("Usage: infer-batch");
   });
@@ -75,27 +76,27 @@ describe("--param", () => {
   test("may be repeated, after the spec", async () => {
     await using folder = await scratchFolder();
     const spec = await withParams(folder.path);
-    const { code, stdout } = await runCli(["status", spec, "--param", "ds=x=y", "--param", "region=z"]);
+    const { code, stdout } = await runHere(["status", spec, "--param", "ds=x=y", "--param", "region=z"]);
     expect([code, stdout]).toEqual([0, expect.stringContaining(join(folder.path, "out/x=y/z"))]);
   });
 
   test("may stand before the spec", async () => {
     await using folder = await scratchFolder();
     const spec = await withParams(folder.path);
-    const { code, stdout } = await runCli(["status", "--param", "ds=x", spec]);
+    const { code, stdout } = await runHere(["status", "--param", "ds=x", spec]);
     expect([code, stdout]).toEqual([0, expect.stringContaining(join(folder.path, "out/x/b"))]);
   });
 
   test("called __proto__ is not lost silently", async () => {
     await using folder = await scratchFolder();
     const spec = await withParams(folder.path);
-    expect((await runCli(["status", spec, "--param", "__proto__=x"])).code).toBe(64);
+    expect((await runHere(["status", spec, "--param", "__proto__=x"])).code).toBe(64);
   });
 });
 
 describe("schema", () => {
   test("prints the schema that editors get from jobs/infer-batch.schema.json", async () => {
-    const { code, stdout, stderr } = await runCli(["schema"]);
+    const { code, stdout, stderr } = await runHere(["schema"]);
     expect([code, stderr]).toEqual([0, ""]);
     // Kept fresh with: node bin/infer-batch.js schema > jobs/infer-batch.schema.json
     expect(stdout).toBe(await readFile(join(projectFolder, "jobs/infer-batch.schema.json"), "utf8"));

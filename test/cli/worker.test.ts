@@ -1,7 +1,7 @@
 import { readdir } from "node:fs/promises";
 import { describe, expect, test } from "vitest";
 import { checkSeveral, findWorker } from "#src/cli/worker.js";
-import { runCli } from "../support/cli.js";
+import { runHere } from "../support/cli.js";
 import { refusalOf } from "../support/faulty.js";
 import { scratchFolder, writeSpec } from "../support/job.js";
 import { runSpec } from "../support/score.js";
@@ -128,7 +128,7 @@ describe("several workers of a job with a param from the clock", () => {
     await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, fixtureNamed("wine-forest"), clock);
 
-    const { code, stderr, stdout } = await runCli(["run", spec, ...args], { env });
+    const { code, stderr, stdout } = await runHere(["run", spec, ...args], { env });
 
     expect([code, stdout]).toEqual([64, ""]);
     expect(stderr).toContain("params.ds comes from the clock, and 2 workers share the run");
@@ -147,8 +147,8 @@ describe("several workers of a job with a param from the clock", () => {
     expect(summary).toMatchObject({ status: "partial", rows_planned: 178, rows_scored: 78 });
     // Only `run` looks at what Kubernetes says.
     const env = { JOB_COMPLETION_INDEX: "0" };
-    const status = await runCli(["status", spec, ...args, "--json"], { env });
+    const status = await runHere(["status", spec, ...args, "--json"], { env });
     expect([status.code, JSON.parse(status.stdout)]).toMatchObject([0, { spans_committed: 1 }]);
-    expect((await runCli(["run", spec, ...args], { env })).stderr).toContain("INFER_BATCH_WORKERS is not set");
+    expect((await runHere(["run", spec, ...args], { env })).stderr).toContain("INFER_BATCH_WORKERS is not set");
   });
 });

@@ -7,7 +7,7 @@ export const limitKib = 600_000_000 / 1024;
 /** Two at a time: CI machines have two cores. */
 const processes = 2;
 /** Then a process makes room for a new one, so that its peak of memory stays that of few commands. */
-const commandsEach = 24;
+const commandsEach = 60;
 const childModule = fileURLToPath(new URL("child.mjs", import.meta.url));
 
 /** How a command ended, or the process that carried it out. */

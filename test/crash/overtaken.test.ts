@@ -49,7 +49,7 @@ async function partsIn(out: string): Promise<string[]> {
 
 /** Others see the same before a flush and after it: the short form leaves that out. */
 async function momentsOf(): Promise<string[]> {
-  const calls = tellingCalls(await traceOf(), (call) => call);
+  const calls = tellingCalls(await traceOf(), (call) => call, { ends: true });
   return calls.filter((call) => torture || !call.startsWith("sync "));
 }
 

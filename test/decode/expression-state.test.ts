@@ -280,13 +280,9 @@ test("an expression that has not been bound is checked all the same before rows 
     cast: "exact" as const,
     missing: "bad_row" as const,
   };
-  const rows = shard.decoder.read({
-    file: { path: shard.path, name: shard.path },
-    rowStart: 0,
-    rowEnd: 1,
-    projection,
-    partitions: new Map(),
-  });
+  const rows = shard.decoder.read([
+    { file: { path: shard.path, name: shard.path }, rowStart: 0, rowEnd: 1, projection, partitions: new Map() },
+  ]);
   expect(await refusalOf(rows[Symbol.asyncIterator]().next())).toContain(
     "checking the expression x > random(): `random` does not depend on its arguments alone",
   );

@@ -63,7 +63,7 @@ test.each(["uncompressed", "snappy", "zstd"])(
       await file.remote?.fetch(windows.flatMap(({ ranges }) => ranges));
 
       let next = 3000n;
-      for await (const { carried, rowCount } of decoder.read(slice)) {
+      for await (const { carried, rowCount } of decoder.read([slice])) {
         const [first] = carried;
         if (first?.kind === "fixed" && needed[0] === "id") {
           expect([...(first.data as BigInt64Array)].slice(0, rowCount)[0]).toBe(next);
@@ -74,7 +74,7 @@ test.each(["uncompressed", "snappy", "zstd"])(
 
       for (const other of columns.filter((name) => !needed.includes(name))) {
         const reading = async (): Promise<void> => {
-          for await (const batch of decoder.read({ ...slice, projection: projectionOf([other]) })) {
+          for await (const batch of decoder.read([{ ...slice, projection: projectionOf([other]) }])) {
             expect(batch.rowCount).toBe(-1); // no row of it may come
           }
         };

@@ -41,7 +41,9 @@ interface Batch {
 }
 
 const mutations = torture ? 5000 : 500;
-const seedsOfChild = 50;
+const seedsOfChild = 150;
+/** Of those that came through unseen, so many are damaged again after their plan. */
+const laterSeeds = 50;
 const childrenAtOnce = 2;
 /** A mutation takes well under a second: ten seconds of work, on a machine that others share. */
 const hangMs = 30_000;
@@ -154,7 +156,7 @@ describe("a shard with damaged bytes", () => {
       outcomes = await carryOut(await plan(duckdb));
       // The same damage again to those that came through unseen, now after a plan with digests.
       const unseen = outcomes.filter(wrongRows).filter(({ shard }) => shard !== duckdb);
-      const seeds = unseen.map(({ seed }) => seed).slice(0, seedsOfChild);
+      const seeds = unseen.map(({ seed }) => seed).slice(0, laterSeeds);
       later = await carryOut([{ shard: shardFixture("plain"), mode: "later", seeds }]);
     },
     torture ? 3_600_000 : 300_000,

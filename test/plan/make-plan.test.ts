@@ -12,6 +12,7 @@ const planFor = (text: string, contract: Contract = emptyContract, msPerRow = 0)
     runId: "daily-0123456789ab" as RunId,
     spec: load(text),
     shards: planOf([3, 0, 4], 1).input.shards,
+    uniform: false,
     modelSha256: "ab".repeat(32),
     contract,
     msPerRow,

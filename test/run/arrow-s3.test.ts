@@ -17,10 +17,13 @@ const s3 = await useS3();
 const port = (): number => s3.server().port;
 
 s3.describe("Arrow shards in S3", () => {
-  test.each(["file", "stream"] as const)("are scored as Python did, from a %s", async (kind) => {
+  test.each([
+    ["file", "penguins-pipeline"],
+    ["stream", "sentences-mean"],
+  ] as const)("are scored as Python did, from a %s (%s)", async (kind, name) => {
     await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
-    const fixture = fixtureNamed("penguins-pipeline");
+    const fixture = fixtureNamed(name);
     await mkdir(join(scratch.path, "in"));
     await fixtureAsArrow(join(scratch.path, "in"), fixture.table, kind);
     await upload(bucket, join(scratch.path, "in"), "lake/");

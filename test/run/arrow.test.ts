@@ -66,9 +66,14 @@ describe("what Python predicted is predicted from Arrow", () => {
   test.each(
     fixtures
       .filter(({ name }) =>
-        ["cancer-logistic", "penguins-pipeline", "penguins-lightgbm", "embedding-mlp", "digits-lightgbm"].includes(
-          name,
-        ),
+        [
+          "cancer-logistic",
+          "penguins-pipeline",
+          "penguins-lightgbm",
+          "embedding-mlp",
+          "digits-lightgbm",
+          "sentences-mean",
+        ].includes(name),
       )
       .flatMap((fixture, index) =>
         (["file", "stream"] as const).map((kind) => ({ fixture, kind, name: fixture.name, index })),

@@ -40,6 +40,7 @@ describe("a process that stands still", () => {
       await sleep(5);
     }
 
+    await writeSpec(scratch.path, fixture, { commit_rows: slow.commit_rows }); // in large batches: it is soon done
     const second = await runSpec(spec);
     const parts = await partsIn(out);
     await sleep(2000);

@@ -17,10 +17,10 @@ interface Watched {
   readonly calls: string[];
 }
 
-function watched(shards: number): Watched {
+function watched(shards: number, { together = 1, uniform = true } = {}): Watched {
   const calls: string[] = [];
   const source = {
-    ahead: { files: 1, windowBytes: 1, bytes: 1 },
+    ahead: { files: 1, together, windowBytes: 1, bytes: 1 },
     async open({ uri }) {
       calls.push(`open ${uri}`);
       return {
@@ -36,22 +36,27 @@ function watched(shards: number): Watched {
     },
   } as Pick<Source, "ahead" | "open"> as Source;
   const decoder = {
-    async *read({ file, rowStart, rowEnd }) {
-      calls.push(`decode ${file.path}`);
-      for (let row = rowStart; row < rowEnd; row += batchRows) {
-        yield matrixBatch(Array.from({ length: Math.min(batchRows, rowEnd - row) }, () => [1]));
+    async *read(slices) {
+      calls.push(`decode ${slices.map(({ file }) => file.path).join(" ")}`);
+      for (const { rowStart, rowEnd } of slices) {
+        for (let row = rowStart; row < rowEnd; row += batchRows) {
+          yield matrixBatch(Array.from({ length: Math.min(batchRows, rowEnd - row) }, () => [1]));
+        }
       }
     },
   } as Pick<Decoder, "read"> as Decoder;
   const plan = planOf(Array<number>(shards).fill(rows), 3000);
-  return { calls, tools: { source, decoder, spans: spansOf(plan), projection: packingContract(columns) } };
+  return { calls, tools: { source, decoder, spans: spansOf(plan), projection: packingContract(columns), uniform } };
 }
 
 describe("while a shard is read", () => {
   test("the next is open already, and decoded when the end is near", async () => {
     const { tools, calls } = watched(3);
-    for await (const { rowStart, shard } of feedRows(tools, [{ rowStart: 0, rowEnd: 3 * rows }])) {
-      calls.push(`${shard.path} ${rowStart}`);
+    for await (const {
+      rowStart,
+      shards: [shard],
+    } of feedRows(tools, [{ rowStart: 0, rowEnd: 3 * rows }])) {
+      calls.push(`${shard?.path} ${rowStart}`);
     }
     const around = (call: string): string[] => calls.slice(calls.indexOf(call) - 1, calls.indexOf(call) + 2);
     expect(calls.indexOf("open s1")).toBeLessThan(calls.indexOf("s0 0"));

@@ -226,7 +226,7 @@ test("two processes with --new-run at once end well, with every row once", async
   await using scratch = await scratchFolder();
   const job = await finishedJob(scratch.path);
 
-  const results = await Promise.all([1, 2].map(() => runSpec(job.spec, { args: ["--new-run"] })));
+  const results = await Promise.all([1, 2].map(() => runSpec(job.spec, { ownProcess: true, args: ["--new-run"] })));
 
   for (const { code, stderr, summary } of results) {
     // One that comes when the other's is complete opens one after it; one that is overtaken is told to run again.

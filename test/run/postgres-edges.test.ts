@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { runCli } from "../support/cli.js";
+import { runHere } from "../support/cli.js";
 import { scratchFolder, writeSpec } from "../support/job.js";
 import { readRows, writeRows } from "../support/parquet.js";
 import { tableFaults, writePgSpec } from "../support/pg-job.js";
@@ -32,7 +32,7 @@ postgres.describe("a value that Postgres cannot hold", () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await textJob(scratch.path, database, withNul);
-    const { code, stderr } = await runCli(["run", spec, "--no-progress"]);
+    const { code, stderr } = await runHere(["run", spec, "--no-progress"]);
     expect(code).toBe(65);
     expect(stderr).toContain(
       String.raw`table.parquet: row 7, output column ${"`name`"} is "a\u0000b", and text in Postgres cannot hold`,
@@ -53,7 +53,7 @@ postgres.describe("a value that Postgres cannot hold", () => {
     expect(
       await database.query("SELECT row::int, column_name, reason, columns->>'name' AS name FROM infer_batch.rejects"),
     ).toEqual([{ row: 7, column_name: "name", reason: "target_cannot_hold", name: "a␀b" }]);
-    const { stdout } = await runCli(["rejects", spec, "--json"]);
+    const { stdout } = await runHere(["rejects", spec, "--json"]);
     expect(JSON.parse(stdout)).toMatchObject({ row: 7, column: "name", reason: "target_cannot_hold" });
   });
 });
@@ -66,7 +66,7 @@ postgres.describe("a table that does not fit", () => {
       "CREATE SCHEMA scores; CREATE TABLE scores.predictions (id text, score real, added timestamptz NOT NULL, note text)",
     );
     const spec = await writePgSpec(scratch.path, fixture, database);
-    const { code, stderr } = await runCli(["run", spec, "--no-progress"]);
+    const { code, stderr } = await runHere(["run", spec, "--no-progress"]);
     expect(code).toBe(64);
     expect(stderr.slice(stderr.indexOf("looking at table"))).toMatchInlineSnapshot(`
       "looking at table scores.predictions: 2 columns do not fit
@@ -140,7 +140,7 @@ postgres.describe("a role", () => {
     await using database = await postgres.server().createDatabase();
     await database.query("DROP ROLE IF EXISTS nobody_here; CREATE ROLE nobody_here LOGIN");
     const url = postgres.server().url(database.name, "nobody_here");
-    const { code, stderr } = await runCli(["run", await writePgSpec(scratch.path, fixture, { url }), "--no-progress"]);
+    const { code, stderr } = await runHere(["run", await writePgSpec(scratch.path, fixture, { url }), "--no-progress"]);
     expect(code, stderr).toBe(64);
     expect(stderr).toContain("permission denied for database");
   });
@@ -160,13 +160,13 @@ postgres.describe("a password", () => {
       ["run", spec, "--log-format", "json"],
       ["status", spec, "--json"],
     ]) {
-      const { code, stdout, stderr } = await runCli(args, { env });
+      const { code, stdout, stderr } = await runHere(args, { env });
       expect(code, stderr).toBe(0);
       said.push(stdout, stderr);
     }
     const wrong = { DATABASE_URL: env.DATABASE_URL.replace(/127\.0\.0\.1:\d+/, "127.0.0.1:1") };
     const away = await writePgSpec(scratch.path, fixture, { url: "${DATABASE_URL}" }, { retry: { max_seconds: 1 } });
-    const failed = await runCli(["run", away, "--log-level", "debug"], { env: wrong });
+    const failed = await runHere(["run", away, "--log-level", "debug"], { env: wrong });
     expect(failed.code).toBe(75);
     said.push(failed.stdout, failed.stderr);
     const kept = await database.query(

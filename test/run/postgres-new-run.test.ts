@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { runCli } from "../support/cli.js";
+import { runHere } from "../support/cli.js";
 import { refusalOf } from "../support/faulty.js";
 import { differences, goldenRows } from "../support/golden.js";
 import { scratchFolder } from "../support/job.js";
@@ -116,7 +116,7 @@ postgres.describe("several workers into Postgres", () => {
     expect(await tableFaults(database, fixture)).toEqual([]);
     expect((await scoreHere(spec, workerOf(0, 3))).status).toBe("already_complete");
 
-    const { stdout } = await runCli(["status", spec, "--json"]);
+    const { stdout } = await runHere(["status", spec, "--json"]);
     const { workers } = JSON.parse(stdout) as { workers: { worker: number; workers: number; spans: number }[] };
     expect(workers.map(({ worker, workers: count, spans }) => [worker, count, spans])).toEqual([
       [0, 3, 4],
@@ -134,7 +134,9 @@ postgres.describe("several workers into Postgres", () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await specFor(scratch.path, database, mode);
-    const both = await Promise.all([0, 1].map((index) => runSpec(spec, { args: ["--worker", `${index}/3`] })));
+    const both = await Promise.all(
+      [0, 1].map((index) => runSpec(spec, { ownProcess: true, args: ["--worker", `${index}/3`] })),
+    );
     expect(both.map(({ code, stderr }) => (code === 0 ? 0 : stderr))).toEqual([0, 0]);
     expect(both.map(({ summary }) => summary?.status)).toEqual(["partial", "partial"]);
     const { code, stderr, summary } = await runSpec(spec, { args: ["--worker", "0/3", "--steal"] });
@@ -177,13 +179,13 @@ postgres.describe("a run of other params that waits to be finished", () => {
     const yesterday = await scoreHere(await withDay("2026-01-01"), workerOf(0, 2));
     const spec = await withDay("2026-01-02");
     const told = `run ${yesterday.runId} in scores.predictions at 127.0.0.1:${postgres.server().port}/${database.name} is not finished; to finish it: infer-batch run ${spec} --param ds=2026-01-01`;
-    expect((await runCli(["status", spec])).stdout).toContain(told);
+    expect((await runHere(["status", spec])).stdout).toContain(told);
     const { code, stderr } = await runSpec(spec);
     expect(code, stderr).toBe(0);
     expect(stderr).toContain(told);
 
     const finish = await runSpec(spec, { args: ["--param", "ds=2026-01-01"] });
     expect([finish.code, finish.summary?.status]).toEqual([0, "complete"]);
-    expect((await runCli(["status", spec])).stdout).not.toContain("is not finished");
+    expect((await runHere(["status", spec])).stdout).not.toContain("is not finished");
   });
 });

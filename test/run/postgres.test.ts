@@ -1,8 +1,16 @@
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
 import { expect, test } from "vitest";
+import { fixtureAsArrow } from "../support/arrow.js";
+import { projectFolder } from "../support/cli.js";
+import { identity } from "../support/faulty.js";
 import { fixtures, scratchFolder } from "../support/job.js";
+import { writeModel } from "../support/onnx.js";
+import { query } from "../support/parquet.js";
 import { tableFaults, writePgSpec } from "../support/pg-job.js";
 import { usePostgres } from "../support/postgres.js";
 import { scoreHere } from "../support/score.js";
+import { fixtureNamed } from "../support/world.js";
 
 const postgres = await usePostgres();
 
@@ -20,5 +28,42 @@ postgres.describe("a run into Postgres", () => {
     expect(await tableFaults(database, fixture)).toEqual([]);
     const [progress] = await database.query("SELECT * FROM infer_batch.progress");
     expect(progress).toMatchObject({ status: "complete", rows_committed: String(fixture.rows), last_error: null });
+  });
+
+  test("from Arrow shards: what Python predicts, and each type as from Parquet", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const fixture = fixtureNamed("penguins-pipeline");
+    await mkdir(join(scratch.path, "in"));
+    await fixtureAsArrow(join(scratch.path, "in"), fixture.table, "stream");
+    await writeModel(join(scratch.path, "identity.onnx"), identity);
+    const files = join(projectFolder, "fixtures/arrow");
+    const described = await query(`DESCRIBE SELECT * FROM '${join(files, "types.parquet")}'`);
+    const typed = async (name: string): Promise<void> => {
+      await scoreHere(
+        await writePgSpec(scratch.path, { ...fixture, name: "typed", outputs: { score: "score" } }, database, {
+          params: { file: name },
+          input: { path: join(files, name) },
+          model: { path: "identity.onnx", inputs: { x: ["id"] } },
+          output: {
+            columns: described.map((row) => String(row["column_name"])),
+            postgres: { table: `scores.${name.replace(".", "_")}` },
+          },
+        }),
+      );
+    };
+
+    await scoreHere(
+      await writePgSpec(scratch.path, fixture, database, { input: { path: "in/*.arrows" }, commit_rows: 100 }),
+    );
+    await typed("types.parquet");
+    await typed("zstd.arrows");
+
+    expect(await tableFaults(database, fixture)).toEqual([]);
+    const [types] = await database.query(
+      `SELECT count(*)::int AS rows, count(*) FILTER (WHERE to_jsonb(a) = to_jsonb(b))::int AS same
+        FROM scores.types_parquet a FULL JOIN scores.zstd_arrows b USING (id)`,
+    );
+    expect(types).toEqual({ rows: 60, same: 60 });
   });
 });

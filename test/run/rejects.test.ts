@@ -85,6 +85,22 @@ describe("rows that cannot be scored are set aside, and all others are scored ri
     await expectAllThere(job, spoilt);
   });
 
+  test("among lists that are padded: NULL, too long, with a NULL in them", async () => {
+    await using scratch = await scratchFolder();
+    const spoilt = [
+      spoil(0, "input_ids", "NULL", "null", null),
+      spoil(99, "input_ids", "[2] || range(48)", "too_long", "49 elements"),
+      spoil(101, "token_type_ids", "[1, NULL]", "does_not_fit", "[1, NULL]"),
+      spoil(329, "token_type_ids", "NULL", "null", null),
+    ];
+    const settings = { ...reject, commit_rows: 60, engine: { batch_size: 7 } };
+    const job = await spoiltJob(scratch.path, "sentences-mean", spoilt, settings);
+
+    await scoreHere(job.spec);
+
+    await expectAllThere(job, spoilt);
+  });
+
   test("among texts: NULL", async () => {
     await using scratch = await scratchFolder();
     const spoilt = [

@@ -1,7 +1,7 @@
 import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { projectFolder, runCli } from "../support/cli.js";
+import { projectFolder, runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { httpProxy } from "../support/http-proxy.js";
 import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
@@ -27,7 +27,7 @@ const everything = {
 const port = (): number => s3.server().port;
 
 s3.describe("shards in S3", () => {
-  test.each(fixtures.filter(({ name }) => ["cancer-logistic", "penguins-pipeline", "embedding-mlp"].includes(name)))(
+  test.each(fixtures.filter(({ name }) => ["cancer-logistic", "penguins-pipeline", "sentences-mean"].includes(name)))(
     "are scored as on a disk ($name)",
     async (fixture) => {
       await using scratch = await scratchFolder();
@@ -44,7 +44,7 @@ s3.describe("shards in S3", () => {
         ["run", await writeSpec(there, fixture, { input: { ...input, spool: { path: spool } }, commit_rows: 100 })],
         { port: port() },
       );
-      const near = await runCli(["run", await writeSpec(here, fixture, { commit_rows: 100 })]);
+      const near = await runHere(["run", await writeSpec(here, fixture, { commit_rows: 100 })]);
 
       expect(far, far.stderr).toMatchObject({ code: 0 });
       expect(far.stderr).not.toContain("Warning");
@@ -60,7 +60,7 @@ s3.describe("shards in S3", () => {
     const job = await smallJob(scratch.path, { model: identity, select: "SELECT 1", ...everything });
     await writeRows(join(scratch.path, "in/a.parquet"), table, "ROW_GROUP_SIZE 2048");
     await upload(bucket, join(scratch.path, "in"), "in/");
-    const near = await runCli(["run", job.spec]);
+    const near = await runHere(["run", job.spec]);
     const rows = await outputRows(job.out);
     const rejects = await linesIn(join(job.out, "_rejects"));
     await rm(job.out, { recursive: true });
@@ -98,7 +98,7 @@ s3.describe("shards in S3", () => {
     const far = await runInS3(["run", spec], { port: http.port, env });
     const before = http.requests.length;
     const again = await runInS3(["run", spec], { port: http.port, env });
-    const near = await runCli(["run", await writeSpec(here, fixture)]);
+    const near = await runHere(["run", await writeSpec(here, fixture)]);
 
     expect(far, far.stderr).toMatchObject({ code: 0 });
     expect(again, again.stderr).toMatchObject({ code: 0 });

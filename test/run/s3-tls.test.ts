@@ -59,7 +59,8 @@ s3.describe("a store that speaks TLS", () => {
     const { port } = s3.server();
 
     const distrusted = await runInS3(["run", job.spec], { port });
-    const trusted = await runInS3(["run", job.spec], { port, env: { NODE_EXTRA_CA_CERTS: gate.certificate } });
+    const env = { NODE_EXTRA_CA_CERTS: gate.certificate }; // Node reads it when it starts
+    const trusted = await runInS3(["run", job.spec], { port, env, ownProcess: true });
 
     expect(distrusted.code, distrusted.stderr).toBe(64);
     expect(distrusted.stderr).toContain("the store's certificate is not to be trusted");

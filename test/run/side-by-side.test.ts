@@ -25,7 +25,7 @@ describe("processes started at the same moment on one run", () => {
         await leaveUnfinished(spec, out, (span) => span % 3 === 0);
       }
 
-      const results = await Promise.all(Array.from({ length: processes }, () => runSpec(spec)));
+      const results = await Promise.all(Array.from({ length: processes }, () => runSpec(spec, { ownProcess: true })));
 
       for (const { code, stderr, summary } of results) {
         expect(code, stderr).toBe(0);

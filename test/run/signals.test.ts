@@ -16,19 +16,38 @@ const commitRows = 500;
 const copies = 100;
 const rowCount = 442 * copies;
 
-async function slowJob(folder: string): Promise<{ spec: string; out: string }> {
+interface SlowJob {
+  readonly spec: string;
+  readonly out: string;
+  /** From now on in batches of many rows: what is left when the run was stopped is soon done. */
+  hurry(): Promise<void>;
+  /** As it is at first. */
+  slowDown(): Promise<void>;
+}
+
+async function slowJob(folder: string): Promise<SlowJob> {
   await mkdir(join(folder, "in"));
   await writeRows(
     join(folder, "in/many.parquet"),
     `SELECT t.* REPLACE (t.id + 442 * copy AS id) FROM read_parquet('${join(projectFolder, "fixtures/data/diabetes/*.parquet")}') t,
        range(${copies}) AS c(copy) ORDER BY copy, t.id`,
   );
-  const spec = await writeSpec(folder, fixture, {
-    input: { path: "in/many.parquet" },
-    engine: { batch_size: 1 },
-    commit_rows: commitRows,
-  });
-  return { spec, out: join(folder, "out") };
+  const write = (batchRows: number): Promise<string> =>
+    writeSpec(folder, fixture, {
+      input: { path: "in/many.parquet" },
+      engine: { batch_size: batchRows },
+      commit_rows: commitRows,
+    });
+  return {
+    spec: await write(1),
+    out: join(folder, "out"),
+    async hurry() {
+      await write(4096);
+    },
+    async slowDown() {
+      await write(1);
+    },
+  };
 }
 
 interface Stopped extends CliResult {
@@ -60,7 +79,8 @@ describe("a run that is told to stop", () => {
     "ends with $exit within 5 s of $signal, keeps what is committed and can be resumed",
     async ({ signal, exit }) => {
       await using scratch = await scratchFolder();
-      const { spec, out } = await slowJob(scratch.path);
+      const job = await slowJob(scratch.path);
+      const { spec, out } = job;
 
       const { code, stderr, stdout, stopMs } = await stopAt(spec, /span 3 committed/, [signal]);
 
@@ -72,6 +92,7 @@ describe("a run that is told to stop", () => {
       expect(committed.length).toBeGreaterThanOrEqual(4);
       expect(committed.length).toBeLessThan(rowCount / commitRows - 4);
 
+      await job.hurry();
       const report = await scoreHere(spec);
       expect(report).toMatchObject({ status: "complete", spansResumed: committed.length });
       expect(report.rowsScored).toBe(rowCount - committed.length * commitRows);
@@ -81,14 +102,18 @@ describe("a run that is told to stop", () => {
 
   test("ends with 143 and without _SUCCESS when it is told so while it takes up an unfinished run", async () => {
     await using scratch = await scratchFolder();
-    const { spec, out } = await slowJob(scratch.path);
+    const job = await slowJob(scratch.path);
+    const { spec, out } = job;
+    await job.hurry();
     const kept = await leaveUnfinished(spec, out, (span) => span < 40);
+    await job.slowDown();
 
     const { code } = await stopAt(spec, /taking up run/, ["SIGTERM"]);
 
     expect(code).toBe(143);
     expect((await partNames(out)).slice(0, kept.length)).toEqual(kept);
     expect((await listing(out)).filter((line) => line.startsWith("_SUCCESS"))).toEqual([]);
+    await job.hurry();
     await scoreHere(spec);
     await expectAllRows(out);
   });

@@ -105,7 +105,7 @@ describe("two jobs on one folder", () => {
       }),
     );
 
-    const results = await Promise.all(specs.map((spec) => runSpec(spec)));
+    const results = await Promise.all(specs.map((spec) => runSpec(spec, { ownProcess: true })));
 
     const codes = results.map(({ code }) => code);
     expect(

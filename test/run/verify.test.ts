@@ -2,7 +2,7 @@ import { readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { Plan } from "#src/plan/plan.js";
-import { runCli } from "../support/cli.js";
+import { runHere } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { listing, partNames } from "../support/output.js";
 import { patch, type ShardJob, shardJob } from "../support/shards.js";
@@ -12,7 +12,7 @@ const pinned = { commit_rows: 400 };
 
 /** Exit code and what the log says, without times. */
 async function run(job: ShardJob): Promise<{ code: number | null; said: string[] }> {
-  const { code, stderr } = await runCli(["run", job.spec, "--no-progress"]);
+  const { code, stderr } = await runHere(["run", job.spec, "--no-progress"]);
   return { code, said: stderr.split("\n").map((line) => line.replace(/^\[.*?\] /, "")) };
 }
 

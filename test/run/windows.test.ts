@@ -83,12 +83,12 @@ function slices(): SliceOfRun[] {
 }
 
 function world(
-  ahead: Source["ahead"],
+  ahead: Omit<Source["ahead"], "together">,
   fails?: (fetches: number) => boolean,
 ): { seen: Seen; tools: Parameters<typeof windowsAhead>[0] } {
   const seen: Seen = { open: 0, mostOpen: 0, bytes: 0, mostBytes: 0 };
   const projection = { inputs: [], passthrough: [], expressions: null, cast: "exact", missing: "bad_row" } as const;
-  return { seen, tools: { source: slowSource(ahead, seen, fails), decoder, projection } };
+  return { seen, tools: { source: slowSource({ ...ahead, together: 1 }, seen, fails), decoder, projection } };
 }
 
 describe("windows that are fetched ahead", () => {
@@ -101,7 +101,10 @@ describe("windows that are fetched ahead", () => {
     const { seen, tools } = world({ files, bytes, windowBytes: 100 });
     const starts: number[] = [];
 
-    for await (const window of windowsAhead(tools, slices())) {
+    for await (const window of windowsAhead(
+      tools,
+      slices().map((slice) => [slice]),
+    )) {
       await window.there;
       starts.push(window.rowStart);
       await sleep(1);
@@ -117,7 +120,10 @@ describe("windows that are fetched ahead", () => {
 
   test("do not wait for each other: with room for several, several are under way", async () => {
     const { seen, tools } = world({ files: 4, bytes: 1000, windowBytes: 100 });
-    const windows = windowsAhead(tools, slices());
+    const windows = windowsAhead(
+      tools,
+      slices().map((slice) => [slice]),
+    );
     await windows.next();
     await sleep(20);
 
@@ -128,7 +134,10 @@ describe("windows that are fetched ahead", () => {
 
   test("are closed when nobody reads on", async () => {
     const { seen, tools } = world({ files: 4, bytes: 1000, windowBytes: 100 });
-    for await (const window of windowsAhead(tools, slices())) {
+    for await (const window of windowsAhead(
+      tools,
+      slices().map((slice) => [slice]),
+    )) {
       await window.done();
       break;
     }
@@ -139,7 +148,10 @@ describe("windows that are fetched ahead", () => {
     const { seen, tools } = world({ files: 4, bytes: 1000, windowBytes: 100 }, (fetches) => fetches === 5);
     const starts: number[] = [];
     const reading = async (): Promise<void> => {
-      for await (const window of windowsAhead(tools, slices())) {
+      for await (const window of windowsAhead(
+        tools,
+        slices().map((slice) => [slice]),
+      )) {
         try {
           await window.there;
           starts.push(window.rowStart);
@@ -154,4 +166,43 @@ describe("windows that are fetched ahead", () => {
     expect(starts).toEqual([0, 10, 20, 30]);
     expect(seen.open).toBe(0);
   });
+
+  test("of a group of which one cannot be opened: those before it come, then the failure", async () => {
+    const { seen, tools } = world({ files: 1, bytes: 1000, windowBytes: 100 });
+    const local = { ...tools.source, open: openLocally(tools.source, "s3") };
+    const starts: number[] = [];
+    const reading = async (): Promise<void> => {
+      for await (const window of windowsAhead({ ...tools, source: local }, [slices()])) {
+        starts.push(window.rowStart);
+        await window.done();
+      }
+    };
+
+    await expect(reading()).rejects.toThrow("s3 was replaced");
+
+    expect(starts).toEqual([0, 30, 40]);
+    expect(seen.open).toBe(0);
+  });
+
+  test("of a group that can be opened is one", async () => {
+    const { seen, tools } = world({ files: 1, bytes: 1000, windowBytes: 100 });
+    const local = { ...tools.source, open: openLocally(tools.source, "none") };
+    const windows: (readonly [number, number, number])[] = [];
+    for await (const window of windowsAhead({ ...tools, source: local }, [slices()])) {
+      windows.push([window.rowStart, window.rowEnd, window.requests.length]);
+      await window.done();
+    }
+    expect(windows).toEqual([[0, 130, 6]]);
+    expect(seen.open).toBe(0);
+  });
 });
+
+/** Files on a disk, all but one. */
+function openLocally(source: Source, replaced: string): Source["open"] {
+  return async (shard) => {
+    if (shard.uri === replaced) {
+      throw new Error(`${replaced} was replaced`);
+    }
+    return { ...(await source.open(shard)), remote: undefined };
+  };
+}

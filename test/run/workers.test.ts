@@ -125,7 +125,9 @@ test("real workers at once, each share twice, some stealing, score every row onc
   const { spec, out } = await job(scratch.path, 20);
   const shares = [["0/2"], ["1/2"], ["1/2"], ["2/3", "--steal"]];
 
-  const results = await Promise.all(shares.map((share) => runSpec(spec, { args: ["--worker", ...share] })));
+  const results = await Promise.all(
+    shares.map((share) => runSpec(spec, { ownProcess: true, args: ["--worker", ...share] })),
+  );
 
   for (const { code, stderr, summary } of results) {
     expect(code, stderr).toBe(0);

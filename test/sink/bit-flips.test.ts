@@ -6,6 +6,10 @@ import { nodeFileSystem } from "#src/sink/file-system.js";
 import { scratchFolder } from "../support/job.js";
 import { beginDrive, drive, driveFolder, drivePlan, nothingTold, openDriveSink } from "../support/sink-drive.js";
 import { randomOf } from "../support/random.js";
+import { torture } from "../support/torture.js";
+
+/** What of a plan's end is its seal, or part of what is around it. */
+const sealBytes = 100;
 
 /** A run that is finished, or has its first spans. */
 async function written(folder: string, spans?: number): Promise<string> {
@@ -49,17 +53,22 @@ test("a plan of which any bit is not as it was written is refused with 66", { ti
   await using scratch = await scratchFolder();
   const root = await written(scratch.path, 1);
   const plan = join(driveFolder(root), "_infer-batch", drivePlan.runId, "plan.json");
-  const bits = (await readFile(plan)).length * 8;
+  const { length } = await readFile(plan);
+  const sealed = length - sealBytes;
+  // In the short form one bit of each byte that is sealed; all of the seal.
+  const bits = Array.from({ length: length * 8 }, (_, bit) => bit).filter(
+    (bit) => torture || bit >> 3 >= sealed || (bit & 7) === (bit >> 3) % 8,
+  );
   await using sink = await openDriveSink(root, nodeFileSystem);
   const taken: number[] = [];
 
-  await withEachFlip(plan, Array(bits).keys(), async (bit) => {
+  await withEachFlip(plan, bits, async (bit) => {
     if ((await outcomeOf(sink.find(drivePlan.runId))) !== "OUTPUT_DAMAGED") {
       taken.push(bit);
     }
   });
 
-  expect(bits).toBeGreaterThan(5000);
+  expect(bits.length).toBeGreaterThan(torture ? 5000 : 1000);
   expect(taken).toEqual([]);
   expect((await beginDrive(sink)).committed).toEqual(Uint8Array.of(1, 0, 0));
 });

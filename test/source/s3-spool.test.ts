@@ -47,11 +47,11 @@ async function readThrough(source: Source, pattern: string, folder: string): Pro
   let peak = 0;
   let sum = 0n;
   const slice = { shard: { ...shard, rows }, rowStart: 0, rowEnd: rows };
-  for await (const window of windowsAhead({ source, decoder, projection }, [{ slice, rowStart: 0 }])) {
+  for await (const window of windowsAhead({ source, decoder, projection }, [[{ slice, rowStart: 0 }]])) {
     try {
       await window.there;
       peak = Math.max(peak, await bytesIn(folder));
-      for await (const batch of decoder.read(window.request)) {
+      for await (const batch of decoder.read(window.requests)) {
         const [ids] = batch.carried;
         if (ids?.kind === "fixed" && ids.data instanceof BigInt64Array) {
           sum += ids.data.reduce((total, id) => total + id, 0n);

@@ -48,7 +48,7 @@ describe("a key that is not known", () => {
   test("that is a list is refused", () => {
     expect(specRefusal(`${minimalSpec}? [a, b]\n: 1\n`)).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
-      reading job.yaml:1:1: [ a, b ]: unknown key; expected one of version, name, timezone, params, input, model, engine, output, commit_rows, on_bad_row, max_rejects, retry"
+      reading job.yaml:1:1: [ a, b ]: unknown key; expected one of version, name, timezone, params, input, model, engine, output, commit_rows, on_bad_row, max_rejects, retry, report"
     `);
   });
 
@@ -217,6 +217,12 @@ describe("a spec that is right", () => {
           },
         },
         "params": {},
+        "report": {
+          "method": "get",
+          "on_failure": "",
+          "on_success": "",
+          "timeout": 10,
+        },
         "retry": {
           "max_seconds": 300,
         },

@@ -1,6 +1,9 @@
 import { describe, expect, test } from "vitest";
 import { minimalSpec, specRefusal } from "../support/spec.js";
 
+const withInput = (source: string): string =>
+  minimalSpec.replace("  path: model", `  inputs: { ids: { ${source} } }\n  path: model`);
+
 const wrong: readonly (readonly [string, string])[] = [
   ["a version to come", minimalSpec.replace("version: 1", "version: 2")],
   ["a version in quotes", minimalSpec.replace("version: 1", 'version: "1"')],
@@ -28,6 +31,17 @@ const wrong: readonly (readonly [string, string])[] = [
     "one column for an input, not in a list",
     minimalSpec.replace("  path: model", "  inputs: { features: f0 }\n  path: model"),
   ],
+  ["a column that nothing says how to pad", withInput("column: tokens")],
+  ["padding of no column", withInput("pad: { to: 8 }")],
+  ["an unknown key beside them", withInput("column: tokens, pad: { to: 8 }, max: 8")],
+  ["an unknown key in pad", withInput("column: tokens, pad: { too: 8 }")],
+  ["padding to no element", withInput("column: tokens, pad: { to: 0 }")],
+  ["an unknown side", withInput("column: tokens, pad: { side: top }")],
+  ["a word to pad with", withInput("column: tokens, pad: { value: x }")],
+  ["a number for a flag", withInput("column: tokens, pad: { truncate: 1 }")],
+  ["a mask that is padded", withInput("mask_of: ids, pad: { to: 8 }")],
+  ["a mask of two", withInput("mask_of: [ids, types]")],
+  ["nothing for an input", withInput("")],
   ["an output that is a number", minimalSpec.replace("  path: model", "  outputs: { score: 1 }\n  path: model")],
   ["an unknown compression", `${minimalSpec}    compression: lz4\n`],
   ["an unknown provider", `${minimalSpec}engine: { providers: [gpu] }\n`],

@@ -79,6 +79,7 @@ const scalars: Readonly<Record<string, () => arrow.DataType>> = {
   BIGINT: () => new arrow.Int64(),
   INTEGER: () => new arrow.Int32(),
   SMALLINT: () => new arrow.Int16(),
+  TINYINT: () => new arrow.Int8(),
   UTINYINT: () => new arrow.Uint8(),
   FLOAT: () => new arrow.Float32(),
   DOUBLE: () => new arrow.Float64(),

@@ -1,5 +1,9 @@
 import type { ColumnRef, Contract, InputBinding, NumericTensorType } from "#src/batch/contract.js";
-import type { BytesColumn, ColumnType, Matrix, RecordBatch } from "#src/batch/types.js";
+import type { RowFault } from "#src/batch/input-target.js";
+import { createPacker, type FeatureBatch } from "#src/batch/packer.js";
+import { decodeTexts, type NamedTensor } from "#src/batch/tensor.js";
+import type { BytesColumn, ColumnType, DecodedInput, ListColumn, Matrix, RecordBatch } from "#src/batch/types.js";
+import { allocate, type ElementType } from "#src/batch/values.js";
 
 export const ref = (name: string, type: ColumnType = "float32"): ColumnRef => ({ name, path: name.split("."), type });
 
@@ -45,3 +49,56 @@ export function textColumn(texts: readonly (string | null)[]): BytesColumn {
   const valid = texts.includes(null) ? Uint8Array.from(texts, (text) => (text === null ? 0 : 1)) : undefined;
   return { kind: "bytes", offsets, bytes: Uint8Array.from(Buffer.concat(encoded)), valid };
 }
+
+/** Lists of numbers; null is a NULL, under which a list has elements that nobody may look at. */
+export function listColumn(element: ElementType, lists: readonly (readonly (number | null)[] | null)[]): ListColumn {
+  const under = lists.map((list) => list ?? [Number.NaN, 77]);
+  const flat = under.flat();
+  const data = allocate(element, flat.length);
+  const offsets = new Uint32Array(lists.length + 1);
+  under.forEach(({ length }, row) => {
+    offsets[row + 1] = (offsets[row] ?? 0) + length;
+  });
+  flat.forEach((value, index) => {
+    const number = value ?? 99;
+    data[index] = (element.endsWith("int64") ? BigInt(Number.isNaN(number) ? 99 : number) : number) as never;
+  });
+  return {
+    kind: "list",
+    offsets,
+    child: { kind: "fixed", lanes: 1, data, valid: flat.includes(null) ? validOf(flat) : undefined },
+    valid: lists.includes(null) ? validOf(lists) : undefined,
+  };
+}
+
+function validOf(values: readonly unknown[]): Uint8Array {
+  return Uint8Array.from(values, (value) => (value === null ? 0 : 1));
+}
+
+interface Packed {
+  readonly batches: FeatureBatch[];
+  readonly faults: RowFault[];
+}
+
+/** One record batch through a packer; rows of the run count from 100. Faults are collected, not thrown. */
+export function pack(
+  contract: Partial<Contract>,
+  inputs: readonly DecodedInput[],
+  { rows, batchRows = 10 }: { rows: number; batchRows?: number },
+): Packed {
+  const faults: RowFault[] = [];
+  const packer = createPacker({
+    contract: { ...emptyContract, ...contract },
+    batchRows: () => batchRows,
+    onFault: (fault) => {
+      faults.push(fault);
+    },
+  });
+  const record: RecordBatch = { rowCount: rows, inputs, carried: [] };
+  const batches = [...packer.push(record, { from: 0, to: rows, row: 100 })];
+  const rest = packer.flush();
+  return { batches: rest === undefined ? batches : [...batches, rest], faults };
+}
+
+export const dataOf = (tensor: NamedTensor | undefined): unknown[] =>
+  tensor?.dtype === "string" ? decodeTexts(tensor.data) : [...(tensor?.data ?? [])];

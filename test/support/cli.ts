@@ -1,5 +1,7 @@
 import { spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
+import type { Io } from "#src/cli/io.js";
+import { runProgram } from "#src/cli/run-program.js";
 
 export const projectFolder = fileURLToPath(new URL("../..", import.meta.url));
 const program = fileURLToPath(new URL("../../bin/infer-batch.js", import.meta.url));
@@ -62,4 +64,68 @@ export async function runCli(args: readonly string[], options: CliOptions = {}):
       resolve({ code, signal, stdout, stderr });
     });
   });
+}
+
+/**
+ * Carries out a command line in this process: the program that the built command hands its arguments to, with all that
+ * it says. A third of what a process takes. For what a process has of its own (signals, a user, options of node,
+ * threads that write to stderr by themselves), and for several at once on one target, there is `runCli`.
+ */
+export async function runHere(args: readonly string[], { env = {} }: Pick<CliOptions, "env"> = {}): Promise<CliResult> {
+  using _ = changeEnv(env);
+  const said = { stdout: "", stderr: "" };
+  const into = (name: "stdout" | "stderr"): { write(text: string): void } => ({
+    write(text) {
+      said[name] += text;
+    },
+  });
+  const io: Io = { stdout: into("stdout"), stderr: into("stderr") };
+  await runProgram(args, io);
+  return { code: Number(io.exitCode ?? 0), signal: null, ...said };
+}
+
+export interface HereOrApart extends CliOptions {
+  /** For several at once on one target. */
+  readonly ownProcess?: boolean;
+}
+
+/** In this process, unless something is asked for that only one of its own has. */
+export async function runCommand(
+  args: readonly string[],
+  { ownProcess = false, env = {}, ...options }: HereOrApart = {},
+): Promise<CliResult> {
+  const here = !ownProcess && Object.values(options).every((value) => value === undefined);
+  return here ? await runHere(args, { env }) : await runCli(args, { ...options, env });
+}
+
+let runningHere = 0;
+let changedEnv = false;
+
+/** @throws where a command that runs beside this one would see the changes, or this one would see its own */
+function changeEnv(changes: NonNullable<CliOptions["env"]>): Disposable {
+  const names = Object.keys(changes);
+  if (changedEnv || (names.length > 0 && runningHere > 0)) {
+    throw new Error("two commands at once, with variables of their own: give each its own process (runCli)");
+  }
+  runningHere += 1;
+  changedEnv = names.length > 0;
+  const before = names.map((name) => [name, process.env[name]] as const);
+  setEnv(Object.entries(changes));
+  return {
+    [Symbol.dispose]() {
+      setEnv(before);
+      runningHere -= 1;
+      changedEnv = false;
+    },
+  };
+}
+
+function setEnv(values: Iterable<readonly [string, string | undefined]>): void {
+  for (const [name, value] of values) {
+    if (value === undefined) {
+      delete process.env[name];
+    } else {
+      process.env[name] = value;
+    }
+  }
 }

@@ -1,5 +1,5 @@
 import { bindContract } from "#src/batch/bind-contract.js";
-import type { Contract, ContractRequest, InputBinding } from "#src/batch/contract.js";
+import { type Contract, type ContractRequest, featureColumns } from "#src/batch/contract.js";
 import type { TensorSignature } from "#src/batch/tensor.js";
 import { type ColumnType, showType, type SourceColumn } from "#src/batch/types.js";
 import { refusal } from "./spec.js";
@@ -46,9 +46,7 @@ function request(overrides: Partial<ContractRequest> = {}): ContractRequest {
 
 export const bind = (overrides: Partial<ContractRequest> = {}): Contract => bindContract(request(overrides));
 export const refused = (overrides: Partial<ContractRequest>): string => refusal(() => bind(overrides));
-const columnsOf = (binding: InputBinding): string[] =>
-  binding.kind === "matrix" ? binding.columns.map(({ name }) => name) : [binding.column.name];
-export const featureNames = (contract: Contract): string[] => contract.inputs.flatMap(columnsOf);
+export const featureNames = (contract: Contract): string[] => featureColumns(contract).map(({ name }) => name);
 export const withInput = (...shape: (number | null)[]): Partial<ContractRequest> => ({
   signature: { inputs: [tensor("features", "float32", ...shape)], outputs },
 });

@@ -9,8 +9,6 @@ export type Twist =
   | { readonly kind: "shorten"; readonly bytes: number }
   /** It goes on, and its answer is lost. */
   | { readonly kind: "lose" }
-  /** It goes on without a header. */
-  | { readonly kind: "strip"; readonly header: string }
   /** It waits, and then goes on. */
   | { readonly kind: "hold"; readonly until: Promise<unknown> }
   /** It goes on with another last byte. */
@@ -37,10 +35,7 @@ export async function httpProxy(port: number): Promise<HttpProxy> {
   const requests: string[] = [];
   let bodyBytes = 0;
   const forward = (from: IncomingMessage, to: ServerResponse, twist: Twist | undefined): void => {
-    const headers = { ...from.headers };
-    if (twist?.kind === "strip") {
-      delete headers[twist.header];
-    }
+    const { headers } = from;
     const onward = request(
       { port, host: "127.0.0.1", method: from.method, path: from.url, headers, setHost: false },
       (answer) => {

@@ -92,6 +92,21 @@ export const fixtures: readonly Fixture[] = [
     outputs: { ...classes(8, "vector"), score: "score" },
     rows: 1797,
   },
+  // Lists of any length, and their mask.
+  {
+    name: "sentences-mean",
+    table: "sentences",
+    model: "sentences-mean.onnx",
+    outputs: { label: "label", ...classes(6, "probabilities") },
+    rows: 330,
+    binding: {
+      inputs: {
+        attention_mask: { mask_of: "input_ids" },
+        input_ids: { column: "input_ids", pad: { to: 48 } },
+        token_type_ids: { column: "token_type_ids", pad: { to: 48 } },
+      },
+    },
+  },
 ];
 
 export interface SpecOverrides {

@@ -101,19 +101,37 @@ function makeCertificate(scratch, { uid, gid }) {
   return ["-c", "ssl=on", "-c", `ssl_cert_file=${certificate}`, "-c", `ssl_key_file=${key}`];
 }
 
+/** The data of a server that was never started, by its binaries: making them takes much longer than a copy. */
+const clusters = new Map();
+
+function copyCluster({ found, native, data }, options) {
+  const cluster = clusters.get(found) ?? makeCluster(native, options);
+  clusters.set(found, cluster);
+  execFileSync("cp", ["-a", cluster, data], { stdio: "pipe" }); // with owner and mode, as the server insists on
+}
+
+function makeCluster(native, options) {
+  const scratch = mkdtempSync(join(tmpdir(), "infer-batch-pg-new-"));
+  process.on("exit", () => rmSync(scratch, { recursive: true, force: true }));
+  chmodSync(scratch, 0o755);
+  const data = join(scratch, "data");
+  mkdirSync(data, { mode: 0o700 });
+  if (options.uid !== undefined) {
+    chownSync(data, options.uid, options.gid);
+  }
+  const setUp = ["-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"];
+  execFileSync(join(native, "bin/initdb"), setUp, { ...options, stdio: "pipe" });
+  return data;
+}
+
 export async function startServer(found, { flags = [], tls = false } = {}) {
   const identity = unprivileged();
   const scratch = mkdtempSync(join(tmpdir(), "infer-batch-pg-"));
   chmodSync(scratch, 0o755);
   const native = reachable(found, scratch, identity);
   const data = join(scratch, "data");
-  mkdirSync(data, { mode: 0o700 });
-  if (identity.uid !== undefined) {
-    chownSync(data, identity.uid, identity.gid);
-  }
   const options = { ...identity, env: { PATH: process.env["PATH"] ?? "", LC_ALL: "C", TZ: "UTC" }, cwd: "/" };
-  const setUp = ["-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"];
-  execFileSync(join(native, "bin/initdb"), setUp, { ...options, stdio: "pipe" });
+  copyCluster({ found, native, data }, options);
   const version = execFileSync(join(native, "bin/postgres"), ["--version"], { ...options, encoding: "utf8" });
   const port = await freePort();
   const log = join(scratch, "log");

@@ -1,6 +1,6 @@
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { type CliOptions, type CliResult, runCli } from "./cli.js";
+import { type CliResult, type HereOrApart, runCommand } from "./cli.js";
 import type { Bucket } from "./s3.js";
 import { s3Env } from "./s3.js";
 
@@ -14,10 +14,10 @@ export async function upload(bucket: Bucket, folder: string, prefix: string): Pr
   }
 }
 
-/** Runs the built command against the store at a port of this machine; fetched bytes are kept in `spool`. */
+/** Carries out a command line against the store at a port of this machine; fetched bytes are kept in `spool`. */
 export async function runInS3(
   args: readonly string[],
-  { port, env, ...options }: CliOptions & { readonly port: number },
+  { port, env, ...options }: HereOrApart & { readonly port: number },
 ): Promise<CliResult> {
-  return await runCli(args, { ...options, env: { ...s3Env(port), ...env } });
+  return await runCommand(args, { ...options, env: { ...s3Env(port), ...env } });
 }

@@ -1,11 +1,11 @@
 // A real S3 server, versitygw: where its program is, and how it is reached. Tests and benchmarks start it. Plain
 // JavaScript: the benchmarks are.
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, statSync } from "node:fs";
+import { existsSync, readFileSync, renameSync } from "node:fs";
 import { createServer } from "node:net";
-import { homedir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { buildOnce, cacheFolder } from "./build-once.mjs";
 
 const version = "v1.8.0";
 const module = "github.com/versity/versitygw/cmd/versitygw";
@@ -17,8 +17,7 @@ export function findServer() {
   if (given !== undefined && given !== "") {
     return { program: given };
   }
-  const cache = process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache");
-  const folder = join(cache, "infer-batch-tests", `versitygw-${version}`);
+  const folder = cacheFolder(`versitygw-${version}`);
   const program = join(folder, "versitygw");
   if (existsSync(program)) {
     return { program };
@@ -26,52 +25,17 @@ export function findServer() {
   if (spawnSync("go", ["version"]).status !== 0) {
     return { missing: "versitygw is not there (INFER_BATCH_VERSITYGW), nor Go, which would build it" };
   }
-  mkdirSync(folder, { recursive: true });
-  const lock = join(folder, "building");
-  if (!takeLock(lock, program)) {
-    return { program }; // another process has built it meanwhile
-  }
-  console.warn(`building ${module}@${version} into ${folder}: once, about a minute`);
-  const making = mkdtempSync(join(folder, "making-"));
-  try {
+  const failed = buildOnce(program, (making) => {
+    console.warn(`building ${module}@${version} into ${folder}: once, about a minute`);
     const env = { ...process.env, GOBIN: making, GOFLAGS: "-buildvcs=false", CGO_ENABLED: "0" };
     const built = spawnSync("go", ["install", `${module}@${version}`], { env, encoding: "utf8" });
     if (built.status !== 0) {
-      return { missing: `go install failed: ${built.stderr.slice(-300)}` };
+      return `go install failed: ${built.stderr.slice(-300)}`;
     }
     renameSync(join(making, "versitygw"), program); // another process may run it while this one builds
-    return { program };
-  } finally {
-    rmSync(making, { recursive: true, force: true });
-    rmSync(lock, { recursive: true, force: true });
-  }
-}
-
-/** Whoever holds a lock for longer has died. */
-const lockMs = 10 * 60_000;
-
-/** Waits until nobody else builds: two at once take twice as long. @returns false when the program is there by then */
-function takeLock(lock, program) {
-  for (;;) {
-    try {
-      mkdirSync(lock);
-    } catch (error) {
-      if (error.code !== "EEXIST") {
-        throw error;
-      }
-      const taken = statSync(lock, { throwIfNoEntry: false });
-      if (taken !== undefined && Date.now() - taken.mtimeMs > lockMs) {
-        rmSync(lock, { recursive: true, force: true });
-      }
-      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 200); // the caller is synchronous
-      continue;
-    }
-    if (!existsSync(program)) {
-      return true;
-    }
-    rmSync(lock, { recursive: true });
-    return false;
-  }
+    return undefined;
+  });
+  return failed === undefined ? { program } : { missing: failed };
 }
 
 /** Waits until the server answers. */

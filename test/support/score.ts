@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { type AttemptOptions, openJob } from "#src/cli/job-context.js";
 import type { RunReport } from "#src/report/report.js";
 import { runJob } from "#src/run/run.js";
-import { type CliResult, runCli } from "./cli.js";
+import { type CliResult, type HereOrApart, runCommand } from "./cli.js";
 import { partNames, spanOfName } from "./output.js";
 
 /** Carries out a run in this process: many runs a second, where no exit code is asked for. */
@@ -50,12 +50,17 @@ export interface Summary {
   readonly shards_unplanned: number;
 }
 
-/** Runs the built command with `--json`; `summary` is there when it printed one. */
+interface RunSpecOptions extends HereOrApart {
+  /** After those that are always given. */
+  readonly args?: readonly string[];
+}
+
+/** Carries out `run` with `--json`; `summary` is there when it printed one. */
 export async function runSpec(
   spec: string,
-  { args = [], ...options }: Parameters<typeof runCli>[1] & { args?: readonly string[] } = {},
+  { args = [], ...options }: RunSpecOptions = {},
 ): Promise<CliResult & { readonly summary: Summary | undefined }> {
-  const result = await runCli(["run", spec, "--json", "--no-progress", ...args], options);
+  const result = await runCommand(["run", spec, "--json", "--no-progress", ...args], options);
   const last = result.stdout.trimEnd().split("\n").at(-1) ?? "";
   return { ...result, summary: last === "" ? undefined : (JSON.parse(last) as Summary) };
 }

@@ -63,6 +63,16 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       expect(again.finished).toBe(false);
     });
 
+    test("tells once when a span's bytes are ready, and before it is committed", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { stored, run } = await begun(sink, planFor(sink.planTarget));
+      const span = spanAt(stored.plan, 0);
+      const told: (number | undefined)[] = [];
+      await run.commit(span, { ...whole(outputOf(idsOf(span))), onEncoded: () => told.push(run.committed[0]) });
+      expect([told, run.committed[0]]).toEqual([[0], 1]);
+    });
+
     test("adopts a span that another attempt committed, whatever it made of it", async () => {
       await using world = await worldOf();
       await using one = await world.open();

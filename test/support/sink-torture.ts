@@ -68,16 +68,18 @@ export interface AtEachCall {
   /** Every n-th of them, from this one on. */
   readonly every?: number;
   readonly from?: number;
+  /** In the short form the first and the last of those that differ in their numbers, and not the second. */
+  readonly ends?: boolean;
 }
 
 /** Does `work` for each call of an undisturbed run; all that went wrong, with the call it went wrong at. */
 export async function atEachCall(
   work: (run: DiskRun, at: number, call: string) => Promise<void>,
-  { refused = [], only = () => true, every = 1, from = 0 }: AtEachCall = {},
+  { refused = [], only = () => true, every = 1, from = 0, ends = false }: AtEachCall = {},
 ): Promise<string[]> {
   const failures: string[] = [];
   const changing = [...(await callsOf(refused)).entries()].filter(([, call]) => only(call));
-  const calls = tellingCalls(changing, ([, call]) => call).filter((_, index) => index % every === from);
+  const calls = tellingCalls(changing, ([, call]) => call, { ends }).filter((_, index) => index % every === from);
   await inParallel(calls, parallelRuns, async ([at, call]) => {
     try {
       await onDisk((run) => work(run, at, call), refused);

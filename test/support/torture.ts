@@ -3,9 +3,13 @@ export const torture = process.env["INFER_BATCH_TORTURE"] === "1";
 
 /**
  * What the short form tries of a run's calls: of those that differ in their numbers only, as the calls of one span
- * and of the next do, the first two and the last. The long form tries all.
+ * and of the next do, the first two and the last; `ends`: the first and the last. The long form tries all.
  */
-export function tellingCalls<T>(calls: readonly T[], nameOf: (call: T) => string): T[] {
+export function tellingCalls<T>(
+  calls: readonly T[],
+  nameOf: (call: T) => string,
+  { ends = false }: { readonly ends?: boolean } = {},
+): T[] {
   const kinds = new Map<string, T[]>();
   for (const call of calls) {
     const kind = nameOf(call).replaceAll(/\d+/g, "#");
@@ -16,6 +20,6 @@ export function tellingCalls<T>(calls: readonly T[], nameOf: (call: T) => string
       alike.push(call);
     }
   }
-  const telling = new Set([...kinds.values()].flatMap((alike) => alike.slice(0, 2).concat(alike.slice(-1))));
+  const telling = new Set([...kinds.values()].flatMap((alike) => alike.slice(0, ends ? 1 : 2).concat(alike.slice(-1))));
   return calls.filter((call) => torture || telling.has(call));
 }

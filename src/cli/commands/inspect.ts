@@ -6,24 +6,29 @@ import { openModelFile } from "../../engine/onnx-file.js";
 import { openOnnxEngine } from "../../engine/onnx.js";
 import { errnoOf, JobError, messageOf } from "../../errors.js";
 import { modelJson, modelText, shardJson, shardText } from "../inspect-text.js";
+import type { Io } from "../io.js";
 
 /** Shows a model or a shard. Reads nothing else, writes nothing, sends nothing. */
-export async function inspectCommand(file: string, { json = false }: { readonly json?: boolean }): Promise<void> {
+export async function inspectCommand(
+  file: string,
+  { json = false }: { readonly json?: boolean },
+  io: Io,
+): Promise<void> {
   const ends = await readEnds(file);
   if (parquetMagic.test(ends.head) || parquetMagic.test(ends.tail)) {
     const shard = { ...(await inspectParquet(resolve(file))), path: file };
-    process.stdout.write(json ? `${shardJson(shard)}\n` : shardText(shard));
+    io.stdout.write(json ? `${shardJson(shard)}\n` : shardText(shard));
     return;
   }
   if (arrowMagic.test(ends.head) || arrowName.test(file)) {
     const shard = { ...(await inspectArrow(resolve(file))), path: file };
-    process.stdout.write(json ? `${shardJson(shard)}\n` : shardText(shard));
+    io.stdout.write(json ? `${shardJson(shard)}\n` : shardText(shard));
     return;
   }
   const model = await openModelFile(resolve(file), (_path, cause) => neither(file, ends.head, cause));
   await using engine = await openOnnxEngine({ model, providers: ["cpu"], sessions: 1, intraOpThreads: 1 });
   const seen = { ...model, path: file, signature: engine.signature };
-  process.stdout.write(json ? `${modelJson(seen)}\n` : modelText(seen));
+  io.stdout.write(json ? `${modelJson(seen)}\n` : modelText(seen));
 }
 
 /** At both ends of a file, PARE where its footer is encrypted; either end is enough to know what it was meant to be. */

@@ -1,9 +1,14 @@
 import { planText } from "../../report/plan-text.js";
 import { previewPlan } from "../../run/preview.js";
+import type { Io } from "../io.js";
 import { type JobOptions, openJob } from "../job-context.js";
 
-export async function planCommand(spec: string, options: JobOptions & { readonly json?: boolean }): Promise<void> {
+export async function planCommand(
+  spec: string,
+  options: JobOptions & { readonly json?: boolean },
+  io: Io,
+): Promise<void> {
   await using job = await openJob(spec, options);
   const plan = await previewPlan(job);
-  process.stdout.write(options.json === true ? `${JSON.stringify(plan)}\n` : planText(plan, job.sink.target));
+  io.stdout.write(options.json === true ? `${JSON.stringify(plan)}\n` : planText(plan, job.sink.target));
 }

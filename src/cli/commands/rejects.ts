@@ -1,16 +1,21 @@
 import type { RejectedRow } from "../../batch/types.js";
 import { rejectsText } from "../../report/rejects-text.js";
 import { rejectedRows } from "../../run/state.js";
+import type { Io } from "../io.js";
 import { type JobOptions, openJob } from "../job-context.js";
 
-export async function rejectsCommand(spec: string, options: JobOptions & { readonly json?: boolean }): Promise<void> {
+export async function rejectsCommand(
+  spec: string,
+  options: JobOptions & { readonly json?: boolean },
+  io: Io,
+): Promise<void> {
   await using job = await openJob(spec, options);
   if (options.json === true) {
     for await (const rejected of rejectedRows(job)) {
-      process.stdout.write(`${JSON.stringify(rejected)}\n`);
+      io.stdout.write(`${JSON.stringify(rejected)}\n`);
     }
     return;
   }
   const rows: AsyncIterable<RejectedRow> = rejectedRows(job);
-  process.stdout.write(await rejectsText(rows));
+  io.stdout.write(await rejectsText(rows));
 }

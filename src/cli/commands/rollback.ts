@@ -1,9 +1,14 @@
+import type { Io } from "../io.js";
 import { type JobOptions, openJob } from "../job-context.js";
 
-export async function rollbackCommand(spec: string, options: JobOptions & { readonly json?: boolean }): Promise<void> {
+export async function rollbackCommand(
+  spec: string,
+  options: JobOptions & { readonly json?: boolean },
+  io: Io,
+): Promise<void> {
   await using job = await openJob(spec, options);
   const undone = await job.sink.rollback();
-  process.stdout.write(
+  io.stdout.write(
     options.json === true
       ? `${JSON.stringify({ output: job.sink.target, undone })}\n`
       : `${job.sink.target} holds again what it held before; what was rolled back is kept as ${undone}\n`,

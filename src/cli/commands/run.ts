@@ -1,9 +1,13 @@
+import { dirname, resolve } from "node:path";
 import { barProgress, lineProgress, type Progress, silentProgress } from "../../report/progress.js";
 import { reportJson, reportText } from "../../report/report.js";
 import type { Log } from "../../run/job.js";
 import { runJob } from "../../run/run.js";
+import type { Io } from "../io.js";
 import { type JobOptions, openJob } from "../job-context.js";
 import { createLog, wantsColor } from "../logger.js";
+import { openProfile } from "../profile.js";
+import { reporting } from "../reporting.js";
 import { abortOnSignals } from "../signals.js";
 import { findWorker } from "../worker.js";
 
@@ -12,19 +16,22 @@ interface RunOptions extends JobOptions {
   readonly steal?: boolean;
   readonly newRun?: boolean;
   readonly allowDuplicates?: boolean;
+  readonly skipExitCode?: number;
   readonly json?: boolean;
   readonly quiet?: boolean;
   readonly progress: boolean;
   readonly logLevel: "debug" | "info" | "warn" | "error";
   readonly logFormat: "pretty" | "json";
+  readonly metricsPort?: number;
+  readonly profile?: string;
 }
 
-export async function runCommand(spec: string, options: RunOptions): Promise<void> {
-  using stop = abortOnSignals();
-  const log = createLog({
+export async function runCommand(spec: string, options: RunOptions, io: Io): Promise<void> {
+  using stop = abortOnSignals(io.stderr);
+  const log = createLog(io.stderr, {
     level: options.quiet === true ? "error" : options.logLevel,
     format: options.logFormat,
-    color: wantsColor(process.stderr),
+    color: wantsColor(io.stderr),
   });
   const attempt = {
     worker: findWorker(options.worker, process.env),
@@ -32,23 +39,35 @@ export async function runCommand(spec: string, options: RunOptions): Promise<voi
     newRun: options.newRun === true,
     allowDuplicates: options.allowDuplicates === true,
   };
-  const progress = chooseProgress(options, log);
-  await using job = await openJob(spec, options, { log, progress, signal: stop.signal, attempt });
-  const report = await runJob(job);
+  const progress = chooseProgress(options, log, io);
+  await using profile = options.profile === undefined ? undefined : await openProfile(options.profile, log);
+  const watched = { onStage: profile?.onStage, profileFolder: profile?.folder };
+  await using job = await openJob(spec, options, { log, progress, signal: stop.signal, attempt, ...watched });
+  const reportOptions = { folder: dirname(resolve(spec)), metricsPort: options.metricsPort };
+  const report = await reporting(job, reportOptions, async () => {
+    try {
+      return await runJob(job);
+    } finally {
+      await profile?.end(job.record.stages);
+    }
+  });
   // The summary comes last: Airflow takes the last line of a step's output for its result.
   if (options.json === true) {
-    process.stdout.write(`${reportJson(report)}\n`);
+    io.stdout.write(`${reportJson(report)}\n`);
   } else if (options.quiet !== true) {
-    process.stdout.write(`${reportText(report)}\n`);
+    io.stdout.write(`${reportText(report)}\n`);
+  }
+  if (report.status === "already_complete" && options.skipExitCode !== undefined) {
+    io.exitCode = options.skipExitCode;
   }
 }
 
-function chooseProgress({ progress, quiet }: RunOptions, log: Log): Progress {
+function chooseProgress({ progress, quiet }: RunOptions, log: Log, { stderr }: Io): Progress {
   if (!progress || quiet === true) {
     return silentProgress;
   }
-  if (process.stderr.isTTY) {
-    return barProgress(process.stderr, monotonicMs);
+  if (stderr.isTTY === true) {
+    return barProgress(stderr, monotonicMs);
   }
   return lineProgress((line) => {
     log.info(line);

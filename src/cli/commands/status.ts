@@ -1,12 +1,17 @@
 import { count } from "../../report/report.js";
 import { table } from "../../report/table.js";
 import { type RunState, runState } from "../../run/state.js";
+import type { Io } from "../io.js";
 import { type JobOptions, openJob } from "../job-context.js";
 
-export async function statusCommand(spec: string, options: JobOptions & { readonly json?: boolean }): Promise<void> {
+export async function statusCommand(
+  spec: string,
+  options: JobOptions & { readonly json?: boolean },
+  io: Io,
+): Promise<void> {
   await using job = await openJob(spec, options);
   const state = await runState(job);
-  process.stdout.write(`${options.json === true ? stateJson(state) : stateText(state)}\n`);
+  io.stdout.write(`${options.json === true ? stateJson(state) : stateText(state)}\n`);
 }
 
 function stateJson(state: RunState): string {

@@ -1,12 +1,17 @@
 import { table } from "../../report/table.js";
 import { type Tuning, tune } from "../../run/tune.js";
 import { usableCores } from "../cores.js";
+import type { Io } from "../io.js";
 import { type JobOptions, openJob } from "../job-context.js";
 
 /** Long enough for a dozen batches of most models, short enough to wait for all combinations. */
 const msEach = 300;
 
-export async function tuneCommand(spec: string, options: JobOptions & { readonly json?: boolean }): Promise<void> {
+export async function tuneCommand(
+  spec: string,
+  options: JobOptions & { readonly json?: boolean },
+  io: Io,
+): Promise<void> {
   await using job = await openJob(spec, options);
   const cores = usableCores();
   const layouts = [{ sessions: cores, threads: 1 }, ...(cores > 1 ? [{ sessions: 1, threads: cores }] : [])];
@@ -14,7 +19,7 @@ export async function tuneCommand(spec: string, options: JobOptions & { readonly
   for await (const one of tune(job, { layouts, ms: msEach })) {
     found.push(one);
   }
-  process.stdout.write(options.json === true ? jsonText(found) : tuningText(found));
+  io.stdout.write(options.json === true ? jsonText(found) : tuningText(found));
 }
 
 function fastestOf(found: readonly Tuning[]): Tuning | undefined {

@@ -1,11 +1,12 @@
 import { contractText } from "../../report/plan-text.js";
 import { previewContract } from "../../run/preview.js";
+import type { Io } from "../io.js";
 import { type JobOptions, openJob } from "../job-context.js";
 
-export async function validateCommand(spec: string, options: JobOptions): Promise<void> {
+export async function validateCommand(spec: string, options: JobOptions, io: Io): Promise<void> {
   await using job = await openJob(spec, options);
   const contract = await previewContract(job);
-  process.stdout.write(
+  io.stdout.write(
     contract === undefined
       ? `${spec} is valid; no shard is there yet, so the binding was not checked\n`
       : `${spec} is valid\n${contractText(contract)}`,

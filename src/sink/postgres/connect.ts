@@ -46,7 +46,7 @@ export function connectionOf(
   if (!Number.isInteger(port) || port < 1 || port > 65_535) {
     throw new JobError("SPEC_INVALID", `${doing}: the port is not a number from 1 to 65535`);
   }
-  const user = nonEmpty(decoded(parsed?.username)) ?? nonEmpty(env["PGUSER"]) ?? userInfo().username;
+  const user = nonEmpty(decoded(parsed?.username)) ?? nonEmpty(env["PGUSER"]) ?? ownName();
   const database = nonEmpty(decoded(parsed?.pathname.slice(1))) ?? nonEmpty(env["PGDATABASE"]) ?? user;
   const given = nonEmpty(decoded(parsed?.password)) ?? nonEmpty(env["PGPASSWORD"]);
   const files = {
@@ -63,6 +63,18 @@ export function connectionOf(
     ssl: sslOf(tlsMode(host, parameter("sslmode", "PGSSLMODE"), tls), host, files),
     server: `${host}:${port}/${database}`,
   };
+}
+
+function ownName(): string {
+  try {
+    return userInfo().username;
+  } catch (cause) {
+    // In a container a user need not have a name.
+    throw new JobError("SPEC_INVALID", `${doing}: it names no user, and the one that runs this has no name`, {
+      hint: "name it in the URL, or set PGUSER",
+      cause,
+    });
+  }
 }
 
 function parseUrl(url: string): URL | undefined {

@@ -119,10 +119,14 @@ function spanCommit(
   { mode }: RunTools,
   stored: StoredPlan,
   { columns, maker }: Begun,
-  { span, output: { rows, rejects, filtered, batchSize } }: { readonly span: Span; readonly output: SpanOutput },
+  {
+    span,
+    output: { rows, rejects, filtered, batchSize, onEncoded },
+  }: { readonly span: Span; readonly output: SpanOutput },
 ): SpanCommit {
   const types = columns.map(({ type }) => type);
   const chunks = encodeRows(rows.columns, types, rows.rowCount);
+  onEncoded?.();
   const encoded = { plan: stored.plan, span: span.index, chunks, columns };
   return {
     stored,

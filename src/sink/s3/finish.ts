@@ -4,21 +4,24 @@ import { type FinishedPart, type ManifestPart, manifestPart, manifestText, succe
 import type { Target } from "../parquet-look.js";
 import type { CommittedParts } from "../parquet-parts.js";
 import { staleRejects } from "../parquet-rejects.js";
+import type { AttemptJson } from "../port.js";
 import { clearEarlierRuns, clearProbes, clearWorking } from "./clear.js";
 import { lookAgain } from "./look-again.js";
 import { objectAt } from "./looking.js";
 import { swapIn } from "./swap.js";
 import { forEachOf, type S3Tools } from "./tools.js";
 
-interface Parts {
+interface Finishing {
   /** Whose digest this attempt knows. */
   readonly parts: ReadonlyMap<number, FinishedPart>;
   /** All of them, as far as labels tell. */
   readonly committed: CommittedParts;
+  /** Of the one that finishes. */
+  readonly attempt?: AttemptJson | undefined;
 }
 
 /** Parts in place, manifest, then `_SUCCESS`. Each step may be repeated, and done by several at once. */
-export async function finishInS3(tools: S3Tools, target: Target, known: Parts): Promise<void> {
+export async function finishInS3(tools: S3Tools, target: Target, known: Finishing): Promise<void> {
   const { store } = tools;
   const { fs, layout, stored } = target;
   const spans = Array.from({ length: spanCount(stored.plan) }, (_, span) => span);
@@ -28,7 +31,7 @@ export async function finishInS3(tools: S3Tools, target: Target, known: Parts): 
   }
   const stale = await staleRejects(fs, layout, parts);
   await forEachOf(stale, (name) => store.remove(objectAt(`${layout.rejects}/${name}`)));
-  await publishText(tools, target, { uri: layout.manifest, text: manifestText(stored, parts) });
+  await publishText(tools, target, { uri: layout.manifest, text: manifestText(stored, parts, known.attempt) });
   await publishText(tools, target, { uri: layout.success, text: successText(stored) });
   await clearProbes(tools, layout, () => true);
   await clearWorking(tools, layout);

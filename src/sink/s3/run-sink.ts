@@ -4,7 +4,7 @@ import { isStaged, layoutOf } from "../layout.js";
 import { lookAt, type Target } from "../parquet-look.js";
 import { readRejects } from "../parquet-rejects.js";
 import { refuseForeign } from "../claim.js";
-import type { Maker, RunSink, StoredPlan } from "../port.js";
+import type { AttemptJson, Maker, RunSink, StoredPlan } from "../port.js";
 import { planCheck } from "../standing-plan.js";
 import { clearEarlierRuns, clearProbes, clearWorking } from "./clear.js";
 import { commitToS3 } from "./commit.js";
@@ -54,7 +54,7 @@ export async function openS3Run(tools: S3Tools, stored: StoredPlan): Promise<Run
         return outcome;
       }),
     tidy: () => tidyUp(tools, target),
-    finish: () => telling(`finishing ${folder}`, () => finishRun(tools, target, known)),
+    finish: (attempt) => telling(`finishing ${folder}`, () => finishRun(tools, target, { known, attempt })),
     failed: () => Promise.resolve(),
   };
 }
@@ -76,7 +76,11 @@ async function prepare(tools: S3Tools, target: Target, workers: number): Promise
   warn(`${folder}: the store does not keep to If-None-Match, so run only one worker at a time`);
 }
 
-async function finishRun(tools: S3Tools, target: Target, known: Known): Promise<void> {
+async function finishRun(
+  tools: S3Tools,
+  target: Target,
+  { known, attempt }: { readonly known: Known; readonly attempt: AttemptJson | undefined },
+): Promise<void> {
   const { fs, layout } = target;
   await target.check(); // before what a later run has put there is taken for foreign
   await refuseForeign(fs, layout);
@@ -84,7 +88,7 @@ async function finishRun(tools: S3Tools, target: Target, known: Known): Promise<
   const now = await lookAt(target, (span) => !known.own.has(span));
   note(known, now.parts);
   if (!now.finished) {
-    await finishInS3(tools, target, { parts: known.own, committed: known.parts });
+    await finishInS3(tools, target, { parts: known.own, committed: known.parts, attempt });
   } else if (isStaged(layout.runId)) {
     await clearWorking(tools, layout); // by an attempt beside this one, which may have died before it did
   }

@@ -1,0 +1,54 @@
+// The reference of the command line, from the definitions that commander parses by.
+import { createProgram } from "../dist/cli/program.js";
+
+const program = createProgram(process);
+
+const cell = (text) => text.replaceAll("|", "\\|").replaceAll("<", "&lt;");
+
+function standard({ defaultValue, defaultValueDescription, mandatory, negate }) {
+  if (mandatory) return "required";
+  if (negate || defaultValue === undefined || defaultValueDescription === "none") return "";
+  return `\`${defaultValueDescription ?? defaultValue}\``;
+}
+
+function optionRows(command) {
+  const rows = command.options.map((option) => {
+    const choices = option.argChoices === undefined ? "" : ` (${option.argChoices.join(", ")})`;
+    return `| \`${option.flags.replaceAll("|", "\\|")}\` | ${standard(option)} | ${cell(option.description + choices)} |`;
+  });
+  return rows.length === 0 ? [] : ["| option | default | meaning |", "| --- | --- | --- |", ...rows, ""];
+}
+
+function argumentLines(command) {
+  return command.registeredArguments.map((argument) => {
+    const known = argument.defaultValue === undefined ? "" : `; default \`${argument.defaultValue}\``;
+    return `- \`${argument.name()}\`: ${argument.description}${known}`;
+  });
+}
+
+function section(command) {
+  const usage = `${program.name()} ${command.name()} ${command.usage()}`.trim();
+  const given = argumentLines(command);
+  return [
+    `## ${command.name()}`,
+    "",
+    `\`${usage}\``,
+    "",
+    `${command.description()}.`,
+    "",
+    ...(given.length === 0 ? [] : [...given, ""]),
+    ...optionRows(command),
+  ];
+}
+
+export function cliPage() {
+  return [
+    "# Command line",
+    "",
+    "Made from `src/cli/program.ts` by `npm run docs`; do not edit. `infer-batch help <command>` says the same.",
+    "",
+    "stdout carries the result, stderr everything else. Exit codes: README. Each command also takes `--help`; `infer-batch --version` tells the version.",
+    "",
+    ...program.commands.flatMap(section),
+  ].join("\n");
+}

@@ -1,0 +1,161 @@
+import { access, writeFile } from "node:fs/promises";
+import { basename, dirname, isAbsolute, join, parse, relative, resolve } from "node:path";
+import { proposeBinding, type ProposalRequest } from "../../batch/propose.js";
+import { showTensor } from "../../batch/side-by-side.js";
+import { errnoOf, JobError } from "../../errors.js";
+import { contractText } from "../../report/plan-text.js";
+import { previewContract, previewSchema } from "../../run/preview.js";
+import { draftSpec, type SpecDraft } from "../../spec/draft.js";
+import { specJsonSchema } from "../../spec/job-spec.js";
+import { loadSpec } from "../../spec/load.js";
+import { isS3Uri } from "../../spec/s3-uri.js";
+import type { Io } from "../io.js";
+import { openLoaded } from "../job-context.js";
+
+interface InitOptions {
+  readonly model: string;
+  readonly input: readonly string[];
+  readonly columns?: string;
+  readonly output?: string;
+  /** true: without a URL. */
+  readonly postgres?: string | true;
+  readonly table?: string;
+  readonly name?: string;
+}
+
+const schemaFile = "infer-batch.schema.json";
+
+/**
+ * Writes a spec that has been loaded and bound to its first shard. Nothing is written over.
+ * @throws JobError USAGE where the file is there; CONTRACT where nobody but its author can tell the features
+ */
+export async function initCommand(path: string, options: InitOptions, io: Io): Promise<void> {
+  await refuseExisting(path);
+  const folder = dirname(resolve(path));
+  const name = options.name ?? nameOf(options.model);
+  const base = {
+    schema: `./${schemaFile}`,
+    command: `infer-batch run ${path}`,
+    name,
+    ...placesOf(options, folder, name),
+  };
+  const survey = await look(path, { ...base, columns: [], notes: [], types: new Map() });
+  const request: ProposalRequest = { ...survey, carry: options.columns?.split(",").map((column) => column.trim()) };
+  const { inputs, columns, outputs, notes } = proposeBinding(request);
+  const types = new Map(
+    [...survey.signature.inputs, ...survey.signature.outputs].map((one) => [one.name, showTensor(one)]),
+  );
+  const model = { path: base.model.path, sha256: survey.sha256, inputs, outputs };
+  const text = draftSpec({ ...base, model, types, columns, notes });
+  const bound = await bind(path, text);
+  await create(path, text);
+  const schema = await createSchema(join(folder, schemaFile));
+  io.stdout.write(
+    `${path} is written${schema}\n${bound}${notes.map((note) => `note     ${note}\n`).join("")}${nextSteps(path, options)}`,
+  );
+}
+
+function nextSteps(path: string, { postgres }: InitOptions): string {
+  const first = postgres === undefined || writtenUrl(postgres) === postgres ? "" : `set DATABASE_URL, then `;
+  return `next     ${first}infer-batch plan ${path}, then infer-batch run ${path}\n`;
+}
+
+async function refuseExisting(path: string): Promise<void> {
+  const there = await access(path).then(
+    () => true,
+    (error: unknown) => errnoOf(error) !== "ENOENT",
+  );
+  if (there) {
+    throw alreadyThere(path);
+  }
+}
+
+function alreadyThere(path: string): JobError {
+  return new JobError("USAGE", `writing ${path}: it is there already, or its folder cannot be looked into`, {
+    hint: "nothing is written over; name another file: infer-batch init other.yaml …",
+  });
+}
+
+/** "daily-churn" of models/Daily_Churn.onnx. */
+function nameOf(model: string): string {
+  const plain = parse(model)
+    .name.toLowerCase()
+    .replaceAll(/[^a-z0-9]+/g, "-");
+  return plain.replaceAll(/^-+|-+$/g, "").slice(0, 63) || "job";
+}
+
+/** Paths as the spec has them: relative to its folder. */
+function placesOf(
+  { model, input, output, postgres, table }: InitOptions,
+  folder: string,
+  name: string,
+): Pick<SpecDraft, "inputPath" | "model" | "target"> {
+  const place = (given: string): string =>
+    isS3Uri(given) || isAbsolute(given) || folder === process.cwd() ? given : relative(folder, resolve(given));
+  const into = output ?? "out";
+  if (postgres !== undefined && output !== undefined) {
+    throw new JobError("USAGE", "reading --output: predictions go to a folder or to --postgres, not to both", {
+      hint: "leave one of them out",
+    });
+  }
+  return {
+    inputPath: input.map(place),
+    model: { path: place(model), sha256: "", inputs: undefined, outputs: { prediction: "prediction" } },
+    target:
+      postgres === undefined
+        ? { parquet: into.includes("${") ? into : `${into.replace(/\/$/, "")}/dt=\${ds}` }
+        : { postgres: { url: writtenUrl(postgres), table: table ?? `predictions.${tableOf(name)}` } },
+  };
+}
+
+/** A URL is written as it is only when it holds no secret. */
+function writtenUrl(given: string | true): string {
+  return given === true || /:\/\/[^@]*:[^@]*@|password=/i.test(given) ? "${DATABASE_URL}" : given;
+}
+
+function tableOf(name: string): string {
+  return `${/^\d/.test(name) ? "job_" : ""}${name.replaceAll("-", "_")}`;
+}
+
+/** The model's signature beside the first shard's columns. */
+async function look(path: string, draft: SpecDraft): Promise<Awaited<ReturnType<typeof previewSchema>>> {
+  await using job = await openText(path, draftSpec({ ...draft, target: { parquet: `${basename(path)}.out` } }));
+  return await previewSchema(job);
+}
+
+/** What `validate` would say of it. */
+async function bind(path: string, text: string): Promise<string> {
+  await using job = await openText(path, text);
+  const contract = await previewContract(job);
+  return contract === undefined ? "" : contractText(contract);
+}
+
+async function openText(path: string, text: string): ReturnType<typeof openLoaded> {
+  // Whether the database is there is not asked, only whether the spec is right.
+  const env = { DATABASE_URL: "postgres://localhost/postgres", ...process.env };
+  const loaded = loadSpec(text, { file: path, params: {}, env, nowMs: Date.now() });
+  return await openLoaded(loaded, path);
+}
+
+async function create(path: string, text: string): Promise<void> {
+  try {
+    await writeFile(path, text, { flag: "wx" });
+  } catch (cause) {
+    const errno = errnoOf(cause);
+    if (errno === "EEXIST") {
+      throw alreadyThere(path);
+    }
+    const code = errno === "ENOENT" ? "FILE_MISSING" : errno === "EACCES" ? "PERMISSION" : "DISK";
+    const found = errno === "ENOENT" ? "there is no such folder" : (errno ?? String(cause));
+    throw new JobError(code, `writing ${path}: ${found}`, { hint: "name a file in a folder that is there", cause });
+  }
+}
+
+/** For editors. One that is there stays. */
+async function createSchema(path: string): Promise<string> {
+  const text = `${JSON.stringify(specJsonSchema(), undefined, 2)}\n`;
+  return await writeFile(path, text, { flag: "wx" }).then(
+    () => `, and ${schemaFile} beside it, which editors complete from`,
+    () => "",
+  );
+}

@@ -1,0 +1,48 @@
+import { dirname, resolve } from "node:path";
+import { openArrowDecoder } from "../decode/arrow.js";
+import { openArrowPipe } from "../decode/arrow-pipe.js";
+import { silentProgress } from "../report/progress.js";
+import type { PipeContext } from "../run/pipe.js";
+import { openArrowStream } from "../sink/arrow-stream.js";
+import { pipeName } from "../spec/pipe-spec.js";
+import { usableCores } from "./cores.js";
+import { attemptTools, type JobOptions, openEngine, readSpec, recordOf, sha256 } from "./job-context.js";
+import { openModel } from "./open-model.js";
+import type { Stdio } from "./stdio.js";
+import { programVersion } from "./version.js";
+
+export interface PipeParts extends Pick<PipeContext, "log" | "onRejected"> {
+  readonly stdio: Stdio;
+}
+
+/** Reads a spec and wires its model to a pipe. */
+export async function openPipe(
+  specPath: string,
+  options: JobOptions,
+  { stdio, log, onRejected }: PipeParts,
+): Promise<PipeContext> {
+  const { spec, where } = await readSpec(specPath, options, { pipe: true });
+  const { signal, chunks, close } = stdio;
+  const folder = dirname(resolve(specPath));
+  const cores = usableCores();
+  const tools = attemptTools(spec, log, signal);
+  const input = openArrowPipe({ name: pipeName, chunks, close });
+  return {
+    spec,
+    where,
+    input,
+    output: openArrowStream(stdio.write),
+    openDecoder: () => Promise.resolve(openArrowDecoder({ timezone: spec.timezone, open: input.open })),
+    openModel: () => openModel(spec.model, { folder, ...tools }),
+    openEngine: (model, need) => openEngine(model, need, { ...spec.engine, cores }),
+    sha256,
+    nowMs: () => performance.now(),
+    dateMs: () => Date.now(),
+    log,
+    progress: silentProgress,
+    record: recordOf(spec, { worker: { index: 0, count: 1 }, output: "stdout" }),
+    onRejected,
+    signal,
+    program: `infer-batch ${programVersion}`,
+  };
+}

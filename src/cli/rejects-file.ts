@@ -1,0 +1,32 @@
+import { open } from "node:fs/promises";
+import type { RejectedRow } from "../batch/types.js";
+import { errnoOf, JobError } from "../errors.js";
+
+/** Takes rejected rows, a line of JSON each. */
+export interface RejectsFile extends AsyncDisposable {
+  write(rows: readonly RejectedRow[]): Promise<void>;
+}
+
+/** A new file, in the place of one that is there. @throws JobError DISK, PERMISSION, FILE_MISSING */
+export async function openRejectsFile(path: string): Promise<RejectsFile> {
+  const file = await onDisk(path, () => open(path, "w"));
+  return {
+    write: (rows) => onDisk(path, () => file.appendFile(rows.map((row) => `${JSON.stringify(row)}\n`).join(""))),
+    [Symbol.asyncDispose]: () => file.close(),
+  };
+}
+
+async function onDisk<T>(path: string, act: () => Promise<T>): Promise<T> {
+  try {
+    return await act();
+  } catch (error) {
+    const errno = errnoOf(error);
+    const code = errno === "ENOENT" ? "FILE_MISSING" : errno === "EACCES" || errno === "EISDIR" ? "PERMISSION" : "DISK";
+    throw errno === undefined
+      ? error
+      : new JobError(code, `writing rejected rows to ${path}: ${errno}`, {
+          hint: "--rejects names a file",
+          cause: error,
+        });
+  }
+}

@@ -1,0 +1,23 @@
+import { CommanderError } from "commander";
+import { failWith, type OutputOptions, usageExit } from "./failure.js";
+import type { Io } from "./io.js";
+import { createProgram } from "./program.js";
+
+/**
+ * Carries out a command line (without node and the program's name) and sets `io.exitCode`. A process may carry out
+ * several: nothing of one is left for the next.
+ */
+export async function runProgram(args: readonly string[], io: Io): Promise<void> {
+  const program = createProgram(io);
+  try {
+    await program.parseAsync(args, { from: "user" });
+  } catch (error) {
+    if (error instanceof CommanderError) {
+      io.exitCode = usageExit(error);
+    } else {
+      const [command] = program.args;
+      const found = program.commands.find((candidate) => candidate.name() === command);
+      io.exitCode = failWith(error, found?.opts<OutputOptions>() ?? {}, io);
+    }
+  }
+}

@@ -1,0 +1,131 @@
+import type { AttemptRecord } from "./attempt-record.js";
+import { html, type Html, nothing } from "./html.js";
+import { bars, scoreChart, throughputChart } from "./html-charts.js";
+import { type Outcome, statusOf } from "./outcome.js";
+import { showBytes } from "./plan-text.js";
+import { count, showRate } from "./report.js";
+import { secondsByStage, stages } from "./stage-times.js";
+
+/** An attempt as one page that needs nothing else: no script, no font, no image, nothing from any network. */
+export function htmlReport(record: AttemptRecord, outcome: Outcome, endedMs: number): string {
+  const { about, run } = record;
+  const title = `${about.job}: ${statusOf(outcome).replaceAll("_", " ")}`;
+  const page = html`<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta name="viewport" content="width=device-width">
+<title>${title}</title>
+<style>${{ markup: style }}</style>
+</head>
+<body>
+<h1>${title}</h1>
+<p>${run?.runId ?? "no run was planned"}, worker ${about.worker.index} of ${about.worker.count}, ${utc(record.startedMs)} to ${utc(endedMs)}</p>
+${failure(outcome)}
+${tiles(record, outcome)}
+<h2>Rows a second</h2>
+${record.timeline.rows.length === 0 ? none("Nothing was scored.") : throughputChart(record.timeline)}
+<h2>Seconds by stage</h2>
+<p>read, decode, pack and wait are the lane that feeds the model, one after the other; the others run beside it.</p>
+${stageBars(record)}
+<h2>Predictions</h2>
+${scores(record)}
+<h2>Rejects by reason</h2>
+${rejects(record)}
+<h2>Made of</h2>
+${facts(record, outcome)}
+</body>
+</html>
+`;
+  return page.markup;
+}
+
+function failure(outcome: Outcome): Html {
+  if (outcome.kind === "done") {
+    return nothing;
+  }
+  const { code, exitCode, message, hint } = outcome;
+  const lines = message.split("\n").map((line) => html`${line}\n`);
+  const advice = hint === undefined ? nothing : html`<p>${hint}</p>`;
+  return html`<section class="failed"><p><b>${code}</b>, exit code ${exitCode}</p><pre>${lines}</pre>${advice}</section>`;
+}
+
+function tiles({ counts, run, seconds, engineBusy }: AttemptRecord, outcome: Outcome): Html {
+  const done = outcome.kind === "done" ? outcome.report.spansCommitted : undefined;
+  const all: [string, string][] = [
+    ["rows scored", counts.rowsScored.toLocaleString("en-US")],
+    ["rate", showRate(seconds > 0 ? counts.rowsScored / seconds : 0)],
+    ["seconds", seconds.toFixed(1)],
+    ["engine busy", engineBusy === null ? "–" : `${(engineBusy * 100).toFixed(0)}%`],
+    ["rows rejected", counts.rowsRejected.toLocaleString("en-US")],
+    ["rows filtered out", counts.rowsFiltered.toLocaleString("en-US")],
+    ["spans committed here", counts.spansCommitted.toLocaleString("en-US")],
+    ["spans of the run", `${done === undefined ? "?" : done.toLocaleString("en-US")} of ${run?.spans ?? "?"}`],
+  ];
+  return html`<dl>${all.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+}
+
+function stageBars({ stages: times }: AttemptRecord): Html {
+  const seconds = secondsByStage(times);
+  return bars(
+    stages.map((stage) => ({ name: stage, value: seconds[stage] })),
+    " s",
+  );
+}
+
+function scores(record: AttemptRecord): Html {
+  const all = record.scores();
+  return all.length === 0 ? none("None.") : html`${all.map((summary) => scoreChart(summary))}`;
+}
+
+function rejects({ rejectReasons }: AttemptRecord): Html {
+  const rows = [...rejectReasons].map(([name, value]) => ({ name, value }));
+  return rows.length === 0 ? none("None.") : bars(rows.toSorted((one, other) => other.value - one.value));
+}
+
+function facts({ about, run, engine }: AttemptRecord, outcome: Outcome): Html {
+  const params = Object.entries(about.params).map(([name, value]): [string, string] => [`param ${name}`, value]);
+  const ofRun: [string, string][] =
+    run === undefined
+      ? []
+      : [
+          ["plan", run.planId],
+          ["model", run.modelUri],
+          ["model sha256", run.modelSha256],
+          ["input", `${count(run.rows, "row")} in ${count(run.shards, "shard")}, ${showBytes(run.shardBytes)}`],
+          ["commit_rows", run.commitRows.toLocaleString("en-US")],
+        ];
+  const ofEngine: [string, string][] =
+    engine === undefined
+      ? []
+      : [
+          ["provider", `${engine.provider}, ${count(engine.sessions, "session")}`],
+          ["batch_size", engine.batchRows().toLocaleString("en-US")],
+        ];
+  const output: [string, string] = ["output", outcome.kind === "done" ? outcome.report.output : about.output];
+  const all = [...params, ...ofRun, ...ofEngine, output, ...Object.entries(about.versions)];
+  return html`<table>${all.map(([name, value]) => html`<tr><th>${name}</th><td>${value}</td></tr>`)}</table>`;
+}
+
+function none(text: string): Html {
+  return html`<p>${text}</p>`;
+}
+
+function utc(ms: number): string {
+  return `${new Date(ms).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+}
+
+const style = `
+:root { color-scheme: light dark; --bar: #3867b7; --line: #8884; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; } h3 { font-size: 1rem; margin-bottom: 0; }
+dl { display: flex; flex-wrap: wrap; gap: .5rem; }
+dl div { border: 1px solid var(--line); border-radius: 4px; padding: .4rem .8rem; }
+dt, figcaption { font-size: .85rem; opacity: .75; } dd { margin: 0; font-size: 1.15rem; }
+figure { margin: 0; } figure svg { width: 100%; border-bottom: 1px solid var(--line); } rect { fill: var(--bar); }
+table { border-collapse: collapse; } th { text-align: left; font-weight: normal; padding-right: 1.5rem; }
+td { font-variant-numeric: tabular-nums; overflow-wrap: anywhere; padding-right: 1rem; }
+.bar { width: 20rem; } .bar svg { width: 100%; height: .6rem; }
+.failed { border-left: 4px solid #c33; padding-left: 1rem; } pre { white-space: pre-wrap; }
+`;

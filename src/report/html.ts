@@ -1,0 +1,38 @@
+import { printable } from "./table.js";
+
+/** Markup. Only `html` makes it, which escapes all that it is given as text: what a file, a model or a spec is called. */
+export interface Html {
+  readonly markup: string;
+}
+
+type Part = Html | string | number | readonly Html[];
+
+export function html(texts: TemplateStringsArray, ...parts: readonly Part[]): Html {
+  const markup = texts.map((text, index) => {
+    const part = parts[index];
+    return part === undefined ? text : text + markupOf(part);
+  });
+  return { markup: markup.join("") };
+}
+
+export const nothing: Html = { markup: "" };
+
+function markupOf(part: Part): string {
+  if (typeof part === "string" || typeof part === "number") {
+    return escapeHtml(String(part));
+  }
+  return "markup" in part ? part.markup : part.map(({ markup }) => markup).join("");
+}
+
+const entities: Readonly<Record<string, string>> = {
+  "&": "&amp;",
+  "<": "&lt;",
+  ">": "&gt;",
+  '"': "&quot;",
+  "'": "&#39;",
+};
+
+/** As text between tags and in quoted attributes. */
+function escapeHtml(text: string): string {
+  return printable(text).replaceAll(/[&<>"']/g, (character) => entities[character] ?? "");
+}

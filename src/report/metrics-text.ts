@@ -1,0 +1,124 @@
+import { rejectReasons } from "../batch/types.js";
+import type { AttemptRecord } from "./attempt-record.js";
+import type { Outcome } from "./outcome.js";
+import { secondsByStage, stages } from "./stage-times.js";
+
+export interface MetricsState {
+  readonly record: AttemptRecord;
+  /** undefined while it runs. */
+  readonly outcome: Outcome | undefined;
+  /** Milliseconds from 1970; of an attempt before this one, unless this one has succeeded. */
+  readonly lastSuccessMs: number | undefined;
+  /** When the attempt ended; milliseconds from 1970. */
+  readonly endedMs: number | undefined;
+}
+
+interface Gauge {
+  readonly name: string;
+  readonly help: string;
+  readonly samples: readonly { readonly labels?: Labels; readonly value: number | undefined }[];
+}
+
+type Labels = Readonly<Record<string, string>>;
+
+const lastSuccess = "infer_batch_last_success_timestamp_seconds";
+
+/**
+ * The attempt in Prometheus' text format, version 0.0.4
+ * (https://prometheus.io/docs/instrumenting/exposition_formats/). All are gauges: they tell of one attempt, the one
+ * that runs or that ran last, and start over with the next. What is not known is left out.
+ */
+export function metricsText(state: MetricsState): string {
+  const { about } = state.record;
+  // `job` would meet the label of that name that Prometheus gives each target.
+  const common = { batch_job: about.job, worker: String(about.worker.index) };
+  const gauges = [...endGauges(state), ...countGauges(state), ...timeGauges(state)];
+  return gauges.map((gauge) => gaugeText(gauge, common)).join("");
+}
+
+function endGauges({ record, outcome, lastSuccessMs, endedMs }: MetricsState): Gauge[] {
+  const { run, engine, about } = record;
+  const info = {
+    run_id: run?.runId ?? "",
+    model_sha256: run?.modelSha256 ?? "",
+    provider: engine?.provider ?? "",
+    version: about.versions["infer-batch"] ?? "",
+  };
+  const exitCode = outcome === undefined ? undefined : outcome.kind === "done" ? 0 : outcome.exitCode;
+  return [
+    one("infer_batch_running", "1 while an attempt is under way", outcome === undefined ? 1 : 0),
+    one(lastSuccess, "When an attempt last ended well; kept when one fails", seconds(lastSuccessMs)),
+    one("infer_batch_started_timestamp_seconds", "When the attempt began", seconds(record.startedMs)),
+    one("infer_batch_ended_timestamp_seconds", "When the attempt ended", seconds(endedMs)),
+    one("infer_batch_exit_code", "Exit code of the attempt: 0 is success, 75 may be tried again", exitCode),
+    {
+      name: "infer_batch_info",
+      help: "1; its labels tell run, model, execution provider and version",
+      samples: [{ labels: info, value: 1 }],
+    },
+  ];
+}
+
+function countGauges({ record: { run, counts, rejectReasons: found }, outcome }: MetricsState): Gauge[] {
+  const committed = outcome?.kind === "done" ? outcome.report.spansCommitted : undefined;
+  return [
+    one("infer_batch_rows_planned", "Input rows of the run", run?.rows),
+    one("infer_batch_rows_scored", "Rows that the attempt committed predictions of", counts.rowsScored),
+    one("infer_batch_rows_filtered", "Rows that input.where left out", counts.rowsFiltered),
+    {
+      name: "infer_batch_rows_rejected",
+      help: "Rows that the attempt set aside, by reason",
+      samples: rejectReasons.map((reason) => ({ labels: { reason }, value: found.get(reason) ?? 0 })),
+    },
+    one("infer_batch_spans_planned", "Spans of the run", run?.spans),
+    one("infer_batch_spans_committed", "Spans that the attempt committed", counts.spansCommitted),
+    one("infer_batch_run_spans_committed", "Spans of the run that all attempts committed", committed),
+  ];
+}
+
+function timeGauges({ record }: MetricsState): Gauge[] {
+  const byStage = secondsByStage(record.stages);
+  return [
+    one("infer_batch_scoring_seconds", "From the attempt's first row until the run's end", record.seconds),
+    {
+      name: "infer_batch_stage_seconds",
+      help: "Seconds by stage; read, decode, pack and wait add up to the lane that feeds the model",
+      samples: stages.map((stage) => ({ labels: { stage }, value: byStage[stage] })),
+    },
+    one("infer_batch_engine_busy_ratio", "Share of the time that a session of the model worked", record.engineBusy),
+  ];
+}
+
+function one(name: string, help: string, value: number | null | undefined): Gauge {
+  return { name, help, samples: [{ value: value ?? undefined }] };
+}
+
+function seconds(ms: number | undefined): number | undefined {
+  return ms === undefined ? undefined : ms / 1000;
+}
+
+function gaugeText({ name, help, samples }: Gauge, common: Labels): string {
+  const known = samples.filter(({ value }) => value !== undefined);
+  if (known.length === 0) {
+    return "";
+  }
+  const lines = known.map(({ labels, value }) => `${name}{${labelsText({ ...common, ...labels })}} ${value}\n`);
+  return `# HELP ${name} ${help}\n# TYPE ${name} gauge\n${lines.join("")}`;
+}
+
+function labelsText(labels: Labels): string {
+  return Object.entries(labels)
+    .map(([name, value]) => `${name}="${escapeLabel(value)}"`)
+    .join(",");
+}
+
+function escapeLabel(value: string): string {
+  return value.replaceAll("\\", "\\\\").replaceAll('"', '\\"').replaceAll("\n", "\\n");
+}
+
+/** The last success that an earlier attempt told in a text of ours, in milliseconds from 1970. */
+export function lastSuccessOf(text: string): number | undefined {
+  const line = text.split("\n").find((candidate) => candidate.startsWith(`${lastSuccess}{`));
+  const value = Number(line?.slice(line.lastIndexOf(" ") + 1));
+  return line !== undefined && Number.isFinite(value) ? value * 1000 : undefined;
+}

@@ -1,0 +1,143 @@
+import { createColumnBuilder } from "../batch/column-builder.js";
+import { type Contract, outputColumns } from "../batch/contract.js";
+import type { RecordBatch, RejectedRow } from "../batch/types.js";
+import type { Decoder, RowStream } from "../decode/port.js";
+import type { Engine, ModelFile } from "../engine/port.js";
+import { runIdOf } from "../plan/identity.js";
+import type { PipeReport } from "../report/pipe-report.js";
+import type { RowWriter } from "../sink/port.js";
+import type { JobSpec } from "../spec/job-spec.js";
+import { type FeedPiece, rowsRead } from "./feed.js";
+import type { ScoringContext, ShardFiles } from "./job.js";
+import { bindFirstShard, seenSchema } from "./planning.js";
+import { createRejectBudget, type RejectLimit } from "./rejects.js";
+import { openPinnedModel } from "./run.js";
+import { scorePieces } from "./score.js";
+import type { SpanTarget } from "./span-pipeline.js";
+import { type StreamedBatches, streamedBatches, withoutClosing } from "./streamed.js";
+import { warmUp } from "./warm-up.js";
+
+/** What scoring a stream needs. Whoever opens a resource closes it. */
+export interface PipeContext extends ScoringContext {
+  readonly input: RowStream;
+  readonly output: RowWriter;
+  /** Reads the stream's batches. */
+  readonly openDecoder: () => Promise<Decoder>;
+  /** Takes rows that were set aside. */
+  readonly onRejected: (rows: readonly RejectedRow[]) => Promise<void>;
+}
+
+/**
+ * Scores a stream of record batches from another program, for another program: a batch comes out for each that comes
+ * in, in order, as soon as it is scored. The output ends as a stream should only when the input did.
+ * @throws JobError
+ */
+export async function runPipe(context: PipeContext): Promise<PipeReport> {
+  const { signal, nowMs, input } = context;
+  const startedMs = nowMs();
+  try {
+    const model = await openPinnedModel(context);
+    await using engine = await context.openEngine(model, { inputBytes: Number.POSITIVE_INFINITY });
+    await using decoder = await context.openDecoder();
+    const rows = await scoreStream(context, { model, engine, decoder });
+    const { rowsScored, rowsRejected, rowsFiltered } = context.record.counts;
+    return { rowsRead: rows, rowsScored, rowsRejected, rowsFiltered, seconds: (nowMs() - startedMs) / 1000 };
+  } catch (error) {
+    signal.throwIfAborted(); // what failed was ended by it
+    throw error;
+  } finally {
+    input[Symbol.dispose]();
+  }
+}
+
+const unfinished = "What was written so far has no end-of-stream marker";
+
+interface Tools {
+  readonly model: ModelFile;
+  readonly engine: Engine;
+  readonly decoder: Decoder;
+}
+
+/** How many rows came. */
+async function scoreStream(context: PipeContext, tools: Tools): Promise<number> {
+  const { spec, input, output, dateMs, sha256, onRejected } = context;
+  const { model, engine, decoder } = tools;
+  const contract = await bindStream(context, tools);
+  await output.begin(outputColumns(contract));
+  const batches = streamedBatches(input);
+  const rows = (await batches.begin()) ? 1 : 0;
+  const sizer = await warmUp(context, { plan: { contract, commitRows: Number.MAX_SAFE_INTEGER }, engine, rows });
+  const runId = runIdOf(spec.name, spec.params, sha256);
+  const target: SpanTarget = {
+    unfit: () => [],
+    async commit({ index }, { rows: scored, rejects }) {
+      await onRejected(rejects);
+      await output.write(scored);
+      batches.release(index);
+      return "committed";
+    },
+  };
+  const budget = createRejectBudget(rejectLimit(spec, { rows: undefined, already: 0 }));
+  await scorePieces(
+    context,
+    {
+      contract,
+      engine,
+      sizer,
+      target,
+      commits: 1, // so they are in order
+      spanOf: () => batches.span,
+      lineage: () => ({ runId, modelSha256: model.sha256, scoredAtMs: dateMs() }),
+      rejects: { spans: batches, decoder, source: batches, contract, kept: unfinished },
+      onReject: spec.on_bad_row === "reject" ? budget.spend : undefined,
+    },
+    piecesOf(batches, decoder, contract),
+  );
+  createRejectBudget(rejectLimit(spec, { rows: batches.rows, already: context.record.counts.rowsRejected }));
+  await output.end();
+  return batches.rows;
+}
+
+/** A percentage is one of all rows, which are known at the end only. */
+function rejectLimit(
+  { max_rejects: limit }: Pick<JobSpec, "max_rejects">,
+  { rows, already }: { rows: number | undefined; already: number },
+): RejectLimit {
+  const unknown = rows === undefined && typeof limit === "string";
+  const shownBy = "--rejects FILE keeps the rows";
+  return { limit: unknown ? Number.POSITIVE_INFINITY : limit, rows: rows ?? 0, already, shownBy };
+}
+
+async function bindStream(context: PipeContext, { decoder, engine, model }: Tools): Promise<Contract> {
+  const head = await context.input.head();
+  const shard = { uri: head.name, sizeBytes: 0, fingerprint: "" };
+  const source: ShardFiles = { open: () => Promise.resolve(withoutClosing(head)) };
+  for await (const footer of decoder.footers([head])) {
+    const seen = seenSchema(context.spec, { shard, name: head.name }, footer);
+    return await bindFirstShard({ ...context, source }, seen, { decoder, model, engine });
+  }
+  throw new Error("a stream without a schema");
+}
+
+/** The rows of a stream as they are decoded. */
+async function* piecesOf(batches: StreamedBatches, decoder: Decoder, projection: Contract): AsyncGenerator<FeedPiece> {
+  for (let batch = await batches.next(); batch !== undefined; batch = await batches.next()) {
+    const { file, rowStart, rowEnd } = batch;
+    if (rowStart === rowEnd) {
+      yield { rowStart, batch: emptyBatch(projection), shards };
+    }
+    let at = rowStart;
+    for await (const rows of decoder.read([{ file, rowStart, rowEnd, projection, partitions: new Map() }])) {
+      yield { rowStart: at, batch: rows, shards };
+      at += rowsRead(rows);
+    }
+  }
+}
+
+/** None that could change while it is read. */
+const shards: FeedPiece["shards"] = [];
+
+function emptyBatch({ passthrough }: Contract): RecordBatch {
+  const carried = passthrough.map(({ source }) => createColumnBuilder(source.type, 0).finish());
+  return { rowCount: 0, inputs: [], carried };
+}

@@ -1,0 +1,54 @@
+import type { SliceOfRun } from "./windows.js";
+
+export interface TogetherLimits {
+  /** Whether all shards have the same columns, of the same types. */
+  readonly uniform: boolean;
+  /** Shards that are worth reading in one go. */
+  readonly shards: number;
+  /** Rows that they have together, at most. */
+  readonly rows: number;
+}
+
+/** Of larger ones the reading takes longer than the asking. */
+const togetherBytes = 16 * 1024 * 1024;
+
+/**
+ * Neighbouring slices that are read in one go: whole shards of one folder that are small together. A query takes
+ * milliseconds, and as many for a hundred rows as for ten thousand.
+ */
+export function* readTogether(slices: Iterable<SliceOfRun>, limits: TogetherLimits): Generator<SliceOfRun[]> {
+  let group: SliceOfRun[] = [];
+  let left = noRoom;
+  for (const one of slices) {
+    const { shard } = one.slice;
+    const alone = !limits.uniform || !isWhole(one);
+    const fits = shard.rows <= left.rows && shard.sizeBytes <= left.bytes && folderOf(shard.uri) === left.folder;
+    if (group.length > 0 && (alone || !fits || group.length >= limits.shards)) {
+      yield group;
+      group = [];
+    }
+    if (group.length === 0) {
+      left = alone ? noRoom : { rows: limits.rows, bytes: togetherBytes, folder: folderOf(shard.uri) };
+    }
+    left = { ...left, rows: left.rows - shard.rows, bytes: left.bytes - shard.sizeBytes };
+    group.push(one);
+  }
+  if (group.length > 0) {
+    yield group;
+  }
+}
+
+const noRoom: { readonly rows: number; readonly bytes: number; readonly folder: string | undefined } = {
+  rows: 0,
+  bytes: 0,
+  folder: undefined,
+};
+
+function isWhole({ slice: { shard, rowStart, rowEnd } }: SliceOfRun): boolean {
+  return rowStart === 0 && rowEnd === shard.rows;
+}
+
+/** Folders give columns their values: those of one are the same for all of its shards. */
+function folderOf(uri: string): string {
+  return uri.slice(0, uri.lastIndexOf("/") + 1);
+}

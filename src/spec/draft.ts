@@ -1,0 +1,129 @@
+import { Document, isMap, isScalar, isSeq, type Node } from "yaml";
+
+/** What `infer-batch init` found out, for a spec that its author goes on with. */
+export interface SpecDraft {
+  /** For editors: a JSON Schema, relative to the spec. */
+  readonly schema: string;
+  /** The command line that runs it. */
+  readonly command: string;
+  readonly name: string;
+  readonly inputPath: readonly string[];
+  readonly model: {
+    readonly path: string;
+    readonly sha256: string;
+    readonly inputs: Readonly<Record<string, readonly string[]>> | undefined;
+    readonly outputs: Readonly<Record<string, string>>;
+  };
+  /** Types of the model's inputs and outputs by name, as comments show them: "float32 [N,30]". */
+  readonly types: ReadonlyMap<string, string>;
+  readonly columns: readonly string[];
+  readonly target:
+    | { readonly parquet: string }
+    | { readonly postgres: { readonly url: string; readonly table: string } };
+  /** What its author should know. */
+  readonly notes: readonly string[];
+}
+
+/** A name in a file may look like a reference of ours. */
+function literal(name: string): string {
+  return name.replaceAll("${", () => "$${"); // as a text, `$$` would be one dollar
+}
+
+function mapped<T, U>(record: Readonly<Record<string, T>>, change: (value: T) => U): Record<string, U> {
+  return Object.fromEntries(Object.entries(record).map(([name, value]) => [name, change(value)]));
+}
+
+/** Longer ones have a line for each name. */
+const shortList = 8;
+
+type Path = readonly (string | number)[];
+
+/** A commented spec, in the order of the reference. */
+export function draftSpec(draft: SpecDraft): string {
+  const { name, inputPath, model, columns, target } = draft;
+  const [path = "", ...others] = inputPath;
+  const document = new Document({
+    version: 1,
+    name,
+    timezone: "UTC",
+    params: { ds: "${today}" },
+    input: { path: others.length === 0 ? path : inputPath },
+    model: {
+      path: model.path,
+      ...(model.inputs === undefined ? {} : { inputs: mapped(model.inputs, (names) => names.map(literal)) }),
+      outputs: mapped(model.outputs, literal),
+    },
+    output: {
+      columns,
+      ...("parquet" in target ? { parquet: { path: target.parquet } } : { postgres: postgresOf(target.postgres) }),
+    },
+    on_bad_row: "fail",
+  });
+  document.commentBefore = header(draft);
+  const comment = commenter(document);
+  comment(["timezone"], "of ${today}; an IANA name such as Europe/Berlin");
+  comment(["params", "ds"], "the day of the run; another one: --param ds=2026-01-31");
+  comment(["input", "path"], "relative to this file; ${ds} may be part of it: features/dt=${ds}/*.parquet");
+  comment(["model", "path"], `to refuse any other file: sha256: ${model.sha256}`);
+  for (const [input, features] of Object.entries(model.inputs ?? {})) {
+    remarkAbove(
+      document,
+      ["model", "inputs"],
+      input,
+      `${draft.types.get(input) ?? ""}: columns in the model's order; check it`,
+    );
+    if (features.length <= shortList) {
+      flow(document, ["model", "inputs", input]);
+    }
+  }
+  for (const [column, reference] of Object.entries(model.outputs)) {
+    comment(["model", "outputs", column], draft.types.get(reference.replace(/\[\d+\]$/, "")) ?? "");
+  }
+  comment(["output", "columns"], "input columns that are written beside the predictions");
+  comment(["output", "parquet", "path"], "a folder for each run; readers wait for its _SUCCESS");
+  comment(["output", "postgres", "url"], "keep passwords out of this file: DATABASE_URL, PGPASSWORD or .pgpass");
+  comment(["output", "postgres", "table"], "made when it is missing");
+  comment(["output", "postgres", "mode"], "append; upsert with key: [the columns that name a row]; or replace");
+  comment(["on_bad_row"], "reject: sets rows aside that cannot be scored, up to max_rejects");
+  flow(document, ["output", "columns"]);
+  return document.toString({ lineWidth: 110, flowCollectionPadding: false });
+}
+
+function header({ schema, command, notes }: SpecDraft): string {
+  return [
+    ` yaml-language-server: $schema=${schema}`,
+    " Made by `infer-batch init`; every key is told in docs/job-spec.md of infer-batch.",
+    ` \`${command}\` scores what is not scored yet; the same command again resumes, or says already_complete.`,
+    ...notes.map((note) => ` Note: ${note.replaceAll(/\p{Cc}/gu, " ")}`),
+  ].join("\n");
+}
+
+function postgresOf({ url, table }: { readonly url: string; readonly table: string }): object {
+  return { url, table, mode: "append" };
+}
+
+/** Puts a remark behind a value. */
+function commenter(document: Document): (path: Path, text: string) => void {
+  return (path, text) => {
+    const node = document.getIn(path, true);
+    if (text !== "" && (isScalar(node) || isSeq(node))) {
+      (node as Node).comment = ` ${text}`;
+    }
+  };
+}
+
+/** Puts a remark above a key. */
+function remarkAbove(document: Document, path: Path, name: string, text: string): void {
+  const map = document.getIn(path, true);
+  const pair = isMap(map) ? map.items.find(({ key }) => isScalar(key) && key.value === name) : undefined;
+  if (pair !== undefined && isScalar(pair.key)) {
+    pair.key.commentBefore = ` ${text}`;
+  }
+}
+
+function flow(document: Document, path: Path): void {
+  const node = document.getIn(path, true);
+  if (isSeq(node) || isMap(node)) {
+    node.flow = true;
+  }
+}

@@ -1,0 +1,116 @@
+import { z } from "zod";
+import { s3Keys, type S3Spec } from "./s3-spec.js";
+import { anyNumber, count, name, text } from "./values.js";
+
+export interface ModelSpec extends S3Spec {
+  readonly path: string;
+  /** Hex digest the file must have. */
+  readonly sha256?: string | undefined;
+  /** What fills each input. */
+  readonly inputs?: Readonly<Record<string, InputSource>> | undefined;
+  /** Output column -> `tensor` or `tensor[i]`. */
+  readonly outputs?: Readonly<Record<string, string>> | undefined;
+  readonly cast: "exact" | "lossy";
+  readonly missing: "bad_row" | "nan";
+}
+
+/** Columns in order; lists of any length, filled up; or where such lists have elements. */
+export type InputSource = readonly string[] | PaddedSource | MaskSource;
+
+export interface PaddedSource {
+  readonly column: string;
+  readonly pad: PadSpec;
+}
+
+export interface PadSpec {
+  /** Elements of each row; as many as the model's shape says where it is left out. */
+  readonly to?: number | undefined;
+  readonly value: number;
+  readonly side: "left" | "right";
+  /** Of a longer list only the first elements count; else it makes its row a bad one. */
+  readonly truncate: boolean;
+  /** A batch is only as wide as its longest list. */
+  readonly shrink: boolean;
+}
+
+export interface MaskSource {
+  /** A padded input. */
+  readonly mask_of: string;
+}
+
+const longestRow = 1_048_576;
+
+const pad = z.strictObject({
+  to: count(1, longestRow).optional().describe("elements of each row; default: as many as the model's shape says"),
+  value: anyNumber.default(0).describe("what fills shorter lists up; default: 0"),
+  side: z.enum(["left", "right"]).default("right").describe("where it is put"),
+  truncate: z
+    .boolean()
+    .default(false)
+    .describe("true: of a longer list the first elements count; false: it makes its row a bad one"),
+  shrink: z
+    .boolean()
+    .default(false)
+    .describe("true: a batch is only as wide as its longest list, for models that take any width and heed their mask"),
+}) satisfies z.ZodType<PadSpec>;
+
+const filled = z
+  .strictObject({
+    column: text.optional().describe("a column of lists of numbers"),
+    pad: pad.optional(),
+    mask_of: text.optional().describe("a padded input: 1 where its lists have elements, 0 where they are filled up"),
+  })
+  .superRefine((given, context) => {
+    const wrong = (path: string[], message: string): void => {
+      context.addIssue({ code: "custom", path, message });
+    };
+    const { column, mask_of: maskOf } = given;
+    if ((maskOf === undefined) === (column === undefined && given.pad === undefined)) {
+      wrong([], "expected either column and pad, or mask_of");
+    } else if (maskOf === undefined && column === undefined) {
+      wrong(["column"], "expected the column of lists to be padded");
+    } else if (maskOf === undefined && given.pad === undefined) {
+      wrong(["pad"], "expected how its lists are filled up, such as { to: 128 }");
+    }
+  })
+  .transform(({ column = "", pad: how = pad.parse({}), mask_of: maskOf }): PaddedSource | MaskSource =>
+    maskOf === undefined ? { column, pad: how } : { mask_of: maskOf },
+  );
+
+const inputSource = z.union([z.array(text).min(1), filled], {
+  error: "expected a list of columns, { column, pad } or { mask_of }",
+}) satisfies z.ZodType<InputSource>;
+
+export const model = z.strictObject({
+  path: text.describe("an ONNX file, relative to this file, or s3://bucket/key"),
+  sha256: z
+    .string()
+    .regex(/^[0-9a-f]{64}$/, "expected 64 lower-case hex digits")
+    .optional()
+    .describe("refuse any other model file"),
+  inputs: z
+    .record(z.string(), inputSource)
+    .optional()
+    .describe(
+      "columns of each model input, in order (struct fields as user.age); default: by name, and the numeric columns in file order, minus output.columns, for a single [N,F] input; for lists of any length { column, pad }, for their mask { mask_of }",
+    ),
+  outputs: z
+    .record(name, text)
+    .refine(
+      (outputs) => Object.keys(outputs).length > 0,
+      "expected at least one output, or leave it out for all of them",
+    )
+    .optional()
+    .describe("output column: tensor or tensor[i]; default: every tensor output under its own name"),
+  cast: z
+    .enum(["exact", "lossy"])
+    .default("exact")
+    .describe(
+      "exact: a number that the input's type cannot hold is a bad row; lossy: it is rounded. Double and decimal always round to floats",
+    ),
+  missing: z
+    .enum(["bad_row", "nan"])
+    .default("bad_row")
+    .describe("bad_row: a row with a NULL or NaN feature is a bad row; nan: NULL becomes NaN"),
+  ...s3Keys,
+}) satisfies z.ZodType<ModelSpec>;

@@ -1,0 +1,32 @@
+import { isMap } from "yaml";
+import type { YamlDocument } from "./yaml-text.js";
+
+/** Where a pipe's rows come from, as the spec would name it. */
+export const pipeName = "stdin";
+
+/** What a pipe has no use for: where rows are and go, whether all are there, what becomes durable when, who is told. */
+const unused = [
+  ...["path", "format", "ready", "min_rows", "partitions", "verify", "spool"].map((key) => ["input", key]),
+  ...["endpoint", "region", "path_style", "request_payer", "timeouts"].map((key) => ["input", key]),
+  ["output", "parquet"],
+  ["output", "postgres"],
+  ["commit_rows"],
+  ["report"], // there may be hundreds of pipes
+];
+
+/** Takes these keys out of a spec before it is looked at: their variables need not be set where a pipe runs. */
+export function withoutPlaces(document: YamlDocument): void {
+  for (const path of unused) {
+    if (document.hasIn(path)) {
+      document.deleteIn(path);
+    }
+  }
+  for (const key of ["input", "output"]) {
+    if (!document.has(key)) {
+      document.set(key, document.createNode({}));
+    }
+  }
+  if (isMap(document.get("input", true))) {
+    document.setIn(["input", "path"], pipeName);
+  }
+}

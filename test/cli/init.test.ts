@@ -1,0 +1,81 @@
+import { cp, readdir, readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { projectFolder, runCli } from "../support/cli.js";
+import { differences, goldenRows } from "../support/golden.js";
+import { scratchFolder } from "../support/job.js";
+import { outputRows } from "../support/output.js";
+import { shownCli } from "../support/shown.js";
+import { fixtureNamed } from "../support/world.js";
+
+/** A folder with a model and shards, as a newcomer has them. */
+async function newcomer(table: string, model: string): Promise<{ path: string } & AsyncDisposable> {
+  const folder = await scratchFolder();
+  await cp(join(projectFolder, "fixtures/data", table), join(folder.path, "data"), { recursive: true });
+  await cp(join(projectFolder, "fixtures/models", model), join(folder.path, model));
+  return folder;
+}
+
+describe("init", () => {
+  test("writes a commented spec that runs as it is, and never over another one", async () => {
+    await using folder = await newcomer("cancer", "cancer-logistic.onnx");
+    const cwd = folder.path;
+    const args = ["init", "--model", "cancer-logistic.onnx", "--input", "data/*.parquet"];
+    expect(await shownCli(args, folder.path, { cwd })).toMatchSnapshot();
+    const text = await readFile(join(folder.path, "job.yaml"), "utf8");
+    expect(text.replaceAll(/\b[0-9a-f]{64}\b/g, "<sha256>")).toMatchSnapshot();
+    const run = await runCli(["run", "job.yaml", "--param", "ds=2026-11-20"], { cwd });
+    expect([run.code, run.stderr]).toEqual([0, expect.not.stringContaining("warn")]);
+    const golden = await goldenRows(fixtureNamed("cancer-logistic"));
+    expect(differences(await outputRows(join(folder.path, "out/dt=2026-11-20")), golden)).toEqual([]);
+
+    const again = await runCli(args, { cwd });
+    expect([again.code, again.stderr]).toEqual([64, expect.stringContaining("writing job.yaml: it is there already")]);
+    expect(await readFile(join(folder.path, "job.yaml"), "utf8")).toBe(text);
+  });
+
+  test("binds texts by name, writes paths relative to the spec, and keeps a password out of it", async () => {
+    await using folder = await newcomer("penguins_complete", "penguins-pipeline.onnx");
+    const url = "postgres://scorer:hunter2@db.example/warehouse";
+    const [where, ...what] = ["jobs.yaml", "--model", join(folder.path, "penguins-pipeline.onnx")];
+    const { code, stdout, stderr } = await runCli(
+      [
+        "init",
+        join(folder.path, where ?? ""),
+        ...what,
+        "--input",
+        join(folder.path, "data/*.parquet"),
+        "--postgres",
+        url,
+      ],
+      { env: { DATABASE_URL: undefined } },
+    );
+    expect([code, stderr]).toEqual([0, ""]);
+    const text = await readFile(join(folder.path, "jobs.yaml"), "utf8");
+    expect([text, stdout].join()).not.toContain("hunter2");
+    expect(text).toContain("url: ${DATABASE_URL}");
+    expect(text).toContain("table: predictions.penguins_pipeline");
+    expect(text).toContain("columns: [row_id, species, measured_on, tag]");
+    expect(stdout).toContain("next     set DATABASE_URL, then infer-batch plan");
+    expect(await readdir(folder.path)).toEqual([
+      "data",
+      "infer-batch.schema.json",
+      "jobs.yaml",
+      "penguins-pipeline.onnx",
+    ]);
+  });
+
+  test("leaves nothing where the columns do not fit, and says what to do", async () => {
+    await using folder = await newcomer("wine", "cancer-logistic.onnx");
+    await writeFile(join(folder.path, "other.yaml"), "mine");
+    const { code, stderr } = await runCli(["init", "--model", "cancer-logistic.onnx", "--input", "data/*.parquet"], {
+      cwd: folder.path,
+    });
+    expect([code, stderr]).toEqual([
+      64,
+      expect.stringMatching(/input `input` is float32 \[N,30\], and 14 columns are numbers/),
+    ]);
+    expect(stderr).toContain("--columns");
+    expect(await readdir(folder.path)).toEqual(["cancer-logistic.onnx", "data", "other.yaml"]);
+  });
+});

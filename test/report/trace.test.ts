@@ -1,0 +1,42 @@
+import { describe, expect, test } from "vitest";
+import { createTrace, type TraceEvent } from "#src/report/trace.js";
+
+function eventsOf(text: string): TraceEvent[] {
+  return (JSON.parse(text) as { traceEvents: TraceEvent[] }).traceEvents;
+}
+
+describe("a trace", () => {
+  test("has a track for what follows one another, and more where work overlaps", () => {
+    const trace = createTrace();
+    trace.piece("decode", 0, 1);
+    trace.piece("infer", 1, 5);
+    trace.piece("pack", 1, 2);
+    trace.piece("infer", 2, 4);
+    trace.piece("infer", 4.5, 6);
+    trace.piece("wait", 2, 6);
+    const other = { name: "Gemm", ph: "X", ts: 1, dur: 1, pid: 1, tid: 1000 };
+
+    const events = eventsOf(trace.text([other]));
+
+    const names = new Map(events.filter(({ ph }) => ph === "M").map(({ tid, args }) => [tid, args?.["name"]]));
+    const pieces = events.filter(({ ph, tid }) => ph === "X" && tid < 1000);
+    expect(pieces.map(({ name, ts, dur, tid }) => [names.get(tid), tid, name, ts, dur])).toEqual([
+      ["feed", 1, "decode", 0, 1000],
+      ["infer", 2, "infer", 1000, 4000],
+      ["feed", 1, "pack", 1000, 1000],
+      ["infer", 3, "infer", 2000, 2000],
+      ["feed", 1, "wait", 2000, 4000],
+      ["infer", 3, "infer", 4500, 1500],
+    ]);
+    expect(events.at(-1)).toEqual(other);
+  });
+
+  test("stops growing, and says what it left out", () => {
+    const trace = createTrace(2);
+    for (let at = 0; at < 5; at += 1) {
+      trace.piece("read", at, at + 1);
+    }
+    expect(trace.dropped).toBe(3);
+    expect(eventsOf(trace.text([])).filter(({ ph }) => ph === "X")).toHaveLength(2);
+  });
+});

@@ -1,0 +1,46 @@
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { inspectArrow } from "#src/decode/arrow-inspect.js";
+import { projectFolder } from "../support/cli.js";
+import { identity, smallJob } from "../support/faulty.js";
+import { scratchFolder } from "../support/job.js";
+import { query } from "../support/parquet.js";
+import { scoreHere } from "../support/score.js";
+
+const written = join(projectFolder, "fixtures/arrow");
+
+describe("every type that polars and DuckDB export is carried with its values", () => {
+  test.each([
+    { name: "polars.arrows", least: 38 },
+    { name: "polars.arrow", least: 38 },
+    { name: "duckdb.arrows", least: 50 },
+    { name: "duckdb-views.arrows", least: 50 },
+    { name: "duckdb-large.arrows", least: 50 },
+  ])("$name", async ({ name, least }) => {
+    await using scratch = await scratchFolder();
+    const due = join(written, "types.parquet");
+    const types = new Map(
+      (await query(`DESCRIBE SELECT * FROM '${due}'`)).map((row) => [
+        String(row["column_name"]),
+        String(row["column_type"]),
+      ]),
+    );
+    const inFile = (await inspectArrow(join(written, name))).columns.map((column) => column.name);
+    const columns = inFile.filter((column) => types.has(column));
+    const { spec, out } = await smallJob(scratch.path, {
+      model: identity,
+      select: "SELECT 1",
+      input: { path: join(written, name) },
+      modelSpec: { inputs: { x: ["id"] } },
+      output: { columns, parquet: { path: "out" } },
+    });
+
+    await scoreHere(spec);
+
+    // Hashes tell -0 from 0, and a difference by its row and column.
+    const hashes = columns.map((column) => `hash(("${column}"::${types.get(column) ?? ""})::VARCHAR) AS "${column}"`);
+    const rows = (files: string): ReturnType<typeof query> => query(`SELECT ${hashes.join(", ")} FROM '${files}'`);
+    expect(await rows(`${out}/*.parquet`)).toEqual(await rows(due));
+    expect(columns.length).toBeGreaterThanOrEqual(least);
+  });
+});

@@ -1,0 +1,5 @@
+/** A folder in the cache of what tests install for themselves. */
+export function cacheFolder(name: string): string;
+
+/** Has `build` make the file `made` unless it is there, in one process at a time. */
+export function buildOnce<T>(made: string, build: (emptyFolder: string) => T): T | undefined;

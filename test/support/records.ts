@@ -1,0 +1,102 @@
+import type { RejectedRow } from "#src/batch/types.js";
+import { type AttemptRecord, createAttemptRecord } from "#src/report/attempt-record.js";
+import type { Outcome } from "#src/report/outcome.js";
+import type { RunReport } from "#src/report/report.js";
+
+/** What each name in a record is, so that a test can tell where it got to. */
+export interface Names {
+  readonly job?: string;
+  readonly modelUri?: string;
+  readonly column?: string;
+  readonly text?: string;
+  readonly param?: string;
+}
+
+/** A record of a worker that scored 3 rows in a second and rejected one; its clock stands still afterwards. */
+export function recordOf({
+  job = "daily",
+  modelUri = "m.onnx",
+  column = "score",
+  text = "a",
+  param = "x",
+}: Names = {}): AttemptRecord {
+  let now = 1000;
+  const record = createAttemptRecord({
+    about: {
+      job,
+      worker: { index: 1, count: 4 },
+      params: { ds: param },
+      versions: { "infer-batch": "0.1.0", node: "20.19.0" },
+      output: "out",
+    },
+    nowMs: () => now,
+    dateMs: () => Date.UTC(2026, 10, 21, 12),
+  });
+  record.takesUp({
+    runId: `${job}-0123456789ab`,
+    planId: "c".repeat(64),
+    rows: 10,
+    spans: 2,
+    commitRows: 5,
+    shards: 3,
+    shardBytes: 2048,
+    modelUri,
+    modelSha256: "d".repeat(64),
+    predicted: [
+      { name: column, type: "float32" },
+      { name: "label", type: "utf8" },
+    ],
+  });
+  record.begins({ provider: "cpu", sessions: 2, batchRows: () => 256 });
+  record.stages.took("decode", now, now + 250);
+  record.stages.took("infer", now, now + 1500);
+  now += 500;
+  record.done(4);
+  const bytes = new TextEncoder().encode(text);
+  const offsets = Uint32Array.of(0, bytes.length, bytes.length, bytes.length);
+  record.committed({
+    rows: {
+      rowCount: 3,
+      columns: [
+        {
+          name: column,
+          type: "float32",
+          column: { kind: "fixed", lanes: 1, data: Float32Array.of(0.5, 1.5, 2.5), valid: undefined },
+        },
+        { name: "label", type: "utf8", column: { kind: "bytes", offsets, bytes, valid: undefined } },
+      ],
+    },
+    rejects: [rejectedRow],
+    filtered: 1,
+  });
+  now += 500;
+  record.ends();
+  return record;
+}
+
+const rejectedRow: RejectedRow = { shard: "a.parquet", row: 3, columns: {}, column: "f0", reason: "null", value: null };
+
+const report: RunReport = {
+  runId: "daily-0123456789ab",
+  status: "partial",
+  rowsPlanned: 10,
+  rowsScored: 3,
+  rowsRejected: 1,
+  rowsFiltered: 1,
+  spansPlanned: 2,
+  spansCommitted: 1,
+  spansResumed: 0,
+  shardsUnplanned: 0,
+  seconds: 1,
+  batchSize: 256,
+  provider: "cpu",
+  engineBusy: 0.75,
+  stageSeconds: null,
+  output: "out",
+};
+
+export const partly: Outcome = { kind: "done", report };
+
+export function failed(message: string): Outcome {
+  return { kind: "failed", code: "DATABASE", message, hint: undefined, exitCode: 75 };
+}
