@@ -1,0 +1,89 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { copyFile, cp, mkdir, symlink, writeFile } from "node:fs/promises";
+import { delimiter, join } from "node:path";
+import { text } from "node:stream/consumers";
+import { fileURLToPath } from "node:url";
+import { expect, test } from "vitest";
+import { z } from "zod";
+import { projectFolder } from "../support/cli.js";
+import { deployFolder } from "../support/deploy.js";
+import { scratchFolder, writeSpec } from "../support/job.js";
+import { pythonTools } from "../support/python-tools.js";
+import { fixtureNamed } from "../support/world.js";
+
+/** What airflow_run.py tells of a task; `found`: what infer-batch has printed last. */
+const result = z.object({
+  dag: z.string(),
+  day: z.int(),
+  worker: z.int(),
+  state: z.string(),
+  tries: z.int(),
+  found: z.object({ status: z.string(), rows_planned: z.int(), rows_scored: z.int() }).nullable(),
+});
+
+const airflow = pythonTools("airflow", ["apache-airflow==3.3.2"]);
+
+/** Features of three days: the first is not ready, the second is damaged. */
+async function writeFeatures(folder: string): Promise<void> {
+  for (const day of ["dt=2026-01-01", "dt=2026-01-02", "dt=2026-01-03"]) {
+    await cp(join(projectFolder, "fixtures/data/wine"), join(folder, day), { recursive: true });
+  }
+  await writeFile(join(folder, "dt=2026-01-02/_SUCCESS"), "");
+  await writeFile(join(folder, "dt=2026-01-02/part-99999.parquet"), "no Parquet");
+  await writeFile(join(folder, "dt=2026-01-03/_SUCCESS"), "");
+}
+
+test.skipIf(airflow.missing !== undefined)(
+  `Airflow carries out the DAGs${airflow.skipped}`,
+  async () => {
+    await using scratch = await scratchFolder();
+    const features = join(scratch.path, "features");
+    await writeFeatures(features);
+    const spec = await writeSpec(scratch.path, fixtureNamed("wine-forest"), {
+      params: { ds: "${today}" },
+      input: { path: "features/dt=${ds}/*.parquet", ready: "features/dt=${ds}/_SUCCESS" },
+      output: { parquet: { path: "out/dt=${ds}" } },
+      commit_rows: 20,
+    });
+    const dags = join(scratch.path, "dags"); // Python leaves what it has compiled beside a file
+    await mkdir(dags);
+    await copyFile(join(deployFolder, "airflow/daily_churn.py"), join(dags, "daily_churn.py"));
+    const bin = join(scratch.path, "bin");
+    await mkdir(bin);
+    await symlink(join(projectFolder, "bin/infer-batch.js"), join(bin, "infer-batch"));
+
+    const child = spawn(
+      join(airflow.bin, "python"),
+      [fileURLToPath(new URL("airflow_run.py", import.meta.url)), features],
+      {
+        env: {
+          ...process.env,
+          PATH: [bin, process.env["PATH"]].join(delimiter),
+          AIRFLOW_HOME: join(scratch.path, "airflow"),
+          AIRFLOW__CORE__DAGS_FOLDER: dags,
+          AIRFLOW__CORE__LOAD_EXAMPLES: "False",
+          INFER_BATCH_SPEC: spec,
+          INFER_BATCH_WORKERS: "2",
+        },
+        stdio: ["ignore", "pipe", "pipe"],
+        timeout: 230_000, // it goes on trying where a task that should fail is retried
+      },
+    );
+    const [stdout, stderr, [code]] = await Promise.all([text(child.stdout), text(child.stderr), once(child, "close")]);
+
+    expect(code, `${stdout}${stderr}`).toBe(0);
+    const results = [...stdout.matchAll(/^RESULT (.*)$/gm)].map(([, json]) => result.parse(JSON.parse(json ?? "")));
+    const alone = { dag: "daily_churn", worker: -1 };
+    const mapped = { dag: "daily_churn_workers", day: 3, state: "success", tries: 1, found: { rows_planned: 178 } };
+    expect(results, `${stdout}${stderr}`).toMatchObject([
+      { ...alone, day: 1, state: "success", tries: 2, found: { status: "complete", rows_scored: 178 } },
+      { ...alone, day: 1, state: "skipped", found: null },
+      { ...alone, day: 2, state: "failed", tries: 1, found: null },
+      { ...mapped, worker: 0 },
+      { ...mapped, worker: 1 },
+    ]);
+    expect(results.slice(3).reduce((sum, { found }) => sum + (found?.rows_scored ?? 0), 0)).toBe(178);
+  },
+  240_000,
+);

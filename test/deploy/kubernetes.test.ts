@@ -1,0 +1,184 @@
+import { spawnSync } from "node:child_process";
+import { chmod, mkdir, readFile, writeFile } from "node:fs/promises";
+import { delimiter, join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { parse } from "yaml";
+import { z } from "zod";
+import { findWorker } from "#src/cli/worker.js";
+import { deployFolder, finalCodes, retriedCodes } from "../support/deploy.js";
+import { scratchFolder } from "../support/job.js";
+import { kustomized, type Manifest } from "../support/kustomize.js";
+import { validators } from "../support/validators.js";
+
+const folder = join(deployFolder, "kubernetes");
+const folders = ["base", "overlays/gpu", "overlays/postgres"] as const;
+
+const exitRule = z.object({ action: z.string(), onExitCodes: z.object({ values: z.array(z.int()) }).optional() });
+const cronJob = z.object({
+  spec: z.object({
+    timeZone: z.string(),
+    jobTemplate: z.object({
+      spec: z.object({
+        completions: z.int(),
+        parallelism: z.int(),
+        podFailurePolicy: z.object({ rules: z.array(exitRule) }),
+        template: z.object({
+          spec: z.object({
+            containers: z.tuple([
+              z.object({
+                image: z.string(),
+                command: z.tuple([z.string()], z.string()),
+                args: z.tuple([z.string()]),
+                env: z.array(z.object({ name: z.string(), value: z.string().optional() })),
+                resources: z.object({ limits: z.record(z.string(), z.string()) }),
+              }),
+            ]),
+          }),
+        }),
+      }),
+    }),
+  }),
+});
+
+/** The CronJob that a folder comes to. */
+function jobOf(path: (typeof folders)[number]): {
+  job: z.infer<typeof cronJob>["spec"]["jobTemplate"]["spec"];
+  container: z.infer<typeof cronJob>["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0];
+  env: Record<string, string>;
+} {
+  const { spec } = cronJob.parse(kustomized(join(folder, path)).find(({ kind }) => kind === "CronJob"));
+  const job = spec.jobTemplate.spec;
+  const [container] = job.template.spec.containers;
+  const env = Object.fromEntries(container.env.map(({ name, value = "" }) => [name, value]));
+  return { job, container, env: { ...env, TIME_ZONE: spec.timeZone } };
+}
+
+function byKind(one: Manifest, other: Manifest): number {
+  return one.kind.localeCompare(other.kind);
+}
+
+const kubectl = spawnSync("kubectl", ["version", "--client"]).status === 0;
+
+describe("the manifests", () => {
+  test.skipIf(validators.missing !== undefined)(`keep to Kubernetes' schema${validators.skipped}`, async () => {
+    await using scratch = await scratchFolder();
+    const wrong = JSON.parse(
+      JSON.stringify(kustomized(join(folder, "base"))[0]).replace("backoffLimitPerIndex", "backoffLimitPerIndx"),
+    ) as Manifest;
+    const sets = {
+      ...Object.fromEntries(folders.map((path) => [path, kustomized(join(folder, path))])),
+      wrong: [wrong],
+    };
+    const files: string[] = [];
+    for (const [path, manifests] of Object.entries(sets)) {
+      for (const manifest of manifests) {
+        const file = `${path.replaceAll("/", "-")}-${manifest.kind}.json`;
+        await writeFile(join(scratch.path, file), JSON.stringify(manifest));
+        files.push(file);
+      }
+    }
+
+    const { stdout, stderr } = spawnSync(join(validators.bin, "kubernetes-validate"), ["--strict", ...files], {
+      cwd: scratch.path,
+      encoding: "utf8",
+    });
+
+    expect(`${stdout}${stderr}`).toMatchInlineSnapshot(`
+      "INFO base-CronJob.json passed for resource cronjob/daily-churn against version 1.37
+      INFO base-ConfigMap.json passed for resource configmap/daily-churn against version 1.37
+      INFO overlays-gpu-CronJob.json passed for resource cronjob/daily-churn against version 1.37
+      INFO overlays-gpu-ConfigMap.json passed for resource configmap/daily-churn against version 1.37
+      INFO overlays-postgres-CronJob.json passed for resource cronjob/daily-churn against version 1.37
+      INFO overlays-postgres-ConfigMap.json passed for resource configmap/daily-churn against version 1.37
+      ERROR wrong-CronJob.json did not validate for resource cronjob/daily-churn against version 1.37: spec.jobTemplate.spec: Additional properties are not allowed ('backoffLimitPerIndx' was unexpected)
+      "
+    `);
+  });
+
+  test.each(folders)("%s: as many workers as pods", (path) => {
+    const { job, env } = jobOf(path);
+    expect(job.parallelism).toBe(job.completions);
+    expect(findWorker(undefined, { ...env, JOB_COMPLETION_INDEX: "0" })).toEqual({ index: 0, count: job.completions });
+  });
+
+  test("each code that a run can end with is met", () => {
+    const { rules } = jobOf("base").job.podFailurePolicy;
+    const actions = rules.flatMap(({ action, onExitCodes }) =>
+      (onExitCodes?.values ?? []).map((code) => [code, action]),
+    );
+    expect(Object.fromEntries(actions)).toEqual({
+      ...Object.fromEntries(finalCodes.map((code) => [code, code === 65 ? "FailIndex" : "FailJob"])),
+      ...Object.fromEntries(retriedCodes.map((code) => [code, "Count"])),
+    });
+    expect(rules[0]).toMatchObject({ action: "Ignore" }); // a pod that is drained ends with 143
+  });
+
+  test("overlays change what they are there for", () => {
+    expect(jobOf("overlays/gpu").container).toMatchObject({
+      image: "registry.example.org/infer-batch:0.1.0-gpu",
+      resources: { limits: { "nvidia.com/gpu": "1", memory: "16Gi", "ephemeral-storage": "12Gi" } },
+    });
+    expect(Object.keys(jobOf("overlays/postgres").env)).toEqual(["DATABASE_URL", ...Object.keys(jobOf("base").env)]);
+  });
+
+  test.skipIf(!kubectl).each(folders)("%s is what kubectl makes of it", (path) => {
+    const { stdout } = spawnSync("kubectl", ["kustomize", join(folder, path)], { encoding: "utf8" });
+    const made = stdout
+      .split(/^---\n/m)
+      .map((text) => parse(text.replaceAll(/(name: daily-churn)-[0-9a-z]{10}$/gm, "$1")) as Manifest);
+    expect(made.toSorted(byKind)).toEqual(kustomized(join(folder, path)).toSorted(byKind));
+  });
+});
+
+/** Carries it out with programs that only say how they are called. */
+async function start(jobName: string): Promise<{ code: number | null; said: string; lastWords: string }> {
+  await using scratch = await scratchFolder();
+  const bin = join(scratch.path, "bin");
+  await mkdir(bin);
+  await writeFile(join(bin, "tini"), '#!/bin/sh\nshift; exec "$@"\n');
+  await writeFile(join(bin, "infer-batch"), '#!/bin/sh\nprintf "%s\\n" "$@"\n');
+  for (const name of ["tini", "infer-batch"]) {
+    await chmod(join(bin, name), 0o755);
+  }
+  const log = join(scratch.path, "termination-log");
+  await writeFile(log, "");
+  const { container, env } = jobOf("base");
+  const [program, ...args] = [...container.command, ...container.args];
+  const { status, stdout } = spawnSync(program, args, {
+    encoding: "utf8",
+    env: {
+      ...env,
+      JOB_NAME: jobName,
+      INFER_BATCH_TERMINATION_LOG: log,
+      PATH: [bin, process.env["PATH"]].join(delimiter),
+    },
+  });
+  return { code: status, said: stdout, lastWords: await readFile(log, "utf8") };
+}
+
+describe("the command of a pod", () => {
+  test.each([
+    { jobName: `daily-churn-${Date.UTC(2026, 10, 21, 2, 10) / 60_000}`, ds: "2026-11-21" },
+    { jobName: `daily-churn-${Date.UTC(2026, 11, 31, 23, 59) / 60_000}`, ds: "2026-12-31" },
+    { jobName: "daily-churn-2026-01-31", ds: "2026-01-31" },
+  ])("of Job $jobName scores $ds", async ({ jobName, ds }) => {
+    const { code, said } = await start(jobName);
+    expect([code, said.split("\n").slice(0, 4)]).toEqual([
+      0,
+      ["run", "/etc/infer-batch/job.yaml", "--param", `ds=${ds}`],
+    ]);
+  });
+
+  test("of a Job whose name tells no day ends with 64, and says why", async () => {
+    expect(await start("by-hand")).toEqual({
+      code: 64,
+      said: "",
+      lastWords: "error: Job by-hand: its name ends neither in a day, such as 2026-01-31, nor in a CronJob's minutes\n",
+    });
+  });
+
+  test("takes the day in the zone of the schedule", () => {
+    const { env } = jobOf("base");
+    expect(env["TZ"]).toBe(env["TIME_ZONE"]);
+  });
+});
