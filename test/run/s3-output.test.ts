@@ -1,5 +1,6 @@
 import { mkdir, readdir } from "node:fs/promises";
 import { join } from "node:path";
+import { setTimeout } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { projectFolder } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
@@ -187,12 +188,16 @@ s3.describe("predictions in S3", () => {
     const result = await runInS3(["run", job.spec], {
       port: port(),
       onStart: (child) => {
-        const hung = (): void => {
+        // Those before it may be on their way too, and have to arrive first, whatever the pace of the machine.
+        const stop = async (): Promise<void> => {
+          while ((await job.names()).filter((name) => name.startsWith("part-")).length < 3) {
+            await setTimeout(5);
+          }
           stopped = performance.now();
           child.kill("SIGTERM");
         };
         proxy.twist = (request) =>
-          /^PUT .*part-00003/.test(request) ? { kind: "hang", after: false, hung } : undefined;
+          /^PUT .*part-00003/.test(request) ? { kind: "hang", after: false, hung: () => void stop() } : undefined;
       },
     });
     expect(performance.now() - stopped).toBeLessThan(5000);
