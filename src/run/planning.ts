@@ -15,6 +15,7 @@ import type { Listing } from "../source/port.js";
 import { refuseDrift, withTypesOf } from "./drift.js";
 import { bindExpressions } from "./expressions.js";
 import { atKey, type JobContext, type ScoringContext, type ShardFiles } from "./job.js";
+import { both } from "./loading.js";
 import { verifyShards } from "./verify.js";
 import { timeRow } from "./warm-up.js";
 
@@ -54,16 +55,17 @@ export interface PlanningTools {
   readonly listed: readonly ListedShard[];
   readonly decoder: Decoder;
   readonly model: ModelFile;
-  readonly engine: Engine;
+  /** Open by the time that the footers are read, or soon after. */
+  readonly engine: Promise<Engine>;
 }
 
 /** Reads footers, binds the model to their schema and makes the plan. Writes nothing. */
 export async function planRun(
   context: JobContext,
-  { runId, listed, decoder, model, engine }: PlanningTools,
+  { runId, listed, decoder, model, engine: loading }: PlanningTools,
 ): Promise<Plan> {
   const { spec } = context;
-  const { shards, schemas, encrypted } = await readShards(context, decoder, listed);
+  const [engine, { shards, schemas, encrypted }] = await both(loading, readShards(context, decoder, listed));
   const rows = shards.reduce((sum, shard) => sum + shard.rows, 0);
   if (shards.length === 0) {
     throw new JobError("INPUT_NOT_READY", `planning ${spec.name}: no file matches ${spec.input.path.join(", ")}`, {

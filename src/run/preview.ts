@@ -7,6 +7,7 @@ import { JobError } from "../errors.js";
 import { runIdOf } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
 import type { JobContext } from "./job.js";
+import { loadEngine } from "./loading.js";
 import {
   awaitInput,
   bindFirstShard,
@@ -26,9 +27,9 @@ export async function previewPlan(context: JobContext): Promise<Plan> {
   const listing = await listInput(context);
   requireListed(context, listing);
   const model = await openPinnedModel(context);
+  await using loading = loadEngine(context, model, { inputBytes: 0 });
   await using decoder = await context.openDecoder(listing.folders);
-  await using engine = await context.openEngine(model, { inputBytes: 0 });
-  return await planRun(context, { runId, listed: listing.shards, decoder, model, engine });
+  return await planRun(context, { runId, listed: listing.shards, decoder, model, engine: loading.engine });
 }
 
 /** The model's signature, and the columns of the first shard with those of its folders. */

@@ -9,6 +9,7 @@ import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { Listing } from "../source/port.js";
 import { carryOut, carryOutIdle, countCommitted, isIdle, runFacts } from "./carry-out.js";
 import { atKey, type JobContext, type ScoringContext } from "./job.js";
+import { loadEngine } from "./loading.js";
 import { awaitInput, listInput, planRun, requireListed } from "./planning.js";
 import { checkPins } from "./resume.js";
 import { unfinishedRuns } from "./state.js";
@@ -53,7 +54,7 @@ async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
     if (created.run.finished) {
       return await alreadyComplete(context, created); // by that other attempt
     }
-    return await carryOut(context, { ...created, ...tools, shardsUnplanned });
+    return await carryOut(context, { ...created, ...tools, engine: await tools.engine, shardsUnplanned });
   });
 }
 
@@ -84,26 +85,26 @@ async function takeUp(context: JobContext, { stored, run }: { stored: StoredPlan
   if (model === undefined) {
     return await carryOutIdle(context, { stored, run, shardsUnplanned });
   }
-  return await withTools(context, { listing, model }, (tools) =>
-    carryOut(context, { stored, run, ...tools, shardsUnplanned, fresh: undefined }),
+  return await withTools(context, { listing, model }, async ({ decoder, engine }) =>
+    carryOut(context, { stored, run, decoder, engine: await engine, shardsUnplanned, fresh: undefined }),
   );
 }
 
-/** Opens decoder and engine for `work`, and closes them. */
+/** Opens decoder and engine for `work`, and closes them: the one while the other is being opened. */
 async function withTools<T>(
   context: JobContext,
   { listing, model }: { listing: Listing; model: ModelFile },
-  work: (tools: { decoder: Decoder; engine: Engine }) => Promise<T>,
+  work: (tools: { decoder: Decoder; engine: Promise<Engine> }) => Promise<T>,
 ): Promise<T> {
-  await using decoder = await context.openDecoder(listing.folders);
   const inputBytes = listing.shards.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
-  await using engine = await context.openEngine(model, { inputBytes });
-  return await work({ decoder, engine });
+  await using loading = loadEngine(context, model, { inputBytes });
+  await using decoder = await context.openDecoder(listing.folders);
+  return await work({ decoder, engine: loading.engine });
 }
 
 async function createRun(
   context: JobContext,
-  tools: { runId: RunId; listing: Listing; decoder: Decoder; engine: Engine; model: ModelFile },
+  tools: { runId: RunId; listing: Listing; decoder: Decoder; engine: Promise<Engine>; model: ModelFile },
 ): Promise<{ stored: StoredPlan; run: RunSink; fresh: Plan }> {
   const { sink, log } = context;
   requireListed(context, tools.listing);

@@ -37,7 +37,13 @@ export async function* tune(context: JobContext, { layouts, ms }: TuneOptions): 
     if (rows === undefined) {
       await using decoder = await context.openDecoder(listing.folders);
       const runId = runIdOf(spec.name, spec.params, context.sha256);
-      const plan = await planRun(context, { runId, listed: listing.shards, decoder, model, engine });
+      const plan = await planRun(context, {
+        runId,
+        listed: listing.shards,
+        decoder,
+        model,
+        engine: Promise.resolve(engine),
+      });
       const { contract } = plan;
       const spans = spansOf(plan);
       const rowEnd = Math.min(plan.input.rows, Math.max(...batchSizes));
