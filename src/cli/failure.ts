@@ -54,6 +54,13 @@ function jobErrorText(error: JobError): { text: string; hint: string } {
 }
 
 function bugText(error: unknown): string {
-  const stack = error instanceof Error ? (error.stack ?? error.message) : String(error);
-  return `error: this is a bug in infer-batch; committed spans are kept\n${stack}\n`;
+  return `error: this is a bug in infer-batch; committed spans are kept\n${stackText(error)}\n`;
+}
+
+function stackText(error: unknown): string {
+  if (!(error instanceof Error)) {
+    return String(error);
+  }
+  const stack = error.stack ?? error.message;
+  return error.cause === undefined ? stack : `${stack}\ncaused by ${stackText(error.cause)}`;
 }

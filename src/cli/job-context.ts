@@ -4,7 +4,6 @@ import { hostname } from "node:os";
 import { dirname, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { claimOf, decoderByFormat } from "../decode/by-format.js";
-import { openParquetDecoder } from "../decode/parquet.js";
 import type { Decoder } from "../decode/port.js";
 import { openOnnxEngine } from "../engine/onnx.js";
 import type { Engine, ModelFile } from "../engine/port.js";
@@ -237,7 +236,10 @@ function openDecoder(
   { threads, folders }: { threads: number; folders: readonly string[] },
 ): Decoder {
   return decoderByFormat(format, {
-    parquet: () => openParquetDecoder({ threads, folders, timezone }),
+    async parquet() {
+      const { openParquetDecoder } = await import("../decode/parquet.js");
+      return await openParquetDecoder({ threads, folders, timezone });
+    },
     async arrow() {
       const { openArrowDecoder } = await import("../decode/arrow.js");
       const { openShards } = await import("../decode/arrow-shards.js");

@@ -1,8 +1,9 @@
 import { DuckDBDataChunk } from "@duckdb/node-api";
 import type { Column, ColumnType } from "../batch/types.js";
-import { type DuckDBConnection, quoteName } from "../duckdb/instance.js";
+import type { DuckDBConnection } from "../duckdb/instance.js";
 import type { ConnectionPool } from "../duckdb/pool.js";
-import { duckDbTypeOf, sqlTypeOf } from "../duckdb/types.js";
+import { duckDbTypeOf } from "../duckdb/types.js";
+import { quoteName, sqlTypeOf } from "../duckdb/sql.js";
 import { writeColumn } from "../duckdb/write-vector.js";
 import { JobError } from "../errors.js";
 import { type Piece, readPieces } from "./arrow-batches.js";

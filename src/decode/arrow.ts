@@ -1,7 +1,8 @@
 import { boundColumns } from "../batch/contract.js";
 import type { Column, ColumnType, RecordBatch } from "../batch/types.js";
-import { openDuckDb, quoteText } from "../duckdb/instance.js";
+import { openDuckDb } from "../duckdb/instance.js";
 import { type ConnectionPool, connectionPool } from "../duckdb/pool.js";
+import { quoteText } from "../duckdb/sql.js";
 import { readColumn } from "../duckdb/read-vector.js";
 import { type Piece, readPieces } from "./arrow-batches.js";
 import { corruptArrow } from "./arrow-bytes.js";

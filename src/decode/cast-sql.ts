@@ -1,7 +1,6 @@
 import type { ColumnRef, Contract, NumericTensorType } from "../batch/contract.js";
 import { type ColumnType, showType } from "../batch/types.js";
-import { quoteName, quoteText } from "../duckdb/instance.js";
-import { sqlTypeOf } from "../duckdb/types.js";
+import { quoteName, quoteText, sqlTypeOf } from "../duckdb/sql.js";
 import { expressionAlias, expressionValue } from "./expression-sql.js";
 import type { Partitions } from "./port.js";
 

@@ -1,5 +1,6 @@
 import { z } from "zod";
-import { type DuckDBConnection, firstLine, quoteText } from "../duckdb/instance.js";
+import type { DuckDBConnection } from "../duckdb/instance.js";
+import { firstLine, quoteText } from "../duckdb/sql.js";
 import { JobError, messageOf } from "../errors.js";
 import { parseJson } from "../plan/parse-plan.js";
 import { faultOfFunctions } from "./expression-functions.js";

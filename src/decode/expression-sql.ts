@@ -1,6 +1,6 @@
 import type { Expression, Expressions } from "../batch/contract.js";
 import { rowState } from "../batch/select-rows.js";
-import { quoteName } from "../duckdb/instance.js";
+import { quoteName } from "../duckdb/sql.js";
 
 /** Names of this kind are no column's: they hold what expressions gave. */
 export function expressionAlias(name: string): string {

@@ -1,5 +1,5 @@
 import { boundColumns, type ColumnRef } from "../batch/contract.js";
-import { firstLine } from "../duckdb/instance.js";
+import { firstLine } from "../duckdb/sql.js";
 import type { ConnectionPool } from "../duckdb/pool.js";
 import { JobError, messageOf } from "../errors.js";
 import { columnSql } from "./cast-sql.js";

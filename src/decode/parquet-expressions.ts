@@ -1,6 +1,6 @@
 import { type Contract, folderColumns } from "../batch/contract.js";
 import type { SourceColumn } from "../batch/types.js";
-import { firstLine, quoteName } from "../duckdb/instance.js";
+import { firstLine, quoteName } from "../duckdb/sql.js";
 import type { ConnectionPool } from "../duckdb/pool.js";
 import { columnTypeOf } from "../duckdb/types.js";
 import { JobError, messageOf } from "../errors.js";

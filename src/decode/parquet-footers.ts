@@ -1,7 +1,8 @@
 import type { SourceColumn } from "../batch/types.js";
-import { type DuckDBConnection, firstLine } from "../duckdb/instance.js";
+import type { DuckDBConnection } from "../duckdb/instance.js";
 import { readColumns, schemaDigests } from "../duckdb/parquet-schema.js";
 import type { ConnectionPool } from "../duckdb/pool.js";
+import { firstLine } from "../duckdb/sql.js";
 import { JobError, messageOf } from "../errors.js";
 import { type Footer, readFooter } from "./parquet-footer.js";
 import { rowNumberColumn } from "./parquet-sql.js";

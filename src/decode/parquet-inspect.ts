@@ -1,6 +1,7 @@
 import type { SourceColumn } from "../batch/types.js";
-import { type DuckDBConnection, exactGlob, firstLine, openDuckDb, quotePaths } from "../duckdb/instance.js";
+import { type DuckDBConnection, openDuckDb } from "../duckdb/instance.js";
 import { connectionPool } from "../duckdb/pool.js";
+import { exactGlob, firstLine, quotePaths } from "../duckdb/sql.js";
 import { JobError, messageOf } from "../errors.js";
 import { readFooters } from "./parquet-footers.js";
 import type { ShardColumn, ShardDetails } from "./port.js";

@@ -1,4 +1,5 @@
-import { type DuckDBConnection, DuckDBInstance } from "@duckdb/node-api";
+import type { DuckDBConnection } from "@duckdb/node-api";
+import { quoteText } from "./sql.js";
 
 export interface DuckDbOptions {
   readonly threads: number;
@@ -29,6 +30,8 @@ export function duckDbWhenNeeded(options: DuckDbOptions): DuckDbAccess & AsyncDi
 }
 
 export async function openDuckDb({ threads, allowed, settings = {}, prepared }: DuckDbOptions): Promise<DuckDb> {
+  // Its library is large: what needs no DuckDB, and what can be begun before, does not wait for it.
+  const { DuckDBInstance } = await import("@duckdb/node-api");
   const instance = await DuckDBInstance.create(":memory:", {
     threads: String(threads),
     autoinstall_known_extensions: "false",
@@ -73,36 +76,6 @@ export async function openDuckDb({ threads, allowed, settings = {}, prepared }: 
       instance.closeSync();
     },
   };
-}
-
-/** An SQL identifier. */
-export function quoteName(name: string): string {
-  return `"${name.replaceAll('"', '""')}"`;
-}
-
-/** An SQL text literal. */
-export function quoteText(text: string): string {
-  return `'${text.replaceAll("'", "''")}'`;
-}
-
-/** A glob that matches exactly this path: DuckDB's readers take every path for a glob. */
-export function exactGlob(path: string): string {
-  return path.replaceAll(/[[*?]/g, (character) => `[${character}]`);
-}
-
-/** A literal that names exactly this file. */
-export function quotePath(path: string): string {
-  return quoteText(exactGlob(path));
-}
-
-/** A list literal of files for `read_parquet` and its metadata functions. */
-export function quotePaths(paths: readonly string[]): string {
-  return `[${paths.map(quotePath).join(", ")}]`;
-}
-
-/** Errors are plain `Error`s that differ by prefix; the LINE … ^ picture below the first line helps nobody. */
-export function firstLine(message: string): string {
-  return message.split("\n", 1)[0] ?? "";
 }
 
 export type { DuckDBConnection };

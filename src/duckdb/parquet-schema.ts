@@ -1,6 +1,6 @@
 import { type DuckDBConnection, DuckDBStructType, type DuckDBType } from "@duckdb/node-api";
 import type { SourceColumn } from "../batch/types.js";
-import { quotePath, quotePaths } from "./instance.js";
+import { quotePath, quotePaths } from "./sql.js";
 import { columnTypeOf } from "./types.js";
 
 /** A digest of everything in a footer that the columns' types can depend on, for each file. */

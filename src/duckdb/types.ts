@@ -78,11 +78,6 @@ export function duckDbTypeOf(type: ColumnType): DuckDBType {
   }
 }
 
-/** "BIGINT" for int64. */
-export function sqlTypeOf(type: ColumnType): string {
-  return String(duckDbTypeOf(type));
-}
-
 /** The column type of a DuckDB type, or undefined where none fits: maps, unions, variants and the like. */
 export function columnTypeOf(type: DuckDBType): ColumnType | undefined {
   if (type instanceof DuckDBDecimalType) {

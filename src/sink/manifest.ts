@@ -9,7 +9,7 @@ import { readTextOr, sizeIfThere } from "./claim.js";
 import type { Looking } from "./file-system.js";
 import { isEarlier, isLater, type Layout } from "./layout.js";
 import { type CommittedParts, findPart, rowsLeft } from "./parquet-parts.js";
-import { makerSchema } from "./part-file.js";
+import { makerSchema } from "./part-label.js";
 import type { AttemptJson, Maker, StoredPlan } from "./port.js";
 import { overtaken } from "./standing-plan.js";
 

@@ -1,6 +1,7 @@
 import { basename, dirname } from "node:path";
 import type { SpanOutput } from "../batch/types.js";
-import { type DuckDbAccess, firstLine } from "../duckdb/instance.js";
+import type { DuckDbAccess } from "../duckdb/instance.js";
+import { firstLine } from "../duckdb/sql.js";
 import { JobError, messageOf } from "../errors.js";
 import type { Span } from "../plan/plan.js";
 import type { Compression } from "../spec/parquet-spec.js";
@@ -11,7 +12,7 @@ import type { FinishedPart } from "./manifest.js";
 import type { Target } from "./parquet-look.js";
 import { rowsLeft, wholeSpan } from "./parquet-parts.js";
 import { textOfRejects, writeRejects } from "./parquet-rejects.js";
-import { writePart } from "./part-file.js";
+import type { PartToWrite } from "./part-file.js";
 import type { CommitOutcome, Maker, StoredPlan } from "./port.js";
 
 export interface PartToEncode {
@@ -124,7 +125,8 @@ const errnoTexts: Readonly<Record<string, string>> = {
   EACCES: "Permission denied",
 };
 
-async function encode(duckdb: DuckDbAccess, part: Parameters<typeof writePart>[1]): Promise<number> {
+async function encode(duckdb: DuckDbAccess, part: PartToWrite): Promise<number> {
+  const { writePart } = await import("./part-file.js"); // and DuckDB's library with it
   try {
     return await writePart(duckdb, part);
   } catch (error) {

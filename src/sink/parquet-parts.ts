@@ -1,4 +1,5 @@
-import { type DuckDbAccess, type DuckDBConnection, firstLine } from "../duckdb/instance.js";
+import type { DuckDbAccess, DuckDBConnection } from "../duckdb/instance.js";
+import { firstLine } from "../duckdb/sql.js";
 import { JobError, messageOf } from "../errors.js";
 import { outputColumns } from "../batch/contract.js";
 import type { Span } from "../plan/plan.js";
@@ -6,7 +7,7 @@ import { spanAt, spanCount } from "../plan/spans.js";
 import { listFolder, sizeIfThere } from "./claim.js";
 import type { Looking } from "./file-system.js";
 import type { Layout } from "./layout.js";
-import { describeParts, type PartFacts, type PartLabel, partSchema } from "./part-file.js";
+import { type PartFacts, type PartLabel, partSchema } from "./part-label.js";
 import type { StoredPlan } from "./port.js";
 
 /** By committed span: what its part says of itself. */
@@ -106,6 +107,7 @@ async function readGroup(
   paths: readonly string[],
   nameOf: (path: string) => string,
 ): Promise<Map<string, PartFacts>> {
+  const { describeParts } = await import("./part-file.js"); // and DuckDB's library with it
   try {
     const facts = await describeParts(connection, paths);
     return new Map(facts.map((part) => [part.path, part]));

@@ -1,56 +1,32 @@
 import { DuckDBDataChunk } from "@duckdb/node-api";
-import { z } from "zod";
-import type { NamedColumn, OutputRows } from "../batch/types.js";
-import { type DuckDbAccess, type DuckDBConnection, quoteName, quotePaths, quoteText } from "../duckdb/instance.js";
+import type { OutputRows } from "../batch/types.js";
+import type { DuckDbAccess, DuckDBConnection } from "../duckdb/instance.js";
 import { readColumns, schemaDigests } from "../duckdb/parquet-schema.js";
-import { duckDbTypeOf, sqlTypeOf } from "../duckdb/types.js";
+import { duckDbTypeOf } from "../duckdb/types.js";
+import { quoteName, quotePaths, quoteText, sqlTypeOf } from "../duckdb/sql.js";
 import { writeColumn } from "../duckdb/write-vector.js";
-import { parseJson } from "../plan/parse-plan.js";
 import type { Compression } from "../spec/parquet-spec.js";
-import type { Maker } from "./port.js";
 import { dictionaryMerges } from "./dictionary.js";
+import { type PartFacts, type PartLabel, parseLabel } from "./part-label.js";
 
 /** Rows of one DuckDB vector. */
 const chunkRows = 2048;
 
-/** What each part says of itself in Parquet's key-value metadata. */
-export interface PartLabel {
-  readonly runId: string;
-  readonly planId: string;
-  readonly span: number;
-  readonly rowStart: number;
-  readonly rowEnd: number;
-  /** Rows of the span that are not in the part but in its file under `_rejects/`. */
-  readonly rejected: number;
-  /** Of that file's text, in hex: the file is found by it. null: there is none. */
-  readonly rejectsSha256: string | null;
-  /** Rows of the span that `input.where` left out. */
-  readonly filtered: number;
-  readonly maker: Maker;
-}
-
-export interface PartFacts {
-  readonly path: string;
-  /** undefined: not labelled as a part. */
-  readonly label: PartLabel | undefined;
-  readonly rows: number;
-  /** `name TYPE, …` */
-  readonly schema: string;
-}
-
 const labelKey = "infer-batch";
 
-/** The schema of a part, as `describeParts` reads it back. */
-export function partSchema(columns: readonly Pick<NamedColumn, "name" | "type">[]): string {
-  return columns.map(({ name, type }) => `${name} ${sqlTypeOf(type)}`).join(", ");
-}
-
 let tables = 0;
+
+export interface PartToWrite {
+  readonly path: string;
+  readonly rows: OutputRows;
+  readonly label: PartLabel;
+  readonly compression: Compression;
+}
 
 /** Encodes a span's rows into a Parquet file. Not durable yet. Returns the rows that DuckDB says it wrote. */
 export async function writePart(
   duckdb: DuckDbAccess,
-  { path, rows, label, compression }: { path: string; rows: OutputRows; label: PartLabel; compression: Compression },
+  { path, rows, label, compression }: PartToWrite,
 ): Promise<number> {
   const connection = await duckdb.connect();
   tables += 1;
@@ -114,31 +90,4 @@ export async function describeParts(connection: DuckDBConnection, paths: readonl
     rows: Number(rows),
     schema: schemaOf.get(digests.get(String(path)) ?? "") ?? "",
   }));
-}
-
-/** As it stands in labels and manifests. */
-export const makerSchema = z.object({
-  writer: z.string(),
-  worker: z.int(),
-  workers: z.int(),
-  program: z.string(),
-  provider: z.string(),
-  batchSize: z.int(),
-  onBadRow: z.enum(["fail", "reject"]),
-}) satisfies z.ZodType<Maker>;
-
-const labelSchema = z.object({
-  runId: z.string(),
-  planId: z.string(),
-  span: z.int(),
-  rowStart: z.int(),
-  rowEnd: z.int(),
-  rejected: z.int().min(0),
-  rejectsSha256: z.string().nullable(),
-  filtered: z.int().min(0),
-  maker: makerSchema,
-}) satisfies z.ZodType<PartLabel>;
-
-function parseLabel(text: string): PartLabel | undefined {
-  return labelSchema.safeParse(parseJson(text)).data;
 }

@@ -4,7 +4,8 @@ import { createColumnBuilder } from "#src/batch/column-builder.js";
 import { type Column, type ColumnType, scalarTypes } from "#src/batch/types.js";
 import { type DuckDBConnection, openDuckDb } from "#src/duckdb/instance.js";
 import { readColumn } from "#src/duckdb/read-vector.js";
-import { columnTypeOf, duckDbTypeOf, sqlTypeOf } from "#src/duckdb/types.js";
+import { columnTypeOf, duckDbTypeOf } from "#src/duckdb/types.js";
+import { sqlTypeOf } from "#src/duckdb/sql.js";
 import { writeColumn } from "#src/duckdb/write-vector.js";
 import { type TypeCase, typeCases } from "../support/column-types.js";
 

@@ -1,0 +1,74 @@
+import type { ColumnType, ScalarType } from "../batch/types.js";
+import { assertNever } from "../errors.js";
+
+const scalarNames: Readonly<Record<ScalarType, string>> = {
+  bool: "BOOLEAN",
+  int8: "TINYINT",
+  int16: "SMALLINT",
+  int32: "INTEGER",
+  int64: "BIGINT",
+  uint8: "UTINYINT",
+  uint16: "USMALLINT",
+  uint32: "UINTEGER",
+  uint64: "UBIGINT",
+  float32: "FLOAT",
+  float64: "DOUBLE",
+  utf8: "VARCHAR",
+  binary: "BLOB",
+  uuid: "UUID",
+  date32: "DATE",
+  "time64[us]": "TIME",
+  "time64[ns]": "TIME_NS",
+  "time64[us, zone]": "TIME WITH TIME ZONE",
+  "timestamp[us]": "TIMESTAMP",
+  "timestamp[ns]": "TIMESTAMP_NS",
+  "timestamp[us, UTC]": "TIMESTAMP WITH TIME ZONE",
+  interval: "INTERVAL",
+};
+
+/** As DuckDB itself writes a type: "BIGINT" for int64. */
+export function sqlTypeOf(type: ColumnType): string {
+  if (typeof type === "string") {
+    return scalarNames[type];
+  }
+  switch (type.kind) {
+    case "decimal":
+      return `DECIMAL(${type.precision},${type.scale})`;
+    case "list":
+      return `${sqlTypeOf(type.element)}[]`;
+    case "struct":
+      return `STRUCT(${type.fields.map((field) => `${quoteName(field.name)} ${sqlTypeOf(field.type)}`).join(", ")})`;
+    default:
+      return assertNever(type);
+  }
+}
+
+/** An SQL identifier. */
+export function quoteName(name: string): string {
+  return `"${name.replaceAll('"', '""')}"`;
+}
+
+/** An SQL text literal. */
+export function quoteText(text: string): string {
+  return `'${text.replaceAll("'", "''")}'`;
+}
+
+/** A glob that matches exactly this path: DuckDB's readers take every path for a glob. */
+export function exactGlob(path: string): string {
+  return path.replaceAll(/[[*?]/g, (character) => `[${character}]`);
+}
+
+/** A literal that names exactly this file. */
+export function quotePath(path: string): string {
+  return quoteText(exactGlob(path));
+}
+
+/** A list literal of files for `read_parquet` and its metadata functions. */
+export function quotePaths(paths: readonly string[]): string {
+  return `[${paths.map(quotePath).join(", ")}]`;
+}
+
+/** Errors are plain `Error`s that differ by prefix; the LINE … ^ picture below the first line helps nobody. */
+export function firstLine(message: string): string {
+  return message.split("\n", 1)[0] ?? "";
+}
