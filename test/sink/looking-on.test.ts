@@ -40,13 +40,19 @@ async function onStaged(work: (root: string) => Promise<void>): Promise<void> {
   });
 }
 
+/** A second run that is finished. */
+async function onFinished(work: (root: string) => Promise<void>): Promise<void> {
+  await onRunDisk(3, work);
+}
+
 /** Looks on once for each call, which `meanwhile` comes after. */
 async function atEachCall(
   meanwhile: (root: string) => Promise<void>,
   expected: (seen: Seen | undefined | JobError) => void,
+  onDisk = onStaged,
 ): Promise<string[]> {
   let calls = 0;
-  await onStaged(async (root) => {
+  await onDisk(async (root) => {
     await lookOn(root, async () => {
       calls += 1;
     });
@@ -55,7 +61,7 @@ async function atEachCall(
   const moments = Array.from({ length: calls }, (_, at) => at);
   await inParallel(moments, 2, async (at) => {
     try {
-      await onStaged(async (root) => {
+      await onDisk(async (root) => {
         const seen = await lookOn(root, async (call) => {
           if (call === at) {
             await meanwhile(root);
@@ -100,7 +106,10 @@ describe("who looks at a run sees it whole", () => {
     expect(failures).toEqual([]);
   });
 
-  test("or is told to look again, when the next run takes its place", async () => {
+  test.each([
+    { was: "unfinished", onDisk: onStaged },
+    { was: "finished", onDisk: onFinished },
+  ])("or is told to look again, when it was $was and the next run takes its place", async ({ onDisk }) => {
     const failures = await atEachCall(
       async (root) => {
         await carryOutRun(root, 2);
@@ -113,6 +122,7 @@ describe("who looks at a run sees it whole", () => {
           expect(seen).toMatchObject({ committed: driveSpans });
         }
       },
+      onDisk,
     );
     expect(failures).toEqual([]);
   });
