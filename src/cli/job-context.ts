@@ -38,8 +38,8 @@ export interface ContextParts {
   readonly progress?: Progress;
   readonly signal?: AbortSignal;
   readonly attempt?: AttemptOptions;
-  /** Told of each piece of a stage, for a trace. */
-  readonly onStage?: RecordOptions["onStage"];
+  /** Default: one that nobody looks at. */
+  readonly record?: AttemptRecord;
   /** Where sessions leave their own profiles. */
   readonly profileFolder?: string | undefined;
 }
@@ -77,7 +77,7 @@ export async function openLoaded(
     progress = silentProgress,
     signal = new AbortController().signal,
     attempt = alone,
-    onStage,
+    record = recordOf(spec, { worker: attempt.worker }),
     profileFolder,
   }: ContextParts = {},
 ): Promise<JobContext & AsyncDisposable> {
@@ -93,7 +93,6 @@ export async function openLoaded(
     await source[Symbol.asyncDispose]();
     throw error;
   });
-  const record = recordOf(spec, { worker: attempt.worker, output: sink.target, onStage });
   return {
     spec,
     where,
@@ -120,11 +119,12 @@ export async function openLoaded(
 }
 
 export function recordOf(
-  { name, params }: JobSpec,
-  { onStage, ...about }: Pick<AttemptAbout, "worker" | "output"> & Pick<ContextParts, "onStage">,
+  { name, params, output: { parquet, postgres } }: JobSpec,
+  { worker, onStage }: Pick<AttemptAbout, "worker"> & Pick<RecordOptions, "onStage">,
 ): AttemptRecord {
+  const output = parquet?.path ?? postgres?.table ?? "stdout";
   return createAttemptRecord({
-    about: { job: name, params, versions: componentVersions, ...about },
+    about: { job: name, params, versions: componentVersions, worker, output },
     nowMs: () => performance.now(),
     dateMs: Date.now,
     onStage,

@@ -40,7 +40,7 @@ export async function openPipe(
     dateMs: () => Date.now(),
     log,
     progress: silentProgress,
-    record: recordOf(spec, { worker: { index: 0, count: 1 }, output: "stdout" }),
+    record: recordOf(spec, { worker: { index: 0, count: 1 } }),
     onRejected,
     signal,
     program: `infer-batch ${programVersion}`,

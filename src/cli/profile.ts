@@ -1,6 +1,6 @@
 import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { dirname, extname, join, resolve } from "node:path";
 import { z } from "zod";
 import { parseProfileName } from "../engine/onnx-protocol.js";
 import { errnoOf, JobError, messageOf } from "../errors.js";
@@ -8,6 +8,8 @@ import { type StageTimes, stages } from "../report/stage-times.js";
 import { table } from "../report/table.js";
 import { createTrace, otherTids, type Trace, type TraceEvent, tracePid, trackName } from "../report/trace.js";
 import type { Log } from "../run/job.js";
+import type { JobSpec } from "../spec/job-spec.js";
+import { refuseAmongPredictions } from "./report-files.js";
 
 /** `run --profile FILE`: where the time goes, as a table and as a trace. */
 export interface Profile extends AsyncDisposable {
@@ -18,18 +20,23 @@ export interface Profile extends AsyncDisposable {
   end(times: StageTimes): Promise<void>;
 }
 
-/** @throws JobError PERMISSION when the file cannot be written: said before anything is scored */
-export async function openProfile(file: string, log: Log): Promise<Profile> {
+/** @throws JobError USAGE, PERMISSION when the file cannot be written: said before anything is scored */
+export async function openProfile(
+  file: string | undefined,
+  { spec, folder: specFolder, log }: { readonly spec: JobSpec; readonly folder: string; readonly log: Log },
+): Promise<Profile | undefined> {
+  if (file === undefined) {
+    return undefined;
+  }
   const path = resolve(file);
-  try {
-    await writeFile(path, "");
-  } catch (cause) {
-    throw new JobError("PERMISSION", `writing --profile ${path}: ${errnoOf(cause) ?? messageOf(cause)}`, {
-      hint: "name a file in a folder that is there and can be written to",
-      cause,
+  const doing = `writing --profile ${path}`;
+  if (extname(path) !== ".json") {
+    throw new JobError("USAGE", `${doing}: expected a name that ends in .json`, {
+      hint: "the file is written over: it should be no other's, such as trace.json",
     });
   }
-  const folder = await mkdtemp(join(tmpdir(), "infer-batch-profile-"));
+  await refuseAmongPredictions(spec, { folder: specFolder, path: dirname(path), doing });
+  const folder = await emptyTrace(path, doing);
   const trace = createTrace();
   return {
     onStage: trace.piece,
@@ -50,6 +57,19 @@ export async function openProfile(file: string, log: Log): Promise<Profile> {
       await rm(folder, { recursive: true, force: true });
     },
   };
+}
+
+/** Makes the file, and a folder for what sessions write. */
+async function emptyTrace(path: string, doing: string): Promise<string> {
+  try {
+    await writeFile(path, "");
+    return await mkdtemp(join(tmpdir(), "infer-batch-profile-"));
+  } catch (cause) {
+    throw new JobError("PERMISSION", `${doing}: ${messageOf(cause)}`, {
+      hint: "name a file in a folder that is there and can be written to; TMPDIR takes what sessions write",
+      cause,
+    });
+  }
 }
 
 const meanings: Readonly<Record<(typeof stages)[number], string>> = {

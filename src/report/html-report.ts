@@ -16,6 +16,7 @@ export function htmlReport(record: AttemptRecord, outcome: Outcome, endedMs: num
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <meta name="viewport" content="width=device-width">
+<meta name="${statusName}" content="${`${run?.runId ?? ""} ${statusOf(outcome)}`}">
 <title>${title}</title>
 <style>${{ markup: style }}</style>
 </head>
@@ -39,6 +40,14 @@ ${facts(record, outcome)}
 </html>
 `;
   return page.markup;
+}
+
+const statusName = "infer-batch";
+
+/** Whether a page is about an attempt at this run that did not fail. */
+export function tellsOf(page: string, runId: string | undefined): boolean {
+  const [, told, status] = new RegExp(`<meta name="${statusName}" content="(\\S*) (\\w+)">`).exec(page) ?? [];
+  return told !== undefined && told === runId && status !== "failed";
 }
 
 function failure(outcome: Outcome): Html {

@@ -1,6 +1,6 @@
 import { rejectReasons } from "../batch/types.js";
-import type { AttemptRecord } from "./attempt-record.js";
-import type { Outcome } from "./outcome.js";
+import type { AttemptAbout, AttemptRecord } from "./attempt-record.js";
+import { type Outcome, statusOf } from "./outcome.js";
 import { secondsByStage, stages } from "./stage-times.js";
 
 export interface MetricsState {
@@ -22,28 +22,31 @@ interface Gauge {
 type Labels = Readonly<Record<string, string>>;
 
 const lastSuccess = "infer_batch_last_success_timestamp_seconds";
+const info = "infer_batch_info";
 
 /**
  * The attempt in Prometheus' text format, version 0.0.4
  * (https://prometheus.io/docs/instrumenting/exposition_formats/). All are gauges: they tell of one attempt, the one
  * that runs or that ran last, and start over with the next. What is not known is left out.
  */
-export function metricsText(state: MetricsState): string {
-  const { about } = state.record;
-  // `job` would meet the label of that name that Prometheus gives each target.
-  const common = { batch_job: about.job, worker: String(about.worker.index) };
-  const gauges = [...endGauges(state), ...countGauges(state), ...timeGauges(state)];
-  return gauges.map((gauge) => gaugeText(gauge, common)).join("");
+export function metricsText(state: MetricsState, earlier: EarlierMetrics = {}): string {
+  const { record, outcome } = state;
+  const common = commonLabels(record.about);
+  const end = endGauges(state).map((gauge) => gaugeText(gauge, common));
+  const { work } = earlier;
+  // What the attempt did that had something to do is still to be seen when the next one has nothing to do.
+  if (outcome !== undefined && statusOf(outcome) === "already_complete" && work?.runId === record.run?.runId) {
+    return [...end, work?.text ?? ""].join("");
+  }
+  return [...end, ...workGauges(state).map((gauge) => gaugeText(gauge, common))].join("");
+}
+
+// `job` would meet the label of that name that Prometheus gives each target.
+function commonLabels({ job, worker }: AttemptLabels): Labels {
+  return { batch_job: job, worker: String(worker.index) };
 }
 
 function endGauges({ record, outcome, lastSuccessMs, endedMs }: MetricsState): Gauge[] {
-  const { run, engine, about } = record;
-  const info = {
-    run_id: run?.runId ?? "",
-    model_sha256: run?.modelSha256 ?? "",
-    provider: engine?.provider ?? "",
-    version: about.versions["infer-batch"] ?? "",
-  };
   const exitCode = outcome === undefined ? undefined : outcome.kind === "done" ? 0 : outcome.exitCode;
   return [
     one("infer_batch_running", "1 while an attempt is under way", outcome === undefined ? 1 : 0),
@@ -51,12 +54,19 @@ function endGauges({ record, outcome, lastSuccessMs, endedMs }: MetricsState): G
     one("infer_batch_started_timestamp_seconds", "When the attempt began", seconds(record.startedMs)),
     one("infer_batch_ended_timestamp_seconds", "When the attempt ended", seconds(endedMs)),
     one("infer_batch_exit_code", "Exit code of the attempt: 0 is success, 75 may be tried again", exitCode),
-    {
-      name: "infer_batch_info",
-      help: "1; its labels tell run, model, execution provider and version",
-      samples: [{ labels: info, value: 1 }],
-    },
   ];
+}
+
+function workGauges(state: MetricsState): Gauge[] {
+  const { run, engine, about } = state.record;
+  const labels = {
+    run_id: run?.runId ?? "",
+    model_sha256: run?.modelSha256 ?? "",
+    provider: engine?.provider ?? "",
+    version: about.versions["infer-batch"] ?? "",
+  };
+  const help = "1; its labels tell run, model, execution provider and version";
+  return [{ name: info, help, samples: [{ labels, value: 1 }] }, ...countGauges(state), ...timeGauges(state)];
 }
 
 function countGauges({ record: { run, counts, rejectReasons: found }, outcome }: MetricsState): Gauge[] {
@@ -116,9 +126,29 @@ function escapeLabel(value: string): string {
   return value.replaceAll("\\", "\\\\").replaceAll('"', '\\"').replaceAll("\n", "\\n");
 }
 
-/** The last success that an earlier attempt told in a text of ours, in milliseconds from 1970. */
-export function lastSuccessOf(text: string): number | undefined {
-  const line = text.split("\n").find((candidate) => candidate.startsWith(`${lastSuccess}{`));
-  const value = Number(line?.slice(line.lastIndexOf(" ") + 1));
-  return line !== undefined && Number.isFinite(value) ? value * 1000 : undefined;
+/** What tells one job's metrics from another's. */
+type AttemptLabels = Pick<AttemptAbout, "job" | "worker">;
+
+/** What is taken over from a text of an attempt before this one. */
+export interface EarlierMetrics {
+  /** Milliseconds from 1970. */
+  readonly lastSuccessMs?: number | undefined;
+  /** The gauges that tell what it did. */
+  readonly work?: { readonly runId: string; readonly text: string } | undefined;
+}
+
+/** Of the same job and worker: what is another's, or no text of ours, has nothing to be taken over. */
+export function earlierMetrics(text: string, about: AttemptLabels): EarlierMetrics {
+  const labels = labelsText(commonLabels(about));
+  const [, success] = new RegExp(`^${lastSuccess}\\{${escapeRegExp(labels)}\\} ([\\d.e+]+)$`, "m").exec(text) ?? [];
+  const [, runId] = new RegExp(`^${info}\\{${escapeRegExp(labels)},run_id="([^"]+)"`, "m").exec(text) ?? [];
+  const begin = text.indexOf(`# HELP ${info} `);
+  return {
+    lastSuccessMs: success === undefined ? undefined : Number(success) * 1000,
+    work: runId === undefined || begin < 0 ? undefined : { runId, text: text.slice(begin) },
+  };
+}
+
+function escapeRegExp(text: string): string {
+  return text.replaceAll(/[\\^$.*+?()[\]{}|]/g, "\\$&");
 }

@@ -31,6 +31,10 @@ const url = z
 
 export const report = z.strictObject({
   html: localFile
+    .refine((path) => path.endsWith(".html"), {
+      error: "expected a name that ends in .html: it is written over what is there",
+      params: { showFound: true },
+    })
     .optional()
     .describe("a page about each attempt is written here, such as reports/${ds}.html; one file, no scripts"),
   metrics: localFile
@@ -41,9 +45,11 @@ export const report = z.strictObject({
     .optional()
     .describe("metrics for Prometheus are kept here, in the folder of node_exporter's textfile collector"),
   on_success: url.describe(
-    "called when an attempt ends with exit code 0, such as https://hc-ping.com/${HC_UUID}; the URL is never logged",
+    "called when an attempt finds or leaves the run complete, such as https://hc-ping.com/${HC_UUID}; the URL is never logged",
   ),
-  on_failure: url.describe("called when it ends with any other exit code, such as https://hc-ping.com/${HC_UUID}/fail"),
+  on_failure: url.describe(
+    "called when an attempt ends with another exit code than 0, such as https://hc-ping.com/${HC_UUID}/fail",
+  ),
   method: z.enum(["get", "post"]).default("get").describe("post: with the report, or the error, as JSON"),
   timeout: count(1, 60).default(10).describe("seconds for a call with its tries; it never changes the exit code"),
 }) satisfies z.ZodType<ReportSpec>;

@@ -1,75 +1,19 @@
-import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { execFileSync } from "node:child_process";
+import { mkdir, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { openJob } from "#src/cli/job-context.js";
-import { reporting } from "#src/cli/reporting.js";
-import { JobError } from "#src/errors.js";
-import type { AttemptRecord } from "#src/report/attempt-record.js";
-import { lastSuccessOf } from "#src/report/metrics-text.js";
-import type { RunReport } from "#src/report/report.js";
-import { type Stage, stages } from "#src/report/stage-times.js";
+import { openLoaded, readSpec } from "#src/cli/job-context.js";
+import { stages } from "#src/report/stage-times.js";
 import { runJob } from "#src/run/run.js";
 import { runCli } from "../support/cli.js";
-import { scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
+import { scratchFolder, writeSpec } from "../support/job.js";
 import { listen } from "../support/listener.js";
-import { fixtureNamed } from "../support/world.js";
+import { away, fails, inScratch, tell, wine } from "../support/telling.js";
 
-const wine = fixtureNamed("wine-forest");
-
-interface Told {
-  readonly report: RunReport | undefined;
-  readonly error: unknown;
-  /** Log lines. */
-  readonly said: string;
-  readonly record: AttemptRecord;
-  readonly pieces: readonly Piece[];
-}
-
-/** Of a stage. */
-interface Piece {
-  readonly stage: Stage;
-  readonly startedMs: number;
-  readonly endedMs: number;
-}
-
-interface Attempt {
-  /** In the place of the run; it may ask what was logged. */
-  readonly work?: (said: () => string) => Promise<RunReport>;
-  readonly worker?: { readonly index: number; readonly count: number };
-}
-
-/** Carries out a job in this process and tells of it. */
-async function tell(spec: string, { work, ...attempt }: Attempt = {}, metricsPort?: number): Promise<Told> {
-  let said = "";
-  const say = (message: string): void => {
-    said += `${message}\n`;
-  };
-  const log = { info: say, warn: say, debug() {} };
-  const alone = { worker: { index: 0, count: 1 }, steal: false, newRun: false };
-  const pieces: Piece[] = [];
-  const onStage = (stage: Stage, startedMs: number, endedMs: number): void => {
-    pieces.push({ stage, startedMs, endedMs });
-  };
-  await using job = await openJob(spec, { param: [] }, { log, attempt: { ...alone, ...attempt }, onStage });
-  try {
-    const report = await reporting(job, { folder: dirname(spec), metricsPort }, () =>
-      work === undefined ? runJob(job) : work(() => said),
-    );
-    return { report, error: undefined, said, record: job.record, pieces };
-  } catch (error) {
-    return { report: undefined, error, said, record: job.record, pieces };
-  }
-}
-
-const away = new JobError("DATABASE", "connecting to db:5432: no answer", { hint: "try again" });
-const fails = { work: () => Promise.reject(away) };
-
-async function inScratch(
-  overrides: SpecOverrides,
-  use: (spec: string, folder: string) => Promise<void>,
-): Promise<void> {
-  await using folder = await scratchFolder();
-  await use(await writeSpec(folder.path, wine, { commit_rows: 50, ...overrides }), folder.path);
+/** What a gauge of a file stands at. */
+async function gaugeIn(path: string, name: string): Promise<number | undefined> {
+  const [, value] = new RegExp(`^infer_batch_${name}\\{.*\\} (.*)$`, "m").exec(await readFile(path, "utf8")) ?? [];
+  return value === undefined ? undefined : Number(value);
 }
 
 describe("metrics in a file", () => {
@@ -87,14 +31,60 @@ describe("metrics in a file", () => {
 
   test("keep the time of the last success when an attempt fails", async () => {
     await inScratch(metrics, async (spec, folder) => {
-      const read = (): Promise<string> => readFile(join(folder, "prom/wine.prom"), "utf8");
+      const path = join(folder, "prom/wine.prom");
       await tell(spec);
-      const success = lastSuccessOf(await read());
-      expect(success).toBeGreaterThan(Date.now() - 60_000);
+      const success = await gaugeIn(path, "last_success_timestamp_seconds");
+      expect(success).toBeGreaterThan(Date.now() / 1000 - 60);
       expect((await tell(spec, fails)).error).toBe(away);
-      const after = await read();
-      expect(lastSuccessOf(after)).toBe(success);
-      expect(after).toContain('infer_batch_exit_code{batch_job="wine-forest",worker="0"} 75\n');
+      expect(await gaugeIn(path, "last_success_timestamp_seconds")).toBe(success);
+      expect(await gaugeIn(path, "exit_code")).toBe(75);
+    });
+  });
+
+  test("keep what the attempt did that had something to do, when the next one has nothing to do", async () => {
+    await inScratch(metrics, async (spec, folder) => {
+      const path = join(folder, "prom/wine.prom");
+      await tell(spec);
+      const ended = await gaugeIn(path, "ended_timestamp_seconds");
+      expect((await tell(spec)).report?.status).toBe("already_complete");
+      expect([await gaugeIn(path, "rows_scored"), await gaugeIn(path, "exit_code")]).toEqual([178, 0]);
+      expect(await gaugeIn(path, "ended_timestamp_seconds")).toBeGreaterThan(ended ?? Number.NaN);
+      await tell(spec, fails); // before it knows which run it is
+      expect(await gaugeIn(path, "rows_scored")).toBe(0);
+    });
+  });
+
+  test("know no success of a worker whose run is not complete", async () => {
+    await inScratch(metrics, async (spec, folder) => {
+      const { report } = await tell(spec, { worker: { index: 0, count: 2 } });
+      const path = join(folder, "prom/wine.worker-0.prom");
+      expect([report?.status, await gaugeIn(path, "exit_code")]).toEqual(["partial", 0]);
+      expect(await gaugeIn(path, "last_success_timestamp_seconds")).toBeUndefined();
+    });
+  });
+
+  test("whose folder was away for a while tell the end all the same", async () => {
+    await inScratch(metrics, async (spec, folder) => {
+      await writeFile(join(folder, "prom"), "a file in the place of the folder");
+      const work = async (): Promise<never> => {
+        await rm(join(folder, "prom"));
+        throw away;
+      };
+      await tell(spec, { work });
+      expect(await gaugeIn(join(folder, "prom/wine.prom"), "exit_code")).toBe(75);
+    });
+  });
+
+  test("are in no pipe that waits for a reader, and in no folder that cannot be made", async () => {
+    await inScratch(metrics, async (spec, folder) => {
+      await mkdir(join(folder, "prom"));
+      execFileSync("mkfifo", [join(folder, "prom/wine.prom")]);
+      expect((await tell(spec)).report?.status).toBe("complete");
+      expect(await gaugeIn(join(folder, "prom/wine.prom"), "exit_code")).toBe(0);
+    });
+    await inScratch({ report: { metrics: "/proc/nowhere/wine.prom", html: "/proc/nowhere/r.html" } }, async (spec) => {
+      const { report, said } = await tell(spec);
+      expect([report?.status, said]).toEqual(["complete", expect.stringMatching(/writing report\.html .*: ENOENT/)]);
     });
   });
 
@@ -155,70 +145,35 @@ describe("the page", () => {
     });
   });
 
-  test("does not lie among the predictions", async () => {
-    await inScratch({ report: { html: "out/report.html" } }, async (spec, folder) => {
-      const { error } = await tell(spec);
-      expect(error).toMatchObject({
-        code: "USAGE",
-        message: expect.stringContaining("folder of the predictions") as string,
+  test("of an attempt that failed does not outlast the run's completion", async () => {
+    await inScratch({ report: { html: "wine.html" } }, async (spec, folder) => {
+      const read = (): Promise<string> => readFile(join(folder, "wine.html"), "utf8");
+      await tell(spec, fails);
+      expect(await read()).toContain("<h1>wine-forest: failed</h1>");
+      await using job = await openLoaded(await readSpec(spec, { param: [] }), spec);
+      await runJob(job); // elsewhere
+      expect((await tell(spec)).report?.status).toBe("already_complete");
+      expect(await read()).toContain("<h1>wine-forest: already complete</h1>");
+    });
+  });
+
+  test.each(["out/report.html", "link/report.html", "link/dt=1/report.html"])(
+    "does not lie among the predictions: %s",
+    async (html) => {
+      await inScratch({ report: { html } }, async (spec, folder) => {
+        await mkdir(join(folder, "out"));
+        await symlink("out", join(folder, "link"));
+        const { error } = await tell(spec);
+        const message = expect.stringContaining("folder of the predictions") as string;
+        expect(error).toMatchObject({ code: "USAGE", message });
+        expect(await readdir(join(folder, "out"))).toEqual([]);
       });
-      expect(await readdir(folder)).toEqual(["job.yaml"]);
-    });
-  });
-});
+    },
+  );
 
-describe("whoever is to be called", () => {
-  const secret = "4b6f-secret";
-
-  test("is called once, of success or of failure", async () => {
-    await using server = await listen();
-    const report = { on_success: `${server.url}/${secret}`, on_failure: `${server.url}/${secret}/fail` };
-    await inScratch({ report }, async (spec) => {
-      await tell(spec);
-      await tell(spec, fails);
-      expect(server.calls).toEqual([
-        { method: "GET", path: `/${secret}`, body: "" },
-        { method: "GET", path: `/${secret}/fail`, body: "" },
-      ]);
-    });
-  });
-
-  test("is sent the report, or the error", async () => {
-    await using server = await listen();
-    const report = { on_success: server.url, on_failure: server.url, method: "post" };
-    await inScratch({ report }, async (spec) => {
-      await tell(spec);
-      await tell(spec, fails);
-      const [good, bad] = server.calls.map(({ body }) => JSON.parse(body) as Record<string, unknown>);
-      expect(good).toMatchObject({ job: "wine-forest", exit_code: 0, status: "complete", rows_scored: 178 });
-      expect(good?.["attempt"]).toMatchObject({ spans_committed: 4 });
-      expect(bad).toMatchObject({ status: "failed", exit_code: 75, code: "DATABASE", message: away.message });
-    });
-  });
-
-  test.each([
-    ["answers with an error, is tried again", 500, /calling report\.on_success: HTTP 500/, 3],
-    ["sends elsewhere, is not followed", 302, /calling report\.on_success: HTTP 302/, 1],
-    ["never answers, is not waited for", undefined, /calling report\.on_success: no answer within 1 s/, 1],
-  ])("and %s; the run is complete, and no log has the URL", async (_what, status, said, calls) => {
-    await using server = await listen(() => status);
-    await inScratch(
-      { report: { on_success: `${server.url}/${secret}`, timeout: status === undefined ? 1 : 10 } },
-      async (spec) => {
-        const told = await tell(spec);
-        expect(told.report?.status).toBe("complete");
-        expect(told.said).toMatch(said);
-        expect(told.said).not.toMatch(/secret|127\.0\.0\.1/);
-        expect(server.calls.map(({ path }) => path)).toEqual(Array<string>(calls).fill(`/${secret}`));
-      },
-    );
-  });
-
-  test("and is not there: the same", async () => {
-    await inScratch({ report: { on_success: `http://127.0.0.1:9/${secret}` } }, async (spec) => {
-      const told = await tell(spec);
-      expect([told.report?.status, told.said.includes(secret)]).toEqual(["complete", false]);
-      expect(told.said).toMatch(/calling report\.on_success: (ECONNREFUSED|the request failed)/);
+  test("replaces nothing but pages", async () => {
+    await inScratch({ report: { html: "job.yaml" } }, async (spec) => {
+      await expect(readSpec(spec, { param: [] })).rejects.toThrow("expected a name that ends in .html");
     });
   });
 });

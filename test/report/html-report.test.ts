@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { htmlReport } from "#src/report/html-report.js";
+import { htmlReport, tellsOf } from "#src/report/html-report.js";
 import { failed, partly, recordOf } from "../support/records.js";
 
 const endedMs = Date.UTC(2026, 10, 21, 12, 0, 5);
@@ -28,6 +28,14 @@ describe("the page about an attempt", () => {
     const page = htmlReport(recordOf(), failed("connecting to db: <refused>"), endedMs);
     expect(page).toContain("<b>DATABASE</b>, exit code 75");
     expect(page).toContain("connecting to db: &lt;refused&gt;");
+  });
+
+  test("is known again by its run, unless the attempt failed", () => {
+    const runId = "daily-0123456789ab";
+    expect(tellsOf(htmlReport(recordOf(), partly, endedMs), runId)).toBe(true);
+    expect(tellsOf(htmlReport(recordOf(), partly, endedMs), `${runId}-r2`)).toBe(false);
+    expect(tellsOf(htmlReport(recordOf(), failed("away"), endedMs), runId)).toBe(false);
+    expect(tellsOf("", undefined)).toBe(false);
   });
 
   test("is one that asks nobody for anything", () => {

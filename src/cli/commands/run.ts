@@ -4,9 +4,9 @@ import { reportJson, reportText } from "../../report/report.js";
 import type { Log } from "../../run/job.js";
 import { runJob } from "../../run/run.js";
 import type { Io } from "../io.js";
-import { type JobOptions, openJob } from "../job-context.js";
+import { type JobOptions, openLoaded, readSpec, recordOf } from "../job-context.js";
 import { createLog, wantsColor } from "../logger.js";
-import { openProfile } from "../profile.js";
+import { openProfile, type Profile } from "../profile.js";
 import { reporting } from "../reporting.js";
 import { abortOnSignals } from "../signals.js";
 import { findWorker } from "../worker.js";
@@ -40,15 +40,23 @@ export async function runCommand(spec: string, options: RunOptions, io: Io): Pro
     allowDuplicates: options.allowDuplicates === true,
   };
   const progress = chooseProgress(options, log, io);
-  await using profile = options.profile === undefined ? undefined : await openProfile(options.profile, log);
-  const watched = { onStage: profile?.onStage, profileFolder: profile?.folder };
-  await using job = await openJob(spec, options, { log, progress, signal: stop.signal, attempt, ...watched });
-  const reportOptions = { folder: dirname(resolve(spec)), metricsPort: options.metricsPort };
-  const report = await reporting(job, reportOptions, async () => {
+  const loaded = await readSpec(spec, options);
+  const folder = dirname(resolve(spec));
+  let profile: Profile | undefined;
+  const record = recordOf(loaded.spec, {
+    worker: attempt.worker,
+    onStage: options.profile === undefined ? undefined : (...piece) => profile?.onStage(...piece),
+  });
+  const about = { loaded, folder, record, log, signal: stop.signal, dateMs: Date.now };
+  const report = await reporting({ ...about, metricsPort: options.metricsPort }, async () => {
+    await using opened = await openProfile(options.profile, { spec: loaded.spec, folder, log });
+    profile = opened;
+    const parts = { log, progress, signal: stop.signal, attempt, record, profileFolder: profile?.folder };
+    await using job = await openLoaded(loaded, spec, parts);
     try {
       return await runJob(job);
     } finally {
-      await profile?.end(job.record.stages);
+      await profile?.end(record.stages);
     }
   });
   // The summary comes last: Airflow takes the last line of a step's output for its result.
