@@ -57,7 +57,7 @@ export async function openParquetDecoder({ threads, folders, timezone }: Parquet
       await check.all(first.projection.expressions);
       const place = placeIn(slices);
       if (others.length > 0) {
-        yield* readTogether(reading, [first, ...others], place);
+        yield* streamTogether(reading, [first, ...others], place);
       }
       for (const [index, slice] of slices.entries()) {
         if (index >= place.slice) {
@@ -114,36 +114,53 @@ async function* readSlice(pool: ConnectionPool, slice: SliceRequest): AsyncGener
 
 async function* streamRows(pool: ConnectionPool, slice: SliceRequest): AsyncGenerator<RecordBatch, StreamEnd> {
   let next = slice.rowStart;
+  const chunks = untilFailure(streamChunks(pool, sliceSql(slice, parquetTable(slice.file.path))));
   try {
-    for await (const chunk of streamChunks(pool, sliceSql(slice, parquetTable(slice.file.path)))) {
-      checkRowNumbers(chunk, next, slice);
-      next += chunk.rowCount;
-      yield recordBatch(chunk, slice.projection);
+    for (;;) {
+      const step = await chunks.next();
+      if (step.done === true) {
+        return { reached: next, cause: step.value };
+      }
+      checkRowNumbers(step.value, next, slice);
+      const batch = recordBatch(step.value, slice.projection); // before its rows count as those that came
+      next += step.value.rowCount;
+      yield batch;
     }
+  } finally {
+    await chunks.return(undefined);
+  }
+}
+
+/** What comes, and what DuckDB ended it with; undefined: with nothing. What is made of it may fail for other reasons. */
+async function* untilFailure<T>(chunks: AsyncIterable<T>): AsyncGenerator<T, unknown> {
+  try {
+    yield* chunks;
+    return undefined;
   } catch (cause) {
     if (cause instanceof JobError) {
       throw cause;
     }
-    return { reached: next, cause };
+    return cause;
   }
-  return { reached: next, cause: undefined };
 }
 
-/** Rows of whole shards as far as they come: what is wrong where they end, each shard's own stream will tell. */
-async function* readTogether(
+/**
+ * Rows of whole shards as far as they come: what is wrong where they end, each shard's own stream will tell. A row that
+ * is past has been yielded.
+ */
+async function* streamTogether(
   pool: ConnectionPool,
   slices: readonly [SliceRequest, ...SliceRequest[]],
   place: Place,
 ): AsyncGenerator<RecordBatch> {
-  try {
-    for await (const chunk of streamChunks(pool, togetherSql(slices))) {
-      if (!place.take(chunk)) {
-        return;
-      }
-      yield recordBatch(chunk, slices[0].projection, 2);
+  for await (const chunk of untilFailure(streamChunks(pool, togetherSql(slices)))) {
+    const end = place.after(chunk);
+    if (end === undefined) {
+      return;
     }
-  } catch {
-    return;
+    const batch = recordBatch(chunk, slices[0].projection, 2);
+    place.move(end);
+    yield batch;
   }
 }
 

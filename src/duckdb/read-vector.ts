@@ -19,6 +19,13 @@ export function readColumn(chunk: DuckDBDataChunk, index: number, type: ColumnTy
   return readVector(duckdb.data_chunk_get_vector(chunk.chunk, index), type, chunk.rowCount);
 }
 
+/** Whether column `index` of a chunk holds such numbers: reading it as others may read past its end. */
+export function isOfType(chunk: DuckDBDataChunk, index: number, type: "int64" | "uint64"): boolean {
+  const vector = duckdb.data_chunk_get_vector(chunk.chunk, index);
+  const wanted = type === "int64" ? duckdb.Type.BIGINT : duckdb.Type.UBIGINT;
+  return duckdb.get_type_id(duckdb.vector_get_column_type(vector)) === wanted;
+}
+
 /** Column `index` of a chunk as a matrix of one column. */
 export function readFlat(chunk: DuckDBDataChunk, index: number, element: ElementType): Matrix {
   return {

@@ -179,6 +179,7 @@ async function scoreShares(
   progress.start(pendingRows(plan, run.committed, share));
   try {
     await scoreSpans({ ...context, source }, tools, share);
+    requireCommitted(plan, run, share);
     if (worker.count === 1) {
       return;
     }
@@ -187,6 +188,7 @@ async function scoreShares(
       signal.throwIfAborted();
       log.info(`taking over spans ${next.from} to ${next.to - 1}`);
       await scoreSpans({ ...context, source }, tools, next);
+      requireCommitted(plan, run, next);
       await run.refresh();
     }
   } finally {
@@ -200,6 +202,16 @@ function stolen({ steal, worker }: JobContext, { committed }: RunSink): SpanRang
 
 export function countCommitted(run: RunSink): number {
   return run.committed.reduce((sum, flag) => sum + flag, 0);
+}
+
+/** Whatever became of its rows: nobody may take a share for done of which some are missing. */
+function requireCommitted(plan: Plan, run: RunSink, share: SpanRange): void {
+  const missing = pendingRows(plan, run.committed, share);
+  if (missing > 0) {
+    throw new Error(
+      `all rows of spans ${share.from} to ${share.to - 1} came, and ${missing} of them are not committed`,
+    );
+  }
 }
 
 function pendingRows(plan: Plan, committed: Uint8Array, { from, to }: SpanRange): number {

@@ -5,7 +5,7 @@ import type { Spans } from "../plan/spans.js";
 import { type StageWatch, untimed } from "../report/stage-times.js";
 import type { OpenShard, Source } from "../source/port.js";
 import type { SpanRange } from "./share.js";
-import { readTogether } from "./together.js";
+import { groupSlices } from "./together.js";
 import { type ReadyWindow, type SliceOfRun, windowsAhead } from "./windows.js";
 
 /** Rows of the run as they are decoded. */
@@ -61,7 +61,7 @@ export async function* feedRows(
 ): AsyncGenerator<FeedPiece> {
   const nearRows = Math.ceil(nearValues / valuesPerRow(tools.projection));
   const together = { uniform: tools.uniform, shards: tools.source.ahead.together, rows: nearRows };
-  const windows = windowsAhead(tools, readTogether(slicesOf(tools, ranges), together));
+  const windows = windowsAhead(tools, groupSlices(slicesOf(tools, ranges), together));
   const { stages = untimed } = tools;
   const openNext = async (): Promise<OpenWindow | undefined> => {
     const window = await windows.next();
@@ -165,6 +165,9 @@ async function* readWindow({ decoder }: FeedTools, window: ReadyWindow): AsyncGe
     for await (const batch of decoder.read(window.requests)) {
       yield { rowStart, batch, shards };
       rowStart += rowsRead(batch);
+    }
+    if (rowStart !== window.rowEnd) {
+      throw new Error(`${window.rowEnd - rowStart} rows before row ${window.rowEnd} of the run did not come`);
     }
     await checkAll(shards);
   } finally {

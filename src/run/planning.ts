@@ -65,7 +65,13 @@ export async function planRun(
   { runId, listed, decoder, model, engine: loading }: PlanningTools,
 ): Promise<Plan> {
   const { spec } = context;
-  const [engine, { shards, schemas, encrypted }] = await both(loading, readShards(context, decoder, listed));
+  const refused = new AbortController();
+  loading.catch((error: unknown) => {
+    refused.abort(error); // footers may be many
+  });
+  const signal = AbortSignal.any([context.signal, refused.signal]);
+  const reading = readShards({ ...context, signal }, decoder, listed);
+  const [engine, { shards, schemas, encrypted }] = await both(loading, reading);
   const rows = shards.reduce((sum, shard) => sum + shard.rows, 0);
   if (shards.length === 0) {
     throw new JobError("INPUT_NOT_READY", `planning ${spec.name}: no file matches ${spec.input.path.join(", ")}`, {

@@ -94,6 +94,9 @@ export async function scorePieces(
       context.signal.throwIfAborted();
       await takePiece(lane, { packer, pipeline }, piece);
     }
+    if (lane.open !== undefined) {
+      throw new Error(`rows of span ${lane.open.span.index} did not come`);
+    }
     const sinceMs = stages.nowMs();
     await pipeline.drained();
     stages.took("wait", sinceMs);

@@ -14,15 +14,17 @@ const togetherBytes = 16 * 1024 * 1024;
 
 /**
  * Neighbouring slices that are read in one go: whole shards of one folder that are small together. A query takes
- * milliseconds, and as many for a hundred rows as for ten thousand.
+ * milliseconds, and as many for a hundred rows as for ten thousand. Between slices that are neighbours here there may be
+ * rows of the run that are committed already: a group has none, its rows are numbered on from its first.
  */
-export function* readTogether(slices: Iterable<SliceOfRun>, limits: TogetherLimits): Generator<SliceOfRun[]> {
+export function* groupSlices(slices: Iterable<SliceOfRun>, limits: TogetherLimits): Generator<SliceOfRun[]> {
   let group: SliceOfRun[] = [];
   let left = noRoom;
   for (const one of slices) {
     const { shard } = one.slice;
     const alone = !limits.uniform || !isWhole(one);
-    const fits = shard.rows <= left.rows && shard.sizeBytes <= left.bytes && folderOf(shard.uri) === left.folder;
+    const room = shard.rows <= left.rows && shard.sizeBytes <= left.bytes && folderOf(shard.uri) === left.folder;
+    const fits = room && one.rowStart === endOf(group.at(-1));
     if (group.length > 0 && (alone || !fits || group.length >= limits.shards)) {
       yield group;
       group = [];
@@ -36,6 +38,11 @@ export function* readTogether(slices: Iterable<SliceOfRun>, limits: TogetherLimi
   if (group.length > 0) {
     yield group;
   }
+}
+
+/** The run's number of the row after a slice. */
+function endOf(one: SliceOfRun | undefined): number | undefined {
+  return one === undefined ? undefined : one.rowStart + one.slice.rowEnd - one.slice.rowStart;
 }
 
 const noRoom: { readonly rows: number; readonly bytes: number; readonly folder: string | undefined } = {

@@ -181,6 +181,14 @@ function cutAhead(
   };
 }
 
+/** The row after a slice that begins at `row`: rows of a window are numbered on from its first. */
+function rowAfter(row: number, { slice, rowStart }: SliceOfRun): number {
+  if (rowStart !== row) {
+    throw new Error(`a window that has come to row ${row} of the run goes on with row ${rowStart}`);
+  }
+  return row + slice.rowEnd - slice.rowStart;
+}
+
 /** Where one of them cannot be opened, each is a window of its own, so that those before it are read. */
 async function cutGroup(tools: WindowTools, slices: readonly SliceOfRun[]): Promise<CutWindow[]> {
   const [only, ...others] = slices;
@@ -249,7 +257,7 @@ async function openWindow(tools: WindowTools, window: CutWindow, onDone: () => v
   const rowStart = slices[0]?.rowStart ?? 0;
   return {
     rowStart,
-    rowEnd: slices.reduce((row, { slice }) => row + slice.rowEnd - slice.rowStart, rowStart),
+    rowEnd: slices.reduce(rowAfter, rowStart),
     requests: slices.flatMap((slice, index) => {
       const shard = shards[index];
       return shard === undefined ? [] : [requestOf(tools, slice, shard)];

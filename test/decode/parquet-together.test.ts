@@ -1,6 +1,6 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { openParquetDecoder } from "#src/decode/parquet.js";
 import { readFooter } from "#src/decode/parquet-footer.js";
 import { placeIn } from "#src/decode/parquet-together.js";
@@ -93,9 +93,48 @@ describe("rows of several shards are those that are due", () => {
     const found = await (await connectToDuckDb()).stream(`SELECT * FROM (VALUES ${values})`);
     const place = placeIn(slices);
     const first = await found.fetchChunk();
-    expect(first === null ? undefined : place.take(first)).toBe(taken);
+    const end = first === null ? undefined : place.after(first);
+    expect(end !== undefined).toBe(taken);
+    expect([place.slice, place.row]).toEqual([0, 0]);
+    if (end !== undefined) {
+      place.move(end);
+    }
     expect([place.slice, place.row]).toEqual([slice, row]);
   });
+});
+
+test("a chunk that cannot be packed is not passed over", async () => {
+  await using scratch = await scratchFolder();
+  const paths = Array.from({ length: 4 }, (_, index) => join(scratch.path, `${index}.parquet`));
+  for (const path of paths) {
+    await writeRows(path, "SELECT range::FLOAT AS a, range::FLOAT AS b FROM range(100)");
+  }
+  const columns = [ref("a", "float32"), ref("b", "float32")];
+  const inputs = [{ kind: "matrix", input: "x", dtype: "float32", rank: 2, columns }] as const;
+  const slices = paths.map((path) => ({ ...whole(path, 100), projection: { ...projection, inputs, passthrough: [] } }));
+  await using decoder = await openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "UTC" });
+  let lists = 0;
+  const words = new Proxy(Uint32Array, {
+    construct(target, [buffer, offset, length]: [ArrayBuffer, number, number]) {
+      lists += length === 4 * 100 ? 1 : 0; // where the rows of a chunk lie
+      if (lists === 2) {
+        throw new RangeError("Array buffer allocation failed");
+      }
+      return new target(buffer, offset, length);
+    },
+  });
+  vi.stubGlobal("Uint32Array", words);
+  let rows = 0;
+  const reading = async (): Promise<void> => {
+    for await (const { rowCount } of decoder.read(slices)) {
+      rows += rowCount;
+    }
+  };
+
+  await expect(reading()).rejects.toThrow(RangeError); // and no word of a damaged shard
+  vi.unstubAllGlobals();
+
+  expect(rows).toBe(100);
 });
 
 test("where a shard among several is damaged in its middle, the rows before come once, then it is named", async () => {

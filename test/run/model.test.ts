@@ -25,12 +25,18 @@ type Step =
   | { readonly kind: "attempts"; readonly attempts: readonly AttemptOptions[]; readonly blow: Blow | undefined }
   | { readonly kind: "change" };
 
-const plans: fc.Arbitrary<ModelPlan> = fc.record({
-  rows: fc
-    .array(fc.integer({ min: 0, max: 7 }), { minLength: 1, maxLength: 3 })
-    .filter((rows) => rows.some((n) => n > 0)),
-  commitRows: fc.integer({ min: 1, max: 6 }),
-});
+/** Spans that end anywhere, or where shards do: then whole shards are what is left between committed spans. */
+const plans: fc.Arbitrary<ModelPlan> = fc.oneof(
+  fc.record({
+    rows: fc
+      .array(fc.integer({ min: 0, max: 7 }), { minLength: 1, maxLength: 3 })
+      .filter((rows) => rows.some((n) => n > 0)),
+    commitRows: fc.integer({ min: 1, max: 6 }),
+  }),
+  fc
+    .record({ shards: fc.integer({ min: 3, max: 6 }), commitRows: fc.integer({ min: 1, max: 3 }) })
+    .map(({ shards, commitRows }) => ({ rows: Array<number>(shards).fill(commitRows), commitRows })),
+);
 
 const alone: AttemptOptions = { worker: { index: 0, count: 1 }, steal: false, newRun: false };
 

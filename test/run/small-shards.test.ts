@@ -1,6 +1,7 @@
-import { mkdir, readFile, utimes, writeFile } from "node:fs/promises";
+import { mkdir, readFile, rm, utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { runHere } from "../support/cli.js";
 import { type SpecOverrides, scratchFolder } from "../support/job.js";
 import { listing, outputRows, partNames } from "../support/output.js";
 import { readFiles, writeRows } from "../support/parquet.js";
@@ -59,6 +60,33 @@ describe("many small shards", () => {
     expect(await scores(job.out)).toEqual(everyRow);
     const first = await readFiles([join(job.out, (await partNames(job.out))[0] ?? "")]);
     expect(first.map(({ id }) => Number(id))).toEqual(Array.from({ length: 100 }, (_, id) => id));
+  });
+
+  test.each([
+    { when: "the first worker of two", done: ["--worker", "0/2"] },
+    { when: "the second worker of four", done: ["--worker", "1/4"] },
+    { when: "all but one span", done: [], lost: 1 },
+    { when: "all but a span between others, and the last", done: [], lost: 3 },
+  ])("are each there once where $when was committed before, and spans end where shards do", async ({ done, lost }) => {
+    await using scratch = await scratchFolder();
+    const job = await shardJob(scratch.path, {}, { commit_rows: 100, output: { columns: ["id"] } });
+    for (let shard = 0; shard < 8; shard += 1) {
+      await write(job.shard(nameOf(shard)), shard * 100, 100);
+    }
+    expect((await runHere(["run", job.spec, ...done])).code).toBe(0);
+    if (lost !== undefined) {
+      for (const name of [
+        "_SUCCESS",
+        "_manifest.json",
+        ...(await partNames(job.out)).filter((_, span) => span === lost || span === lost + 4),
+      ]) {
+        await rm(join(job.out, name));
+      }
+    }
+
+    expect(await scoreHere(job.spec)).toMatchObject({ status: "complete" });
+
+    expect(await scores(job.out)).toEqual(Array.from({ length: 800 }, (_, id) => [id, id * 2]));
   });
 
   test("may be filtered and computed with", async () => {

@@ -1,21 +1,22 @@
 import { describe, expect, test } from "vitest";
 import type { PlannedShard } from "#src/plan/plan.js";
-import { readTogether, type TogetherLimits } from "#src/run/together.js";
+import { groupSlices, type TogetherLimits } from "#src/run/together.js";
 import type { SliceOfRun } from "#src/run/windows.js";
 
 const limits: TogetherLimits = { uniform: true, shards: 4, rows: 100 };
 
-type Shard = Partial<PlannedShard> & { readonly from?: number; readonly to?: number };
+/** `past`: rows of the run before it that are not asked for. */
+type Shard = Partial<PlannedShard> & { readonly from?: number; readonly to?: number; readonly past?: number };
 
 function groupsOf(shards: readonly Shard[], changed: Partial<TogetherLimits> = {}): string[] {
   let row = 0;
-  const slices = shards.map(({ from, to, ...given }, index): SliceOfRun => {
+  const slices = shards.map(({ from, to, past = 0, ...given }, index): SliceOfRun => {
     const shard = { uri: `d/s${index}`, rows: 10, sizeBytes: 10, fingerprint: "", ...given };
     const slice = { shard, rowStart: from ?? 0, rowEnd: to ?? shard.rows };
-    row += slice.rowEnd - slice.rowStart;
+    row += past + slice.rowEnd - slice.rowStart;
     return { slice, rowStart: row - (slice.rowEnd - slice.rowStart) };
   });
-  return [...readTogether(slices, { ...limits, ...changed })].map((group) =>
+  return [...groupSlices(slices, { ...limits, ...changed })].map((group) =>
     group.map(({ slice }) => slice.shard.uri.split("/").at(-1)).join(" "),
   );
 }
@@ -34,6 +35,7 @@ describe("small shards are read together", () => {
       shards: [{ uri: "d=1/s0" }, { uri: "d=1/s1" }, { uri: "d=2/s2" }],
       groups: ["s0 s1", "s2"],
     },
+    { when: "there are others between them", shards: [{}, {}, { past: 10 }, {}], groups: ["s0 s1", "s2 s3"] },
     { when: "only a part is wanted of one", shards: [{ from: 3 }, {}, {}, { to: 5 }], groups: ["s0", "s1 s2", "s3"] },
   ])("but not when $when", ({ shards, groups }) => {
     expect(groupsOf(shards)).toEqual(groups);
