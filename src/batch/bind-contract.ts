@@ -18,7 +18,8 @@ export function bindContract(request: ContractRequest): Contract {
   const { inputs, fixedBatchRows } = bindInputs(request);
   const { expressions, cast, missing } = request;
   refuseUnused(request, { inputs, passthrough });
-  return { inputs, outputs: bindOutputs(request), passthrough, fixedBatchRows, expressions, cast, missing };
+  const outputs = bindOutputs(request, { shrinks: inputs.some((input) => input.kind === "padded" && input.shrink) });
+  return { inputs, outputs, passthrough, fixedBatchRows, expressions, cast, missing };
 }
 
 /** A computed column that nothing takes is a mistake, and would cost time and rejects all the same. */

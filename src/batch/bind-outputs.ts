@@ -5,14 +5,17 @@ import { type ContractRequest, type OutputBinding, refuse } from "./contract.js"
 import { showTensor } from "./side-by-side.js";
 import { columnTypeOfTensor, isTensorType, type TensorSignature } from "./tensor.js";
 
-/** Binds the tensors that `model.outputs` names, else every tensor output under its own name. */
-export function bindOutputs(request: ContractRequest): OutputBinding[] {
+/**
+ * Binds the tensors that `model.outputs` names, else every tensor output under its own name. `shrinks`: batches are as
+ * wide as their longest row.
+ */
+export function bindOutputs(request: ContractRequest, { shrinks }: { readonly shrinks: boolean }): OutputBinding[] {
   const tensors = request.signature.outputs.filter((output) => output.dtype !== undefined);
   const wanted =
     request.outputs === undefined
       ? tensors.map((tensor): [string, string] => [tensor.name, tensor.name])
       : Object.entries(request.outputs);
-  const bindings = wanted.map(([column, reference]) => bindOutput(column, reference, request));
+  const bindings = wanted.map(([column, reference]) => bindOutput(column, reference, request, shrinks));
   if (bindings.length === 0) {
     throw refuse(
       request,
@@ -41,7 +44,7 @@ export function bindOutputs(request: ContractRequest): OutputBinding[] {
   return bindings;
 }
 
-function bindOutput(column: string, reference: string, request: ContractRequest): OutputBinding {
+function bindOutput(column: string, reference: string, request: ContractRequest, shrinks: boolean): OutputBinding {
   const parsed = parseOutputReference(reference);
   const wanted = parsed?.tensor ?? reference;
   const names = request.signature.outputs.map((output) => output.name);
@@ -69,6 +72,13 @@ function bindOutput(column: string, reference: string, request: ContractRequest)
   }
   const type = columnTypeOfTensor(output.dtype);
   const width = widthOf(output, request);
+  if (width === null && shrinks) {
+    throw refuse(
+      request,
+      `output \`${output.name}\` is ${showTensor(output)}, which may be as wide as the batch: with pad.shrink, what comes of a row would depend on the rows beside it`,
+      "leave pad.shrink out, or export the model with an output of a fixed width",
+    );
+  }
   if (parsed.element !== undefined) {
     requireElement(column, parsed.element, output, { width, request });
     return { kind: "element", column, tensor: output.name, element: parsed.element, type };

@@ -122,6 +122,9 @@ async function handle(session: InferenceSession, message: ToWorker): Promise<voi
 try {
   const session = await load();
   let queue = Promise.resolve();
+  port.on("messageerror", (cause) => {
+    throw new Error("a batch did not arrive whole", { cause }); // ends the thread, which is told
+  });
   port.on("message", (message: ToWorker) => {
     queue = queue.then(() => handle(session, message));
   });

@@ -143,6 +143,9 @@ async function listen(
     worker.once("exit", () => {
       fail(new Error("the inference thread ended early"));
     });
+    worker.on("messageerror", (cause) => {
+      fail(new Error("an answer of the inference thread did not arrive whole", { cause }));
+    });
     worker.on("message", (message: FromWorker) => {
       if (message.kind === "ready") {
         resolve(message.signature);

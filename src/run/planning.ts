@@ -17,7 +17,7 @@ import { bindExpressions } from "./expressions.js";
 import { atKey, type JobContext, type ScoringContext, type ShardFiles } from "./job.js";
 import { both } from "./loading.js";
 import { verifyShards } from "./verify.js";
-import { timeRow } from "./warm-up.js";
+import { bytesPerRow, timeRow } from "./warm-up.js";
 
 /** Shards opened at once while footers are read. */
 const footerConcurrency = 256;
@@ -180,7 +180,24 @@ export async function bindFirstShard(
   });
   const contract: Contract = spec.output.lineage ? { ...bound, lineage: true } : bound;
   refuseDoubleNames(contract);
+  refuseLargeBatches(context, contract);
   return contract;
+}
+
+/** Threads cannot send each other 4 GiB at once, and nobody wants to. */
+const batchBytesLimit = 2 ** 30;
+
+/** @throws JobError SPEC_INVALID */
+function refuseLargeBatches({ spec, where }: Pick<ScoringContext, "spec" | "where">, contract: Contract): void {
+  const given = spec.engine.batch_size;
+  const bytes = bytesPerRow(contract);
+  if (given !== "auto" && contract.fixedBatchRows === null && given * bytes > batchBytesLimit) {
+    const most = Math.max(1, Math.floor(batchBytesLimit / bytes));
+    const place = where(["engine", "batch_size"]);
+    throw new JobError("SPEC_INVALID", `reading ${place}: ${given} rows of ${bytes} bytes are more than 1 GiB`, {
+      hint: `give the model ${most} rows at once at most, or leave the batch size to auto`,
+    });
+  }
 }
 
 /** Columns of a shard, those of its folder names included. */

@@ -15,6 +15,7 @@ import { partitionsOf } from "../plan/partitions.js";
 import type { PlannedShard } from "../plan/plan.js";
 import type { Spans } from "../plan/spans.js";
 import type { JobSpec } from "../spec/job-spec.js";
+import { outputName } from "../spec/values.js";
 import type { ShardFiles } from "./job.js";
 
 export interface RejectTools {
@@ -179,7 +180,7 @@ function remedyOf({ reason, column, value }: RejectedRow, contract: Contract): s
   if (binding?.kind === "list" && (reason === "null" || reason === "does_not_fit")) {
     return `each row needs a list of ${binding.width} numbers that ${binding.dtype} can hold; `;
   }
-  if (binding?.kind === "padded") {
+  if (binding?.kind === "padded" && reason !== "not_finite") {
     return padRemedy(reason, binding);
   }
   const takesNaN = binding !== undefined && binding.kind !== "text" && binding.dtype.startsWith("float");
@@ -200,9 +201,13 @@ function padRemedy(reason: RejectReason, { column, dtype, width }: PaddedBinding
     return `pad.truncate: true scores the first ${width} elements, a higher pad.to more where the model takes them; `;
   }
   if (reason === "null") {
-    return `input.columns: { ${column.name}: "coalesce(${column.name}, [])" } makes NULL a list of no elements; `;
+    // A field of a struct, or a name that is none in the spec, cannot be replaced: another column can.
+    const name = outputName.test(column.name) ? column.name : "lists";
+    const bound = name === column.name ? "" : `, bound under model.inputs in its place,`;
+    return `input.columns: { ${name}: "coalesce(${column.name}, [])" }${bound} makes NULL a list of no elements; `;
   }
-  return reason === "does_not_fit" ? `each element must be a number that ${dtype} can hold; ` : "";
+  const nulls = dtype.startsWith("float") ? ", or NULL with model.missing: nan" : "";
+  return reason === "does_not_fit" ? `each element must be a number that ${dtype} can hold${nulls}; ` : "";
 }
 
 function isIntegerType(type: ColumnType | undefined): boolean {

@@ -62,7 +62,8 @@ const largest = 16_384;
 const batchBytes = 4 * 1024 * 1024;
 const bytesPerText = 32;
 
-function bytesPerRow(contract: Contract): number {
+/** About, of the features. */
+export function bytesPerRow(contract: Contract): number {
   const widths = contract.inputs.map((binding) =>
     binding.kind === "text"
       ? bytesPerText

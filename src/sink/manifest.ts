@@ -240,3 +240,14 @@ export function manifestText(
   };
   return `${JSON.stringify(manifest, undefined, 1)}\n`;
 }
+
+/** Whether two manifests tell the same of a run, whichever attempts finished it. */
+export function tellTheSame(one: string, other: string): boolean {
+  const [ofOne, ofOther] = [one, other].map(withoutAttempt);
+  return ofOne !== undefined && ofOne === ofOther;
+}
+
+function withoutAttempt(text: string): string | undefined {
+  const found = manifestSchema.safeParse(parseJson(text)).data;
+  return found === undefined ? undefined : JSON.stringify({ ...found, attempt: undefined });
+}

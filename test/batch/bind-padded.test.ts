@@ -76,6 +76,16 @@ describe("a padded list", () => {
     expect(finding(refused(given(overrides)))).toMatchSnapshot();
   });
 
+  test("that shrinks has no output that may be as wide as the batch", () => {
+    const y = tensor("y", "float32", null, null);
+    const signature = { inputs: free, outputs: [y] };
+    for (const outputs of [undefined, { first: "y[0]" }]) {
+      const shrinking = { columns, signature, outputs, inputs: { ids: padded({ to: 8, shrink: true }), mask } };
+      expect(refused(shrinking)).toContain("with pad.shrink, what comes of a row would depend on the rows beside it");
+      expect(bind({ ...shrinking, inputs: { ids: padded({ to: 8 }), mask } }).outputs).toHaveLength(1);
+    }
+  });
+
   test.each([
     ["int8", [-128, 127], [-129, 128]],
     ["uint8", [0, 255], [-1, 256]],

@@ -4,7 +4,7 @@ import { describe, expect, test, vi } from "vitest";
 import { openParquetDecoder } from "#src/decode/parquet.js";
 import { readFooter } from "#src/decode/parquet-footer.js";
 import { placeIn } from "#src/decode/parquet-together.js";
-import type { SliceRequest } from "#src/decode/port.js";
+import type { Projection, SliceRequest } from "#src/decode/port.js";
 import { ref } from "../support/batches.js";
 import { scratchFolder } from "../support/job.js";
 import { connectToDuckDb, writeRows } from "../support/parquet.js";
@@ -17,8 +17,8 @@ const projection = {
   missing: "bad_row",
 } as const;
 
-function whole(path: string, rows: number): SliceRequest {
-  return { file: { path, name: path }, rowStart: 0, rowEnd: rows, projection, partitions: new Map() };
+function whole(path: string, rows: number, wanted: Projection = projection): SliceRequest {
+  return { file: { path, name: path }, rowStart: 0, rowEnd: rows, projection: wanted, partitions: new Map() };
 }
 
 describe("rows of several shards are those that are due", () => {
@@ -111,7 +111,7 @@ test("a chunk that cannot be packed is not passed over", async () => {
   }
   const columns = [ref("a", "float32"), ref("b", "float32")];
   const inputs = [{ kind: "matrix", input: "x", dtype: "float32", rank: 2, columns }] as const;
-  const slices = paths.map((path) => ({ ...whole(path, 100), projection: { ...projection, inputs, passthrough: [] } }));
+  const slices = paths.map((path) => whole(path, 100, { ...projection, inputs, passthrough: [] }));
   await using decoder = await openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "UTC" });
   let lists = 0;
   const words = new Proxy(Uint32Array, {

@@ -1,6 +1,10 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { type BatchSizer, fixedSize, measuringSize, startingSize } from "#src/run/batch-size.js";
+import { refusalOf, smallJob } from "../support/faulty.js";
+import { scratchFolder } from "../support/job.js";
+import type { SmallModel } from "../support/onnx.js";
+import { scoreHere } from "../support/score.js";
 
 interface Settling {
   readonly settled: number | undefined;
@@ -102,4 +106,23 @@ describe("a batch size of auto", () => {
     sizer.took(7, 100);
     expect(sizer.rows).toBe(7);
   });
+});
+
+const largest: SmallModel = {
+  inputs: [{ name: "x", dtype: "float32", shape: ["N", "S"] }],
+  outputs: [{ name: "score", dtype: "float32", shape: ["N", 1] }],
+  nodes: [{ op: "ReduceMax", from: ["x"], to: "score", attributes: { axes: [1], keepdims: 1 } }],
+};
+
+test("more rows at once than a thread can be sent are refused", async () => {
+  await using scratch = await scratchFolder();
+  const { spec } = await smallJob(scratch.path, {
+    model: largest,
+    select: "SELECT i AS id, [1.0, 2.0] AS tokens FROM range(3) t(i)",
+    modelSpec: { inputs: { x: { column: "tokens", pad: { to: 65_536 } } } },
+    engine: { batch_size: 65_536 },
+  });
+  expect(await refusalOf(scoreHere(spec))).toMatch(
+    /^64 SPEC_INVALID\nreading .*: engine\.batch_size: 65536 rows of 262145 bytes are more than 1 GiB\nhint: give the model 4095 rows/,
+  );
 });

@@ -267,6 +267,34 @@ test("a NULL list ends the run, and coalesce(…, []) lets it through", async ()
   expect(plainRows(await outputRows(out.replace(/out$/, "filled")))).toEqual([{ id: 1, out_ids: [0n, 0n, 0n, 0n] }]);
 });
 
+const largest: SmallModel = {
+  inputs: [{ name: "x", dtype: "float32", shape: ["N", "S"] }],
+  outputs: [{ name: "score", dtype: "float32", shape: ["N", 1] }],
+  nodes: [{ op: "ReduceMax", from: ["x"], to: "score", attributes: { axes: [1], keepdims: 1 } }],
+};
+
+test.each([
+  [
+    "s.tokens",
+    "CASE WHEN i = 0 THEN {'tokens': NULL::INT[]} ELSE {'tokens': [1]} END AS s",
+    /input\.columns: \{ lists: "coalesce\(s\.tokens, \[\]\)" \}, bound under model\.inputs in its place,/,
+  ],
+  [
+    "tokens",
+    "CASE WHEN i = 0 THEN [1.5, NULL] ELSE [1.0] END AS tokens",
+    /each element must be a number that float32 can hold, or NULL with model\.missing: nan/,
+  ],
+  ["tokens", "CASE WHEN i = 0 THEN ['nan'::FLOAT] ELSE [1.0] END AS tokens", /model\.missing: nan lets NaN through/],
+])("a bad list of %s comes with what lets it be scored", async (column, select, hint) => {
+  await using scratch = await scratchFolder();
+  const { spec } = await smallJob(scratch.path, {
+    model: largest,
+    select: `SELECT i AS id, ${select} FROM range(3) t(i)`,
+    modelSpec: { inputs: { x: { column, pad: { to: 4 } } } },
+  });
+  expect(await refusalOf(scoreHere(spec))).toMatch(hint);
+});
+
 test("a token that the model fails on is found, however wide the batches are", async () => {
   await using scratch = await scratchFolder();
   const model: SmallModel = {

@@ -1,6 +1,13 @@
 import { spanCount } from "../../plan/spans.js";
 import { isStaged } from "../layout.js";
-import { type FinishedPart, type ManifestPart, manifestPart, manifestText, successText } from "../manifest.js";
+import {
+  type FinishedPart,
+  type ManifestPart,
+  manifestPart,
+  manifestText,
+  successText,
+  tellTheSame,
+} from "../manifest.js";
 import type { Target } from "../parquet-look.js";
 import type { CommittedParts } from "../parquet-parts.js";
 import { staleRejects } from "../parquet-rejects.js";
@@ -31,8 +38,16 @@ export async function finishInS3(tools: S3Tools, target: Target, known: Finishin
   }
   const stale = await staleRejects(fs, layout, parts);
   await forEachOf(stale, (name) => store.remove(objectAt(`${layout.rejects}/${name}`)));
-  await publishText(tools, target, { uri: layout.manifest, text: manifestText(stored, parts, known.attempt) });
-  await publishText(tools, target, { uri: layout.success, text: successText(stored) });
+  await publishText(tools, target, {
+    uri: layout.manifest,
+    text: manifestText(stored, parts, known.attempt),
+    isSame: tellTheSame,
+  });
+  await publishText(tools, target, {
+    uri: layout.success,
+    text: successText(stored),
+    isSame: (one, other) => one === other,
+  });
   await clearProbes(tools, layout, () => true);
   await clearWorking(tools, layout);
   await clearEarlierRuns(tools, target);
@@ -43,19 +58,19 @@ const triesLimit = 10;
 
 /**
  * Creates a small object, or writes over the one that an earlier run left, or an earlier finish of this one; never over
- * a later run's.
+ * a later run's. `isSame`: whether what is there will do; of many who finish a run at once, one writes.
  */
 async function publishText(
   { store, isExclusive }: S3Tools,
   { check }: Target,
-  { uri, text }: { uri: string; text: string },
+  { uri, text, isSame }: { uri: string; text: string; isSame: (there: string, text: string) => boolean },
 ): Promise<void> {
   const object = objectAt(uri);
   const exclusive = await isExclusive();
   for (let tries = 0; tries < triesLimit; tries += 1) {
     await check();
     const there = await store.readText(object);
-    if (there?.text === text) {
+    if (there !== undefined && isSame(there.text, text)) {
       return;
     }
     const written =
