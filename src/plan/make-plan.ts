@@ -9,8 +9,11 @@ const defaultCommitRows = 262_144;
 const spanMs = 30_000;
 /** The least: with a part for every few rows readers would have a harder time than whoever waits for a rerun. */
 const slowestCommitRows = 64;
-/** A span is held in memory until it is committed, some at a time. */
-const spanBytesLimit = 64 * 1024 * 1024;
+/**
+ * A span is held in memory until it is committed, some at a time, and three times over while it is encoded: as our
+ * columns, as DuckDB's, and as pages.
+ */
+const spanBytesLimit = 32 * 1024 * 1024;
 
 export interface PlanFacts {
   readonly runId: RunId;

@@ -125,13 +125,13 @@ describe("a plan", () => {
 describe("commit_rows: auto", () => {
   test("is a fixed number for narrow outputs", () => {
     expect(planFor(minimalSpec, outputs(1)).commitRows).toBe(262_144);
-    expect(planFor(minimalSpec, outputs(32)).commitRows).toBe(262_144);
+    expect(planFor(minimalSpec, outputs(16)).commitRows).toBe(262_144);
   });
 
-  test.each([33, 100, 1000, 100_000])("keeps a span of %i columns of 8 bytes within 64 MiB", (columns) => {
+  test.each([33, 100, 1000, 100_000])("keeps a span of %i columns of 8 bytes within 32 MiB", (columns) => {
     const { commitRows } = planFor(minimalSpec, outputs(columns));
-    expect(commitRows * columns * 8).toBeLessThanOrEqual(64 * 1024 * 1024);
-    expect((commitRows + 1) * columns * 8).toBeGreaterThan(64 * 1024 * 1024);
+    expect(commitRows * columns * 8).toBeLessThanOrEqual(32 * 1024 * 1024);
+    expect((commitRows + 1) * columns * 8).toBeGreaterThan(32 * 1024 * 1024);
   });
 
   test("counts carried columns too", () => {
@@ -140,7 +140,7 @@ describe("commit_rows: auto", () => {
       source: ref(`p${index}`, "int32"),
     }));
     expect(planFor(minimalSpec, { ...emptyContract, passthrough }).commitRows).toBe(
-      Math.floor((64 * 1024 * 1024) / 4000),
+      Math.floor((32 * 1024 * 1024) / 4000),
     );
   });
 
