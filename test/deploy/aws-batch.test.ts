@@ -114,8 +114,26 @@ test("each exit code has its action", () => {
 test("the day is that of the schedule", () => {
   const [{ Name: name, Value: value } = { Name: "", Value: "" }, ...others] = submitted.ContainerOverrides.Environment;
   expect([value, others]).toEqual(["<aws.scheduler.scheduled-time>", []]);
+  expect(start({ [name]: "2026-01-31T02:10:00Z" })).toMatchObject({ status: 0, ds: "2026-01-31" });
+  expect(start({ [name]: "2026-01-31" })).toMatchObject({ status: 0, ds: "2026-01-31" });
+});
+
+test.each([{}, { SCHEDULED_TIME: "" }, { SCHEDULED_TIME: "2026-13-45" }])(
+  "without a day no retry helps: %j",
+  (given) => {
+    expect(start(given)).toEqual({
+      status: 64,
+      ds: undefined,
+      said: expect.stringContaining("error: SCHEDULED_TIME: expected a day, such as 2026-01-31\n"),
+    });
+  },
+);
+
+/** Carries out what a container does, with a program that only says how it is called. */
+function start(env: Readonly<Record<string, string>>): { status: number | null; ds: string | undefined; said: string } {
   const [program = "", ...args] = definition.containerProperties.command;
   const shown = args.map((arg) => arg.replace("exec infer-batch", 'printf "%s\\n"'));
-  const { stdout } = spawnSync(program, shown, { env: { [name]: "2026-01-31T02:10:00Z" }, encoding: "utf8" });
-  expect(stdout).toContain("--param\nds=2026-01-31\n");
-});
+  const PATH = process.env["PATH"] ?? "";
+  const { status, stdout, stderr } = spawnSync(program, shown, { env: { PATH, ...env }, encoding: "utf8" });
+  return { status, ds: /^--param\nds=(.*)$/m.exec(stdout)?.[1], said: stderr };
+}

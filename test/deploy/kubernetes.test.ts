@@ -169,13 +169,16 @@ describe("the command of a pod", () => {
     ]);
   });
 
-  test("of a Job whose name tells no day ends with 64, and says why", async () => {
-    expect(await start("by-hand")).toEqual({
-      code: 64,
-      said: "",
-      lastWords: "error: Job by-hand: its name ends neither in a day, such as 2026-01-31, nor in a CronJob's minutes\n",
-    });
-  });
+  test.each(["by-hand", "daily-churn-20260131", "daily-churn-2026-13-45", "daily-churn-2026-02-29"])(
+    "of Job %s, whose name tells no day, ends with 64 and says why",
+    async (jobName) => {
+      expect(await start(jobName)).toEqual({
+        code: 64,
+        said: "",
+        lastWords: `error: Job ${jobName}: its name ends neither in a day, such as 2026-01-31, nor in a CronJob's minutes\n`,
+      });
+    },
+  );
 
   test("takes the day in the zone of the schedule", () => {
     const { env } = jobOf("base");

@@ -1,5 +1,5 @@
 import { spawnSync } from "node:child_process";
-import { chmod, writeFile } from "node:fs/promises";
+import { chmod, utimes, writeFile } from "node:fs/promises";
 import { delimiter, join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { deployText, finalCodes } from "../support/deploy.js";
@@ -39,6 +39,30 @@ describe("the systemd units", () => {
     expect(valuesOf(service, "RestartPreventExitStatus")).toEqual([finalCodes.join(" ")]);
   });
 
+  test("give the day on which the timer fired, whatever day a retry is on", async () => {
+    await using scratch = await scratchFolder();
+    const stamp = join(scratch.path, "stamp-infer-batch@daily.timer");
+    const start = (): { status: number | null; stdout: string } => {
+      const [script = ""] = valuesOf(service, "ExecStart").map((line) => /^\/bin\/sh -euc '(.*)'$/.exec(line)?.[1]);
+      const shell = script
+        .replace("/var/lib/systemd/timers", scratch.path)
+        .replace("/usr/local/bin/infer-batch", 'printf "%%s\\n"')
+        .replaceAll("%N", "infer-batch@daily")
+        .replaceAll("%i", "daily")
+        .replaceAll(/([$%])\1/g, "$1");
+      return spawnSync("/bin/sh", ["-euc", shell], { encoding: "utf8" });
+    };
+    expect(valuesOf(deployText("systemd/infer-batch@.timer"), "Persistent")).toEqual(["true"]); // or there is no stamp
+    expect(start()).toMatchObject({ status: 64, stdout: "" });
+    await writeFile(stamp, "");
+    const fired = new Date("2026-01-31T02:12:34Z");
+    await utimes(stamp, fired, fired);
+    expect(start()).toMatchObject({
+      status: 0,
+      stdout: expect.stringMatching(/^run\n\/etc\/infer-batch\/daily\.yaml\n--param\nds=2026-01-31\n/),
+    });
+  });
+
   test("mail a failure by a unit that is there", () => {
     expect(valuesOf(service, "OnFailure")).toEqual(["infer-batch-failed@%n.service"]);
   });
@@ -48,7 +72,7 @@ describe("the crontab", () => {
   const line = /^[\d*].*$/m.exec(deployText("cron/infer-batch.cron"))?.[0] ?? "";
   const [, user, command = ""] = /^(?:\S+ ){5}(\S+) (.*)$/.exec(line) ?? [];
 
-  test("gives the day, ends as the run does, and leaves alone who is at work", async () => {
+  test("gives the day of cron's zone, ends as the run does, and leaves alone who is at work", async () => {
     await using scratch = await scratchFolder();
     const shell = command.replaceAll(String.raw`\%`, "%").replace("/var/cache/infer-batch/", `${scratch.path}/`);
     const program = join(scratch.path, "infer-batch");
@@ -59,8 +83,11 @@ describe("the crontab", () => {
     );
     await chmod(program, 0o755);
     const PATH = [scratch.path, process.env["PATH"]].join(delimiter);
-    const { status, stdout } = spawnSync("/bin/sh", ["-c", shell], { encoding: "utf8", env: { PATH, COMMAND: shell } });
-    const day = new Date().toISOString().slice(0, 10);
+    // A zone where it is another day than in UTC; TZ counts westward.
+    const hours = new Date().getUTCHours() < 12 ? -14 : 14;
+    const env = { PATH, COMMAND: shell, TZ: `HERE${hours < 0 ? "+" : "-"}14` };
+    const { status, stdout } = spawnSync("/bin/sh", ["-c", shell], { encoding: "utf8", env });
+    const day = new Date(Date.now() + hours * 3_600_000).toISOString().slice(0, 10);
     expect([user, status]).toEqual(["infer-batch", 75]);
     expect(stdout).toBe(`run\n/etc/infer-batch/daily-churn.yaml\n--param\nds=${day}\n--quiet\nother: 0\n`);
   });
