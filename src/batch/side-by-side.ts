@@ -1,3 +1,4 @@
+import { printable } from "../printable.js";
 import type { ModelSignature, TensorSignature } from "./tensor.js";
 import { showColumnType, type SourceColumn } from "./types.js";
 
@@ -11,7 +12,10 @@ export function sideBySide(signature: ModelSignature, columns: readonly SourceCo
     "model outputs:",
     ...aligned(signature.outputs.map((tensor) => [tensor.name, showTensor(tensor)])),
   ];
-  const right = [`columns of ${shard}:`, ...aligned(columns.map((column) => [column.name, showColumnType(column)]))];
+  const right = [
+    `columns of ${printable(shard)}:`,
+    ...aligned(columns.map((column) => [column.name, showColumnType(column)])),
+  ];
   const shownLeft = capped(left);
   const shownRight = capped(right);
   const width = Math.max(...shownLeft.map((line) => line.length));
@@ -24,8 +28,9 @@ export function sideBySide(signature: ModelSignature, columns: readonly SourceCo
 }
 
 function aligned(pairs: readonly (readonly [string, string])[]): string[] {
-  const width = Math.max(0, ...pairs.map(([name]) => name.length));
-  return pairs.map(([name, type]) => `  ${name.padEnd(width)}  ${type}`);
+  const shown = pairs.map(([name, type]) => [printable(name), printable(type)] as const);
+  const width = Math.max(0, ...shown.map(([name]) => name.length));
+  return shown.map(([name, type]) => `  ${name.padEnd(width)}  ${type}`);
 }
 
 function capped(lines: readonly string[]): string[] {

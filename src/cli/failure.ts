@@ -1,6 +1,6 @@
 import type { CommanderError } from "commander";
 import { type ExitCode, JobError } from "../errors.js";
-import { printable } from "../report/table.js";
+import { printable } from "../printable.js";
 import type { Io } from "./io.js";
 import { leaveLastWords } from "./termination-log.js";
 

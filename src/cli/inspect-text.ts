@@ -2,9 +2,10 @@ import { showTensor } from "../batch/side-by-side.js";
 import type { ModelSignature, TensorSignature } from "../batch/tensor.js";
 import type { ShardDetails } from "../decode/port.js";
 import type { OnnxFile } from "../engine/onnx-file.js";
+import { printable } from "../printable.js";
 import { showBytes } from "../report/plan-text.js";
 import { count } from "../report/report.js";
-import { printable, table } from "../report/table.js";
+import { table } from "../report/table.js";
 
 export interface SeenModel extends OnnxFile {
   /** As ONNX Runtime understands it. */

@@ -1,4 +1,4 @@
-import { printable } from "./table.js";
+import { printable } from "../printable.js";
 
 /** Markup. Only `html` makes it, which escapes all that it is given as text: what a file, a model or a spec is called. */
 export interface Html {

@@ -3,8 +3,8 @@ import { type Contract, type InputBinding, inputWidth, type PaddedBinding } from
 import { showType } from "../batch/types.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
+import { printable } from "../printable.js";
 import { count } from "./report.js";
-import { printable } from "./table.js";
 
 const shownShards = 10;
 const shownColumns = 8;

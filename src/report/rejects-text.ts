@@ -1,4 +1,5 @@
 import type { RejectedRow } from "../batch/types.js";
+import { printable } from "../printable.js";
 import { count } from "./report.js";
 
 const samplesPerReason = 5;
@@ -36,7 +37,8 @@ export function summarizeRejects(): RejectSummary {
     lines: () =>
       [...groups]
         .toSorted(([, one], [, other]) => other.rows - one.rows)
-        .flatMap(([key, group]) => [`${count(group.rows, "row")}: ${key}`].concat(group.samples.map(sampleText))),
+        .flatMap(([key, group]) => [`${count(group.rows, "row")}: ${key}`].concat(group.samples.map(sampleText)))
+        .map(printable),
   };
 }
 

@@ -1,3 +1,5 @@
+import { printable } from "../printable.js";
+
 /**
  * Rows as lines of text, in columns two spaces apart and two spaces in; columns of `right` end at the same place.
  * What a terminal would obey or a line could not hold is shown as its code.
@@ -20,12 +22,4 @@ export function table(
     });
     return `  ${cells.join("  ")}`.trimEnd();
   });
-}
-
-/** Names in a file are anybody's: "a\nb" is one line here. */
-export function printable(text: string): string {
-  return text.replaceAll(
-    /\p{Cc}/gu,
-    (character) => `\\x${(character.codePointAt(0) ?? 0).toString(16).padStart(2, "0")}`,
-  );
 }

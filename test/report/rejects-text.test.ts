@@ -1,0 +1,18 @@
+import { expect, test } from "vitest";
+import { summarizeRejects } from "#src/report/rejects-text.js";
+
+test("a row's values are one line each, and nothing that a terminal obeys", () => {
+  const summary = summarizeRejects();
+  summary.add({
+    shard: "in/a\r.parquet",
+    row: 7,
+    reason: "null",
+    column: "x\nerror: evil",
+    value: "\u009b2J",
+    columns: { "id\n": "a\u001b[31m5\n" },
+  });
+  expect(summary.lines()).toEqual([
+    String.raw`1 row: null in x\x0aerror: evil`,
+    String.raw`  in/a\x0d.parquet row 7 (id\x0a=a\x1b[31m5\x0a): \x9b2J`,
+  ]);
+});
