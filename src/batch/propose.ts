@@ -1,5 +1,6 @@
 import { parseOutputReference } from "../spec/job-spec.js";
 import { outputName } from "../spec/values.js";
+import { isList, padExample } from "./bind-padded.js";
 import { type ContractRequest, refuse } from "./contract.js";
 import { showTensor } from "./side-by-side.js";
 import { isTensorType, type TensorSignature } from "./tensor.js";
@@ -46,10 +47,23 @@ function proposeInputs(request: ProposalRequest): Proposal["inputs"] {
     throw refuse(
       asked(request),
       `no column is called like input \`${missing.name}\``,
-      "rename the columns, or write the spec by hand: model.inputs lists the columns of each input",
+      `rename the columns, or write the spec by hand: model.inputs lists the columns of each input${paddingHint(request)}`,
     );
   }
   return { [input.name]: featuresFor(input, request) };
+}
+
+/** Beside a list that is padded for an input, one that no column is for is mostly its mask. */
+function paddingHint({ signature: { inputs }, columns }: ProposalRequest): string {
+  const lists = columns.filter(({ type }) => type !== undefined && isList(type));
+  const wide = inputs.filter(({ shape }) => shape.length === 2);
+  const padded = wide.find(({ name }) => lists.some((column) => column.name === name)) ?? wide[0];
+  const list = lists.find(({ name }) => name === padded?.name) ?? lists[0];
+  if (padded === undefined || list === undefined) {
+    return "";
+  }
+  const mask = wide.find((input) => input !== padded && !columns.some(({ name }) => name === input.name));
+  return `; where lists are padded: ${padExample(padded, list.name)}${mask === undefined ? "" : `, and their mask is { ${mask.name}: { mask_of: ${padded.name} } }`}`;
 }
 
 function asked(request: ProposalRequest): ContractRequest {

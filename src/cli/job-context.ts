@@ -21,6 +21,7 @@ import type { EngineNeed, JobContext, Log } from "../run/job.js";
 import type { EngineSpec, JobSpec } from "../spec/job-spec.js";
 import { type LoadedSpec, loadSpec } from "../spec/load.js";
 import { usableCores } from "./cores.js";
+import { fileError } from "./file-error.js";
 import { checkNewRun } from "./new-run.js";
 import { openModel } from "./open-model.js";
 import { openSink, writtenTo } from "./open-sink.js";
@@ -145,12 +146,7 @@ export async function readSpec(
   try {
     text = await readFile(path, "utf8");
   } catch (cause) {
-    const errno = errnoOf(cause);
-    throw new JobError(
-      errno === "EACCES" ? "PERMISSION" : "FILE_MISSING",
-      `reading ${path}: ${errno === "ENOENT" ? "there is no such file" : (errno ?? String(cause))}`,
-      { hint: "the first argument is the job spec, a YAML file", cause },
-    );
+    throw fileError(`reading ${path}`, cause, "the first argument is the job spec, a YAML file this user can read");
   }
   return loadSpec(text, { file: path, params: parseParams(param), env: process.env, nowMs: Date.now(), pipe });
 }
@@ -175,7 +171,8 @@ function commandFor(specPath: string, params: Readonly<Record<string, string>>):
   return ["infer-batch run", shellWord(specPath), ...options].join(" ");
 }
 
-function shellWord(text: string): string {
+/** As a POSIX shell takes it for one word. */
+export function shellWord(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 

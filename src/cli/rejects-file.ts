@@ -1,6 +1,6 @@
 import { open } from "node:fs/promises";
 import type { RejectedRow } from "../batch/types.js";
-import { errnoOf, JobError } from "../errors.js";
+import { fileError } from "./file-error.js";
 
 /** Takes rejected rows, a line of JSON each. */
 export interface RejectsFile extends AsyncDisposable {
@@ -20,13 +20,6 @@ async function onDisk<T>(path: string, act: () => Promise<T>): Promise<T> {
   try {
     return await act();
   } catch (error) {
-    const errno = errnoOf(error);
-    const code = errno === "ENOENT" ? "FILE_MISSING" : errno === "EACCES" || errno === "EISDIR" ? "PERMISSION" : "DISK";
-    throw errno === undefined
-      ? error
-      : new JobError(code, `writing rejected rows to ${path}: ${errno}`, {
-          hint: "--rejects names a file",
-          cause: error,
-        });
+    throw fileError(`writing rejected rows to ${path}`, error, "--rejects names a file that this user can write");
   }
 }

@@ -158,16 +158,17 @@ export async function hasHardLinks(fs: FileSystem, folder: string, writer: strin
   }
 }
 
-const diskErrors: Readonly<Record<string, { code: ErrorCode; found: string; hint: string }>> = {
+/** What a call on a disk can fail with; hints for `DISK` hold for any file, others for the target. */
+export const diskErrors: Readonly<Record<string, { code: ErrorCode; found: string; hint: string }>> = {
   ENOSPC: {
     code: "DISK",
     found: "the disk is full",
-    hint: "free some space and run the same command again; committed spans are kept",
+    hint: "free some space, then run the same command again",
   },
   EDQUOT: {
     code: "DISK",
     found: "the disk quota is used up",
-    hint: "free some space and run the same command again; committed spans are kept",
+    hint: "free some space, then run the same command again",
   },
   EIO: {
     code: "DISK",
@@ -219,7 +220,8 @@ function diskError(doing: string, error: unknown): JobError {
   const errno = errnoOf(error);
   const known = errno === undefined ? undefined : diskErrors[errno];
   if (known !== undefined) {
-    return new JobError(known.code, `${doing}: ${known.found} (${errno})`, { hint: known.hint, cause: error });
+    const hint = known.code === "DISK" ? `${known.hint}; committed spans are kept` : known.hint;
+    return new JobError(known.code, `${doing}: ${known.found} (${errno})`, { hint, cause: error });
   }
   return new JobError("DISK", `${doing}: ${error instanceof Error ? error.message : String(error)}`, {
     hint: "run the same command again; committed spans are kept",

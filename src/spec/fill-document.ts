@@ -6,6 +6,8 @@ import { hideCredentials, isSecretKey } from "./secrets.js";
 import { clockParams, filledLimit, fillTemplate, type TemplateFault } from "./template.js";
 import type { YamlDocument } from "./yaml-text.js";
 
+type Path = readonly (string | number)[];
+
 export interface SpecContext {
   /** How the file is named in messages. */
   readonly file: string;
@@ -15,9 +17,9 @@ export interface SpecContext {
   readonly nowMs: number;
   /** For rows that come and go through a pipe. */
   readonly pipe?: true | undefined;
+  /** Of a spec that nobody has written: the option that a key's value was made from ("--model"), in the place of a line. */
+  readonly optionOf?: (path: Path) => string | undefined;
 }
-
-type Path = readonly (string | number)[];
 
 /** What became of the `${…}` of a spec. */
 export interface Filled {

@@ -1,4 +1,4 @@
-import { isMap, isNode, isPair, isScalar, isSeq, type LineCounter } from "yaml";
+import { isMap, isNode, isPair, isScalar, isSeq } from "yaml";
 import { JobError } from "../errors.js";
 import { type Filled, fillDocument, type SpecContext } from "./fill-document.js";
 import { checkSpec, type JobSpec } from "./job-spec.js";
@@ -33,7 +33,9 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
     });
   }
   const { document, lines } = parseYaml(yamlText, context.file);
-  const fail = failure(context.file, lines, document);
+  const placeOf: PlaceOf = (path, offset) =>
+    context.optionOf?.(path) ?? place(context.file, lines.linePos(offset), path);
+  const fail = failure(placeOf, document);
   if (!isMap(document.contents)) {
     throw fail([{ path: [], text: "expected a mapping with version, name, input, model and output" }]);
   }
@@ -51,7 +53,7 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
       spec: checked.spec,
       clock: filled.clock,
       outputPattern: filled.outputPattern,
-      where: (path) => place(context.file, lines.linePos(positionOf(document, { path, text: "" })), path),
+      where: (path) => placeOf(path, positionOf(document, { path, text: "" })),
     };
   }
   throw fail(
@@ -59,19 +61,22 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
   );
 }
 
+/** How a message names a key, whose value stands at an offset. */
+type PlaceOf = (path: Path, offset: number) => string;
+
 interface Failure {
   (problems: readonly Problem[], code?: "SPEC_INVALID" | "SPEC_UNSUPPORTED"): JobError;
   /** Throws when there are any. */
   check(problems: readonly Problem[], code?: "SPEC_INVALID" | "SPEC_UNSUPPORTED"): void;
 }
 
-function failure(file: string, lines: LineCounter, document: YamlDocument): Failure {
+function failure(placeOf: PlaceOf, document: YamlDocument): Failure {
   const make: Failure = (problems, code = "SPEC_INVALID") => {
     const placed = problems
       .map((problem) => ({ problem, offset: positionOf(document, problem) }))
       .toSorted((one, other) => one.offset - other.offset);
     const shown = placed.slice(0, problemLimit).map(({ problem, offset }) => {
-      return `${place(file, lines.linePos(offset), problem.path)}: ${problem.text}`;
+      return `${placeOf(problem.path, offset)}: ${problem.text}`;
     });
     if (problems.length > problemLimit) {
       shown.push(`and ${problems.length - problemLimit} more`);

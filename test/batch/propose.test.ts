@@ -84,6 +84,17 @@ describe("features", () => {
       hint: rename the columns, or write the spec by hand: model.inputs lists the columns of each input"
     `);
   });
+
+  test("of texts as tokens are asked for with how lists are padded, and their mask made", () => {
+    const wide = ["input_ids", "attention_mask"].map((name) => tensor(name, "int64", null, null));
+    const signature = { inputs: wide, outputs: [label] };
+    for (const name of ["input_ids", "tokens"]) {
+      const columns = [typed("id", "int64"), typed(name, list("int64"))];
+      expect(refusal(() => propose({ signature, columns }))).toContain(
+        `where lists are padded: model.inputs: { input_ids: { column: ${name}, pad: { to: 128 } } }, and their mask is { attention_mask: { mask_of: input_ids } }`,
+      );
+    }
+  });
 });
 
 describe("output columns", () => {

@@ -1,7 +1,7 @@
 import { cp, readdir, readFile, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { join, relative, resolve } from "node:path";
 import { describe, expect, test } from "vitest";
-import { projectFolder, runCli } from "../support/cli.js";
+import { projectFolder, runCli, runHere } from "../support/cli.js";
 import { differences, goldenRows } from "../support/golden.js";
 import { scratchFolder } from "../support/job.js";
 import { outputRows } from "../support/output.js";
@@ -63,6 +63,36 @@ describe("init", () => {
       "jobs.yaml",
       "penguins-pipeline.onnx",
     ]);
+  });
+
+  test("takes paths from the working folder on, and gives command lines that a shell takes", async () => {
+    await using folder = await newcomer("cancer", "cancer-logistic.onnx");
+    const spec = join(folder.path, "my job.yaml");
+    const [model, input] = ["cancer-logistic.onnx", "data/*.parquet"].map((name) => join(folder.path, name));
+    const { stdout } = await runHere(["init", spec, "--model", model ?? "", "--input", input ?? "", "--output", "o"]);
+    expect(stdout).toContain(`next     infer-batch plan '${spec}', then infer-batch run '${spec}'\n`);
+    const text = await readFile(spec, "utf8");
+    expect(text).toContain(`path: ${relative(folder.path, resolve("o"))}/dt=\${ds} #`);
+    expect(text).toContain(`\`infer-batch run '${spec}'\``);
+  });
+
+  test.each([
+    { wrong: ["--model", "nope.onnx"], said: /^error: reading --model: loading model .*nope\.onnx: there is no/ },
+    { wrong: ["--input", "data/nope.parquet"], said: /^error: reading --input: there is no .*nope\.parquet\n/ },
+    { wrong: ["--input", "data/${nope}.parquet"], said: /^error: reading --input: \$\{nope\} is neither/ },
+    { wrong: ["--name", "A B"], said: /^error: reading --name: found "A B", expected/ },
+    { wrong: ["--output", "S3://bucket"], said: /^error: reading --output: found "S3:/ },
+    { wrong: ["--postgres", "other.yaml"], said: /^error: reading --postgres other.yaml: expected postgres:/ },
+    { wrong: ["--postgres", "secret"], said: /^error: reading --postgres: found something else, expected postgres:/ },
+    { wrong: ["--postgres", "--table", "a b"], said: /^error: reading --table: found "a b", expected/ },
+  ])("blames an option, not a line of what is not written: $wrong", async ({ wrong, said }) => {
+    await using scratch = await scratchFolder();
+    const right = ["--model", "fixtures/models/cancer-logistic.onnx", "--input", "fixtures/data/cancer/*.parquet"];
+    const given = right.filter((_, index) => right[index - (index % 2)] !== wrong[0]);
+    const { code, stderr } = await runHere(["init", join(scratch.path, "job.yaml"), ...given, ...wrong]);
+    expect([code, stderr]).toEqual([64, expect.stringMatching(said)]);
+    expect(stderr).not.toMatch(/spec's folder|job\.yaml:/);
+    expect(await readdir(scratch.path)).toEqual([]);
   });
 
   test("leaves nothing where the columns do not fit, and says what to do", async () => {

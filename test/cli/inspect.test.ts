@@ -180,15 +180,13 @@ describe("a shard", () => {
 });
 
 describe("what cannot be inspected:", () => {
-  test.each(["no-such.onnx", "README.md/no-such.onnx"])("a file that is not there (%s)", async (file) => {
-    const said = await shownCli(["inspect", file], here);
-    expect(said.replace(file, "<file>")).toMatchInlineSnapshot(`
-      "exit 64
-      --- stderr
-      error: inspecting <file>: there is no such file
-        hint: name one .onnx, .parquet or .arrow file on this machine; the path is relative to the working directory
-      "
-    `);
+  test.each([
+    { file: "no-such.onnx", found: "there is no such file or folder (ENOENT)" },
+    { file: "README.md/no-such.onnx", found: "a folder above it is a file (ENOTDIR)" },
+  ])("a file that is not there ($file)", async ({ file, found }) => {
+    expect(await shownCli(["inspect", file], here)).toBe(
+      `exit 64\n--- stderr\nerror: inspecting ${file}: ${found}\n  hint: name one .onnx, .parquet or .arrow file that this user can read; the path is relative to the working folder\n`,
+    );
   });
 
   test("a folder", async () => {
@@ -217,7 +215,7 @@ describe("what cannot be inspected:", () => {
     await copyFile(join(projectFolder, models, "wine-forest.onnx"), path);
     await chmod(path, 0);
     expect(await shownCli(["inspect", path], folder.path)).toBe(
-      "exit 64\n--- stderr\nerror: inspecting <folder>/model.onnx: permission denied\n  hint: grant read permission\n",
+      "exit 64\n--- stderr\nerror: inspecting <folder>/model.onnx: permission denied (EACCES)\n  hint: name one .onnx, .parquet or .arrow file that this user can read; the path is relative to the working folder\n",
     );
   });
 
@@ -267,7 +265,7 @@ describe("what cannot be inspected:", () => {
     expect(await shownCli(["inspect", path], folder.path)).toMatchInlineSnapshot(`
       "exit 64
       --- stderr
-      error: inspecting <folder>/sparse: it is neither Parquet (no PAR1 at its start or end) nor ONNX (read as protobuf: File size (3221225472) is greater than 2 GiB)
+      error: inspecting <folder>/sparse: it is neither Parquet (no PAR1 at its start or end), nor Arrow, nor ONNX (read as protobuf: File size (3221225472) is greater than 2 GiB)
         hint: is this the right file, and was it copied whole?
       "
     `);

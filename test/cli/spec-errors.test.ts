@@ -18,8 +18,8 @@ describe("a spec that cannot be read", () => {
     expect(await shownCli(["run", "no/such/job.yaml"], "/nowhere")).toMatchInlineSnapshot(`
       "exit 64
       --- stderr
-      error: reading no/such/job.yaml: there is no such file
-        hint: the first argument is the job spec, a YAML file
+      error: reading no/such/job.yaml: there is no such file or folder (ENOENT)
+        hint: the first argument is the job spec, a YAML file this user can read
       "
     `);
   });
@@ -30,8 +30,8 @@ describe("a spec that cannot be read", () => {
     expect(await shownCli(["run", join(folder.path, "job.yaml")], folder.path)).toMatchInlineSnapshot(`
       "exit 64
       --- stderr
-      error: reading <folder>/job.yaml: EISDIR
-        hint: the first argument is the job spec, a YAML file
+      error: reading <folder>/job.yaml: it is a folder (EISDIR)
+        hint: the first argument is the job spec, a YAML file this user can read
       "
     `);
   });
@@ -202,7 +202,7 @@ describe("a spec that does not fit the world", () => {
       "exit 65
       --- stderr
       error: reading the footer of <folder>/job.yaml: it is not Parquet: it begins with "{\\n  ", not "PAR1"
-        hint: only Parquet is read; write the shard again, or take it out of input.path
+        hint: shards are Parquet, or Arrow under names that end in .arrow; write the shard again, or take it out of input.path
       "
     `);
   });

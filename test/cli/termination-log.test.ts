@@ -50,7 +50,7 @@ describe("a command that fails leaves its last words where Kubernetes looks", ()
     {
       what: "a spec that is not there",
       args: ["run", "nowhere.yaml", "--log-format", "json"],
-      text: /^error: reading nowhere\.yaml: there is no such file\n {2}hint: /,
+      text: /^error: reading nowhere\.yaml: there is no such file or folder \(ENOENT\)\n {2}hint: /,
     },
     { what: "no command", args: [], text: /^error: there is no command\n$/ },
     {

@@ -1,4 +1,4 @@
-import { access, writeFile } from "node:fs/promises";
+import { access, open, unlink, writeFile } from "node:fs/promises";
 import { basename, dirname, isAbsolute, join, parse, relative, resolve } from "node:path";
 import { proposeBinding, type ProposalRequest } from "../../batch/propose.js";
 import { showTensor } from "../../batch/side-by-side.js";
@@ -8,9 +8,10 @@ import { previewContract, previewSchema } from "../../run/preview.js";
 import { draftSpec, type SpecDraft } from "../../spec/draft.js";
 import { specJsonSchema } from "../../spec/job-spec.js";
 import { loadSpec } from "../../spec/load.js";
+import { fileError } from "../file-error.js";
 import { isS3Uri } from "../../spec/s3-uri.js";
 import type { Io } from "../io.js";
-import { openLoaded } from "../job-context.js";
+import { openLoaded, shellWord } from "../job-context.js";
 
 interface InitOptions {
   readonly model: string;
@@ -30,12 +31,13 @@ const schemaFile = "infer-batch.schema.json";
  * @throws JobError USAGE where the file is there; CONTRACT where nobody but its author can tell the features
  */
 export async function initCommand(path: string, options: InitOptions, io: Io): Promise<void> {
+  checkUrl(options.postgres);
   await refuseExisting(path);
   const folder = dirname(resolve(path));
   const name = options.name ?? nameOf(options.model);
   const base = {
     schema: `./${schemaFile}`,
-    command: `infer-batch run ${path}`,
+    command: `infer-batch run ${shellWord(path)}`,
     name,
     ...placesOf(options, folder, name),
   };
@@ -57,23 +59,31 @@ export async function initCommand(path: string, options: InitOptions, io: Io): P
 
 function nextSteps(path: string, { postgres }: InitOptions): string {
   const first = postgres === undefined || writtenUrl(postgres) === postgres ? "" : `set DATABASE_URL, then `;
-  return `next     ${first}infer-batch plan ${path}, then infer-batch run ${path}\n`;
+  const spec = shellWord(path);
+  return `next     ${first}infer-batch plan ${spec}, then infer-batch run ${spec}\n`;
 }
 
 async function refuseExisting(path: string): Promise<void> {
-  const there = await access(path).then(
-    () => true,
-    (error: unknown) => errnoOf(error) !== "ENOENT",
+  const found = await access(path).then(
+    () => "a file",
+    (error: unknown) => error,
   );
-  if (there) {
+  if (found === "a file") {
     throw alreadyThere(path);
+  }
+  if (errnoOf(found) !== "ENOENT") {
+    throw notWritten(path, found);
   }
 }
 
 function alreadyThere(path: string): JobError {
-  return new JobError("USAGE", `writing ${path}: it is there already, or its folder cannot be looked into`, {
+  return new JobError("USAGE", `writing ${path}: it is there already`, {
     hint: "nothing is written over; name another file: infer-batch init other.yaml …",
   });
+}
+
+function notWritten(path: string, cause: unknown): unknown {
+  return fileError(`writing ${path}`, cause, "name a file in a folder that is there and that this user can write to");
 }
 
 /** "daily-churn" of models/Daily_Churn.onnx. */
@@ -91,8 +101,10 @@ function placesOf(
   name: string,
 ): Pick<SpecDraft, "inputPath" | "model" | "target"> {
   const place = (given: string): string =>
-    isS3Uri(given) || isAbsolute(given) || folder === process.cwd() ? given : relative(folder, resolve(given));
-  const into = output ?? "out";
+    isS3Uri(given) || isAbsolute(given) || given.startsWith("${") || folder === process.cwd()
+      ? given
+      : relative(folder, resolve(given)) || ".";
+  const into = output === undefined ? "out" : place(output);
   if (postgres !== undefined && output !== undefined) {
     throw new JobError("USAGE", "reading --output: predictions go to a folder or to --postgres, not to both", {
       hint: "leave one of them out",
@@ -108,6 +120,15 @@ function placesOf(
   };
 }
 
+/** A value that is optional may be the next word, which is none. @throws JobError USAGE */
+function checkUrl(postgres: InitOptions["postgres"]): void {
+  if (typeof postgres === "string" && /\.ya?ml$/i.test(postgres)) {
+    throw new JobError("USAGE", `reading --postgres ${postgres}: expected postgres://user@host:port/database`, {
+      hint: `the file to write goes first: infer-batch init ${shellWord(postgres)} … --postgres`,
+    });
+  }
+}
+
 /** A URL is written as it is only when it holds no secret. */
 function writtenUrl(given: string | true): string {
   return given === true || /:\/\/[^@]*:[^@]*@|password=/i.test(given) ? "${DATABASE_URL}" : given;
@@ -119,8 +140,10 @@ function tableOf(name: string): string {
 
 /** The model's signature beside the first shard's columns. */
 async function look(path: string, draft: SpecDraft): Promise<Awaited<ReturnType<typeof previewSchema>>> {
-  await using job = await openText(path, draftSpec({ ...draft, target: { parquet: `${basename(path)}.out` } }));
-  return await previewSchema(job);
+  return await onDraft(async () => {
+    await using job = await openText(path, draftSpec({ ...draft, target: { parquet: `${basename(path)}.out` } }));
+    return await previewSchema(job);
+  });
 }
 
 /** What `validate` would say of it. */
@@ -133,21 +156,51 @@ async function bind(path: string, text: string): Promise<string> {
 async function openText(path: string, text: string): ReturnType<typeof openLoaded> {
   // Whether the database is there is not asked, only whether the spec is right.
   const env = { DATABASE_URL: "postgres://localhost/postgres", ...process.env };
-  const loaded = loadSpec(text, { file: path, params: {}, env, nowMs: Date.now() });
+  const loaded = loadSpec(text, { file: path, params: {}, env, nowMs: Date.now(), optionOf });
   return await openLoaded(loaded, path);
 }
 
-async function create(path: string, text: string): Promise<void> {
+const optionsByKey = {
+  name: "--name",
+  "input.path": "--input",
+  "model.path": "--model",
+  "output.columns": "--columns",
+  "output.parquet.path": "--output",
+  "output.postgres.url": "--postgres",
+  "output.postgres.table": "--table",
+};
+
+/** Messages about the draft name what it was made from: its lines are nowhere. */
+function optionOf(path: readonly (string | number)[]): string | undefined {
+  return Object.entries(optionsByKey).find(([key]) => `${path.join(".")}.`.startsWith(`${key}.`))?.[1];
+}
+
+/** Does `work` on the draft. Hints for authors of specs would mislead about files: options are not relative to a spec. */
+async function onDraft<T>(work: () => Promise<T>): Promise<T> {
   try {
-    await writeFile(path, text, { flag: "wx" });
+    return await work();
   } catch (cause) {
-    const errno = errnoOf(cause);
-    if (errno === "EEXIST") {
-      throw alreadyThere(path);
+    if (cause instanceof JobError && cause.code === "FILE_MISSING") {
+      throw new JobError(cause.code, cause.message, {
+        hint: "paths in options are relative to the working folder",
+        cause,
+      });
     }
-    const code = errno === "ENOENT" ? "FILE_MISSING" : errno === "EACCES" ? "PERMISSION" : "DISK";
-    const found = errno === "ENOENT" ? "there is no such folder" : (errno ?? String(cause));
-    throw new JobError(code, `writing ${path}: ${found}`, { hint: "name a file in a folder that is there", cause });
+    throw cause;
+  }
+}
+
+async function create(path: string, text: string): Promise<void> {
+  const file = await open(path, "wx").catch((cause: unknown) => {
+    throw errnoOf(cause) === "EEXIST" ? alreadyThere(path) : notWritten(path, cause);
+  });
+  try {
+    await file.writeFile(text);
+  } catch (cause) {
+    await unlink(path).catch(() => undefined); // half a spec would be in the way of the next attempt
+    throw notWritten(path, cause);
+  } finally {
+    await file.close();
   }
 }
 

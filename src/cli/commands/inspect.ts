@@ -4,7 +4,8 @@ import { inspectArrow } from "../../decode/arrow-inspect.js";
 import { inspectParquet } from "../../decode/parquet-inspect.js";
 import { openModelFile } from "../../engine/onnx-file.js";
 import { openOnnxEngine } from "../../engine/onnx.js";
-import { errnoOf, JobError, messageOf } from "../../errors.js";
+import { JobError, messageOf } from "../../errors.js";
+import { fileError } from "../file-error.js";
 import { modelJson, modelText, shardJson, shardText } from "../inspect-text.js";
 import type { Io } from "../io.js";
 
@@ -62,37 +63,15 @@ async function readEnds(path: string): Promise<Ends> {
       tail: await readAt(file, Math.max(0, found.size - tailBytes), tailBytes),
     };
   } catch (error) {
-    throw error instanceof JobError ? error : unreadable(path, error);
+    const hint =
+      "name one .onnx, .parquet or .arrow file that this user can read; the path is relative to the working folder";
+    throw fileError(`inspecting ${path}`, error, hint);
   }
 }
 
 async function readAt(file: FileHandle, position: number, length: number): Promise<string> {
   const { buffer, bytesRead } = await file.read(Buffer.alloc(length), 0, length, position);
   return buffer.toString("latin1", 0, bytesRead);
-}
-
-function unreadable(path: string, cause: unknown): JobError {
-  const errno = errnoOf(cause);
-  switch (errno) {
-    case "ENOENT":
-    case "ENOTDIR":
-    case "ELOOP":
-    case "ENAMETOOLONG":
-      return new JobError("FILE_MISSING", `inspecting ${path}: there is no such file`, {
-        hint: "name one .onnx, .parquet or .arrow file on this machine; the path is relative to the working directory",
-        cause,
-      });
-    case "EACCES":
-    case "EPERM":
-      return new JobError("PERMISSION", `inspecting ${path}: permission denied`, {
-        hint: "grant read permission",
-        cause,
-      });
-    case undefined:
-      throw cause;
-    default:
-      return new JobError("DISK", `inspecting ${path}: ${errno}`, { cause });
-  }
 }
 
 /** What people try to inspect, by how it begins. */
@@ -111,8 +90,8 @@ function neither(path: string, head: string, cause: unknown): JobError {
   const code = /^\.(parquet|pq)$/i.test(extname(path)) ? "SHARD_CORRUPT" : "MODEL_INVALID";
   const found =
     known === undefined
-      ? `it is neither Parquet (no PAR1 at its start or end) nor ONNX (read as protobuf: ${messageOf(cause)})`
-      : `it is ${known.what}, not an ONNX model or a Parquet file`;
+      ? `it is neither Parquet (no PAR1 at its start or end), nor Arrow, nor ONNX (read as protobuf: ${messageOf(cause)})`
+      : `it is ${known.what}, neither an ONNX model nor a shard in Parquet or Arrow`;
   return new JobError(code, `inspecting ${path}: ${found}`, {
     hint: known?.hint ?? "is this the right file, and was it copied whole?",
     cause,
