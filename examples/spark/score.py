@@ -35,7 +35,7 @@ class Pipe:
             raise self.failure() from error
 
     def finish(self):
-        """All went in: waits for the word that all came out."""
+        """All went in: waits for the word that all came out, and passes on what was said of rejected rows."""
         try:
             self.writer.close()
         except OSError as error:
@@ -44,6 +44,7 @@ class Pipe:
         self.process.stdout.read()
         if self.process.wait() != 0:
             raise self.failure()
+        sys.stderr.write(tail(self.log))
 
     def failure(self):
         try:
@@ -53,9 +54,13 @@ class Pipe:
         return RuntimeError(message(self.process.wait(), self.log))
 
 
-def message(code, log):
+def tail(log):
     log.seek(0)
-    return f"infer-batch pipe ended with {code}: {log.read()[-10_000:].decode(errors='replace')}"
+    return log.read()[-10_000:].decode(errors="replace")
+
+
+def message(code, log):
+    return f"infer-batch pipe ended with {code}: {tail(log)}"
 
 
 def scored(command, batches):

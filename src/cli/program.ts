@@ -10,7 +10,7 @@ import { programVersion } from "./version.js";
 export function createProgram(io: Io): Command {
   const program = new Command("infer-batch")
     .description(
-      "Scores every row of a set of Parquet shards with an ONNX model, exactly once, resumable at any moment",
+      "Scores every row of a set of Parquet or Arrow shards with an ONNX model, exactly once, resumable at any moment",
     )
     .version(programVersion)
     .exitOverride()
@@ -193,7 +193,10 @@ function addInit(program: Command, io: Io): void {
       "--columns <names>",
       "input columns to carry through, such as the ids, by comma; default: those that are no features",
     )
-    .option("--output <folder>", "where predictions go as Parquet, a folder or s3://bucket/folder; default: out")
+    .option(
+      "--output <folder>",
+      "where predictions go as Parquet, a folder or s3://bucket/folder; default: out, beside the spec",
+    )
     .option(
       "--postgres [url]",
       "predictions go to Postgres instead; a URL with a password is not written into the spec",
@@ -210,7 +213,7 @@ function addInspect(program: Command, io: Io): void {
   program
     .command("inspect")
     .description("show what a model takes and gives, or what a shard's columns, row groups and NULLs are")
-    .argument("<file>", "an ONNX model or a Parquet file; which of the two is told by its content")
+    .argument("<file>", "an ONNX model, or a shard in Parquet or Arrow; which of them is told by its content")
     .option("--json", "one line of JSON")
     .action(async (file: string, options) => {
       const { inspectCommand } = await import("./commands/inspect.js");

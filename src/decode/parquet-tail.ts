@@ -49,7 +49,9 @@ export async function readTail(
     throw corruptFooter(
       path,
       `it is not Parquet: it begins with ${shown}, not "PAR1"`,
-      head === "ARRO" ? "Arrow files end in .arrow, or need input.format: arrow" : `only Parquet is read; ${rewrite}`,
+      /^(ARRO|\xff{4})$/.test(head)
+        ? "Arrow files end in .arrow, streams in .arrows; under another name they need input.format: arrow"
+        : `shards are Parquet, or Arrow under names that end in .arrow; ${rewrite}`,
     );
   }
   const length = new DataView(tail.buffer, tail.byteOffset + tail.length - tailBytes).getUint32(0, true);

@@ -122,7 +122,7 @@ describe("a shard that cannot be planned: the message names it and says what to 
       exit 65
       --- stderr
       error: reading the footer of <folder>/in/b.parquet: it is not Parquet: it begins with "id,x", not "PAR1"
-        hint: only Parquet is read; write the shard again, or take it out of input.path
+        hint: shards are Parquet, or Arrow under names that end in .arrow; write the shard again, or take it out of input.path
       "
     `);
   });

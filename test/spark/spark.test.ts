@@ -56,9 +56,9 @@ async function python(folder: string, args: readonly string[]): Promise<{ code: 
 const byId = (one: Row, other: Row): number => ((one["id"] as bigint) < (other["id"] as bigint) ? -1 : 1);
 
 /** A spec whose model gives back a column. */
-function specOf(feature: string, carried: readonly string[]): string {
+function specOf(feature: string, carried: readonly string[]): object {
   const model = { path: "model.onnx", inputs: { x: [feature] } };
-  return JSON.stringify({ version: 1, name: "small", model, output: { columns: carried } });
+  return { version: 1, name: "small", model, output: { columns: carried } };
 }
 
 const skipped = spark.missing === undefined ? "" : ` (skipped: ${spark.missing.split("\n")[0] ?? ""})`;
@@ -109,6 +109,7 @@ try:
     list(scored(["infer-batch", "pipe", "bad.yaml"], iter(batches)))
 except RuntimeError as error:
     print(error)
+list(scored(["infer-batch", "pipe", "reject.yaml"], iter(batches)))
 with pa.ipc.open_stream(${JSON.stringify(join(projectFolder, "fixtures/arrow/plain.arrows"))}) as stream:
     batches = list(stream)
 out = pa.Table.from_batches(scored(["infer-batch", "pipe", "types.yaml"], iter(batches)))
@@ -127,13 +128,18 @@ print(len(out.column_names), "columns of", len(out), "rows")
     const described = await query(`DESCRIBE SELECT * FROM '${join(projectFolder, "fixtures/arrow/types.parquet")}'`);
     const columns = described.map((row) => String(row["column_name"]));
     await writeModel(join(scratch.path, "model.onnx"), identity);
-    await writeFile(join(scratch.path, "bad.yaml"), specOf("x", ["id"]));
-    await writeFile(join(scratch.path, "types.yaml"), specOf("id", columns));
+    await writeFile(join(scratch.path, "bad.yaml"), JSON.stringify(specOf("x", ["id"])));
+    await writeFile(
+      join(scratch.path, "reject.yaml"),
+      JSON.stringify({ ...specOf("x", ["id"]), on_bad_row: "reject", max_rejects: 1 }),
+    );
+    await writeFile(join(scratch.path, "types.yaml"), JSON.stringify(specOf("id", columns)));
     await writeFile(join(scratch.path, "check.py"), script);
 
     const { said } = await python(scratch.path, ["check.py"]);
 
     expect(said).toContain("infer-batch pipe ended with 65: error: scoring stdin: row 0, column `x` is NULL");
+    expect(said).toContain("1 row: null in x");
     expect(said).not.toContain("differs");
     expect(said).toContain("55 columns of 60 rows");
   });
