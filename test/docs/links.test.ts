@@ -1,0 +1,31 @@
+import { spawnSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { expect, test } from "vitest";
+import { projectFolder } from "../support/cli.js";
+
+/** What a clone has. What .gitignore leaves out is there for whoever wrote it, and for nobody else. */
+const { status, stdout } = spawnSync("git", ["ls-files"], { cwd: projectFolder, encoding: "utf8" });
+const files = stdout.split("\n").filter((path) => path !== "");
+const tracked = new Set(
+  files.flatMap((path) => path.split("/").map((_, index, parts) => parts.slice(0, index + 1).join("/"))),
+);
+const pages = files.filter((path) => path.endsWith(".md"));
+
+/** Paths from the project's folder on: those of links, and those that a text or a command names in full. */
+function pathsOf(page: string): string[] {
+  const text = readFileSync(join(projectFolder, page), "utf8");
+  const links = [...text.matchAll(/\]\((?!\w+:|#)([^)#\s]+)/g)].map(([, path = ""]) => join(dirname(page), path));
+  const named = [...text.matchAll(/(?<![\w./-])(?:examples|fixtures|deploy|docs)\/[\w./-]*\w/g)].map(([path]) => path);
+  return [...new Set([...links, ...named].map((path) => path.replace(/\/$/, "")))];
+}
+
+test.skipIf(status !== 0).each(pages)("what %s names is in a clone", (page) => {
+  expect(pathsOf(page).filter((path) => !tracked.has(path))).toEqual([]);
+});
+
+test.skipIf(status !== 0)("links and commands are found where they are", () => {
+  expect(pathsOf("README.md")).toContain("docs/architecture.md");
+  expect(pathsOf("deploy/README.md")).toContain("deploy/cron");
+  expect(pathsOf("examples/spark/README.md")).toContain("examples/spark/job.yaml");
+});
