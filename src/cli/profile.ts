@@ -9,6 +9,7 @@ import { table } from "../report/table.js";
 import { createTrace, otherTids, type Trace, type TraceEvent, tracePid, trackName } from "../report/trace.js";
 import type { Log } from "../run/job.js";
 import type { JobSpec } from "../spec/job-spec.js";
+import { fileError } from "./file-error.js";
 import { refuseAmongPredictions } from "./report-files.js";
 
 /** `run --profile FILE`: where the time goes, as a table and as a trace. */
@@ -65,10 +66,8 @@ async function emptyTrace(path: string, doing: string): Promise<string> {
     await writeFile(path, "");
     return await mkdtemp(join(tmpdir(), "infer-batch-profile-"));
   } catch (cause) {
-    throw new JobError("PERMISSION", `${doing}: ${messageOf(cause)}`, {
-      hint: "name a file in a folder that is there and can be written to; TMPDIR takes what sessions write",
-      cause,
-    });
+    const hint = "name a file in a folder that is there and can be written to; TMPDIR takes what sessions write";
+    throw fileError(doing, cause, hint);
   }
 }
 

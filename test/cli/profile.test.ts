@@ -47,6 +47,6 @@ describe("run --profile", () => {
     const { code, stderr } = await runHere(["run", spec, "--no-progress", "--profile", file]);
 
     expect(code).toBe(64);
-    expect(stderr).toContain(`error: writing --profile ${file}: ENOENT`);
+    expect(stderr).toContain(`error: writing --profile ${file}: there is no such file or folder (ENOENT)`);
   });
 });
