@@ -58,7 +58,11 @@ export async function* tune(context: JobContext, { layouts, ms }: TuneOptions): 
     for (const batchRows of sizes.length === 0 ? [most] : sizes) {
       signal.throwIfAborted();
       const cut = sliceBatch(batch, batch.inputs, { from: 0, to: batchRows, fixedBatchRows: contract.fixedBatchRows });
-      yield { ...layout, batchRows, rowsPerSecond: await rate(context, engine, { contract, batch: cut, ms }) };
+      const rowsPerSecond = await rate(context, engine, { contract, batch: cut, ms });
+      if (rowsPerSecond === undefined) {
+        break; // larger ones would not fit either
+      }
+      yield { ...layout, batchRows, rowsPerSecond };
     }
   }
 }
@@ -91,19 +95,24 @@ async function packAll(
   return packed;
 }
 
-/** Rows a second with as many batches under way as a run would have. */
+/** Rows a second with as many batches under way as a run would have; undefined when there is no memory for them. */
 async function rate(
   { nowMs }: JobContext,
   engine: Engine,
   { contract, batch, ms }: { contract: Contract; batch: FeatureBatch; ms: number },
-): Promise<number> {
+): Promise<number | undefined> {
   const outputs = [...new Set(contract.outputs.map(({ tensor }) => tensor))];
   let startedMs = nowMs();
   let rows = 0;
+  let fits = true;
   const lane = async (until: (ran: number) => boolean): Promise<void> => {
     let inputs = copyOf(batch.inputs);
-    for (let ran = 0; !until(ran); ran += 1) {
+    for (let ran = 0; fits && !until(ran); ran += 1) {
       const response = await engine.run({ inputs, outputs });
+      if (response.kind === "exhausted") {
+        fits = false;
+        return;
+      }
       if (response.kind === "failed") {
         throw new JobError("MODEL_INVALID", `tuning: the model refuses the job's first rows: ${response.message}`, {
           hint: "`infer-batch run` with on_bad_row: reject tells which of them",
@@ -125,7 +134,7 @@ async function rate(
   rows = 0;
   startedMs = nowMs();
   await lanes((ran) => ran > 0 && nowMs() - startedMs >= ms);
-  return Math.round((rows / (nowMs() - startedMs)) * 1000);
+  return fits ? Math.round((rows / (nowMs() - startedMs)) * 1000) : undefined;
 }
 
 /** The engine detaches what it is given. Texts come back never, and are not detached. */
