@@ -3,8 +3,6 @@ import { mkdir, readFile, rename, stat, writeFile } from "node:fs/promises";
 import { totalmem } from "node:os";
 import { join } from "node:path";
 import { z } from "zod";
-import { gpuIdentity } from "../engine/gpus.js";
-import { thisMachine } from "../engine/machine.js";
 import { errnoOf, messageOf } from "../errors.js";
 import { parseJson } from "../plan/parse-plan.js";
 import type { CeilingOf, Ceilings } from "../run/ceilings.js";
@@ -21,7 +19,7 @@ const schema = z.object({ rows: z.int().min(1) });
 export function openCeilings(log: Pick<Log, "debug">, folder = cacheFolder("ceilings")): Ceilings {
   return {
     async find(of) {
-      const path = fileOf(folder, of);
+      const path = await fileOf(folder, of);
       try {
         const { mtimeMs } = await stat(path);
         const found = schema.safeParse(parseJson(await readFile(path, "utf8")));
@@ -31,7 +29,7 @@ export function openCeilings(log: Pick<Log, "debug">, folder = cacheFolder("ceil
       }
     },
     async keep(of, rows) {
-      const path = fileOf(folder, of);
+      const path = await fileOf(folder, of);
       const temporary = `${path}.${process.pid}.${randomBytes(4).toString("hex")}`;
       try {
         await mkdir(folder, { recursive: true });
@@ -45,8 +43,15 @@ export function openCeilings(log: Pick<Log, "debug">, folder = cacheFolder("ceil
 }
 
 /** Another device, driver, library or model has a file of its own. */
-function fileOf(folder: string, { modelSha256, device, rowBytes }: CeilingOf): string {
-  const memory = device === "cpu" ? String(totalmem()) : gpuIdentity(thisMachine());
+async function fileOf(folder: string, { modelSha256, device, rowBytes }: CeilingOf): Promise<string> {
+  const memory = device === "cpu" ? String(totalmem()) : await identityOfGpus();
   const key = [modelSha256, device, rowBytes, memory, componentVersions["onnxruntime-node"] ?? ""];
   return join(folder, `${createHash("sha256").update(key.join("\n")).digest("hex")}.json`);
+}
+
+/** A run on CPUs does not wait for what looks at GPUs. */
+async function identityOfGpus(): Promise<string> {
+  const { thisMachine } = await import("../engine/machine.js");
+  const { gpuIdentity } = await import("../engine/gpus.js");
+  return gpuIdentity(thisMachine());
 }

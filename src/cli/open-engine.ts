@@ -1,7 +1,4 @@
 import { ProviderFault } from "../engine/device-faults.js";
-import { type GpuProvider, gpuParts, missingText } from "../engine/gpu-parts.js";
-import { deviceOf } from "../engine/gpus.js";
-import { thisMachine } from "../engine/machine.js";
 import { openOnnxEngine } from "../engine/onnx.js";
 import type { Engine, ModelFile } from "../engine/port.js";
 import { JobError } from "../errors.js";
@@ -29,7 +26,7 @@ const smallInputBytes = 1024 * 1024;
 export async function openEngine(model: ModelFile, need: EngineNeed, options: EngineOptions): Promise<Engine> {
   const { spec, worker, log, profileFolder } = options;
   const preview = "preview" in need;
-  const device = deviceIdOf(spec.engine, worker);
+  const device = await deviceIdOf(spec.engine, worker);
   let providers: readonly Provider[] = preview ? ["cpu"] : spec.engine.providers;
   const missing: string[] = [];
   for (;;) {
@@ -60,23 +57,30 @@ export async function openEngine(model: ModelFile, need: EngineNeed, options: En
 }
 
 /** The device of a worker; of a spec for CPUs, 0. */
-export function deviceIdOf({ providers, device_id: given }: EngineSpec, worker: Pick<Worker, "index">): number {
-  return providers[0] === "cpu" ? 0 : deviceOf(given, worker, thisMachine());
+export async function deviceIdOf(
+  { providers, device_id: given }: EngineSpec,
+  worker: Pick<Worker, "index">,
+): Promise<number> {
+  if (providers[0] === "cpu" || given === 0) {
+    return 0;
+  }
+  // A run on CPUs does not wait for what looks at GPUs.
+  const { thisMachine } = await import("../engine/machine.js");
+  const { deviceOf } = await import("../engine/gpus.js");
+  return deviceOf(given, worker, thisMachine());
 }
 
 /** Says what of the provider is missing, as far as it can be found. */
 async function providerMissing({ provider, message }: ProviderFault, deviceId: number): Promise<JobError> {
-  const found = isGpu(provider) ? missingText(await gpuParts(provider, thisMachine(), deviceId)) : undefined;
+  const { thisMachine } = await import("../engine/machine.js");
+  const { gpuParts, missingText } = await import("../engine/gpu-parts.js");
+  const found = provider === "cpu" ? undefined : missingText(await gpuParts(provider, thisMachine(), deviceId));
   // "CUDA failure 100: …" says something beside that; "Failed to load shared library" nothing.
   const said = found === undefined || / failure /.test(message) ? [message] : [];
   const why = [...said, ...(found === undefined ? [] : [found])].join("; ");
   return new JobError("PROVIDER_MISSING", `opening execution provider ${provider}: ${why}`, {
     hint: "`infer-batch doctor` tells what to do; to score on CPUs where there is no GPU, list cpu last: providers: [cuda, cpu]",
   });
-}
-
-function isGpu(provider: Provider): provider is GpuProvider {
-  return provider !== "cpu";
 }
 
 /** On CPUs, one thread a session: several batches at once keep the cores busy without threads waiting for each other. */
@@ -91,7 +95,7 @@ function layoutOf(
   // More threads than cores only wait for each other, each with a copy of the model.
   const asked = spec.engine.threads;
   const threads = asked === "auto" ? cores : Math.min(asked, cores);
-  if (isGpu(provider)) {
+  if (provider !== "cpu") {
     return { sessions: 1, threads }; // each session would take memory of the device for itself
   }
   const copies = Math.min(threads, Math.floor(modelCopiesBytes / Math.max(1, model.sizeBytes)));

@@ -23,6 +23,8 @@ export interface TuneOptions {
 }
 
 const batchSizes = [64, 256, 1024, 2048, 4096, 8192, 16_384];
+/** A GPU may be faster with more. */
+const gpuBatchSizes = [...batchSizes, 32_768, 65_536, 131_072];
 
 /** Scores the job's first rows over and over: each batch size in each layout. Writes nothing. */
 export async function* tune(context: JobContext, { layouts, ms }: TuneOptions): AsyncGenerator<Tuning> {
@@ -46,7 +48,7 @@ export async function* tune(context: JobContext, { layouts, ms }: TuneOptions): 
       });
       const { contract } = plan;
       const spans = spansOf(plan);
-      const rowEnd = Math.min(plan.input.rows, Math.max(...batchSizes));
+      const rowEnd = Math.min(plan.input.rows, Math.max(...triedSizes(engine)));
       const feed = feedRows({ source: context.source, decoder, spans, projection: contract, uniform: false }, [
         { rowStart: 0, rowEnd },
       ]);
@@ -54,7 +56,7 @@ export async function* tune(context: JobContext, { layouts, ms }: TuneOptions): 
     }
     const { contract, batch } = rows;
     const most = contract.fixedBatchRows ?? batch.rowCount;
-    const sizes = contract.fixedBatchRows === null ? batchSizes.filter((size) => size <= most) : [];
+    const sizes = contract.fixedBatchRows === null ? triedSizes(engine).filter((size) => size <= most) : [];
     for (const batchRows of sizes.length === 0 ? [most] : sizes) {
       signal.throwIfAborted();
       const cut = sliceBatch(batch, batch.inputs, { from: 0, to: batchRows, fixedBatchRows: contract.fixedBatchRows });
@@ -65,6 +67,10 @@ export async function* tune(context: JobContext, { layouts, ms }: TuneOptions): 
       yield { ...layout, batchRows, rowsPerSecond };
     }
   }
+}
+
+function triedSizes({ provider }: Engine): readonly number[] {
+  return provider === "cpu" ? batchSizes : gpuBatchSizes;
 }
 
 /** The rows that pass the filter, as one batch. Bad ones are as good as others here. */

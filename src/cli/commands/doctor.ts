@@ -24,7 +24,7 @@ export async function doctorCommand(
   const machine = thisMachine();
   const loaded = specPath === undefined ? undefined : await readSpec(specPath, options, { pipe: true });
   const engine = loaded?.spec.engine;
-  const deviceId = engine === undefined ? 0 : deviceIdOf(engine, findWorker(undefined, process.env));
+  const deviceId = engine === undefined ? 0 : await deviceIdOf(engine, findWorker(undefined, process.env));
   const asked: readonly Provider[] = engine?.providers ?? ["cpu"];
   const parts = [...runtimeParts(machine), ...(await partsOf(asked, machine, deviceId))];
   const trials: Trial[] = [];
