@@ -2,8 +2,8 @@
 # docker build -t infer-batch:0.1.0-gpu --target gpu .    scores on NVIDIA GPUs (linux/amd64)
 # docker run --rm --read-only --user "$(id -u)" -v "$PWD:/jobs" infer-batch:0.1.0 infer-batch run /jobs/job.yaml
 ARG NODE=node:24-slim
-# CUDA 12 and cuDNN 9, as ONNX Runtime's CUDA files want them; what they miss in another one fails the build.
-ARG CUDA=nvidia/cuda:12.9.1-cudnn-runtime-ubuntu24.04
+# CUDA 13 and cuDNN 9, as ONNX Runtime 1.30's CUDA files want them; what they miss in another one fails the build.
+ARG CUDA=nvidia/cuda:13.0.1-cudnn-runtime-ubuntu24.04
 
 FROM ${NODE} AS build
 WORKDIR /src
@@ -38,7 +38,7 @@ FROM ${CUDA} AS gpu
 COPY --from=init /usr/bin/tini-static /usr/local/bin/tini
 COPY --from=init /usr/local/bin/node /usr/local/bin/node
 COPY --from=app-gpu /app /app
-# libcuda is the driver's: it comes with the machine.
+# libcuda is the driver's: it comes with the machine. cuDNN is in the base; it is looked for when a model needs it.
 RUN ldd /app/node_modules/onnxruntime-node/bin/napi-v6/linux/x64/libonnxruntime_providers_cuda.so > /tmp/needs \
  && awk '/not found/ && !/libcuda\.so/ { print; missing = 1 } END { exit missing }' /tmp/needs \
  && rm /tmp/needs

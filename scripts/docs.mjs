@@ -53,7 +53,7 @@ const reference = [
   "",
   "Made from `src/spec/job-spec.ts` by `npm run docs`; do not edit.",
   "",
-  "A number may also come from `${…}`. Keys that version 1 names and this release does not serve are refused by name.",
+  "A number may also come from `${…}`.",
   "",
   "| key | type | default | meaning |",
   "| --- | --- | --- | --- |",

@@ -5,7 +5,6 @@
 export const exitCodes = {
   USAGE: 64,
   SPEC_INVALID: 64,
-  SPEC_UNSUPPORTED: 64,
   FILE_MISSING: 64,
   MODEL_INVALID: 64,
   MODEL_PIN: 64,
@@ -13,6 +12,7 @@ export const exitCodes = {
   OUTPUT_FOREIGN: 64,
   OUTPUT_MISMATCH: 64,
   PERMISSION: 64,
+  PROVIDER_MISSING: 64,
   SHARD_CORRUPT: 65,
   SCHEMA_MISMATCH: 65,
   BAD_ROW: 65,
@@ -29,6 +29,7 @@ export const exitCodes = {
   OBJECT_STORE: 75,
   DISK: 75,
   MEMORY: 75,
+  DEVICE: 75,
   SIGINT: 130,
   SIGTERM: 143,
 } as const;

@@ -5,8 +5,6 @@ import { dirname, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { claimOf, decoderByFormat } from "../decode/by-format.js";
 import type { Decoder } from "../decode/port.js";
-import { openOnnxEngine } from "../engine/onnx.js";
-import type { Engine, ModelFile } from "../engine/port.js";
 import { errnoOf, JobError } from "../errors.js";
 import {
   type AttemptAbout,
@@ -17,12 +15,14 @@ import {
 } from "../report/attempt-record.js";
 import { type Progress, silentProgress } from "../report/progress.js";
 import type { RetryTools } from "../retry.js";
-import type { EngineNeed, JobContext, Log } from "../run/job.js";
-import type { EngineSpec, JobSpec } from "../spec/job-spec.js";
+import type { JobContext, Log } from "../run/job.js";
+import type { JobSpec } from "../spec/job-spec.js";
 import { type LoadedSpec, loadSpec } from "../spec/load.js";
+import { openCeilings } from "./ceilings.js";
 import { usableCores } from "./cores.js";
 import { fileError } from "./file-error.js";
 import { checkNewRun } from "./new-run.js";
+import { openEngine } from "./open-engine.js";
 import { openModel } from "./open-model.js";
 import { openSink, writtenTo } from "./open-sink.js";
 import { openSource } from "./open-source.js";
@@ -54,11 +54,6 @@ export interface AttemptOptions extends Pick<JobContext, "worker" | "steal" | "n
 const alone: AttemptOptions = { worker: { index: 0, count: 1 }, steal: false, newRun: false };
 
 const silentLog: Log = { info() {}, warn() {}, debug() {} };
-
-/** Sessions hold a copy of the model each: together at most this much, however many cores there are. */
-const modelCopiesBytes = 1024 * 1024 * 1024;
-/** Less than this is scored by one session with all threads: starting another one takes longer than it saves. */
-const smallInputBytes = 1024 * 1024;
 
 /** Reads a spec and wires its adapters. Closing it closes the sink. */
 export async function openJob(
@@ -102,7 +97,8 @@ export async function openLoaded(
     source,
     openDecoder: (folders) => Promise.resolve(openDecoder(spec, { threads: cores, folders })),
     openModel: () => openModel(spec.model, { folder, ...tools }),
-    openEngine: (model, need) => openEngine(model, need, { ...spec.engine, cores, profileFolder }),
+    openEngine: (model, need) => openEngine(model, need, { spec, worker: attempt.worker, cores, log, profileFolder }),
+    ceilings: openCeilings(log),
     sha256,
     nowMs: () => performance.now(),
     dateMs: () => Date.now(),
@@ -242,32 +238,5 @@ function openDecoder(
       const { openShards } = await import("../decode/arrow-shards.js");
       return openArrowDecoder({ timezone, open: openShards((name) => claimOf(name, format)) });
     },
-  });
-}
-
-interface EngineOptions extends EngineSpec {
-  readonly cores: number;
-  readonly profileFolder?: string | undefined;
-}
-
-/** One thread a session: several batches at once keep the cores busy without threads waiting for each other. */
-export async function openEngine(
-  model: ModelFile,
-  need: EngineNeed,
-  { threads: asked, providers, cores, profileFolder }: EngineOptions,
-): Promise<Engine> {
-  if ("sessions" in need) {
-    return await openOnnxEngine({ model, providers, sessions: need.sessions, intraOpThreads: need.threads });
-  }
-  // More threads than cores only wait for each other, each with a copy of the model.
-  const threads = asked === "auto" ? cores : Math.min(asked, cores);
-  const copies = Math.min(threads, Math.floor(modelCopiesBytes / Math.max(1, model.sizeBytes)));
-  const sessions = asked === "auto" && need.inputBytes < smallInputBytes ? 1 : Math.max(1, copies);
-  return await openOnnxEngine({
-    model,
-    providers,
-    sessions,
-    intraOpThreads: Math.max(1, Math.floor(threads / sessions)),
-    profileFolder,
   });
 }

@@ -1,10 +1,10 @@
-import { homedir } from "node:os";
-import { join, resolve } from "node:path";
+import { resolve } from "node:path";
 import { openModelFile } from "../engine/onnx-file.js";
 import type { ModelFile } from "../engine/port.js";
 import type { RetryTools } from "../retry.js";
 import type { ModelSpec } from "../spec/model-spec.js";
 import { isS3Uri } from "../spec/s3-uri.js";
+import { cacheFolder } from "./cache-folder.js";
 import { openStore, storeUrl } from "./open-store.js";
 
 export interface ModelTools {
@@ -26,10 +26,5 @@ export async function openModel(model: ModelSpec, tools: ModelTools): Promise<Mo
   using store = await openStore(model, tools);
   const { writer, isDead } = tools;
   const endpoint = storeUrl(model);
-  return await openS3Model(model.path, model.sha256, { store, endpoint, cache: cacheFolder(), writer, isDead });
-}
-
-function cacheFolder(): string {
-  const given = process.env["XDG_CACHE_HOME"];
-  return join(given === undefined || given === "" ? join(homedir(), ".cache") : given, "infer-batch", "models");
+  return await openS3Model(model.path, model.sha256, { store, endpoint, cache: cacheFolder("models"), writer, isDead });
 }

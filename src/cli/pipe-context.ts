@@ -5,8 +5,10 @@ import { silentProgress } from "../report/progress.js";
 import type { PipeContext } from "../run/pipe.js";
 import { openArrowStream } from "../sink/arrow-stream.js";
 import { pipeName } from "../spec/pipe-spec.js";
+import { openCeilings } from "./ceilings.js";
 import { usableCores } from "./cores.js";
-import { attemptTools, type JobOptions, openEngine, readSpec, recordOf, sha256 } from "./job-context.js";
+import { attemptTools, type JobOptions, readSpec, recordOf, sha256 } from "./job-context.js";
+import { openEngine } from "./open-engine.js";
 import { openModel } from "./open-model.js";
 import type { Stdio } from "./stdio.js";
 import { programVersion } from "./version.js";
@@ -25,6 +27,7 @@ export async function openPipe(
   const { signal, chunks, close } = stdio;
   const folder = dirname(resolve(specPath));
   const cores = usableCores();
+  const worker = { index: 0, count: 1 };
   const tools = attemptTools(spec, log, signal);
   const input = openArrowPipe({ name: pipeName, chunks, close });
   return {
@@ -34,13 +37,14 @@ export async function openPipe(
     output: openArrowStream(stdio.write),
     openDecoder: () => Promise.resolve(openArrowDecoder({ timezone: spec.timezone, open: input.open })),
     openModel: () => openModel(spec.model, { folder, ...tools }),
-    openEngine: (model, need) => openEngine(model, need, { ...spec.engine, cores }),
+    openEngine: (model, need) => openEngine(model, need, { spec, worker, cores, log }),
+    ceilings: openCeilings(log),
     sha256,
     nowMs: () => performance.now(),
     dateMs: () => Date.now(),
     log,
     progress: silentProgress,
-    record: recordOf(spec, { worker: { index: 0, count: 1 } }),
+    record: recordOf(spec, { worker }),
     onRejected,
     signal,
     program: `infer-batch ${programVersion}`,

@@ -28,6 +28,7 @@ export function createProgram(io: Io): Command {
     addRollback,
     addInit,
     addInspect,
+    addDoctor,
     addSchema,
   ]) {
     add(program, io);
@@ -218,6 +219,21 @@ function addInspect(program: Command, io: Io): void {
     .action(async (file: string, options) => {
       const { inspectCommand } = await import("./commands/inspect.js");
       await inspectCommand(file, options, io);
+    });
+}
+
+function addDoctor(program: Command, io: Io): void {
+  program
+    .command("doctor")
+    .description(
+      "tell what scoring on a GPU needs and which part of it is missing, and run a batch on each execution provider; exit 64 when the spec's cannot run",
+    )
+    .argument("[spec]", "the job spec whose providers and model to try; default: a tiny model")
+    .addOption(param())
+    .option("--json", "one line of JSON")
+    .action(async (spec: string | undefined, options) => {
+      const { doctorCommand } = await import("./commands/doctor.js");
+      await doctorCommand(spec, options, io);
     });
 }
 

@@ -1,10 +1,15 @@
 import type { ModelSignature } from "../batch/tensor.js";
+import type { Provider } from "../spec/engine-spec.js";
 import type { EngineRequest, EngineResponse } from "./port.js";
 
 /** What the main thread and a session's worker say to each other. */
 export interface WorkerSettings {
   readonly modelPath: string;
-  readonly providers: readonly string[];
+  readonly providers: readonly Provider[];
+  /** Of CUDA and TensorRT. */
+  readonly deviceId: number;
+  /** Where the first provider computes: "cpu", "cuda:0". */
+  readonly device: string;
   readonly intraOpThreads: number;
   /** Where ONNX Runtime writes what each of its calls took. */
   readonly profile?: { readonly folder: string; readonly session: number } | undefined;
@@ -26,4 +31,4 @@ export type ToWorker = ({ readonly kind: "run"; readonly id: number } & EngineRe
 export type FromWorker =
   | { readonly kind: "ready"; readonly signature: ModelSignature }
   | { readonly kind: "refused"; readonly message: string }
-  | ({ readonly id: number } & EngineResponse);
+  | ({ readonly id: number } & Exclude<EngineResponse, { kind: "exhausted" }>);

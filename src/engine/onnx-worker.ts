@@ -4,7 +4,7 @@
  * inside a run.
  */
 import { parentPort, workerData } from "node:worker_threads";
-import { InferenceSession, Tensor as OrtTensor } from "onnxruntime-node";
+import { env, InferenceSession, Tensor as OrtTensor } from "onnxruntime-node";
 import {
   decodeTexts,
   encodeTexts,
@@ -30,6 +30,7 @@ const settings = workerData as WorkerSettings;
 const fatalOnly = 4;
 
 async function load(): Promise<InferenceSession> {
+  env.logLevel = "fatal"; // what is missing of a provider is told by us
   const { profile } = settings;
   const profiling = profile && {
     enableProfiling: true,
@@ -37,7 +38,9 @@ async function load(): Promise<InferenceSession> {
   };
   return await InferenceSession.create(settings.modelPath, {
     ...profiling,
-    executionProviders: [...settings.providers],
+    executionProviders: settings.providers.map((name) =>
+      name === "cpu" ? { name } : { name, deviceId: settings.deviceId },
+    ),
     intraOpNumThreads: settings.intraOpThreads,
     interOpNumThreads: 1,
     executionMode: "sequential",

@@ -18,21 +18,34 @@ export type EngineResponse =
       readonly inputs: readonly NamedTensor[];
     }
   /** The model refused the batch: some row of it, or all. */
-  | { readonly kind: "failed"; readonly message: string; readonly inputs: readonly NamedTensor[] };
+  | { readonly kind: "failed"; readonly message: string; readonly inputs: readonly NamedTensor[] }
+  /** There was no memory for the batch. Fewer rows may fit, once the engine is renewed. */
+  | { readonly kind: "exhausted"; readonly message: string; readonly inputs: readonly NamedTensor[] };
 
 /** A loaded model on some hardware. */
 export interface Engine extends AsyncDisposable {
   readonly signature: ModelSignature;
-  /** The execution provider in use. */
+  /** The first execution provider of those in use. */
   readonly provider: string;
+  /** Where that one computes, as messages name it: "cpu", "cuda:0". */
+  readonly device: string;
+  /** Those that were asked for before it and that this machine cannot run. */
+  readonly missing: readonly string[];
   /** Batches that it works on at once. */
   readonly sessions: number;
   /** Batches worth having under way at once: more than that only wait. */
   readonly concurrency: number;
   /**
    * Calls may overlap and are served in no particular order.
+   * @throws JobError DEVICE when the device fails
    */
   run(request: EngineRequest): Promise<EngineResponse>;
+  /**
+   * Gives all memory back to the device, and loads the model anew. Calls under way are answered before; calls that
+   * come meanwhile wait.
+   * @throws JobError MEMORY when the model does not fit any more
+   */
+  renew(): Promise<void>;
 }
 
 /** A model file, and the digest of every byte that its predictions depend on. */

@@ -17,6 +17,7 @@ export function attemptJson(record: AttemptRecord): Readonly<Record<string, unkn
     spans_committed: counts.spansCommitted,
     batch_size: engine?.batchRows() ?? null,
     provider: engine?.provider ?? null,
+    providers_missing: engine?.missing ?? [],
     engine_busy: rounded(record.engineBusy),
     stage_seconds: secondsByStage(record.stages),
     scores: record.scores(),

@@ -32,6 +32,8 @@ export interface RunFacts {
 
 export interface EngineFacts {
   readonly provider: string;
+  /** Those that were asked for before it and that the machine cannot run. */
+  readonly missing: readonly string[];
   readonly sessions: number;
   /** Of the next batch. */
   readonly batchRows: () => number;

@@ -109,7 +109,8 @@ function facts({ about, run, engine }: AttemptRecord, outcome: Outcome): Html {
     engine === undefined
       ? []
       : [
-          ["provider", `${engine.provider}, ${count(engine.sessions, "session")}`],
+          ["provider", [...engine.missing.map((name) => `no ${name}`), engine.provider].join(", ")],
+          ["sessions", String(engine.sessions)],
           ["batch_size", engine.batchRows().toLocaleString("en-US")],
         ];
   const output: [string, string] = ["output", outcome.kind === "done" ? outcome.report.output : about.output];

@@ -66,7 +66,13 @@ function workGauges(state: MetricsState): Gauge[] {
     version: about.versions["infer-batch"] ?? "",
   };
   const help = "1; its labels tell run, model, execution provider and version";
-  return [{ name: info, help, samples: [{ labels, value: 1 }] }, ...countGauges(state), ...timeGauges(state)];
+  const told = { name: info, help, samples: [{ labels, value: 1 }] };
+  const missing = {
+    name: "infer_batch_provider_missing",
+    help: "1 for each execution provider that was asked for and that the machine cannot run: another one did the work",
+    samples: (engine?.missing ?? []).map((provider) => ({ labels: { provider }, value: 1 })),
+  };
+  return [told, missing, ...countGauges(state), ...timeGauges(state)];
 }
 
 function countGauges({ record: { run, counts, rejectReasons: found }, outcome }: MetricsState): Gauge[] {

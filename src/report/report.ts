@@ -22,6 +22,8 @@ export interface RunReport {
   readonly seconds: number;
   readonly batchSize: number | null;
   readonly provider: string | null;
+  /** Those that were asked for before it and that the machine cannot run. */
+  readonly providersMissing: readonly string[];
   /** Of the time between the first row and the last commit, the share that a session of the model spent on rows. */
   readonly engineBusy: number | null;
   /** Where that time went: see `stages`. */
@@ -50,6 +52,7 @@ export function reportFields(report: RunReport): Readonly<Record<string, unknown
     rows_per_second: Math.round(rate(report)),
     batch_size: report.batchSize,
     provider: report.provider,
+    providers_missing: report.providersMissing,
     engine_busy: rounded(report.engineBusy),
     stage_seconds: report.stageSeconds,
     output: report.output,

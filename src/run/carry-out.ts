@@ -4,11 +4,12 @@ import { JobError } from "../errors.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { attemptJson } from "../report/attempt-json.js";
-import type { RunFacts } from "../report/attempt-record.js";
+import type { EngineFacts, RunFacts } from "../report/attempt-record.js";
 import { count, type RunReport } from "../report/report.js";
 import { secondsByStage } from "../report/stage-times.js";
 import type { AttemptFacts, RunSink, StoredPlan } from "../sink/port.js";
 import type { BatchSizer } from "./batch-size.js";
+import { openRoom } from "./device-room.js";
 import type { JobContext } from "./job.js";
 import { createRejectBudget, runRejectLimit } from "./rejects.js";
 import { scoreSpans, type ScoringTools } from "./score.js";
@@ -37,13 +38,18 @@ export async function carryOut(context: JobContext, standing: Standing): Promise
   takeUpRejects(context, plan, run);
   await run.begin(attemptFacts(context, engine.provider));
   signal.throwIfAborted();
-  const sizer = await warmUp(context, { plan, engine, rows: pendingRows(plan, run.committed, share) });
+  const room = await openRoom(context, { engine, contract: plan.contract, modelSha256: plan.model.sha256 });
+  const sizer = await warmUp(context, { plan, engine, room, rows: pendingRows(plan, run.committed, share) });
   signal.throwIfAborted();
-  record.begins({ provider: engine.provider, sessions: engine.sessions, batchRows: () => sizer.rows });
+  record.begins(engineFacts(engine, sizer));
   return await tellingFailure(run, async () => {
-    await scoreShares(context, { ...standing, sizer, share });
+    await scoreShares(context, { ...standing, sizer, room, share });
     return await conclude(context, standing);
   });
+}
+
+function engineFacts({ provider, missing, sessions }: Engine, sizer: BatchSizer): EngineFacts {
+  return { provider, missing, sessions, batchRows: () => sizer.rows };
 }
 
 /** What a plan says of its run, for those who tell of it. */
@@ -121,6 +127,7 @@ async function conclude(
     seconds: record.seconds,
     batchSize: record.engine?.batchRows() ?? null,
     provider: record.engine?.provider ?? null,
+    providersMissing: record.engine?.missing ?? [],
     engineBusy: record.engineBusy,
     stageSeconds: secondsByStage(record.stages),
     output: context.sink.target,
@@ -170,12 +177,21 @@ function attemptFacts({ spec, worker, program }: JobContext, provider: string): 
 /** The own share, then, with `--steal`, what others leave. */
 async function scoreShares(
   context: JobContext,
-  { stored, run, decoder, engine, fresh, sizer, share }: Standing & { sizer: BatchSizer; share: SpanRange },
+  {
+    stored,
+    run,
+    decoder,
+    engine,
+    fresh,
+    sizer,
+    room,
+    share,
+  }: Standing & Pick<ScoringTools, "sizer" | "room"> & { share: SpanRange },
 ): Promise<void> {
   const { worker, progress, signal, log } = context;
   const { plan } = stored;
   const source = verifyingSource(context, { plan, decoder, fresh });
-  const tools: ScoringTools = { plan, run, decoder, engine, sizer };
+  const tools: ScoringTools = { plan, run, decoder, engine, sizer, room };
   progress.start(pendingRows(plan, run.committed, share));
   try {
     await scoreSpans({ ...context, source }, tools, share);

@@ -8,6 +8,7 @@ import type { Progress } from "../report/progress.js";
 import type { Sink } from "../sink/port.js";
 import type { Source } from "../source/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
+import type { Ceilings } from "./ceilings.js";
 import type { Worker } from "./share.js";
 
 /** What scoring needs of the world, wherever rows come from and go to; `cli/` fills it in. */
@@ -28,6 +29,8 @@ export interface ScoringContext {
 
   /** Aborted by a signal; its reason is the JobError to end with. */
   readonly signal: AbortSignal;
+  /** What earlier runs found out about devices. */
+  readonly ceilings: Ceilings;
   /** Name and version of this program. */
   readonly program: string;
 }
@@ -59,7 +62,13 @@ export interface EngineLayout {
 }
 
 /** What an engine is opened for: shards of so many bytes, as the spec says, or a layout to be tried. */
-export type EngineNeed = { readonly inputBytes: number } | EngineLayout;
+export type EngineNeed =
+  | {
+      readonly inputBytes: number;
+      /** Nothing is scored: the model is only looked at, for which any provider will do. */
+      readonly preview?: true;
+    }
+  | EngineLayout;
 
 export interface Log {
   info(message: string): void;

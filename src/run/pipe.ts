@@ -8,6 +8,7 @@ import type { PipeReport } from "../report/pipe-report.js";
 import type { RowWriter } from "../sink/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import { type FeedPiece, rowsRead } from "./feed.js";
+import { openRoom } from "./device-room.js";
 import type { ScoringContext, ShardFiles } from "./job.js";
 import { bindFirstShard, seenSchema } from "./planning.js";
 import { createRejectBudget, type RejectLimit } from "./rejects.js";
@@ -66,7 +67,9 @@ async function scoreStream(context: PipeContext, tools: Tools): Promise<number> 
   await output.begin(outputColumns(contract));
   const batches = streamedBatches(input);
   const rows = (await batches.begin()) ? 1 : 0;
-  const sizer = await warmUp(context, { plan: { contract, commitRows: Number.MAX_SAFE_INTEGER }, engine, rows });
+  const room = await openRoom(context, { engine, contract, modelSha256: model.sha256 });
+  const plan = { contract, commitRows: Number.MAX_SAFE_INTEGER };
+  const sizer = await warmUp(context, { plan, engine, room, rows });
   const runId = runIdOf(spec.name, spec.params, sha256);
   const target: SpanTarget = {
     unfit: () => [],
@@ -84,6 +87,7 @@ async function scoreStream(context: PipeContext, tools: Tools): Promise<number> 
       contract,
       engine,
       sizer,
+      room,
       target,
       commits: 1, // so they are in order
       spanOf: () => batches.span,

@@ -12,12 +12,13 @@ import { spanCount } from "../plan/spans.js";
 import { count } from "../report/report.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { Listing } from "../source/port.js";
+import { bytesPerRow } from "./device-room.js";
 import { refuseDrift, withTypesOf } from "./drift.js";
 import { bindExpressions } from "./expressions.js";
 import { atKey, type JobContext, type ScoringContext, type ShardFiles } from "./job.js";
 import { both } from "./loading.js";
 import { verifyShards } from "./verify.js";
-import { bytesPerRow, timeRow } from "./warm-up.js";
+import { timeRow } from "./warm-up.js";
 
 /** Shards opened at once while footers are read. */
 const footerConcurrency = 256;

@@ -27,7 +27,7 @@ export async function previewPlan(context: JobContext): Promise<Plan> {
   const listing = await listInput(context);
   requireListed(context, listing);
   const model = await openPinnedModel(context);
-  await using loading = loadEngine(context, model, { inputBytes: 0 });
+  await using loading = loadEngine(context, model, { inputBytes: 0, preview: true });
   await using decoder = await context.openDecoder(listing.folders);
   return await planRun(context, { runId, listed: listing.shards, decoder, model, engine: loading.engine });
 }
@@ -79,7 +79,7 @@ async function lookAtFirst<T>(context: JobContext, look: (first: FirstShard) => 
   const listing = await listInput(context);
   requireListed(context, listing);
   const [shard] = listing.shards;
-  await using engine = await context.openEngine(model, { inputBytes: 0 });
+  await using engine = await context.openEngine(model, { inputBytes: 0, preview: true });
   if (shard === undefined) {
     return undefined;
   }

@@ -169,6 +169,7 @@ async function alreadyComplete(
     engineBusy: null,
     stageSeconds: null,
     provider: null,
+    providersMissing: [],
     output: sink.target,
   };
 }

@@ -12,6 +12,7 @@ import type { StageWatch } from "../report/stage-times.js";
 import type { OpenShard } from "../source/port.js";
 import type { BatchSizer } from "./batch-size.js";
 import { checkAll, type FeedPiece, feedRows, pendingRanges, rowsRead } from "./feed.js";
+import type { DeviceRoom } from "./device-room.js";
 import type { JobContext, ScoringContext } from "./job.js";
 import { openSpan, type OpenSpan } from "./open-span.js";
 import { badRowError, createRejectBudget, describeFaults, type RejectTools, runRejectLimit } from "./rejects.js";
@@ -24,13 +25,14 @@ export interface ScoringTools {
   readonly decoder: Decoder;
   readonly engine: Engine;
   readonly sizer: BatchSizer;
+  readonly room: DeviceRoom;
 }
 
 /** Scores the pending rows of a share of a run. */
 export async function scoreSpans(context: JobContext, tools: ScoringTools, share: SpanRange): Promise<void> {
   const { source, spec, record } = context;
   const { stages } = record;
-  const { plan, run, decoder, engine, sizer } = tools;
+  const { plan, run, decoder, engine, sizer, room } = tools;
   const { contract, commitRows, runId } = plan;
   const spans = spansOf(plan);
   const feed = { source, decoder, spans, projection: contract, uniform: plan.input.uniform === true, stages };
@@ -41,6 +43,7 @@ export async function scoreSpans(context: JobContext, tools: ScoringTools, share
       contract,
       engine,
       sizer,
+      room,
       target: run,
       commits: commitConcurrency,
       spanOf: (row) => spans.at(Math.floor(row / commitRows)),
@@ -56,6 +59,7 @@ export interface PieceTools {
   readonly contract: Contract;
   readonly engine: Engine;
   readonly sizer: BatchSizer;
+  readonly room: DeviceRoom;
   readonly target: SpanTarget;
   /** Commits under way at once. */
   readonly commits: number;

@@ -5,10 +5,11 @@ import type { OutputRows, RejectedRow } from "../batch/types.js";
 import type { Engine } from "../engine/port.js";
 import type { RunSink } from "../sink/port.js";
 import type { BatchSizer } from "./batch-size.js";
-import { bisect } from "./bisect.js";
+import type { DeviceRoom } from "./device-room.js";
 import { createInFlight } from "./in-flight.js";
 import type { ScoringContext } from "./job.js";
 import type { OpenSpan } from "./open-span.js";
+import { type BatchTools, scoreBatch } from "./score-batch.js";
 
 /** Inference and commits under way beside the decoder, each bounded; the first failure ends it. */
 export interface SpanPipeline {
@@ -32,6 +33,7 @@ export interface SpanPipelineOptions {
   readonly commits: number;
   readonly packer: Packer;
   readonly sizer: BatchSizer;
+  readonly room: DeviceRoom;
   /** The tensors that the contract's outputs come from, each once. */
   readonly tensors: readonly string[];
   readonly fixedBatchRows: number | null;
@@ -98,14 +100,21 @@ function fittingRows(target: SpanTarget, open: OpenSpan): OutputRows {
   return unfit.length === 0 ? output : rows.finish(keptRows);
 }
 
-/** Scores one batch into its span; a batch that the model refuses is searched for the rows that it refuses. */
+/** Scores one batch into its span. */
 function createPredictor(
   { progress, record: { stages } }: Pick<ScoringContext, "progress" | "record">,
-  { engine, packer, sizer, tensors, fixedBatchRows }: SpanPipelineOptions,
+  { engine, packer, sizer, room, tensors, fixedBatchRows }: SpanPipelineOptions,
 ): (open: OpenSpan, batch: FeatureBatch) => Promise<void> {
   return async (open, batch) => {
-    const onDone = ({ rowStart, rowCount, packedRows }: FeatureBatch, outputs: readonly Tensor[]): void => {
-      open.rows.predict(byName(tensors, outputs), { rowStart, rowCount, packedRows });
+    const onDone: BatchTools["onDone"] = (done, response) => {
+      const endedMs = stages.nowMs();
+      stages.took("infer", endedMs - response.ms, endedMs);
+      sizer.took(done.packedRows, response.ms);
+      if (done === batch) {
+        packer.recycle(response.inputs); // those of a part have sizes of their own
+      }
+      const { rowStart, rowCount, packedRows } = done;
+      open.rows.predict(byName(tensors, response.outputs), { rowStart, rowCount, packedRows });
       progress.scored(rowCount);
     };
     const onRow = (row: number, message: string): void => {
@@ -113,16 +122,7 @@ function createPredictor(
       open.rows.skip(row);
       progress.scored(1);
     };
-    const response = await engine.run({ inputs: batch.inputs, outputs: tensors });
-    if (response.kind === "failed") {
-      await bisect({ engine, tensors, fixedBatchRows, onDone, onRow }, batch, response);
-      return;
-    }
-    packer.recycle(response.inputs);
-    const endedMs = stages.nowMs();
-    stages.took("infer", endedMs - response.ms, endedMs);
-    sizer.took(batch.packedRows, response.ms);
-    onDone(batch, response.outputs);
+    await scoreBatch({ engine, room, tensors, fixedBatchRows, onDone, onRow }, batch);
   };
 }
 

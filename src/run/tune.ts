@@ -23,6 +23,8 @@ export interface TuneOptions {
 }
 
 const batchSizes = [64, 256, 1024, 2048, 4096, 8192, 16_384];
+/** A GPU may be faster with more. */
+const gpuBatchSizes = [...batchSizes, 32_768, 65_536, 131_072];
 
 /** Scores the job's first rows over and over: each batch size in each layout. Writes nothing. */
 export async function* tune(context: JobContext, { layouts, ms }: TuneOptions): AsyncGenerator<Tuning> {
@@ -46,7 +48,7 @@ export async function* tune(context: JobContext, { layouts, ms }: TuneOptions): 
       });
       const { contract } = plan;
       const spans = spansOf(plan);
-      const rowEnd = Math.min(plan.input.rows, Math.max(...batchSizes));
+      const rowEnd = Math.min(plan.input.rows, Math.max(...triedSizes(engine)));
       const feed = feedRows({ source: context.source, decoder, spans, projection: contract, uniform: false }, [
         { rowStart: 0, rowEnd },
       ]);
@@ -54,13 +56,21 @@ export async function* tune(context: JobContext, { layouts, ms }: TuneOptions): 
     }
     const { contract, batch } = rows;
     const most = contract.fixedBatchRows ?? batch.rowCount;
-    const sizes = contract.fixedBatchRows === null ? batchSizes.filter((size) => size <= most) : [];
+    const sizes = contract.fixedBatchRows === null ? triedSizes(engine).filter((size) => size <= most) : [];
     for (const batchRows of sizes.length === 0 ? [most] : sizes) {
       signal.throwIfAborted();
       const cut = sliceBatch(batch, batch.inputs, { from: 0, to: batchRows, fixedBatchRows: contract.fixedBatchRows });
-      yield { ...layout, batchRows, rowsPerSecond: await rate(context, engine, { contract, batch: cut, ms }) };
+      const rowsPerSecond = await rate(context, engine, { contract, batch: cut, ms });
+      if (rowsPerSecond === undefined) {
+        break; // larger ones would not fit either
+      }
+      yield { ...layout, batchRows, rowsPerSecond };
     }
   }
+}
+
+function triedSizes({ provider }: Engine): readonly number[] {
+  return provider === "cpu" ? batchSizes : gpuBatchSizes;
 }
 
 /** The rows that pass the filter, as one batch. Bad ones are as good as others here. */
@@ -91,19 +101,24 @@ async function packAll(
   return packed;
 }
 
-/** Rows a second with as many batches under way as a run would have. */
+/** Rows a second with as many batches under way as a run would have; undefined when there is no memory for them. */
 async function rate(
   { nowMs }: JobContext,
   engine: Engine,
   { contract, batch, ms }: { contract: Contract; batch: FeatureBatch; ms: number },
-): Promise<number> {
+): Promise<number | undefined> {
   const outputs = [...new Set(contract.outputs.map(({ tensor }) => tensor))];
   let startedMs = nowMs();
   let rows = 0;
+  let fits = true;
   const lane = async (until: (ran: number) => boolean): Promise<void> => {
     let inputs = copyOf(batch.inputs);
-    for (let ran = 0; !until(ran); ran += 1) {
+    for (let ran = 0; fits && !until(ran); ran += 1) {
       const response = await engine.run({ inputs, outputs });
+      if (response.kind === "exhausted") {
+        fits = false;
+        return;
+      }
       if (response.kind === "failed") {
         throw new JobError("MODEL_INVALID", `tuning: the model refuses the job's first rows: ${response.message}`, {
           hint: "`infer-batch run` with on_bad_row: reject tells which of them",
@@ -125,7 +140,7 @@ async function rate(
   rows = 0;
   startedMs = nowMs();
   await lanes((ran) => ran > 0 && nowMs() - startedMs >= ms);
-  return Math.round((rows / (nowMs() - startedMs)) * 1000);
+  return fits ? Math.round((rows / (nowMs() - startedMs)) * 1000) : undefined;
 }
 
 /** The engine detaches what it is given. Texts come back never, and are not detached. */

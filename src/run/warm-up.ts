@@ -1,15 +1,15 @@
-import { type Contract, inputWidth } from "../batch/contract.js";
+import type { Contract } from "../batch/contract.js";
 import { blankInputs } from "../batch/packer.js";
-import { tensorElement } from "../batch/tensor.js";
-import { bytesPerElement } from "../batch/values.js";
 import type { Engine } from "../engine/port.js";
 import type { Plan } from "../plan/plan.js";
 import { type BatchSizer, fixedSize, measuringSize, startingSize } from "./batch-size.js";
+import { bytesPerRow, type DeviceRoom, sizeWithin } from "./device-room.js";
 import type { ScoringContext } from "./job.js";
 
 export interface WarmUpOptions {
   readonly plan: Pick<Plan, "contract" | "commitRows">;
   readonly engine: Engine;
+  readonly room: Pick<DeviceRoom, "rows">;
   /** That will be scored. */
   readonly rows: number;
 }
@@ -20,24 +20,27 @@ const warmUpRows = 256;
 /** Calls the model on blank rows, as its first call costs more than the others, and says how large batches are. */
 export async function warmUp(
   { spec, log }: Pick<ScoringContext, "spec" | "log">,
-  { plan: { contract, commitRows }, engine, rows }: WarmUpOptions,
+  { plan: { contract, commitRows }, engine, room, rows }: WarmUpOptions,
 ): Promise<BatchSizer> {
   const given = contract.fixedBatchRows ?? spec.engine.batch_size;
   if (given !== "auto") {
     const batchRows = contract.fixedBatchRows ?? Math.min(given, commitRows);
     if (rows > 0) {
-      await callAll(engine, contract, contract.fixedBatchRows ?? Math.min(batchRows, warmUpRows));
+      await callAll(engine, contract, contract.fixedBatchRows ?? Math.min(batchRows, warmUpRows, room.rows));
     }
-    return fixedSize(batchRows);
+    return contract.fixedBatchRows === null ? sizeWithin(room, fixedSize(batchRows)) : fixedSize(batchRows);
   }
-  const limit = Math.max(1, Math.min(commitRows, largest, Math.floor(batchBytes / bytesPerRow(contract))));
-  return measuringSize({
+  const { largest, batchBytes } = engine.provider === "cpu" ? cpuBatch : gpuBatch;
+  const most = Math.min(commitRows, room.rows, largest, Math.floor(batchBytes / bytesPerRow(contract)));
+  const limit = Math.max(1, most);
+  const measuring = measuringSize({
     start: startingSize(rows === 0 ? 0 : await timeRow(engine, contract), limit),
     limit,
     onSettled: (settled) => {
       log.debug(`batches of ${settled} rows are the fastest`);
     },
   });
+  return sizeWithin(room, measuring);
 }
 
 /** Where it is not known how heavy the model is. */
@@ -56,21 +59,17 @@ export async function timeRow(engine: Engine, contract: Contract): Promise<numbe
   return Number.isFinite(fastestMs) ? fastestMs / rows : 0;
 }
 
-/** More rows save no overhead that counts, and leave the cache. */
-const largest = 16_384;
-/** Of one batch's features: of larger ones nothing is in the cache any more when the next layer wants it. */
-const batchBytes = 4 * 1024 * 1024;
-const bytesPerText = 32;
-
-/** About, of the features. */
-export function bytesPerRow(contract: Contract): number {
-  const widths = contract.inputs.map((binding) =>
-    binding.kind === "text"
-      ? bytesPerText
-      : inputWidth(binding, contract) * bytesPerElement(tensorElement(binding.dtype)),
-  );
-  return widths.reduce((sum, bytes) => sum + bytes, 1);
+interface LargestBatch {
+  /** Rows. */
+  readonly largest: number;
+  /** Of its features. */
+  readonly batchBytes: number;
 }
+
+/** More rows save no overhead that counts, and leave the cache: nothing is there when the next layer wants it. */
+const cpuBatch: LargestBatch = { largest: 16_384, batchBytes: 4 * 1024 * 1024 };
+/** A GPU has no such cache, and thousands of threads to be kept busy. What is tried is timed; this bounds it. */
+const gpuBatch: LargestBatch = { largest: 131_072, batchBytes: 64 * 1024 * 1024 };
 
 /** As many calls as are under way at once, so that each session has one. What each took, in milliseconds. */
 async function callAll(engine: Engine, contract: Contract, rows: number): Promise<number[]> {

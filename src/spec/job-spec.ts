@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { lineageColumns } from "../batch/lineage.js";
+import { engine, type EngineSpec } from "./engine-spec.js";
 import { input, type InputSpec } from "./input-spec.js";
 import { model, type ModelSpec } from "./model-spec.js";
 import { parquetOutput, type ParquetOutputSpec, parquetProblems } from "./parquet-spec.js";
@@ -8,7 +9,7 @@ import { report, type ReportSpec } from "./report-spec.js";
 import { inputProblems, modelProblems } from "./s3-spec.js";
 import { autoOrCount, count } from "./values.js";
 
-/** Version 1 of the job spec, as far as this release serves it; keys are those of the YAML. */
+/** Version 1 of the job spec; keys are those of the YAML. */
 export interface JobSpec {
   readonly version: 1;
   /** `[a-z0-9][a-z0-9-]*`; the first part of every run id. */
@@ -30,12 +31,6 @@ export interface JobSpec {
   readonly report: ReportSpec;
 }
 
-export interface EngineSpec {
-  readonly providers: readonly "cpu"[];
-  readonly batch_size: number | "auto";
-  readonly threads: number | "auto";
-}
-
 export interface OutputSpec {
   /** Input columns carried through. */
   readonly columns: readonly string[];
@@ -52,14 +47,6 @@ const showFound = { showFound: true };
 const columnPath = z
   .string()
   .regex(/^[A-Za-z_][A-Za-z0-9_.]{0,62}$/, "expected a column, or column.field, of letters, digits and _, at most 63");
-
-const engine = z.strictObject({
-  providers: z.array(z.literal("cpu")).min(1).default(["cpu"]).describe("execution providers, in order of preference"),
-  batch_size: autoOrCount(1, 1_048_576).default("auto").describe("rows of one session.run"),
-  threads: autoOrCount(1, 1024)
-    .default("auto")
-    .describe("CPU threads for inference; at most as many as there are cores"),
-}) satisfies z.ZodType<EngineSpec>;
 
 const output = z.strictObject({
   columns: z.array(columnPath).default([]).describe("input columns carried through to the output"),

@@ -3,7 +3,6 @@ import { JobError } from "../errors.js";
 import { type Filled, fillDocument, type SpecContext } from "./fill-document.js";
 import { checkSpec, type JobSpec } from "./job-spec.js";
 import { describeIssue, type Problem } from "./problems.js";
-import { notYet } from "./not-yet.js";
 import { withoutPlaces } from "./pipe-spec.js";
 import { parserWarnings, parseYaml, shapeProblems, type YamlDocument } from "./yaml-text.js";
 
@@ -24,7 +23,7 @@ export interface LoadedSpec {
 
 /**
  * Reads a job spec: YAML without aliases or tags, `${…}` filled in, checked and frozen.
- * @throws JobError SPEC_INVALID or SPEC_UNSUPPORTED, naming file, line, column and key of each problem.
+ * @throws JobError SPEC_INVALID, naming file, line, column and key of each problem.
  */
 export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
   if (yamlText.length > textLimit) {
@@ -46,7 +45,6 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
   }
   const filled = fillDocument(document, context);
   fail.check(filled.problems);
-  fail.check(unsupportedProblems(document), "SPEC_UNSUPPORTED");
   const checked = checkSpec(document.toJS({ maxAliasCount: 0 }), context);
   if ("spec" in checked) {
     return {
@@ -65,13 +63,13 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
 type PlaceOf = (path: Path, offset: number) => string;
 
 interface Failure {
-  (problems: readonly Problem[], code?: "SPEC_INVALID" | "SPEC_UNSUPPORTED"): JobError;
+  (problems: readonly Problem[]): JobError;
   /** Throws when there are any. */
-  check(problems: readonly Problem[], code?: "SPEC_INVALID" | "SPEC_UNSUPPORTED"): void;
+  check(problems: readonly Problem[]): void;
 }
 
 function failure(placeOf: PlaceOf, document: YamlDocument): Failure {
-  const make: Failure = (problems, code = "SPEC_INVALID") => {
+  const make: Failure = (problems) => {
     const placed = problems
       .map((problem) => ({ problem, offset: positionOf(document, problem) }))
       .toSorted((one, other) => one.offset - other.offset);
@@ -83,36 +81,14 @@ function failure(placeOf: PlaceOf, document: YamlDocument): Failure {
     }
     const [first = ""] = shown;
     const message = shown.length === 1 ? first : `${problems.length} problems\n  ${shown.join("\n  ")}`;
-    const hint = code === "SPEC_UNSUPPORTED" ? "docs/job-spec.md lists what this release serves" : undefined;
-    return new JobError(code, `reading ${message}`, hint === undefined ? {} : { hint });
+    return new JobError("SPEC_INVALID", `reading ${message}`);
   };
-  make.check = (problems, code) => {
+  make.check = (problems) => {
     if (problems.length > 0) {
-      throw make(problems, code);
+      throw make(problems);
     }
   };
   return make;
-}
-
-function unsupportedProblems(document: YamlDocument): Problem[] {
-  const problems: Problem[] = [];
-  const walk = (node: unknown, path: Path): void => {
-    const key = path.filter((part) => typeof part === "string").join(".");
-    const reason = path.length === 0 ? undefined : notYet(key, isScalar(node) ? node.value : undefined);
-    if (reason !== undefined) {
-      problems.push({ path, text: reason });
-    } else if (isMap(node)) {
-      for (const pair of node.items) {
-        walk(pair.value, [...path, isScalar(pair.key) ? String(pair.key.value) : ""]);
-      }
-    } else if (isSeq(node)) {
-      for (const [index, item] of node.items.entries()) {
-        walk(item, [...path, index]);
-      }
-    }
-  };
-  walk(document.contents, []);
-  return problems;
 }
 
 function plainValue(document: YamlDocument, path: Path, templates: Filled["templates"]): unknown {

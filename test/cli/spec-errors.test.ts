@@ -71,7 +71,7 @@ describe("a spec that cannot be read", () => {
 
   test("as JSON for a log collector", async () => {
     await using folder = await scratchFolder();
-    const spec = await writeSpec(folder.path, wine, { engine: { device_id: 0 } });
+    const spec = await writeSpec(folder.path, wine, { engine: { device_id: 128 } });
     const { code, stdout, stderr } = await runHere(["run", spec, "--log-format", "json", "--json"]);
     expect([code, stdout]).toEqual([64, ""]);
     const lines = stderr.trimEnd().split("\n");
@@ -79,10 +79,9 @@ describe("a spec that cannot be read", () => {
     expect(JSON.parse(lines[0] ?? "")).toEqual({
       level: "error",
       time: expect.stringMatching(/^\d{4}-\d\d-\d\dT/),
-      code: "SPEC_UNSUPPORTED",
-      hint: expect.any(String),
+      code: "SPEC_INVALID",
       exit_code: 64,
-      msg: expect.stringMatching(/^reading .*engine\.device_id: not supported/),
+      msg: expect.stringMatching(/^reading .*engine\.device_id: found 128, expected a number from 0 to 127/),
     });
   });
 });

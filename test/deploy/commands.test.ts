@@ -66,10 +66,8 @@ const specs = deployFiles().filter((path) => basename(path) === "job.yaml");
 
 describe("the specs of deploy/", () => {
   test.each(specs)("%s holds, and several workers may share its run", (path) => {
-    // This release serves CPUs only; the rest of that spec holds.
-    const text = deployText(path).replace("providers: [cuda]", "providers: [cpu]");
     const env = { DATABASE_URL: "postgres://user@host/database", JOB_COMPLETION_INDEX: "3", INFER_BATCH_WORKERS: "4" };
-    const { spec, clock } = loadSpec(text, { file: path, params: { ds: "2026-01-31" }, env, nowMs: 0 });
+    const { spec, clock } = loadSpec(deployText(path), { file: path, params: { ds: "2026-01-31" }, env, nowMs: 0 });
     expect(spec.params).toEqual({ ds: "2026-01-31" });
     checkSeveral({ worker: findWorker(undefined, env), newRun: false }, clock);
   });

@@ -99,3 +99,52 @@ describe("an engine", () => {
     expect(await refusalOf(opened)).toMatch(/^66 MODEL_CHANGED\n/);
   });
 });
+
+/** Each row with each: what it makes of n rows takes 4·n² bytes. */
+const square: SmallModel = {
+  inputs: [{ name: "x", dtype: "float32", shape: ["N", 1] }],
+  outputs: [{ name: "score", dtype: "float32", shape: ["N", "M"] }],
+  nodes: [
+    { op: "Transpose", from: ["x"], to: "row" },
+    { op: "MatMul", from: ["x", "row"], to: "score" },
+  ],
+};
+
+describe("an engine without memory for a batch", () => {
+  test("says so, with the inputs, and goes on when it is renewed", async () => {
+    await using scratch = await scratchFolder();
+    await using engine = await engineOf(scratch.path, square);
+    const rows = 8_000_000; // 256 TB: more than a process can address
+
+    const much = await engine.run({
+      inputs: [{ name: "x", dtype: "float32", dims: [rows, 1], data: new Float32Array(rows) }],
+      outputs: ["score"],
+    });
+    expect(much).toMatchObject({ kind: "exhausted", inputs: [{ dims: [rows, 1] }] });
+
+    await engine.renew();
+    expect(await engine.run(floats(2, 3))).toMatchObject({ outputs: [{ data: Float32Array.of(4, 6, 6, 9) }] });
+  });
+
+  test("answers calls of before and of meanwhile when it is renewed", async () => {
+    await using scratch = await scratchFolder();
+    await using engine = await engineOf(scratch.path, identity, 2);
+
+    const before = [1, 2, 3].map((value) => engine.run(floats(value)));
+    const renewed = engine.renew();
+    const meanwhile = [4, 5].map((value) => engine.run(floats(value)));
+    await renewed;
+
+    const all = await Promise.all([...before, ...meanwhile, engine.run(floats(6))]);
+    expect(all).toMatchObject([1, 2, 3, 4, 5, 6].map((value) => ({ outputs: [{ data: Float32Array.of(value) }] })));
+  });
+
+  test("is closed for good when its model has changed meanwhile", async () => {
+    await using scratch = await scratchFolder();
+    await using engine = await engineOf(scratch.path, identity);
+    await writeModel(join(scratch.path, "model.onnx"), lookup());
+
+    expect(await refusalOf(engine.renew())).toMatch(/^66 MODEL_CHANGED\n/);
+    expect(await refusalOf(engine.run(floats(1)))).toMatch(/^66 MODEL_CHANGED\n/);
+  });
+});

@@ -9,6 +9,8 @@ function engineTaking(ms: readonly (number | undefined)[]): Engine & { readonly 
   return {
     signature: { inputs: [], outputs: [] },
     provider: "cpu",
+    device: "cpu",
+    missing: [],
     sessions: 1,
     concurrency: 2,
     get calls() {
@@ -23,6 +25,7 @@ function engineTaking(ms: readonly (number | undefined)[]): Engine & { readonly 
           : { kind: "done", outputs: [], ms: taken, inputs },
       );
     },
+    renew: () => Promise.resolve(),
     [Symbol.asyncDispose]: () => Promise.resolve(),
   };
 }

@@ -47,7 +47,7 @@ export function recordOf({
       { name: "label", type: "utf8" },
     ],
   });
-  record.begins({ provider: "cpu", sessions: 2, batchRows: () => 256 });
+  record.begins({ provider: "cpu", missing: [], sessions: 2, batchRows: () => 256 });
   record.stages.took("decode", now, now + 250);
   record.stages.took("infer", now, now + 1500);
   now += 500;
@@ -90,6 +90,7 @@ const report: RunReport = {
   seconds: 1,
   batchSize: 256,
   provider: "cpu",
+  providersMissing: [],
   engineBusy: 0.75,
   stageSeconds: null,
   output: "out",

@@ -14,7 +14,9 @@ export async function tuneCommand(
 ): Promise<void> {
   await using job = await openJob(spec, options);
   const cores = usableCores();
-  const layouts = [{ sessions: cores, threads: 1 }, ...(cores > 1 ? [{ sessions: 1, threads: cores }] : [])];
+  const onGpu = job.spec.engine.providers[0] !== "cpu";
+  const several = onGpu ? { sessions: 2, threads: cores } : { sessions: cores, threads: 1 };
+  const layouts = [several, ...(cores > 1 || onGpu ? [{ sessions: 1, threads: cores }] : [])];
   const found: Tuning[] = [];
   for await (const one of tune(job, { layouts, ms: msEach })) {
     found.push(one);

@@ -1,0 +1,112 @@
+import { dirname, resolve } from "node:path";
+import { libraryFolder, type Machine, thisMachine } from "../../engine/machine.js";
+import { gpuParts, missingText, type Part } from "../../engine/gpu-parts.js";
+import type { ModelFile } from "../../engine/port.js";
+import { JobError } from "../../errors.js";
+import { type Diagnosis, doctorJson, doctorText } from "../../report/doctor-text.js";
+import type { Log } from "../../run/job.js";
+import type { Provider } from "../../spec/engine-spec.js";
+import type { LoadedSpec } from "../../spec/load.js";
+import type { Io } from "../io.js";
+import { attemptTools, type JobOptions, readSpec } from "../job-context.js";
+import { deviceIdOf } from "../open-engine.js";
+import { openModel } from "../open-model.js";
+import { openTinyModel, type Trial, tryProvider } from "../provider-trial.js";
+import { programVersion } from "../version.js";
+import { findWorker } from "../worker.js";
+
+/** Tells what a run needs of this machine, and tries it. @throws JobError PROVIDER_MISSING when a run could not be */
+export async function doctorCommand(
+  specPath: string | undefined,
+  options: JobOptions & { readonly json?: boolean },
+  io: Io,
+): Promise<void> {
+  const machine = thisMachine();
+  const loaded = specPath === undefined ? undefined : await readSpec(specPath, options, { pipe: true });
+  const engine = loaded?.spec.engine;
+  const deviceId = engine === undefined ? 0 : await deviceIdOf(engine, findWorker(undefined, process.env));
+  const asked: readonly Provider[] = engine?.providers ?? ["cpu"];
+  const parts = [...runtimeParts(machine), ...(await partsOf(asked, machine, deviceId))];
+  const trials: Trial[] = [];
+  await using model = await modelOf(loaded, specPath, io);
+  for (const provider of triedProviders(asked, machine)) {
+    trials.push(await tryProvider(provider, model, deviceId));
+  }
+  const runsOn = verdict(asked, trials);
+  const platform = machine.platform.replace("/", " ");
+  const found: Diagnosis = { program: programVersion, platform, asked, parts, trials, model: model.name, runsOn };
+  io.stdout.write(options.json === true ? `${doctorJson(found)}\n` : doctorText(found));
+  if (runsOn === undefined) {
+    throw cannotRun(asked, { parts, trials });
+  }
+}
+
+function runtimeParts(machine: Machine): Part[] {
+  const { runtime } = machine;
+  const folder = libraryFolder(machine);
+  const name = "onnxruntime-node";
+  const there = machine.list(folder).includes("onnxruntime_binding.node");
+  return [
+    { name: "Node", state: "ok", found: `${process.versions.node}, ${process.execPath}` },
+    there
+      ? { name, state: "ok", found: `${runtime.version}, ${folder}` }
+      : { name, state: "missing", found: `${runtime.version} has no library in ${folder}`, remedy: "install it anew" },
+  ];
+}
+
+/** What a GPU needs is told without a spec, too. */
+async function partsOf(asked: readonly Provider[], machine: Machine, deviceId: number): Promise<readonly Part[]> {
+  return await gpuParts(asked.includes("tensorrt") ? "tensorrt" : "cuda", machine, deviceId);
+}
+
+/** Those that are asked for, and those that are installed. */
+function triedProviders(asked: readonly Provider[], machine: Machine): Provider[] {
+  const installed = machine.list(libraryFolder(machine));
+  const all: readonly Provider[] = ["tensorrt", "cuda", "cpu"];
+  return all.filter(
+    (provider) =>
+      provider === "cpu" || asked.includes(provider) || installed.includes(`libonnxruntime_providers_${provider}.so`),
+  );
+}
+
+/** As `openEngine` does: a provider that is missing ends a run, unless cpu is listed. */
+function verdict(asked: readonly Provider[], trials: readonly Trial[]): Provider | undefined {
+  const missing = (provider: Provider): boolean =>
+    trials.some((trial) => trial.provider === provider && trial.state === "missing");
+  const usable = asked.filter((provider) => !missing(provider));
+  return usable.length === asked.length || usable.includes("cpu") ? usable[0] : undefined;
+}
+
+function cannotRun(
+  asked: readonly Provider[],
+  { parts, trials }: { readonly parts: readonly Part[]; readonly trials: readonly Trial[] },
+): JobError {
+  const missing = trials.filter(({ provider, state }) => state === "missing" && asked.includes(provider));
+  const names = missing.map(({ provider }) => provider).join(", ");
+  const why = missingText(parts) ?? missing.map(({ fault }) => fault).join("; ");
+  return new JobError("PROVIDER_MISSING", `checking for ${names}: ${why}`, {
+    hint: "what to do is listed above; to score on CPUs where there is no GPU, list cpu last: providers: [cuda, cpu]",
+  });
+}
+
+/** The spec's, or one of two operators. */
+async function modelOf(
+  loaded: LoadedSpec | undefined,
+  specPath: string | undefined,
+  io: Io,
+): Promise<ModelFile & AsyncDisposable> {
+  if (loaded === undefined || specPath === undefined) {
+    return await openTinyModel();
+  }
+  const { spec } = loaded;
+  const log: Log = {
+    info() {},
+    debug() {},
+    warn: (message) => {
+      io.stderr.write(`${message}\n`);
+    },
+  };
+  const tools = attemptTools(spec, log, new AbortController().signal);
+  const model = await openModel(spec.model, { folder: dirname(resolve(specPath)), ...tools });
+  return { ...model, [Symbol.asyncDispose]: () => Promise.resolve() };
+}

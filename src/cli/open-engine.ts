@@ -1,0 +1,104 @@
+import { ProviderFault } from "../engine/device-faults.js";
+import { openOnnxEngine } from "../engine/onnx.js";
+import type { Engine, ModelFile } from "../engine/port.js";
+import { JobError } from "../errors.js";
+import type { EngineLayout, EngineNeed, Log } from "../run/job.js";
+import type { Worker } from "../run/share.js";
+import type { EngineSpec, Provider } from "../spec/engine-spec.js";
+
+export interface EngineOptions {
+  readonly spec: { readonly engine: EngineSpec };
+  readonly worker: Worker;
+  readonly cores: number;
+  readonly log: Pick<Log, "warn">;
+  readonly profileFolder?: string | undefined;
+}
+
+/** Sessions hold a copy of the model each: together at most this much, however many cores there are. */
+const modelCopiesBytes = 1024 * 1024 * 1024;
+/** Less than this is scored by one session with all threads: starting another one takes longer than it saves. */
+const smallInputBytes = 1024 * 1024;
+
+/**
+ * Loads a model on the first of the spec's providers that this machine can run.
+ * @throws JobError PROVIDER_MISSING for one that it cannot, unless `cpu` is listed behind
+ */
+export async function openEngine(model: ModelFile, need: EngineNeed, options: EngineOptions): Promise<Engine> {
+  const { spec, worker, log, profileFolder } = options;
+  const preview = "preview" in need;
+  const device = await deviceIdOf(spec.engine, worker);
+  let providers: readonly Provider[] = preview ? ["cpu"] : spec.engine.providers;
+  const missing: string[] = [];
+  for (;;) {
+    const { sessions, threads } = layoutOf(model, need, { ...options, provider: providers[0] ?? "cpu" });
+    try {
+      return await openOnnxEngine({
+        model,
+        providers,
+        deviceId: device,
+        missing,
+        sessions,
+        intraOpThreads: threads,
+        profileFolder,
+      });
+    } catch (error) {
+      if (!(error instanceof ProviderFault)) {
+        throw error;
+      }
+      const absent = await providerMissing(error, device);
+      if (providers.at(-1) !== "cpu" || error.provider === "cpu") {
+        throw absent;
+      }
+      missing.push(error.provider);
+      providers = providers.filter((provider) => provider !== error.provider);
+      log.warn(`NOT ON ${error.provider.toUpperCase()}, on ${providers.join(", ")} instead: ${absent.message}`);
+    }
+  }
+}
+
+/** The device of a worker; of a spec for CPUs, 0. */
+export async function deviceIdOf(
+  { providers, device_id: given }: EngineSpec,
+  worker: Pick<Worker, "index">,
+): Promise<number> {
+  if (providers[0] === "cpu" || given === 0) {
+    return 0;
+  }
+  // A run on CPUs does not wait for what looks at GPUs.
+  const { thisMachine } = await import("../engine/machine.js");
+  const { deviceOf } = await import("../engine/gpus.js");
+  return deviceOf(given, worker, thisMachine());
+}
+
+/** Says what of the provider is missing, as far as it can be found. */
+async function providerMissing({ provider, message }: ProviderFault, deviceId: number): Promise<JobError> {
+  const { thisMachine } = await import("../engine/machine.js");
+  const { gpuParts, missingText } = await import("../engine/gpu-parts.js");
+  const found = provider === "cpu" ? undefined : missingText(await gpuParts(provider, thisMachine(), deviceId));
+  // "CUDA failure 100: …" says something beside that; "Failed to load shared library" nothing.
+  const said = found === undefined || / failure /.test(message) ? [message] : [];
+  const why = [...said, ...(found === undefined ? [] : [found])].join("; ");
+  return new JobError("PROVIDER_MISSING", `opening execution provider ${provider}: ${why}`, {
+    hint: "`infer-batch doctor` tells what to do; to score on CPUs where there is no GPU, list cpu last: providers: [cuda, cpu]",
+  });
+}
+
+/** On CPUs, one thread a session: several batches at once keep the cores busy without threads waiting for each other. */
+function layoutOf(
+  model: ModelFile,
+  need: EngineNeed,
+  { spec, cores, provider }: Pick<EngineOptions, "spec" | "cores"> & { readonly provider: Provider },
+): EngineLayout {
+  if ("sessions" in need) {
+    return need;
+  }
+  // More threads than cores only wait for each other, each with a copy of the model.
+  const asked = spec.engine.threads;
+  const threads = asked === "auto" ? cores : Math.min(asked, cores);
+  if (provider !== "cpu") {
+    return { sessions: 1, threads }; // each session would take memory of the device for itself
+  }
+  const copies = Math.min(threads, Math.floor(modelCopiesBytes / Math.max(1, model.sizeBytes)));
+  const sessions = asked === "auto" && need.inputBytes < smallInputBytes ? 1 : Math.max(1, copies);
+  return { sessions, threads: Math.max(1, Math.floor(threads / sessions)) };
+}

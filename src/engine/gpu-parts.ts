@@ -1,0 +1,224 @@
+import { join } from "node:path";
+import { driverVersion, listGpus, visibleGpus } from "./gpus.js";
+import { findLibrary, libraryFolder, type Machine, neededLibraries } from "./machine.js";
+
+/** A thing that a provider needs. */
+export interface Part {
+  readonly name: string;
+  /** optional: not there, and not needed by every model. */
+  readonly state: "ok" | "missing" | "optional" | "unknown";
+  readonly found: string;
+  /** What to do about it. */
+  readonly remedy?: string | undefined;
+}
+
+export type GpuProvider = "cuda" | "tensorrt";
+
+/** What a provider needs on this machine, in the order in which it is needed. */
+export async function gpuParts(provider: GpuProvider, machine: Machine, deviceId: number): Promise<readonly Part[]> {
+  const library = providerLibrary(provider, machine);
+  const needs = library.state === "ok" ? await needsOf(provider, machine) : undefined;
+  return [
+    library,
+    await driver(machine, needs),
+    ...cudaParts(machine, needs),
+    await cudnn(machine, needs),
+    ...(provider === "tensorrt" ? [tensorRt(needs)] : []),
+    await device(machine, deviceId),
+  ];
+}
+
+/** What is missing, as a sentence of an error; undefined where nothing was found to be. */
+export function missingText(parts: readonly Part[]): string | undefined {
+  const missing = parts.filter(({ state }) => state === "missing");
+  return missing.length === 0 ? undefined : missing.map(({ name, found }) => `${name}: ${found}`).join("; ");
+}
+
+type Needs = ReadonlyMap<string, string | undefined>;
+
+async function needsOf(provider: GpuProvider, machine: Machine): Promise<Needs | undefined> {
+  // TensorRT leaves what it does not take to CUDA, and uses its libraries.
+  const names = provider === "cuda" ? ["cuda"] : ["cuda", "tensorrt"];
+  const all = new Map<string, string | undefined>();
+  for (const name of names) {
+    const path = join(libraryFolder(machine), `libonnxruntime_providers_${name}.so`);
+    const needed = await neededLibraries(machine, path);
+    if (needed === undefined) {
+      return undefined;
+    }
+    for (const [library, where] of needed) {
+      all.set(library, where);
+    }
+  }
+  return all;
+}
+
+function providerLibrary(provider: GpuProvider, machine: Machine): Part {
+  const name = "provider library";
+  if (machine.platform !== "linux/x64") {
+    const found = `onnxruntime-node has CUDA for Linux on x64 only; this is ${machine.platform.replace("/", " ")}`;
+    return { name, state: "missing", found, remedy: "score on a Linux machine with an x64 processor" };
+  }
+  const folder = libraryFolder(machine);
+  const there = machine.list(folder);
+  const wanted = ["shared", "cuda", ...(provider === "tensorrt" ? ["tensorrt"] : [])];
+  const absent = wanted.map((one) => `libonnxruntime_providers_${one}.so`).filter((file) => !there.includes(file));
+  if (absent.length === 0) {
+    return { name, state: "ok", found: join(folder, `libonnxruntime_providers_${provider}.so`) };
+  }
+  return {
+    name,
+    state: "missing",
+    found: `${absent.join(", ")} not in ${folder} (${installMode(machine)})`,
+    remedy: `ONNXRUNTIME_NODE_INSTALL=cuda12 node ${join(machine.runtime.folder, "script/install.js")}, where nuget.org can be reached; or the image of the target gpu`,
+  };
+}
+
+/** How npm was told to install onnxruntime-node. */
+function installMode(machine: Machine): string {
+  const key = "onnxruntime-node-install";
+  for (let folder = machine.runtime.folder; ; folder = join(folder, "..")) {
+    const [, mode] =
+      new RegExp(`^${key}\\s*=\\s*(\\S+)`, "m").exec(machine.readText(join(folder, ".npmrc")) ?? "") ?? [];
+    if (mode !== undefined) {
+      return `${key}=${mode} in ${join(folder, ".npmrc")}`;
+    }
+    if (folder === "/") {
+      return "npm installed it for CPUs";
+    }
+  }
+}
+
+/** The least driver for a CUDA, by their first numbers: CUDA's release notes, "minor version compatibility". */
+const leastDriver: Readonly<Record<string, number>> = { "11": 450, "12": 525, "13": 580 };
+
+async function driver(machine: Machine, needs: Needs | undefined): Promise<Part> {
+  const name = "NVIDIA driver";
+  const version = driverVersion(machine);
+  const library = needs?.get("libcuda.so.1") ?? (await findLibrary(machine, "libcuda.so.1"));
+  const remedy =
+    "install NVIDIA's driver; in a container, start it with GPUs: docker run --gpus all, nvidia.com/gpu in Kubernetes";
+  if (library === undefined) {
+    const kernel =
+      version === undefined ? "" : `; the kernel has driver ${version}, but the container was not given it`;
+    return { name, state: "missing", found: `libcuda.so.1 is nowhere${kernel}`, remedy };
+  }
+  if (version === undefined) {
+    return { name, state: "unknown", found: `${library}; there is no /proc/driver/nvidia/version`, remedy };
+  }
+  const major = cudaMajor(needs);
+  const least = major === undefined ? undefined : leastDriver[major];
+  return least !== undefined && Number.parseInt(version, 10) < least
+    ? {
+        name,
+        state: "missing",
+        found: `${version} is too old for CUDA ${major}`,
+        remedy: `install driver ${least} or later`,
+      }
+    : { name, state: "ok", found: `${version}, ${library}` };
+}
+
+/** The first number of the CUDA that the provider was built for. */
+function cudaMajor(needs: Needs | undefined): string | undefined {
+  for (const library of needs?.keys() ?? []) {
+    const [, major] = /^libcu(?:dart|blas)\.so\.(\d+)$/.exec(library) ?? [];
+    if (major !== undefined) {
+      return major;
+    }
+  }
+  return undefined;
+}
+
+const cudaLibrary = /^lib(cudart|cublas|cublasLt|cufft|curand|cusparse|cusolver|nvrtc|nvJitLink)\.so\.\d+$/;
+
+function cudaParts(machine: Machine, needs: Needs | undefined): Part[] {
+  const major = cudaMajor(needs);
+  if (needs === undefined) {
+    const found = "the provider library tells which one, once it is there and there is an ldd";
+    return [{ name: "CUDA", state: "unknown", found }];
+  }
+  const wanted = [...needs].filter(([library]) => cudaLibrary.test(library));
+  const absent = wanted.filter(([, where]) => where === undefined).map(([library]) => library);
+  const others = [...needs].filter(([library, where]) => where === undefined && !known.test(library));
+  const name = `CUDA ${major ?? ""}`.trim();
+  const search = machine.env["LD_LIBRARY_PATH"];
+  return [
+    absent.length === 0
+      ? { name, state: "ok", found: wanted.map(([, where]) => where).join(", ") }
+      : {
+          name,
+          state: "missing",
+          found: `${absent.join(", ")} nowhere (LD_LIBRARY_PATH ${search === undefined ? "is not set" : `is ${search}`})`,
+          remedy: `install CUDA ${major}'s runtime libraries, or name their folder in LD_LIBRARY_PATH before the start`,
+        },
+    ...others.map(([library]): Part => {
+      return { name: library, state: "missing", found: "nowhere", remedy: "install the package that has it" };
+    }),
+  ];
+}
+
+/** Libraries that have a part of their own. */
+const known = new RegExp(`${cudaLibrary.source}|^libcuda\\.so\\.1$|^libcudnn|^libnv(infer|onnxparser)`);
+
+/** A provider either needs it to be loaded, or looks for it when a model has a convolution or the like. */
+async function cudnn(machine: Machine, needs: Needs | undefined): Promise<Part> {
+  const [needed] = [...(needs ?? [])].find(([library]) => library.startsWith("libcudnn.")) ?? [];
+  const library = needed ?? "libcudnn.so.9";
+  const where = needs?.get(library) ?? (await findLibrary(machine, library));
+  if (where !== undefined) {
+    return { name: "cuDNN", state: "ok", found: where };
+  }
+  return {
+    name: "cuDNN",
+    state: needed === undefined ? "optional" : "missing",
+    found: `${library} is nowhere`,
+    remedy: "install cuDNN 9 for this CUDA, or name its folder in LD_LIBRARY_PATH; models with convolutions need it",
+  };
+}
+
+function tensorRt(needs: Needs | undefined): Part {
+  const name = "TensorRT";
+  if (needs === undefined) {
+    return { name, state: "unknown", found: "the provider library tells which one" };
+  }
+  const absent = [...needs].filter(([library, where]) => library.startsWith("libnv") && where === undefined);
+  return absent.length === 0
+    ? {
+        name,
+        state: "ok",
+        found: [...needs]
+          .flatMap(([library, where]) => (library.startsWith("libnvinfer") && where !== undefined ? [where] : []))
+          .join(", "),
+      }
+    : {
+        name,
+        state: "missing",
+        found: `${absent.map(([library]) => library).join(", ")} nowhere`,
+        remedy: "install TensorRT 10 for this CUDA; `cuda` does without",
+      };
+}
+
+async function device(machine: Machine, deviceId: number): Promise<Part> {
+  const name = "GPUs";
+  const gpus = await listGpus(machine);
+  const visible = visibleGpus(machine) ?? gpus.length;
+  const chosen = machine.env["CUDA_VISIBLE_DEVICES"];
+  const listed = gpus.map((gpu) => (gpu.memory === undefined ? gpu.name : `${gpu.name} (${gpu.memory})`)).join(", ");
+  const found = [listed, chosen === undefined ? "" : `CUDA_VISIBLE_DEVICES=${chosen}`].filter((text) => text !== "");
+  if (visible === 0) {
+    return {
+      name,
+      state: "missing",
+      found: ["none", ...found].join("; "),
+      remedy: "give the container a GPU, or take CUDA_VISIBLE_DEVICES away",
+    };
+  }
+  return deviceId < visible
+    ? { name, state: "ok", found: found.join("; ") }
+    : {
+        name,
+        state: "missing",
+        found: [`there is no device ${deviceId}: ${visible} can be seen, from 0`, ...found].join("; "),
+        remedy: `take engine.device_id from 0 to ${visible - 1}`,
+      };
+}

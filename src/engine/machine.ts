@@ -1,0 +1,106 @@
+import { execFile } from "node:child_process";
+import { readdirSync, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { homedir } from "node:os";
+import { dirname, join } from "node:path";
+import { promisify } from "node:util";
+
+/** What is looked at to tell whether a GPU can be used. */
+export interface Machine {
+  /** As onnxruntime-node calls its folders: "linux/x64". */
+  readonly platform: string;
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly home: string;
+  /** onnxruntime-node, as it was installed. */
+  readonly runtime: { readonly folder: string; readonly version: string };
+  /** undefined where it is not, or cannot be read. */
+  readText(path: string): string | undefined;
+  /** Names in a folder; none where it is not. */
+  list(folder: string): readonly string[];
+  /** What a program says; undefined where it is not there, or takes too long. */
+  run(program: string, args: readonly string[]): Promise<string | undefined>;
+}
+
+const longestMs = 20_000;
+
+export function thisMachine(): Machine {
+  const require = createRequire(import.meta.url);
+  const manifest = require.resolve("onnxruntime-node/package.json");
+  const { version } = require(manifest) as { readonly version: string };
+  return {
+    platform: `${process.platform}/${process.arch}`,
+    env: process.env,
+    home: homedir(),
+    runtime: { folder: dirname(manifest), version },
+    readText(path) {
+      try {
+        return readFileSync(path, "utf8");
+      } catch {
+        return undefined;
+      }
+    },
+    list(folder) {
+      try {
+        return readdirSync(folder).toSorted();
+      } catch {
+        return [];
+      }
+    },
+    async run(program, args) {
+      try {
+        const { stdout, stderr } = await promisify(execFile)(program, args, { timeout: longestMs });
+        return `${stdout}${stderr}`;
+      } catch {
+        return undefined;
+      }
+    },
+  };
+}
+
+/** Where onnxruntime-node has its libraries for this platform. */
+export function libraryFolder({ runtime, platform }: Machine): string {
+  return join(runtime.folder, "bin/napi-v6", platform);
+}
+
+/** A library by its name, where the dynamic loader would find it; undefined: nowhere. ld.so(8) */
+export async function findLibrary(machine: Machine, name: string): Promise<string | undefined> {
+  const folders = (machine.env["LD_LIBRARY_PATH"] ?? "").split(":").filter((folder) => folder !== "");
+  const given = folders.find((folder) => machine.list(folder).includes(name));
+  if (given !== undefined) {
+    return join(given, name);
+  }
+  // "	libcuda.so.1 (libc6,x86-64) => /lib/x86_64-linux-gnu/libcuda.so.1"
+  const known = (await machine.run("/sbin/ldconfig", ["-p"])) ?? "";
+  const line = known.split("\n").find((candidate) => candidate.trim().startsWith(`${name} (`));
+  const usual = ["/lib64", "/usr/lib64", "/lib", "/usr/lib"].find((folder) => machine.list(folder).includes(name));
+  return line?.split(" => ")[1]?.trim() ?? (usual === undefined ? undefined : join(usual, name));
+}
+
+/**
+ * The libraries that a library needs, each with where the dynamic loader finds it, or undefined where it does not.
+ * undefined: there is no `ldd` to ask.
+ */
+export async function neededLibraries(
+  machine: Machine,
+  path: string,
+): Promise<ReadonlyMap<string, string | undefined> | undefined> {
+  const said = await machine.run("ldd", [path]);
+  return said === undefined ? undefined : parseLdd(said);
+}
+
+/** "	libcudart.so.12 => /usr/local/cuda/lib64/libcudart.so.12 (0x…)", "	libcudnn.so.9 => not found" */
+function parseLdd(said: string): Map<string, string | undefined> {
+  const found = new Map<string, string | undefined>();
+  for (const line of said.split("\n")) {
+    const [, name, where] = /^\s*(\S+) => (not found|\S+)/.exec(line) ?? [];
+    if (name !== undefined) {
+      found.set(name, where === "not found" ? undefined : where);
+    }
+    // "…/libc.so.6: version `GLIBC_2.38' not found (required by …)"
+    const [, version] = /version `(\S+)' not found/.exec(line) ?? [];
+    if (version !== undefined) {
+      found.set(version, undefined);
+    }
+  }
+  return found;
+}

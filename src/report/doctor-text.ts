@@ -1,0 +1,70 @@
+import { table } from "./table.js";
+
+/** What `infer-batch doctor` found. */
+export interface Diagnosis {
+  readonly program: string;
+  readonly platform: string;
+  /** As the spec has them; without a spec, those that are looked at. */
+  readonly asked: readonly string[];
+  readonly parts: readonly DiagnosisPart[];
+  /** One batch on each provider. */
+  readonly trials: readonly DiagnosisTrial[];
+  readonly model: string;
+  /** Where a run would score: the first of the asked ones that can; undefined: it would end with 64. */
+  readonly runsOn: string | undefined;
+}
+
+export interface DiagnosisPart {
+  readonly name: string;
+  readonly state: string;
+  readonly found: string;
+  readonly remedy?: string | undefined;
+}
+
+export interface DiagnosisTrial {
+  readonly provider: string;
+  readonly state: string;
+  readonly operators: Readonly<Record<string, number>>;
+  readonly ms: number | undefined;
+  readonly fault: string | undefined;
+}
+
+export function doctorJson({ program, runsOn, ...found }: Diagnosis): string {
+  const trials = found.trials.map((trial) => ({ ...trial, ms: trial.ms ?? null, fault: trial.fault ?? null }));
+  const parts = found.parts.map((part) => ({ ...part, remedy: part.remedy ?? null }));
+  return JSON.stringify({ version: program, ...found, parts, trials, runs_on: runsOn ?? null });
+}
+
+export function doctorText({ program, platform, asked, parts, trials, model, runsOn }: Diagnosis): string {
+  const remedies = parts.flatMap(({ name, state, remedy }) =>
+    remedy === undefined || state === "ok" ? [] : [`  ${name}: ${remedy}`],
+  );
+  const forWhat = asked.some((provider) => provider !== "cpu") ? "To do:" : "To do for scoring on a GPU:";
+  return [
+    `infer-batch ${program}, ${platform}`,
+    ...table(parts.map(({ name, state, found }) => [name, state, found])),
+    "",
+    `Two batches of one row through ${model}, on each provider alone:`,
+    ...table(trials.map((trial) => [trial.provider, trial.state, trialText(trial)])),
+    "",
+    ...(remedies.length === 0 ? [] : [forWhat, ...remedies, ""]),
+    verdict(asked, runsOn, trials),
+    "",
+  ].join("\n");
+}
+
+function verdict(asked: Diagnosis["asked"], runsOn: Diagnosis["runsOn"], trials: readonly DiagnosisTrial[]): string {
+  if (runsOn === undefined) {
+    return `A run with providers [${asked.join(", ")}] would end with 64.`;
+  }
+  const state = trials.find(({ provider }) => provider === runsOn)?.state;
+  const but = state === "idle" ? ", which leaves all of this model to the CPU" : ", where the trial failed";
+  return `A run scores on ${runsOn}${state === "ok" ? "" : but}.`;
+}
+
+function trialText({ operators, ms, fault }: DiagnosisTrial): string {
+  const counts = Object.entries(operators).map(([provider, count]) => `${count} on ${provider}`);
+  const ran = counts.length === 0 ? [] : [`operators: ${counts.join(", ")}`];
+  const took = ms === undefined ? [] : [`${ms.toFixed(1)} ms`];
+  return [...ran, ...took, ...(fault === undefined ? [] : [fault])].join("; ");
+}

@@ -1,0 +1,14 @@
+/** What earlier runs found out about memory. To lose it costs time only. */
+export interface Ceilings {
+  find(of: CeilingOf): Promise<number | undefined>;
+  keep(of: CeilingOf, rows: number): Promise<void>;
+}
+
+/** What a ceiling holds for. */
+export interface CeilingOf {
+  readonly modelSha256: string;
+  /** "cuda:0" */
+  readonly device: string;
+  /** Of the model's inputs: a model takes lists of any length. */
+  readonly rowBytes: number;
+}

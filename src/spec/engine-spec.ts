@@ -1,0 +1,54 @@
+import { z } from "zod";
+import { autoOrCount, count } from "./values.js";
+
+export interface EngineSpec {
+  /** In order of preference, each once, `cpu` last. */
+  readonly providers: readonly Provider[];
+  /** Of the GPUs that the process sees; `worker`: each worker takes the next one. */
+  readonly device_id: number | "worker";
+  readonly batch_size: number | "auto";
+  readonly threads: number | "auto";
+}
+
+export type Provider = "tensorrt" | "cuda" | "cpu";
+
+const mostDevices = 128;
+const deviceError = `expected worker or a number from 0 to ${mostDevices - 1}`;
+
+export const engine = z.strictObject({
+  providers: z
+    .array(z.enum(["tensorrt", "cuda", "cpu"]))
+    .min(1)
+    .default(["cpu"])
+    .superRefine(checkOrder)
+    .describe(
+      "execution providers, in order of preference; one that this machine cannot run ends the run (64), unless cpu is listed, last",
+    ),
+  device_id: z
+    .union([z.literal("worker"), count(0, mostDevices - 1)], { error: deviceError })
+    .default(0)
+    .describe(
+      "the GPU of cuda and tensorrt, of those that the process sees; worker: worker i takes GPU i, and so around",
+    ),
+  batch_size: autoOrCount(1, 1_048_576).default("auto").describe("rows of one session.run"),
+  threads: autoOrCount(1, 1024)
+    .default("auto")
+    .describe("CPU threads for inference; at most as many as there are cores"),
+}) satisfies z.ZodType<EngineSpec>;
+
+/** ONNX Runtime takes the CPU for what no other provider takes, wherever it is named. */
+function checkOrder(providers: readonly Provider[], context: z.RefinementCtx): void {
+  for (const [index, provider] of providers.entries()) {
+    if (providers.indexOf(provider) < index) {
+      context.addIssue({ code: "custom", path: [index], message: `\`${provider}\` is named twice` });
+    }
+  }
+  const cpu = providers.indexOf("cpu");
+  if (cpu !== -1 && cpu !== providers.length - 1) {
+    context.addIssue({
+      code: "custom",
+      path: [cpu],
+      message: "expected cpu last: it can take the place of all others",
+    });
+  }
+}

@@ -1,0 +1,173 @@
+import { existsSync } from "node:fs";
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { openTinyModel } from "#src/cli/provider-trial.js";
+import { type Diagnosis, doctorText } from "#src/report/doctor-text.js";
+import { runHere } from "../support/cli.js";
+import { scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
+import { writeModel } from "../support/onnx.js";
+import { runSpec } from "../support/score.js";
+import { fixtureNamed } from "../support/world.js";
+
+// Wherever this runs, .npmrc keeps onnxruntime-node without its CUDA files: cuda and tensorrt are always missing.
+
+const diabetes = fixtureNamed("diabetes-mlp");
+
+async function withSpec<T>(
+  engine: object,
+  work: (spec: string, folder: string) => Promise<T>,
+  overrides: SpecOverrides = {},
+): Promise<T> {
+  await using folder = await scratchFolder();
+  return await work(await writeSpec(folder.path, diabetes, { engine, ...overrides }), folder.path);
+}
+
+describe("doctor", () => {
+  test("without a spec tells what a GPU needs, tries the CPU, and ends well", async () => {
+    const { code, stdout, stderr } = await runHere(["doctor", "--json"]);
+    expect([code, stderr]).toEqual([0, ""]);
+    const found = JSON.parse(stdout) as Record<string, unknown>;
+    expect(found).toMatchObject({ asked: ["cpu"], runs_on: "cpu" });
+    expect(found["parts"]).toMatchObject([
+      { name: "Node", state: "ok", found: expect.stringContaining(process.versions.node) as string },
+      { name: "onnxruntime-node", state: "ok" },
+      {
+        name: "provider library",
+        state: "missing",
+        found: expect.stringContaining("onnxruntime-node-install=skip in ") as string,
+        remedy: expect.stringContaining("ONNXRUNTIME_NODE_INSTALL=cuda12 node ") as string,
+      },
+      { name: "NVIDIA driver" },
+      { name: "CUDA", state: "unknown" },
+      { name: "cuDNN" },
+      { name: "GPUs" },
+    ]);
+    expect(found["trials"]).toMatchObject([{ provider: "cpu", state: "ok", operators: { cpu: 2 }, fault: null }]);
+  });
+
+  test("tries the spec's model, and ends with 64 when its providers cannot run", async () => {
+    await withSpec({ providers: ["tensorrt", "cuda"] }, async (spec) => {
+      const { code, stdout, stderr } = await runHere(["doctor", spec]);
+      expect(code).toBe(64);
+      expect(stdout).toMatch(
+        /^ {2}tensorrt +missing +\S.*\n {2}cuda +missing +\S.*\n {2}cpu +ok +operators: \d+ on cpu;/m,
+      );
+      expect(stdout).toContain("diabetes-mlp.onnx, on each provider alone:");
+      expect(stdout).toMatch(
+        /\nTo do:\n {2}provider library: .*\nA run with providers \[tensorrt, cuda\] would end with 64\.\n$/s,
+      );
+      expect(stderr).toMatch(
+        /^error: checking for tensorrt, cuda: provider library: libonnxruntime_providers_shared\.so, /,
+      );
+    });
+  });
+
+  test("ends well when cpu is listed behind what is missing, and says where a run scores", async () => {
+    await withSpec({ providers: ["cuda", "cpu"] }, async (spec) => {
+      const { code, stdout } = await runHere(["doctor", spec]);
+      expect([code, stdout.trimEnd().split("\n").at(-1)]).toEqual([0, "A run scores on cpu."]);
+    });
+  });
+
+  test("needs no shard, and refuses a model that cannot be loaded", async () => {
+    const input = { path: "nowhere/*.parquet" };
+    await withSpec({}, async (spec) => expect((await runHere(["doctor", spec])).code).toBe(0), { input });
+    await withSpec(
+      {},
+      async (spec) => {
+        const { code, stderr } = await runHere(["doctor", spec]);
+        expect([code, stderr]).toEqual([64, expect.stringContaining("there is no such file")]);
+      },
+      { model: { path: "no.onnx" } },
+    );
+  });
+
+  test("says when a provider can be used and is of no use to the model", () => {
+    const cpu = { provider: "cpu", state: "ok", operators: { cpu: 9 }, ms: 1, fault: undefined };
+    const idle = { provider: "cuda", state: "idle", operators: { cpu: 9 }, ms: 2.25, fault: undefined };
+    const found: Diagnosis = {
+      program: "1.0.0",
+      platform: "linux x64",
+      asked: ["cuda"],
+      parts: [{ name: "GPUs", state: "ok", found: "NVIDIA L4", remedy: "none" }],
+      trials: [idle, cpu],
+      model: "forest.onnx",
+      runsOn: "cuda",
+    };
+    expect(`\n${doctorText(found)}`).toMatchInlineSnapshot(`
+      "
+      infer-batch 1.0.0, linux x64
+        GPUs  ok  NVIDIA L4
+
+      Two batches of one row through forest.onnx, on each provider alone:
+        cuda  idle  operators: 9 on cpu; 2.3 ms
+        cpu   ok    operators: 9 on cpu; 1.0 ms
+
+      A run scores on cuda, which leaves all of this model to the CPU.
+      "
+    `);
+  });
+
+  test("has a model of its own that is what it says", async () => {
+    await using folder = await scratchFolder();
+    const path = join(folder.path, "tiny.onnx");
+    await writeModel(path, {
+      inputs: [{ name: "x", dtype: "float32", shape: ["N", 4] }],
+      outputs: [{ name: "y", dtype: "float32", shape: ["N", "M"] }],
+      nodes: [
+        { op: "Transpose", from: ["x"], to: "t" },
+        { op: "MatMul", from: ["x", "t"], to: "m" },
+        { op: "Relu", from: ["m"], to: "y" },
+      ],
+    });
+    await using tiny = await openTinyModel();
+    expect(await readFile(tiny.path)).toEqual(await readFile(path));
+  });
+});
+
+describe("a run whose provider this machine cannot run", () => {
+  test("ends with 64 before anything is written, naming what is missing", async () => {
+    await withSpec({ providers: ["cuda"] }, async (spec, folder) => {
+      const { code, stderr } = await runSpec(spec);
+      expect(code).toBe(64);
+      expect(stderr).toMatch(
+        /error: opening execution provider cuda: provider library: libonnxruntime_providers_shared\.so/,
+      );
+      expect(stderr).toContain("`infer-batch doctor` tells what to do");
+      expect(existsSync(join(folder, "out"))).toBe(false);
+    });
+  });
+
+  test("goes on where cpu is listed: one loud line, and everybody who is told of the run is told", async () => {
+    const report = { metrics: "run.prom", html: "run.html" };
+    await withSpec(
+      { providers: ["tensorrt", "cuda", "cpu"] },
+      async (spec, folder) => {
+        const { code, stdout, stderr } = await runSpec(spec);
+        expect(code).toBe(0);
+        expect(stderr.match(/WARN: NOT ON .*/g)).toEqual([
+          expect.stringMatching(/^WARN: NOT ON TENSORRT, on cuda, cpu instead: opening execution provider tensorrt: /),
+          expect.stringMatching(/^WARN: NOT ON CUDA, on cpu instead: opening execution provider cuda: /),
+        ]);
+        expect(JSON.parse(stdout)).toMatchObject({ provider: "cpu", providers_missing: ["tensorrt", "cuda"] });
+        const text = async (name: string): Promise<string> => await readFile(join(folder, name), "utf8");
+        expect(JSON.parse(await text("out/_manifest.json"))).toMatchObject({
+          attempt: { provider: "cpu", providers_missing: ["tensorrt", "cuda"] },
+        });
+        expect(await text("run.prom")).toContain(
+          'infer_batch_provider_missing{batch_job="diabetes-mlp",worker="0",provider="cuda"} 1\n',
+        );
+        expect(await text("run.html")).toContain("<td>no tensorrt, no cuda, cpu</td>");
+      },
+      { report },
+    );
+  });
+
+  test("can be planned and validated all the same: any machine will do for that", async () => {
+    await withSpec({ providers: ["cuda"], device_id: 7 }, async (spec) => {
+      expect((await runHere(["validate", spec])).code).toBe(0);
+      expect((await runHere(["plan", spec])).code).toBe(0);
+    });
+  });
+});

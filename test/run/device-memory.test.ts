@@ -1,0 +1,202 @@
+import * as fc from "fast-check";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import type { FeatureBatch } from "#src/batch/packer.js";
+import type { Engine } from "#src/engine/port.js";
+import { JobError } from "#src/errors.js";
+import { openRoom } from "#src/run/device-room.js";
+import { scoreBatch } from "#src/run/score-batch.js";
+import { emptyContract } from "../support/batches.js";
+import { expectFinished } from "../support/crash.js";
+import { goldenRows } from "../support/golden.js";
+import { scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
+import { partNames } from "../support/output.js";
+import { runTight } from "../support/tight-engine.js";
+import { fixtureNamed } from "../support/world.js";
+
+// No GPU is needed: the engine is the real one on CPUs, behind a device that runs out of memory on purpose.
+
+interface TightJob extends AsyncDisposable {
+  readonly spec: string;
+  readonly out: string;
+  readonly ceilings: string;
+  expectFinished(): Promise<void>;
+}
+
+/** 442 rows in spans of 80. */
+async function tightJob(overrides: SpecOverrides = {}, name = "diabetes-mlp"): Promise<TightJob> {
+  const folder = await scratchFolder();
+  const fixture = fixtureNamed(name);
+  const spec = await writeSpec(folder.path, fixture, { commit_rows: 80, engine: { batch_size: 64 }, ...overrides });
+  const out = join(folder.path, "out");
+  return {
+    spec,
+    out,
+    ceilings: join(folder.path, "ceilings"),
+    expectFinished: async () => {
+      await expectFinished(out, { golden: await goldenRows(fixture) });
+    },
+    [Symbol.asyncDispose]: () => folder[Symbol.asyncDispose](),
+  };
+}
+
+const codeOf = (error: unknown): string => (error instanceof JobError ? `${error.exitCode} ${error.code}` : "");
+
+describe("a device without memory for a batch", () => {
+  test("gets half of it, with the engine renewed, until it fits; the rows are the same", async () => {
+    await using job = await tightJob();
+    const { report, engine, warnings } = await runTight(job.spec, { ...job, fits: () => 10 });
+
+    expect(report).toMatchObject({ status: "complete", rowsScored: 442, batchSize: 8 });
+    await job.expectFinished();
+    // 64, 32, 16; or 64 and 16, when the last 16 rows of a span come first.
+    expect(engine.renewals).toBe(warnings.length);
+    expect([2, 3]).toContain(warnings.length);
+    expect(warnings[0]).toBe(
+      "no memory for a batch of 64 rows on cuda:0: the model is loaded anew, batches have 32 rows at most from here on",
+    );
+  });
+
+  test("is remembered: the next run begins with what fits", async () => {
+    await using job = await tightJob();
+    await runTight(job.spec, { ...job, fits: () => 10 });
+
+    const next = await runTight(job.spec, { ...job, fits: () => 10, attempt: { newRun: true } });
+
+    expect(next.report).toMatchObject({ status: "complete", rowsScored: 442, batchSize: 8 });
+    expect([next.engine.renewals, Math.max(...next.engine.tried), next.warnings]).toEqual([0, 8, []]);
+    await job.expectFinished();
+  });
+
+  test("is remembered by model: another one begins with what the spec says", async () => {
+    await using job = await tightJob();
+    await runTight(job.spec, { ...job, fits: () => 10 });
+    await using other = await tightJob({}, "external-data");
+
+    const { engine } = await runTight(other.spec, { fits: () => 1000, ceilings: job.ceilings });
+
+    expect(Math.max(...engine.tried)).toBe(64);
+  });
+
+  test("holds whatever batch_size: auto would try", async () => {
+    await using job = await tightJob({ commit_rows: 442, engine: {} });
+    const { report, engine } = await runTight(job.spec, { ...job, fits: () => 20 });
+
+    expect(report).toMatchObject({ status: "complete", rowsScored: 442 });
+    expect(report?.batchSize).toBeLessThanOrEqual(20);
+    expect(engine.renewals).toBeGreaterThan(0);
+    await job.expectFinished();
+  });
+
+  test("that has none for a row ends the run with 75; what was committed is kept, and a later attempt goes on", async () => {
+    await using job = await tightJob();
+    let rows = 0;
+    const stopped = await runTight(job.spec, { ...job, fits: () => ((rows += 1) > 6 ? 0 : 1000) });
+
+    expect(codeOf(stopped.error)).toBe("75 MEMORY");
+    expect(String(stopped.error)).toContain("there is no memory for a batch of one row: ");
+    const kept = await partNames(job.out);
+    expect(kept.length).toBeGreaterThan(0);
+
+    const { report, engine } = await runTight(job.spec, { ...job, fits: () => 1000 });
+    expect(report).toMatchObject({ status: "complete", spansResumed: kept.length });
+    expect(Math.max(...engine.tried)).toBe(1); // what was found stays
+    await job.expectFinished();
+  });
+
+  test("ends a run with 75 when the model's batch is fixed: padded, half of it takes as much", async () => {
+    await using job = await tightJob({}, "diabetes-mlp-batch32");
+    const { error, engine } = await runTight(job.spec, { ...job, fits: () => 31 });
+
+    expect(codeOf(error)).toBe("75 MEMORY");
+    expect(String(error)).toContain("no memory for a batch of 32 rows, which is the model's own");
+    expect(engine.renewals).toBe(0);
+  });
+
+  test("that fails otherwise ends the run with 75, and no row is set aside for it", async () => {
+    await using job = await tightJob({ on_bad_row: "reject", max_rejects: "100%" });
+    let calls = 0;
+    const { error } = await runTight(job.spec, { ...job, fits: () => 1000, broken: () => (calls += 1) > 8 });
+
+    expect(codeOf(error)).toBe("75 DEVICE");
+    const { report } = await runTight(job.spec, { ...job, fits: () => 1000 });
+    expect(report).toMatchObject({ status: "complete", rowsRejected: 0 });
+    await job.expectFinished();
+  });
+});
+
+const batchOf = (rowCount: number): FeatureBatch => ({
+  rowStart: 100,
+  rowCount,
+  packedRows: rowCount,
+  inputs: [
+    {
+      name: "x",
+      dtype: "float32",
+      dims: [rowCount, 1],
+      data: Float32Array.from({ length: rowCount }, (_, row) => 100 + row),
+    },
+  ],
+});
+
+test("each row of a batch is scored once, or told once, whatever fits and whatever the model refuses", async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      fc.integer({ min: 1, max: 300 }),
+      fc.integer({ min: 1, max: 300 }),
+      fc.uniqueArray(fc.integer({ min: 100, max: 399 }), { maxLength: 5 }),
+      async (rowCount, fits, refused) => {
+        let taken = false;
+        const engine: Engine = {
+          signature: { inputs: [], outputs: [] },
+          provider: "cuda",
+          device: "cuda:1",
+          missing: [],
+          sessions: 1,
+          concurrency: 2,
+          run({ inputs }) {
+            const rows = inputs.flatMap(({ data }) => (data instanceof Float32Array ? [...data] : []));
+            taken ||= rows.length > fits;
+            const message = taken ? "no memory" : "refused";
+            return Promise.resolve(
+              taken || rows.some((row) => refused.includes(row))
+                ? { kind: taken ? "exhausted" : "failed", message, inputs }
+                : { kind: "done", outputs: [], ms: 1, inputs },
+            );
+          },
+          renew() {
+            taken = false;
+            return Promise.resolve();
+          },
+          [Symbol.asyncDispose]: () => Promise.resolve(),
+        };
+        const log = { info() {}, warn() {}, debug() {} };
+        const ceilings = { find: () => Promise.resolve(undefined), keep: () => Promise.resolve() };
+        const room = await openRoom({ log, ceilings }, { engine, contract: emptyContract, modelSha256: "" });
+        const seen: number[] = [];
+        const told: number[] = [];
+        const tools = {
+          engine,
+          room,
+          tensors: [],
+          fixedBatchRows: null,
+          onDone: (done: FeatureBatch) => {
+            seen.push(...Array.from({ length: done.rowCount }, (_, row) => done.rowStart + row));
+          },
+          onRow: (row: number) => {
+            told.push(row);
+          },
+        };
+        await Promise.all([scoreBatch(tools, batchOf(rowCount)), scoreBatch(tools, { ...batchOf(7), rowStart: 1000 })]);
+
+        const all = Array.from({ length: rowCount }, (_, row) => 100 + row);
+        const bad = refused.filter((row) => row < 100 + rowCount).toSorted((one, other) => one - other);
+        expect(told.filter((row) => row < 1000).toSorted((one, other) => one - other)).toEqual(bad);
+        expect(seen.filter((row) => row < 1000).toSorted((one, other) => one - other)).toEqual(
+          all.filter((row) => !bad.includes(row)),
+        );
+      },
+    ),
+    { numRuns: 200 },
+  );
+});

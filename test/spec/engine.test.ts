@@ -1,0 +1,32 @@
+import { describe, expect, test } from "vitest";
+import { load, minimalSpec } from "../support/spec.js";
+
+const engineOf = (text: string): unknown => load(`${minimalSpec}engine: ${text}\n`).engine;
+
+describe("engine", () => {
+  test.each([
+    ["[cuda]", ["cuda"]],
+    ["[cuda, cpu]", ["cuda", "cpu"]],
+    ["[tensorrt, cuda, cpu]", ["tensorrt", "cuda", "cpu"]],
+    ["[cuda, tensorrt]", ["cuda", "tensorrt"]],
+  ])("takes the providers %s in this order", (text, providers) => {
+    expect(engineOf(`{ providers: ${text} }`)).toMatchObject({ providers });
+  });
+
+  test.each([
+    ["1", 1],
+    ["worker", "worker"],
+    ['"${gpu}"', 3],
+  ])("takes the device %s", (text, device) => {
+    const spec = load(`${minimalSpec}engine: { providers: [cuda], device_id: ${text} }\nparams: { gpu: 3 }\n`);
+    expect(spec.engine.device_id).toBe(device);
+  });
+
+  test("takes what an earlier release refused, spelt out", () => {
+    const text = `${minimalSpec}on_bad_row: fail\nengine: { providers: [cpu], device_id: 0 }\n`
+      .replace("output:", "output:\n  lineage: false")
+      .replace("input:", "input:\n  format: parquet\n  verify: pinned")
+      .replace("model:", "model:\n  cast: exact\n  missing: bad_row");
+    expect(load(text)).toEqual({ ...load(minimalSpec), input: { ...load(minimalSpec).input, format: "parquet" } });
+  });
+});
