@@ -7,7 +7,7 @@ import { scoreHere } from "../support/score.js";
 import { type Fault, tcpProxy } from "../support/tcp-proxy.js";
 import { watchQueries } from "./pg-calls.mjs";
 
-const postgres = await usePostgres();
+const postgres = usePostgres();
 /** Silence is noticed after the statement timeout and five seconds. */
 const timeouts = { connect: 5, statement: 1, lock: 1 };
 const downMs = 300;

@@ -9,7 +9,7 @@ import { randomOf } from "../support/random.js";
 import { scoreHere } from "../support/score.js";
 import { torture } from "../support/torture.js";
 
-const postgres = await usePostgres();
+const postgres = usePostgres();
 const timeouts = { connect: 5, statement: 2, lock: 1 };
 
 postgres.describe("attempts side by side", () => {

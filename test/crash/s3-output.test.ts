@@ -10,7 +10,7 @@ import { type S3OutputJob, s3OutputJob } from "../support/s3-output.js";
 import { scoreHere, workerOf } from "../support/score.js";
 import { torture } from "../support/torture.js";
 
-const s3 = await useS3();
+const s3 = useS3();
 const parallelRuns = 2;
 
 interface World extends AsyncDisposable {

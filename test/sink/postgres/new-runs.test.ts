@@ -9,7 +9,7 @@ import type { Database } from "../../support/pg-database.js";
 import { usePostgres } from "../../support/postgres.js";
 import { begun, carryOut, commitSpans, idsOf, outputOf, pgSink, planFor, whole } from "../../support/sinks.js";
 
-const postgres = await usePostgres();
+const postgres = usePostgres();
 
 type Mode = "append" | "upsert" | "replace";
 

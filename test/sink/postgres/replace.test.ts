@@ -5,7 +5,7 @@ import { expectInOrder, readMeanwhile } from "../../support/pg-reader.js";
 import { usePostgres } from "../../support/postgres.js";
 import { begun, carryOut, commitSpans, pgSink, planFor } from "../../support/sinks.js";
 
-const postgres = await usePostgres();
+const postgres = usePostgres();
 
 const replace = (database: Database, more: object = {}): Sink =>
   pgSink({ url: database.url, postgres: { mode: "replace", key: ["id"], ...more } });
