@@ -1,4 +1,4 @@
-import { mkdir, readFile } from "node:fs/promises";
+import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
@@ -9,7 +9,7 @@ import { scratchFolder, writeSpec } from "../support/job.js";
 import { faultsOfFinished, listing, outputRows, partNames, spanOfName } from "../support/output.js";
 import { readRows, writeRows } from "../support/parquet.js";
 import { leaveUnfinished, runSpec, scoreHere } from "../support/score.js";
-import { until } from "../support/waiting.js";
+import { tell, until } from "../support/waiting.js";
 import { fixtureNamed } from "../support/world.js";
 
 const fixture = fixtureNamed("diabetes-mlp");
@@ -126,8 +126,7 @@ describe("a run that is told to stop", () => {
     const tellTwice = async (metrics: string, child: RunningCli): Promise<void> => {
       await until(async () => /stage="pack"\} .*[1-9]/.test(await (await fetch(metrics)).text()));
       await sleep(200); // the model is inside a call that takes many seconds
-      child.kill("SIGTERM");
-      await until(async () => !(await isPending(15, child.pid))); // else two were one
+      await tell(child, "SIGTERM");
       toldAgainMs = performance.now();
       child.kill("SIGTERM");
     };
@@ -146,13 +145,6 @@ describe("a run that is told to stop", () => {
     expect(performance.now() - toldAgainMs, "five seconds after the first it ends anyhow").toBeLessThan(3000);
   });
 });
-
-/** Whether a signal has yet to be taken by a process. */
-async function isPending(signal: number, pid: number | undefined): Promise<boolean> {
-  const status = await readFile(`/proc/${pid}/status`, "utf8");
-  const [, shared = "0"] = /^ShdPnd:\s*([0-9a-f]+)/m.exec(status) ?? [];
-  return ((BigInt(`0x${shared}`) >> BigInt(signal - 1)) & 1n) === 1n;
-}
 
 /** One batch, packed in one piece, of which the model makes a square matrix that it multiplies with itself sixty times. */
 async function longCall(folder: string): Promise<string> {
