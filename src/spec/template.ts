@@ -74,7 +74,10 @@ export function fillTemplate(
 
 /** Of the reference [start, end), in the text as DuckDB will read it: `$${` is no end of a dollar quote there. */
 function sqlPlaceIn(text: string, start: number, end: number): SqlPlace {
-  return sqlPlaceAfter(text.slice(0, start).replaceAll("$${", () => "${"), text.slice(end));
+  return sqlPlaceAfter(
+    text.slice(0, start).replaceAll("$${", () => "${"),
+    text.slice(end),
+  );
 }
 
 /** A text literal: whatever a value holds, it stays a value. */
