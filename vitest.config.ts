@@ -1,29 +1,43 @@
-import { statfsSync } from "node:fs";
+import { chmodSync, mkdtempSync, rmSync, statfsSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { defineConfig } from "vitest/config";
 
 /** Tests flush files by the thousand: those lie in memory where there is enough of it, unless TMPDIR says otherwise. */
-function temporaryFolder(): { TMPDIR?: string } {
+function temporaryFolder(): string {
   const memory = "/dev/shm";
   const roomy = 4 * 1024 ** 3;
   try {
     const { bavail, bsize } = statfsSync(memory);
-    return process.env["TMPDIR"] === undefined && bavail * bsize > roomy ? { TMPDIR: memory } : {};
+    return process.env["TMPDIR"] === undefined && bavail * bsize > roomy ? memory : tmpdir();
   } catch {
-    return {}; // there is none
+    return tmpdir(); // there is none
   }
 }
+
+/** One for all that tests make: vitest ends its workers by SIGTERM, and what they leave goes with it. */
+const scratch = mkdtempSync(join(temporaryFolder(), "infer-batch-tests-"));
+chmodSync(scratch, 0o755); // servers run as other users
+process.on("exit", () => {
+  try {
+    rmSync(scratch, { recursive: true, force: true });
+  } catch {
+    // something is mounted there by a test that was killed
+  }
+});
 
 export default defineConfig({
   test: {
     include: ["test/**/*.test.ts"],
-    env: temporaryFolder(),
+    env: { TMPDIR: scratch },
     // Files keep to themselves; loading all modules anew for each took a tenth of the suite's time.
     isolate: false,
     // What is built is loaded as Node loads it: vite would read and rewrite each module.
     server: { deps: { external: [/\/dist\//] } },
-    // Two cores: real processes are started by many of these tests.
-    maxWorkers: 2,
-    testTimeout: 60_000,
-    hookTimeout: 60_000,
+    // One more than CI has cores: tests wait for processes, servers and pauses, and one of them always does.
+    maxWorkers: 3,
+    // Bounds of a hang, not of pace: what takes a second alone takes twenty on a slow machine with other work.
+    testTimeout: 120_000,
+    hookTimeout: 120_000,
   },
 });

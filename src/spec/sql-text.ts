@@ -6,7 +6,7 @@ const tokens: readonly (readonly [kind: "comment" | "literal" | "name" | "other"
   ["comment", /--[^\n\r]*[\n\r]/y],
   ["literal", /[eE]'(?:[^'\\]|\\.|'')*'/sy],
   ["literal", /'(?:[^']|'')*'/y],
-  ["literal", /\$([A-Za-z_\u0080-\uffff][\w\u0080-\uffff]*)?\$(?!\{).*?\$\1\$/sy],
+  ["literal", /\$([A-Za-z_\u0080-\uffff][\w\u0080-\uffff]*)?\$.*?\$\1\$/sy],
   // A reference that is filled in before this one.
   ["literal", /\$\{[^}]*\}/y],
   ["name", /"(?:[^"]|"")*"/y],
@@ -15,7 +15,7 @@ const tokens: readonly (readonly [kind: "comment" | "literal" | "name" | "other"
 ];
 
 /** Starts of what has no end before the place. */
-const open = { comment: /--|\/\*/y, quote: /[eE]?'|"|\$(?:[A-Za-z_\u0080-\uffff][\w\u0080-\uffff]*)?\$(?!\{)/y };
+const open = { comment: /--|\/\*/y, quote: /[eE]?'|"|\$(?:[A-Za-z_\u0080-\uffff][\w\u0080-\uffff]*)?\$/y };
 
 /** The place right after `before`, the beginning of an expression, when `after` follows it. */
 export function sqlPlaceAfter(before: string, after: string): SqlPlace {

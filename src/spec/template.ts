@@ -43,7 +43,7 @@ export function fillTemplate(
       fault ??= { kind: "malformed", found };
       return "";
     }
-    const place = language === "sql" ? sqlPlaceAfter(text.slice(0, offset), text.slice(offset + found.length)) : "code";
+    const place = language === "sql" ? sqlPlaceIn(text, offset, offset + found.length) : "code";
     if (place !== "code") {
       fault ??= { kind: place, found };
       return "";
@@ -70,6 +70,14 @@ export function fillTemplate(
     return write(value);
   });
   return fault === undefined ? { text: filled } : { fault };
+}
+
+/** Of the reference [start, end), in the text as DuckDB will read it: `$${` is no end of a dollar quote there. */
+function sqlPlaceIn(text: string, start: number, end: number): SqlPlace {
+  return sqlPlaceAfter(
+    text.slice(0, start).replaceAll("$${", () => "${"),
+    text.slice(end),
+  );
 }
 
 /** A text literal: whatever a value holds, it stays a value. */

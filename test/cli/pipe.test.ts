@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { createWriteStream } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
+import { text as textOf } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import { writeArrow } from "../support/arrow.js";
@@ -111,10 +112,7 @@ describe("infer-batch pipe as a command", () => {
     const stream = await readFile(paths.input);
     const child = spawn(process.execPath, [program, "pipe", paths.spec], { stdio: ["pipe", "pipe", "pipe"] });
     const ended = once(child, "exit");
-    let stderr = "";
-    child.stderr.setEncoding("utf8").on("data", (text: string) => {
-      stderr += text;
-    });
+    const said = textOf(child.stderr);
     child.stdin.on("error", () => undefined);
     child.stdin.write(end === "input" ? stream.subarray(0, schemaBytes(stream)) : stream);
     await once(child.stdout, "readable"); // no more than a few KiB are taken
@@ -123,7 +121,7 @@ describe("infer-batch pipe as a command", () => {
     child.kill("SIGTERM");
 
     expect(await ended).toEqual([143, null]);
-    expect(stderr).toContain("stopping on SIGTERM: what was written so far has no end-of-stream marker");
+    expect(await said).toContain("stopping on SIGTERM: what was written so far has no end-of-stream marker");
     child.stdout.destroy();
   });
 

@@ -17,7 +17,7 @@ test.skipIf(!mayUnshare)("the first process of a container ends on a second sign
     console.log(process.pid);`;
   const args = ["--pid", "--fork", "--kill-child", process.execPath, "--input-type=module", "--eval", script];
 
-  const { status, stdout } = spawnSync("unshare", args, { encoding: "utf8", timeout: 4000, killSignal: "SIGKILL" });
+  const { status, stdout } = spawnSync("unshare", args, { encoding: "utf8", timeout: 40_000, killSignal: "SIGKILL" });
 
   expect([stdout, status]).toEqual(["1\n", 143]);
 });

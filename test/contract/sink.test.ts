@@ -7,8 +7,8 @@ import { mirror } from "../support/s3-target.js";
 import { ascending, contractOf, type SinkWorld } from "../support/sink-contract.js";
 import { parquetSink, pgSink, s3Sink } from "../support/sinks.js";
 
-const postgres = await usePostgres();
-const s3 = await useS3();
+const postgres = usePostgres();
+const s3 = useS3();
 
 async function parquetWorld(): Promise<SinkWorld> {
   const scratch = await scratchFolder();

@@ -9,7 +9,7 @@ import { scratchFolder } from "../support/job.js";
 import { useS3 } from "../support/s3.js";
 import { sourceAt } from "../support/s3-source.js";
 
-const s3 = await useS3();
+const s3 = useS3();
 
 /** A place where shards are. */
 interface World extends AsyncDisposable {

@@ -92,23 +92,23 @@ describe.skipIf(!arrowCorpusIsThere)("apache/arrow-testing", () => {
     expect(found).toEqual(expected[name]);
   });
 
-  test("has no file that crashes, hangs or takes memory", async () => {
+  test("has no file that crashes, hangs or takes memory", { timeout: 300_000 }, async () => {
     const files = filesIn(arrowCorpus).filter((name) => !golden(name) && !/\.(json\.gz|md)$/.test(name));
     const child = join(projectFolder, "test/corpora/arrow-child.mjs");
 
     const { stdout } = await promisify(execFile)(
       process.execPath,
       ["--max-old-space-size=400", child, ...files.map((name) => join(arrowCorpus, name))],
-      { timeout: 60_000 },
+      { timeout: 240_000 }, // of a hang
     );
 
     const { maxRssMb, ended } = JSON.parse(stdout) as {
       maxRssMb: number;
-      ended: readonly { path: string; ms: number; code: string }[];
+      ended: readonly { path: string; cpuMs: number; code: string }[];
     };
     expect(ended).toHaveLength(files.length);
     expect(new Set(ended.map(({ code }) => code))).toEqual(new Set(["SHARD_CORRUPT"]));
-    expect(ended.filter(({ ms }) => ms > 10_000)).toEqual([]);
+    expect(ended.filter(({ cpuMs }) => cpuMs > 10_000)).toEqual([]);
     expect(maxRssMb).toBeLessThan(600);
   });
 });

@@ -10,6 +10,9 @@ process.on("message", async (args) => {
     },
   });
   const io = { stdout: into("stdout"), stderr: into("stderr") };
+  const before = process.cpuUsage();
   await runProgram(args, io);
-  process.send?.({ code: io.exitCode ?? 0, ...said, peakKib: process.resourceUsage().maxRSS });
+  const { user, system } = process.cpuUsage(before);
+  const used = { peakKib: process.resourceUsage().maxRSS, cpuMs: (user + system) / 1000 };
+  process.send?.({ code: io.exitCode ?? 0, ...said, ...used });
 });

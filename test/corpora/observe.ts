@@ -4,7 +4,7 @@ import { scratchFolder } from "../support/job.js";
 import { partNames } from "../support/output.js";
 import { corpusFolder, differencesFrom, type Expected, type ExpectedFile, goldenOf } from "./corpus.js";
 import { type IdentityJob, identityJob, type SeenColumn, type Texts } from "./identity.js";
-import { limitKib, type Processes } from "./processes.js";
+import { limitCpuMs, limitKib, type Processes } from "./processes.js";
 import { columnTexts, csvTexts } from "./values.js";
 
 /** What happened to a command: how it ended, as `Expected` tells it, and everything that must never happen. */
@@ -19,7 +19,7 @@ async function outcomeOf(processes: Processes, args: readonly string[], hidden: 
   if (ended.kind === "died") {
     return { ended: { exit: -1, says: ended.how, hint: "" }, stdout: "", faults: [ended.how] };
   }
-  const { code, stdout, stderr, peakKib } = ended;
+  const { code, stdout, stderr, peakKib, cpuMs } = ended;
   return {
     ended: code === 0 ? "read" : refusal(code, hide(stderr, hidden)),
     stdout,
@@ -28,6 +28,7 @@ async function outcomeOf(processes: Processes, args: readonly string[], hidden: 
       ...(/^\s+at .*:\d+/m.test(stderr) ? [`a stack trace: ${stderr}`] : []),
       ...(code !== 0 && !stderr.startsWith("error: ") ? [`no message: ${stderr}`] : []),
       ...(peakKib < limitKib ? [] : [`${peakKib} KiB`]),
+      ...(cpuMs < limitCpuMs ? [] : [`${cpuMs} ms`]),
     ],
   };
 }

@@ -15,6 +15,8 @@ function asPinned(found: Expected, pinned: Expected): Expected {
     : found;
 }
 
+/** Each waits for its turn, and a process that hangs is waited for. */
+const timeout = 300_000;
 const skipped = corpusIsThere ? "" : ` (skipped: there is no ${corpusFolder})`;
 
 describe.skipIf(!corpusIsThere)(`Apache Parquet's test files${skipped}`, () => {
@@ -34,7 +36,7 @@ describe.skipIf(!corpusIsThere)(`Apache Parquet's test files${skipped}`, () => {
     ).toEqual([]);
   });
 
-  test.concurrent.for(Object.entries(expectedFiles))("%s", async ([file, expected]) => {
+  test.concurrent.for(Object.entries(expectedFiles))("%s", { timeout }, async ([file, expected]) => {
     const { inspect, run, rows, faults } = await observe(processes, file, expected);
 
     expect({
@@ -54,14 +56,18 @@ describe.skipIf(!corpusIsThere)(`Apache Parquet's test files${skipped}`, () => {
     Object.entries(columns).map(([column, says]) => ({ file, column, says })),
   );
 
-  test.concurrent.for(refused)("$file: a job that carries $column is refused", async ({ file, column, says }) => {
-    const { ended, faults } = await carryColumn(processes, file, column);
+  test.concurrent.for(refused)(
+    "$file: a job that carries $column is refused",
+    { timeout },
+    async ({ file, column, says }) => {
+      const { ended, faults } = await carryColumn(processes, file, column);
 
-    expect({ ended: ended !== "read" && asPinned(ended, { ...ended, says }), faults }).toMatchObject({
-      ended: { exit: 64, says },
-      faults: [],
-    });
-  });
+      expect({ ended: ended !== "read" && asPinned(ended, { ...ended, says }), faults }).toMatchObject({
+        ended: { exit: 64, says },
+        faults: [],
+      });
+    },
+  );
 });
 
 test("docs/corpora.md says what is pinned", async () => {

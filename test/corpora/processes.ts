@@ -1,7 +1,10 @@
 import { type ChildProcess, fork } from "node:child_process";
 import { fileURLToPath } from "node:url";
 
-const limitMs = 10_000;
+/** Of processor time, for a command. */
+export const limitCpuMs = 10_000;
+/** A process that says nothing for so long hangs, however busy the machine is. */
+const hangMs = 60_000;
 export const limitKib = 600_000_000 / 1024;
 
 /** Two at a time: CI machines have two cores. */
@@ -18,6 +21,7 @@ export type Ended =
       readonly stdout: string;
       readonly stderr: string;
       readonly peakKib: number;
+      readonly cpuMs: number;
     }
   | { readonly kind: "died"; readonly how: string };
 
@@ -99,8 +103,8 @@ async function carryOut(member: Member, args: readonly string[]): Promise<Ended>
     };
     const timer = setTimeout(() => {
       child.kill("SIGKILL");
-      end({ kind: "died", how: `no answer after ${limitMs} ms` });
-    }, limitMs);
+      end({ kind: "died", how: `no answer after ${hangMs} ms` });
+    }, hangMs);
     child.once("message", (answer) => {
       end({ kind: "answered", ...(answer as Omit<Extract<Ended, { kind: "answered" }>, "kind">) });
     });
@@ -115,7 +119,7 @@ async function carryOut(member: Member, args: readonly string[]): Promise<Ended>
 async function stop(member: Member): Promise<string | undefined> {
   const { child } = member;
   return await new Promise((resolve) => {
-    const timer = setTimeout(() => child.kill("SIGKILL"), limitMs);
+    const timer = setTimeout(() => child.kill("SIGKILL"), hangMs);
     child.once("exit", (code, signal) => {
       clearTimeout(timer);
       resolve(

@@ -17,9 +17,9 @@ const parallelRuns = 2;
 const moments = torture ? 100 : 15;
 
 interface Pace {
-  /** From the start of the process until it has a plan, and from then to its end. */
+  /** From the start of the process until it has a plan, and from then on for each span. */
   readonly planMs: number;
-  readonly scoreMs: number;
+  readonly spanMs: number;
 }
 
 async function prepare(folder: string): Promise<{ spec: string; out: string; expected: Expected }> {
@@ -32,7 +32,7 @@ async function prepare(folder: string): Promise<{ spec: string; out: string; exp
 
 const underWay = /planned run|taking up run/;
 
-/** How long an undisturbed run takes here and now: moments are shares of it. */
+/** How long an undisturbed run takes here and now. */
 async function paceOf(): Promise<Pace> {
   await using scratch = await scratchFolder();
   const { spec, out, expected } = await prepare(scratch.path);
@@ -45,17 +45,22 @@ async function paceOf(): Promise<Pace> {
   });
   expect(code).toBe(0);
   await expectFinished(out, expected);
-  return { planMs: planned - start, scoreMs: performance.now() - planned };
+  return { planMs: planned - start, spanMs: (performance.now() - planned) / spans };
 }
 
-/** Sends SIGKILL from outside: one time in five before there is a plan, else at any moment after. */
+/**
+ * Sends SIGKILL from outside: one time in five before there is a plan, else at any moment after, by the spans that it
+ * has told of and a share of the next one, so that it comes in the middle whatever else the machine does. `left`: spans
+ * that are not committed yet.
+ */
 async function runAndKill(
   spec: string,
   random: () => number,
-  { planMs, scoreMs }: Pace,
+  { planMs, spanMs, left }: Pace & { readonly left: number },
 ): Promise<{ killed: boolean; stderr: string }> {
   const early = random() < 0.2;
-  const delayMs = random() * (early ? planMs : scoreMs);
+  const spansFirst = Math.floor(random() * (left + 1));
+  const delayMs = random() * (early ? planMs : spanMs);
   let armed = false;
   const arm = (child: RunningCli): void => {
     if (!armed) {
@@ -70,7 +75,7 @@ async function runAndKill(
       }
     },
     onStderr: (seen, child) => {
-      if (underWay.test(seen)) {
+      if (underWay.test(seen) && [...seen.matchAll(/span \d+ committed/g)].length >= spansFirst) {
         arm(child);
       }
     },
@@ -89,11 +94,11 @@ async function killAtRandom(seed: number, pace: Pace): Promise<Wreck[]> {
   const blows = 1 + Math.floor(random() * 3);
   const wrecks: Wreck[] = [];
   for (let blow = 0; blow < blows; blow += 1) {
-    const { killed, stderr } = await runAndKill(spec, random, pace);
+    const earlier = wrecks.at(-1)?.committed ?? [];
+    const { killed, stderr } = await runAndKill(spec, random, { ...pace, left: spans - earlier.length });
     const wreck = await inspectWreck(out, expected, stderr);
     expectFewDoneAgain(wreck);
     if (killed) {
-      const earlier = wrecks.at(-1)?.committed ?? [];
       expect(earlier.filter((span) => !wreck.committed.includes(span))).toEqual([]); // nothing is taken back
       wrecks.push(wreck);
     }

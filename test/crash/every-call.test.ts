@@ -90,5 +90,6 @@ test("every row comes out once, whichever durable call the process dies at", { t
   expect(failures).toEqual([]);
   // The kills were spread over the run: they left anything from no part to all of them.
   expect(kills.length).toBeGreaterThan(torture ? 100 : 30);
-  expect([...committed]).toEqual(expect.arrayContaining(torture ? [0, 2, 4, 6] : [0, 2, 6]));
+  expect([...committed]).toEqual(expect.arrayContaining(torture ? [0, 2, 4, 6] : [0, 6]));
+  expect([...committed].filter((parts) => parts > 0 && parts < spans)).not.toEqual([]);
 });

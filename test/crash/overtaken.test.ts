@@ -1,13 +1,13 @@
 import { existsSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { expectFinished, inParallel } from "../support/crash.js";
 import { scratchFolder } from "../support/job.js";
 import { listing } from "../support/output.js";
 import { scoreHere } from "../support/score.js";
 import { tellingCalls, torture } from "../support/torture.js";
+import { until } from "../support/waiting.js";
 import { runWatched, traceOf, watchedJob } from "../support/watched.js";
 
 const parallelRuns = 2;
@@ -21,9 +21,7 @@ async function overtake(call: string): Promise<void> {
   const slow = runWatched(spec, { CRASH_ROOT: out, CRASH_AT: `hold ${call}`, CRASH_HOLD: held }).finally(() => {
     state.ended = true;
   });
-  while (!existsSync(held) && !state.ended) {
-    await sleep(5);
-  }
+  await until(() => existsSync(held) || state.ended);
   expect(state.ended, "the call was reached").toBe(false);
 
   let parts: string[];

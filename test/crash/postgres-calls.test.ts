@@ -16,7 +16,7 @@ import { expectInOrder, readMeanwhile } from "../support/pg-reader.js";
 import { usePostgres } from "../support/postgres.js";
 import { scoreHere } from "../support/score.js";
 
-const postgres = await usePostgres();
+const postgres = usePostgres();
 const parallelKills = 2;
 
 /** The statements of an undisturbed run, in order. */

@@ -15,7 +15,7 @@ import { scoreHere } from "../support/score.js";
 import { torture } from "../support/torture.js";
 import { fixtureNamed } from "../support/world.js";
 
-const postgres = await usePostgres();
+const postgres = usePostgres();
 const parallelKills = 2;
 const args = ["--new-run"];
 

@@ -8,8 +8,9 @@ import { usePostgres } from "../support/postgres.js";
 import { randomOf } from "../support/random.js";
 import { scoreHere } from "../support/score.js";
 import { torture } from "../support/torture.js";
+import { until } from "../support/waiting.js";
 
-const postgres = await usePostgres();
+const postgres = usePostgres();
 const timeouts = { connect: 5, statement: 2, lock: 1 };
 
 postgres.describe("attempts side by side", () => {
@@ -38,7 +39,8 @@ async function isHolding(database: Database): Promise<boolean> {
 }
 
 postgres.describe("an attempt that is stopped for longer than every timeout, and continued", () => {
-  test.each(
+  // Together: what they do most is to wait.
+  test.concurrent.for(
     (
       [
         // COPY into a table with a primary key: whoever sends the same rows waits for the one that was stopped.
@@ -48,7 +50,7 @@ postgres.describe("an attempt that is stopped for longer than every timeout, and
         ["replace", "before COMMIT", /^before COMMIT/],
       ] as const
     ).map(([mode, when]) => [mode, when] as const),
-  )("%s, %s: others finish the run, and it ends well", async (mode: Mode, when) => {
+  )("%s, %s: others finish the run, and it ends well", async ([mode, when]) => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const job = await pgJob(scratch.path, database, mode, { postgres: { timeouts } });
@@ -72,9 +74,7 @@ postgres.describe("an attempt that is stopped for longer than every timeout, and
     void slow.finally(() => {
       state.ended = true;
     });
-    while (!state.ended && !(await stopped(child?.pid))) {
-      await sleep(20);
-    }
+    await until(async () => state.ended || (await stopped(child?.pid)));
     expect(state.ended, "it reached the statement").toBe(false);
     expect(await isHolding(database)).toBe(true);
 

@@ -1,3 +1,6 @@
+import { existsSync } from "node:fs";
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { scratchFolder } from "../support/job.js";
@@ -5,6 +8,7 @@ import { randomOf } from "../support/random.js";
 import { expectNew, type Look, look, type TwoRuns, twoRuns } from "../support/two-runs.js";
 import { runWatched } from "../support/watched.js";
 import { torture } from "../support/torture.js";
+import { until } from "../support/waiting.js";
 
 /** INFER_BATCH_TORTURE=1: more rounds. */
 const rounds = torture ? 20 : 2;
@@ -20,26 +24,41 @@ async function readUntil(runs: TwoRuns, stop: { readonly now: boolean }, seen: L
   }
 }
 
-/** Starts the new run again until it is complete; the first attempts are killed. */
-async function newRunThroughKills({ spec, out }: TwoRuns, random: () => number, kills: number): Promise<void> {
-  for (let attempt = 0; ; attempt += 1) {
-    const { code, stderr } = await runWatched(
+/**
+ * Starts the new run again until it is complete. The first attempts are killed when they are under way; the last one
+ * stands still before its `_SUCCESS` until `seenAmid` says that readers have looked.
+ */
+async function newRunThroughKills(
+  { spec, out }: TwoRuns,
+  { random, kills, held }: { random: () => number; kills: number; held: string },
+  seenAmid: () => boolean,
+): Promise<void> {
+  for (let attempt = 0; attempt < kills; attempt += 1) {
+    let armed = false;
+    const { code, signal, stderr } = await runWatched(
       spec,
       { CRASH_ROOT: out, CRASH_PAUSE: pauseMs },
       {
         args: ["--new-run"],
-        onStart: (child) => {
-          if (attempt < kills) {
-            setTimeout(() => child.kill("SIGKILL"), 500 + random() * 1000);
+        onStderr: (seen, child) => {
+          if (!armed && /planned run|taking up run/.test(seen)) {
+            armed = true;
+            setTimeout(() => child.kill("SIGKILL"), random() * 800);
           }
         },
       },
     );
-    if (code === 0) {
-      return;
-    }
-    expect(code, stderr).toBeNull();
+    expect(signal === "SIGKILL" || code === 0, stderr).toBe(true); // faster than the blow: the next is one more new run
   }
+  const state = { ended: false };
+  const env = { CRASH_ROOT: out, CRASH_PAUSE: pauseMs, CRASH_AT: "hold rename _SUCCESS #1", CRASH_HOLD: held };
+  const last = runWatched(spec, env, { args: ["--new-run"] }).finally(() => {
+    state.ended = true;
+  });
+  await until(() => state.ended || (existsSync(held) && seenAmid()));
+  await rm(held, { force: true });
+  const { code, stderr } = await last;
+  expect(code, stderr).toBe(0);
 }
 
 test(`readers count the old rows or the new ones all through new runs and kills (${rounds} rounds)`, {
@@ -50,8 +69,11 @@ test(`readers count the old rows or the new ones all through new runs and kills 
     await using scratch = await scratchFolder();
     const runs = await twoRuns(scratch.path, 40);
     const stop = { now: false };
+    const before = seen.length;
     const reading = Promise.all(Array.from({ length: readers }, () => readUntil(runs, stop, seen)));
-    await newRunThroughKills(runs, randomOf(round), round - 1);
+    await until(() => seen.length > before);
+    const how = { random: randomOf(round), kills: round - 1, held: join(scratch.path, "held") };
+    await newRunThroughKills(runs, how, () => seen.slice(before).includes("nothing"));
     stop.now = true;
     await reading;
     seen.push(await look(runs));

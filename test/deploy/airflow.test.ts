@@ -67,7 +67,7 @@ test.skipIf(airflow.missing !== undefined)(
           INFER_BATCH_WORKERS: "2",
         },
         stdio: ["ignore", "pipe", "pipe"],
-        timeout: 230_000, // it goes on trying where a task that should fail is retried
+        timeout: 590_000, // it goes on trying where a task that should fail is retried
       },
     );
     const [stdout, stderr, [code]] = await Promise.all([text(child.stdout), text(child.stderr), once(child, "close")]);
@@ -85,5 +85,5 @@ test.skipIf(airflow.missing !== undefined)(
     ]);
     expect(results.slice(3).reduce((sum, { found }) => sum + (found?.rows_scored ?? 0), 0)).toBe(178);
   },
-  240_000,
+  600_000,
 );

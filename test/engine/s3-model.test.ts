@@ -11,7 +11,7 @@ import { writeModel } from "../support/onnx.js";
 import { type Bucket, useS3 } from "../support/s3.js";
 import { storeAt } from "../support/s3-source.js";
 
-const s3 = await useS3();
+const s3 = useS3();
 
 interface World extends AsyncDisposable {
   readonly bucket: Bucket;
@@ -192,11 +192,9 @@ s3.describe("a model in S3", () => {
   test("is never a mix of two, when it is replaced while it is fetched", async () => {
     await using world = await modelInS3();
     world.proxy.twist = (request) => {
-      if (request.startsWith("GET")) {
-        void world.bucket.put("models/net.onnx", "another one");
-      }
-      world.proxy.delayMs = request.startsWith("GET") ? 300 : 0;
-      return undefined;
+      return request.startsWith("GET")
+        ? { kind: "hold", until: world.bucket.put("models/net.onnx", "another one") }
+        : undefined;
     };
 
     expect(await refusalOf(world.open())).toContain("66 MODEL_CHANGED");

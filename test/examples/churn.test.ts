@@ -71,7 +71,7 @@ async function farFrom(database: Database, expected: string): Promise<number> {
   );
 }
 
-const postgres = await usePostgres();
+const postgres = usePostgres();
 
 postgres.describe("the walk-through", () => {
   test("leads from model and shards to scikit-learn's own probabilities in Postgres, as its page says", async () => {

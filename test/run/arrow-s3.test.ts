@@ -13,7 +13,7 @@ import { useS3 } from "../support/s3.js";
 import { tcpProxy } from "../support/tcp-proxy.js";
 import { fixtureNamed } from "../support/world.js";
 
-const s3 = await useS3();
+const s3 = useS3();
 const port = (): number => s3.server().port;
 
 s3.describe("Arrow shards in S3", () => {

@@ -1,7 +1,6 @@
 import { existsSync } from "node:fs";
 import { rm, utimes } from "node:fs/promises";
 import { join } from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import type { RunningCli } from "../support/cli.js";
 import { expectFinished } from "../support/crash.js";
@@ -11,6 +10,7 @@ import { scratchFolder, writeSpec } from "../support/job.js";
 import { listing } from "../support/output.js";
 import { runSpec, scoreHere } from "../support/score.js";
 import { watchedJob } from "../support/watched.js";
+import { tell, until } from "../support/waiting.js";
 import { fixtureNamed, ownJob } from "../support/world.js";
 
 /** 90 spans in small batches: long enough to be stopped in. */
@@ -36,14 +36,11 @@ describe("a process that stands still", () => {
         }
       },
     });
-    while (stopped.length === 0) {
-      await sleep(5);
-    }
+    await until(() => stopped.length > 0);
 
     await writeSpec(scratch.path, fixture, { commit_rows: slow.commit_rows }); // in large batches: it is soon done
     const second = await runSpec(spec);
     const parts = await partsIn(out);
-    await sleep(2000);
     stopped[0]?.kill("SIGCONT");
 
     const { code, stderr, summary } = await first;
@@ -73,13 +70,10 @@ describe("SIGTERM while the run is finished", () => {
       }).finally(() => {
         state.ended = true;
       });
-      while (!existsSync(held) && !state.ended) {
-        await sleep(5);
-      }
+      await until(() => existsSync(held) || state.ended);
       expect(state.ended, "the call was reached").toBe(false);
 
-      state.child?.kill("SIGTERM");
-      await sleep(200);
+      await (state.child && tell(state.child, "SIGTERM"));
       await rm(held);
 
       const { code, stderr } = await run;

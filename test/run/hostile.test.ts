@@ -130,7 +130,7 @@ describe("a model", () => {
     expect(stderr).toMatch(says);
     expect(stdout).toBe("");
     expect(stderr.length, "what is said stays readable").toBeLessThan(20_000);
-    expect(performance.now() - start).toBeLessThan(30_000);
+    expect(performance.now() - start).toBeLessThan(100_000);
     expect((await readdir(scratch.path, { recursive: true })).toSorted()).toEqual(before);
   });
 });

@@ -161,7 +161,7 @@ describe("a stream is scored as it comes", () => {
     let outs = 0;
     const chunks = (async function* () {
       for (const [index, message] of messages.entries()) {
-        await vi.waitUntil(() => outs >= index, { interval: 2, timeout: 10_000 });
+        await vi.waitUntil(() => outs >= index, { interval: 2, timeout: 60_000 });
         yield message;
       }
     })();

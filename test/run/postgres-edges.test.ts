@@ -9,7 +9,7 @@ import { usePostgres } from "../support/postgres.js";
 import { runSpec, scoreHere } from "../support/score.js";
 import { fixtureNamed } from "../support/world.js";
 
-const postgres = await usePostgres();
+const postgres = usePostgres();
 const fixture = fixtureNamed("diabetes-mlp");
 
 /** The fixture's first shard with a text column beside it, made by SQL. */

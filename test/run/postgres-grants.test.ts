@@ -6,7 +6,7 @@ import { usePostgres } from "../support/postgres.js";
 import { scoreHere } from "../support/score.js";
 import { fixtureNamed } from "../support/world.js";
 
-const postgres = await usePostgres();
+const postgres = usePostgres();
 const fixture = fixtureNamed("diabetes-mlp");
 
 /** What a mode needs, as the README lists it, each with what Postgres says where it is missing. */

@@ -9,7 +9,7 @@ import { usePostgres } from "../support/postgres.js";
 import { runSpec, scoreHere, workerOf } from "../support/score.js";
 import { fixtureNamed } from "../support/world.js";
 
-const postgres = await usePostgres();
+const postgres = usePostgres();
 const fixture = fixtureNamed("diabetes-mlp");
 const id = "diabetes-mlp-4f53cda18c2b";
 

@@ -10,7 +10,7 @@ const program = findPgBouncer();
 if (program === undefined) {
   console.warn("SKIPPED, no PgBouncer: install it (Debian: apt-get install pgbouncer)");
 }
-const postgres = await usePostgres();
+const postgres = usePostgres();
 /** Fewer than the connections that one attempt has. */
 const sessions = 2;
 const names = program === undefined ? "(no pgbouncer on this machine)" : "";

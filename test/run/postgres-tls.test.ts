@@ -5,7 +5,7 @@ import { writePgSpec } from "../support/pg-job.js";
 import { usePostgres } from "../support/postgres.js";
 import { fixtureNamed } from "../support/world.js";
 
-const postgres = await usePostgres({ tls: true });
+const postgres = usePostgres({ tls: true });
 const fixture = fixtureNamed("diabetes-mlp");
 
 postgres.describe("a server that speaks TLS", () => {

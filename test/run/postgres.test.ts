@@ -12,7 +12,7 @@ import { usePostgres } from "../support/postgres.js";
 import { scoreHere } from "../support/score.js";
 import { fixtureNamed } from "../support/world.js";
 
-const postgres = await usePostgres();
+const postgres = usePostgres();
 
 postgres.describe("a run into Postgres", () => {
   test.each(fixtures)("$name: every row once, as Python predicts", async (fixture) => {

@@ -11,7 +11,7 @@ import { runInS3, upload } from "../support/s3-job.js";
 import { useS3 } from "../support/s3.js";
 import { tcpProxy } from "../support/tcp-proxy.js";
 
-const s3 = await useS3();
+const s3 = useS3();
 
 /** 50,000 rows in 25 row groups; some of the features are NULL, and most of the bytes are in `ballast`. */
 const table = `SELECT i::BIGINT AS id, CASE WHEN i % 9973 = 5 THEN NULL ELSE i / 8 END::DOUBLE AS x,

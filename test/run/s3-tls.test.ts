@@ -10,7 +10,7 @@ import { outputRows } from "../support/output.js";
 import { runInS3, upload } from "../support/s3-job.js";
 import { useS3 } from "../support/s3.js";
 
-const s3 = await useS3();
+const s3 = useS3();
 const hasOpenssl = spawnSync("openssl", ["version"]).status === 0;
 
 interface Gate extends AsyncDisposable {

@@ -9,7 +9,7 @@ import { query, writeRows } from "../support/parquet.js";
 import { runInS3 } from "../support/s3-job.js";
 import { type Bucket, useS3 } from "../support/s3.js";
 
-const s3 = await useS3();
+const s3 = useS3();
 
 const rows = 120_000;
 const shown = (from: number): string =>
@@ -121,9 +121,8 @@ s3.describe("a run over shards in S3", () => {
       seen += request.includes("/in/3.parquet") ? 1 : 0;
       if (seen === 2) {
         replaced ??= world.bucket.putFile("in/3.parquet", other);
-        world.proxy.delayMs = 500;
       }
-      return undefined;
+      return replaced && { kind: "hold", until: replaced };
     };
 
     const result = await runInS3(["run", world.spec], { port: world.proxy.port });

@@ -9,8 +9,9 @@ import { httpProxy } from "../support/http-proxy.js";
 import { scratchFolder } from "../support/job.js";
 import { useS3 } from "../support/s3.js";
 import { optionsAt, type S3SourceSetup } from "../support/s3-source.js";
+import { latch, until } from "../support/waiting.js";
 
-const s3 = await useS3();
+const s3 = useS3();
 
 const bytes = randomBytes(3_000_000);
 
@@ -140,18 +141,19 @@ s3.describe("a thread that reads from S3", () => {
     const warned: string[] = [];
     const note = (warning: Error): void => void warned.push(warning.message);
     process.on("warning", note);
-    proxy.delayMs = 300;
+    const gate = latch<void>();
+    proxy.twist = () => ({ kind: "hold", until: gate.promise });
     const request = { object, etag, start: 0, end: 1000 };
 
     const stopped = Array.from({ length: 20 }, () => refusal(reader.fetch("reading a", request, fd, stop.signal)));
     const other = reader.bytes("reading a", request);
-    setTimeout(() => {
-      stop.abort(new Error("the window is closed"));
-    }, 50);
+    await until(() => proxy.requests.some((one) => one.includes("bytes=0-999")));
+    stop.abort(new Error("the window is closed"));
 
     for (const error of await Promise.all(stopped)) {
       expect(error.message).toBe("the window is closed");
     }
+    gate.resolve();
     expect(readFileSync(here.path)).toHaveLength(0);
     expect(bytes.subarray(0, 1000).equals(await other)).toBe(true);
     process.off("warning", note);
@@ -164,13 +166,14 @@ s3.describe("a thread that reads from S3", () => {
     const { reader, object, etag, fd, proxy, warnings } = here;
     await proxy[Symbol.asyncDispose]();
     const reading = refusal(reader.fetch("reading a", { object, etag, start: 0, end: 1000 }, fd));
-    await expect.poll(() => warnings.at(-1), { timeout: 20_000, interval: 10 }).toMatch(/again in ([1-9]|0\.[5-9])/);
+    const pauseMs = (): number => Number(/again in ([\d.]+) s/.exec(warnings.at(-1) ?? "")?.[1]) * 1000;
+    await until(() => pauseMs() >= 1000);
 
     const start = performance.now();
     stop.abort(new JobError("SIGTERM", "stopped"));
 
     expect(await reading).toMatchObject({ code: "SIGTERM" });
-    expect(performance.now() - start).toBeLessThan(400);
+    expect(performance.now() - start).toBeLessThan(pauseMs() * 0.8);
     expect(await refusal(reader.look(object))).toMatchObject({ code: "SIGTERM" });
   });
 

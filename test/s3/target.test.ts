@@ -8,7 +8,7 @@ import { scratchFolder } from "../support/job.js";
 import { s3Target } from "../support/s3-target.js";
 import { useS3 } from "../support/s3.js";
 
-const s3 = await useS3();
+const s3 = useS3();
 
 /** Larger than what is sent from memory. */
 const largeBytes = 6 * 1024 * 1024;

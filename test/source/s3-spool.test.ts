@@ -11,7 +11,7 @@ import { writeRows } from "../support/parquet.js";
 import { useS3 } from "../support/s3.js";
 import { sourceAt } from "../support/s3-source.js";
 
-const s3 = await useS3();
+const s3 = useS3();
 
 const rows = 200_000;
 const table = `SELECT i::BIGINT AS id, ${Array.from({ length: 10 }, (_, index) => `hash(i * 10 + ${index})::DOUBLE AS f${index}`).join(", ")} FROM range(${rows}) t(i)`;

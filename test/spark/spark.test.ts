@@ -64,7 +64,7 @@ function specOf(feature: string, carried: readonly string[]): object {
 const skipped = spark.missing === undefined ? "" : ` (skipped: ${spark.missing.split("\n")[0] ?? ""})`;
 
 describe.skipIf(spark.missing !== undefined)(`examples/spark${skipped}`, () => {
-  test("predicts inside Spark, in several tasks, what run predicts", { timeout: 180_000 }, async () => {
+  test("predicts inside Spark, in several tasks, what run predicts", { timeout: 600_000 }, async () => {
     await using scratch = await scratchFolder();
     const [input, output, job] = [
       join(scratch.path, "in"),
@@ -95,7 +95,7 @@ describe.skipIf(spark.missing !== undefined)(`examples/spark${skipped}`, () => {
   });
 
   test("a task fails with what infer-batch says, and pyarrow takes all that comes out of a pipe", {
-    timeout: 60_000,
+    timeout: 300_000,
   }, async () => {
     await using scratch = await scratchFolder();
     await writeArrow(join(scratch.path, "bad.arrows"), "SELECT 1::BIGINT AS id, NULL::DOUBLE AS x", { kind: "stream" });

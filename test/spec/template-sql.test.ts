@@ -53,6 +53,8 @@ describe("a reference is refused where its value could be more than a text", () 
     ["E'\\'${p}'", "quoted ${p}"],
     ["$$ ${p} $$", "quoted ${p}"],
     ["$t$ $$ ${p} $t$", "quoted ${p}"],
+    ["$$ $${ ${p} $$", "quoted ${p}"],
+    ["$$${ || ${p} $$", "quoted ${p}"],
     ["x -- ${p}", "commented ${p}"],
     ["x /* ${p} */", "commented ${p}"],
     ["x /* /* */ ${p} */", "commented ${p}"],

@@ -2,13 +2,13 @@ import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
 import { mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
 import { JobError } from "#src/errors.js";
 import { type CliResult, projectFolder, runCli } from "./cli.js";
 import { type Fixture, type SpecOverrides, writeSpec } from "./job.js";
 import { type SmallModel, writeModel } from "./onnx.js";
 import { query, writeRows } from "./parquet.js";
+import { until } from "./waiting.js";
 import { fixtureNamed } from "./world.js";
 
 /** A value to be put into the table at a row of the run, as SQL; `shown`: as a reject tells it. */
@@ -171,13 +171,6 @@ export async function holdRun(
       return await result;
     },
   };
-}
-
-/** Waits until `condition` holds. */
-async function until(condition: () => boolean): Promise<void> {
-  while (!condition()) {
-    await sleep(5);
-  }
 }
 
 /** Runs the built command through a shell, with a stream of it led elsewhere: `2>/dev/full`. */

@@ -37,12 +37,3 @@ export function hookedDisk(root: string, { before, after }: Hooks): FileSystem {
     removeFolder: (path) => call("removeFolder", path, () => real.removeFolder(path)),
   };
 }
-
-/** Promise.withResolvers, which Node 20 has not. */
-export function latch<T>(): { readonly promise: Promise<T>; readonly resolve: (value: T) => void } {
-  const settle: ((value: T) => void)[] = [];
-  const promise = new Promise<T>((resolve) => {
-    settle.push(resolve);
-  });
-  return { promise, resolve: (value) => settle[0]?.(value) };
-}

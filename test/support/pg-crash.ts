@@ -109,7 +109,8 @@ export async function pgJob(
   return { fixture, spec, database, mode };
 }
 
-const settlingMs = 2000;
+/** It never takes that long, unless somebody is stuck. */
+const settlingMs = 30_000;
 
 /** Waits while the server may still be at work for a client that was killed: rows and control rows are read one after the other. */
 async function settled(database: Database): Promise<void> {

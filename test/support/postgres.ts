@@ -1,5 +1,5 @@
 import { spawnSync } from "node:child_process";
-import { afterAll, describe } from "vitest";
+import { afterAll, beforeAll, describe } from "vitest";
 import { connect, type Database, databaseOf, emptyDatabase } from "./pg-database.js";
 import { findBinaries, type RunningServer, startServer } from "./postgres-server.mjs";
 
@@ -54,16 +54,16 @@ function whatIsMissing(found: ReturnType<typeof findBinaries>, tls: boolean): st
  * Starts a server for the tests of this file and stops it after them. Where none can be had, the tests are
  * skipped, and say why in their name: they never pass without a server.
  */
-export async function usePostgres({
+export function usePostgres({
   flags = [],
   tls = false,
 }: {
   readonly flags?: readonly string[];
   readonly tls?: boolean;
-} = {}): Promise<{
+} = {}): {
   readonly server: () => PostgresServer;
   readonly describe: (name: string, tests: () => void) => void;
-}> {
+} {
   const found = findBinaries();
   const missing = whatIsMissing(found, tls);
   if (missing !== undefined || "missing" in found) {
@@ -77,10 +77,19 @@ export async function usePostgres({
       },
     };
   }
-  const server = withDatabases(await startServer(found.native, { flags, tls }));
-  afterAll(() => server.stop());
+  // Not before there is a test that runs: of a file that skips all of them, no hook would stop it again.
+  let server: PostgresServer | undefined;
+  beforeAll(async () => {
+    server = withDatabases(await startServer(found.native, { flags, tls }));
+  });
+  afterAll(() => server?.stop());
   return {
-    server: () => server,
+    server() {
+      if (server === undefined) {
+        throw new Error("the server is started with the first test");
+      }
+      return server;
+    },
     describe: (name, tests) => {
       describe(name, tests);
     },

@@ -10,7 +10,7 @@ import {
   PutObjectCommand,
   S3Client,
 } from "@aws-sdk/client-s3";
-import { afterAll, describe } from "vitest";
+import { afterAll, beforeAll, describe } from "vitest";
 import { credentials, findServer, freePort, s3Env, untilReady } from "./s3-server.mjs";
 
 /** A real server on this machine, over a folder. */
@@ -144,10 +144,10 @@ function describing(one: (name: string, tests: () => void) => void): Describe {
  * Starts a server for the tests of this file and stops it after them. Where none can be had, the tests are
  * skipped, and say why: they never pass without a server.
  */
-export async function useS3(): Promise<{
+export function useS3(): {
   readonly server: () => S3Server;
   readonly describe: Describe;
-}> {
+} {
   const found = findServer();
   if ("missing" in found) {
     console.warn(`SKIPPED, no S3 server: ${found.missing}`);
@@ -160,7 +160,19 @@ export async function useS3(): Promise<{
       }),
     };
   }
-  const server = await startServer(found.program);
-  afterAll(() => server.stop());
-  return { server: () => server, describe: describing((name, tests) => describe(name, tests)) };
+  // Not before there is a test that runs: of a file that skips all of them, no hook would stop it again.
+  let server: S3Server | undefined;
+  beforeAll(async () => {
+    server = await startServer(found.program);
+  });
+  afterAll(() => server?.stop());
+  return {
+    server() {
+      if (server === undefined) {
+        throw new Error("the server is started with the first test");
+      }
+      return server;
+    },
+    describe: describing((name, tests) => describe(name, tests)),
+  };
 }

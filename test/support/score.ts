@@ -1,7 +1,9 @@
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { type AttemptOptions, openJob } from "#src/cli/job-context.js";
+import type { Engine, ModelFile } from "#src/engine/port.js";
 import type { RunReport } from "#src/report/report.js";
+import type { EngineNeed, JobContext } from "#src/run/job.js";
 import { runJob } from "#src/run/run.js";
 import { type CliResult, type HereOrApart, runCommand } from "./cli.js";
 import { partNames, spanOfName } from "./output.js";
@@ -9,7 +11,55 @@ import { partNames, spanOfName } from "./output.js";
 /** Carries out a run in this process: many runs a second, where no exit code is asked for. */
 export async function scoreHere(spec: string, attempt: Partial<AttemptOptions> = {}): Promise<RunReport> {
   await using job = await openJob(spec, { param: [] }, { attempt: { ...alone, ...attempt } });
-  return await runJob(job);
+  return await runJob({ ...job, openEngine: (model, need) => lendEngine(job, model, need) });
+}
+
+interface Kept {
+  readonly engine: Promise<Engine>;
+  users: number;
+}
+
+/** By model and providers, the one that was used last at the end. */
+const kept = new Map<string, Kept>();
+const mostKept = 8;
+
+/**
+ * Starting a thread and loading a model into it takes half of what a run of a few hundred rows does: an engine of one
+ * thread stays open for the next run over the same model, in another test, too.
+ */
+async function lendEngine({ spec, openEngine }: JobContext, model: ModelFile, need: EngineNeed): Promise<Engine> {
+  const { threads, providers } = spec.engine;
+  if (threads !== 1 || "sessions" in need) {
+    return await openEngine(model, need);
+  }
+  const key = JSON.stringify([model.sha256, providers]);
+  const one = kept.get(key) ?? { engine: openEngine(model, need), users: 0 };
+  kept.delete(key);
+  kept.set(key, one);
+  const giveUp = (error: unknown): never => {
+    kept.delete(key);
+    throw error;
+  };
+  const engine = await one.engine.catch(giveUp);
+  await model.check();
+  one.users += 1;
+  return {
+    ...engine,
+    run: (request) => engine.run(request).catch(giveUp),
+    async [Symbol.asyncDispose]() {
+      one.users -= 1;
+      await closeOldest();
+    },
+  };
+}
+
+async function closeOldest(): Promise<void> {
+  for (const [key, { engine, users }] of kept) {
+    if (kept.size > mostKept && users === 0) {
+      kept.delete(key);
+      await (await engine)[Symbol.asyncDispose]();
+    }
+  }
 }
 
 const alone: AttemptOptions = { worker: { index: 0, count: 1 }, steal: false, newRun: false };

@@ -151,7 +151,7 @@ export function pgSink({ url, postgres, retrySeconds = 0, warn = () => undefined
     keep_previous: 1,
     on_duplicate: "fail",
     swap: "rename",
-    timeouts: { connect: 5, statement: 30, lock: 1 },
+    timeouts: { connect: 60, statement: 60, lock: 60 }, // whom somebody waits for is not taken for dead
     ...postgres,
   };
   writers += 1;

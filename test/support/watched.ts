@@ -25,9 +25,9 @@ export async function watchedJob(folder: string): Promise<{ spec: string; out: s
 export async function runWatched(
   spec: string,
   env: Readonly<Record<string, string>>,
-  { args = [], onStart }: Pick<CliOptions, "onStart"> & { readonly args?: readonly string[] } = {},
+  { args = [], ...told }: Pick<CliOptions, "onStart" | "onStderr"> & { readonly args?: readonly string[] } = {},
 ): Promise<CliResult> {
-  const options = { node: [`--import=${preload}`], env, ...(onStart === undefined ? {} : { onStart }) };
+  const options = { node: [`--import=${preload}`], env, ...told };
   return await runCli(["run", spec, "--no-progress", "--log-level", "debug", ...args], options);
 }
 

@@ -5,7 +5,7 @@ import { changeAmid, count, modes, plainTable, runOf, wholeRun } from "../../sup
 import { usePostgres } from "../../support/postgres.js";
 import { begun, carryOut, commitSpans, pgSink, planFor } from "../../support/sinks.js";
 
-const postgres = await usePostgres();
+const postgres = usePostgres();
 
 const indexes = async (database: Database): Promise<unknown[]> =>
   await database.query(

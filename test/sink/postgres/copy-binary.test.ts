@@ -12,7 +12,7 @@ import { copyColumns } from "../../support/copy.js";
 import type { Database } from "../../support/pg-database.js";
 import { usePostgres } from "../../support/postgres.js";
 
-const postgres = await usePostgres();
+const postgres = usePostgres();
 /** More than one block, with a rest. */
 const rowCount = 5000;
 let database: Database | undefined;

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { changeAmid, count, modes, plainTable, wholeRun } from "../../support/pg-amid.js";
 import { usePostgres } from "../../support/postgres.js";
 
-const postgres = await usePostgres();
+const postgres = usePostgres();
 
 postgres.describe("a table that is emptied in mid-run", () => {
   const writing = modes.slice(0, 2);

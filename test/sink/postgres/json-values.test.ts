@@ -3,7 +3,7 @@ import { pgTypeOf } from "#src/sink/postgres/types.js";
 import { unfitRows } from "#src/sink/postgres/unfit.js";
 import { usePostgres } from "../../support/postgres.js";
 
-const postgres = await usePostgres();
+const postgres = usePostgres();
 
 const texts = [
   '{"a": [1, 2.5e3, null, true, "ü"]}',

@@ -9,7 +9,7 @@ import { usePostgres } from "../../support/postgres.js";
 import { begun, commitSpans, pgSink, planFor } from "../../support/sinks.js";
 import { alone } from "../../support/sink-drive.js";
 
-const postgres = await usePostgres();
+const postgres = usePostgres();
 
 const runId = "job-000000000040" as RunId;
 const staging = showTable(stagingTable({ schema: "scores", table: "predictions" }, runId));

@@ -9,16 +9,24 @@ import type { Database } from "../../support/pg-database.js";
 import { usePostgres } from "../../support/postgres.js";
 import { begun, carryOut, commitSpans, idsOf, outputOf, pgSink, planFor, whole } from "../../support/sinks.js";
 
-const postgres = await usePostgres();
+const postgres = usePostgres();
 
 type Mode = "append" | "upsert" | "replace";
 
 function sinkOf(
   { url }: Pick<Database, "url">,
   mode: Mode = "append",
-  more: { readonly retrySeconds?: number; readonly warn?: (message: string) => void } = {},
+  {
+    lockSeconds = 1,
+    ...more
+  }: {
+    readonly lockSeconds?: number;
+    readonly retrySeconds?: number;
+    readonly warn?: (message: string) => void;
+  } = {},
 ): Sink {
-  return pgSink({ url, postgres: { mode, key: mode === "append" ? [] : ["id"] }, ...more });
+  const timeouts = { connect: 5, statement: 60, lock: lockSeconds };
+  return pgSink({ url, postgres: { mode, key: mode === "append" ? [] : ["id"], timeouts }, ...more });
 }
 
 /** The n-th run of the job. */
@@ -73,7 +81,7 @@ postgres.describe("a new run over one whose attempt still works", () => {
   test.each(["append", "upsert", "replace"] as const)("waits for a span that is being committed: %s", async (mode) => {
     await using database = await postgres.server().createDatabase();
     await using old = sinkOf(database, mode);
-    await using next = sinkOf(database, mode, { retrySeconds: 20 });
+    await using next = sinkOf(database, mode, { lockSeconds: 60 }); // whom it waits for is not ended
     const { stored, run } = await begun(old, runOf(old, 1));
     using stop = stopAt("before", controlRow);
     const [first, second] = [spanAt(stored.plan, 0), spanAt(stored.plan, 1)];

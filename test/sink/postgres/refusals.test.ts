@@ -9,7 +9,7 @@ import { usePostgres } from "../../support/postgres.js";
 import { begun, carryOut, commitSpans, pgSink, type PgSinkOptions, planFor } from "../../support/sinks.js";
 import { alone } from "../../support/sink-drive.js";
 
-const postgres = await usePostgres();
+const postgres = usePostgres();
 
 const runId = "job-000000000040";
 const plan = (sink: Sink) => planFor(sink.planTarget, { rows: 40, runId });

@@ -5,7 +5,7 @@ import { expectInOrder, readMeanwhile } from "../../support/pg-reader.js";
 import { usePostgres } from "../../support/postgres.js";
 import { begun, carryOut, commitSpans, pgSink, planFor } from "../../support/sinks.js";
 
-const postgres = await usePostgres();
+const postgres = usePostgres();
 
 const replace = (database: Database, more: object = {}): Sink =>
   pgSink({ url: database.url, postgres: { mode: "replace", key: ["id"], ...more } });
@@ -255,8 +255,8 @@ postgres.describe("replace", () => {
     const warned: string[] = [];
     await using sink = pgSink({
       url: database.url,
-      postgres: { mode: "replace", key: ["id"] },
-      retrySeconds: 30,
+      postgres: { mode: "replace", key: ["id"], timeouts: { connect: 60, statement: 60, lock: 1 } },
+      retrySeconds: 60,
       warn: (message) => {
         warned.push(message);
         void reader.query("COMMIT");

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { usePostgres } from "../../support/postgres.js";
 
-const postgres = await usePostgres();
+const postgres = usePostgres();
 
 postgres.describe("the server that tests run on", () => {
   test("is durable as by default, and keeps what was committed when it is killed", async () => {

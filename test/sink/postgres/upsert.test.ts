@@ -6,7 +6,7 @@ import { usePostgres } from "../../support/postgres.js";
 import { alone } from "../../support/sink-drive.js";
 import { begun, carryOut, commitSpans, idsOf, outputOf, pgSink, planFor, whole } from "../../support/sinks.js";
 
-const postgres = await usePostgres();
+const postgres = usePostgres();
 
 const upsert = (database: Database, more: object = {}): Sink =>
   pgSink({ url: database.url, postgres: { mode: "upsert", key: ["id"], ...more } });

@@ -5,7 +5,7 @@ import { useS3 } from "../../support/s3.js";
 import { carryOutS3, s3World, type S3World } from "../../support/s3-sink-world.js";
 import { torture } from "../../support/torture.js";
 
-const s3 = await useS3();
+const s3 = useS3();
 
 /** The n-th request of a kind. */
 interface Moment {

@@ -5,7 +5,7 @@ import { carryOutS3, commitSpan, s3Plan, s3World, type S3World } from "../../sup
 import { alone } from "../../support/sink-drive.js";
 import { begun } from "../../support/sinks.js";
 
-const s3 = await useS3();
+const s3 = useS3();
 
 /** A store that takes every PUT, whatever stands there: the object is gone when the PUT arrives. */
 function ignoring({ bucket, proxy }: S3World): void {

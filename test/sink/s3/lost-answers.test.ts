@@ -6,7 +6,7 @@ import { useS3 } from "../../support/s3.js";
 import { carryOutS3, commitSpan, s3Plan, s3World } from "../../support/s3-sink-world.js";
 import { begun, idsOf, outputOf, rejectOf, whole } from "../../support/sinks.js";
 
-const s3 = await useS3();
+const s3 = useS3();
 const world = () => s3World(s3.server());
 const isWrite = (request: string): boolean => /^(PUT|DELETE) /.test(request);
 

@@ -7,7 +7,7 @@ import { useS3 } from "../../support/s3.js";
 import { carryOutS3, commitSpan, s3Plan, s3World, type S3World } from "../../support/s3-sink-world.js";
 import { begun } from "../../support/sinks.js";
 
-const s3 = await useS3();
+const s3 = useS3();
 
 interface Seen {
   readonly request: string;
