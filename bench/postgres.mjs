@@ -9,10 +9,10 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { Client } from "pg";
 import { findBinaries, startServer } from "../test/support/postgres-server.mjs";
-import { findPython } from "./contenders.mjs";
 import { prepareData, tables } from "./data.mjs";
 import { measure } from "./measure.mjs";
 import { sinkOnly, writeCopyFile } from "./postgres-sink.mjs";
+import { findPython } from "./python.mjs";
 import { machine } from "./report.mjs";
 
 const path = (relative) => fileURLToPath(new URL(relative, import.meta.url));
