@@ -146,10 +146,15 @@ function workers(count, { cores } = {}) {
     ...run,
     ...(count === 1 ? [] : ["--worker", `${index}/${count}`]),
   ]);
-  const where = cores === undefined ? `${availableParallelism()} cores for all` : `${cores} core each`;
-  const name = `${count} process${count === 1 ? "" : "es"}, ${where}`;
+  const total = cores === undefined ? availableParallelism() : count * cores;
+  const each = cores === undefined || count === 1 ? "" : `, ${cores} each`;
+  const name = `${plural(count, "process", "es")} on ${plural(total, "core", "s")}${each}`;
   const absent = cores === undefined ? undefined : whyNotPinned(count * cores);
   return { job: "scaling", id, name, rows: tables.mlp.rows, commands, output: join(outFolder, "mlp", id), absent };
+}
+
+function plural(count, noun, end) {
+  return `${count} ${noun}${count === 1 ? "" : end}`;
 }
 
 function whyNotPinned(cores) {

@@ -52,17 +52,23 @@ export function formatRates(job, contenders, measures, { runs }) {
   );
   const most = timed.find(({ id }) => id === own).rows;
   const bars = timed
-    .filter(({ id }) => id === own || !id.startsWith(own)) // its run over fewer rows is there for a ratio
+    .filter(({ id }) => id === own || !isOwn(id, own)) // its run over fewer rows is there for a ratio
     .map(({ id, name, rows }) => ({
-      name: `${plain(name)}${rows === most ? "" : ` (${grouped(rows)} rows)`}`,
+      name: `${plain(name)}${rows === most ? "" : " *"}`,
       rate: rates.get(id),
       own: id === own,
     }));
+  const fewer = new Set(timed.map(({ rows }) => rows).filter((rows) => rows < most));
   return formatPlot({
     title: `Rows a second: ${job.what}, Parquet to Parquet`,
-    subtitle: `${grouped(most)} rows; whole processes, medians of ${runs}; ${machine()}`,
+    subtitle: `${grouped(most)} rows${[...fewer].map((rows) => `, * ${grouped(rows)}`).join("")}; whole processes, medians of ${runs}; ${machine()}`,
     bars,
   });
+}
+
+/** infer-batch-small is infer-batch, too. */
+function isOwn(id, own) {
+  return id === own || id === `${own}-small`;
 }
 
 /** Without Markdown, and without the batch size. */
@@ -104,6 +110,12 @@ function tally(sections) {
 
 /** A job's table, then the ratios that are not to its own contender, and who is absent. */
 function formatSection({ job, own, contenders, timed, measures, rates, ratios }) {
+  const notes = [
+    ...ratios.filter(({ of }) => of !== own).map((ratio) => ratioLine(ratio, timed)),
+    ...contenders
+      .filter(({ absent }) => absent !== undefined)
+      .map(({ name, absent }) => `- absent: ${name} (${absent})`),
+  ];
   const ownName = timed.find(({ id }) => id === own)?.name.replaceAll("*", "") ?? own;
   return [
     `## ${job.id}: ${job.what}`,
@@ -115,18 +127,15 @@ function formatSection({ job, own, contenders, timed, measures, rates, ratios })
       return row(contender, measures.get(contender), rates, { own, ratio });
     }),
     "",
-    ...ratios.filter(({ of }) => of !== own).map((ratio) => ratioLine(ratio, timed)),
-    ...contenders
-      .filter(({ absent }) => absent !== undefined)
-      .map(({ name, absent }) => `- absent: ${name} (${absent})`),
-    "",
+    ...notes,
+    ...(notes.length === 0 ? [] : [""]),
   ];
 }
 
 function row({ id, name, rows }, taken, rates, { own, ratio }) {
   const seconds = taken.map((measure) => measure.seconds);
   const spread = `${fixed(median(seconds))} (${fixed(Math.min(...seconds))}..${fixed(Math.max(...seconds))})`;
-  const times = id === own || !rates.has(own) ? "" : fixed(rates.get(own) / rates.get(id));
+  const times = isOwn(id, own) || !rates.has(own) ? "" : fixed(rates.get(own) / rates.get(id));
   const cpu = fixed(median(taken.map(({ cpuSeconds }) => cpuSeconds)));
   const peak = fixed(median(taken.map(({ peakMiB }) => peakMiB)), 0);
   const by = taken.at(-1).by;
