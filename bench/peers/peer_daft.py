@@ -1,4 +1,4 @@
-"""Daft: read_parquet, a class UDF by batches, write_parquet.
+"""Daft: read_parquet, a class UDF by batches with an instance for each thread, write_parquet.
 
 usage: peer_daft.py MODEL BATCH_SIZE THREADS OUT_FOLDER SHARD...
 """
@@ -18,13 +18,13 @@ FEATURES = [f"f{i}" for i in range(32)]
 model, batch_size, threads, out_folder, *shards = sys.argv[1:]
 
 
-@daft.cls(max_concurrency=1)
+@daft.cls(max_concurrency=int(threads))
 class Model:
     def __init__(self):
         import onnxruntime as ort
 
         options = ort.SessionOptions()
-        options.intra_op_num_threads = int(threads)
+        options.intra_op_num_threads = 1
         self.session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
     @daft.method.batch(return_dtype=DataType.float32(), batch_size=int(batch_size))
