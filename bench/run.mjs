@@ -102,9 +102,10 @@ for (let round = 0; round <= runs; round += 1) {
 await rm(outFolder, { recursive: true, force: true }); // an output that was refused stays, to be looked at
 const own = [...(runs === defaultRuns ? [] : ["--runs", runs]), ...options.only.flatMap((name) => ["--only", name])];
 const command = ["npm run bench", ...(own.length === 0 ? [] : ["--", ...own])].join(" ");
-const plot = basename(plotFile);
+const isWhole = timed.length === jobs.length;
+const plot = isWhole ? basename(plotFile) : undefined;
 const report = formatReport(timed, contenders, measures, { command, runs, versions, date: new Date(), plot });
-if (timed.length === jobs.length) {
+if (isWhole) {
   await writeFile(resultsFile, report);
   await writeFile(plotFile, formatRates(jobOf(plotted), contenders, measures, { runs }));
 }
