@@ -1,19 +1,21 @@
 // Who takes part: each is a command of its own that scores a table into Parquet files under bench/data/out/.
 import { execFileSync } from "node:child_process";
-import { existsSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { dataFolder, tables } from "./data.mjs";
-import { jobs, plainLoop } from "./jobs.mjs";
+import { floorId, jobs, plainLoop } from "./jobs.mjs";
+import { bigModel } from "./models.mjs";
+import { findFramework, findPython } from "./python.mjs";
 
 export const outFolder = join(dataFolder, "out");
 
 const batchSize = "8192";
+/** Where the large MLP is fastest: its activations stay in the cache. */
+const smallBatchSize = "256";
 const model = modelFile("bench-mlp");
 const program = path("../bin/infer-batch.js");
-const provideVenv =
-  "python3 -m venv bench/data/venv && bench/data/venv/bin/pip install -r bench/peers/requirements.txt";
 
 /**
  * @typedef {object} Contender
@@ -21,9 +23,19 @@ const provideVenv =
  * @property {string} id unique in its job
  * @property {string} name as the table shows it
  * @property {number} rows how many it scores: the ids from 0 on
- * @property {readonly string[]} command the program, then its arguments
- * @property {string} output a file, or a folder of Parquet files, below `outFolder`
+ * @property {readonly (readonly string[])[]} commands what runs at the same time: the program, then its arguments
+ * @property {string} [output] a file, or a folder of Parquet files, below `outFolder`; absent: it is a floor
+ * @property {boolean} [tree] it starts processes of its own
+ * @property {boolean} [says] the seconds that count are those that it prints, as `{ seconds, by }`
  * @property {string} [absent] why it cannot run here, and what would change that
+ */
+
+/**
+ * @typedef {object} Runtimes
+ * @property {import("./python.mjs").Python} python
+ * @property {import("./python.mjs").Python} daft
+ * @property {import("./python.mjs").Python} ray
+ * @property {import("./python.mjs").Python} pyspark
  */
 
 /**
@@ -31,26 +43,50 @@ const provideVenv =
  * @returns {{ contenders: Contender[], versions: string[] }} in the order in which each round runs them
  */
 export function findContenders(wanted) {
-  const python = findPython();
+  const runtimes = {
+    python: findPython(),
+    daft: findFramework("daft"),
+    ray: findFramework("ray"),
+    pyspark: findFramework("pyspark"),
+  };
   return {
-    contenders: jobs.filter(({ id }) => wanted.has(id)).flatMap(({ id }) => contendersOf[id](python)),
+    contenders: jobs.filter(({ id }) => wanted.has(id)).flatMap(({ id }) => contendersOf[id](runtimes)),
     versions: [
       `infer-batch ${versionOf("../package.json")}`,
       `node ${process.versions.node}`,
       ...["onnxruntime-node", "@duckdb/node-api", "parquetjs-lite"].map(
         (name) => `${name} ${versionOf(`../node_modules/${name}/package.json`)}`,
       ),
-      ...python.versions,
+      ...Object.values(runtimes).flatMap(({ versions }) => versions),
     ],
   };
 }
 
-/** @type {Record<string, (python: Python) => Contender[]>} by job */
+/** The table of `mlp`, or its first shards, under another model. */
+function tableAs(job, shardCount = tables.mlp.shards.length) {
+  const { rows, shards } = tables.mlp;
+  return { job, rows: (rows / shards.length) * shardCount, shards: shards.slice(0, shardCount) };
+}
+
+const linear = tableAs("linear");
+const lightgbm = tableAs("lightgbm", 2);
+const mlpBig = tableAs("mlp-big", 2);
+
+/** @type {Record<string, (runtimes: Runtimes) => Contender[]>} by job */
 const contendersOf = {
-  mlp: (python) => [
+  linear: ({ python }) => [
+    inferBatch(linear),
+    plainPython(python, linear, "loop_parquet.py", modelFile("bench-linear")),
+    pythonByShards(python, linear, modelFile("bench-linear")),
+    sessionAlone(python, linear, modelFile("bench-linear")),
+  ],
+  mlp: ({ python, daft, ray, pyspark }) => [
     inferBatch(tables.mlp),
     plainPython(python, tables.mlp, "loop_parquet.py", model),
-    pythonByShards(python),
+    pythonByShards(python, tables.mlp, model),
+    framework(daft, "daft", "Daft, a class UDF"),
+    framework(ray, "ray", "Ray Data, `map_batches`"),
+    framework(pyspark, "spark", "PySpark, `predict_batch_udf`"),
     inferBatch(tables.mlpSmall, "infer-batch-small", [
       "--param",
       "table=mlp-small",
@@ -59,29 +95,79 @@ const contendersOf = {
     ]),
     parquetjs("row", "parquetjs-lite, `cursor.next()`"),
     parquetjs("group", "parquetjs-lite, `cursor.nextRowGroup()`"),
+    readingAlone(),
+    sessionAlone(python, tables.mlp, model),
   ],
-  wide: (python) => [
+  lightgbm: ({ python }) => [
+    inferBatch(lightgbm),
+    plainPython(python, lightgbm, "loop_parquet.py", modelFile("bench-lightgbm")),
+    pythonByShards(python, lightgbm, modelFile("bench-lightgbm")),
+    sessionAlone(python, lightgbm, modelFile("bench-lightgbm")),
+  ],
+  "mlp-big": ({ python }) => [
+    inferBatch(mlpBig),
+    plainPython(python, mlpBig, "loop_parquet.py", bigModel),
+    pythonByShards(python, mlpBig, bigModel, smallBatchSize),
+    sessionAlone(python, mlpBig, bigModel),
+  ],
+  wide: ({ python }) => [
     inferBatch(tables.wide),
     plainPython(python, tables.wide, "loop_parquet.py", modelFile("bench-wide-mlp")),
   ],
-  strings: (python) => [
+  strings: ({ python }) => [
     inferBatch(tables.strings),
     plainPython(python, tables.strings, "loop_columns.py", modelFile("penguins-pipeline")),
   ],
-  arrow: (python) => [
+  arrow: ({ python }) => [
     inferBatch(tables.arrow),
     overParquet(),
     plainPython(python, tables.arrow, "loop_arrow.py", model),
   ],
-  "arrow-wide": (python) => [
+  "arrow-wide": ({ python }) => [
     inferBatch(tables.arrowWide),
     plainPython(python, tables.arrowWide, "loop_arrow.py", modelFile("bench-wide-mlp")),
   ],
-  embeddings: (python) => [
+  embeddings: ({ python }) => [
     inferBatch(tables.embeddings),
     plainPython(python, tables.embeddings, "loop_arrow.py", modelFile("bench-embedding-mlp")),
   ],
+  scaling: () => [workers(1), workers(2), workers(1, { cores: 1 }), workers(2, { cores: 1 })],
 };
+
+/**
+ * The job of `mlp` by so many processes, with all cores or so many of their own.
+ * @returns {Contender}
+ */
+function workers(count, { cores } = {}) {
+  const id = `workers-${count}${cores === undefined ? "" : `-cores-${cores}`}`;
+  const run = [process.execPath, program, "run", path("jobs/mlp.yaml"), "--param", `out=${id}`];
+  const commands = Array.from({ length: count }, (_, index) => [
+    ...(cores === undefined ? [] : ["taskset", "--cpu-list", `${index * cores}-${(index + 1) * cores - 1}`]),
+    ...run,
+    ...(count === 1 ? [] : ["--worker", `${index}/${count}`]),
+  ]);
+  const total = cores === undefined ? availableParallelism() : count * cores;
+  const each = cores === undefined || count === 1 ? "" : `, ${cores} each`;
+  const name = `${plural(count, "process", "es")} on ${plural(total, "core", "s")}${each}`;
+  const absent = cores === undefined ? undefined : whyNotPinned(count * cores);
+  return { job: "scaling", id, name, rows: tables.mlp.rows, commands, output: join(outFolder, "mlp", id), absent };
+}
+
+function plural(count, noun, end) {
+  return `${count} ${noun}${count === 1 ? "" : end}`;
+}
+
+function whyNotPinned(cores) {
+  if (availableParallelism() < cores) {
+    return `it takes ${cores} cores`;
+  }
+  try {
+    execFileSync("taskset", ["--cpu-list", `0-${cores - 1}`, "true"], { stdio: "ignore" });
+    return undefined;
+  } catch {
+    return "no `taskset` here";
+  }
+}
 
 /** The same rows in Parquet, in the same round. @returns {Contender} */
 function overParquet() {
@@ -93,32 +179,41 @@ function overParquet() {
 /** @returns {Contender} */
 function inferBatch({ job, rows }, id = "infer-batch", params = []) {
   const command = [process.execPath, program, "run", path(`jobs/${job}.yaml`), ...params];
-  return { job, id, name: "**infer-batch**", rows, command, output: join(outFolder, job, id) };
+  return { job, id, name: "**infer-batch**", rows, commands: [command], output: join(outFolder, job, id) };
 }
 
 /** @returns {Contender} */
 function plainPython({ interpreter, absent }, { job, rows, shards }, script, modelPath) {
   const output = join(outFolder, job, "python.parquet");
   const command = [interpreter, path(`peers/${script}`), modelPath, batchSize, output, ...shards];
-  return { job, id: plainLoop, name: `plain Python loop, batch ${batchSize}`, rows, command, output, absent };
-}
-
-/** @returns {Contender} */
-function pythonByShards({ interpreter, absent }) {
-  const { job, rows, shards } = tables.mlp;
-  const id = "python-shards";
-  const output = join(outFolder, job, id);
-  const threads = String(Math.min(availableParallelism(), shards.length));
-  const command = [interpreter, path("peers/loop_shards.py"), model, batchSize, threads, output, ...shards];
   return {
     job,
-    id,
-    name: `Python, ${threads} threads, a shard each, batch ${batchSize}`,
+    id: plainLoop,
+    name: `plain Python loop, batch ${batchSize}`,
     rows,
-    command,
+    commands: [command],
     output,
     absent,
   };
+}
+
+/** @returns {Contender} */
+function pythonByShards({ interpreter, absent }, { job, rows, shards }, modelPath, batch = batchSize) {
+  const id = "python-shards";
+  const output = join(outFolder, job, id);
+  const threads = String(Math.min(availableParallelism(), shards.length));
+  const command = [interpreter, path("peers/loop_shards.py"), modelPath, batch, threads, output, ...shards];
+  const name = `Python, ${threads} threads, a shard each, batch ${batch}`;
+  return { job, id, name, rows, commands: [command], output, absent };
+}
+
+/** @returns {Contender} */
+function framework({ interpreter, absent }, id, name) {
+  const { job, rows, shards } = tables.mlp;
+  const output = join(outFolder, job, id);
+  const threads = String(availableParallelism());
+  const command = [interpreter, path(`peers/peer_${id}.py`), model, batchSize, threads, output, ...shards];
+  return { job, id, name: `${name}, batch ${batchSize}`, rows, commands: [command], output, tree: true, absent };
 }
 
 /** @returns {Contender} */
@@ -127,41 +222,21 @@ function parquetjs(read, name) {
   const id = `parquetjs-${read}`;
   const output = join(outFolder, job, `${id}.parquet`);
   const command = [process.execPath, path("peers/loop_parquetjs.mjs"), read, model, batchSize, output, ...shards];
-  return { job, id, name, rows, command, output };
+  return { job, id, name, rows, commands: [command], output };
 }
 
-/**
- * @typedef {object} Python
- * @property {string} interpreter
- * @property {string[]} versions
- * @property {string} [absent] why it cannot be used
- */
+/** @returns {Contender} */
+function readingAlone() {
+  const { job, rows, shards } = tables.mlp;
+  const command = [process.execPath, path("peers/floor_read.mjs"), String(rows), ...shards];
+  return { job, id: "reading", name: "floor: DuckDB reads all columns", rows, commands: [command] };
+}
 
-/**
- * The interpreter that the environment names, else the one in bench/data/venv, else python3.
- * @returns {Python}
- */
-export function findPython() {
-  const own = join(dataFolder, "venv/bin/python");
-  const interpreter = process.env.INFER_BATCH_PYTHON ?? (existsSync(own) ? own : "python3");
-  const ask = [
-    "import numpy, onnxruntime, platform, pyarrow, pyarrow.parquet",
-    "print('python', platform.python_version())",
-    "for package in (numpy, pyarrow, onnxruntime): print(package.__name__, package.__version__)",
-  ];
-  try {
-    const answer = execFileSync(interpreter, ["-c", ask.join("\n")], {
-      encoding: "utf8",
-      stdio: ["ignore", "pipe", "pipe"],
-    });
-    return { interpreter, versions: answer.trim().split("\n") };
-  } catch (error) {
-    const why = String(error.stderr || error.message)
-      .trim()
-      .split("\n")
-      .at(-1);
-    return { interpreter, versions: [], absent: `${why}; to have it: ${provideVenv}` };
-  }
+/** @returns {Contender} */
+function sessionAlone({ interpreter, absent }, { job, rows }, modelPath) {
+  const threads = String(availableParallelism());
+  const command = [interpreter, path("peers/floor_session.py"), modelPath, String(rows), threads];
+  return { job, id: floorId, name: "floor: `session.run` alone", rows, commands: [command], says: true, absent };
 }
 
 function versionOf(packageFile) {

@@ -80,11 +80,18 @@ const embeddings = table({
 /** In the order in which they are made: those that others are made from come before them. */
 export const tables = { mlp, mlpSmall, wide, strings, arrow, arrowWide, embeddings };
 
-/** Jobs whose tables are made from those of others. */
-const parents = { arrow: "mlp", "arrow-wide": "wide" };
+/** Jobs that take the table of another, or whose own is made from it. */
+const parents = {
+  arrow: "mlp",
+  "arrow-wide": "wide",
+  linear: "mlp",
+  lightgbm: "mlp",
+  "mlp-big": "mlp",
+  scaling: "mlp",
+};
 
 // DuckDB writes version 1 pages here, PLAIN and snappy, which parquetjs-lite reads.
-const format = "(FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE 122880, PARQUET_VERSION V1)";
+export const parquetFormat = "(FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE 122880, PARQUET_VERSION V1)";
 
 /**
  * Makes the tables of these jobs unless they are there.
@@ -110,7 +117,7 @@ async function make(wanted) {
     for (const [index, shard] of wanted.shards.entries()) {
       await connection.run(`SELECT setseed(${(0.1 + index * 0.1).toFixed(1)})`);
       await (wanted.arrow === undefined
-        ? connection.run(`COPY (${shardSql(wanted, index)}) TO ${quote(shard)} ${format}`)
+        ? connection.run(`COPY (${shardSql(wanted, index)}) TO ${quote(shard)} ${parquetFormat}`)
         : writeArrowShard(connection, shardSql(wanted, index), { path: shard, ...wanted.arrow }));
     }
   } finally {
@@ -141,7 +148,7 @@ async function stamp(wanted) {
   for (const file of [...wanted.madeFrom, ...wanted.shards]) {
     sizes.push((await stat(file)).size);
   }
-  return `${JSON.stringify({ duckdb: version(), recipe: [shardSql(wanted, 0), wanted.arrow ?? format], sizes }, undefined, 2)}\n`;
+  return `${JSON.stringify({ duckdb: version(), recipe: [shardSql(wanted, 0), wanted.arrow ?? parquetFormat], sizes }, undefined, 2)}\n`;
 }
 
 function shardSql({ rows, shards, sql }, index) {

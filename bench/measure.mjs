@@ -1,10 +1,12 @@
-// A whole process, from spawn to exit: wall time, CPU time and peak memory.
+// Whole processes, from spawn to exit: wall time, CPU time and peak memory.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 
 /** Often enough that little is missed at the end, seldom enough that the process does not feel it. */
 const sampleMs = 20;
+/** Of a program that starts others: all of /proc is read each time. */
+const treeSampleMs = 100;
 /** Clock ticks of /proc/<pid>/stat; USER_HZ is 100 on every Linux that Node runs on. */
 const tickSeconds = 0.01;
 
@@ -12,21 +14,22 @@ const tickSeconds = 0.01;
  * @typedef {object} Measure
  * @property {number} seconds wall time
  * @property {number} [cpuSeconds] user and system time of all threads, up to the last sample; absent: no /proc
- * @property {number} [peakMiB] resident memory at its highest
+ * @property {number} [peakMiB] resident memory at its highest; of several processes the sum, where shared pages count
+ * for each
  * @property {string} said the end of its stdout
+ * @property {string} [by] how a floor was reached
  */
 
 /**
- * Runs a command to its end. No contender starts processes of its own, so /proc/<pid> is all of it.
+ * Runs a command to its end.
  * @param {readonly string[]} command the program, then its arguments
+ * @param {{ tree?: boolean }} [options] tree: it starts processes of its own, which count as well
  * @returns {Promise<Measure>}
  * @throws Error when it fails, with the end of what it said
  */
-export async function measure([program, ...args]) {
+export async function measure([program, ...args], { tree = false } = {}) {
   // onnxruntime's telemetry is off for all: nobody's time should hang on a network.
   const env = { ...process.env, ORT_DISABLE_TELEMETRY: "1" };
-  /** @type {{ cpuSeconds?: number, peakMiB?: number }} */
-  let usage = {};
   let said = "";
   let result = "";
   const start = performance.now();
@@ -39,9 +42,8 @@ export async function measure([program, ...args]) {
   });
   const last = () => void child.kill();
   process.on("exit", last); // should this process end first
-  const sampling = setInterval(() => {
-    usage = readUsage(child.pid) ?? usage;
-  }, sampleMs);
+  const usage = tree ? usageOfTree(child.pid) : usageOfOne(child.pid);
+  const sampling = setInterval(usage.sample, tree ? treeSampleMs : sampleMs);
   try {
     let end = start;
     child.once("exit", () => {
@@ -51,22 +53,116 @@ export async function measure([program, ...args]) {
     if (code !== 0) {
       throw new Error(`running ${[program, ...args].join(" ")}: it ended with ${signal ?? code}\n${said}`);
     }
-    return { seconds: (end - start) / 1000, cpuSeconds: usage.cpuSeconds, peakMiB: usage.peakMiB, said: result };
+    return { seconds: (end - start) / 1000, ...usage.taken(), said: result };
   } finally {
     clearInterval(sampling);
     process.off("exit", last);
   }
 }
 
+/**
+ * Runs commands at the same time, until the last has ended.
+ * @param {readonly (readonly string[])[]} commands
+ * @param {{ tree?: boolean }} [options] as of `measure`
+ * @returns {Promise<Measure>} of all together
+ */
+export async function measureTogether(commands, options) {
+  const all = await Promise.all(commands.map((command) => measure(command, options)));
+  return {
+    seconds: Math.max(...all.map(({ seconds }) => seconds)),
+    cpuSeconds: sum(all.map(({ cpuSeconds }) => cpuSeconds)),
+    peakMiB: sum(all.map(({ peakMiB }) => peakMiB)),
+    said: all.at(-1).said,
+  };
+}
+
+/** undefined when a value is: not measurable here. */
+export function median(values) {
+  if (values.includes(undefined)) {
+    return undefined;
+  }
+  const sorted = values.toSorted((a, b) => a - b);
+  const middle = Math.floor(sorted.length / 2);
+  return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+}
+
+/** undefined when a value is. */
+function sum(values) {
+  return values.includes(undefined) ? undefined : values.reduce((total, value) => total + value, 0);
+}
+
+function usageOfOne(pid) {
+  let usage = {};
+  return {
+    sample: () => {
+      usage = readUsage(pid) ?? usage;
+    },
+    taken: () => usage,
+  };
+}
+
+/** Of a process and all that it started, for as long as they hang together by their parents. */
+function usageOfTree(root) {
+  const cpuSeconds = new Map();
+  let peakMiB;
+  return {
+    sample: () => {
+      let nowMiB = 0;
+      for (const pid of descendants(root)) {
+        const usage = readUsage(pid);
+        if (usage !== undefined) {
+          cpuSeconds.set(pid, usage.cpuSeconds);
+          nowMiB += usage.nowMiB;
+        }
+      }
+      peakMiB = nowMiB > 0 ? Math.max(peakMiB ?? 0, nowMiB) : peakMiB;
+    },
+    taken: () => (peakMiB === undefined ? {} : { cpuSeconds: sum([...cpuSeconds.values()]), peakMiB }),
+  };
+}
+
+function descendants(root) {
+  const children = new Map();
+  for (const name of readProcesses()) {
+    const pid = Number(name);
+    const parent = Number(readStat(pid)?.[1]);
+    children.set(parent, [...(children.get(parent) ?? []), pid]);
+  }
+  const found = [root];
+  for (const pid of found) {
+    found.push(...(children.get(pid) ?? []));
+  }
+  return found;
+}
+
+function readProcesses() {
+  try {
+    return readdirSync("/proc").filter((name) => /^\d+$/.test(name));
+  } catch {
+    return [];
+  }
+}
+
 /** undefined: the process is gone, or this is not Linux. */
 function readUsage(pid) {
   try {
-    const peakKiB = /^VmHWM:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1];
+    const status = readFileSync(`/proc/${pid}/status`, "utf8");
+    const [peakMiB, nowMiB] = ["VmHWM", "VmRSS"].map((key) => {
+      return Number(new RegExp(`^${key}:\\s+(\\d+) kB$`, "m").exec(status)?.[1]) / 1024;
+    });
+    const fields = readStat(pid);
+    const cpuSeconds = (Number(fields?.[11]) + Number(fields?.[12])) * tickSeconds;
+    return Number.isNaN(peakMiB + cpuSeconds) ? undefined : { cpuSeconds, peakMiB, nowMiB };
+  } catch {
+    return undefined;
+  }
+}
+
+/** The fields of /proc/<pid>/stat from the third on, its state; undefined as above. */
+function readStat(pid) {
+  try {
     const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
-    // Fields 14 and 15, counted from the command's closing bracket: its name may hold spaces.
-    const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-    const cpuSeconds = (Number(fields[11]) + Number(fields[12])) * tickSeconds;
-    return peakKiB === undefined ? undefined : { cpuSeconds, peakMiB: Number(peakKiB) / 1024 };
+    return stat.slice(stat.lastIndexOf(")") + 2).split(" "); // the command's name may hold spaces
   } catch {
     return undefined;
   }

@@ -105,13 +105,12 @@ export async function sinkOnly(url, rows) {
     workers: 1,
     program: "bench",
     provider: "none",
-    batchSize: commitRows,
     onBadRow: "fail",
   });
   const spans = Array.from({ length: spanCount(stored.plan) }, (_, index) => spanAt(stored.plan, index)).values();
   const worker = async () => {
     for (const span of spans) {
-      await run.commit(span, { rows: rowsOf(span), rejects: [], filtered: 0 });
+      await run.commit(span, { rows: rowsOf(span), rejects: [], filtered: 0, batchSize: commitRows });
     }
   };
   await Promise.all(Array.from({ length: commitConcurrency }, worker));

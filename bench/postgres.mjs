@@ -9,10 +9,10 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { Client } from "pg";
 import { findBinaries, startServer } from "../test/support/postgres-server.mjs";
-import { findPython } from "./contenders.mjs";
 import { prepareData, tables } from "./data.mjs";
-import { measure } from "./measure.mjs";
+import { measureTogether } from "./measure.mjs";
 import { sinkOnly, writeCopyFile } from "./postgres-sink.mjs";
+import { findPython } from "./python.mjs";
 import { machine } from "./report.mjs";
 
 const path = (relative) => fileURLToPath(new URL(relative, import.meta.url));
@@ -64,7 +64,10 @@ const check = async (id) => {
 };
 
 /** Of a process, with its memory at its highest, or of work in this one. */
-const processSeconds = (command) => () => measure(command);
+const processSeconds =
+  (...commands) =>
+  () =>
+    measureTogether(commands);
 const timed = (work) => async () => {
   const start = performance.now();
   await work();
@@ -73,13 +76,20 @@ const timed = (work) => async () => {
 
 const ready = join(scratch, "ready.copy");
 await writeCopyFile(ready, rowCount);
-const program = [process.execPath, path("../bin/infer-batch.js"), "run", path("jobs/mlp-postgres.yaml")];
+const spec = path("jobs/mlp-postgres.yaml");
+const job = [process.execPath, path("../bin/infer-batch.js"), "run", spec, "--param", `table=${tableId}`];
 const loop = [python.interpreter, path("peers/loop_pg.py"), path("../fixtures/models/bench-mlp.onnx"), "8192", url];
 
 const own = "infer-batch";
+const workers = "infer-batch, 2 processes";
 const peer = "python, psycopg, COPY BINARY from numpy";
 const contenders = [
-  { id: own, key: false, seconds: processSeconds([...program, "--param", `table=${tableId}`]) },
+  { id: own, key: false, seconds: processSeconds(job) },
+  {
+    id: workers,
+    key: false,
+    seconds: processSeconds(job.concat("--worker", "0/2"), job.concat("--worker", "1/2")),
+  },
   ...(hasPsycopg ? [{ id: peer, key: false, seconds: processSeconds([...loop, ...shards]) }] : []),
   ...[false, true].flatMap((key) => [
     { id: `sink alone${key ? ", primary key" : ""}`, key, seconds: timed(() => sinkOnly(url, rowCount)) },
@@ -123,11 +133,15 @@ const lines = contenders.map(({ id }) => {
 /** How the rate of one is to that of another, and what it should be. */
 const ratios = [
   [own, peer, "1 or more"],
+  [workers, own],
   ["sink alone", "COPY FROM a ready file", "0.5 or more"],
   ["sink alone, primary key", "COPY FROM a ready file, primary key", "near 1"],
 ]
   .filter(([, to]) => seconds.has(to))
-  .map(([of, to, wanted]) => `- ${of} : ${to}: ${(seconds.get(to) / seconds.get(of)).toFixed(2)}, wanted ${wanted}`);
+  .map(
+    ([of, to, wanted]) =>
+      `- ${of} : ${to}: ${(seconds.get(to) / seconds.get(of)).toFixed(2)}, ${wanted === undefined ? "for information" : `wanted ${wanted}`}`,
+  );
 const report = [
   "# Into Postgres",
   "",

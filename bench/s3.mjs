@@ -10,7 +10,7 @@ import { parseArgs } from "node:util";
 import { DuckDBInstance } from "@duckdb/node-api";
 import { credentials, s3Env } from "../test/support/s3-server.mjs";
 import { dataFolder, prepareData, quote, tables } from "./data.mjs";
-import { measure } from "./measure.mjs";
+import { measureTogether } from "./measure.mjs";
 import { machine } from "./report.mjs";
 import { atExit, bucket, startProxy, startStore } from "./s3-store.mjs";
 
@@ -44,6 +44,7 @@ const read = (way) => [process.execPath, path("s3-read.mjs"), way, ...uris];
 const names = {
   disk: "job, local disk",
   s3: "job, S3",
+  workers: "job, S3, 2 processes",
   proxy: "job, S3, through a proxy",
   latency: `job, S3, through a proxy, ${latencyMs} ms more for each request`,
   own: "reading everything, as a job does",
@@ -56,6 +57,12 @@ const s3Out = (out) => join(outputs, "mlp-s3", out);
 const contenders = [
   { id: "disk", command: [...program, path("jobs/mlp.yaml"), ...diskParams], out: diskOut },
   { id: "s3", command: s3Job("s3"), out: s3Out("s3"), port: store.port },
+  {
+    id: "workers",
+    commands: [s3Job("workers").concat("--worker", "0/2"), s3Job("workers").concat("--worker", "1/2")],
+    out: s3Out("workers"),
+    port: store.port,
+  },
   { id: "proxy", command: s3Job("proxy"), out: s3Out("proxy"), port: proxy.port },
   { id: "latency", command: s3Job("latency"), out: s3Out("latency"), port: latency.port },
   { id: "own", command: read("own"), port: store.port },
@@ -111,13 +118,13 @@ async function check(connection, out, id) {
   return sum;
 }
 
-async function runOnce({ id, command, out, port }, connection) {
+async function runOnce({ id, command, commands = [command], out, port }, connection) {
   if (out !== undefined) {
     await rm(out, { recursive: true, force: true });
   }
   Object.assign(process.env, s3Env(port ?? store.port)); // of the contender
   const before = storeSeconds();
-  const taken = await measure(command);
+  const taken = await measureTogether(commands);
   const seconds = id === "own" || id === "sdk" ? JSON.parse(taken.said).seconds : taken.seconds;
   const sum = out === undefined ? undefined : await check(connection, out, id);
   return { ...taken, seconds, storeSeconds: storeSeconds() - before, sum };
@@ -167,14 +174,15 @@ const lines = contenders.map(({ id }) => {
 /** How the rate of one is to that of another, and what it should be. */
 const ratios = [
   ["own", "sdk", "0.7 or more"],
-  ["own", "curl", "for information: curl runs no JavaScript"],
+  ["own", "curl"], // which runs no JavaScript
   ["s3", "disk", "0.8 or more"],
   ["latency", "proxy", "0.8 or more"],
+  ["workers", "s3"],
 ]
   .filter(([, to]) => medians.has(to))
   .map(([of, to, wanted]) => {
     const ratio = medians.get(to).seconds / medians.get(of).seconds;
-    return `- ${names[of]} : ${names[to]}: ${ratio.toFixed(2)}, wanted ${wanted}`;
+    return `- ${names[of]} : ${names[to]}: ${ratio.toFixed(2)}, ${wanted === undefined ? "for information" : `wanted ${wanted}`}`;
   });
 const [disk, s3] = [medians.get("disk"), medians.get("s3")];
 const whole = s3.cpu + s3.store;

@@ -10,12 +10,14 @@ const tolerance = 1e-5;
 
 /**
  * @param {import("./jobs.mjs").Job} job
- * @param {readonly import("./contenders.mjs").Contender[]} contenders that did this job
+ * @param {readonly import("./contenders.mjs").Contender[]} all that ran, of this job and others
  * @throws Error that names the contender and what is wrong with its output
  */
-export async function verifyOutputs(job, contenders) {
+export async function verifyOutputs(job, all) {
+  const contenders = all.filter((contender) => contender.job === job.id && contender.output !== undefined);
   // infer-batch is checked against a rival where there is one, not the other way round. Either has all rows.
-  const reference = contenders.find(({ id }) => id === plainLoop) ?? contenders[0];
+  const like = job.like ?? job.id;
+  const reference = all.find((contender) => contender.job === like && contender.id === plainLoop) ?? contenders[0];
   const instance = await DuckDBInstance.create(":memory:");
   const connection = await instance.connect();
   try {

@@ -15,6 +15,7 @@ ROW_GROUP = 131_072  # written together: a row group for each small batch would 
 
 model, batch_size, out_file, *shards = sys.argv[1:]
 session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+output = session.get_outputs()[-1].name  # a classifier's probabilities come after its label
 names = [f"f{i}" for i in range(session.get_inputs()[0].shape[1])]
 
 
@@ -29,7 +30,7 @@ with pq.ParquetWriter(out_file, SCHEMA) as writer:
         features = np.empty((batch.num_rows, len(names)), "f4")
         for i, name in enumerate(names):
             features[:, i] = batch.column(name).to_numpy()
-        scores = session.run(["score"], {"input": features})[0][:, 0]
+        scores = session.run([output], {"input": features})[0][:, -1]
         scored.append(pa.record_batch([batch.column("id"), pa.array(scores)], schema=SCHEMA))
         rows += batch.num_rows
         if rows >= ROW_GROUP:

@@ -20,6 +20,7 @@ model, batch_size, threads, out_folder, *shards = sys.argv[1:]
 options = ort.SessionOptions()
 options.intra_op_num_threads = 1
 session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+output = session.get_outputs()[-1].name  # a classifier's probabilities come after its label
 os.makedirs(out_folder, exist_ok=True)
 
 
@@ -30,7 +31,7 @@ def score(shard):
             features = np.empty((batch.num_rows, FEATURES), "f4")
             for i in range(FEATURES):
                 features[:, i] = batch.column(i + 1).to_numpy()
-            scores = session.run(["score"], {"input": features})[0][:, 0]
+            scores = session.run([output], {"input": features})[0][:, -1]
             scored.append(pa.record_batch([batch.column(0), pa.array(scores)], schema=SCHEMA))
             rows += len(scores)
             if rows >= ROW_GROUP:

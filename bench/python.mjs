@@ -1,0 +1,96 @@
+// The interpreters that contenders run in, and what is missing in them.
+import { execFileSync } from "node:child_process";
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { dataFolder } from "./data.mjs";
+
+/** The two virtual environments: frameworks bring other versions of pyarrow, and 1.3 GB. */
+const environments = [
+  { folder: join(dataFolder, "venv"), requirements: "requirements.txt" },
+  { folder: join(dataFolder, "venv-frameworks"), requirements: "requirements-frameworks.txt" },
+];
+const [loops, frameworks] = environments;
+export const toInstall = "npm run bench -- --install";
+
+/** Makes the virtual environments, or brings them up to their lists of requirements. */
+export function installPythons() {
+  for (const { folder, requirements } of environments) {
+    const list = fileURLToPath(new URL(`peers/${requirements}`, import.meta.url));
+    console.error(`installing ${requirements} into ${folder}`);
+    const stdio = ["ignore", "inherit", "inherit"];
+    execFileSync("python3", ["-m", "venv", folder], { stdio });
+    execFileSync(join(folder, "bin/python"), ["-m", "pip", "install", "--quiet", "-r", list], { stdio });
+  }
+}
+
+/**
+ * @typedef {object} Python
+ * @property {string} interpreter
+ * @property {string[]} versions
+ * @property {string} [absent] why it cannot be used
+ */
+
+/**
+ * The interpreter that the environment names, else the one in bench/data/venv, else python3.
+ * @returns {Python}
+ */
+export function findPython() {
+  const interpreter = process.env.INFER_BATCH_PYTHON ?? interpreterIn(loops.folder) ?? "python3";
+  const found = ask(interpreter, [
+    "import numpy, onnxruntime, platform, pyarrow, pyarrow.parquet",
+    "print('python', platform.python_version())",
+    "for package in (numpy, pyarrow, onnxruntime): print(package.__name__, package.__version__)",
+  ]);
+  return { interpreter, ...found };
+}
+
+/**
+ * The interpreter in bench/data/venv-frameworks, else that of the loops.
+ * @param {"daft" | "ray" | "pyspark"} name
+ * @returns {Python}
+ */
+export function findFramework(name) {
+  const interpreter = interpreterIn(frameworks.folder) ?? findPython().interpreter;
+  const found = ask(interpreter, [
+    "import importlib.metadata, importlib.util",
+    `for package in ('numpy', 'onnxruntime', 'pyarrow', '${name}'):`,
+    "    if importlib.util.find_spec(package) is None: raise ModuleNotFoundError(f\"No module named '{package}'\")",
+    `print('${name}', importlib.metadata.version('${name}'))`,
+  ]);
+  if (found.absent === undefined && name === "pyspark") {
+    const noJava = missingJava();
+    return { interpreter, versions: found.versions, ...(noJava === undefined ? {} : { absent: noJava }) };
+  }
+  return { interpreter, ...found };
+}
+
+function interpreterIn(folder) {
+  const own = join(folder, "bin/python");
+  return existsSync(own) ? own : undefined;
+}
+
+function ask(interpreter, lines) {
+  try {
+    const answer = execFileSync(interpreter, ["-c", lines.join("\n")], {
+      encoding: "utf8",
+      stdio: ["ignore", "pipe", "pipe"],
+    });
+    return { versions: answer.trim().split("\n") };
+  } catch (error) {
+    const why = String(error.stderr || error.message)
+      .trim()
+      .split("\n")
+      .at(-1);
+    return { versions: [], absent: `${why}; to have it: ${toInstall}` };
+  }
+}
+
+function missingJava() {
+  try {
+    execFileSync("java", ["-version"], { stdio: "ignore" });
+    return undefined;
+  } catch {
+    return "no `java` on the path; PySpark needs a JRE";
+  }
+}
