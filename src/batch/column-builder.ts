@@ -1,6 +1,6 @@
 import { assertNever } from "../errors.js";
 import { type BytesColumn, type Column, type ColumnType, layoutOf, type StructField } from "./types.js";
-import { allocate, copyValues, type Values } from "./values.js";
+import { allocate, copyValues, elementOf, type Values } from "./values.js";
 
 /** Grows a column by copies of rows of others of the same type, in order. */
 export interface ColumnBuilder {
@@ -192,6 +192,33 @@ export function filterColumn(type: ColumnType, column: Column, keep: Uint8Array)
     builder.append(column, from, to);
   }
   return builder.finish();
+}
+
+/** Rows of a column by their numbers, which may repeat, in this order. */
+export function gatherColumn(type: ColumnType, column: Column, rows: Uint32Array): Column {
+  if (column.kind === "fixed" && column.lanes === 1 && column.valid === undefined) {
+    return { ...column, data: gatherValues(column.data, rows) };
+  }
+  const builder = createColumnBuilder(type, rows.length);
+  for (let from = 0, to = 0; from < rows.length; from = to) {
+    const first = rows[from] ?? 0;
+    for (to = from + 1; to < rows.length && rows[to] === first + (to - from); ) {
+      to += 1;
+    }
+    builder.append(column, first, first + (to - from));
+  }
+  return builder.finish();
+}
+
+function gatherValues(values: Values, rows: Uint32Array): Values {
+  const gathered = allocate(elementOf(values), rows.length);
+  // One loop for all types: TypeScript cannot see that the two arrays agree.
+  const from = values as Float64Array;
+  const to = gathered as Float64Array;
+  for (let index = 0; index < rows.length; index += 1) {
+    to[index] = from[rows[index] as number] as number;
+  }
+  return gathered;
 }
 
 /** The runs [from, to) of neighbouring rows that are kept. `keep`: one byte a row. */

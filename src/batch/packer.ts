@@ -1,7 +1,8 @@
+import { createBufferPool } from "./buffer-pool.js";
 import { type Contract, decodedInputs, maskedInput } from "./contract.js";
 import type { InputTarget, RowFault, RowRange } from "./input-target.js";
 import { createInputTarget } from "./input-targets.js";
-import { type NamedTensor, tensorElement } from "./tensor.js";
+import { type NamedTensor, numericBuffers, tensorElement } from "./tensor.js";
 import type { RecordBatch } from "./types.js";
 import { allocate, copyValues } from "./values.js";
 
@@ -37,7 +38,7 @@ export interface PackerOptions {
 }
 
 export function createPacker({ contract, batchRows: wanted, onFault }: PackerOptions): Packer {
-  const pool = bufferPool();
+  const pool = createBufferPool();
   const sources = sourcesOf(contract);
   let batchRows = 0;
   /** One an input; empty between batches. */
@@ -83,7 +84,7 @@ export function createPacker({ contract, batchRows: wanted, onFault }: PackerOpt
       }
     },
     recycle(inputs) {
-      pool.giveBack(inputs.flatMap((input) => (input.dtype === "string" ? [] : [input.data.buffer])));
+      pool.giveBack(numericBuffers(inputs));
     },
   };
 }
@@ -103,7 +104,7 @@ function tensorsOf(targets: readonly InputTarget[], filled: number, rows: number
 }
 
 /** For each input its place among the decoded ones: a mask is made of another's lists. */
-function sourcesOf(contract: Contract): number[] {
+export function sourcesOf(contract: Contract): number[] {
   const decoded = decodedInputs(contract);
   return contract.inputs.map((binding) =>
     decoded.indexOf(binding.kind === "mask" ? maskedInput(contract, binding.of) : binding),
@@ -157,30 +158,4 @@ export function blankInputs(contract: Contract, rows: number): NamedTensor[] {
       onFault() {},
     }).tensor(0, rows),
   );
-}
-
-interface BufferPool {
-  /** A buffer of exactly this many bytes; its contents mean nothing. */
-  take(bytes: number): ArrayBuffer;
-  giveBack(buffers: readonly ArrayBuffer[]): void;
-  /** Lets go of all that came back. */
-  clear(): void;
-}
-
-/** Buffers come back from the engine and are filled again, so that a run allocates only its first few. */
-function bufferPool(): BufferPool {
-  const bySize = new Map<number, ArrayBuffer[]>();
-  return {
-    take: (bytes) => bySize.get(bytes)?.pop() ?? new ArrayBuffer(bytes),
-    giveBack(buffers) {
-      for (const buffer of buffers) {
-        const same = bySize.get(buffer.byteLength) ?? [];
-        same.push(buffer);
-        bySize.set(buffer.byteLength, same);
-      }
-    },
-    clear() {
-      bySize.clear();
-    },
-  };
 }

@@ -1,6 +1,7 @@
 import { JobError } from "../errors.js";
-import { createColumnBuilder, filterColumn } from "./column-builder.js";
+import { type ColumnBuilder, createColumnBuilder, filterColumn, gatherColumn } from "./column-builder.js";
 import { type Contract, type OutputBinding, scoredColumns } from "./contract.js";
+import { createPlaceFaults, type DistinctRows, placesOf, repeatsOf } from "./distinct-rows.js";
 import type { RowFault } from "./input-target.js";
 import { createPredictionColumn } from "./prediction-column.js";
 import { columnTypeOfTensor, type Tensor } from "./tensor.js";
@@ -14,7 +15,8 @@ export interface SpanRows {
   /** Copies the carried columns of rows [from, to) of a record batch; `row` is the run's number of row `from`. */
   carry(batch: RecordBatch, range: { from: number; to: number; row: number }): void;
   /**
-   * Takes the predictions of rows [rowStart, rowStart + rowCount) of the run.
+   * Takes the predictions of rows [rowStart, rowStart + rowCount) of the run. Where some rows take others' predictions
+   * (`distinct`), rows are numbered by their place here and in `refuse`.
    * @throws JobError MODEL_FAILED when a tensor's shape is not the batch's, BAD_ROW when a value is not finite
    */
   predict(
@@ -23,13 +25,15 @@ export interface SpanRows {
   ): void;
   /** Takes a row of the run out of the output, whatever is predicted for it. */
   reject(row: number): void;
-  /** No prediction will come for a rejected row. */
-  skip(row: number): void;
+  /** The model fails on this row: no prediction will come. */
+  refuse(row: number, message: string): void;
   /**
    * The rows that were not rejected, once each row was carried and predicted. `rowCount`: the rows that came in
    * all; those that were filtered out never did.
    */
   finish(rowCount: number): OutputRows;
+  /** Rows of the output that took another's prediction. */
+  readonly repeatedRows: number;
   /** The rows that these rows of the output are, numbered as `reject` takes them; both in ascending order. */
   rowsAt(indexes: readonly number[]): number[];
 }
@@ -38,60 +42,88 @@ export interface SpanRowsOptions {
   readonly contract: Contract;
   /** Rows [rowStart, rowEnd) of the run. */
   readonly span: { readonly rowStart: number; readonly rowEnd: number };
-  /** A prediction is NaN or infinite; throws to end the run, or rejects the row. */
+  /** A prediction is NaN or infinite, or the model fails; throws to end the run, or rejects the row. */
   readonly onFault: (fault: RowFault) => void;
+  /** Where some rows take others' predictions. */
+  readonly distinct?: DistinctRows | undefined;
 }
 
-export function createSpanRows({ contract, span, onFault }: SpanRowsOptions): SpanRows {
+export function createSpanRows({ contract, span, onFault, distinct }: SpanRowsOptions): SpanRows {
   const length = span.rowEnd - span.rowStart;
   const carried = contract.passthrough.map(({ source }) => createColumnBuilder(source.type, length));
   const predicted = contract.outputs.map((binding) => createPredictionColumn(binding.type, length));
   const isPredicted = new Uint8Array(length);
   const keep = new Uint8Array(length).fill(1);
   let carriedRows = 0;
+  const faults = createPlaceFaults(distinct, (at, fault) => {
+    if (keep[at] === 1) {
+      onFault({ ...fault, row: span.rowStart + at });
+    }
+  });
   return {
-    carry(batch, { from, to, row }) {
-      if (row !== span.rowStart + carriedRows || carriedRows + (to - from) > length) {
-        throw new RangeError(`row ${row} came where row ${span.rowStart + carriedRows} was due`);
+    carry(batch, range) {
+      const due = span.rowStart + carriedRows;
+      if (range.row !== due || due + (range.to - range.from) > span.rowEnd) {
+        throw new RangeError(`row ${range.row} came where row ${due} was due`);
       }
-      for (const [index, builder] of carried.entries()) {
-        const source = batch.carried[index];
-        if (source === undefined) {
-          throw new RangeError(`a record batch carries ${batch.carried.length} columns, ${carried.length} are due`);
-        }
-        builder.append(source, from, to);
-      }
-      carriedRows += to - from;
+      carryInto(carried, batch, range);
+      carriedRows += range.to - range.from;
     },
     predict(outputs, { rowStart, rowCount, packedRows }) {
       const at = rowStart - span.rowStart;
       markOnce(isPredicted, at, rowCount);
       for (const [index, binding] of contract.outputs.entries()) {
         predicted[index]?.set(at, rowCount, valuesOf(binding, outputs, packedRows), (row, value) => {
-          if (keep[row] === 1) {
-            onFault({ reason: "prediction", column: binding.column, row: span.rowStart + row, value: String(value) });
-          }
+          faults.tell(row, { reason: "prediction", column: binding.column, value: String(value) });
         });
       }
     },
     reject(row) {
       keep[row - span.rowStart] = 0;
     },
-    skip(row) {
-      markOnce(isPredicted, row - span.rowStart, 1);
+    refuse(row, message) {
+      const at = row - span.rowStart;
+      markOnce(isPredicted, at, 1);
+      faults.tell(at, { reason: "model", column: undefined, value: message });
     },
     finish(rowCount) {
-      const seen = isPredicted.includes(0) ? isPredicted.indexOf(0) : length;
-      // The last line of defence against a batch that was dropped, or came twice in the place of another.
-      if (carriedRows !== rowCount || seen !== rowCount || isPredicted.includes(1, rowCount)) {
-        throw new Error(`row ${span.rowStart + Math.min(carriedRows, seen)} was not carried or not predicted`);
-      }
+      checkAllCame(span.rowStart, rowCount, { carried: carriedRows, isPredicted, distinct });
+      faults.tellRepeats();
       keep.fill(0, rowCount);
-      const columns = [...carried, ...predicted].map((column) => column.finish());
-      return keptRows(scoredColumns(contract), columns, keep);
+      return keptRows(contract, { carried, predicted, keep, places: distinct && placesOf(distinct, keep) });
+    },
+    get repeatedRows() {
+      return distinct === undefined ? 0 : repeatsOf(distinct, keep);
     },
     rowsAt: (indexes) => keptAt(keep, indexes).map((at) => span.rowStart + at),
   };
+}
+
+function carryInto(
+  builders: readonly ColumnBuilder[],
+  batch: RecordBatch,
+  { from, to }: { from: number; to: number },
+): void {
+  for (const [index, builder] of builders.entries()) {
+    const source = batch.carried[index];
+    if (source === undefined) {
+      throw new RangeError(`a record batch carries ${batch.carried.length} columns, ${builders.length} are due`);
+    }
+    builder.append(source, from, to);
+  }
+}
+
+/** The last line of defence against a batch that was dropped, or came twice in the place of another. */
+function checkAllCame(
+  rowStart: number,
+  rowCount: number,
+  { carried, isPredicted, distinct }: { carried: number; isPredicted: Uint8Array; distinct: DistinctRows | undefined },
+): void {
+  const { rowCount: compared, count: predicted } = distinct ?? { rowCount, count: rowCount };
+  const seen = isPredicted.includes(0) ? isPredicted.indexOf(0) : isPredicted.length;
+  if (carried !== rowCount || compared !== rowCount || seen !== predicted || isPredicted.includes(1, predicted)) {
+    throw new Error(`row ${rowStart + Math.min(carried, seen)} was not carried or not predicted`);
+  }
 }
 
 /** Where the rows are, among all, that are these among the kept ones; both in ascending order. */
@@ -108,17 +140,28 @@ function keptAt(keep: Uint8Array, indexes: readonly number[]): number[] {
   return found;
 }
 
-function keptRows(
-  names: readonly { name: string; type: ColumnType }[],
-  columns: readonly Column[],
-  keep: Uint8Array,
-): OutputRows {
+interface Finished {
+  readonly carried: readonly { finish(): Column }[];
+  readonly predicted: readonly { finish(): Column }[];
+  readonly keep: Uint8Array;
+  /** Of each row that is kept, where its prediction is; undefined: where the row is. */
+  readonly places: Uint32Array | undefined;
+}
+
+function keptRows(contract: Contract, { carried, predicted, keep, places }: Finished): OutputRows {
   const all = !keep.includes(0);
+  const kept = (type: ColumnType, column: Column): Column => (all ? column : filterColumn(type, column, keep));
   return {
     rowCount: all ? keep.length : countOf(keep),
-    columns: names.flatMap(({ name, type }, index) => {
-      const column = columns[index];
-      return column === undefined ? [] : [{ name, type, column: all ? column : filterColumn(type, column, keep) }];
+    columns: scoredColumns(contract).flatMap(({ name, type }, index) => {
+      const column = carried[index]?.finish();
+      if (column !== undefined) {
+        return [{ name, type, column: kept(type, column) }];
+      }
+      const scored = predicted[index - carried.length]?.finish();
+      return scored === undefined
+        ? []
+        : [{ name, type, column: places === undefined ? kept(type, scored) : gatherColumn(type, scored, places) }];
     }),
   };
 }

@@ -70,6 +70,11 @@ export function columnTypeOfTensor(dtype: TensorType): ColumnType & string {
   return dtype === "string" ? "utf8" : dtype === "float16" ? "float32" : dtype;
 }
 
+/** The buffers of tensors of numbers. */
+export function numericBuffers(tensors: readonly Tensor[]): ArrayBuffer[] {
+  return tensors.flatMap((tensor) => (tensor.dtype === "string" ? [] : [tensor.data.buffer]));
+}
+
 /** More than this is decoded text by text: a string has a longest length, and long texts gain nothing. Bytes. */
 const decodedAtOnce = 1 << 24;
 

@@ -128,9 +128,10 @@ function addValidate(program: Command, io: Io): void {
 function addTune(program: Command, io: Io): void {
   program
     .command("tune")
-    .description("measure the model alone by batch size and threads, on the job's first rows; writes nothing")
+    .description("measure the model alone by batch size and threads, on the job's first rows; kept for the next time")
     .argument("<spec>", "the job spec, a YAML file")
     .addOption(param())
+    .option("--no-cache", "measure anew, also where this model was measured on this machine before")
     .option("--json", "one line of JSON")
     .action(async (spec: string, options) => {
       const { tuneCommand } = await import("./commands/tune.js");

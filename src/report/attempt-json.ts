@@ -14,6 +14,7 @@ export function attemptJson(record: AttemptRecord): Readonly<Record<string, unkn
     rows_rejected: counts.rowsRejected,
     rejects_by_reason: Object.fromEntries(record.rejectReasons),
     rows_filtered: counts.rowsFiltered,
+    rows_deduplicated: counts.rowsDeduplicated,
     spans_committed: counts.spansCommitted,
     batch_size: engine?.batchRows() ?? null,
     provider: engine?.provider ?? null,

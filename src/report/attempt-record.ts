@@ -44,6 +44,8 @@ export interface CommittedSpan {
   readonly rows: OutputRows;
   readonly rejects: readonly RejectedRow[];
   readonly filtered: number;
+  /** Rows that took the prediction of a row before them. */
+  readonly repeated: number;
 }
 
 /** Of the spans that this attempt committed. */
@@ -51,6 +53,8 @@ export interface AttemptCounts {
   readonly rowsScored: number;
   readonly rowsRejected: number;
   readonly rowsFiltered: number;
+  /** Of those that were scored, the ones that took the prediction of a row before them. */
+  readonly rowsDeduplicated: number;
   readonly spansCommitted: number;
 }
 
@@ -144,15 +148,16 @@ interface Tally extends Pick<AttemptRecord, "counts" | "rejectReasons"> {
 }
 
 function createTally(): Tally {
-  const counts = { rowsScored: 0, rowsRejected: 0, rowsFiltered: 0, spansCommitted: 0 };
+  const counts = { rowsScored: 0, rowsRejected: 0, rowsFiltered: 0, rowsDeduplicated: 0, spansCommitted: 0 };
   const rejectReasons = new Map<RejectReason, number>();
   return {
     counts,
     rejectReasons,
-    add({ rows, rejects, filtered }) {
+    add({ rows, rejects, filtered, repeated }) {
       counts.rowsScored += rows.rowCount;
       counts.rowsRejected += rejects.length;
       counts.rowsFiltered += filtered;
+      counts.rowsDeduplicated += repeated;
       counts.spansCommitted += 1;
       for (const { reason } of rejects) {
         rejectReasons.set(reason, (rejectReasons.get(reason) ?? 0) + 1);

@@ -69,6 +69,7 @@ function tiles({ counts, run, seconds, engineBusy }: AttemptRecord, outcome: Out
     ["engine busy", engineBusy === null ? "–" : `${(engineBusy * 100).toFixed(0)}%`],
     ["rows rejected", counts.rowsRejected.toLocaleString("en-US")],
     ["rows filtered out", counts.rowsFiltered.toLocaleString("en-US")],
+    ["rows deduplicated", counts.rowsDeduplicated.toLocaleString("en-US")],
     ["spans committed here", counts.spansCommitted.toLocaleString("en-US")],
     ["spans of the run", `${done === undefined ? "?" : done.toLocaleString("en-US")} of ${run?.spans ?? "?"}`],
   ];

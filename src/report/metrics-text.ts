@@ -81,6 +81,7 @@ function countGauges({ record: { run, counts, rejectReasons: found }, outcome }:
     one("infer_batch_rows_planned", "Input rows of the run", run?.rows),
     one("infer_batch_rows_scored", "Rows that the attempt committed predictions of", counts.rowsScored),
     one("infer_batch_rows_filtered", "Rows that input.where left out", counts.rowsFiltered),
+    one("infer_batch_rows_deduplicated", "Scored rows that took a repeated row's prediction", counts.rowsDeduplicated),
     {
       name: "infer_batch_rows_rejected",
       help: "Rows that the attempt set aside, by reason",

@@ -12,6 +12,8 @@ export interface RunReport {
   readonly rowsRejected: number;
   /** By this attempt. */
   readonly rowsFiltered: number;
+  /** Of those that it scored, the ones that took the prediction of a row before them. */
+  readonly rowsDeduplicated: number;
   readonly spansPlanned: number;
   /** All that stand at the target now. */
   readonly spansCommitted: number;
@@ -44,6 +46,7 @@ export function reportFields(report: RunReport): Readonly<Record<string, unknown
     rows_scored: report.rowsScored,
     rows_rejected: report.rowsRejected,
     rows_filtered: report.rowsFiltered,
+    rows_deduplicated: report.rowsDeduplicated,
     spans_planned: report.spansPlanned,
     spans_committed: report.spansCommitted,
     spans_resumed: report.spansResumed,
@@ -78,7 +81,12 @@ export function reportText(report: RunReport): string {
     report.status === "complete"
       ? "complete"
       : `partial, ${report.spansPlanned - report.spansCommitted} of ${count(report.spansPlanned, "span")} left to other workers`;
-  return `${runId}: ${status}, ${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${rejected}${filtered}${resumed} -> ${output}`;
+  return `${runId}: ${status}, ${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${repeatedText(report.rowsDeduplicated)}${rejected}${filtered}${resumed} -> ${output}`;
+}
+
+/** Of rows that were scored: what follows their count. */
+export function repeatedText(rows: number): string {
+  return rows === 0 ? "" : `, ${rows.toLocaleString("en-US")} of them as repeats`;
 }
 
 function rate({ rowsScored, seconds }: RunReport): number {

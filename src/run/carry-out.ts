@@ -112,7 +112,7 @@ async function conclude(
     context.log.debug(`finished run ${plan.runId}`);
   }
   record.ends();
-  const { rowsScored, rowsRejected, rowsFiltered, spansCommitted } = record.counts;
+  const { rowsScored, rowsRejected, rowsFiltered, rowsDeduplicated, spansCommitted } = record.counts;
   return {
     runId: plan.runId,
     status: complete ? "complete" : "partial",
@@ -120,6 +120,7 @@ async function conclude(
     rowsScored,
     rowsRejected,
     rowsFiltered,
+    rowsDeduplicated,
     spansPlanned: spanCount(plan),
     spansCommitted: committed,
     spansResumed: committed - spansCommitted,

@@ -1,6 +1,5 @@
-import { type Contract, inputWidth } from "../batch/contract.js";
-import { tensorElement } from "../batch/tensor.js";
-import { bytesPerElement } from "../batch/values.js";
+import type { Contract } from "../batch/contract.js";
+import { bytesPerRow } from "../batch/row-bytes.js";
 import type { Engine } from "../engine/port.js";
 import { JobError } from "../errors.js";
 import { count } from "../report/report.js";
@@ -95,16 +94,4 @@ export function sizeWithin(room: Pick<DeviceRoom, "rows">, sizer: BatchSizer): B
       sizer.took(rows, ms);
     },
   };
-}
-
-const bytesPerText = 32;
-
-/** Of the model's inputs, about. */
-export function bytesPerRow(contract: Contract): number {
-  const widths = contract.inputs.map((binding) =>
-    binding.kind === "text"
-      ? bytesPerText
-      : inputWidth(binding, contract) * bytesPerElement(tensorElement(binding.dtype)),
-  );
-  return widths.reduce((sum, bytes) => sum + bytes, 1);
 }

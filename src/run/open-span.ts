@@ -1,4 +1,5 @@
 import type { Contract } from "../batch/contract.js";
+import { createDistinctRows, type DistinctRows } from "../batch/distinct-rows.js";
 import type { RowFault, RowRange } from "../batch/input-target.js";
 import { createSpanRows, type SpanRows } from "../batch/span-rows.js";
 import type { RecordBatch } from "../batch/types.js";
@@ -11,6 +12,8 @@ import type { Span } from "../plan/plan.js";
 export interface OpenSpan {
   readonly span: Span;
   readonly rows: SpanRows;
+  /** Where rows that repeat are scored once: which they are. */
+  readonly distinct: DistinctRows | undefined;
   /** Ends of its batches, in the order they were submitted. */
   readonly predictions: Promise<void>[];
   /** The first fault of each row that is set aside, by the run's number of the row. */
@@ -33,18 +36,22 @@ export interface OpenSpanOptions {
   readonly span: Span;
   /** Is told faults with the run's number of their row. */
   readonly onFault: (open: OpenSpan, fault: RowFault) => void;
+  /** Rows that repeat are scored once. */
+  readonly dedupe?: boolean;
 }
 
-export function openSpan({ contract, span, onFault }: OpenSpanOptions): OpenSpan {
+export function openSpan({ contract, span, onFault, dedupe = false }: OpenSpanOptions): OpenSpan {
   const faults = new Map<number, RowFault>();
   const numbers = rowNumbers(span);
   const tell = (fault: RowFault): void => {
     onFault(open, { ...fault, row: numbers.inRun(fault.row) });
   };
-  const rows = createSpanRows({ contract, span, onFault: tell });
+  const distinct = dedupe ? createDistinctRows(span.rowStart, span.rowEnd - span.rowStart) : undefined;
+  const rows = createSpanRows({ contract, span, onFault: tell, distinct });
   const open: OpenSpan = {
     span,
     rows,
+    distinct,
     predictions: [],
     faults,
     get keptRows() {

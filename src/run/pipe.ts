@@ -41,8 +41,9 @@ export async function runPipe(context: PipeContext): Promise<PipeReport> {
     await using engine = await context.openEngine(model, { inputBytes: Number.POSITIVE_INFINITY });
     await using decoder = await context.openDecoder();
     const rows = await scoreStream(context, { model, engine, decoder });
-    const { rowsScored, rowsRejected, rowsFiltered } = context.record.counts;
-    return { rowsRead: rows, rowsScored, rowsRejected, rowsFiltered, seconds: (nowMs() - startedMs) / 1000 };
+    const { rowsScored, rowsRejected, rowsFiltered, rowsDeduplicated } = context.record.counts;
+    const seconds = (nowMs() - startedMs) / 1000;
+    return { rowsRead: rows, rowsScored, rowsRejected, rowsFiltered, rowsDeduplicated, seconds };
   } catch (error) {
     signal.throwIfAborted(); // what failed was ended by it
     throw error;
@@ -94,6 +95,7 @@ async function scoreStream(context: PipeContext, tools: Tools): Promise<number> 
       lineage: () => ({ runId, modelSha256: model.sha256, scoredAtMs: dateMs() }),
       rejects: { spans: batches, decoder, source: batches, contract, kept: unfinished },
       onReject: spec.on_bad_row === "reject" ? budget.spend : undefined,
+      dedupe: spec.dedupe,
     },
     piecesOf(batches, decoder, contract),
   );

@@ -1,5 +1,6 @@
 import { bindContract } from "../batch/bind-contract.js";
 import { type Contract, outputColumns, usedColumns } from "../batch/contract.js";
+import { bytesPerRow } from "../batch/row-bytes.js";
 import type { SourceColumn } from "../batch/types.js";
 import type { Decoder, ShardFooter, ShardSchema } from "../decode/port.js";
 import type { Engine, ModelFile } from "../engine/port.js";
@@ -12,7 +13,6 @@ import { spanCount } from "../plan/spans.js";
 import { count } from "../report/report.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { Listing } from "../source/port.js";
-import { bytesPerRow } from "./device-room.js";
 import { refuseDrift, withTypesOf } from "./drift.js";
 import { bindExpressions } from "./expressions.js";
 import { atKey, type JobContext, type ScoringContext, type ShardFiles } from "./job.js";

@@ -160,6 +160,7 @@ async function alreadyComplete(
     rowsScored: 0,
     rowsRejected: 0,
     rowsFiltered: 0,
+    rowsDeduplicated: 0,
     spansPlanned: spanCount(plan),
     spansCommitted: spanCount(plan),
     spansResumed: spanCount(plan),

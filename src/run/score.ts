@@ -1,4 +1,6 @@
 import type { Contract } from "../batch/contract.js";
+import { createDistinctPacker } from "../batch/distinct-packer.js";
+import type { DistinctRows } from "../batch/distinct-rows.js";
 import type { RowFault } from "../batch/input-target.js";
 import { type Lineage, withLineage } from "../batch/lineage.js";
 import { createPacker, type FeatureBatch, type Packer } from "../batch/packer.js";
@@ -50,6 +52,7 @@ export async function scoreSpans(context: JobContext, tools: ScoringTools, share
       lineage: () => ({ runId, modelSha256: plan.model.sha256, scoredAtMs: context.dateMs() }),
       rejects: { spans, decoder, source, contract, kept: "Committed spans are kept" },
       onReject: spec.on_bad_row === "reject" ? createRejectBudget(limit).spend : undefined,
+      dedupe: spec.dedupe,
     },
     feedRows(feed, pendingRanges(spans, run.committed, share)),
   );
@@ -70,6 +73,8 @@ export interface PieceTools {
   readonly rejects: RejectTools;
   /** Told once for each row that is set aside; throws when they are too many. undefined: bad rows end it all. */
   readonly onReject: (() => void) | undefined;
+  /** Rows of a span whose features repeat are scored once. */
+  readonly dedupe: boolean;
 }
 
 /**
@@ -84,7 +89,7 @@ export async function scorePieces(
   const { contract, sizer, lineage, rejects } = tools;
   const { stages } = context.record;
   const lane: Lane = { ...tools, progress: context.progress, stages, onFault: faultHandler(tools), open: undefined };
-  const packer = createPacker({ contract, batchRows: () => sizer.rows, onFault: (fault) => lane.open?.onFault(fault) });
+  const packer = packerFor(lane, sizer);
   const pipeline = createSpanPipeline(context, {
     ...tools,
     packer,
@@ -112,12 +117,28 @@ export async function scorePieces(
 }
 
 /** Where rows are on their way from decoder to batches. */
-interface Lane extends Pick<PieceTools, "contract" | "spanOf"> {
+interface Lane extends Pick<PieceTools, "contract" | "spanOf" | "dedupe"> {
   readonly progress: Progress;
   readonly stages: StageWatch;
   readonly onFault: (open: OpenSpan, fault: RowFault) => void;
   /** The span whose rows come. */
   open: OpenSpan | undefined;
+}
+
+function packerFor(lane: Lane, sizer: BatchSizer): Packer {
+  const { contract, dedupe } = lane;
+  const options = {
+    contract,
+    batchRows: () => sizer.rows,
+    onFault: (fault: RowFault) => lane.open?.onFault(fault),
+  };
+  const distinct = (): DistinctRows => {
+    if (lane.open?.distinct === undefined) {
+      throw new RangeError("rows came for no span");
+    }
+    return lane.open.distinct;
+  };
+  return dedupe ? createDistinctPacker({ ...options, distinct }) : createPacker(options);
 }
 
 /** Puts rows into batches and these on their way, and ends the spans that they complete. */
@@ -126,19 +147,20 @@ async function takePiece(
   { packer, pipeline }: { readonly packer: Packer; readonly pipeline: SpanPipeline },
   { rowStart, batch, shards }: FeedPiece,
 ): Promise<void> {
-  const { contract, stages, onFault } = lane;
+  const { contract, stages, onFault, dedupe } = lane;
   let sinceMs = stages.nowMs();
   let from = 0;
   do {
-    const open = (lane.open ??= openSpan({ contract, span: lane.spanOf(rowStart + from), onFault }));
+    const open = (lane.open ??= openSpan({ contract, span: lane.spanOf(rowStart + from), onFault, dedupe }));
     const to = Math.min(rowsRead(batch), open.span.rowEnd - rowStart);
     const { range, filtered } = open.take(batch, { from, to, row: rowStart + from });
-    lane.progress.scored(filtered);
+    const repeated = repeatsIn(open);
     for (const full of packer.push(batch, range)) {
       sinceMs = stages.took("pack", sinceMs);
       await pipeline.score(open, full);
       sinceMs = stages.took("wait", sinceMs);
     }
+    lane.progress.scored(filtered + repeatsIn(open) - repeated);
     from = to;
     if (rowStart + from === open.span.rowEnd) {
       const rest = packer.flush();
@@ -149,6 +171,11 @@ async function takePiece(
     }
   } while (from < rowsRead(batch));
   stages.took("pack", sinceMs);
+}
+
+/** Rows so far that take others' predictions. */
+function repeatsIn({ distinct }: OpenSpan): number {
+  return distinct === undefined ? 0 : distinct.rowCount - distinct.count;
 }
 
 async function endSpan(

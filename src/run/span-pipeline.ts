@@ -67,7 +67,7 @@ export function createSpanPipeline(
     const outcome = await options.target.commit(span, { rows, rejects, filtered, batchSize, onEncoded });
     stages.took("commit", sinceMs);
     if (outcome === "committed") {
-      record.committed({ rows: output, rejects, filtered });
+      record.committed({ rows: output, rejects, filtered, repeated: open.rows.repeatedRows });
     }
     log.debug(`span ${span.index} ${outcome}`);
   };
@@ -118,8 +118,7 @@ function createPredictor(
       progress.scored(rowCount);
     };
     const onRow = (row: number, message: string): void => {
-      open.onFault({ reason: "model", column: undefined, row, value: message });
-      open.rows.skip(row);
+      open.rows.refuse(row, message);
       progress.scored(1);
     };
     await scoreBatch({ engine, room, tensors, fixedBatchRows, onDone, onRow }, batch);

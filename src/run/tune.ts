@@ -1,14 +1,13 @@
 import type { Contract } from "../batch/contract.js";
 import { createPacker, type FeatureBatch, sliceBatch } from "../batch/packer.js";
 import type { NamedTensor } from "../batch/tensor.js";
-import type { Engine } from "../engine/port.js";
+import type { Engine, ModelFile } from "../engine/port.js";
 import { JobError } from "../errors.js";
 import { runIdOf } from "../plan/identity.js";
 import { spansOf } from "../plan/spans.js";
 import { feedRows } from "./feed.js";
 import type { EngineLayout, JobContext } from "./job.js";
 import { awaitInput, listInput, planRun, requireListed } from "./planning.js";
-import { openPinnedModel } from "./run.js";
 
 /** How fast the model is alone: nothing is read or written meanwhile. */
 export interface Tuning extends EngineLayout {
@@ -20,6 +19,8 @@ export interface TuneOptions {
   readonly layouts: readonly EngineLayout[];
   /** How long each combination is measured. */
   readonly ms: number;
+  /** Told where the job has fewer rows than the largest batch: of a larger one there is more to be found. */
+  readonly onFewRows?: () => void;
 }
 
 const batchSizes = [64, 256, 1024, 2048, 4096, 8192, 16_384];
@@ -27,12 +28,15 @@ const batchSizes = [64, 256, 1024, 2048, 4096, 8192, 16_384];
 const gpuBatchSizes = [...batchSizes, 32_768, 65_536, 131_072];
 
 /** Scores the job's first rows over and over: each batch size in each layout. Writes nothing. */
-export async function* tune(context: JobContext, { layouts, ms }: TuneOptions): AsyncGenerator<Tuning> {
+export async function* tune(
+  context: JobContext,
+  model: ModelFile,
+  { layouts, ms, onFewRows }: TuneOptions,
+): AsyncGenerator<Tuning> {
   const { spec, signal } = context;
   await awaitInput(context);
   const listing = await listInput(context);
   requireListed(context, listing);
-  const model = await openPinnedModel(context);
   let rows: { readonly contract: Contract; readonly batch: FeatureBatch } | undefined;
   for (const layout of layouts) {
     await using engine = await context.openEngine(model, layout);
@@ -53,6 +57,9 @@ export async function* tune(context: JobContext, { layouts, ms }: TuneOptions): 
         { rowStart: 0, rowEnd },
       ]);
       rows = { contract, batch: await packAll(contract, feed, rowEnd) };
+      if (contract.fixedBatchRows === null && rows.batch.rowCount < Math.max(...batchSizes)) {
+        onFewRows?.();
+      }
     }
     const { contract, batch } = rows;
     const most = contract.fixedBatchRows ?? batch.rowCount;

@@ -1,9 +1,10 @@
 import type { Contract } from "../batch/contract.js";
 import { blankInputs } from "../batch/packer.js";
+import { bytesPerRow } from "../batch/row-bytes.js";
 import type { Engine } from "../engine/port.js";
 import type { Plan } from "../plan/plan.js";
 import { type BatchSizer, fixedSize, measuringSize, startingSize } from "./batch-size.js";
-import { bytesPerRow, type DeviceRoom, sizeWithin } from "./device-room.js";
+import { type DeviceRoom, sizeWithin } from "./device-room.js";
 import type { ScoringContext } from "./job.js";
 
 export interface WarmUpOptions {

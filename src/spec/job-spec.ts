@@ -21,6 +21,8 @@ export interface JobSpec {
   readonly input: InputSpec;
   readonly model: ModelSpec;
   readonly engine: EngineSpec;
+  /** Rows of a span whose features repeat are scored once. */
+  readonly dedupe: boolean;
   readonly output: OutputSpec;
   /** Rows a span; fixed in the plan by its writer. */
   readonly commit_rows: number | "auto";
@@ -82,6 +84,10 @@ const job = z.strictObject({
   input,
   model,
   engine: engine.prefault({}),
+  dedupe: z
+    .boolean()
+    .default(false)
+    .describe("true: rows of a span whose features are the same, byte for byte, are scored once"),
   output,
   commit_rows: autoOrCount(1, 100_000_000).default("auto").describe("rows that become durable together: a span"),
   on_bad_row: z

@@ -38,6 +38,11 @@ describe("plan", () => {
   });
 });
 
+/** The lines of `tune` that hold figures. */
+function figures(text: string): string[] {
+  return text.split("\n").filter((line) => /^ +\d/.test(line));
+}
+
 describe("tune", () => {
   const found = z.object({
     tuning: z.array(
@@ -45,20 +50,32 @@ describe("tune", () => {
     ),
   });
 
-  test("measures each batch size that the shards have rows for, and writes nothing", async () => {
+  test("measures each batch size that the shards have rows for, and keeps nothing where they are few", async () => {
     await using folder = await scratchFolder();
-    const { code, stdout, stderr } = await runHere(["tune", await writeSpec(folder.path, wine), "--json"]);
+    const env = { XDG_CACHE_HOME: join(folder.path, "cache") };
+    const { code, stdout, stderr } = await runHere(["tune", await writeSpec(folder.path, wine), "--json"], { env });
     expect([code, stderr]).toEqual([0, ""]);
     const { tuning } = found.parse(JSON.parse(stdout));
     expect(new Set(tuning.map(({ batch_size }) => batch_size))).toEqual(new Set([64])); // 178 rows
     expect(await readdir(folder.path)).toEqual(["job.yaml"]);
   });
 
-  test("names the fastest, of a fixed batch the only one", async () => {
+  test("names the fastest, of a fixed batch the only one, and knows it the next time", async () => {
     await using folder = await scratchFolder();
-    const { code, stdout } = await runHere(["tune", await writeSpec(folder.path, batch32)]);
-    expect(code).toBe(0);
-    expect(stdout).toMatch(/^ +\d+ +\d+ +32 +[\d,]+ {2}<- fastest$/m);
+    const env = { XDG_CACHE_HOME: join(folder.path, "cache") };
+    const spec = await writeSpec(folder.path, batch32);
+
+    const first = await runHere(["tune", spec], { env });
+    expect([first.code, first.stderr]).toEqual([0, ""]);
+    expect(first.stdout).toMatch(/^ +\d+ +\d+ +32 +[\d,]+ {2}<- fastest$/m);
+
+    const again = await runHere(["tune", spec], { env });
+    expect(figures(again.stdout)).toEqual(figures(first.stdout));
+    expect(again.stdout).toMatch(/^Measured at [\d-]+T[\d:.]+Z, .*--no-cache measures anew\.$/m);
+
+    const anew = await runHere(["tune", spec, "--no-cache"], { env });
+    expect(figures(anew.stdout)).toHaveLength(figures(first.stdout).length);
+    expect(anew.stdout).not.toContain("Measured at");
   });
 
   test("has no answer without rows", async () => {

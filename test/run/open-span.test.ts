@@ -54,7 +54,7 @@ function predictAll({ rows, span, keptRows }: OpenSpan, not: ReadonlySet<number>
   for (let index = 0; index < keptRows; index += 1) {
     const row = span.rowStart + index;
     if (not.has(row)) {
-      rows.skip(row);
+      rows.refuse(row, "");
     } else {
       const data = Float64Array.of(row);
       rows.predict(new Map([["score", { dtype: "float64", dims: [1], data }]]), {

@@ -68,6 +68,7 @@ export function recordOf({
     },
     rejects: [rejectedRow],
     filtered: 1,
+    repeated: 2,
   });
   now += 500;
   record.ends();
@@ -83,6 +84,7 @@ const report: RunReport = {
   rowsScored: 3,
   rowsRejected: 1,
   rowsFiltered: 1,
+  rowsDeduplicated: 2,
   spansPlanned: 2,
   spansCommitted: 1,
   spansResumed: 0,

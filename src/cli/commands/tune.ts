@@ -1,27 +1,54 @@
+import { messageOf } from "../../errors.js";
 import { table } from "../../report/table.js";
+import type { EngineLayout } from "../../run/job.js";
+import { openPinnedModel } from "../../run/run.js";
 import { type Tuning, tune } from "../../run/tune.js";
 import { usableCores } from "../cores.js";
 import type { Io } from "../io.js";
 import { type JobOptions, openJob } from "../job-context.js";
+import { type KnownTuning, openTuneCache } from "../tune-cache.js";
 
 /** Long enough for a dozen batches of most models, short enough to wait for all combinations. */
 const msEach = 300;
 
-export async function tuneCommand(
-  spec: string,
-  options: JobOptions & { readonly json?: boolean },
-  io: Io,
-): Promise<void> {
+export interface TuneCommandOptions extends JobOptions {
+  readonly json?: boolean;
+  /** false: measures anew, whatever is known. */
+  readonly cache: boolean;
+}
+
+export async function tuneCommand(spec: string, options: TuneCommandOptions, io: Io): Promise<void> {
   await using job = await openJob(spec, options);
-  const cores = usableCores();
+  const model = await openPinnedModel(job);
   const onGpu = job.spec.engine.providers[0] !== "cpu";
-  const several = onGpu ? { sessions: 2, threads: cores } : { sessions: cores, threads: 1 };
-  const layouts = [several, ...(cores > 1 || onGpu ? [{ sessions: 1, threads: cores }] : [])];
-  const found: Tuning[] = [];
-  for await (const one of tune(job, { layouts, ms: msEach })) {
-    found.push(one);
+  // Which GPU it was would have to be part of what is kept.
+  const cache = onGpu ? undefined : openTuneCache(job.spec, model.sha256);
+  const known = options.cache ? await cache?.read() : undefined;
+  if (known !== undefined) {
+    io.stdout.write(options.json === true ? jsonText(known) : tuningText(known, { cached: true }));
+    return;
   }
-  io.stdout.write(options.json === true ? jsonText(found) : tuningText(found));
+  const tuning: Tuning[] = [];
+  let whole = true;
+  const onFewRows = (): void => {
+    whole = false;
+  };
+  for await (const one of tune(job, model, { layouts: layoutsOf(usableCores(), onGpu), ms: msEach, onFewRows })) {
+    tuning.push(one);
+  }
+  const found = { measuredAt: new Date().toISOString(), tuning };
+  io.stdout.write(options.json === true ? jsonText(found) : tuningText(found, { cached: false }));
+  if (whole) {
+    await cache?.write(found).catch((error: unknown) => {
+      io.stderr.write(`keeping what was measured: ${messageOf(error)}\n`);
+    });
+  }
+}
+
+/** The cores shared by sessions, or by the threads of one; on a GPU two sessions, or one. */
+function layoutsOf(cores: number, onGpu: boolean): EngineLayout[] {
+  const several = onGpu ? { sessions: 2, threads: cores } : { sessions: cores, threads: 1 };
+  return [several, ...(cores > 1 || onGpu ? [{ sessions: 1, threads: cores }] : [])];
 }
 
 function fastestOf(found: readonly Tuning[]): Tuning | undefined {
@@ -31,19 +58,19 @@ function fastestOf(found: readonly Tuning[]): Tuning | undefined {
   );
 }
 
-function jsonText(found: readonly Tuning[]): string {
-  const lines = found.map(({ sessions, threads, batchRows, rowsPerSecond }) => ({
+function jsonText({ measuredAt, tuning }: KnownTuning): string {
+  const lines = tuning.map(({ sessions, threads, batchRows, rowsPerSecond }) => ({
     sessions,
     threads,
     batch_size: batchRows,
     rows_per_second: rowsPerSecond,
   }));
-  return `${JSON.stringify({ tuning: lines })}\n`;
+  return `${JSON.stringify({ tuning: lines, measured_at: measuredAt })}\n`;
 }
 
-function tuningText(found: readonly Tuning[]): string {
-  const best = fastestOf(found);
-  const rows = found.map((one) => [
+function tuningText({ measuredAt, tuning }: KnownTuning, { cached }: { readonly cached: boolean }): string {
+  const best = fastestOf(tuning);
+  const rows = tuning.map((one) => [
     String(one.sessions),
     String(one.threads),
     one.batchRows.toLocaleString("en-US"),
@@ -53,7 +80,8 @@ function tuningText(found: readonly Tuning[]): string {
   return [
     "The model alone, on the job's first rows; nothing is read or written meanwhile:",
     ...table([["sessions", "threads each", "batch_size", "rows/s", ""], ...rows], { right: [0, 1, 2, 3] }),
-    "batch_size: auto looks for the fastest on a run's own first batches.",
+    ...(cached ? [`Measured at ${measuredAt}, with this model on this machine; --no-cache measures anew.`] : []),
+    "batch_size: auto looks for the fastest on a run's own first batches; threads: auto takes a session for each core.",
     "",
   ].join("\n");
 }
