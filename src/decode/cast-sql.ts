@@ -4,22 +4,6 @@ import { quoteName, quoteText, sqlTypeOf } from "../duckdb/sql.js";
 import { expressionAlias, expressionValue } from "./expression-sql.js";
 import type { Partitions } from "./port.js";
 
-/** SQL type that a tensor's elements are cast to; float16 has none and is made from DOUBLE: from FLOAT it would be rounded twice. */
-const targets: Readonly<Record<NumericTensorType, string>> = {
-  int8: "TINYINT",
-  int16: "SMALLINT",
-  int32: "INTEGER",
-  int64: "BIGINT",
-  uint8: "UTINYINT",
-  uint16: "USMALLINT",
-  uint32: "UINTEGER",
-  uint64: "UBIGINT",
-  float32: "FLOAT",
-  float64: "DOUBLE",
-  float16: "DOUBLE",
-  bool: "BOOLEAN",
-};
-
 /** Integers of up to this many bits are exact in a float type. */
 const exactBits: Partial<Record<NumericTensorType, number>> = { float64: 53, float32: 24, float16: 11 };
 
@@ -30,7 +14,7 @@ const float16Limit = 65520;
 const float16Integers = [2048, 4096, 8192, 16384, 32768, 65504].map((limit, power) => [limit, 2 ** power] as const);
 
 export function castTarget(dtype: NumericTensorType): string {
-  return targets[dtype];
+  return sqlTypeOf(dtype === "float16" ? "float64" : dtype); // which FLOAT would round twice
 }
 
 /** The SQL of a column, of a field inside it, or of a value from the folder names. */
@@ -55,14 +39,14 @@ export function castSql(sql: string, from: ColumnType, dtype: NumericTensorType,
   const value = fitSql(sql, from, dtype, contract.cast === "exact");
   const isFloat = exactBits[dtype] !== undefined;
   return contract.missing === "nan" && isFloat
-    ? `CASE WHEN ${sql} IS NULL THEN CAST('NaN' AS ${targets[dtype]}) ELSE ${value} END`
+    ? `CASE WHEN ${sql} IS NULL THEN CAST('NaN' AS ${castTarget(dtype)}) ELSE ${value} END`
     : value;
 }
 
 export type CastRules = Pick<Contract, "cast" | "missing">;
 
 function fitSql(sql: string, from: ColumnType, dtype: NumericTensorType, exact: boolean): string {
-  const target = targets[dtype];
+  const target = castTarget(dtype);
   if (from === dtype) {
     return sql;
   }
@@ -96,7 +80,7 @@ function castable(sql: string, from: ColumnType, dtype: NumericTensorType): stri
   if (exactBits[dtype] === undefined) {
     return from === "float32" || from === "float64" ? `round(${sql})` : sql;
   }
-  return typeof from === "object" && targets[dtype] === "FLOAT" ? `CAST(${sql} AS DOUBLE)` : sql;
+  return typeof from === "object" && castTarget(dtype) === "FLOAT" ? `CAST(${sql} AS DOUBLE)` : sql;
 }
 
 /** Whether a value is still the same; cast back first, since a decimal may have no room for what it was rounded to. */
