@@ -3,6 +3,7 @@ import type { IncomingHttpHeaders } from "node:http";
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import { s3Error } from "../../support/http-proxy.js";
 import { useS3 } from "../../support/s3.js";
 import { carryOutS3, commitSpan, s3Plan, s3World, type S3World } from "../../support/s3-sink-world.js";
 import { begun } from "../../support/sinks.js";
@@ -79,11 +80,25 @@ s3.describe("what is sent to a target in S3", () => {
     await commitSpan(run, 2);
     await run.finish();
     const seen = watching(at);
-    await run.finish({ rows_scored: 7 }); // of another one, that ends at the same time
-    expect(seen.filter(({ request }) => /^PUT .*_manifest/.test(request))).toEqual([]);
     await using again = await at.open();
     await carryOutS3(again);
     const parts = seen.filter(({ request }) => /^(GET|HEAD) .*\/part-/.test(request));
     expect(parts).toEqual([]); // a finished run is believed by its manifest and one listing
+  });
+
+  test("is one manifest, of however many attempts that finish a run", async () => {
+    await using at = await s3World(s3.server());
+    await using sink = await at.open();
+    const { run } = await begun(sink, s3Plan());
+    for (const span of [0, 1, 2]) {
+      await commitSpan(run, span);
+    }
+    at.proxy.twist = (request) => (/^PUT .*_SUCCESS/.test(request) ? s3Error(403, "AccessDenied") : undefined);
+    await expect(run.finish({ rows_scored: 1 })).rejects.toThrow("_SUCCESS");
+    const seen = watching(at);
+    await run.finish({ rows_scored: 7 });
+    const puts = seen.flatMap(({ request }) => (/^PUT .*\/(_\w+)/.exec(request) ?? []).slice(1));
+    expect(puts).toEqual(["_SUCCESS"]);
+    expect(await at.faults()).toEqual([]);
   });
 });
