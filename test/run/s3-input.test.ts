@@ -147,6 +147,33 @@ s3.describe("shards in S3", () => {
     expect(proxy.bytesFromServer).toBeLessThan(needed * 1.1 + 64 * 1024);
   });
 
+  test("are not fetched again where their spans are committed", async () => {
+    await using scratch = await scratchFolder();
+    await using proxy = await tcpProxy(port());
+    const bucket = await s3.server().createBucket();
+    const job = await smallJob(scratch.path, { model: identity, select: "SELECT 1" });
+    const path = join(scratch.path, "in/a.parquet");
+    const rows = "SELECT i::BIGINT AS id, hash(i)::FLOAT AS x, hash(i + 1)::DOUBLE AS y FROM range(102400) t(i)";
+    await writeRows(path, rows, "ROW_GROUP_SIZE 10240");
+    await upload(bucket, join(scratch.path, "in"), "in/");
+    await job.rewrite({
+      input: { path: `s3://${bucket.name}/in/*.parquet` },
+      output: { columns: ["id", "y"] },
+      model: { inputs: { x: ["x"] } },
+      commit_rows: 10_240,
+    });
+    const first = await runInS3(["run", job.spec, "--worker", "0/2"], { port: proxy.port });
+    const before = proxy.bytesFromServer;
+
+    const result = await runInS3(["run", job.spec, "--json"], { port: proxy.port });
+
+    expect([first.code, result.code], first.stderr + result.stderr).toEqual([0, 0]);
+    expect(JSON.parse(result.stdout)).toMatchObject({ status: "complete", rows_scored: 51_200 });
+    const bytes = (await readFile(path)).length;
+    expect((proxy.bytesFromServer - before) / bytes).toBeLessThan(0.6);
+    expect((proxy.bytesFromServer - before) / bytes).toBeGreaterThan(0.4);
+  });
+
   test("leave nothing behind where a process died, once the next run starts", async () => {
     await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
