@@ -104,6 +104,9 @@ async function publish(
     const standing = await store.standing(final);
     if (standing !== undefined && writerOf(standing) === creation.id) {
       await store.remove(final, standing.etag);
+      if (rejects.sha256 !== null) {
+        await store.remove(rejectsAt(target, part.span, rejects.sha256));
+      }
     }
   });
   return "committed";

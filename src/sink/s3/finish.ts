@@ -32,7 +32,12 @@ export async function finishInS3(tools: S3Tools, target: Target, known: Finishin
   const { store } = tools;
   const { fs, layout, stored } = target;
   const spans = Array.from({ length: spanCount(stored.plan) }, (_, span) => span);
-  const parts: ManifestPart[] = await forEachOf(spans, (span) => manifestPart(fs, { layout, stored, ...known }, span));
+  const parts: ManifestPart[] = await forEachOf(spans, (span) =>
+    manifestPart(fs, { layout, stored, ...known }, span),
+  ).catch(async (error: unknown) => {
+    await target.check(); // a later run may have removed them
+    throw error;
+  });
   if (isStaged(layout.runId)) {
     await swapIn(tools, target);
   }

@@ -17,10 +17,16 @@ export async function swapIn(tools: S3Tools, target: Target): Promise<void> {
   const { fs, layout, stored, check } = target;
   await withdrawSuccess(tools, target);
   const spans = Array.from({ length: spanCount(stored.plan) }, (_, span) => span);
-  await forEachOf(spans, (span) => copyIn(tools, target, span));
+  const gone = (await forEachOf(spans, (span) => copyIn(tools, target, span))).find((from) => from !== undefined);
+  // Also when one could not be copied: a later run that has removed it may not have seen the others come.
   await lookAgain(check, async () => {
     await forEachOf(spans, (span) => store.remove(objectAt(`${layout.folder}/${layout.part(span)}`)));
   });
+  if (gone !== undefined) {
+    throw new JobError("OUTPUT_DAMAGED", `finishing ${layout.folder}: ${gone} is gone since it was committed`, {
+      hint: "something else removes objects here; run the same command again, which scores that span anew",
+    });
+  }
   for (const folder of [layout.folder, layout.rejects]) {
     const names = (await listFolder(fs, folder)).filter((name) => isEarlier(runOfPart(name), layout));
     await forEachOf(names, (name) => store.remove(objectAt(`${folder}/${name}`)));
@@ -44,13 +50,12 @@ async function withdrawSuccess({ store }: S3Tools, { layout, check }: Target): P
   }
 }
 
-/** A copy first, then, at the very end, the original goes: the part counts as committed at every moment. */
-async function copyIn({ store }: S3Tools, { layout }: Target, span: number): Promise<void> {
+/**
+ * A copy first, then, at the very end, the original goes: the part counts as committed at every moment.
+ * @returns the original when neither is there
+ */
+async function copyIn({ store }: S3Tools, { layout }: Target, span: number): Promise<string | undefined> {
   const [from = "", to = from] = layout.placesOf(span).map(String);
   const isCopied = await store.copy(objectAt(from), objectAt(to));
-  if (!isCopied && (await store.standing(objectAt(to))) === undefined) {
-    throw new JobError("OUTPUT_DAMAGED", `finishing ${layout.folder}: ${from} is gone since it was committed`, {
-      hint: "something else removes objects here; run the same command again, which scores that span anew",
-    });
-  }
+  return !isCopied && (await store.standing(objectAt(to))) === undefined ? from : undefined;
 }

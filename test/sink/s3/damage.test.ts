@@ -92,6 +92,24 @@ s3.describe("a target in S3", () => {
     expect(await at.names()).not.toContain("_SUCCESS");
   });
 
+  test("in which something else puts an object while the run goes on has no _SUCCESS: 64", async () => {
+    await using world = await unfinished();
+    const { at } = world;
+    await using sink = await at.open();
+    const { run } = await begun(sink, s3Plan());
+    await commitSpan(run, 2);
+    await at.bucket.put("lake/out/data.parquet", "x");
+    await expect(run.finish()).rejects.toMatchObject({
+      code: "OUTPUT_FOREIGN",
+      exitCode: 64,
+      message: `looking at ${at.uri}: data.parquet is there, which no run wrote`,
+    });
+    expect((await at.names()).filter((name) => /^_(SUCCESS|manifest)/.test(name))).toEqual([]);
+    await at.bucket.remove("lake/out/data.parquet");
+    await run.finish();
+    expect(await at.faults()).toEqual([]);
+  });
+
   test("whose plan was damaged, replaced or removed: 66, and nothing more of the run", async () => {
     await using world = await unfinished();
     const { at } = world;
