@@ -34,10 +34,12 @@ export async function inTemporary<T>({ fs, folders, check }: Temporary, work: ()
       await check();
       return await work();
     } catch (error) {
+      if (errnoOf(error) === "ENOENT") {
+        await check(); // where the whole folder was removed, that is what has to be told
+      }
       if (!isCleared(error, folders) || cleared === clearedAwayLimit) {
         throw error;
       }
-      await check();
     }
   }
 }
