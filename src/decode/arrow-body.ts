@@ -1,10 +1,10 @@
-import * as zlib from "node:zlib";
 import { Decompress } from "fzstd";
 import { messageOf } from "../errors.js";
 import { damageOf, type ShardBytes } from "./arrow-bytes.js";
 import type { ArrowNode, BufferPlace } from "./arrow-layout.js";
 import type { BatchHeader, Block } from "./arrow-messages.js";
 import { unpackLz4 } from "./lz4.js";
+import { nativeZstd } from "./zstd.js";
 
 /** The bytes of a batch's buffers, unpacked. */
 export interface Body {
@@ -100,15 +100,10 @@ function unpack(packed: Uint8Array<ArrayBuffer>, codec: "lz4" | "zstd"): Uint8Ar
   return unpackZstd(data, length);
 }
 
-/** Node has it since 22.15. */
-const native = (
-  zlib as { zstdDecompressSync?: (data: Uint8Array, options: { maxOutputLength: number }) => Buffer<ArrayBuffer> }
-).zstdDecompressSync;
-
 function unpackZstd(data: Uint8Array, length: number): Uint8Array<ArrayBuffer> {
   try {
-    if (native !== undefined) {
-      const found = native(data, { maxOutputLength: length });
+    if (nativeZstd !== undefined) {
+      const found = nativeZstd(data, { maxOutputLength: length });
       if (found.length !== length) {
         throw new RangeError(`${found.length} bytes, ${length} are due`);
       }

@@ -15,7 +15,7 @@ import {
 } from "./arrow-flat.js";
 import type { ArrowNode } from "./arrow-layout.js";
 import type { ArrowField } from "./arrow-schema.js";
-import { takeRows } from "./arrow-take.js";
+import { takeRows } from "./column-take.js";
 import { columnTypeOf } from "./arrow-types.js";
 import { elementsOf, isFixed } from "./arrow-values.js";
 

@@ -1,9 +1,9 @@
-import { isUtf8 } from "node:buffer";
 import type { BytesColumn, Column } from "../batch/types.js";
 import type { Body } from "./arrow-body.js";
 import type { ArrowNode } from "./arrow-layout.js";
 import type { ArrowType } from "./arrow-schema.js";
 import { columnTypeOf } from "./arrow-types.js";
+import { checkTexts } from "./column-texts.js";
 import { elementsOf, fixedBytes, fixedValues, isFixed, unpackBits, uuids, widthOf } from "./arrow-values.js";
 
 /** What the columns of a batch are read from. */
@@ -119,18 +119,9 @@ export async function readBytes(reader: BatchReader, node: ArrowNode, rows: Rows
   return checkedText(type, { kind: "bytes", offsets, bytes, valid });
 }
 
-/** Texts are UTF-8 together, and none begins in the middle of a character: so each is. */
 function checkedText(type: ArrowType, column: BytesColumn): BytesColumn {
-  const { offsets, bytes } = column;
-  if ((type.kind !== "bytes" && type.kind !== "view") || !type.text) {
-    return column;
-  }
-  let whole = isUtf8(bytes);
-  for (let row = 0; whole && row < offsets.length; row += 1) {
-    whole = ((bytes[offsets[row] as number] ?? 0) & 0xc0) !== 0x80;
-  }
-  if (!whole) {
-    throw new RangeError("a text is not UTF-8");
+  if ((type.kind === "bytes" || type.kind === "view") && type.text) {
+    checkTexts(column);
   }
   return column;
 }

@@ -1,3 +1,5 @@
+import { copyLiterals, copyMatch } from "./block-copy.js";
+
 /**
  * LZ4 frames: https://github.com/lz4/lz4/blob/dev/doc/lz4_Frame_format.md and, for what is in them,
  * https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md. Checksums are skipped: Arrow's writers leave them out.
@@ -47,9 +49,6 @@ export function unpackLz4(source: Uint8Array, target: Uint8Array): void {
   }
 }
 
-/** Matches this long and longer are copied by the engine. */
-const longMatch = 32;
-
 function unpackBlock(
   source: Uint8Array,
   { at: start, end }: { at: number; end: number },
@@ -69,13 +68,7 @@ function unpackBlock(
     if (at + literals > end || filled + literals > target.length) {
       throw new RangeError("an LZ4 block's literals reach outside");
     }
-    if (literals < longMatch) {
-      for (let index = 0; index < literals; index += 1) {
-        target[filled + index] = source[at + index] as number;
-      }
-    } else {
-      target.set(source.subarray(at, at + literals), filled);
-    }
+    copyLiterals(target, filled, source, at, literals);
     at += literals;
     filled += literals;
     if (at === end) {
@@ -95,15 +88,4 @@ function unpackBlock(
     filled += length;
   }
   return filled;
-}
-
-/** A match may reach into what it makes itself. */
-function copyMatch(target: Uint8Array, filled: number, distance: number, length: number): void {
-  if (distance >= length && length >= longMatch) {
-    target.copyWithin(filled, filled - distance, filled - distance + length);
-    return;
-  }
-  for (let index = filled; index < filled + length; index += 1) {
-    target[index] = target[index - distance] as number;
-  }
 }

@@ -1,6 +1,6 @@
 import { open } from "node:fs/promises";
 import { errnoOf, JobError, messageOf } from "../errors.js";
-import { type Leaf, leavesOf, readElement, type SchemaElement } from "./parquet-leaves.js";
+import { type Leaf, leavesOf, readElement, type SchemaElement, withoutMeaning } from "./parquet-leaves.js";
 import { corruptFooter, magicBytes, readTail, rewrite } from "./parquet-tail.js";
 import type { ShardFile } from "./port.js";
 import { type Cursor, readBinary, readI32, readI64, readInner, readList, readStruct } from "./thrift.js";
@@ -10,6 +10,8 @@ export interface Footer {
   readonly sizeBytes: number;
   readonly rows: number;
   readonly rowGroups: readonly RowGroup[];
+  /** In the order of each row group's chunks. */
+  readonly leaves: readonly Leaf[];
   /** Offset of the footer: all pages lie before it. */
   readonly pagesEnd: number;
   /** Whether a part of the file is encrypted, or signed. */
@@ -35,6 +37,8 @@ export interface ColumnChunk {
   /** How many levels its histograms count; 0 where it has none. */
   readonly levels: { readonly repetition: number; readonly definition: number };
   readonly encrypted: boolean;
+  /** Whether DuckDB may look for its pages elsewhere: in another file, or where a dictionary is said to be. */
+  readonly isElsewhere: boolean;
 }
 
 /** The shortest header of a data page takes more; its number of values is an i32. */
@@ -54,11 +58,11 @@ export async function readFooter(shard: Pick<ShardFile, "path" | "remote">): Pro
     const { size } = await file.stat();
     const { bytes, pagesEnd } = await readTail(file, size, shard);
     const footer = parse(bytes, { path, pagesEnd, sizeBytes: size });
-    const fault = faultOf(footer.footer, footer.leaves);
+    const fault = faultOf(footer);
     if (fault !== undefined) {
       throw corruptFooter(path, fault, `the footer is damaged, or its writer is faulty; ${rewrite}`);
     }
-    return { ...footer.footer, rows: rowsIn(footer.footer) };
+    return { ...footer, rows: rowsIn(footer) };
   } catch (error) {
     if (error instanceof JobError || errnoOf(error) === undefined) {
       throw error;
@@ -72,17 +76,13 @@ export function placeOf(group: number, { path }: Pick<ColumnChunk, "path">): str
   return `row group ${group}, column \`${path.join(".")}\``;
 }
 
-interface Parsed {
-  readonly footer: Footer;
-  readonly leaves: readonly Leaf[];
-}
-
-function parse(bytes: Uint8Array, { path, ...file }: { path: string; sizeBytes: number; pagesEnd: number }): Parsed {
+function parse(bytes: Uint8Array, { path, ...file }: { path: string; sizeBytes: number; pagesEnd: number }): Footer {
   const cursor: Cursor = { bytes, at: 0 };
   const elements: SchemaElement[] = [];
   const rowGroups: RowGroup[] = [];
   let rows = -1;
   let encrypted = false;
+  let isGeo = false;
   try {
     readStruct(cursor, (id, type) => {
       if (id === 2) {
@@ -91,6 +91,10 @@ function parse(bytes: Uint8Array, { path, ...file }: { path: string; sizeBytes: 
         rows = readI64(cursor, type);
       } else if (id === 4) {
         readList(cursor, type, (inner) => rowGroups.push(readRowGroup(cursor, inner)));
+      } else if (id === 5) {
+        readList(cursor, type, (inner) => {
+          isGeo = readKey(cursor, inner) === geoKey || isGeo;
+        });
       } else {
         encrypted ||= id === 8; // encryption_algorithm
         return false;
@@ -101,7 +105,21 @@ function parse(bytes: Uint8Array, { path, ...file }: { path: string; sizeBytes: 
     const found = `it is damaged (byte ${cursor.at} of ${bytes.length}: ${messageOf(error)})`;
     throw corruptFooter(path, found, rewrite, error);
   }
-  return { footer: { ...file, rows, rowGroups, encrypted }, leaves: leavesOf(elements) };
+  const leaves = leavesOf(elements);
+  return { ...file, rows, rowGroups, leaves: isGeo ? withoutMeaning(leaves) : leaves, encrypted };
+}
+
+/** What GeoParquet writes under it makes geometries of columns of bytes. */
+const geoKey = "geo";
+
+/** The key of an entry of the file's metadata. */
+function readKey(cursor: Cursor, type: number): string {
+  let key = "";
+  readInner(cursor, type, (id, inner) => {
+    key = id === 1 ? Buffer.from(readBinary(cursor, inner)).toString() : key;
+    return id === 1;
+  });
+  return key;
 }
 
 function readRowGroup(cursor: Cursor, type: number): RowGroup {
@@ -120,26 +138,27 @@ function readRowGroup(cursor: Cursor, type: number): RowGroup {
   return { rows, chunks };
 }
 
+const chunkFields = {
+  i32: { 1: "type", 4: "codec" } as Readonly<Record<number, "type" | "codec">>,
+  i64: { 5: "values", 6: "uncompressed", 7: "compressed", 9: "data", 11: "dictionary" } as Readonly<
+    Record<number, "values" | "uncompressed" | "compressed" | "data" | "dictionary">
+  >,
+};
+
 function readChunk(cursor: Cursor, type: number): ColumnChunk {
   const path: string[] = [];
   const numbers = { type: -1, codec: -1, values: -1, uncompressed: -1, compressed: -1, data: -1, dictionary: 0 };
-  const i32: Readonly<Record<number, keyof typeof numbers>> = { 1: "type", 4: "codec" };
-  const i64: Readonly<Record<number, keyof typeof numbers>> = {
-    5: "values",
-    6: "uncompressed",
-    7: "compressed",
-    9: "data",
-    11: "dictionary",
-  };
   const levels = { repetition: 0, definition: 0 };
   let encrypted = false;
+  let isElsewhere = false;
   readInner(cursor, type, (id, inner) => {
     encrypted ||= id === 8; // crypto_metadata
+    isElsewhere ||= id === 1; // file_path
     if (id !== 3) {
       return false;
     }
     readInner(cursor, inner, (key, value) => {
-      const [small, large] = [i32[key], i64[key]];
+      const [small, large] = [chunkFields.i32[key], chunkFields.i64[key]];
       if (small !== undefined) {
         numbers[small] = readI32(cursor, value);
       } else if (large !== undefined) {
@@ -168,6 +187,7 @@ function readChunk(cursor: Cursor, type: number): ColumnChunk {
     values,
     levels,
     encrypted,
+    isElsewhere: isElsewhere || dictionary > data,
   };
 }
 
@@ -192,8 +212,8 @@ function rowsIn({ rowGroups }: Footer): number {
 }
 
 /** What cannot be true of a footer, or undefined. */
-function faultOf(footer: Footer, leaves: readonly Leaf[]): string | undefined {
-  const { rows, rowGroups, pagesEnd } = footer;
+function faultOf(footer: Footer): string | undefined {
+  const { rows, rowGroups, leaves, pagesEnd } = footer;
   const sum = rowsIn(footer);
   // parquet-rs 0.3.0 left the file's own count at 0.
   if (rows !== sum && rows !== 0) {

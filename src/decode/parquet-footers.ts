@@ -6,6 +6,7 @@ import { firstLine } from "../duckdb/sql.js";
 import { JobError, messageOf } from "../errors.js";
 import { type Footer, readFooter } from "./parquet-footer.js";
 import { rowNumberColumn } from "./parquet-sql.js";
+import { plainColumns } from "./parquet-storage.js";
 import type { ShardFile, ShardFooter, ShardSchema } from "./port.js";
 
 /** Files a query; one by one costs ten times as much. Bounds memory too. */
@@ -14,7 +15,10 @@ const filesPerQuery = 256;
 const filesAtOnce = 16;
 
 /** Of a footer, what is kept while others are read: not the places of its column chunks. */
-type FileFacts = Omit<ShardFooter, "schema">;
+interface FileFacts extends Omit<ShardFooter, "schema"> {
+  /** undefined: DuckDB is asked. */
+  readonly columns: readonly SourceColumn[] | undefined;
+}
 
 /** `schemas`: those that were met before; files with the same columns get the same object. */
 export async function* readFooters(
@@ -23,41 +27,40 @@ export async function* readFooters(
   schemas = new Map<string, ShardSchema>(),
 ): AsyncGenerator<ShardFooter> {
   for (let start = 0; start < files.length; start += filesPerQuery) {
-    const group = files.slice(start, start + filesPerQuery);
-    const { facts, digests } = await readGroup(pool, group);
-    for (const footer of facts) {
-      const schemaDigest = digests.get(footer.path);
-      if (schemaDigest === undefined) {
-        throw new Error(`DuckDB gave no schema for ${footer.path}`);
+    // Our own reading comes first: it says plainly what is wrong with a file, and names it.
+    const facts = await readFacts(files.slice(start, start + filesPerQuery));
+    const unknown = facts.flatMap(({ path, columns }) => (columns === undefined ? [path] : []));
+    const digests = unknown.length === 0 ? undefined : await pool.use((connection) => readDigests(connection, unknown));
+    for (const { columns, ...footer } of facts) {
+      const { path } = footer;
+      const digest = columns === undefined ? digests?.get(path) : JSON.stringify(columns);
+      if (digest === undefined) {
+        throw new Error(`DuckDB gave no schema for ${path}`);
       }
-      let schema = schemas.get(schemaDigest);
+      let schema = schemas.get(digest);
       if (schema === undefined) {
-        schema = await pool.use((connection) => readSchema(connection, footer.path));
-        schemas.set(schemaDigest, schema);
+        schema = checkedSchema(path, columns ?? (await pool.use((connection) => readSchema(connection, path))));
+        schemas.set(digest, schema);
       }
       yield { ...footer, schema };
     }
   }
 }
 
-/** Our own reading comes first: it says plainly what is wrong with a file, and names it. */
-async function readGroup(
-  pool: ConnectionPool,
-  files: readonly ShardFile[],
-): Promise<{ facts: readonly FileFacts[]; digests: ReadonlyMap<string, string> }> {
+async function readFacts(files: readonly ShardFile[]): Promise<FileFacts[]> {
   const facts: FileFacts[] = [];
   for (let start = 0; start < files.length; start += filesAtOnce) {
     const some = files.slice(start, start + filesAtOnce);
     facts.push(...(await Promise.all(some.map(async (file) => summary(file.path, await readFooter(file))))));
   }
-  const paths = files.map(({ path }) => path);
-  return { facts, digests: await pool.use((connection) => readDigests(connection, paths)) };
+  return facts;
 }
 
-function summary(path: string, { rows, rowGroups, sizeBytes }: Footer): FileFacts {
+function summary(path: string, { rows, rowGroups, leaves, sizeBytes, encrypted: isEncrypted }: Footer): FileFacts {
   const closed = rowGroups.flatMap(({ chunks }) => chunks.filter(({ encrypted }) => encrypted));
   const encrypted = [...new Set(closed.map((chunk) => chunk.path[0] ?? ""))];
-  return { path, rows, rowGroups: rowGroups.length, sizeBytes, encrypted };
+  const columns = isEncrypted || encrypted.length > 0 ? undefined : plainColumns(leaves);
+  return { path, rows, rowGroups: rowGroups.length, sizeBytes, encrypted, columns };
 }
 
 async function readDigests(
@@ -80,16 +83,18 @@ async function readDigests(
   }
 }
 
-async function readSchema(connection: DuckDBConnection, path: string): Promise<ShardSchema> {
-  let columns: SourceColumn[];
+async function readSchema(connection: DuckDBConnection, path: string): Promise<SourceColumn[]> {
   try {
-    columns = await readColumns(connection, path);
+    return await readColumns(connection, path);
   } catch (error) {
     throw new JobError("SHARD_CORRUPT", `reading the schema of ${path}: ${firstLine(messageOf(error))}`, {
       hint: "the file is damaged or not Parquet; write it again, or take it out of input.path",
       cause: error,
     });
   }
+}
+
+function checkedSchema(path: string, columns: readonly SourceColumn[]): ShardSchema {
   if (columns.some(({ name }) => name.toLowerCase() === rowNumberColumn)) {
     throw new JobError("SCHEMA_MISMATCH", `reading the schema of ${path}: a column is called ${rowNumberColumn}`, {
       hint: "that name is taken by the reader; rename the column",

@@ -3,8 +3,8 @@ import { crc32 } from "node:zlib";
 import { errnoOf, JobError, messageOf } from "../errors.js";
 import { type ColumnChunk, type Footer, placeOf, readFooter } from "./parquet-footer.js";
 import type { PageCounts, ShardFile } from "./port.js";
+import { type PageHeader, parsePageHeader } from "./parquet-page-header.js";
 import { rangesOf } from "./parquet-windows.js";
-import { type Cursor, readInner, readI32, readStruct } from "./thrift.js";
 
 /** Bytes of a file that are held at once. */
 const windowBytes = 1024 * 1024;
@@ -125,14 +125,6 @@ async function verifyChunk(read: ReadBytes, chunk: ColumnChunk, { footer, counts
   }
 }
 
-interface PageHeader {
-  readonly compressedBytes: number;
-  readonly uncompressedBytes: number;
-  /** Of the rows: 0 of a dictionary. */
-  readonly values: number;
-  readonly crc: number | undefined;
-}
-
 async function readHeader(
   read: ReadBytes,
   at: number,
@@ -142,7 +134,7 @@ async function readHeader(
     const bytes = await read(at, length);
     const cursor = { bytes, at: 0 };
     try {
-      return { header: parseHeader(cursor), headerBytes: cursor.at };
+      return { header: parsePageHeader(cursor), headerBytes: cursor.at };
     } catch (error) {
       const isCut = error instanceof RangeError && bytes.length === length && length < headerLimitBytes;
       if (!isCut) {
@@ -150,33 +142,6 @@ async function readHeader(
       }
     }
   }
-}
-
-function parseHeader(cursor: Cursor): PageHeader {
-  let compressedBytes = -1;
-  let uncompressedBytes = -1;
-  let values = 0;
-  let crc: number | undefined;
-  readStruct(cursor, (id, type) => {
-    if (id === 2) {
-      uncompressedBytes = readI32(cursor, type);
-    } else if (id === 3) {
-      compressedBytes = readI32(cursor, type);
-    } else if (id === 4) {
-      crc = readI32(cursor, type);
-    } else if (id === 5 || id === 8) {
-      readInner(cursor, type, (key, inner) => {
-        if (key === 1) {
-          values = readI32(cursor, inner);
-        }
-        return key === 1;
-      });
-    } else {
-      return false;
-    }
-    return true;
-  });
-  return { compressedBytes, uncompressedBytes, values, crc };
 }
 
 async function checksum(

@@ -70,6 +70,20 @@ export function readList(cursor: Cursor, type: number, read: (type: number, inde
   }
 }
 
+/** Whether a field of this type is the value `true`: there are no more bytes of it. */
+export function isYes(type: number): boolean {
+  return type === types.yes;
+}
+
+/** Whether it is the value `false`. A field of another type is neither. */
+export function isNo(type: number): boolean {
+  return type === types.no;
+}
+
+export function isStruct(type: number): boolean {
+  return type === types.struct;
+}
+
 export function readI32(cursor: Cursor, type: number): number {
   return readInteger(cursor, type, types.i32);
 }
@@ -177,7 +191,7 @@ function advance(cursor: Cursor, length: number): void {
 }
 
 /** Numbers above 2^53 lose their last bits: none that is used may be so large. */
-function readVarint(cursor: Cursor): number {
+export function readVarint(cursor: Cursor): number {
   let value = 0;
   let scale = 1;
   for (let count = 0; count < varintBytes; count += 1) {

@@ -1,4 +1,4 @@
-import type { DuckDb, DuckDBConnection } from "./instance.js";
+import type { DuckDbAccess, DuckDBConnection } from "./instance.js";
 
 /** One connection a stream: a second query on it would silently cut the first one off. */
 export interface ConnectionPool {
@@ -7,7 +7,7 @@ export interface ConnectionPool {
   giveBack(connection: DuckDBConnection): void;
 }
 
-export function connectionPool(duckdb: DuckDb): ConnectionPool & { close(): void } {
+export function connectionPool(duckdb: DuckDbAccess): ConnectionPool & { close(): void } {
   const idle: DuckDBConnection[] = [];
   const take = async (): Promise<DuckDBConnection> => idle.pop() ?? (await duckdb.connect());
   const giveBack = (connection: DuckDBConnection): void => {

@@ -17,32 +17,51 @@ export interface TinyFile {
   /** Of the column: 0 required, 1 optional, 2 repeated; null: not said. */
   readonly repetition?: number | null;
   readonly crc?: number;
+  /** What the chunk says it is called, and in which file it lies; default: `x`, in this one. */
+  readonly chunkName?: string;
+  readonly chunkFile?: string;
+  /** Where the chunk says that its dictionary lies; default: it has none. */
+  readonly dictionaryAt?: number;
+  /** How many columns the schema says it has. */
+  readonly columns?: number;
+  /** Number of the page's kind; 0 is a data page. */
+  readonly pageKind?: number;
+  /** Numbers of the values' encoding and of the levels'; default: plain and runs. */
+  readonly encoding?: number;
+  readonly levelEncoding?: number;
+  /** What comes before the values; part of the page. */
+  readonly levels?: readonly number[];
+  /** What comes behind the values; part of the page. */
+  readonly rest?: readonly number[];
   /** Bytes of text in the page's statistics. */
   readonly statisticsBytes?: number;
 }
 
 export function tinyParquet(file: TinyFile): Buffer {
-  const data = Buffer.from(new Float64Array(file.values).buffer);
+  const values = Buffer.from(new Float64Array(file.values).buffer);
+  const data = Buffer.concat([Buffer.from(file.levels ?? []), values, Buffer.from(file.rest ?? [])]);
   const count = file.values.length;
   const page = pageHeader(file, { count, bytes: data.length });
   const chunkBytes = page.length + data.length;
   const metadata = struct({
     1: i32(5), // DOUBLE
     2: list(types.i32, [i32(0)]),
-    3: list(types.binary, [binary("x")]),
+    3: list(types.binary, [binary(file.chunkName ?? "x")]),
     4: i32(file.codec ?? 0),
     5: i64(file.chunkValues ?? count),
     6: i64(file.unpackedBytes ?? chunkBytes),
     7: i64(file.chunkBytes ?? chunkBytes),
     9: i64(4),
+    ...(file.dictionaryAt === undefined ? {} : { 11: i64(file.dictionaryAt) }),
   });
+  const external = file.chunkFile === undefined ? {} : { 1: binary(file.chunkFile) };
   const group = struct({
-    1: list(types.struct, [struct({ 2: i64(0), 3: metadata })]),
+    1: list(types.struct, [struct({ ...external, 2: i64(0), 3: metadata })]),
     2: i64(chunkBytes),
     3: i64(file.groupRows ?? count),
   });
   const schema = list(types.struct, [
-    struct({ 4: binary("table"), 5: i32(1) }),
+    struct({ 4: binary("table"), 5: i32(file.columns ?? 1) }),
     struct({
       1: i32(file.schemaType ?? 5),
       ...(file.repetition === null ? {} : { 3: i32(file.repetition ?? 0) }),
@@ -59,11 +78,17 @@ function pageHeader(file: TinyFile, { count, bytes }: { count: number; bytes: nu
   const statistics =
     file.statisticsBytes === undefined ? {} : { 5: struct({ 6: binary("m".repeat(file.statisticsBytes)) }) };
   return struct({
-    1: i32(0), // a data page
+    1: i32(file.pageKind ?? 0),
     2: i32(file.unpackedBytes ?? bytes),
     3: i32(file.pageBytes ?? bytes),
     ...(file.crc === undefined ? {} : { 4: i32(file.crc | 0) }),
-    5: struct({ 1: i32(file.pageValues ?? count), 2: i32(0), 3: i32(3), 4: i32(3), ...statistics }),
+    5: struct({
+      1: i32(file.pageValues ?? count),
+      2: i32(file.encoding ?? 0),
+      3: i32(file.levelEncoding ?? 3),
+      4: i32(3),
+      ...statistics,
+    }),
   }).bytes;
 }
 

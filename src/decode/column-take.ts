@@ -57,6 +57,10 @@ function placesOf(
   { indices, valid: given }: Taking,
 ): { places: Uint32Array; valid: Uint8Array | undefined } {
   const size = rowsOf(values);
+  if (indices instanceof Uint32Array && given === undefined && values.valid === undefined) {
+    checkPlaces(indices, size);
+    return { places: indices, valid: undefined };
+  }
   const places = new Uint32Array(indices.length);
   const valid = given?.slice() ?? (values.valid === undefined ? undefined : new Uint8Array(indices.length).fill(1));
   for (let row = 0; row < indices.length; row += 1) {
@@ -75,9 +79,22 @@ function placesOf(
   return { places, valid };
 }
 
+function checkPlaces(places: Uint32Array, size: number): void {
+  for (let row = 0; row < places.length; row += 1) {
+    if ((places[row] as number) >= size) {
+      throw new RangeError(`index ${places[row]} into a dictionary of ${size} values`);
+    }
+  }
+}
+
 function takeFixed({ data, lanes }: FixedColumn, places: Uint32Array, valid: Uint8Array | undefined): Column {
   const taken = allocate(elementOf(data), places.length * lanes);
-  if (data.length > 0) {
+  if (data instanceof BigInt64Array || data instanceof BigUint64Array) {
+    // By halves: a BigInt for each value would cost ten times as much.
+    takeWords(wordsOf(taken), wordsOf(data), places, lanes * 2);
+  } else if (data instanceof Float32Array) {
+    takeWords(wordsOf(taken), wordsOf(data), places, lanes); // a number for each would change some NaNs
+  } else if (data.length > 0) {
     for (let row = 0; row < places.length; row += 1) {
       const place = places[row] as number;
       for (let lane = 0; lane < lanes; lane += 1) {
@@ -86,6 +103,19 @@ function takeFixed({ data, lanes }: FixedColumn, places: Uint32Array, valid: Uin
     }
   }
   return { kind: "fixed", lanes, data: taken, valid };
+}
+
+function wordsOf({ buffer, byteOffset, byteLength }: Values): Uint32Array {
+  return new Uint32Array(buffer, byteOffset, byteLength / Uint32Array.BYTES_PER_ELEMENT);
+}
+
+function takeWords(target: Uint32Array, source: Uint32Array, places: Uint32Array, words: number): void {
+  for (let row = 0; source.length > 0 && row < places.length; row += 1) {
+    const place = (places[row] as number) * words;
+    for (let word = 0; word < words; word += 1) {
+      target[row * words + word] = source[place + word] as number;
+    }
+  }
 }
 
 function takeBytes(

@@ -1,0 +1,26 @@
+/** What unpacking LZ4 and Snappy has in common: bytes that come as they are, and bytes that were there before. */
+
+/** Longer runs are copied by the engine. */
+const longRun = 32;
+
+/** Copies `length` bytes of `source` from `at`, all of which must lie in both. */
+export function copyLiterals(target: Uint8Array, filled: number, source: Uint8Array, at: number, length: number): void {
+  if (length >= longRun) {
+    target.set(source.subarray(at, at + length), filled);
+    return;
+  }
+  for (let index = 0; index < length; index += 1) {
+    target[filled + index] = source[at + index] as number;
+  }
+}
+
+/** Repeats `length` bytes that begin `distance` before `filled`. They may reach into what is made of them. */
+export function copyMatch(target: Uint8Array, filled: number, distance: number, length: number): void {
+  if (distance >= length && length >= longRun) {
+    target.copyWithin(filled, filled - distance, filled - distance + length);
+    return;
+  }
+  for (let index = filled; index < filled + length; index += 1) {
+    target[index] = target[index - distance] as number;
+  }
+}

@@ -1,0 +1,127 @@
+import { type ColumnRef, boundColumns } from "../batch/contract.js";
+import type { Column } from "../batch/types.js";
+import type { Piece } from "./arrow-batches.js";
+import { type ColumnRows, openColumn, type PageRoom, type ReadBytes, type StoredColumn } from "./parquet-column.js";
+import { isUnpacked } from "./parquet-codecs.js";
+import type { Footer } from "./parquet-footer.js";
+import { storageOf } from "./parquet-storage.js";
+import { columnsInFile } from "./parquet-windows.js";
+import type { SliceRequest } from "./port.js";
+
+/** Neighbouring rows of one row group, read by one thread. Plain JSON. */
+export interface ParquetUnit {
+  readonly kind: "parquet";
+  readonly path: string;
+  /** [rowStart, rowEnd) of the shard. */
+  readonly rowStart: number;
+  readonly rowEnd: number;
+  /** Of the shard, the row group's first row. */
+  readonly groupStart: number;
+  readonly columns: readonly StoredColumn[];
+}
+
+/**
+ * Rows of a unit: larger row groups are cut, so that threads work side by side. A page that is cut is unpacked twice,
+ * and most pages are of fewer rows.
+ */
+const unitRows = 128 * 1024;
+
+/** Cuts a slice; undefined: something in it takes DuckDB. */
+export function parquetUnits(
+  footer: Footer,
+  { file, rowStart, rowEnd, projection }: Omit<SliceRequest, "partitions">,
+): ParquetUnit[] | undefined {
+  const names = columnsInFile(projection);
+  const refs = new Map(boundColumns(projection).map((ref) => [ref.path[0] ?? "", ref]));
+  const units: ParquetUnit[] = [];
+  let groupStart = 0;
+  for (const [group, { rows }] of footer.rowGroups.entries()) {
+    const from = Math.max(groupStart, rowStart);
+    const to = Math.min(groupStart + rows, rowEnd);
+    if (from < to) {
+      const columns = storedColumns(footer, { group, names, refs });
+      if (columns === undefined) {
+        return undefined;
+      }
+      const parts = Math.ceil((to - from) / unitRows);
+      for (let part = 0; part < parts; part += 1) {
+        const [start, end] = [part, part + 1].map((count) => from + Math.floor(((to - from) * count) / parts));
+        units.push({
+          kind: "parquet",
+          path: file.path,
+          rowStart: start ?? from,
+          rowEnd: end ?? to,
+          groupStart,
+          columns,
+        });
+      }
+    }
+    groupStart += rows;
+  }
+  return units;
+}
+
+function storedColumns(
+  { rowGroups, leaves }: Footer,
+  { group, names, refs }: { group: number; names: readonly string[]; refs: ReadonlyMap<string, ColumnRef> },
+): StoredColumn[] | undefined {
+  const { chunks = [], rows = 0 } = rowGroups[group] ?? {};
+  // As the schema names them: what a chunk calls itself, DuckDB does not ask.
+  const places = new Map(leaves.map(({ path }, index) => [path.join("\n").toLowerCase(), index]));
+  if (places.size !== leaves.length || chunks.length !== leaves.length) {
+    return undefined; // DuckDB renames columns of the same name: which one is meant is for it to know
+  }
+  const columns: StoredColumn[] = [];
+  for (const name of names) {
+    const index = places.get(name.toLowerCase()) ?? -1;
+    const [chunk, leaf, ref] = [chunks[index], leaves[index], refs.get(name)];
+    const storage = leaf === undefined || ref === undefined ? undefined : storageOf(ref.type, leaf);
+    if (
+      chunk?.path[0] !== name ||
+      leaf?.path[0] !== name ||
+      chunk.encrypted ||
+      chunk.isElsewhere ||
+      !isUnpacked(chunk.codec) ||
+      ref === undefined ||
+      storage === undefined
+    ) {
+      return undefined;
+    }
+    columns.push({
+      name,
+      type: ref.type,
+      storage,
+      isOptional: leaf.definition === 1,
+      codec: chunk.codec,
+      start: chunk.start,
+      end: chunk.start + chunk.compressedBytes,
+      unpackedBytes: chunk.uncompressedBytes,
+      rows,
+    });
+  }
+  return columns;
+}
+
+export interface UnitTools {
+  readonly read: ReadBytes;
+  readonly scratch: (size: number) => Uint8Array;
+  /** For each column. */
+  readonly rooms: PageRoom[];
+}
+
+/** The rows of a unit, in order, cut where a page ends. A piece holds until the next one is asked for. @throws RangeError */
+export function* parquetPieces(unit: ParquetUnit, { read, scratch, rooms }: UnitTools): Generator<Piece> {
+  const columns = unit.columns.map((column, index): [string, ColumnRows] => {
+    const room = (rooms[index] ??= { bytes: new Uint8Array(0), lead: 0 });
+    return [column.name, openColumn(column, { read, scratch, room })];
+  });
+  for (const [, column] of columns) {
+    column.skip(unit.rowStart - unit.groupStart);
+  }
+  for (let rowStart = unit.rowStart; rowStart < unit.rowEnd; ) {
+    const rows = columns.reduce((fewest, [, column]) => Math.min(fewest, column.ahead()), unit.rowEnd - rowStart);
+    const values = new Map(columns.map(([name, column]): [string, Column] => [name, column.take(rows)]));
+    yield { rowStart, rowEnd: rowStart + rows, columns: values };
+    rowStart += rows;
+  }
+}

@@ -1,0 +1,99 @@
+import type { BytesColumn, Column } from "../batch/types.js";
+import { allocate, bytesPerElement, type ElementType, type Values, viewOf } from "../batch/values.js";
+import { assertNever } from "../errors.js";
+import { copyLiterals } from "./block-copy.js";
+import { checkTexts } from "./column-texts.js";
+import { unpackBits } from "./parquet-runs.js";
+import type { Storage } from "./parquet-storage.js";
+
+/** `count` values that lie one after the other from `at` to the end: views of `bytes` where they can be. */
+export function plainValues(
+  storage: Storage,
+  bytes: Uint8Array<ArrayBuffer>,
+  { at, count }: { readonly at: number; readonly count: number },
+): Column {
+  switch (storage.kind) {
+    case "bits": {
+      requireBytes(bytes, at, Math.ceil(count / 8));
+      const bits = new Uint8Array(count);
+      unpackBits(bytes, at, 1, bits, { from: 0, to: count });
+      return { kind: "fixed", lanes: 1, data: bits, valid: undefined };
+    }
+    case "fixed": {
+      const { stored, element } = storage;
+      const size = bytesPerElement(stored);
+      requireBytes(bytes, at, count * size);
+      const from = bytes.byteOffset + at;
+      const [buffer, offset] =
+        from % size === 0 ? [bytes.buffer, from] : [bytes.slice(at, at + count * size).buffer, 0];
+      const values = viewOf(stored, buffer, offset, count);
+      return {
+        kind: "fixed",
+        lanes: 1,
+        data: element === stored ? values : narrowed(values, element),
+        valid: undefined,
+      };
+    }
+    case "bytes":
+      return readTexts(bytes, { at, count, isText: storage.isText });
+    default:
+      return assertNever(storage);
+  }
+}
+
+function requireBytes(bytes: Uint8Array, at: number, size: number): void {
+  // More bytes than that: the values may be others, or not all.
+  if (at + size !== bytes.length) {
+    throw new RangeError(`values of ${size} bytes in ${bytes.length - at}`);
+  }
+}
+
+/** Whole numbers with fewer bits, each of which must fit. */
+function narrowed(values: Values, element: ElementType): Values {
+  const target = allocate(element, values.length) as Int32Array<ArrayBuffer>;
+  const source = values as Int32Array<ArrayBuffer>;
+  for (let index = 0; index < source.length; index += 1) {
+    const value = source[index] as number;
+    target[index] = value;
+    if (target[index] !== value) {
+      throw new RangeError(`${value} is no ${element}`);
+    }
+  }
+  return target;
+}
+
+const lengthBytes = 4;
+
+function readTexts(
+  bytes: Uint8Array<ArrayBuffer>,
+  { at: start, count, isText }: { at: number; count: number; isText: boolean },
+): BytesColumn {
+  const most = bytes.length - start - count * lengthBytes;
+  if (count < 0 || most < 0) {
+    throw new RangeError(`${count} texts in ${bytes.length - start} bytes`);
+  }
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const offsets = new Uint32Array(count + 1);
+  const texts = new Uint8Array(most);
+  let at = start;
+  let filled = 0;
+  for (let index = 0; index < count; index += 1) {
+    const length = at + lengthBytes <= bytes.length ? view.getUint32(at, true) : bytes.length;
+    at += lengthBytes;
+    if (filled + length > texts.length) {
+      throw new RangeError("a text ends outside of its page");
+    }
+    copyLiterals(texts, filled, bytes, at, length);
+    at += length;
+    filled += length;
+    offsets[index + 1] = filled;
+  }
+  if (filled !== most) {
+    throw new RangeError(`texts of ${filled} bytes in ${most}`);
+  }
+  const column: BytesColumn = { kind: "bytes", offsets, bytes: texts, valid: undefined };
+  if (isText) {
+    checkTexts(column);
+  }
+  return column;
+}

@@ -1,0 +1,15 @@
+import { boundColumns } from "../batch/contract.js";
+import type { ColumnType } from "../batch/types.js";
+import { columnsInFile } from "./parquet-windows.js";
+import type { Projection } from "./port.js";
+
+/** The file's columns that a projection reads, each with the type that the plan has, where it is known. */
+export function plannedColumns(projection: Projection): Map<string, ColumnType | undefined> {
+  const refs = boundColumns(projection);
+  return new Map(
+    columnsInFile(projection).map((name) => [
+      name,
+      refs.find(({ path, computed }) => path.length === 1 && path[0] === name && computed !== true)?.type,
+    ]),
+  );
+}

@@ -1,0 +1,90 @@
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { nativeZstd } from "#src/decode/zstd.js";
+import { scratchFolder } from "../support/job.js";
+import { writeRows } from "../support/parquet.js";
+import { type Writing, writeTables } from "../support/parquet-tables.js";
+import { openDuckDb, readByDuckDb, readUnits, wholeSlice, type RowBounds } from "../support/parquet-units.js";
+import { hasPyarrow } from "../support/pyarrow.js";
+import { randomOf } from "../support/random.js";
+
+/** Compares all columns of a file with what DuckDB gives, whole and cut anywhere. */
+async function compare(path: string, cuts: readonly RowBounds[] = []): Promise<void> {
+  await using duckdb = openDuckDb(path);
+  const whole = await wholeSlice(path);
+  if (whole === undefined) {
+    throw new Error(`only DuckDB knows the columns of ${path}`);
+  }
+  const expected = await readByDuckDb(duckdb, whole);
+  expect(await readUnits(whole)).toEqual(expected);
+  for (const [from, to] of cuts) {
+    const cut = Object.fromEntries(Object.entries(expected).map(([name, values]) => [name, values.slice(from, to)]));
+    expect(await readUnits({ ...whole, rowStart: from, rowEnd: to }), `rows ${from} to ${to}`).toEqual(cut);
+  }
+}
+
+function cutsOf(rows: number, count: number): RowBounds[] {
+  const random = randomOf(rows);
+  const cuts = Array.from({ length: count }, (): RowBounds => {
+    const [one = 0, other = 0] = [random(), random()].map((part) => Math.floor(part * rows)).toSorted((a, b) => a - b);
+    return [one, Math.max(one + 1, other)];
+  });
+  return [[0, 1], [rows - 1, rows], ...cuts];
+}
+
+const rows = 1300;
+const small = "data_page_size=700";
+const codecs = ["none", "snappy", "gzip", ...(nativeZstd === undefined ? [] : ["zstd"])];
+
+const writings: readonly Writing[] = [
+  ...codecs.flatMap((codec) =>
+    ["1.0", "2.0"].map((version) => ({
+      name: `${codec}-v${version[0]}`,
+      options: `compression="${codec}", data_page_version="${version}", use_dictionary=${version === "1.0" ? "True" : "False"}, ${small}, row_group_size=1100`,
+    })),
+  ),
+  { name: "dictionary-v2", options: `data_page_version="2.0", ${small}` },
+  { name: "plain-v1", options: `use_dictionary=False, ${small}` },
+  { name: "fallback", options: `dictionary_pagesize_limit=600, ${small}` },
+  { name: "large-pages", options: `dictionary_pagesize_limit=2000` },
+  { name: "checked", options: `write_page_checksum=True, write_page_index=True, ${small}` },
+  { name: "old-format", options: `version="1.0", coerce_timestamps="us"` },
+  { name: "many-groups", options: "row_group_size=37" },
+];
+
+describe.skipIf(!hasPyarrow)("files of pyarrow's are read as DuckDB reads them", () => {
+  test.each(writings)("$name", async (writing) => {
+    await using folder = await scratchFolder();
+    writeTables(folder.path, rows, [writing]);
+    await compare(join(folder.path, `${writing.name}.parquet`), cutsOf(rows, 3));
+  });
+});
+
+const duckDbRows = 7000;
+const columns = `row % 2 = 0 AS b, CASE WHEN row % 5 = 0 THEN NULL ELSE row % 3 = 0 END AS b_null,
+  (row % 256 - 128)::TINYINT AS i8, row::SMALLINT AS i16, row::INTEGER - 3000 AS i32, (row * 7919 - 9223372036854775807)::BIGINT AS i64,
+  (row % 256)::UTINYINT AS u8, row::USMALLINT AS u16, 4294967295 - row::UINTEGER AS u32,
+  18446744073709551615 - row::UBIGINT AS u64, (row / 7)::FLOAT AS f32,
+  CASE row % 5 WHEN 0 THEN 'nan'::DOUBLE WHEN 1 THEN 'inf'::DOUBLE WHEN 2 THEN -0.0 ELSE row / 7 END AS f64,
+  DATE '1970-01-01' - row::INTEGER AS day, TIMESTAMP '1969-12-31 23:59:59.999999' + to_microseconds(row * row) AS us,
+  TIMESTAMPTZ '2026-01-01 00:00:00+05:30' + to_microseconds(row) AS utc, 'level ' || (row % 7) AS few,
+  CASE WHEN row % 11 = 0 THEN '' WHEN row % 13 = 0 THEN NULL ELSE repeat('ä', row::INTEGER % 50) || row END AS text,
+  CASE WHEN row < 3000 THEN NULL ELSE encode('bytes ' || row) END AS bytes, NULL::DOUBLE AS nothing, 7 AS one`;
+
+describe("files of DuckDB's own are read as it reads them", () => {
+  test.each(codecs.map((codec) => codec.replace("none", "uncompressed")))("%s", async (codec) => {
+    await using folder = await scratchFolder();
+    const path = join(folder.path, "a.parquet");
+    const select = `SELECT ${columns} FROM range(${duckDbRows}) t(row)`;
+    await writeRows(path, select, `COMPRESSION ${codec}, ROW_GROUP_SIZE 4096`);
+    await compare(path, cutsOf(duckDbRows, 3));
+  });
+
+  test("without dictionaries", async () => {
+    await using folder = await scratchFolder();
+    const path = join(folder.path, "a.parquet");
+    const select = `SELECT ${columns} FROM range(${duckDbRows}) t(row)`;
+    await writeRows(path, select, "DICTIONARY_SIZE_LIMIT 1, STRING_DICTIONARY_PAGE_SIZE_LIMIT 1");
+    await compare(path, cutsOf(duckDbRows, 3));
+  });
+});

@@ -1,0 +1,122 @@
+import { readFileSync } from "node:fs";
+import { dirname } from "node:path";
+import { createColumnBuilder } from "#src/batch/column-builder.js";
+import type { Column, SourceColumn } from "#src/batch/types.js";
+import { elementOf } from "#src/batch/values.js";
+import { openParquetDecoder } from "#src/decode/parquet.js";
+import { readFooter } from "#src/decode/parquet-footer.js";
+import { plainColumns } from "#src/decode/parquet-storage.js";
+import { parquetPieces, parquetUnits } from "#src/decode/parquet-units.js";
+import type { Decoder, Projection, SliceRequest } from "#src/decode/port.js";
+import { emptyContract } from "./batches.js";
+
+/** Each column's values by row, as text that tells every bit; null: NULL. */
+export type Shown = Readonly<Record<string, readonly (string | null)[]>>;
+
+/** Rows [from, to) of a file; default: all. */
+export type RowBounds = readonly [from: number, to: number];
+
+/** Carries all columns through. */
+export function carryAll(columns: readonly Pick<SourceColumn, "name" | "type">[]): Projection {
+  return {
+    ...emptyContract,
+    passthrough: columns.flatMap(({ name, type }) =>
+      type === undefined ? [] : [{ column: name, source: { name, path: [name], type } }],
+    ),
+  };
+}
+
+/** The slice with all columns of a file whose types are read without DuckDB; undefined: there are none. */
+export async function wholeSlice(path: string, bounds?: RowBounds): Promise<SliceRequest | undefined> {
+  const { leaves, rows } = await readFooter({ path });
+  const columns = leaves.flatMap((leaf) => plainColumns([leaf]) ?? []);
+  const [rowStart, rowEnd] = bounds ?? [0, rows];
+  const file = { path, name: path };
+  return columns.length === 0
+    ? undefined
+    : { file, rowStart, rowEnd, projection: carryAll(columns), partitions: new Map() };
+}
+
+/** What is read without DuckDB; undefined: it is left to DuckDB from the start. @throws where it is left in the middle */
+export async function readUnits(slice: SliceRequest): Promise<Shown | undefined> {
+  const units = parquetUnits(await readFooter(slice.file), slice);
+  if (units === undefined) {
+    return undefined;
+  }
+  const bytes = readFileSync(slice.file.path);
+  const builders = buildersOf(slice);
+  const rooms: Parameters<typeof parquetPieces>[1]["rooms"] = [];
+  const tools = { read: reader(bytes), scratch: (size: number) => new Uint8Array(size), rooms };
+  let due = slice.rowStart;
+  for (const unit of units) {
+    for (const { rowStart, rowEnd, columns } of parquetPieces(unit, tools)) {
+      if (rowStart !== due || rowEnd <= rowStart || rowEnd > unit.rowEnd) {
+        throw new TypeError(`rows ${rowStart}..${rowEnd} came where row ${due} was due`);
+      }
+      due = rowEnd;
+      for (const [name, builder] of builders) {
+        builder.append(columns.get(name) as Column, 0, rowEnd - rowStart);
+      }
+    }
+  }
+  if (due !== slice.rowEnd) {
+    throw new TypeError(`rows up to ${due} came, of ${slice.rowEnd}`);
+  }
+  return shown(builders);
+}
+
+function reader(bytes: Uint8Array): (target: Uint8Array, position: number) => void {
+  return (target, position) => {
+    if (position < 0 || position + target.length > bytes.length) {
+      throw new RangeError("the file ends in the middle");
+    }
+    target.set(bytes.subarray(position, position + target.length));
+  };
+}
+
+/** The same slice through DuckDB. @throws where it is damaged */
+export async function readByDuckDb(decoder: Decoder, slice: SliceRequest): Promise<Shown> {
+  const builders = buildersOf(slice);
+  for await (const batch of decoder.read([slice])) {
+    for (const [index, builder] of [...builders.values()].entries()) {
+      builder.append(batch.carried[index] as Column, 0, batch.rowCount);
+    }
+  }
+  return shown(builders);
+}
+
+/** It reads small slices by DuckDB only. */
+export function openDuckDb(path: string): Decoder {
+  return openParquetDecoder({ threads: 1, folders: [dirname(path)], timezone: "UTC" });
+}
+
+type Builders = Map<string, ReturnType<typeof createColumnBuilder>>;
+
+function buildersOf({ projection, rowStart, rowEnd }: SliceRequest): Builders {
+  return new Map(
+    projection.passthrough.map(({ source }) => [source.name, createColumnBuilder(source.type, rowEnd - rowStart)]),
+  );
+}
+
+function shown(builders: Builders): Shown {
+  return Object.fromEntries(
+    [...builders].map(([name, builder]) => [name, showColumn(builder.finish(), builder.rowCount)]),
+  );
+}
+
+function showColumn(column: Column, rows: number): (string | null)[] {
+  return Array.from({ length: rows }, (_, row) => (column.valid?.[row] === 0 ? null : showValue(column, row)));
+}
+
+function showValue(column: Column, row: number): string {
+  if (column.kind === "bytes") {
+    return Buffer.from(column.bytes.subarray(column.offsets[row], column.offsets[row + 1])).toString("latin1");
+  }
+  if (column.kind !== "fixed") {
+    throw new TypeError("only columns of single values are read so");
+  }
+  const { data, lanes } = column;
+  const values = data.subarray(row * lanes, (row + 1) * lanes);
+  const bits = Buffer.from(values.buffer, values.byteOffset, values.byteLength).toString("hex");
+  return `${elementOf(data)} ${String(values)} ${bits}`;
+}
