@@ -40,7 +40,7 @@ async function readAsJobsDo() {
   const reader = openReaderThread({ place: {}, retry, signal });
   const source = s3Source({ reader, spool });
   const threads = availableParallelism();
-  const decoder = await openParquetDecoder({ threads, folders: [spool.folder], timezone: "UTC" });
+  const decoder = openParquetDecoder({ threads, folders: [spool.folder], timezone: "UTC" });
   try {
     await source.exists(uris[0]); // the SDK is loaded once, whatever there is to read
     const start = performance.now();

@@ -2,6 +2,8 @@ export interface BufferPool {
   /** A buffer of exactly this many bytes; its contents mean nothing. */
   take(bytes: number): ArrayBuffer;
   giveBack(buffers: readonly ArrayBuffer[]): void;
+  /** Of all that came back and were not taken again. */
+  readonly idleBytes: number;
   /** Lets go of all that came back. */
   clear(): void;
 }
@@ -9,16 +11,26 @@ export interface BufferPool {
 /** Buffers that come back are filled again, so that a run allocates only its first few. */
 export function createBufferPool(): BufferPool {
   const bySize = new Map<number, ArrayBuffer[]>();
+  let idleBytes = 0;
   return {
-    take: (bytes) => bySize.get(bytes)?.pop() ?? new ArrayBuffer(bytes),
+    get idleBytes() {
+      return idleBytes;
+    },
+    take(bytes) {
+      const idle = bySize.get(bytes)?.pop();
+      idleBytes -= idle?.byteLength ?? 0;
+      return idle ?? new ArrayBuffer(bytes);
+    },
     giveBack(buffers) {
       for (const buffer of buffers) {
+        idleBytes += buffer.byteLength;
         const same = bySize.get(buffer.byteLength) ?? [];
         same.push(buffer);
         bySize.set(buffer.byteLength, same);
       }
     },
     clear() {
+      idleBytes = 0;
       bySize.clear();
     },
   };

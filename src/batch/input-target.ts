@@ -133,11 +133,14 @@ function findMissing({ valid, width }: Matrix, range: RowRange, tell: (index: nu
  * in float64, so it is finite exactly when every value is; sums of float64 may, and then nothing is found.
  */
 function findNotFinite(
-  { data, valid }: Matrix,
+  { data, valid, isFinite }: Matrix,
   { from, to }: { from: number; to: number },
   nanAllowed: boolean,
   tell: (index: number) => void,
 ): void {
+  if (isFinite === true) {
+    return;
+  }
   if (!(data instanceof Float32Array || data instanceof Float64Array) || isFiniteSum(data.subarray(from, to))) {
     return;
   }

@@ -2,7 +2,7 @@ import { createBufferPool } from "./buffer-pool.js";
 import { type Contract, decodedInputs, maskedInput } from "./contract.js";
 import type { InputTarget, RowFault, RowRange } from "./input-target.js";
 import { createInputTarget } from "./input-targets.js";
-import { type NamedTensor, numericBuffers, tensorElement } from "./tensor.js";
+import { type NamedTensor, numericBuffers, type Tensor, tensorElement } from "./tensor.js";
 import type { RecordBatch } from "./types.js";
 import { allocate, copyValues } from "./values.js";
 
@@ -20,7 +20,7 @@ export interface FeatureBatch {
 export interface Packer {
   /**
    * Copies rows [from, to) of a record batch. `row` is the run's number of row `from`. Yields each batch that
-   * became full.
+   * became full. Until `flush` rows follow on each other.
    */
   push(batch: RecordBatch, range: RowRange): Generator<FeatureBatch>;
   /** The rows that are left, padded with zeros where the model's batch is fixed. */
@@ -43,8 +43,7 @@ export function createPacker({ contract, batchRows: wanted, onFault }: PackerOpt
   let batchRows = 0;
   /** One an input; empty between batches. */
   let targets: readonly InputTarget[] = [];
-  let filled = 0;
-  let firstRow = 0;
+  let [filled, firstRow] = [0, 0];
   const options = { nanAllowed: contract.missing === "nan", take: (bytes: number) => pool.take(bytes), onFault };
   const flush = (): FeatureBatch | undefined => {
     if (filled === 0) {
@@ -60,6 +59,7 @@ export function createPacker({ contract, batchRows: wanted, onFault }: PackerOpt
   return {
     flush,
     *push({ inputs }, { from, to, row }) {
+      requireNext(row, filled === 0 ? row : firstRow + filled);
       for (let at = from; at < to; ) {
         if (filled === 0) {
           const size = contract.fixedBatchRows ?? wanted();
@@ -87,6 +87,13 @@ export function createPacker({ contract, batchRows: wanted, onFault }: PackerOpt
       pool.giveBack(numericBuffers(inputs));
     },
   };
+}
+
+/** A batch is of rows that follow on each other. */
+function requireNext(row: number, due: number): void {
+  if (row !== due) {
+    throw new RangeError(`row ${row} came where row ${due} was due`);
+  }
 }
 
 /** Inputs that shrink, and have the same limit, are as wide as the longest row in any of them. */
@@ -129,11 +136,16 @@ export function sliceBatch(
   };
 }
 
-function sliceTensor(
-  tensor: NamedTensor,
+/** Rows [from, to) of a tensor, copied. */
+export function sliceRows<T extends Tensor>(tensor: T, from: number, to: number): T {
+  return sliceTensor(tensor, tensor.dims[0] ?? 0, { from, to, rows: to - from });
+}
+
+function sliceTensor<T extends Tensor>(
+  tensor: T,
   packedRows: number,
   { from, to, rows }: { from: number; to: number; rows: number },
-): NamedTensor {
+): T {
   const dims = [rows, ...tensor.dims.slice(1)];
   if (tensor.dtype === "string") {
     const { offsets, bytes } = tensor.data;

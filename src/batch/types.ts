@@ -79,6 +79,8 @@ export interface Matrix {
   readonly width: number;
   readonly data: Values;
   readonly valid: Uint8Array | undefined;
+  /** All values are known to be finite numbers, NULLs aside; undefined: whoever needs it looks. */
+  readonly isFinite?: true | undefined;
 }
 
 /**

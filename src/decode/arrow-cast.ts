@@ -1,7 +1,7 @@
 import type { NumericTensorType } from "../batch/contract.js";
 import { tensorElement } from "../batch/tensor.js";
 import { type ColumnType, type FixedColumn, type Matrix, showType } from "../batch/types.js";
-import { allocate, elementOf, type Values } from "../batch/values.js";
+import { allocate, type ElementType, elementOf, type Values } from "../batch/values.js";
 import type { CastRules } from "./cast-sql.js";
 
 /**
@@ -65,9 +65,16 @@ interface Rows {
 /** Rows that are packed at once: of that many the values of all columns stay in the cache. */
 const blockRows = 128;
 
-/** Where matrices are made, one after the other: each holds until the next one is. */
-export interface Room {
-  data?: Values;
+/** Memory for `length` elements, whatever is in it. */
+export type TakeValues = (element: ElementType, length: number) => Values;
+
+/** Makes arrays one after the other: each holds until the next one is made. */
+export function reusing(): TakeValues {
+  let last: Values | undefined;
+  return (element, length) => {
+    last = last?.length === length && elementOf(last) === element ? last : allocate(element, length);
+    return last;
+  };
 }
 
 /** Rows [from, to) of some columns side by side. */
@@ -75,7 +82,7 @@ export function packMatrix(
   dtype: NumericTensorType,
   columns: readonly MatrixColumn[],
   { from, to }: Rows,
-  { missing, room }: Pick<CastRules, "missing"> & { readonly room?: Room },
+  { missing, take = allocate }: Pick<CastRules, "missing"> & { readonly take?: TakeValues },
 ): Matrix {
   const width = columns.length;
   const [only] = columns;
@@ -91,31 +98,26 @@ export function packMatrix(
       return { kind: "matrix", width, data: only.column.data.subarray(from, to), valid };
     }
   }
-  const length = (to - from) * width;
-  const data = room?.data?.length === length ? room.data : allocate(tensorElement(dtype), length);
-  if (room !== undefined) {
-    room.data = data;
-  }
-  const target: Target = { data, width, valid: undefined };
+  const data = take(tensorElement(dtype), (to - from) * width);
+  const target: Target = { data, width, valid: undefined, sum: 0 };
+  let summed = 0;
   for (let start = from; start < to; start += blockRows) {
     const end = Math.min(to, start + blockRows);
-    for (let index = packFours(target, columns, { from: start, to: end }, start - from); index < width; index += 1) {
+    summed = packFours(target, columns, { from: start, to: end }, start - from);
+    for (let index = summed; index < width; index += 1) {
       const source = columns[index] as MatrixColumn;
       const at = (start - from) * width + index;
       convert(target, at, source, { from: start, to: end });
       markNulls(target, at, source.column.valid, { from: start, to: end, nan });
     }
   }
-  return { kind: "matrix", width, data: target.data, valid: target.valid };
+  const isFinite = (summed === width && Number.isFinite(target.sum)) || undefined;
+  return { kind: "matrix", width, data: target.data, valid: target.valid, isFinite };
 }
 
 /** Four columns at a time, as far as they are no more than copied; returns the first that is left. */
-function packFours(
-  { data, width }: Target,
-  columns: readonly MatrixColumn[],
-  { from, to }: Rows,
-  startRow: number,
-): number {
+function packFours(target: Target, columns: readonly MatrixColumn[], { from, to }: Rows, startRow: number): number {
+  const { data, width } = target;
   let index = 0;
   for (; index + 4 <= width; index += 4) {
     const a = plainValues(columns[index]);
@@ -125,7 +127,12 @@ function packFours(
     if (a === undefined || b === undefined || c === undefined || d === undefined) {
       return index;
     }
-    copyFour(data as Float64Array, startRow * width + index, width, { a, b, c, d, from, to });
+    const at = startRow * width + index;
+    if (data instanceof Float32Array || data instanceof Float64Array) {
+      target.sum += copyFour(data, at, width, { a, b, c, d, from, to });
+    } else {
+      copyFourWhole(data as unknown as Float64Array, at, width, { a, b, c, d, from, to });
+    }
   }
   return index;
 }
@@ -143,7 +150,37 @@ interface Four extends Rows {
   readonly d: Float64Array;
 }
 
-function copyFour(target: Float64Array, at: number, width: number, { a, b, c, d, from, to }: Four): void {
+/**
+ * Returns the sum of what was copied, which costs next to nothing here. See `findNotFinite`: it is finite only where
+ * every value is.
+ */
+function copyFour(
+  target: Float32Array | Float64Array,
+  at: number,
+  width: number,
+  { a, b, c, d, from, to }: Four,
+): number {
+  // Four sums: one would wait for its own last addition.
+  let [sumA, sumB, sumC, sumD] = [0, 0, 0, 0];
+  for (let row = from, place = at; row < to; row += 1, place += width) {
+    const valueA = a[row] as number;
+    const valueB = b[row] as number;
+    const valueC = c[row] as number;
+    const valueD = d[row] as number;
+    target[place] = valueA;
+    target[place + 1] = valueB;
+    target[place + 2] = valueC;
+    target[place + 3] = valueD;
+    sumA += valueA;
+    sumB += valueB;
+    sumC += valueC;
+    sumD += valueD;
+  }
+  return sumA + sumB + sumC + sumD;
+}
+
+/** The same for whole numbers, which may be BigInts. */
+function copyFourWhole(target: Float64Array, at: number, width: number, { a, b, c, d, from, to }: Four): void {
   for (let row = from, place = at; row < to; row += 1, place += width) {
     target[place] = a[row] as number;
     target[place + 1] = b[row] as number;
@@ -157,6 +194,8 @@ interface Target {
   readonly width: number;
   /** Made once a value does not fit, or is NULL. */
   valid: Uint8Array | undefined;
+  /** Of the floats that were no more than copied. */
+  sum: number;
 }
 
 function unfit(target: Target, at: number): void {

@@ -1,7 +1,7 @@
 import { type ColumnRef, type DecodedBinding, decodedInputs } from "../batch/contract.js";
 import type { Column, ColumnType, DecodedInput, FixedColumn, RecordBatch } from "../batch/types.js";
 import type { Piece } from "./arrow-batches.js";
-import { type Cast, castOf, packMatrix, type Room } from "./arrow-cast.js";
+import { type Cast, castOf, packMatrix, reusing, type TakeValues } from "./arrow-cast.js";
 import { castLists, listMatrix } from "./arrow-lists.js";
 import { sliceColumn } from "./column-rows.js";
 import type { Projection } from "./port.js";
@@ -21,15 +21,18 @@ interface Rows {
 
 type MakeInput = (columns: Piece["columns"], rows: Rows) => DecodedInput;
 
-/** undefined: something of the projection takes DuckDB. */
-export function directPlan(projection: Projection): DirectPlan | undefined {
+/**
+ * undefined: something of the projection takes DuckDB.
+ * @param take memory for matrices; default: each holds until the next batch is made
+ */
+export function directPlan(projection: Projection, take?: TakeValues): DirectPlan | undefined {
   const { passthrough, expressions } = projection;
   if (expressions !== null || passthrough.some(({ source }) => !isPlain(source))) {
     return undefined;
   }
   const makers: MakeInput[] = [];
   for (const binding of decodedInputs(projection)) {
-    const maker = inputMaker(binding, projection);
+    const maker = inputMaker(binding, projection, take);
     if (maker === undefined) {
       return undefined;
     }
@@ -53,9 +56,9 @@ function isPlain({ path, computed }: ColumnRef): boolean {
   return path.length === 1 && computed !== true;
 }
 
-function inputMaker(binding: DecodedBinding, rules: Projection): MakeInput | undefined {
+function inputMaker(binding: DecodedBinding, rules: Projection, take: TakeValues | undefined): MakeInput | undefined {
   if (binding.kind === "matrix") {
-    return matrixMaker(binding, rules);
+    return matrixMaker(binding, rules, take ?? reusing());
   }
   const { column } = binding;
   if (!isPlain(column) || column.partition === true) {
@@ -88,6 +91,7 @@ function elementType(type: ColumnType): ColumnType | undefined {
 function matrixMaker(
   { columns: refs, dtype }: Extract<DecodedBinding, { kind: "matrix" }>,
   rules: Projection,
+  take: TakeValues,
 ): MakeInput | undefined {
   const casts: Cast[] = [];
   for (const ref of refs) {
@@ -97,13 +101,12 @@ function matrixMaker(
     }
     casts.push(cast);
   }
-  const room: Room = {};
   return (columns, rows) =>
     packMatrix(
       dtype,
       refs.map((ref, index) => ({ column: numbersOf(columns, ref), cast: casts[index] ?? "copy" })),
       rows,
-      { missing: rules.missing, room },
+      { missing: rules.missing, take },
     );
 }
 

@@ -1,32 +1,34 @@
-import { boundColumns } from "../batch/contract.js";
-import type { Column, ColumnType, RecordBatch } from "../batch/types.js";
-import { openDuckDb } from "../duckdb/instance.js";
-import { type ConnectionPool, connectionPool } from "../duckdb/pool.js";
-import { quoteText } from "../duckdb/sql.js";
-import { readColumn } from "../duckdb/read-vector.js";
+import type { RecordBatch } from "../batch/types.js";
+import type { ConnectionPool } from "../duckdb/pool.js";
 import { type Piece, readPieces } from "./arrow-batches.js";
 import { corruptArrow } from "./arrow-bytes.js";
 import { directPlan } from "./arrow-direct.js";
+import type { Claim } from "./arrow-index.js";
 import { arrowFooters } from "./arrow-footers.js";
 import { appendPiece, arrowTables, createTable, type OpenArrow, rowsTableName, tableColumns } from "./arrow-tables.js";
+import { arrowUnits } from "./arrow-units.js";
 import { verifyArrow } from "./arrow-verify.js";
 import { arrowWindows } from "./arrow-windows.js";
-import { columnSql } from "./cast-sql.js";
+import { openBeside } from "./beside.js";
+import type { Unit } from "./decode-protocol.js";
 import { describeRows } from "./describe-rows.js";
+import { openDuckDbReader } from "./duckdb-reader.js";
+import { folderConstants } from "./folder-constants.js";
 import { namingDecoder } from "./naming.js";
 import { checkRowNumbers, recordBatch } from "./parquet.js";
-import { bindExpression, createExpressionCheck, describeFailure, type ExpressionCheck } from "./parquet-expressions.js";
+import { bindExpression, createExpressionCheck, describeFailure } from "./parquet-expressions.js";
 import { sliceSql } from "./parquet-sql.js";
 import { columnsInFile } from "./parquet-windows.js";
-import type { Decoder, Projection, ShardFile, ShardSchema, SliceRequest } from "./port.js";
+import { plannedColumns } from "./planned-columns.js";
+import type { Decoder, ShardFile, ShardSchema, SliceRequest } from "./port.js";
 
 export interface ArrowDecoderOptions {
   readonly timezone: string;
+  /** Where shards are files that threads may open. `claimOf`: what one of this name should be. */
+  readonly files?: { readonly threads: number; readonly claimOf: (name: string) => Claim } | undefined;
   readonly open: (file: ShardFile) => Promise<OpenArrow>;
 }
 
-/** The slice that is read, the one after it, and what is asked meanwhile. */
-const streams = 2;
 /** Rows that are handed on at once: as many as DuckDB's vectors have. */
 const batchRows = 2048;
 
@@ -34,14 +36,13 @@ const batchRows = 2048;
  * Arrow files and streams. What needs no more than copying is made here; expressions, and casts that are more than
  * that, are DuckDB's: the rows are put into a table of its, and asked for as those of a Parquet file are.
  */
-export function openArrowDecoder({ timezone, open }: ArrowDecoderOptions): Decoder {
-  let opened: Promise<{ pool: ReturnType<typeof connectionPool>; check: ExpressionCheck; close(): void }> | undefined;
-  const duckdb = (): NonNullable<typeof opened> => (opened ??= openReader(timezone));
+export function openArrowDecoder({ timezone, files: local, open }: ArrowDecoderOptions): Decoder {
+  const duckdb = openDuckDbReader({ threads: 1, folders: [], timezone });
+  const { pool } = duckdb;
+  const check = createExpressionCheck(pool);
+  const tables = arrowTables(pool, open);
+  const beside = openBeside(local?.threads ?? 0);
   const schemas = new Map<string, ShardSchema>();
-  const tools = async () => {
-    const { pool, check } = await duckdb();
-    return { check, tables: arrowTables(pool, open) };
-  };
   return namingDecoder({
     footers: (files) => arrowFooters(files, open, schemas),
     async windows({ file, rowStart, rowEnd, projection }, windowBytes) {
@@ -49,64 +50,39 @@ export function openArrowDecoder({ timezone, open }: ArrowDecoderOptions): Decod
       const columns = new Set(columnsInFile(projection));
       return await arrowWindows(shard.bytes, shard.index, { rowStart, rowEnd, columns, windowBytes });
     },
-    async *read(slices) {
+    async *read(slices, scoring) {
       for (const slice of slices) {
         await using shard = await open(slice.file);
-        const direct = directPlan(slice.projection);
-        if (direct === undefined) {
-          const { pool, check } = await duckdb();
+        const units = (): Promise<Unit[] | undefined> =>
+          Promise.resolve(local && arrowUnits(shard, slice, local.claimOf));
+        // Of a batch no more is held there than here.
+        const how = { units, constants: () => folderConstants(pool, slice, 1), fitting: (count: number) => count };
+        const rowStart = yield* beside.read(slice, how, scoring);
+        if (rowStart < slice.rowEnd) {
           await check.all(slice.projection.expressions);
-          yield* readByTable(pool, shard, slice);
-        } else {
-          const constants = await folderConstants(slice, async () => (await duckdb()).pool);
-          yield* readDirectly(shard, slice, (piece, rows) => direct.batch(piece, rows, constants));
+          yield* readHere(pool, shard, { ...slice, rowStart });
         }
       }
     },
     verify: (file, signal) => verifyArrow(file, open, signal),
-    bindExpression: async (request) => {
-      const { tables, check } = await tools();
-      return await bindExpression(tables, check, request);
-    },
-    describeRows: async (request) => {
-      const { tables, check } = await tools();
-      return await describeRows(tables, check, request);
-    },
-    describeFailure: async (request) => {
-      const { tables, check } = await tools();
-      return await describeFailure(tables, check, request);
-    },
+    bindExpression: (request) => bindExpression(tables, check, request),
+    describeRows: (request) => describeRows(tables, check, request),
+    describeFailure: (request) => describeFailure(tables, check, request),
     async [Symbol.asyncDispose]() {
-      (await opened?.catch(() => undefined))?.close();
+      await beside[Symbol.asyncDispose]();
+      await duckdb[Symbol.asyncDispose]();
     },
   });
 }
 
-async function openReader(timezone: string) {
-  const duckdb = await openDuckDb({
-    threads: 1,
-    allowed: {},
-    settings: { TimeZone: quoteText(timezone) },
-    prepared: { connections: streams, settings: { streaming_buffer_size: "'16MB'" } },
-  });
-  const pool = connectionPool(duckdb);
-  return {
-    pool,
-    check: createExpressionCheck(pool),
-    close() {
-      pool.close();
-      duckdb[Symbol.dispose]();
-    },
-  };
-}
-
-/** The file's columns that a projection reads, each with the type that the plan has, where it is known. */
-function plannedTypes(projection: Projection): [string, ColumnType | undefined][] {
-  const refs = boundColumns(projection);
-  return columnsInFile(projection).map((name) => [
-    name,
-    refs.find(({ path, computed }) => path.length === 1 && path[0] === name && computed !== true)?.type,
-  ]);
+async function* readHere(pool: ConnectionPool, shard: OpenArrow, slice: SliceRequest): AsyncGenerator<RecordBatch> {
+  const direct = directPlan(slice.projection);
+  if (direct === undefined) {
+    yield* readByTable(pool, shard, slice);
+  } else {
+    const constants = await folderConstants(pool, slice, batchRows);
+    yield* readDirectly(shard, slice, (piece, rows) => direct.batch(piece, rows, constants));
+  }
 }
 
 function checkEnd({ file, rowEnd }: SliceRequest, reached: number): void {
@@ -115,32 +91,12 @@ function checkEnd({ file, rowEnd }: SliceRequest, reached: number): void {
   }
 }
 
-/** Values from folder names, as columns of as many rows as a batch has. */
-async function folderConstants(
-  { projection, partitions }: SliceRequest,
-  pool: () => Promise<ConnectionPool>,
-): Promise<ReadonlyMap<string, Column>> {
-  const refs = projection.passthrough.flatMap(({ source }) => (source.partition === true ? [source] : []));
-  if (refs.length === 0) {
-    return new Map();
-  }
-  const sql = refs.map((ref) => columnSql(ref, partitions)).join(", ");
-  const chunk = await (await pool()).use(async (connection) => {
-    const result = await connection.run(`SELECT ${sql} FROM range(${batchRows})`);
-    return await result.fetchChunk();
-  });
-  if (chunk?.rowCount !== batchRows) {
-    throw new Error(`DuckDB gave ${chunk?.rowCount} rows of constants`);
-  }
-  return new Map(refs.map((ref, index) => [ref.path[0] ?? "", readColumn(chunk, index, ref.type)]));
-}
-
 async function* readDirectly(
   { bytes, index, known }: OpenArrow,
   slice: SliceRequest,
   make: (piece: Piece, rows: { from: number; to: number }) => RecordBatch,
 ): AsyncGenerator<RecordBatch> {
-  const columns = new Map(plannedTypes(slice.projection));
+  const columns = plannedColumns(slice.projection);
   let next = slice.rowStart;
   for await (const piece of readPieces(bytes, index, { ...slice, columns, known })) {
     const rows = piece.rowEnd - piece.rowStart;
@@ -155,7 +111,7 @@ async function* readDirectly(
 
 async function* readByTable(pool: ConnectionPool, shard: OpenArrow, slice: SliceRequest): AsyncGenerator<RecordBatch> {
   const { projection, file } = slice;
-  const wanted = plannedTypes(projection).map(([name, type]) => ({ name, type }));
+  const wanted = Array.from(plannedColumns(projection), ([name, type]) => ({ name, type }));
   const columns = tableColumns(file, shard.index, wanted);
   const connection = await pool.take();
   let finished = false;

@@ -36,9 +36,9 @@ export function decoderByFormat(
       }
     },
     windows: async (slice, windowBytes) => await (await of(slice.file)).windows(slice, windowBytes),
-    async *read(slices) {
+    async *read(slices, scoring) {
       for (const [first, ...others] of sameFormat(slices, ({ file }) => isArrow(file.name, format))) {
-        yield* (await of(first.file)).read([first, ...others]);
+        yield* (await of(first.file)).read([first, ...others], scoring);
       }
     },
     verify: async (file, signal) => await (await of(file)).verify(file, signal),

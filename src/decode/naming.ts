@@ -10,10 +10,10 @@ export function namingDecoder(decoder: Decoder): Decoder {
     ...decoder,
     footers: (files) => iterate(files, () => decoder.footers(files)),
     windows: (slice, windowBytes) => call(slice.file, () => decoder.windows(slice, windowBytes)),
-    read: (slices) =>
+    read: (slices, scoring) =>
       iterate(
         slices.map(({ file }) => file),
-        () => decoder.read(slices),
+        () => decoder.read(slices, scoring),
       ),
     verify: (file, signal) => call(file, () => decoder.verify(file, signal)),
     bindExpression: (request) => call(request.file, () => decoder.bindExpression(request)),

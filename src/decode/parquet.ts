@@ -3,66 +3,59 @@ import { type DecodedBinding, decodedInputs } from "../batch/contract.js";
 import { selectRows } from "../batch/select-rows.js";
 import { tensorElement } from "../batch/tensor.js";
 import type { DecodedInput, RecordBatch } from "../batch/types.js";
-import { openDuckDb } from "../duckdb/instance.js";
-import { type ConnectionPool, connectionPool } from "../duckdb/pool.js";
-import { quoteText } from "../duckdb/sql.js";
+import type { ConnectionPool } from "../duckdb/pool.js";
 import { readColumn, readFlat, readMatrix } from "../duckdb/read-vector.js";
 import { JobError } from "../errors.js";
+import { openBeside } from "./beside.js";
+import type { Unit } from "./decode-protocol.js";
 import { describeRows } from "./describe-rows.js";
+import { type DuckDbReader, type DuckDbReaderOptions, openDuckDbReader } from "./duckdb-reader.js";
+import { folderConstants } from "./folder-constants.js";
 import { namingDecoder } from "./naming.js";
 import { findDamage, type StreamEnd } from "./parquet-damage.js";
+import { readFooter } from "./parquet-footer.js";
 import { readFooters } from "./parquet-footers.js";
 import { bindExpression, createExpressionCheck, describeFailure } from "./parquet-expressions.js";
 import { verifyPages } from "./parquet-pages.js";
 import { parquetTable, sliceSql, togetherSql } from "./parquet-sql.js";
 import { streamChunks } from "./parquet-stream.js";
 import { type Place, placeIn } from "./parquet-together.js";
+import { parquetUnits } from "./parquet-units.js";
 import { sliceWindows } from "./parquet-windows.js";
 import type { Decoder, Projection, ShardSchema, SliceRequest } from "./port.js";
 import { parquetTables } from "./shard-tables.js";
 import { decodingThreads } from "./threads.js";
 
-export interface ParquetDecoderOptions {
-  readonly threads: number;
-  /** The folders that shards may be read from; nothing else can be. */
-  readonly folders: readonly string[];
-  readonly timezone: string;
-}
-
-/** The slice that is read and the one after it. */
-const streams = 2;
-
-/** Parquet through DuckDB: its native threads decode and cast ahead of us into a bounded buffer. */
-export async function openParquetDecoder({ threads, folders, timezone }: ParquetDecoderOptions): Promise<Decoder> {
-  const opened = new Map<number, Promise<Reader>>();
+/** Parquet: simple columns in threads of others, everything else through DuckDB, which decodes and casts ahead of us. */
+export function openParquetDecoder(options: DuckDbReaderOptions): Decoder {
+  const { threads } = options;
+  const opened = new Map<number, DuckDbReader>();
   /** DuckDB's threads are fixed when it is opened. */
-  const readerOf = (count: number): Promise<Reader> => {
-    const reader = opened.get(count) ?? openReader({ threads: count, folders, timezone });
+  const readerOf = (count: number): DuckDbReader => {
+    const reader = opened.get(count) ?? openDuckDbReader({ ...options, threads: count });
     opened.set(count, reader);
     return reader;
   };
-  const { pool } = await readerOf(threads);
+  const { pool } = readerOf(threads);
   const check = createExpressionCheck(pool);
   const tables = parquetTables(pool);
+  const beside = openBeside(threads);
   const schemas = new Map<string, ShardSchema>();
   return namingDecoder({
     footers: (files) => readFooters(pool, files, schemas),
     windows: sliceWindows,
-    async *read(slices) {
+    async *read(slices, scoring) {
       const [first, ...others] = slices;
       if (first === undefined) {
         return;
       }
-      const { pool: reading } = await readerOf(decodingThreads(threads, first.projection));
-      await check.all(first.projection.expressions);
-      const place = placeIn(slices);
-      if (others.length > 0) {
-        yield* streamTogether(reading, [first, ...others], place);
-      }
-      for (const [index, slice] of slices.entries()) {
-        if (index >= place.slice) {
-          yield* readSlice(reading, index === place.slice ? { ...slice, rowStart: slice.rowStart + place.row } : slice);
-        }
+      const fitting = (count: number): number => decodingThreads(count, first.projection);
+      const units = async (): Promise<Unit[] | undefined> => parquetUnits(await readFooter(first.file), first);
+      const how = { units, constants: () => folderConstants(pool, first, 1), fitting };
+      const rowStart = others.length === 0 ? yield* beside.read(first, how, scoring) : first.rowStart;
+      if (rowStart < first.rowEnd) {
+        await check.all(first.projection.expressions);
+        yield* readSlices(readerOf(fitting(threads)).pool, [{ ...first, rowStart }, ...others]);
       }
     },
     verify: (file, signal) => verifyPages(file, { signal }),
@@ -70,33 +63,28 @@ export async function openParquetDecoder({ threads, folders, timezone }: Parquet
     describeRows: (request) => describeRows(tables, check, request),
     describeFailure: (request) => describeFailure(tables, check, request),
     async [Symbol.asyncDispose]() {
+      await beside[Symbol.asyncDispose]();
       for (const reader of opened.values()) {
-        (await reader.catch(() => undefined))?.close();
+        await reader[Symbol.asyncDispose]();
       }
     },
   });
 }
 
-interface Reader {
-  readonly pool: ConnectionPool;
-  close(): void;
-}
-
-async function openReader({ threads, folders, timezone }: ParquetDecoderOptions): Promise<Reader> {
-  const duckdb = await openDuckDb({
-    threads,
-    allowed: { folders },
-    settings: { TimeZone: quoteText(timezone) },
-    prepared: { connections: streams, settings: { streaming_buffer_size: "'16MB'" } },
-  });
-  const pool = connectionPool(duckdb);
-  return {
-    pool,
-    close() {
-      pool.close();
-      duckdb[Symbol.dispose]();
-    },
-  };
+/** Through DuckDB. */
+async function* readSlices(
+  pool: ConnectionPool,
+  slices: readonly [SliceRequest, ...SliceRequest[]],
+): AsyncGenerator<RecordBatch> {
+  const place = placeIn(slices);
+  if (slices.length > 1) {
+    yield* streamTogether(pool, slices, place);
+  }
+  for (const [index, slice] of slices.entries()) {
+    if (index >= place.slice) {
+      yield* readSlice(pool, index === place.slice ? { ...slice, rowStart: slice.rowStart + place.row } : slice);
+    }
+  }
 }
 
 /** Where a row group is damaged, the rows before it still come: whole spans of them can be committed. */

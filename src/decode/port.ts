@@ -1,5 +1,7 @@
 import type { ColumnRef, Contract, Expression } from "../batch/contract.js";
-import type { ColumnType, RecordBatch, SourceColumn } from "../batch/types.js";
+import type { ScoredBatch } from "../batch/scored.js";
+import type { ColumnType, SourceColumn } from "../batch/types.js";
+import type { Line } from "../line.js";
 
 /**
  * What a contract needs of a shard: the rows that its filter keeps, a column for each input, cast and packed, then
@@ -139,6 +141,19 @@ export interface StreamedBatch {
   release(): void;
 }
 
+/** Threads that have the model at hand: they may score what they decode. */
+export interface ScoringThreads {
+  /** How many they are. */
+  readonly threads: number;
+  /** Has each of them load a module and call its `serve` with its end of a line and the model. This end of each. */
+  readonly host: (module: URL) => readonly Line[];
+  readonly contract: Contract;
+  /** The tensors that the contract's outputs come from. */
+  readonly tensors: readonly string[];
+  /** Of a batch; it may change. */
+  readonly batchRows: () => number;
+}
+
 /** Turns shards into record batches. */
 export interface Decoder extends AsyncDisposable {
   /**
@@ -157,9 +172,10 @@ export interface Decoder extends AsyncDisposable {
    * batch's arrays hold until the next one is asked for. Where there are several slices, they are whole shards with
    * the same columns, types and partitions.
    * Ends normally only when exactly the rows asked for came.
+   * @param scoring where batches may be scored; which of them are is the decoder's business
    * @throws JobError SHARD_CORRUPT
    */
-  read(slices: readonly SliceRequest[]): AsyncIterable<RecordBatch>;
+  read(slices: readonly SliceRequest[], scoring?: ScoringThreads): AsyncIterable<ScoredBatch>;
   /**
    * Reads all pages of a shard and checks them against the footer and their checksums, where they have one.
    * @throws JobError SHARD_CORRUPT naming file, row group and column

@@ -14,11 +14,15 @@ const mostValueBytes = 8;
 
 /** Fewer than `threads` where each holds more than its part. */
 export function decodingThreads(threads: number, projection: Projection): number {
+  const fitting = Math.floor((threads * decodingBytesPerThread) / (rowBytes(projection) * pageValues));
+  return Math.max(1, Math.min(threads, fitting));
+}
+
+/** What a row of the columns that are read takes, about; texts and lists are guessed. */
+export function rowBytes(projection: Projection): number {
   const carried = projection.passthrough.map(({ source }) => valueBytes(source.type));
   const features = decodedInputs(projection).map((binding) => featureBytes(binding, projection));
-  const rowBytes = [...carried, ...features].reduce((sum, bytes) => sum + bytes, 1);
-  const fitting = Math.floor((threads * decodingBytesPerThread) / (rowBytes * pageValues));
-  return Math.max(1, Math.min(threads, fitting));
+  return [...carried, ...features].reduce((sum, bytes) => sum + bytes, 1);
 }
 
 function featureBytes(binding: DecodedBinding, projection: Projection): number {

@@ -1,6 +1,7 @@
-import { Worker } from "node:worker_threads";
+import { MessageChannel, type MessagePort, type Worker } from "node:worker_threads";
 import type { ModelSignature } from "../batch/tensor.js";
 import { JobError } from "../errors.js";
+import type { Line } from "../line.js";
 import { openingFault, ProviderFault, runningFault, shortFault } from "./device-faults.js";
 import type { FromWorker, ToWorker, WorkerSettings } from "./onnx-protocol.js";
 import type { EngineRequest, EngineResponse, ModelFile } from "./port.js";
@@ -15,19 +16,17 @@ export interface Lane {
   readonly signature: ModelSignature;
   readonly waiting: number;
   run(request: EngineRequest): Promise<EngineResponse>;
+  /** See `Engine.host`. */
+  host(module: URL): Line;
   /** Answers what it was asked before. */
   close(): Promise<void>;
 }
 
 /**
- * Starts a thread and loads the model there.
+ * Loads the model in a thread that waits for one.
  * @throws ProviderFault, JobError MODEL_INVALID, MEMORY
  */
-export async function openLane(settings: WorkerSettings, name: string): Promise<Lane> {
-  const worker = new Worker(new URL("./onnx-worker.js", import.meta.url), {
-    workerData: settings,
-    name: "onnxruntime",
-  });
+export async function openLane(worker: Worker, settings: WorkerSettings, name: string): Promise<Lane> {
   const pending = new Map<number, Pending>();
   const ended = new Promise<void>((resolve) => {
     worker.once("exit", () => {
@@ -35,10 +34,12 @@ export async function openLane(settings: WorkerSettings, name: string): Promise<
     });
   });
   let broken: Error | undefined;
+  worker.postMessage({ kind: "open", settings } satisfies ToWorker);
   const signature = await listen(worker, pending, { settings, name }, (error) => {
     broken = error;
   });
   let nextId = 0;
+  const lines: MessagePort[] = [];
   return {
     signature,
     get waiting() {
@@ -58,7 +59,16 @@ export async function openLane(settings: WorkerSettings, name: string): Promise<
         );
         worker.postMessage({ kind: "run", id, ...request } satisfies ToWorker, [...buffers]);
       }),
+    host(module) {
+      const { port1, port2 } = new MessageChannel();
+      worker.postMessage({ kind: "host", module: module.href, line: port2 } satisfies ToWorker, [port2]);
+      lines.push(port1);
+      return port1;
+    },
     async close() {
+      for (const line of lines) {
+        line.close();
+      }
       worker.postMessage({ kind: "close" } satisfies ToWorker);
       await ended;
     },

@@ -1,3 +1,4 @@
+import type { MessagePort } from "node:worker_threads";
 import type { ModelSignature } from "../batch/tensor.js";
 import type { Provider } from "../spec/engine-spec.js";
 import type { EngineRequest, EngineResponse } from "./port.js";
@@ -26,7 +27,12 @@ export function parseProfileName(name: string): { readonly session: number; read
   return session === undefined ? undefined : { session: Number(session), startedMs: Number(startedUs) / 1000 };
 }
 
-export type ToWorker = ({ readonly kind: "run"; readonly id: number } & EngineRequest) | { readonly kind: "close" };
+export type ToWorker =
+  | { readonly kind: "open"; readonly settings: WorkerSettings }
+  | ({ readonly kind: "run"; readonly id: number } & EngineRequest)
+  /** `module`: what it exports as `serve` gets the line and the session. */
+  | { readonly kind: "host"; readonly module: string; readonly line: MessagePort }
+  | { readonly kind: "close" };
 
 export type FromWorker =
   | { readonly kind: "ready"; readonly signature: ModelSignature }

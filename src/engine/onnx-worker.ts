@@ -3,7 +3,7 @@
  * batch at a time; it stops only between batches: Node aborts the whole process when a thread is torn down
  * inside a run.
  */
-import { parentPort, workerData } from "node:worker_threads";
+import { type MessagePort, parentPort, workerData } from "node:worker_threads";
 import { env, InferenceSession, Tensor as OrtTensor } from "onnxruntime-node";
 import {
   decodeTexts,
@@ -24,12 +24,10 @@ if (port === null) {
   throw new Error("onnx-worker runs in a worker thread only");
 }
 
-const settings = workerData as WorkerSettings;
-
 /** ONNX Runtime writes to stderr itself, a line a batch for some exporters' models; errors are thrown as well. */
 const fatalOnly = 4;
 
-async function load(): Promise<InferenceSession> {
+async function load(settings: WorkerSettings): Promise<InferenceSession> {
   env.logLevel = "fatal"; // what is missing of a provider is told by us
   const { profile } = settings;
   const profiling = profile && {
@@ -91,6 +89,22 @@ async function runBatch(session: InferenceSession, request: EngineRequest): Prom
   });
 }
 
+/** What a thread hosts beside its session. */
+interface Guest {
+  serve(line: MessagePort, run: (request: EngineRequest) => ReturnType<typeof timedRun>): void;
+}
+
+interface OpenSession {
+  readonly session: InferenceSession;
+  readonly settings: WorkerSettings;
+}
+
+async function timedRun(session: InferenceSession, request: EngineRequest): Promise<{ outputs: Tensor[]; ms: number }> {
+  const startedMs = performance.now();
+  const outputs = await runBatch(session, request);
+  return { outputs, ms: performance.now() - startedMs };
+}
+
 function send(message: FromWorker, transfer: readonly ArrayBuffer[] = []): void {
   port?.postMessage(message, [...transfer]);
 }
@@ -99,7 +113,7 @@ function buffersOf(tensors: readonly Tensor[]): ArrayBuffer[] {
   return [...new Set(tensors.flatMap((tensor) => (tensor.dtype === "string" ? [] : [tensor.data.buffer])))];
 }
 
-async function handle(session: InferenceSession, message: ToWorker): Promise<void> {
+async function handle({ session, settings }: OpenSession, message: Exclude<ToWorker, { kind: "open" }>): Promise<void> {
   if (message.kind === "close") {
     if (settings.profile !== undefined) {
       session.endProfiling(); // writes the file
@@ -108,12 +122,15 @@ async function handle(session: InferenceSession, message: ToWorker): Promise<voi
     port?.close();
     return;
   }
+  if (message.kind === "host") {
+    const guest = (await import(message.module)) as Guest;
+    guest.serve(message.line, (request) => timedRun(session, request));
+    return;
+  }
   const { id, inputs } = message;
   const buffers = buffersOf(inputs);
   try {
-    const startedMs = performance.now();
-    const outputs = await runBatch(session, message);
-    const ms = performance.now() - startedMs;
+    const { outputs, ms } = await timedRun(session, message);
     // Texts have no buffers worth sending back.
     const reusable = inputs.filter(({ dtype }) => dtype !== "string");
     send({ kind: "done", id, outputs, ms, inputs: reusable }, [...buffers, ...buffersOf(outputs)]);
@@ -122,17 +139,38 @@ async function handle(session: InferenceSession, message: ToWorker): Promise<voi
   }
 }
 
-try {
-  const session = await load();
-  let queue = Promise.resolve();
-  port.on("messageerror", (cause) => {
-    throw new Error("a batch did not arrive whole", { cause }); // ends the thread, which is told
-  });
-  port.on("message", (message: ToWorker) => {
-    queue = queue.then(() => handle(session, message));
-  });
-  send({ kind: "ready", signature: signatureOf(session) });
-} catch (error) {
-  send({ kind: "refused", message: messageOf(error) });
-  port.close();
+async function open(settings: WorkerSettings): Promise<OpenSession | undefined> {
+  try {
+    const session = await load(settings);
+    send({ kind: "ready", signature: signatureOf(session) });
+    return { session, settings };
+  } catch (error) {
+    send({ kind: "refused", message: messageOf(error) });
+    port?.close();
+    return undefined;
+  }
+}
+
+let opened: OpenSession | undefined;
+
+async function answer(message: ToWorker): Promise<void> {
+  if (message.kind === "open") {
+    opened = await open(message.settings);
+  } else if (opened !== undefined) {
+    await handle(opened, message);
+  } else if (message.kind === "close") {
+    port?.close(); // it was never told of a model
+  }
+}
+
+let queue = Promise.resolve();
+port.on("messageerror", (cause) => {
+  throw new Error("a batch did not arrive whole", { cause }); // ends the thread, which is told
+});
+port.on("message", (message: ToWorker) => {
+  queue = queue.then(() => answer(message));
+});
+// What will be hosted is loaded while there is nothing else to do.
+for (const module of workerData as readonly string[]) {
+  await import(module);
 }

@@ -1,4 +1,5 @@
 import type { Provider } from "../spec/engine-spec.js";
+import { type EarlyThreads, startThread } from "./early-threads.js";
 import { type Lane, openLane } from "./onnx-lane.js";
 import type { WorkerSettings } from "./onnx-protocol.js";
 import type { Engine, ModelFile } from "./port.js";
@@ -15,6 +16,8 @@ export interface OnnxEngineOptions {
   readonly sessions: number;
   /** Threads of ONNX Runtime in each session. */
   readonly intraOpThreads: number;
+  /** Used before others are started. */
+  readonly early?: Pick<EarlyThreads, "take"> | undefined;
   /** A folder for what ONNX Runtime itself measures, a file a session. */
   readonly profileFolder?: string | undefined;
 }
@@ -28,8 +31,6 @@ const batchesPerSession = 2;
  * loaded, MEMORY when it does not fit, MODEL_CHANGED when it is written to meanwhile
  */
 export async function openOnnxEngine(options: OnnxEngineOptions): Promise<Engine> {
-  // Read by the native library when it loads: a scoring job sends nothing anywhere that its spec does not name.
-  process.env["ORT_DISABLE_TELEMETRY"] = "1";
   const { providers, deviceId = 0, missing = [], sessions } = options;
   const [provider = "cpu"] = providers;
   const device = provider === "cpu" ? provider : `${provider}:${deviceId}`;
@@ -44,6 +45,7 @@ export async function openOnnxEngine(options: OnnxEngineOptions): Promise<Engine
     sessions,
     concurrency: sessions * batchesPerSession,
     run: async (request) => await leastBusy(await lanes).run(request),
+    host: provider === "cpu" ? (module) => first.map((lane) => lane.host(module)) : undefined,
     async renew() {
       const before = lanes;
       lanes = before.then(async (old) => {
@@ -62,14 +64,14 @@ type Lanes = readonly [Lane, ...Lane[]];
 
 /** All or none. */
 async function openLanes(
-  { model, sessions, intraOpThreads, profileFolder }: OnnxEngineOptions,
+  { model, sessions, intraOpThreads, profileFolder, early }: OnnxEngineOptions,
   where: Pick<WorkerSettings, "providers" | "deviceId" | "device">,
 ): Promise<Lanes> {
   const settings: WorkerSettings = { modelPath: model.path, intraOpThreads, ...where };
   const opened = await Promise.allSettled(
     Array.from({ length: sessions }, (_, session) => {
       const profile = profileFolder === undefined ? undefined : { folder: profileFolder, session };
-      return openLane({ ...settings, profile }, model.name);
+      return openLane(early?.take() ?? startThread(), { ...settings, profile }, model.name);
     }),
   );
   const [first, ...others] = opened.flatMap((result) => (result.status === "fulfilled" ? [result.value] : []));

@@ -1,3 +1,4 @@
+import type { Line } from "../line.js";
 import type { ModelSignature, NamedTensor, Tensor } from "../batch/tensor.js";
 
 /** One `session.run`. The tensors' buffers go to the engine and are detached here. */
@@ -40,6 +41,12 @@ export interface Engine extends AsyncDisposable {
    * @throws JobError DEVICE when the device fails
    */
   run(request: EngineRequest): Promise<EngineResponse>;
+  /**
+   * Has each of the engine's threads load a module and call its `serve` with the other end of a line and its session:
+   * it computes on that thread, between the calls of `run`. undefined: a device computes, which should not wait.
+   * The lines end when the engine is renewed or closed.
+   */
+  readonly host?: ((module: URL) => readonly Line[]) | undefined;
   /**
    * Gives all memory back to the device, and loads the model anew. Calls under way are answered before; calls that
    * come meanwhile wait.

@@ -9,8 +9,9 @@ import { count, type RunReport } from "../report/report.js";
 import { secondsByStage } from "../report/stage-times.js";
 import type { AttemptFacts, RunSink, StoredPlan } from "../sink/port.js";
 import type { BatchSizer } from "./batch-size.js";
-import { openRoom } from "./device-room.js";
+import { type DeviceRoom, openRoom } from "./device-room.js";
 import type { JobContext } from "./job.js";
+import { both } from "./loading.js";
 import { createRejectBudget, runRejectLimit } from "./rejects.js";
 import { scoreSpans, type ScoringTools } from "./score.js";
 import { shareOf, type SpanRange, spansToSteal } from "./share.js";
@@ -36,16 +37,26 @@ export async function carryOut(context: JobContext, standing: Standing): Promise
   const share = shareOf(spanCount(plan), worker);
   record.takesUp(runFacts(standing.stored));
   takeUpRejects(context, plan, run);
-  await run.begin(attemptFacts(context, engine.provider));
-  signal.throwIfAborted();
-  const room = await openRoom(context, { engine, contract: plan.contract, modelSha256: plan.model.sha256 });
-  const sizer = await warmUp(context, { plan, engine, room, rows: pendingRows(plan, run.committed, share) });
+  const [, { room, sizer }] = await both(
+    run.begin(attemptFacts(context, engine.provider)),
+    measureEngine(context, plan, { engine, rows: pendingRows(plan, run.committed, share) }),
+  );
   signal.throwIfAborted();
   record.begins(engineFacts(engine, sizer));
   return await tellingFailure(run, async () => {
     await scoreShares(context, { ...standing, sizer, room, share });
     return await conclude(context, standing);
   });
+}
+
+/** How many rows the engine can be given, and should be. */
+async function measureEngine(
+  context: JobContext,
+  plan: Plan,
+  { engine, rows }: { readonly engine: Engine; readonly rows: number },
+): Promise<{ room: DeviceRoom; sizer: BatchSizer }> {
+  const room = await openRoom(context, { engine, contract: plan.contract, modelSha256: plan.model.sha256 });
+  return { room, sizer: await warmUp(context, { plan, engine, room, rows }) };
 }
 
 function engineFacts({ provider, missing, sessions }: Engine, sizer: BatchSizer): EngineFacts {

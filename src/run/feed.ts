@@ -1,6 +1,7 @@
 import { valuesPerRow } from "../batch/contract.js";
+import type { ScoredBatch } from "../batch/scored.js";
 import type { RecordBatch } from "../batch/types.js";
-import type { Decoder, Projection } from "../decode/port.js";
+import type { Decoder, Projection, ScoringThreads } from "../decode/port.js";
 import type { Spans } from "../plan/spans.js";
 import { type StageWatch, untimed } from "../report/stage-times.js";
 import type { OpenShard, Source } from "../source/port.js";
@@ -13,7 +14,7 @@ export interface FeedPiece {
   /** The run's number of the batch's first row. */
   readonly rowStart: number;
   /** Holds until the next piece is asked for. */
-  readonly batch: RecordBatch;
+  readonly batch: ScoredBatch;
   /** Those that are read together, among them those that the batch is from. */
   readonly shards: readonly OpenShard[];
 }
@@ -47,6 +48,8 @@ export interface FeedTools {
   readonly projection: Projection;
   /** Whether all shards have the same columns, of the same types. */
   readonly uniform: boolean;
+  /** Where rows may be scored as they are decoded. */
+  readonly scoring?: ScoringThreads | undefined;
   /** Told what `read` and `decode` took of its reader's time. */
   readonly stages?: StageWatch;
 }
@@ -157,12 +160,12 @@ export function handled<T>(promise: Promise<T>): Promise<T> {
   return promise;
 }
 
-async function* readWindow({ decoder }: FeedTools, window: ReadyWindow): AsyncGenerator<FeedPiece> {
+async function* readWindow({ decoder, scoring }: FeedTools, window: ReadyWindow): AsyncGenerator<FeedPiece> {
   try {
     let { rowStart } = window;
     const { shards } = window;
     await window.there;
-    for await (const batch of decoder.read(window.requests)) {
+    for await (const batch of decoder.read(window.requests, scoring)) {
       yield { rowStart, batch, shards };
       rowStart += rowsRead(batch);
     }

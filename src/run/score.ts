@@ -37,7 +37,13 @@ export async function scoreSpans(context: JobContext, tools: ScoringTools, share
   const { plan, run, decoder, engine, sizer, room } = tools;
   const { contract, commitRows, runId } = plan;
   const spans = spansOf(plan);
-  const feed = { source, decoder, spans, projection: contract, uniform: plan.input.uniform === true, stages };
+  const { host } = engine;
+  const scoring =
+    host === undefined || spec.dedupe
+      ? undefined
+      : { threads: engine.sessions, host, contract, tensors: tensorsOf(contract), batchRows: () => sizer.rows };
+  const uniform = plan.input.uniform === true;
+  const feed = { source, decoder, spans, projection: contract, uniform, scoring, stages };
   const limit = runRejectLimit(spec, { rows: plan.input.rows, already: run.rejectedRows });
   await scorePieces(
     context,
@@ -93,7 +99,7 @@ export async function scorePieces(
   const pipeline = createSpanPipeline(context, {
     ...tools,
     packer,
-    tensors: [...new Set(contract.outputs.map(({ tensor }) => tensor))],
+    tensors: tensorsOf(contract),
     fixedBatchRows: contract.fixedBatchRows,
     describe: (faults) => describeFaults(rejects, faults),
     complete: (rows) => (contract.lineage === true ? withLineage(rows, lineage()) : rows),
@@ -114,6 +120,11 @@ export async function scorePieces(
     await pipeline.settled();
     throw error instanceof PendingFault ? await badRowError(rejects, error.fault) : error;
   }
+}
+
+/** Those that the outputs come from, each once. */
+function tensorsOf({ outputs }: Contract): string[] {
+  return [...new Set(outputs.map(({ tensor }) => tensor))];
 }
 
 /** Where rows are on their way from decoder to batches. */
@@ -155,7 +166,12 @@ async function takePiece(
     const to = Math.min(rowsRead(batch), open.span.rowEnd - rowStart);
     const { range, filtered } = open.take(batch, { from, to, row: rowStart + from });
     const repeated = repeatsIn(open);
-    for (const full of packer.push(batch, range)) {
+    if (batch.predictions !== undefined) {
+      // What is packed so far is followed by other rows than those that the packer gets next.
+      await scoreRest(pipeline, open, packer.flush());
+      pipeline.take(open, batch.predictions, range);
+    }
+    for (const full of batch.predictions === undefined ? packer.push(batch, range) : []) {
       sinceMs = stages.took("pack", sinceMs);
       await pipeline.score(open, full);
       sinceMs = stages.took("wait", sinceMs);
@@ -184,11 +200,15 @@ async function endSpan(
   rest: FeatureBatch | undefined,
   shards: readonly OpenShard[],
 ): Promise<void> {
+  await scoreRest(pipeline, open, rest);
+  await checkAll(shards); // before anything made from what was read is committed
+  await pipeline.commit(open);
+}
+
+async function scoreRest(pipeline: SpanPipeline, open: OpenSpan, rest: FeatureBatch | undefined): Promise<void> {
   if (rest !== undefined) {
     await pipeline.score(open, rest);
   }
-  await checkAll(shards); // before anything made from what was read is committed
-  await pipeline.commit(open);
 }
 
 /** Where a bad row ends it all: throws. Where it is set aside: once a row, as long as `onReject` allows. */

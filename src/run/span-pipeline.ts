@@ -1,5 +1,6 @@
-import type { RowFault } from "../batch/input-target.js";
-import type { FeatureBatch, Packer } from "../batch/packer.js";
+import type { RowFault, RowRange } from "../batch/input-target.js";
+import { type FeatureBatch, type Packer, sliceRows } from "../batch/packer.js";
+import type { Predictions } from "../batch/scored.js";
 import type { Tensor } from "../batch/tensor.js";
 import type { OutputRows, RejectedRow } from "../batch/types.js";
 import type { Engine } from "../engine/port.js";
@@ -15,6 +16,8 @@ import { type BatchTools, scoreBatch } from "./score-batch.js";
 export interface SpanPipeline {
   /** Waits for room, then scores a batch into its span. */
   score(open: OpenSpan, batch: FeatureBatch): Promise<void>;
+  /** Puts rows [from, to) of a batch that was scored already into their span; `row` is the number of row `from`. */
+  take(open: OpenSpan, predictions: readonly Predictions[], rows: RowRange): void;
   /** Waits for room, then commits the span once its last batch is back. */
   commit(open: OpenSpan): Promise<void>;
   /** Waits for everything; throws the first failure. */
@@ -76,6 +79,9 @@ export function createSpanPipeline(
       const { done } = await batches.start(() => predict(open, batch));
       open.predictions.push(done);
     },
+    take(open, predictions, rows) {
+      takePredictions(context, options, { open, predictions, rows });
+    },
     async commit(open) {
       await commits.start(() => publish(open));
     },
@@ -86,6 +92,49 @@ export function createSpanPipeline(
       await Promise.all([batches.settled(), commits.settled()]);
     },
   };
+}
+
+interface TakenRows {
+  readonly open: OpenSpan;
+  readonly predictions: readonly Predictions[];
+  readonly rows: RowRange;
+}
+
+/** What was scored elsewhere is told as done here. */
+function takePredictions(
+  { progress, record: { stages } }: Pick<ScoringContext, "progress" | "record">,
+  { sizer, tensors }: Pick<SpanPipelineOptions, "sizer" | "tensors">,
+  { open, predictions, rows: { from, to, row } }: TakenRows,
+): void {
+  let end = 0;
+  for (const part of predictions) {
+    const start = end;
+    end += part.rowCount;
+    if (start >= from && start < to) {
+      const endedMs = stages.nowMs();
+      stages.took("infer", endedMs - part.ms, endedMs);
+      sizer.took(part.packedRows, part.ms);
+    }
+    const taken = { from: Math.max(from, start) - start, to: Math.min(to, end) - start };
+    const rowCount = taken.to - taken.from;
+    if (rowCount > 0) {
+      const { outputs, packedRows } = rowsOf(part, taken);
+      const rowStart = row + start + taken.from - from;
+      open.rows.predict(byName(tensors, outputs), { rowStart, rowCount, packedRows });
+      progress.scored(rowCount);
+    }
+  }
+}
+
+/** The tensors of a part, or of some of its rows. Those that are not as long as the batch stay, to be refused. */
+function rowsOf(
+  { outputs, rowCount, packedRows }: Predictions,
+  { from, to }: Pick<RowRange, "from" | "to">,
+): Pick<Predictions, "outputs" | "packedRows"> {
+  const isWhole = to - from === rowCount || outputs.some(({ dims }) => dims[0] !== packedRows);
+  return isWhole
+    ? { outputs, packedRows }
+    : { outputs: outputs.map((tensor) => sliceRows(tensor, from, to)), packedRows: to - from };
 }
 
 /** A span's rows without those that the target cannot hold, which are bad rows like any other. */

@@ -112,7 +112,7 @@ test("a chunk that cannot be packed is not passed over", async () => {
   const columns = [ref("a", "float32"), ref("b", "float32")];
   const inputs = [{ kind: "matrix", input: "x", dtype: "float32", rank: 2, columns }] as const;
   const slices = paths.map((path) => whole(path, 100, { ...projection, inputs, passthrough: [] }));
-  await using decoder = await openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "UTC" });
+  await using decoder = openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "UTC" });
   let lists = 0;
   const words = new Proxy(Uint32Array, {
     construct(target, [buffer, offset, length]: [ArrayBuffer, number, number]) {
@@ -151,7 +151,7 @@ test("where a shard among several is damaged in its middle, the rows before come
   const start = rowGroups[damagedGroup]?.chunks[0]?.start ?? 0;
   const bytes = await readFile(damaged);
   await writeFile(damaged, bytes.fill(0xff, start, start + 20));
-  await using decoder = await openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "UTC" });
+  await using decoder = openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "UTC" });
   let due = 0;
   const reading = async (): Promise<void> => {
     for await (const { carried, rowCount } of decoder.read(paths.map((path) => whole(path, rows)))) {

@@ -47,7 +47,7 @@ test.each(["uncompressed", "snappy", "zstd"])(
     await using scratch = await scratchFolder();
     const source = join(scratch.path, "whole.parquet");
     await writeRows(source, table, `COMPRESSION ${compression}, ROW_GROUP_SIZE 2048`);
-    await using decoder = await openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "UTC" });
+    await using decoder = openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "UTC" });
     const partitions = new Map<string, null>();
     for (const needed of [["id"], ["b"], ["id", "c"], ["a", "b", "c"]]) {
       await using holed = await holedFile(source, join(scratch.path, `${needed.join("")}.parquet`));
@@ -88,7 +88,7 @@ test("a window is as many row groups as there is room for, and never less than o
   await using scratch = await scratchFolder();
   const source = join(scratch.path, "whole.parquet");
   await writeRows(source, table, "COMPRESSION uncompressed, ROW_GROUP_SIZE 2048");
-  await using decoder = await openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "UTC" });
+  await using decoder = openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "UTC" });
   await using holed = await holedFile(source, join(scratch.path, "holed.parquet"));
   const slice = {
     file: holed.file,

@@ -78,7 +78,7 @@ describe("a batch size of auto", () => {
         const { settled, sizes } = scored(msOf, { start, limit });
         expect(Math.max(...sizes)).toBeLessThanOrEqual(limit);
         expect(sizes.every((rows) => Number.isInteger(rows) && rows > 0)).toBe(true);
-        const cost = (rows: number): number => (msOf(rows) + 0.15) / rows;
+        const cost = (rows: number): number => (msOf(rows) + 0.05) / rows;
         const ladder = [...new Set([...sizes, start])];
         expect(cost(settled ?? 0)).toBeLessThanOrEqual(Math.min(...ladder.map(cost)) * 1.02);
       }),

@@ -16,8 +16,8 @@ describe("what comes out is what comes out without it", () => {
   test("predictions and rejects, however rows are cut, batched, filtered and answered", async () => {
     await fc.assert(
       fc.asyncProperty(loopRows, loopWays, async (rows, way) => {
-        const all = await scoreLoop(rows, false, way);
-        const once = await scoreLoop(rows, true, way);
+        const all = await scoreLoop(rows, "plain", way);
+        const once = await scoreLoop(rows, "dedupe", way);
         expect(once.rows).toEqual(all.rows);
         expect(once.rejected).toEqual(all.rejected);
         expect({ ...once.record.counts, rowsDeduplicated: 0 }).toEqual(all.record.counts);
@@ -126,5 +126,8 @@ describe("a row that the model fails on", () => {
 test("the model is asked for each row of a span once", async () => {
   const rows = Array.from({ length: 60 }, (_, index) => ({ x: index % 3, list: [], state: rowState.kept }));
   const way = { batchRows: 8, fixedBatchRows: null, spanRows: 20, cut: 7, seed: 1 };
-  expect(await scoreLoop(rows, true, way)).toMatchObject({ asked: 9, record: { counts: { rowsDeduplicated: 34 } } });
+  expect(await scoreLoop(rows, "dedupe", way)).toMatchObject({
+    asked: 9,
+    record: { counts: { rowsDeduplicated: 34 } },
+  });
 });

@@ -39,7 +39,7 @@ async function bytesIn(folder: string): Promise<number> {
 /** Reads all rows of a shard through windows; the sum of the ids, and the most bytes that were in the spool. */
 async function readThrough(source: Source, pattern: string, folder: string): Promise<{ sum: bigint; peak: number }> {
   const { shards, folders } = await source.list([pattern]);
-  await using decoder = await openParquetDecoder({ threads: 1, folders, timezone: "UTC" });
+  await using decoder = openParquetDecoder({ threads: 1, folders, timezone: "UTC" });
   const [shard] = shards;
   if (shard === undefined) {
     throw new Error("nothing is listed");

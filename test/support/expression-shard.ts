@@ -29,7 +29,7 @@ export async function openExpressionShard(): Promise<ExpressionShard> {
   const path = join(scratch.path, "a.parquet");
   await writeRows(path, shard);
   await writeRows(join(scratch.path, "other.parquet"), "SELECT 1 AS secret");
-  const decoder = await openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "Europe/Berlin" });
+  const decoder = openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "Europe/Berlin" });
   const columns: SourceColumn[] = [{ name: "dt", sourceType: "DATE", type: "date32", partition: true }];
   for await (const { schema } of decoder.footers([{ path, name: path }])) {
     columns.unshift(...schema.columns);

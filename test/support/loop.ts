@@ -1,10 +1,12 @@
 import { setImmediate as turn } from "node:timers/promises";
 import * as fc from "fast-check";
 import type { Contract } from "#src/batch/contract.js";
+import type { ScoredBatch } from "#src/batch/scored.js";
 import { rowState, selectRows } from "#src/batch/select-rows.js";
 import { encodeTexts, type NamedTensor, type Tensor } from "#src/batch/tensor.js";
 import type { Column, OutputRows, RecordBatch, RejectedRow } from "#src/batch/types.js";
 import type { Decoder } from "#src/decode/port.js";
+import { type RunModel, scorer } from "#src/decode/unit-scorer.js";
 import type { Engine } from "#src/engine/port.js";
 import { assertNever } from "#src/errors.js";
 import { runIdOf } from "#src/plan/identity.js";
@@ -122,6 +124,19 @@ function fakeEngine(seed: number): { engine: Engine; asked: () => number } {
   return { engine, asked: () => asked };
 }
 
+const tensors = ["score", "both", "name"];
+
+/** As a thread has it that decodes, too. */
+function runOf(engine: Engine): RunModel {
+  return async ({ inputs, outputs }) => {
+    const response = await engine.run({ inputs, outputs });
+    if (response.kind !== "done") {
+      throw new Error(response.message);
+    }
+    return response;
+  };
+}
+
 function outputsOf(scores: readonly number[]): Tensor[] {
   const rows = scores.length;
   return [
@@ -150,8 +165,11 @@ export interface Scored {
   readonly asked: number;
 }
 
+/** `dedupe`: as the spec says it; `beside`: each batch was scored before it comes, where it could be. */
+export type LoopMode = "plain" | "dedupe" | "beside";
+
 /** The loop over these rows, with a model of ours and nothing read or written. */
-export async function scoreLoop(rows: readonly LoopRow[], dedupe: boolean, way: LoopWay): Promise<Scored> {
+export async function scoreLoop(rows: readonly LoopRow[], mode: LoopMode, way: LoopWay): Promise<Scored> {
   const about = { job: "", worker: { index: 0, count: 1 }, params: {}, versions: {}, output: "" };
   const record = createAttemptRecord({ about, nowMs: () => 0, dateMs: () => 0 });
   const log = { info() {}, warn() {}, debug() {} };
@@ -167,10 +185,13 @@ export async function scoreLoop(rows: readonly LoopRow[], dedupe: boolean, way: 
     },
   };
   const file = { [Symbol.asyncDispose]: async () => {} };
+  const bound = { ...contract, fixedBatchRows: way.fixedBatchRows };
+  const score = mode === "beside" ? scorer({ contract: bound, tensors, batchRows: 0 }, runOf(engine)) : undefined;
+  const batchRows = way.fixedBatchRows ?? way.batchRows;
   await scorePieces(
     { signal: new AbortController().signal, progress, log, record },
     {
-      contract: { ...contract, fixedBatchRows: way.fixedBatchRows },
+      contract: bound,
       engine,
       room: { rows: 1_000_000, begin: (count) => ({ rows: count, renewals: 0 }), async exceeded() {} },
       sizer: fixedSize(way.batchRows),
@@ -189,9 +210,9 @@ export async function scoreLoop(rows: readonly LoopRow[], dedupe: boolean, way: 
         kept: "",
       },
       onReject() {},
-      dedupe,
+      dedupe: mode === "dedupe",
     },
-    piecesOf(rows, way.cut),
+    piecesOf(rows, way.cut, async (batch) => await score?.(batch, batchRows)),
   );
   return { rows: found.rows.flat(), rejected: found.rejected.flat(), record, asked: asked() };
 }
@@ -201,10 +222,13 @@ const shard = { uri: "a", sizeBytes: 0, fingerprint: "", rows: 0 };
 async function* piecesOf(
   rows: readonly LoopRow[],
   cut: number,
-): AsyncGenerator<{ rowStart: number; batch: RecordBatch; shards: [] }> {
+  score: (batch: RecordBatch) => Promise<ScoredBatch["predictions"]>,
+): AsyncGenerator<{ rowStart: number; batch: ScoredBatch; shards: [] }> {
   for (let rowStart = 0; rowStart < rows.length; rowStart += cut) {
     await turn();
-    yield { rowStart, batch: recordOf(rows.slice(rowStart, rowStart + cut), rowStart), shards: [] };
+    const batch = recordOf(rows.slice(rowStart, rowStart + cut), rowStart);
+    const predictions = batch.rowCount === 0 ? undefined : await score(batch);
+    yield { rowStart, batch: predictions === undefined ? batch : { ...batch, inputs: [], predictions }, shards: [] };
   }
 }
 

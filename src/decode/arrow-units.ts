@@ -1,0 +1,31 @@
+import { batchesBetween } from "./arrow-batches.js";
+import type { Claim } from "./arrow-index.js";
+import type { OpenArrow } from "./arrow-tables.js";
+import type { ArrowUnit } from "./decode-protocol.js";
+import type { SliceRequest } from "./port.js";
+
+/** Rows of a unit, at least: smaller batches are read together. Batches are not cut, since one may be compressed. */
+const unitRows = 64 * 1024;
+
+/** Cuts a slice; undefined: the shard is not on this machine as a whole. */
+export function arrowUnits(
+  { index, known }: OpenArrow,
+  { file, rowStart, rowEnd }: Pick<SliceRequest, "file" | "rowStart" | "rowEnd">,
+  claimOf: (name: string) => Claim,
+): ArrowUnit[] | undefined {
+  if (file.remote !== undefined || known !== undefined) {
+    return undefined;
+  }
+  const units: ArrowUnit[] = [];
+  for (const batch of batchesBetween(index, { rowStart, rowEnd })) {
+    const from = Math.max(rowStart, batch.rowStart);
+    const to = Math.min(rowEnd, batch.rowStart + batch.rows);
+    const last = units.at(-1);
+    if (last !== undefined && last.rowEnd - last.rowStart < unitRows) {
+      units[units.length - 1] = { ...last, rowEnd: to };
+    } else {
+      units.push({ kind: "arrow", path: file.path, claim: claimOf(file.name), rowStart: from, rowEnd: to });
+    }
+  }
+  return units;
+}

@@ -1,0 +1,8 @@
+/** Runs in a worker thread that does nothing but decode. */
+import { parentPort } from "node:worker_threads";
+import { serve } from "./unit-guest.js";
+
+if (parentPort === null) {
+  throw new Error("decode-worker runs in a worker thread only");
+}
+serve(parentPort);

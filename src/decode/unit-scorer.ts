@@ -1,0 +1,90 @@
+import { createPacker, type FeatureBatch } from "../batch/packer.js";
+import type { NamedTensor, Tensor } from "../batch/tensor.js";
+import type { Predictions } from "../batch/scored.js";
+import type { DecodedInput, RecordBatch } from "../batch/types.js";
+import { isKnownFinite } from "./batch-transfer.js";
+import type { UnitScoring } from "./decode-protocol.js";
+
+/** Runs the model on tensors that stay whose they are. Rejects where the model fails. */
+export type RunModel = (request: {
+  readonly inputs: readonly NamedTensor[];
+  readonly outputs: readonly string[];
+}) => Promise<{ readonly outputs: readonly Tensor[]; readonly ms: number }>;
+
+/** Scores a batch, so many rows at a time; undefined: a row is bad, or the model fails. */
+export type ScoreBatch = (batch: RecordBatch, rows: number) => Promise<Predictions[] | undefined>;
+
+export function scorer({ contract, tensors }: UnitScoring, run: RunModel): ScoreBatch {
+  return async (batch, rows) => {
+    const predictions: Predictions[] = [];
+    const isPlain = batch.inputs.every(isGood);
+    try {
+      for (let from = 0; from < batch.rowCount; from += rows) {
+        const to = Math.min(from + rows, batch.rowCount);
+        const packed = (isPlain ? inPlace(contract, batch, from, to) : undefined) ?? pack(contract, batch, from, to);
+        if (packed === undefined) {
+          return undefined;
+        }
+        const { outputs, ms } = await run({ inputs: packed.inputs, outputs: tensors });
+        predictions.push({ rowCount: to - from, outputs, ms, packedRows: packed.packedRows });
+      }
+    } catch {
+      return undefined;
+    }
+    return predictions;
+  };
+}
+
+/** Nothing in it has to be looked at row by row. */
+function isGood(input: DecodedInput): boolean {
+  return input.kind === "matrix" && input.valid === undefined && isKnownFinite(input);
+}
+
+type PackedBatch = Pick<FeatureBatch, "inputs" | "packedRows">;
+
+/** Rows [from, to) of good matrices as tensors, where they lie; undefined: the tensors are others. */
+function inPlace(
+  { inputs, fixedBatchRows }: UnitScoring["contract"],
+  batch: RecordBatch,
+  from: number,
+  to: number,
+): PackedBatch | undefined {
+  const rows = to - from;
+  if (fixedBatchRows !== null && fixedBatchRows !== rows) {
+    return undefined;
+  }
+  const tensors: NamedTensor[] = [];
+  for (const [index, binding] of inputs.entries()) {
+    const matrix = batch.inputs[index];
+    if (binding.kind !== "matrix" || binding.dtype === "float16" || matrix?.kind !== "matrix") {
+      return undefined;
+    }
+    const { width } = matrix;
+    const data = matrix.data.subarray(from * width, to * width);
+    tensors.push({
+      name: binding.input,
+      dtype: binding.dtype,
+      dims: binding.rank === 1 ? [rows] : [rows, width],
+      data,
+    });
+  }
+  return { inputs: tensors, packedRows: rows };
+}
+
+/** Packs rows [from, to) as the main thread does; undefined where one is bad. */
+function pack(
+  contract: UnitScoring["contract"],
+  batch: RecordBatch,
+  from: number,
+  to: number,
+): PackedBatch | undefined {
+  let isFaulty = false;
+  const rows = to - from;
+  const onFault = (): void => {
+    isFaulty = true;
+  };
+  const packer = createPacker({ contract, batchRows: () => rows, onFault });
+  const [full] = packer.push(batch, { from, to, row: 0 });
+  const packed = full ?? packer.flush();
+  return isFaulty || packed?.rowCount !== rows ? undefined : packed;
+}

@@ -1,0 +1,9 @@
+/** This end of a line between two threads, as Node's workers and message ports have it. */
+export interface Line {
+  postMessage(message: unknown, transfer?: readonly ArrayBuffer[]): void;
+  /**
+   * `message`; `close` or `exit`: the other end is gone; `error`: it broke; `messageerror`: a message did not arrive
+   * whole.
+   */
+  on(event: string, hear: (message: unknown) => void): unknown;
+}
