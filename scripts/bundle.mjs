@@ -13,7 +13,7 @@ const { dependencies } = JSON.parse(readFileSync(join(project, "package.json"), 
 /** node-postgres would take this one if a user had installed it. */
 const absent = ["pg-native"];
 
-const workers = globSync("dist/**/*-worker.js", { cwd: project, ignore: "dist/bundle/**" });
+const workers = globSync("dist/**/*-{worker,guest}.js", { cwd: project, ignore: "dist/bundle/**" });
 const entries = ["dist/cli/main.js", ...workers].map((file) => [basename(file, ".js"), join(project, file)]);
 
 const bundle = await rolldown({
@@ -26,6 +26,8 @@ const { output } = await bundle.write({
   format: "esm",
   entryFileNames: "[name].js",
   chunkFileNames: "chunk-[name].js",
+  // Names stay, for traces of what should not happen; comments and blanks cost time to read.
+  minify: { compress: false, mangle: false, codegen: { removeWhitespace: true } },
 });
 await bundle.close();
 

@@ -3,8 +3,10 @@ import { readFile } from "node:fs/promises";
 import { hostname } from "node:os";
 import { dirname, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import type { Claim } from "../decode/arrow-index.js";
 import { claimOf, decoderByFormat } from "../decode/by-format.js";
 import type { Decoder } from "../decode/port.js";
+import type { EarlyThreads } from "../engine/early-threads.js";
 import { errnoOf, JobError } from "../errors.js";
 import {
   type AttemptAbout,
@@ -43,6 +45,7 @@ export interface ContextParts {
   readonly record?: AttemptRecord;
   /** Where sessions leave their own profiles. */
   readonly profileFolder?: string | undefined;
+  readonly early?: EarlyThreads | undefined;
 }
 
 /** How this process takes part in a run; default: alone. */
@@ -75,6 +78,7 @@ export async function openLoaded(
     attempt = alone,
     record = recordOf(spec, { worker: attempt.worker }),
     profileFolder,
+    early,
   }: ContextParts = {},
 ): Promise<JobContext & AsyncDisposable> {
   checkSeveral(attempt, clock);
@@ -97,7 +101,8 @@ export async function openLoaded(
     source,
     openDecoder: (folders) => Promise.resolve(openDecoder(spec, { threads: cores, folders })),
     openModel: () => openModel(spec.model, { folder, ...tools }),
-    openEngine: (model, need) => openEngine(model, need, { spec, worker: attempt.worker, cores, log, profileFolder }),
+    openEngine: (model, need) =>
+      openEngine(model, need, { spec, worker: attempt.worker, cores, log, profileFolder, early }),
     ceilings: openCeilings(log),
     sha256,
     nowMs: () => performance.now(),
@@ -228,15 +233,16 @@ function openDecoder(
   { input: { format }, timezone }: JobSpec,
   { threads, folders }: { threads: number; folders: readonly string[] },
 ): Decoder {
+  const claim = (name: string): Claim => claimOf(name, format);
   return decoderByFormat(format, {
     async parquet() {
       const { openParquetDecoder } = await import("../decode/parquet.js");
-      return await openParquetDecoder({ threads, folders, timezone });
+      return openParquetDecoder({ threads, folders, timezone });
     },
     async arrow() {
       const { openArrowDecoder } = await import("../decode/arrow.js");
       const { openShards } = await import("../decode/arrow-shards.js");
-      return openArrowDecoder({ timezone, open: openShards((name) => claimOf(name, format)) });
+      return openArrowDecoder({ timezone, files: { threads, claimOf: claim }, open: openShards(claim) });
     },
   });
 }

@@ -1,4 +1,5 @@
 import { ProviderFault } from "../engine/device-faults.js";
+import type { EarlyThreads } from "../engine/early-threads.js";
 import { openOnnxEngine } from "../engine/onnx.js";
 import type { Engine, ModelFile } from "../engine/port.js";
 import { JobError } from "../errors.js";
@@ -12,6 +13,7 @@ export interface EngineOptions {
   readonly cores: number;
   readonly log: Pick<Log, "warn">;
   readonly profileFolder?: string | undefined;
+  readonly early?: EarlyThreads | undefined;
 }
 
 /** Sessions hold a copy of the model each: together at most this much, however many cores there are. */
@@ -24,7 +26,7 @@ const smallInputBytes = 1024 * 1024;
  * @throws JobError PROVIDER_MISSING for one that it cannot, unless `cpu` is listed behind
  */
 export async function openEngine(model: ModelFile, need: EngineNeed, options: EngineOptions): Promise<Engine> {
-  const { spec, worker, log, profileFolder } = options;
+  const { spec, worker, log, profileFolder, early } = options;
   const preview = "preview" in need;
   const device = await deviceIdOf(spec.engine, worker);
   let providers: readonly Provider[] = preview ? ["cpu"] : spec.engine.providers;
@@ -40,6 +42,7 @@ export async function openEngine(model: ModelFile, need: EngineNeed, options: En
         sessions,
         intraOpThreads: threads,
         profileFolder,
+        early,
       });
     } catch (error) {
       if (!(error instanceof ProviderFault)) {

@@ -5,7 +5,7 @@ import type { RetryTools } from "../retry.js";
 import { nodeFileSystem } from "../sink/file-system.js";
 import { layoutOf } from "../sink/layout.js";
 import { openParquetSink } from "../sink/parquet.js";
-import type { Sink } from "../sink/port.js";
+import { commitConcurrency, type Sink } from "../sink/port.js";
 import type { OutputFolder } from "../source/output-folder.js";
 import { anyValue } from "../spec/fill-document.js";
 import type { JobSpec } from "../spec/job-spec.js";
@@ -52,7 +52,7 @@ function openOnDisk({ path, compression }: ParquetOutputSpec, tools: SinkTools):
   const { folder, outputPattern, writer, isDead, warn } = tools;
   return openParquetSink({
     folder: resolve(folder, path),
-    duckdb: duckDbWhenNeeded({ threads: tools.cores, allowed: { folders: [resolve(folder, path)] } }),
+    duckdb: duckDbWhenNeeded({ threads: encodingThreads(tools.cores), allowed: { folders: [resolve(folder, path)] } }),
     target: shortPath(resolve(folder, path)),
     uri: path,
     compression,
@@ -77,7 +77,7 @@ async function openInS3(parquet: ParquetOutputSpec, tools: SinkTools): Promise<S
     folder: s3Folder(path),
     uri: path,
     spool: outgoing,
-    duckdb: duckDbWhenNeeded({ threads: tools.cores, allowed: { folders: [outgoing.folder] } }),
+    duckdb: duckDbWhenNeeded({ threads: encodingThreads(tools.cores), allowed: { folders: [outgoing.folder] } }),
     compression,
     siblings: segmentPatterns(s3Folder(tools.outputPattern).split("/").slice(3)),
     writer,
@@ -118,4 +118,12 @@ function escapeRegExp(text: string): string {
 function shortPath(path: string): string {
   const short = relative(process.cwd(), path);
   return short !== "" && !short.startsWith("..") && !isAbsolute(short) ? short : path;
+}
+
+/**
+ * DuckDB's for each of its parts, which are encoded side by side: where it has one of its own, the thread that waits for
+ * a part encodes it, and does not ask again and again whether another one has.
+ */
+function encodingThreads(cores: number): number {
+  return Math.max(1, Math.floor(cores / commitConcurrency));
 }

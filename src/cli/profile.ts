@@ -73,7 +73,7 @@ async function emptyTrace(path: string, doing: string): Promise<string> {
 
 const meanings: Readonly<Record<(typeof stages)[number], string>> = {
   read: "until bytes were there",
-  decode: "until rows were columns",
+  decode: "until rows were columns, or scored by who decodes them",
   pack: "copying them into batches",
   infer: "in the model, of all sessions together",
   encode: "until a span was bytes",

@@ -77,8 +77,10 @@ function addRun(program: Command, io: Io): void {
     .addOption(logLevel())
     .addOption(logFormat())
     .action(async (spec: string, options) => {
+      const { startEarly } = await import("./early.js");
+      await using early = startEarly();
       const { runCommand } = await import("./commands/run.js");
-      await runCommand(spec, options, io);
+      await runCommand(spec, options, io, early);
     });
 }
 

@@ -193,6 +193,9 @@ function isPercentage(given: string): boolean {
 }
 
 function isTimeZone(value: string): boolean {
+  if (value === "UTC") {
+    return true; // without looking at all others
+  }
   try {
     return Intl.DateTimeFormat("en", { timeZone: value }).resolvedOptions().timeZone !== "";
   } catch {

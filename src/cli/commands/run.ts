@@ -1,4 +1,5 @@
 import { dirname, resolve } from "node:path";
+import type { EarlyThreads } from "../../engine/early-threads.js";
 import { barProgress, lineProgress, type Progress, silentProgress } from "../../report/progress.js";
 import { reportJson, reportText } from "../../report/report.js";
 import type { Log } from "../../run/job.js";
@@ -26,7 +27,7 @@ interface RunOptions extends JobOptions {
   readonly profile?: string;
 }
 
-export async function runCommand(spec: string, options: RunOptions, io: Io): Promise<void> {
+export async function runCommand(spec: string, options: RunOptions, io: Io, early?: EarlyThreads): Promise<void> {
   using stop = abortOnSignals(io.stderr);
   const log = createLog(io.stderr, {
     level: options.quiet === true ? "error" : options.logLevel,
@@ -51,7 +52,7 @@ export async function runCommand(spec: string, options: RunOptions, io: Io): Pro
   const report = await reporting({ ...about, metricsPort: options.metricsPort }, async () => {
     await using opened = await openProfile(options.profile, { spec: loaded.spec, folder, log });
     profile = opened;
-    const parts = { log, progress, signal: stop.signal, attempt, record, profileFolder: profile?.folder };
+    const parts = { log, progress, signal: stop.signal, attempt, record, early, profileFolder: profile?.folder };
     await using job = await openLoaded(loaded, spec, parts);
     try {
       return await runJob(job);
