@@ -124,8 +124,8 @@ describe("a run that is told to stop", () => {
     let url: string | undefined;
     let toldAgainMs = Number.NaN;
     const tellTwice = async (metrics: string, child: RunningCli): Promise<void> => {
-      await until(async () => /stage="pack"\} .*[1-9]/.test(await (await fetch(metrics)).text()));
-      await sleep(200); // the model is inside a call that takes many seconds
+      await until(async () => /provider="cpu"/.test(await (await fetch(metrics)).text()));
+      await sleep(500); // the model, which is there now, is inside a call that takes many seconds
       await tell(child, "SIGTERM");
       toldAgainMs = performance.now();
       child.kill("SIGTERM");
