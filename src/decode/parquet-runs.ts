@@ -73,7 +73,7 @@ export function isOneRun(
 }
 
 /** Fills `target[from, to)` with numbers of `width` bits, the lowest bit first. */
-export function unpackBits(
+function unpackBits(
   bytes: Uint8Array,
   start: number,
   width: number,

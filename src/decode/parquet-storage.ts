@@ -11,6 +11,22 @@ export type Storage =
   | { readonly kind: "bits" }
   | { readonly kind: "bytes"; readonly isText: boolean };
 
+/** A column of a row group, and where it lies. Plain JSON. */
+export interface StoredColumn {
+  readonly name: string;
+  readonly type: ColumnType;
+  readonly storage: Storage;
+  /** Whether its values have definition levels: it may have NULLs. */
+  readonly isOptional: boolean;
+  readonly codec: number;
+  /** Bytes of the file. */
+  readonly start: number;
+  readonly end: number;
+  /** Of all pages, when unpacked. */
+  readonly unpackedBytes: number;
+  readonly rows: number;
+}
+
 /** Physical types of parquet.thrift. */
 const physical = { boolean: 0, int32: 1, int64: 2, float: 4, double: 5, bytes: 6 };
 

@@ -1,10 +1,11 @@
 import { type ColumnRef, boundColumns } from "../batch/contract.js";
 import type { Column } from "../batch/types.js";
 import type { Piece } from "./arrow-batches.js";
-import { type ColumnRows, openColumn, type PageRoom, type ReadBytes, type StoredColumn } from "./parquet-column.js";
+import { type ColumnRows, openColumn, type ReadBytes } from "./parquet-column.js";
 import { isUnpacked } from "./parquet-codecs.js";
 import type { Footer } from "./parquet-footer.js";
-import { storageOf } from "./parquet-storage.js";
+import type { PageRoom } from "./parquet-page-values.js";
+import { type StoredColumn, storageOf } from "./parquet-storage.js";
 import { columnsInFile } from "./parquet-windows.js";
 import type { SliceRequest } from "./port.js";
 

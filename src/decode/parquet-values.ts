@@ -1,9 +1,9 @@
 import type { BytesColumn, Column } from "../batch/types.js";
-import { allocate, bytesPerElement, type ElementType, type Values, viewOf } from "../batch/values.js";
+import { allocate, bytesPerElement, type ElementType, type Values } from "../batch/values.js";
 import { assertNever } from "../errors.js";
+import { elementsOf, unpackBits } from "./arrow-values.js";
 import { copyLiterals } from "./block-copy.js";
 import { checkTexts } from "./column-texts.js";
-import { unpackBits } from "./parquet-runs.js";
 import type { Storage } from "./parquet-storage.js";
 
 /** `count` values that lie one after the other from `at` to the end: views of `bytes` where they can be. */
@@ -13,26 +13,15 @@ export function plainValues(
   { at, count }: { readonly at: number; readonly count: number },
 ): Column {
   switch (storage.kind) {
-    case "bits": {
+    case "bits":
       requireBytes(bytes, at, Math.ceil(count / 8));
-      const bits = new Uint8Array(count);
-      unpackBits(bytes, at, 1, bits, { from: 0, to: count });
-      return { kind: "fixed", lanes: 1, data: bits, valid: undefined };
-    }
+      return { kind: "fixed", lanes: 1, data: unpackBits(bytes.subarray(at), 0, count), valid: undefined };
     case "fixed": {
       const { stored, element } = storage;
-      const size = bytesPerElement(stored);
-      requireBytes(bytes, at, count * size);
-      const from = bytes.byteOffset + at;
-      const [buffer, offset] =
-        from % size === 0 ? [bytes.buffer, from] : [bytes.slice(at, at + count * size).buffer, 0];
-      const values = viewOf(stored, buffer, offset, count);
-      return {
-        kind: "fixed",
-        lanes: 1,
-        data: element === stored ? values : narrowed(values, element),
-        valid: undefined,
-      };
+      requireBytes(bytes, at, count * bytesPerElement(stored));
+      const values = elementsOf(stored, bytes.subarray(at));
+      const data = element === stored ? values : narrowed(values, element);
+      return { kind: "fixed", lanes: 1, data, valid: undefined };
     }
     case "bytes":
       return readTexts(bytes, { at, count, isText: storage.isText });

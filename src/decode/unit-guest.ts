@@ -17,7 +17,7 @@ import { directPlan } from "./arrow-direct.js";
 import { openShards } from "./arrow-shards.js";
 import { packParcel, type ParcelTools } from "./batch-transfer.js";
 import type { ArrowUnit, FromDecodeThread, ToDecodeThread, Unit, UnitRequest } from "./decode-protocol.js";
-import type { PageRoom } from "./parquet-column.js";
+import type { PageRoom } from "./parquet-page-values.js";
 import { type ParquetUnit, parquetPieces, type UnitTools } from "./parquet-units.js";
 import { plannedColumns } from "./planned-columns.js";
 import type { Projection } from "./port.js";

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { MessageChannel } from "node:worker_threads";
 import { describe, expect, test, vi } from "vitest";
 import type { ScoredBatch } from "#src/batch/scored.js";
-import type { FromDecodeThread, ToDecodeThread, UnitRequest } from "#src/decode/decode-protocol.js";
+import type { FromDecodeThread, UnitRequest } from "#src/decode/decode-protocol.js";
 import { type DecodeThreads, openDecodeThreads } from "#src/decode/decode-threads.js";
 import { readFooter } from "#src/decode/parquet-footer.js";
 import { type ParquetUnit, parquetUnits } from "#src/decode/parquet-units.js";
@@ -13,6 +13,7 @@ import type { Line } from "#src/line.js";
 import { emptyContract, matrixBinding, ref } from "../support/batches.js";
 import { scratchFolder } from "../support/job.js";
 import { writeRows } from "../support/parquet.js";
+import { scripted } from "../support/scripted-thread.js";
 
 const contract = {
   ...emptyContract,
@@ -28,9 +29,12 @@ async function writeShard(folder: string, rows: number, x = "id"): Promise<{ pat
   const path = join(folder, "a.parquet");
   const select = `SELECT range AS id, CAST(${x.replaceAll("id", "range")} AS FLOAT) AS x, CAST(1 AS FLOAT) AS y FROM range(${rows})`;
   await writeRows(path, select, "ROW_GROUP_SIZE 2048");
+  return { path, units: await unitsOf(path, rows) };
+}
+
+async function unitsOf(path: string, rows: number): Promise<ParquetUnit[]> {
   const file = { path, name: path };
-  const units = parquetUnits(await readFooter(file), { file, rowStart: 0, rowEnd: rows, projection: contract });
-  return { path, units: units ?? [] };
+  return parquetUnits(await readFooter(file), { file, rowStart: 0, rowEnd: rows, projection: contract }) ?? [];
 }
 
 interface Thread {
@@ -57,8 +61,7 @@ async function read(
   asked = request,
   onBatch: (batch: ScoredBatch) => void = () => undefined,
 ): Promise<{ ids: number[]; scores: number[]; reached: number }> {
-  const ids: number[] = [];
-  const scores: number[] = [];
+  const [ids, scores]: [number[], number[]] = [[], []];
   const batches = threads.read(units, asked);
   for (;;) {
     const step = await batches.next();
@@ -128,29 +131,6 @@ describe("rows that threads decode", () => {
     one.close();
   });
 });
-
-/** A thread that answers as the test says. */
-function scripted(answer: (message: ToDecodeThread, send: (message: FromDecodeThread) => void) => void): {
-  line: Line;
-  heard: ToDecodeThread[];
-} {
-  const heard: ToDecodeThread[] = [];
-  let tell: ((message: unknown) => void) | undefined;
-  const line: Line = {
-    postMessage(message) {
-      heard.push(message as ToDecodeThread);
-      answer(message as ToDecodeThread, (reply) => {
-        setImmediate(() => {
-          tell?.(reply);
-        });
-      });
-    },
-    on(event, hear) {
-      tell = event === "message" ? hear : tell;
-    },
-  };
-  return { line, heard };
-}
 
 const unit = (rowStart: number, rowEnd: number): ParquetUnit => ({
   kind: "parquet",
@@ -230,15 +210,14 @@ describe("whoever stops reading", () => {
     await using scratch = await scratchFolder();
     const { path } = await writeShard(scratch.path, 20);
     await writeRows(path, `SELECT range AS id, CAST(1 AS FLOAT) AS x, CAST(1 AS FLOAT) AS y FROM range(${rows})`);
-    const file = { path, name: path };
-    const units = parquetUnits(await readFooter(file), { file, rowStart: 0, rowEnd: rows, projection: contract });
+    const units = await unitsOf(path, rows);
     const one = thread(run);
     let sentRows = 0;
     one.line.on("message", (message) => {
       const sent = message as FromDecodeThread;
       sentRows += sent.kind === "rows" ? sent.batch.rowCount : 0;
     });
-    const batches = openDecodeThreads([one.line]).read(units ?? [], asked);
+    const batches = openDecodeThreads([one.line]).read(units, asked);
     await batches.next();
 
     for (let before = -1; before !== sentRows; ) {

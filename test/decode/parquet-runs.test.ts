@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { isOneRun, readRuns, unpackBits } from "#src/decode/parquet-runs.js";
+import { isOneRun, readRuns } from "#src/decode/parquet-runs.js";
 import { randomOf } from "../support/random.js";
 
 function varint(value: number): number[] {
@@ -143,6 +143,7 @@ describe("levels of rows that all have a value", () => {
 
 test("bits are unpacked from any byte on, to any row", () => {
   const target = new Uint8Array(20);
-  unpackBits(Uint8Array.from([0, 0b1010_0101, 0b11]), 1, 1, target, { from: 3, to: 13 });
+  // A run of three, then two groups of eight.
+  readRuns(Uint8Array.from([6, 0, 5, 0b1010_0101, 0b11]), { at: 0, end: 5, width: 1 }, target, 13);
   expect([...target]).toEqual([0, 0, 0, 1, 0, 1, 0, 0, 1, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0]);
 });
