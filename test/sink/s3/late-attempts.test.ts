@@ -129,21 +129,6 @@ s3.describe("an attempt that goes on when a later run has come", () => {
     expect(await at.faults(2)).toEqual([]);
   });
 
-  test("finds a later run's _SUCCESS where its predecessor's was, and leaves it", async () => {
-    await using at = await s3World(s3.server());
-    await using late = await at.open();
-    await using next = await at.open();
-    await carryOutS3(late);
-    const run = await committed(late, 2);
-    const { reached, go } = holdFirst(at.proxy, /^DELETE .*_SUCCESS/);
-    const finishing = run.finish();
-    await reached;
-    await carryOutS3(next, 3);
-    go();
-    await expect(finishing).rejects.toMatchObject(overtaken);
-    expect(await at.faults(3)).toEqual([]);
-  });
-
   test("takes back the parts that it put in place then, as the later run's finisher died before it could", async () => {
     await using at = await s3World(s3.server());
     await using late = await at.open();
@@ -176,13 +161,17 @@ s3.describe("an attempt that goes on when a later run has come", () => {
     expect(await at.faults(2)).toEqual([]);
   });
 
-  test.each(["HEAD", "PUT"])("is told so, not that its parts are gone: %s", async (method) => {
+  test.each([
+    { what: "a later run's _SUCCESS where its predecessor's was, and leaves it", request: /^DELETE .*_SUCCESS/ },
+    { what: "parts gone that it looks for, and is told why", request: /^HEAD .*part-00001\.[^/]*-r2\.parquet/ },
+    { what: "parts gone that it copies, and is told why", request: /^PUT .*part-00001\.[^/]*-r2\.parquet/ },
+  ])("finds $what", async ({ request }) => {
     await using at = await s3World(s3.server());
     await using late = await at.open();
     await using next = await at.open();
     await carryOutS3(late);
     const run = await committed(late, 2);
-    const { reached, go } = holdFirst(at.proxy, new RegExp(`^${method} .*part-00001\\.[^/]*-r2\\.parquet`));
+    const { reached, go } = holdFirst(at.proxy, request);
     const finishing = run.finish();
     await reached;
     await carryOutS3(next, 3);
