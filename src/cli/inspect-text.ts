@@ -4,7 +4,7 @@ import type { ShardDetails } from "../decode/port.js";
 import type { OnnxFile } from "../engine/onnx-file.js";
 import { printable } from "../printable.js";
 import { showBytes } from "../report/plan-text.js";
-import { count } from "../report/report.js";
+import { count, showCount } from "../report/report.js";
 import { table } from "../report/table.js";
 
 export interface SeenModel extends OnnxFile {
@@ -75,7 +75,7 @@ export function shardText(shard: ShardDetails): string {
   const facts: [string, string][] = [
     ["shard", shard.path],
     ["size", `${exactBytes(shard.sizeBytes)}, of which footer ${showBytes(shard.footerBytes)}`],
-    ["rows", shard.rows.toLocaleString("en-US")],
+    ["rows", showCount(shard.rows)],
     ["groups", rowGroupRows === null ? "none" : `${count(rowGroups, "row group")} of ${rowRange(rowGroupRows)}`],
     ["writer", [shard.createdBy ?? "unknown", `format version ${shard.formatVersion}`].join(", ")],
     ["metadata", shard.metadataKeys.join(", ")],
@@ -85,7 +85,7 @@ export function shardText(shard: ShardDetails): string {
   const rows = columns.map((column) => [
     column.name,
     column.type,
-    column.nulls === null ? "unknown" : column.nulls.toLocaleString("en-US"),
+    column.nulls === null ? "unknown" : showCount(column.nulls),
     column.codecs.join(", "),
     showBytes(column.compressedBytes),
     showBytes(column.uncompressedBytes),
@@ -118,7 +118,7 @@ export function shardJson(shard: ShardDetails): string {
 }
 
 function rowRange({ min, max }: { readonly min: number; readonly max: number }): string {
-  return min === max ? count(max, "row") : `${min.toLocaleString("en-US")} to ${count(max, "row")}`;
+  return min === max ? count(max, "row") : `${showCount(min)} to ${count(max, "row")}`;
 }
 
 /** What is not set is not shown. */

@@ -1,5 +1,5 @@
 import { html, type Html } from "./html.js";
-import { showRate } from "./report.js";
+import { showCount, showRate } from "./report.js";
 import type { ScoreSummary } from "./score-sketch.js";
 import type { Timeline } from "./timeline.js";
 
@@ -27,7 +27,7 @@ function columns(values: readonly number[], most: number): Html[] {
 /** How a column's predictions are distributed. */
 export function scoreChart(summary: ScoreSummary): Html {
   const { column, values, sampled } = summary;
-  const of = `${values.toLocaleString("en-US")} values${sampled < values ? `, ${sampled.toLocaleString("en-US")} of them looked at` : ""}`;
+  const of = `${showCount(values)} values${sampled < values ? `, ${showCount(sampled)} of them looked at` : ""}`;
   if (summary.kind === "values") {
     const { counts, others } = summary;
     const rows = counts.map(({ value, count }) => ({ name: value, value: count }));

@@ -3,7 +3,7 @@ import { html, type Html, nothing } from "./html.js";
 import { bars, scoreChart, throughputChart } from "./html-charts.js";
 import { type Outcome, statusOf } from "./outcome.js";
 import { showBytes } from "./plan-text.js";
-import { count, showRate } from "./report.js";
+import { count, showCount, showRate } from "./report.js";
 import { secondsByStage, stages } from "./stage-times.js";
 
 /** An attempt as one page that needs nothing else: no script, no font, no image, nothing from any network. */
@@ -63,15 +63,15 @@ function failure(outcome: Outcome): Html {
 function tiles({ counts, run, seconds, engineBusy }: AttemptRecord, outcome: Outcome): Html {
   const done = outcome.kind === "done" ? outcome.report.spansCommitted : undefined;
   const all: [string, string][] = [
-    ["rows scored", counts.rowsScored.toLocaleString("en-US")],
+    ["rows scored", showCount(counts.rowsScored)],
     ["rate", showRate(seconds > 0 ? counts.rowsScored / seconds : 0)],
     ["seconds", seconds.toFixed(1)],
     ["engine busy", engineBusy === null ? "–" : `${(engineBusy * 100).toFixed(0)}%`],
-    ["rows rejected", counts.rowsRejected.toLocaleString("en-US")],
-    ["rows filtered out", counts.rowsFiltered.toLocaleString("en-US")],
-    ["rows deduplicated", counts.rowsDeduplicated.toLocaleString("en-US")],
-    ["spans committed here", counts.spansCommitted.toLocaleString("en-US")],
-    ["spans of the run", `${done === undefined ? "?" : done.toLocaleString("en-US")} of ${run?.spans ?? "?"}`],
+    ["rows rejected", showCount(counts.rowsRejected)],
+    ["rows filtered out", showCount(counts.rowsFiltered)],
+    ["rows deduplicated", showCount(counts.rowsDeduplicated)],
+    ["spans committed here", showCount(counts.spansCommitted)],
+    ["spans of the run", `${done === undefined ? "?" : showCount(done)} of ${run?.spans ?? "?"}`],
   ];
   return html`<dl>${all.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
@@ -104,7 +104,7 @@ function facts({ about, run, engine }: AttemptRecord, outcome: Outcome): Html {
           ["model", run.modelUri],
           ["model sha256", run.modelSha256],
           ["input", `${count(run.rows, "row")} in ${count(run.shards, "shard")}, ${showBytes(run.shardBytes)}`],
-          ["commit_rows", run.commitRows.toLocaleString("en-US")],
+          ["commit_rows", showCount(run.commitRows)],
         ];
   const ofEngine: [string, string][] =
     engine === undefined
@@ -112,7 +112,7 @@ function facts({ about, run, engine }: AttemptRecord, outcome: Outcome): Html {
       : [
           ["provider", [...engine.missing.map((name) => `no ${name}`), engine.provider].join(", ")],
           ["sessions", String(engine.sessions)],
-          ["batch_size", engine.batchRows().toLocaleString("en-US")],
+          ["batch_size", showCount(engine.batchRows())],
         ];
   const output: [string, string] = ["output", outcome.kind === "done" ? outcome.report.output : about.output];
   const all = [...params, ...ofRun, ...ofEngine, output, ...Object.entries(about.versions)];

@@ -4,7 +4,7 @@ import { showType } from "../batch/types.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { printable } from "../printable.js";
-import { count } from "./report.js";
+import { count, showCount } from "./report.js";
 
 const shownShards = 10;
 const shownColumns = 8;
@@ -23,7 +23,7 @@ export function planText(plan: Plan, target: string): string {
         (shard) => `           ${shard.uri.padEnd(width)}  ${count(shard.rows, "row")}, ${showBytes(shard.sizeBytes)}`,
       ),
     ...(shards.length > shownShards ? [`           … and ${count(shards.length - shownShards, "more shard")}`] : []),
-    `spans    ${spanCount(plan).toLocaleString("en-US")} of ${count(plan.commitRows, "row")}`,
+    `spans    ${showCount(spanCount(plan))} of ${count(plan.commitRows, "row")}`,
     `model    ${plan.model.uri}, sha256 ${plan.model.sha256.slice(0, 12)}…`,
     contractText(plan.contract).trimEnd(),
     `target   ${target}`,

@@ -1,5 +1,5 @@
 import { SingleBar } from "cli-progress";
-import { count, showRate } from "./report.js";
+import { count, showCount, showRate } from "./report.js";
 
 /** Told by the loop as it goes. */
 export interface Progress {
@@ -61,9 +61,7 @@ export function lineProgress(write: (line: string) => void, nowMs: () => number)
         lineMs = now;
         const rate = (done * 1000) / (now - startedMs);
         const left = Math.round((total - done) / Math.max(rate, 1e-9));
-        write(
-          `${count(done, "row")} of ${total.toLocaleString("en-US")} scored, ${showRate(rate)}, about ${left} s left`,
-        );
+        write(`${count(done, "row")} of ${showCount(total)} scored, ${showRate(rate)}, about ${left} s left`);
       }
     },
     stop() {},

@@ -86,7 +86,7 @@ export function reportText(report: RunReport): string {
 
 /** Of rows that were scored: what follows their count. */
 export function repeatedText(rows: number): string {
-  return rows === 0 ? "" : `, ${rows.toLocaleString("en-US")} of them as repeats`;
+  return rows === 0 ? "" : `, ${showCount(rows)} of them as repeats`;
 }
 
 function rate({ rowsScored, seconds }: RunReport): number {
@@ -95,7 +95,12 @@ function rate({ rowsScored, seconds }: RunReport): number {
 
 /** "1,797 rows". */
 export function count(value: number, noun: string): string {
-  return `${value.toLocaleString("en-US")} ${noun}${value === 1 ? "" : "s"}`;
+  return `${showCount(value)} ${noun}${value === 1 ? "" : "s"}`;
+}
+
+/** "1,797": of a whole number, without `Intl`, whose first use takes 15 ms. */
+export function showCount(value: number): string {
+  return String(value).replaceAll(/\B(?=(?:\d{3})+$)/g, ",");
 }
 
 /** "2.4 M rows/s". */

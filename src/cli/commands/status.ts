@@ -1,4 +1,4 @@
-import { count } from "../../report/report.js";
+import { count, showCount } from "../../report/report.js";
 import { table } from "../../report/table.js";
 import { type RunState, runState } from "../../run/state.js";
 import type { Io } from "../io.js";
@@ -43,7 +43,7 @@ function summary({ runId, status, rowsPlanned, spansPlanned, spansCommitted, out
   if (status === "not_planned") {
     return `${runId}: not planned yet; nothing of it is in ${output}`;
   }
-  const progress = `${spansCommitted.toLocaleString("en-US")} of ${count(spansPlanned, "span")} committed (${count(rowsPlanned, "row")})`;
+  const progress = `${showCount(spansCommitted)} of ${count(spansPlanned, "span")} committed (${count(rowsPlanned, "row")})`;
   return `${runId}: ${status}, ${progress} -> ${output}`;
 }
 
