@@ -1,6 +1,6 @@
 import { errnoOf, JobError } from "../errors.js";
 import { failWith } from "./failure.js";
-import { collectGarbageAtOnce } from "./garbage.js";
+import { setV8Flags } from "./v8-flags.js";
 import { runProgram } from "./run-program.js";
 
 /** Whoever reads our output may stop before we are done (`| head`): that is no error. A log that is lost is none either. */
@@ -17,5 +17,5 @@ process.stdout.on("error", (error) => {
   }
 });
 
-collectGarbageAtOnce();
+setV8Flags();
 await runProgram(process.argv.slice(2), process);
