@@ -5,8 +5,8 @@ import type { ToWorker } from "./onnx-protocol.js";
 export interface EarlyThreads extends AsyncDisposable {
   /** How many still wait. */
   readonly count: number;
-  /** One of them, which is the caller's from now on. */
-  take(): Worker | undefined;
+  /** One of them, else a new one; it is the caller's from now on. */
+  take(): Worker;
 }
 
 /** More are seldom asked for at once. */
@@ -35,10 +35,11 @@ export function startEarlyThreads(cores: number, modules: readonly URL[]): Early
     },
     take() {
       const [worker] = waiting.keys();
-      if (worker !== undefined) {
-        waiting.delete(worker);
-        worker.ref();
+      if (worker === undefined) {
+        return startThread(modules);
       }
+      waiting.delete(worker);
+      worker.ref();
       return worker;
     },
     async [Symbol.asyncDispose]() {

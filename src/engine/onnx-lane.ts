@@ -1,7 +1,6 @@
-import { MessageChannel, type MessagePort, type Worker } from "node:worker_threads";
+import type { MessagePort, Worker } from "node:worker_threads";
 import type { ModelSignature } from "../batch/tensor.js";
 import { JobError } from "../errors.js";
-import type { Line } from "../line.js";
 import { openingFault, ProviderFault, runningFault, shortFault } from "./device-faults.js";
 import type { FromWorker, ToWorker, WorkerSettings } from "./onnx-protocol.js";
 import type { EngineRequest, EngineResponse, ModelFile } from "./port.js";
@@ -17,7 +16,7 @@ export interface Lane {
   readonly waiting: number;
   run(request: EngineRequest): Promise<EngineResponse>;
   /** See `Engine.host`. */
-  host(module: URL): Line;
+  host(module: URL, line: MessagePort): void;
   /** Answers what it was asked before. */
   close(): Promise<void>;
 }
@@ -39,7 +38,6 @@ export async function openLane(worker: Worker, settings: WorkerSettings, name: s
     broken = error;
   });
   let nextId = 0;
-  const lines: MessagePort[] = [];
   return {
     signature,
     get waiting() {
@@ -59,16 +57,10 @@ export async function openLane(worker: Worker, settings: WorkerSettings, name: s
         );
         worker.postMessage({ kind: "run", id, ...request } satisfies ToWorker, [...buffers]);
       }),
-    host(module) {
-      const { port1, port2 } = new MessageChannel();
-      worker.postMessage({ kind: "host", module: module.href, line: port2 } satisfies ToWorker, [port2]);
-      lines.push(port1);
-      return port1;
+    host(module, line) {
+      worker.postMessage({ kind: "host", module: module.href, line } satisfies ToWorker, [line]);
     },
     async close() {
-      for (const line of lines) {
-        line.close();
-      }
       worker.postMessage({ kind: "close" } satisfies ToWorker);
       await ended;
     },

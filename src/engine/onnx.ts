@@ -1,3 +1,6 @@
+import { MessageChannel, type MessagePort } from "node:worker_threads";
+import type { ModelSignature } from "../batch/tensor.js";
+import type { Line } from "../line.js";
 import type { Provider } from "../spec/engine-spec.js";
 import { type EarlyThreads, startThread } from "./early-threads.js";
 import { type Lane, openLane } from "./onnx-lane.js";
@@ -26,7 +29,8 @@ export interface OnnxEngineOptions {
 const batchesPerSession = 2;
 
 /**
- * Loads a model into ONNX Runtime.
+ * Loads a model into ONNX Runtime. The engine is there when the first of its sessions is: what opens the others, and
+ * what one of them is refused with, the first call meets that finds it.
  * @throws ProviderFault when this machine cannot run a provider; JobError MODEL_INVALID when the model cannot be
  * loaded, MEMORY when it does not fit, MODEL_CHANGED when it is written to meanwhile
  */
@@ -38,29 +42,41 @@ export async function openOnnxEngine(options: OnnxEngineOptions): Promise<Engine
   const first = await open();
   let lanes = Promise.resolve(first);
   return {
-    signature: first[0].signature,
+    signature: first.signature,
     provider,
     device,
     missing,
     sessions,
+    opened: async () => {
+      await (await lanes).opened();
+    },
     concurrency: sessions * batchesPerSession,
-    run: async (request) => await leastBusy(await lanes).run(request),
-    host: provider === "cpu" ? (module) => first.map((lane) => lane.host(module)) : undefined,
+    run: async (request) => await (await lanes).leastBusy().run(request),
+    host: provider === "cpu" ? first.host : undefined,
     async renew() {
       const before = lanes;
       lanes = before.then(async (old) => {
-        await closeAll(old);
+        await old.close();
         return await open();
       });
       await lanes;
     },
     async [Symbol.asyncDispose]() {
-      await closeAll(await lanes.catch(() => []));
+      await (await lanes.catch(() => undefined))?.close();
     },
   };
 }
 
-type Lanes = readonly [Lane, ...Lane[]];
+/** Sessions, of which some may still be opened. */
+interface Lanes {
+  readonly signature: ModelSignature;
+  opened(): Promise<unknown>;
+  /** Of those that are open. @throws what one of the others was refused with */
+  leastBusy(): Lane;
+  /** On all, as soon as each is open. */
+  host(module: URL): Line[];
+  close(): Promise<void>;
+}
 
 /** All or none. */
 async function openLanes(
@@ -68,30 +84,65 @@ async function openLanes(
   where: Pick<WorkerSettings, "providers" | "deviceId" | "device">,
 ): Promise<Lanes> {
   const settings: WorkerSettings = { modelPath: model.path, intraOpThreads, ...where };
-  const opened = await Promise.allSettled(
-    Array.from({ length: sessions }, (_, session) => {
-      const profile = profileFolder === undefined ? undefined : { folder: profileFolder, session };
-      return openLane(early?.take() ?? startThread(), { ...settings, profile }, model.name);
-    }),
-  );
-  const [first, ...others] = opened.flatMap((result) => (result.status === "fulfilled" ? [result.value] : []));
-  const refused = opened.find((result) => result.status === "rejected");
-  try {
-    if (refused !== undefined || first === undefined) {
-      throw refused?.reason ?? new Error("an engine needs at least one session");
+  const open: Lane[] = [];
+  const lines: MessagePort[] = [];
+  let refused: { readonly error: unknown } | undefined;
+  const openOne = async (session: number): Promise<Lane> => {
+    const profile = profileFolder === undefined ? undefined : { folder: profileFolder, session };
+    const lane = await openLane(early?.take() ?? startThread(), { ...settings, profile }, model.name);
+    try {
+      await model.check(); // what it has loaded is what was pinned
+    } catch (error) {
+      await lane.close();
+      throw error;
     }
-    await model.check();
-    return [first, ...others];
+    open.push(lane);
+    return lane;
+  };
+  const opening = Array.from({ length: sessions }, async (_, session) => {
+    try {
+      return await openOne(session);
+    } catch (error) {
+      refused ??= { error };
+      throw error;
+    }
+  });
+  const close = async (): Promise<void> => {
+    await Promise.allSettled(opening);
+    for (const line of lines) {
+      line.close();
+    }
+    await Promise.all(open.map((lane) => lane.close()));
+  };
+  try {
+    const first = await Promise.race(opening);
+    return {
+      signature: first.signature,
+      opened: () => Promise.all(opening),
+      leastBusy() {
+        if (refused !== undefined) {
+          throw refused.error;
+        }
+        return open.reduce((best, lane) => (lane.waiting < best.waiting ? lane : best), first);
+      },
+      host: (module) =>
+        opening.map((lane) => {
+          const { port1, port2 } = new MessageChannel();
+          lines.push(port1);
+          lane.then(
+            ({ host }) => {
+              host(module, port2);
+            },
+            () => {
+              port2.close();
+            },
+          );
+          return port1;
+        }),
+      close,
+    };
   } catch (error) {
-    await closeAll(first === undefined ? [] : [first, ...others]);
+    await close();
     throw error;
   }
-}
-
-async function closeAll(lanes: readonly Lane[]): Promise<void> {
-  await Promise.all(lanes.map((lane) => lane.close()));
-}
-
-function leastBusy([first, ...others]: Lanes): Lane {
-  return others.reduce((best, lane) => (lane.waiting < best.waiting ? lane : best), first);
 }

@@ -32,8 +32,10 @@ export interface Engine extends AsyncDisposable {
   readonly device: string;
   /** Those that were asked for before it and that this machine cannot run. */
   readonly missing: readonly string[];
-  /** Batches that it works on at once. */
+  /** Batches that it works on at once, when all of its sessions are open: one is from the beginning. */
   readonly sessions: number;
+  /** When they are. @throws JobError MODEL_INVALID, MEMORY, MODEL_CHANGED */
+  opened(): Promise<void>;
   /** Batches worth having under way at once: more than that only wait. */
   readonly concurrency: number;
   /**

@@ -3,6 +3,7 @@ import { describe, expect, test } from "vitest";
 import { openModelFile } from "#src/engine/onnx-file.js";
 import { openOnnxEngine } from "#src/engine/onnx.js";
 import type { Engine, EngineRequest } from "#src/engine/port.js";
+import { JobError } from "#src/errors.js";
 import { identity, lookup, refusalOf } from "../support/faulty.js";
 import { scratchFolder } from "../support/job.js";
 import { type SmallModel, writeModel } from "../support/onnx.js";
@@ -45,6 +46,39 @@ describe("an engine", () => {
         outputs: [{ data: Float32Array.of(call, call + 0.5) }],
       })),
     );
+  });
+
+  test("is there when its first session is; what another is refused with, the next call meets", async () => {
+    await using scratch = await scratchFolder();
+    const path = join(scratch.path, "model.onnx");
+    await writeModel(path, identity);
+    const model = await openModelFile(path);
+    let checks = 0;
+    let isTouched = (): void => undefined;
+    const touched = new Promise<void>((resolve) => {
+      isTouched = resolve;
+    });
+    const changing = {
+      ...model,
+      async check() {
+        checks += 1;
+        if (checks === 2) {
+          await touched;
+          throw new JobError("MODEL_CHANGED", "it was written to");
+        }
+      },
+    };
+    await using engine = await openOnnxEngine({ model: changing, providers: ["cpu"], sessions: 2, intraOpThreads: 1 });
+    const lines = engine.host?.(new URL("data:text/javascript,export const serve = () => {};")) ?? [];
+    const ends = lines.map((line) => new Promise((resolve) => line.on("close", resolve)));
+
+    expect(await engine.run(floats(1))).toMatchObject({ kind: "done" });
+    isTouched();
+
+    await expect(engine.opened()).rejects.toThrow("it was written to");
+    await expect(engine.run(floats(1))).rejects.toThrow("it was written to");
+    expect(ends).toHaveLength(2);
+    await Promise.race(ends); // whoever is on the line of that session is not left waiting
   });
 
   test("gives the buffers of a call back, whole", async () => {

@@ -153,6 +153,7 @@ test("each row of a batch is scored once, or told once, whatever fits and whatev
           device: "cuda:1",
           missing: [],
           sessions: 1,
+          opened: () => Promise.resolve(),
           concurrency: 2,
           run({ inputs }) {
             const rows = inputs.flatMap(({ data }) => (data instanceof Float32Array ? [...data] : []));

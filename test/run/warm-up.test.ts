@@ -12,6 +12,7 @@ function engineTaking(ms: readonly (number | undefined)[]): Engine & { readonly 
     device: "cpu",
     missing: [],
     sessions: 1,
+    opened: () => Promise.resolve(),
     concurrency: 2,
     get calls() {
       return calls;
