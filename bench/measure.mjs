@@ -11,6 +11,13 @@ const treeSampleMs = 100;
 const tickSeconds = 0.01;
 
 /**
+ * What a machine may set for reasons of its own, and what changes how long one contender takes to start: Node loads
+ * these certificates at every start, 50 ms of them where they are a whole system's; Python without its bytecode
+ * compiles what it imports.
+ */
+const unset = { NODE_EXTRA_CA_CERTS: undefined, NODE_OPTIONS: undefined, PYTHONDONTWRITEBYTECODE: undefined };
+
+/**
  * @typedef {object} Measure
  * @property {number} seconds wall time
  * @property {number} [cpuSeconds] user and system time of all threads, up to the last sample; absent: no /proc
@@ -29,7 +36,7 @@ const tickSeconds = 0.01;
  */
 export async function measure([program, ...args], { tree = false } = {}) {
   // onnxruntime's telemetry is off for all: nobody's time should hang on a network.
-  const env = { ...process.env, ORT_DISABLE_TELEMETRY: "1" };
+  const env = { ...process.env, ORT_DISABLE_TELEMETRY: "1", ...unset };
   let said = "";
   let result = "";
   const start = performance.now();
