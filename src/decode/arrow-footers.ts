@@ -1,7 +1,7 @@
 import type { SourceColumn } from "../batch/types.js";
 import { JobError } from "../errors.js";
 import type { ArrowIndex } from "./arrow-numbering.js";
-import type { OpenArrow } from "./arrow-tables.js";
+import type { OpenArrow } from "./arrow-shards.js";
 import { sourceColumns } from "./arrow-types.js";
 import { rowNumberColumn } from "./parquet-sql.js";
 import type { ShardFile, ShardFooter, ShardSchema } from "./port.js";

@@ -4,7 +4,7 @@ import type { Block } from "./arrow-messages.js";
 import type { ArrowIndex, IndexedBatch, IndexedDictionary } from "./arrow-numbering.js";
 import { type Held, mendWriter, readMessages } from "./arrow-pipe-messages.js";
 import { type StreamWalk, walkStream } from "./arrow-stream.js";
-import type { OpenArrow } from "./arrow-tables.js";
+import type { OpenArrow } from "./arrow-shards.js";
 import { type ByteStream, byteStream } from "./byte-stream.js";
 import type { RowStream, ShardFile, StreamedBatch } from "./port.js";
 import { createRoom } from "./room.js";

@@ -1,17 +1,33 @@
-import { openBytes } from "./arrow-bytes.js";
+import { corruptArrow, openBytes, type ShardBytes } from "./arrow-bytes.js";
+import type { KnownDictionaries } from "./arrow-dictionaries.js";
 import { type Claim, readIndex } from "./arrow-index.js";
 import type { ArrowIndex } from "./arrow-numbering.js";
-import type { OpenArrow } from "./arrow-tables.js";
-import type { ShardFile } from "./port.js";
+import type { ShardFile, SliceRequest } from "./port.js";
+
+export interface OpenArrow extends AsyncDisposable {
+  readonly bytes: ShardBytes;
+  readonly index: ArrowIndex;
+  /** Where the shard is one of many that share their dictionaries. */
+  readonly known?: KnownDictionaries | undefined;
+}
+
+export function checkEnd({ file, rowEnd }: SliceRequest, reached: number): void {
+  if (reached !== rowEnd) {
+    throw corruptArrow(file.path, `its rows end with row ${reached}, ${rowEnd} were planned`);
+  }
+}
 
 /** Shards whose index is kept: those that are read now, and next. */
 const indexesKept = 32;
 
 /** Opens shards; the index of one that was opened before is not read again. */
-export function openShards(claimOf: (name: string) => Claim): (file: ShardFile) => Promise<OpenArrow> {
+export function openShards(
+  claimOf: (name: string) => Claim,
+  open: (file: ShardFile) => Promise<ShardBytes> = openBytes,
+): (file: ShardFile) => Promise<OpenArrow> {
   const known = new Map<string, Promise<ArrowIndex>>();
   return async (file) => {
-    const bytes = await openBytes(file);
+    const bytes = await open(file);
     const key = `${bytes.sizeBytes} ${file.name}`;
     const index = known.get(key) ?? readIndex(bytes, claimOf(file.name));
     known.delete(key);

@@ -7,8 +7,7 @@ import { quoteName, sqlTypeOf } from "../duckdb/sql.js";
 import { writeColumn } from "../duckdb/write-vector.js";
 import { JobError } from "../errors.js";
 import { type Piece, readPieces } from "./arrow-batches.js";
-import type { ShardBytes } from "./arrow-bytes.js";
-import type { KnownDictionaries } from "./arrow-dictionaries.js";
+import type { OpenArrow } from "./arrow-shards.js";
 import type { ArrowIndex } from "./arrow-numbering.js";
 import { columnTypeOf, showField } from "./arrow-types.js";
 import { fetchArrowRows } from "./arrow-windows.js";
@@ -81,13 +80,6 @@ export async function appendPiece(connection: DuckDBConnection, columns: TableCo
     appender.appendDataChunk(chunk);
   }
   appender.closeSync();
-}
-
-export interface OpenArrow extends AsyncDisposable {
-  readonly bytes: ShardBytes;
-  readonly index: ArrowIndex;
-  /** Where the shard is one of many that share their dictionaries. */
-  readonly known?: KnownDictionaries | undefined;
 }
 
 /** Rows that lie as near as this are read together. */

@@ -1,6 +1,6 @@
 import { readPieces } from "./arrow-batches.js";
 import { rewriteArrow } from "./arrow-bytes.js";
-import type { OpenArrow } from "./arrow-tables.js";
+import type { OpenArrow } from "./arrow-shards.js";
 import { columnTypeOf } from "./arrow-types.js";
 import { fetchArrowRows } from "./arrow-windows.js";
 import { JobError } from "../errors.js";

@@ -1,25 +1,19 @@
 import type { RecordBatch } from "../batch/types.js";
-import type { ConnectionPool } from "../duckdb/pool.js";
+import { whenNeeded } from "../when-needed.js";
 import { type Piece, readPieces } from "./arrow-batches.js";
-import { corruptArrow } from "./arrow-bytes.js";
-import { directPlan } from "./arrow-direct.js";
+import type { ArrowByDuckDb } from "./arrow-by-duckdb.js";
+import { type Constants, directPlan } from "./arrow-direct.js";
 import type { Claim } from "./arrow-index.js";
 import { arrowFooters } from "./arrow-footers.js";
-import { appendPiece, arrowTables, createTable, type OpenArrow, rowsTableName, tableColumns } from "./arrow-tables.js";
+import { checkEnd, type OpenArrow } from "./arrow-shards.js";
 import { arrowUnits } from "./arrow-units.js";
 import { verifyArrow } from "./arrow-verify.js";
 import { arrowWindows } from "./arrow-windows.js";
 import { openBeside } from "./beside.js";
 import type { Unit } from "./decode-protocol.js";
-import { describeRows } from "./describe-rows.js";
-import { openDuckDbReader } from "./duckdb-reader.js";
-import { folderConstants } from "./folder-constants.js";
 import { namingDecoder } from "./naming.js";
-import { checkRowNumbers, recordBatch } from "./parquet.js";
-import { bindExpression, createExpressionCheck, describeFailure } from "./parquet-expressions.js";
-import { sliceSql } from "./parquet-sql.js";
 import { columnsInFile } from "./parquet-windows.js";
-import { plannedColumns } from "./planned-columns.js";
+import { hasFolderColumns, plannedColumns } from "./planned-columns.js";
 import type { Decoder, ShardFile, ShardSchema, SliceRequest } from "./port.js";
 
 export interface ArrowDecoderOptions {
@@ -37,10 +31,10 @@ const batchRows = 2048;
  * that, are DuckDB's: the rows are put into a table of its, and asked for as those of a Parquet file are.
  */
 export function openArrowDecoder({ timezone, files: local, open }: ArrowDecoderOptions): Decoder {
-  const duckdb = openDuckDbReader({ threads: 1, folders: [], timezone });
-  const { pool } = duckdb;
-  const check = createExpressionCheck(pool);
-  const tables = arrowTables(pool, open);
+  const duckdb = whenNeeded(async () => {
+    const { openArrowByDuckDb } = await import("./arrow-by-duckdb.js"); // and DuckDB's library with it
+    return openArrowByDuckDb(timezone, open);
+  });
   const beside = openBeside(local?.threads ?? 0);
   const schemas = new Map<string, ShardSchema>();
   return namingDecoder({
@@ -50,24 +44,25 @@ export function openArrowDecoder({ timezone, files: local, open }: ArrowDecoderO
       const columns = new Set(columnsInFile(projection));
       return await arrowWindows(shard.bytes, shard.index, { rowStart, rowEnd, columns, windowBytes });
     },
-    async *read(slices, scoring) {
+    async *read(slices, scoring, turn) {
       for (const slice of slices) {
         await using shard = await open(slice.file);
         const units = (): Promise<Unit[] | undefined> =>
           Promise.resolve(local && arrowUnits(shard, slice, local.claimOf));
+        const constants = async (): Promise<Constants> => await (await duckdb.open()).constants(slice, 1);
         // Of a batch no more is held there than here.
-        const how = { units, constants: () => folderConstants(pool, slice, 1), fitting: (count: number) => count };
+        const how = { units, constants, fitting: (count: number) => count };
         const rowStart = yield* beside.read(slice, how, scoring);
         if (rowStart < slice.rowEnd) {
-          await check.all(slice.projection.expressions);
-          yield* readHere(pool, shard, { ...slice, rowStart });
+          await turn;
+          yield* readHere(shard, { ...slice, rowStart }, duckdb.open);
         }
       }
     },
     verify: (file, signal) => verifyArrow(file, open, signal),
-    bindExpression: (request) => bindExpression(tables, check, request),
-    describeRows: (request) => describeRows(tables, check, request),
-    describeFailure: (request) => describeFailure(tables, check, request),
+    bindExpression: async (request) => await (await duckdb.open()).bindExpression(request),
+    describeRows: async (request) => await (await duckdb.open()).describeRows(request),
+    describeFailure: async (request) => await (await duckdb.open()).describeFailure(request),
     async [Symbol.asyncDispose]() {
       await beside[Symbol.asyncDispose]();
       await duckdb[Symbol.asyncDispose]();
@@ -75,19 +70,18 @@ export function openArrowDecoder({ timezone, files: local, open }: ArrowDecoderO
   });
 }
 
-async function* readHere(pool: ConnectionPool, shard: OpenArrow, slice: SliceRequest): AsyncGenerator<RecordBatch> {
+async function* readHere(
+  shard: OpenArrow,
+  slice: SliceRequest,
+  duckdb: () => Promise<ArrowByDuckDb>,
+): AsyncGenerator<RecordBatch> {
   const direct = directPlan(slice.projection);
   if (direct === undefined) {
-    yield* readByTable(pool, shard, slice);
+    yield* (await duckdb()).read(shard, slice);
   } else {
-    const constants = await folderConstants(pool, slice, batchRows);
+    const isPlaced = hasFolderColumns(slice.projection);
+    const constants: Constants = isPlaced ? await (await duckdb()).constants(slice, batchRows) : new Map();
     yield* readDirectly(shard, slice, (piece, rows) => direct.batch(piece, rows, constants));
-  }
-}
-
-function checkEnd({ file, rowEnd }: SliceRequest, reached: number): void {
-  if (reached !== rowEnd) {
-    throw corruptArrow(file.path, `its rows end with row ${reached}, ${rowEnd} were planned`);
   }
 }
 
@@ -104,41 +98,6 @@ async function* readDirectly(
       const to = Math.min(from + batchRows, rows);
       next += to - from;
       yield make(piece, { from, to });
-    }
-  }
-  checkEnd(slice, next);
-}
-
-async function* readByTable(pool: ConnectionPool, shard: OpenArrow, slice: SliceRequest): AsyncGenerator<RecordBatch> {
-  const { projection, file } = slice;
-  const wanted = Array.from(plannedColumns(projection), ([name, type]) => ({ name, type }));
-  const columns = tableColumns(file, shard.index, wanted);
-  const connection = await pool.take();
-  let finished = false;
-  let next = slice.rowStart;
-  try {
-    for await (const piece of readPieces(shard.bytes, shard.index, { ...slice, columns, known: shard.known })) {
-      await createTable(connection, columns);
-      await appendPiece(connection, columns, piece);
-      const { rowStart, rowEnd } = piece;
-      const result = await connection.stream(sliceSql({ ...slice, rowStart, rowEnd }, rowsTableName));
-      for (;;) {
-        const chunk = await result.fetchChunk();
-        if (chunk === null || chunk.rowCount === 0) {
-          break;
-        }
-        checkRowNumbers(chunk, next, slice);
-        next += chunk.rowCount;
-        yield recordBatch(chunk, projection);
-      }
-      checkEnd({ ...slice, rowEnd }, next);
-    }
-    finished = true;
-  } finally {
-    if (finished) {
-      pool.giveBack(connection);
-    } else {
-      connection.closeSync(); // a stream that was left in the middle must not be met by the next query
     }
   }
   checkEnd(slice, next);

@@ -5,6 +5,7 @@ import { directPlan } from "./arrow-direct.js";
 import type { Unit } from "./decode-protocol.js";
 import { unitGuest } from "./guest-url.js";
 import { type DecodeThreads, openDecodeThreads, startThreads } from "./decode-threads.js";
+import { hasFolderColumns } from "./planned-columns.js";
 import type { ScoringThreads, SliceRequest } from "./port.js";
 
 /** Slices that other threads decode, while this one does something else. */
@@ -19,7 +20,7 @@ export interface BesideReader extends AsyncDisposable {
 export interface SliceUnits {
   /** undefined: they cannot be read so. */
   readonly units: () => Promise<readonly Unit[] | undefined>;
-  /** Columns from folder names, of one row. */
+  /** Columns from folder names, of one row; asked for where there are any. */
   readonly constants: () => Promise<ReadonlyMap<string, Column>>;
   /** How many of so many threads there is memory for. */
   readonly fitting: (threads: number) => number;
@@ -65,7 +66,7 @@ export function openBeside(cores: number): BesideReader {
         return rowStart;
       }
       const threads = isScored ? decodeAndScore(scoring) : decodeOnly(fitting(Math.min(cores, mostThreads)));
-      const request = { projection, constants: await constants() };
+      const request = { projection, constants: hasFolderColumns(projection) ? await constants() : new Map() };
       const reached = yield* threads.read(
         units,
         isScored ? { ...request, scoring: { ...plain(scoring), batchRows: scoring.batchRows() } } : request,

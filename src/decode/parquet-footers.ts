@@ -1,9 +1,5 @@
 import type { SourceColumn } from "../batch/types.js";
-import type { DuckDBConnection } from "../duckdb/instance.js";
-import { readColumns, schemaDigests } from "../duckdb/parquet-schema.js";
-import type { ConnectionPool } from "../duckdb/pool.js";
-import { firstLine } from "../duckdb/sql.js";
-import { JobError, messageOf } from "../errors.js";
+import { JobError } from "../errors.js";
 import { type Footer, readFooter } from "./parquet-footer.js";
 import { rowNumberColumn } from "./parquet-sql.js";
 import { plainColumns } from "./parquet-storage.js";
@@ -20,9 +16,17 @@ interface FileFacts extends Omit<ShardFooter, "schema"> {
   readonly columns: readonly SourceColumn[] | undefined;
 }
 
+/** Tells the columns of files of which a footer alone does not. */
+export interface SchemaReader {
+  /** Of everything in a footer that the columns' types can depend on, by path. @throws JobError SHARD_CORRUPT */
+  digests(paths: readonly string[]): Promise<ReadonlyMap<string, string>>;
+  /** @throws JobError SHARD_CORRUPT */
+  columns(path: string): Promise<readonly SourceColumn[]>;
+}
+
 /** `schemas`: those that were met before; files with the same columns get the same object. */
 export async function* readFooters(
-  pool: ConnectionPool,
+  reader: () => Promise<SchemaReader>,
   files: readonly ShardFile[],
   schemas = new Map<string, ShardSchema>(),
 ): AsyncGenerator<ShardFooter> {
@@ -30,7 +34,7 @@ export async function* readFooters(
     // Our own reading comes first: it says plainly what is wrong with a file, and names it.
     const facts = await readFacts(files.slice(start, start + filesPerQuery));
     const unknown = facts.flatMap(({ path, columns }) => (columns === undefined ? [path] : []));
-    const digests = unknown.length === 0 ? undefined : await pool.use((connection) => readDigests(connection, unknown));
+    const digests = unknown.length === 0 ? undefined : await (await reader()).digests(unknown);
     for (const { columns, ...footer } of facts) {
       const { path } = footer;
       const digest = columns === undefined ? digests?.get(path) : JSON.stringify(columns);
@@ -39,7 +43,7 @@ export async function* readFooters(
       }
       let schema = schemas.get(digest);
       if (schema === undefined) {
-        schema = checkedSchema(path, columns ?? (await pool.use((connection) => readSchema(connection, path))));
+        schema = checkedSchema(path, columns ?? (await (await reader()).columns(path)));
         schemas.set(digest, schema);
       }
       yield { ...footer, schema };
@@ -61,37 +65,6 @@ function summary(path: string, { rows, rowGroups, leaves, sizeBytes, encrypted: 
   const encrypted = [...new Set(closed.map((chunk) => chunk.path[0] ?? ""))];
   const columns = isEncrypted || encrypted.length > 0 ? undefined : plainColumns(leaves);
   return { path, rows, rowGroups: rowGroups.length, sizeBytes, encrypted, columns };
-}
-
-async function readDigests(
-  connection: DuckDBConnection,
-  paths: readonly string[],
-): Promise<ReadonlyMap<string, string>> {
-  try {
-    return await schemaDigests(connection, paths);
-  } catch (error) {
-    // The message does not always name the file: find the first that fails alone.
-    for (const path of paths.length > 1 ? paths : []) {
-      await readDigests(connection, [path]);
-    }
-    const path = paths[0] ?? "";
-    const found = firstLine(messageOf(error)).replaceAll(` '${path}'`, "");
-    throw new JobError("SHARD_CORRUPT", `reading the footer of ${path}: ${found}`, {
-      hint: "the footer is damaged; write the shard again, or take it out of input.path",
-      cause: error,
-    });
-  }
-}
-
-async function readSchema(connection: DuckDBConnection, path: string): Promise<SourceColumn[]> {
-  try {
-    return await readColumns(connection, path);
-  } catch (error) {
-    throw new JobError("SHARD_CORRUPT", `reading the schema of ${path}: ${firstLine(messageOf(error))}`, {
-      hint: "the file is damaged or not Parquet; write it again, or take it out of input.path",
-      cause: error,
-    });
-  }
 }
 
 function checkedSchema(path: string, columns: readonly SourceColumn[]): ShardSchema {

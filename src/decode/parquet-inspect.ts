@@ -4,6 +4,7 @@ import { connectionPool } from "../duckdb/pool.js";
 import { exactGlob, firstLine, quotePaths } from "../duckdb/sql.js";
 import { JobError, messageOf } from "../errors.js";
 import { readFooters } from "./parquet-footers.js";
+import { schemaReader } from "./parquet-schemas.js";
 import type { ShardColumn, ShardDetails } from "./port.js";
 
 /**
@@ -17,7 +18,10 @@ export async function inspectParquet(path: string): Promise<ShardDetails> {
   using duckdb = await openDuckDb({ threads: 1, allowed: { files: [path, exactGlob(path)] } });
   const pool = connectionPool(duckdb);
   try {
-    for await (const { schema, ...footer } of readFooters(pool, [{ path, name: path }])) {
+    for await (const { schema, ...footer } of readFooters(
+      () => Promise.resolve(schemaReader(pool)),
+      [{ path, name: path }],
+    )) {
       return await pool.use(async (connection) => {
         const chunks = await readChunks(connection, path);
         const places = await readPlaces(connection, path);

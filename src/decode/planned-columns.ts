@@ -13,3 +13,8 @@ export function plannedColumns(projection: Projection): Map<string, ColumnType |
     ]),
   );
 }
+
+/** Whether values come from folder names. */
+export function hasFolderColumns({ passthrough }: Pick<Projection, "passthrough">): boolean {
+  return passthrough.some(({ source }) => source.partition === true);
+}

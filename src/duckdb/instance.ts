@@ -1,4 +1,5 @@
 import type { DuckDBConnection } from "@duckdb/node-api";
+import { whenNeeded } from "../when-needed.js";
 import { quoteText } from "./sql.js";
 
 export interface DuckDbOptions {
@@ -14,18 +15,21 @@ export interface DuckDbOptions {
 /** What connects to a DuckDB of our own: in memory, without extensions, telemetry or any file but those allowed. */
 export interface DuckDbAccess {
   connect(): Promise<DuckDBConnection>;
+  /** Begins to open it. What is in the way, `connect` tells. */
+  load(): void;
 }
 
-export interface DuckDb extends DuckDbAccess, Disposable {}
+export interface DuckDb extends Pick<DuckDbAccess, "connect">, Disposable {}
 
 /** Opened when something first connects to it: that takes some 20 ms. */
 export function duckDbWhenNeeded(options: DuckDbOptions): DuckDbAccess & AsyncDisposable {
-  let opened: Promise<DuckDb> | undefined;
+  const duckdb = whenNeeded(() => openDuckDb(options));
   return {
-    connect: async () => await (await (opened ??= openDuckDb(options))).connect(),
-    async [Symbol.asyncDispose]() {
-      (await opened?.catch(() => undefined))?.[Symbol.dispose]();
+    connect: async () => await (await duckdb.open()).connect(),
+    load() {
+      duckdb.open().catch(() => undefined);
     },
+    [Symbol.asyncDispose]: () => duckdb[Symbol.asyncDispose](),
   };
 }
 

@@ -7,7 +7,7 @@ export interface ConnectionPool {
   giveBack(connection: DuckDBConnection): void;
 }
 
-export function connectionPool(duckdb: DuckDbAccess): ConnectionPool & { close(): void } {
+export function connectionPool(duckdb: Pick<DuckDbAccess, "connect">): ConnectionPool & { close(): void } {
   const idle: DuckDBConnection[] = [];
   const take = async (): Promise<DuckDBConnection> => idle.pop() ?? (await duckdb.connect());
   const giveBack = (connection: DuckDBConnection): void => {

@@ -128,7 +128,7 @@ function tensorsOf({ outputs }: Contract): string[] {
 }
 
 /** Where rows are on their way from decoder to batches. */
-interface Lane extends Pick<PieceTools, "contract" | "spanOf" | "dedupe"> {
+interface Lane extends Pick<PieceTools, "contract" | "target" | "spanOf" | "dedupe"> {
   readonly progress: Progress;
   readonly stages: StageWatch;
   readonly onFault: (open: OpenSpan, fault: RowFault) => void;
@@ -152,17 +152,23 @@ function packerFor(lane: Lane, sizer: BatchSizer): Packer {
   return dedupe ? createDistinctPacker({ ...options, distinct }) : createPacker(options);
 }
 
+/** The span that a row is the first of. */
+function expectSpan({ contract, target, spanOf, onFault, dedupe }: Lane, row: number): OpenSpan {
+  target.expect();
+  return openSpan({ contract, span: spanOf(row), onFault, dedupe });
+}
+
 /** Puts rows into batches and these on their way, and ends the spans that they complete. */
 async function takePiece(
   lane: Lane,
   { packer, pipeline }: { readonly packer: Packer; readonly pipeline: SpanPipeline },
   { rowStart, batch, shards }: FeedPiece,
 ): Promise<void> {
-  const { contract, stages, onFault, dedupe } = lane;
+  const { stages } = lane;
   let sinceMs = stages.nowMs();
   let from = 0;
   do {
-    const open = (lane.open ??= openSpan({ contract, span: lane.spanOf(rowStart + from), onFault, dedupe }));
+    const open = (lane.open ??= expectSpan(lane, rowStart + from));
     const to = Math.min(rowsRead(batch), open.span.rowEnd - rowStart);
     const { range, filtered } = open.take(batch, { from, to, row: rowStart + from });
     const repeated = repeatsIn(open);

@@ -26,6 +26,12 @@ export interface PartToEncode {
   readonly rejectsSha256: string | null;
 }
 
+/** Begins to load what parts are encoded with. What is in the way, the first commit tells. */
+export function loadEncoder(duckdb: DuckDbAccess): void {
+  duckdb.load();
+  import("./part-file.js").catch(() => undefined);
+}
+
 /** Writes a span's part into a temporary file. Returns what its label counts. @throws Error unless it is whole */
 export async function encodePart(
   { duckdb, compression, maker: by, stored, span, output, rejectsSha256 }: PartToEncode,

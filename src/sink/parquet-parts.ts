@@ -81,6 +81,9 @@ export async function inspectParts(
   nameOf: (path: string) => string = (path) => path,
 ): Promise<Map<number, CommittedPart>> {
   const committed = new Map<number, CommittedPart>();
+  if (paths.size === 0) {
+    return committed; // of a new run: what it takes to look is loaded beside the scoring
+  }
   const all = [...paths];
   const connection = await duckdb.connect();
   try {

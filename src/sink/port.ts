@@ -85,6 +85,8 @@ export interface RunSink {
    * @throws JobError USAGE when several workers would not be safe there
    */
   begin(attempt: AttemptFacts): Promise<void>;
+  /** Told when the first rows of a span come: what a commit takes can be made ready beside the scoring. Never fails. */
+  expect(): void;
   /**
    * Publishes a span's rows, and those it rejected, durably and all at once, or finds that somebody did before
    * and adopts theirs. Rows, rejects and filtered rows together are the span's. Safe to repeat. Calls for

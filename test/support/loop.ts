@@ -102,6 +102,7 @@ function fakeEngine(seed: number): { engine: Engine; asked: () => number } {
     device: "",
     missing: [],
     sessions: 3,
+    opened: () => Promise.resolve(),
     concurrency: 3,
     async run({ inputs }) {
       calls += 1;
@@ -178,6 +179,7 @@ export async function scoreLoop(rows: readonly LoopRow[], mode: LoopMode, way: L
   const found: { rows: unknown[][]; rejected: unknown[][] } = { rows: [], rejected: [] };
   const target = {
     unfit: () => [],
+    expect() {},
     async commit({ index }: { index: number }, output: { rows: OutputRows; rejects: readonly RejectedRow[] }) {
       found.rows[index] = plain(output.rows);
       found.rejected[index] = [...output.rejects];

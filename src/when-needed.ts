@@ -1,0 +1,18 @@
+/** What is opened when it is first asked for, and closed if it was. */
+export interface WhenNeeded<T> extends AsyncDisposable {
+  open(): Promise<T>;
+}
+
+export function whenNeeded<T extends AsyncDisposable | Disposable>(open: () => Promise<T>): WhenNeeded<T> {
+  let opened: Promise<T> | undefined;
+  return {
+    open: () => (opened ??= open()),
+    async [Symbol.asyncDispose]() {
+      const found = await opened?.catch(() => undefined);
+      if (found === undefined) {
+        return;
+      }
+      await (Symbol.asyncDispose in found ? found[Symbol.asyncDispose]() : found[Symbol.dispose]());
+    },
+  };
+}
