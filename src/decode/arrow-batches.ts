@@ -1,5 +1,5 @@
 import type { Column, ColumnType } from "../batch/types.js";
-import { buffersOf, type HeldRanges, holdColumns, inBatch, openBody } from "./arrow-body.js";
+import { buffersOf, type HeldRanges, holdColumns, inBatch, type Lend, openBody } from "./arrow-body.js";
 import { corruptArrow, type ShardBytes } from "./arrow-bytes.js";
 import { readArrowColumn } from "./arrow-columns.js";
 import { nullColumn } from "./column-rows.js";
@@ -23,12 +23,23 @@ export interface PiecesRequest {
   readonly columns: ReadonlyMap<string, ColumnType | undefined>;
   /** Those that were read for rows before these. */
   readonly known?: KnownDictionaries | undefined;
+  /** Memory for values, each until the next piece is asked for; undefined: they are in memory of their own. */
+  readonly lend?: Lend | undefined;
 }
 
-/** Columns of a batch that take less are read as a whole. */
-const heldBytes = 16 * 1024 * 1024;
-/** What rows of others are read together. */
-const pieceBytes = 8 * 1024 * 1024;
+/** How much is read together. */
+interface ReadSizes {
+  /** Columns of a batch that take less are read as a whole. */
+  readonly held: number;
+  /** What rows of others are read together, */
+  readonly piece: number;
+  /** of each column at least. */
+  readonly column: number;
+}
+
+const ownSizes: ReadSizes = { held: 16 * 1024 * 1024, piece: 8 * 1024 * 1024, column: 0 };
+/** What is lent stays in a core's cache while it is used. A read of less than 64 KiB costs more than its bytes. */
+const lentSizes: ReadSizes = { held: 512 * 1024, piece: 1024 * 1024, column: 64 * 1024 };
 const pieceRows = 1024;
 
 /** The rows of a slice, in order; one piece is read ahead. @throws JobError SHARD_CORRUPT */
@@ -51,17 +62,18 @@ export async function* readPieces(bytes: ShardBytes, index: ArrowIndex, request:
   }
 }
 
-async function* cutPieces(
+/** The rows of a slice, in order, each piece when it is asked for. @throws JobError SHARD_CORRUPT */
+export async function* cutPieces(
   bytes: ShardBytes,
   index: ArrowIndex,
-  { rowStart, rowEnd, columns, known }: PiecesRequest,
+  { rowStart, rowEnd, columns, known, lend }: PiecesRequest,
 ): AsyncGenerator<Piece> {
   const dictionaries = openDictionaries(bytes, index, known);
   for (const batch of batchesBetween(index, { rowStart, rowEnd })) {
     const from = Math.max(rowStart, batch.rowStart) - batch.rowStart;
     const to = Math.min(rowEnd, batch.rowStart + batch.rows) - batch.rowStart;
     const read = await inBatch(bytes.file.path, `record batch ${batch.number}`, () =>
-      openBatch({ bytes, index, dictionaries }, batch, columns),
+      openBatch({ bytes, index, dictionaries, lend }, batch, columns),
     );
     for (let start = from; start < to; start += read.stepRows) {
       const end = Math.min(to, start + read.stepRows);
@@ -93,10 +105,11 @@ interface Shard {
   readonly bytes: ShardBytes;
   readonly index: ArrowIndex;
   readonly dictionaries: Dictionaries;
+  readonly lend: Lend | undefined;
 }
 
 async function openBatch(
-  { bytes, index, dictionaries }: Shard,
+  { bytes, index, dictionaries, lend }: Shard,
   batch: IndexedBatch,
   columns: PiecesRequest["columns"],
 ): Promise<BatchRows> {
@@ -108,9 +121,11 @@ async function openBatch(
     stored.map(({ field }) => field),
   );
   const size = buffersOf(stored).reduce((sum, buffer) => sum + buffer.bytes, 0);
-  const held: HeldRanges | undefined = size <= heldBytes ? await holdColumns(bytes, batch, stored) : undefined;
-  const body = openBody(bytes, batch, { header, held });
-  const perPiece = Math.floor((batch.rows * pieceBytes) / Math.max(1, size));
+  const sizes = lend === undefined ? ownSizes : lentSizes;
+  const held: HeldRanges | undefined = size <= sizes.held ? await holdColumns(bytes, batch, stored) : undefined;
+  const body = openBody(bytes, batch, { header, held, lend });
+  const together = Math.max(sizes.piece, sizes.column * stored.length);
+  const perPiece = Math.floor((batch.rows * together) / Math.max(1, size));
   return {
     stepRows: held !== undefined && body.isDivisible ? batch.rows : Math.max(pieceRows, perPiece),
     async rows(from, to) {

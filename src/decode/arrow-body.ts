@@ -22,19 +22,26 @@ const lengthBytes = 8;
 /** LZ4 gives at most 255 bytes for one. */
 const lz4Ratio = 255;
 
-/** `held`: bytes [at, …) of the file that were read before. */
+/** Memory for so many bytes or more, until what was read last is done with. */
+export type Lend = (bytes: number) => ArrayBuffer;
+
+/** `held`: bytes [at, …) of the file that were read before. `lend`: for what lies uncompressed. */
 export function openBody(
   bytes: ShardBytes,
   block: Block,
-  { header, held }: { header: Pick<BatchHeader, "compression">; held?: HeldRanges | undefined },
+  {
+    header: { compression },
+    held,
+    lend,
+  }: { header: Pick<BatchHeader, "compression">; held?: HeldRanges | undefined; lend?: Lend | undefined },
 ): Body {
   const bodyStart = block.offset + block.metadataBytes;
   const raw = async ({ offset }: BufferPlace, start: number, end: number): Promise<Uint8Array<ArrayBuffer>> => {
     const from = bodyStart + offset + start;
     const to = bodyStart + offset + end;
-    return held?.find(from, to) ?? (await bytes.read(from, to));
+    const lent = compression === "none" ? lend : undefined; // of others more is kept than what is read now
+    return held?.find(from, to) ?? (await bytes.read(from, to, lent?.(to - from)));
   };
-  const { compression } = header;
   if (compression === "none") {
     return {
       isDivisible: true,

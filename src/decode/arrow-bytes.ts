@@ -1,4 +1,5 @@
-import { type FileHandle, open } from "node:fs/promises";
+import { closeSync, fstatSync, openSync, readSync } from "node:fs";
+import { open } from "node:fs/promises";
 import { errnoOf, JobError } from "../errors.js";
 import type { ByteRange, ShardFile } from "./port.js";
 
@@ -6,8 +7,8 @@ import type { ByteRange, ShardFile } from "./port.js";
 export interface ShardBytes extends AsyncDisposable {
   readonly file: ShardFile;
   readonly sizeBytes: number;
-  /** Bytes [start, end), in a buffer of their own; fetched before where the file has not all. */
-  read(start: number, end: number): Promise<Uint8Array<ArrayBuffer>>;
+  /** Bytes [start, end), in a buffer of their own or the one that is lent; fetched before where the file has not all. */
+  read(start: number, end: number, lent?: ArrayBuffer): Promise<Uint8Array<ArrayBuffer>>;
 }
 
 /** Bytes of messages, without their bodies. */
@@ -24,7 +25,15 @@ export async function openBytes(file: ShardFile): Promise<ShardBytes> {
     return {
       file,
       sizeBytes: size,
-      read: (start, end) => readExactly(handle, file, { start, end }),
+      async read(start, end, lent) {
+        const bytes = room(end - start, lent);
+        for (let at = 0; at < bytes.length; ) {
+          const length = Math.min(bytes.length - at, readLimit);
+          const { bytesRead } = await onDisk(file, () => handle.read(bytes, at, length, start + at));
+          at += some(bytesRead, file, { start: start + at, end });
+        }
+        return bytes;
+      },
       [Symbol.asyncDispose]: () => handle.close(),
     };
   } catch (error) {
@@ -36,22 +45,16 @@ export async function openBytes(file: ShardFile): Promise<ShardBytes> {
 /** One read of the system takes 2 GiB at most. */
 const readLimit = 2 ** 30;
 
-async function readExactly(
-  handle: FileHandle,
-  file: ShardFile,
-  { start, end }: ByteRange,
-): Promise<Uint8Array<ArrayBuffer>> {
-  // Not zeroed, and not from Node's pool: typed arrays want it aligned.
-  const bytes = new Uint8Array(Buffer.allocUnsafeSlow(end - start).buffer);
-  for (let at = 0; at < bytes.length; ) {
-    const length = Math.min(bytes.length - at, readLimit);
-    const { bytesRead } = await onDisk(file, () => handle.read(bytes, at, length, start + at));
-    if (bytesRead === 0) {
-      throw corruptArrow(file.path, `it ends at byte ${start + at}, where ${end - start - at} more are due`);
-    }
-    at += bytesRead;
+/** Not zeroed, and not from Node's pool: typed arrays want it aligned. */
+function room(length: number, lent: ArrayBuffer | undefined): Uint8Array<ArrayBuffer> {
+  return new Uint8Array(lent ?? Buffer.allocUnsafeSlow(length).buffer, 0, length);
+}
+
+function some(bytesRead: number, { path }: ShardFile, { start, end }: ByteRange): number {
+  if (bytesRead === 0) {
+    throw corruptArrow(path, `it ends at byte ${start}, where ${end - start} more are due`);
   }
-  return bytes;
+  return bytesRead;
 }
 
 async function onDisk<T>({ path }: ShardFile, act: () => Promise<T>): Promise<T> {
@@ -63,6 +66,42 @@ async function onDisk<T>({ path }: ShardFile, act: () => Promise<T>): Promise<T>
       throw error;
     }
     throw new JobError("DISK", `reading ${path}: ${errno}`, { cause: error });
+  }
+}
+
+/**
+ * The same by the thread that asks, which waits: what it has read is in its core's cache then. For threads that have
+ * nothing else to do, and whose errors nobody is told.
+ */
+export function openBytesHere(file: ShardFile): Promise<ShardBytes> {
+  const descriptor = openSync(file.path, "r");
+  return Promise.resolve({
+    file,
+    sizeBytes: fstatSync(descriptor).size,
+    read(start, end, lent) {
+      const bytes = room(end - start, lent);
+      readFully(descriptor, file, { bytes, start });
+      return Promise.resolve(bytes);
+    },
+    [Symbol.asyncDispose]() {
+      closeSync(descriptor);
+      return Promise.resolve();
+    },
+  });
+}
+
+/** Fills `bytes` from a place in a file. @throws JobError SHARD_CORRUPT where it ends before */
+export function readFully(
+  descriptor: number,
+  file: ShardFile,
+  { bytes, start }: { readonly bytes: Uint8Array; readonly start: number },
+): void {
+  for (let at = 0; at < bytes.length; ) {
+    const length = Math.min(bytes.length - at, readLimit);
+    at += some(readSync(descriptor, bytes, at, length, start + at), file, {
+      start: start + at,
+      end: start + bytes.length,
+    });
   }
 }
 

@@ -1,21 +1,26 @@
+import { valuesPerRow } from "../batch/contract.js";
 import { batchesBetween } from "./arrow-batches.js";
 import type { Claim } from "./arrow-index.js";
-import type { OpenArrow } from "./arrow-tables.js";
+import type { OpenArrow } from "./arrow-shards.js";
 import type { ArrowUnit } from "./decode-protocol.js";
 import type { SliceRequest } from "./port.js";
 
-/** Rows of a unit, at least: smaller batches are read together. Batches are not cut, since one may be compressed. */
-const unitRows = 64 * 1024;
+/**
+ * Of a unit, at least: smaller batches are read together. Batches are not cut, since one may be compressed. Less is
+ * hardly worth its message; of more, one thread would be at work when the others have come to the end.
+ */
+const unitValues = 2 ** 21;
 
 /** Cuts a slice; undefined: the shard is not on this machine as a whole. */
 export function arrowUnits(
   { index, known }: OpenArrow,
-  { file, rowStart, rowEnd }: Pick<SliceRequest, "file" | "rowStart" | "rowEnd">,
+  { file, rowStart, rowEnd, projection }: Omit<SliceRequest, "partitions">,
   claimOf: (name: string) => Claim,
 ): ArrowUnit[] | undefined {
   if (file.remote !== undefined || known !== undefined) {
     return undefined;
   }
+  const unitRows = unitValues / valuesPerRow(projection);
   const units: ArrowUnit[] = [];
   for (const batch of batchesBetween(index, { rowStart, rowEnd })) {
     const from = Math.max(rowStart, batch.rowStart);

@@ -36,9 +36,9 @@ export function decoderByFormat(
       }
     },
     windows: async (slice, windowBytes) => await (await of(slice.file)).windows(slice, windowBytes),
-    async *read(slices, scoring) {
+    async *read(slices, scoring, turn) {
       for (const [first, ...others] of sameFormat(slices, ({ file }) => isArrow(file.name, format))) {
-        yield* (await of(first.file)).read([first, ...others], scoring);
+        yield* (await of(first.file)).read([first, ...others], scoring, turn);
       }
     },
     verify: async (file, signal) => await (await of(file)).verify(file, signal),

@@ -10,10 +10,10 @@ export function namingDecoder(decoder: Decoder): Decoder {
     ...decoder,
     footers: (files) => iterate(files, () => decoder.footers(files)),
     windows: (slice, windowBytes) => call(slice.file, () => decoder.windows(slice, windowBytes)),
-    read: (slices, scoring) =>
+    read: (slices, scoring, turn) =>
       iterate(
         slices.map(({ file }) => file),
-        () => decoder.read(slices, scoring),
+        () => decoder.read(slices, scoring, turn),
       ),
     verify: (file, signal) => call(file, () => decoder.verify(file, signal)),
     bindExpression: (request) => call(request.file, () => decoder.bindExpression(request)),

@@ -3,7 +3,7 @@
  * rows as they are made. What it cannot read, for whatever reason, it ends early: the main thread reads the rest in
  * another way, and tells what is wrong.
  */
-import { closeSync, openSync, readSync } from "node:fs";
+import { closeSync, openSync } from "node:fs";
 import { setImmediate } from "node:timers/promises";
 import { type BufferPool, createBufferPool } from "../batch/buffer-pool.js";
 import { createColumnBuilder } from "../batch/column-builder.js";
@@ -12,7 +12,8 @@ import type { Column } from "../batch/types.js";
 import { bytesPerElement, type Values, viewOf } from "../batch/values.js";
 import type { Predictions, ScoredBatch } from "../batch/scored.js";
 import type { Line } from "../line.js";
-import { type Piece, readPieces } from "./arrow-batches.js";
+import { cutPieces, type Piece } from "./arrow-batches.js";
+import { openBytesHere, readFully } from "./arrow-bytes.js";
 import { directPlan } from "./arrow-direct.js";
 import { openShards } from "./arrow-shards.js";
 import { packParcel, type ParcelTools } from "./batch-transfer.js";
@@ -34,13 +35,18 @@ const stepMs = 50;
 /** Sizes are rounded up, so that buffers that come back fit again. */
 const roundedBytes = 4096;
 
+function roundUp(bytes: number): number {
+  return Math.ceil(bytes / roundedBytes) * roundedBytes;
+}
+
 type ReadMessage = Extract<ToDecodeThread, { kind: "read" }>;
 
 /** Answers what comes on a line. `run`: the model, where this thread has it. */
 export function serve(line: Line, run?: RunModel): void {
   const cancelled = new Set<number>();
   const held = heldRows();
-  const server: UnitServer = { pool: createBufferPool(), readers: unitReaders(), run, wantedRows: undefined };
+  const pool = createBufferPool();
+  const server: UnitServer = { pool, readers: unitReaders(pool), run, wantedRows: undefined };
   let isClosed = false;
   const send = (message: FromDecodeThread, transfer: readonly ArrayBuffer[] = []): void => {
     line.postMessage(message, [...transfer]);
@@ -196,7 +202,7 @@ function parcelTools(takeBuffer: (bytes: number) => ArrayBuffer): PooledTools {
   return {
     take(element, length) {
       const bytes = length * bytesPerElement(element);
-      const buffer = takeBuffer(Math.ceil(bytes / roundedBytes) * roundedBytes);
+      const buffer = takeBuffer(roundUp(bytes));
       const values = viewOf(element, buffer, 0, length);
       made.set(values, buffer);
       return values;
@@ -233,7 +239,9 @@ function repeater(projection: Projection, constants: UnitRequest["constants"]): 
 }
 
 /** What is kept from unit to unit. */
-function unitReaders(): { read(unit: Unit, projection: Projection): AsyncIterable<Piece> | Iterable<Piece> } {
+function unitReaders(pool: BufferPool): {
+  read(unit: Unit, projection: Projection): AsyncIterable<Piece> | Iterable<Piece>;
+} {
   const rooms: PageRoom[] = [];
   let packed = new Uint8Array(64 * 1024);
   const scratch = (size: number): Uint8Array => {
@@ -242,13 +250,15 @@ function unitReaders(): { read(unit: Unit, projection: Projection): AsyncIterabl
   };
   const openArrow = new Map<ArrowUnit["claim"], ReturnType<typeof openShards>>();
   const open = (claim: ArrowUnit["claim"]): ReturnType<typeof openShards> => {
-    const shards = openArrow.get(claim) ?? openShards(() => claim);
+    const shards = openArrow.get(claim) ?? openShards(() => claim, openBytesHere);
     openArrow.set(claim, shards);
     return shards;
   };
   return {
     read: (unit, projection) =>
-      unit.kind === "parquet" ? parquetRows(unit, { scratch, rooms }) : arrowRows(unit, projection, open(unit.claim)),
+      unit.kind === "parquet"
+        ? parquetRows(unit, { scratch, rooms })
+        : arrowRows(unit, projection, { open: open(unit.claim), pool }),
   };
 }
 
@@ -257,14 +267,8 @@ function* parquetRows(unit: ParquetUnit, tools: Omit<UnitTools, "read">): Genera
   try {
     yield* parquetPieces(unit, {
       ...tools,
-      read(target, position) {
-        for (let at = 0; at < target.length; ) {
-          const read = readSync(file, target, at, target.length - at, position + at);
-          if (read === 0) {
-            throw new RangeError("the file ends in the middle");
-          }
-          at += read;
-        }
+      read(bytes, start) {
+        readFully(file, { path: unit.path, name: unit.path }, { bytes, start });
       },
     });
   } finally {
@@ -275,8 +279,18 @@ function* parquetRows(unit: ParquetUnit, tools: Omit<UnitTools, "read">): Genera
 async function* arrowRows(
   unit: ArrowUnit,
   projection: Projection,
-  open: ReturnType<typeof openShards>,
+  { open, pool }: { readonly open: ReturnType<typeof openShards>; readonly pool: BufferPool },
 ): AsyncGenerator<Piece> {
+  const lent: ArrayBuffer[] = [];
+  const lend = (bytes: number): ArrayBuffer => {
+    const buffer = pool.take(roundUp(bytes));
+    lent.push(buffer);
+    return buffer;
+  };
   await using shard = await open({ path: unit.path, name: unit.path });
-  yield* readPieces(shard.bytes, shard.index, { ...unit, columns: plannedColumns(projection), known: shard.known });
+  const request = { ...unit, columns: plannedColumns(projection), known: shard.known, lend };
+  for await (const piece of cutPieces(shard.bytes, shard.index, request)) {
+    yield piece;
+    takeBack(pool, lent.splice(0));
+  }
 }

@@ -55,8 +55,8 @@ export interface FeedTools {
 }
 
 /**
- * The rows of `ranges`, in order. While a window is read the next one's bytes are on their way, and when the end is
- * near its decoding begins.
+ * The rows of `ranges`, in order. While a window is read, the next ones' bytes are on their way, and what comes of them
+ * may be decoded already: as many as there are threads that score, so that each has something to do.
  */
 export async function* feedRows(
   tools: FeedTools,
@@ -65,26 +65,37 @@ export async function* feedRows(
   const nearRows = Math.ceil(nearValues / valuesPerRow(tools.projection));
   const together = { uniform: tools.uniform, shards: tools.source.ahead.together, rows: nearRows };
   const windows = windowsAhead(tools, groupSlices(slicesOf(tools, ranges), together));
-  const { stages = untimed } = tools;
+  const { stages = untimed, scoring } = tools;
+  let last: OpenWindow | undefined;
   const openNext = async (): Promise<OpenWindow | undefined> => {
     const window = await windows.next();
-    return window.done === true ? undefined : openWindow(tools, window.value);
+    last = window.done === true ? undefined : openWindow(tools, window.value, last?.first);
+    return last;
+  };
+  const upcoming: Promise<OpenWindow | undefined>[] = [];
+  const lookAhead = (): void => {
+    while (upcoming.length < (scoring?.threads ?? 1)) {
+      upcoming.push(handled(openNext()));
+    }
   };
   let sinceMs = stages.nowMs();
   let current = await openNext();
-  let next: Promise<OpenWindow | undefined> | undefined;
   try {
     while (current !== undefined) {
-      const { pieces, rowEnd, there } = current;
+      const { first, pieces, rowEnd, there } = current;
+      current.isNear();
       await there;
       sinceMs = stages.took("read", sinceMs);
-      let result = await current.begin();
+      lookAhead();
+      let result = await first;
       stages.took("decode", sinceMs);
-      next = handled(openNext());
       while (result.done !== true) {
         const { rowStart, batch } = result.value;
         if (rowEnd - (rowStart + rowsRead(batch)) <= nearRows) {
-          void handled(next.then((window) => window?.begin()));
+          void upcoming[0]?.then(
+            (window) => window?.isNear(),
+            () => undefined,
+          );
         }
         yield result.value;
         sinceMs = stages.nowMs();
@@ -93,19 +104,20 @@ export async function* feedRows(
       }
       current = undefined;
       sinceMs = stages.nowMs();
-      current = await next;
-      next = undefined;
+      current = await upcoming.shift();
     }
   } finally {
     await current?.close();
-    await (await next?.catch(() => undefined))?.close();
+    for (const next of upcoming) {
+      await (await next.catch(() => undefined))?.close();
+    }
     await windows.return(undefined);
   }
 }
 
 /**
- * Values that are left of a window when decoding the next one begins: by then the decoder is through with it, and holds
- * no row group of it any more, which is 100 MB where there are 200 columns; and there is work until the next one comes.
+ * Values that are left of a window when the next one is near: by then DuckDB is through with it, and holds no row group
+ * of it any more, which is 100 MB where there are 200 columns; and there is work until the next one comes.
  */
 const nearValues = 2 ** 21;
 
@@ -125,31 +137,43 @@ function* slicesOf(
 interface OpenWindow {
   /** The run's number of the row after its last. */
   readonly rowEnd: number;
-  readonly pieces: AsyncGenerator<FeedPiece>;
   readonly there: Promise<void>;
-  /** Starts decoding, once; the first piece. What it rejects with counts as handled. */
-  begin(): Promise<IteratorResult<FeedPiece>>;
+  /** Its decoding has begun. What it rejects with counts as handled. */
+  readonly first: Promise<IteratorResult<FeedPiece>>;
+  /** After the first. */
+  readonly pieces: AsyncGenerator<FeedPiece>;
+  /** The rows before it are nearly through. */
+  isNear(): void;
   close(): Promise<void>;
 }
 
-function openWindow(tools: FeedTools, window: ReadyWindow): OpenWindow {
-  const { there } = window;
-  const pieces = readWindow(tools, window);
-  let first: Promise<IteratorResult<FeedPiece>> | undefined;
+/**
+ * @param before the first rows of the window before it: where threads are busy with rows that come later, and full of
+ * them, those that are due would never come
+ */
+function openWindow(tools: FeedTools, window: ReadyWindow, before: OpenWindow["first"] | undefined): OpenWindow {
+  let isNear = (): void => undefined;
+  let isUnwanted = isNear;
+  const turn = handled(
+    new Promise<void>((resolve, reject) => {
+      isNear = resolve;
+      isUnwanted = () => {
+        reject(new Error("a window that nobody wants any more"));
+      };
+    }),
+  );
+  const pieces = readWindow(tools, window, { before, turn });
+  const first = handled(pieces.next());
   return {
     rowEnd: window.rowEnd,
+    there: window.there,
+    first,
     pieces,
-    there,
-    begin() {
-      first ??= handled(pieces.next());
-      return first;
-    },
+    isNear,
     async close() {
-      await first?.catch(() => undefined);
+      isUnwanted();
+      await first.catch(() => undefined);
       await pieces.return(undefined);
-      if (first === undefined) {
-        await window.done(); // what was not begun does not close what it was given
-      }
     },
   };
 }
@@ -160,12 +184,17 @@ export function handled<T>(promise: Promise<T>): Promise<T> {
   return promise;
 }
 
-async function* readWindow({ decoder, scoring }: FeedTools, window: ReadyWindow): AsyncGenerator<FeedPiece> {
+async function* readWindow(
+  { decoder, scoring }: FeedTools,
+  window: ReadyWindow,
+  { before, turn }: { readonly before: OpenWindow["first"] | undefined; readonly turn: Promise<void> },
+): AsyncGenerator<FeedPiece> {
   try {
     let { rowStart } = window;
     const { shards } = window;
     await window.there;
-    for await (const batch of decoder.read(window.requests, scoring)) {
+    await before?.catch(() => undefined); // whoever takes its rows meets it
+    for await (const batch of decoder.read(window.requests, scoring, turn)) {
       yield { rowStart, batch, shards };
       rowStart += rowsRead(batch);
     }

@@ -1,5 +1,6 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { MessageChannel } from "node:worker_threads";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { openParquetDecoder } from "#src/decode/parquet.js";
@@ -135,6 +136,23 @@ describe("a slice of a Parquet shard", () => {
     const found = await readAll(await openDecoder(scratch.path), slice(path, 0, 5000));
 
     expect(found).toMatchObject({ ids: range(0, 5000), longest: vectorRows });
+  });
+
+  test("waits for its turn where DuckDB reads it, and is not read where nobody wants it any more", async () => {
+    await using scratch = await scratchFolder();
+    const path = await writeShard(scratch.path, 100);
+    const decoder = await openDecoder(scratch.path);
+    const both = [slice(path, 0, 100), slice(path, 0, 100)]; // several together are DuckDB's
+    const calls: string[] = [];
+    const turn = sleep(50).then(() => calls.push("turn"));
+
+    for await (const { rowCount } of decoder.read(both, oneThread(), turn)) {
+      calls.push(`${rowCount} rows`);
+    }
+
+    expect(calls).toEqual(["turn", "100 rows", "100 rows"]);
+    const unwanted = decoder.read(both, oneThread(), Promise.reject(new Error("nobody wants it")));
+    await expect(unwanted[Symbol.asyncIterator]().next()).rejects.toThrow("nobody wants it");
   });
 
   test.runIf(hasPyarrow)("is left to DuckDB from where a page is met that only DuckDB reads", async () => {

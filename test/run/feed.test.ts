@@ -36,8 +36,11 @@ function watched(shards: number, { together = 1, uniform = true } = {}): Watched
     },
   } as Pick<Source, "ahead" | "open"> as Source;
   const decoder = {
-    async *read(slices) {
-      calls.push(`decode ${slices.map(({ file }) => file.path).join(" ")}`);
+    async *read(slices, _scoring, turn) {
+      const paths = slices.map(({ file }) => file.path).join(" ");
+      calls.push(`begin ${paths}`);
+      await turn;
+      calls.push(`decode ${paths}`);
       for (const { rowStart, rowEnd } of slices) {
         for (let row = rowStart; row < rowEnd; row += batchRows) {
           yield matrixBatch(Array.from({ length: Math.min(batchRows, rowEnd - row) }, () => [1]));
@@ -50,7 +53,7 @@ function watched(shards: number, { together = 1, uniform = true } = {}): Watched
 }
 
 describe("while a shard is read", () => {
-  test("the next is open already, and decoded when the end is near", async () => {
+  test("the next is open and begun already, and decoded when the end is near", async () => {
     const { tools, calls } = watched(3);
     for await (const {
       rowStart,
@@ -60,8 +63,9 @@ describe("while a shard is read", () => {
     }
     const around = (call: string): string[] => calls.slice(calls.indexOf(call) - 1, calls.indexOf(call) + 2);
     expect(calls.indexOf("open s1")).toBeLessThan(calls.indexOf("s0 0"));
+    expect(calls.indexOf("begin s1")).toBeLessThan(calls.indexOf("s0 100"));
     expect(around("decode s1")).toEqual(["s0 800", "decode s1", "s0 900"]);
-    expect(calls.indexOf("open s2")).toBeLessThan(calls.indexOf("s1 2000"));
+    expect(calls.indexOf("begin s2")).toBeLessThan(calls.indexOf("s1 2100"));
     expect(around("decode s2")).toEqual(["s1 2800", "decode s2", "s1 2900"]);
     expect(calls.filter((call) => / \d+$/.test(call))).toHaveLength((3 * rows) / batchRows);
   });
@@ -75,5 +79,18 @@ describe("while a shard is read", () => {
     }
     expect(calls.filter((call) => call.startsWith("close")).toSorted()).toEqual(["close s0", "close s1"]);
     expect(calls.includes("decode s1")).toBe(stop > 1000);
+  });
+
+  test("as many are begun as threads score, each when the one before it has given rows", async () => {
+    const { tools, calls } = watched(4);
+    const scoring = { threads: 2 } as FeedTools["scoring"];
+    for await (const { rowStart } of feedRows({ ...tools, scoring }, [{ rowStart: 0, rowEnd: 4 * rows }])) {
+      calls.push(`row ${rowStart}`);
+    }
+    // What waits for its turn gives no rows: the one after it is begun then.
+    expect(calls.indexOf("open s2")).toBeLessThan(calls.indexOf("row 100"));
+    expect(calls.indexOf("begin s2")).toBeGreaterThan(calls.indexOf("decode s1"));
+    expect(calls.indexOf("begin s2")).toBeLessThan(calls.indexOf("row 2000"));
+    expect(calls.filter((call) => call.startsWith("row"))).toHaveLength((4 * rows) / batchRows);
   });
 });
