@@ -55,7 +55,7 @@ export function openArrowDecoder({ timezone, files: local, open }: ArrowDecoderO
         const rowStart = yield* beside.read(slice, how, scoring);
         if (rowStart < slice.rowEnd) {
           await turn;
-          yield* readHere(shard, { ...slice, rowStart }, duckdb.open);
+          yield* readHere(shard, { ...slice, rowStart }, () => duckdb.open());
         }
       }
     },

@@ -74,34 +74,22 @@ interface Lanes {
   /** Of those that are open. @throws what one of the others was refused with */
   leastBusy(): Lane;
   /** On all, as soon as each is open. */
-  host(module: URL): Line[];
+  readonly host: (module: URL) => Line[];
   close(): Promise<void>;
 }
 
+type Where = Pick<WorkerSettings, "providers" | "deviceId" | "device">;
+
 /** All or none. */
-async function openLanes(
-  { model, sessions, intraOpThreads, profileFolder, early }: OnnxEngineOptions,
-  where: Pick<WorkerSettings, "providers" | "deviceId" | "device">,
-): Promise<Lanes> {
-  const settings: WorkerSettings = { modelPath: model.path, intraOpThreads, ...where };
+async function openLanes(options: OnnxEngineOptions, where: Where): Promise<Lanes> {
   const open: Lane[] = [];
   const lines: MessagePort[] = [];
   let refused: { readonly error: unknown } | undefined;
-  const openOne = async (session: number): Promise<Lane> => {
-    const profile = profileFolder === undefined ? undefined : { folder: profileFolder, session };
-    const lane = await openLane(early?.take() ?? startThread(), { ...settings, profile }, model.name);
+  const opening = Array.from({ length: options.sessions }, async (_, session) => {
     try {
-      await model.check(); // what it has loaded is what was pinned
-    } catch (error) {
-      await lane.close();
-      throw error;
-    }
-    open.push(lane);
-    return lane;
-  };
-  const opening = Array.from({ length: sessions }, async (_, session) => {
-    try {
-      return await openOne(session);
+      const lane = await openChecked(options, where, session);
+      open.push(lane);
+      return lane;
     } catch (error) {
       refused ??= { error };
       throw error;
@@ -125,24 +113,47 @@ async function openLanes(
         }
         return open.reduce((best, lane) => (lane.waiting < best.waiting ? lane : best), first);
       },
-      host: (module) =>
-        opening.map((lane) => {
-          const { port1, port2 } = new MessageChannel();
-          lines.push(port1);
-          lane.then(
-            ({ host }) => {
-              host(module, port2);
-            },
-            () => {
-              port2.close();
-            },
-          );
-          return port1;
-        }),
+      host(module) {
+        const hosted = opening.map((lane) => hostOn(lane, module));
+        lines.push(...hosted);
+        return hosted;
+      },
       close,
     };
   } catch (error) {
     await close();
     throw error;
   }
+}
+
+/** What it has loaded is what was pinned. */
+async function openChecked(
+  { model, intraOpThreads, profileFolder, early }: OnnxEngineOptions,
+  where: Where,
+  session: number,
+): Promise<Lane> {
+  const profile = profileFolder === undefined ? undefined : { folder: profileFolder, session };
+  const settings: WorkerSettings = { modelPath: model.path, intraOpThreads, ...where, profile };
+  const lane = await openLane(early?.take() ?? startThread(), settings, model.name);
+  try {
+    await model.check();
+    return lane;
+  } catch (error) {
+    await lane.close();
+    throw error;
+  }
+}
+
+/** The line ends where the session is refused. */
+function hostOn(opening: Promise<Lane>, module: URL): MessagePort {
+  const { port1, port2 } = new MessageChannel();
+  const attach = async (): Promise<void> => {
+    try {
+      (await opening).host(module, port2);
+    } catch {
+      port2.close();
+    }
+  };
+  void attach();
+  return port1;
 }

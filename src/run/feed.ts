@@ -65,37 +65,23 @@ export async function* feedRows(
   const nearRows = Math.ceil(nearValues / valuesPerRow(tools.projection));
   const together = { uniform: tools.uniform, shards: tools.source.ahead.together, rows: nearRows };
   const windows = windowsAhead(tools, groupSlices(slicesOf(tools, ranges), together));
-  const { stages = untimed, scoring } = tools;
-  let last: OpenWindow | undefined;
-  const openNext = async (): Promise<OpenWindow | undefined> => {
-    const window = await windows.next();
-    last = window.done === true ? undefined : openWindow(tools, window.value, last?.first);
-    return last;
-  };
-  const upcoming: Promise<OpenWindow | undefined>[] = [];
-  const lookAhead = (): void => {
-    while (upcoming.length < (scoring?.threads ?? 1)) {
-      upcoming.push(handled(openNext()));
-    }
-  };
+  const { stages = untimed } = tools;
+  const ahead = openAhead(tools, windows);
   let sinceMs = stages.nowMs();
-  let current = await openNext();
+  let current = await ahead.take();
   try {
     while (current !== undefined) {
       const { first, pieces, rowEnd, there } = current;
       current.isNear();
       await there;
       sinceMs = stages.took("read", sinceMs);
-      lookAhead();
+      ahead.fill();
       let result = await first;
       stages.took("decode", sinceMs);
       while (result.done !== true) {
         const { rowStart, batch } = result.value;
         if (rowEnd - (rowStart + rowsRead(batch)) <= nearRows) {
-          void upcoming[0]?.then(
-            (window) => window?.isNear(),
-            () => undefined,
-          );
+          ahead.isNear();
         }
         yield result.value;
         sinceMs = stages.nowMs();
@@ -104,15 +90,53 @@ export async function* feedRows(
       }
       current = undefined;
       sinceMs = stages.nowMs();
-      current = await upcoming.shift();
+      current = await ahead.take();
     }
   } finally {
     await current?.close();
-    for (const next of upcoming) {
-      await (await next.catch(() => undefined))?.close();
-    }
-    await windows.return(undefined);
+    await ahead.close();
   }
+}
+
+/** Windows that are begun before their turn. */
+interface Ahead {
+  /** The next one. */
+  take(): Promise<OpenWindow | undefined>;
+  /** Begins as many as there are threads that score. */
+  fill(): void;
+  /** The rows before the next one are nearly through. */
+  isNear(): void;
+  close(): Promise<void>;
+}
+
+function openAhead(tools: FeedTools, windows: AsyncGenerator<ReadyWindow>): Ahead {
+  const upcoming: Promise<OpenWindow | undefined>[] = [];
+  let last: OpenWindow | undefined;
+  const open = async (): Promise<OpenWindow | undefined> => {
+    const window = await windows.next();
+    last = window.done === true ? undefined : openWindow(tools, window.value, last?.first);
+    return last;
+  };
+  return {
+    take: () => upcoming.shift() ?? open(),
+    fill() {
+      while (upcoming.length < (tools.scoring?.threads ?? 1)) {
+        upcoming.push(handled(open()));
+      }
+    },
+    isNear() {
+      upcoming[0]?.then(
+        (window) => window?.isNear(),
+        () => undefined,
+      );
+    },
+    async close() {
+      for (const next of upcoming) {
+        await (await next.catch(() => undefined))?.close();
+      }
+      await windows.return(undefined);
+    },
+  };
 }
 
 /**
@@ -152,14 +176,10 @@ interface OpenWindow {
  * them, those that are due would never come
  */
 function openWindow(tools: FeedTools, window: ReadyWindow, before: OpenWindow["first"] | undefined): OpenWindow {
-  let isNear = (): void => undefined;
-  let isUnwanted = isNear;
+  let settle: { come(): void; drop(error: Error): void } | undefined;
   const turn = handled(
-    new Promise<void>((resolve, reject) => {
-      isNear = resolve;
-      isUnwanted = () => {
-        reject(new Error("a window that nobody wants any more"));
-      };
+    new Promise<void>((come, drop) => {
+      settle = { come, drop };
     }),
   );
   const pieces = readWindow(tools, window, { before, turn });
@@ -169,9 +189,11 @@ function openWindow(tools: FeedTools, window: ReadyWindow, before: OpenWindow["f
     there: window.there,
     first,
     pieces,
-    isNear,
+    isNear() {
+      settle?.come();
+    },
     async close() {
-      isUnwanted();
+      settle?.drop(new Error("a window that nobody wants any more"));
       await first.catch(() => undefined);
       await pieces.return(undefined);
     },

@@ -25,6 +25,12 @@ export function note(known: Known, parts: ReadonlyMap<number, CommittedPart>): v
   }
 }
 
+/** Adds what this attempt committed or adopted. */
+export function noteOwn(known: Known, part: FinishedPart): void {
+  known.own.set(part.span, part);
+  note(known, new Map([[part.span, part]]));
+}
+
 /** Rows that the committed spans rejected. */
 export function rejectedRows({ parts }: Known): number {
   return [...parts.values()].reduce((sum, { rejected }) => sum + rejected, 0);

@@ -5,7 +5,7 @@ import type { Compression } from "../spec/parquet-spec.js";
 import { refuseForeign } from "./claim.js";
 import { guarded, hasHardLinks, makeFolder, orDrop } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
-import { knownOf, makersOf, note, rejectedRows, type Known } from "./known.js";
+import { knownOf, makersOf, note, noteOwn, rejectedRows, type Known } from "./known.js";
 import { isStaged, layoutOf } from "./layout.js";
 import { commitPart, type DiskTarget, loadEncoder } from "./parquet-commit.js";
 import { writeFinish } from "./parquet-finish.js";
@@ -35,9 +35,7 @@ export async function openParquetRun(options: ParquetRunOptions, stored: StoredP
   const check = planCheck(fs, layout, stored.planId);
   const target: DiskTarget = { fs, inspect: (paths) => inspectParts(duckdb, stored, paths), layout, stored, check };
   const { finished, parts } = await lookAt(target, () => true);
-  if (finished) {
-    await settle(fs, folder);
-  }
+  await (finished ? settle(fs, folder) : undefined);
   const known = knownOf(stored, parts);
   const staged = isStaged(stored.plan.runId) ? [layout.parts] : [];
   const temporary = { fs, folders: [layout.temporary, ...staged], check };
@@ -73,8 +71,7 @@ export async function openParquetRun(options: ParquetRunOptions, stored: StoredP
         const commit = { duckdb, compression, maker, stored, span, output, target };
         const file = join(layout.temporary, `part-${span.index}.${writer}`);
         const { outcome, part } = await inTemporary(temporary, () => orDrop(fs, file, () => commitPart(commit, file)));
-        known.own.set(span.index, part);
-        note(known, new Map([[span.index, part]]));
+        noteOwn(known, part);
         return outcome;
       }),
     tidy: () => tidyUp(target),

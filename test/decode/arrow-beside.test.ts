@@ -44,6 +44,8 @@ function oneThread(): ScoringThreads {
   };
 }
 
+const claimOf = (): "file" => "file";
+
 test.each([
   ["many pieces of one batch", 40_000],
   ["some small batches", 3000],
@@ -57,7 +59,6 @@ test.each([
        CASE WHEN range % 7 = 0 THEN NULL ELSE repeat('row ' || range || ' ', 8) END AS label FROM range(${rows})`,
     { batchRows },
   );
-  const claimOf = (): "file" => "file";
   await using decoder = openArrowDecoder({
     timezone: "UTC",
     files: { threads: 1, claimOf },
@@ -76,7 +77,7 @@ test.each([
   };
   for await (const { rowCount, carried, predictions = [] } of decoder.read([slice], oneThread())) {
     const [ids, labels] = carried;
-    const scores = predictions.flatMap(({ outputs }) => [...(outputs[0]?.data as Float32Array)]);
+    const scores = predictions.flatMap(({ outputs }) => Array.from(outputs[0]?.data as Float32Array));
     scored += scores.length;
     for (let index = 0; index < rowCount; index += 1, row += 1) {
       const id = ids?.kind === "fixed" ? Number(ids.data[index]) : -1;

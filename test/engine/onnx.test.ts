@@ -1,3 +1,4 @@
+import { EventEmitter, once } from "node:events";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { openModelFile } from "#src/engine/onnx-file.js";
@@ -54,16 +55,13 @@ describe("an engine", () => {
     await writeModel(path, identity);
     const model = await openModelFile(path);
     let checks = 0;
-    let isTouched = (): void => undefined;
-    const touched = new Promise<void>((resolve) => {
-      isTouched = resolve;
-    });
+    const touched = new EventEmitter();
     const changing = {
       ...model,
       async check() {
         checks += 1;
         if (checks === 2) {
-          await touched;
+          await once(touched, "now");
           throw new JobError("MODEL_CHANGED", "it was written to");
         }
       },
@@ -73,7 +71,7 @@ describe("an engine", () => {
     const ends = lines.map((line) => new Promise((resolve) => line.on("close", resolve)));
 
     expect(await engine.run(floats(1))).toMatchObject({ kind: "done" });
-    isTouched();
+    touched.emit("now");
 
     await expect(engine.opened()).rejects.toThrow("it was written to");
     await expect(engine.run(floats(1))).rejects.toThrow("it was written to");

@@ -1,5 +1,5 @@
 import { JobError } from "../../errors.js";
-import { knownOf, type Known, makersOf, note, rejectedRows } from "../known.js";
+import { knownOf, type Known, makersOf, note, noteOwn, rejectedRows } from "../known.js";
 import { isStaged, layoutOf } from "../layout.js";
 import { lookAt, type Target } from "../parquet-look.js";
 import { readRejects } from "../parquet-rejects.js";
@@ -53,8 +53,7 @@ export async function openS3Run(tools: S3Tools, stored: StoredPlan): Promise<Run
           throw new Error("a span is committed before the run has begun");
         }
         const { outcome, part } = await commitToS3({ tools, target, maker, span, output });
-        known.own.set(span.index, part);
-        note(known, new Map([[span.index, part]]));
+        noteOwn(known, part);
         return outcome;
       }),
     tidy: () => tidyUp(tools, target),
