@@ -1,14 +1,15 @@
 import { readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { DuckDBConnection, DuckDBResult } from "@duckdb/node-api";
-import { afterEach, describe, expect, test, vi } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { OutputRows } from "#src/batch/types.js";
+import type { DuckDBConnection } from "#src/duckdb/instance.js";
 import { spanAt } from "#src/plan/spans.js";
 import { layoutOf } from "#src/sink/layout.js";
 import type { RunSink } from "#src/sink/port.js";
 import { allLost, commitsSurvive } from "../support/lossy-disk.js";
 import { partNames, spanOfName } from "../support/output.js";
 import { beginDrive, driveFolder, drivePlan, driveRows, openDriveSink } from "../support/sink-drive.js";
+import { sharedDuckDb } from "../support/sink-options.js";
 import { type DiskRun, finish, onDisk } from "../support/sink-torture.js";
 
 async function commit(run: RunSink, span: number, rows: OutputRows = driveRows(span).rows): Promise<unknown> {
@@ -22,9 +23,16 @@ async function sideBySide({ root, disk: { fs } }: DiskRun, work: (one: RunSink, 
   await work(await beginDrive(first), await beginDrive(second));
 }
 
-afterEach(() => {
-  vi.restoreAllMocks();
-});
+/** DuckDB that answers otherwise. */
+function duckDbWith(answer: (run: DuckDBConnection["run"]) => (sql: string) => Promise<unknown>) {
+  return {
+    ...sharedDuckDb,
+    async connect() {
+      const connection = await sharedDuckDb.connect();
+      return Object.assign(connection, { run: answer(connection.run.bind(connection)) });
+    },
+  };
+}
 
 describe("a part that another attempt has linked", () => {
   test.each([
@@ -88,11 +96,12 @@ describe("a span is not published", () => {
 
   test("when DuckDB says that it wrote fewer rows than it was given", async () => {
     await onDisk(async (run) => {
-      await using sink = await openDriveSink(run.root, run.disk.fs);
-      const drive = await beginDrive(sink);
-      vi.spyOn(DuckDBResult.prototype, "rowsChanged", "get").mockReturnValue(3);
+      const duckdb = duckDbWith(
+        (ask) => async (sql) => Object.defineProperty(await ask(sql), "rowsChanged", { value: 3 }),
+      );
+      await using sink = await openDriveSink(run.root, run.disk.fs, { duckdb });
 
-      await expect(commit(drive, 0)).rejects.toThrow(/3 rows were written/);
+      await expect(commit(await beginDrive(sink), 0)).rejects.toThrow(/3 rows were written/);
 
       expect((await readdir(driveFolder(run.root))).filter((name) => name.startsWith("part-"))).toEqual([]);
     });
@@ -128,11 +137,13 @@ describe("what DuckDB says of the disk", () => {
     ["Out of Memory Error: failed to allocate", "MEMORY", "failed to allocate"],
   ])("(%s) is told as what it is", async (said, code, text) => {
     await onDisk(async (run) => {
-      await using sink = await openDriveSink(run.root, run.disk.fs);
-      const drive = await beginDrive(sink);
-      vi.spyOn(DuckDBConnection.prototype, "run").mockRejectedValue(new Error(said));
+      const duckdb = duckDbWith(() => () => Promise.reject(new Error(said)));
+      await using sink = await openDriveSink(run.root, run.disk.fs, { duckdb });
 
-      await expect(commit(drive, 0)).rejects.toMatchObject({ code, message: expect.stringContaining(text) });
+      await expect(commit(await beginDrive(sink), 0)).rejects.toMatchObject({
+        code,
+        message: expect.stringContaining(text),
+      });
     });
   });
 });

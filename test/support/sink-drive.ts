@@ -83,13 +83,14 @@ let writers = 0;
 export function openDriveSink(
   root: string,
   fs: FileSystem,
-  { warn = sinkOptions.warn, isDead }: Pick<Attempt, "warn" | "isDead"> = {},
+  { warn = sinkOptions.warn, isDead, duckdb = sinkOptions.duckdb }: Pick<Attempt, "warn" | "isDead" | "duckdb"> = {},
 ): Promise<Sink> {
   writers += 1;
   const writer = `host.${writers}.w${writers}`;
   return Promise.resolve(
     openParquetSink({
       ...sinkOptions,
+      duckdb,
       folder: driveFolder(root),
       fs,
       writer,
@@ -122,6 +123,7 @@ export interface Attempt {
   readonly warn?: ((message: string) => void) | undefined;
   /** Whether the attempt of another writer is. */
   readonly isDead?: ((writer: string) => boolean) | undefined;
+  readonly duckdb?: typeof sinkOptions.duckdb;
 }
 
 /** One process from its start to its end: what `run` asks of its sink. */
