@@ -2,7 +2,7 @@ import type { RecordBatch } from "../batch/types.js";
 import { whenNeeded } from "../when-needed.js";
 import { type Piece, readPieces } from "./arrow-batches.js";
 import type { ArrowByDuckDb } from "./arrow-by-duckdb.js";
-import { type Constants, directPlan } from "./arrow-direct.js";
+import { type Constants, directPlan } from "./direct-plan.js";
 import type { Claim } from "./arrow-index.js";
 import { arrowFooters } from "./arrow-footers.js";
 import { checkEnd, type OpenArrow } from "./arrow-shards.js";

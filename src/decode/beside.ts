@@ -1,7 +1,7 @@
 import { valuesPerRow } from "../batch/contract.js";
 import type { ScoredBatch } from "../batch/scored.js";
 import type { Column } from "../batch/types.js";
-import { directPlan } from "./arrow-direct.js";
+import { directPlan } from "./direct-plan.js";
 import type { Unit } from "./decode-protocol.js";
 import { unitGuest } from "./guest-url.js";
 import { type DecodeThreads, openDecodeThreads, startThreads } from "./decode-threads.js";

@@ -14,7 +14,7 @@ import type { Predictions, ScoredBatch } from "../batch/scored.js";
 import type { Line } from "../line.js";
 import { cutPieces, type Piece } from "./arrow-batches.js";
 import { openBytesHere, readFully } from "./arrow-bytes.js";
-import { directPlan } from "./arrow-direct.js";
+import { directPlan } from "./direct-plan.js";
 import { openShards } from "./arrow-shards.js";
 import { packParcel, type ParcelTools } from "./batch-transfer.js";
 import type { ArrowUnit, FromDecodeThread, ToDecodeThread, Unit, UnitRequest } from "./decode-protocol.js";

@@ -2,8 +2,8 @@ import { describe, expect, test } from "vitest";
 import type { NumericTensorType } from "#src/batch/contract.js";
 import type { ListColumn } from "#src/batch/types.js";
 import type { ElementType } from "#src/batch/values.js";
-import { castOf } from "#src/decode/arrow-cast.js";
-import { castLists } from "#src/decode/arrow-lists.js";
+import { castOf } from "#src/decode/direct-cast.js";
+import { castLists } from "#src/decode/direct-lists.js";
 import { listColumn } from "../support/batches.js";
 
 const rules = { cast: "exact", missing: "bad_row" } as const;
