@@ -27,7 +27,6 @@ export async function openSource(input: InputSpec, tools: SourceTools): Promise<
   }
   const { openReaderThread } = await import("../s3/reader-thread.js");
   const reader = openReaderThread(s3Options(input, tools)); // first: it has the most to load, and then to wait for
-  await import("../decode/parquet.js"); // beside it: DuckDB's library is large, too
   const { s3Source } = await import("../source/s3.js");
   const { openSpool } = await import("../s3/spool.js");
   const { severalSources } = await import("../source/several.js");

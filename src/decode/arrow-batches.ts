@@ -121,7 +121,8 @@ async function openBatch(
     stored.map(({ field }) => field),
   );
   const size = buffersOf(stored).reduce((sum, buffer) => sum + buffer.bytes, 0);
-  const sizes = lend === undefined ? ownSizes : lentSizes;
+  // The values of views may lie anywhere: each piece would read all of them again.
+  const sizes = lend === undefined || stored.some(hasViews) ? ownSizes : lentSizes;
   const held: HeldRanges | undefined = size <= sizes.held ? await holdColumns(bytes, batch, stored) : undefined;
   const body = openBody(bytes, batch, { header, held, lend });
   const together = Math.max(sizes.piece, sizes.column * stored.length);
@@ -142,6 +143,10 @@ async function openBatch(
       return values;
     },
   };
+}
+
+function hasViews({ field, children }: ArrowNode): boolean {
+  return field.type.kind === "view" || field.type.kind === "listView" || children.some(hasViews);
 }
 
 /** Reads what a batch says of itself once more. @throws RangeError, JobError when it is not what was indexed */

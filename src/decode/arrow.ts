@@ -52,9 +52,9 @@ export function openArrowDecoder({ timezone, files: local, open }: ArrowDecoderO
         const constants = async (): Promise<Constants> => await (await duckdb.open()).constants(slice, 1);
         // Of a batch no more is held there than here.
         const how = { units, constants, fitting: (count: number) => count };
-        const rowStart = yield* beside.read(slice, how, scoring);
+        const rowStart = yield* beside.read(slice, how, { scoring, turn });
         if (rowStart < slice.rowEnd) {
-          await turn;
+          await turn?.near;
           yield* readHere(shard, { ...slice, rowStart }, () => duckdb.open());
         }
       }

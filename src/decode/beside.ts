@@ -6,7 +6,7 @@ import type { Unit } from "./decode-protocol.js";
 import { unitGuest } from "./guest-url.js";
 import { type DecodeThreads, openDecodeThreads, startThreads } from "./decode-threads.js";
 import { hasFolderColumns } from "./planned-columns.js";
-import type { ScoringThreads, SliceRequest } from "./port.js";
+import type { ScoringThreads, SliceRequest, Turn } from "./port.js";
 
 /** Slices that other threads decode, while this one does something else. */
 export interface BesideReader extends AsyncDisposable {
@@ -14,7 +14,11 @@ export interface BesideReader extends AsyncDisposable {
    * The rows of a slice, as far as they can be read so; returns the row that is due then. A batch holds until the
    * next one is asked for. What is wrong with a shard is not told: whoever reads on will meet it.
    */
-  read(slice: SliceRequest, how: SliceUnits, scoring?: ScoringThreads): AsyncGenerator<ScoredBatch, number>;
+  read(
+    slice: SliceRequest,
+    how: SliceUnits,
+    when: { readonly scoring?: ScoringThreads | undefined; readonly turn?: Turn | undefined },
+  ): AsyncGenerator<ScoredBatch, number>;
 }
 
 export interface SliceUnits {
@@ -56,7 +60,7 @@ export function openBeside(cores: number): BesideReader {
     return threads;
   };
   return {
-    async *read({ rowStart, rowEnd, projection }, { units: unitsOf, constants, fitting }, scoring) {
+    async *read({ rowStart, rowEnd, projection }, { units: unitsOf, constants, fitting }, { scoring, turn }) {
       const isLarge = (rowEnd - rowStart) * valuesPerRow(projection) >= largeValues;
       // Where not each core has a thread that scores, and can decode, some do that alone.
       const isScored = scoring !== undefined && (!isLarge || (scoring.threads >= cores && fitting(cores) === cores));
@@ -67,6 +71,7 @@ export function openBeside(cores: number): BesideReader {
       }
       const threads = isScored ? decodeAndScore(scoring) : decodeOnly(fitting(Math.min(cores, mostThreads)));
       const request = { projection, constants: hasFolderColumns(projection) ? await constants() : new Map() };
+      await turn?.queued; // a thread that is full of later rows would never come to those that are due
       const reached = yield* threads.read(
         units,
         isScored ? { ...request, scoring: { ...plain(scoring), batchRows: scoring.batchRows() } } : request,

@@ -31,9 +31,9 @@ export function openParquetDecoder(options: DuckDbReaderOptions): Decoder {
       const fitting = (count: number): number => decodingThreads(count, first.projection);
       const units = async (): Promise<Unit[] | undefined> => parquetUnits(await readFooter(first.file), first);
       const how = { units, constants: async () => (await duckdb.open()).constants(first), fitting };
-      const rowStart = others.length === 0 ? yield* beside.read(first, how, scoring) : first.rowStart;
+      const rowStart = others.length === 0 ? yield* beside.read(first, how, { scoring, turn }) : first.rowStart;
       if (rowStart < first.rowEnd) {
-        await turn;
+        await turn?.near;
         yield* (await duckdb.open()).read([{ ...first, rowStart }, ...others], fitting(threads));
       }
     },

@@ -154,6 +154,14 @@ export interface ScoringThreads {
   readonly batchRows: () => number;
 }
 
+/** When rows that others come before may be begun with. What rejects ends it: nobody will ask for them. */
+export interface Turn {
+  /** Those before are under way in the threads that decode, or through: these may follow there. */
+  readonly queued: Promise<unknown>;
+  /** Those before are nearly through: what takes memory for more than a few batches may begin. */
+  readonly near: Promise<unknown>;
+}
+
 /** Turns shards into record batches. */
 export interface Decoder extends AsyncDisposable {
   /**
@@ -173,11 +181,9 @@ export interface Decoder extends AsyncDisposable {
    * the same columns, types and partitions.
    * Ends normally only when exactly the rows asked for came.
    * @param scoring where batches may be scored; which of them are is the decoder's business
-   * @param turn settled when the rows before these are nearly through: what takes memory for more than a few batches
-   * waits for it; where it rejects, nobody will ask for rows
    * @throws JobError SHARD_CORRUPT
    */
-  read(slices: readonly SliceRequest[], scoring?: ScoringThreads, turn?: Promise<unknown>): AsyncIterable<ScoredBatch>;
+  read(slices: readonly SliceRequest[], scoring?: ScoringThreads, turn?: Turn): AsyncIterable<ScoredBatch>;
   /**
    * Reads all pages of a shard and checks them against the footer and their checksums, where they have one.
    * @throws JobError SHARD_CORRUPT naming file, row group and column

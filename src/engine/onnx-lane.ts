@@ -58,6 +58,10 @@ export async function openLane(worker: Worker, settings: WorkerSettings, name: s
         worker.postMessage({ kind: "run", id, ...request } satisfies ToWorker, [...buffers]);
       }),
     host(module, line) {
+      if (broken !== undefined) {
+        line.close(); // nobody would answer
+        return;
+      }
       worker.postMessage({ kind: "host", module: module.href, line } satisfies ToWorker, [line]);
     },
     async close() {

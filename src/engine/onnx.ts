@@ -85,6 +85,7 @@ async function openLanes(options: OnnxEngineOptions, where: Where): Promise<Lane
   const open: Lane[] = [];
   const lines: MessagePort[] = [];
   let refused: { readonly error: unknown } | undefined;
+  let isClosed = false;
   const opening = Array.from({ length: options.sessions }, async (_, session) => {
     try {
       const lane = await openChecked(options, where, session);
@@ -96,6 +97,7 @@ async function openLanes(options: OnnxEngineOptions, where: Where): Promise<Lane
     }
   });
   const close = async (): Promise<void> => {
+    isClosed = true;
     await Promise.allSettled(opening);
     for (const line of lines) {
       line.close();
@@ -103,6 +105,9 @@ async function openLanes(options: OnnxEngineOptions, where: Where): Promise<Lane
     await Promise.all(open.map((lane) => lane.close()));
   };
   try {
+    if (where.device !== "cpu") {
+      await Promise.all(opening); // they share its memory: all are there, or it is another provider's turn
+    }
     const first = await Promise.race(opening);
     return {
       signature: first.signature,
@@ -114,7 +119,7 @@ async function openLanes(options: OnnxEngineOptions, where: Where): Promise<Lane
         return open.reduce((best, lane) => (lane.waiting < best.waiting ? lane : best), first);
       },
       host(module) {
-        const hosted = opening.map((lane) => hostOn(lane, module));
+        const hosted = opening.map((lane) => hostOn(isClosed ? Promise.reject(new Error("closed")) : lane, module));
         lines.push(...hosted);
         return hosted;
       },

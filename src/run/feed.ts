@@ -1,7 +1,7 @@
 import { valuesPerRow } from "../batch/contract.js";
 import type { ScoredBatch } from "../batch/scored.js";
 import type { RecordBatch } from "../batch/types.js";
-import type { Decoder, Projection, ScoringThreads } from "../decode/port.js";
+import type { Decoder, Projection, ScoringThreads, Turn } from "../decode/port.js";
 import type { Spans } from "../plan/spans.js";
 import { type StageWatch, untimed } from "../report/stage-times.js";
 import type { OpenShard, Source } from "../source/port.js";
@@ -111,11 +111,20 @@ interface Ahead {
 
 function openAhead(tools: FeedTools, windows: AsyncGenerator<ReadyWindow>): Ahead {
   const upcoming: Promise<OpenWindow | undefined>[] = [];
-  let last: OpenWindow | undefined;
+  let isClosed = false;
+  let queued: Promise<unknown> = Promise.resolve();
   const open = async (): Promise<OpenWindow | undefined> => {
     const window = await windows.next();
-    last = window.done === true ? undefined : openWindow(tools, window.value, last?.first);
-    return last;
+    if (window.done === true) {
+      return undefined;
+    }
+    if (isClosed) {
+      await window.value.done();
+      return undefined;
+    }
+    const opened = openWindow(tools, window.value, queued);
+    ({ queued } = opened);
+    return opened;
   };
   return {
     take: () => upcoming.shift() ?? open(),
@@ -131,9 +140,9 @@ function openAhead(tools: FeedTools, windows: AsyncGenerator<ReadyWindow>): Ahea
       );
     },
     async close() {
-      for (const next of upcoming) {
-        await (await next.catch(() => undefined))?.close();
-      }
+      isClosed = true;
+      const closing = upcoming.map(async (next) => await (await next.catch(() => undefined))?.close());
+      await Promise.all(closing);
       await windows.return(undefined);
     },
   };
@@ -166,34 +175,42 @@ interface OpenWindow {
   readonly first: Promise<IteratorResult<FeedPiece>>;
   /** After the first. */
   readonly pieces: AsyncGenerator<FeedPiece>;
+  /** Settled when the threads that decode know of all its rows, or will not. Never rejects. */
+  readonly queued: Promise<unknown>;
   /** The rows before it are nearly through. */
   isNear(): void;
   close(): Promise<void>;
 }
 
-/**
- * @param before the first rows of the window before it: where threads are busy with rows that come later, and full of
- * them, those that are due would never come
- */
-function openWindow(tools: FeedTools, window: ReadyWindow, before: OpenWindow["first"] | undefined): OpenWindow {
-  let settle: { come(): void; drop(error: Error): void } | undefined;
-  const turn = handled(
-    new Promise<void>((come, drop) => {
-      settle = { come, drop };
-    }),
-  );
-  const pieces = readWindow(tools, window, { before, turn });
+/** Told once, to all who wait for it. */
+function createSignal(): { readonly told: Promise<void>; readonly tell: () => void } {
+  let resolve: (() => void) | undefined;
+  const told = new Promise<void>((tell) => {
+    resolve = tell;
+  });
+  return { told, tell: () => resolve?.() };
+}
+
+/** @param before `queued` of the window before it */
+function openWindow(tools: FeedTools, window: ReadyWindow, before: Promise<unknown>): OpenWindow {
+  const [near, unwanted, ended] = [createSignal(), createSignal(), createSignal()];
+  const dropped = unwanted.told.then(() => {
+    throw new Error("a window that nobody wants any more");
+  });
+  const whileWanted = <T>(promise: Promise<T>): Promise<T> => handled(Promise.race([promise, dropped]));
+  const turn = { queued: whileWanted(before), near: whileWanted(near.told) };
+  const pieces = readWindow(tools, window, { there: whileWanted(window.there), turn, ended: ended.tell });
   const first = handled(pieces.next());
   return {
     rowEnd: window.rowEnd,
     there: window.there,
     first,
     pieces,
-    isNear() {
-      settle?.come();
-    },
+    // Of several slices, one is begun when the one before it is through.
+    queued: window.requests.length === 1 ? first.catch(() => undefined) : ended.told,
+    isNear: near.tell,
     async close() {
-      settle?.drop(new Error("a window that nobody wants any more"));
+      unwanted.tell();
       await first.catch(() => undefined);
       await pieces.return(undefined);
     },
@@ -209,13 +226,12 @@ export function handled<T>(promise: Promise<T>): Promise<T> {
 async function* readWindow(
   { decoder, scoring }: FeedTools,
   window: ReadyWindow,
-  { before, turn }: { readonly before: OpenWindow["first"] | undefined; readonly turn: Promise<void> },
+  { there, turn, ended }: { readonly there: Promise<void>; readonly turn: Turn; readonly ended: () => void },
 ): AsyncGenerator<FeedPiece> {
   try {
     let { rowStart } = window;
     const { shards } = window;
-    await window.there;
-    await before?.catch(() => undefined); // whoever takes its rows meets it
+    await there;
     for await (const batch of decoder.read(window.requests, scoring, turn)) {
       yield { rowStart, batch, shards };
       rowStart += rowsRead(batch);
@@ -225,6 +241,7 @@ async function* readWindow(
     }
     await checkAll(shards);
   } finally {
+    ended();
     await window.done();
   }
 }

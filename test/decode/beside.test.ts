@@ -144,14 +144,15 @@ describe("a slice of a Parquet shard", () => {
     const decoder = await openDecoder(scratch.path);
     const both = [slice(path, 0, 100), slice(path, 0, 100)]; // several together are DuckDB's
     const calls: string[] = [];
-    const turn = sleep(50).then(() => calls.push("turn"));
+    const near = sleep(50).then(() => calls.push("turn"));
 
-    for await (const { rowCount } of decoder.read(both, oneThread(), turn)) {
+    for await (const { rowCount } of decoder.read(both, oneThread(), { queued: near, near })) {
       calls.push(`${rowCount} rows`);
     }
 
     expect(calls).toEqual(["turn", "100 rows", "100 rows"]);
-    const unwanted = decoder.read(both, oneThread(), Promise.reject(new Error("nobody wants it")));
+    const dropped = Promise.reject(new Error("nobody wants it"));
+    const unwanted = decoder.read(both, oneThread(), { queued: dropped, near: dropped });
     await expect(unwanted[Symbol.asyncIterator]().next()).rejects.toThrow("nobody wants it");
   });
 

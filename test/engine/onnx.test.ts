@@ -79,6 +79,17 @@ describe("an engine", () => {
     await Promise.race(ends); // whoever is on the line of that session is not left waiting
   });
 
+  test("ends the lines that somebody asks of it when it is closed", async () => {
+    await using scratch = await scratchFolder();
+    const engine = await engineOf(scratch.path, identity, 2);
+    await engine[Symbol.asyncDispose]();
+
+    const lines = engine.host?.(new URL("data:text/javascript,export const serve = () => {};")) ?? [];
+
+    await Promise.all(lines.map((line) => new Promise((resolve) => line.on("close", resolve))));
+    expect(lines).toHaveLength(2);
+  });
+
   test("gives the buffers of a call back, whole", async () => {
     await using scratch = await scratchFolder();
     await using engine = await engineOf(scratch.path, identity);

@@ -1,0 +1,30 @@
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { writeArrow } from "../support/arrow.js";
+import { runHere } from "../support/cli.js";
+import { scratchFolder } from "../support/job.js";
+import { outputRows } from "../support/output.js";
+import { shardJob } from "../support/shards.js";
+
+/** More than a thread holds of rows that nobody has taken: 24 MiB. */
+const largeRows = 24_000;
+const sizes = { a: 500, b: 500, c: largeRows, d: largeRows, e: largeRows };
+
+test("rows that are due come, however full of later ones the threads are", { timeout: 60_000 }, async () => {
+  await using scratch = await scratchFolder();
+  const job = await shardJob(scratch.path, {}, { input: { path: "in/*.arrow" }, output: { columns: ["id", "label"] } });
+  let from = 0;
+  for (const [name, rows] of Object.entries(sizes)) {
+    const ids = `SELECT range + ${from} AS id FROM range(${rows})`;
+    const select = `SELECT id, CAST(id * 2 AS DOUBLE) AS x, repeat('x', 2000) AS label FROM (${ids})`;
+    await writeArrow(join(scratch.path, "in", `${name}.arrow`), select, { batchRows: largeRows });
+    from += rows;
+  }
+
+  const { code, stderr } = await runHere(["run", job.spec]);
+
+  expect(code, stderr).toBe(0);
+  const rows = await outputRows(job.out);
+  expect(rows).toHaveLength(from);
+  expect(rows.every(({ id, score }, index) => Number(id) === index && score === index * 2)).toBe(true);
+});
