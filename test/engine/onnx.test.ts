@@ -1,4 +1,4 @@
-import { EventEmitter, once } from "node:events";
+import { once } from "node:events";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { openModelFile } from "#src/engine/onnx-file.js";
@@ -55,13 +55,15 @@ describe("an engine", () => {
     await writeModel(path, identity);
     const model = await openModelFile(path);
     let checks = 0;
-    const touched = new EventEmitter();
+    const touched = new AbortController();
     const changing = {
       ...model,
       async check() {
         checks += 1;
         if (checks === 2) {
-          await once(touched, "now");
+          if (!touched.signal.aborted) {
+            await once(touched.signal, "abort");
+          }
           throw new JobError("MODEL_CHANGED", "it was written to");
         }
       },
@@ -71,7 +73,7 @@ describe("an engine", () => {
     const ends = lines.map((line) => new Promise((resolve) => line.on("close", resolve)));
 
     expect(await engine.run(floats(1))).toMatchObject({ kind: "done" });
-    touched.emit("now");
+    touched.abort();
 
     await expect(engine.opened()).rejects.toThrow("it was written to");
     await expect(engine.run(floats(1))).rejects.toThrow("it was written to");
