@@ -4,6 +4,7 @@ import { execFileSync, spawn, spawnSync } from "node:child_process";
 import {
   chmodSync,
   chownSync,
+  closeSync,
   cpSync,
   mkdirSync,
   mkdtempSync,
@@ -141,12 +142,16 @@ export async function startServer(found, { flags = [], tls = false } = {}) {
   }
   let child;
   const start = async () => {
-    const out = openSync(log, "a");
-    child = spawn(join(native, "bin/postgres"), ["-D", data, "-p", String(port), ...settings], {
-      ...options,
-      stdio: ["ignore", out, out],
-    });
-    await untilReady(child, data, log);
+    const deadline = performance.now() + 60_000;
+    for (let isReady = false; !isReady; ) {
+      const out = openSync(log, "w");
+      child = spawn(join(native, "bin/postgres"), ["-D", data, "-p", String(port), ...settings], {
+        ...options,
+        stdio: ["ignore", out, out],
+      });
+      closeSync(out);
+      isReady = await untilReady(child, { data, log, deadline });
+    }
   };
   const kill = async (signal = "SIGKILL") => {
     if (child === undefined || child.exitCode !== null || child.signalCode !== null) {
@@ -176,16 +181,24 @@ export async function startServer(found, { flags = [], tls = false } = {}) {
   };
 }
 
-async function untilReady(child, data, log) {
-  const deadline = performance.now() + 60_000;
+/** What a server that was killed leaves until its last backend has noticed. */
+const stillInUse = "pre-existing shared memory block";
+
+/** false: it has to be started once more. */
+async function untilReady(child, { data, log, deadline }) {
   for (;;) {
-    if (child.exitCode !== null || performance.now() > deadline) {
-      throw new Error(`Postgres did not start: ${readFileSync(log, "utf8")}`);
+    const ended = child.exitCode !== null;
+    if (ended && performance.now() < deadline && readText(log).includes(stillInUse)) {
+      await sleep(50);
+      return false;
+    }
+    if (ended || performance.now() > deadline) {
+      throw new Error(`Postgres did not start: ${readText(log)}`);
     }
     // The eighth line of the pid file says "ready" once connections are taken, recovery included.
     const lines = readText(join(data, "postmaster.pid")).split("\n");
     if (Number(lines[0]) === child.pid && lines[7]?.trim() === "ready") {
-      return;
+      return true;
     }
     await sleep(20);
   }
