@@ -30,7 +30,7 @@ export async function openBytes(file: ShardFile): Promise<ShardBytes> {
         for (let at = 0; at < bytes.length; ) {
           const length = Math.min(bytes.length - at, readLimit);
           const { bytesRead } = await onDisk(file, () => handle.read(bytes, at, length, start + at));
-          at += some(bytesRead, file, { start: start + at, end });
+          at += requireBytes(bytesRead, file, { start: start + at, end });
         }
         return bytes;
       },
@@ -50,7 +50,7 @@ function room(length: number, lent: ArrayBuffer | undefined): Uint8Array<ArrayBu
   return new Uint8Array(lent ?? Buffer.allocUnsafeSlow(length).buffer, 0, length);
 }
 
-function some(bytesRead: number, { path }: ShardFile, { start, end }: ByteRange): number {
+function requireBytes(bytesRead: number, { path }: ShardFile, { start, end }: ByteRange): number {
   if (bytesRead === 0) {
     throw corruptArrow(path, `it ends at byte ${start}, where ${end - start} more are due`);
   }
@@ -98,7 +98,7 @@ export function readFully(
 ): void {
   for (let at = 0; at < bytes.length; ) {
     const length = Math.min(bytes.length - at, readLimit);
-    at += some(readSync(descriptor, bytes, at, length, start + at), file, {
+    at += requireBytes(readSync(descriptor, bytes, at, length, start + at), file, {
       start: start + at,
       end: start + bytes.length,
     });

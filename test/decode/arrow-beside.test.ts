@@ -1,13 +1,11 @@
 import { join } from "node:path";
-import { MessageChannel } from "node:worker_threads";
-import { expect, onTestFinished, test } from "vitest";
+import { expect, test } from "vitest";
 import { openArrowDecoder } from "#src/decode/arrow.js";
 import { openShards } from "#src/decode/arrow-shards.js";
-import type { ScoringThreads } from "#src/decode/port.js";
-import { serve } from "#src/decode/unit-guest.js";
 import { writeArrow } from "../support/arrow.js";
 import { emptyContract, matrixBinding, ref } from "../support/batches.js";
 import { scratchFolder } from "../support/job.js";
+import { oneThread } from "../support/one-thread.js";
 
 const contract = {
   ...emptyContract,
@@ -19,29 +17,12 @@ const contract = {
   ],
 } as const;
 
-/** A thread, which is this one, with a model that adds x and y. */
-function oneThread(): ScoringThreads {
-  return {
-    threads: 1,
-    contract,
-    tensors: ["score"],
-    batchRows: () => 1000,
-    host() {
-      const { port1, port2 } = new MessageChannel();
-      serve(port2, async ({ inputs }) => {
-        const features = inputs[0]?.data as Float32Array;
-        const data = Float32Array.from({ length: features.length / 2 }, (_, row) => {
-          const [x = 0, y = 0] = features.subarray(row * 2);
-          return x + y;
-        });
-        return await Promise.resolve({ outputs: [{ dtype: "float32", dims: [data.length], data }], ms: 1 });
-      });
-      onTestFinished(() => {
-        port1.close();
-      });
-      return [port1];
-    },
-  };
+/** Adds x and y of each row. */
+function sums(features: Float32Array): Float32Array<ArrayBuffer> {
+  return Float32Array.from({ length: features.length / 2 }, (_, row) => {
+    const [x = 0, y = 0] = features.subarray(row * 2);
+    return x + y;
+  });
 }
 
 const claimOf = (): "file" => "file";
@@ -75,7 +56,7 @@ test.each([
     projection: contract,
     partitions: new Map(),
   };
-  for await (const { rowCount, carried, predictions = [] } of decoder.read([slice], oneThread())) {
+  for await (const { rowCount, carried, predictions = [] } of decoder.read([slice], oneThread(contract, sums))) {
     const [ids, labels] = carried;
     const scores = predictions.flatMap(({ outputs }) => Array.from(outputs[0]?.data as Float32Array));
     scored += scores.length;

@@ -1,15 +1,14 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { MessageChannel } from "node:worker_threads";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { openParquetDecoder } from "#src/decode/parquet.js";
 import { readFooter } from "#src/decode/parquet-footer.js";
 import type { Decoder, ScoringThreads, SliceRequest } from "#src/decode/port.js";
-import { serve } from "#src/decode/unit-guest.js";
 import { JobError } from "#src/errors.js";
 import { emptyContract, matrixBinding, ref } from "../support/batches.js";
 import { scratchFolder } from "../support/job.js";
+import { oneThread } from "../support/one-thread.js";
 import { writeRows } from "../support/parquet.js";
 import { hasPyarrow, runPython } from "../support/pyarrow.js";
 
@@ -39,27 +38,8 @@ const slice = (path: string, rowStart: number, rowEnd: number): SliceRequest => 
   partitions: new Map(),
 });
 
-/** A thread, which is this one, with a model that gives back what it gets. */
-function oneThread(): ScoringThreads {
-  return {
-    threads: 1,
-    contract,
-    tensors: ["score"],
-    batchRows: () => 1000,
-    host() {
-      const { port1, port2 } = new MessageChannel();
-      serve(port2, async ({ inputs }) => {
-        const [input] = inputs;
-        const data = Float32Array.from(input?.data as Float32Array);
-        return await Promise.resolve({ outputs: [{ dtype: "float32", dims: [data.length], data }], ms: 1 });
-      });
-      onTestFinished(() => {
-        port1.close();
-      });
-      return [port1];
-    },
-  };
-}
+/** With a model that gives back what it gets. */
+const echoing = (): ScoringThreads => oneThread(contract, (features) => Float32Array.from(features));
 
 interface Found {
   readonly ids: number[];
@@ -113,7 +93,7 @@ describe("a slice of a Parquet shard", () => {
     await using scratch = await scratchFolder();
     const path = await writeShard(scratch.path, 5000);
 
-    const found = await readAll(await openDecoder(scratch.path), slice(path, 10, 4990), oneThread());
+    const found = await readAll(await openDecoder(scratch.path), slice(path, 10, 4990), echoing());
 
     expect(found).toMatchObject({ ids: range(10, 4990), scored: 4980, refusal: undefined });
   });
@@ -122,7 +102,7 @@ describe("a slice of a Parquet shard", () => {
     await using scratch = await scratchFolder();
     const path = await writeShard(scratch.path, manyRows);
 
-    const found = await readAll(await openDecoder(scratch.path), slice(path, 0, manyRows), oneThread());
+    const found = await readAll(await openDecoder(scratch.path), slice(path, 0, manyRows), echoing());
 
     expect(found).toMatchObject({ scored: 0, refusal: undefined });
     expect(found.ids).toEqual(range(0, manyRows));
@@ -146,13 +126,13 @@ describe("a slice of a Parquet shard", () => {
     const calls: string[] = [];
     const near = sleep(50).then(() => calls.push("turn"));
 
-    for await (const { rowCount } of decoder.read(both, oneThread(), { queued: near, near })) {
+    for await (const { rowCount } of decoder.read(both, echoing(), { queued: near, near })) {
       calls.push(`${rowCount} rows`);
     }
 
     expect(calls).toEqual(["turn", "100 rows", "100 rows"]);
     const dropped = Promise.reject(new Error("nobody wants it"));
-    const unwanted = decoder.read(both, oneThread(), { queued: dropped, near: dropped });
+    const unwanted = decoder.read(both, echoing(), { queued: dropped, near: dropped });
     await expect(unwanted[Symbol.asyncIterator]().next()).rejects.toThrow("nobody wants it");
   });
 
@@ -166,7 +146,7 @@ pq.write_table(table, sys.argv[1], use_dictionary=False, column_encoding={"id": 
       path,
     );
 
-    const found = await readAll(await openDecoder(scratch.path), slice(path, 0, 5000), oneThread());
+    const found = await readAll(await openDecoder(scratch.path), slice(path, 0, 5000), echoing());
 
     expect(found).toMatchObject({ ids: range(0, 5000), scored: 0, refusal: undefined });
   });
@@ -182,7 +162,7 @@ describe("a shard that is damaged", () => {
     await writeFile(path, bytes.fill(0xa5, start + 30, start + 60));
     const decoder = await openDecoder(scratch.path);
 
-    const found = await readAll(decoder, slice(path, 0, 10_000), oneThread());
+    const found = await readAll(decoder, slice(path, 0, 10_000), echoing());
 
     const alone = await readAll(decoder, slice(path, 0, 10_000));
     expect(found.refusal).toMatch(/row group 2 \(rows 4096 to 6143\), column `x`/);

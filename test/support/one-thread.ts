@@ -1,0 +1,29 @@
+import { MessageChannel } from "node:worker_threads";
+import { onTestFinished } from "vitest";
+import type { Contract } from "#src/batch/contract.js";
+import type { ScoringThreads } from "#src/decode/port.js";
+import { serve } from "#src/decode/unit-guest.js";
+
+/** A thread, which is this one, with a model that makes `score` of the features of its only input. */
+export function oneThread(
+  contract: Contract,
+  score: (features: Float32Array) => Float32Array<ArrayBuffer>,
+): ScoringThreads {
+  return {
+    threads: 1,
+    contract,
+    tensors: ["score"],
+    batchRows: () => 1000,
+    host() {
+      const { port1, port2 } = new MessageChannel();
+      serve(port2, async ({ inputs }) => {
+        const data = score(inputs[0]?.data as Float32Array);
+        return await Promise.resolve({ outputs: [{ dtype: "float32", dims: [data.length], data }], ms: 1 });
+      });
+      onTestFinished(() => {
+        port1.close();
+      });
+      return [port1];
+    },
+  };
+}
