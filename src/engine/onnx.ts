@@ -85,7 +85,6 @@ async function openLanes(options: OnnxEngineOptions, where: Where): Promise<Lane
   const open: Lane[] = [];
   const lines: MessagePort[] = [];
   let refused: { readonly error: unknown } | undefined;
-  let isClosed = false;
   const opening = Array.from({ length: options.sessions }, async (_, session) => {
     try {
       const lane = await openChecked(options, where, session);
@@ -97,7 +96,6 @@ async function openLanes(options: OnnxEngineOptions, where: Where): Promise<Lane
     }
   });
   const close = async (): Promise<void> => {
-    isClosed = true;
     await Promise.allSettled(opening);
     for (const line of lines) {
       line.close();
@@ -119,7 +117,7 @@ async function openLanes(options: OnnxEngineOptions, where: Where): Promise<Lane
         return open.reduce((best, lane) => (lane.waiting < best.waiting ? lane : best), first);
       },
       host(module) {
-        const hosted = opening.map((lane) => hostOn(isClosed ? Promise.reject(new Error("closed")) : lane, module));
+        const hosted = opening.map((lane) => hostOn(lane, module));
         lines.push(...hosted);
         return hosted;
       },
