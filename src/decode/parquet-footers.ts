@@ -10,10 +10,10 @@ const filesPerQuery = 256;
 /** Files that are open at once. */
 const filesAtOnce = 16;
 
-/** Of a footer, what is kept while others are read: not the places of its column chunks. */
+/** Of a footer, what is kept while others are read: little, since files are many. */
 interface FileFacts extends Omit<ShardFooter, "schema"> {
   /** undefined: DuckDB is asked. */
-  readonly columns: readonly SourceColumn[] | undefined;
+  readonly schema: ShardSchema | undefined;
 }
 
 /** Tells the columns of files of which a footer alone does not. */
@@ -32,39 +32,47 @@ export async function* readFooters(
 ): AsyncGenerator<ShardFooter> {
   for (let start = 0; start < files.length; start += filesPerQuery) {
     // Our own reading comes first: it says plainly what is wrong with a file, and names it.
-    const facts = await readFacts(files.slice(start, start + filesPerQuery));
-    const unknown = facts.flatMap(({ path, columns }) => (columns === undefined ? [path] : []));
+    const facts = await readFacts(files.slice(start, start + filesPerQuery), schemas);
+    const unknown = facts.flatMap(({ path, schema }) => (schema === undefined ? [path] : []));
     const digests = unknown.length === 0 ? undefined : await (await reader()).digests(unknown);
-    for (const { columns, ...footer } of facts) {
-      const { path } = footer;
-      const digest = columns === undefined ? digests?.get(path) : JSON.stringify(columns);
+    for (const fact of facts) {
+      yield { ...fact, schema: fact.schema ?? (await schemaByDuckDb(fact.path)) };
+    }
+    async function schemaByDuckDb(path: string): Promise<ShardSchema> {
+      const digest = digests?.get(path);
       if (digest === undefined) {
         throw new Error(`DuckDB gave no schema for ${path}`);
       }
-      let schema = schemas.get(digest);
-      if (schema === undefined) {
-        schema = checkedSchema(path, columns ?? (await (await reader()).columns(path)));
-        schemas.set(digest, schema);
-      }
-      yield { ...footer, schema };
+      const met = schemas.get(digest) ?? checkedSchema(path, await (await reader()).columns(path));
+      schemas.set(digest, met);
+      return met;
     }
   }
 }
 
-async function readFacts(files: readonly ShardFile[]): Promise<FileFacts[]> {
+async function readFacts(files: readonly ShardFile[], schemas: Map<string, ShardSchema>): Promise<FileFacts[]> {
   const facts: FileFacts[] = [];
   for (let start = 0; start < files.length; start += filesAtOnce) {
     const some = files.slice(start, start + filesAtOnce);
-    facts.push(...(await Promise.all(some.map(async (file) => summary(file.path, await readFooter(file))))));
+    facts.push(...(await Promise.all(some.map(async (file) => summary(file.path, await readFooter(file), schemas)))));
   }
   return facts;
 }
 
-function summary(path: string, { rows, rowGroups, leaves, sizeBytes, encrypted: isEncrypted }: Footer): FileFacts {
+function summary(path: string, footer: Footer, schemas: Map<string, ShardSchema>): FileFacts {
+  const { rows, rowGroups, leaves, sizeBytes } = footer;
   const closed = rowGroups.flatMap(({ chunks }) => chunks.filter(({ encrypted }) => encrypted));
   const encrypted = [...new Set(closed.map((chunk) => chunk.path[0] ?? ""))];
-  const columns = isEncrypted || encrypted.length > 0 ? undefined : plainColumns(leaves);
-  return { path, rows, rowGroups: rowGroups.length, sizeBytes, encrypted, columns };
+  const columns = footer.encrypted || encrypted.length > 0 ? undefined : plainColumns(leaves);
+  const schema = columns && plainSchema(path, columns, schemas);
+  return { path, rows, rowGroups: rowGroups.length, sizeBytes, encrypted, schema };
+}
+
+function plainSchema(path: string, columns: readonly SourceColumn[], schemas: Map<string, ShardSchema>): ShardSchema {
+  const digest = JSON.stringify(columns);
+  const met = schemas.get(digest) ?? checkedSchema(path, columns);
+  schemas.set(digest, met);
+  return met;
 }
 
 function checkedSchema(path: string, columns: readonly SourceColumn[]): ShardSchema {

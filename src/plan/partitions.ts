@@ -28,6 +28,9 @@ function isDate(text: string): boolean {
 
 /** `key=value` folders of a shard's URI, as Hive names them: escaped with %xx, NULL by a name of its own. */
 export function partitionsOf(uri: string): ReadonlyMap<string, string | null> {
+  if (!uri.includes("=")) {
+    return noPartitions;
+  }
   const found = new Map<string, string | null>();
   for (const folder of uri.split("/").slice(0, -1)) {
     const at = folder.indexOf("=");
@@ -38,6 +41,9 @@ export function partitionsOf(uri: string): ReadonlyMap<string, string | null> {
   }
   return found;
 }
+
+/** One for all shards: they are many. */
+const noPartitions: ReadonlyMap<string, string | null> = new Map<string, string | null>();
 
 function unescape(text: string): string {
   try {

@@ -244,9 +244,11 @@ async function readShards(context: JobContext, decoder: Decoder, listed: readonl
         const file = opened[index];
         index += 1;
         if (shard !== undefined && file !== undefined) {
-          const digest = verifying === undefined ? {} : { sha256: await verifying.shard(file) };
+          const sha256 = await verifying?.shard(file);
           await file.check();
-          shards.push({ ...shard, rows: footer.rows, ...digest });
+          const { uri, sizeBytes, fingerprint } = shard;
+          const planned = { uri, sizeBytes, fingerprint, rows: footer.rows };
+          shards.push(sha256 === undefined ? planned : { ...planned, sha256 });
           for (const column of footer.encrypted) {
             encrypted.set(column, encrypted.get(column) ?? file.name);
           }

@@ -47,7 +47,7 @@ export function diskSource({ folder, output }: DiskSourceOptions): Source {
     },
     async open(shard) {
       // The file that a link leads to now is the one that is read, whatever the link leads to later.
-      const opened = openShard(shard, await realOr(resolve(folder, shard.uri)));
+      const opened = new DiskShard(shard, await realOr(resolve(folder, shard.uri)));
       await opened.check();
       return opened;
     },
@@ -203,31 +203,45 @@ async function statOrUndefined(path: string): Promise<BigIntStats | undefined> {
   }
 }
 
-function openShard(shard: ListedShard, path: string): OpenShard {
-  return {
-    path,
-    name: path,
-    async check() {
-      const now = await statOrUndefined(path);
-      const difference =
-        now === undefined
-          ? "it is gone"
-          : Number(now.size) !== shard.sizeBytes
-            ? `it has ${now.size} bytes, planned ${shard.sizeBytes}`
-            : fingerprintOf(now) !== shard.fingerprint
-              ? `it was written to after it was planned (${fingerprintOf(now)}, planned ${shard.fingerprint})`
-              : undefined;
-      if (difference !== undefined) {
-        throw new JobError("INPUT_CHANGED", `reading ${path}: ${difference}`, {
-          hint: "put the planned file back; committed spans are kept",
-        });
-      }
-    },
-    digest: (signal) => digestOf(path, signal),
-    async [Symbol.asyncDispose]() {
-      // Nothing was copied.
-    },
-  };
+/** A class: shards are many, and functions of each one's own would be most of what it takes. */
+class DiskShard implements OpenShard {
+  readonly path: string;
+  private readonly shard: ListedShard;
+
+  constructor(shard: ListedShard, path: string) {
+    this.path = path;
+    this.shard = shard;
+  }
+
+  get name(): string {
+    return this.path;
+  }
+
+  async check(): Promise<void> {
+    const { shard, path } = this;
+    const now = await statOrUndefined(path);
+    const difference =
+      now === undefined
+        ? "it is gone"
+        : Number(now.size) !== shard.sizeBytes
+          ? `it has ${now.size} bytes, planned ${shard.sizeBytes}`
+          : fingerprintOf(now) !== shard.fingerprint
+            ? `it was written to after it was planned (${fingerprintOf(now)}, planned ${shard.fingerprint})`
+            : undefined;
+    if (difference !== undefined) {
+      throw new JobError("INPUT_CHANGED", `reading ${path}: ${difference}`, {
+        hint: "put the planned file back; committed spans are kept",
+      });
+    }
+  }
+
+  async digest(signal: AbortSignal): Promise<string> {
+    return await digestOf(this.path, signal);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    // Nothing was copied.
+  }
 }
 
 async function digestOf(path: string, signal: AbortSignal): Promise<string> {
