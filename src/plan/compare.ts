@@ -33,6 +33,27 @@ export function compareListing(plan: Plan, listed: readonly ListedShard[]): List
   return { added: [...now.keys()], missing, changed };
 }
 
+/**
+ * The plan with these shards in place of its own where they say the same: of 100,000, whose names the listing has, too,
+ * one copy is enough.
+ */
+export function withShards(plan: Plan, shards: readonly PlannedShard[]): Plan {
+  const own = plan.input.shards;
+  return own.length === shards.length && own.every((shard, index) => isSame(shard, shards[index]))
+    ? { ...plan, input: { ...plan.input, shards } }
+    : plan;
+}
+
+function isSame(one: PlannedShard, other: PlannedShard | undefined): boolean {
+  return (
+    one.uri === other?.uri &&
+    one.sizeBytes === other.sizeBytes &&
+    one.fingerprint === other.fingerprint &&
+    one.rows === other.rows &&
+    one.sha256 === other.sha256
+  );
+}
+
 /** What the spec asks for now that differs from what was planned, a line each. */
 export function compareSpec(plan: Plan, spec: JobSpec): string[] {
   const asked = bindingRequest(spec);

@@ -25,8 +25,8 @@ export interface Standing {
   readonly decoder: Decoder;
   readonly engine: Engine;
   readonly shardsUnplanned: number;
-  /** The plan that this attempt made, whether or not it is the one that stands. */
-  readonly fresh: Plan | undefined;
+  /** By URI, of the shards of which this attempt has just taken it: `input.verify: full`. */
+  readonly digests: ReadonlyMap<string, string>;
 }
 
 /** Scores this worker's share of what is not committed, and finishes the run when nothing is left of any share. */
@@ -194,7 +194,7 @@ async function scoreShares(
     run,
     decoder,
     engine,
-    fresh,
+    digests,
     sizer,
     room,
     share,
@@ -202,7 +202,7 @@ async function scoreShares(
 ): Promise<void> {
   const { worker, progress, signal, log } = context;
   const { plan } = stored;
-  const source = verifyingSource(context, { plan, decoder, fresh });
+  const source = verifyingSource(context, { plan, decoder, digests });
   const tools: ScoringTools = { plan, run, decoder, engine, sizer, room };
   progress.start(pendingRows(plan, run.committed, share));
   try {

@@ -2,6 +2,7 @@ import type { Decoder } from "../decode/port.js";
 import type { Engine, ModelFile } from "../engine/port.js";
 import { JobError } from "../errors.js";
 import { numberedRunId, runIdOf, splitRunId } from "../plan/identity.js";
+import { withShards } from "../plan/compare.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { count, type RunReport } from "../report/report.js";
@@ -86,7 +87,7 @@ async function takeUp(context: JobContext, { stored, run }: { stored: StoredPlan
     return await carryOutIdle(context, { stored, run, shardsUnplanned });
   }
   return await withTools(context, { listing, model }, async ({ decoder, engine }) =>
-    carryOut(context, { stored, run, decoder, engine: await engine, shardsUnplanned, fresh: undefined }),
+    carryOut(context, { stored, run, decoder, engine: await engine, shardsUnplanned, digests: new Map() }),
   );
 }
 
@@ -105,18 +106,23 @@ async function withTools<T>(
 async function createRun(
   context: JobContext,
   tools: { runId: RunId; listing: Listing; decoder: Decoder; engine: Promise<Engine>; model: ModelFile },
-): Promise<{ stored: StoredPlan; run: RunSink; fresh: Plan }> {
+): Promise<{ stored: StoredPlan; run: RunSink; digests: ReadonlyMap<string, string> }> {
   const { sink, log } = context;
   requireListed(context, tools.listing);
   const plan = await planRun(context, { ...tools, listed: tools.listing.shards });
-  const stored = await sink.create(plan);
+  const standing = await sink.create(plan);
+  const stored = { ...standing, plan: withShards(standing.plan, plan.input.shards) };
   const { input, commitRows } = plan;
   const shards = count(input.shards.length, "shard");
   const spans = count(spanCount(plan), "span");
   log.info(
     `planned run ${plan.runId}: ${count(input.rows, "row")} of ${shards}, in ${spans} of up to ${count(commitRows, "row")}`,
   );
-  return { stored, run: await sink.open(stored), fresh: plan };
+  return { stored, run: await sink.open(stored), digests: digestsIn(plan) };
+}
+
+function digestsIn({ input }: Plan): ReadonlyMap<string, string> {
+  return new Map(input.shards.flatMap(({ uri, sha256 }) => (sha256 === undefined ? [] : [[uri, sha256]])));
 }
 
 async function digestIfThere(context: JobContext): Promise<string | undefined> {

@@ -34,18 +34,17 @@ export function verifyShards({ log, signal }: JobContext, decoder: Decoder): Sha
 
 /**
  * `input.verify: full` while a run is carried out: before the first use of a shard in this attempt its digest must
- * be the planned one. `fresh` are shards whose digest this attempt has just taken. A plan made without digests
- * leaves the page checksums to be checked.
+ * be the planned one. `digests`, by URI: those that this attempt has just taken. A plan made without any leaves the
+ * page checksums to be checked.
  */
 export function verifyingSource(
   { spec, source, log, signal }: JobContext,
-  { plan, decoder, fresh }: { plan: Plan; decoder: Decoder; fresh: Plan | undefined },
+  { plan, decoder, digests }: { plan: Plan; decoder: Decoder; digests: ReadonlyMap<string, string> },
 ): Source {
   if (spec.input.verify !== "full") {
     return source;
   }
   const planned = new Map(plan.input.shards.map(({ uri, sha256 }) => [uri, sha256]));
-  const known = new Map(fresh?.input.shards.map(({ uri, sha256 }) => [uri, sha256]));
   if (plan.input.shards.some(({ sha256 }) => sha256 === undefined)) {
     log.warn(
       "input.verify: full: this run was planned with `pinned`, so its plan holds no digests; page checksums are checked, where the files have them",
@@ -58,7 +57,7 @@ export function verifyingSource(
       await decoder.verify(shard, signal);
       return;
     }
-    const found = known.get(uri) ?? (await shard.digest(signal));
+    const found = digests.get(uri) ?? (await shard.digest(signal));
     if (found !== due) {
       throw new JobError("INPUT_CHANGED", `reading ${shard.name}: its sha256 is ${found}, planned ${due}`, {
         hint: "its bytes changed though its size and time did not: put the planned file back; committed spans are kept",

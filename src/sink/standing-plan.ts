@@ -24,8 +24,10 @@ const sealedEnd = /,\n "sha256": "([0-9a-f]{64})"\n\}\n$/;
 function unseal(sealed: string): StoredPlan | undefined {
   const [, seal] = sealedEnd.exec(sealed) ?? [];
   const text = sealed.replace(sealedEnd, "\n}\n");
-  const plan = seal === sha256(text) ? parsePlan(text) : undefined;
-  return plan === undefined || seal === undefined ? undefined : { plan, planId: seal };
+  // Not `seal` itself, which would keep all of the text.
+  const planId = sha256(text);
+  const plan = seal === planId ? parsePlan(text) : undefined;
+  return plan === undefined ? undefined : { plan, planId };
 }
 
 function sha256(text: string): string {

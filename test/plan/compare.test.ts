@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { compareListing, compareSpec } from "#src/plan/compare.js";
+import { compareListing, compareSpec, withShards } from "#src/plan/compare.js";
 import { bindingRequest } from "#src/plan/make-plan.js";
+import type { PlannedShard } from "#src/plan/plan.js";
 import { planOf } from "../support/plans.js";
 import { load, minimalSpec } from "../support/spec.js";
 
@@ -34,6 +35,33 @@ describe("comparing the listing with the plan", () => {
 
   test("everything is missing from an empty listing", () => {
     expect(compareListing(plan, [])).toEqual({ added: [], missing: shards, changed: [] });
+  });
+});
+
+describe("shards in place of a plan's own", () => {
+  const plan = planOf([5, 0, 5], 4);
+  const copies = plan.input.shards.map((shard) => ({ ...shard }));
+
+  test("are taken where they say the same", () => {
+    const taken = withShards(plan, copies);
+    expect(taken.input.shards).toBe(copies);
+    expect(taken).toEqual(plan);
+  });
+
+  test.for<[string, Partial<PlannedShard>]>([
+    ["uri", { uri: "other" }],
+    ["size", { sizeBytes: 77 }],
+    ["fingerprint", { fingerprint: "mtime:77" }],
+    ["rows", { rows: 77 }],
+    ["sha256", { sha256: "77" }],
+  ])("are not taken where one has another %s", ([, other]) => {
+    const changed = copies.map((shard, index) => (index === 1 ? { ...shard, ...other } : shard));
+    expect(withShards(plan, changed)).toBe(plan);
+  });
+
+  test("are not taken where there are more or fewer", () => {
+    expect(withShards(plan, copies.slice(1))).toBe(plan);
+    expect(withShards(plan, [...copies, ...copies])).toBe(plan);
   });
 });
 
