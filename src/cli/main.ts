@@ -1,4 +1,5 @@
 import { errnoOf, JobError } from "../errors.js";
+import { collectGarbage } from "./collect-garbage.js";
 import { failWith } from "./failure.js";
 import { setV8Flags } from "./v8-flags.js";
 import { runProgram } from "./run-program.js";
@@ -18,4 +19,5 @@ process.stdout.on("error", (error) => {
 });
 
 setV8Flags();
+collectGarbage();
 await runProgram(process.argv.slice(2), process);
