@@ -51,9 +51,16 @@ export interface InputTargetOptions {
   readonly onFault: (fault: RowFault) => void;
 }
 
+type MatrixBinding = Extract<InputBinding, { kind: "matrix" | "list" }>;
+
+/** The shape of the tensor that `rows` rows of `width` numbers are. */
+export function matrixDims(binding: MatrixBinding, rows: number, width: number): number[] {
+  return binding.kind === "matrix" && binding.rank === 1 ? [rows] : [rows, width];
+}
+
 /** Rows of as many numbers each. */
 export function matrixTarget(
-  binding: Extract<InputBinding, { kind: "matrix" | "list" }>,
+  binding: MatrixBinding,
   { batchRows, nanAllowed, take, onFault }: InputTargetOptions,
 ): InputTarget {
   const width = binding.kind === "list" ? binding.width : binding.columns.length;
@@ -85,7 +92,7 @@ export function matrixTarget(
     },
     tensor(filled, rows) {
       zero(values, filled * width, rows * width);
-      const dims = binding.kind === "matrix" && binding.rank === 1 ? [rows] : [rows, width];
+      const dims = matrixDims(binding, rows, width);
       return { name: binding.input, dtype: binding.dtype, dims, data: values.subarray(0, rows * width) };
     },
   };
@@ -152,23 +159,35 @@ function findNotFinite(
   }
 }
 
-/** Four sums: one would wait for its own last addition. */
+/** Whether all numbers are finite. In two functions: V8 makes one that has met both kinds of arrays half as fast. */
 export function isFiniteSum(values: Float32Array | Float64Array): boolean {
-  let a = 0;
-  let b = 0;
-  let c = 0;
-  let d = 0;
-  const whole = values.length & ~3;
-  for (let index = 0; index < whole; index += 4) {
-    a += values[index] as number;
-    b += values[index + 1] as number;
-    c += values[index + 2] as number;
-    d += values[index + 3] as number;
+  return Number.isFinite(values instanceof Float32Array ? sumOfFloats(values) : sumOfDoubles(values));
+}
+
+/** Four sums of pairs: one would wait for its own last addition. */
+function sumOfFloats(values: Float32Array): number {
+  let [a, b, c, d] = [0, 0, 0, 0];
+  const whole = values.length & ~7;
+  for (let index = 0; index < whole; index += 8) {
+    a += (values[index] as number) + (values[index + 1] as number);
+    b += (values[index + 2] as number) + (values[index + 3] as number);
+    c += (values[index + 4] as number) + (values[index + 5] as number);
+    d += (values[index + 6] as number) + (values[index + 7] as number);
   }
   for (let index = whole; index < values.length; index += 1) {
     a += values[index] as number;
   }
-  return Number.isFinite(a + b + c + d);
+  return a + b + c + d;
+}
+
+function sumOfDoubles(values: Float64Array): number {
+  let [a, b] = [0, 0];
+  const whole = values.length & ~1;
+  for (let index = 0; index < whole; index += 2) {
+    a += values[index] as number;
+    b += values[index + 1] as number;
+  }
+  return whole < values.length ? a + b + (values[whole] as number) : a + b;
 }
 
 export function textTarget(

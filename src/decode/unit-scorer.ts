@@ -1,3 +1,4 @@
+import { matrixDims } from "../batch/input-target.js";
 import { createPacker, type FeatureBatch } from "../batch/packer.js";
 import type { NamedTensor, Tensor } from "../batch/tensor.js";
 import type { Predictions } from "../batch/scored.js";
@@ -56,17 +57,13 @@ function inPlace(
   const tensors: NamedTensor[] = [];
   for (const [index, binding] of inputs.entries()) {
     const matrix = batch.inputs[index];
-    if (binding.kind !== "matrix" || binding.dtype === "float16" || matrix?.kind !== "matrix") {
+    const isMatrix = binding.kind === "matrix" || binding.kind === "list";
+    if (!isMatrix || binding.dtype === "float16" || matrix?.kind !== "matrix") {
       return undefined;
     }
     const { width } = matrix;
     const data = matrix.data.subarray(from * width, to * width);
-    tensors.push({
-      name: binding.input,
-      dtype: binding.dtype,
-      dims: binding.rank === 1 ? [rows] : [rows, width],
-      data,
-    });
+    tensors.push({ name: binding.input, dtype: binding.dtype, dims: matrixDims(binding, rows, width), data });
   }
   return { inputs: tensors, packedRows: rows };
 }

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { InputBinding } from "#src/batch/contract.js";
+import { isFiniteSum } from "#src/batch/input-target.js";
 import { blankInputs, type FeatureBatch, sliceBatch } from "#src/batch/packer.js";
 import { numericTensorTypes, tensorElement, toFloat16Bits } from "#src/batch/tensor.js";
 import type { Matrix } from "#src/batch/types.js";
@@ -234,4 +235,23 @@ test("blank inputs are zeros and empty texts of every input", () => {
     blank.every((tensor) => tensor.dtype === "string" || [...tensor.data].every((value) => Number(value) === 0)),
   ).toBe(true);
   expect(dataOf(blank.at(-1))).toEqual(["", ""]);
+});
+
+describe.for([
+  ["float32", Float32Array],
+  ["float64", Float64Array],
+] as const)("whether all of some %s numbers are finite", ([, Numbers]) => {
+  test("is seen wherever one is not, whatever the others are", () => {
+    for (let length = 0; length <= 17; length += 1) {
+      const numbers = new Numbers(length).fill(-1e30);
+      expect(isFiniteSum(numbers)).toBe(true);
+      for (let index = 0; index < length; index += 1) {
+        for (const bad of [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY]) {
+          const others = numbers.slice();
+          others[index] = bad;
+          expect(isFiniteSum(others), `${bad} at ${index} of ${length}`).toBe(false);
+        }
+      }
+    }
+  });
 });
