@@ -47,7 +47,7 @@ export function readRuns(
       for (let index = 0; index < size; index += 1) {
         value |= (bytes[at + index] as number) << (index * 8);
       }
-      if (value >= 2 ** width) {
+      if (value >= 1 << width) {
         throw new RangeError(`the number ${value} in ${width} bits`);
       }
       target.fill(value, filled, filled + length);
@@ -80,7 +80,7 @@ function unpackBits(
   target: Uint8Array | Uint32Array,
   { from, to }: { readonly from: number; readonly to: number },
 ): void {
-  const mask = 2 ** width - 1;
+  const mask = (1 << width) - 1;
   let at = start;
   let held = 0;
   let bits = 0;

@@ -240,14 +240,14 @@ test("blank inputs are zeros and empty texts of every input", () => {
 describe.for([
   ["float32", Float32Array],
   ["float64", Float64Array],
-] as const)("whether all of some %s numbers are finite", ([, Numbers]) => {
+] as const)("whether all of some %s values are finite", ([, Numbers]) => {
   test("is seen wherever one is not, whatever the others are", () => {
     for (let length = 0; length <= 17; length += 1) {
-      const numbers = new Numbers(length).fill(-1e30);
-      expect(isFiniteSum(numbers)).toBe(true);
+      const values = new Numbers(length).fill(-1e30);
+      expect(isFiniteSum(values)).toBe(true);
       for (let index = 0; index < length; index += 1) {
         for (const bad of [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY]) {
-          const others = numbers.slice();
+          const others = values.slice();
           others[index] = bad;
           expect(isFiniteSum(others), `${bad} at ${index} of ${length}`).toBe(false);
         }
