@@ -159,7 +159,10 @@ function findNotFinite(
   }
 }
 
-/** Whether all numbers are finite. In two functions: V8 makes one that has met both kinds of arrays half as fast. */
+/**
+ * true: all numbers are finite; false: one may not be, as the sum of large float64 may overflow. In two functions: V8
+ * makes one that has met both kinds of arrays half as fast.
+ */
 export function isFiniteSum(values: Float32Array | Float64Array): boolean {
   return Number.isFinite(values instanceof Float32Array ? sumOfFloats(values) : sumOfDoubles(values));
 }

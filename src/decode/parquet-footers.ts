@@ -36,18 +36,26 @@ export async function* readFooters(
     const unknown = facts.flatMap(({ path, schema }) => (schema === undefined ? [path] : []));
     const digests = unknown.length === 0 ? undefined : await (await reader()).digests(unknown);
     for (const fact of facts) {
-      yield { ...fact, schema: fact.schema ?? (await schemaByDuckDb(fact.path)) };
-    }
-    async function schemaByDuckDb(path: string): Promise<ShardSchema> {
-      const digest = digests?.get(path);
-      if (digest === undefined) {
-        throw new Error(`DuckDB gave no schema for ${path}`);
-      }
-      const met = schemas.get(digest) ?? checkedSchema(path, await (await reader()).columns(path));
-      schemas.set(digest, met);
-      return met;
+      const { path } = fact;
+      yield {
+        ...fact,
+        schema: fact.schema ?? (await schemaByDuckDb(reader, { path, digest: digests?.get(path) }, schemas)),
+      };
     }
   }
+}
+
+async function schemaByDuckDb(
+  reader: () => Promise<SchemaReader>,
+  { path, digest }: { path: string; digest: string | undefined },
+  schemas: Map<string, ShardSchema>,
+): Promise<ShardSchema> {
+  if (digest === undefined) {
+    throw new Error(`DuckDB gave no schema for ${path}`);
+  }
+  const met = schemas.get(digest) ?? checkedSchema(path, await (await reader()).columns(path));
+  schemas.set(digest, met);
+  return met;
 }
 
 async function readFacts(files: readonly ShardFile[], schemas: Map<string, ShardSchema>): Promise<FileFacts[]> {
