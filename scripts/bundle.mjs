@@ -26,7 +26,7 @@ const together = {
   start: [["dist/cli/main.js", "dist/cli/early.js"]],
   scoring: [["dist/engine/onnx-worker.js", "dist/decode/unit-guest.js"]],
   running: [["dist/cli/commands/run.js", "dist/decode/parquet.js"]],
-  writing: [["dist/sink/part-file.js", "node_modules/@duckdb/node-api/lib/index.js"]],
+  writing: [["dist/sink/part-file.js"]],
 };
 const groups = Object.entries(together).map(([name, parties], index, all) => {
   const paths = parties.map((roots) => roots.map((root) => join(project, root)));
