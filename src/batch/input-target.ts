@@ -3,6 +3,7 @@ import type { InputBinding, NumericTensorType } from "./contract.js";
 import { type NamedTensor, tensorElement, type Texts, toFloat16Bits } from "./tensor.js";
 import type { Column, DecodedInput, Matrix } from "./types.js";
 import { bytesPerElement, copyValues, type Values, viewOf } from "./values.js";
+import { areFinite } from "./vectors.js";
 
 /**
  * Why a row cannot be scored. `expression`: an expression fails on it; `missing`: a feature is NULL, or its cast turned it into NULL; `not_finite`: a
@@ -148,7 +149,7 @@ function findNotFinite(
   if (isFinite === true) {
     return;
   }
-  if (!(data instanceof Float32Array || data instanceof Float64Array) || isFiniteSum(data.subarray(from, to))) {
+  if (!(data instanceof Float32Array || data instanceof Float64Array) || areSurelyFinite(data.subarray(from, to))) {
     return;
   }
   for (let index = from; index < to; index += 1) {
@@ -163,8 +164,10 @@ function findNotFinite(
  * true: all numbers are finite; false: one may not be, as the sum of large float64 may overflow. In two functions: V8
  * makes one that has met both kinds of arrays half as fast.
  */
-export function isFiniteSum(values: Float32Array | Float64Array): boolean {
-  return Number.isFinite(values instanceof Float32Array ? sumOfFloats(values) : sumOfDoubles(values));
+export function areSurelyFinite(values: Float32Array | Float64Array): boolean {
+  return values instanceof Float32Array
+    ? (areFinite(values) ?? Number.isFinite(sumOfFloats(values)))
+    : Number.isFinite(sumOfDoubles(values));
 }
 
 /** Four sums of pairs: one would wait for its own last addition. */

@@ -3,7 +3,7 @@ import {
   copyAs,
   type InputTarget,
   type InputTargetOptions,
-  isFiniteSum,
+  areSurelyFinite,
   type RowFault,
   type RowRange,
   zero,
@@ -129,7 +129,7 @@ function hasNull({ valid }: FixedColumn, from: number, to: number): boolean {
 function allFinite({ offsets }: ListColumn, { data }: FixedColumn, { from, to }: RowRange): boolean {
   return (
     !(data instanceof Float32Array || data instanceof Float64Array) ||
-    isFiniteSum(data.subarray(offsets[from], offsets[to]))
+    areSurelyFinite(data.subarray(offsets[from], offsets[to]))
   );
 }
 

@@ -39,7 +39,7 @@ interface ReadSizes {
 
 const ownSizes: ReadSizes = { held: 16 * 1024 * 1024, piece: 8 * 1024 * 1024, column: 0 };
 /** What is lent stays in a core's cache while it is used. A read of less than 64 KiB costs more than its bytes. */
-const lentSizes: ReadSizes = { held: 512 * 1024, piece: 1024 * 1024, column: 64 * 1024 };
+const lentSizes: ReadSizes = { held: 512 * 1024, piece: 4 * 1024 * 1024, column: 64 * 1024 };
 const pieceRows = 1024;
 
 /** The rows of a slice, in order; one piece is read ahead. @throws JobError SHARD_CORRUPT */
@@ -123,8 +123,10 @@ async function openBatch(
   const size = buffersOf(stored).reduce((sum, buffer) => sum + buffer.bytes, 0);
   // The values of views may lie anywhere: each piece would read all of them again.
   const sizes = lend === undefined || stored.some(hasViews) ? ownSizes : lentSizes;
-  const held: HeldRanges | undefined = size <= sizes.held ? await holdColumns(bytes, batch, stored) : undefined;
-  const body = openBody(bytes, batch, { header, held, lend });
+  const lent = header.compression === "none" ? lend : undefined; // of others more is kept than what is read now
+  const held: HeldRanges | undefined =
+    size <= sizes.held ? await holdColumns(bytes, batch, { nodes: stored, lend: lent }) : undefined;
+  const body = openBody(bytes, batch, { header, held, lend: lent });
   const together = Math.max(sizes.piece, sizes.column * stored.length);
   const perPiece = Math.floor((batch.rows * together) / Math.max(1, size));
   return {

@@ -23,9 +23,9 @@ const lengthBytes = 8;
 const lz4Ratio = 255;
 
 /** Memory for so many bytes or more, until what was read last is done with. */
-export type Lend = (bytes: number) => ArrayBuffer;
+export type Lend = (bytes: number) => Uint8Array<ArrayBuffer>;
 
-/** `held`: bytes [at, …) of the file that were read before. `lend`: for what lies uncompressed. */
+/** `held`: bytes [at, …) of the file that were read before. */
 export function openBody(
   bytes: ShardBytes,
   block: Block,
@@ -39,8 +39,7 @@ export function openBody(
   const raw = async ({ offset }: BufferPlace, start: number, end: number): Promise<Uint8Array<ArrayBuffer>> => {
     const from = bodyStart + offset + start;
     const to = bodyStart + offset + end;
-    const lent = compression === "none" ? lend : undefined; // of others more is kept than what is read now
-    return held?.find(from, to) ?? (await bytes.read(from, to, lent?.(to - from)));
+    return held?.find(from, to) ?? (await bytes.read(from, to, lend?.(to - from)));
   };
   if (compression === "none") {
     return {
@@ -145,8 +144,12 @@ export interface HeldRanges {
 /** Buffers as near as this are read together with what is between them. */
 const nearBytes = 32 * 1024;
 
-/** All buffers of some columns, in as few reads as they lie in. */
-export async function holdColumns(bytes: ShardBytes, block: Block, nodes: readonly ArrowNode[]): Promise<HeldRanges> {
+/** All buffers of some columns, in as few reads as they lie in. `lend`: where what is read is done with at once. */
+export async function holdColumns(
+  bytes: ShardBytes,
+  block: Block,
+  { nodes, lend }: { readonly nodes: readonly ArrowNode[]; readonly lend: Lend | undefined },
+): Promise<HeldRanges> {
   const bodyStart = block.offset + block.metadataBytes;
   const ranges: { start: number; end: number }[] = [];
   for (const { offset, bytes: length } of buffersOf(nodes).toSorted((one, other) => one.offset - other.offset)) {
@@ -159,7 +162,7 @@ export async function holdColumns(bytes: ShardBytes, block: Block, nodes: readon
     }
   }
   const held = await Promise.all(
-    ranges.map(async ({ start, end }) => ({ start, end, data: await bytes.read(start, end) })),
+    ranges.map(async ({ start, end }) => ({ start, end, data: await bytes.read(start, end, lend?.(end - start)) })),
   );
   return {
     find(start, end) {

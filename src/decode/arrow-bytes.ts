@@ -7,8 +7,8 @@ import type { ByteRange, ShardFile } from "./port.js";
 export interface ShardBytes extends AsyncDisposable {
   readonly file: ShardFile;
   readonly sizeBytes: number;
-  /** Bytes [start, end), in a buffer of their own or the one that is lent; fetched before where the file has not all. */
-  read(start: number, end: number, lent?: ArrayBuffer): Promise<Uint8Array<ArrayBuffer>>;
+  /** Bytes [start, end), in memory of their own or what is lent; fetched before where the file has not all. */
+  read(start: number, end: number, lent?: Uint8Array<ArrayBuffer>): Promise<Uint8Array<ArrayBuffer>>;
 }
 
 /** Bytes of messages, without their bodies. */
@@ -46,8 +46,8 @@ export async function openBytes(file: ShardFile): Promise<ShardBytes> {
 const readLimit = 2 ** 30;
 
 /** Not zeroed, and not from Node's pool: typed arrays want it aligned. */
-function room(length: number, lent: ArrayBuffer | undefined): Uint8Array<ArrayBuffer> {
-  return new Uint8Array(lent ?? Buffer.allocUnsafeSlow(length).buffer, 0, length);
+function room(length: number, lent: Uint8Array<ArrayBuffer> | undefined): Uint8Array<ArrayBuffer> {
+  return lent?.subarray(0, length) ?? new Uint8Array(Buffer.allocUnsafeSlow(length).buffer, 0, length);
 }
 
 function requireBytes(bytesRead: number, { path }: ShardFile, { start, end }: ByteRange): number {

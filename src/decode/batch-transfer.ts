@@ -1,4 +1,4 @@
-import { isFiniteSum } from "../batch/input-target.js";
+import { areSurelyFinite } from "../batch/input-target.js";
 import type { Column, DecodedInput, Matrix, RecordBatch } from "../batch/types.js";
 import { allocate, copyValues, elementOf, type Values } from "../batch/values.js";
 import { assertNever } from "../errors.js";
@@ -42,7 +42,7 @@ export function packParcel(batch: RecordBatch, { take, isOwn }: ParcelTools): Pa
 
 /** Looked at in the thread that made it: elsewhere it would have to come from memory. */
 export function isKnownFinite({ data, isFinite }: Matrix): boolean {
-  return isFinite ?? (!(data instanceof Float32Array || data instanceof Float64Array) || isFiniteSum(data));
+  return isFinite ?? (!(data instanceof Float32Array || data instanceof Float64Array) || areSurelyFinite(data));
 }
 
 type Own = <T extends Values>(values: T) => T;

@@ -2,6 +2,7 @@ import type { NumericTensorType } from "../batch/contract.js";
 import { tensorElement } from "../batch/tensor.js";
 import { type ColumnType, type FixedColumn, type Matrix, showType } from "../batch/types.js";
 import { allocate, type ElementType, elementOf, type Values } from "../batch/values.js";
+import { packFour } from "../batch/vectors.js";
 import type { CastRules } from "./cast-sql.js";
 
 /**
@@ -103,11 +104,12 @@ export function packMatrix(
   }
   const data = take(tensorElement(dtype), (to - from) * width);
   const target: Target = { data, width, valid: undefined, sum: 0 };
-  let summed = 0;
+  let summed = width;
   for (let start = from; start < to; start += blockRows) {
     const end = Math.min(to, start + blockRows);
-    summed = packFours(target, columns, { from: start, to: end }, start - from);
-    for (let index = summed; index < width; index += 1) {
+    const packed = packFours(target, columns, { from: start, to: end }, start - from);
+    summed = Math.min(summed, packed);
+    for (let index = packed; index < width; index += 1) {
       const source = columns[index] as MatrixColumn;
       const at = (start - from) * width + index;
       convert(target, at, source, { from: start, to: end });
@@ -118,30 +120,41 @@ export function packMatrix(
   return { kind: "matrix", width, data: target.data, valid: target.valid, isFinite };
 }
 
-/** Four columns at a time, as far as they are no more than copied; returns the first that is left. */
+/**
+ * Four columns at a time, as far as they are no more than copied, or rounded where vectors do it; returns the first
+ * that is left.
+ */
 function packFours(target: Target, columns: readonly MatrixColumn[], { from, to }: Rows, startRow: number): number {
   const { data, width } = target;
   let index = 0;
   for (; index + 4 <= width; index += 4) {
-    const a = plainValues(columns[index]);
-    const b = plainValues(columns[index + 1]);
-    const c = plainValues(columns[index + 2]);
-    const d = plainValues(columns[index + 3]);
+    const cast = columns[index]?.cast;
+    const a = plainValues(columns[index], cast);
+    const b = plainValues(columns[index + 1], cast);
+    const c = plainValues(columns[index + 2], cast);
+    const d = plainValues(columns[index + 3], cast);
     if (a === undefined || b === undefined || c === undefined || d === undefined) {
       return index;
     }
     const at = startRow * width + index;
-    if (data instanceof Float32Array || data instanceof Float64Array) {
-      target.sum += copyFour(data, at, width, { a, b, c, d, from, to });
+    const four = { a, b, c, d, from, to };
+    if (cast === "round") {
+      // One that is not finite may be a double that is: whoever looks at each tells.
+      if (!(data instanceof Float32Array) || packFour(data, at, width, four) !== true) {
+        return index;
+      }
+    } else if (data instanceof Float32Array || data instanceof Float64Array) {
+      target.sum += sumOfFour(data, at, width, four);
     } else {
-      copyFourWhole(data as unknown as Float64Array, at, width, { a, b, c, d, from, to });
+      copyFourWhole(data as unknown as Float64Array, at, width, four);
     }
   }
   return index;
 }
 
-function plainValues(source: MatrixColumn | undefined): Float64Array | undefined {
-  return source?.cast === "copy" && source.column.valid === undefined
+/** Of a column without NULLs that is cast like others. */
+function plainValues(source: MatrixColumn | undefined, cast: Cast | undefined): Float64Array | undefined {
+  return (cast === "copy" || cast === "round") && source?.cast === cast && source.column.valid === undefined
     ? (source.column.data as Float64Array)
     : undefined;
 }
@@ -151,6 +164,24 @@ interface Four extends Rows {
   readonly b: Float64Array;
   readonly c: Float64Array;
   readonly d: Float64Array;
+}
+
+/** Copies; what is returned is finite only where every value is. */
+function sumOfFour(target: Float32Array | Float64Array, at: number, width: number, four: Four): number {
+  const { a, b, c, d, from, to } = four;
+  if (
+    target instanceof Float32Array &&
+    a instanceof Float32Array &&
+    b instanceof Float32Array &&
+    c instanceof Float32Array &&
+    d instanceof Float32Array
+  ) {
+    const isFinite = packFour(target, at, width, { a, b, c, d, from, to });
+    if (isFinite !== undefined) {
+      return isFinite ? 0 : Number.NaN;
+    }
+  }
+  return copyFour(target, at, width, four);
 }
 
 /**

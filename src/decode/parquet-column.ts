@@ -1,9 +1,10 @@
 import type { Column } from "../batch/types.js";
+import { giveBackMemory, takeMemory } from "../batch/vectors.js";
 import { messageOf } from "../errors.js";
 import { sliceColumn } from "./column-rows.js";
 import { codecs, unpack } from "./parquet-codecs.js";
 import { type PageHeader, parsePageHeader } from "./parquet-page-header.js";
-import { encodings, pageLimitBytes, type PageRoom, pageValues } from "./parquet-page-values.js";
+import { encodings, levelBytesOf, pageLimitBytes, type PageRoom, pageValues } from "./parquet-page-values.js";
 import type { StoredColumn } from "./parquet-storage.js";
 import { plainValues } from "./parquet-values.js";
 import type { Cursor } from "./thrift.js";
@@ -116,9 +117,11 @@ function pagesOf(column: StoredColumn, tools: ColumnTools): Pages {
       }
     },
     unpack(header) {
-      const bytes = unpackPage(column, tools, { page: header, at });
+      const lead = -levelBytesOf(column, header) & 7; // so that the values are aligned
+      const memory = (size: number): Uint8Array<ArrayBuffer> => roomFor(tools.room, lead + size).subarray(lead);
+      const bytes = unpackPage(column, { ...tools, memory }, { page: header, at });
       pass(header);
-      const values = pageValues(column, bytes, { header, dictionary, room: tools.room });
+      const values = pageValues(column, bytes, { header, dictionary });
       return { values, rows: header.values, used: 0 };
     },
     pass,
@@ -130,9 +133,8 @@ function unpackDictionary(column: StoredColumn, tools: ColumnTools, place: { pag
   if (encoding !== encodings.plain && encoding !== encodings.plainDictionary) {
     throw new RangeError(`a dictionary of encoding ${encoding}`);
   }
-  const values = plainValues(column.storage, unpackPage(column, tools, place), { at: 0, count: entries });
-  tools.room.bytes = new Uint8Array(0); // it stays where it is
-  return values;
+  const bytes = unpackPage(column, { ...tools, memory: ownMemory }, place);
+  return plainValues(column.storage, bytes, { at: 0, count: entries });
 }
 
 function readHeader(
@@ -162,10 +164,29 @@ function readHeader(
   }
 }
 
+/** Memory for what stays while pages come and go. */
+function ownMemory(size: number): Uint8Array<ArrayBuffer> {
+  return new Uint8Array(size);
+}
+
+/** Memory of a column for its next page. */
+function roomFor(room: PageRoom, size: number): Uint8Array<ArrayBuffer> {
+  if (room.bytes.length < size) {
+    giveBackMemory([room.bytes]);
+    room.bytes = takeMemory(size);
+  }
+  return room.bytes.subarray(0, size);
+}
+
+interface UnpackTools extends Pick<ColumnTools, "read" | "scratch"> {
+  /** For so many bytes. */
+  readonly memory: (size: number) => Uint8Array<ArrayBuffer>;
+}
+
 /** A page as it was before it was packed: levels, then values. */
 function unpackPage(
   { codec, isOptional }: StoredColumn,
-  { read, scratch, room }: ColumnTools,
+  { read, scratch, memory }: UnpackTools,
   { page, at }: { page: PageHeader; at: number },
 ): Uint8Array<ArrayBuffer> {
   const { compressedBytes, uncompressedBytes, kind, levelBytes, isCompressed } = page;
@@ -173,11 +194,7 @@ function unpackPage(
   if (levelBytes.repetition !== 0 || levels < 0 || (levels > 0 && !isOptional)) {
     throw new RangeError("levels that the schema has not");
   }
-  const needed = room.lead + uncompressedBytes;
-  if (room.bytes.length < needed) {
-    room.bytes = new Uint8Array(needed);
-  }
-  const target = room.bytes.subarray(room.lead, needed);
+  const target = memory(uncompressedBytes);
   const isPlain = codec === codecs.none || !isCompressed || compressedBytes === levels;
   if (compressedBytes < levels || (isPlain && compressedBytes !== uncompressedBytes)) {
     throw new RangeError(`a page of ${compressedBytes} bytes that is not compressed, ${uncompressedBytes} are due`);

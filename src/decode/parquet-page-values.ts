@@ -5,11 +5,9 @@ import { isOneRun, readRuns } from "./parquet-runs.js";
 import type { StoredColumn } from "./parquet-storage.js";
 import { plainValues } from "./parquet-values.js";
 
-/** Memory that columns are unpacked into, one after the other. */
+/** Memory that the pages of a column are unpacked into, one after the other. */
 export interface PageRoom {
-  /** Where pages are unpacked to, and how far from its start so that the values are aligned. */
   bytes: Uint8Array<ArrayBuffer>;
-  lead: number;
 }
 
 /** By the numbers of parquet.thrift. */
@@ -21,18 +19,16 @@ export const pageLimitBytes = 2 ** 28;
 interface PageParts {
   readonly header: PageHeader;
   readonly dictionary: Column | undefined;
-  readonly room: PageRoom;
 }
 
 /** What a page holds, NULLs and all. */
 export function pageValues(column: StoredColumn, bytes: Uint8Array<ArrayBuffer>, parts: PageParts): Column {
-  const { header, dictionary, room } = parts;
+  const { header, dictionary } = parts;
   const { at, valid } = readLevels(column, bytes, header);
   const rows = header.values;
   const count = valid === undefined ? rows : countOnes(valid);
   const limit = pageLimitBytes;
   if (header.encoding === encodings.plain || (header.encoding === encodings.runs && column.storage.kind === "bits")) {
-    room.lead = (8 - (at % 8)) % 8; // the next page's levels take as much, mostly
     const isPlain = header.encoding === encodings.plain;
     const values = isPlain ? plainValues(column.storage, bytes, { at, count }) : runBits(bytes, at, count);
     return valid === undefined ? values : takeRows(column.type, values, { ...spread(valid), limit });
@@ -46,6 +42,15 @@ export function pageValues(column: StoredColumn, bytes: Uint8Array<ArrayBuffer>,
   readRuns(bytes, { at: at + 1, end: bytes.length, width }, places, count);
   const taking = valid === undefined ? { indices: places, valid } : spread(valid, places);
   return takeRows(column.type, dictionary, { ...taking, limit });
+}
+
+/** Of levels before the values, as writers make them where no value is NULL: one run, after its length. */
+export function levelBytesOf({ isOptional }: StoredColumn, { kind, values, levelBytes }: PageHeader): number {
+  if (!isOptional || kind !== "data") {
+    return levelBytes.definition;
+  }
+  const countBytes = Math.ceil((Math.floor(Math.log2(values)) + 2) / 7); // of twice as many, 7 bits in each
+  return Uint32Array.BYTES_PER_ELEMENT + countBytes + 1;
 }
 
 /** Where values begin, and which rows have one; undefined: all. */

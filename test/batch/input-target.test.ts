@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { InputBinding } from "#src/batch/contract.js";
-import { isFiniteSum } from "#src/batch/input-target.js";
+import { areSurelyFinite } from "#src/batch/input-target.js";
 import { blankInputs, type FeatureBatch, sliceBatch } from "#src/batch/packer.js";
 import { numericTensorTypes, tensorElement, toFloat16Bits } from "#src/batch/tensor.js";
 import type { Matrix } from "#src/batch/types.js";
@@ -244,12 +244,12 @@ describe.for([
   test("is seen wherever one is not, whatever the others are", () => {
     for (let length = 0; length <= 17; length += 1) {
       const values = new Numbers(length).fill(-1e30);
-      expect(isFiniteSum(values)).toBe(true);
+      expect(areSurelyFinite(values)).toBe(true);
       for (let index = 0; index < length; index += 1) {
         for (const bad of [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY]) {
           const others = values.slice();
           others[index] = bad;
-          expect(isFiniteSum(others), `${bad} at ${index} of ${length}`).toBe(false);
+          expect(areSurelyFinite(others), `${bad} at ${index} of ${length}`).toBe(false);
         }
       }
     }

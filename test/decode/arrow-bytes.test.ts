@@ -14,7 +14,7 @@ test.each([
   await using bytes = await open({ path, name: path });
 
   expect(Buffer.from(await bytes.read(2, 6)).toString()).toBe("2345");
-  const lent = new ArrayBuffer(8);
-  expect((await bytes.read(2, 6, lent)).buffer).toBe(lent);
+  const lent = new Uint8Array(8);
+  expect((await bytes.read(2, 6, lent)).buffer).toBe(lent.buffer);
   await expect(async () => await bytes.read(8, 14)).rejects.toThrow("it ends at byte 10, where 4 more are due");
 });

@@ -1,10 +1,15 @@
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import type { FixedColumn } from "#src/batch/types.js";
+import { areFinite } from "#src/batch/vectors.js";
+import { readFooter } from "#src/decode/parquet-footer.js";
+import { parquetPieces, parquetUnits } from "#src/decode/parquet-units.js";
 import { nativeZstd } from "#src/decode/zstd.js";
 import { scratchFolder } from "../support/job.js";
 import { writeRows } from "../support/parquet.js";
 import { type Writing, writeTables } from "../support/parquet-tables.js";
-import { openDuckDb, readByDuckDb, readUnits, wholeSlice, type RowBounds } from "../support/parquet-units.js";
+import { openDuckDb, readByDuckDb, reader, readUnits, wholeSlice, type RowBounds } from "../support/parquet-units.js";
 import { hasPyarrow } from "../support/pyarrow.js";
 import { randomOf } from "../support/random.js";
 
@@ -70,6 +75,23 @@ const columns = `row % 2 = 0 AS b, CASE WHEN row % 5 = 0 THEN NULL ELSE row % 3 
   TIMESTAMPTZ '2026-01-01 00:00:00+05:30' + to_microseconds(row) AS utc, 'level ' || (row % 7) AS few,
   CASE WHEN row % 11 = 0 THEN '' WHEN row % 13 = 0 THEN NULL ELSE repeat('ä', row::INTEGER % 50) || row END AS text,
   CASE WHEN row < 3000 THEN NULL ELSE encode('bytes ' || row) END AS bytes, NULL::DOUBLE AS nothing, 7 AS one`;
+
+test("numbers without NULLs are read to where vectors reach them, however many a page has", async () => {
+  await using folder = await scratchFolder();
+  const path = join(folder.path, "a.parquet");
+  // Before 10,240 values there is one more byte of levels than before 1,760.
+  const options = "COMPRESSION snappy, ROW_GROUP_SIZE 10240, DICTIONARY_SIZE_LIMIT 0";
+  await writeRows(path, "SELECT row::FLOAT AS f FROM range(24000) t(row)", options);
+  const slice = await wholeSlice(path);
+  const units = slice && parquetUnits(await readFooter({ path }), slice);
+  const tools = { read: reader(readFileSync(path)), scratch: (size: number) => new Uint8Array(size), rooms: [] };
+  const reached = units?.flatMap((unit) =>
+    Array.from(parquetPieces(unit, tools), ({ columns: read }) =>
+      areFinite((read.get("f") as FixedColumn).data as Float32Array),
+    ),
+  );
+  expect(reached).toEqual([true, true, true]);
+});
 
 describe("files of DuckDB's own are read as it reads them", () => {
   test.each(codecs.map((codec) => codec.replace("none", "uncompressed")))("%s", async (codec) => {

@@ -65,7 +65,8 @@ export async function readUnits(slice: SliceRequest): Promise<Shown | undefined>
   return shown(builders);
 }
 
-function reader(bytes: Uint8Array): (target: Uint8Array, position: number) => void {
+/** Reads a file that is in memory. @throws RangeError beyond its end */
+export function reader(bytes: Uint8Array): (target: Uint8Array, position: number) => void {
   return (target, position) => {
     if (position < 0 || position + target.length > bytes.length) {
       throw new RangeError("the file ends in the middle");

@@ -1,0 +1,164 @@
+import { describe, expect, test } from "vitest";
+import { bytesPerElement, viewOf } from "#src/batch/values.js";
+import { areFinite, giveBackMemory, packFour, takeMemory } from "#src/batch/vectors.js";
+import { randomOf } from "../support/random.js";
+
+/** Where vectors reach them; `lead`: not aligned. */
+function numbersOf(kind: "float32" | "float64", values: readonly number[], lead = 0): Float32Array {
+  const bytes = bytesPerElement(kind);
+  const piece = takeMemory((lead + values.length) * bytes);
+  const numbers = viewOf(kind, piece.buffer, piece.byteOffset + lead * bytes, values.length) as Float32Array;
+  numbers.set(values);
+  return numbers;
+}
+
+function floatsOf(values: readonly number[], lead = 0): Float32Array {
+  return numbersOf("float32", values, lead);
+}
+
+const bad = [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
+/** The largest, the smallest, those without a leading one, and zeros. */
+const extremes = [3.402_823_466_385_288_6e38, -3.402_823_466_385_288_6e38, 1e-45, -1e-45, 1.17e-38, 0, -0];
+
+describe("floats are looked at for what is not finite", () => {
+  test("wherever it is, in arrays of any length", () => {
+    for (let length = 0; length <= 40; length += 1) {
+      for (const lead of [0, 1, 3]) {
+        const values = floatsOf(
+          Array.from({ length }, (_, index) => extremes[index % extremes.length] ?? 0),
+          lead,
+        );
+        expect(areFinite(values)).toBe(true);
+        for (let index = 0; index < length; index += 1) {
+          const before = values[index] as number;
+          values[index] = bad[(index + length) % bad.length] as number;
+          expect(areFinite(values), `${values[index]} at ${index} of ${length}`).toBe(false);
+          values[index] = before;
+        }
+      }
+    }
+  });
+
+  test("and not beyond the array", () => {
+    const values = floatsOf([Number.NaN, ...Array.from({ length: 20 }, () => 1), Number.NaN]);
+    expect(areFinite(values.subarray(1, 21))).toBe(true);
+  });
+
+  test("by all bits that are no number", () => {
+    const values = floatsOf([1, 1, 1, 1, 1]);
+    const bits = new Uint32Array(values.buffer, values.byteOffset, values.length);
+    for (const one of [0x7f80_0001, 0x7fc0_0000, 0xffff_ffff, 0x7f80_0000, 0xff80_0000]) {
+      bits[4] = one;
+      expect(areFinite(values), one.toString(16)).toBe(false);
+    }
+  });
+});
+
+describe.for(["float32", "float64"] as const)("four columns of %s are put side by side", (kind) => {
+  type Four = [Float32Array, Float32Array, Float32Array, Float32Array];
+  const columnOf = (values: readonly number[], lead = 0): Float32Array => numbersOf(kind, values, lead);
+  const random = randomOf(7);
+  const whole = (below: number): number => Math.floor(random() * below);
+
+  test("as one by one, and nothing beside them", () => {
+    for (let round = 0; round < 300; round += 1) {
+      const [rows, width, from] = [whole(23), 4 + whole(9), whole(5)];
+      const index = whole(width - 3);
+      const column = (): Float32Array =>
+        columnOf(
+          Array.from({ length: from + rows + whole(3) }, () => (random() * 2 - 1) * 10 ** (whole(90) - 52)),
+          whole(3),
+        );
+      const [a, b, c, d] = [column(), column(), column(), column()];
+      const target = floatsOf(Array.from({ length: (rows + 2) * width }, () => -7));
+      const expected = target.slice();
+      for (let row = 0; row < rows; row += 1) {
+        expected.set(
+          [a, b, c, d].map((one) => one[from + row] as number),
+          (row + 1) * width + index,
+        );
+      }
+      expect(packFour(target, width + index, width, { a, b, c, d, from, to: from + rows })).toBe(true);
+      expect(target).toEqual(expected);
+    }
+  });
+
+  test("and looked at, each value", () => {
+    for (const rows of [1, 4, 7]) {
+      const columns = Array.from({ length: 4 }, () => columnOf(Array.from({ length: rows + 2 }, () => 1)));
+      const [a, b, c, d] = columns as Four;
+      const target = floatsOf(Array.from({ length: rows * 4 }, () => 0));
+      const pack = (): boolean | undefined => packFour(target, 0, 4, { a, b, c, d, from: 1, to: rows + 1 });
+      for (const column of columns) {
+        for (let row = 0; row < rows + 2; row += 1) {
+          column[row] = bad[row % 3] as number;
+          expect(pack(), `row ${row - 1} of ${rows}`).toBe(row === 0 || row === rows + 1);
+          column[row] = 1;
+        }
+      }
+    }
+  });
+
+  test("but not from, or to, beyond an array's end", () => {
+    const column = columnOf([1, 2, 3]);
+    const four = { a: column, b: column, c: column, d: column };
+    const target = floatsOf(Array.from({ length: 12 }, () => 0));
+    expect(() => packFour(target, 0, 4, { ...four, c: column.subarray(0, 2), from: 0, to: 3 })).toThrow(RangeError);
+    expect(() => packFour(target, 1, 4, { ...four, from: 0, to: 3 })).toThrow(RangeError);
+    expect(() => packFour(target, 0, 5, { ...four, from: 0, to: 3 })).toThrow(RangeError);
+    expect(() => packFour(target, 0, 4, { ...four, from: -1, to: 2 })).toThrow(RangeError);
+    expect(packFour(target, 0, 4, { ...four, from: 0, to: 3 })).toBe(true);
+  });
+});
+
+test("a double that is too large for a float is told", () => {
+  const target = floatsOf([0, 0, 0, 0]);
+  const [a, d] = [numbersOf("float64", [3.4e38]), numbersOf("float64", [3.5e38])];
+  expect(packFour(target, 0, 4, { a, b: a, c: a, d: a, from: 0, to: 1 })).toBe(true);
+  expect(packFour(target, 0, 4, { a, b: a, c: a, d, from: 0, to: 1 })).toBe(false);
+});
+
+describe("memory", () => {
+  test("that lies elsewhere is left to other loops", () => {
+    const elsewhere = new Float32Array(8);
+    const here = floatsOf([1, 2, 3, 4, 5, 6, 7, 8]);
+    expect(areFinite(elsewhere)).toBeUndefined();
+    for (const place of ["a", "b", "c", "d"] as const) {
+      const four = { a: here, b: here, c: here, d: here, from: 0, to: 1, [place]: elsewhere };
+      expect(packFour(here, 0, 4, four)).toBeUndefined();
+    }
+    expect(packFour(elsewhere, 0, 4, { a: here, b: here, c: here, d: here, from: 0, to: 1 })).toBeUndefined();
+  });
+
+  test("is handed out once, until it comes back", () => {
+    const pieces = [1, 4096, 4097, 70_000, 1_048_577].map((bytes) => ({ bytes, piece: takeMemory(bytes) }));
+    const ends = pieces
+      .map(({ piece }) => [piece.byteOffset, piece.byteOffset + piece.length] as const)
+      .toSorted(([one], [other]) => one - other);
+    for (const [index, [start]] of ends.slice(1).entries()) {
+      expect(start).toBeGreaterThanOrEqual(ends[index]?.[1] ?? 0);
+    }
+    for (const { bytes, piece } of pieces) {
+      expect(piece.length).toBeGreaterThanOrEqual(bytes);
+      expect(piece.length - bytes).toBeLessThan(Math.max(4096, bytes / 8));
+    }
+    const [first] = pieces;
+    giveBackMemory(pieces.slice(0, 1).map(({ piece }) => piece));
+    const [again, another] = [takeMemory(3000), takeMemory(3000)];
+    expect(again.byteOffset).toBe(first?.piece.byteOffset);
+    expect(another.byteOffset).not.toBe(again.byteOffset);
+  });
+
+  test("of more than loops are for, or than there is, is ordinary", () => {
+    const large = takeMemory(17 * 1024 * 1024);
+    expect(large.byteOffset).toBe(0);
+    expect(large.buffer.byteLength).toBe(large.length);
+    giveBackMemory([large]);
+    const pieces = Array.from({ length: 40 }, () => takeMemory(16 * 1024 * 1024));
+    const last = pieces.at(-1) as Uint8Array<ArrayBuffer>;
+    expect(last.length).toBe(16 * 1024 * 1024);
+    expect(areFinite(new Float32Array(last.buffer, last.byteOffset, 4))).toBeUndefined();
+    giveBackMemory(pieces);
+    expect(areFinite(new Float32Array(takeMemory(16 * 1024 * 1024).buffer, 0, 4))).toBeDefined();
+  });
+});

@@ -1,0 +1,67 @@
+import { expect, test } from "vitest";
+import { allocate, bytesPerElement, type Values, viewOf } from "#src/batch/values.js";
+import { takeMemory } from "#src/batch/vectors.js";
+import { type Cast, type MatrixColumn, packMatrix, type TakeValues } from "#src/decode/direct-cast.js";
+import { randomOf } from "../support/random.js";
+
+const inReach: TakeValues = (element, length) => {
+  const piece = takeMemory(length * bytesPerElement(element));
+  return viewOf(element, piece.buffer, piece.byteOffset, length);
+};
+
+/** More than are packed at once. */
+const rows = 2500;
+const random = randomOf(3);
+
+const kinds = {
+  copy: () => new Float32Array(rows).map(() => random() * 2 - 1),
+  round: () => new Float64Array(rows).map(() => random() * 2 - 1),
+  exact: () => new Int32Array(rows).map(() => random() * 1000),
+} satisfies Partial<Record<Cast, () => Values>>;
+
+interface Case {
+  readonly name: string;
+  readonly casts: readonly (keyof typeof kinds)[];
+  /** Values instead of others. */
+  readonly odd: readonly { readonly column: number; readonly row: number; readonly value: number }[];
+}
+
+const four = <T>(one: T): T[] => [one, one, one, one];
+const cases: readonly Case[] = [
+  { name: "floats", casts: [...four("copy" as const), ...four("copy" as const), "copy"], odd: [] },
+  { name: "doubles", casts: [...four("round" as const), ...four("round" as const), "round"], odd: [] },
+  { name: "floats, then doubles", casts: [...four("copy" as const), ...four("round" as const)], odd: [] },
+  { name: "one kind among others", casts: ["copy", "round", "exact", "copy", ...four("round" as const)], odd: [] },
+  ...[0, 1100, rows - 1].flatMap((row): Case[] => [
+    { name: `a float in row ${row} that is NaN`, casts: four("copy"), odd: [{ column: 2, row, value: Number.NaN }] },
+    {
+      name: `a double in row ${row} that is infinite`,
+      casts: [...four("copy" as const), ...four("round" as const)],
+      odd: [{ column: 6, row, value: Number.POSITIVE_INFINITY }],
+    },
+    { name: `a double in row ${row} that is no float`, casts: four("round"), odd: [{ column: 1, row, value: -1e39 }] },
+  ]),
+];
+
+test.each(cases)("vectors make the matrix that other loops make: $name", ({ casts, odd }) => {
+  const columns = casts.map((cast, index): MatrixColumn => {
+    const data = kinds[cast]();
+    for (const { row, value } of odd.filter(({ column }) => column === index)) {
+      data[row] = value;
+    }
+    return { column: { kind: "fixed", lanes: 1, data, valid: undefined }, cast };
+  });
+  const reached = columns.map(({ column, cast }): MatrixColumn => {
+    const data = inReach(cast === "copy" ? "float32" : cast === "round" ? "float64" : "int32", rows);
+    (data as Float32Array).set(column.data as Float32Array);
+    return { column: { ...column, data }, cast };
+  });
+  const range = { from: 3, to: rows };
+  const expected = packMatrix("float32", columns, range, { missing: "bad_row" });
+  const made = packMatrix("float32", reached, range, { missing: "bad_row", take: inReach });
+  expect(made.data).toEqual(expected.data);
+  expect(made.valid).toEqual(expected.valid);
+  const isPacked = casts.length % 4 === 0 && casts[0] === casts[1];
+  expect(made.isFinite).toBe((isPacked && odd.every(({ row }) => row < range.from)) || undefined);
+  expect(made.data).not.toEqual(allocate("float32", made.data.length));
+});
