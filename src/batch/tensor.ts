@@ -103,10 +103,28 @@ export function encodeTexts(texts: readonly string[]): Texts {
       larger.set(bytes);
       bytes = larger;
     }
-    at += encoder.encodeInto(text, bytes.subarray(at)).written;
+    at += writeAscii(text, bytes, at) ? text.length : encoder.encodeInto(text, bytes.subarray(at)).written;
     offsets[index + 1] = at;
   }
   return { offsets, bytes: bytes.slice(0, at) };
+}
+
+/** A call of the encoder takes as long as this many characters here, or more: labels of classes are shorter. */
+const shortText = 64;
+
+/** Writes a short text that is a byte a character; false: it is another, and nothing counts. */
+function writeAscii(text: string, bytes: Uint8Array, at: number): boolean {
+  if (text.length > shortText) {
+    return false;
+  }
+  for (let index = 0; index < text.length; index += 1) {
+    const code = text.charCodeAt(index);
+    if (code > 127) {
+      return false;
+    }
+    bytes[at + index] = code;
+  }
+  return true;
 }
 
 /** IEEE 754 binary16 bits of a number, rounded once: to nearest, ties to even. */

@@ -126,8 +126,8 @@ describe("texts", () => {
   test.each([
     ["none", []],
     ["empty ones", ["", "", ""]],
-    ["one byte a character", ["a", "", "bc\u0000d", "x".repeat(1000)]],
-    ["more bytes a character, at the end too", ["plain", "Zürich", "日本", "👩‍👧", "\ufeffbom", "", "é"]],
+    ["one byte a character", ["a", "", "bc\u0000d\u007f", "x".repeat(64), "y".repeat(65), "x".repeat(1000)]],
+    ["more bytes a character, at the end too", ["plain", "Zürich", "\u0080", "日本", "👩‍👧", "\ufeffbom", "", "é"]],
     ["more than one decoding takes", ["x".repeat((1 << 24) - 1), "yz", "w"]],
   ])("come back from bytes: %s", (_, texts) => {
     const encoded = encodeTexts(texts);
