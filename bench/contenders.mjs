@@ -127,9 +127,17 @@ const contendersOf = {
     inferBatch(tables.arrowWide),
     plainPython(python, tables.arrowWide, "loop_arrow.py", modelFile("bench-wide-mlp")),
   ],
+  "arrow-wide-long": ({ python }) => [
+    inferBatchLong("arrow-wide", tables.arrowWideLong),
+    plainPython(python, tables.arrowWideLong, "loop_arrow.py", modelFile("bench-wide-mlp")),
+  ],
   embeddings: ({ python }) => [
     inferBatch(tables.embeddings),
     plainPython(python, tables.embeddings, "loop_arrow.py", modelFile("bench-embedding-mlp")),
+  ],
+  "embeddings-long": ({ python }) => [
+    inferBatchLong("embeddings", tables.embeddingsLong),
+    plainPython(python, tables.embeddingsLong, "loop_arrow.py", modelFile("bench-embedding-mlp")),
   ],
   scaling: () => [workers(1), workers(2), workers(1, { cores: 1 }), workers(2, { cores: 1 })],
 };
@@ -176,9 +184,14 @@ function overParquet() {
   return { ...inferBatch(tables.arrow, id, params), name: "infer-batch, over Parquet" };
 }
 
+/** The spec of another job, over a longer table. @returns {Contender} */
+function inferBatchLong(spec, { id, job, rows }) {
+  return inferBatch({ job, rows, spec }, "infer-batch", ["--param", `table=${id}`]);
+}
+
 /** @returns {Contender} */
-function inferBatch({ job, rows }, id = "infer-batch", params = []) {
-  const command = [process.execPath, program, "run", path(`jobs/${job}.yaml`), ...params];
+function inferBatch({ job, rows, spec = job }, id = "infer-batch", params = []) {
+  const command = [process.execPath, program, "run", path(`jobs/${spec}.yaml`), ...params];
   return { job, id, name: "**infer-batch**", rows, commands: [command], output: join(outFolder, job, id) };
 }
 

@@ -114,8 +114,20 @@ export const jobs = [
     ratios: [{ to: plainLoop, wanted: 1 }],
   },
   {
+    id: "arrow-wide-long",
+    what: "the same with four times the rows",
+    predictions: [score],
+    ratios: [{ to: plainLoop, wanted: 1 }],
+  },
+  {
     id: "embeddings",
     what: "fixed-size lists of 384 FLOAT in Arrow files, MLP 384-64-1",
+    predictions: [score],
+    ratios: [{ to: plainLoop, wanted: 1 }],
+  },
+  {
+    id: "embeddings-long",
+    what: "the same with eight times the rows",
     predictions: [score],
     ratios: [{ to: plainLoop, wanted: 1 }],
   },
