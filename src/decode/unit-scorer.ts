@@ -16,20 +16,26 @@ export type RunModel = (request: {
 export type ScoreBatch = (batch: RecordBatch, rows: number) => Promise<Predictions[] | undefined>;
 
 export function scorer({ contract, tensors }: UnitScoring, run: RunModel): ScoreBatch {
+  let packing = createPacking(contract);
   return async (batch, rows) => {
     const predictions: Predictions[] = [];
     const isPlain = batch.inputs.every(isGood);
     try {
       for (let from = 0; from < batch.rowCount; from += rows) {
-        const to = Math.min(from + rows, batch.rowCount);
-        const packed = (isPlain ? inPlace(contract, batch, from, to) : undefined) ?? pack(contract, batch, from, to);
+        const range = { from, to: Math.min(from + rows, batch.rowCount) };
+        const there = isPlain ? inPlace(contract, batch, range) : undefined;
+        const packed = there ?? packing.pack(batch, range, rows);
         if (packed === undefined) {
           return undefined;
         }
         const { outputs, ms } = await run({ inputs: packed.inputs, outputs: tensors });
-        predictions.push({ rowCount: to - from, outputs, ms, packedRows: packed.packedRows });
+        predictions.push({ rowCount: range.to - from, outputs, ms, packedRows: packed.packedRows });
+        if (there === undefined) {
+          packing.recycle(packed.inputs);
+        }
       }
     } catch {
+      packing = createPacking(contract); // of what this one holds nothing is known
       return undefined;
     }
     return predictions;
@@ -43,12 +49,16 @@ function isGood(input: DecodedInput): boolean {
 
 type PackedBatch = Pick<FeatureBatch, "inputs" | "packedRows">;
 
-/** Rows [from, to) of good matrices as tensors, where they lie; undefined: the tensors are others. */
+interface Rows {
+  readonly from: number;
+  readonly to: number;
+}
+
+/** Rows of good matrices as tensors, where they lie; undefined: the tensors are others. */
 function inPlace(
   { inputs, fixedBatchRows }: UnitScoring["contract"],
   batch: RecordBatch,
-  from: number,
-  to: number,
+  { from, to }: Rows,
 ): PackedBatch | undefined {
   const rows = to - from;
   if (fixedBatchRows !== null && fixedBatchRows !== rows) {
@@ -68,20 +78,37 @@ function inPlace(
   return { inputs: tensors, packedRows: rows };
 }
 
-/** Packs rows [from, to) as the main thread does; undefined where one is bad. */
-function pack(
-  contract: UnitScoring["contract"],
-  batch: RecordBatch,
-  from: number,
-  to: number,
-): PackedBatch | undefined {
+interface Packing {
+  /** Packs rows, at most `most`, as the main thread does; undefined where one is bad. */
+  pack(batch: RecordBatch, rows: Rows, most: number): PackedBatch | undefined;
+  recycle(inputs: readonly NamedTensor[]): void;
+}
+
+/** Packs batch after batch into the same memory. */
+function createPacking(contract: UnitScoring["contract"]): Packing {
   let isFaulty = false;
-  const rows = to - from;
+  let batchRows = 0;
   const onFault = (): void => {
     isFaulty = true;
   };
-  const packer = createPacker({ contract, batchRows: () => rows, onFault });
-  const [full] = packer.push(batch, { from, to, row: 0 });
-  const packed = full ?? packer.flush();
-  return isFaulty || packed?.rowCount !== rows ? undefined : packed;
+  const packer = createPacker({ contract, batchRows: () => batchRows, onFault });
+  return {
+    pack(batch, { from, to }, most) {
+      isFaulty = false;
+      batchRows = most;
+      const [full] = packer.push(batch, { from, to, row: 0 });
+      const packed = full ?? packer.flush();
+      if (packed === undefined) {
+        return undefined;
+      }
+      if (isFaulty || packed.rowCount !== to - from) {
+        packer.recycle(packed.inputs);
+        return undefined;
+      }
+      return packed;
+    },
+    recycle(inputs) {
+      packer.recycle(inputs);
+    },
+  };
 }
