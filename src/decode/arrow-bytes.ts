@@ -75,9 +75,16 @@ async function onDisk<T>({ path }: ShardFile, act: () => Promise<T>): Promise<T>
  */
 export function openBytesHere(file: ShardFile): Promise<ShardBytes> {
   const descriptor = openSync(file.path, "r");
+  let sizeBytes: number;
+  try {
+    sizeBytes = fstatSync(descriptor).size;
+  } catch (error) {
+    closeSync(descriptor);
+    throw error;
+  }
   return Promise.resolve({
     file,
-    sizeBytes: fstatSync(descriptor).size,
+    sizeBytes,
     read(start, end, lent) {
       const bytes = room(end - start, lent);
       readFully(descriptor, file, { bytes, start });
