@@ -113,6 +113,8 @@ for (let run = 0; run < runs; run += 1) {
   }
 }
 
+/** @type {string[]} */
+const names = [...parts.map(([part]) => String(part)), rest, idle];
 const cell = (one, part) => median(taken.get(one).map((seconds) => seconds.get(part) ?? 0)).toFixed(2);
 const text = [
   "# Where the CPU time goes",
@@ -123,9 +125,7 @@ const text = [
   "",
   `| seconds | ${ours.map(({ job }) => `\`${job}\``).join(" | ")} |`,
   `| --- | ${ours.map(() => "---:").join(" | ")} |`,
-  ...[...parts.map(([part]) => part), rest, idle].map(
-    (part) => `| ${part} | ${ours.map((one) => cell(one, part)).join(" | ")} |`,
-  ),
+  ...names.map((part) => `| ${part} | ${ours.map((one) => cell(one, part)).join(" | ")} |`),
   "",
 ].join("\n");
 console.log(text);

@@ -4,15 +4,14 @@
  * Where an array lies elsewhere, or the processor has no vectors, the loops in JavaScript do the same. The loops are in
  * `vectors.wat`.
  */
+import { createMemoryPieces, type MemoryPieces } from "./memory-pieces.js";
 import { vectorCode } from "./vector-code.js";
 
 /** As far as it is used here. TypeScript has it among the types of browsers only. */
-declare const WebAssembly:
-  | {
-      readonly Module: new (code: Uint8Array) => object;
-      readonly Instance: new (module: object) => { readonly exports: unknown };
-    }
-  | undefined;
+interface WebAssemblyHere {
+  readonly Module: new (code: Uint8Array) => object;
+  readonly Instance: new (module: object) => { readonly exports: unknown };
+}
 
 /** Addresses and strides are bytes; what comes back is 1 where a float is not finite, 0 where all are. */
 interface Loops {
@@ -25,94 +24,75 @@ interface Loops {
 
 type PackFour = (to: number, stride: number, a: number, b: number, c: number, d: number, rows: number) => number;
 
-/** Larger pieces are no matter of loops, and would stay where they are: this memory is never given back. */
+/** Larger pieces are no matter of loops, and would stay: of this memory, what was written to is never given back. */
 const pieceLimitBytes = 16 * 1024 * 1024;
-const leastBytes = 4096;
-/** Of a piece, wasted at most, so that one fits that was there before. */
-const wasted = 1 / 8;
-/** Between pieces. Columns that all begin at the same place of a page would be in each other's way in the cache. */
-const gapBytes = 256;
 
-/** Memory of a thread, in pieces. */
-interface Memory {
+interface Vectors {
   readonly loops: Loops;
   readonly buffer: ArrayBuffer;
-  /** By size, those that came back. */
-  readonly idle: Map<number, Uint8Array<ArrayBuffer>[]>;
-  /** Of all, how many bytes were handed out once. */
-  used: number;
+  readonly pieces: MemoryPieces;
 }
 
-let opened: { readonly memory: Memory | undefined } | undefined;
+let opened: { readonly vectors: Vectors | undefined } | undefined;
 
-/** undefined: this machine has none. */
-function memoryHere(): Memory | undefined {
-  opened ??= { memory: open() };
-  return opened.memory;
+/** This thread's; undefined: there are none. */
+function vectorsHere(): Vectors | undefined {
+  opened ??= { vectors: open() };
+  return opened.vectors;
 }
 
-function open(): Memory | undefined {
-  if (WebAssembly === undefined) {
-    return undefined; // V8 was told to make no machine code
+function open(): Vectors | undefined {
+  // Absent where V8 was told to make no machine code.
+  const { WebAssembly: here } = globalThis as { WebAssembly?: WebAssemblyHere };
+  if (here === undefined) {
+    return undefined;
   }
   try {
     const code = Uint8Array.from(atob(vectorCode), (letter) => letter.charCodeAt(0));
-    const { exports } = new WebAssembly.Instance(new WebAssembly.Module(code));
+    const { exports } = new here.Instance(new here.Module(code));
     const loops = exports as Loops;
-    return { loops, buffer: loops.memory.buffer, idle: new Map(), used: 0 };
+    const { buffer } = loops.memory;
+    return { loops, buffer, pieces: createMemoryPieces(buffer) };
   } catch {
     return undefined; // a processor without vectors, or no memory for it
   }
 }
 
+/** From now on this thread has none. V8 reserves 10 GiB of addresses for them, which a process may not have. */
+export function doWithoutVectors(): void {
+  opened = { vectors: undefined };
+}
+
 /**
- * So many bytes or more, which vectors reach as long as there are some; what is in them means nothing. Never to be sent
- * to another thread: all of the memory would go with them.
+ * So many bytes, which vectors reach as long as there are some; what is in them means nothing. Never to be sent to
+ * another thread: all of the memory would go with them.
  */
 export function takeMemory(bytes: number): Uint8Array<ArrayBuffer> {
-  const memory = bytes > pieceLimitBytes ? undefined : memoryHere();
-  if (memory === undefined) {
-    return new Uint8Array(bytes);
-  }
-  const size = pieceSize(bytes);
-  const idle = memory.idle.get(size)?.pop();
-  if (idle !== undefined) {
-    return idle;
-  }
-  if (memory.used + size > memory.buffer.byteLength) {
-    return new Uint8Array(bytes);
-  }
-  const piece = new Uint8Array(memory.buffer, memory.used, size);
-  memory.used += size + gapBytes;
-  return piece;
+  const piece = bytes > pieceLimitBytes ? undefined : vectorsHere()?.pieces.take(bytes);
+  return piece ?? new Uint8Array(bytes);
 }
 
-/** Pieces that nobody uses any more. */
-export function giveBackMemory(pieces: Iterable<Uint8Array<ArrayBuffer>>): void {
-  for (const piece of pieces) {
-    const memory = memoryOf(piece);
-    if (memory !== undefined) {
-      const same = memory.idle.get(piece.length) ?? [];
-      same.push(piece);
-      memory.idle.set(piece.length, same);
-    }
+/** Pieces that nobody uses any more, as they were taken. */
+export function giveBackMemory(taken: Iterable<Uint8Array<ArrayBuffer>>): void {
+  for (const piece of taken) {
+    vectorsOf(piece)?.pieces.giveBack(piece);
   }
 }
 
-function pieceSize(bytes: number): number {
-  const step = Math.max(leastBytes, 2 ** Math.floor(Math.log2(Math.max(1, bytes))) * wasted);
-  return Math.max(1, Math.ceil(bytes / step)) * step;
+/** Of the memory that vectors reach, what has not come back. @public so that tests see it */
+export function takenMemoryBytes(): number {
+  return opened?.vectors?.pieces.takenBytes ?? 0;
 }
 
-/** The memory that an array lies in; undefined: it lies elsewhere. */
-function memoryOf({ buffer }: Uint8Array | Float32Array): Memory | undefined {
-  const memory = opened?.memory;
-  return memory?.buffer === buffer ? memory : undefined;
+/** Those that reach an array; undefined: it lies elsewhere. */
+function vectorsOf({ buffer }: Uint8Array | Float32Array): Vectors | undefined {
+  const vectors = opened?.vectors;
+  return vectors?.buffer === buffer ? vectors : undefined;
 }
 
 /** Whether all values are finite; undefined: vectors do not reach them. */
 export function areFinite(values: Float32Array): boolean | undefined {
-  const loops = memoryOf(values)?.loops;
+  const loops = vectorsOf(values)?.loops;
   return loops === undefined ? undefined : loops.anyNotFinite(values.byteOffset, values.length) === 0;
 }
 
@@ -137,7 +117,7 @@ export function packFour(
   width: number,
   four: FourColumns<Float32Array> | FourColumns<Float64Array>,
 ): boolean | undefined {
-  const loops = memoryOf(target)?.loops;
+  const loops = vectorsOf(target)?.loops;
   const { a, b, c, d, from, to } = four;
   const { buffer } = target;
   if (loops === undefined || a.buffer !== buffer || b.buffer !== buffer || c.buffer !== buffer || d.buffer !== buffer) {

@@ -1,5 +1,5 @@
 import type { Column, ColumnType } from "../batch/types.js";
-import { buffersOf, type HeldRanges, holdColumns, inBatch, type Lend, openBody } from "./arrow-body.js";
+import { buffersOf, type HeldRanges, holdColumns, inBatch, type Lend, lendFor, openBody } from "./arrow-body.js";
 import { corruptArrow, type ShardBytes } from "./arrow-bytes.js";
 import { readArrowColumn } from "./arrow-columns.js";
 import { nullColumn } from "./column-rows.js";
@@ -123,10 +123,9 @@ async function openBatch(
   const size = buffersOf(stored).reduce((sum, buffer) => sum + buffer.bytes, 0);
   // The values of views may lie anywhere: each piece would read all of them again.
   const sizes = lend === undefined || stored.some(hasViews) ? ownSizes : lentSizes;
-  const lent = header.compression === "none" ? lend : undefined; // of others more is kept than what is read now
   const held: HeldRanges | undefined =
-    size <= sizes.held ? await holdColumns(bytes, batch, { nodes: stored, lend: lent }) : undefined;
-  const body = openBody(bytes, batch, { header, held, lend: lent });
+    size <= sizes.held ? await holdColumns(bytes, batch, { nodes: stored, lend: lendFor(header, lend) }) : undefined;
+  const body = openBody(bytes, batch, { header, held, lend });
   const together = Math.max(sizes.piece, sizes.column * stored.length);
   const perPiece = Math.floor((batch.rows * together) / Math.max(1, size));
   return {

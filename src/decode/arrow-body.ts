@@ -25,21 +25,26 @@ const lz4Ratio = 255;
 /** Memory for so many bytes or more, until what was read last is done with. */
 export type Lend = (bytes: number) => Uint8Array<ArrayBuffer>;
 
-/** `held`: bytes [at, …) of the file that were read before. */
-export function openBody(
-  bytes: ShardBytes,
-  block: Block,
-  {
-    header: { compression },
-    held,
-    lend,
-  }: { header: Pick<BatchHeader, "compression">; held?: HeldRanges | undefined; lend?: Lend | undefined },
-): Body {
+/** Of compressed buffers more is kept than what was read last: nothing is lent for them. */
+export function lendFor({ compression }: Pick<BatchHeader, "compression">, lend: Lend | undefined): Lend | undefined {
+  return compression === "none" ? lend : undefined;
+}
+
+interface BodyTools {
+  readonly header: Pick<BatchHeader, "compression">;
+  /** Bytes of the file that were read before. */
+  readonly held?: HeldRanges | undefined;
+  readonly lend?: Lend | undefined;
+}
+
+export function openBody(bytes: ShardBytes, block: Block, { header, held, lend }: BodyTools): Body {
+  const { compression } = header;
+  const lent = lendFor(header, lend);
   const bodyStart = block.offset + block.metadataBytes;
   const raw = async ({ offset }: BufferPlace, start: number, end: number): Promise<Uint8Array<ArrayBuffer>> => {
     const from = bodyStart + offset + start;
     const to = bodyStart + offset + end;
-    return held?.find(from, to) ?? (await bytes.read(from, to, lend?.(to - from)));
+    return held?.find(from, to) ?? (await bytes.read(from, to, lent?.(to - from)));
   };
   if (compression === "none") {
     return {

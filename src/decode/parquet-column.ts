@@ -117,11 +117,12 @@ function pagesOf(column: StoredColumn, tools: ColumnTools): Pages {
       }
     },
     unpack(header) {
-      const lead = -levelBytesOf(column, header) & 7; // so that the values are aligned
-      const memory = (size: number): Uint8Array<ArrayBuffer> => roomFor(tools.room, lead + size).subarray(lead);
+      const { room } = tools;
+      const lead = -(levelBytesOf(column, header) + room.moreLevelBytes) & 7; // so that the values are aligned
+      const memory = (size: number): Uint8Array<ArrayBuffer> => roomFor(room, lead + size).subarray(lead);
       const bytes = unpackPage(column, { ...tools, memory }, { page: header, at });
       pass(header);
-      const values = pageValues(column, bytes, { header, dictionary });
+      const values = pageValues(column, bytes, { header, dictionary, room });
       return { values, rows: header.values, used: 0 };
     },
     pass,

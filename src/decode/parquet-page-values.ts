@@ -8,6 +8,8 @@ import { plainValues } from "./parquet-values.js";
 /** Memory that the pages of a column are unpacked into, one after the other. */
 export interface PageRoom {
   bytes: Uint8Array<ArrayBuffer>;
+  /** By how many bytes the last page's levels were more than `levelBytesOf` says: the next page's are, too, mostly. */
+  moreLevelBytes: number;
 }
 
 /** By the numbers of parquet.thrift. */
@@ -19,12 +21,14 @@ export const pageLimitBytes = 2 ** 28;
 interface PageParts {
   readonly header: PageHeader;
   readonly dictionary: Column | undefined;
+  readonly room: PageRoom;
 }
 
 /** What a page holds, NULLs and all. */
 export function pageValues(column: StoredColumn, bytes: Uint8Array<ArrayBuffer>, parts: PageParts): Column {
-  const { header, dictionary } = parts;
+  const { header, dictionary, room } = parts;
   const { at, valid } = readLevels(column, bytes, header);
+  room.moreLevelBytes = at - levelBytesOf(column, header);
   const rows = header.values;
   const count = valid === undefined ? rows : countOnes(valid);
   const limit = pageLimitBytes;

@@ -113,7 +113,7 @@ export interface UnitTools {
 /** The rows of a unit, in order, cut where a page ends. A piece holds until the next one is asked for. @throws RangeError */
 export function* parquetPieces(unit: ParquetUnit, { read, scratch, rooms }: UnitTools): Generator<Piece> {
   const columns = unit.columns.map((column, index): [string, ColumnRows] => {
-    const room = (rooms[index] ??= { bytes: new Uint8Array(0) });
+    const room = (rooms[index] ??= { bytes: new Uint8Array(0), moreLevelBytes: 0 });
     return [column.name, openColumn(column, { read, scratch, room })];
   });
   for (const [, column] of columns) {

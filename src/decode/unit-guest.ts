@@ -3,28 +3,23 @@
  * rows as they are made. What it cannot read, for whatever reason, it ends early: the main thread reads the rest in
  * another way, and tells what is wrong.
  */
-import { closeSync, openSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { setImmediate } from "node:timers/promises";
 import { type BufferPool, createBufferPool } from "../batch/buffer-pool.js";
 import { createColumnBuilder } from "../batch/column-builder.js";
 import { numericBuffers } from "../batch/tensor.js";
 import type { Column } from "../batch/types.js";
-import { bytesPerElement, type Values, viewOf } from "../batch/values.js";
-import { giveBackMemory, takeMemory } from "../batch/vectors.js";
+import { bytesPerElement, type ElementType, type Values, viewOf } from "../batch/values.js";
+import { doWithoutVectors, giveBackMemory, takeMemory } from "../batch/vectors.js";
 import type { Predictions, ScoredBatch } from "../batch/scored.js";
 import type { Line } from "../line.js";
-import { cutPieces, type Piece } from "./arrow-batches.js";
-import { openBytesHere, readFully } from "./arrow-bytes.js";
 import type { TakeValues } from "./direct-cast.js";
 import { directPlan } from "./direct-plan.js";
-import { openShards } from "./arrow-shards.js";
 import { packParcel, type ParcelTools } from "./batch-transfer.js";
-import type { ArrowUnit, FromDecodeThread, ToDecodeThread, Unit, UnitRequest } from "./decode-protocol.js";
-import type { PageRoom } from "./parquet-page-values.js";
-import { type ParquetUnit, parquetPieces, type UnitTools } from "./parquet-units.js";
-import { plannedColumns } from "./planned-columns.js";
+import type { FromDecodeThread, ToDecodeThread, UnitRequest } from "./decode-protocol.js";
 import type { Projection } from "./port.js";
 import { rowBytes } from "./threads.js";
+import { unitReaders } from "./unit-readers.js";
 import { type RunModel, scorer } from "./unit-scorer.js";
 
 /** Rows that are sent and not taken yet: more than a row group mostly has. */
@@ -47,8 +42,7 @@ type ReadMessage = Extract<ToDecodeThread, { kind: "read" }>;
 export function serve(line: Line, run?: RunModel): void {
   const cancelled = new Set<number>();
   const held = heldRows();
-  const pool = createBufferPool();
-  const server: UnitServer = { pool, kept: keptValues(), readers: unitReaders(), run, wantedRows: undefined };
+  const server = openServer(run);
   let isClosed = false;
   const send = (message: FromDecodeThread, transfer: readonly ArrayBuffer[] = []): void => {
     line.postMessage(message, [...transfer]);
@@ -91,7 +85,31 @@ export function serve(line: Line, run?: RunModel): void {
   line.on("close", () => {
     isClosed = true;
     held.add(0);
+    void closeAfter(queue, server);
   });
+}
+
+function openServer(run: RunModel | undefined): UnitServer {
+  if (isAddressSpaceLimited()) {
+    doWithoutVectors();
+  }
+  return { pool: createBufferPool(), matrices: matrixMemory(), readers: unitReaders(), run, wantedRows: undefined };
+}
+
+/** Gives back all memory when what is under way has ended. */
+async function closeAfter(queue: Promise<unknown>, { matrices, readers }: UnitServer): Promise<void> {
+  await queue;
+  matrices.clear();
+  readers.close();
+}
+
+/** `ulimit -v`. False where it is not known. */
+function isAddressSpaceLimited(): boolean {
+  try {
+    return !/^Max address space +unlimited /m.test(readFileSync("/proc/self/limits", "latin1"));
+  } catch {
+    return false;
+  }
 }
 
 /** Texts make buffers of many sizes, few of which fit again. */
@@ -125,7 +143,7 @@ function heldRows(): { add(bytes: number): void; room(isUnwanted: () => boolean)
 interface UnitServer {
   readonly pool: BufferPool;
   /** Of the batch that is being made. */
-  readonly kept: ReturnType<typeof keptValues>;
+  readonly matrices: ReturnType<typeof matrixMemory>;
   readonly readers: ReturnType<typeof unitReaders>;
   readonly run: RunModel | undefined;
   /** Rows of a batch for the model, as the main thread said last. */
@@ -144,12 +162,13 @@ async function* batchesOf(
   server: UnitServer,
   { unit, projection, constants, scoring }: ReadMessage,
 ): AsyncGenerator<SentBatch> {
-  const { pool, kept, run } = server;
+  const { pool, matrices, run } = server;
   const tools = parcelTools((bytes) => pool.take(bytes));
   const score = scoring === undefined || run === undefined ? undefined : scorer(scoring, run);
-  // Floats are worth a copy where they are sent: vectors pack them in less than half the time.
+  // Floats that are sent are worth a copy: vectors pack them in less than half the time.
+  const isForVectors = (element: ElementType): boolean => score !== undefined || element === "float32";
   const plan = directPlan(projection, (element, length) =>
-    score === undefined && element !== "float32" ? tools.take(element, length) : kept.take(element, length),
+    (isForVectors(element) ? matrices : tools).take(element, length),
   );
   if (plan === undefined) {
     return;
@@ -161,7 +180,7 @@ async function* batchesOf(
     for (let rowStart = piece.rowStart; rowStart < piece.rowEnd; ) {
       const rowEnd = Math.min(piece.rowEnd, rowStart + steps.rows());
       tools.clear();
-      kept.clear();
+      matrices.clear();
       const rows = { from: rowStart - piece.rowStart, to: rowEnd - piece.rowStart };
       const batch = plan.batch(piece, rows, constantsOf(rowEnd - rowStart));
       const predictions = await score?.(batch, modelRows());
@@ -224,7 +243,7 @@ function parcelTools(takeBuffer: (bytes: number) => ArrayBuffer): PooledTools {
 }
 
 /** Memory for what is not sent, or only copies of it. */
-function keptValues(): { readonly take: TakeValues; clear(): void } {
+function matrixMemory(): { readonly take: TakeValues; clear(): void } {
   const pieces: Uint8Array<ArrayBuffer>[] = [];
   return {
     take(element, length) {
@@ -259,63 +278,4 @@ function repeater(projection: Projection, constants: UnitRequest["constants"]): 
     made = made.rows < rows ? { rows, columns: repeated(rows) } : made;
     return made.columns;
   };
-}
-
-/** What is kept from unit to unit. */
-function unitReaders(): {
-  read(unit: Unit, projection: Projection): AsyncIterable<Piece> | Iterable<Piece>;
-} {
-  const rooms: PageRoom[] = [];
-  let packed = new Uint8Array(64 * 1024);
-  const scratch = (size: number): Uint8Array => {
-    packed = packed.length < size ? new Uint8Array(size) : packed;
-    return packed;
-  };
-  const openArrow = new Map<ArrowUnit["claim"], ReturnType<typeof openShards>>();
-  const open = (claim: ArrowUnit["claim"]): ReturnType<typeof openShards> => {
-    const shards = openArrow.get(claim) ?? openShards(() => claim, openBytesHere);
-    openArrow.set(claim, shards);
-    return shards;
-  };
-  return {
-    read: (unit, projection) =>
-      unit.kind === "parquet" ? parquetRows(unit, { scratch, rooms }) : arrowRows(unit, projection, open(unit.claim)),
-  };
-}
-
-function* parquetRows(unit: ParquetUnit, tools: Omit<UnitTools, "read">): Generator<Piece> {
-  const file = openSync(unit.path, "r");
-  try {
-    yield* parquetPieces(unit, {
-      ...tools,
-      read(bytes, start) {
-        readFully(file, { path: unit.path, name: unit.path }, { bytes, start });
-      },
-    });
-  } finally {
-    closeSync(file);
-  }
-}
-
-async function* arrowRows(
-  unit: ArrowUnit,
-  projection: Projection,
-  open: ReturnType<typeof openShards>,
-): AsyncGenerator<Piece> {
-  const lent: Uint8Array<ArrayBuffer>[] = [];
-  const lend = (bytes: number): Uint8Array<ArrayBuffer> => {
-    const memory = takeMemory(bytes);
-    lent.push(memory);
-    return memory;
-  };
-  await using shard = await open({ path: unit.path, name: unit.path });
-  const request = { ...unit, columns: plannedColumns(projection), known: shard.known, lend };
-  try {
-    for await (const piece of cutPieces(shard.bytes, shard.index, request)) {
-      yield piece;
-      giveBackMemory(lent.splice(0));
-    }
-  } finally {
-    giveBackMemory(lent);
-  }
 }

@@ -3,11 +3,15 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { FixedColumn } from "#src/batch/types.js";
 import { areFinite } from "#src/batch/vectors.js";
+import { openColumn } from "#src/decode/parquet-column.js";
 import { readFooter } from "#src/decode/parquet-footer.js";
+import type { PageRoom } from "#src/decode/parquet-page-values.js";
+import type { StoredColumn } from "#src/decode/parquet-storage.js";
 import { parquetPieces, parquetUnits } from "#src/decode/parquet-units.js";
 import { nativeZstd } from "#src/decode/zstd.js";
 import { scratchFolder } from "../support/job.js";
 import { writeRows } from "../support/parquet.js";
+import { tinyParquet } from "../support/parquet-bytes.js";
 import { type Writing, writeTables } from "../support/parquet-tables.js";
 import { openDuckDb, readByDuckDb, reader, readUnits, wholeSlice, type RowBounds } from "../support/parquet-units.js";
 import { hasPyarrow } from "../support/pyarrow.js";
@@ -91,6 +95,34 @@ test("numbers without NULLs are read to where vectors reach them, however many a
     ),
   );
   expect(reached).toEqual([true, true, true]);
+});
+
+test("numbers behind levels that are packed to bits are read in place from the second page on", () => {
+  const values = Array.from({ length: 1000 }, (_, index) => index);
+  const levels = [127, 0, 0, 0, 251, 1, ...Array.from({ length: 125 }, () => 255)];
+  const file = tinyParquet({ values, levels, repetition: 1 });
+  const page = file.subarray(4, file.indexOf(Buffer.from(new Float64Array(values).buffer)) + 8000);
+  const chunk = Buffer.concat([page, page, page]);
+  const room: PageRoom = { bytes: new Uint8Array(0), moreLevelBytes: 0 };
+  const column: StoredColumn = {
+    name: "x",
+    type: "float64",
+    storage: { kind: "fixed", stored: "float64", element: "float64" },
+    isOptional: true,
+    codec: 0,
+    start: 0,
+    end: chunk.length,
+    unpackedBytes: chunk.length,
+    rows: 3000,
+  };
+  const rowsOf = openColumn(column, { read: reader(chunk), scratch: (size) => new Uint8Array(size), room });
+  const inPlace = [1, 2, 3].map(() => {
+    rowsOf.ahead();
+    const { data } = rowsOf.take(1000) as FixedColumn;
+    expect([...(data as Float64Array)]).toEqual(values);
+    return data.buffer === room.bytes.buffer;
+  });
+  expect(inPlace.slice(1)).toEqual([true, true]);
 });
 
 describe("files of DuckDB's own are read as it reads them", () => {

@@ -32,7 +32,7 @@ async function score(
   const given: Given[] = [];
   const contract = { ...emptyContract, inputs: [binding], fixedBatchRows };
   const run = scorer({ contract, tensors: [], batchRows: rows }, ({ inputs }) => {
-    given.push(...inputs.map((input) => ({ ...input, seen: [...(input.data as Float32Array)] })));
+    given.push(...inputs.map((tensor) => ({ ...tensor, seen: [...(tensor.data as Float32Array)] })));
     return Promise.resolve({ outputs: [], ms: 0 });
   });
   const predictions = await run({ rowCount: 3, inputs: [input], carried: [] }, rows);

@@ -1,0 +1,64 @@
+/** Hands out a buffer in pieces. */
+export interface MemoryPieces {
+  /** `bytes` bytes, aligned for any element; what is in them means nothing. undefined: there is no such room left. */
+  take(bytes: number): Uint8Array<ArrayBuffer> | undefined;
+  /** @throws Error when it is no piece that was taken */
+  giveBack(piece: Uint8Array<ArrayBuffer>): void;
+  /** Of all pieces that have not come back. */
+  readonly takenBytes: number;
+}
+
+const alignedBytes = 64;
+
+interface Range {
+  start: number;
+  end: number;
+}
+
+/** The first room that is large enough is taken: what was never used stays so. Neighbours that are free are one room. */
+export function createMemoryPieces(buffer: ArrayBuffer): MemoryPieces {
+  /** By place. */
+  const free: Range[] = [{ start: 0, end: buffer.byteLength }];
+  const ends = new Map<number, number>();
+  let takenBytes = 0;
+  return {
+    get takenBytes() {
+      return takenBytes;
+    },
+    take(bytes) {
+      const size = Math.ceil(Math.max(1, bytes) / alignedBytes) * alignedBytes;
+      const index = free.findIndex(({ start, end }) => end - start >= size);
+      const room = free[index];
+      if (room === undefined) {
+        return undefined;
+      }
+      const { start } = room;
+      room.start += size;
+      if (room.start === room.end) {
+        free.splice(index, 1);
+      }
+      ends.set(start, start + size);
+      takenBytes += size;
+      return new Uint8Array(buffer, start, bytes);
+    },
+    giveBack({ buffer: of, byteOffset: start }) {
+      const end = of === buffer ? ends.get(start) : undefined;
+      if (end === undefined) {
+        throw new Error(`memory at ${start} came back that was not taken`);
+      }
+      ends.delete(start);
+      takenBytes -= end - start;
+      const after = free.findIndex((room) => room.start >= end);
+      const index = after === -1 ? free.length : after;
+      const [before, next] = [free[index - 1], free[index]];
+      if (before?.end === start) {
+        before.end = next?.start === end ? next.end : end;
+        free.splice(index, next?.start === end ? 1 : 0);
+      } else if (next?.start === end) {
+        next.start = start;
+      } else {
+        free.splice(index, 0, { start, end });
+      }
+    },
+  };
+}
