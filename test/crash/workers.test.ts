@@ -1,83 +1,123 @@
-import { setTimeout as sleep } from "node:timers/promises";
-import { expect, test } from "vitest";
-import { type RunningCli } from "../support/cli.js";
-import { expectFinished, inspectWreck } from "../support/crash.js";
-import { goldenRows } from "../support/golden.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
-import { randomOf } from "../support/random.js";
 import { join } from "node:path";
+import { expect, test } from "vitest";
+import { projectFolder } from "../support/cli.js";
+import { expectFinished, inspectWreck } from "../support/crash.js";
+import { outliveKills } from "../support/crew.js";
+import { goldenRows } from "../support/golden.js";
+import { httpProxy } from "../support/http-proxy.js";
+import { scratchFolder, writeSpec } from "../support/job.js";
+import { partNames } from "../support/output.js";
+import type { PgRow } from "../support/pg-database.js";
+import { tableFaults, writePgSpec } from "../support/pg-job.js";
+import { usePostgres } from "../support/postgres.js";
+import { runInS3, upload } from "../support/s3-job.js";
+import { s3OutputJob } from "../support/s3-output.js";
+import { useS3 } from "../support/s3.js";
+import { torture } from "../support/torture.js";
 import { runWatched } from "../support/watched.js";
 import { fixtureNamed } from "../support/world.js";
-import { torture } from "../support/torture.js";
 
-const workers = 4;
-/** Of all workers together; then they are left alone. */
-const kills = torture ? 60 : 6;
-const waitMs = torture ? [500, 3000] : [300, 900];
-/** Before each call that makes something durable: the run takes as long as the kills do. */
-const pauseMs = torture ? "150" : "25";
-const commitRows = 20;
+const timeout = 1_200_000;
 const fixture = fixtureNamed("digits-lightgbm");
+const commitRows = 20;
+const name = "four workers, again and again one of them killed and started again, score every row once";
 
-interface Running {
-  child: RunningCli | undefined;
-  attempts: number;
-  statuses: string[];
-}
-
-/** Starts one worker again and again until its share is done. */
-async function keepWorking(spec: string, out: string, index: number, state: Running): Promise<void> {
-  for (;;) {
-    state.attempts += 1;
-    const { code, signal, stdout, stderr } = await runWatched(
-      spec,
-      { CRASH_ROOT: out, CRASH_PAUSE: pauseMs },
-      {
-        args: ["--worker", `${index}/${workers}`, "--json"],
-        onStart: (child) => {
-          state.child = child;
-        },
-      },
-    );
-    state.child = undefined;
-    if (signal !== "SIGKILL") {
-      expect(code, stderr).toBe(0);
-      state.statuses.push((JSON.parse(stdout.trimEnd()) as { status: string }).status);
-      return;
-    }
-  }
-}
-
-test(`four workers, ${kills} times one of them killed and started again, score every row once`, {
-  timeout: 1_200_000,
-}, async () => {
+test(`${name}: files`, { timeout }, async () => {
   await using scratch = await scratchFolder();
   const spec = await writeSpec(scratch.path, fixture, { commit_rows: commitRows, engine: { batch_size: 20 } });
   const out = join(scratch.path, "out");
   const expected = { golden: await goldenRows(fixture), commitRows };
-  const random = randomOf(Date.now());
-  const running = Array.from({ length: workers }, (): Running => ({ child: undefined, attempts: 0, statuses: [] }));
-  const ends = { count: 0 };
-  const working = running.map((state, index) =>
-    keepWorking(spec, out, index, state).finally(() => {
-      ends.count += 1;
-    }),
-  );
 
-  let killed = 0;
-  const [least = 0, most = 0] = waitMs;
-  while (killed < kills && ends.count < workers) {
-    await sleep(least + random() * (most - least));
-    const victims = running.filter(({ child }) => child !== undefined);
-    killed += victims[Math.floor(random() * victims.length)]?.child?.kill("SIGKILL") === true ? 1 : 0;
-    await inspectWreck(out, expected, "");
-  }
-  await Promise.all(working);
+  const statuses = await outliveKills({
+    run: (args, onStart) =>
+      // Waits before each call that makes something durable: the run takes as long as the kills do.
+      runWatched(spec, { CRASH_ROOT: out, CRASH_PAUSE: torture ? "500" : "25" }, { args, onStart }),
+    countSpans: async () => (await partNames(out)).length,
+    inspect: async () => void (await inspectWreck(out, expected, "")),
+  });
 
   await expectFinished(out, expected);
-  const statuses = running.flatMap((state) => state.statuses);
   expect(statuses.filter((status) => status !== "partial").length).toBeGreaterThan(0);
-  const attempts = running.reduce((sum, state) => sum + state.attempts, 0);
-  console.info(`${killed} kills, ${attempts} attempts`);
-  expect(attempts).toBeGreaterThan(workers);
+});
+
+const s3 = useS3();
+const postgres = usePostgres();
+
+/** Without a key a row that comes twice is there twice. Whoever adds rows takes the time that the kills need. */
+const slowTable = `CREATE SCHEMA scores;
+  CREATE TABLE scores.predictions (id int8, label int8, ${Array.from({ length: 10 }, (_, digit) => `probabilities_${digit} real`).join(", ")});
+  CREATE FUNCTION scores.wait() RETURNS trigger LANGUAGE plpgsql
+    AS $$ BEGIN PERFORM pg_sleep(${torture ? 2 : 0.4}); RETURN NULL; END $$;
+  CREATE TRIGGER wait AFTER INSERT ON scores.predictions EXECUTE FUNCTION scores.wait()`;
+
+/** In one statement: attempts are at work. */
+const counts = `SELECT (SELECT count(*) FROM scores.predictions)::int AS rows,
+  (SELECT count(DISTINCT id) FROM scores.predictions)::int AS ids,
+  (SELECT coalesce(sum(rows), 0) FROM infer_batch.spans)::int AS told,
+  (SELECT count(*) FROM infer_batch.spans)::int AS spans`;
+
+s3.describe("in a store,", () => {
+  postgres.describe("", () => {
+    test(`${name}: from S3 into Postgres`, { timeout }, async () => {
+      await using scratch = await scratchFolder();
+      await using database = await postgres.server().createDatabase();
+      await database.query(slowTable);
+      const bucket = await s3.server().createBucket();
+      await upload(bucket, join(projectFolder, "fixtures/data", fixture.table), "lake/");
+      const spec = await writePgSpec(scratch.path, fixture, database, {
+        input: { path: `s3://${bucket.name}/lake/*.parquet`, spool: { path: "spool" } },
+        output: { postgres: { mode: "append" } },
+        retry: { max_seconds: 60 },
+        commit_rows: torture ? 8 : commitRows,
+      });
+
+      const look = async (): Promise<PgRow> => {
+        const [there] = await database.query("SELECT to_regclass('infer_batch.spans') IS NOT NULL AS yes");
+        const [row = {}] = there?.["yes"] === true ? await database.query(counts) : [];
+        return row;
+      };
+
+      const statuses = await outliveKills({
+        run: (args, onStart) =>
+          runInS3(["run", spec, "--no-progress", ...args], { port: s3.server().port, onStart, ownProcess: true }),
+        countSpans: async () => Number((await look())["spans"] ?? 0),
+        async inspect() {
+          const { rows, ids, told } = await look();
+          expect([ids, told]).toEqual([rows, rows]);
+        },
+      });
+
+      expect(await tableFaults(database, fixture)).toEqual([]);
+      expect(await database.query("SELECT status, rows_committed FROM infer_batch.progress")).toEqual([
+        { status: "complete", rows_committed: String(fixture.rows) },
+      ]);
+      expect(await database.query("SELECT count(*)::int AS finishes FROM infer_batch.finishes")).toEqual([
+        { finishes: 1 },
+      ]);
+      expect(statuses.filter((status) => status !== "partial").length).toBeGreaterThan(0);
+    });
+  });
+
+  test(`${name}: from S3 into S3`, { timeout }, async () => {
+    await using scratch = await scratchFolder();
+    await using proxy = await httpProxy(s3.server().port);
+    const bucket = await s3.server().createBucket();
+    await upload(bucket, join(projectFolder, "fixtures/data/diabetes"), "in/");
+    const job = await s3OutputJob(
+      scratch.path,
+      { bucket, port: proxy.port },
+      { input: { path: `s3://${bucket.name}/in/*.parquet`, spool: { path: "spool" } }, commit_rows: 5 },
+    );
+    proxy.delayMs = torture ? 400 : 40; // an attempt reads what each part says of itself
+
+    const statuses = await outliveKills({
+      run: (args, onStart) =>
+        runInS3(["run", job.spec, "--no-progress", ...args], { port: proxy.port, onStart, ownProcess: true }),
+      countSpans: async () => (await job.names()).filter((path) => path.endsWith(".parquet")).length,
+      inspect: () => job.expectSound(),
+    });
+
+    await job.expectDone();
+    expect(statuses.filter((status) => status !== "partial").length).toBeGreaterThan(0);
+  });
 });

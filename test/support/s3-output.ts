@@ -9,7 +9,7 @@ import { type Bucket, s3Env } from "./s3.js";
 import { mirror } from "./s3-target.js";
 import { fixtureNamed } from "./world.js";
 
-/** 442 rows of two shards in 6 spans, written to a folder of a bucket. */
+/** 442 rows of two shards in 6 spans, or as `commit_rows` says, written to a folder of a bucket. */
 export interface S3OutputJob {
   readonly spec: string;
   readonly bucket: Bucket;
@@ -27,7 +27,7 @@ export interface S3OutputJob {
   expectDone(runNumber?: number): Promise<void>;
 }
 
-const commitRows = 80;
+const usualRows = 80;
 export const spans = 6;
 export const folderName = "lake/dt=1";
 
@@ -40,8 +40,9 @@ export function useCredentials(): void {
 export async function s3OutputJob(
   folder: string,
   { bucket, port }: { bucket: Bucket; port: number },
-  overrides: SpecOverrides = {},
+  overrides: SpecOverrides & { readonly commit_rows?: number } = {},
 ): Promise<S3OutputJob> {
+  const commitRows = overrides.commit_rows ?? usualRows;
   useCredentials();
   const fixture = fixtureNamed("diabetes-mlp");
   const uri = `s3://${bucket.name}/${folderName}`;
@@ -87,7 +88,7 @@ export async function s3OutputJob(
       expect(left).toEqual([]);
       const parts = (await names()).filter((name) => name.endsWith(".parquet"));
       expect(parts.filter((name) => name.includes("-r") !== runNumber > 1)).toEqual([]);
-      expect(parts).toHaveLength(spans);
+      expect(parts).toHaveLength(Math.ceil(fixture.rows / commitRows));
     },
   };
 }
