@@ -1,0 +1,159 @@
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { z } from "zod";
+import { deployFolder, finalCodes, retriedCodes } from "../support/deploy.js";
+import { scratchFolder } from "../support/job.js";
+import { type Kubernetes, startKubernetes, whatKubernetesLacks } from "../support/kubernetes-server.js";
+import { until } from "../support/waiting.js";
+
+const folder = join(deployFolder, "kubernetes");
+const missing = whatKubernetesLacks();
+
+const job = z.object({
+  status: z.object({
+    failed: z.int().default(0),
+    failedIndexes: z.string().default(""),
+    conditions: z.array(z.object({ type: z.string(), reason: z.string().optional() })).default([]),
+  }),
+});
+const pods = z.object({
+  items: z.array(
+    z.object({
+      metadata: z.object({
+        name: z.string(),
+        annotations: z.record(z.string(), z.string()),
+        labels: z.record(z.string(), z.string()),
+      }),
+      spec: z.object({
+        containers: z.tuple([
+          z.object({
+            env: z.array(
+              z.object({
+                name: z.string(),
+                valueFrom: z.object({ fieldRef: z.object({ fieldPath: z.string() }).optional() }).optional(),
+              }),
+            ),
+          }),
+        ]),
+      }),
+      status: z.object({ phase: z.string() }),
+    }),
+  ),
+});
+const jobs = z.object({ items: z.array(z.object({ metadata: z.object({ name: z.string() }) })) });
+
+/** What became of a Job, by what Kubernetes says of it and of its first worker's pods. */
+type Became = "Job failed" | "index failed" | "tried again" | "tried again, not counted";
+
+describe.skipIf(missing !== undefined)(
+  `a Kubernetes server${missing === undefined ? "" : ` (skipped: ${missing})`}`,
+  () => {
+    let server: Kubernetes;
+    beforeAll(async () => {
+      server = await startKubernetes();
+      server.kubectl(["apply", "--kustomize", join(folder, "base")]);
+    });
+    afterAll(() => server[Symbol.asyncDispose]());
+
+    test.each(["base", "overlays/gpu", "overlays/postgres"])("takes %s", (path) => {
+      const said = server.kubectl([
+        "apply",
+        "--dry-run=server",
+        "--validate=strict",
+        "--kustomize",
+        join(folder, path),
+      ]);
+      expect(said).toContain("cronjob.batch/daily-churn ");
+    });
+
+    test("refuses what the schema lets pass", async () => {
+      await using scratch = await scratchFolder();
+      const file = join(scratch.path, "cronjob.yaml");
+      const text = server.kubectl(["kustomize", join(folder, "base")]);
+      await writeFile(file, text.replace("restartPolicy: Never", "restartPolicy: Always"));
+      expect(() => server.kubectl(["create", "--dry-run=server", "--filename", file])).toThrow(/restartPolicy/);
+    });
+
+    const podsOf = (name: string, index: number): z.infer<typeof pods>["items"] => {
+      const labels = `batch.kubernetes.io/job-name=${name},batch.kubernetes.io/job-completion-index=${index}`;
+      return pods.parse(server.get(["pods", "--selector", labels])).items;
+    };
+
+    /** As README.md has it; waits until its four pods are there. */
+    const begin = async (name: string): Promise<void> => {
+      server.kubectl(["create", "job", "--from=cronjob/daily-churn", name]);
+      await until(() => [0, 1, 2, 3].every((index) => podsOf(name, index).length === 1));
+    };
+
+    /** As the kubelet would tell it. */
+    const end = (name: string, exitCode: number, conditions: readonly object[] = []): void => {
+      const [pod] = podsOf(name, 0);
+      const terminated = { exitCode, reason: "Error" };
+      const container = { name: "infer-batch", image: "", imageID: "", ready: false, restartCount: 0 };
+      const status = { phase: "Failed", conditions, containerStatuses: [{ ...container, state: { terminated } }] };
+      const patch = ["--subresource=status", "--type=merge", "--patch", JSON.stringify({ status })];
+      server.kubectl(["patch", "pod", pod?.metadata.name ?? "", ...patch]);
+    };
+
+    const look = (name: string): Became | undefined => {
+      const { status } = job.parse(server.get(["job", name]));
+      if (status.conditions.some(({ type, reason }) => type === "FailureTarget" && reason === "PodFailurePolicy")) {
+        return "Job failed";
+      }
+      if (status.failedIndexes !== "") {
+        return "index failed";
+      }
+      const next = podsOf(name, 0).find(({ status: { phase } }) => phase === "Pending")?.metadata.annotations;
+      switch (next?.["batch.kubernetes.io/job-index-failure-count"]) {
+        case undefined:
+          return undefined;
+        case "0":
+          return "tried again, not counted";
+        default:
+          return "tried again";
+      }
+    };
+
+    const drained = [{ type: "DisruptionTarget", status: "True" }];
+    const ends: readonly { code: number; conditions?: readonly object[]; expected: Became }[] = [
+      ...finalCodes.map((code) => ({
+        code,
+        expected: code === 65 ? ("index failed" as const) : ("Job failed" as const),
+      })),
+      ...retriedCodes.map((code) => ({ code, expected: "tried again" as const })),
+      { code: 143, conditions: drained, expected: "tried again, not counted" },
+    ];
+
+    // Together: Kubernetes waits ten seconds before it tries again.
+    test.concurrent.for(ends)("after exit code $code: $expected", async ({ code, conditions, expected }) => {
+      const name = `daily-churn-${code}-${conditions === undefined ? "alone" : "drained"}-2026-01-31`;
+      await begin(name);
+      end(name, code, conditions);
+      await until(() => look(name) !== undefined);
+      expect(look(name)).toBe(expected);
+    });
+
+    test("names the Jobs of a CronJob by minutes, and tells pods the name, from which they take their day", async () => {
+      const changes = { spec: { schedule: "* * * * *" } };
+      const dueMs = Math.floor(Date.now() / 60_000) * 60_000;
+      const last = { status: { lastScheduleTime: new Date(dueMs - 600_000).toISOString().replace(/\.\d+/, "") } };
+      server.kubectl(["patch", "cronjob", "daily-churn", "--patch", JSON.stringify(changes)]);
+      const status = ["--subresource=status", "--type=merge", "--patch", JSON.stringify(last)];
+      server.kubectl(["patch", "cronjob", "daily-churn", ...status]);
+      const made = (): string[] =>
+        jobs
+          .parse(server.get(["jobs"]))
+          .items.map(({ metadata }) => metadata.name)
+          .filter((name) => /^daily-churn-\d+$/.test(name));
+      await until(() => made().length > 0);
+      const [name = ""] = made();
+      expect(Number(name.slice("daily-churn-".length)) - dueMs / 60_000).toBeOneOf([0, 1]);
+      await until(() => podsOf(name, 3).length === 1);
+      const [pod] = podsOf(name, 3);
+      const path = pod?.spec.containers[0].env.find((variable) => variable.name === "JOB_NAME")?.valueFrom?.fieldRef;
+      const [, label = ""] = /^metadata\.labels\['(.*)'\]$/.exec(path?.fieldPath ?? "") ?? [];
+      expect(pod?.metadata.labels[label]).toBe(name);
+    });
+  },
+);
