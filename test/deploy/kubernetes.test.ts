@@ -3,55 +3,12 @@ import { chmod, mkdir, readFile, writeFile } from "node:fs/promises";
 import { delimiter, join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
-import { z } from "zod";
 import { findWorker } from "#src/cli/worker.js";
-import { deployFolder, finalCodes, retriedCodes } from "../support/deploy.js";
+import { finalCodes, retriedCodes } from "../support/deploy.js";
 import { scratchFolder } from "../support/job.js";
 import { kustomized, type Manifest } from "../support/kustomize.js";
+import { jobOf, manifestFolders as folders, manifests as folder } from "../support/pod.js";
 import { validators } from "../support/validators.js";
-
-const folder = join(deployFolder, "kubernetes");
-const folders = ["base", "overlays/gpu", "overlays/postgres"] as const;
-
-const exitRule = z.object({ action: z.string(), onExitCodes: z.object({ values: z.array(z.int()) }).optional() });
-const cronJob = z.object({
-  spec: z.object({
-    timeZone: z.string(),
-    jobTemplate: z.object({
-      spec: z.object({
-        completions: z.int(),
-        parallelism: z.int(),
-        podFailurePolicy: z.object({ rules: z.array(exitRule) }),
-        template: z.object({
-          spec: z.object({
-            containers: z.tuple([
-              z.object({
-                image: z.string(),
-                command: z.tuple([z.string()], z.string()),
-                args: z.tuple([z.string()]),
-                env: z.array(z.object({ name: z.string(), value: z.string().optional() })),
-                resources: z.object({ limits: z.record(z.string(), z.string()) }),
-              }),
-            ]),
-          }),
-        }),
-      }),
-    }),
-  }),
-});
-
-/** The CronJob that a folder comes to. */
-function jobOf(path: (typeof folders)[number]): {
-  job: z.infer<typeof cronJob>["spec"]["jobTemplate"]["spec"];
-  container: z.infer<typeof cronJob>["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0];
-  env: Record<string, string>;
-} {
-  const { spec } = cronJob.parse(kustomized(join(folder, path)).find(({ kind }) => kind === "CronJob"));
-  const job = spec.jobTemplate.spec;
-  const [container] = job.template.spec.containers;
-  const env = Object.fromEntries(container.env.map(({ name, value = "" }) => [name, value]));
-  return { job, container, env: { ...env, TIME_ZONE: spec.timeZone } };
-}
 
 function byKind(one: Manifest, other: Manifest): number {
   return one.kind.localeCompare(other.kind);
@@ -181,7 +138,7 @@ describe("the command of a pod", () => {
   );
 
   test("takes the day in the zone of the schedule", () => {
-    const { env } = jobOf("base");
-    expect(env["TZ"]).toBe(env["TIME_ZONE"]);
+    const { env, timeZone } = jobOf("base");
+    expect(env["TZ"]).toBe(timeZone);
   });
 });
