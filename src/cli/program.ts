@@ -217,7 +217,10 @@ function addInspect(program: Command, io: Io): void {
   program
     .command("inspect")
     .description("show what a model takes and gives, or what a shard's columns, row groups and NULLs are")
-    .argument("<file>", "an ONNX model, or a shard in Parquet or Arrow; which of them is told by its content")
+    .argument(
+      "<file>",
+      "an ONNX model, or a shard in Parquet or Arrow, on this machine; which of them is told by its content",
+    )
     .option("--json", "one line of JSON")
     .action(async (file: string, options) => {
       const { inspectCommand } = await import("./commands/inspect.js");

@@ -189,6 +189,16 @@ describe("what cannot be inspected:", () => {
     );
   });
 
+  test("an object in S3", async () => {
+    expect(await shownCli(["inspect", "s3://lake/a.parquet"], here)).toMatchInlineSnapshot(`
+      "exit 64
+      --- stderr
+      error: inspecting s3://lake/a.parquet: only files of this machine are inspected
+        hint: fetch it first, such as with \`aws s3 cp\`; \`init\`, \`plan\` and \`validate\` read models and shards where they are
+      "
+    `);
+  });
+
   test("a folder", async () => {
     expect(await shownCli(["inspect", "fixtures"], here)).toMatchInlineSnapshot(`
       "exit 64

@@ -5,6 +5,7 @@ import { inspectParquet } from "../../decode/parquet-inspect.js";
 import { openModelFile } from "../../engine/onnx-file.js";
 import { openOnnxEngine } from "../../engine/onnx.js";
 import { JobError, messageOf } from "../../errors.js";
+import { isS3Uri } from "../../spec/s3-uri.js";
 import { fileError } from "../file-error.js";
 import { modelJson, modelText, shardJson, shardText } from "../inspect-text.js";
 import type { Io } from "../io.js";
@@ -15,6 +16,11 @@ export async function inspectCommand(
   { json = false }: { readonly json?: boolean },
   io: Io,
 ): Promise<void> {
+  if (isS3Uri(file)) {
+    throw new JobError("USAGE", `inspecting ${file}: only files of this machine are inspected`, {
+      hint: "fetch it first, such as with `aws s3 cp`; `init`, `plan` and `validate` read models and shards where they are",
+    });
+  }
   const ends = await readEnds(file);
   if (parquetMagic.test(ends.head) || parquetMagic.test(ends.tail)) {
     const shard = { ...(await inspectParquet(resolve(file))), path: file };
