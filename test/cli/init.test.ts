@@ -5,6 +5,9 @@ import { projectFolder, runCli, runHere } from "../support/cli.js";
 import { differences, goldenRows } from "../support/golden.js";
 import { scratchFolder } from "../support/job.js";
 import { outputRows } from "../support/output.js";
+import { upload } from "../support/s3-job.js";
+import { mirror } from "../support/s3-target.js";
+import { useS3 } from "../support/s3.js";
 import { shownCli } from "../support/shown.js";
 import { fixtureNamed } from "../support/world.js";
 
@@ -107,5 +110,46 @@ describe("init", () => {
     ]);
     expect(stderr).toContain("--columns");
     expect(await readdir(folder.path)).toEqual(["cancer-logistic.onnx", "data", "other.yaml"]);
+  });
+});
+
+const s3 = useS3();
+
+s3.describe("init in S3", () => {
+  test("writes a spec that runs as it is, from model and shards there to predictions there", async () => {
+    await using folder = await newcomer("cancer", "cancer-logistic.onnx");
+    const bucket = await s3.server().createBucket();
+    await upload(bucket, folder.path, "");
+    const at = (path: string): string => `s3://${bucket.name}/${path}`;
+    await using elsewhere = await scratchFolder();
+    const options = {
+      cwd: elsewhere.path,
+      env: { ...s3.server().env(), XDG_CACHE_HOME: join(elsewhere.path, "cache"), TMPDIR: elsewhere.path },
+    };
+    const places = ["--model", at("cancer-logistic.onnx"), "--input", at("data/*.parquet"), "--output", at("out")];
+    const { code, stdout, stderr } = await runCli(["init", ...places], options);
+    expect([code, stderr]).toEqual([0, ""]);
+    expect(stdout).toContain("next     infer-batch plan job.yaml, then infer-batch run job.yaml\n");
+
+    const run = await runCli(["run", "job.yaml", "--param", "ds=2026-11-20"], options);
+    expect([run.code, run.stderr]).toEqual([0, expect.not.stringContaining("warn")]);
+    const to = join(elsewhere.path, "predictions");
+    await mirror(bucket, "out/dt=2026-11-20", to);
+    expect(differences(await outputRows(to), await goldenRows(fixtureNamed("cancer-logistic")))).toEqual([]);
+  });
+
+  test("says which of them is not there, and writes nothing", async () => {
+    await using folder = await scratchFolder();
+    const bucket = await s3.server().createBucket();
+    const [model, input] = [`s3://${bucket.name}/no.onnx`, `s3://${bucket.name}/*.parquet`];
+    const { code, stderr } = await runCli(["init", "--model", model, "--input", input], {
+      cwd: folder.path,
+      env: s3.server().env(),
+    });
+    expect([code, stderr]).toEqual([
+      64,
+      expect.stringContaining(`reading --model: loading model ${model}: there is no`),
+    ]);
+    expect(await readdir(folder.path)).toEqual([]);
   });
 });
