@@ -63,6 +63,22 @@ describe("the systemd units", () => {
     });
   });
 
+  test.skipIf(!hasSystemd)("mail the end of the log, as journalctl gives it", async () => {
+    await using scratch = await scratchFolder();
+    await writeFile(join(scratch.path, "mail"), '#!/bin/sh\nprintf "%s\\n" "$@"\ncat > /dev/null\n');
+    await chmod(join(scratch.path, "mail"), 0o755);
+    const failed = deployText("systemd/infer-batch-failed@.service");
+    const [command = ""] = valuesOf(failed, "ExecStart").map((line) => /^\/bin\/sh -c '(.*)'$/.exec(line)?.[1]);
+    const [, to] = valuesOf(failed, "Environment").join().split("MAILTO=");
+    const shell = command.replaceAll("%i", "infer-batch@daily.service").replace("%H", "host").replaceAll("$$", "$");
+    const { stdout, stderr } = spawnSync("/bin/sh", ["-c", shell], {
+      encoding: "utf8",
+      env: { PATH: [scratch.path, process.env["PATH"]].join(delimiter), MAILTO: to },
+    });
+    expect(stdout).toBe("-s\ninfer-batch@daily.service failed on host\ndata-team@example.org\n");
+    expect(stderr).not.toMatch(/option|argument/); // a machine may have no journal
+  });
+
   test("mail a failure by a unit that is there", () => {
     expect(valuesOf(service, "OnFailure")).toEqual(["infer-batch-failed@%n.service"]);
   });
