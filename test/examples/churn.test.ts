@@ -1,16 +1,18 @@
 import { spawnSync } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { chmod, cp, mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { describe, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { projectFolder } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { readRows } from "../support/parquet.js";
 import type { Database, PgRow } from "../support/pg-database.js";
 import { usePostgres } from "../support/postgres.js";
+import { pythonTools } from "../support/python-tools.js";
 
 const example = join(projectFolder, "examples/churn");
-const python = process.env["PYTHON"] ?? "python3";
-const canTrain = spawnSync(python, ["-c", "import skl2onnx, sklearn, pyarrow"]).status === 0;
+/** What the page has a reader install. */
+const scikit = pythonTools("churn", readFileSync(join(example, "requirements.txt"), "utf8").trim().split("\n"));
 
 /** The fenced blocks of a page that are of one language. */
 function blocks(page: string, language: string): string[] {
@@ -90,27 +92,19 @@ postgres.describe("the walk-through", () => {
     expect(await farFrom(database, join(cwd, "expected.parquet"))).toBeLessThan(1e-5);
   });
 
-  describe.runIf(canTrain)("with a Python that has scikit-learn and skl2onnx", () => {
-    test("begins with training", async () => {
-      await using folder = await scratchFolder();
-      await using database = await postgres.server().createDatabase();
-      const cwd = join(folder.path, "churn");
-      await cp(example, cwd, { recursive: true });
-      await rm(join(cwd, "data"), { recursive: true });
-      const trained = spawnSync(python, ["train.py"], { cwd, encoding: "utf8" });
-      expect([trained.status, trained.stderr]).toEqual([0, ""]);
-      const env = { cwd, PATH: await withNpx(folder.path), DATABASE_URL: database.url };
-      const page = await readFile(join(cwd, "README.md"), "utf8");
-      for (const commands of blocks(page, "sh").slice(1)) {
-        paste(commands, env);
-      }
-      expect(await farFrom(database, join(cwd, "expected.parquet"))).toBeLessThan(1e-5);
-    });
+  test.skipIf(scikit.missing !== undefined)(`begins with training${scikit.skipped}`, async () => {
+    await using folder = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const cwd = join(folder.path, "churn");
+    await cp(example, cwd, { recursive: true });
+    await rm(join(cwd, "data"), { recursive: true });
+    const trained = spawnSync(join(scikit.bin, "python"), ["train.py"], { cwd, encoding: "utf8" });
+    expect([trained.status, trained.stderr]).toEqual([0, ""]);
+    const env = { cwd, PATH: await withNpx(folder.path), DATABASE_URL: database.url };
+    const page = await readFile(join(cwd, "README.md"), "utf8");
+    for (const commands of blocks(page, "sh").slice(1)) {
+      paste(commands, env);
+    }
+    expect(await farFrom(database, join(cwd, "expected.parquet"))).toBeLessThan(1e-5);
   });
 });
-
-if (!canTrain) {
-  console.warn(
-    "SKIPPED, training the example's model: no Python with scikit-learn, skl2onnx and pyarrow (PYTHON names one)",
-  );
-}
