@@ -104,6 +104,7 @@ export async function scorePieces(
     describe: (faults) => describeFaults(rejects, faults),
     complete: (rows) => (contract.lineage === true ? withLineage(rows, lineage()) : rows),
   });
+  tools.target.expect(); // while the first rows are on their way
   try {
     for await (const piece of pieces) {
       context.signal.throwIfAborted();
@@ -128,7 +129,7 @@ function tensorsOf({ outputs }: Contract): string[] {
 }
 
 /** Where rows are on their way from decoder to batches. */
-interface Lane extends Pick<PieceTools, "contract" | "target" | "spanOf" | "dedupe"> {
+interface Lane extends Pick<PieceTools, "contract" | "spanOf" | "dedupe"> {
   readonly progress: Progress;
   readonly stages: StageWatch;
   readonly onFault: (open: OpenSpan, fault: RowFault) => void;
@@ -153,8 +154,7 @@ function packerFor(lane: Lane, sizer: BatchSizer): Packer {
 }
 
 /** The span that a row is the first of. */
-function expectSpan({ contract, target, spanOf, onFault, dedupe }: Lane, row: number): OpenSpan {
-  target.expect();
+function expectSpan({ contract, spanOf, onFault, dedupe }: Lane, row: number): OpenSpan {
   return openSpan({ contract, span: spanOf(row), onFault, dedupe });
 }
 

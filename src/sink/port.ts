@@ -85,7 +85,7 @@ export interface RunSink {
    * @throws JobError USAGE when several workers would not be safe there
    */
   begin(attempt: AttemptFacts): Promise<void>;
-  /** Told when the first rows of a span come: what a commit takes can be made ready beside the scoring. Never fails. */
+  /** Told when rows are on their way: what a commit takes can be made ready beside the scoring. Never fails. */
   expect(): void;
   /**
    * Publishes a span's rows, and those it rejected, durably and all at once, or finds that somebody did before
