@@ -55,11 +55,12 @@ test.each(["parquet", "arrow"] as const)("memory for vectors comes back, however
   await using scratch = await scratchFolder();
   const units = await writeUnits(scratch.path, format);
   const { port1, port2 } = new MessageChannel();
+  const before = takenMemoryBytes(); // what other tests of this thread have not given back
   let calls = 0;
   let most = 0;
   serve(port2, async ({ inputs }) => {
     calls += 1;
-    most = Math.max(most, takenMemoryBytes());
+    most = Math.max(most, takenMemoryBytes() - before);
     if (calls % 7 === 0) {
       throw new Error("the model fails");
     }
@@ -93,6 +94,6 @@ test.each(["parquet", "arrow"] as const)("memory for vectors comes back, however
   expect(most).toBe(once);
   port1.close();
   await vi.waitFor(() => {
-    expect(takenMemoryBytes()).toBe(0);
+    expect(takenMemoryBytes()).toBeLessThanOrEqual(before);
   });
 });
