@@ -24,6 +24,10 @@ if (port === null) {
   throw new Error("onnx-worker runs in a worker thread only");
 }
 
+// Node 24 has Float16Array, and onnxruntime-common makes one of the bits that it is given; but Node-API, by which they
+// go on, knows of no such arrays, and takes them for empty. Without it they stay what they are, in this thread.
+Reflect.deleteProperty(globalThis, "Float16Array");
+
 /** ONNX Runtime writes to stderr itself, a line a batch for some exporters' models; errors are thrown as well. */
 const fatalOnly = 4;
 
@@ -66,7 +70,7 @@ function signatureOf(session: InferenceSession): ModelSignature {
 }
 
 function toOrt({ dtype, data, dims }: NamedTensor): OrtTensor {
-  // float16 is made of its bits: Node 20 has no Float16Array.
+  // float16 is made of its bits.
   return dtype === "string"
     ? new OrtTensor(dtype, decodeTexts(data), dims)
     : new OrtTensor(dtype, data as Float32Array, dims);

@@ -145,7 +145,6 @@ describe("memory", () => {
   });
 
   test.each([
-    ["--no-expose-wasm", ""],
     ["--jitless", ""],
     ["--trace-uncaught", "doWithoutVectors();"], // a flag that changes nothing
   ])("is ordinary where there are no vectors: %s %s", (flag, first) => {
