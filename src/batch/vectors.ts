@@ -5,6 +5,7 @@
  * `vectors.wat`.
  */
 import { createMemoryPieces, type MemoryPieces } from "./memory-pieces.js";
+import type { Values } from "./values.js";
 import { vectorCode } from "./vector-code.js";
 
 /** As far as it is used here. TypeScript has it among the types of browsers only. */
@@ -96,31 +97,28 @@ export function areFinite(values: Float32Array): boolean | undefined {
   return loops === undefined ? undefined : loops.anyNotFinite(values.byteOffset, values.length) === 0;
 }
 
-/** Columns of one kind, and rows of them. */
-export interface FourColumns<T extends Float32Array | Float64Array> {
-  readonly a: T;
-  readonly b: T;
-  readonly c: T;
-  readonly d: T;
+/** Columns, and rows of them. */
+export interface FourColumns {
+  readonly a: Values;
+  readonly b: Values;
+  readonly c: Values;
+  readonly d: Values;
   readonly from: number;
   readonly to: number;
 }
 
 /**
- * Puts rows [from, to) of four columns side by side, doubles rounded to floats: the first row's at `at`, the next one's
- * `width` after. Whether all floats are finite; undefined: nothing was done, since vectors do not reach all of it.
+ * Puts rows [from, to) of four columns of floats, or of doubles, which it rounds, side by side as floats: the first
+ * row's at `at`, the next one's `width` after. Whether all floats are finite; undefined: nothing was done, since vectors
+ * do not reach all of it, or it is of other kinds.
  * @throws RangeError where an array ends before, which no loop would notice
  */
-export function packFour(
-  target: Float32Array,
-  at: number,
-  width: number,
-  four: FourColumns<Float32Array> | FourColumns<Float64Array>,
-): boolean | undefined {
-  const loops = vectorsOf(target)?.loops;
+export function packFour(target: Values, at: number, width: number, four: FourColumns): boolean | undefined {
   const { a, b, c, d, from, to } = four;
+  const loops = target instanceof Float32Array ? vectorsOf(target)?.loops : undefined;
+  const pack = areAll(Float32Array, four) ? loops?.packFour : areAll(Float64Array, four) ? loops?.roundFour : undefined;
   const { buffer } = target;
-  if (loops === undefined || a.buffer !== buffer || b.buffer !== buffer || c.buffer !== buffer || d.buffer !== buffer) {
+  if (pack === undefined || a.buffer !== buffer || b.buffer !== buffer || c.buffer !== buffer || d.buffer !== buffer) {
     return undefined;
   }
   const rows = to - from;
@@ -135,7 +133,6 @@ export function packFour(
   }
   const floatBytes = Float32Array.BYTES_PER_ELEMENT;
   const skipped = from * a.BYTES_PER_ELEMENT;
-  const pack = a instanceof Float64Array ? loops.roundFour : loops.packFour;
   const bad = pack(
     target.byteOffset + at * floatBytes,
     width * floatBytes,
@@ -146,4 +143,8 @@ export function packFour(
     rows,
   );
   return bad === 0;
+}
+
+function areAll(Numbers: typeof Float32Array | typeof Float64Array, { a, b, c, d }: FourColumns): boolean {
+  return a instanceof Numbers && b instanceof Numbers && c instanceof Numbers && d instanceof Numbers;
 }

@@ -2,7 +2,7 @@ import { areSurelyFinite } from "../batch/input-target.js";
 import type { Column, DecodedInput, Matrix, RecordBatch } from "../batch/types.js";
 import { allocate, copyValues, elementOf, type Values } from "../batch/values.js";
 import { assertNever } from "../errors.js";
-import type { TakeValues } from "./direct-cast.js";
+import type { TakeValues } from "./direct-matrix.js";
 import { rowsOf, sliceColumn } from "./column-rows.js";
 
 /** A batch whose arrays are the only ones in their buffers, so that these can be sent to another thread. */

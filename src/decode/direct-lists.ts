@@ -2,7 +2,8 @@ import type { NumericTensorType } from "../batch/contract.js";
 import { tensorElement } from "../batch/tensor.js";
 import type { Column, FixedColumn, ListColumn, Matrix } from "../batch/types.js";
 import { allocate } from "../batch/values.js";
-import { type Cast, packMatrix } from "./direct-cast.js";
+import type { Cast } from "./direct-cast.js";
+import { packMatrix } from "./direct-matrix.js";
 import type { CastRules } from "./cast-sql.js";
 
 interface Rows {

@@ -1,8 +1,9 @@
 import { type ColumnRef, type DecodedBinding, decodedInputs } from "../batch/contract.js";
 import type { Column, ColumnType, DecodedInput, FixedColumn, RecordBatch } from "../batch/types.js";
 import type { Piece } from "./arrow-batches.js";
-import { type Cast, castOf, packMatrix, reusing, type TakeValues } from "./direct-cast.js";
+import { type Cast, castOf } from "./direct-cast.js";
 import { castLists, listMatrix } from "./direct-lists.js";
+import { packMatrix, reusing, type TakeValues } from "./direct-matrix.js";
 import { sliceColumn } from "./column-rows.js";
 import type { Projection } from "./port.js";
 

@@ -13,7 +13,7 @@ import { bytesPerElement, type ElementType, type Values, viewOf } from "../batch
 import { doWithoutVectors, giveBackMemory, takeMemory } from "../batch/vectors.js";
 import type { Predictions, ScoredBatch } from "../batch/scored.js";
 import type { Line } from "../line.js";
-import type { TakeValues } from "./direct-cast.js";
+import type { TakeValues } from "./direct-matrix.js";
 import { directPlan } from "./direct-plan.js";
 import { packParcel, type ParcelTools } from "./batch-transfer.js";
 import type { FromDecodeThread, ToDecodeThread, UnitRequest } from "./decode-protocol.js";

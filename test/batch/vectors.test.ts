@@ -5,15 +5,20 @@ import { areFinite, giveBackMemory, packFour, takeMemory } from "#src/batch/vect
 import { randomOf } from "../support/random.js";
 
 /** Where vectors reach them; `lead`: not aligned. */
-function numbersOf(kind: "float32" | "float64", values: readonly number[], lead = 0): Float32Array {
+function numbersOf(kind: "float32" | "float64", values: readonly number[], lead = 0): Float32Array<ArrayBuffer> {
   const bytes = bytesPerElement(kind);
   const piece = takeMemory((lead + values.length) * bytes);
-  const numbers = viewOf(kind, piece.buffer, piece.byteOffset + lead * bytes, values.length) as Float32Array;
+  const numbers = viewOf(
+    kind,
+    piece.buffer,
+    piece.byteOffset + lead * bytes,
+    values.length,
+  ) as Float32Array<ArrayBuffer>;
   numbers.set(values);
   return numbers;
 }
 
-function floatsOf(values: readonly number[], lead = 0): Float32Array {
+function floatsOf(values: readonly number[], lead = 0): Float32Array<ArrayBuffer> {
   return numbersOf("float32", values, lead);
 }
 
@@ -56,8 +61,9 @@ describe("floats are looked at for what is not finite", () => {
 });
 
 describe.for(["float32", "float64"] as const)("four columns of %s are put side by side", (kind) => {
-  type Four = [Float32Array, Float32Array, Float32Array, Float32Array];
-  const columnOf = (values: readonly number[], lead = 0): Float32Array => numbersOf(kind, values, lead);
+  type Column = Float32Array<ArrayBuffer>;
+  type Four = [Column, Column, Column, Column];
+  const columnOf = (values: readonly number[], lead = 0): Float32Array<ArrayBuffer> => numbersOf(kind, values, lead);
   const random = randomOf(7);
   const whole = (below: number): number => Math.floor(random() * below);
 
@@ -65,7 +71,7 @@ describe.for(["float32", "float64"] as const)("four columns of %s are put side b
     for (let round = 0; round < 300; round += 1) {
       const [rows, width, from] = [whole(23), 4 + whole(9), whole(5)];
       const index = whole(width - 3);
-      const column = (): Float32Array =>
+      const column = (): Float32Array<ArrayBuffer> =>
         columnOf(
           Array.from({ length: from + rows + whole(3) }, () => (random() * 2 - 1) * 10 ** (whole(90) - 52)),
           whole(3),

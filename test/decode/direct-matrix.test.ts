@@ -1,7 +1,8 @@
 import { expect, test } from "vitest";
 import { allocate, bytesPerElement, type Values, viewOf } from "#src/batch/values.js";
 import { takeMemory } from "#src/batch/vectors.js";
-import { type Cast, type MatrixColumn, packMatrix, type TakeValues } from "#src/decode/direct-cast.js";
+import type { Cast } from "#src/decode/direct-cast.js";
+import { type MatrixColumn, packMatrix, type TakeValues } from "#src/decode/direct-matrix.js";
 import { randomOf } from "../support/random.js";
 
 const inReach: TakeValues = (element, length) => {
