@@ -68,14 +68,8 @@ const arrow = asArrow(mlp, { as: "arrow", batchRows: 65_536, size: "540 MB" });
 const arrowWide = asArrow(wide, { as: "arrow-wide", batchRows: 16_384, size: "400 MB" });
 
 /** id BIGINT, embedding: fixed-size lists of 384 FLOAT. */
-const embeddings = table({
-  id: "embeddings",
-  rows: 200_000,
-  shardCount: 4,
-  size: "310 MB",
-  arrow: { batchRows: 8192, list: "embedding" },
-  sql: featuresSql(384),
-});
+const lists = { arrow: { batchRows: 8192, list: "embedding" }, sql: featuresSql(384) };
+const embeddings = table({ id: "embeddings", rows: 200_000, shardCount: 4, size: "310 MB", ...lists });
 
 /** As many rows as a job takes seconds for: of the shorter ones, half is starting. */
 const arrowWideLong = table({
@@ -86,14 +80,7 @@ const arrowWideLong = table({
   arrow: { batchRows: 16_384 },
   sql: featuresSql(200),
 });
-const embeddingsLong = table({
-  id: "embeddings-long",
-  rows: 1_600_000,
-  shardCount: 8,
-  size: "2.5 GB",
-  arrow: { batchRows: 8192, list: "embedding" },
-  sql: featuresSql(384),
-});
+const embeddingsLong = table({ id: "embeddings-long", rows: 1_600_000, shardCount: 8, size: "2.5 GB", ...lists });
 
 /** In the order in which they are made: those that others are made from come before them. */
 export const tables = { mlp, mlpSmall, wide, strings, arrow, arrowWide, arrowWideLong, embeddings, embeddingsLong };

@@ -154,7 +154,7 @@ function packerFor(lane: Lane, sizer: BatchSizer): Packer {
 }
 
 /** The span that a row is the first of. */
-function expectSpan({ contract, spanOf, onFault, dedupe }: Lane, row: number): OpenSpan {
+function spanFrom({ contract, spanOf, onFault, dedupe }: Lane, row: number): OpenSpan {
   return openSpan({ contract, span: spanOf(row), onFault, dedupe });
 }
 
@@ -168,7 +168,7 @@ async function takePiece(
   let sinceMs = stages.nowMs();
   let from = 0;
   do {
-    const open = (lane.open ??= expectSpan(lane, rowStart + from));
+    const open = (lane.open ??= spanFrom(lane, rowStart + from));
     const to = Math.min(rowsRead(batch), open.span.rowEnd - rowStart);
     const { range, filtered } = open.take(batch, { from, to, row: rowStart + from });
     const repeated = repeatsIn(open);
