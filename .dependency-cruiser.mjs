@@ -2,7 +2,7 @@
  * Imports point inwards: cli -> run -> ports and pure rooms <- adapters. docs/architecture.md has the picture.
  * scripts/check-imports.mjs runs these rules, and proves with a canary that they bite.
  */
-const pure = "^src/(spec|plan|batch)/|^src/(errors|line|printable|retry|suggest|when-needed)\\.ts$";
+const pure = "^src/(spec|plan|batch)/|^src/(errors|line|printable|retry|suggest|when-needed|zod)\\.ts$";
 const ports = "^src/(source|decode|engine|sink)/port\\.ts$";
 
 /** @param {string} room */
@@ -61,6 +61,20 @@ export default {
       severity: "error",
       from: { path: "^src/", pathNot: "^src/(cli|run)/" },
       to: { path: "^src/(cli|run)/" },
+    },
+    {
+      name: "start-is-its-own-bundle",
+      comment: "what loads the program is no part of it",
+      severity: "error",
+      from: { path: "^src/", pathNot: "^src/start/" },
+      to: { path: "^src/start/" },
+    },
+    {
+      name: "start-loads-little",
+      comment: "it is compiled anew by each process and thread",
+      severity: "error",
+      from: { path: "^src/start/" },
+      to: { path: "^src/", pathNot: "^src/(start/|cache-folder\\.ts$)" },
     },
     { name: "run-does-not-know-cli", severity: "error", from: { path: "^src/run/" }, to: { path: "^src/cli/" } },
   ],

@@ -2,12 +2,12 @@ import { createHash, randomBytes } from "node:crypto";
 import { mkdir, readFile, rename, stat, writeFile } from "node:fs/promises";
 import { totalmem } from "node:os";
 import { join } from "node:path";
-import { z } from "zod";
+import { z } from "../zod.js";
 import { errnoOf, messageOf } from "../errors.js";
 import { parseJson } from "../plan/parse-plan.js";
 import type { CeilingOf, Ceilings } from "../run/ceilings.js";
 import type { Log } from "../run/job.js";
-import { cacheFolder } from "./cache-folder.js";
+import { cacheFolder } from "../cache-folder.js";
 import { componentVersions } from "./version.js";
 
 /** After that one is looked for again: what held the memory may be gone. */

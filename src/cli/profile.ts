@@ -1,7 +1,7 @@
 import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, extname, join, resolve } from "node:path";
-import { z } from "zod";
+import { z } from "../zod.js";
 import { parseProfileName } from "../engine/onnx-protocol.js";
 import { errnoOf, JobError, messageOf } from "../errors.js";
 import { type StageTimes, stages } from "../report/stage-times.js";

@@ -1,7 +1,7 @@
 import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { z } from "zod";
+import { z } from "../zod.js";
 import { isTensorType, type ModelSignature, type NamedTensor, tensorElement } from "../batch/tensor.js";
 import { allocate } from "../batch/values.js";
 import { ProviderFault } from "../engine/device-faults.js";

@@ -1,10 +1,10 @@
 import { mkdir, readFile, rename, writeFile } from "node:fs/promises";
 import { cpus } from "node:os";
 import { join } from "node:path";
-import { z } from "zod";
+import { z } from "../zod.js";
 import type { Tuning } from "../run/tune.js";
 import type { JobSpec } from "../spec/job-spec.js";
-import { cacheFolder } from "./cache-folder.js";
+import { cacheFolder } from "../cache-folder.js";
 import { usableCores } from "./cores.js";
 import { sha256 } from "./job-context.js";
 import { componentVersions } from "./version.js";

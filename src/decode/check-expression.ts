@@ -1,4 +1,4 @@
-import { z } from "zod";
+import { z } from "../zod.js";
 import type { DuckDBConnection } from "../duckdb/instance.js";
 import { firstLine, quoteText } from "../duckdb/sql.js";
 import { JobError, messageOf } from "../errors.js";

@@ -1,4 +1,4 @@
-import { z } from "zod";
+import { z } from "../zod.js";
 import type { Contract } from "../batch/contract.js";
 import { numericTensorTypes } from "../batch/tensor.js";
 import { type ColumnType, scalarTypes } from "../batch/types.js";

@@ -1,5 +1,5 @@
 import { basename, join } from "node:path";
-import { z } from "zod";
+import { z } from "../zod.js";
 import { errnoOf, JobError } from "../errors.js";
 import { parseJson } from "../plan/parse-plan.js";
 import { splitRunId } from "../plan/identity.js";

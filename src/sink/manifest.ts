@@ -1,4 +1,4 @@
-import { z } from "zod";
+import { z } from "../zod.js";
 import { outputColumns } from "../batch/contract.js";
 import { showType } from "../batch/types.js";
 import { errnoOf, JobError } from "../errors.js";

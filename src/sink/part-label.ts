@@ -1,4 +1,4 @@
-import { z } from "zod";
+import { z } from "../zod.js";
 import type { NamedColumn } from "../batch/types.js";
 import { sqlTypeOf } from "../duckdb/sql.js";
 import { parseJson } from "../plan/parse-plan.js";

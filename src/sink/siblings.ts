@@ -1,4 +1,4 @@
-import { z } from "zod";
+import { z } from "../zod.js";
 import { parseJson } from "../plan/parse-plan.js";
 import type { RunId } from "../plan/plan.js";
 import { listFolder, readTextOr } from "./claim.js";

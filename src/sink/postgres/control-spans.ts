@@ -1,4 +1,4 @@
-import { z } from "zod";
+import { z } from "../../zod.js";
 import { JobError } from "../../errors.js";
 import type { Span } from "../../plan/plan.js";
 import { spanAt, spanCount } from "../../plan/spans.js";

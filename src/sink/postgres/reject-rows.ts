@@ -1,4 +1,4 @@
-import { z } from "zod";
+import { z } from "../../zod.js";
 import { type RejectedRow, rejectReasons } from "../../batch/types.js";
 import type { RunId } from "../../plan/plan.js";
 import type { Connections, Session } from "./connections.js";
