@@ -74,7 +74,6 @@ async function scoreStream(context: PipeContext, tools: Tools): Promise<number> 
   const runId = runIdOf(spec.name, spec.params, sha256);
   const target: SpanTarget = {
     unfit: () => [],
-    expect() {},
     async commit({ index }, { rows: scored, rejects }) {
       await onRejected(rejects);
       await output.write(scored);

@@ -99,6 +99,7 @@ async function withTools<T>(
 ): Promise<T> {
   const inputBytes = listing.shards.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
   await using loading = loadEngine(context, model, { inputBytes });
+  context.sink.expect(); // while threads load the model
   await using decoder = await context.openDecoder(listing.folders);
   return await work({ decoder, engine: loading.engine });
 }

@@ -104,7 +104,6 @@ export async function scorePieces(
     describe: (faults) => describeFaults(rejects, faults),
     complete: (rows) => (contract.lineage === true ? withLineage(rows, lineage()) : rows),
   });
-  tools.target.expect(); // while the first rows are on their way
   try {
     for await (const piece of pieces) {
       context.signal.throwIfAborted();

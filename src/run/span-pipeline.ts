@@ -27,7 +27,7 @@ export interface SpanPipeline {
 }
 
 /** Where the rows of spans go. */
-export type SpanTarget = Pick<RunSink, "unfit" | "expect" | "commit">;
+export type SpanTarget = Pick<RunSink, "unfit" | "commit">;
 
 export interface SpanPipelineOptions {
   readonly engine: Engine;

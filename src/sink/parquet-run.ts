@@ -7,7 +7,7 @@ import { guarded, hasHardLinks, makeFolder, orDrop } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
 import { knownOf, makersOf, note, noteOwn, rejectedRows, type Known } from "./known.js";
 import { isStaged, layoutOf } from "./layout.js";
-import { commitPart, type DiskTarget, loadEncoder } from "./parquet-commit.js";
+import { commitPart, type DiskTarget } from "./parquet-commit.js";
 import { writeFinish } from "./parquet-finish.js";
 import { lookAt } from "./parquet-look.js";
 import { inspectParts } from "./parquet-parts.js";
@@ -60,9 +60,6 @@ export async function openParquetRun(options: ParquetRunOptions, stored: StoredP
         await prepare(options, { target, temporary }, attempt.workers);
         maker = { writer, ...attempt };
       }),
-    expect() {
-      loadEncoder(duckdb);
-    },
     commit: (span, output) =>
       guarded(`writing ${layout.committedPart(span.index)}`, async () => {
         if (maker === undefined) {

@@ -4,6 +4,7 @@ import { splitRunId } from "../plan/identity.js";
 import { claimFolder, readTextOr } from "./claim.js";
 import { createDurably, guarded, makeFolder } from "./durable.js";
 import { isLater, layoutOf } from "./layout.js";
+import { loadEncoder } from "./parquet-commit.js";
 import { openParquetRun, type ParquetRunOptions } from "./parquet-run.js";
 import { runOfSuccess } from "./manifest.js";
 import type { Sink } from "./port.js";
@@ -31,6 +32,9 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
     planTarget: { kind: "parquet", uri: options.uri },
     find: (base) => guarded(`looking at ${folder}`, () => findPlan(fs, folder, base)),
     unfinished: async (job, base) => await findUnfinished(fs, { root: "", pattern: options.siblings }, { job, base }),
+    expect() {
+      loadEncoder(duckdb);
+    },
     async create(plan) {
       const layout = layoutOf(folder, plan.runId);
       return await guarded(`writing the plan to ${layout.plan}`, async () => {

@@ -26,6 +26,8 @@ export interface Sink extends AsyncDisposable {
    * lie; at most some. Writes nothing.
    */
   unfinished(job: string, base: RunId): Promise<readonly UnfinishedRun[]>;
+  /** Told that spans will be committed: what that takes can be loaded beside the model. Never fails. */
+  expect(): void;
   /** Stores a plan unless one is there: the first writer wins, and everybody gets the plan that stands. */
   create(plan: Plan): Promise<StoredPlan>;
   /**
@@ -85,8 +87,6 @@ export interface RunSink {
    * @throws JobError USAGE when several workers would not be safe there
    */
   begin(attempt: AttemptFacts): Promise<void>;
-  /** Told when rows are on their way: what a commit takes can be made ready beside the scoring. Never fails. */
-  expect(): void;
   /**
    * Publishes a span's rows, and those it rejected, durably and all at once, or finds that somebody did before
    * and adopts theirs. Rows, rejects and filtered rows together are the span's. Safe to repeat. Calls for

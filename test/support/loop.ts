@@ -179,7 +179,6 @@ export async function scoreLoop(rows: readonly LoopRow[], mode: LoopMode, way: L
   const found: { rows: unknown[][]; rejected: unknown[][] } = { rows: [], rejected: [] };
   const target = {
     unfit: () => [],
-    expect() {},
     async commit({ index }: { index: number }, output: { rows: OutputRows; rejects: readonly RejectedRow[] }) {
       found.rows[index] = plain(output.rows);
       found.rejected[index] = [...output.rejects];

@@ -90,7 +90,6 @@ function runSink(
         begun = { columns, maker: { writer, ...attempt } };
       }),
     unfit: (rows) => unfitRows(rows, begun?.columns ?? []),
-    expect() {}, // there are connections
     async commit(span, output) {
       if (begun === undefined) {
         throw new Error("a span is committed before the run has begun");

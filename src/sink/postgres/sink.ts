@@ -62,6 +62,7 @@ export function openPostgresSink(options: PostgresSinkOptions): Sink {
       lookUp<readonly UnfinishedRun[]>(`looking for unfinished runs of ${job}`, [], async (session) =>
         (await control.unfinished(session, job, base)).map((plan) => ({ plan, target: targetOf(plan, settings) })),
       ),
+    expect() {}, // there are connections
     create: (plan) =>
       retrying(`preparing ${target}`, retry, async (last) => {
         await transact(tools, (session) => makeControlTables(session, control.schema, program), { last });

@@ -5,7 +5,6 @@ import { lookAt, type Target } from "../parquet-look.js";
 import { readRejects } from "../parquet-rejects.js";
 import { refuseForeign } from "../claim.js";
 import type { AttemptJson, Maker, RunSink, StoredPlan } from "../port.js";
-import { loadEncoder } from "../parquet-commit.js";
 import { planCheck } from "../standing-plan.js";
 import { clearEarlierRuns, clearProbes, clearWorking } from "./clear.js";
 import { commitToS3 } from "./commit.js";
@@ -44,9 +43,6 @@ export async function openS3Run(tools: S3Tools, stored: StoredPlan): Promise<Run
         await prepare(tools, target, attempt.workers);
         maker = { writer, ...attempt };
       }),
-    expect() {
-      loadEncoder(tools.duckdb);
-    },
     commit: (span, output) =>
       telling(`writing ${layout.committedPart(span.index)}`, async () => {
         if (maker === undefined) {

@@ -2,6 +2,7 @@ import type { DuckDbAccess } from "../../duckdb/instance.js";
 import { splitRunId } from "../../plan/identity.js";
 import { claimText, refuseForeign } from "../claim.js";
 import { isLater, layoutOf } from "../layout.js";
+import { loadEncoder } from "../parquet-commit.js";
 import type { Sink } from "../port.js";
 import { findUnfinished } from "../siblings.js";
 import { findPlan, latestRun, nothingKept, overtaken, sealedText, standingPlan } from "../standing-plan.js";
@@ -33,6 +34,9 @@ export function openS3Sink(options: S3SinkOptions): Sink {
     async unfinished(job, base) {
       const root = `s3://${objectAt(folder).bucket}`;
       return await findUnfinished(fs, { root, pattern: options.siblings }, { job, base });
+    },
+    expect() {
+      loadEncoder(duckdb);
     },
     async create(plan) {
       const layout = layoutOf(folder, plan.runId);
