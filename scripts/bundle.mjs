@@ -1,5 +1,7 @@
 // Makes dist/bundle/ of dist/: the program and its JavaScript packages in a few files. Loading 700 module files was
-// a third of the time of a small job (docs/decisions.md). The native packages stay what npm installed.
+// a third of the time of a small job (docs/decisions.md). The native packages stay what npm installed. The files are
+// CommonJS, loaded by src/start: Node 20 gives nobody the way to keep what V8 made of an ES module.
+import { createHash } from "node:crypto";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { isBuiltin } from "node:module";
 import { basename, join } from "node:path";
@@ -15,6 +17,7 @@ const absent = ["pg-native"];
 
 const workers = globSync("dist/**/*-{worker,guest}.js", { cwd: project, ignore: "dist/bundle/**" });
 const entries = ["dist/cli/main.js", ...workers].map((file) => [basename(file, ".js"), join(project, file)]);
+const loader = "load.js";
 const entryFiles = new Set(entries.map(([, file]) => file));
 
 /**
@@ -22,8 +25,8 @@ const entryFiles = new Set(entries.map(([, file]) => file));
  * By name, what is loaded with all of some modules, and with no group before it.
  */
 const together = {
-  common: [["dist/cli/main.js"], ["dist/engine/onnx-worker.js"]],
-  start: [["dist/cli/main.js", "dist/cli/early.js"]],
+  common: [["dist/cli/main.js"], ["dist/engine/onnx-worker.js", "dist/decode/unit-guest.js"]],
+  start: [["dist/cli/main.js"]],
   scoring: [["dist/engine/onnx-worker.js", "dist/decode/unit-guest.js"]],
   running: [["dist/cli/commands/run.js", "dist/decode/parquet.js"]],
   writing: [["dist/sink/part-file.js"]],
@@ -58,21 +61,73 @@ function importsOf(roots, graph) {
   return reached;
 }
 
+/** What packages look for at run time, where a bundle has it elsewhere or not at all. */
+const lookups = [
+  // Its JavaScript is 25 small files, of which each thread loads its own; its library stays where it is.
+  { of: /onnxruntime-node[\\/]dist[\\/]binding\.js$/, old: "require(`../bin/", now: "require(`onnxruntime-node/bin/" },
+  // It would use a picomatch that lies somewhere above. Nothing here does.
+  { of: /fdir[\\/]dist[\\/]index\.mjs$/, old: '__require.resolve("picomatch")', now: "throw undefined" },
+];
+const replaceLookups = lookups.map(({ of, old, now }) => ({
+  name: now,
+  transform: {
+    filter: { id: of },
+    handler(code, id) {
+      if (!code.includes(old)) {
+        throw new Error(`${id} has no ${old} any more: look whether the bundle still finds what it needs`);
+      }
+      return code.replace(old, now);
+    },
+  },
+}));
+const native = Object.keys(dependencies).filter((name) => name !== "onnxruntime-node");
+
 const bundle = await rolldown({
   input: Object.fromEntries(entries),
   platform: "node",
-  external: [...Object.keys(dependencies), ...absent],
+  external: [...native, ...absent],
+  plugins: replaceLookups,
 });
-const { output } = await bundle.write({
+const written = {
   dir: target,
-  format: "esm",
-  entryFileNames: "[name].js",
-  chunkFileNames: "chunk-[name].js",
-  codeSplitting: { groups },
+  format: "cjs",
   // Names stay, for traces of what should not happen; comments and blanks cost time to read.
   minify: { compress: false, mangle: false, codegen: { removeWhitespace: true } },
+};
+const { output } = await bundle.write({
+  ...written,
+  entryFileNames: "entry-[name].js",
+  chunkFileNames: "chunk-[name].js",
+  codeSplitting: { groups },
+  dynamicImportInCjs: false, // V8 of Node 20 loses where code that was kept came from, which `import` asks for
 });
 await bundle.close();
+
+const digest = createHash("sha256");
+for (const { fileName, code } of output) {
+  const ascii = asciiOf(code);
+  digest.update(`${fileName} ${ascii.length}\n${ascii}`);
+  writeFileSync(join(target, fileName), ascii);
+}
+const start = await rolldown({
+  input: { [basename(loader, ".js")]: join(project, "dist/start/load.js") },
+  platform: "node",
+  transform: { define: { bundleDigest: JSON.stringify(digest.digest("hex").slice(0, 16)) } },
+});
+await start.write({ ...written, entryFileNames: "[name].js" });
+await start.close();
+writeFileSync(join(target, "package.json"), `${JSON.stringify({ type: "commonjs" })}\n`);
+for (const [name] of entries) {
+  writeFileSync(join(target, `${name}.js`), `module.exports = require("./${loader}").load("entry-${name}.js");\n`);
+}
+
+/** The same program: characters beyond ASCII stand in texts and patterns only. V8 reads each of its bytes as one. */
+function asciiOf(code) {
+  if (/\\[^\0-\x7f]/.test(code)) {
+    throw new Error("the bundle escapes a character beyond ASCII");
+  }
+  return code.replaceAll(/[^\0-\x7f]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
 
 const ours = new Set(output.map((chunk) => chunk.fileName));
 const imported = new Set(output.flatMap((chunk) => [...(chunk.imports ?? []), ...(chunk.dynamicImports ?? [])]));

@@ -27,6 +27,8 @@ const canaries = {
     rule: "run-does-not-know-cli",
   },
   "src/sink/canary.ts": { code: 'import "../decode/parquet.js";\n', rule: "sink-adapters-stay-in-their-room" },
+  "src/cli/canary.ts": { code: 'import "../start/code-cache.js";\n', rule: "start-is-its-own-bundle" },
+  "src/start/canary.ts": { code: 'import "../errors.js";\n', rule: "start-loads-little" },
   "src/source/canary.ts": { code: 'import "../cli/version.js";\n', rule: "only-cli-wires" },
 };
 

@@ -37,5 +37,7 @@ function usedBytes(): number {
 /** Node has no function of its own for it. */
 function exposedCollector(): () => void {
   setFlagsFromString("--expose-gc");
-  return runInNewContext("gc") as () => void;
+  const collect = runInNewContext("gc") as () => void;
+  setFlagsFromString("--no-expose-gc"); // code that is kept is for the flags that a process begins with
+  return collect;
 }

@@ -1,8 +1,7 @@
 import { errnoOf, JobError } from "../errors.js";
 import { collectGarbage } from "./collect-garbage.js";
+import { startEarly } from "./early.js";
 import { failWith } from "./failure.js";
-import { setV8Flags } from "./v8-flags.js";
-import { runProgram } from "./run-program.js";
 
 /** Whoever reads our output may stop before we are done (`| head`): that is no error. A log that is lost is none either. */
 process.stderr.on("error", () => undefined);
@@ -18,6 +17,21 @@ process.stdout.on("error", (error) => {
   }
 });
 
-setV8Flags();
+/** A process that has nothing left to wait for ends as if all were well. */
+let isRunning = true;
+process.on("exit", (code) => {
+  if (isRunning && code === 0) {
+    process.exitCode = failWith(new Error("nothing is left to wait for, but the command has not ended"), {}, process);
+  }
+});
+
 collectGarbage();
-await runProgram(process.argv.slice(2), process);
+void main(process.argv.slice(2)).finally(() => {
+  isRunning = false;
+});
+
+async function main(args: readonly string[]): Promise<void> {
+  await using early = startEarly(args);
+  const { runProgram } = await import("./run-program.js");
+  await runProgram(args, process, early);
+}

@@ -4,7 +4,7 @@ import type { ModelFile } from "../engine/port.js";
 import type { RetryTools } from "../retry.js";
 import type { ModelSpec } from "../spec/model-spec.js";
 import { isS3Uri } from "../spec/s3-uri.js";
-import { cacheFolder } from "./cache-folder.js";
+import { cacheFolder } from "../cache-folder.js";
 import { openStore, storeUrl } from "./open-store.js";
 
 export interface ModelTools {

@@ -1,4 +1,5 @@
 import { Command, InvalidArgumentError, Option } from "commander";
+import type { EarlyThreads } from "../engine/early-threads.js";
 import type { Io } from "./io.js";
 import { skipExitCode } from "./skip-exit-code.js";
 import { programVersion } from "./version.js";
@@ -6,8 +7,9 @@ import { programVersion } from "./version.js";
 /**
  * Every command and option, and nothing that runs: docs and tests read them here.
  * Commands are loaded when they are called: `--help` should not wait for the native libraries.
+ * @param early threads for `run`, which has its own where there are none
  */
-export function createProgram(io: Io): Command {
+export function createProgram(io: Io, early?: EarlyThreads): Command {
   const program = new Command("infer-batch")
     .description(
       "Scores every row of a set of Parquet or Arrow shards with an ONNX model, exactly once, resumable at any moment",
@@ -17,8 +19,8 @@ export function createProgram(io: Io): Command {
     .configureOutput({ writeOut: (text) => io.stdout.write(text), writeErr: (text) => io.stderr.write(text) })
     .configureHelp({ showGlobalOptions: true })
     .showHelpAfterError("(infer-batch --help lists the commands and options)");
+  addRun(program, io, early);
   for (const add of [
-    addRun,
     addPipe,
     addPlan,
     addValidate,
@@ -43,7 +45,7 @@ const logLevel = (): Option =>
 const logFormat = (): Option =>
   new Option("--log-format <format>", "how log lines look on stderr").choices(["pretty", "json"]).default("pretty");
 
-function addRun(program: Command, io: Io): void {
+function addRun(program: Command, io: Io, early: EarlyThreads | undefined): void {
   program
     .command("run")
     .description(
@@ -77,8 +79,6 @@ function addRun(program: Command, io: Io): void {
     .addOption(logLevel())
     .addOption(logFormat())
     .action(async (spec: string, options) => {
-      const { startEarly } = await import("./early.js");
-      await using early = startEarly();
       const { runCommand } = await import("./commands/run.js");
       await runCommand(spec, options, io, early);
     });

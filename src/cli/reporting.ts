@@ -3,7 +3,7 @@ import { attemptJson } from "../report/attempt-json.js";
 import type { AttemptRecord } from "../report/attempt-record.js";
 import { htmlReport, tellsOf } from "../report/html-report.js";
 import { type EarlierMetrics, earlierMetrics, type MetricsState, metricsText } from "../report/metrics-text.js";
-import { type MetricsServer, serveMetrics } from "../report/metrics-server.js";
+import type { MetricsServer } from "../report/metrics-server.js";
 import { type Outcome, statusOf } from "../report/outcome.js";
 import { ping } from "../report/ping.js";
 import { reportFields, reportText, type RunReport } from "../report/report.js";
@@ -91,6 +91,7 @@ async function listen(
     return undefined;
   }
   try {
+    const { serveMetrics } = await import("../report/metrics-server.js"); // and Node's HTTP with it
     return await serveMetrics(port, text);
   } catch (error) {
     log.warn(

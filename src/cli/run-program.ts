@@ -1,4 +1,5 @@
 import { CommanderError } from "commander";
+import type { EarlyThreads } from "../engine/early-threads.js";
 import { failWith, type OutputOptions, usageExit } from "./failure.js";
 import type { Io } from "./io.js";
 import { createProgram } from "./program.js";
@@ -7,8 +8,8 @@ import { createProgram } from "./program.js";
  * Carries out a command line (without node and the program's name) and sets `io.exitCode`. A process may carry out
  * several: nothing of one is left for the next.
  */
-export async function runProgram(args: readonly string[], io: Io): Promise<void> {
-  const program = createProgram(io);
+export async function runProgram(args: readonly string[], io: Io, early?: EarlyThreads): Promise<void> {
+  const program = createProgram(io, early);
   try {
     await program.parseAsync(args, { from: "user" });
   } catch (error) {

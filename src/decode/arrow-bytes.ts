@@ -1,5 +1,4 @@
-import { closeSync, fstatSync, openSync, readSync } from "node:fs";
-import { open } from "node:fs/promises";
+import { closeSync, fstatSync, openSync, promises, readSync } from "node:fs"; // a thread needs no more of promises
 import { errnoOf, JobError } from "../errors.js";
 import type { ByteRange, ShardFile } from "./port.js";
 
@@ -19,7 +18,7 @@ export interface MessageReader {
 
 /** @throws JobError DISK */
 export async function openBytes(file: ShardFile): Promise<ShardBytes> {
-  const handle = await onDisk(file, () => open(file.path));
+  const handle = await onDisk(file, () => promises.open(file.path));
   try {
     const { size } = await onDisk(file, () => handle.stat());
     return {

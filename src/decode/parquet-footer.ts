@@ -1,4 +1,4 @@
-import { open } from "node:fs/promises";
+import { promises } from "node:fs";
 import { errnoOf, JobError, messageOf } from "../errors.js";
 import { type Leaf, leavesOf, readElement, type SchemaElement, withoutMeaning } from "./parquet-leaves.js";
 import { corruptFooter, magicBytes, readTail, rewrite } from "./parquet-tail.js";
@@ -54,7 +54,7 @@ const sizesMayDiffer = 1.25;
 export async function readFooter(shard: Pick<ShardFile, "path" | "remote">): Promise<Footer> {
   const { path } = shard;
   try {
-    await using file = await open(path);
+    await using file = await promises.open(path);
     const { size: sizeBytes } = await file.stat();
     const { bytes, pagesEnd } = await readTail(file, sizeBytes, shard);
     const footer = parse(bytes, { path, pagesEnd, sizeBytes });

@@ -1,4 +1,5 @@
-import { type FileHandle, open } from "node:fs/promises";
+import { promises } from "node:fs";
+import type { FileHandle } from "node:fs/promises";
 import { crc32 } from "node:zlib";
 import { errnoOf, JobError, messageOf } from "../errors.js";
 import { type ColumnChunk, type Footer, placeOf, readFooter } from "./parquet-footer.js";
@@ -28,7 +29,7 @@ export async function verifyPages(
   const footer = await readFooter(shard);
   const counts = { pages: 0, checksums: 0 };
   try {
-    await using file = await open(path);
+    await using file = await promises.open(path);
     for (const group of groups ?? footer.rowGroups.keys()) {
       const { chunks = [] } = footer.rowGroups[group] ?? {};
       await shard.remote?.fetch(rangesOf(footer, chunks));

@@ -22,7 +22,13 @@ test.each([
   const nothing = Object.fromEntries(Object.keys(process.env).map((name) => [name, undefined]));
 
   const { code, stderr } = await runCli(args(spec), {
-    env: { ...nothing, PATH: process.env["PATH"], TMPDIR: temporary, HOME: home },
+    env: {
+      ...nothing,
+      PATH: process.env["PATH"],
+      TMPDIR: temporary,
+      HOME: home,
+      XDG_CACHE_HOME: join(scratch.path, "cache"),
+    },
   });
 
   expect(code, stderr).toBe(0);

@@ -1,0 +1,87 @@
+import { readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { runCli } from "../support/cli.js";
+import { fixtureNamed } from "../support/world.js";
+import { scratchFolder, writeSpec } from "../support/job.js";
+
+/** By name, of the built program in a cache of its own: which file it is, and when it was written. */
+function keptIn(cache: string): Record<string, string> {
+  const code = join(cache, "infer-batch/code");
+  const [kind, ...more] = readdirSync(code);
+  expect(more).toEqual([]);
+  const folder = join(code, kind as string);
+  return Object.fromEntries(
+    readdirSync(folder).map((name) => {
+      const { ino, mtimeNs } = statSync(join(folder, name), { bigint: true });
+      return [name, `${ino} ${mtimeNs}`];
+    }),
+  );
+}
+
+function filesIn(cache: string): string[] {
+  const code = join(cache, "infer-batch/code");
+  return readdirSync(code, { recursive: true, encoding: "utf8" })
+    .map((name) => join(code, name))
+    .filter((path) => statSync(path).isFile());
+}
+
+test("what V8 made of the program is kept by one process, and taken by the next one as it is", async () => {
+  await using scratch = await scratchFolder();
+  const fixture = fixtureNamed("penguins-lightgbm");
+  const env = { XDG_CACHE_HOME: join(scratch.path, "cache") };
+  const run = async (out: string): Promise<void> => {
+    const spec = await writeSpec(scratch.path, fixture, { output: { parquet: { path: out } } });
+    expect(await runCli(["run", spec], { env })).toMatchObject({ code: 0 });
+  };
+  await run("first");
+  const kept = keptIn(env.XDG_CACHE_HOME);
+  expect(Object.keys(kept).toSorted()).toEqual(["none-entry-onnx-worker.js", "run-entry-main.js"]);
+  await run("second"); // what V8 refuses, such as code for other flags, is written anew
+  expect(keptIn(env.XDG_CACHE_HOME)).toEqual(kept);
+});
+
+test("what is damaged is made again, and several processes may do so at once", async () => {
+  await using scratch = await scratchFolder();
+  const env = { XDG_CACHE_HOME: join(scratch.path, "cache") };
+  const spec = await writeSpec(scratch.path, fixtureNamed("penguins-lightgbm"));
+  const plan = async (): Promise<string> => {
+    const { code, stdout } = await runCli(["plan", spec], { env });
+    expect(code).toBe(0);
+    return stdout;
+  };
+  const expected = await plan();
+  for (const path of filesIn(env.XDG_CACHE_HOME)) {
+    const bytes = readFileSync(path);
+    bytes.fill(0x55, bytes.length >> 1);
+    writeFileSync(path, bytes);
+  }
+  expect(await Promise.all([plan(), plan(), plan()])).toEqual([expected, expected, expected]);
+  const kept = keptIn(env.XDG_CACHE_HOME);
+  expect(await plan()).toBe(expected);
+  expect(keptIn(env.XDG_CACHE_HOME)).toEqual(kept);
+});
+
+test("Node's own variable turns it off", async () => {
+  await using scratch = await scratchFolder();
+  const env = { XDG_CACHE_HOME: scratch.path, NODE_DISABLE_COMPILE_CACHE: "1" };
+  expect(await runCli(["--version"], { env })).toMatchObject({ code: 0 });
+  expect(readdirSync(scratch.path)).toEqual([]);
+});
+
+test("a process that has nothing left to wait for, before its command has ended, fails", async () => {
+  await using scratch = await scratchFolder();
+  const spec = await writeSpec(scratch.path, fixtureNamed("penguins-lightgbm"));
+  const never = "data:text/javascript,import fs from 'node:fs/promises';fs.readFile=()=>new Promise(()=>{})";
+  const { code, stderr } = await runCli(["validate", spec], { node: [`--import=${never}`] });
+  expect([code, stderr]).toEqual([1, expect.stringContaining("the command has not ended")]);
+});
+
+test("the bundle is ASCII, which is how it is read", async () => {
+  const folder = new URL("../../dist/bundle/", import.meta.url);
+  for (const name of readdirSync(folder).filter((file) => file.endsWith(".js"))) {
+    const beyond = (await readFile(new URL(name, folder))).findIndex((byte) => byte > 0x7f);
+    expect(beyond, `${name}, byte ${beyond}`).toBe(-1);
+  }
+});
