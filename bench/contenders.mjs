@@ -24,6 +24,7 @@ const program = path("../bin/infer-batch.js");
  * @property {string} name as the table shows it
  * @property {number} rows how many it scores: the ids from 0 on
  * @property {readonly (readonly string[])[]} commands what runs at the same time: the program, then its arguments
+ * @property {readonly string[]} reads its shards
  * @property {string} [output] a file, or a folder of Parquet files, below `outFolder`; absent: it is a floor
  * @property {boolean} [tree] it starts processes of its own
  * @property {boolean} [says] the seconds that count are those that it prints, as `{ seconds, by }`
@@ -158,7 +159,8 @@ function workers(count, { cores } = {}) {
   const each = cores === undefined || count === 1 ? "" : `, ${cores} each`;
   const name = `${plural(count, "process", "es")} on ${plural(total, "core", "s")}${each}`;
   const absent = cores === undefined ? undefined : whyNotPinned(count * cores);
-  return { job: "scaling", id, name, rows: tables.mlp.rows, commands, output: join(outFolder, "mlp", id), absent };
+  const { rows, shards } = tables.mlp;
+  return { job: "scaling", id, name, rows, reads: shards, commands, output: join(outFolder, "mlp", id), absent };
 }
 
 function plural(count, noun, end) {
@@ -181,18 +183,19 @@ function whyNotPinned(cores) {
 function overParquet() {
   const id = "infer-batch-parquet";
   const params = ["--param", "input=../data/mlp/*.parquet", "--param", `out=${id}`];
-  return { ...inferBatch(tables.arrow, id, params), name: "infer-batch, over Parquet" };
+  const reads = tables.mlp.shards;
+  return { ...inferBatch(tables.arrow, id, params), name: "infer-batch, over Parquet", reads };
 }
 
 /** The spec of another job, over a longer table. @returns {Contender} */
-function inferBatchLong(spec, { id, job, rows }) {
-  return inferBatch({ job, rows, spec }, "infer-batch", ["--param", `table=${id}`]);
+function inferBatchLong(spec, { id, ...table }) {
+  return inferBatch({ ...table, spec }, "infer-batch", ["--param", `table=${id}`]);
 }
 
 /** @returns {Contender} */
-function inferBatch({ job, rows, spec = job }, id = "infer-batch", params = []) {
+function inferBatch({ job, rows, shards: reads, spec = job }, id = "infer-batch", params = []) {
   const command = [process.execPath, program, "run", path(`jobs/${spec}.yaml`), ...params];
-  return { job, id, name: "**infer-batch**", rows, commands: [command], output: join(outFolder, job, id) };
+  return { job, id, name: "**infer-batch**", rows, reads, commands: [command], output: join(outFolder, job, id) };
 }
 
 /** @returns {Contender} */
@@ -204,6 +207,7 @@ function plainPython({ interpreter, absent }, { job, rows, shards }, script, mod
     id: plainLoop,
     name: `plain Python loop, batch ${batchSize}`,
     rows,
+    reads: shards,
     commands: [command],
     output,
     absent,
@@ -217,7 +221,7 @@ function pythonByShards({ interpreter, absent }, { job, rows, shards }, modelPat
   const threads = String(Math.min(availableParallelism(), shards.length));
   const command = [interpreter, path("peers/loop_shards.py"), modelPath, batch, threads, output, ...shards];
   const name = `Python, ${threads} threads, a shard each, batch ${batch}`;
-  return { job, id, name, rows, commands: [command], output, absent };
+  return { job, id, name, rows, reads: shards, commands: [command], output, absent };
 }
 
 /** @returns {Contender} */
@@ -226,7 +230,8 @@ function framework({ interpreter, absent }, id, name) {
   const output = join(outFolder, job, id);
   const threads = String(availableParallelism());
   const command = [interpreter, path(`peers/peer_${id}.py`), model, batchSize, threads, output, ...shards];
-  return { job, id, name: `${name}, batch ${batchSize}`, rows, commands: [command], output, tree: true, absent };
+  const about = { job, id, name: `${name}, batch ${batchSize}`, rows, reads: shards };
+  return { ...about, commands: [command], output, tree: true, absent };
 }
 
 /** @returns {Contender} */
@@ -235,21 +240,22 @@ function parquetjs(read, name) {
   const id = `parquetjs-${read}`;
   const output = join(outFolder, job, `${id}.parquet`);
   const command = [process.execPath, path("peers/loop_parquetjs.mjs"), read, model, batchSize, output, ...shards];
-  return { job, id, name, rows, commands: [command], output };
+  return { job, id, name, rows, reads: shards, commands: [command], output };
 }
 
 /** @returns {Contender} */
 function readingAlone() {
   const { job, rows, shards } = tables.mlp;
   const command = [process.execPath, path("peers/floor_read.mjs"), String(rows), ...shards];
-  return { job, id: "reading", name: "floor: DuckDB reads all columns", rows, commands: [command] };
+  return { job, id: "reading", name: "floor: DuckDB reads all columns", rows, reads: shards, commands: [command] };
 }
 
 /** @returns {Contender} */
 function sessionAlone({ interpreter, absent }, { job, rows }, modelPath) {
   const threads = String(availableParallelism());
   const command = [interpreter, path("peers/floor_session.py"), modelPath, String(rows), threads];
-  return { job, id: floorId, name: "floor: `session.run` alone", rows, commands: [command], says: true, absent };
+  const about = { job, id: floorId, name: "floor: `session.run` alone", rows, reads: [] };
+  return { ...about, commands: [command], says: true, absent };
 }
 
 function versionOf(packageFile) {
