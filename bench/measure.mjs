@@ -15,7 +15,12 @@ const tickSeconds = 0.01;
  * these certificates at every start, 50 ms of them where they are a whole system's; Python without its bytecode
  * compiles what it imports.
  */
-const unset = { NODE_EXTRA_CA_CERTS: undefined, NODE_OPTIONS: undefined, PYTHONDONTWRITEBYTECODE: undefined };
+const unset = {
+  NODE_EXTRA_CA_CERTS: undefined,
+  NODE_OPTIONS: undefined,
+  NODE_DISABLE_COMPILE_CACHE: undefined,
+  PYTHONDONTWRITEBYTECODE: undefined,
+};
 
 /**
  * @typedef {object} Measure

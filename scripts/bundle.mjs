@@ -91,6 +91,7 @@ const bundle = await rolldown({
 const written = {
   dir: target,
   format: "cjs",
+  strict: true, // as the modules are that it is made of
   // Names stay, for traces of what should not happen; comments and blanks cost time to read.
   minify: { compress: false, mangle: false, codegen: { removeWhitespace: true } },
 };
@@ -104,6 +105,9 @@ const { output } = await bundle.write({
 await bundle.close();
 
 const digest = createHash("sha256");
+for (const file of globSync("dist/start/*.js", { cwd: project }).toSorted()) {
+  digest.update(readFileSync(join(project, file))); // how the others are wrapped, and what is kept of them
+}
 for (const { fileName, code } of output) {
   const ascii = asciiOf(code);
   digest.update(`${fileName} ${ascii.length}\n${ascii}`);

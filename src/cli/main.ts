@@ -26,7 +26,7 @@ process.on("exit", (code) => {
 });
 
 collectGarbage();
-void main(process.argv.slice(2)).finally(() => {
+void main(process.argv.slice(2)).then(() => {
   isRunning = false;
 });
 

@@ -21,7 +21,9 @@ export type ToReader =
   | { readonly kind: "call"; readonly id: number; readonly call: ReaderCall }
   | { readonly kind: "cancel"; readonly id: number }
   /** The job is stopped: all that is under way ends, pauses before another try included. */
-  | { readonly kind: "stop" };
+  | { readonly kind: "stop" }
+  /** Nothing will be asked any more. */
+  | { readonly kind: "end" };
 
 /** What a call has found: nothing for `list`, whose objects come before, and for `fetch`. */
 export type Found = ObjectFacts | Uint8Array | undefined;

@@ -7,6 +7,10 @@ import { receivedError } from "./reader-protocol.js";
 import type { S3Reader } from "./reader.js";
 import type { ObjectFacts } from "./store.js";
 
+const patienceMs = 1000;
+/** The number of a thread that has ended. */
+const gone = -1;
+
 interface Pending {
   /** Objects that were listed so far. */
   readonly listed: ListedObject[];
@@ -38,9 +42,23 @@ export function openReaderThread(options: S3Options): S3Reader {
     async [Symbol.asyncDispose]() {
       signal.removeEventListener("abort", stop);
       stop();
-      await worker.terminate();
+      await ended(worker);
     },
   };
+}
+
+/** It ends by itself, so that what it compiled is kept, unless something holds it up. */
+async function ended(worker: Worker): Promise<void> {
+  if (worker.threadId === gone) {
+    return;
+  }
+  const end = new Promise((resolve) => {
+    worker.once("exit", resolve);
+  });
+  worker.postMessage({ kind: "end" } satisfies ToReader);
+  const late = setTimeout(() => void worker.terminate(), patienceMs);
+  await end;
+  clearTimeout(late);
 }
 
 type Ask = (

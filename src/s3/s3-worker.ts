@@ -103,5 +103,7 @@ port.on("message", (message: ToReader) => {
     case "stop":
       job.abort(new Error("the job is stopped"));
       break;
+    case "end":
+      process.exit(); // this thread alone
   }
 });

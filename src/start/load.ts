@@ -5,7 +5,7 @@
  */
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import { join } from "node:path";
+import { isAbsolute, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { isMainThread } from "node:worker_threads";
 import { cacheFolder } from "../cache-folder.js";
@@ -40,7 +40,8 @@ if (isMainThread) {
 /** What the file that a process or a thread begins with exports, or another one that it hosts. */
 export function load(entry: string): unknown {
   if (cache === undefined) {
-    const opened = openCodeCache(cacheFile(entry));
+    // A thread starts before it is known what for, and one that has nothing to do compiles little.
+    const opened = openCodeCache(cacheFile(entry), { grows: !isMainThread });
     cache = opened;
     process.once("exit", (code) => {
       if (code === 0) {
@@ -57,8 +58,21 @@ function cacheFile(entry: string): string | undefined {
   if (env["NODE_DISABLE_COMPILE_CACHE"] !== undefined || env["NODE_V8_COVERAGE"] !== undefined) {
     return undefined;
   }
-  const command = /^[a-z]+$/.exec(argv[2] ?? "")?.[0] ?? "none";
-  return join(cacheFolder("code"), `${bundleDigest}-${version}-${arch}`, `${command}-${entry}`);
+  const [command = "none"] = isMainThread ? (/^[a-z]+$/.exec(argv[2] ?? "") ?? []) : ["thread"];
+  const cache = folderOrNone();
+  // Not below the working directory: whoever unpacks an archive there has not asked for its code.
+  return cache !== undefined && isAbsolute(cache)
+    ? join(cache, `${bundleDigest}-${version}-${arch}`, `${command}-${entry}`)
+    : undefined;
+}
+
+/** A user may have no home, and none is needed for this. */
+function folderOrNone(): string | undefined {
+  try {
+    return cacheFolder("code");
+  } catch {
+    return undefined;
+  }
 }
 
 function loadFile(name: string, from: CodeCache): unknown {
@@ -72,7 +86,12 @@ function loadFile(name: string, from: CodeCache): unknown {
   const text = readFileSync(filename, "latin1"); // scripts/bundle.mjs writes ASCII
   const wrapped = `(function(exports,require,module,__filename,__dirname){${text}\n})`;
   const run = from.compile(name, wrapped, filename).runInThisContext() as Wrapper;
-  run(module.exports, (id) => request(id, from), module, filename, folder);
+  try {
+    run(module.exports, (id) => request(id, from), module, filename, folder);
+  } catch (error) {
+    loaded.delete(name); // whoever asks again is told the same
+    throw error;
+  }
   return module.exports;
 }
 

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { projectFolder, runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { httpProxy } from "../support/http-proxy.js";
-import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
+import { type Fixture, fixtures, scratchFolder, writeSpec } from "../support/job.js";
 import { outputRows } from "../support/output.js";
 import { writeRows } from "../support/parquet.js";
 import { runInS3, upload } from "../support/s3-job.js";
@@ -53,6 +53,21 @@ s3.describe("shards in S3", () => {
       expect(await readdir(spool)).toEqual([]);
     },
   );
+
+  test("are read by a thread that keeps what was compiled of the SDK", async () => {
+    await using scratch = await scratchFolder();
+    const bucket = await s3.server().createBucket();
+    const [fixture] = fixtures;
+    await upload(bucket, join(projectFolder, "fixtures/data", fixture?.table ?? ""), "lake/");
+    const input = { path: `s3://${bucket.name}/lake/*.parquet` };
+    const spec = await writeSpec(scratch.path, fixture as Fixture, { input });
+    const cache = join(scratch.path, "cache");
+    const run = await runInS3(["run", spec], { port: port(), ownProcess: true, env: { XDG_CACHE_HOME: cache } });
+    expect(run, run.stderr).toMatchObject({ code: 0 });
+    expect(await readdir(join(cache, "infer-batch/code"), { recursive: true })).toContainEqual(
+      expect.stringMatching(/thread-entry-s3-worker\.js$/),
+    );
+  });
 
   test("may be filtered, computed with, verified and rejected as on a disk", async () => {
     await using scratch = await scratchFolder();

@@ -1,4 +1,15 @@
-import { chmodSync, mkdirSync, readdirSync, readFileSync, statSync, utimesSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  chownSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  statSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { openCodeCache } from "#src/start/code-cache.js";
@@ -12,7 +23,7 @@ function start(
   file: string | undefined,
   texts: Readonly<Record<string, string>>,
 ): { said: unknown[]; taken: unknown[] } {
-  const cache = openCodeCache(file);
+  const cache = openCodeCache(file, { grows: false });
   const scripts = Object.entries(texts).map(([name, code]) => cache.compile(name, code, `/bundle/${name}`));
   const said = scripts.map((script) => (script.runInThisContext() as () => unknown)());
   cache.keep();
@@ -40,13 +51,71 @@ describe("what V8 made of a file", () => {
     expect(start(file, { "a.js": text, "b.js": other })).toEqual({ said: [42, "other"], taken: [true, true] });
   });
 
+  test("is the most of what several made, whoever writes last", async () => {
+    await using scratch = await scratchFolder();
+    const file = join(scratch.path, "code/kind/run");
+    const [rich, poor] = [openCodeCache(file, { grows: true }), openCodeCache(file, { grows: true })];
+    (rich.compile("a.js", text, "/rich/a.js").runInThisContext() as () => unknown)();
+    poor.compile("a.js", text, "/poor/a.js"); // an idle thread: nothing is called
+    rich.keep();
+    const { size } = statSync(file);
+    poor.keep();
+    expect(statSync(file).size).toBe(size);
+  });
+
+  test("grows, where that is looked for", async () => {
+    await using scratch = await scratchFolder();
+    const file = join(scratch.path, "code/kind/run");
+    const sizeAfter = (grows: boolean, called: boolean): number => {
+      const cache = openCodeCache(file, { grows });
+      const run = cache.compile("a.js", text, `/${grows} ${called}/a.js`).runInThisContext() as () => unknown;
+      expect(called ? run() : 42).toBe(42);
+      cache.keep();
+      return statSync(file).size;
+    };
+    const first = sizeAfter(true, false);
+    expect(sizeAfter(false, true)).toBe(first);
+    const more = sizeAfter(true, true);
+    expect(more).toBeGreaterThan(first);
+    expect(sizeAfter(true, false)).toBe(more);
+  });
+
   test("is nobody else's to write", async () => {
+    await using scratch = await scratchFolder();
+    const cache = join(scratch.path, "user/infer-batch");
+    const file = join(cache, "code/kind/run");
+    start(file, { "a.js": text });
+    const modeOf = (path: string): number => statSync(path).mode & 0o777;
+    expect([modeOf(file), modeOf(join(cache, "code")), modeOf(join(cache, "code/kind"))]).toEqual([
+      0o600, 0o700, 0o700,
+    ]);
+    expect(modeOf(cache)).toBe(0o777 & ~process.umask()); // models lie there, too, which users may share
+    chmodSync(file, 0o620);
+    expect(start(file, { "a.js": text })).toEqual({ said: [42], taken: [false] });
+    expect(modeOf(file)).toBe(0o600);
+    renameSync(file, join(scratch.path, "elsewhere"));
+    symlinkSync(join(scratch.path, "elsewhere"), file);
+    expect(start(file, { "a.js": text })).toEqual({ said: [42], taken: [false] });
+  });
+
+  test.skipIf(process.geteuid?.() !== 0)("is not another user's", async () => {
     await using scratch = await scratchFolder();
     const file = join(scratch.path, "code/kind/run");
     start(file, { "a.js": text });
-    expect([statSync(file).mode & 0o777, statSync(join(scratch.path, "code")).mode & 0o777]).toEqual([0o600, 0o700]);
-    chmodSync(file, 0o620);
+    chownSync(file, 12345, 12345);
     expect(start(file, { "a.js": text })).toEqual({ said: [42], taken: [false] });
+  });
+
+  test("is half written by a process that is killed: that goes when it is old", async () => {
+    await using scratch = await scratchFolder();
+    const folder = join(scratch.path, "code/kind");
+    mkdirSync(folder, { recursive: true });
+    for (const name of ["run.1-23", "run.4-56"]) {
+      writeFileSync(join(folder, name), "half");
+    }
+    utimesSync(join(folder, "run.1-23"), 1000, 1000);
+    start(join(folder, "run"), { "a.js": text });
+    expect(readdirSync(folder).toSorted()).toEqual(["run", "run.4-56"]);
   });
 
   test("is not taken when a byte of it is another one", async () => {
@@ -71,7 +140,7 @@ describe("what V8 made of a file", () => {
 
 /** undefined: nothing was offered to V8. */
 function openTaken(file: string): boolean | undefined {
-  return openCodeCache(file).compile("a.js", text, "/bundle/a.js").cachedDataRejected;
+  return openCodeCache(file, { grows: true }).compile("a.js", text, "/bundle/a.js").cachedDataRejected;
 }
 
 test("without a file nothing is kept", () => {
@@ -86,7 +155,7 @@ test("where nothing can be written, nothing is said", async () => {
   expect(readdirSync(scratch.path)).toEqual(["code"]);
 });
 
-test("of programs and versions of Node, the three that were used last are kept", async () => {
+test("of programs and versions of Node, the three that were written last are kept", async () => {
   await using scratch = await scratchFolder();
   const folder = join(scratch.path, "code");
   for (const [index, kind] of ["d", "c", "b", "a"].entries()) {

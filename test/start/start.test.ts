@@ -35,9 +35,14 @@ test("what V8 made of the program is kept by one process, and taken by the next 
     const spec = await writeSpec(scratch.path, fixture, { output: { parquet: { path: out } } });
     expect(await runCli(["run", spec], { env })).toMatchObject({ code: 0 });
   };
+  // A thread that had nothing to do has compiled little, which is not all that is ever kept.
+  expect(await runCli(["run", "no.yaml", "--bogus"], { env })).toMatchObject({ code: 64 });
+  const [idle] = filesIn(env.XDG_CACHE_HOME);
+  const idleBytes = statSync(idle as string).size;
   await run("first");
   const kept = keptIn(env.XDG_CACHE_HOME);
-  expect(Object.keys(kept).toSorted()).toEqual(["none-entry-onnx-worker.js", "run-entry-main.js"]);
+  expect(Object.keys(kept).toSorted()).toEqual(["run-entry-main.js", "thread-entry-onnx-worker.js"]);
+  expect(statSync(idle as string).size).toBeGreaterThan(idleBytes);
   await run("second"); // what V8 refuses, such as code for other flags, is written anew
   expect(keptIn(env.XDG_CACHE_HOME)).toEqual(kept);
 });
@@ -63,6 +68,22 @@ test("what is damaged is made again, and several processes may do so at once", a
   expect(keptIn(env.XDG_CACHE_HOME)).toEqual(kept);
 });
 
+test("code is not taken from below the working directory", async () => {
+  await using scratch = await scratchFolder();
+  const env = { XDG_CACHE_HOME: "cache" };
+  expect(await runCli(["--version"], { env, cwd: scratch.path })).toMatchObject({ code: 0 });
+  expect(readdirSync(scratch.path)).toEqual([]);
+});
+
+test("what cannot be loaded is told as it is, also to those who ask again", async () => {
+  await using scratch = await scratchFolder();
+  const spec = await writeSpec(scratch.path, fixtureNamed("penguins-lightgbm"));
+  const refuse = "if(file.includes('duckdb'))throw new Error('no duckdb here')";
+  const trap = `const load=process.dlopen;process.dlopen=(module,file,...more)=>{${refuse};load(module,file,...more)}`;
+  const { code, stderr } = await runCli(["run", spec], { node: [`--import=data:text/javascript,${trap}`] });
+  expect([code, stderr]).toEqual([1, expect.stringContaining("no duckdb here")]);
+});
+
 test("Node's own variable turns it off", async () => {
   await using scratch = await scratchFolder();
   const env = { XDG_CACHE_HOME: scratch.path, NODE_DISABLE_COMPILE_CACHE: "1" };
@@ -78,10 +99,14 @@ test("a process that has nothing left to wait for, before its command has ended,
   expect([code, stderr]).toEqual([1, expect.stringContaining("the command has not ended")]);
 });
 
-test("the bundle is ASCII, which is how it is read", async () => {
+test("the bundle is strict, as modules are, and ASCII, which is how it is read", async () => {
   const folder = new URL("../../dist/bundle/", import.meta.url);
   for (const name of readdirSync(folder).filter((file) => file.endsWith(".js"))) {
-    const beyond = (await readFile(new URL(name, folder))).findIndex((byte) => byte > 0x7f);
+    const bytes = await readFile(new URL(name, folder));
+    const beyond = bytes.findIndex((byte) => byte > 0x7f);
     expect(beyond, `${name}, byte ${beyond}`).toBe(-1);
+    if (/^(entry|chunk)-/.test(name)) {
+      expect(bytes.toString("latin1", 0, 13), name).toMatch(/^["'`]use strict["'`];$/);
+    }
   }
 });
