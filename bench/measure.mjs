@@ -1,7 +1,7 @@
 // Whole processes, from spawn to exit: wall time, CPU time and peak memory.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { readdirSync, readFileSync } from "node:fs";
+import { closeSync, openSync, readdirSync, readFileSync, readSync } from "node:fs";
 
 /** Often enough that little is missed at the end, seldom enough that the process does not feel it. */
 const sampleMs = 20;
@@ -177,5 +177,18 @@ function readStat(pid) {
     return stat.slice(stat.lastIndexOf(")") + 2).split(" "); // the command's name may hold spaces
   } catch {
     return undefined;
+  }
+}
+
+/**
+ * Whoever is the first to read files that the kernel has let go of would wait for the disk in the others' place: what was
+ * read minutes ago may be gone, though memory is free, where a machine takes back what nobody uses.
+ */
+export function readThrough(files) {
+  const buffer = Buffer.alloc(1024 * 1024);
+  for (const file of files) {
+    const opened = openSync(file);
+    while (readSync(opened, buffer) > 0);
+    closeSync(opened);
   }
 }

@@ -10,7 +10,7 @@ import { parseArgs } from "node:util";
 import { findContenders } from "./contenders.mjs";
 import { dataFolder, prepareData } from "./data.mjs";
 import { jobs as allJobs } from "./jobs.mjs";
-import { measure, median } from "./measure.mjs";
+import { measure, median, readThrough } from "./measure.mjs";
 import { prepareBigModel } from "./models.mjs";
 import { machine } from "./report.mjs";
 
@@ -63,11 +63,12 @@ function isNode(library) {
 }
 
 /** Seconds by part of one run. */
-async function profile({ commands: [[node, ...args]], output }) {
+async function profile({ commands: [[node, ...args]], reads, output }) {
   const folder = await mkdtemp(join(dataFolder, "profile-"));
   const recording = join(folder, "perf.data");
   try {
     await rm(output, { recursive: true, force: true });
+    readThrough(reads);
     const plain = await measure([node, ...args]);
     await rm(output, { recursive: true, force: true });
     const perf = ["perf", "record", "--quiet", "-F", String(samplesPerSecond), "-o", recording];

@@ -1,6 +1,5 @@
 // npm run bench [-- --runs N] [--only JOB]… [--install]: times infer-batch against its rivals, checks what they wrote,
 // and writes bench/results.md and results.svg, unless only some of the jobs were run.
-import { closeSync, openSync, readSync } from "node:fs";
 import { mkdir, rm, writeFile } from "node:fs/promises";
 import { basename, dirname } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -8,7 +7,7 @@ import { parseArgs } from "node:util";
 import { findContenders, outFolder } from "./contenders.mjs";
 import { prepareData } from "./data.mjs";
 import { jobs } from "./jobs.mjs";
-import { measureTogether } from "./measure.mjs";
+import { measureTogether, readThrough } from "./measure.mjs";
 import { prepareBigModel } from "./models.mjs";
 import { installPythons } from "./python.mjs";
 import { formatRates, formatReport } from "./report.mjs";
@@ -65,19 +64,6 @@ async function measureContender({ commands, reads, tree, says }) {
   }
   const { seconds, by } = JSON.parse(taken.said);
   return { seconds, by }; // its own CPU time and memory are those of trying out what is fastest
-}
-
-/**
- * Whoever is the first to read files that the kernel has let go of would wait for the disk in the others' place: what was
- * read minutes ago may be gone, though memory is free, where a machine takes back what nobody uses.
- */
-function readThrough(files) {
-  const buffer = Buffer.alloc(1024 * 1024);
-  for (const file of files) {
-    const opened = openSync(file);
-    while (readSync(opened, buffer) > 0);
-    closeSync(opened);
-  }
 }
 
 /** Not those that take long: their files are in memory after the others, and a slow start of one run is no median. */
