@@ -26,12 +26,13 @@ process.on("exit", (code) => {
 });
 
 collectGarbage();
-void main(process.argv.slice(2)).then(() => {
-  isRunning = false;
-});
+void main(process.argv.slice(2));
 
 async function main(args: readonly string[]): Promise<void> {
-  await using early = startEarly(args);
-  const { runProgram } = await import("./run-program.js");
-  await runProgram(args, process, early);
+  {
+    await using early = startEarly(args);
+    const { runProgram } = await import("./run-program.js");
+    await runProgram(args, process, early);
+  }
+  isRunning = false; // not where it was thrown, of which Node may be told to think nothing
 }

@@ -59,10 +59,10 @@ function cacheFile(entry: string): string | undefined {
     return undefined;
   }
   const [command = "none"] = isMainThread ? (/^[a-z]+$/.exec(argv[2] ?? "") ?? []) : ["thread"];
-  const cache = folderOrNone();
+  const kinds = folderOrNone();
   // Not below the working directory: whoever unpacks an archive there has not asked for its code.
-  return cache !== undefined && isAbsolute(cache)
-    ? join(cache, `${bundleDigest}-${version}-${arch}`, `${command}-${entry}`)
+  return kinds !== undefined && isAbsolute(kinds)
+    ? join(kinds, `${bundleDigest}-${version}-${arch}`, `${command}-${entry}`)
     : undefined;
 }
 

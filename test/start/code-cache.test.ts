@@ -30,6 +30,7 @@ function start(
   return { said, taken: scripts.map(({ cachedDataRejected }) => cachedDataRejected === false) };
 }
 
+const modeOf = (path: string): number => statSync(path).mode & 0o777;
 const identity = (file: string): unknown => statSync(file, { bigint: true }).ino;
 
 describe("what V8 made of a file", () => {
@@ -85,7 +86,6 @@ describe("what V8 made of a file", () => {
     const cache = join(scratch.path, "user/infer-batch");
     const file = join(cache, "code/kind/run");
     start(file, { "a.js": text });
-    const modeOf = (path: string): number => statSync(path).mode & 0o777;
     expect([modeOf(file), modeOf(join(cache, "code")), modeOf(join(cache, "code/kind"))]).toEqual([
       0o600, 0o700, 0o700,
     ]);
