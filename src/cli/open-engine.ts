@@ -6,6 +6,7 @@ import { JobError } from "../errors.js";
 import type { EngineLayout, EngineNeed, Log } from "../run/job.js";
 import type { Worker } from "../run/share.js";
 import type { EngineSpec, Provider } from "../spec/engine-spec.js";
+import { setScoringFlags } from "./v8-flags.js";
 
 export interface EngineOptions {
   readonly spec: { readonly engine: EngineSpec };
@@ -34,16 +35,18 @@ export async function openEngine(model: ModelFile, need: EngineNeed, options: En
   for (;;) {
     const { sessions, threads } = layoutOf(model, need, { ...options, provider: providers[0] ?? "cpu" });
     try {
-      return await openOnnxEngine({
-        model,
-        providers,
-        deviceId: device,
-        missing,
-        sessions,
-        intraOpThreads: threads,
-        profileFolder,
-        early,
-      });
+      return withScoringFlags(
+        await openOnnxEngine({
+          model,
+          providers,
+          deviceId: device,
+          missing,
+          sessions,
+          intraOpThreads: threads,
+          profileFolder,
+          early,
+        }),
+      );
     } catch (error) {
       if (!(error instanceof ProviderFault)) {
         throw error;
@@ -57,6 +60,17 @@ export async function openEngine(model: ModelFile, need: EngineNeed, options: En
       log.warn(`NOT ON ${error.provider.toUpperCase()}, on ${providers.join(", ")} instead: ${absent.message}`);
     }
   }
+}
+
+function withScoringFlags(engine: Engine): Engine {
+  const flags = setScoringFlags(engine.opened());
+  return {
+    ...engine,
+    async [Symbol.asyncDispose]() {
+      flags[Symbol.dispose]();
+      await engine[Symbol.asyncDispose]();
+    },
+  };
 }
 
 /** The device of a worker; of a spec for CPUs, 0. */

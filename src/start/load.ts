@@ -10,7 +10,6 @@ import { fileURLToPath } from "node:url";
 import { isMainThread } from "node:worker_threads";
 import { cacheFolder } from "../cache-folder.js";
 import { type CodeCache, openCodeCache } from "./code-cache.js";
-import { setV8Flags } from "./v8-flags.js";
 
 /** Of all files of the bundle; scripts/bundle.mjs puts it here. */
 declare const bundleDigest: string;
@@ -31,11 +30,6 @@ const folder = import.meta.dirname;
 const native = createRequire(import.meta.url);
 const loaded = new Map<string, Loaded>();
 let cache: CodeCache | undefined;
-
-// Before anything is compiled: what was made with other flags, V8 does not take.
-if (isMainThread) {
-  setV8Flags();
-}
 
 /** What the file that a process or a thread begins with exports, or another one that it hosts. */
 export function load(entry: string): unknown {
