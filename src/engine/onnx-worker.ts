@@ -32,7 +32,6 @@ Reflect.deleteProperty(globalThis, "Float16Array");
 const fatalOnly = 4;
 
 async function load(settings: WorkerSettings): Promise<InferenceSession> {
-  env.logLevel = "fatal"; // what is missing of a provider is told by us
   const { profile } = settings;
   const profiling = profile && {
     enableProfiling: true,
@@ -174,7 +173,10 @@ port.on("messageerror", (cause) => {
 port.on("message", (message: ToWorker) => {
   queue = queue.then(() => answer(message));
 });
-// What will be hosted is loaded while there is nothing else to do.
+// What will be hosted is loaded while there is nothing else to do,
 for (const module of workerData as readonly string[]) {
   void import(module);
 }
+// and what ONNX Runtime makes once for all sessions, before it finds that this is no model.
+env.logLevel = "fatal"; // what is missing of a provider is told by us
+InferenceSession.create(new Uint8Array()).catch(() => undefined);
