@@ -1,20 +1,24 @@
-// Makes src/batch/vector-code.ts of src/batch/vectors.wat. With --check it changes nothing and fails when it is stale.
+// Makes *-code.ts of the files *.wat beside it. With --check it changes nothing and fails when one is stale.
 import { readFileSync, writeFileSync } from "node:fs";
 import openWabt from "wabt";
 
-const source = "src/batch/vectors.wat";
-const target = "src/batch/vector-code.ts";
+const loops = [
+  { source: "src/batch/vectors.wat", target: "src/batch/vector-code.ts", name: "vectorCode" },
+  { source: "src/decode/page-loops.wat", target: "src/decode/page-loops-code.ts", name: "pageLoopsCode" },
+];
 const fileOf = (path) => new URL(`../${path}`, import.meta.url);
 
 const wabt = await openWabt();
-const module = wabt.parseWat(source, readFileSync(fileOf(source), "utf8"), { simd: true });
-module.validate();
-const code = Buffer.from(module.toBinary({}).buffer).toString("base64");
-const text = `/** Made from \`vectors.wat\` by \`npm run wasm\`; do not edit. In base64. */\nexport const vectorCode =\n  "${code}";\n`;
-
-if (!process.argv.includes("--check")) {
-  writeFileSync(fileOf(target), text);
-} else if (readFileSync(fileOf(target), "utf8") !== text) {
-  console.error(`${target} is stale: npm run wasm`);
-  process.exitCode = 1;
+for (const { source, target, name } of loops) {
+  const module = wabt.parseWat(source, readFileSync(fileOf(source), "utf8"), { simd: true, bulk_memory: true });
+  module.validate();
+  const code = Buffer.from(module.toBinary({}).buffer).toString("base64");
+  const from = source.replace(/.*\//, "");
+  const text = `/** Made from \`${from}\` by \`npm run wasm\`; do not edit. In base64. */\nexport const ${name} =\n  "${code}";\n`;
+  if (!process.argv.includes("--check")) {
+    writeFileSync(fileOf(target), text);
+  } else if (readFileSync(fileOf(target), "utf8") !== text) {
+    console.error(`${target} is stale: npm run wasm`);
+    process.exitCode = 1;
+  }
 }

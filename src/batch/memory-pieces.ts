@@ -15,10 +15,13 @@ interface Range {
   end: number;
 }
 
-/** The first room that is large enough is taken: what was never used stays so. Neighbours that are free are one room. */
-export function createMemoryPieces(buffer: ArrayBuffer): MemoryPieces {
+/**
+ * Of the buffer up to byte `limit`. The first room that is large enough is taken: what was never used stays so.
+ * Neighbours that are free are one room.
+ */
+export function createMemoryPieces(buffer: ArrayBuffer, limit = buffer.byteLength): MemoryPieces {
   /** By place. */
-  const free: Range[] = [{ start: 0, end: buffer.byteLength }];
+  const free: Range[] = [{ start: 0, end: limit }];
   const ends = new Map<number, number>();
   let takenBytes = 0;
   return {

@@ -11,7 +11,7 @@ import { vectorCode } from "./vector-code.js";
 /** As far as it is used here. TypeScript has it among the types of browsers only. */
 interface WebAssemblyHere {
   readonly Module: new (code: Uint8Array) => object;
-  readonly Instance: new (module: object) => { readonly exports: unknown };
+  readonly Instance: new (module: object, imports?: object) => { readonly exports: unknown };
 }
 
 /** Addresses and strides are bytes; what comes back is 1 where a float is not finite, 0 where all are. */
@@ -27,6 +27,8 @@ type PackFour = (to: number, stride: number, a: number, b: number, c: number, d:
 
 /** Larger pieces are no matter of loops, and would stay: of this memory, what was written to is never given back. */
 const pieceLimitBytes = 16 * 1024 * 1024;
+/** At the end of the memory, not handed out: loops read a little behind what they are given, and keep notes there. */
+export const spareBytes = 64;
 
 interface Vectors {
   readonly loops: Loops;
@@ -49,14 +51,38 @@ function open(): Vectors | undefined {
     return undefined;
   }
   try {
-    const code = Uint8Array.from(atob(vectorCode), (letter) => letter.charCodeAt(0));
-    const { exports } = new here.Instance(new here.Module(code));
-    const loops = exports as Loops;
+    const loops = instantiate(here, vectorCode) as Loops;
     const { buffer } = loops.memory;
-    return { loops, buffer, pieces: createMemoryPieces(buffer) };
+    return { loops, buffer, pieces: createMemoryPieces(buffer, buffer.byteLength - spareBytes) };
   } catch {
     return undefined; // a processor without vectors, or no memory for it
   }
+}
+
+function instantiate(here: WebAssemblyHere, code: string, imports?: object): unknown {
+  const bytes = Uint8Array.from(atob(code), (letter) => letter.charCodeAt(0));
+  return new here.Instance(new here.Module(bytes), imports).exports;
+}
+
+/** Whether arrays lie in the memory that this thread's loops reach. */
+export function areHere(arrays: readonly { readonly buffer: ArrayBufferLike }[]): boolean {
+  const here = opened?.vectors?.buffer;
+  return here !== undefined && arrays.every(({ buffer }) => buffer === here);
+}
+
+/**
+ * Other loops over this thread's memory, which they import as `memory.memory`.
+ * @param code in base64
+ * @throws Error where there is none
+ */
+export function loopsBeside(code: string): { readonly loops: unknown; readonly memory: ArrayBuffer } {
+  const vectors = opened?.vectors;
+  const { WebAssembly: here } = globalThis as { WebAssembly?: WebAssemblyHere };
+  if (vectors === undefined || here === undefined) {
+    throw new Error("loops without memory");
+  }
+  const loops = instantiate(here, code, { memory: { memory: vectors.loops.memory } });
+  return { loops, memory: vectors.buffer };
 }
 
 /** From now on this thread has none. V8 reserves 10 GiB of addresses for them, which a process may not have. */

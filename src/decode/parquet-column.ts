@@ -1,10 +1,9 @@
 import type { Column } from "../batch/types.js";
-import { giveBackMemory, takeMemory } from "../batch/vectors.js";
 import { messageOf } from "../errors.js";
-import { sliceColumn } from "./column-rows.js";
+import type { PageRoom } from "./page-room.js";
 import { codecs, unpack } from "./parquet-codecs.js";
 import { type PageHeader, parsePageHeader } from "./parquet-page-header.js";
-import { encodings, levelBytesOf, pageLimitBytes, type PageRoom, pageValues } from "./parquet-page-values.js";
+import { encodings, levelBytesOf, mostRows, pageLimitBytes, type PageRows, pageRows } from "./parquet-page-values.js";
 import type { StoredColumn } from "./parquet-storage.js";
 import { plainValues } from "./parquet-values.js";
 import type { Cursor } from "./thrift.js";
@@ -14,9 +13,9 @@ export type ReadBytes = (target: Uint8Array, position: number) => void;
 
 /** Rows of a column, in order. */
 export interface ColumnRows {
-  /** Rows up to the end of the page that is open; opens one where there are none. @throws RangeError */
+  /** Rows that can be taken at once, of one page; opens one where there are none. @throws RangeError */
   ahead(): number;
-  /** The next `rows`, at most as many as are ahead. They hold until rows of another page are taken. */
+  /** The next `rows`, at most as many as are ahead. They hold until the next ones are taken. */
   take(rows: number): Column;
   /** Steps over rows; pages that lie there as a whole are not unpacked. */
   skip(rows: number): void;
@@ -36,7 +35,7 @@ const headerLimitBytes = 1024 * 1024;
 const pageLimitValues = 2 ** 24;
 
 interface OpenPage {
-  readonly values: Column;
+  readonly values: PageRows;
   readonly rows: number;
   used: number;
 }
@@ -52,13 +51,13 @@ export function openColumn(column: StoredColumn, tools: ColumnTools): ColumnRows
   return {
     ahead() {
       const { rows, used } = opened();
-      return rows - used;
+      return Math.min(rows - used, mostRows);
     },
     take(rows) {
       const open = opened();
       const from = open.used;
       open.used += rows;
-      return sliceColumn(open.values, from, open.used);
+      return open.values.take(from, open.used);
     },
     skip(rows) {
       let left = rows;
@@ -119,10 +118,10 @@ function pagesOf(column: StoredColumn, tools: ColumnTools): Pages {
     unpack(header) {
       const { room } = tools;
       const lead = -(levelBytesOf(column, header) + room.moreLevelBytes) & 7; // so that the values are aligned
-      const memory = (size: number): Uint8Array<ArrayBuffer> => roomFor(room, lead + size).subarray(lead);
+      const memory = (size: number): Uint8Array<ArrayBuffer> => room.memory("page", lead + size).subarray(lead);
       const bytes = unpackPage(column, { ...tools, memory }, { page: header, at });
       pass(header);
-      const values = pageValues(column, bytes, { header, dictionary, room });
+      const values = pageRows(column, bytes, { header, dictionary, room });
       return { values, rows: header.values, used: 0 };
     },
     pass,
@@ -134,7 +133,8 @@ function unpackDictionary(column: StoredColumn, tools: ColumnTools, place: { pag
   if (encoding !== encodings.plain && encoding !== encodings.plainDictionary) {
     throw new RangeError(`a dictionary of encoding ${encoding}`);
   }
-  const bytes = unpackPage(column, { ...tools, memory: ownMemory }, place);
+  const memory = (size: number): Uint8Array<ArrayBuffer> => tools.room.memory("dictionary", size);
+  const bytes = unpackPage(column, { ...tools, memory }, place);
   return plainValues(column.storage, bytes, { at: 0, count: entries });
 }
 
@@ -163,20 +163,6 @@ function readHeader(
     }
     return { page, bytes: cursor.at };
   }
-}
-
-/** Memory for what stays while pages come and go. */
-function ownMemory(size: number): Uint8Array<ArrayBuffer> {
-  return new Uint8Array(size);
-}
-
-/** Memory of a column for its next page. */
-function roomFor(room: PageRoom, size: number): Uint8Array<ArrayBuffer> {
-  if (room.bytes.length < size) {
-    giveBackMemory([room.bytes]);
-    room.bytes = takeMemory(size);
-  }
-  return room.bytes.subarray(0, size);
 }
 
 interface UnpackTools extends Pick<ColumnTools, "read" | "scratch"> {

@@ -1,19 +1,28 @@
 import type { Column } from "../batch/types.js";
+import { copyValues, elementOf, type Values, viewOf } from "../batch/values.js";
+import { areHere } from "../batch/vectors.js";
+import { sliceColumn } from "./column-rows.js";
 import { takeRows } from "./column-take.js";
+import {
+  bitsSpareBytes,
+  countOnesHere,
+  isSpreadHere,
+  type PackedValues,
+  readBitsHere,
+  spreadHere,
+  takeRunsHere,
+} from "./page-loops.js";
+import type { PageRoom } from "./page-room.js";
 import type { PageHeader } from "./parquet-page-header.js";
 import { isOneRun, readRuns } from "./parquet-runs.js";
 import type { StoredColumn } from "./parquet-storage.js";
 import { plainValues } from "./parquet-values.js";
 
-/** Memory that the pages of a column are unpacked into, one after the other. */
-export interface PageRoom {
-  bytes: Uint8Array<ArrayBuffer>;
-  /** By how many bytes the last page's levels were more than `levelBytesOf` says: the next page's are, too, mostly. */
-  moreLevelBytes: number;
-}
-
 /** By the numbers of parquet.thrift. */
 export const encodings = { plain: 0, plainDictionary: 2, runs: 3, runDictionary: 8 };
+
+/** Taken at once, at most: of 32 columns of floats as much as a core's second cache has room for, several times. */
+export const mostRows = 32 * 1024;
 
 /** Of one page, unpacked: what says that it has more is left to DuckDB. */
 export const pageLimitBytes = 2 ** 28;
@@ -24,28 +33,117 @@ interface PageParts {
   readonly room: PageRoom;
 }
 
-/** What a page holds, NULLs and all. */
-export function pageValues(column: StoredColumn, bytes: Uint8Array<ArrayBuffer>, parts: PageParts): Column {
-  const { header, dictionary, room } = parts;
-  const { at, valid } = readLevels(column, bytes, header);
+/** Rows of a page, NULLs and all. */
+export interface PageRows {
+  /** Rows [from, to), at most `mostRows`, behind those that were taken before. They hold until the next are taken. */
+  take(from: number, to: number): Column;
+}
+
+/** @throws RangeError, as `take` may */
+export function pageRows(column: StoredColumn, bytes: Uint8Array<ArrayBuffer>, parts: PageParts): PageRows {
+  const { header, room } = parts;
+  const { at, valid, count } = readLevels(column, bytes, parts);
   room.moreLevelBytes = at - levelBytesOf(column, header);
+  const packed = packedValues(column, bytes, { ...parts, at, valid, count });
+  return "take" in packed ? rowsHere(packed, { valid, room }) : { take: (from, to) => sliceColumn(packed, from, to) };
+}
+
+interface PackedParts extends PageParts, Levels {}
+
+/** All of a page's values, NULLs and all; or its values without the NULLs, where loops take them as they are wanted. */
+function packedValues(
+  column: StoredColumn,
+  bytes: Uint8Array<ArrayBuffer>,
+  { header, dictionary, room, at, valid, count }: PackedParts,
+): Column | LoopedValues {
   const rows = header.values;
-  const count = valid === undefined ? rows : countOnes(valid);
   const limit = pageLimitBytes;
+  const isLooped = (values: Values): boolean =>
+    areHere(valid === undefined ? [valuesRoom(room, values)] : [valuesRoom(room, values), valid]);
   if (header.encoding === encodings.plain || (header.encoding === encodings.runs && column.storage.kind === "bits")) {
     const isPlain = header.encoding === encodings.plain;
     const values = isPlain ? plainValues(column.storage, bytes, { at, count }) : runBits(bytes, at, count);
-    return valid === undefined ? values : takeRows(column.type, values, { ...spread(valid), limit });
+    if (valid === undefined) {
+      return values;
+    }
+    const looped = values.kind === "fixed" && isLooped(values.data) ? copiedHere(values.data) : undefined;
+    return looped ?? takeRows(column.type, values, { ...spread(valid), limit });
   }
   const isDictionary = header.encoding === encodings.runDictionary || header.encoding === encodings.plainDictionary;
   if (!isDictionary || dictionary === undefined) {
     throw new RangeError(`encoding ${header.encoding}`);
   }
+  const runs = { at: at + 1, end: bytes.length, width: bytes[at] ?? 0 };
+  if (dictionary.kind === "fixed" && isLooped(dictionary.data)) {
+    const { data } = dictionary;
+    const values = takeRunsHere(bytes, runs, data, count);
+    if (values !== undefined) {
+      return { ...values, like: data };
+    }
+  }
   const places = new Uint32Array(rows);
-  const width = bytes[at] ?? 0;
-  readRuns(bytes, { at: at + 1, end: bytes.length, width }, places, count);
+  readRuns(bytes, runs, places, count);
   const taking = valid === undefined ? { indices: places, valid } : spread(valid, places);
   return takeRows(column.type, dictionary, { ...taking, limit });
+}
+
+/** Values of one element each, in memory that loops reach. */
+interface LoopedValues extends PackedValues {
+  /** Others of that element. */
+  readonly like: Values;
+}
+
+function valuesRoom(room: PageRoom, { BYTES_PER_ELEMENT: bytes }: Values): Uint8Array<ArrayBuffer> {
+  return room.memory("values", mostRows * bytes);
+}
+
+function copiedHere(values: Values): LoopedValues | undefined {
+  if (!isSpreadHere(values)) {
+    return undefined;
+  }
+  let next = 0;
+  return {
+    like: values,
+    take(target) {
+      copyValues(target, 0, values, next, target.length);
+      next += target.length;
+    },
+    skip(count) {
+      next += count;
+    },
+  };
+}
+
+/** Puts values among NULLs as rows are taken. */
+function rowsHere(
+  values: LoopedValues,
+  { valid, room }: { readonly valid: Uint8Array | undefined; readonly room: PageRoom },
+): PageRows {
+  const element = elementOf(values.like);
+  const ones = (from: number, to: number): number =>
+    valid === undefined ? to - from : countOnesHere(valid.subarray(from, to));
+  let passed = 0;
+  return {
+    take(from, to) {
+      const skipped = ones(passed, from);
+      if (skipped > 0) {
+        values.skip(skipped);
+      }
+      passed = to;
+      const rows = to - from;
+      const count = ones(from, to);
+      const { buffer, byteOffset } = valuesRoom(room, values.like);
+      if (count > 0) {
+        values.take(viewOf(element, buffer, byteOffset, count));
+      }
+      const data = viewOf(element, buffer, byteOffset, rows);
+      const present = count === rows ? undefined : valid?.subarray(from, to);
+      if (present !== undefined) {
+        spreadHere(data, count, present);
+      }
+      return { kind: "fixed", lanes: 1, data, valid: present };
+    },
+  };
 }
 
 /** Of levels before the values, as writers make them where no value is NULL: one run, after its length. */
@@ -57,14 +155,19 @@ export function levelBytesOf({ isOptional }: StoredColumn, { kind, values, level
   return Uint32Array.BYTES_PER_ELEMENT + countBytes + 1;
 }
 
-/** Where values begin, and which rows have one; undefined: all. */
-function readLevels(
-  { isOptional }: StoredColumn,
-  bytes: Uint8Array,
-  { kind, values: rows, levelBytes, levelEncoding }: PageHeader,
-): { at: number; valid: Uint8Array | undefined } {
+interface Levels {
+  /** Where values begin. */
+  readonly at: number;
+  /** Which rows have one; undefined: all. */
+  readonly valid: Uint8Array | undefined;
+  /** How many have one. */
+  readonly count: number;
+}
+
+function readLevels({ isOptional }: StoredColumn, bytes: Uint8Array, { header, room }: PageParts): Levels {
+  const { kind, values: rows, levelBytes, levelEncoding } = header;
   if (!isOptional) {
-    return { at: 0, valid: undefined };
+    return { at: 0, valid: undefined, count: rows };
   }
   let [at, end] = [0, levelBytes.definition];
   if (kind === "data") {
@@ -77,11 +180,16 @@ function readLevels(
     throw new RangeError("levels end in the middle");
   }
   if (isOneRun(bytes, { at, end, value: 1 }, rows)) {
-    return { at: end, valid: undefined };
+    return { at: end, valid: undefined, count: rows };
   }
-  const valid = new Uint8Array(rows);
-  readRuns(bytes, { at, end, width: 1 }, valid, rows);
-  return { at: end, valid: valid.includes(0) ? valid : undefined };
+  let valid: Uint8Array = room.memory("valid", rows + bitsSpareBytes);
+  let count = readBitsHere(bytes, { at, end }, valid, rows);
+  if (count === undefined) {
+    valid = new Uint8Array(rows);
+    readRuns(bytes, { at, end, width: 1 }, valid, rows);
+    count = countOnes(valid);
+  }
+  return { at: end, valid: count === rows ? undefined : valid.subarray(0, rows), count };
 }
 
 function runBits(bytes: Uint8Array, start: number, count: number): Column {

@@ -1,10 +1,10 @@
 import { type ColumnRef, boundColumns } from "../batch/contract.js";
 import type { Column } from "../batch/types.js";
 import type { Piece } from "./arrow-batches.js";
+import { openPageRoom, type PageRoom } from "./page-room.js";
 import { type ColumnRows, openColumn, type ReadBytes } from "./parquet-column.js";
 import { isUnpacked } from "./parquet-codecs.js";
 import type { Footer } from "./parquet-footer.js";
-import type { PageRoom } from "./parquet-page-values.js";
 import { type StoredColumn, storageOf } from "./parquet-storage.js";
 import { columnsInFile } from "./parquet-windows.js";
 import type { SliceRequest } from "./port.js";
@@ -113,7 +113,7 @@ export interface UnitTools {
 /** The rows of a unit, in order, cut where a page ends. A piece holds until the next one is asked for. @throws RangeError */
 export function* parquetPieces(unit: ParquetUnit, { read, scratch, rooms }: UnitTools): Generator<Piece> {
   const columns = unit.columns.map((column, index): [string, ColumnRows] => {
-    const room = (rooms[index] ??= { bytes: new Uint8Array(0), moreLevelBytes: 0 });
+    const room = (rooms[index] ??= openPageRoom());
     return [column.name, openColumn(column, { read, scratch, room })];
   });
   for (const [, column] of columns) {

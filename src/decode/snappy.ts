@@ -1,10 +1,15 @@
 import { copyLiterals, copyMatch } from "./block-copy.js";
+import { unpackSnappyHere } from "./page-loops.js";
 
 /** Unpacks one block of Snappy into exactly `target`: https://github.com/google/snappy/blob/main/format_description.txt
  * @throws RangeError where it is damaged, or of another length
  */
 export function unpackSnappy(source: Uint8Array, target: Uint8Array): void {
-  let at = skipLength(source, target.length);
+  const elements = skipLength(source, target.length);
+  if (unpackSnappyHere(source.subarray(elements), target)) {
+    return;
+  }
+  let at = elements; // what is wrong with a damaged one is told here
   let filled = 0;
   while (at < source.length) {
     const tag = source[at] as number;

@@ -4,7 +4,7 @@ import { cutPieces, type Piece } from "./arrow-batches.js";
 import { openBytesHere, readFully } from "./arrow-bytes.js";
 import { openShards } from "./arrow-shards.js";
 import type { ArrowUnit, Unit } from "./decode-protocol.js";
-import type { PageRoom } from "./parquet-page-values.js";
+import type { PageRoom } from "./page-room.js";
 import { type ParquetUnit, parquetPieces, type UnitTools } from "./parquet-units.js";
 import { plannedColumns } from "./planned-columns.js";
 import type { Projection } from "./port.js";
@@ -16,9 +16,12 @@ export function unitReaders(): {
   close(): void;
 } {
   const rooms: PageRoom[] = [];
-  let packed = new Uint8Array(64 * 1024);
+  let packed = takeMemory(64 * 1024);
   const scratch = (size: number): Uint8Array => {
-    packed = packed.length < size ? new Uint8Array(size) : packed;
+    if (packed.length < size) {
+      giveBackMemory([packed]);
+      packed = takeMemory(size);
+    }
     return packed;
   };
   const openArrow = new Map<ArrowUnit["claim"], ReturnType<typeof openShards>>();
@@ -31,7 +34,10 @@ export function unitReaders(): {
     read: (unit, projection) =>
       unit.kind === "parquet" ? parquetRows(unit, { scratch, rooms }) : arrowRows(unit, projection, open(unit.claim)),
     close() {
-      giveBackMemory(rooms.splice(0).map(({ bytes }) => bytes));
+      giveBackMemory([packed]);
+      for (const room of rooms.splice(0)) {
+        room.close();
+      }
     },
   };
 }
