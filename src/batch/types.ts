@@ -79,7 +79,7 @@ export interface Matrix {
   readonly width: number;
   readonly data: Values;
   readonly valid: Uint8Array | undefined;
-  /** All values are known to be finite numbers, NULLs aside; undefined: whoever needs it looks. */
+  /** All values are known to be finite numbers, NULLs and NaN in place of them aside; undefined: whoever needs it looks. */
   readonly isFinite?: true | undefined;
 }
 

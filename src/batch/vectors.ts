@@ -18,22 +18,26 @@ interface WebAssemblyHere {
 interface Loops {
   readonly memory: { readonly buffer: ArrayBuffer };
   readonly anyNotFinite: (at: number, count: number) => number;
-  readonly packFour: PackFour;
-  /** Of doubles. */
-  readonly roundFour: PackFour;
+  readonly packFour: (to: number, stride: number, a: number, b: number, c: number, d: number, rows: number) => number;
+  readonly floatsOfDoubles: (at: number, count: number, to: number) => void;
+  /** 1: one may not be the number that it was made of. */
+  readonly floatsOfInts: (at: number, count: number, to: number) => number;
+  readonly floatsOfLongs: (at: number, count: number, to: number) => number;
 }
-
-type PackFour = (to: number, stride: number, a: number, b: number, c: number, d: number, rows: number) => number;
 
 /** Larger pieces are no matter of loops, and would stay: of this memory, what was written to is never given back. */
 const pieceLimitBytes = 16 * 1024 * 1024;
 /** At the end of the memory, not handed out: loops read a little behind what they are given, and keep notes there. */
 export const spareBytes = 64;
+/** Rows that are packed at once, at most. */
+export const packedRows = 1024;
 
 interface Vectors {
   readonly loops: Loops;
   readonly buffer: ArrayBuffer;
   readonly pieces: MemoryPieces;
+  /** For the columns that are packed: what is made of each. */
+  readonly made: readonly Float32Array<ArrayBuffer>[];
 }
 
 let opened: { readonly vectors: Vectors | undefined } | undefined;
@@ -53,7 +57,10 @@ function open(): Vectors | undefined {
   try {
     const loops = instantiate(here, vectorCode) as Loops;
     const { buffer } = loops.memory;
-    return { loops, buffer, pieces: createMemoryPieces(buffer, buffer.byteLength - spareBytes) };
+    const madeBytes = packedRows * Float32Array.BYTES_PER_ELEMENT;
+    const madeFrom = buffer.byteLength - spareBytes - 4 * madeBytes;
+    const made = [0, 1, 2, 3].map((place) => new Float32Array(buffer, madeFrom + place * madeBytes, packedRows));
+    return { loops, buffer, pieces: createMemoryPieces(buffer, madeFrom), made };
   } catch {
     return undefined; // a processor without vectors, or no memory for it
   }
@@ -134,43 +141,76 @@ export interface FourColumns {
 }
 
 /**
- * Puts rows [from, to) of four columns of floats, or of doubles, which it rounds, side by side as floats: the first
- * row's at `at`, the next one's `width` after. Whether all floats are finite; undefined: nothing was done, since vectors
- * do not reach all of it, or it is of other kinds.
+ * Puts rows [from, to), at most `packedRows`, of four columns side by side as floats: the first row's at `at`, the next
+ * one's `width` after. Doubles are rounded. True: all of these floats are finite, and those of whole numbers are these
+ * numbers; false: one may not be; undefined: nothing was done, since vectors do not reach the target, or do not know a
+ * column.
  * @throws RangeError where an array ends before, which no loop would notice
  */
 export function packFour(target: Values, at: number, width: number, four: FourColumns): boolean | undefined {
   const { a, b, c, d, from, to } = four;
-  const loops = target instanceof Float32Array ? vectorsOf(target)?.loops : undefined;
-  const pack = areAll(Float32Array, four) ? loops?.packFour : areAll(Float64Array, four) ? loops?.roundFour : undefined;
-  const { buffer } = target;
-  if (pack === undefined || a.buffer !== buffer || b.buffer !== buffer || c.buffer !== buffer || d.buffer !== buffer) {
+  const vectors = target instanceof Float32Array ? vectorsOf(target) : undefined;
+  if (vectors === undefined) {
     return undefined;
   }
   const rows = to - from;
   if (rows <= 0) {
     return true;
   }
-  if (from < 0 || to > Math.min(a.length, b.length, c.length, d.length)) {
+  if (from < 0 || rows > packedRows || to > Math.min(a.length, b.length, c.length, d.length)) {
     throw new RangeError(`rows ${from} to ${to} of columns of ${[a, b, c, d].map(({ length }) => length).join(", ")}`);
   }
   if (at < 0 || width < 4 || at + (rows - 1) * width + 4 > target.length) {
     throw new RangeError(`${rows} rows of ${width} at ${at} of ${target.length}`);
   }
-  const floatBytes = Float32Array.BYTES_PER_ELEMENT;
-  const skipped = from * a.BYTES_PER_ELEMENT;
-  const bad = pack(
-    target.byteOffset + at * floatBytes,
-    width * floatBytes,
-    a.byteOffset + skipped,
-    b.byteOffset + skipped,
-    c.byteOffset + skipped,
-    d.byteOffset + skipped,
-    rows,
-  );
-  return bad === 0;
+  const places: number[] = [];
+  for (const [place, column] of [a, b, c, d].entries()) {
+    const floats = floatsOf(vectors, column, { from, to, place });
+    if (floats === undefined || floats === false) {
+      return floats;
+    }
+    places.push(floats);
+  }
+  const [toBytes, stride] = [target.byteOffset + at * floatBytes, width * floatBytes];
+  const [ofA, ofB, ofC, ofD] = places as [number, number, number, number];
+  return vectors.loops.packFour(toBytes, stride, ofA, ofB, ofC, ofD, rows) === 0;
 }
 
-function areAll(Numbers: typeof Float32Array | typeof Float64Array, { a, b, c, d }: FourColumns): boolean {
-  return a instanceof Numbers && b instanceof Numbers && c instanceof Numbers && d instanceof Numbers;
+const floatBytes = Float32Array.BYTES_PER_ELEMENT;
+
+/** Where the floats of rows of a column lie; false: one may not be the number that it was; undefined: it is not known. */
+function floatsOf(
+  { loops, buffer, made }: Vectors,
+  column: Values,
+  { from, to, place }: { readonly from: number; readonly to: number; readonly place: number },
+): number | false | undefined {
+  const at = column.byteOffset + from * column.BYTES_PER_ELEMENT;
+  const rows = to - from;
+  const floats = made[place] as Float32Array<ArrayBuffer>;
+  const { byteOffset } = floats;
+  if (column.buffer === buffer) {
+    if (column instanceof Float32Array) {
+      return at;
+    }
+    if (column instanceof Float64Array) {
+      loops.floatsOfDoubles(at, rows, byteOffset);
+      return byteOffset;
+    }
+    if (column instanceof Int32Array) {
+      return loops.floatsOfInts(at, rows, byteOffset) === 0 && byteOffset;
+    }
+    if (column instanceof BigInt64Array) {
+      return loops.floatsOfLongs(at, rows, byteOffset) === 0 && byteOffset;
+    }
+  }
+  if (
+    column instanceof Int32Array ||
+    column instanceof Uint32Array ||
+    column instanceof BigInt64Array ||
+    column instanceof BigUint64Array
+  ) {
+    return undefined; // floats may not be these numbers
+  }
+  floats.set(column.subarray(from, to));
+  return byteOffset;
 }

@@ -2,7 +2,7 @@ import type { NumericTensorType } from "../batch/contract.js";
 import { tensorElement } from "../batch/tensor.js";
 import type { FixedColumn, Matrix } from "../batch/types.js";
 import { allocate, type ElementType, elementOf, type Values } from "../batch/values.js";
-import { packFour } from "../batch/vectors.js";
+import { packedRows, packFour } from "../batch/vectors.js";
 import type { CastRules } from "./cast-sql.js";
 import { type Cast, exactBits } from "./direct-cast.js";
 
@@ -16,12 +16,6 @@ interface Rows {
   readonly from: number;
   readonly to: number;
 }
-
-/**
- * Rows that are packed at once: as many of a column follow each other, which the processor reads ahead, and the parts of
- * their rows that are being filled stay in its first cache.
- */
-const blockRows = 1024;
 
 /** Memory for `length` elements, whatever is in it. */
 export type TakeValues = (element: ElementType, length: number) => Values;
@@ -56,64 +50,71 @@ export function packMatrix(
       return { kind: "matrix", width, data: only.column.data.subarray(from, to), valid };
     }
   }
-  const data = take(tensorElement(dtype), (to - from) * width);
-  const target: Target = { data, width, valid: undefined, sum: 0 };
-  let summed = width;
-  for (let start = from; start < to; start += blockRows) {
-    const end = Math.min(to, start + blockRows);
-    const packed = packFours(target, columns, { from: start, to: end }, start - from);
-    summed = Math.min(summed, packed);
-    for (let index = packed; index < width; index += 1) {
-      const source = columns[index] as MatrixColumn;
+  const target: Target = { data: take(tensorElement(dtype), (to - from) * width), width, valid: undefined, sum: 0 };
+  // As many rows of a column follow each other, which the processor reads ahead, and what is filled of their rows stays
+  // in its first cache.
+  const groups = groupsOf(columns);
+  for (let start = from; start < to; start += packedRows) {
+    const rows = { from: start, to: Math.min(to, start + packedRows), nan };
+    for (const { index, some } of groups) {
       const at = (start - from) * width + index;
-      convert(target, at, source, { from: start, to: end });
-      markNulls(target, at, source.column.valid, { from: start, to: end, nan });
-    }
-  }
-  const isFinite = (summed === width && Number.isFinite(target.sum)) || undefined;
-  return { kind: "matrix", width, data: target.data, valid: target.valid, isFinite };
-}
-
-/**
- * Four columns at a time, as far as they are no more than copied, or rounded where vectors do it; returns the first
- * that is left.
- */
-function packFours(target: Target, columns: readonly MatrixColumn[], { from, to }: Rows, startRow: number): number {
-  const { data, width } = target;
-  let index = 0;
-  for (; index + 4 <= width; index += 4) {
-    const cast = columns[index]?.cast;
-    const a = plainValues(columns[index], cast);
-    const b = plainValues(columns[index + 1], cast);
-    const c = plainValues(columns[index + 2], cast);
-    const d = plainValues(columns[index + 3], cast);
-    if (a === undefined || b === undefined || c === undefined || d === undefined) {
-      return index;
-    }
-    const at = startRow * width + index;
-    const four = { a, b, c, d, from, to };
-    const isFinite = packFour(data, at, width, four);
-    if (cast === "round") {
-      // A float that is not finite may be a double that is: whoever looks at each tells.
-      if (isFinite !== true) {
-        return index;
+      if (!packSome(target, at, some, rows)) {
+        target.sum = Number.NaN; // whoever looks at each tells
+        for (const [place, source] of some.entries()) {
+          convert(target, at + place, source, rows);
+        }
       }
-    } else if (isFinite !== undefined) {
-      target.sum += isFinite ? 0 : Number.NaN;
-    } else if (data instanceof Float32Array || data instanceof Float64Array) {
-      target.sum += copyFour(data, at, width, four);
-    } else {
-      copyFourWhole(data as unknown as Float64Array, at, width, four);
+      for (const [place, { column }] of some.entries()) {
+        markNulls(target, at + place, column.valid, rows);
+      }
     }
   }
-  return index;
+  return {
+    kind: "matrix",
+    width,
+    data: target.data,
+    valid: target.valid,
+    isFinite: Number.isFinite(target.sum) || undefined,
+  };
 }
 
-/** Of a column without NULLs that is cast like others. */
-function plainValues(source: MatrixColumn | undefined, cast: Cast | undefined): Float64Array<ArrayBuffer> | undefined {
-  return (cast === "copy" || cast === "round") && source?.cast === cast && source.column.valid === undefined
-    ? (source.column.data as Float64Array<ArrayBuffer>)
-    : undefined;
+interface Group {
+  /** Of its first column. */
+  readonly index: number;
+  readonly some: readonly MatrixColumn[];
+}
+
+/** Columns by fours. Where they do not come out even, the last four are among those before, too. */
+function groupsOf(columns: readonly MatrixColumn[]): Group[] {
+  return Array.from({ length: Math.ceil(columns.length / 4) }, (_, group) => {
+    const index = Math.max(0, Math.min(group * 4, columns.length - 4));
+    return { index, some: columns.slice(index, index + 4) };
+  });
+}
+
+/** Packs four columns at once, where each of their values fits, or is looked at again. False: anything may stand there. */
+function packSome(target: Target, at: number, columns: readonly MatrixColumn[], { from, to }: Rows): boolean {
+  const [a, b, c, d] = columns.map(({ column }) => column.data);
+  if (a === undefined || b === undefined || c === undefined || d === undefined) {
+    return false;
+  }
+  const { data, width } = target;
+  const isCopied = columns.every(({ cast }) => cast === "copy");
+  const isPacked = packFour(data, at, width, { a, b, c, d, from, to });
+  if (isPacked !== undefined) {
+    target.sum += isPacked ? 0 : Number.NaN;
+    return isPacked || isCopied;
+  }
+  if (!isCopied) {
+    return false;
+  }
+  const four = { a, b, c, d, from, to } as unknown as Four; // whole numbers, and BigInts, are copied the same way
+  if (data instanceof Float32Array || data instanceof Float64Array) {
+    target.sum += copyFour(data, at, width, four);
+  } else {
+    copyFourWhole(data as unknown as Float64Array, at, width, four);
+  }
+  return true;
 }
 
 interface Four extends Rows {
