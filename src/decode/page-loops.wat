@@ -80,20 +80,38 @@
           (i32.ge_u (i32.sub (local.get $distance) (i32.const 1)) (i32.sub (local.get $to) (local.get $begin))))
         (br_if $damaged (i32.gt_u (local.get $length) (i32.sub (local.get $toEnd) (local.get $to))))
         (local.set $end (i32.add (local.get $to) (local.get $length)))
-        (if
-          (i32.and
-            (i32.ge_u (local.get $distance) (i32.const 16))
-            (i32.ge_u (i32.sub (local.get $toEnd) (local.get $to)) (i32.const 64)))
+        (if (i32.lt_u (i32.sub (local.get $toEnd) (local.get $to)) (i32.const 64))
           (then
-            (loop $more
-              (v128.store (local.get $to) (v128.load (i32.sub (local.get $to) (local.get $distance))))
-              (local.set $to (i32.add (local.get $to) (i32.const 16)))
-              (br_if $more (i32.lt_u (local.get $to) (local.get $end)))))
-          (else
-            (loop $more ;; into what is made of them
+            (loop $more ;; maybe into what is made of them
               (i32.store8 (local.get $to) (i32.load8_u (i32.sub (local.get $to) (local.get $distance))))
               (local.set $to (i32.add (local.get $to) (i32.const 1)))
-              (br_if $more (i32.lt_u (local.get $to) (local.get $end))))))
+              (br_if $more (i32.lt_u (local.get $to) (local.get $end)))))
+          (else
+            (if (i32.ge_u (local.get $distance) (i32.const 16))
+              (then
+                (loop $more
+                  (v128.store (local.get $to) (v128.load (i32.sub (local.get $to) (local.get $distance))))
+                  (local.set $to (i32.add (local.get $to) (i32.const 16)))
+                  (br_if $more (i32.lt_u (local.get $to) (local.get $end)))))
+              (else
+                (if (i32.lt_u (local.get $distance) (i32.const 8))
+                  (then
+                    ;; Eight, one by one: they repeat each other, so that the next are the same as some from further away.
+                    (local.set $bytes (i32.add (local.get $to) (i32.const 8)))
+                    (loop $more
+                      (i32.store8 (local.get $to) (i32.load8_u (i32.sub (local.get $to) (local.get $distance))))
+                      (local.set $to (i32.add (local.get $to) (i32.const 1)))
+                      (br_if $more (i32.lt_u (local.get $to) (local.get $bytes))))
+                    (local.set $distance
+                      (i32.mul
+                        (local.get $distance)
+                        (i32.add (i32.div_u (i32.const 7) (local.get $distance)) (i32.const 1))))))
+                (block $through
+                  (loop $more
+                    (br_if $through (i32.ge_u (local.get $to) (local.get $end)))
+                    (i64.store (local.get $to) (i64.load (i32.sub (local.get $to) (local.get $distance))))
+                    (local.set $to (i32.add (local.get $to) (i32.const 8)))
+                    (br $more)))))))
         (local.set $to (local.get $end))
         (br $next)))
     (i32.const 0))

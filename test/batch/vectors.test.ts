@@ -1,6 +1,6 @@
 import { execFileSync } from "node:child_process";
 import { describe, expect, test } from "vitest";
-import { bytesPerElement, viewOf } from "#src/batch/values.js";
+import { allocate, bytesPerElement, type Values, viewOf } from "#src/batch/values.js";
 import { areFinite, giveBackMemory, packFour, takeMemory } from "#src/batch/vectors.js";
 import { randomOf } from "../support/random.js";
 
@@ -125,15 +125,78 @@ test("a double that is too large for a float is told", () => {
   expect(packFour(target, 0, 4, { a, b: a, c: a, d, from: 0, to: 1 })).toBe(false);
 });
 
+type Four = [Values, Values, Values, Values];
+
+/** Rows of four columns, packed. */
+function packed(
+  [a, b, c, d]: Four,
+  range = { from: 0, to: a.length },
+): { isPacked: boolean | undefined; floats: number[] } {
+  const target = floatsOf(Array.from({ length: (range.to - range.from) * 4 }, () => 0));
+  return { isPacked: packFour(target, 0, 4, { a, b, c, d, ...range }), floats: [...target] };
+}
+
+describe("columns are packed that are", () => {
+  const rows = 11;
+  const ones = floatsOf(Array.from({ length: rows }, () => 1));
+
+  test.each(["float32", "float64", "int8", "uint8", "int16", "uint16"] as const)("%s, and lie elsewhere", (kind) => {
+    const column = allocate(kind, rows) as Float32Array<ArrayBuffer>;
+    column.set(Array.from({ length: rows }, (_, row) => row * 3));
+    for (let place = 0; place < 4; place += 1) {
+      const four: Four = [ones, ones, ones, ones];
+      four[place] = column;
+      const { isPacked, floats } = packed(four, { from: 1, to: rows });
+      expect([isPacked, floats.filter((_, index) => index % 4 === place)]).toEqual([true, [...column.subarray(1)]]);
+    }
+  });
+
+  const held = 2 ** 24;
+  const wholes = [0, 1, -1, 77, -held, held - 1, 5, -6, 7, 8, 9];
+
+  test.each(["int32", "int64"] as const)("%s, where each is a float for sure", (kind) => {
+    const piece = takeMemory(wholes.length * bytesPerElement(kind));
+    const column = viewOf(kind, piece.buffer, piece.byteOffset, wholes.length);
+    const set = (row: number, value: bigint): void => {
+      (column as Int32Array)[row] = (kind === "int64" ? value : Number(value)) as number;
+    };
+    for (const [row, value] of wholes.entries()) {
+      set(row, BigInt(value));
+    }
+    for (let from = 0; from < 4; from += 1) {
+      const { isPacked, floats } = packed([ones, column, ones, ones], { from, to: rows });
+      expect([isPacked, floats.filter((_, index) => index % 4 === 1)]).toEqual([true, wholes.slice(from)]);
+    }
+    const most = kind === "int64" ? 2n ** 63n : 2n ** 31n;
+    for (const odd of [BigInt(held) + 1n, -BigInt(held) - 1n, most - 1n, -most, most / 2n]) {
+      for (let row = 0; row < rows; row += 1) {
+        set(row, odd);
+        expect(packed([ones, ones, ones, column]).isPacked, `${odd} at ${row}`).toBe(false);
+        set(row, BigInt(wholes[row] as number));
+      }
+    }
+    expect(packed([ones, column.slice(), ones, ones]).isPacked).toBeUndefined();
+  });
+
+  test.each(["uint32", "uint64"] as const)("not %s, of which some look like numbers below zero", (kind) => {
+    const piece = takeMemory(rows * bytesPerElement(kind));
+    expect(packed([ones, ones, viewOf(kind, piece.buffer, piece.byteOffset, rows), ones]).isPacked).toBeUndefined();
+  });
+
+  test("each of another kind", () => {
+    const [floats, doubles] = [floatsOf([1, 2]), numbersOf("float64", [3, 4])];
+    expect(packed([floats, doubles, Int8Array.of(5, 6), floats.slice()])).toEqual({
+      isPacked: true,
+      floats: [1, 3, 5, 1, 2, 4, 6, 2],
+    });
+  });
+});
+
 describe("memory", () => {
   test("that lies elsewhere is left to other loops", () => {
     const elsewhere = new Float32Array(8);
     const here = floatsOf([1, 2, 3, 4, 5, 6, 7, 8]);
     expect(areFinite(elsewhere)).toBeUndefined();
-    for (const place of ["a", "b", "c", "d"] as const) {
-      const four = { a: here, b: here, c: here, d: here, from: 0, to: 1, [place]: elsewhere };
-      expect(packFour(here, 0, 4, four)).toBeUndefined();
-    }
     expect(packFour(elsewhere, 0, 4, { a: here, b: here, c: here, d: here, from: 0, to: 1 })).toBeUndefined();
   });
 

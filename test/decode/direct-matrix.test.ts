@@ -1,5 +1,5 @@
-import { expect, test } from "vitest";
-import { allocate, bytesPerElement, type Values, viewOf } from "#src/batch/values.js";
+import { describe, expect, test } from "vitest";
+import { allocate, bytesPerElement, elementOf, type Values, viewOf } from "#src/batch/values.js";
 import { takeMemory } from "#src/batch/vectors.js";
 import type { Cast } from "#src/decode/direct-cast.js";
 import { type MatrixColumn, packMatrix, type TakeValues } from "#src/decode/direct-matrix.js";
@@ -17,14 +17,17 @@ const random = randomOf(3);
 const kinds = {
   copy: () => new Float32Array(rows).map(() => random() * 2 - 1),
   round: () => new Float64Array(rows).map(() => random() * 2 - 1),
-  exact: () => new Int32Array(rows).map(() => random() * 1000),
+  exact: () => new Int32Array(rows).map(() => random() * 1000 - 500),
+  long: () => new BigInt64Array(rows).map(() => BigInt(Math.floor(random() * 1000 - 500))),
 } satisfies Partial<Record<Cast, () => Values>>;
 
 interface Case {
   readonly name: string;
   readonly casts: readonly (keyof typeof kinds)[];
   /** Values instead of others. */
-  readonly odd: readonly { readonly column: number; readonly row: number; readonly value: number }[];
+  readonly odd: readonly { readonly column: number; readonly row: number; readonly value: number | bigint }[];
+  /** Of these columns, a tenth. */
+  readonly nulls?: readonly number[];
 }
 
 const four = <T>(one: T): T[] => [one, one, one, one];
@@ -33,6 +36,9 @@ const cases: readonly Case[] = [
   { name: "doubles", casts: [...four("round" as const), ...four("round" as const), "round"], odd: [] },
   { name: "floats, then doubles", casts: [...four("copy" as const), ...four("round" as const)], odd: [] },
   { name: "one kind among others", casts: ["copy", "round", "exact", "copy", ...four("round" as const)], odd: [] },
+  { name: "whole numbers", casts: ["exact", "long", "long", "exact", "long"], odd: [] },
+  { name: "whole numbers with NULLs", casts: ["exact", "long", "copy", "round", "long"], odd: [], nulls: [0, 1, 4] },
+  { name: "three columns", casts: ["copy", "round", "long"], odd: [], nulls: [0] },
   ...[0, 1100, rows - 1].flatMap((row): Case[] => [
     { name: `a float in row ${row} that is NaN`, casts: four("copy"), odd: [{ column: 2, row, value: Number.NaN }] },
     {
@@ -41,28 +47,41 @@ const cases: readonly Case[] = [
       odd: [{ column: 6, row, value: Number.POSITIVE_INFINITY }],
     },
     { name: `a double in row ${row} that is no float`, casts: four("round"), odd: [{ column: 1, row, value: -1e39 }] },
+    {
+      name: `a whole number in row ${row} that no float is`,
+      casts: ["exact", "long", "copy", "round", "copy"],
+      odd: [{ column: 1, row, value: 2n ** 24n + 1n }],
+      nulls: [1, 4],
+    },
+    {
+      name: `a large whole number in row ${row} that a float is`,
+      casts: ["exact", "long", "copy", "round"],
+      odd: [{ column: 1, row, value: 2n ** 40n }],
+    },
   ]),
 ];
 
-test.each(cases)("vectors make the matrix that other loops make: $name", ({ casts, odd }) => {
-  const columns = casts.map((cast, index): MatrixColumn => {
-    const data = kinds[cast]();
-    for (const { row, value } of odd.filter(({ column }) => column === index)) {
-      data[row] = value;
-    }
-    return { column: { kind: "fixed", lanes: 1, data, valid: undefined }, cast };
+describe.each(["bad_row", "nan"] as const)("vectors make the matrix that other loops make, NULL: %s", (missing) => {
+  test.each(cases)("$name", ({ casts, odd, nulls = [] }) => {
+    const columns = casts.map((cast, index): MatrixColumn => {
+      const data: Values = kinds[cast]();
+      for (const { row, value } of odd.filter(({ column }) => column === index)) {
+        (data as Float32Array)[row] = value as number;
+      }
+      const valid = nulls.includes(index) ? new Uint8Array(rows).map(() => (random() < 0.1 ? 0 : 1)) : undefined;
+      return { column: { kind: "fixed", lanes: 1, data, valid }, cast };
+    });
+    const reached = columns.map(({ column, cast }): MatrixColumn => {
+      const data = inReach(elementOf(column.data), rows);
+      (data as Float32Array).set(column.data as Float32Array);
+      return { column: { ...column, data }, cast };
+    });
+    const range = { from: 3, to: rows };
+    const expected = packMatrix("float32", columns, range, { missing });
+    const made = packMatrix("float32", reached, range, { missing, take: inReach });
+    expect(made.data).toEqual(expected.data);
+    expect(made.valid).toEqual(expected.valid);
+    expect(made.isFinite).toBe((casts.length > 3 && odd.every(({ row }) => row < range.from)) || undefined);
+    expect(made.data).not.toEqual(allocate("float32", made.data.length));
   });
-  const reached = columns.map(({ column, cast }): MatrixColumn => {
-    const data = inReach(cast === "copy" ? "float32" : cast === "round" ? "float64" : "int32", rows);
-    (data as Float32Array).set(column.data as Float32Array);
-    return { column: { ...column, data }, cast };
-  });
-  const range = { from: 3, to: rows };
-  const expected = packMatrix("float32", columns, range, { missing: "bad_row" });
-  const made = packMatrix("float32", reached, range, { missing: "bad_row", take: inReach });
-  expect(made.data).toEqual(expected.data);
-  expect(made.valid).toEqual(expected.valid);
-  const isPacked = casts.length % 4 === 0 && casts[0] === casts[1];
-  expect(made.isFinite).toBe((isPacked && odd.every(({ row }) => row < range.from)) || undefined);
-  expect(made.data).not.toEqual(allocate("float32", made.data.length));
 });

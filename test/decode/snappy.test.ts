@@ -1,4 +1,6 @@
 import { describe, expect, test } from "vitest";
+import { giveBackMemory, takeMemory } from "#src/batch/vectors.js";
+import { unpackSnappyHere } from "#src/decode/page-loops.js";
 import { unpackSnappy } from "#src/decode/snappy.js";
 import { randomOf } from "../support/random.js";
 
@@ -24,17 +26,35 @@ function match(distance: number, length: number, bytes: 1 | 2 | 4): number[] {
     : [(bytes === 2 ? 2 : 3) | ((length - 1) << 2), ...bytesOf(distance, bytes)];
 }
 
-/** What comes of a block, into the middle of other memory, which must stay as it is. */
+type Take = (bytes: number) => Uint8Array<ArrayBuffer>;
+const elsewhere: Take = (bytes) => new Uint8Array(bytes);
+
+/** What comes of a block, into the middle of other memory, which must stay as it is: by loops, and without them. */
 function unpack(block: readonly number[], size: number): string {
-  const around = new Uint8Array(size + 64).fill(0xee);
-  const target = around.subarray(32, 32 + size);
-  try {
-    unpackSnappy(Uint8Array.from(block), target);
-  } finally {
-    const outside = [...around.subarray(0, 32), ...around.subarray(32 + size)];
-    expect(outside.every((byte) => byte === 0xee)).toBe(true);
+  const here = tryUnpack(block, size, takeMemory);
+  expect(here).toEqual(tryUnpack(block, size, elsewhere));
+  if (here.error !== undefined) {
+    throw here.error as Error;
   }
-  return Buffer.from(target).toString("latin1");
+  return here.text;
+}
+
+function tryUnpack(block: readonly number[], size: number, take: Take): { text: string; error: unknown } {
+  const around = take(size + 64).fill(0xee);
+  const target = around.subarray(32, 32 + size);
+  const packed = take(block.length);
+  packed.set(block);
+  let error: unknown;
+  try {
+    unpackSnappy(packed, target);
+  } catch (thrown) {
+    error = thrown;
+  }
+  const outside = [...around.subarray(0, 32), ...around.subarray(32 + size)];
+  expect(outside.every((byte) => byte === 0xee)).toBe(true);
+  const text = error === undefined ? Buffer.from(target).toString("latin1") : "";
+  giveBackMemory(take === takeMemory ? [around, packed] : []);
+  return { text, error };
 }
 
 describe("a block is unpacked that has", () => {
@@ -50,14 +70,23 @@ describe("a block is unpacked that has", () => {
     expect(unpack([9, ...literal(text("abcde")), ...match(5, 4, bytes)], 9)).toBe("abcdeabcd");
   });
 
-  test.each([1, 2, 3, 7, 31, 32, 33])("a match that repeats %i bytes over and over", (distance) => {
-    const seed = text("0123456789abcdefghijklmnopqrstuvwxyz").slice(0, distance);
-    const whole = Buffer.from(seed)
-      .toString()
-      .repeat(70)
-      .slice(0, distance + 64);
-    expect(unpack([...varint(whole.length), ...literal(seed), ...match(distance, 64, 2)], whole.length)).toBe(whole);
-  });
+  test.each([1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 32, 33])(
+    "a match that repeats %i bytes over and over",
+    (distance) => {
+      const seed = text("0123456789abcdefghijklmnopqrstuvwxyz").slice(0, distance);
+      const whole = Buffer.from(seed)
+        .toString()
+        .repeat(70)
+        .slice(0, distance + 64);
+      expect(unpack([...varint(whole.length), ...literal(seed), ...match(distance, 64, 2)], whole.length)).toBe(whole);
+      for (let length = 1; length <= 64; length += 1) {
+        const more = text("x".repeat(80));
+        const block = [...literal(seed), ...match(distance, length, 2), ...literal(more)];
+        const expected = whole.slice(0, distance + length) + "x".repeat(80);
+        expect(unpack([...varint(expected.length), ...block], expected.length)).toBe(expected);
+      }
+    },
+  );
 
   test("a match from 65,536 bytes before, and further", () => {
     const far = Array.from({ length: 70_000 }, (_, index) => (index * 7 + (index >> 8)) & 255);
@@ -66,19 +95,30 @@ describe("a block is unpacked that has", () => {
     expect(unpack(block, 70_010)).toBe(Buffer.from(whole).toString("latin1"));
   });
 
+  test("what loops reach, by loops", () => {
+    const [packed, target] = [takeMemory(6), takeMemory(5)];
+    packed.set(literal(text("hello")));
+    expect(unpackSnappyHere(packed, target)).toBe(true);
+    expect(Buffer.from(target).toString()).toBe("hello");
+    expect(unpackSnappyHere(packed.slice(), target)).toBe(false);
+    expect(unpackSnappyHere(packed, target.slice())).toBe(false);
+    expect(unpackSnappyHere(packed.subarray(0, 5), target)).toBe(false);
+  });
+
   test("any literals and matches", () => {
     const random = randomOf(3);
     const below = (limit: number): number => Math.floor(random() * limit);
     for (let round = 0; round < 300; round += 1) {
       const whole: number[] = [];
       const elements: number[] = [];
+      const near = random() < 0.5 ? 20 : 2047;
       for (let count = below(40); count >= 0; count -= 1) {
         if (whole.length === 0 || random() < 0.4) {
           const bytes = Array.from({ length: 1 + below(90) }, () => below(256));
           elements.push(...literal(bytes));
           whole.push(...bytes);
         } else {
-          const distance = 1 + below(Math.min(whole.length, 2047));
+          const distance = 1 + below(Math.min(whole.length, near));
           const bytes = ([1, 2, 4] as const)[below(3)] ?? 1;
           const length = bytes === 1 ? 4 + below(8) : 1 + below(64);
           elements.push(...match(distance, length, bytes));
