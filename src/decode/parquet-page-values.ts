@@ -105,7 +105,7 @@ function copiedHere(values: Values): LoopedValues | undefined {
   return {
     like: values,
     take(target) {
-      copyValues(target, 0, values, next, target.length);
+      copyValues(target, 0, values, next, next + target.length);
       next += target.length;
     },
     skip(count) {

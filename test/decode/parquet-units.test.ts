@@ -5,7 +5,7 @@ import type { FixedColumn } from "#src/batch/types.js";
 import { areFinite } from "#src/batch/vectors.js";
 import { openColumn } from "#src/decode/parquet-column.js";
 import { readFooter } from "#src/decode/parquet-footer.js";
-import { openPageRoom } from "#src/decode/page-room.js";
+import { openPageRoom, type PageRoom } from "#src/decode/page-room.js";
 import type { StoredColumn } from "#src/decode/parquet-storage.js";
 import { parquetPieces, parquetUnits } from "#src/decode/parquet-units.js";
 import { nativeZstd } from "#src/decode/zstd.js";
@@ -88,13 +88,17 @@ test("numbers without NULLs are read to where vectors reach them, however many a
   await writeRows(path, "SELECT row::FLOAT AS f FROM range(24000) t(row)", options);
   const slice = await wholeSlice(path);
   const units = slice && parquetUnits(await readFooter({ path }), slice);
-  const tools = { read: reader(readFileSync(path)), scratch: (size: number) => new Uint8Array(size), rooms: [] };
+  const rooms: PageRoom[] = [];
+  const tools = { read: reader(readFileSync(path)), scratch: (size: number) => new Uint8Array(size), rooms };
   const reached = units?.flatMap((unit) =>
     Array.from(parquetPieces(unit, tools), ({ columns: read }) =>
       areFinite((read.get("f") as FixedColumn).data as Float32Array),
     ),
   );
   expect(reached).toEqual([true, true, true]);
+  for (const room of rooms) {
+    room.close();
+  }
 });
 
 test("numbers behind levels that are packed to bits are read in place from the second page on", () => {
@@ -124,6 +128,7 @@ test("numbers behind levels that are packed to bits are read in place from the s
     return data.byteOffset >= page.byteOffset && data.byteOffset < page.byteOffset + 8 * 1024;
   });
   expect(inPlace.slice(1)).toEqual([true, true]);
+  room.close();
 });
 
 describe("files of DuckDB's own are read as it reads them", () => {

@@ -1,4 +1,3 @@
-import { readFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { createColumnBuilder } from "#src/batch/column-builder.js";
 import type { Column, SourceColumn } from "#src/batch/types.js";
@@ -6,8 +5,9 @@ import { elementOf } from "#src/batch/values.js";
 import { openParquetDecoder } from "#src/decode/parquet.js";
 import { readFooter } from "#src/decode/parquet-footer.js";
 import { plainColumns } from "#src/decode/parquet-storage.js";
-import { parquetPieces, parquetUnits } from "#src/decode/parquet-units.js";
+import { parquetUnits } from "#src/decode/parquet-units.js";
 import type { Decoder, Projection, SliceRequest } from "#src/decode/port.js";
+import { unitReaders } from "#src/decode/unit-readers.js";
 import { emptyContract } from "./batches.js";
 
 /** Each column's values by row, as text that tells every bit; null: NULL. */
@@ -43,21 +43,23 @@ export async function readUnits(slice: SliceRequest): Promise<Shown | undefined>
   if (units === undefined) {
     return undefined;
   }
-  const bytes = readFileSync(slice.file.path);
   const builders = buildersOf(slice);
-  const rooms: Parameters<typeof parquetPieces>[1]["rooms"] = [];
-  const tools = { read: reader(bytes), scratch: (size: number) => new Uint8Array(size), rooms };
+  const readers = unitReaders();
   let due = slice.rowStart;
-  for (const unit of units) {
-    for (const { rowStart, rowEnd, columns } of parquetPieces(unit, tools)) {
-      if (rowStart !== due || rowEnd <= rowStart || rowEnd > unit.rowEnd) {
-        throw new TypeError(`rows ${rowStart}..${rowEnd} came where row ${due} was due`);
-      }
-      due = rowEnd;
-      for (const [name, builder] of builders) {
-        builder.append(columns.get(name) as Column, 0, rowEnd - rowStart);
+  try {
+    for (const unit of units) {
+      for await (const { rowStart, rowEnd, columns } of readers.read(unit, slice.projection)) {
+        if (rowStart !== due || rowEnd <= rowStart || rowEnd > unit.rowEnd) {
+          throw new TypeError(`rows ${rowStart}..${rowEnd} came where row ${due} was due`);
+        }
+        due = rowEnd;
+        for (const [name, builder] of builders) {
+          builder.append(columns.get(name) as Column, 0, rowEnd - rowStart);
+        }
       }
     }
+  } finally {
+    readers.close();
   }
   if (due !== slice.rowEnd) {
     throw new TypeError(`rows up to ${due} came, of ${slice.rowEnd}`);
