@@ -111,6 +111,11 @@ const contendersOf = {
     pythonByShards(python, mlpBig, bigModel, smallBatchSize),
     sessionAlone(python, mlpBig, bigModel),
   ],
+  mixed: ({ python }) => [
+    inferBatch(tables.mixed),
+    plainPython(python, tables.mixed, "loop_parquet.py", modelFile("bench-imputing-mlp")),
+    pythonByShards(python, tables.mixed, modelFile("bench-imputing-mlp")),
+  ],
   wide: ({ python }) => [
     inferBatch(tables.wide),
     plainPython(python, tables.wide, "loop_parquet.py", modelFile("bench-wide-mlp")),

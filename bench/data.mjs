@@ -50,6 +50,9 @@ const mlpSmall = table({
   sql: (rowStart, rowEnd) => `SELECT * FROM ${readSql(mlp.shards[0])} WHERE id >= ${rowStart} AND id < ${rowEnd}`,
 });
 
+/** id BIGINT, f0 to f31 of the types that a warehouse has: most repeat their values, some have NULLs. */
+const mixed = table({ id: "mixed", rows: 4_000_000, shardCount: 8, size: "310 MB", sql: mixedSql });
+
 /** id BIGINT, f0 to f199 FLOAT within -5..5. */
 const wide = table({ id: "wide", rows: 500_000, shardCount: 4, size: "400 MB", sql: featuresSql(200) });
 
@@ -83,7 +86,7 @@ const arrowWideLong = table({
 const embeddingsLong = table({ id: "embeddings-long", rows: 1_600_000, shardCount: 8, size: "2.5 GB", ...lists });
 
 /** In the order in which they are made: those that others are made from come before them. */
-export const tables = { mlp, mlpSmall, wide, strings, arrow, arrowWide, arrowWideLong, embeddings, embeddingsLong };
+export const tables = { mlp, mlpSmall, mixed, wide, strings, arrow, arrowWide, arrowWideLong, embeddings, embeddingsLong };
 
 /** Jobs that take the table of another, or whose own is made from it. */
 const parents = {
@@ -172,6 +175,20 @@ function featuresSql(featureCount) {
     const ids = `SELECT range AS id, random() * 10 - 5 AS g FROM range(${rowStart}, ${rowEnd})`;
     return `SELECT id, ${features.join(", ")} FROM (${ids})`;
   };
+}
+
+/** Amounts, counts, codes that may be missing, ratings that may be, and measurements. */
+function mixedSql(rowStart, rowEnd) {
+  const kinds = [
+    { count: 8, sql: () => "round(exp(random() * 6), 2)::DOUBLE" },
+    { count: 6, sql: (index) => `floor(random() * random() * ${20 * (index - 7)})::BIGINT` },
+    { count: 6, sql: () => "CASE WHEN random() < 0.1 THEN NULL ELSE floor(random() * 100)::INTEGER END" },
+    { count: 6, sql: () => "CASE WHEN random() < 0.05 THEN NULL ELSE round(random() * 10 - 5, 1)::FLOAT END" },
+    { count: 6, sql: () => "(random() * 10 - 5)::FLOAT" },
+  ];
+  const columns = kinds.flatMap(({ count, sql }) => Array.from({ length: count }, () => sql));
+  const features = columns.map((sql, index) => `${sql(index)} AS f${index}`);
+  return `SELECT range AS id, ${features.join(", ")} FROM range(${rowStart}, ${rowEnd})`;
 }
 
 /**

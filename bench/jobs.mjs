@@ -84,6 +84,15 @@ export const jobs = [
     ],
   },
   {
+    id: "mixed",
+    what: "8 DOUBLE, 6 BIGINT, 6 INTEGER and 12 FLOAT columns, most of them dictionaries, a third with NULLs; MLP 32-128-64-1 with means in place of NaN",
+    predictions: [score],
+    ratios: [
+      { to: plainLoop, wanted: 1.5 },
+      { to: "python-shards", wanted: 1 },
+    ],
+  },
+  {
     id: "wide",
     what: "200 FLOAT columns, MLP 200-64-1",
     predictions: [score],

@@ -29,7 +29,7 @@ with pq.ParquetWriter(out_file, SCHEMA) as writer:
     for batch in batches():
         features = np.empty((batch.num_rows, len(names)), "f4")
         for i, name in enumerate(names):
-            features[:, i] = batch.column(name).to_numpy()
+            features[:, i] = batch.column(name).to_numpy(zero_copy_only=False)  # NULL: NaN
         scores = session.run([output], {"input": features})[0][:, -1]
         scored.append(pa.record_batch([batch.column("id"), pa.array(scores)], schema=SCHEMA))
         rows += batch.num_rows

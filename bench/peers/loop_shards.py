@@ -30,7 +30,7 @@ def score(shard):
         for batch in pq.ParquetFile(shard).iter_batches(batch_size=int(batch_size), use_threads=False):
             features = np.empty((batch.num_rows, FEATURES), "f4")
             for i in range(FEATURES):
-                features[:, i] = batch.column(i + 1).to_numpy()
+                features[:, i] = batch.column(i + 1).to_numpy(zero_copy_only=False)  # NULL: NaN
             scores = session.run([output], {"input": features})[0][:, -1]
             scored.append(pa.record_batch([batch.column(0), pa.array(scores)], schema=SCHEMA))
             rows += len(scores)
