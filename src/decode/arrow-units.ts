@@ -3,30 +3,33 @@ import { batchesBetween } from "./arrow-batches.js";
 import type { Claim } from "./arrow-index.js";
 import type { OpenArrow } from "./arrow-shards.js";
 import type { ArrowUnit } from "./decode-protocol.js";
-import type { SliceRequest } from "./port.js";
+import type { ScoringThreads, SliceRequest } from "./port.js";
+import { unitRows } from "./unit-rows.js";
 
 /**
  * Of a unit, at least: smaller batches are read together. Batches are not cut, since one may be compressed. Less is
  * hardly worth its message; of more, one thread would be at work when the others have come to the end.
  */
-const unitValues = 2 ** 21;
+const mostValues = 2 ** 21;
 
 /** Cuts a slice; undefined: the shard is not on this machine as a whole. */
 export function arrowUnits(
   { index, known }: OpenArrow,
   { file, rowStart, rowEnd, projection }: Omit<SliceRequest, "partitions">,
   claimOf: (name: string) => Claim,
+  scoring?: ScoringThreads,
 ): ArrowUnit[] | undefined {
   if (file.remote !== undefined || known !== undefined) {
     return undefined;
   }
-  const unitRows = unitValues / valuesPerRow(projection);
+  const mostRows = mostValues / valuesPerRow(projection);
   const units: ArrowUnit[] = [];
   for (const batch of batchesBetween(index, { rowStart, rowEnd })) {
     const from = Math.max(rowStart, batch.rowStart);
     const to = Math.min(rowEnd, batch.rowStart + batch.rows);
     const last = units.at(-1);
-    if (last !== undefined && last.rowEnd - last.rowStart < unitRows) {
+    const due = last && unitRows(mostRows, last.rowStart - rowStart, scoring);
+    if (last !== undefined && due !== undefined && last.rowEnd - last.rowStart < due) {
       units[units.length - 1] = { ...last, rowEnd: to };
     } else {
       units.push({ kind: "arrow", path: file.path, claim: claimOf(file.name), rowStart: from, rowEnd: to });

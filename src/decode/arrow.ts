@@ -48,7 +48,7 @@ export function openArrowDecoder({ timezone, files: local, open }: ArrowDecoderO
       for (const slice of slices) {
         await using shard = await open(slice.file);
         const units = (): Promise<Unit[] | undefined> =>
-          Promise.resolve(local && arrowUnits(shard, slice, local.claimOf));
+          Promise.resolve(local && arrowUnits(shard, slice, local.claimOf, scoring));
         const constants = async (): Promise<Constants> => await (await duckdb.open()).constants(slice, 1);
         // Of a batch no more is held there than here.
         const how = { units, constants, fitting: (count: number) => count };

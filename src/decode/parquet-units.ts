@@ -7,7 +7,8 @@ import { isUnpacked } from "./parquet-codecs.js";
 import type { Footer } from "./parquet-footer.js";
 import { type StoredColumn, storageOf } from "./parquet-storage.js";
 import { columnsInFile } from "./parquet-windows.js";
-import type { SliceRequest } from "./port.js";
+import type { ScoringThreads, SliceRequest } from "./port.js";
+import { unitRows } from "./unit-rows.js";
 
 /** Neighbouring rows of one row group, read by one thread. Plain JSON. */
 export interface ParquetUnit {
@@ -22,15 +23,16 @@ export interface ParquetUnit {
 }
 
 /**
- * Rows of a unit: larger row groups are cut, so that threads work side by side. A page that is cut is unpacked twice,
- * and most pages are of fewer rows.
+ * Rows of a unit: larger row groups are cut, so that threads work side by side. Each thread that reads some of a page
+ * unpacks it, and most pages are of fewer rows.
  */
-const unitRows = 128 * 1024;
+const mostRows = 128 * 1024;
 
 /** Cuts a slice; undefined: something in it takes DuckDB. */
 export function parquetUnits(
   footer: Footer,
   { file, rowStart, rowEnd, projection }: Omit<SliceRequest, "partitions">,
+  scoring?: ScoringThreads,
 ): ParquetUnit[] | undefined {
   const names = columnsInFile(projection);
   const refs = new Map(boundColumns(projection).map((ref) => [ref.path[0] ?? "", ref]));
@@ -44,7 +46,7 @@ export function parquetUnits(
       if (columns === undefined) {
         return undefined;
       }
-      const parts = Math.ceil((to - from) / unitRows);
+      const parts = Math.ceil((to - from) / unitRows(mostRows, from - rowStart, scoring));
       for (let part = 0; part < parts; part += 1) {
         const [start, end] = [part, part + 1].map((count) => from + Math.floor(((to - from) * count) / parts));
         units.push({
@@ -110,19 +112,52 @@ export interface UnitTools {
   readonly rooms: PageRoom[];
 }
 
-/** The rows of a unit, in order, cut where a page ends. A piece holds until the next one is asked for. @throws RangeError */
-export function* parquetPieces(unit: ParquetUnit, { read, scratch, rooms }: UnitTools): Generator<Piece> {
-  const columns = unit.columns.map((column, index): [string, ColumnRows] => {
-    const room = (rooms[index] ??= openPageRoom());
-    return [column.name, openColumn(column, { read, scratch, room })];
-  });
-  for (const [, column] of columns) {
-    column.skip(unit.rowStart - unit.groupStart);
-  }
-  for (let rowStart = unit.rowStart; rowStart < unit.rowEnd; ) {
-    const rows = columns.reduce((fewest, [, column]) => Math.min(fewest, column.ahead()), unit.rowEnd - rowStart);
-    const values = new Map(columns.map(([name, column]): [string, Column] => [name, column.take(rows)]));
-    yield { rowStart, rowEnd: rowStart + rows, columns: values };
-    rowStart += rows;
-  }
+/** Reads units, one after the other. */
+export interface UnitPieces {
+  /**
+   * The rows of a unit, in order, cut where a page ends. A piece holds until the next one is asked for.
+   * @throws RangeError
+   */
+  read(unit: ParquetUnit): Generator<Piece>;
+}
+
+/** Columns of a row group, which are through up to a row of the shard. */
+interface OpenGroup {
+  readonly group: string;
+  readonly columns: readonly (readonly [name: string, rows: ColumnRows])[];
+  readonly row: number;
+}
+
+export function openUnitPieces({ read, scratch, rooms }: UnitTools): UnitPieces {
+  /** What the last unit has left open, in the middle of its row group. */
+  let left: OpenGroup | undefined;
+  const columnsOf = (unit: ParquetUnit): OpenGroup["columns"] =>
+    unit.columns.map((column, index) => {
+      const room = (rooms[index] ??= openPageRoom());
+      return [column.name, openColumn(column, { read, scratch, room })];
+    });
+  return {
+    *read(unit) {
+      const group = groupOf(unit);
+      const goesOn = left?.group === group && left.row <= unit.rowStart;
+      const { columns, row }: Omit<OpenGroup, "group"> =
+        left !== undefined && goesOn ? left : { columns: columnsOf(unit), row: unit.groupStart };
+      left = undefined; // until all of the unit is through
+      for (const [, column] of columns) {
+        column.skip(unit.rowStart - row);
+      }
+      for (let rowStart = unit.rowStart; rowStart < unit.rowEnd; ) {
+        const rows = columns.reduce((fewest, [, column]) => Math.min(fewest, column.ahead()), unit.rowEnd - rowStart);
+        const values = new Map(columns.map(([name, column]): [string, Column] => [name, column.take(rows)]));
+        yield { rowStart, rowEnd: rowStart + rows, columns: values };
+        rowStart += rows;
+      }
+      left = { group, columns, row: unit.rowEnd };
+    },
+  };
+}
+
+/** The same for units of one row group that want the same of it. */
+function groupOf({ path, groupStart, columns }: ParquetUnit): string {
+  return JSON.stringify([path, groupStart, columns]);
 }

@@ -29,7 +29,7 @@ export function openParquetDecoder(options: DuckDbReaderOptions): Decoder {
         return;
       }
       const fitting = (count: number): number => decodingThreads(count, first.projection);
-      const units = async (): Promise<Unit[] | undefined> => parquetUnits(await readFooter(first.file), first);
+      const units = async (): Promise<Unit[] | undefined> => parquetUnits(await readFooter(first.file), first, scoring);
       const how = { units, constants: async () => (await duckdb.open()).constants(first), fitting };
       const rowStart = others.length === 0 ? yield* beside.read(first, how, { scoring, turn }) : first.rowStart;
       if (rowStart < first.rowEnd) {

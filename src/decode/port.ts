@@ -152,6 +152,8 @@ export interface ScoringThreads {
   readonly tensors: readonly string[];
   /** Of a batch; it may change. */
   readonly batchRows: () => number;
+  /** What these threads will read, from the first row that is asked for on: of the last ones each takes its part. */
+  readonly rowsLeft: number;
 }
 
 /** When rows that others come before may be begun with. What rejects ends it: nobody will ask for them. */

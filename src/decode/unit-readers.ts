@@ -5,7 +5,7 @@ import { openBytesHere, readFully } from "./arrow-bytes.js";
 import { openShards } from "./arrow-shards.js";
 import type { ArrowUnit, Unit } from "./decode-protocol.js";
 import type { PageRoom } from "./page-room.js";
-import { type ParquetUnit, parquetPieces, type UnitTools } from "./parquet-units.js";
+import { openUnitPieces, type ParquetUnit } from "./parquet-units.js";
 import { plannedColumns } from "./planned-columns.js";
 import type { Projection } from "./port.js";
 
@@ -24,6 +24,29 @@ export function unitReaders(): {
     }
     return packed;
   };
+  let file: OpenFile | undefined;
+  const parquet = openUnitPieces({
+    scratch,
+    rooms,
+    read(bytes, start) {
+      if (file === undefined) {
+        throw new Error("a page is read when its unit is through");
+      }
+      const { number, path } = file;
+      readFully(number, { path, name: path }, { bytes, start });
+    },
+  });
+  function* parquetRows(unit: ParquetUnit): Generator<Piece> {
+    const { path } = unit;
+    const opened = { number: openSync(path, "r"), path };
+    file = opened;
+    try {
+      yield* parquet.read(unit);
+    } finally {
+      file = undefined;
+      closeSync(opened.number);
+    }
+  }
   const openArrow = new Map<ArrowUnit["claim"], ReturnType<typeof openShards>>();
   const open = (claim: ArrowUnit["claim"]): ReturnType<typeof openShards> => {
     const shards = openArrow.get(claim) ?? openShards(() => claim, openBytesHere);
@@ -32,7 +55,7 @@ export function unitReaders(): {
   };
   return {
     read: (unit, projection) =>
-      unit.kind === "parquet" ? parquetRows(unit, { scratch, rooms }) : arrowRows(unit, projection, open(unit.claim)),
+      unit.kind === "parquet" ? parquetRows(unit) : arrowRows(unit, projection, open(unit.claim)),
     close() {
       giveBackMemory([packed]);
       for (const room of rooms.splice(0)) {
@@ -42,18 +65,10 @@ export function unitReaders(): {
   };
 }
 
-function* parquetRows(unit: ParquetUnit, tools: Omit<UnitTools, "read">): Generator<Piece> {
-  const file = openSync(unit.path, "r");
-  try {
-    yield* parquetPieces(unit, {
-      ...tools,
-      read(bytes, start) {
-        readFully(file, { path: unit.path, name: unit.path }, { bytes, start });
-      },
-    });
-  } finally {
-    closeSync(file);
-  }
+/** The file of the unit that is read. */
+interface OpenFile {
+  readonly number: number;
+  readonly path: string;
 }
 
 async function* arrowRows(

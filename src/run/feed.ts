@@ -49,7 +49,7 @@ export interface FeedTools {
   /** Whether all shards have the same columns, of the same types. */
   readonly uniform: boolean;
   /** Where rows may be scored as they are decoded. */
-  readonly scoring?: ScoringThreads | undefined;
+  readonly scoring?: Omit<ScoringThreads, "rowsLeft"> | undefined;
   /** Told what `read` and `decode` took of its reader's time. */
   readonly stages?: StageWatch;
 }
@@ -66,7 +66,8 @@ export async function* feedRows(
   const together = { uniform: tools.uniform, shards: tools.source.ahead.together, rows: nearRows };
   const windows = windowsAhead(tools, groupSlices(slicesOf(tools, ranges), together));
   const { stages = untimed } = tools;
-  const ahead = openAhead(tools, windows);
+  const rows = ranges.reduce((sum, { rowStart, rowEnd }) => sum + rowEnd - rowStart, 0);
+  const ahead = openAhead(tools, windows, rows);
   let sinceMs = stages.nowMs();
   let current = await ahead.take();
   try {
@@ -109,7 +110,9 @@ interface Ahead {
   close(): Promise<void>;
 }
 
-function openAhead(tools: FeedTools, windows: AsyncGenerator<ReadyWindow>): Ahead {
+/** @param rows of all windows */
+function openAhead(tools: FeedTools, windows: AsyncGenerator<ReadyWindow>, rows: number): Ahead {
+  let rowsLeft = rows;
   const upcoming: Promise<OpenWindow | undefined>[] = [];
   let isClosed = false;
   let queued: Promise<unknown> = Promise.resolve();
@@ -122,7 +125,9 @@ function openAhead(tools: FeedTools, windows: AsyncGenerator<ReadyWindow>): Ahea
       await window.value.done();
       return undefined;
     }
-    const opened = openWindow(tools, window.value, queued);
+    const { rowStart, rowEnd } = window.value;
+    const opened = openWindow(tools, window.value, { before: queued, rowsLeft });
+    rowsLeft -= rowEnd - rowStart;
     ({ queued } = opened);
     return opened;
   };
@@ -191,15 +196,21 @@ function createSignal(): { readonly told: Promise<void>; readonly tell: () => vo
   return { told, tell: () => resolve?.() };
 }
 
-/** @param before `queued` of the window before it */
-function openWindow(tools: FeedTools, window: ReadyWindow, before: Promise<unknown>): OpenWindow {
+interface Place {
+  /** `queued` of the window before. */
+  readonly before: Promise<unknown>;
+  /** From its first row on. */
+  readonly rowsLeft: number;
+}
+
+function openWindow(tools: FeedTools, window: ReadyWindow, { before, rowsLeft }: Place): OpenWindow {
   const [near, unwanted, ended] = [createSignal(), createSignal(), createSignal()];
   const dropped = unwanted.told.then(() => {
     throw new Error("a window that nobody wants any more");
   });
   const whileWanted = <T>(promise: Promise<T>): Promise<T> => handled(Promise.race([promise, dropped]));
   const turn = { queued: whileWanted(before), near: whileWanted(near.told) };
-  const pieces = readWindow(tools, window, { there: whileWanted(window.there), turn, ended: ended.tell });
+  const pieces = readWindow(tools, window, { there: whileWanted(window.there), turn, rowsLeft, ended: ended.tell });
   const first = handled(pieces.next());
   return {
     rowEnd: window.rowEnd,
@@ -223,16 +234,22 @@ export function handled<T>(promise: Promise<T>): Promise<T> {
   return promise;
 }
 
+interface WindowPlace extends Pick<Place, "rowsLeft"> {
+  readonly there: Promise<void>;
+  readonly turn: Turn;
+  readonly ended: () => void;
+}
+
 async function* readWindow(
   { decoder, scoring }: FeedTools,
   window: ReadyWindow,
-  { there, turn, ended }: { readonly there: Promise<void>; readonly turn: Turn; readonly ended: () => void },
+  { there, turn, rowsLeft, ended }: WindowPlace,
 ): AsyncGenerator<FeedPiece> {
   try {
     let { rowStart } = window;
     const { shards } = window;
     await there;
-    for await (const batch of decoder.read(window.requests, scoring, turn)) {
+    for await (const batch of decoder.read(window.requests, scoring && { ...scoring, rowsLeft }, turn)) {
       yield { rowStart, batch, shards };
       rowStart += rowsRead(batch);
     }

@@ -1,13 +1,13 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import type { FixedColumn } from "#src/batch/types.js";
 import { areFinite } from "#src/batch/vectors.js";
 import { openColumn } from "#src/decode/parquet-column.js";
 import { readFooter } from "#src/decode/parquet-footer.js";
 import { openPageRoom, type PageRoom } from "#src/decode/page-room.js";
 import type { StoredColumn } from "#src/decode/parquet-storage.js";
-import { parquetPieces, parquetUnits } from "#src/decode/parquet-units.js";
+import { openUnitPieces, type ParquetUnit, parquetUnits } from "#src/decode/parquet-units.js";
 import { nativeZstd } from "#src/decode/zstd.js";
 import { scratchFolder } from "../support/job.js";
 import { writeRows } from "../support/parquet.js";
@@ -26,6 +26,7 @@ async function compare(path: string, cuts: readonly RowBounds[] = []): Promise<v
   }
   const expected = await readByDuckDb(duckdb, whole);
   expect(await readUnits(whole)).toEqual(expected);
+  expect(await readUnits(whole, randomOf(whole.rowEnd))).toEqual(expected);
   for (const [from, to] of cuts) {
     const cut = Object.fromEntries(Object.entries(expected).map(([name, values]) => [name, values.slice(from, to)]));
     expect(await readUnits({ ...whole, rowStart: from, rowEnd: to }), `rows ${from} to ${to}`).toEqual(cut);
@@ -91,11 +92,42 @@ test("numbers without NULLs are read to where vectors reach them, however many a
   const rooms: PageRoom[] = [];
   const tools = { read: reader(readFileSync(path)), scratch: (size: number) => new Uint8Array(size), rooms };
   const reached = units?.flatMap((unit) =>
-    Array.from(parquetPieces(unit, tools), ({ columns: read }) =>
+    Array.from(openUnitPieces(tools).read(unit), ({ columns: read }) =>
       areFinite((read.get("f") as FixedColumn).data as Float32Array),
     ),
   );
   expect(reached).toEqual([true, true, true]);
+  for (const room of rooms) {
+    room.close();
+  }
+});
+
+test("units that follow on each other in a row group unpack its pages once", async () => {
+  await using folder = await scratchFolder();
+  const path = join(folder.path, "a.parquet");
+  await writeRows(path, "SELECT row::FLOAT AS f FROM range(9000) t(row)", "DICTIONARY_SIZE_LIMIT 0");
+  const slice = await wholeSlice(path);
+  const [unit] = (slice && parquetUnits(await readFooter({ path }), slice)) ?? [];
+  const rooms: PageRoom[] = [];
+  const read = vi.fn(reader(readFileSync(path)));
+  const pieces = openUnitPieces({ read, scratch: (size: number) => new Uint8Array(size), rooms });
+  const readRows = (rowStart: number, rowEnd: number): number[] =>
+    Array.from(pieces.read({ ...(unit as ParquetUnit), rowStart, rowEnd }), ({ columns: found }) => [
+      ...((found.get("f") as FixedColumn).data as Float32Array),
+    ]).flat();
+  const rowsFrom = (from: number, to: number): number[] => Array.from({ length: to - from }, (_, row) => from + row);
+  expect(readRows(0, 100)).toEqual(rowsFrom(0, 100));
+  const once = read.mock.calls.length;
+  expect(readRows(100, 900)).toEqual(rowsFrom(100, 900));
+  expect(readRows(5000, 5010)).toEqual(rowsFrom(5000, 5010));
+  expect(read.mock.calls.length).toBe(once);
+  // What lies before comes of the pages once more.
+  expect(readRows(4000, 4010)).toEqual(rowsFrom(4000, 4010));
+  expect(read.mock.calls.length).toBe(2 * once);
+  const given = pieces.read({ ...(unit as ParquetUnit), rowStart: 5000, rowEnd: 9000 });
+  given.next();
+  given.return(undefined);
+  expect(readRows(8990, 9000)).toEqual(rowsFrom(8990, 9000));
   for (const room of rooms) {
     room.close();
   }

@@ -59,6 +59,27 @@ const oneWindow: Decoder["windows"] = ({ rowStart, rowEnd }) =>
 
 const never = (): Promise<never> => new Promise(() => {});
 
+test("who reads is told how many rows are left of those that are pending", async () => {
+  const { tools } = watched(3);
+  const left: (number | undefined)[] = [];
+  const decoder: Decoder = {
+    ...tools.decoder,
+    read(slices, scoring, turn) {
+      left.push(scoring?.rowsLeft);
+      return tools.decoder.read(slices, scoring, turn);
+    },
+  };
+  const scoring = { threads: 2 } as NonNullable<FeedTools["scoring"]>;
+  const ranges = [
+    { rowStart: 500, rowEnd: rows + 100 },
+    { rowStart: 2 * rows, rowEnd: 3 * rows },
+  ];
+  for await (const piece of feedRows({ ...tools, decoder, scoring }, ranges)) {
+    expect(piece.shards).toHaveLength(1);
+  }
+  expect(left).toEqual([rows - 500 + 100 + rows, 100 + rows, rows]);
+});
+
 describe("while a shard is read", () => {
   test("the next is open and begun already, and decoded when the end is near", async () => {
     const { tools, calls } = watched(3);

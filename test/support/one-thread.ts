@@ -14,6 +14,7 @@ export function oneThread(
     contract,
     tensors: ["score"],
     batchRows: () => 1000,
+    rowsLeft: 2 ** 31,
     host() {
       const { port1, port2 } = new MessageChannel();
       serve(port2, async ({ inputs }) => {

@@ -5,7 +5,7 @@ import { elementOf } from "#src/batch/values.js";
 import { openParquetDecoder } from "#src/decode/parquet.js";
 import { readFooter } from "#src/decode/parquet-footer.js";
 import { plainColumns } from "#src/decode/parquet-storage.js";
-import { parquetUnits } from "#src/decode/parquet-units.js";
+import { type ParquetUnit, parquetUnits } from "#src/decode/parquet-units.js";
 import type { Decoder, Projection, SliceRequest } from "#src/decode/port.js";
 import { unitReaders } from "#src/decode/unit-readers.js";
 import { emptyContract } from "./batches.js";
@@ -37,18 +37,22 @@ export async function wholeSlice(path: string, bounds?: RowBounds): Promise<Slic
     : { file, rowStart, rowEnd, projection: carryAll(columns), partitions: new Map() };
 }
 
-/** What is read without DuckDB; undefined: it is left to DuckDB from the start. @throws where it is left in the middle */
-export async function readUnits(slice: SliceRequest): Promise<Shown | undefined> {
+/**
+ * What is read without DuckDB; undefined: it is left to DuckDB from the start. Where `random` is given, units are cut
+ * anywhere, and read by two readers. @throws where it is left in the middle
+ */
+export async function readUnits(slice: SliceRequest, random?: () => number): Promise<Shown | undefined> {
   const units = parquetUnits(await readFooter(slice.file), slice);
   if (units === undefined) {
     return undefined;
   }
   const builders = buildersOf(slice);
-  const readers = unitReaders();
+  const readers = [unitReaders(), unitReaders()] as const;
   let due = slice.rowStart;
   try {
-    for (const unit of units) {
-      for await (const { rowStart, rowEnd, columns } of readers.read(unit, slice.projection)) {
+    for (const unit of random === undefined ? units : units.flatMap((one) => cutAnywhere(one, random))) {
+      const reader = readers[random === undefined || random() < 0.5 ? 0 : 1];
+      for await (const { rowStart, rowEnd, columns } of reader.read(unit, slice.projection)) {
         if (rowStart !== due || rowEnd <= rowStart || rowEnd > unit.rowEnd) {
           throw new TypeError(`rows ${rowStart}..${rowEnd} came where row ${due} was due`);
         }
@@ -59,12 +63,23 @@ export async function readUnits(slice: SliceRequest): Promise<Shown | undefined>
       }
     }
   } finally {
-    readers.close();
+    for (const one of readers) {
+      one.close();
+    }
   }
   if (due !== slice.rowEnd) {
     throw new TypeError(`rows up to ${due} came, of ${slice.rowEnd}`);
   }
   return shown(builders);
+}
+
+function cutAnywhere(unit: ParquetUnit, random: () => number): ParquetUnit[] {
+  const units: ParquetUnit[] = [];
+  for (let { rowStart } = unit; rowStart < unit.rowEnd; rowStart = units.at(-1)?.rowEnd ?? unit.rowEnd) {
+    const rowEnd = Math.min(unit.rowEnd, rowStart + 1 + Math.floor(random() ** 2 * (unit.rowEnd - unit.rowStart)));
+    units.push({ ...unit, rowStart, rowEnd });
+  }
+  return units;
 }
 
 /** Reads a file that is in memory. @throws RangeError beyond its end */

@@ -1,0 +1,20 @@
+import type { ScoringThreads } from "./port.js";
+
+/** Of what is left, for each thread: when the others are through with theirs, one is at work on as little as that. */
+const unitsPerThread = 4;
+/** Less is hardly worth its message. */
+const leastRows = 1024;
+
+/**
+ * Rows of the next unit, `passed` behind those that were asked for. Like guided self-scheduling
+ * (https://doi.org/10.1109/TC.1987.5009495): the less is left, the less a thread takes at once.
+ * @param most where there is enough for all
+ */
+export function unitRows(most: number, passed: number, scoring: ScoringThreads | undefined): number {
+  if (scoring === undefined) {
+    return most;
+  }
+  const { threads, rowsLeft, batchRows } = scoring;
+  const part = Math.ceil((rowsLeft - passed) / (threads * unitsPerThread));
+  return Math.min(most, Math.max(leastRows, batchRows(), part));
+}
