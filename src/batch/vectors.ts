@@ -27,7 +27,7 @@ interface Loops {
 
 /** Larger pieces are no matter of loops, and would stay: of this memory, what was written to is never given back. */
 const pieceLimitBytes = 16 * 1024 * 1024;
-/** At the end of the memory, not handed out: loops read a little behind what they are given, and keep notes there. */
+/** At the end of the memory, not handed out: loops keep notes there. */
 export const spareBytes = 64;
 /** Rows that are packed at once, at most. */
 export const packedRows = 1024;

@@ -1,8 +1,7 @@
 /**
  * What takes longest in pages of Parquet, in WebAssembly: it is compiled in no time, and fast from the first page on,
  * where V8 carries out JavaScript step by step at first. It reaches the memory of `batch/vectors` only: where an array
- * lies elsewhere, or something is damaged, the loops in JavaScript do the same, and tell what is wrong. The loops are in
- * `page-loops.wat`.
+ * lies elsewhere, the loops in JavaScript do the same. The loops are in `page-loops.wat`.
  */
 import type { Values } from "../batch/values.js";
 import { areHere, loopsBeside, spareBytes } from "../batch/vectors.js";
@@ -90,9 +89,13 @@ export interface PackedValues {
 /** Wider ones would not fit into what unpacking holds; no dictionary has as many entries. */
 const widestBits = 24;
 
+/** No address: nothing is put anywhere. */
+const nowhere = -1;
+
 /**
  * `count` values of a dictionary by their numbers, runs of `width` bits that lie in bytes [at, end). undefined: that is
  * left to JavaScript.
+ * @throws RangeError where the runs do not come out even: of such a page no row is worth having
  */
 export function takeRunsHere(
   bytes: Uint8Array,
@@ -108,7 +111,6 @@ export function takeRunsHere(
   const { loops, state } = here;
   const { byteOffset } = bytes;
   const own = new Uint32Array(state.length);
-  own.set([byteOffset + at, count]);
   const pass = (values: number, to: number): void => {
     state.set(own);
     const { byteOffset: entry, length: entries } = dictionary;
@@ -117,6 +119,15 @@ export function takeRunsHere(
     }
     own.set(state);
   };
+  const rewind = (): void => {
+    own.fill(0);
+    own.set([byteOffset + at, count]);
+  };
+  rewind();
+  if (count > 0) {
+    pass(count, nowhere);
+    rewind();
+  }
   return {
     take(target) {
       if (!areHere([target]) || elementBytes(target) !== elementBytes(dictionary)) {
@@ -125,7 +136,7 @@ export function takeRunsHere(
       pass(target.length, target.byteOffset);
     },
     skip(values) {
-      pass(values, 0);
+      pass(values, nowhere);
     },
   };
 }

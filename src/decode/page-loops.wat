@@ -1,5 +1,5 @@
-;; Loops over pages of Parquet, for page-loops.ts. Addresses are bytes. Whatever is not as it should be ends a loop: what
-;; is wrong is told by the loops in JavaScript. Up to 3 bytes are read behind what is given: the memory has some there.
+;; Loops over pages of Parquet, for page-loops.ts. Addresses are bytes, of which 0 is one like others. Whatever is not as
+;; it should be ends a loop. Up to 3 bytes are read behind what is given: other memory lies there.
 (module
   (import "memory" "memory" (memory 1))
 
@@ -122,7 +122,7 @@
   ;; bits, at most 24; runs end at $end.
   ;;
   ;; Looks up the next $count numbers, and puts what they stand for at $to: of $entries entries at $entry, 4 ($shift is
-  ;; 2) or 8 bytes (3) each. $to is 0: passes over them. 0: it is damaged.
+  ;; 2) or 8 bytes (3) each. $to is -1: passes over them. Returns 0: it is damaged.
   (func (export "takeRuns")
     (param $state i32) (param $end i32) (param $width i32) (param $count i32)
     (param $to i32) (param $entry i32) (param $entries i32) (param $shift i32)
@@ -213,7 +213,7 @@
           (local.set $left (i32.sub (local.get $left) (local.get $length)))
           (local.set $due (i32.sub (local.get $due) (local.get $length)))
           (local.set $count (i32.sub (local.get $count) (local.get $length)))
-          (if (i32.eqz (local.get $to))
+          (if (i32.eq (local.get $to) (i32.const -1))
             (then
               (if (local.get $packed)
                 (then

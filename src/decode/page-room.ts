@@ -21,6 +21,7 @@ export function openPageRoom(): PageRoom {
       let bytes = taken.get(use);
       if (bytes === undefined || bytes.length < size) {
         giveBackMemory(bytes === undefined ? [] : [bytes]);
+        taken.delete(use); // there may be no memory for more
         bytes = takeMemory(size);
         taken.set(use, bytes);
       }

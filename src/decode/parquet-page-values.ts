@@ -59,15 +59,16 @@ function packedValues(
   const rows = header.values;
   const limit = pageLimitBytes;
   const isLooped = (values: Values): boolean =>
-    areHere(valid === undefined ? [valuesRoom(room, values)] : [valuesRoom(room, values), valid]);
+    isSpreadHere(values) && areHere([valuesRoom(room, values), ...(valid === undefined ? [] : [valid])]);
   if (header.encoding === encodings.plain || (header.encoding === encodings.runs && column.storage.kind === "bits")) {
     const isPlain = header.encoding === encodings.plain;
     const values = isPlain ? plainValues(column.storage, bytes, { at, count }) : runBits(bytes, at, count);
     if (valid === undefined) {
       return values;
     }
-    const looped = values.kind === "fixed" && isLooped(values.data) ? copiedHere(values.data) : undefined;
-    return looped ?? takeRows(column.type, values, { ...spread(valid), limit });
+    return values.kind === "fixed" && isLooped(values.data)
+      ? copiedHere(values.data)
+      : takeRows(column.type, values, { ...spread(valid), limit });
   }
   const isDictionary = header.encoding === encodings.runDictionary || header.encoding === encodings.plainDictionary;
   if (!isDictionary || dictionary === undefined) {
@@ -97,10 +98,7 @@ function valuesRoom(room: PageRoom, { BYTES_PER_ELEMENT: bytes }: Values): Uint8
   return room.memory("values", mostRows * bytes);
 }
 
-function copiedHere(values: Values): LoopedValues | undefined {
-  if (!isSpreadHere(values)) {
-    return undefined;
-  }
+function copiedHere(values: Values): LoopedValues {
   let next = 0;
   return {
     like: values,

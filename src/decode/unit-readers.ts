@@ -20,6 +20,7 @@ export function unitReaders(): {
   const scratch = (size: number): Uint8Array => {
     if (packed.length < size) {
       giveBackMemory([packed]);
+      packed = new Uint8Array(); // there may be no memory for more
       packed = takeMemory(size);
     }
     return packed;

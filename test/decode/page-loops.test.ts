@@ -137,6 +137,27 @@ describe("values of a dictionary are taken by their numbers", () => {
     }
   });
 
+  test("to the first byte of the memory, too", () => {
+    const dictionary = dictionaryOf("float32", 3);
+    const first = new Uint8Array(dictionary.buffer, 0, 20);
+    const before = first.slice();
+    const target = viewOf("float32", dictionary.buffer, 0, 5);
+    takeRunsHere(here(repeated(2, 5, 2)), { at: 0, end: 2, width: 2 }, dictionary, 5)?.take(target);
+    const expected = bitsOf(dictionary.subarray(2));
+    expect(Buffer.from(first)).toEqual(Buffer.concat(Array.from({ length: 5 }, () => expected)));
+    first.set(before); // whoever has it
+  });
+
+  test("none, where the runs do not come out even in the end", () => {
+    const dictionary = dictionaryOf("float32", 3);
+    const bytes = here([...repeated(2, 5000, 2), ...repeated(1, 5000, 2)]);
+    const runs = { at: 0, end: bytes.length, width: 2 };
+    expect(takeRunsHere(bytes, runs, dictionary, 10_000)).toBeDefined();
+    for (const count of [9999, 10_001, 4000]) {
+      expect(() => takeRunsHere(bytes, runs, dictionary, count)).toThrow(RangeError);
+    }
+  });
+
   test("not where anything lies elsewhere, or is of another size", () => {
     const runs = { at: 0, end: 2, width: 1 };
     const bytes = here(repeated(0, 5, 1));
