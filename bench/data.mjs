@@ -86,7 +86,18 @@ const arrowWideLong = table({
 const embeddingsLong = table({ id: "embeddings-long", rows: 1_600_000, shardCount: 8, size: "2.5 GB", ...lists });
 
 /** In the order in which they are made: those that others are made from come before them. */
-export const tables = { mlp, mlpSmall, mixed, wide, strings, arrow, arrowWide, arrowWideLong, embeddings, embeddingsLong };
+export const tables = {
+  mlp,
+  mlpSmall,
+  mixed,
+  wide,
+  strings,
+  arrow,
+  arrowWide,
+  arrowWideLong,
+  embeddings,
+  embeddingsLong,
+};
 
 /** Jobs that take the table of another, or whose own is made from it. */
 const parents = {

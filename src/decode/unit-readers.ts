@@ -15,39 +15,7 @@ export function unitReaders(): {
   /** Gives back what is kept; nothing may be read any more. */
   close(): void;
 } {
-  const rooms: PageRoom[] = [];
-  let packed = takeMemory(64 * 1024);
-  const scratch = (size: number): Uint8Array => {
-    if (packed.length < size) {
-      giveBackMemory([packed]);
-      packed = new Uint8Array(); // there may be no memory for more
-      packed = takeMemory(size);
-    }
-    return packed;
-  };
-  let file: OpenFile | undefined;
-  const parquet = openUnitPieces({
-    scratch,
-    rooms,
-    read(bytes, start) {
-      if (file === undefined) {
-        throw new Error("a page is read when its unit is through");
-      }
-      const { number, path } = file;
-      readFully(number, { path, name: path }, { bytes, start });
-    },
-  });
-  function* parquetRows(unit: ParquetUnit): Generator<Piece> {
-    const { path } = unit;
-    const opened = { number: openSync(path, "r"), path };
-    file = opened;
-    try {
-      yield* parquet.read(unit);
-    } finally {
-      file = undefined;
-      closeSync(opened.number);
-    }
-  }
+  const parquet = parquetReader();
   const openArrow = new Map<ArrowUnit["claim"], ReturnType<typeof openShards>>();
   const open = (claim: ArrowUnit["claim"]): ReturnType<typeof openShards> => {
     const shards = openArrow.get(claim) ?? openShards(() => claim, openBytesHere);
@@ -56,7 +24,50 @@ export function unitReaders(): {
   };
   return {
     read: (unit, projection) =>
-      unit.kind === "parquet" ? parquetRows(unit) : arrowRows(unit, projection, open(unit.claim)),
+      unit.kind === "parquet" ? parquet.read(unit) : arrowRows(unit, projection, open(unit.claim)),
+    close: parquet.close,
+  };
+}
+
+interface ParquetReader {
+  read(unit: ParquetUnit): Generator<Piece>;
+  readonly close: () => void;
+}
+
+function parquetReader(): ParquetReader {
+  const rooms: PageRoom[] = [];
+  let packed = takeMemory(64 * 1024);
+  let file: OpenFile | undefined;
+  const pieces = openUnitPieces({
+    rooms,
+    scratch(size) {
+      if (packed.length < size) {
+        giveBackMemory([packed]);
+        packed = new Uint8Array(); // there may be no memory for more
+        packed = takeMemory(size);
+      }
+      return packed;
+    },
+    read(bytes, start) {
+      if (file === undefined) {
+        throw new Error("a page is read when its unit is through");
+      }
+      const { number, path } = file;
+      readFully(number, { path, name: path }, { bytes, start });
+    },
+  });
+  return {
+    *read(unit) {
+      const { path } = unit;
+      const opened = { number: openSync(path, "r"), path };
+      file = opened;
+      try {
+        yield* pieces.read(unit);
+      } finally {
+        file = undefined;
+        closeSync(opened.number);
+      }
+    },
     close() {
       giveBackMemory([packed]);
       for (const room of rooms.splice(0)) {

@@ -125,11 +125,11 @@ test("a double that is too large for a float is told", () => {
   expect(packFour(target, 0, 4, { a, b: a, c: a, d, from: 0, to: 1 })).toBe(false);
 });
 
-type Four = [Values, Values, Values, Values];
+type AnyFour = [Values, Values, Values, Values];
 
 /** Rows of four columns, packed. */
 function packed(
-  [a, b, c, d]: Four,
+  [a, b, c, d]: AnyFour,
   range = { from: 0, to: a.length },
 ): { isPacked: boolean | undefined; floats: number[] } {
   const target = floatsOf(Array.from({ length: (range.to - range.from) * 4 }, () => 0));
@@ -144,7 +144,7 @@ describe("columns are packed that are", () => {
     const column = allocate(kind, rows) as Float32Array<ArrayBuffer>;
     column.set(Array.from({ length: rows }, (_, row) => row * 3));
     for (let place = 0; place < 4; place += 1) {
-      const four: Four = [ones, ones, ones, ones];
+      const four: AnyFour = [ones, ones, ones, ones];
       four[place] = column;
       const { isPacked, floats } = packed(four, { from: 1, to: rows });
       expect([isPacked, floats.filter((_, index) => index % 4 === place)]).toEqual([true, [...column.subarray(1)]]);

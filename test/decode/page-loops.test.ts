@@ -210,20 +210,21 @@ test("runs that are damaged are refused by both loops, or say the same to both",
       refused += 1;
     }
     expect(found && [...bitsOf(found)]).toEqual(
-      expected?.flatMap((number) => [...bitsOf(dictionary.subarray(number, number + 1))]),
+      expected?.flatMap((number) => Array.from(bitsOf(dictionary.subarray(number, number + 1)))),
     );
   }
   expect(refused).toBeGreaterThan(500);
 });
 
-describe("numbers of one bit", () => {
-  const read = (bytes: Uint8Array, at: number, count: number): { ones: number | undefined; bits: number[] } => {
-    const target = takeMemory(count + bitsSpareBytes + 1).fill(9);
-    const ones = readBitsHere(bytes, { at, end: bytes.length }, target.subarray(0, count + bitsSpareBytes), count);
-    expect(target.at(-1)).toBe(9);
-    return { ones, bits: [...target.subarray(0, count)] };
-  };
+function readBits(bytes: Uint8Array, count: number): { ones: number | undefined; bits: number[] } {
+  const target = takeMemory(count + bitsSpareBytes + 1).fill(9);
+  const room = target.subarray(0, count + bitsSpareBytes);
+  const ones = readBitsHere(bytes, { at: 0, end: bytes.length }, room, count);
+  expect(target.at(-1)).toBe(9);
+  return { ones, bits: [...target.subarray(0, count)] };
+}
 
+describe("numbers of one bit", () => {
   test("are read and counted as by the loops in JavaScript, or refused by both", () => {
     let refused = 0;
     for (let round = 0; round < 3000; round += 1) {
@@ -234,7 +235,7 @@ describe("numbers of one bit", () => {
       }
       const cut = here(bytes.slice(0, random() < 0.1 ? below(bytes.length) : bytes.length));
       const expected = runsInJs(cut, { width: 1, count, entries: 2 });
-      const { ones, bits } = read(cut, 0, count);
+      const { ones, bits } = readBits(cut, count);
       expect(ones).toBe(expected?.reduce<number>((sum, bit) => sum + bit, 0));
       refused += ones === undefined ? 1 : 0;
       if (ones !== undefined) {
@@ -264,7 +265,7 @@ describe("values are put among NULLs", () => {
       const values = dictionaryOf(kind, rows + 1);
       const before = [...bitsOf(values)];
       const size = bytesPerElement(kind);
-      spreadHere(values.subarray(0, rows) as Values, count, here(present));
+      spreadHere(values.subarray(0, rows), count, here(present));
       let next = 0;
       const expected = present.flatMap((one) => {
         next += one;
@@ -281,7 +282,7 @@ describe("values are put among NULLs", () => {
       spreadHere(values, 2, valid.slice());
     }).toThrow(TypeError);
     expect(() => {
-      spreadHere(values.subarray(0, 3) as Values, 2, valid);
+      spreadHere(values.subarray(0, 3), 2, valid);
     }).toThrow(TypeError);
     expect(() => countOnesHere(new Uint8Array(3))).toThrow(TypeError);
   });

@@ -102,6 +102,10 @@ test("numbers without NULLs are read to where vectors reach them, however many a
   }
 });
 
+function rowsFrom(from: number, to: number): number[] {
+  return Array.from({ length: to - from }, (_, row) => from + row);
+}
+
 test("units that follow on each other in a row group unpack its pages once", async () => {
   await using folder = await scratchFolder();
   const path = join(folder.path, "a.parquet");
@@ -115,7 +119,6 @@ test("units that follow on each other in a row group unpack its pages once", asy
     Array.from(pieces.read({ ...(unit as ParquetUnit), rowStart, rowEnd }), ({ columns: found }) => [
       ...((found.get("f") as FixedColumn).data as Float32Array),
     ]).flat();
-  const rowsFrom = (from: number, to: number): number[] => Array.from({ length: to - from }, (_, row) => from + row);
   expect(readRows(0, 100)).toEqual(rowsFrom(0, 100));
   const once = read.mock.calls.length;
   expect(readRows(100, 900)).toEqual(rowsFrom(100, 900));
@@ -156,8 +159,8 @@ test("numbers behind levels that are packed to bits are read in place from the s
     rowsOf.ahead();
     const { data } = rowsOf.take(1000) as FixedColumn;
     expect([...(data as Float64Array)]).toEqual(values);
-    const page = room.memory("page", 1);
-    return data.byteOffset >= page.byteOffset && data.byteOffset < page.byteOffset + 8 * 1024;
+    const { byteOffset } = room.memory("page", 1);
+    return data.byteOffset >= byteOffset && data.byteOffset < byteOffset + 8 * 1024;
   });
   expect(inPlace.slice(1)).toEqual([true, true]);
   room.close();

@@ -52,9 +52,9 @@ function tryUnpack(block: readonly number[], size: number, take: Take): { text: 
   }
   const outside = [...around.subarray(0, 32), ...around.subarray(32 + size)];
   expect(outside.every((byte) => byte === 0xee)).toBe(true);
-  const text = error === undefined ? Buffer.from(target).toString("latin1") : "";
+  const made = error === undefined ? Buffer.from(target).toString("latin1") : "";
   giveBackMemory(take === takeMemory ? [around, packed] : []);
-  return { text, error };
+  return { text: made, error };
 }
 
 describe("a block is unpacked that has", () => {

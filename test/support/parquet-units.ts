@@ -51,8 +51,8 @@ export async function readUnits(slice: SliceRequest, random?: () => number): Pro
   let due = slice.rowStart;
   try {
     for (const unit of random === undefined ? units : units.flatMap((one) => cutAnywhere(one, random))) {
-      const reader = readers[random === undefined || random() < 0.5 ? 0 : 1];
-      for await (const { rowStart, rowEnd, columns } of reader.read(unit, slice.projection)) {
+      const one = readers[random === undefined || random() < 0.5 ? 0 : 1];
+      for await (const { rowStart, rowEnd, columns } of one.read(unit, slice.projection)) {
         if (rowStart !== due || rowEnd <= rowStart || rowEnd > unit.rowEnd) {
           throw new TypeError(`rows ${rowStart}..${rowEnd} came where row ${due} was due`);
         }
