@@ -7,8 +7,8 @@ import type { ScoringThreads, SliceRequest } from "./port.js";
 import { unitRows } from "./unit-rows.js";
 
 /**
- * Of a unit, at least: smaller batches are read together. Batches are not cut, since one may be compressed. Less is
- * hardly worth its message; of more, one thread would be at work when the others have come to the end.
+ * Of a unit: batches are read together until there are as many, or as many rows as `unitRows` says. Batches are not cut,
+ * since one may be compressed.
  */
 const mostValues = 2 ** 21;
 

@@ -45,10 +45,13 @@ export function openArrowDecoder({ timezone, files: local, open }: ArrowDecoderO
       return await arrowWindows(shard.bytes, shard.index, { rowStart, rowEnd, columns, windowBytes });
     },
     async *read(slices, scoring, turn) {
+      let rowsLeft = scoring?.rowsLeft ?? 0;
       for (const slice of slices) {
+        const left = scoring && { ...scoring, rowsLeft };
+        rowsLeft -= slice.rowEnd - slice.rowStart;
         await using shard = await open(slice.file);
         const units = (): Promise<Unit[] | undefined> =>
-          Promise.resolve(local && arrowUnits(shard, slice, local.claimOf, scoring));
+          Promise.resolve(local && arrowUnits(shard, slice, local.claimOf, left));
         const constants = async (): Promise<Constants> => await (await duckdb.open()).constants(slice, 1);
         // Of a batch no more is held there than here.
         const how = { units, constants, fitting: (count: number) => count };

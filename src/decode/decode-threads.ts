@@ -1,6 +1,7 @@
 import { Worker } from "node:worker_threads";
 import type { ScoredBatch } from "../batch/scored.js";
 import type { Line } from "../line.js";
+import { groupOf } from "./parquet-units.js";
 import type { FromDecodeThread, ToDecodeThread, Unit, UnitRequest } from "./decode-protocol.js";
 
 /** Threads that decode. */
@@ -18,6 +19,8 @@ const unitsPerThread = 2;
 interface Job {
   readonly id: number;
   readonly unit: Unit;
+  /** Units with the same one are cheaper where the one before was read. */
+  readonly group: string;
   readonly message: ToDecodeThread;
   thread: Thread | undefined;
   readonly arrived: Extract<FromDecodeThread, { kind: "rows" }>[];
@@ -30,6 +33,8 @@ interface Job {
 interface Thread {
   readonly line: Line;
   readonly jobs: Set<Job>;
+  /** Of the unit that it was given last. */
+  group: string | undefined;
 }
 
 interface Pool {
@@ -63,7 +68,7 @@ export function startThreads(count: number): { readonly lines: readonly Line[]; 
  * @param batchRows of a batch for the model, where they have one; it may change
  */
 export function openDecodeThreads(lines: readonly Line[], batchRows?: () => number): DecodeThreads {
-  const threads = lines.map((line): Thread => ({ line, jobs: new Set() }));
+  const threads = lines.map((line): Thread => ({ line, jobs: new Set(), group: undefined }));
   const pool: Pool = { threads, batchRows, waiting: [], jobs: new Map(), nextId: 0, isBroken: false };
   for (const { line } of threads) {
     line.on("message", (message) => {
@@ -103,6 +108,7 @@ function addJob(pool: Pool, unit: Unit, request: UnitRequest): Job {
   const job: Job = {
     id,
     unit,
+    group: unit.kind === "parquet" ? groupOf(unit) : String(id),
     message: { kind: "read", id, unit, ...request },
     thread: undefined,
     arrived: [],
@@ -116,17 +122,36 @@ function addJob(pool: Pool, unit: Unit, request: UnitRequest): Job {
 }
 
 /** Gives jobs to threads that have the fewest. */
-function assign({ threads, waiting }: Pool): void {
-  for (let job = waiting[0]; job !== undefined; job = waiting[0]) {
+function assign(pool: Pool): void {
+  const { threads, waiting } = pool;
+  while (waiting.length > 0) {
     const [thread] = threads.toSorted((one, other) => one.jobs.size - other.jobs.size);
     if (thread === undefined || thread.jobs.size >= unitsPerThread) {
       return;
     }
-    waiting.shift();
+    const [job] = waiting.splice(placeOfNext(pool, thread), 1) as [Job];
     job.thread = thread;
     thread.jobs.add(job);
+    thread.group = job.group;
     thread.line.postMessage(job.message);
   }
+}
+
+/**
+ * Where among those that wait a thread's next job is: of the row group that it has open; else of one that nobody has;
+ * else it helps with the first. Rows that are due are at work even so: what waits of a row group is given out in order,
+ * first to the thread that has it, and what a thread was given before lies before it.
+ */
+function placeOfNext({ threads, waiting }: Pool, { group }: Thread): number {
+  const own = waiting.findIndex((job) => job.group === group);
+  if (own >= 0) {
+    return own;
+  }
+  const taken = new Set(threads.map((thread) => thread.group));
+  return Math.max(
+    0,
+    waiting.findIndex((job) => !taken.has(job.group)),
+  );
 }
 
 function receive(pool: Pool, message: FromDecodeThread): void {

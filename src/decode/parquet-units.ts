@@ -8,7 +8,7 @@ import type { Footer } from "./parquet-footer.js";
 import { type StoredColumn, storageOf } from "./parquet-storage.js";
 import { columnsInFile } from "./parquet-windows.js";
 import type { ScoringThreads, SliceRequest } from "./port.js";
-import { unitRows } from "./unit-rows.js";
+import { cutRows, unitRows } from "./unit-rows.js";
 
 /** Neighbouring rows of one row group, read by one thread. Plain JSON. */
 export interface ParquetUnit {
@@ -22,10 +22,7 @@ export interface ParquetUnit {
   readonly columns: readonly StoredColumn[];
 }
 
-/**
- * Rows of a unit: larger row groups are cut, so that threads work side by side. Each thread that reads some of a page
- * unpacks it, and most pages are of fewer rows.
- */
+/** Rows of a unit: larger row groups are cut. Each thread that reads some of a page unpacks all of it. */
 const mostRows = 128 * 1024;
 
 /** Cuts a slice; undefined: something in it takes DuckDB. */
@@ -46,17 +43,9 @@ export function parquetUnits(
       if (columns === undefined) {
         return undefined;
       }
-      const parts = Math.ceil((to - from) / unitRows(mostRows, from - rowStart, scoring));
-      for (let part = 0; part < parts; part += 1) {
-        const [start, end] = [part, part + 1].map((count) => from + Math.floor(((to - from) * count) / parts));
-        units.push({
-          kind: "parquet",
-          path: file.path,
-          rowStart: start ?? from,
-          rowEnd: end ?? to,
-          groupStart,
-          columns,
-        });
+      const most = unitRows(mostRows, from - rowStart, scoring);
+      for (const part of cutRows({ from, to }, most, scoring)) {
+        units.push({ kind: "parquet", path: file.path, rowStart: part.from, rowEnd: part.to, groupStart, columns });
       }
     }
     groupStart += rows;
@@ -121,11 +110,10 @@ export interface UnitPieces {
   read(unit: ParquetUnit): Generator<Piece>;
 }
 
-/** Columns of a row group, which are through up to a row of the shard. */
+/** Columns of a unit's row group, which are through up to the unit's end. */
 interface OpenGroup {
-  readonly group: string;
+  readonly unit: ParquetUnit;
   readonly columns: readonly (readonly [name: string, rows: ColumnRows])[];
-  readonly row: number;
 }
 
 export function openUnitPieces({ read, scratch, rooms }: UnitTools): UnitPieces {
@@ -138,13 +126,11 @@ export function openUnitPieces({ read, scratch, rooms }: UnitTools): UnitPieces 
     });
   return {
     *read(unit) {
-      const group = groupOf(unit);
-      const goesOn = left?.group === group && left.row <= unit.rowStart;
-      const { columns, row }: Omit<OpenGroup, "group"> =
-        left !== undefined && goesOn ? left : { columns: columnsOf(unit), row: unit.groupStart };
+      const before = left !== undefined && goesOn(left.unit, unit) ? left : undefined;
+      const columns = before?.columns ?? columnsOf(unit);
       left = undefined; // until all of the unit is through
       for (const [, column] of columns) {
-        column.skip(unit.rowStart - row);
+        column.skip(unit.rowStart - (before?.unit.rowEnd ?? unit.groupStart));
       }
       for (let rowStart = unit.rowStart; rowStart < unit.rowEnd; ) {
         const rows = columns.reduce((fewest, [, column]) => Math.min(fewest, column.ahead()), unit.rowEnd - rowStart);
@@ -152,12 +138,25 @@ export function openUnitPieces({ read, scratch, rooms }: UnitTools): UnitPieces 
         yield { rowStart, rowEnd: rowStart + rows, columns: values };
         rowStart += rows;
       }
-      left = { group, columns, row: unit.rowEnd };
+      left = { unit, columns };
     },
   };
 }
 
-/** The same for units of one row group that want the same of it. */
-function groupOf({ path, groupStart, columns }: ParquetUnit): string {
-  return JSON.stringify([path, groupStart, columns]);
+/** Whether rows of one row group follow on others, and the same is wanted of them. */
+function goesOn(before: ParquetUnit, unit: ParquetUnit): boolean {
+  return (
+    groupOf(before) === groupOf(unit) &&
+    before.rowEnd <= unit.rowStart &&
+    before.columns.length === unit.columns.length &&
+    before.columns.every(({ name, type, start }, index) => {
+      const other = unit.columns[index];
+      return name === other?.name && type === other.type && start === other.start;
+    })
+  );
+}
+
+/** The same for units of one row group. */
+export function groupOf({ path, groupStart }: ParquetUnit): string {
+  return `${groupStart} ${path}`;
 }

@@ -16,5 +16,24 @@ export function unitRows(most: number, passed: number, scoring: ScoringThreads |
   }
   const { threads, rowsLeft, batchRows } = scoring;
   const part = Math.ceil((rowsLeft - passed) / (threads * unitsPerThread));
-  return Math.min(most, Math.max(leastRows, batchRows(), part));
+  return Math.min(most, wholeBatches(Math.max(leastRows, part), batchRows()));
+}
+
+/** Cuts rows into units of about as many each: whole batches of the model, where it gets them. */
+export function cutRows(
+  { from, to }: { readonly from: number; readonly to: number },
+  most: number,
+  scoring: ScoringThreads | undefined,
+): { from: number; to: number }[] {
+  const parts = Math.ceil((to - from) / most);
+  const even = Math.ceil((to - from) / parts);
+  const rows = scoring === undefined ? even : wholeBatches(even, scoring.batchRows());
+  return Array.from({ length: Math.ceil((to - from) / rows) }, (_, part) => ({
+    from: from + part * rows,
+    to: Math.min(to, from + (part + 1) * rows),
+  }));
+}
+
+function wholeBatches(rows: number, batchRows: number): number {
+  return Math.ceil(rows / batchRows) * batchRows;
 }
