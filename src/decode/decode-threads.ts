@@ -121,15 +121,11 @@ function addJob(pool: Pool, unit: Unit, request: UnitRequest): Job {
   return job;
 }
 
-/** Gives jobs to threads that have the fewest. */
+/** Gives jobs to threads, first to those that have the fewest. */
 function assign(pool: Pool): void {
-  const { threads, waiting } = pool;
-  while (waiting.length > 0) {
-    const [thread] = threads.toSorted((one, other) => one.jobs.size - other.jobs.size);
-    if (thread === undefined || thread.jobs.size >= unitsPerThread) {
-      return;
-    }
-    const [job] = waiting.splice(placeOfNext(pool, thread), 1) as [Job];
+  for (let next = nextJob(pool); next !== undefined; next = nextJob(pool)) {
+    const { thread, place } = next;
+    const [job] = pool.waiting.splice(place, 1) as [Job];
     job.thread = thread;
     thread.jobs.add(job);
     thread.group = job.group;
@@ -137,21 +133,28 @@ function assign(pool: Pool): void {
   }
 }
 
+function nextJob(pool: Pool): { readonly thread: Thread; readonly place: number } | undefined {
+  for (const thread of pool.threads.toSorted((one, other) => one.jobs.size - other.jobs.size)) {
+    const place = thread.jobs.size < unitsPerThread ? placeOfNext(pool, thread) : -1;
+    if (place >= 0) {
+      return { thread, place };
+    }
+  }
+  return undefined;
+}
+
 /**
  * Where among those that wait a thread's next job is: of the row group that it has open; else of one that nobody has;
- * else it helps with the first. Rows that are due are at work even so: what waits of a row group is given out in order,
- * first to the thread that has it, and what a thread was given before lies before it.
+ * else it helps with the first. But none whose rows come before those that it is at: it may have to wait until these are
+ * taken, and those that are due would wait behind them for ever. -1: there is none.
  */
-function placeOfNext({ threads, waiting }: Pool, { group }: Thread): number {
-  const own = waiting.findIndex((job) => job.group === group);
-  if (own >= 0) {
-    return own;
-  }
+function placeOfNext({ threads, waiting }: Pool, { group, jobs }: Thread): number {
+  const last = Math.max(-1, ...Array.from(jobs, ({ id }) => id));
   const taken = new Set(threads.map((thread) => thread.group));
-  return Math.max(
-    0,
-    waiting.findIndex((job) => !taken.has(job.group)),
-  );
+  const isLater = ({ id }: Job): boolean => id > last;
+  const own = waiting.findIndex((job) => job.group === group && isLater(job));
+  const free = own < 0 ? waiting.findIndex((job) => !taken.has(job.group) && isLater(job)) : own;
+  return free < 0 ? waiting.findIndex((job, place) => place === 0 && isLater(job)) : free;
 }
 
 function receive(pool: Pool, message: FromDecodeThread): void {

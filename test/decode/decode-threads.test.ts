@@ -132,14 +132,10 @@ describe("rows that threads decode", () => {
   });
 });
 
-const unit = (rowStart: number, rowEnd: number): ParquetUnit => ({
-  kind: "parquet",
-  path: "a.parquet",
-  rowStart,
-  rowEnd,
-  groupStart: 0,
-  columns: [],
-});
+function unit(rowStart: number, rowEnd: number): ParquetUnit {
+  return { kind: "parquet", path: "a.parquet", rowStart, rowEnd, groupStart: 0, columns: [] };
+}
+
 const batchOf = (rowCount: number): ScoredBatch => ({ rowCount, inputs: [], carried: [] });
 
 describe("a thread that does not keep to its unit", () => {
