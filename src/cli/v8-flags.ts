@@ -18,29 +18,34 @@ const flags: readonly Flag[] = [
 /** What has run three times as long as usual is optimised (docs/decisions.md, 101). Later versions have other flags. */
 const budget: Flag = { scoring: "--interrupt-budget=400000", usual: "--interrupt-budget=67584" };
 
+/** By then all is loaded that most runs need. */
+const laterMs = 500;
+
 /**
- * From the time that all threads have started, until they are about to end. V8 takes no code that was made with other
+ * From a little after all threads have started, until they are about to end. V8 takes no code that was made with other
  * flags, neither ours that is kept nor Node's of its own modules, of which the main thread loads some while it starts
  * and each other thread many: without their code it starts twice as slowly (docs/decisions.md, 111).
  * @param started when they have
  */
 export function setScoringFlags(started: Promise<unknown>): Disposable {
   const all = process.versions.v8.startsWith("11.3.") ? [...flags, budget] : flags;
+  let timer: NodeJS.Timeout | undefined;
   let isOver = false;
   let isSet = false;
-  const set = async (): Promise<void> => {
-    await started;
-    if (!isOver) {
-      isSet = true;
-      for (const { scoring } of all) {
-        setFlagsFromString(scoring);
-      }
+  const set = (): void => {
+    isSet = true;
+    for (const { scoring } of all) {
+      setFlagsFromString(scoring);
     }
   };
-  set().catch(() => undefined); // whoever calls the engine is told
+  const begin = (): void => {
+    timer = isOver ? undefined : setTimeout(set, laterMs).unref();
+  };
+  started.then(begin, () => undefined); // whoever calls the engine is told
   return {
     [Symbol.dispose]() {
       isOver = true;
+      clearTimeout(timer);
       if (isSet) {
         for (const { usual } of all) {
           setFlagsFromString(usual);

@@ -45,22 +45,24 @@ export function openCodeCache(file: string | undefined, { grows }: { readonly gr
   const known = file === undefined ? new Map<string, Uint8Array>() : readCompiled(file);
   const scripts = new Map<string, Script>();
   let isNew = false;
+  /** Whether V8 refuses the first file: it is for all of them then. Others are refused while other flags are set. */
+  let isRefused = false;
   return {
     compile(name, text, filename) {
       const cachedData = known.get(name);
       const script = new Script(text, { filename, ...(cachedData === undefined ? {} : { cachedData }) });
-      isNew ||= cachedData === undefined || script.cachedDataRejected === true;
+      isRefused ||= scripts.size === 0 && script.cachedDataRejected === true;
+      isNew ||= cachedData === undefined || isRefused;
       scripts.set(name, script);
       return script;
     },
     keep() {
       if (file !== undefined && (isNew || grows)) {
         const own = [...scripts].map(([name, script]) => [name, script.createCachedData()] as const);
-        const isRefused = (name: string): boolean => scripts.get(name)?.cachedDataRejected === true;
-        if (own.some(([name, { length }]) => isRefused(name) || length > sizeIn(known, name) * grownBy)) {
+        if (isRefused || own.some(([name, { length }]) => length > sizeIn(known, name) * grownBy)) {
           // The most of what several made: another process, or an idle thread, may have compiled less.
           writeCompiled(file, (kept) => {
-            const better = own.filter(([name, { length }]) => isRefused(name) || length > sizeIn(kept, name));
+            const better = own.filter(([name, { length }]) => isRefused || length > sizeIn(kept, name));
             return new Map([...kept, ...better]);
           });
         }

@@ -11,6 +11,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
+import { setFlagsFromString } from "node:v8";
 import { describe, expect, test } from "vitest";
 import { openCodeCache } from "#src/start/code-cache.js";
 import { scratchFolder } from "../support/job.js";
@@ -164,4 +165,24 @@ test("of programs and versions of Node, the three that were written last are kep
   }
   start(join(folder, "new/run"), { "a.js": text });
   expect(readdirSync(folder).toSorted()).toEqual(["a", "b", "new"]);
+});
+
+test("a file that is loaded while other flags are set is compiled anew, and nothing is written for that", async () => {
+  await using scratch = await scratchFolder();
+  const file = join(scratch.path, "kind/command");
+  start(file, { first: text, late: other });
+  const { ino } = statSync(file);
+  const cache = openCodeCache(file, { grows: true });
+  cache.compile("first", text, "/elsewhere/first");
+  setFlagsFromString("--no-flush-bytecode");
+  try {
+    const late = cache.compile("late", other, "/elsewhere/late");
+    expect(late.cachedDataRejected).toBe(true);
+    expect((late.runInThisContext() as () => unknown)()).toBe("other");
+  } finally {
+    setFlagsFromString("--flush-bytecode");
+  }
+  cache.keep();
+  expect(statSync(file).ino).toBe(ino);
+  expect(start(file, { first: text, late: other }).taken).toEqual([true, true]);
 });
