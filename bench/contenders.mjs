@@ -63,15 +63,10 @@ export function findContenders(wanted) {
   };
 }
 
-/** The table of `mlp`, or its first shards, under another model. */
-function tableAs(job, shardCount = tables.mlp.shards.length) {
-  const { rows, shards } = tables.mlp;
-  return { job, rows: (rows / shards.length) * shardCount, shards: shards.slice(0, shardCount) };
-}
-
-const linear = tableAs("linear");
-const lightgbm = tableAs("lightgbm", 2);
-const mlpBig = tableAs("mlp-big", 2);
+/** The table of `mlp`, under another model. */
+const linear = { ...tables.mlp, job: "linear" };
+const lightgbm = { ...tables.mlp, job: "lightgbm" };
+const mlpBig = { ...tables.mlp, job: "mlp-big" };
 
 /** @type {Record<string, (runtimes: Runtimes) => Contender[]>} by job */
 const contendersOf = {
