@@ -10,6 +10,7 @@ import {
   takeRunsHere,
 } from "#src/decode/page-loops.js";
 import { readRuns } from "#src/decode/parquet-runs.js";
+import { packedRun, repeatedRun } from "../support/parquet-runs.js";
 import { randomOf } from "../support/random.js";
 
 const random = randomOf(11);
@@ -22,27 +23,6 @@ function here(bytes: readonly number[], lead = 0): Uint8Array<ArrayBuffer> {
   return piece.subarray(0, lead + bytes.length);
 }
 
-function varint(value: number): number[] {
-  return value < 128 ? [value] : [(value % 128) | 128, ...varint(Math.floor(value / 128))];
-}
-
-function packed(numbers: readonly number[], width: number): number[] {
-  const eights = Math.ceil(numbers.length / 8);
-  const bytes = Array.from({ length: eights * width }, () => 0);
-  for (const [index, number] of numbers.entries()) {
-    for (let bit = 0; bit < width; bit += 1) {
-      const at = index * width + bit;
-      bytes[at >> 3] = (bytes[at >> 3] ?? 0) | (((number >> bit) & 1) << (at & 7));
-    }
-  }
-  return [...varint(eights * 2 + 1), ...bytes];
-}
-
-function repeated(number: number, times: number, width: number): number[] {
-  const bytes = Array.from({ length: Math.ceil(width / 8) }, (_, index) => (number >> (index * 8)) & 255);
-  return [...varint(times * 2), ...bytes];
-}
-
 /** Runs of numbers below `limit`, and the numbers. */
 function anyRuns(width: number, limit: number): { bytes: number[]; numbers: number[] } {
   const [bytes, numbers]: [number[], number[]] = [[], []];
@@ -50,11 +30,11 @@ function anyRuns(width: number, limit: number): { bytes: number[]; numbers: numb
     if (random() < 0.5) {
       const times = 1 + below(300);
       const number = below(limit);
-      bytes.push(...repeated(number, times, width));
+      bytes.push(...repeatedRun(number, times, width));
       numbers.push(...Array.from({ length: times }, () => number));
     } else {
       const some = Array.from({ length: runs === 1 ? 1 + below(70) : 8 * (1 + below(9)) }, () => below(limit));
-      bytes.push(...packed(some, width));
+      bytes.push(...packedRun(some, width));
       numbers.push(...some);
     }
   }
@@ -142,7 +122,7 @@ describe("values of a dictionary are taken by their numbers", () => {
     const first = new Uint8Array(dictionary.buffer, 0, 20);
     const before = first.slice();
     const target = viewOf("float32", dictionary.buffer, 0, 5);
-    takeRunsHere(here(repeated(2, 5, 2)), { at: 0, end: 2, width: 2 }, dictionary, 5)?.take(target);
+    takeRunsHere(here(repeatedRun(2, 5, 2)), { at: 0, end: 2, width: 2 }, dictionary, 5)?.take(target);
     const expected = bitsOf(dictionary.subarray(2));
     expect(Buffer.from(first)).toEqual(Buffer.concat(Array.from({ length: 5 }, () => expected)));
     first.set(before); // whoever has it
@@ -150,7 +130,7 @@ describe("values of a dictionary are taken by their numbers", () => {
 
   test("none, where the runs do not come out even in the end", () => {
     const dictionary = dictionaryOf("float32", 3);
-    const bytes = here([...repeated(2, 5000, 2), ...repeated(1, 5000, 2)]);
+    const bytes = here([...repeatedRun(2, 5000, 2), ...repeatedRun(1, 5000, 2)]);
     const runs = { at: 0, end: bytes.length, width: 2 };
     expect(takeRunsHere(bytes, runs, dictionary, 10_000)).toBeDefined();
     for (const count of [9999, 10_001, 4000]) {
@@ -160,7 +140,7 @@ describe("values of a dictionary are taken by their numbers", () => {
 
   test("not where anything lies elsewhere, or is of another size", () => {
     const runs = { at: 0, end: 2, width: 1 };
-    const bytes = here(repeated(0, 5, 1));
+    const bytes = here(repeatedRun(0, 5, 1));
     const dictionary = dictionaryOf("float32", 2);
     expect(takeRunsHere(bytes, runs, dictionary, 5)).toBeDefined();
     expect(takeRunsHere(bytes.slice(), runs, dictionary, 5)).toBeUndefined();
@@ -247,7 +227,7 @@ describe("numbers of one bit", () => {
   });
 
   test("need a little room behind them", () => {
-    const bytes = here(repeated(1, 5, 1));
+    const bytes = here(repeatedRun(1, 5, 1));
     expect(readBitsHere(bytes, { at: 0, end: 2 }, takeMemory(5 + bitsSpareBytes), 5)).toBe(5);
     expect(readBitsHere(bytes, { at: 0, end: 2 }, takeMemory(5), 5)).toBeUndefined();
     expect(readBitsHere(bytes, { at: 0, end: 3 }, takeMemory(20), 5)).toBeUndefined();

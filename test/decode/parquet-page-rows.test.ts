@@ -3,41 +3,12 @@ import type { FixedColumn } from "#src/batch/types.js";
 import { takeMemory } from "#src/batch/vectors.js";
 import { openPageRoom } from "#src/decode/page-room.js";
 import { encodings, mostRows, pageRows } from "#src/decode/parquet-page-values.js";
-import type { StoredColumn } from "#src/decode/parquet-storage.js";
+import { packedRun } from "../support/parquet-runs.js";
+import { doubleChunk } from "../support/parquet-units.js";
 import { randomOf } from "../support/random.js";
 
 const random = randomOf(5);
 const below = (limit: number): number => Math.floor(random() * limit);
-
-const column: StoredColumn = {
-  name: "x",
-  type: "float64",
-  storage: { kind: "fixed", stored: "float64", element: "float64" },
-  isOptional: true,
-  codec: 0,
-  start: 0,
-  end: 0,
-  unpackedBytes: 0,
-  rows: 0,
-};
-
-/** Bits, the lowest first, of numbers of `width` bits each, as one run. */
-function packedRun(numbers: readonly number[], width: number): Buffer {
-  const eights = Math.ceil(numbers.length / 8);
-  const bytes = Buffer.alloc(eights * width);
-  for (const [index, number] of numbers.entries()) {
-    for (let bit = 0; bit < width; bit += 1) {
-      const at = index * width + bit;
-      bytes[at >> 3] = (bytes[at >> 3] ?? 0) | (((number >> bit) & 1) << (at & 7));
-    }
-  }
-  let head = eights * 2 + 1;
-  const heads: number[] = [];
-  for (; head >= 128; head = Math.floor(head / 128)) {
-    heads.push((head % 128) | 128);
-  }
-  return Buffer.concat([Buffer.from([...heads, head]), bytes]);
-}
 
 interface Page {
   readonly isDictionary: boolean;
@@ -49,13 +20,15 @@ const dictionary = Float64Array.from({ length: 100 }, (_, place) => place / 7);
 
 /** A page of version 1. */
 function pageBytes({ isDictionary, rows }: Page): Buffer {
-  const levels = packedRun(
-    rows.map((row) => (row === null ? 0 : 1)),
-    1,
+  const levels = Buffer.from(
+    packedRun(
+      rows.map((row) => (row === null ? 0 : 1)),
+      1,
+    ),
   );
   const present = rows.filter((row) => row !== null);
   const values = isDictionary
-    ? Buffer.concat([Buffer.from([7]), packedRun(present, 7)])
+    ? Buffer.from([7, ...packedRun(present, 7)])
     : Buffer.from(Float64Array.from(present).buffer);
   const length = Buffer.alloc(4);
   length.writeUInt32LE(levels.length);
@@ -100,7 +73,7 @@ describe.each(["here", "not aligned", "elsewhere"] as const)("rows of a page, %s
         isCompressed: false,
         levelEncoding: encodings.runs,
       } as const;
-      const page = pageRows(column, bytes, {
+      const page = pageRows(doubleChunk(bytes.length, rows.length), bytes, {
         header,
         room: memory,
         dictionary: isDictionary ? { kind: "fixed", lanes: 1, data, valid: undefined } : undefined,

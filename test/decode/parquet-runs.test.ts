@@ -1,28 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { isOneRun, readRuns } from "#src/decode/parquet-runs.js";
+import { packedRun, repeatedRun, varint } from "../support/parquet-runs.js";
 import { randomOf } from "../support/random.js";
-
-function varint(value: number): number[] {
-  return value < 128 ? [value] : [(value % 128) | 128, ...varint(Math.floor(value / 128))];
-}
-
-const repeated = (value: number, count: number, width: number): number[] => [
-  ...varint(count * 2),
-  ...Array.from({ length: Math.ceil(width / 8) }, (_, index) => Math.floor(value / 256 ** index) % 256),
-];
-
-/** Padded with zeros to groups of eight. */
-function packed(values: readonly number[], width: number): number[] {
-  const groups = Math.ceil(values.length / 8);
-  const bytes = Array.from({ length: groups * width }, () => 0);
-  for (const [index, value] of values.entries()) {
-    for (let bit = 0; bit < width; bit += 1) {
-      const place = index * width + bit;
-      bytes[place >> 3] = (bytes[place >> 3] ?? 0) | (((value >> bit) & 1) << (place & 7));
-    }
-  }
-  return [...varint(groups * 2 + 1), ...bytes];
-}
 
 /** Reads them where other bytes lie before and behind. */
 function read(runs: readonly number[], width: number, count: number): number[] {
@@ -43,13 +22,13 @@ describe("numbers are read", () => {
         const count = 1 + Math.floor(random() * 40);
         if (random() < 0.5) {
           const value = Math.floor(random() * 2 ** width);
-          runs.push(...repeated(value, count, width));
+          runs.push(...repeatedRun(value, count, width));
           values.push(...Array.from({ length: count }, () => value));
         } else {
           // Only the last run may have room to spare.
           const size = left === 0 ? count : Math.ceil(count / 8) * 8;
           const some = Array.from({ length: size }, () => Math.floor(random() * 2 ** width));
-          runs.push(...packed(some, width));
+          runs.push(...packedRun(some, width));
           values.push(...some);
         }
       }
@@ -58,7 +37,7 @@ describe("numbers are read", () => {
   });
 
   test("of no bits: the only entry of a dictionary", () => {
-    expect(read(repeated(0, 5, 0), 0, 5)).toEqual([0, 0, 0, 0, 0]);
+    expect(read(repeatedRun(0, 5, 0), 0, 5)).toEqual([0, 0, 0, 0, 0]);
     expect(read([3], 0, 5)).toEqual([0, 0, 0, 0, 0]);
   });
 
@@ -68,16 +47,16 @@ describe("numbers are read", () => {
   });
 
   test("of a last run that is filled up: DuckDB packs 256 at a time", () => {
-    const filled = packed(
+    const filled = packedRun(
       Array.from({ length: 256 }, (_, index) => (index < 8 ? index : 0)),
       3,
     );
     expect(read(filled, 3, 8)).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);
-    expect(() => read([...filled, ...packed([1], 3)], 3, 8)).toThrow(RangeError);
+    expect(() => read([...filled, ...packedRun([1], 3)], 3, 8)).toThrow(RangeError);
   });
 
   test("whose last bits that nothing needs are not there", () => {
-    expect(read(packed([1, 2, 3], 4).slice(0, 3), 4, 3)).toEqual([1, 2, 3]);
+    expect(read(packedRun([1, 2, 3], 4).slice(0, 3), 4, 3)).toEqual([1, 2, 3]);
   });
 });
 
@@ -87,20 +66,23 @@ describe("runs are refused", () => {
     { what: "whose head does not end", runs: [0x80] },
     { what: "whose value is not there", runs: varint(16) },
     { what: "whose value is half there", runs: [...varint(16), 1], width: 9 },
-    { what: "whose packed bytes are not there", runs: packed([1, 2, 3, 4, 5, 6, 7, 0], 3).slice(0, 3) },
-    { what: "that end too early", runs: repeated(1, 7, 3) },
+    { what: "whose packed bytes are not there", runs: packedRun([1, 2, 3, 4, 5, 6, 7, 0], 3).slice(0, 3) },
+    { what: "that end too early", runs: repeatedRun(1, 7, 3) },
     { what: "of no numbers", runs: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0] },
     { what: "of no groups", runs: [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1] },
-    { what: "that are one number longer", runs: repeated(1, 9, 3) },
-    { what: "that are a group longer, which is not there", runs: packed([1, 2, 3, 4, 5, 6, 7, 0, 1], 3).slice(0, 6) },
+    { what: "that are one number longer", runs: repeatedRun(1, 9, 3) },
+    {
+      what: "that are a group longer, which is not there",
+      runs: packedRun([1, 2, 3, 4, 5, 6, 7, 0, 1], 3).slice(0, 6),
+    },
     { what: "of 2^29 groups, which is no number in 32 bits", runs: [...varint(2 ** 30 + 1), 1, 2, 3] },
-    { what: "of 2^31 numbers", runs: repeated(1, 2 ** 31, 3) },
-    { what: "whose length a reader of 32 bits would take for 8", runs: repeated(1, 2 ** 31 + 8, 3) },
+    { what: "of 2^31 numbers", runs: repeatedRun(1, 2 ** 31, 3) },
+    { what: "whose length a reader of 32 bits would take for 8", runs: repeatedRun(1, 2 ** 31 + 8, 3) },
     { what: "of 2^60 groups", runs: [...varint(2 ** 60 + 1), 1, 2, 3] },
     { what: "whose head has more than ten bytes", runs: [...Array.from({ length: 11 }, () => 0x80), 1] },
-    { what: "with a number of more bits", runs: repeated(8, 8, 3) },
-    { what: "with more behind them", runs: [...repeated(1, 8, 3), 0] },
-    { what: "of numbers that are too wide", runs: repeated(1, 8, 32), width: 32 },
+    { what: "with a number of more bits", runs: repeatedRun(8, 8, 3) },
+    { what: "with more behind them", runs: [...repeatedRun(1, 8, 3), 0] },
+    { what: "of numbers that are too wide", runs: repeatedRun(1, 8, 32), width: 32 },
     { what: "of numbers of 255 bits", runs: [17, 1], width: 255 },
   ])("$what", ({ runs, width = 3, count = 8 }) => {
     expect(() => read(runs, width, count)).toThrow();
@@ -119,19 +101,19 @@ const isOne = (runs: readonly number[]): boolean =>
 
 describe("levels of rows that all have a value", () => {
   test("are one run", () => {
-    expect(isOne(repeated(1, 100, 1))).toBe(true);
+    expect(isOne(repeatedRun(1, 100, 1))).toBe(true);
   });
 
   test.each([
-    { what: "of NULLs", runs: repeated(0, 100, 1) },
-    { what: "of a number that is no level", runs: repeated(3, 100, 1) },
-    { what: "that is shorter", runs: repeated(1, 99, 1) },
-    { what: "that is longer", runs: repeated(1, 101, 1) },
-    { what: "with another behind it", runs: [...repeated(1, 100, 1), ...repeated(0, 1, 1)] },
+    { what: "of NULLs", runs: repeatedRun(0, 100, 1) },
+    { what: "of a number that is no level", runs: repeatedRun(3, 100, 1) },
+    { what: "that is shorter", runs: repeatedRun(1, 99, 1) },
+    { what: "that is longer", runs: repeatedRun(1, 101, 1) },
+    { what: "with another behind it", runs: [...repeatedRun(1, 100, 1), ...repeatedRun(0, 1, 1)] },
     { what: "without its value", runs: varint(200) },
     {
       what: "that is packed",
-      runs: packed(
+      runs: packedRun(
         Array.from({ length: 100 }, () => 1),
         1,
       ),

@@ -6,14 +6,21 @@ import { areFinite } from "#src/batch/vectors.js";
 import { openColumn } from "#src/decode/parquet-column.js";
 import { readFooter } from "#src/decode/parquet-footer.js";
 import { openPageRoom, type PageRoom } from "#src/decode/page-room.js";
-import type { StoredColumn } from "#src/decode/parquet-storage.js";
 import { openUnitPieces, type ParquetUnit, parquetUnits } from "#src/decode/parquet-units.js";
 import { nativeZstd } from "#src/decode/zstd.js";
 import { scratchFolder } from "../support/job.js";
 import { writeRows } from "../support/parquet.js";
 import { tinyParquet } from "../support/parquet-bytes.js";
 import { type Writing, writeTables } from "../support/parquet-tables.js";
-import { openDuckDb, readByDuckDb, reader, readUnits, wholeSlice, type RowBounds } from "../support/parquet-units.js";
+import {
+  doubleChunk,
+  openDuckDb,
+  readByDuckDb,
+  reader,
+  readUnits,
+  wholeSlice,
+  type RowBounds,
+} from "../support/parquet-units.js";
 import { hasPyarrow } from "../support/pyarrow.js";
 import { randomOf } from "../support/random.js";
 
@@ -143,17 +150,7 @@ test("numbers behind levels that are packed to bits are read in place from the s
   const page = file.subarray(4, file.indexOf(Buffer.from(new Float64Array(values).buffer)) + 8000);
   const chunk = Buffer.concat([page, page, page]);
   const room = openPageRoom();
-  const column: StoredColumn = {
-    name: "x",
-    type: "float64",
-    storage: { kind: "fixed", stored: "float64", element: "float64" },
-    isOptional: true,
-    codec: 0,
-    start: 0,
-    end: chunk.length,
-    unpackedBytes: chunk.length,
-    rows: 3000,
-  };
+  const column = doubleChunk(chunk.length, 3000);
   const rowsOf = openColumn(column, { read: reader(chunk), scratch: (size) => new Uint8Array(size), room });
   const inPlace = [1, 2, 3].map(() => {
     rowsOf.ahead();

@@ -2,13 +2,10 @@ import { describe, expect, test } from "vitest";
 import { giveBackMemory, takeMemory } from "#src/batch/vectors.js";
 import { unpackSnappyHere } from "#src/decode/page-loops.js";
 import { unpackSnappy } from "#src/decode/snappy.js";
+import { varint } from "../support/parquet-runs.js";
 import { randomOf } from "../support/random.js";
 
 const text = (value: string): number[] => [...Buffer.from(value, "latin1")];
-
-function varint(value: number): number[] {
-  return value < 128 ? [value] : [(value % 128) | 128, ...varint(Math.floor(value / 128))];
-}
 
 const bytesOf = (value: number, count: number): number[] =>
   Array.from({ length: count }, (_, index) => Math.floor(value / 256 ** index) % 256);

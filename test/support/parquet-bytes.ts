@@ -1,3 +1,5 @@
+import { varint } from "./parquet-runs.js";
+
 /** Parquet files of one required DOUBLE column `x`, written byte by byte: what they say of themselves may be a lie. */
 export interface TinyFile {
   /** The values of its only page. */
@@ -100,21 +102,13 @@ interface Value {
   readonly bytes: Buffer;
 }
 
-function varint(value: bigint): Buffer {
-  const bytes: number[] = [];
-  let rest = value;
-  for (; rest > 127n; rest >>= 7n) {
-    bytes.push(Number(rest & 127n) | 128);
-  }
-  return Buffer.from([...bytes, Number(rest)]);
-}
-
-const zigzag = (value: number): Buffer => varint(value < 0 ? BigInt(-value) * 2n - 1n : BigInt(value) * 2n);
+const zigzag = (value: number): Buffer =>
+  Buffer.from(varint(value < 0 ? BigInt(-value) * 2n - 1n : BigInt(value) * 2n));
 const i32 = (value: number): Value => ({ type: types.i32, bytes: zigzag(value) });
 const i64 = (value: number): Value => ({ type: types.i64, bytes: zigzag(value) });
 const binary = (text: string): Value => ({
   type: types.binary,
-  bytes: Buffer.concat([varint(BigInt(Buffer.byteLength(text))), Buffer.from(text)]),
+  bytes: Buffer.from([...varint(Buffer.byteLength(text)), ...Buffer.from(text)]),
 });
 const list = (element: number, values: readonly Value[]): Value => ({
   type: types.list,

@@ -4,7 +4,7 @@ import type { Column, SourceColumn } from "#src/batch/types.js";
 import { elementOf } from "#src/batch/values.js";
 import { openParquetDecoder } from "#src/decode/parquet.js";
 import { readFooter } from "#src/decode/parquet-footer.js";
-import { plainColumns } from "#src/decode/parquet-storage.js";
+import { plainColumns, type StoredColumn } from "#src/decode/parquet-storage.js";
 import { type ParquetUnit, parquetUnits } from "#src/decode/parquet-units.js";
 import type { Decoder, Projection, SliceRequest } from "#src/decode/port.js";
 import { unitReaders } from "#src/decode/unit-readers.js";
@@ -15,6 +15,21 @@ export type Shown = Readonly<Record<string, readonly (string | null)[]>>;
 
 /** Rows [from, to) of a file; default: all. */
 export type RowBounds = readonly [from: number, to: number];
+
+/** A chunk of DOUBLE values that may be NULL, not packed by any codec. */
+export function doubleChunk(bytes: number, rows: number): StoredColumn {
+  return {
+    name: "x",
+    type: "float64",
+    storage: { kind: "fixed", stored: "float64", element: "float64" },
+    isOptional: true,
+    codec: 0,
+    start: 0,
+    end: bytes,
+    unpackedBytes: bytes,
+    rows,
+  };
+}
 
 /** Carries all columns through. */
 export function carryAll(columns: readonly Pick<SourceColumn, "name" | "type">[]): Projection {
