@@ -23,6 +23,11 @@ function here(bytes: readonly number[], lead = 0): Uint8Array<ArrayBuffer> {
   return piece.subarray(0, lead + bytes.length);
 }
 
+/** Bytes of which some may be behind the end that is told. */
+function cutShort(bytes: readonly number[], share: number): Uint8Array<ArrayBuffer> {
+  return here(bytes).subarray(0, random() < share ? below(bytes.length) : bytes.length);
+}
+
 /** Runs of numbers below `limit`, and the numbers. */
 function anyRuns(width: number, limit: number): { bytes: number[]; numbers: number[] } {
   const [bytes, numbers]: [number[], number[]] = [[], []];
@@ -169,8 +174,12 @@ function runsInJs(
   return numbers.every((number) => number < entries) ? [...numbers] : undefined;
 }
 
-test("runs that are damaged are refused by both loops, or say the same to both", () => {
-  const dictionary = dictionaryOf("float32", 90);
+test.each([
+  ["float32", 90],
+  ["float64", 90],
+  ["float32", 300],
+] as const)("runs that are damaged are refused by both loops, or say the same to both: %s, of %i", (kind, entries) => {
+  const dictionary = dictionaryOf(kind, entries);
   let refused = 0;
   for (let round = 0; round < 3000; round += 1) {
     const width = 7 + below(2);
@@ -179,9 +188,9 @@ test("runs that are damaged are refused by both loops, or say the same to both",
     for (let flips = below(3); flips > 0; flips -= 1) {
       bytes[below(bytes.length)] = random() < 0.5 ? below(256) : 255;
     }
-    const cut = here(bytes.slice(0, random() < 0.3 ? below(bytes.length) : bytes.length));
-    const expected = runsInJs(cut, { width, count, entries: 90 });
-    let found: Values | undefined = roomFor("float32", count);
+    const cut = cutShort(bytes, 0.3);
+    const expected = runsInJs(cut, { width, count, entries });
+    let found: Values | undefined = roomFor(kind, count);
     try {
       takeRunsHere(cut, { at: 0, end: cut.length, width }, dictionary, count)?.take(found);
     } catch (error) {
@@ -194,6 +203,29 @@ test("runs that are damaged are refused by both loops, or say the same to both",
     );
   }
   expect(refused).toBeGreaterThan(500);
+});
+
+/** Heads of a run of four, and what comes before them, that no reader takes: of one bit a number, or of two. */
+const wrongHeads = [
+  { what: "of more than 32 bits, whose last ones say 8", runs: [0x80, 0x80, 0x80, 0x80, 0x80, 0x01, 1] },
+  { what: "behind a run of none", runs: [0, 1, 8, 1] },
+  { what: "behind a packed run of none", runs: [1, 8, 1] },
+  { what: "that is said behind the end", runs: [4, 1], behind: [4, 1] },
+  { what: "whose number is said behind the end", runs: [8], behind: [1] },
+  { what: "whose bits are said behind the end", runs: [3], behind: [15] },
+];
+
+describe("a run is refused", () => {
+  test.each(wrongHeads)("$what", ({ runs, behind = [] }) => {
+    const bytes = here([...runs, ...behind]).subarray(0, runs.length);
+    for (const width of [1, 2]) {
+      expect(runsInJs(bytes, { width, count: 4, entries: 4 })).toBeUndefined();
+      expect(() => takeRunsHere(bytes, { at: 0, end: runs.length, width }, dictionaryOf("float32", 4), 4)).toThrow(
+        RangeError,
+      );
+    }
+    expect(readBits(bytes, 4).ones).toBeUndefined();
+  });
 });
 
 function readBits(bytes: Uint8Array, count: number): { ones: number | undefined; bits: number[] } {
@@ -213,7 +245,7 @@ describe("numbers of one bit", () => {
       for (let flips = below(3); random() < 0.5 && flips > 0; flips -= 1) {
         bytes[below(bytes.length)] = below(256);
       }
-      const cut = here(bytes.slice(0, random() < 0.1 ? below(bytes.length) : bytes.length));
+      const cut = cutShort(bytes, 0.1);
       const expected = runsInJs(cut, { width: 1, count, entries: 2 });
       const { ones, bits } = readBits(cut, count);
       expect(ones).toBe(expected?.reduce<number>((sum, bit) => sum + bit, 0));

@@ -138,6 +138,7 @@ describe("a block is refused", () => {
     { what: "whose length does not end", block: [0x80, 0x80], size: 4 },
     { what: "whose length has too many bytes", block: [0x84, 0x80, 0x80, 0x80, 0x80, 0x00, ...four], size: 4 },
     { what: "that says it is longer", block: [5, ...four], size: 4 },
+    { what: "with much behind its last byte", block: [4, ...four, ...literal(text("x".repeat(99)))], size: 4 },
     { what: "that says it is shorter", block: [3, ...four], size: 4 },
     { what: "that says it has 2^32 bytes more", block: [0x84, 0x80, 0x80, 0x80, 0x10, ...four], size: 4 },
     { what: "that has more than it says", block: [4, ...four, ...literal(text("e"))], size: 4 },
