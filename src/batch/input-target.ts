@@ -1,14 +1,15 @@
 import { createColumnBuilder, emptyTexts } from "./column-builder.js";
 import type { InputBinding, NumericTensorType } from "./contract.js";
 import { type NamedTensor, tensorElement, type Texts, toFloat16Bits } from "./tensor.js";
-import type { Column, DecodedInput, Matrix } from "./types.js";
+import type { BytesColumn, Column, DecodedInput, Matrix } from "./types.js";
 import { bytesPerElement, copyValues, type Values, viewOf } from "./values.js";
 import { areFinite } from "./vectors.js";
 
 /**
- * Why a row cannot be scored. `expression`: an expression fails on it; `missing`: a feature is NULL, or its cast turned it into NULL; `not_finite`: a
- * feature is NaN or infinite; `too_long`: a list has more elements than the input; `prediction`: the model's prediction
- * is not finite; `model`: the model fails on the row.
+ * Why a row cannot be scored. `expression`: an expression fails on it; `missing`: a feature is NULL, or its cast
+ * turned it into NULL, or a text that the engine cannot take; `not_finite`: a feature is NaN or infinite; `too_long`: a
+ * list has more elements than the input; `prediction`: the model's prediction is not finite; `model`: the model fails
+ * on the row.
  */
 export interface RowFault {
   readonly reason: "expression" | "missing" | "not_finite" | "too_long" | "prediction" | "model" | "target";
@@ -206,10 +207,8 @@ export function textTarget(
       if (column?.kind !== "bytes") {
         throw new TypeError(`input ${input} takes texts`);
       }
-      const valid = column.valid?.subarray(0, to);
       for (let index = from; index < to; ) {
-        const missing = valid?.indexOf(0, index) ?? -1;
-        const end = missing < 0 ? to : missing;
+        const end = firstBadText(column, index, to);
         texts.append({ ...column, valid: undefined }, index, end);
         if (end < to) {
           onFault({ reason: "missing", column: name, row: row + (end - from), value: undefined });
@@ -223,6 +222,24 @@ export function textTarget(
       return { name: input, dtype: "string", dims: rank === 1 ? [rows] : [rows, 1], data: packedTexts(texts.finish()) };
     },
   };
+}
+
+/**
+ * The first text of rows [from, to) that is NULL, or has a zero byte; else `to`. ONNX Runtime takes texts from JavaScript
+ * as C does, up to the first zero: what it scored would be another text.
+ */
+function firstBadText({ offsets, bytes, valid }: BytesColumn, from: number, to: number): number {
+  const missing = valid?.subarray(0, to).indexOf(0, from) ?? -1;
+  const end = missing < 0 ? to : missing;
+  const zero = bytes.subarray(0, offsets[end]).indexOf(0, offsets[from]);
+  if (zero < 0) {
+    return end;
+  }
+  let row = from;
+  while ((offsets[row + 1] as number) <= zero) {
+    row += 1;
+  }
+  return row;
 }
 
 /** In buffers of their own without room to spare, to be sent away. */

@@ -4,6 +4,7 @@ import { lstat, readFile, realpath, stat } from "node:fs/promises";
 import { dirname, isAbsolute, join, normalize, sep } from "node:path";
 import { errnoOf, JobError, messageOf } from "../errors.js";
 import { type OnnxProto, readOnnxProto } from "./onnx-proto.js";
+import { findTexts } from "./onnx-texts.js";
 import type { ModelFile } from "./port.js";
 
 export interface OnnxFile extends ModelFile {
@@ -46,7 +47,8 @@ export async function openModelFile(path: string, refuse = notOnnx): Promise<Onn
   // The digest stands for the bytes only if nothing was written while they were read.
   await check();
   const sha256 = digests.length === 1 ? main : createHash("sha256").update(digests.join("\n")).digest("hex");
-  return { path, name: path, sha256, sizeBytes, check, fileBytes: bytes.length, proto, externalData };
+  const texts = findTexts(bytes, proto);
+  return { path, name: path, sha256, sizeBytes, texts, check, fileBytes: bytes.length, proto, externalData };
 }
 
 /** @throws JobError as `openModelFile` */

@@ -1,11 +1,12 @@
 import type { MessagePort } from "node:worker_threads";
 import type { ModelSignature } from "../batch/tensor.js";
 import type { Provider } from "../spec/engine-spec.js";
-import type { EngineRequest, EngineResponse } from "./port.js";
+import type { EngineRequest, EngineResponse, TextTensors } from "./port.js";
 
 /** What the main thread and a session's worker say to each other. */
 export interface WorkerSettings {
   readonly modelPath: string;
+  readonly texts: TextTensors;
   readonly providers: readonly Provider[];
   /** Of CUDA and TensorRT. */
   readonly deviceId: number;

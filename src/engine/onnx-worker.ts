@@ -4,19 +4,11 @@
  * inside a run.
  */
 import { type MessagePort, parentPort, workerData } from "node:worker_threads";
-import { env, InferenceSession, Tensor as OrtTensor } from "onnxruntime-node";
-import {
-  decodeTexts,
-  encodeTexts,
-  isTensorType,
-  type ModelSignature,
-  type NamedTensor,
-  type Tensor,
-  type TensorSignature,
-} from "../batch/tensor.js";
-import type { Values } from "../batch/values.js";
+import { env, InferenceSession } from "onnxruntime-node";
+import type { Tensor } from "../batch/tensor.js";
 import { messageOf } from "../errors.js";
-import { type FromWorker, profilePrefix, type ToWorker, type WorkerSettings } from "./onnx-protocol.js";
+import type { FromWorker, ToWorker, WorkerSettings } from "./onnx-protocol.js";
+import { onnxOptions, type OnnxSession, openSession } from "./onnx-session.js";
 import type { EngineRequest } from "./port.js";
 
 const port = parentPort;
@@ -28,88 +20,14 @@ if (port === null) {
 // go on, knows of no such arrays, and takes them for empty. Without it they stay what they are, in this thread.
 Reflect.deleteProperty(globalThis, "Float16Array");
 
-/** ONNX Runtime writes to stderr itself, a line a batch for some exporters' models; errors are thrown as well. */
-const fatalOnly = 4;
-
-const oneThread = {
-  intraOpNumThreads: 1,
-  interOpNumThreads: 1,
-  executionMode: "sequential",
-  logSeverityLevel: fatalOnly,
-} as const;
-
-async function load(settings: WorkerSettings): Promise<InferenceSession> {
-  const { profile } = settings;
-  const profiling = profile && {
-    enableProfiling: true,
-    profileFilePrefix: profilePrefix(profile, performance.timeOrigin + performance.now()),
-  };
-  return await InferenceSession.create(settings.modelPath, {
-    ...profiling,
-    executionProviders: settings.providers.map((name) =>
-      name === "cpu" ? { name } : { name, deviceId: settings.deviceId },
-    ),
-    ...oneThread,
-    intraOpNumThreads: settings.intraOpThreads,
-    graphOptimizationLevel: "all",
-    // Spinning threads take the cores that decode the next batch.
-    extra: { session: { intra_op: { allow_spinning: "0" } } },
-  });
-}
-
-function describe(metadata: InferenceSession["inputMetadata"]): TensorSignature[] {
-  return metadata.map((value) =>
-    value.isTensor
-      ? {
-          name: value.name,
-          dtype: value.type,
-          shape: value.shape.map((dim) => (typeof dim === "number" && dim > 0 ? dim : null)),
-        }
-      : { name: value.name, dtype: undefined, shape: [] },
-  );
-}
-
-function signatureOf(session: InferenceSession): ModelSignature {
-  return { inputs: describe(session.inputMetadata), outputs: describe(session.outputMetadata) };
-}
-
-function toOrt({ dtype, data, dims }: NamedTensor): OrtTensor {
-  // float16 is made of its bits.
-  return dtype === "string"
-    ? new OrtTensor(dtype, decodeTexts(data), dims)
-    : new OrtTensor(dtype, data as Float32Array, dims);
-}
-
-async function runBatch(session: InferenceSession, request: EngineRequest): Promise<Tensor[]> {
-  const feeds: Record<string, OrtTensor> = {};
-  for (const input of request.inputs) {
-    feeds[input.name] = toOrt(input);
-  }
-  const results = await session.run(feeds, [...request.outputs]);
-  return request.outputs.map((name) => {
-    const { type: dtype, dims, data } = results[name] ?? { type: "nothing", dims: [], data: [] };
-    if (!isTensorType(dtype)) {
-      throw new Error(`output ${name} came as ${dtype}`);
-    }
-    return dtype === "string"
-      ? { dtype, dims: [...dims], data: encodeTexts(data as string[]) }
-      : { dtype, dims: [...dims], data: data as Values };
-  });
-}
-
 /** What a thread hosts beside its session. */
 interface Guest {
   serve(line: MessagePort, run: (request: EngineRequest) => ReturnType<typeof timedRun>): void;
 }
 
-interface OpenSession {
-  readonly session: InferenceSession;
-  readonly settings: WorkerSettings;
-}
-
-async function timedRun(session: InferenceSession, request: EngineRequest): Promise<{ outputs: Tensor[]; ms: number }> {
+async function timedRun(session: OnnxSession, request: EngineRequest): Promise<{ outputs: Tensor[]; ms: number }> {
   const started = process.hrtime.bigint(); // a thread would load modules for `performance`
-  const outputs = await runBatch(session, request);
+  const outputs = await session.run(request);
   return { outputs, ms: Number(process.hrtime.bigint() - started) / 1e6 };
 }
 
@@ -121,12 +39,9 @@ function buffersOf(tensors: readonly Tensor[]): ArrayBuffer[] {
   return [...new Set(tensors.flatMap((tensor) => (tensor.dtype === "string" ? [] : [tensor.data.buffer])))];
 }
 
-async function handle({ session, settings }: OpenSession, message: Exclude<ToWorker, { kind: "open" }>): Promise<void> {
+async function handle(session: OnnxSession, message: Exclude<ToWorker, { kind: "open" }>): Promise<void> {
   if (message.kind === "close") {
-    if (settings.profile !== undefined) {
-      session.endProfiling(); // writes the file
-    }
-    await session.release();
+    await session.close();
     port?.close();
     return;
   }
@@ -147,11 +62,11 @@ async function handle({ session, settings }: OpenSession, message: Exclude<ToWor
   }
 }
 
-async function open(settings: WorkerSettings): Promise<OpenSession | undefined> {
+async function open(settings: WorkerSettings): Promise<OnnxSession | undefined> {
   try {
-    const session = await load(settings);
-    send({ kind: "ready", signature: signatureOf(session) });
-    return { session, settings };
+    const session = await openSession(settings);
+    send({ kind: "ready", signature: session.signature });
+    return session;
   } catch (error) {
     send({ kind: "refused", message: messageOf(error) });
     port?.close();
@@ -159,7 +74,7 @@ async function open(settings: WorkerSettings): Promise<OpenSession | undefined> 
   }
 }
 
-let opened: OpenSession | undefined;
+let opened: OnnxSession | undefined;
 
 async function answer(message: ToWorker): Promise<void> {
   if (message.kind === "open") {
@@ -188,7 +103,7 @@ const smallestModel = "CAgSADo3ChAKAXgSAXkiCElkZW50aXR5EgFnWg8KAXgSCgoICAESBAoCC
 
 async function openOne(): Promise<void> {
   const bytes = Uint8Array.from(atob(smallestModel), (letter) => letter.charCodeAt(0));
-  const session = await InferenceSession.create(bytes, oneThread);
+  const session = await InferenceSession.create(bytes, onnxOptions);
   await session.release();
 }
 

@@ -136,7 +136,7 @@ async function openChecked(
   session: number,
 ): Promise<Lane> {
   const profile = profileFolder === undefined ? undefined : { folder: profileFolder, session };
-  const settings: WorkerSettings = { modelPath: model.path, intraOpThreads, ...where, profile };
+  const settings: WorkerSettings = { modelPath: model.path, texts: model.texts, intraOpThreads, ...where, profile };
   const lane = await openLane(early?.take() ?? startThread(), settings, model.name);
   try {
     await model.check();

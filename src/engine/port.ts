@@ -57,6 +57,12 @@ export interface Engine extends AsyncDisposable {
   renew(): Promise<void>;
 }
 
+/** Names of tensors. */
+export interface TextTensors {
+  readonly inputs: readonly string[];
+  readonly outputs: readonly string[];
+}
+
 /** A model file, and the digest of every byte that its predictions depend on. */
 export interface ModelFile {
   /** On this machine. */
@@ -67,6 +73,8 @@ export interface ModelFile {
   readonly sha256: string;
   /** With external data. */
   readonly sizeBytes: number;
+  /** Inputs and outputs of texts that the engine may pass as numbers. */
+  readonly texts: TextTensors;
   /** @throws JobError MODEL_CHANGED when a file behind the digest was touched since */
   check(): Promise<void>;
 }

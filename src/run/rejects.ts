@@ -183,6 +183,11 @@ function remedyOf({ reason, column, value }: RejectedRow, contract: Contract): s
   if (binding?.kind === "padded" && reason !== "not_finite") {
     return padRemedy(reason, binding);
   }
+  if (binding?.kind === "text" && reason === "does_not_fit") {
+    const { name } = binding.column;
+    const without = `input.columns: { ${name}: "replace(${name}, chr(0), '')" } takes it out; `;
+    return `the character U+0000 would end the text for the model; ${outputName.test(name) ? without : ""}`;
+  }
   const takesNaN = binding !== undefined && binding.kind !== "text" && binding.dtype.startsWith("float");
   if (reason === "does_not_fit" && binding?.kind === "matrix" && contract.cast === "exact") {
     const source = binding.columns.find(({ name }) => name === column)?.type;

@@ -141,7 +141,7 @@ describe("a list input", () => {
 });
 
 describe("a text input", () => {
-  const texts = ["", "Zürich", "日本", "a\u0000b", "\ufeffbom", "x".repeat(1000), "👩‍👧"];
+  const texts = ["", "Zürich", "日本", "a\u0001b", "\ufeffbom", "x".repeat(1000), "👩‍👧"];
 
   test("keeps each text as it is, a byte order mark too", () => {
     const { batches } = pack({ inputs: [text] }, [textColumn(texts)], { rows: texts.length, batchRows: 3 });
@@ -178,6 +178,16 @@ describe("a text input", () => {
     const { batches, faults } = pack({ inputs: [text] }, [column], { rows: 7, batchRows: 3 });
     expect(faults.map(({ row }) => row)).toEqual([100, 103, 104, 106]);
     expect(batches.map(({ inputs }) => dataOf(inputs[0]))).toEqual([["", "b", "c"], ["", "", "f"], [""]]);
+  });
+
+  test("takes no text with a zero byte, at which the engine would end it", () => {
+    const column = textColumn(["a", "b\u0000", null, "\u0000", "", "\u0000c", "d"]);
+    const { batches, faults } = pack({ inputs: [text] }, [column], { rows: 7, batchRows: 4 });
+    expect(faults.map(({ row, reason }) => [row, reason])).toEqual([101, 102, 103, 105].map((row) => [row, "missing"]));
+    expect(batches.map(({ inputs }) => dataOf(inputs[0]))).toEqual([
+      ["a", "", "", ""],
+      ["", "", "d"],
+    ]);
   });
 
   test("given numbers is a bug that is told as one", () => {

@@ -101,11 +101,12 @@ describe("rows that cannot be scored are set aside, and all others are scored ri
     await expectAllThere(job, spoilt);
   });
 
-  test("among texts: NULL", async () => {
+  test("among texts: NULL, and with a zero byte", async () => {
     await using scratch = await scratchFolder();
     const spoilt = [
       spoil(0, "sex", "NULL", "null", null),
       spoil(101, "island", "NULL", "null", null),
+      spoil(102, "sex", "'male' || chr(0)", "does_not_fit", "male\u0000"),
       spoil(332, "year", "NULL", "null", null),
     ];
     const settings = { ...reject, commit_rows: 50, engine: { batch_size: 7 } };
