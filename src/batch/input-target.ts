@@ -231,12 +231,12 @@ export function textTarget(
 function firstBadText({ offsets, bytes, valid }: BytesColumn, from: number, to: number): number {
   const missing = valid?.subarray(0, to).indexOf(0, from) ?? -1;
   const end = missing < 0 ? to : missing;
-  const zero = bytes.subarray(0, offsets[end]).indexOf(0, offsets[from]);
-  if (zero < 0) {
+  const found = bytes.subarray(0, offsets[end]).indexOf(0, offsets[from]);
+  if (found < 0) {
     return end;
   }
   let row = from;
-  while ((offsets[row + 1] as number) <= zero) {
+  while ((offsets[row + 1] as number) <= found) {
     row += 1;
   }
   return row;

@@ -95,13 +95,12 @@ function signatureOf({ inputMetadata, outputMetadata }: InferenceSession, texts:
   const textOfPlaces = new Map(texts.inputs.map((name) => [placesOf(name), name]));
   const added = new Set([...texts.inputs.map(entriesOf), ...texts.outputs.flatMap(partsOf)]);
   const isOwn = ({ name }: TensorSignature): boolean => !added.has(name);
+  const asText = (input: TensorSignature): TensorSignature => {
+    const name = textOfPlaces.get(input.name);
+    return name === undefined ? input : { name, dtype: "string", shape: input.shape };
+  };
   return {
-    inputs: describe(inputMetadata)
-      .filter(isOwn)
-      .map((input) => {
-        const text = textOfPlaces.get(input.name);
-        return text === undefined ? input : { ...input, name: text, dtype: "string" };
-      }),
+    inputs: describe(inputMetadata).filter(isOwn).map(asText),
     outputs: describe(outputMetadata).filter(isOwn),
   };
 }

@@ -166,15 +166,20 @@ function textIn(message: Uint8Array, wanted: number): string {
 
 /** Whether a ValueInfoProto is a tensor of texts. */
 function isText(value: Uint8Array): boolean {
+  let element = 0;
   const tensors = messagesIn(value, valueFields.type).flatMap((type) => messagesIn(type, tensorType));
-  const elements = tensors
-    .flatMap((tensor) => [...fieldsIn(tensor)])
-    .filter(({ field }) => field === tensorFields.elemType);
-  const [last] = elements.slice(-1);
-  if (last === undefined || last.content !== undefined) {
-    return false;
+  for (const tensor of tensors) {
+    for (const { field, raw, content } of fieldsIn(tensor)) {
+      if (field === tensorFields.elemType && content === undefined) {
+        element = numberIn(raw);
+      }
+    }
   }
-  const reader = new BinaryReader(last.raw);
+  return element === types.string;
+}
+
+function numberIn(field: Uint8Array): number {
+  const reader = new BinaryReader(field);
   reader.tag();
-  return reader.int32() === types.string;
+  return reader.int32();
 }

