@@ -1,4 +1,5 @@
 import type { Texts } from "./tensor.js";
+import type { BytesColumn } from "./types.js";
 
 /** Texts as those that differ, and for each which one it is. */
 export interface NumberedTexts {
@@ -47,7 +48,7 @@ export function numberTexts({ offsets, bytes }: Texts): NumberedTexts {
     }
     low[index * 2] = entry;
   }
-  return { entries: pick({ offsets, bytes }, firsts.subarray(0, found)), places };
+  return { entries: takeTexts({ offsets, bytes }, firsts.subarray(0, found)), places };
 }
 
 /** At most half full. */
@@ -73,52 +74,54 @@ function isSame(
   return true;
 }
 
-function pick({ offsets, bytes }: Texts, wanted: Uint32Array): Texts {
-  const picked = new Uint32Array(wanted.length + 1);
-  let length = 0;
-  for (const [place, index] of wanted.entries()) {
-    length += (offsets[index + 1] as number) - (offsets[index] as number);
-    picked[place + 1] = length;
-  }
-  const target = new Uint8Array(length);
-  for (const [place, index] of wanted.entries()) {
-    copyText(target, picked[place] as number, bytes, offsets[index] as number, offsets[index + 1] as number);
-  }
-  return { offsets: picked, bytes: target };
-}
-
 /** @throws RangeError for a place that has no entry */
 export function spreadTexts({ entries, places }: NumberedTexts): Texts {
-  const low = new Int32Array(places.buffer, places.byteOffset, places.length * 2);
-  const offsets = new Uint32Array(places.length + 1);
   const last = entries.offsets.length - 1;
-  let length = 0;
+  const low = new Int32Array(places.buffer, places.byteOffset, places.length * 2);
+  const checked = new Uint32Array(places.length);
   for (let index = 0; index < places.length; index += 1) {
     const entry = low[index * 2] as number;
     if (entry < 0 || entry >= last) {
       throw new RangeError(`text ${entry} of ${last} is asked for`);
     }
-    length += (entries.offsets[entry + 1] as number) - (entries.offsets[entry] as number);
-    offsets[index + 1] = length;
+    checked[index] = entry;
   }
-  const bytes = new Uint8Array(length);
-  for (let index = 0; index < places.length; index += 1) {
-    const entry = low[index * 2] as number;
-    const from = entries.offsets[entry] as number;
-    copyText(bytes, offsets[index] as number, entries.bytes, from, entries.offsets[entry + 1] as number);
-  }
-  return { offsets, bytes };
+  return takeTexts(entries, checked);
 }
 
-/** A call takes as long as this many bytes here. */
-const shortText = 32;
-
-function copyText(target: Uint8Array, to: number, source: Uint8Array, from: number, end: number): void {
-  if (end - from > shortText) {
-    target.set(source.subarray(from, end), to);
-    return;
+/**
+ * For each place the text there, or of bytes what there is.
+ * @param options `valid`: 0 takes none; `limit`: how many bytes may come of it
+ * @throws RangeError for more
+ */
+export function takeTexts(
+  { offsets: starts, bytes: source }: Pick<BytesColumn, "offsets" | "bytes">,
+  places: Uint32Array,
+  { valid, limit = Infinity }: { readonly valid?: Uint8Array | undefined; readonly limit?: number } = {},
+): Texts {
+  const offsets = new Uint32Array(places.length + 1);
+  let total = 0;
+  for (let row = 0; row < places.length; row += 1) {
+    const place = places[row] as number;
+    total += valid?.[row] === 0 ? 0 : (starts[place + 1] as number) - (starts[place] as number);
+    if (total > limit) {
+      throw new RangeError(`${total} bytes of ${places.length} rows; at most ${limit} are read at once`);
+    }
+    offsets[row + 1] = total;
   }
-  for (let at = from, there = to; at < end; at += 1, there += 1) {
-    target[there] = source[at] as number;
+  const bytes = new Uint8Array(total);
+  for (let row = 0; row < places.length; row += 1) {
+    const at = offsets[row] as number;
+    const length = (offsets[row + 1] as number) - at;
+    const start = starts[places[row] as number] as number;
+    // Most are short: a call each would cost more.
+    if (length > 32) {
+      bytes.set(source.subarray(start, start + length), at);
+    } else {
+      for (let index = 0; index < length; index += 1) {
+        bytes[at + index] = source[start + index] as number;
+      }
+    }
   }
+  return { offsets, bytes };
 }

@@ -1,5 +1,6 @@
 import { createColumnBuilder } from "../batch/column-builder.js";
-import type { BytesColumn, Column, ColumnType, FixedColumn } from "../batch/types.js";
+import { takeTexts } from "../batch/numbered-texts.js";
+import type { Column, ColumnType, FixedColumn } from "../batch/types.js";
 import { allocate, elementOf, type Values } from "../batch/values.js";
 import { assertNever } from "../errors.js";
 import { rowsOf } from "./column-rows.js";
@@ -19,7 +20,7 @@ export function takeRows(type: ColumnType, values: Column, taking: Taking): Colu
     case "fixed":
       return takeFixed(values, places, valid);
     case "bytes":
-      return takeBytes(values, { places, valid, limit: taking.limit });
+      return { kind: "bytes", ...takeTexts(values, places, { valid, limit: taking.limit }), valid };
     case "list":
     case "struct": {
       const builder = createColumnBuilder(type, places.length);
@@ -116,35 +117,4 @@ function takeWords(target: Uint32Array, source: Uint32Array, places: Uint32Array
       target[row * words + word] = source[place + word] as number;
     }
   }
-}
-
-function takeBytes(
-  { offsets: starts, bytes: source }: BytesColumn,
-  { places, valid, limit }: { places: Uint32Array; valid: Uint8Array | undefined; limit: number },
-): Column {
-  const offsets = new Uint32Array(places.length + 1);
-  let total = 0;
-  for (let row = 0; row < places.length; row += 1) {
-    const place = places[row] as number;
-    total += valid?.[row] === 0 ? 0 : (starts[place + 1] as number) - (starts[place] as number);
-    if (total > limit) {
-      throw new RangeError(`${total} bytes of ${places.length} rows; at most ${limit} are read at once`);
-    }
-    offsets[row + 1] = total;
-  }
-  const bytes = new Uint8Array(total);
-  for (let row = 0; row < places.length; row += 1) {
-    const at = offsets[row] as number;
-    const length = (offsets[row + 1] as number) - at;
-    const start = starts[places[row] as number] as number;
-    // Most are short: a call each would cost more.
-    if (length > 32) {
-      bytes.set(source.subarray(start, start + length), at);
-    } else {
-      for (let index = 0; index < length; index += 1) {
-        bytes[at + index] = source[start + index] as number;
-      }
-    }
-  }
-  return { kind: "bytes", offsets, bytes, valid };
 }
