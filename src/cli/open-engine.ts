@@ -1,15 +1,17 @@
 import { ProviderFault } from "../engine/device-faults.js";
 import type { EarlyThreads } from "../engine/early-threads.js";
 import { openOnnxEngine } from "../engine/onnx.js";
-import type { Engine, ModelFile } from "../engine/port.js";
+import type { Engine, ModelFile, TextTensors } from "../engine/port.js";
 import { JobError } from "../errors.js";
 import type { EngineLayout, EngineNeed, Log } from "../run/job.js";
 import type { Worker } from "../run/share.js";
 import type { EngineSpec, Provider } from "../spec/engine-spec.js";
+import { parseOutputReference } from "../spec/job-spec.js";
+import type { ModelSpec } from "../spec/model-spec.js";
 import { setScoringFlags } from "./v8-flags.js";
 
 export interface EngineOptions {
-  readonly spec: { readonly engine: EngineSpec };
+  readonly spec: { readonly engine: EngineSpec; readonly model: Pick<ModelSpec, "outputs"> };
   readonly worker: Worker;
   readonly cores: number;
   readonly log: Pick<Log, "warn">;
@@ -38,6 +40,7 @@ export async function openEngine(model: ModelFile, need: EngineNeed, options: En
       return withScoringFlags(
         await openOnnxEngine({
           model,
+          texts: providers[0] === "cpu" ? neededTexts(model, spec.model) : undefined,
           providers,
           deviceId: device,
           missing,
@@ -60,6 +63,15 @@ export async function openEngine(model: ModelFile, need: EngineNeed, options: En
       log.warn(`NOT ON ${error.provider.toUpperCase()}, on ${providers.join(", ")} instead: ${absent.message}`);
     }
   }
+}
+
+/** ONNX Runtime computes all that a model has, whether it is asked for or not. */
+function neededTexts({ texts }: ModelFile, { outputs }: Pick<ModelSpec, "outputs">): TextTensors {
+  if (outputs === undefined) {
+    return texts;
+  }
+  const tensors = new Set(Object.values(outputs).map((reference) => parseOutputReference(reference)?.tensor));
+  return { inputs: texts.inputs, outputs: texts.outputs.filter((name) => tensors.has(name)) };
 }
 
 function withScoringFlags(engine: Engine): Engine {

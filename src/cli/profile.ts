@@ -116,7 +116,8 @@ async function sessionEvents(folder: string, log: Log): Promise<TraceEvent[]> {
       log.warn(`the profile of session ${session} is larger than ${mostBytes} bytes and left out of the trace`);
       continue;
     }
-    const found = runtimeEvents.safeParse(JSON.parse(await readFile(path, "utf8")));
+    const text = await readFile(path, "utf8");
+    const found = runtimeEvents.safeParse(text === "" ? [] : JSON.parse(text)); // empty: of a session that was not opened
     for (const { tid, ts, ...event } of found.success ? found.data : []) {
       const thread = `session ${session}, thread ${tid}`;
       if (!threads.has(thread)) {

@@ -11,9 +11,10 @@ import {
   type TensorSignature,
 } from "../batch/tensor.js";
 import type { Values } from "../batch/values.js";
+import { messageOf } from "../errors.js";
 import { profilePrefix, type WorkerSettings } from "./onnx-protocol.js";
 import type { EngineRequest, TextTensors } from "./port.js";
-import { entriesOf, placesOf, shapeOf } from "./text-names.js";
+import { inputEntries, inputPlaces, outputEntries, outputPlaces, outputShape } from "./text-names.js";
 
 /** A model in ONNX Runtime. */
 export interface OnnxSession {
@@ -36,40 +37,109 @@ export const onnxOptions = {
 
 /** @throws what ONNX Runtime says of the model */
 export async function openSession(settings: WorkerSettings): Promise<OnnxSession> {
-  const { session, texts } = await load(settings);
+  const numbered = await openNumbered(settings);
+  const first = numbered ?? (await openAsIs(settings, settings.modelPath));
+  const open: [Loaded, ...Loaded[]] = [first];
+  const repeats = countRepeats();
+  let current = Promise.resolve(first);
+  let mayChange = numbered !== undefined;
+  /** Beside the one before, which may still be asked. */
+  const change = async (model: Uint8Array): Promise<Loaded> => {
+    try {
+      const next = await openAsIs(settings, model); // not of the file, which may be another by now
+      open.push(next);
+      return next;
+    } catch {
+      return first; // there may be no memory for both
+    }
+  };
   return {
-    signature: signatureOf(session, texts),
-    async run({ inputs, outputs }) {
-      const feeds = Object.assign({}, ...inputs.map((input) => feedsOf(input, texts))) as Record<string, OrtTensor>;
-      const fetches = outputs.flatMap((name) => (texts.outputs.includes(name) ? partsOf(name) : [name]));
-      const results = await session.run(feeds, fetches);
-      return outputs.map((name) => (texts.outputs.includes(name) ? textsOf : tensorOf)(results, name));
+    signature: signatureOf(first),
+    async run(request) {
+      const outputs = await runOn(await current, request, repeats.add);
+      if (mayChange && numbered !== undefined && repeats.areFew()) {
+        mayChange = false;
+        current = change(numbered.model);
+      }
+      return outputs;
     },
     async close() {
-      if (settings.profile !== undefined) {
-        session.endProfiling(); // writes the file
+      await current;
+      for (const { session } of open) {
+        if (settings.profile !== undefined) {
+          session.endProfiling(); // writes the file
+        }
+        await session.release();
       }
-      await session.release();
     },
   };
 }
 
-const noTexts: TextTensors = { inputs: [], outputs: [] };
+interface Loaded {
+  readonly session: InferenceSession;
+  /** Those that are passed as numbers. */
+  readonly texts: TextTensors;
+}
 
-/** `texts`: those that are passed as numbers. */
-async function load(settings: WorkerSettings): Promise<{ session: InferenceSession; texts: TextTensors }> {
-  const { modelPath, texts } = settings;
+async function openAsIs(settings: WorkerSettings, model: string | Uint8Array): Promise<Loaded> {
   const options = optionsOf(settings);
-  if (texts.inputs.length + texts.outputs.length > 0) {
-    const { passNumbers } = await import("./onnx-texts.js");
-    const model = passNumbers(await readFile(modelPath), texts);
-    try {
-      return { session: await InferenceSession.create(model, options), texts };
-    } catch {
-      // What is wrong with the model itself is told of its file.
-    }
+  const session = await (typeof model === "string"
+    ? InferenceSession.create(model, options)
+    : InferenceSession.create(model, options));
+  return { session, texts: { inputs: [], outputs: [] } };
+}
+
+/** With texts as numbers; undefined: there are none, or ONNX Runtime refuses it so. */
+async function openNumbered(settings: WorkerSettings): Promise<(Loaded & { readonly model: Uint8Array }) | undefined> {
+  const { modelPath, texts } = settings;
+  if (texts.inputs.length + texts.outputs.length === 0) {
+    return undefined;
   }
-  return { session: await InferenceSession.create(modelPath, options), texts: noTexts };
+  try {
+    const { passNumbers } = await import("./onnx-texts.js");
+    const model = await readFile(modelPath);
+    return { session: await InferenceSession.create(passNumbers(model, texts), optionsOf(settings)), texts, model };
+  } catch {
+    return undefined; // what is wrong with the model itself is told of its file
+  }
+}
+
+/** How many texts are looked at before it is said how many of them differ. */
+const countedTexts = 16_384;
+
+/** Texts of which more than half differ take longer as numbers than as they are. */
+function countRepeats(): { readonly add: (texts: number, entries: number) => void; readonly areFew: () => boolean } {
+  let [all, different] = [0, 0];
+  let few = false;
+  return {
+    add: (texts, entries) => {
+      all += texts;
+      different += entries;
+      if (all >= countedTexts) {
+        few = different * 2 > all;
+        [all, different] = [0, 0];
+      }
+    },
+    areFew: () => few,
+  };
+}
+
+type Count = ReturnType<typeof countRepeats>["add"];
+
+async function runOn({ session, texts }: Loaded, request: EngineRequest, count: Count): Promise<Tensor[]> {
+  const isNumbered = (name: string): boolean => texts.outputs.includes(name);
+  const feeds: Record<string, OrtTensor> = {};
+  for (const input of request.inputs) {
+    Object.assign(feeds, feedsOf(input, texts, count));
+  }
+  const fetches = request.outputs.flatMap((name) => (isNumbered(name) ? partsOf(name) : [name]));
+  try {
+    const results = await session.run(feeds, fetches);
+    return request.outputs.map((name) => (isNumbered(name) ? textsOf(results, name, count) : tensorOf(results, name)));
+  } catch (cause) {
+    const said = texts.inputs.reduce((text, name) => text.replaceAll(inputPlaces(name), name), messageOf(cause));
+    throw new Error(said, { cause });
+  }
 }
 
 function optionsOf(settings: WorkerSettings): InferenceSession.SessionOptions {
@@ -91,17 +161,17 @@ function optionsOf(settings: WorkerSettings): InferenceSession.SessionOptions {
   };
 }
 
-function signatureOf({ inputMetadata, outputMetadata }: InferenceSession, texts: TextTensors): ModelSignature {
-  const textOfPlaces = new Map(texts.inputs.map((name) => [placesOf(name), name]));
-  const added = new Set([...texts.inputs.map(entriesOf), ...texts.outputs.flatMap(partsOf)]);
+function signatureOf({ session, texts }: Loaded): ModelSignature {
+  const textOfPlaces = new Map(texts.inputs.map((name) => [inputPlaces(name), name]));
+  const added = new Set([...texts.inputs.map(inputEntries), ...texts.outputs.flatMap(partsOf)]);
   const isOwn = ({ name }: TensorSignature): boolean => !added.has(name);
   const asText = (input: TensorSignature): TensorSignature => {
     const name = textOfPlaces.get(input.name);
     return name === undefined ? input : { name, dtype: "string", shape: input.shape };
   };
   return {
-    inputs: describe(inputMetadata).filter(isOwn).map(asText),
-    outputs: describe(outputMetadata).filter(isOwn),
+    inputs: describe(session.inputMetadata).filter(isOwn).map(asText),
+    outputs: describe(session.outputMetadata).filter(isOwn),
   };
 }
 
@@ -117,7 +187,7 @@ function describe(metadata: InferenceSession["inputMetadata"]): TensorSignature[
   );
 }
 
-function feedsOf(input: NamedTensor, texts: TextTensors): Record<string, OrtTensor> {
+function feedsOf(input: NamedTensor, texts: TextTensors, count: Count): Record<string, OrtTensor> {
   const { name, dtype, dims } = input;
   if (dtype !== "string") {
     // float16 is made of its bits.
@@ -127,26 +197,44 @@ function feedsOf(input: NamedTensor, texts: TextTensors): Record<string, OrtTens
     return { [name]: new OrtTensor(dtype, decodeTexts(input.data), dims) };
   }
   const { entries, places } = numberTexts(input.data);
+  const different = entries.offsets.length - 1;
+  count(places.length, different);
   return {
-    [entriesOf(name)]: new OrtTensor(dtype, decodeTexts(entries), [entries.offsets.length - 1]),
-    [placesOf(name)]: new OrtTensor("int64", places, dims),
+    [inputEntries(name)]: new OrtTensor(dtype, decodeTexts(entries), [different]),
+    [inputPlaces(name)]: new OrtTensor("int64", places, dims),
   };
 }
 
 /** What is asked for in place of an output of texts. */
 function partsOf(name: string): string[] {
-  return [entriesOf(name), placesOf(name), shapeOf(name)];
+  return [outputEntries(name), outputPlaces(name), outputShape(name)];
 }
 
 type Results = Awaited<ReturnType<InferenceSession["run"]>>;
 
-function textsOf(results: Results, name: string): Tensor {
+function textsOf(results: Results, name: string, count: Count): Tensor {
   const [entries, places, shape] = partsOf(name).map((part) => results[part]?.data);
   if (!Array.isArray(entries) || !(places instanceof BigInt64Array) || !(shape instanceof BigInt64Array)) {
     throw new Error(`output ${name} came without its texts`);
   }
+  count(places.length, entries.length);
   const data = spreadTexts({ entries: encodeTexts(entries), places });
-  return { dtype: "string", dims: Array.from(shape, Number), data };
+  return { dtype: "string", dims: dimsOf(name, Array.from(shape, Number), places.length), data };
+}
+
+/** ONNX Runtime believes a shape without variables that a model says, and exporters get the batch's dimension wrong. */
+function dimsOf(name: string, said: readonly number[], length: number): number[] {
+  const [first, ...others] = said;
+  const width = sizeOf(others);
+  const dims = first === undefined ? [] : [width === 0 ? first : length / width, ...others];
+  if (sizeOf(dims) !== length || !dims.every(Number.isSafeInteger)) {
+    throw new Error(`output ${name} came with ${length} texts in the shape [${said.join(",")}]`);
+  }
+  return dims;
+}
+
+function sizeOf(dims: readonly number[]): number {
+  return dims.reduce((product, dim) => product * dim, 1);
 }
 
 function tensorOf(results: Results, name: string): Tensor {

@@ -1,13 +1,13 @@
 import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import type { OnnxProto } from "./onnx-proto.js";
 import type { TextTensors } from "./port.js";
-import { entriesOf, placesOf, shapeOf } from "./text-names.js";
+import { inputEntries, inputPlaces, outputEntries, outputPlaces, outputShape } from "./text-names.js";
 
-// Field numbers of onnx.proto3: ModelProto.graph; GraphProto.node, initializer, input, output; NodeProto.input, output,
+// Field numbers of onnx.proto3: ModelProto.graph; GraphProto.node, initializer, input, output, value_info; NodeProto.input, output,
 // op_type; TensorProto.name; ValueInfoProto.name, type; TypeProto.tensor_type; TypeProto.Tensor.elem_type, shape;
 // TensorShapeProto.dim; TensorShapeProto.Dimension.dim_param.
 const modelGraph = 7;
-const graphFields = { node: 1, initializer: 5, input: 11, output: 12 } as const;
+const graphFields = { node: 1, initializer: 5, input: 11, output: 12, valueInfo: 13 } as const;
 const nodeFields = { input: 1, output: 2, opType: 4 } as const;
 const tensorName = 8;
 const valueFields = { name: 1, type: 2 } as const;
@@ -20,8 +20,10 @@ const types = { int64: 7, string: 8 } as const;
 
 /** The operator Unique is there since. */
 const uniqueSince = 11n;
-/** Larger models are loaded from their file as they are. */
-const mostBytes = 2 ** 28;
+/** Larger models go as they are: each session would keep a copy of its bytes. */
+const mostBytes = 2 ** 24;
+
+const noTexts: TextTensors = { inputs: [], outputs: [] };
 
 /**
  * The inputs and outputs of texts that `passNumbers` can replace.
@@ -30,15 +32,25 @@ const mostBytes = 2 ** 28;
 export function findTexts(bytes: Uint8Array, { opsetImports, externalData }: OnnxProto): TextTensors {
   const versions = opsetImports.filter(({ domain }) => domain === "" || domain === "ai.onnx");
   if (versions.length === 0 || externalData.length > 0 || bytes.length > mostBytes) {
-    return { inputs: [], outputs: [] };
+    return noTexts;
   }
+  try {
+    const { inputs, outputs } = textsOf(bytes);
+    const hasUnique = versions.every(({ version }) => version >= uniqueSince);
+    return { inputs, outputs: hasUnique ? outputs : [] };
+  } catch {
+    return noTexts; // what is wrong with it ONNX Runtime says, or nothing
+  }
+}
+
+function textsOf(bytes: Uint8Array): TextTensors {
   const inputs = new Set<string>();
   const outputs = new Set<string>();
-  const constants = new Set<string>();
+  const constants: Uint8Array[] = [];
   for (const graph of messagesIn(bytes, modelGraph)) {
     for (const { field, content } of fieldsIn(graph)) {
       if (content !== undefined && field === graphFields.initializer) {
-        constants.add(textIn(content, tensorName));
+        constants.push(content);
       } else if (content !== undefined && field === graphFields.input && isText(content)) {
         inputs.add(textIn(content, valueFields.name));
       } else if (content !== undefined && field === graphFields.output && isText(content)) {
@@ -46,9 +58,10 @@ export function findTexts(bytes: Uint8Array, { opsetImports, externalData }: Onn
       }
     }
   }
-  const hasUnique = versions.every(({ version }) => version >= uniqueSince);
-  // An input that is a constant, too, may be left out.
-  return { inputs: [...inputs].filter((name) => !constants.has(name)), outputs: hasUnique ? [...outputs] : [] };
+  for (const constant of inputs.size === 0 ? [] : constants) {
+    inputs.delete(textIn(constant, tensorName)); // an input that is a constant, too, may be left out
+  }
+  return { inputs: [...inputs], outputs: [...outputs] };
 }
 
 /**
@@ -60,16 +73,16 @@ export function findTexts(bytes: Uint8Array, { opsetImports, externalData }: Onn
 export function passNumbers(bytes: Uint8Array, { inputs, outputs }: TextTensors): Uint8Array<ArrayBuffer> {
   const before = new BinaryWriter();
   for (const name of inputs) {
-    put(before, graphFields.node, nodeOf("Gather", [entriesOf(name), placesOf(name)], [name]));
-    put(before, graphFields.input, vectorOf(entriesOf(name), types.string));
+    put(before, graphFields.node, nodeOf("Gather", [inputEntries(name), inputPlaces(name)], [name]));
+    put(before, graphFields.input, vectorOf(inputEntries(name), types.string));
   }
   const after = new BinaryWriter();
   for (const name of outputs) {
-    put(after, graphFields.node, nodeOf("Unique", [name], [entriesOf(name), "", placesOf(name)]));
-    put(after, graphFields.node, nodeOf("Shape", [name], [shapeOf(name)]));
-    put(after, graphFields.output, vectorOf(entriesOf(name), types.string));
-    put(after, graphFields.output, vectorOf(placesOf(name), types.int64));
-    put(after, graphFields.output, vectorOf(shapeOf(name), types.int64));
+    put(after, graphFields.node, nodeOf("Unique", [name], [outputEntries(name), "", outputPlaces(name)]));
+    put(after, graphFields.node, nodeOf("Shape", [name], [outputShape(name)]));
+    put(after, graphFields.output, vectorOf(outputEntries(name), types.string));
+    put(after, graphFields.output, vectorOf(outputPlaces(name), types.int64));
+    put(after, graphFields.output, vectorOf(outputShape(name), types.int64));
   }
   const model = new BinaryWriter();
   // Graphs that come one after the other are one to protobuf. Nodes have to come in the order in which they run.
@@ -89,16 +102,18 @@ export function passNumbers(bytes: Uint8Array, { inputs, outputs }: TextTensors)
 function withPlaces(graph: Uint8Array, names: ReadonlySet<string>): Uint8Array {
   const writer = new BinaryWriter();
   for (const { field, content, raw } of fieldsIn(graph)) {
-    const name = field === graphFields.input && content !== undefined ? textIn(content, valueFields.name) : undefined;
+    const isValue = field === graphFields.input || field === graphFields.valueInfo;
+    const name = isValue && content !== undefined ? textIn(content, valueFields.name) : undefined;
     if (content === undefined || name === undefined || !names.has(name)) {
       writer.raw(raw);
-    } else {
+    } else if (field === graphFields.input) {
       // The last of what is said twice counts, for each field of a message within it, too.
       const element = new BinaryWriter().tag(tensorFields.elemType, WireType.Varint).int32(types.int64).finish();
       const type = put(new BinaryWriter(), tensorType, element).finish();
-      const said = putText(new BinaryWriter(), valueFields.name, placesOf(name));
+      const said = putText(new BinaryWriter(), valueFields.name, inputPlaces(name));
       put(writer, graphFields.input, Buffer.concat([content, put(said, valueFields.type, type).finish()]));
     }
+    // Of an input nobody heeds what is said besides.
   }
   return writer.finish();
 }
@@ -154,24 +169,30 @@ function* fieldsIn(message: Uint8Array): Generator<Field, void, undefined> {
   }
 }
 
-function messagesIn(message: Uint8Array, wanted: number): Uint8Array[] {
-  return [...fieldsIn(message)].flatMap(({ field, content }) =>
-    field === wanted && content !== undefined ? [content] : [],
-  );
+function* messagesIn(message: Uint8Array, wanted: number): Generator<Uint8Array, void, undefined> {
+  for (const { field, content } of fieldsIn(message)) {
+    if (field === wanted && content !== undefined) {
+      yield content;
+    }
+  }
 }
 
+/** @throws TypeError where it is not UTF-8 */
 function textIn(message: Uint8Array, wanted: number): string {
-  return new TextDecoder().decode(messagesIn(message, wanted).at(-1));
+  let last: Uint8Array = new Uint8Array();
+  for (const content of messagesIn(message, wanted)) {
+    last = content;
+  }
+  return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(last);
 }
 
 /** Whether a ValueInfoProto is a tensor of texts. */
 function isText(value: Uint8Array): boolean {
   let element = 0;
-  const tensors = messagesIn(value, valueFields.type).flatMap((type) => messagesIn(type, tensorType));
-  for (const tensor of tensors) {
-    for (const { field, raw, content } of fieldsIn(tensor)) {
-      if (field === tensorFields.elemType && content === undefined) {
-        element = numberIn(raw);
+  for (const type of messagesIn(value, valueFields.type)) {
+    for (const tensor of messagesIn(type, tensorType)) {
+      for (const { field, raw, content } of fieldsIn(tensor)) {
+        element = field === tensorFields.elemType && content === undefined ? numberIn(raw) : element;
       }
     }
   }

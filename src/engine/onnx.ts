@@ -5,10 +5,12 @@ import type { Provider } from "../spec/engine-spec.js";
 import { type EarlyThreads, startThread } from "./early-threads.js";
 import { type Lane, openLane } from "./onnx-lane.js";
 import type { WorkerSettings } from "./onnx-protocol.js";
-import type { Engine, ModelFile } from "./port.js";
+import type { Engine, ModelFile, TextTensors } from "./port.js";
 
 export interface OnnxEngineOptions {
   readonly model: ModelFile;
+  /** Those of its texts that are passed as numbers; default: none. */
+  readonly texts?: TextTensors | undefined;
   /** The first takes what it can of the model, the next what is left, the CPU the rest. */
   readonly providers: readonly Provider[];
   /** Of CUDA and TensorRT; default: 0. */
@@ -24,6 +26,8 @@ export interface OnnxEngineOptions {
   /** A folder for what ONNX Runtime itself measures, a file a session. */
   readonly profileFolder?: string | undefined;
 }
+
+const noTexts: TextTensors = { inputs: [], outputs: [] };
 
 /** A batch at work and one waiting, so that a session never waits for the main thread. */
 const batchesPerSession = 2;
@@ -131,12 +135,12 @@ async function openLanes(options: OnnxEngineOptions, where: Where): Promise<Lane
 
 /** What it has loaded is what was pinned. */
 async function openChecked(
-  { model, intraOpThreads, profileFolder, early }: OnnxEngineOptions,
+  { model, texts = noTexts, intraOpThreads, profileFolder, early }: OnnxEngineOptions,
   where: Where,
   session: number,
 ): Promise<Lane> {
   const profile = profileFolder === undefined ? undefined : { folder: profileFolder, session };
-  const settings: WorkerSettings = { modelPath: model.path, texts: model.texts, intraOpThreads, ...where, profile };
+  const settings: WorkerSettings = { modelPath: model.path, texts, intraOpThreads, ...where, profile };
   const lane = await openLane(early?.take() ?? startThread(), settings, model.name);
   try {
     await model.check();

@@ -8,6 +8,8 @@ import { fixtures, type Fixture, scratchFolder, writeSpec } from "../support/job
 
 const digits = fixtures.find(({ name }) => name === "digits-lightgbm") as Fixture;
 
+const penguins = fixtures.find(({ name }) => name === "penguins-pipeline") as Fixture;
+
 describe("run --profile", () => {
   test("writes a trace of all stages with the model's operators in it, and a table", async () => {
     await using folder = await scratchFolder();
@@ -37,6 +39,20 @@ describe("run --profile", () => {
       expect(ts + dur).toBeLessThan(last + slackUs);
       expect(ts).toBeGreaterThan(0);
     }
+  });
+
+  test("shows that only those texts are looked for that the job has", async () => {
+    const operators: string[][] = [];
+    for (const outputs of [{ label: "label" }, { p: "probabilities[1]" }]) {
+      await using folder = await scratchFolder();
+      const spec = await writeSpec(folder.path, { ...penguins, outputs });
+      const file = join(folder.path, "trace.json");
+      const { code, stderr } = await runHere(["run", spec, "--no-progress", "--profile", file]);
+      expect(code, stderr).toBe(0);
+      const trace = await readFile(file, "utf8");
+      operators.push(["Gather", "Unique"].filter((name) => trace.includes(`"${name}"`)));
+    }
+    expect(operators).toEqual([["Gather", "Unique"], ["Gather"]]);
   });
 
   test("that cannot be written is refused before anything is scored", async () => {
