@@ -1,5 +1,6 @@
 import { readFile } from "node:fs/promises";
-import { InferenceSession, Tensor as OrtTensor } from "onnxruntime-node";
+import type * as OnnxRuntime from "onnxruntime-node";
+import type { InferenceSession, Tensor as OrtTensor } from "onnxruntime-node";
 import { numberTexts, spreadTexts } from "../batch/numbered-texts.js";
 import {
   decodeTexts,
@@ -13,8 +14,12 @@ import {
 import type { Values } from "../batch/values.js";
 import { messageOf } from "../errors.js";
 import { profilePrefix, type WorkerSettings } from "./onnx-protocol.js";
+import { passNumbers } from "./onnx-texts.js";
 import type { EngineRequest, TextTensors } from "./port.js";
 import { inputEntries, inputPlaces, outputEntries, outputPlaces, outputShape } from "./text-names.js";
+
+/** Given by the thread that it runs in: what is bundled with this must not load its native library. */
+export type Runtime = Pick<typeof OnnxRuntime, "InferenceSession" | "Tensor">;
 
 /** A model in ONNX Runtime. */
 export interface OnnxSession {
@@ -36,9 +41,9 @@ export const onnxOptions = {
 } as const;
 
 /** @throws what ONNX Runtime says of the model */
-export async function openSession(settings: WorkerSettings): Promise<OnnxSession> {
-  const numbered = await openNumbered(settings);
-  const first = numbered ?? (await openAsIs(settings, settings.modelPath));
+export async function openSession(runtime: Runtime, settings: WorkerSettings): Promise<OnnxSession> {
+  const numbered = await openNumbered(runtime, settings);
+  const first = numbered ?? (await openAsIs(runtime, settings, settings.modelPath));
   const open: [Loaded, ...Loaded[]] = [first];
   const repeats = countRepeats();
   let current = Promise.resolve(first);
@@ -46,7 +51,7 @@ export async function openSession(settings: WorkerSettings): Promise<OnnxSession
   /** Beside the one before, which may still be asked. */
   const change = async (model: Uint8Array): Promise<Loaded> => {
     try {
-      const next = await openAsIs(settings, model); // not of the file, which may be another by now
+      const next = await openAsIs(runtime, settings, model); // not of the file, which may be another by now
       open.push(next);
       return next;
     } catch {
@@ -76,29 +81,32 @@ export async function openSession(settings: WorkerSettings): Promise<OnnxSession
 }
 
 interface Loaded {
+  readonly runtime: Runtime;
   readonly session: InferenceSession;
   /** Those that are passed as numbers. */
   readonly texts: TextTensors;
 }
 
-async function openAsIs(settings: WorkerSettings, model: string | Uint8Array): Promise<Loaded> {
+async function openAsIs(runtime: Runtime, settings: WorkerSettings, model: string | Uint8Array): Promise<Loaded> {
+  const { InferenceSession: Session } = runtime;
   const options = optionsOf(settings);
-  const session = await (typeof model === "string"
-    ? InferenceSession.create(model, options)
-    : InferenceSession.create(model, options));
-  return { session, texts: { inputs: [], outputs: [] } };
+  const session = await (typeof model === "string" ? Session.create(model, options) : Session.create(model, options));
+  return { runtime, session, texts: { inputs: [], outputs: [] } };
 }
 
 /** With texts as numbers; undefined: there are none, or ONNX Runtime refuses it so. */
-async function openNumbered(settings: WorkerSettings): Promise<(Loaded & { readonly model: Uint8Array }) | undefined> {
+async function openNumbered(
+  runtime: Runtime,
+  settings: WorkerSettings,
+): Promise<(Loaded & { readonly model: Uint8Array }) | undefined> {
   const { modelPath, texts } = settings;
   if (texts.inputs.length + texts.outputs.length === 0) {
     return undefined;
   }
   try {
-    const { passNumbers } = await import("./onnx-texts.js");
     const model = await readFile(modelPath);
-    return { session: await InferenceSession.create(passNumbers(model, texts), optionsOf(settings)), texts, model };
+    const session = await runtime.InferenceSession.create(passNumbers(model, texts), optionsOf(settings));
+    return { runtime, session, texts, model };
   } catch {
     return undefined; // what is wrong with the model itself is told of its file
   }
@@ -126,11 +134,12 @@ function countRepeats(): { readonly add: (texts: number, entries: number) => voi
 
 type Count = ReturnType<typeof countRepeats>["add"];
 
-async function runOn({ session, texts }: Loaded, request: EngineRequest, count: Count): Promise<Tensor[]> {
+async function runOn(loaded: Loaded, request: EngineRequest, count: Count): Promise<Tensor[]> {
+  const { session, texts } = loaded;
   const isNumbered = (name: string): boolean => texts.outputs.includes(name);
   const feeds: Record<string, OrtTensor> = {};
   for (const input of request.inputs) {
-    Object.assign(feeds, feedsOf(input, texts, count));
+    Object.assign(feeds, feedsOf(input, loaded, count));
   }
   const fetches = request.outputs.flatMap((name) => (isNumbered(name) ? partsOf(name) : [name]));
   try {
@@ -187,21 +196,21 @@ function describe(metadata: InferenceSession["inputMetadata"]): TensorSignature[
   );
 }
 
-function feedsOf(input: NamedTensor, texts: TextTensors, count: Count): Record<string, OrtTensor> {
+function feedsOf(input: NamedTensor, { runtime, texts }: Loaded, count: Count): Record<string, OrtTensor> {
   const { name, dtype, dims } = input;
   if (dtype !== "string") {
     // float16 is made of its bits.
-    return { [name]: new OrtTensor(dtype, input.data as Float32Array, dims) };
+    return { [name]: new runtime.Tensor(dtype, input.data as Float32Array, dims) };
   }
   if (!texts.inputs.includes(name)) {
-    return { [name]: new OrtTensor(dtype, decodeTexts(input.data), dims) };
+    return { [name]: new runtime.Tensor(dtype, decodeTexts(input.data), dims) };
   }
   const { entries, places } = numberTexts(input.data);
   const different = entries.offsets.length - 1;
   count(places.length, different);
   return {
-    [inputEntries(name)]: new OrtTensor(dtype, decodeTexts(entries), [different]),
-    [inputPlaces(name)]: new OrtTensor("int64", places, dims),
+    [inputEntries(name)]: new runtime.Tensor(dtype, decodeTexts(entries), [different]),
+    [inputPlaces(name)]: new runtime.Tensor("int64", places, dims),
   };
 }
 

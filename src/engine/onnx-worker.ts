@@ -4,7 +4,7 @@
  * inside a run.
  */
 import { type MessagePort, parentPort, workerData } from "node:worker_threads";
-import { env, InferenceSession } from "onnxruntime-node";
+import { env, InferenceSession, Tensor as OrtTensor } from "onnxruntime-node";
 import type { Tensor } from "../batch/tensor.js";
 import { messageOf } from "../errors.js";
 import type { FromWorker, ToWorker, WorkerSettings } from "./onnx-protocol.js";
@@ -64,7 +64,7 @@ async function handle(session: OnnxSession, message: Exclude<ToWorker, { kind: "
 
 async function open(settings: WorkerSettings): Promise<OnnxSession | undefined> {
   try {
-    const session = await openSession(settings);
+    const session = await openSession({ InferenceSession, Tensor: OrtTensor }, settings);
     send({ kind: "ready", signature: session.signature });
     return session;
   } catch (error) {
