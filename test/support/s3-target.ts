@@ -29,14 +29,34 @@ export function s3Target({ port, retrySeconds = 0, warn = () => undefined, ...op
   });
 }
 
-/** Copies what lies below a folder of a bucket into a folder here, where what reads disks can look at it. */
+/**
+ * Copies what lies below a folder of a bucket into a folder here, where what reads disks can look at it. What runs that
+ * still work remove meanwhile is left out.
+ */
 export async function mirror(bucket: Bucket, folder: string, to: string): Promise<string[]> {
   const keys = (await bucket.keys()).filter((key) => key.startsWith(`${folder}/`) && !key.endsWith("/"));
   await mkdir(to, { recursive: true });
+  const copied: string[] = [];
   for (const key of keys) {
-    const path = join(to, key.slice(folder.length + 1));
-    await mkdir(dirname(path), { recursive: true });
-    await writeFile(path, await bucket.get(key));
+    const name = key.slice(folder.length + 1);
+    const path = join(to, name);
+    const bytes = await getUnlessRemoved(bucket, key);
+    if (bytes !== undefined) {
+      await mkdir(dirname(path), { recursive: true });
+      await writeFile(path, bytes);
+      copied.push(name);
+    }
   }
-  return keys.map((key) => key.slice(folder.length + 1));
+  return copied;
+}
+
+async function getUnlessRemoved(bucket: Bucket, key: string): Promise<Uint8Array | undefined> {
+  try {
+    return await bucket.get(key);
+  } catch (error) {
+    if ((await bucket.keys()).includes(key)) {
+      throw error;
+    }
+    return undefined;
+  }
 }
