@@ -13,7 +13,7 @@ const longText = 64;
 /** FNV-1a. */
 const [hashBase, hashFactor] = [0x811c9dc5, 0x01000193];
 
-/** Of [texts] all that are different, in the order in which they come first. */
+/** Finds the texts that differ, in the order in which they come first. */
 export function numberTexts({ offsets, bytes }: Texts): NumberedTexts {
   const count = offsets.length - 1;
   const places = new BigInt64Array(count);
@@ -90,7 +90,7 @@ export function spreadTexts({ entries, places }: NumberedTexts): Texts {
 }
 
 /**
- * For each place the text there, or of bytes what there is.
+ * The texts, or bytes, at some places.
  * @param options `valid`: 0 takes none; `limit`: how many bytes may come of it
  * @throws RangeError for more
  */

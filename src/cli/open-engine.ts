@@ -65,7 +65,7 @@ export async function openEngine(model: ModelFile, need: EngineNeed, options: En
   }
 }
 
-/** ONNX Runtime computes all that a model has, whether it is asked for or not. */
+/** Without outputs that the job leaves out: ONNX Runtime would look for their texts all the same. */
 function neededTexts({ texts }: ModelFile, { outputs }: Pick<ModelSpec, "outputs">): TextTensors {
   if (outputs === undefined) {
     return texts;

@@ -16,7 +16,7 @@ import { messageOf } from "../errors.js";
 import { profilePrefix, type WorkerSettings } from "./onnx-protocol.js";
 import { passNumbers } from "./onnx-texts.js";
 import type { EngineRequest, TextTensors } from "./port.js";
-import { inputEntries, inputPlaces, outputEntries, outputPlaces, outputShape } from "./text-names.js";
+import { inputEntries, inputPlaces, noTexts, outputEntries, outputPlaces, outputShape } from "./text-names.js";
 
 /** Given by the thread that it runs in: what is bundled with this must not load its native library. */
 export type Runtime = Pick<typeof OnnxRuntime, "InferenceSession" | "Tensor">;
@@ -91,7 +91,7 @@ async function openAsIs(runtime: Runtime, settings: WorkerSettings, model: strin
   const { InferenceSession: Session } = runtime;
   const options = optionsOf(settings);
   const session = await (typeof model === "string" ? Session.create(model, options) : Session.create(model, options));
-  return { runtime, session, texts: { inputs: [], outputs: [] } };
+  return { runtime, session, texts: noTexts };
 }
 
 /** With texts as numbers; undefined: there are none, or ONNX Runtime refuses it so. */

@@ -1,11 +1,11 @@
 import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import type { OnnxProto } from "./onnx-proto.js";
 import type { TextTensors } from "./port.js";
-import { inputEntries, inputPlaces, outputEntries, outputPlaces, outputShape } from "./text-names.js";
+import { inputEntries, inputPlaces, noTexts, outputEntries, outputPlaces, outputShape } from "./text-names.js";
 
-// Field numbers of onnx.proto3: ModelProto.graph; GraphProto.node, initializer, input, output, value_info; NodeProto.input, output,
-// op_type; TensorProto.name; ValueInfoProto.name, type; TypeProto.tensor_type; TypeProto.Tensor.elem_type, shape;
-// TensorShapeProto.dim; TensorShapeProto.Dimension.dim_param.
+// Field numbers of onnx.proto3: ModelProto.graph; GraphProto.node, initializer, input, output, value_info;
+// NodeProto.input, output, op_type; TensorProto.name; ValueInfoProto.name, type; TypeProto.tensor_type;
+// TypeProto.Tensor.elem_type, shape; TensorShapeProto.dim; TensorShapeProto.Dimension.dim_param.
 const modelGraph = 7;
 const graphFields = { node: 1, initializer: 5, input: 11, output: 12, valueInfo: 13 } as const;
 const nodeFields = { input: 1, output: 2, opType: 4 } as const;
@@ -22,8 +22,6 @@ const types = { int64: 7, string: 8 } as const;
 const uniqueSince = 11n;
 /** Larger models go as they are: each session would keep a copy of its bytes. */
 const mostBytes = 2 ** 24;
-
-const noTexts: TextTensors = { inputs: [], outputs: [] };
 
 /**
  * The inputs and outputs of texts that `passNumbers` can replace.
@@ -65,10 +63,11 @@ function textsOf(bytes: Uint8Array): TextTensors {
 }
 
 /**
- * The model with numbers in place of these texts. To pass a text between JavaScript and ONNX Runtime takes longer than most
- * models take for a row; so an input becomes its distinct texts and their places, which a node Gather makes texts of,
- * and beside an output come its distinct texts and their places, by a node Unique, and its shape. The model itself
+ * The model with numbers in place of these texts. To pass a text between JavaScript and ONNX Runtime takes longer than
+ * most models take for a row; so an input becomes its distinct texts and their places, which a node Gather makes texts
+ * of, and beside an output come its distinct texts and their places, by a node Unique, and its shape. The model itself
  * stays as it is.
+ * @throws where `bytes` are not those that `texts` were found in
  */
 export function passNumbers(bytes: Uint8Array, { inputs, outputs }: TextTensors): Uint8Array<ArrayBuffer> {
   const before = new BinaryWriter();
@@ -113,7 +112,7 @@ function withPlaces(graph: Uint8Array, names: ReadonlySet<string>): Uint8Array {
       const said = putText(new BinaryWriter(), valueFields.name, inputPlaces(name));
       put(writer, graphFields.input, Buffer.concat([content, put(said, valueFields.type, type).finish()]));
     }
-    // Of an input nobody heeds what is said besides.
+    // Else it is left out: of an input, value_info is not heeded, but would be of the node that it becomes.
   }
   return writer.finish();
 }

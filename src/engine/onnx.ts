@@ -6,6 +6,7 @@ import { type EarlyThreads, startThread } from "./early-threads.js";
 import { type Lane, openLane } from "./onnx-lane.js";
 import type { WorkerSettings } from "./onnx-protocol.js";
 import type { Engine, ModelFile, TextTensors } from "./port.js";
+import { noTexts } from "./text-names.js";
 
 export interface OnnxEngineOptions {
   readonly model: ModelFile;
@@ -26,8 +27,6 @@ export interface OnnxEngineOptions {
   /** A folder for what ONNX Runtime itself measures, a file a session. */
   readonly profileFolder?: string | undefined;
 }
-
-const noTexts: TextTensors = { inputs: [], outputs: [] };
 
 /** A batch at work and one waiting, so that a session never waits for the main thread. */
 const batchesPerSession = 2;

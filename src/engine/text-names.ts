@@ -1,3 +1,7 @@
+import type { TextTensors } from "./port.js";
+
+export const noTexts: TextTensors = { inputs: [], outputs: [] };
+
 // What takes the place of a tensor of texts that is passed as numbers (onnx-texts.ts): the texts that differ, and for
 // each of its own which one that is. A tensor may be an input and an output.
 

@@ -218,11 +218,10 @@ const wrongHeads = [
 describe("a run is refused", () => {
   test.each(wrongHeads)("$what", ({ runs, behind = [] }) => {
     const bytes = here([...runs, ...behind]).subarray(0, runs.length);
+    const dictionary = dictionaryOf("float32", 4);
     for (const width of [1, 2]) {
       expect(runsInJs(bytes, { width, count: 4, entries: 4 })).toBeUndefined();
-      expect(() => takeRunsHere(bytes, { at: 0, end: runs.length, width }, dictionaryOf("float32", 4), 4)).toThrow(
-        RangeError,
-      );
+      expect(() => takeRunsHere(bytes, { at: 0, end: runs.length, width }, dictionary, 4)).toThrow(RangeError);
     }
     expect(readBits(bytes, 4).ones).toBeUndefined();
   });

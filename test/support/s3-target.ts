@@ -1,5 +1,5 @@
 import { mkdir, writeFile } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { openS3Target, type S3Target, type S3TargetOptions } from "#src/s3/target.js";
 import { type Bucket, s3Env } from "./s3.js";
 
@@ -29,19 +29,16 @@ export function s3Target({ port, retrySeconds = 0, warn = () => undefined, ...op
   });
 }
 
-/**
- * Copies what lies below a folder of a bucket into a folder here, where what reads disks can look at it. What runs that
- * still work remove meanwhile is left out.
- */
+/** Copies what lies below a folder of a bucket into a folder here, where what reads disks can look at it. */
 export async function mirror(bucket: Bucket, folder: string, to: string): Promise<string[]> {
   const keys = (await bucket.keys()).filter((key) => key.startsWith(`${folder}/`) && !key.endsWith("/"));
   await mkdir(to, { recursive: true });
   const copied: string[] = [];
   for (const key of keys) {
     const name = key.slice(folder.length + 1);
-    const path = join(to, name);
-    const bytes = await getUnlessRemoved(bucket, key);
+    const bytes = await get(bucket, key);
     if (bytes !== undefined) {
+      const path = join(to, name);
       await mkdir(dirname(path), { recursive: true });
       await writeFile(path, bytes);
       copied.push(name);
@@ -50,13 +47,17 @@ export async function mirror(bucket: Bucket, folder: string, to: string): Promis
   return copied;
 }
 
-async function getUnlessRemoved(bucket: Bucket, key: string): Promise<Uint8Array | undefined> {
+/** As `sink/s3/clear` has it. */
+const probeStart = "probe.";
+
+/** undefined: what a killed attempt asked the store with, and a later one has removed since it was listed. */
+async function get(bucket: Bucket, key: string): Promise<Uint8Array | undefined> {
   try {
     return await bucket.get(key);
   } catch (error) {
-    if ((await bucket.keys()).includes(key)) {
-      throw error;
+    if (basename(key).startsWith(probeStart) && !(await bucket.keys()).includes(key)) {
+      return undefined;
     }
-    return undefined;
+    throw new Error(`copying ${key}`, { cause: error });
   }
 }
