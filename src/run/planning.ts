@@ -12,10 +12,9 @@ import type { Plan, PlannedShard, RunId } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { count } from "../report/report.js";
 import type { JobSpec } from "../spec/job-spec.js";
-import type { Listing } from "../source/port.js";
 import { refuseDrift, withTypesOf } from "./drift.js";
 import { bindExpressions } from "./expressions.js";
-import { atKey, type JobContext, type ScoringContext, type ShardFiles } from "./job.js";
+import type { JobContext, ScoringContext, ShardFiles } from "./job.js";
 import { both } from "./loading.js";
 import { verifyShards } from "./verify.js";
 import { timeRow } from "./warm-up.js";
@@ -25,31 +24,6 @@ const footerConcurrency = 256;
 
 /** Each is a file, and a byte of memory. */
 const spansLimit = 2 ** 24;
-
-const inputPath = ["input", "path"];
-
-/** @throws JobError INPUT_NOT_READY while `input.ready` is not there */
-export async function awaitInput({ spec, source }: JobContext): Promise<void> {
-  const { ready } = spec.input;
-  if (ready !== undefined && !(await source.exists(ready))) {
-    throw new JobError("INPUT_NOT_READY", `waiting for input: ${ready} (input.ready) is not there yet`, {
-      hint: "run the same command again later; exit code 75 tells a scheduler to retry",
-    });
-  }
-}
-
-export async function listInput(context: JobContext): Promise<Listing> {
-  return await atKey(context, inputPath, () => context.source.list(context.spec.input.path));
-}
-
-/** @throws JobError FILE_MISSING for a path without wildcards that is not there */
-export function requireListed({ where }: JobContext, { absent }: Listing): void {
-  if (absent.length > 0) {
-    throw new JobError("FILE_MISSING", `reading ${where(inputPath)}: there is no ${absent.join(", ")}`, {
-      hint: "paths are relative to the spec's folder; input.ready makes a run wait for input that comes later",
-    });
-  }
-}
 
 export interface PlanningTools {
   readonly runId: RunId;

@@ -8,15 +8,8 @@ import { runIdOf } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
 import type { JobContext } from "./job.js";
 import { loadEngine } from "./loading.js";
-import {
-  awaitInput,
-  bindFirstShard,
-  listInput,
-  planRun,
-  requireListed,
-  type SeenSchema,
-  seenSchema,
-} from "./planning.js";
+import { awaitInput, listInput, requireListed, requireWhole } from "./input.js";
+import { bindFirstShard, planRun, type SeenSchema, seenSchema } from "./planning.js";
 import { openPinnedModel } from "./run.js";
 
 /** The plan that `run` would make now, whether or not one stands at the target. Writes nothing. */
@@ -25,7 +18,7 @@ export async function previewPlan(context: JobContext): Promise<Plan> {
   const runId = runIdOf(spec.name, spec.params, context.sha256);
   await awaitInput(context);
   const listing = await listInput(context);
-  requireListed(context, listing);
+  await requireWhole(context, listing);
   const model = await openPinnedModel(context);
   await using loading = loadEngine(context, model, { inputBytes: 0, preview: true });
   await using decoder = await context.openDecoder(listing.folders);
@@ -77,8 +70,9 @@ async function lookAtFirst<T>(context: JobContext, look: (first: FirstShard) => 
   const { spec, source } = context;
   const model = await openPinnedModel(context);
   const listing = await listInput(context);
-  requireListed(context, listing);
   const [shard] = listing.shards;
+  // A folder that is not there yet is no fault of the spec.
+  await (shard === undefined ? requireListed(context, listing) : requireWhole(context, listing));
   await using engine = await context.openEngine(model, { inputBytes: 0, preview: true });
   if (shard === undefined) {
     return undefined;

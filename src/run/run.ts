@@ -9,9 +9,10 @@ import { count, type RunReport } from "../report/report.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { Listing } from "../source/port.js";
 import { carryOut, carryOutIdle, countCommitted, isIdle, runFacts } from "./carry-out.js";
+import { awaitInput, listInput, requireWhole } from "./input.js";
 import { atKey, type JobContext, type ScoringContext } from "./job.js";
 import { loadEngine } from "./loading.js";
-import { awaitInput, listInput, planRun, requireListed } from "./planning.js";
+import { planRun } from "./planning.js";
 import { checkPins } from "./resume.js";
 import { unfinishedRuns } from "./state.js";
 
@@ -109,7 +110,7 @@ async function createRun(
   tools: { runId: RunId; listing: Listing; decoder: Decoder; engine: Promise<Engine>; model: ModelFile },
 ): Promise<{ stored: StoredPlan; run: RunSink; digests: ReadonlyMap<string, string> }> {
   const { sink, log } = context;
-  requireListed(context, tools.listing);
+  await requireWhole(context, tools.listing);
   const plan = await planRun(context, { ...tools, listed: tools.listing.shards });
   const standing = await sink.create(plan);
   const stored = { ...standing, plan: withShards(standing.plan, plan.input.shards) };

@@ -7,7 +7,8 @@ import { runIdOf } from "../plan/identity.js";
 import { spansOf } from "../plan/spans.js";
 import { feedRows } from "./feed.js";
 import type { EngineLayout, JobContext } from "./job.js";
-import { awaitInput, listInput, planRun, requireListed } from "./planning.js";
+import { awaitInput, listInput, requireWhole } from "./input.js";
+import { planRun } from "./planning.js";
 
 /** How fast the model is alone: nothing is read or written meanwhile. */
 export interface Tuning extends EngineLayout {
@@ -36,7 +37,7 @@ export async function* tune(
   const { spec, signal } = context;
   await awaitInput(context);
   const listing = await listInput(context);
-  requireListed(context, listing);
+  await requireWhole(context, listing);
   let rows: { readonly contract: Contract; readonly batch: FeatureBatch } | undefined;
   for (const layout of layouts) {
     await using engine = await context.openEngine(model, layout);

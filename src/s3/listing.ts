@@ -1,7 +1,7 @@
 import { ListObjectsV2Command, type ListObjectsV2CommandOutput } from "@aws-sdk/client-s3";
 import { type S3Uri, s3UriText } from "../spec/s3-uri.js";
 import type { Attempt } from "./attempts.js";
-import type { S3Call } from "./failures.js";
+import { BrokenTransfer, type S3Call } from "./failures.js";
 
 export interface ListedObject {
   readonly key: string;
@@ -11,7 +11,8 @@ export interface ListedObject {
 
 /**
  * Pages of a listing of what begins with a prefix. `folder`: what has a slash after it is told by its beginning only.
- * `payer`: more of the request.
+ * `payer`: more of the request. A page that is not whole is asked for again: the objects that it leaves out would be
+ * missed by nobody.
  */
 export async function* listPages(
   attempt: Attempt,
@@ -24,12 +25,30 @@ export async function* listPages(
   for (let token: string | undefined; ; ) {
     const after = token === undefined ? {} : { ContinuationToken: token };
     const command = new ListObjectsV2Command({ Bucket: bucket, Prefix: key, ...delimiter, ...after, ...payer });
-    const page = await attempt(call, (client, { signal }) => client.send(command, { abortSignal: signal }));
+    const page = await attempt(call, async (client, { signal }) => {
+      const answer = await client.send(command, { abortSignal: signal });
+      refuseIncomplete(answer, token);
+      return answer;
+    });
     yield page;
-    token = page.NextContinuationToken;
-    if (page.IsTruncated !== true || token === undefined) {
+    if (page.IsTruncated !== true) {
       return;
     }
+    token = page.NextContinuationToken;
+  }
+}
+
+/** @throws BrokenTransfer */
+function refuseIncomplete(page: ListObjectsV2CommandOutput, token: string | undefined): void {
+  const { Name: name, IsTruncated: isTruncated, NextContinuationToken: next, Contents: objects = [] } = page;
+  if (name === undefined && isTruncated === undefined) {
+    throw new BrokenTransfer("the store's answer is no listing");
+  }
+  if (isTruncated === true && (next === undefined || next === "" || next === token)) {
+    throw new BrokenTransfer("the store says that its listing goes on, and not from where");
+  }
+  if (objects.some(({ Key: key, ETag: etag, Size: size }) => [key, etag, size].includes(undefined) || etag === "")) {
+    throw new BrokenTransfer("the store lists an object without its key, ETag or size");
   }
 }
 
@@ -37,6 +56,15 @@ export function* objectsIn({ Contents = [] }: ListObjectsV2CommandOutput): Gener
   for (const { Key: key, ETag: etag, Size: sizeBytes } of Contents) {
     if (key !== undefined && etag !== undefined && sizeBytes !== undefined) {
       yield { key, etag, sizeBytes };
+    }
+  }
+}
+
+/** Names that go on below, with the slash at their end; none unless the listing is that of a folder. */
+export function* foldersIn({ CommonPrefixes = [] }: ListObjectsV2CommandOutput): Generator<string> {
+  for (const { Prefix: prefix } of CommonPrefixes) {
+    if (prefix !== undefined) {
+      yield prefix;
     }
   }
 }

@@ -2,7 +2,7 @@ import { errnoOf, type ErrorCode, JobError, messageOf } from "../errors.js";
 import type { S3Uri } from "../spec/s3-uri.js";
 import type { S3Place, S3Timeouts } from "./client.js";
 import type { ListedObject } from "./listing.js";
-import type { ObjectFacts, ReadRequest } from "./store.js";
+import type { ListOptions, ObjectFacts, ReadRequest } from "./store.js";
 
 /** What the main thread and the one that reads from S3 say to each other. */
 export interface ReaderSettings {
@@ -12,7 +12,7 @@ export interface ReaderSettings {
 }
 
 export type ReaderCall =
-  | { readonly kind: "list"; readonly bucket: string; readonly prefix: string; readonly folder: boolean }
+  | { readonly kind: "list"; readonly bucket: string; readonly prefix: string; readonly options: ListOptions }
   | { readonly kind: "look"; readonly object: S3Uri }
   | { readonly kind: "fetch"; readonly doing: string; readonly request: ReadRequest; readonly fd: number }
   | { readonly kind: "bytes"; readonly doing: string; readonly request: ReadRequest };

@@ -29,9 +29,9 @@ export function openReaderThread(options: S3Options): S3Reader {
   signal.addEventListener("abort", stop, { once: true });
   const ask = createAsk(worker, options);
   return {
-    async *list(bucket, prefix, { folder = false } = {}) {
+    async *list(bucket, prefix, asked = {}) {
       const listed: ListedObject[] = [];
-      await ask({ kind: "list", bucket, prefix, folder }, { listed });
+      await ask({ kind: "list", bucket, prefix, options: asked }, { listed });
       yield* listed;
     },
     look: async (object) => (await ask({ kind: "look", object })) as ObjectFacts | undefined,

@@ -1,12 +1,12 @@
 import type { S3Uri } from "../spec/s3-uri.js";
 import { writingTo } from "./download.js";
 import type { ListedObject } from "./listing.js";
-import type { ObjectFacts, ReadRequest, S3Store } from "./store.js";
+import type { ListOptions, ObjectFacts, ReadRequest, S3Store } from "./store.js";
 
 /** A store as sources need it: what it fetches goes into files, and its work may be done in another thread. */
 export interface S3Reader extends AsyncDisposable {
   /** As `S3Store.list`. */
-  list(bucket: string, prefix: string, options?: { readonly folder?: boolean }): AsyncIterable<ListedObject>;
+  list(bucket: string, prefix: string, options?: ListOptions): AsyncIterable<ListedObject>;
   /** As `S3Store.look`. */
   look(object: S3Uri): Promise<ObjectFacts | undefined>;
   /**

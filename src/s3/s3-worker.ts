@@ -51,7 +51,7 @@ function send(message: FromReader, transfer: readonly ArrayBuffer[] = []): void 
 
 async function list(id: number, call: ReaderCall & { kind: "list" }, signal: AbortSignal): Promise<void> {
   let objects: ListedObject[] = [];
-  for await (const object of reader.list(call.bucket, call.prefix, { folder: call.folder })) {
+  for await (const object of reader.list(call.bucket, call.prefix, call.options)) {
     signal.throwIfAborted();
     objects.push(object);
     if (objects.length === objectsAtOnce) {

@@ -6,7 +6,7 @@ import { type Connections, openConnections } from "./connections.js";
 import { sendOver } from "./direct.js";
 import type { Answer } from "./exchange.js";
 import { BrokenTransfer, type S3Call } from "./failures.js";
-import { type ListedObject, listPages, objectsIn } from "./listing.js";
+import { foldersIn, type ListedObject, listPages, objectsIn } from "./listing.js";
 import type { Watch } from "./watch.js";
 
 export interface ObjectFacts {
@@ -23,14 +23,20 @@ export interface ReadRequest {
   readonly end: number;
 }
 
+export interface ListOptions {
+  /** Of keys with a slash after the prefix only what they begin with is told, once, as an object of no bytes. */
+  readonly folder?: boolean;
+  /** Only what the store tells in its first answer. */
+  readonly firstPage?: boolean;
+}
+
 /** A store, as far as reading goes. Every call is tried again while the weather is bad. */
 export interface S3Store extends Disposable {
   /**
-   * Objects of a bucket whose key begins with a prefix, in the order of their keys. `folder`: without those that have
-   * a slash after it.
+   * Objects of a bucket whose key begins with a prefix, in the order of their keys.
    * @throws JobError FILE_MISSING for a bucket that is not there, PERMISSION, OBJECT_STORE
    */
-  list(bucket: string, prefix: string, options?: { readonly folder?: boolean }): AsyncIterable<ListedObject>;
+  list(bucket: string, prefix: string, options?: ListOptions): AsyncIterable<ListedObject>;
   /** undefined: it is not there. @throws JobError PERMISSION, OBJECT_STORE */
   look(object: S3Uri): Promise<ObjectFacts | undefined>;
   /**
@@ -62,17 +68,28 @@ export function readingStore(
   const connections = openConnections(timeouts.connectMs);
   const payer = place.requestPayer === undefined ? {} : { RequestPayer: place.requestPayer };
   return {
-    async *list(bucket, prefix, { folder = false } = {}) {
+    async *list(bucket, prefix, { folder = false, firstPage = false } = {}) {
       for await (const page of listPages(attempt, { bucket, key: prefix }, { folder, payer })) {
         yield* objectsIn(page);
+        for (const key of foldersIn(page)) {
+          yield { key, etag: "", sizeBytes: 0 };
+        }
+        if (firstPage) {
+          return;
+        }
       }
     },
     async look(object) {
       const call: S3Call = { doing: `looking at ${s3UriText(object)}`, action: "GetObject", object };
       const command = new HeadObjectCommand({ Bucket: object.bucket, Key: object.key, ...payer });
       try {
-        const found = await attempt(call, (client, { signal }) => client.send(command, { abortSignal: signal }));
-        return { etag: found.ETag ?? "", sizeBytes: found.ContentLength ?? 0 };
+        return await attempt(call, async (client, { signal }) => {
+          const { ETag: etag, ContentLength: sizeBytes } = await client.send(command, { abortSignal: signal });
+          if (etag === undefined || etag === "" || sizeBytes === undefined) {
+            throw new BrokenTransfer("the store does not say an object's ETag or size");
+          }
+          return { etag, sizeBytes };
+        });
       } catch (error) {
         if (error instanceof NotThere) {
           return undefined;

@@ -10,6 +10,11 @@ export interface Source extends AsyncDisposable {
    * @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID when the output lies among them, or will
    */
   list(patterns: readonly string[]): Promise<Listing>;
+  /**
+   * Names of files directly in a folder, some of them where they are many; none where it is not there or may not be
+   * listed.
+   */
+  names(folder: string): Promise<readonly string[]>;
   /** Whether a marker such as `_SUCCESS` is there. */
   exists(uri: string): Promise<boolean>;
   /**
@@ -36,6 +41,28 @@ export interface Listing {
   readonly absent: readonly string[];
   /** The local folders that the opened shards will lie in. */
   readonly folders: readonly string[];
+  /** Patterns that match nothing. */
+  readonly unmatched: readonly string[];
+  /** Where the folder that a pattern names before its first wildcard is not there. */
+  readonly missing: readonly (MissingFolder & { readonly pattern: string })[];
+  /** What patterns match and cannot be read as a shard. */
+  readonly unread: readonly (UnreadMatch & { readonly pattern: string })[];
+  /** Folders that may be those of lakehouse tables, with shards of a pattern below them. */
+  readonly tableRoots: readonly { readonly folder: string; readonly pattern: string }[];
+}
+
+export interface MissingFolder {
+  /** The first folder of the path that is not there. */
+  readonly folder: string;
+  /** Whether it is the last one of the path, too. */
+  readonly isParentThere: boolean;
+}
+
+export interface UnreadMatch {
+  readonly path: string;
+  /** As a message goes on after the path. */
+  readonly finding: string;
+  readonly hint: string;
 }
 
 export interface OpenShard extends AsyncDisposable {

@@ -1,11 +1,9 @@
-import picomatch from "picomatch";
-import { JobError } from "../errors.js";
-import type { ListedShard } from "../plan/compare.js";
 import type { S3Reader } from "../s3/reader.js";
-import { parseS3Uri, type S3Uri, s3UriText } from "../spec/s3-uri.js";
-import { type OutputFolder, outputHint } from "./output-folder.js";
-import type { Listing, Source } from "./port.js";
-import { fingerprintOf, openSpooledShard } from "./s3-shard.js";
+import { parseS3Uri } from "../spec/s3-uri.js";
+import type { OutputFolder } from "./output-folder.js";
+import type { Source } from "./port.js";
+import { listPatterns, namesIn } from "./s3-listing.js";
+import { openSpooledShard } from "./s3-shard.js";
 import type { Spool } from "../s3/spool.js";
 import { createTails } from "./tails.js";
 
@@ -38,26 +36,11 @@ export function s3Source({ reader, spool, output }: S3SourceOptions): Source {
       windowBytes: Math.min(windowBytes, spool.maxBytes / 8),
       bytes: Math.min(spool.maxBytes / 2, aheadBytes),
     },
-    async list(patterns): Promise<Listing> {
+    async list(patterns) {
       await spool.ready();
-      const shards = new Map<string, ListedShard>();
-      const absent: string[] = [];
-      for (const pattern of patterns) {
-        refuseOutput(pattern, output);
-        const found = await expand(reader, pattern);
-        if (found === undefined) {
-          absent.push(pattern);
-        }
-        for (const shard of found ?? []) {
-          if (output !== undefined && shard.uri.startsWith(`${output.folder}/`)) {
-            throw new JobError("SPEC_INVALID", `${shard.uri} lies in output.parquet.path`, { hint: outputHint });
-          }
-          shards.set(shard.uri, shard);
-        }
-      }
-      const sorted = [...shards].toSorted(([one], [other]) => (one < other ? -1 : 1));
-      return { shards: sorted.map(([, shard]) => shard), absent, folders: [spool.folder] };
+      return { ...(await listPatterns(reader, patterns, output)), folders: [spool.folder] };
     },
+    names: async (folder) => await namesIn(reader, folder),
     exists: async (uri) => (await reader.look(parseS3Uri(uri))) !== undefined,
     open: (shard) => openSpooledShard(tools, shard),
     async [Symbol.asyncDispose]() {
@@ -65,56 +48,4 @@ export function s3Source({ reader, spool, output }: S3SourceOptions): Source {
       await spool[Symbol.asyncDispose]();
     },
   };
-}
-
-/** As on a disk: `*` stops at a slash, names that begin with a dot are hidden. */
-const globRules = { dot: false, nonegate: true } as const;
-
-/** The objects that a pattern matches; undefined: it has no wildcards, and there is none. */
-async function expand(reader: S3Reader, pattern: string): Promise<ListedShard[] | undefined> {
-  const { bucket, key } = parseS3Uri(pattern);
-  const { base, glob } = picomatch.scan(key);
-  if (glob === "") {
-    const found = await reader.look({ bucket, key });
-    return found === undefined ? undefined : [shardOf({ bucket, key }, found)];
-  }
-  const prefix = literalStart(key);
-  const inOneFolder = base === folderOf(key) && !glob.includes("/") && !glob.includes("**");
-  const matches = picomatch(key, globRules);
-  const found: ListedShard[] = [];
-  for await (const { key: one, ...facts } of reader.list(bucket, prefix, { folder: inOneFolder })) {
-    if (one === key) {
-      return [shardOf({ bucket, key }, facts)]; // an object whose own name holds a wildcard character is that object
-    }
-    if (!one.endsWith("/") && matches(one)) {
-      found.push(shardOf({ bucket, key: one }, facts));
-    }
-  }
-  return found;
-}
-
-/** A pattern that will match what the run writes is refused before there is any. */
-function refuseOutput(pattern: string, output: OutputFolder | undefined): void {
-  if (output === undefined) {
-    return;
-  }
-  const [from, to] = [parseS3Uri(pattern), parseS3Uri(`${output.folder}/${output.part}`)];
-  if (from.bucket === to.bucket && picomatch.isMatch(to.key, from.key, globRules)) {
-    throw new JobError("SPEC_INVALID", `${pattern} matches what is written to output.parquet.path: ${s3UriText(to)}`, {
-      hint: outputHint,
-    });
-  }
-}
-
-function shardOf(object: S3Uri, { etag, sizeBytes }: { etag: string; sizeBytes: number }): ListedShard {
-  return { uri: s3UriText(object), sizeBytes, fingerprint: fingerprintOf(etag) };
-}
-
-/** What every key that matches begins with. */
-function literalStart(pattern: string): string {
-  return pattern.slice(0, /[\\*?[{(]|[!+@]\(/.exec(pattern)?.index ?? pattern.length);
-}
-
-function folderOf(key: string): string {
-  return key.slice(0, Math.max(0, key.lastIndexOf("/")));
 }

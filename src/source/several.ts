@@ -16,8 +16,13 @@ export function severalSources({ disk, s3 }: { readonly disk: Source; readonly s
         shards: shards.toSorted((one, other) => (one.uri < other.uri ? -1 : 1)),
         absent: listings.flatMap(({ absent }) => absent),
         folders: listings.flatMap(({ folders }) => folders),
+        unmatched: listings.flatMap(({ unmatched }) => unmatched),
+        missing: listings.flatMap(({ missing }) => missing),
+        unread: listings.flatMap(({ unread }) => unread),
+        tableRoots: listings.flatMap(({ tableRoots }) => tableRoots),
       };
     },
+    names: (folder) => of(folder).names(folder),
     exists: (uri) => of(uri).exists(uri),
     open: (shard) => of(shard.uri).open(shard),
     async [Symbol.asyncDispose]() {

@@ -147,8 +147,31 @@ describe("a spec that does not fit the world", () => {
     `);
   });
 
-  test("no input file that matches", async () => {
+  test("no folder where a pattern looks, of a day that may come", async () => {
     expect(await shownRun({ input: { path: "in/*.parquet" } })).toMatchInlineSnapshot(`
+      "exit 75
+      --- stderr
+      error: planning wine-forest: there is no folder <folder>/in (in/*.parquet)
+        hint: run the same command again when the input is there, or correct input.path
+      "
+    `);
+  });
+
+  test("no folder above the one where a pattern looks", async () => {
+    expect(await shownRun({ input: { path: "in/dt=1/*.parquet" } })).toMatchInlineSnapshot(`
+      "exit 64
+      --- stderr
+      error: reading <folder>/job.yaml:5:13: input.path: there is no folder <folder>/in (in/dt=1/*.parquet)
+        hint: paths are relative to the spec's folder; input.ready makes a run wait for input that comes later
+      "
+    `);
+  });
+
+  test("no input file that matches", async () => {
+    await using folder = await scratchFolder();
+    await mkdir(join(folder.path, "in"));
+    const spec = await writeSpec(folder.path, wine, { input: { path: "in/*.parquet" } });
+    expect(await shownCli(["run", spec], folder.path)).toMatchInlineSnapshot(`
       "exit 75
       --- stderr
       error: planning wine-forest: no file matches in/*.parquet

@@ -19,6 +19,7 @@ function slowSource(ahead: Source["ahead"], seen: Seen, fails: (fetches: number)
   return {
     ahead,
     list: () => Promise.reject(new Error("not listed here")),
+    names: () => Promise.resolve([]),
     exists: () => Promise.resolve(true),
     open(shard): Promise<OpenShard> {
       let own = 0;

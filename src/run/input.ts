@@ -1,0 +1,89 @@
+import { JobError } from "../errors.js";
+import { lakeTableError, lakeTables } from "../plan/lake-tables.js";
+import type { Listing } from "../source/port.js";
+import { atKey, type JobContext } from "./job.js";
+
+const inputPath = ["input", "path"];
+
+/** Folders that are looked at for a table's log at once. */
+const rootsAtOnce = 8;
+
+/** @throws JobError INPUT_NOT_READY while `input.ready` is not there */
+export async function awaitInput({ spec, source }: JobContext): Promise<void> {
+  const { ready } = spec.input;
+  if (ready !== undefined && !(await source.exists(ready))) {
+    throw new JobError("INPUT_NOT_READY", `waiting for input: ${ready} (input.ready) is not there yet`, {
+      hint: "run the same command again later; exit code 75 tells a scheduler to retry",
+    });
+  }
+}
+
+export async function listInput(context: JobContext): Promise<Listing> {
+  return await atKey(context, inputPath, () => context.source.list(context.spec.input.path));
+}
+
+/**
+ * Refuses a listing that leaves out rows which input.path names. Asked when a run is planned only: from then on its
+ * plan says what its input is.
+ * @throws JobError FILE_MISSING, SPEC_INVALID, INPUT_NOT_READY
+ */
+export async function requireWhole(context: JobContext, listing: Listing): Promise<void> {
+  requireListed(context, listing);
+  requireFolders(context, listing);
+  await atKey(context, inputPath, () => refuseLakeTables(context, listing));
+  if (listing.shards.length > 0 && listing.unmatched.length > 0) {
+    context.log.warn(`no file matches ${listing.unmatched.join(", ")}; other patterns of input.path have some`);
+  }
+}
+
+/**
+ * @throws JobError FILE_MISSING for a path without wildcards that is not there, SPEC_INVALID for a match that is no
+ * file
+ */
+export function requireListed({ where }: JobContext, { absent, unread: [unread, ...others] }: Listing): void {
+  if (absent.length > 0) {
+    throw new JobError("FILE_MISSING", `reading ${where(inputPath)}: there is no ${absent.join(", ")}`, {
+      hint: "paths are relative to the spec's folder; input.ready makes a run wait for input that comes later",
+    });
+  }
+  if (unread !== undefined) {
+    const { pattern, path, finding, hint } = unread;
+    const more = others.length === 0 ? "" : ` (and ${others.length} more that cannot be read)`;
+    throw new JobError("SPEC_INVALID", `reading ${where(inputPath)}: ${pattern} matches ${path}, ${finding}${more}`, {
+      hint,
+    });
+  }
+}
+
+/** A folder in its place may be a day's that is yet to come; where the place itself is not there, the path is wrong. */
+function requireFolders({ spec, where }: JobContext, { missing }: Listing): void {
+  const first = missing.find(({ isParentThere }) => !isParentThere) ?? missing[0];
+  if (first === undefined) {
+    return;
+  }
+  const found = `there is no folder ${first.folder} (${first.pattern})`;
+  throw first.isParentThere
+    ? new JobError("INPUT_NOT_READY", `planning ${spec.name}: ${found}`, {
+        hint: "run the same command again when the input is there, or correct input.path",
+      })
+    : new JobError("FILE_MISSING", `reading ${where(inputPath)}: ${found}`, {
+        hint: "paths are relative to the spec's folder; input.ready makes a run wait for input that comes later",
+      });
+}
+
+/** @throws JobError SPEC_INVALID for a pattern that matches files of a lakehouse table, not all of which are current */
+async function refuseLakeTables({ source }: JobContext, { tableRoots }: Listing): Promise<void> {
+  for (let start = 0; start < tableRoots.length; start += rootsAtOnce) {
+    const group = tableRoots.slice(start, start + rootsAtOnce);
+    await Promise.all(
+      group.flatMap(({ folder, pattern }) =>
+        lakeTables.map(async (table) => {
+          const names = await source.names(`${folder}/${table.log}`);
+          if (names.some((name) => table.isLogFile(name))) {
+            throw lakeTableError(pattern, folder, table);
+          }
+        }),
+      ),
+    );
+  }
+}
