@@ -49,7 +49,7 @@ export function requireListed({ where }: JobContext, { absent, unread: [unread, 
   if (unread !== undefined) {
     const { pattern, path, finding, hint } = unread;
     const more = others.length === 0 ? "" : ` (and ${others.length} more that cannot be read)`;
-    throw new JobError("SPEC_INVALID", `reading ${where(inputPath)}: ${pattern} matches ${path}, ${finding}${more}`, {
+    throw new JobError("SPEC_INVALID", `reading ${where(inputPath)}: ${pattern} finds ${path}, ${finding}${more}`, {
       hint,
     });
   }
@@ -73,10 +73,11 @@ function requireFolders({ spec, where }: JobContext, { missing }: Listing): void
 
 /** @throws JobError SPEC_INVALID for a pattern that matches files of a lakehouse table, not all of which are current */
 async function refuseLakeTables({ source }: JobContext, { tableRoots }: Listing): Promise<void> {
-  for (let start = 0; start < tableRoots.length; start += rootsAtOnce) {
-    const group = tableRoots.slice(start, start + rootsAtOnce);
+  const roots = [...new Map(tableRoots.map(({ folder, pattern }) => [folder, pattern]))];
+  for (let start = 0; start < roots.length; start += rootsAtOnce) {
+    const group = roots.slice(start, start + rootsAtOnce);
     await Promise.all(
-      group.flatMap(({ folder, pattern }) =>
+      group.flatMap(([folder, pattern]) =>
         lakeTables.map(async (table) => {
           const names = await source.names(`${folder}/${table.log}`);
           if (names.some((name) => table.isLogFile(name))) {

@@ -45,7 +45,9 @@ export async function planRun(
     refused.abort(error); // footers may be many
   });
   const signal = AbortSignal.any([context.signal, refused.signal]);
-  const reading = readShards({ ...context, signal }, decoder, listed);
+  const reading = readShards({ ...context, signal }, decoder, listed).catch((error: unknown) => {
+    throw notSettled(error, spec);
+  });
   const [engine, { shards, schemas, encrypted }] = await both(loading, reading);
   const rows = shards.reduce((sum, shard) => sum + shard.rows, 0);
   if (shards.length === 0) {
@@ -190,6 +192,16 @@ export function seenSchema(
 ): SeenSchema {
   const fromFolders = partitionColumns(shard.uri, schema.columns, spec.input.partitions);
   return { shard, name, columns: [...schema.columns, ...fromFolders] };
+}
+
+/** Nothing is planned yet that a shard could differ from: the same command finds what is there by then. */
+function notSettled(error: unknown, { name }: JobSpec): unknown {
+  return error instanceof JobError && error.code === "INPUT_CHANGED"
+    ? new JobError("INPUT_NOT_READY", `planning ${name}: the input changes meanwhile: ${error.message}`, {
+        hint: "run the same command again when nobody writes there; input.ready makes a run wait for that",
+        cause: error,
+      })
+    : error;
 }
 
 interface SeenShards {

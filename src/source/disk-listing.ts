@@ -6,7 +6,7 @@ import type { ListedShard } from "../plan/compare.js";
 import { partitionsOf } from "../plan/partitions.js";
 import { diskFault, isDenied, isNothingThere } from "./disk-fault.js";
 import { foreseePath } from "./foresee.js";
-import { compileGlob, hasWildcards, splitStaticFolder } from "./glob.js";
+import { compileGlob, hasWildcards, splitStaticFolder, withoutFoldersOf } from "./glob.js";
 import { type OutputFolder, outputHint } from "./output-folder.js";
 import type { Listing } from "./port.js";
 import { Vanished, walk, type Walked, type WalkFileSystem } from "./walk.js";
@@ -67,7 +67,8 @@ async function list(patterns: readonly string[], { folder, output, fileSystem }:
       tableRoots: walked.tableRoots.map((root) => ({ pattern, folder: root })),
     });
   }
-  const found = await statAll([...new Set([...plain, ...matched])].toSorted(), folder, realOutput);
+  const uris = [...new Set([...plain, ...matched])].toSorted();
+  const found = await statAll(uris, folder, realOutput);
   const gone = found.absent.find((uri) => !plain.has(uri));
   if (gone !== undefined) {
     throw new Vanished(resolve(folder, gone));
@@ -76,7 +77,10 @@ async function list(patterns: readonly string[], { folder, output, fileSystem }:
     ...found,
     unmatched: about.flatMap(({ unmatched }) => unmatched),
     missing: about.flatMap(({ missing }) => missing),
-    unread: about.flatMap(({ unread }) => unread),
+    unread: withoutFoldersOf(
+      about.flatMap(({ unread }) => unread),
+      () => uris.map((uri) => resolve(folder, uri)),
+    ),
     tableRoots: about.flatMap(({ tableRoots }) => tableRoots),
   };
 }

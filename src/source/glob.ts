@@ -85,23 +85,29 @@ export function splitStaticFolder(pattern: string): { readonly folder: string; r
 }
 
 /**
- * Folders whose own path a pattern matches as if they were files, and that hold no match: their rows would be left out
+ * Whether a pattern matches a folder's own path as if it were a file, and none below it: its rows would be left out
  * without a word. Where any name below a folder matches (`**`), its own name says nothing.
- * @param folders paths as `glob` takes them, that are not hidden
  */
-export function foldersLeftOut(glob: Glob, folders: Iterable<string>, files: readonly string[]): string[] {
-  return [...folders].filter(
-    (folder) =>
-      glob.matches(folder) &&
-      !isMetadataName(folder.slice(folder.lastIndexOf("/") + 1)) &&
-      !glob.matches(`${folder}/x`) &&
-      !files.some((file) => file.startsWith(`${folder}/`)),
-  );
+export function isFolderLeftOut(glob: Glob, folder: string): boolean {
+  const name = folder.slice(folder.lastIndexOf("/") + 1);
+  return glob.matches(folder) && !isMetadataName(name) && !glob.matches(`${folder}/x`);
 }
+
+/** Those that are not folders of files that are read. */
+export function withoutFoldersOf<T extends UnreadMatch>(unread: readonly T[], files: () => readonly string[]): T[] {
+  if (unread.length === 0) {
+    return [];
+  }
+  const all = files();
+  return unread.filter(({ path }) => !all.some((file) => file.startsWith(`${path}/`)));
+}
+
+/** A disk has it at its top, for its own repair; it is closed to all but root. */
+export const diskRepairFolder = "lost+found";
 
 /** Spark, Hive and this program keep what is no data under such names. */
 function isMetadataName(name: string): boolean {
-  return name.startsWith("_") || name.startsWith(".");
+  return name.startsWith("_") || name.startsWith(".") || name === diskRepairFolder;
 }
 
 /** A folder that a pattern matches as if it were a file. */

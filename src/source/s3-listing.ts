@@ -4,7 +4,15 @@ import { type LakeTable, lakeTables } from "../plan/lake-tables.js";
 import type { ListedObject } from "../s3/listing.js";
 import type { S3Reader } from "../s3/reader.js";
 import { parseS3Uri, type S3Uri, s3UriText } from "../spec/s3-uri.js";
-import { compileGlob, foldersLeftOut, folderUnread, type Glob, hasWildcards, literalStart } from "./glob.js";
+import {
+  compileGlob,
+  folderUnread,
+  type Glob,
+  hasWildcards,
+  isFolderLeftOut,
+  literalStart,
+  withoutFoldersOf,
+} from "./glob.js";
 import { type OutputFolder, outputHint } from "./output-folder.js";
 import type { Listing, UnreadMatch } from "./port.js";
 import { fingerprintOf } from "./s3-shard.js";
@@ -33,7 +41,10 @@ export async function listPatterns(
     shards: [...shards.values()].toSorted((one, other) => (one.uri < other.uri ? -1 : 1)),
     absent: all.flatMap(({ absent }) => absent),
     unmatched: all.flatMap(({ unmatched }) => unmatched),
-    unread: all.flatMap(({ unread }) => unread),
+    unread: withoutFoldersOf(
+      all.flatMap(({ unread }) => unread),
+      () => [...shards.keys()],
+    ),
     tableRoots: all.flatMap(({ tableRoots }) => tableRoots),
     missing: [], // a store has no folders
   };
@@ -45,7 +56,9 @@ export async function namesIn(reader: S3Reader, folder: string): Promise<string[
   const names: string[] = [];
   try {
     for await (const object of reader.list(bucket, `${key}/`, { folder: true, firstPage: true })) {
-      names.push(object.key.slice(key.length + 1));
+      if (object.key !== `${key}/`) {
+        names.push(object.key.slice(key.length + 1));
+      }
     }
   } catch (error) {
     if (!(error instanceof JobError && error.code === "PERMISSION")) {
@@ -93,7 +106,7 @@ interface Matched {
   readonly folders: Set<string>;
   /** Keys that match but for a slash at their end, of objects with bytes. */
   readonly slashed: string[];
-  /** Keys of folders with a lakehouse table's log. */
+  /** Keys of folders that seem to have a lakehouse table's log. */
   readonly logged: Set<string>;
 }
 
@@ -119,29 +132,32 @@ function takeInto(matched: Matched, glob: Glob): (object: ListedObject) => void 
     } else if (glob.matches(key)) {
       matched.objects.push(object);
     }
-    if (log?.table.isLogFile(key.slice(nameAt)) === true) {
+    if (log !== undefined && (nameAt === key.length || log.table.isLogFile(key.slice(nameAt)))) {
       matched.logged.add(log.root);
     }
   };
 }
 
-function unreadOf({ objects, folders, slashed }: Matched, glob: Glob, uriOf: (key: string) => string): UnreadMatch[] {
-  const keys = objects.map(({ key }) => key);
+function unreadOf({ folders, slashed }: Matched, glob: Glob, uriOf: (key: string) => string): UnreadMatch[] {
   return [
     ...slashed.map((key) => ({
       path: uriOf(key),
       finding: "which has bytes under the name of a folder",
       hint: "copy it to a name without a slash at its end, or remove it",
     })),
-    ...foldersLeftOut(glob, folders, keys).map((key) => folderUnread(uriOf(key))),
+    ...[...folders].filter((key) => isFolderLeftOut(glob, key)).map((key) => folderUnread(uriOf(key))),
   ];
 }
 
 /** Keys of folders. @param start what the keys that were listed begin with */
 function tableRootsOf({ objects, logged }: Matched, start: string): string[] {
+  if (objects.length === 0) {
+    return [];
+  }
   const holdsMatches = (root: string): boolean => objects.some(({ key }) => root === "" || key.startsWith(`${root}/`));
-  const above = objects.length === 0 ? [] : foldersAbove(start).slice(0, rootsAbove);
-  return [...new Set([...[...logged].filter(holdsMatches), ...above])];
+  // All that is below a whole folder was listed, logs too.
+  const unlisted = foldersAbove(start).slice(start === "" || start.endsWith("/") ? 1 : 0);
+  return [...[...logged].filter(holdsMatches), ...unlisted.slice(0, rootsAbove)];
 }
 
 /** The table whose log would lie in this folder, which ends in a slash. */

@@ -3,7 +3,7 @@ import { basename, dirname, join, resolve } from "node:path";
 import { lakeTables } from "../plan/lake-tables.js";
 import { diskFault, isDenied, isNothingThere } from "./disk-fault.js";
 import { type Entry, entryTowards, foreseePath } from "./foresee.js";
-import { foldersLeftOut, folderUnread, type Glob } from "./glob.js";
+import { diskRepairFolder, folderUnread, type Glob, isFolderLeftOut } from "./glob.js";
 import type { MissingFolder, UnreadMatch } from "./port.js";
 
 const foldersAtOnce = 32;
@@ -68,8 +68,6 @@ interface Progress extends Walk {
   readonly pending: Folder[];
   readonly files: string[];
   readonly unread: UnreadMatch[];
-  /** Folders that the pattern matches themselves, relative. */
-  readonly matchedFolders: string[];
   /** Folders that have one whose name a table's log has, relative. */
   readonly logged: string[];
   /** Folders that links lead to, without links. */
@@ -91,7 +89,6 @@ export async function walk(request: Walk): Promise<Walked> {
     pending: [{ path: "", names: [], real, linked: [real] }],
     files: [],
     unread: [],
-    matchedFolders: [],
     logged: [],
     linked: new Set([real]),
     plannedAt: undefined,
@@ -108,14 +105,14 @@ export async function walk(request: Walk): Promise<Walked> {
   return walked(progress);
 }
 
-function walked({ base, glob, files, unread, matchedFolders, ...progress }: Progress): Walked {
-  const leftOut = foldersLeftOut(glob, matchedFolders, files).map((path) => folderUnread(join(base, path)));
+function walked({ base, files, unread, ...progress }: Progress): Walked {
   const logged = progress.logged.filter((folder) => files.some((file) => file.startsWith(folder)));
-  const above = [base, ...progress.linked].flatMap(ancestorsOf);
-  const tableRoots = new Set([...logged.map((folder) => join(base, folder)), ...above]);
+  // All of a folder that was walked was seen, logs too; those above it were not.
+  const above = [base, ...progress.linked].flatMap((folder) => ancestorsOf(dirname(folder)));
+  const tableRoots = new Set([...logged.map((folder) => resolve(base, folder)), ...above]);
   return {
     files: files.map((path) => join(base, path)),
-    unread: [...unread, ...leftOut],
+    unread,
     planned: progress.plannedAt,
     missing: progress.missing,
     tableRoots: files.length === 0 ? [] : [...tableRoots],
@@ -144,8 +141,8 @@ async function entriesOf(progress: Progress, folder: Folder): Promise<readonly E
       }
       return ahead === undefined ? [] : [ahead];
     }
-    if (isDenied(error) && basename(path) === "lost+found") {
-      return []; // at the top of a disk, for its repair; root's alone
+    if (isDenied(error) && basename(path) === diskRepairFolder) {
+      return [];
     }
     throw diskFault(`listing ${path}`, error, {
       hint: "let this user read and enter the folder, or write a pattern that leaves it out",
@@ -193,7 +190,7 @@ function takeEntries(progress: Progress, folder: Folder, entries: readonly Entry
 }
 
 function takeFolder(progress: Progress, { folder, name }: Link, to: Pick<Folder, "real" | "linked">): void {
-  const { glob, planned } = progress;
+  const { glob, base, planned } = progress;
   const names = [...folder.names, name];
   const path = folder.path + name;
   if (logFolders.has(name)) {
@@ -203,8 +200,8 @@ function takeFolder(progress: Progress, { folder, name }: Link, to: Pick<Folder,
     progress.pending.push({ path: `${path}/`, names, ...to });
   }
   const holdsOutput = planned !== undefined && entryTowards(to.real, planned) !== undefined;
-  if (glob.matches(path) && !holdsOutput) {
-    progress.matchedFolders.push(path);
+  if (!holdsOutput && isFolderLeftOut(glob, path)) {
+    progress.unread.push(folderUnread(join(base, path)));
   }
 }
 

@@ -228,7 +228,7 @@ describe("what a pattern matches and nobody can read as a shard is told", () => 
   ])("a folder that $pattern matches and does not look into", async ({ pattern, tells }) => {
     await using scratch = await scratchFolder();
     await put(scratch.path, "p/a.parquet", "p/x.parquet/part-0.parquet", "p/sub/b.csv");
-    await put(scratch.path, "p/_temporary/a", "p/.git/a", "q/a.parquet");
+    await put(scratch.path, "p/_temporary/a", "p/.git/a", "p/lost+found/a", "q/a.parquet");
 
     expect(await unread(scratch.path, pattern)).toEqual(tells);
   });

@@ -1,0 +1,239 @@
+import { chmod, mkdir, readdir, rename, rm, symlink, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { describe, expect, test } from "vitest";
+import { projectFolder, runHere } from "../support/cli.js";
+import { differences, goldenRows } from "../support/golden.js";
+import { scratchFolder } from "../support/job.js";
+import { listing, outputRows } from "../support/output.js";
+import { leaveUnfinished, runSpec, scoreHere } from "../support/score.js";
+import { showResult } from "../support/shown.js";
+import { type OwnJob, ownJob } from "../support/world.js";
+
+const isRoot = process.getuid?.() === 0;
+const nobody = 65_534;
+
+/** A job over `in/dt=1/` and `in/dt=2/`, whose five shards they share. */
+async function twoDays(folder: string, path: string | readonly string[] = "in/*/*.parquet"): Promise<OwnJob> {
+  const job = await ownJob(folder, "wine-forest");
+  for (const [index, shard] of job.shards.entries()) {
+    await mkdir(join(folder, `in/dt=${index < 3 ? 1 : 2}`), { recursive: true });
+    await rename(shard, shard.replace("/in/", `/in/dt=${index < 3 ? 1 : 2}/`));
+  }
+  await job.rewrite({ input: { path }, commit_rows: 36 });
+  return job;
+}
+
+/** What a run says that must be refused, and write nothing. */
+async function refused(folder: string, spec: string, options: Parameters<typeof runSpec>[1] = {}): Promise<string> {
+  const result = await runSpec(spec, { ...options, args: ["--quiet"] });
+  expect((await readdir(folder)).filter((name) => name === "out")).toEqual([]);
+  return `\n${showResult(result, folder)}`;
+}
+
+function failing(errno: string, folder: string): { node: string[]; env: Record<string, string> } {
+  const preload = pathToFileURL(join(projectFolder, "test/support/failing-listing.mjs")).href;
+  return { node: [`--import=${preload}`], env: { LISTING_FAILS: `${errno} ${folder}` } };
+}
+
+describe("a folder of the input that cannot be listed ends the run before it is planned", () => {
+  test.skipIf(!isRoot)("with 64 where it is closed to this user", async () => {
+    await using scratch = await scratchFolder();
+    const { spec } = await twoDays(scratch.path);
+    await chmod(scratch.path, 0o777);
+    await chmod(join(scratch.path, "in/dt=2"), 0o700);
+
+    expect(await refused(scratch.path, spec, { uid: nobody })).toMatchInlineSnapshot(`
+      "
+      exit 64
+      --- stderr
+      error: reading <folder>/job.yaml:5:13: input.path: listing <folder>/in/dt=2: permission denied
+        hint: let this user read and enter the folder, or write a pattern that leaves it out
+      "
+    `);
+
+    await chmod(join(scratch.path, "in/dt=2"), 0o755);
+    expect((await runSpec(spec, { uid: nobody })).summary).toMatchObject({ status: "complete", rows_scored: 178 });
+  });
+
+  test.each(["in/*/*.parquet", "in/**/*.parquet"])("with 75 where the disk fails (%s)", async (path) => {
+    await using scratch = await scratchFolder();
+    const { spec } = await twoDays(scratch.path, path);
+
+    const said = await refused(scratch.path, spec, failing("EIO", join(scratch.path, "in/dt=2")));
+
+    expect(said).toContain("exit 75\n");
+    expect(said).toContain("error: listing <folder>/in/dt=2: EIO\n  hint: run the same command again;");
+  });
+});
+
+test("a run whose input cannot be listed when it is taken up ends with 75, and is finished later", async () => {
+  await using scratch = await scratchFolder();
+  const job = await twoDays(scratch.path);
+  await leaveUnfinished(job.spec, job.out, (span) => span < 2);
+  const before = await listing(job.out);
+
+  const { code, stderr } = await runSpec(job.spec, failing("EIO", join(scratch.path, "in/dt=2")));
+
+  expect(code, stderr).toBe(75);
+  expect(stderr).not.toMatch(/missing|--new-run/);
+  expect(await listing(job.out)).toEqual(before);
+  expect((await runSpec(job.spec)).summary).toMatchObject({ status: "complete", spans_resumed: 2 });
+  expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
+});
+
+describe("what a pattern matches and is no file is told with 64 when a run is planned", () => {
+  test("a link that leads to nothing", async () => {
+    await using scratch = await scratchFolder();
+    const { spec } = await twoDays(scratch.path);
+    await symlink("/mnt/nowhere/dt=3", join(scratch.path, "in/dt=3"));
+
+    expect(await refused(scratch.path, spec)).toMatchInlineSnapshot(`
+      "
+      exit 64
+      --- stderr
+      error: reading <folder>/job.yaml:5:13: input.path: in/*/*.parquet finds <folder>/in/dt=3, which is a link that leads to nothing
+        hint: put back what it leads to (is a disk not mounted?), or remove the link
+      "
+    `);
+  });
+
+  test("a folder that is called like a shard", async () => {
+    await using scratch = await scratchFolder();
+    const job = await ownJob(scratch.path, "wine-forest");
+    await mkdir(join(scratch.path, "in/x.parquet"));
+    await rename(job.shard(4), join(scratch.path, "in/x.parquet/part-0.parquet"));
+
+    expect(await refused(scratch.path, job.spec)).toMatchInlineSnapshot(`
+      "
+      exit 64
+      --- stderr
+      error: reading <folder>/job.yaml:5:13: input.path: in/*.parquet finds <folder>/in/x.parquet, which is a folder
+        hint: for its files add <folder>/in/x.parquet/*.parquet to input.path; else write a pattern that does not match it
+      "
+    `);
+
+    await job.rewrite({ input: { path: ["in/*.parquet", "in/x.parquet/*.parquet"] } });
+    expect((await runSpec(job.spec)).summary).toMatchObject({ status: "complete", rows_scored: 178 });
+  });
+
+  test("and by plan and validate, too", async () => {
+    await using scratch = await scratchFolder();
+    const { spec } = await twoDays(scratch.path);
+    await symlink("dt=3", join(scratch.path, "in/dt=3"));
+
+    for (const command of ["plan", "validate", "tune"]) {
+      const { code, stderr } = await runHere([command, spec]);
+      expect(code, stderr).toBe(64);
+      expect(stderr).toContain("in/dt=3, which is a link that leads to nothing");
+    }
+  });
+
+  test("and is no matter to a run that is planned: it goes by its plan", async () => {
+    await using scratch = await scratchFolder();
+    const job = await twoDays(scratch.path);
+    await leaveUnfinished(job.spec, job.out, (span) => span < 2);
+    await symlink("nowhere", join(scratch.path, "in/dt=3"));
+    await put(join(scratch.path, "in/_delta_log/00000000000000000000.json"));
+
+    expect(await scoreHere(job.spec)).toMatchObject({ status: "complete", spansResumed: 2 });
+    await rm(join(scratch.path, "in"), { recursive: true });
+    expect(await scoreHere(job.spec)).toMatchObject({ status: "already_complete" });
+  });
+});
+
+test("a pattern that matches nothing where others do is told", async () => {
+  await using scratch = await scratchFolder();
+  const job = await twoDays(scratch.path, ["in/dt=1/*.parquet", "in/dt=2/*.parquet", "in/dt=3/*.parquet"]);
+
+  expect(await refused(scratch.path, job.spec)).toContain("exit 75\n");
+
+  await mkdir(join(scratch.path, "in/dt=3"));
+  const { code, stderr } = await runSpec(job.spec);
+  expect(code, stderr).toBe(0);
+  expect(stderr).toContain("no file matches in/dt=3/*.parquet; other patterns of input.path have some");
+});
+
+test("a folder that is to come leaves the spec valid", async () => {
+  await using scratch = await scratchFolder();
+  const job = await twoDays(scratch.path, "features/dt=3/*.parquet");
+
+  expect(await runHere(["validate", job.spec])).toMatchObject({ code: 0 });
+});
+
+async function put(path: string): Promise<void> {
+  await mkdir(dirname(path), { recursive: true });
+  await writeFile(path, "{}");
+}
+
+describe("files of a lakehouse table that a pattern matches are refused: not all of their rows are current", () => {
+  const delta = "in/_delta_log/00000000000000000000.json";
+  const iceberg = "metadata/00003-6d8e5a1c-3f5f-4d5c-9a43-1b0a4e0d5a01.metadata.json";
+
+  test.each([
+    { path: "in/*/*.parquet", log: delta, format: "Delta Lake", table: "in" },
+    { path: "in/**", log: "in/_delta_log/00000000000000000010.checkpoint.parquet", format: "Delta Lake", table: "in" },
+    { path: "in/dt=2/*.parquet", log: delta, format: "Delta Lake", table: "in" },
+    { path: "**/dt=*/*.parquet", log: delta, format: "Delta Lake", table: "in" },
+    { path: "in/*/*.parquet", log: "in/dt=2/_delta_log/0.json", format: "Delta Lake", table: "in/dt=2" },
+    { path: "in/dt=*/*.parquet", log: iceberg, format: "Iceberg", table: "" },
+    { path: "in/**/*.parquet", log: "in/metadata/v12.gz.metadata.json", format: "Iceberg", table: "in" },
+    { path: "in/**/*.parquet", log: "in/metadata/snap-1-1-a.avro", format: "Iceberg", table: "in" },
+    { path: "in/*/*.parquet", log: "in/.hoodie/hoodie.properties", format: "Hudi", table: "in" },
+  ])("$path beside $log", async ({ path, log, format, table }) => {
+    await using scratch = await scratchFolder();
+    const job = await twoDays(scratch.path, path);
+    await put(join(scratch.path, log));
+
+    const said = await refused(scratch.path, job.spec);
+
+    expect(said).toContain("exit 64\n");
+    const named = join("<folder>", table);
+    expect(said).toContain(`input.path: ${path} matches data files of the ${format} table ${named}, those of deleted`);
+    expect(said).toContain("hint: export the table's current rows and read those");
+  });
+
+  test("through a link, too", async () => {
+    await using scratch = await scratchFolder();
+    const job = await twoDays(scratch.path, "latest/*.parquet");
+    await symlink("in/dt=1", join(scratch.path, "latest"));
+    await put(join(scratch.path, delta));
+
+    expect(await refused(scratch.path, job.spec)).toContain("the Delta Lake table <folder>/in,");
+  });
+
+  test("with what to do", async () => {
+    await using scratch = await scratchFolder();
+    const job = await twoDays(scratch.path);
+    await put(join(scratch.path, delta));
+
+    expect(await refused(scratch.path, job.spec)).toMatchInlineSnapshot(`
+      "
+      exit 64
+      --- stderr
+      error: reading <folder>/job.yaml:5:13: input.path: in/*/*.parquet matches data files of the Delta Lake table <folder>/in, those of deleted and rewritten rows among them
+        hint: export the table's current rows and read those (COPY (FROM delta_scan('<folder>/in')) TO 'snapshot.parquet' in DuckDB), or list the current files by their full paths, without wildcards
+      "
+    `);
+    expect((await runHere(["validate", job.spec])).code).toBe(64);
+  });
+
+  test.each([
+    { what: "lists files without wildcards", path: ["in/dt=1", "in/dt=2"], log: delta },
+    { what: "lies beside another table", path: "in/*/*.parquet", log: "other/_delta_log/0.json" },
+    { what: "has an empty log above it", path: "in/*/*.parquet", log: "in/_delta_log/README" },
+    { what: "has other metadata beside it", path: "in/dt*/*.parquet", log: "in/metadata/schema.json" },
+    { what: "leaves the table out", path: "in/dt=[12]/*.parquet", log: "in/dt=3/_delta_log/0.json" },
+  ])("but not where input.path $what", async ({ path, log }) => {
+    await using scratch = await scratchFolder();
+    const job = await twoDays(scratch.path);
+    const plain = async (folder: string): Promise<string[]> =>
+      (await readdir(join(scratch.path, folder))).map((name) => `${folder}/${name}`);
+    await job.rewrite({
+      input: { path: typeof path === "string" ? path : (await Promise.all(path.map(plain))).flat() },
+    });
+    await put(join(scratch.path, log));
+
+    expect(await scoreHere(job.spec)).toMatchObject({ status: "complete", rowsPlanned: 178 });
+  });
+});
