@@ -65,8 +65,6 @@ function importsOf(roots, graph) {
 const lookups = [
   // Its JavaScript is 25 small files, of which each thread loads its own; its library stays where it is.
   { of: /onnxruntime-node[\\/]dist[\\/]binding\.js$/, old: "require(`../bin/", now: "require(`onnxruntime-node/bin/" },
-  // It would use a picomatch that lies somewhere above. Nothing here does.
-  { of: /fdir[\\/]dist[\\/]index\.mjs$/, old: '__require.resolve("picomatch")', now: "throw undefined" },
 ];
 const replaceLookups = lookups.map(({ of, old, now }) => ({
   name: now,

@@ -23,7 +23,7 @@ export async function listInput(context: JobContext): Promise<Listing> {
 }
 
 /**
- * Refuses a listing that leaves out rows which input.path names. Asked when a run is planned only: from then on its
+ * Refuses a listing that leaves out rows which input.path names, or has some that do not count. Asked when a run is planned only: from then on its
  * plan says what its input is.
  * @throws JobError FILE_MISSING, SPEC_INVALID, INPUT_NOT_READY
  */
@@ -31,6 +31,7 @@ export async function requireWhole(context: JobContext, listing: Listing): Promi
   requireListed(context, listing);
   requireFolders(context, listing);
   await atKey(context, inputPath, () => refuseLakeTables(context, listing));
+  refuseUncommitted(context, listing);
   if (listing.shards.length > 0 && listing.unmatched.length > 0) {
     context.log.warn(`no file matches ${listing.unmatched.join(", ")}; other patterns of input.path have some`);
   }
@@ -69,6 +70,20 @@ function requireFolders({ spec, where }: JobContext, { missing }: Listing): void
     : new JobError("FILE_MISSING", `reading ${where(inputPath)}: ${found}`, {
         hint: "paths are relative to the spec's folder; input.ready makes a run wait for input that comes later",
       });
+}
+
+/** What Spark and Hadoop write lies there until the job commits it: rows of failed tries may be there twice. */
+function refuseUncommitted({ spec }: JobContext, { shards }: Listing): void {
+  const uncommitted = shards.find(({ uri }) => uri.includes("/_temporary/"));
+  if (uncommitted !== undefined) {
+    throw new JobError(
+      "INPUT_NOT_READY",
+      `planning ${spec.name}: ${uncommitted.uri} was written by a job of Spark or Hadoop that has not committed it`,
+      {
+        hint: "run the same command again when that job is done; if it died, remove _temporary, or write a pattern that leaves it out",
+      },
+    );
+  }
 }
 
 /** @throws JobError SPEC_INVALID for a pattern that matches files of a lakehouse table, not all of which are current */

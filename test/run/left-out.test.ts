@@ -1,4 +1,4 @@
-import { chmod, mkdir, readdir, rename, rm, symlink, writeFile } from "node:fs/promises";
+import { chmod, copyFile, mkdir, readdir, rename, rm, symlink, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { describe, expect, test } from "vitest";
@@ -152,6 +152,23 @@ test("a pattern that matches nothing where others do is told", async () => {
   const { code, stderr } = await runSpec(job.spec);
   expect(code, stderr).toBe(0);
   expect(stderr).toContain("no file matches in/dt=3/*.parquet; other patterns of input.path have some");
+});
+
+test("what a job of Spark has written and not committed is waited for", async () => {
+  await using scratch = await scratchFolder();
+  const job = await twoDays(scratch.path, "in/**/*.parquet");
+  const tried = join(scratch.path, "in/dt=1/_temporary/0/_temporary/attempt_0");
+  await mkdir(tried, { recursive: true });
+  await copyFile(join(scratch.path, "in/dt=1/part-00000.parquet"), join(tried, "part-00000.parquet"));
+
+  const said = await refused(scratch.path, job.spec);
+
+  expect(said).toContain("exit 75\n");
+  expect(said).toContain(
+    "/attempt_0/part-00000.parquet was written by a job of Spark or Hadoop that has not committed",
+  );
+  await job.rewrite({ input: { path: "in/*/*.parquet" } });
+  expect(await scoreHere(job.spec)).toMatchObject({ status: "complete", rowsPlanned: 178 });
 });
 
 test("a folder that is to come leaves the spec valid", async () => {

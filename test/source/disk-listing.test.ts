@@ -1,34 +1,15 @@
 import { execFileSync } from "node:child_process";
-import { mkdir, readdir, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { mkdir, rm, symlink } from "node:fs/promises";
 import { createServer } from "node:net";
-import { dirname, join, relative } from "node:path";
-import fc from "fast-check";
-import picomatch from "picomatch";
+import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { JobError } from "#src/errors.js";
 import { diskSource } from "#src/source/disk.js";
-import type { Listing } from "#src/source/port.js";
 import { walkFileSystem, type WalkFileSystem } from "#src/source/walk.js";
+import { listDisk, put, refusal } from "../support/disk-source.js";
 import { scratchFolder } from "../support/job.js";
 
-async function put(folder: string, ...files: readonly string[]): Promise<void> {
-  for (const file of files) {
-    await mkdir(dirname(join(folder, file)), { recursive: true });
-    await writeFile(join(folder, file), file);
-  }
-}
-
-async function list(folder: string, patterns: readonly string[], fileSystem?: WalkFileSystem): Promise<Listing> {
-  const source = diskSource({ folder, output: undefined, ...(fileSystem === undefined ? {} : { fileSystem }) });
-  return await source.list(patterns);
-}
-
-async function listed(folder: string, pattern: string): Promise<string[]> {
-  return (await list(folder, [pattern])).shards.map(({ uri }) => uri);
-}
-
 async function unread(folder: string, pattern: string): Promise<string[]> {
-  const { unread: found } = await list(folder, [pattern]);
+  const { unread: found } = await listDisk(folder, [pattern]);
   return found.map(({ path, finding }) => `${path.slice(folder.length + 1)}, ${finding}`).toSorted();
 }
 
@@ -55,14 +36,6 @@ function failingAt(name: string, errno: string, times = Number.POSITIVE_INFINITY
   return failing;
 }
 
-async function refusal(work: () => Promise<unknown>): Promise<Pick<JobError, "code" | "exitCode" | "message">> {
-  const error: unknown = await work().catch((refused: unknown) => refused);
-  if (!(error instanceof JobError)) {
-    throw new Error("nothing was refused", { cause: error });
-  }
-  return { code: error.code, exitCode: error.exitCode, message: error.message };
-}
-
 describe("a folder that cannot be listed", () => {
   test.each([
     { errno: "EACCES", code: "PERMISSION", exitCode: 64 },
@@ -77,7 +50,7 @@ describe("a folder that cannot be listed", () => {
     await put(scratch.path, "p/dt=1/a.parquet", "p/dt=2/b.parquet");
 
     for (const pattern of ["p/*/*.parquet", "p/**/*.parquet", "p/dt=2/*.parquet", "p/{dt=1,dt=2}/*"]) {
-      const refused = await refusal(() => list(scratch.path, [pattern], failingAt("dt=2", errno)));
+      const refused = await refusal(() => listDisk(scratch.path, [pattern], failingAt("dt=2", errno)));
       expect(refused).toMatchObject({ code, exitCode });
       expect(refused.message).toMatch(/^listing \S+\/p\/dt=2: /);
     }
@@ -88,10 +61,10 @@ describe("a folder that cannot be listed", () => {
     await put(scratch.path, "p/a.parquet", "p/closed/b.parquet", "p/.closed/c.parquet", "p/in/.closed/d.parquet");
 
     for (const pattern of ["p/*", "p/*.parquet", "p/[a-b]*/*"]) {
-      expect((await list(scratch.path, [pattern], failingAt("/closed", "EIO"))).shards.length).toBeLessThan(2);
+      expect((await listDisk(scratch.path, [pattern], failingAt("/closed", "EIO"))).shards.length).toBeLessThan(2);
     }
     await rm(join(scratch.path, "p/closed"), { recursive: true });
-    const all = await list(scratch.path, ["p/**"], failingAt(".closed", "EIO"));
+    const all = await listDisk(scratch.path, ["p/**"], failingAt(".closed", "EIO"));
     expect(all.shards.map(({ uri }) => uri)).toEqual(["p/a.parquet"]);
   });
 
@@ -99,8 +72,8 @@ describe("a folder that cannot be listed", () => {
     await using scratch = await scratchFolder();
     await put(scratch.path, "a.parquet", "lost+found/b.parquet");
 
-    const closed = await list(scratch.path, ["**/*.parquet"], failingAt("lost+found", "EACCES"));
-    const failing = await refusal(() => list(scratch.path, ["**/*.parquet"], failingAt("lost+found", "EIO")));
+    const closed = await listDisk(scratch.path, ["**/*.parquet"], failingAt("lost+found", "EACCES"));
+    const failing = await refusal(() => listDisk(scratch.path, ["**/*.parquet"], failingAt("lost+found", "EIO")));
 
     expect(closed.shards.map(({ uri }) => uri)).toEqual(["a.parquet"]);
     expect(failing).toMatchObject({ exitCode: 75 });
@@ -112,7 +85,7 @@ describe("a folder that vanishes while folders are walked", () => {
     await using scratch = await scratchFolder();
     await put(scratch.path, "p/dt=1/a.parquet", "p/dt=2/b.parquet");
 
-    const { shards } = await list(scratch.path, ["p/*/*.parquet"], failingAt("dt=2", "ENOENT", 2));
+    const { shards } = await listDisk(scratch.path, ["p/*/*.parquet"], failingAt("dt=2", "ENOENT", 2));
 
     expect(shards.map(({ uri }) => uri)).toEqual(["p/dt=1/a.parquet", "p/dt=2/b.parquet"]);
   });
@@ -122,7 +95,7 @@ describe("a folder that vanishes while folders are walked", () => {
     await put(scratch.path, "p/dt=1/a.parquet", "p/dt=2/b.parquet");
     const restless = failingAt("dt=2", "ENOENT");
 
-    const refused = await refusal(() => list(scratch.path, ["p/*/*.parquet"], restless));
+    const refused = await refusal(() => listDisk(scratch.path, ["p/*/*.parquet"], restless));
 
     expect(refused).toMatchObject({ code: "INPUT_NOT_READY", exitCode: 75 });
     expect(refused.message).toMatch(/files and folders vanish meanwhile, such as \S+\/p\/dt=2$/);
@@ -146,7 +119,7 @@ describe("a folder that vanishes while folders are walked", () => {
       },
     };
 
-    const { shards, absent } = await list(scratch.path, ["p/*"], moving);
+    const { shards, absent } = await listDisk(scratch.path, ["p/*"], moving);
 
     expect(shards.map(({ uri }) => uri)).toEqual(["p/a.parquet", "p/c.parquet"]);
     expect(absent).toEqual([]);
@@ -163,7 +136,7 @@ describe("the folder before the first wildcard", () => {
     await using scratch = await scratchFolder();
     await put(scratch.path, "in/a.parquet");
 
-    const found = await list(scratch.path, [pattern, "in/*.parquet"]);
+    const found = await listDisk(scratch.path, [pattern, "in/*.parquet"]);
 
     expect(found.missing).toEqual([{ pattern, folder: join(scratch.path, missing), isParentThere }]);
     expect(found.unmatched).toEqual([pattern]);
@@ -243,103 +216,3 @@ describe("what a pattern matches and nobody can read as a shard is told", () => 
     expect((await source.list(["in/*"])).unread).toEqual([]);
   });
 });
-
-describe("a pattern matches", () => {
-  test("names with a newline, below folders with one", async () => {
-    await using scratch = await scratchFolder();
-    await put(scratch.path, "p/a\nb/c\nd.parquet");
-
-    for (const pattern of ["p/**", "p/**/*.parquet", "p/*/*", "p/a?b/c*"]) {
-      expect(await listed(scratch.path, pattern)).toEqual(["p/a\nb/c\nd.parquet"]);
-    }
-  });
-
-  test("below the spec's folder whatever its name holds", async () => {
-    await using scratch = await scratchFolder();
-    const folder = join(scratch.path, "a [1] {b,c} (d)\\e!*");
-    await put(folder, "in/a.parquet", "up.parquet");
-
-    expect(await listed(folder, "in/*.parquet")).toEqual(["in/a.parquet"]);
-    expect(await listed(join(folder, "in"), "../*.parquet")).toEqual(["../up.parquet"]);
-    expect(await listed(folder, "./in/..//*/a.*/")).toEqual(["in/a.parquet"]);
-  });
-
-  test("through links to folders, each once on a way", async () => {
-    await using scratch = await scratchFolder();
-    await put(scratch.path, "p/a.parquet", "far/b.parquet", "far/deep/c.parquet", "farther/d.parquet");
-    await symlink("../far", join(scratch.path, "p/link"));
-    await symlink("deep", join(scratch.path, "far/inside"));
-    await symlink("../farther", join(scratch.path, "far/beside"));
-    await symlink("..", join(scratch.path, "far/up"));
-
-    expect(await listed(scratch.path, "p/link/*.parquet")).toEqual(["p/link/b.parquet"]);
-    expect(await listed(scratch.path, "p/link/*/*.parquet")).toEqual([
-      "p/link/beside/d.parquet",
-      "p/link/deep/c.parquet",
-    ]);
-    expect(await listed(scratch.path, "p/**")).toEqual([
-      "p/a.parquet",
-      "p/link/b.parquet",
-      "p/link/beside/d.parquet",
-      "p/link/deep/c.parquet",
-    ]);
-  });
-
-  test("nothing that goes up after a wildcard: it is refused", async () => {
-    await using scratch = await scratchFolder();
-    await put(scratch.path, "p/in/a.parquet", "q/b.parquet");
-
-    for (const pattern of ["p/{in,../q}/*", "{p/in,..}/*", "p/*/{..,x}/a"]) {
-      expect(await refusal(() => list(scratch.path, [pattern]))).toMatchObject({ exitCode: 64 });
-    }
-  });
-
-  const name = fc.constantFrom("a", "b", "ab", "dt=1", ".h", "_m", "a.b", "x y", "[a]", "é");
-  const piece = fc.oneof(
-    name,
-    fc.constantFrom("*", "**", "?", "a*", "[ab]", "{a,b}", "{a,b/a}", "!(a)", ".*", "*.b", "+(a|b)"),
-  );
-
-  test("all files that it would match if each were tried", async () => {
-    await using scratch = await scratchFolder();
-    let found = 0;
-    let trees = 0;
-    await fc.assert(
-      fc.asyncProperty(
-        fc.array(fc.array(name, { minLength: 1, maxLength: 4 }), { minLength: 1, maxLength: 12 }),
-        fc.array(fc.array(piece, { minLength: 1, maxLength: 4 }), { minLength: 1, maxLength: 8 }),
-        async (files, patterns) => {
-          trees += 1;
-          const folder = join(scratch.path, `${trees}`);
-          for (const parts of files) {
-            await put(folder, ["in", ...parts].join("/")).catch(() => undefined); // a file in a folder's place
-          }
-          const entries = await readdir(folder, { recursive: true, withFileTypes: true });
-          const all = entries
-            .filter((one) => one.isFile())
-            .map((one) => relative(folder, join(one.parentPath, one.name)));
-          for (const parts of patterns) {
-            const pattern = ["in", ...parts].join("/");
-            // What a file is called, or is where a folder is asked for, is for other tests.
-            const named = [pattern, pattern.replace(/\/\*\*.*/, "")].map((path) => isFile(join(folder, path)));
-            if (!/[*?[{(]/.test(pattern) || (await Promise.all(named)).includes(true)) {
-              continue;
-            }
-            const expected = all.filter((one) => picomatch.isMatch(one, pattern, { posix: true })).toSorted();
-            found += expected.length;
-            expect(await listed(folder, pattern), JSON.stringify({ pattern, all })).toEqual(expected);
-          }
-        },
-      ),
-      { numRuns: 200 },
-    );
-    expect(found).toBeGreaterThan(50);
-  });
-});
-
-async function isFile(path: string): Promise<boolean> {
-  return await stat(path).then(
-    (found) => found.isFile(),
-    () => false,
-  );
-}
