@@ -5,9 +5,10 @@ import { describeRows } from "./describe-rows.js";
 import { checkRowNumbers, recordBatch } from "./duckdb-chunks.js";
 import { type DuckDbReader, type DuckDbReaderOptions, openDuckDbReader } from "./duckdb-reader.js";
 import { folderConstants } from "./folder-constants.js";
-import { findDamage, type StreamEnd } from "./parquet-damage.js";
+import { type Damage, findDamage, type StreamEnd } from "./parquet-damage.js";
 import type { SchemaReader } from "./parquet-footers.js";
 import { bindExpression, createExpressionCheck, describeFailure } from "./parquet-expressions.js";
+import { type LevelCheck, openLevelCheck } from "./parquet-levels.js";
 import { schemaReader } from "./parquet-schemas.js";
 import { parquetTable, sliceSql, togetherSql } from "./parquet-sql.js";
 import { streamChunks } from "./parquet-stream.js";
@@ -72,18 +73,35 @@ async function* readSlices(
 
 /** Where a row group is damaged, the rows before it still come: whole spans of them can be committed. */
 async function* readSlice(pool: ConnectionPool, slice: SliceRequest): AsyncGenerator<RecordBatch> {
-  const end = yield* streamRows(pool, slice);
-  if (end.cause === undefined && end.reached === slice.rowEnd) {
+  const levels = openLevelCheck(slice);
+  const end = yield* streamRows(pool, slice, levels);
+  if (end.cause === undefined && end.damage === undefined && end.reached === slice.rowEnd) {
     return;
   }
-  const { error, rowStart } = await findDamage(pool, slice, end);
+  const { error, rowStart } = end.damage ?? (await damageOf(pool, { slice, end, levels }));
   if (rowStart > end.reached) {
-    yield* streamRows(pool, { ...slice, rowStart: end.reached, rowEnd: rowStart });
+    const whole = { ...slice, rowStart: end.reached, rowEnd: rowStart };
+    yield* streamRows(pool, whole, openLevelCheck(whole));
   }
   throw error;
 }
 
-async function* streamRows(pool: ConnectionPool, slice: SliceRequest): AsyncGenerator<RecordBatch, StreamEnd> {
+/** Levels tell more of what is wrong than DuckDB, which may also not say where it is. */
+async function damageOf(
+  pool: ConnectionPool,
+  { slice, end, levels }: { slice: SliceRequest; end: StreamEnd; levels: LevelCheck },
+): Promise<Damage> {
+  const found = await findDamage(pool, slice, end);
+  const rowEnd = found.group === undefined ? slice.rowEnd : found.rowStart + 1;
+  return (found.error.code === "SHARD_CORRUPT" ? await levels.through(rowEnd) : undefined) ?? found;
+}
+
+/** `damage`: found in rows that DuckDB gave all the same; they did not come from here. */
+async function* streamRows(
+  pool: ConnectionPool,
+  slice: SliceRequest,
+  levels: LevelCheck,
+): AsyncGenerator<RecordBatch, StreamEnd & { readonly damage?: Damage }> {
   let next = slice.rowStart;
   const chunks = untilFailure(streamChunks(pool, sliceSql(slice, parquetTable(slice.file.path))));
   try {
@@ -93,6 +111,10 @@ async function* streamRows(pool: ConnectionPool, slice: SliceRequest): AsyncGene
         return { reached: next, cause: step.value };
       }
       checkRowNumbers(step.value, next, slice);
+      const damage = await levels.through(next + step.value.rowCount);
+      if (damage !== undefined) {
+        return { reached: next, cause: undefined, damage };
+      }
       const batch = recordBatch(step.value, slice.projection); // before its rows count as those that came
       next += step.value.rowCount;
       yield batch;
@@ -124,13 +146,26 @@ async function* streamTogether(
   slices: readonly [SliceRequest, ...SliceRequest[]],
   place: Place,
 ): AsyncGenerator<RecordBatch> {
+  const levels = slices.map(openLevelCheck);
   for await (const chunk of untilFailure(streamChunks(pool, togetherSql(slices)))) {
     const end = place.after(chunk);
     if (end === undefined) {
+      return;
+    }
+    if (await areDamaged(levels.slice(place.slice, end.slice + 1), slices.slice(place.slice, end.slice + 1))) {
       return;
     }
     const batch = recordBatch(chunk, slices[0].projection, 2);
     place.move(end);
     yield batch;
   }
+}
+
+async function areDamaged(levels: readonly LevelCheck[], slices: readonly SliceRequest[]): Promise<boolean> {
+  for (const [index, level] of levels.entries()) {
+    if ((await level.through(slices[index]?.rowEnd ?? 0)) !== undefined) {
+      return true;
+    }
+  }
+  return false;
 }

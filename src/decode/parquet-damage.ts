@@ -25,6 +25,8 @@ export interface StreamEnd {
 
 export interface Damage {
   readonly error: JobError;
+  /** undefined: it is not known which. */
+  readonly group: number | undefined;
   /** Rows of the slice before this one are whole. */
   readonly rowStart: number;
 }
@@ -36,7 +38,7 @@ export interface Damage {
 export async function findDamage(pool: ConnectionPool, slice: SliceRequest, end: StreamEnd): Promise<Damage> {
   const { file } = slice;
   const { path } = file;
-  const damageAt = (error: JobError): Damage => ({ error, rowStart: end.reached });
+  const damageAt = (error: JobError): Damage => ({ error, group: undefined, rowStart: end.reached });
   const known = kindOf(path, end.cause);
   if (known !== undefined) {
     return damageAt(known);
@@ -44,7 +46,7 @@ export async function findDamage(pool: ConnectionPool, slice: SliceRequest, end:
   try {
     const found = await firstDamaged(pool, { ...slice, rowStart: end.reached }, await readFooter(file));
     if (found !== undefined) {
-      return { error: await told(file, found), rowStart: found.range.rowStart };
+      return { error: await told(file, found), group: found.group, rowStart: found.range.rowStart };
     }
   } catch (error) {
     return damageAt(error instanceof JobError ? error : corrupt(path, messageOf(error), error));
@@ -134,6 +136,7 @@ async function tryToRead(
   }
 }
 
-function corrupt(path: string, found: string, cause?: unknown): JobError {
+/** What is said of a shard whose pages are not what they should be. */
+export function corrupt(path: string, found: string, cause?: unknown): JobError {
   return new JobError("SHARD_CORRUPT", `reading ${path}: ${found}`, { hint: hintFor(found), cause });
 }
