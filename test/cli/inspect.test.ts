@@ -318,7 +318,12 @@ describe("an Arrow shard", () => {
   test.each(["older.arrow", "older.arrows"])("%s, of before Arrow 0.15, is known by its content", async (name) => {
     await using folder = await scratchFolder();
     await copyFile(join(projectFolder, "fixtures/arrow", name), join(folder.path, "a.bin"));
-    expect(await inspected(join(folder.path, "a.bin"))).toMatchObject({ kind: "shard", format_version: 4, rows: 60, row_groups: 4 });
+    expect(await inspected(join(folder.path, "a.bin"))).toMatchObject({
+      kind: "shard",
+      format_version: 4,
+      rows: 60,
+      row_groups: 4,
+    });
   });
 
   test("has the rows, types and NULLs of the same values in Parquet", async () => {
