@@ -17,6 +17,7 @@ import { refuseDrift, withTypesOf } from "./drift.js";
 import { bindExpressions } from "./expressions.js";
 import { atKey, type JobContext, type ScoringContext, type ShardFiles } from "./job.js";
 import { both } from "./loading.js";
+import { probeRows } from "./probe-rows.js";
 import { verifyShards } from "./verify.js";
 import { timeRow } from "./warm-up.js";
 
@@ -182,6 +183,7 @@ export async function bindFirstShard(
   const contract: Contract = spec.output.lineage ? { ...bound, lineage: true } : bound;
   refuseDoubleNames(contract);
   refuseLargeBatches(context, contract);
+  await probeRows(engine, contract);
   return contract;
 }
 

@@ -5,7 +5,7 @@ import type { ModelFile } from "../../engine/port.js";
 import { JobError } from "../../errors.js";
 import { type Diagnosis, doctorJson, doctorText } from "../../report/doctor-text.js";
 import type { Log } from "../../run/job.js";
-import type { Provider } from "../../spec/engine-spec.js";
+import { cpuListedLast, type Provider } from "../../spec/engine-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import type { Io } from "../io.js";
 import { attemptTools, type JobOptions, readSpec } from "../job-context.js";
@@ -85,7 +85,7 @@ function cannotRun(
   const names = missing.map(({ provider }) => provider).join(", ");
   const why = missingText(parts) ?? missing.map(({ fault }) => fault).join("; ");
   return new JobError("PROVIDER_MISSING", `checking for ${names}: ${why}`, {
-    hint: "what to do is listed above; to score on CPUs where there is no GPU, list cpu last: providers: [cuda, cpu]",
+    hint: `what to do is listed above; ${cpuListedLast(asked)}`,
   });
 }
 
