@@ -1,5 +1,6 @@
 import { bindContract } from "../batch/bind-contract.js";
 import { type Contract, outputColumns, usedColumns } from "../batch/contract.js";
+import { lostOutputs } from "../batch/model-traits.js";
 import { bytesPerRow } from "../batch/row-bytes.js";
 import type { SourceColumn } from "../batch/types.js";
 import type { Decoder, ShardFooter, ShardSchema } from "../decode/port.js";
@@ -90,6 +91,7 @@ export async function planRun(
   const [first, ...others] = schemas;
   const typed = first === undefined ? [] : [withTypesOf(others, first), ...others];
   const contract = await bindShards(context, typed, { decoder, model, engine });
+  warnOfLostOutputs(context, model);
   const used = new Set(usedColumns(contract));
   for (const other of schemas) {
     refuseDrift(contract, typed[0], other);
@@ -106,6 +108,13 @@ export async function planRun(
     });
   }
   return plan;
+}
+
+/** Said once, when a run is planned: not by each attempt at it. */
+export function warnOfLostOutputs({ spec, log }: Pick<ScoringContext, "spec" | "log">, { traits }: ModelFile): void {
+  for (const text of lostOutputs(traits, spec.model.outputs)) {
+    log.warn(text);
+  }
 }
 
 /** Outputs that the model names may be called as what lineage adds. */
