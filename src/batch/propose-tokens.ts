@@ -23,7 +23,6 @@ export function proposeTokens(
   columns: readonly SourceColumn[],
 ): Readonly<Record<string, ProposedSource>> | undefined {
   const named = (name: string): SourceColumn | undefined => columns.find((column) => column.name === name);
-  const isOfLists = (column: SourceColumn | undefined): boolean => column?.type !== undefined && isList(column.type);
   const missing = inputs.filter(({ name }) => named(name) === undefined);
   const masks = missing.filter((input) => isWide(input) && /mask/i.test(input.name));
   const tokens = missing.filter((input) => !masks.includes(input));
@@ -50,6 +49,10 @@ export function proposeTokens(
       ];
     }),
   );
+}
+
+function isOfLists(column: SourceColumn | undefined): boolean {
+  return column?.type !== undefined && isList(column.type);
 }
 
 /** Other lists have a length that means something, such as an embedding's. */

@@ -23,7 +23,7 @@ export function modelText({ path, fileBytes, sha256, externalData, proto, signat
     ["sha256", sha256],
     ["opset", proto.opsetImports.map(({ domain, version }) => `${opsetDomain(domain)} ${version}`).join(", ")],
     ["ir", String(proto.irVersion)],
-    ["producer", `${proto.producerName} ${proto.producerVersion}`.trim()],
+    ["producer", shortened(`${proto.producerName} ${proto.producerVersion}`)],
     ["domain", proto.domain],
     ["version", proto.modelVersion === 0n ? "" : String(proto.modelVersion)],
     ["doc", shortened(proto.docString)],

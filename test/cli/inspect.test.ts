@@ -315,17 +315,6 @@ describe("an Arrow shard", () => {
     expect(await shownCli(["inspect", `fixtures/arrow/${name}`, "--json"], here)).toMatchSnapshot();
   });
 
-  test.each(["older.arrow", "older.arrows"])("%s, of before Arrow 0.15, is known by its content", async (name) => {
-    await using folder = await scratchFolder();
-    await copyFile(join(projectFolder, "fixtures/arrow", name), join(folder.path, "a.bin"));
-    expect(await inspected(join(folder.path, "a.bin"))).toMatchObject({
-      kind: "shard",
-      format_version: 4,
-      rows: 60,
-      row_groups: 4,
-    });
-  });
-
   test("has the rows, types and NULLs of the same values in Parquet", async () => {
     const arrow = await inspected("fixtures/arrow/zstd.arrow");
     const parquet = await inspected("fixtures/arrow/types.parquet");
