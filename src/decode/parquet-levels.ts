@@ -105,8 +105,9 @@ async function checkGroup(
 ): Promise<Damage | undefined> {
   try {
     await using file = await promises.open(path);
+    const read = windowed(file, footer);
     for (const { chunk, leaf } of columns) {
-      await checkChunk(windowed(file, footer), { chunk, leaf, rows, footer });
+      await checkChunk(read, { chunk, leaf, rows, footer });
     }
     return undefined;
   } catch (error) {

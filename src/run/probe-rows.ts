@@ -8,10 +8,14 @@ const probedRows = 7;
 
 /**
  * Calls the model on a few blank rows: each output must have a row for each. What a model says of its outputs' shapes
- * is not believed, and a batch of one row does not tell. A model that refuses blank rows is left to its first batch.
+ * is not believed, and a batch of one row does not tell. A model that refuses blank rows is left to its first batch, and
+ * so is one on TensorRT, which would build an engine for so many rows alone.
  * @throws JobError CONTRACT
  */
 export async function probeRows(engine: Engine, contract: Contract): Promise<void> {
+  if (engine.provider === "tensorrt") {
+    return;
+  }
   const rows = contract.fixedBatchRows ?? probedRows;
   const outputs = [...new Set(contract.outputs.map(({ tensor }) => tensor))];
   const response = await engine.run({ inputs: blankInputs(contract, rows), outputs });
