@@ -5,10 +5,10 @@ import { describeRows } from "./describe-rows.js";
 import { checkRowNumbers, recordBatch } from "./duckdb-chunks.js";
 import { type DuckDbReader, type DuckDbReaderOptions, openDuckDbReader } from "./duckdb-reader.js";
 import { folderConstants } from "./folder-constants.js";
-import { type Damage, findDamage, type StreamEnd } from "./parquet-damage.js";
+import { findDamage, type StreamEnd } from "./parquet-damage.js";
 import type { SchemaReader } from "./parquet-footers.js";
 import { bindExpression, createExpressionCheck, describeFailure } from "./parquet-expressions.js";
-import { type LevelCheck, openLevelCheck } from "./parquet-levels.js";
+import { openLevelCheck } from "./parquet-levels.js";
 import { schemaReader } from "./parquet-schemas.js";
 import { parquetTable, sliceSql, togetherSql } from "./parquet-sql.js";
 import { streamChunks } from "./parquet-stream.js";
@@ -71,37 +71,35 @@ async function* readSlices(
   }
 }
 
-/** Where a row group is damaged, the rows before it still come: whole spans of them can be committed. */
+/**
+ * Where a row group is damaged, the rows before it still come: whole spans of them can be committed. Levels are checked
+ * before DuckDB is given them: where they do not fit their pages, it may end the process.
+ */
 async function* readSlice(pool: ConnectionPool, slice: SliceRequest): AsyncGenerator<RecordBatch> {
-  const levels = openLevelCheck(slice);
-  const end = yield* streamRows(pool, slice, levels);
-  if (end.cause === undefined && end.damage === undefined && end.reached === slice.rowEnd) {
+  const unfit = await openLevelCheck(slice).through(slice.rowEnd);
+  if (unfit === undefined) {
+    yield* readWhole(pool, slice);
     return;
   }
-  const { error, rowStart } = end.damage ?? (await damageOf(pool, { slice, end, levels }));
+  if (unfit.rowStart > slice.rowStart) {
+    yield* readWhole(pool, { ...slice, rowEnd: unfit.rowStart });
+  }
+  throw unfit.error;
+}
+
+async function* readWhole(pool: ConnectionPool, slice: SliceRequest): AsyncGenerator<RecordBatch> {
+  const end = yield* streamRows(pool, slice);
+  if (end.cause === undefined && end.reached === slice.rowEnd) {
+    return;
+  }
+  const { error, rowStart } = await findDamage(pool, slice, end);
   if (rowStart > end.reached) {
-    const whole = { ...slice, rowStart: end.reached, rowEnd: rowStart };
-    yield* streamRows(pool, whole, openLevelCheck(whole));
+    yield* streamRows(pool, { ...slice, rowStart: end.reached, rowEnd: rowStart });
   }
   throw error;
 }
 
-/** Levels tell more of what is wrong than DuckDB, which may also not say where it is. */
-async function damageOf(
-  pool: ConnectionPool,
-  { slice, end, levels }: { slice: SliceRequest; end: StreamEnd; levels: LevelCheck },
-): Promise<Damage> {
-  const found = await findDamage(pool, slice, end);
-  const rowEnd = found.group === undefined ? slice.rowEnd : found.rowStart + 1;
-  return (found.error.code === "SHARD_CORRUPT" ? await levels.through(rowEnd) : undefined) ?? found;
-}
-
-/** `damage`: found in rows that DuckDB gave all the same; they did not come from here. */
-async function* streamRows(
-  pool: ConnectionPool,
-  slice: SliceRequest,
-  levels: LevelCheck,
-): AsyncGenerator<RecordBatch, StreamEnd & { readonly damage?: Damage }> {
+async function* streamRows(pool: ConnectionPool, slice: SliceRequest): AsyncGenerator<RecordBatch, StreamEnd> {
   let next = slice.rowStart;
   const chunks = untilFailure(streamChunks(pool, sliceSql(slice, parquetTable(slice.file.path))));
   try {
@@ -111,10 +109,6 @@ async function* streamRows(
         return { reached: next, cause: step.value };
       }
       checkRowNumbers(step.value, next, slice);
-      const damage = await levels.through(next + step.value.rowCount);
-      if (damage !== undefined) {
-        return { reached: next, cause: undefined, damage };
-      }
       const batch = recordBatch(step.value, slice.projection); // before its rows count as those that came
       next += step.value.rowCount;
       yield batch;
@@ -146,26 +140,18 @@ async function* streamTogether(
   slices: readonly [SliceRequest, ...SliceRequest[]],
   place: Place,
 ): AsyncGenerator<RecordBatch> {
-  const levels = slices.map(openLevelCheck);
+  for (const slice of slices) {
+    if ((await openLevelCheck(slice).through(slice.rowEnd)) !== undefined) {
+      return;
+    }
+  }
   for await (const chunk of untilFailure(streamChunks(pool, togetherSql(slices)))) {
     const end = place.after(chunk);
     if (end === undefined) {
-      return;
-    }
-    if (await areDamaged(levels.slice(place.slice, end.slice + 1), slices.slice(place.slice, end.slice + 1))) {
       return;
     }
     const batch = recordBatch(chunk, slices[0].projection, 2);
     place.move(end);
     yield batch;
   }
-}
-
-async function areDamaged(levels: readonly LevelCheck[], slices: readonly SliceRequest[]): Promise<boolean> {
-  for (const [index, level] of levels.entries()) {
-    if ((await level.through(slices[index]?.rowEnd ?? 0)) !== undefined) {
-      return true;
-    }
-  }
-  return false;
 }

@@ -25,8 +25,6 @@ export interface StreamEnd {
 
 export interface Damage {
   readonly error: JobError;
-  /** undefined: it is not known which. */
-  readonly group: number | undefined;
   /** Rows of the slice before this one are whole. */
   readonly rowStart: number;
 }
@@ -38,7 +36,7 @@ export interface Damage {
 export async function findDamage(pool: ConnectionPool, slice: SliceRequest, end: StreamEnd): Promise<Damage> {
   const { file } = slice;
   const { path } = file;
-  const damageAt = (error: JobError): Damage => ({ error, group: undefined, rowStart: end.reached });
+  const damageAt = (error: JobError): Damage => ({ error, rowStart: end.reached });
   const known = kindOf(path, end.cause);
   if (known !== undefined) {
     return damageAt(known);
@@ -46,7 +44,7 @@ export async function findDamage(pool: ConnectionPool, slice: SliceRequest, end:
   try {
     const found = await firstDamaged(pool, { ...slice, rowStart: end.reached }, await readFooter(file));
     if (found !== undefined) {
-      return { error: await told(file, found), group: found.group, rowStart: found.range.rowStart };
+      return { error: await told(file, found), rowStart: found.range.rowStart };
     }
   } catch (error) {
     return damageAt(error instanceof JobError ? error : corrupt(path, messageOf(error), error));

@@ -113,7 +113,7 @@ async function checkGroup(
   } catch (error) {
     if (error instanceof PageFault) {
       const place = `row group ${group} (rows ${rowStart} to ${rowEnd - 1}), column \`${error.chunk.path[0]}\``;
-      return { error: corrupt(path, `${place}: ${error.message}`), group, rowStart };
+      return { error: corrupt(path, `${place}: ${error.message}`), rowStart };
     }
     const errno = errnoOf(error);
     throw errno === undefined ? error : new JobError("DISK", `reading ${path}: ${errno}`, { cause: error });
