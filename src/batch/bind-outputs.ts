@@ -1,6 +1,7 @@
 import { parseOutputReference } from "../spec/job-spec.js";
 import { outputName } from "../spec/values.js";
 import { didYouMean } from "../suggest.js";
+import { keepRows } from "./batch-rows.js";
 import { type ContractRequest, type OutputBinding, refuse } from "./contract.js";
 import { showTensor } from "./side-by-side.js";
 import { columnTypeOfTensor, isTensorType, type TensorSignature } from "./tensor.js";
@@ -95,7 +96,9 @@ function widthOf(output: TensorSignature, request: ContractRequest): number | nu
     throw refuse(
       request,
       `output \`${output.name}\` is ${showTensor(output)}; [N], [N,1] and [N,K] are supported`,
-      "choose another output",
+      output.shape.length === 0
+        ? `the model mixes the rows of a batch into one value: ${keepRows}`
+        : "choose another output",
     );
   }
   return width;

@@ -2,6 +2,8 @@ import { parseOutputReference } from "../spec/job-spec.js";
 import { outputName } from "../spec/values.js";
 import { isList, padExample } from "./bind-padded.js";
 import { type ContractRequest, refuse } from "./contract.js";
+import { batchDependence, type ModelTraits, tensorRemedy } from "./model-traits.js";
+import { type ProposedSource, proposeTokens } from "./propose-tokens.js";
 import { showTensor } from "./side-by-side.js";
 import { isTensorType, type TensorSignature } from "./tensor.js";
 import type { SourceColumn } from "./types.js";
@@ -11,12 +13,13 @@ import { isElementType } from "./values.js";
 export type ProposalRequest = Pick<ContractRequest, "model" | "signature" | "shard" | "columns"> & {
   /** Columns that are no features, where somebody said which. */
   readonly carry: readonly string[] | undefined;
+  readonly traits: ModelTraits;
 };
 
 /** How a spec could bind them: a beginning, to be read by its author. */
 export interface Proposal {
-  /** Columns by input; undefined: each input takes the column of its name. */
-  readonly inputs: Readonly<Record<string, readonly string[]>> | undefined;
+  /** What fills each input; undefined: each takes the column of its name. */
+  readonly inputs: Readonly<Record<string, ProposedSource>> | undefined;
   /** Input columns to carry through. */
   readonly columns: readonly string[];
   readonly outputs: Readonly<Record<string, string>>;
@@ -28,16 +31,29 @@ export interface Proposal {
 export function proposeBinding(request: ProposalRequest): Proposal {
   const inputs = proposeInputs(request);
   const features = new Set(
-    inputs === undefined ? request.signature.inputs.map(({ name }) => name) : Object.values(inputs).flat(),
+    inputs === undefined ? request.signature.inputs.map(({ name }) => name) : Object.values(inputs).flatMap(columnsOf),
   );
   const { columns, note } = proposeColumns(request, features);
   const outputs = proposeOutputs(request, columns);
-  return { inputs, columns, outputs: outputs.bound, notes: [...outputs.notes, ...(note === undefined ? [] : [note])] };
+  return {
+    inputs,
+    columns,
+    outputs: outputs.bound,
+    notes: [...outputs.notes, note, batchDependence(request.traits)].filter((one) => one !== undefined),
+  };
+}
+
+function columnsOf(source: ProposedSource): readonly string[] {
+  return "length" in source ? source : "column" in source ? [source.column] : [];
 }
 
 function proposeInputs(request: ProposalRequest): Proposal["inputs"] {
   const { signature, columns } = request;
   const [input, ...others] = signature.inputs;
+  const tokens = proposeTokens(signature, columns);
+  if (tokens !== undefined) {
+    return tokens;
+  }
   const byName = signature.inputs.every(({ name }) => columns.some((column) => column.name === name));
   if (input === undefined || byName) {
     return undefined; // what does not fit is told when it is bound
@@ -142,6 +158,7 @@ function proposeOutputs(
   carried: readonly string[],
 ): { readonly bound: Readonly<Record<string, string>>; readonly notes: readonly string[] } {
   const bound: Record<string, string> = {};
+  const { traits } = request;
   const notes: string[] = [];
   const taken = new Set(carried.map((name) => name.replaceAll(".", "_").toLowerCase()));
   const add = (wanted: string, reference: string): void => {
@@ -152,7 +169,10 @@ function proposeOutputs(
   for (const output of request.signature.outputs) {
     const { name, dtype, shape } = output;
     if (dtype === undefined) {
-      notes.push(`output ${name} is no tensor; skl2onnx makes it one with options={'zipmap': False}`);
+      const type = traits.otherOutputs.find((other) => other.name === name)?.type;
+      notes.push(
+        `output ${name} is ${type === undefined ? "" : `${type}, `}no tensor, and left out: ${tensorRemedy(traits)}`,
+      );
     } else if (
       !isTensorType(dtype) ||
       shape.length < 1 ||

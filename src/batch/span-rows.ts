@@ -1,4 +1,5 @@
 import { JobError } from "../errors.js";
+import { mixedRows } from "./batch-rows.js";
 import { type ColumnBuilder, createColumnBuilder, filterColumn, gatherColumn } from "./column-builder.js";
 import { type Contract, type OutputBinding, scoredColumns } from "./contract.js";
 import { createPlaceFaults, type DistinctRows, placesOf, repeatsOf } from "./distinct-rows.js";
@@ -17,7 +18,7 @@ export interface SpanRows {
   /**
    * Takes the predictions of rows [rowStart, rowStart + rowCount) of the run. Where some rows take others' predictions
    * (`distinct`), rows are numbered by their place here and in `refuse`.
-   * @throws JobError MODEL_FAILED when a tensor's shape is not the batch's, BAD_ROW when a value is not finite
+   * @throws JobError CONTRACT when a tensor's shape is not the batch's, BAD_ROW when a value is not finite
    */
   predict(
     outputs: ReadonlyMap<string, Tensor>,
@@ -205,9 +206,12 @@ function checkShape(binding: OutputBinding, tensor: Tensor, packedRows: number):
         ? tensor.dims.length === 2
         : width === 1;
   const element = binding.kind === "vector" ? elementTypeOf(binding.type) : binding.type;
-  if (rows !== packedRows || others.length > 0 || !wanted || columnTypeOfTensor(tensor.dtype) !== element) {
+  if (rows !== packedRows) {
+    throw mixedRows(binding.tensor, tensor, packedRows);
+  }
+  if (others.length > 0 || !wanted || columnTypeOfTensor(tensor.dtype) !== element) {
     throw new JobError(
-      "MODEL_FAILED",
+      "CONTRACT",
       `running the model: output \`${binding.tensor}\` came as ${tensor.dtype} [${tensor.dims.join(",")}] for a batch of ${packedRows} rows`,
       { hint: "each output must hold one row for each row of the batch, as its signature says" },
     );

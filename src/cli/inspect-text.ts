@@ -1,3 +1,4 @@
+import { batchDependence, lostOutputs, type ModelTraits } from "../batch/model-traits.js";
 import { showTensor } from "../batch/side-by-side.js";
 import type { ModelSignature, TensorSignature } from "../batch/tensor.js";
 import type { ShardDetails } from "../decode/port.js";
@@ -14,7 +15,7 @@ export interface SeenModel extends OnnxFile {
 
 const shownCharacters = 100;
 
-export function modelText({ path, fileBytes, sha256, externalData, proto, signature }: SeenModel): string {
+export function modelText({ path, fileBytes, sha256, externalData, proto, signature, traits }: SeenModel): string {
   const facts: [string, string][] = [
     ["model", path],
     ["size", exactBytes(fileBytes)],
@@ -22,7 +23,7 @@ export function modelText({ path, fileBytes, sha256, externalData, proto, signat
     ["sha256", sha256],
     ["opset", proto.opsetImports.map(({ domain, version }) => `${opsetDomain(domain)} ${version}`).join(", ")],
     ["ir", String(proto.irVersion)],
-    ["producer", `${proto.producerName} ${proto.producerVersion}`.trim()],
+    ["producer", shortened(`${proto.producerName} ${proto.producerVersion}`)],
     ["domain", proto.domain],
     ["version", proto.modelVersion === 0n ? "" : String(proto.modelVersion)],
     ["doc", shortened(proto.docString)],
@@ -31,11 +32,16 @@ export function modelText({ path, fileBytes, sha256, externalData, proto, signat
     ...factLines(facts),
     ...section("metadata", table([...proto.metadataProps].map(([key, value]) => [key, shortened(value)]))),
     ...section("inputs", table(signature.inputs.map((tensor) => [tensor.name, showTensor(tensor)]))),
-    ...section("outputs", table(signature.outputs.map((tensor) => [tensor.name, showTensor(tensor)]))),
+    ...section("outputs", table(signature.outputs.map((tensor) => [tensor.name, outputType(tensor, traits)]))),
+    ...section(
+      "notes",
+      notesOf(traits).map((note) => `  ${note}`),
+    ),
   ]);
 }
 
-export function modelJson({ path, fileBytes, sha256, externalData, proto, signature }: SeenModel): string {
+export function modelJson({ path, fileBytes, sha256, externalData, proto, signature, traits }: SeenModel): string {
+  const notes = notesOf(traits);
   return JSON.stringify({
     kind: "model",
     path,
@@ -55,7 +61,18 @@ export function modelJson({ path, fileBytes, sha256, externalData, proto, signat
     metadata_props: Object.fromEntries(proto.metadataProps),
     inputs: signature.inputs.map(tensorJson),
     outputs: signature.outputs.map(tensorJson),
+    ...(notes.length === 0 ? {} : { notes }),
   });
+}
+
+function outputType(tensor: TensorSignature, { otherOutputs }: ModelTraits): string {
+  return otherOutputs.find(({ name }) => name === tensor.name)?.type ?? showTensor(tensor);
+}
+
+/** What a job with this model should know. */
+function notesOf(traits: ModelTraits): string[] {
+  const dependence = batchDependence(traits);
+  return [...lostOutputs(traits, undefined), ...(dependence === undefined ? [] : [dependence])];
 }
 
 /** `dtype` and `shape` are null where it is no tensor; a dimension is null where it may vary. */

@@ -34,6 +34,17 @@ export function createLog(stderr: Output, { level, format, color }: LogOptions):
   };
 }
 
+/** Warnings only, as lines for people: of commands that end soon. */
+export function warningsOnly(stderr: Output): Log {
+  return {
+    info() {},
+    debug() {},
+    warn: (message) => {
+      stderr.write(`warning: ${message}\n`);
+    },
+  };
+}
+
 function lineStream(stderr: Output): DestinationStream {
   if (stderr.fd === undefined) {
     return stderr;

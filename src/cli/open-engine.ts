@@ -5,7 +5,7 @@ import type { Engine, ModelFile, TextTensors } from "../engine/port.js";
 import { JobError } from "../errors.js";
 import type { EngineLayout, EngineNeed, Log } from "../run/job.js";
 import type { Worker } from "../run/share.js";
-import type { EngineSpec, Provider } from "../spec/engine-spec.js";
+import { cpuListedLast, type EngineSpec, type Provider } from "../spec/engine-spec.js";
 import { parseOutputReference } from "../spec/job-spec.js";
 import type { ModelSpec } from "../spec/model-spec.js";
 import { setScoringFlags } from "./v8-flags.js";
@@ -54,7 +54,7 @@ export async function openEngine(model: ModelFile, need: EngineNeed, options: En
       if (!(error instanceof ProviderFault)) {
         throw error;
       }
-      const absent = await providerMissing(error, device);
+      const absent = await providerMissing(error, device, spec.engine.providers);
       if (providers.at(-1) !== "cpu" || error.provider === "cpu") {
         throw absent;
       }
@@ -100,7 +100,11 @@ export async function deviceIdOf(
 }
 
 /** Says what of the provider is missing, as far as it can be found. */
-async function providerMissing({ provider, message }: ProviderFault, deviceId: number): Promise<JobError> {
+async function providerMissing(
+  { provider, message }: ProviderFault,
+  deviceId: number,
+  asked: readonly Provider[],
+): Promise<JobError> {
   const { thisMachine } = await import("../engine/machine.js");
   const { gpuParts, missingText } = await import("../engine/gpu-parts.js");
   const found = provider === "cpu" ? undefined : missingText(await gpuParts(provider, thisMachine(), deviceId));
@@ -108,7 +112,7 @@ async function providerMissing({ provider, message }: ProviderFault, deviceId: n
   const said = found === undefined || / failure /.test(message) ? [message] : [];
   const why = [...said, ...(found === undefined ? [] : [found])].join("; ");
   return new JobError("PROVIDER_MISSING", `opening execution provider ${provider}: ${why}`, {
-    hint: "`infer-batch doctor` tells what to do; to score on CPUs where there is no GPU, list cpu last: providers: [cuda, cpu]",
+    hint: `\`infer-batch doctor\` tells what to do; ${cpuListedLast(asked)}`,
   });
 }
 

@@ -153,11 +153,11 @@ function hasViews({ field, children }: ArrowNode): boolean {
 /** Reads what a batch says of itself once more. @throws RangeError, JobError when it is not what was indexed */
 export async function readBatchLayout(
   bytes: ShardBytes,
-  { schema, version }: ArrowIndex,
+  { schema }: ArrowIndex,
   { offset, metadataBytes, bodyBytes, rows }: IndexedBatch,
 ): Promise<{ header: BatchHeader; nodes: ArrowNode[] }> {
   const metadata = await bytes.read(offset, offset + metadataBytes);
-  const { header } = readMessage(metadata.subarray(readPrefix(metadata).prefixBytes));
+  const { header, version } = readMessage(metadata.subarray(readPrefix(metadata).prefixBytes));
   if (header.kind !== "batch" || header.batch.rows !== rows) {
     throw corruptArrow(bytes.file.path, `the batch at byte ${offset} has not the ${rows} rows that it had`);
   }

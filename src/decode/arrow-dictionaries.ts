@@ -53,7 +53,7 @@ export function openDictionaries(
         const values: ArrowField = { ...field, dictionary: undefined };
         const key = `${id} ${showField(values)}`;
         const now = await extended(known.get(key), blocks, (block) =>
-          inBatch(path, `dictionary ${id}`, () => readDictionary(bytes, index, { block, values, dictionary })),
+          inBatch(path, `dictionary ${id}`, () => readDictionary(bytes, { block, values, dictionary })),
         )(values);
         known.set(key, now);
         columns.set(id, now.column);
@@ -127,12 +127,11 @@ function joined(values: ArrowField, columns: readonly Column[]): Column {
 
 async function readDictionary(
   bytes: ShardBytes,
-  { version }: ArrowIndex,
   { block, values, dictionary }: { block: IndexedDictionary; values: ArrowField } & Pick<BatchReader, "dictionary">,
 ): Promise<Column> {
   const { offset, metadataBytes, bodyBytes } = block;
   const metadata = await bytes.read(offset, offset + metadataBytes);
-  const { header } = readMessage(metadata.subarray(readPrefix(metadata).prefixBytes));
+  const { header, version } = readMessage(metadata.subarray(readPrefix(metadata).prefixBytes));
   if (header.kind !== "dictionary") {
     throw new RangeError("it is no dictionary any more");
   }

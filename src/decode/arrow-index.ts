@@ -70,7 +70,7 @@ async function readFileIndex(bytes: ShardBytes, reader: MessageReader): Promise<
     refuseFaultyBlocks(blocks, bodyEnd);
     await reader.fetch(blocks.map(({ offset, metadataBytes }) => ({ start: offset, end: offset + metadataBytes })));
     const { schema, version } = footer;
-    const numbering = numberMessages({ schema, version });
+    const numbering = numberMessages(schema);
     const dictionaries: IndexedDictionary[] = [];
     for (const block of footer.dictionaries) {
       dictionaries.push(numbering.dictionary(block, await messageOf(reader, block)));

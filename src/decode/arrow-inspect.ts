@@ -1,9 +1,11 @@
 import { readBatchLayout } from "./arrow-batches.js";
 import { buffersOf, unpackedBytes } from "./arrow-body.js";
 import { damageOf, openBytes, type ShardBytes } from "./arrow-bytes.js";
+import { readMessage, readPrefix } from "./arrow-messages.js";
 import { columnsOf } from "./arrow-footers.js";
 import { readIndex } from "./arrow-index.js";
 import type { ArrowIndex } from "./arrow-numbering.js";
+import { metadataLimit } from "./arrow-stream.js";
 import type { BufferPlace } from "./arrow-layout.js";
 import type { ShardColumn, ShardDetails } from "./port.js";
 
@@ -29,6 +31,32 @@ export async function inspectArrow(path: string): Promise<ShardDetails> {
     columns: await columnFacts(bytes, index),
   };
 }
+
+/**
+ * Whether a file begins with the schema of an Arrow stream. Before Arrow 0.15 nothing marks one: its first bytes are the
+ * length of that message, and a place inside it.
+ */
+export async function beginsArrowStream(path: string): Promise<boolean> {
+  await using bytes = await openBytes({ path, name: path });
+  try {
+    const head = await bytes.read(0, Math.min(prefixLimit, bytes.sizeBytes));
+    const { prefixBytes, length } = readPrefix(head);
+    const table = new DataView(head.buffer).getUint32(prefixBytes, true);
+    // Nothing more is read of other files: numbers of theirs are mostly far too large.
+    if (table >= length || prefixBytes + length > Math.min(bytes.sizeBytes, metadataLimit)) {
+      return false;
+    }
+    return readMessage(await bytes.read(prefixBytes, prefixBytes + length)).header.kind === "schema";
+  } catch (error) {
+    if (error instanceof RangeError) {
+      return false;
+    }
+    throw error;
+  }
+}
+
+/** The length of a message after its marker, and the first four bytes of the message. */
+const prefixLimit = 12;
 
 function least(values: readonly number[]): number {
   return values.reduce((one, other) => Math.min(one, other), Number.POSITIVE_INFINITY);

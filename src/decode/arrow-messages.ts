@@ -73,6 +73,11 @@ function checkedVersion(version: number): number {
   return version;
 }
 
+/** Java's writers before Arrow 0.15 left the version out of a footer, which stands for 1. Each message names its own. */
+function footerVersion(version: number): number {
+  return checkedVersion(version >= 0 && version < oldestVersion ? oldestVersion : version);
+}
+
 function readHeader(kind: number, table: FlatTable | undefined): Message["header"] {
   if (table === undefined) {
     throw new RangeError("a message without a header");
@@ -145,7 +150,7 @@ export function readFooterTable(bytes: Uint8Array): ArrowFooter {
     throw new RangeError("a footer without a schema");
   }
   return {
-    version: checkedVersion(shortField(table, 0)),
+    version: footerVersion(shortField(table, 0)),
     schema: readSchema(schema),
     dictionaries: readBlocks(table, 2),
     batches: readBlocks(table, 3),

@@ -5,6 +5,7 @@ import type { ArrowSchema } from "./arrow-schema.js";
 /** What is known of a shard before its values are read. */
 export interface ArrowIndex {
   readonly kind: "file" | "stream";
+  /** Of the metadata, counted from 0: of a stream its schema's, of a file its footer's. */
   readonly version: number;
   readonly sizeBytes: number;
   readonly schema: ArrowSchema;
@@ -38,7 +39,7 @@ export interface Numbering {
   batch(block: Block, message: Message): IndexedBatch;
 }
 
-export function numberMessages({ schema, version }: { schema: ArrowSchema; version: number }): Numbering {
+export function numberMessages(schema: ArrowSchema): Numbering {
   let dictionaries = 0;
   let batches = 0;
   let rows = 0;
@@ -53,7 +54,7 @@ export function numberMessages({ schema, version }: { schema: ArrowSchema; versi
       dictionaries += 1;
       return { ...block, id: header.id, isDelta: header.isDelta };
     },
-    batch(block, { header }) {
+    batch(block, { header, version }) {
       if (header.kind !== "batch") {
         throw new RangeError(`a ${header.kind} message where a batch is due`);
       }

@@ -52,7 +52,7 @@ export function walkStream(path: string, hint = rewriteArrow): StreamWalk {
         }
         ({ version } = message);
         ({ schema } = header);
-        numbering = numberMessages({ schema, version });
+        numbering = numberMessages(schema);
         return { kind: "schema" };
       }
       if (numbering === undefined) {

@@ -49,15 +49,26 @@ export function unpackLz4(source: Uint8Array, target: Uint8Array): void {
   }
 }
 
+/** Fills `target` with the first bytes of a block that is in no frame. @throws RangeError where it is damaged before */
+export function unpackLz4Start(source: Uint8Array, target: Uint8Array): void {
+  const filled = unpackBlock(source, { at: 0, end: source.length, isStart: true }, target, 0);
+  if (filled < target.length) {
+    throw new RangeError(`an LZ4 block of ${filled} bytes, ${target.length} are due`);
+  }
+}
+
+/** `isStart`: the block may have more than fills the target. */
 function unpackBlock(
   source: Uint8Array,
-  { at: start, end }: { at: number; end: number },
+  { at: start, end, isStart = false }: { at: number; end: number; isStart?: boolean },
   target: Uint8Array,
   from: number,
 ): number {
   let at = start;
   let filled = from;
-  while (at < end) {
+  const fitting = (length: number): number => (isStart ? Math.min(length, target.length - filled) : length);
+  const fullAt = isStart ? target.length : Number.POSITIVE_INFINITY;
+  while (at < end && filled < fullAt) {
     const token = source[at] as number;
     at += 1;
     let literals = token >> 4;
@@ -65,12 +76,13 @@ function unpackBlock(
       more = at < end ? (source[at] as number) : 256;
       literals += more;
     }
-    if (at + literals > end || filled + literals > target.length) {
+    const taken = fitting(literals);
+    if (at + literals > end || filled + taken > target.length) {
       throw new RangeError("an LZ4 block's literals reach outside");
     }
-    copyLiterals(target, filled, source, at, literals);
+    copyLiterals(target, filled, source, at, taken);
     at += literals;
-    filled += literals;
+    filled += taken;
     if (at === end) {
       break; // the last sequence has no match
     }
@@ -81,6 +93,7 @@ function unpackBlock(
       more = at < end ? (source[at] as number) : 256;
       length += more;
     }
+    length = fitting(length);
     if (distance === 0 || distance > filled || at > end || filled + length > target.length) {
       throw new RangeError("an LZ4 block's match reaches outside");
     }

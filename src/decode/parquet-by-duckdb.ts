@@ -8,6 +8,7 @@ import { folderConstants } from "./folder-constants.js";
 import { findDamage, type StreamEnd } from "./parquet-damage.js";
 import type { SchemaReader } from "./parquet-footers.js";
 import { bindExpression, createExpressionCheck, describeFailure } from "./parquet-expressions.js";
+import { openLevelCheck } from "./parquet-levels.js";
 import { schemaReader } from "./parquet-schemas.js";
 import { parquetTable, sliceSql, togetherSql } from "./parquet-sql.js";
 import { streamChunks } from "./parquet-stream.js";
@@ -70,8 +71,23 @@ async function* readSlices(
   }
 }
 
-/** Where a row group is damaged, the rows before it still come: whole spans of them can be committed. */
+/**
+ * Where a row group is damaged, the rows before it still come: whole spans of them can be committed. Levels are checked
+ * before DuckDB is given them: where they do not fit their pages, it may end the process.
+ */
 async function* readSlice(pool: ConnectionPool, slice: SliceRequest): AsyncGenerator<RecordBatch> {
+  const unfit = await openLevelCheck(slice).through(slice.rowEnd);
+  if (unfit === undefined) {
+    yield* readWhole(pool, slice);
+    return;
+  }
+  if (unfit.rowStart > slice.rowStart) {
+    yield* readWhole(pool, { ...slice, rowEnd: unfit.rowStart });
+  }
+  throw unfit.error;
+}
+
+async function* readWhole(pool: ConnectionPool, slice: SliceRequest): AsyncGenerator<RecordBatch> {
   const end = yield* streamRows(pool, slice);
   if (end.cause === undefined && end.reached === slice.rowEnd) {
     return;
@@ -124,6 +140,11 @@ async function* streamTogether(
   slices: readonly [SliceRequest, ...SliceRequest[]],
   place: Place,
 ): AsyncGenerator<RecordBatch> {
+  for (const slice of slices) {
+    if ((await openLevelCheck(slice).through(slice.rowEnd)) !== undefined) {
+      return;
+    }
+  }
   for await (const chunk of untilFailure(streamChunks(pool, togetherSql(slices)))) {
     const end = place.after(chunk);
     if (end === undefined) {

@@ -3,7 +3,7 @@ import { unpackSnappy } from "./snappy.js";
 import { nativeZstd } from "./zstd.js";
 
 /** By the numbers of parquet.thrift. */
-export const codecs = { none: 0, snappy: 1, gzip: 2, zstd: 6 };
+export const codecs = { none: 0, snappy: 1, gzip: 2, brotli: 4, zstd: 6, lz4Raw: 7 };
 
 /** Whether pages of this codec are unpacked here about as fast as DuckDB does it. */
 export function isUnpacked(codec: number): boolean {

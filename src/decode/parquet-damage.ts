@@ -134,6 +134,7 @@ async function tryToRead(
   }
 }
 
-function corrupt(path: string, found: string, cause?: unknown): JobError {
+/** What is said of a shard whose pages are not what they should be. */
+export function corrupt(path: string, found: string, cause?: unknown): JobError {
   return new JobError("SHARD_CORRUPT", `reading ${path}: ${found}`, { hint: hintFor(found), cause });
 }

@@ -17,6 +17,8 @@ export interface PageHeader {
   readonly isCompressed: boolean;
   /** Number of the definition levels' encoding, in version 1. */
   readonly levelEncoding: number;
+  /** The same of the repetition levels. */
+  readonly repetitionEncoding: number;
 }
 
 /** By the page's number: its kind, and the number of the field that tells about such a page. */
@@ -33,12 +35,22 @@ const otherKind: Kind = { kind: "other", toldBy: 0 };
 
 /** What a field tells of a page of some kind. */
 type Told = Partial<
-  Record<"values" | "encoding" | "levelEncoding" | "entries" | "definition" | "repetition" | `unused${number}`, number>
+  Record<
+    | "values"
+    | "encoding"
+    | "levelEncoding"
+    | "repetitionEncoding"
+    | "entries"
+    | "definition"
+    | "repetition"
+    | `unused${number}`,
+    number
+  >
 >;
 
 /** By the number of such a field: its own fields that are numbers and must be there, by theirs. */
 const numbersTold: Readonly<Record<number, Readonly<Record<number, keyof Told>>>> = {
-  5: { 1: "values", 2: "encoding", 3: "levelEncoding", 4: "unused4" },
+  5: { 1: "values", 2: "encoding", 3: "levelEncoding", 4: "repetitionEncoding" },
   7: { 1: "entries", 2: "encoding" },
   8: { 1: "values", 2: "unused2", 3: "unused3", 4: "encoding", 5: "definition", 6: "repetition" },
 };
@@ -77,7 +89,8 @@ export function parsePageHeader(cursor: Cursor): PageHeader {
   // A damaged byte may change a page's kind, or make a field another: then what is told of it is not all there.
   const own = told.get(toldBy) ?? {};
   const isWhole = Object.values(numbersTold[toldBy] ?? {}).every((name) => own[name] !== undefined);
-  const { values = 0, entries = 0, encoding = -1, levelEncoding = -1, definition = 0, repetition = 0 } = own;
+  const { values = 0, entries = 0, encoding = -1, levelEncoding = -1, repetitionEncoding = -1 } = own;
+  const { definition = 0, repetition = 0 } = own;
   return {
     kind: isWhole ? kind : "other",
     compressedBytes: numbers.compressed,
@@ -89,5 +102,6 @@ export function parsePageHeader(cursor: Cursor): PageHeader {
     levelBytes: { repetition, definition },
     isCompressed: kind !== "data-v2" || isCompressed,
     levelEncoding,
+    repetitionEncoding,
   };
 }

@@ -53,7 +53,7 @@ export async function verifyPages(
 }
 
 /** What is wrong with a page. */
-class PageFault extends Error {
+export class PageFault extends Error {
   readonly chunk: ColumnChunk;
 
   constructor(chunk: ColumnChunk, message: string) {
@@ -70,9 +70,9 @@ function placeIn({ rowGroups }: Footer, { chunk }: PageFault): string {
 }
 
 /** Bytes [at, at + length), as far as pages go. */
-type ReadBytes = (at: number, length: number) => Promise<Uint8Array>;
+export type ReadBytes = (at: number, length: number) => Promise<Uint8Array>;
 
-function windowed(file: FileHandle, { pagesEnd }: Footer): ReadBytes {
+export function windowed(file: FileHandle, { pagesEnd }: Footer): ReadBytes {
   let start = 0;
   let bytes: Uint8Array = new Uint8Array(0);
   let buffer = Buffer.allocUnsafe(windowBytes);
@@ -126,7 +126,8 @@ async function verifyChunk(read: ReadBytes, chunk: ColumnChunk, { footer, counts
   }
 }
 
-async function readHeader(
+/** @throws PageFault */
+export async function readHeader(
   read: ReadBytes,
   at: number,
   chunk: ColumnChunk,

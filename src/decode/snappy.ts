@@ -6,12 +6,28 @@ import { unpackSnappyHere } from "./page-loops.js";
  */
 export function unpackSnappy(source: Uint8Array, target: Uint8Array): void {
   const elements = skipLength(source, target.length);
-  if (unpackSnappyHere(source.subarray(elements), target)) {
-    return;
+  if (!unpackSnappyHere(source.subarray(elements), target)) {
+    unpackElements(source, elements, target, { isStart: false }); // what is wrong with a damaged one is told here
   }
-  let at = elements; // what is wrong with a damaged one is told here
+}
+
+/** Fills `target` with the first bytes of a block of `wholeBytes`. @throws RangeError where it is damaged before */
+export function unpackSnappyStart(source: Uint8Array, target: Uint8Array, wholeBytes: number): void {
+  unpackElements(source, skipLength(source, wholeBytes), target, { isStart: true });
+}
+
+/** `isStart`: the block may have more than fills the target. */
+function unpackElements(
+  source: Uint8Array,
+  start: number,
+  target: Uint8Array,
+  { isStart }: { readonly isStart: boolean },
+): void {
+  let at = start;
   let filled = 0;
-  while (at < source.length) {
+  const fitting = (length: number): number => (isStart ? Math.min(length, target.length - filled) : length);
+  const fullAt = isStart ? target.length : Number.POSITIVE_INFINITY;
+  while (at < source.length && filled < fullAt) {
     const tag = source[at] as number;
     at += 1;
     if ((tag & 3) === 0) {
@@ -22,16 +38,17 @@ export function unpackSnappy(source: Uint8Array, target: Uint8Array): void {
         at += bytes;
       }
       length += 1;
-      if (at + length > source.length || filled + length > target.length) {
+      const taken = fitting(length);
+      if (at + length > source.length || filled + taken > target.length) {
         throw new RangeError("a Snappy block's literals reach outside");
       }
-      copyLiterals(target, filled, source, at, length);
+      copyLiterals(target, filled, source, at, taken);
       at += length;
-      filled += length;
+      filled += taken;
       continue;
     }
     const isShort = (tag & 3) === 1;
-    const length = isShort ? ((tag >> 2) & 7) + 4 : (tag >> 2) + 1;
+    const length = fitting(isShort ? ((tag >> 2) & 7) + 4 : (tag >> 2) + 1);
     const bytes = isShort ? 1 : (tag & 3) === 2 ? 2 : 4;
     const distance = littleEndian(source, at, bytes) + (isShort ? (tag >> 5) * 256 : 0);
     at += bytes;

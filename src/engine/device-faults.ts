@@ -1,4 +1,5 @@
 import type { Provider } from "../spec/engine-spec.js";
+import { withoutSource } from "./runtime-text.js";
 
 /** What an error of ONNX Runtime says of the device, where it says something of it; it has no codes, only text. */
 export type DeviceFault =
@@ -53,5 +54,5 @@ export function runningFault(message: string): DeviceFault | undefined {
 export function shortFault(message: string): string {
   const [said] = /\b[A-Z]+ failure -?\d+: [^;]*/.exec(message) ?? [];
   const [buffer] = /Failed to allocate memory for requested buffer of size \d+/.exec(message) ?? [];
-  return (said ?? buffer ?? message).trim();
+  return (said ?? buffer ?? withoutSource(message)).trim();
 }

@@ -5,6 +5,7 @@ import { dirname, isAbsolute, join, normalize, sep } from "node:path";
 import { errnoOf, JobError, messageOf } from "../errors.js";
 import { type OnnxProto, readOnnxProto } from "./onnx-proto.js";
 import { findTexts } from "./onnx-texts.js";
+import { readTraits } from "./onnx-traits.js";
 import type { ModelFile } from "./port.js";
 
 export interface OnnxFile extends ModelFile {
@@ -48,7 +49,8 @@ export async function openModelFile(path: string, refuse = notOnnx): Promise<Onn
   await check();
   const sha256 = digests.length === 1 ? main : createHash("sha256").update(digests.join("\n")).digest("hex");
   const texts = findTexts(bytes, proto);
-  return { path, name: path, sha256, sizeBytes, texts, check, fileBytes: bytes.length, proto, externalData };
+  const traits = readTraits(bytes, proto);
+  return { path, name: path, sha256, sizeBytes, texts, traits, check, fileBytes: bytes.length, proto, externalData };
 }
 
 /** @throws JobError as `openModelFile` */

@@ -4,6 +4,7 @@ import { JobError } from "../errors.js";
 import { openingFault, ProviderFault, runningFault, shortFault } from "./device-faults.js";
 import type { FromWorker, ToWorker, WorkerSettings } from "./onnx-protocol.js";
 import type { EngineRequest, EngineResponse, ModelFile } from "./port.js";
+import { refusalOf, withoutSource } from "./runtime-text.js";
 
 interface Pending {
   resolve(response: EngineResponse): void;
@@ -106,8 +107,10 @@ async function listen(
         const call = pending.get(id);
         pending.delete(id);
         const fault = response.kind === "failed" ? runningFault(response.message) : undefined;
-        if (response.kind !== "failed" || fault === undefined) {
+        if (response.kind !== "failed") {
           call?.resolve(response);
+        } else if (fault === undefined) {
+          call?.resolve({ ...response, message: withoutSource(response.message) });
         } else if (fault.kind === "memory") {
           call?.resolve({ ...response, kind: "exhausted" });
         } else {
@@ -133,10 +136,10 @@ function refusedModel({ settings: { modelPath, providers, device }, name }: Load
     });
   }
   // "Load model from x.onnx failed:Protobuf parsing failed."
-  const found = message.replace(`Load model from ${modelPath} failed:`, "").replaceAll(modelPath, name);
-  return new JobError("MODEL_INVALID", `loading model ${name}: ${found}`, {
-    hint: "check it with Python: onnxruntime.InferenceSession(path)",
-  });
+  const { found, hint } = refusalOf(
+    message.replace(`Load model from ${modelPath} failed:`, "").replaceAll(modelPath, name),
+  );
+  return new JobError("MODEL_INVALID", `loading model ${name}: ${found}`, { hint });
 }
 
 /** What a device does when it fails says nothing about rows: none of them is set aside for it. */

@@ -98,7 +98,7 @@ export function readOnnxProto(bytes: Uint8Array): OnnxProto {
 }
 
 /** Hands every field of a message to `take`, which reads it, or returns false to have it skipped. */
-function readFields(reader: BinaryReader, end: number, take: (field: number, wire: WireType) => boolean): void {
+export function readFields(reader: BinaryReader, end: number, take: (field: number, wire: WireType) => boolean): void {
   while (reader.pos < end) {
     const [field, wire] = reader.tag();
     if (!take(field, wire)) {
@@ -111,7 +111,7 @@ function readFields(reader: BinaryReader, end: number, take: (field: number, wir
 }
 
 /** Reads a length; the message that follows ends where this says. */
-function endOfMessage(reader: BinaryReader): number {
+export function endOfMessage(reader: BinaryReader): number {
   const end = reader.uint32() + reader.pos;
   if (end > reader.len) {
     throw new RangeError("a message runs past the end of the file");

@@ -1,4 +1,5 @@
 import type { Line } from "../line.js";
+import type { ModelTraits } from "../batch/model-traits.js";
 import type { ModelSignature, NamedTensor, Tensor } from "../batch/tensor.js";
 
 /** One `session.run`. The tensors' buffers go to the engine and are detached here. */
@@ -75,6 +76,7 @@ export interface ModelFile {
   readonly sizeBytes: number;
   /** Inputs and outputs of texts that the engine may pass as numbers. */
   readonly texts: TextTensors;
+  readonly traits: ModelTraits;
   /** @throws JobError MODEL_CHANGED when a file behind the digest was touched since */
   check(): Promise<void>;
 }

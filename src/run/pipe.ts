@@ -10,7 +10,7 @@ import type { JobSpec } from "../spec/job-spec.js";
 import { type FeedPiece, rowsRead } from "./feed.js";
 import { openRoom } from "./device-room.js";
 import type { ScoringContext, ShardFiles } from "./job.js";
-import { bindFirstShard, seenSchema } from "./planning.js";
+import { bindFirstShard, seenSchema, warnOfLostOutputs } from "./planning.js";
 import { createRejectBudget, type RejectLimit } from "./rejects.js";
 import { openPinnedModel } from "./run.js";
 import { scorePieces } from "./score.js";
@@ -120,7 +120,9 @@ async function bindStream(context: PipeContext, { decoder, engine, model }: Tool
   const source: ShardFiles = { open: () => Promise.resolve(withoutClosing(head)) };
   for await (const footer of decoder.footers([head])) {
     const seen = seenSchema(context.spec, { shard, name: head.name }, footer);
-    return await bindFirstShard({ ...context, source }, seen, { decoder, model, engine });
+    const contract = await bindFirstShard({ ...context, source }, seen, { decoder, model, engine });
+    warnOfLostOutputs(context, model);
+    return contract;
   }
   throw new Error("a stream without a schema");
 }

@@ -1,5 +1,6 @@
 import { bindContract } from "../batch/bind-contract.js";
 import { type Contract, outputColumns, usedColumns } from "../batch/contract.js";
+import { lostOutputs } from "../batch/model-traits.js";
 import { bytesPerRow } from "../batch/row-bytes.js";
 import type { SourceColumn } from "../batch/types.js";
 import type { Decoder, ShardFooter, ShardSchema } from "../decode/port.js";
@@ -16,6 +17,7 @@ import { refuseDrift, withTypesOf } from "./drift.js";
 import { bindExpressions } from "./expressions.js";
 import type { JobContext, ScoringContext, ShardFiles } from "./job.js";
 import { both } from "./loading.js";
+import { probeRows } from "./probe-rows.js";
 import { verifyShards } from "./verify.js";
 import { timeRow } from "./warm-up.js";
 
@@ -65,6 +67,7 @@ export async function planRun(
   const [first, ...others] = schemas;
   const typed = first === undefined ? [] : [withTypesOf(others, first), ...others];
   const contract = await bindShards(context, typed, { decoder, model, engine });
+  warnOfLostOutputs(context, model);
   const used = new Set(usedColumns(contract));
   for (const other of schemas) {
     refuseDrift(contract, typed[0], other);
@@ -81,6 +84,13 @@ export async function planRun(
     });
   }
   return plan;
+}
+
+/** Said once, when a run is planned: not by each attempt at it. */
+export function warnOfLostOutputs({ spec, log }: Pick<ScoringContext, "spec" | "log">, { traits }: ModelFile): void {
+  for (const text of lostOutputs(traits, spec.model.outputs)) {
+    log.warn(text);
+  }
 }
 
 /** Outputs that the model names may be called as what lineage adds. */
@@ -158,6 +168,7 @@ export async function bindFirstShard(
   const contract: Contract = spec.output.lineage ? { ...bound, lineage: true } : bound;
   refuseDoubleNames(contract);
   refuseLargeBatches(context, contract);
+  await probeRows(engine, contract);
   return contract;
 }
 

@@ -1,4 +1,5 @@
 import type { Contract } from "../batch/contract.js";
+import { batchDependence, type ModelTraits } from "../batch/model-traits.js";
 import type { ModelSignature } from "../batch/tensor.js";
 import type { SourceColumn } from "../batch/types.js";
 import type { Decoder } from "../decode/port.js";
@@ -9,7 +10,7 @@ import type { Plan } from "../plan/plan.js";
 import type { JobContext } from "./job.js";
 import { loadEngine } from "./loading.js";
 import { awaitInput, listInput, requireListed, requireWhole } from "./input.js";
-import { bindFirstShard, planRun, type SeenSchema, seenSchema } from "./planning.js";
+import { bindFirstShard, planRun, type SeenSchema, seenSchema, warnOfLostOutputs } from "./planning.js";
 import { openPinnedModel } from "./run.js";
 
 /** The plan that `run` would make now, whether or not one stands at the target. Writes nothing. */
@@ -32,6 +33,7 @@ export interface SchemaPreview {
   readonly shard: string;
   readonly sha256: string;
   readonly signature: ModelSignature;
+  readonly traits: ModelTraits;
   readonly columns: readonly SourceColumn[];
 }
 
@@ -43,6 +45,7 @@ export async function previewSchema(context: JobContext): Promise<SchemaPreview>
       shard: seen.name,
       sha256: model.sha256,
       signature: engine.signature,
+      traits: model.traits,
       columns: seen.columns,
     }),
   );
@@ -56,7 +59,15 @@ export async function previewSchema(context: JobContext): Promise<SchemaPreview>
 
 /** Binds the model to the first shard, as `run` would; undefined while there is no shard. Writes nothing. */
 export async function previewContract(context: JobContext): Promise<Contract | undefined> {
-  return await lookAtFirst(context, ({ seen, ...tools }) => bindFirstShard(context, seen, tools));
+  return await lookAtFirst(context, async ({ seen, ...tools }) => {
+    const contract = await bindFirstShard(context, seen, tools);
+    warnOfLostOutputs(context, tools.model);
+    const dependence = batchDependence(tools.model.traits);
+    if (dependence !== undefined) {
+      context.log.warn(dependence);
+    }
+    return contract;
+  });
 }
 
 interface FirstShard {

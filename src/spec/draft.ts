@@ -1,5 +1,11 @@
 import { Document, isMap, isScalar, isSeq, type Node } from "yaml";
 
+/** What fills an input: columns, lists that are padded, or their mask. */
+type DraftSource =
+  | readonly string[]
+  | { readonly column: string; readonly pad: { readonly to: number } }
+  | { readonly mask_of: string };
+
 /** What `infer-batch init` found out, for a spec that its author goes on with. */
 export interface SpecDraft {
   /** For editors: a JSON Schema, relative to the spec. */
@@ -11,7 +17,7 @@ export interface SpecDraft {
   readonly model: {
     readonly path: string;
     readonly sha256: string;
-    readonly inputs: Readonly<Record<string, readonly string[]>> | undefined;
+    readonly inputs: Readonly<Record<string, DraftSource>> | undefined;
     readonly outputs: Readonly<Record<string, string>>;
   };
   /** Types of the model's inputs and outputs by name, as comments show them: "float32 [N,30]". */
@@ -33,6 +39,22 @@ function mapped<T, U>(record: Readonly<Record<string, T>>, change: (value: T) =>
   return Object.fromEntries(Object.entries(record).map(([name, value]) => [name, change(value)]));
 }
 
+function literalSource(source: DraftSource): DraftSource {
+  return "length" in source
+    ? source.map(literal)
+    : "column" in source
+      ? { ...source, column: literal(source.column) }
+      : { mask_of: literal(source.mask_of) };
+}
+
+function remarkOn(source: DraftSource): string {
+  return "length" in source
+    ? "columns in the model's order; check it"
+    : "column" in source
+      ? "lists are padded with 0 (pad.value) up to this length, and a longer one is a bad row; check both"
+      : "1 where that input's lists have elements, 0 where they are padded";
+}
+
 /** Longer ones have a line for each name. */
 const shortList = 8;
 
@@ -50,7 +72,7 @@ export function draftSpec(draft: SpecDraft): string {
     input: { path: others.length === 0 ? path : inputPath },
     model: {
       path: model.path,
-      ...(model.inputs === undefined ? {} : { inputs: mapped(model.inputs, (names) => names.map(literal)) }),
+      ...(model.inputs === undefined ? {} : { inputs: mapped(model.inputs, literalSource) }),
       outputs: mapped(model.outputs, literal),
     },
     output: {
@@ -65,14 +87,9 @@ export function draftSpec(draft: SpecDraft): string {
   comment(["params", "ds"], "the day of the run; another one: --param ds=2026-01-31");
   comment(["input", "path"], "relative to this file; ${ds} may be part of it: features/dt=${ds}/*.parquet");
   comment(["model", "path"], `to refuse any other file: sha256: ${model.sha256}`);
-  for (const [input, features] of Object.entries(model.inputs ?? {})) {
-    remarkAbove(
-      document,
-      ["model", "inputs"],
-      input,
-      `${draft.types.get(input) ?? ""}: columns in the model's order; check it`,
-    );
-    if (features.length <= shortList) {
+  for (const [input, source] of Object.entries(model.inputs ?? {})) {
+    remarkAbove(document, ["model", "inputs"], input, `${draft.types.get(input) ?? ""}: ${remarkOn(source)}`);
+    if (!("length" in source) || source.length <= shortList) {
       flow(document, ["model", "inputs", input]);
     }
   }

@@ -12,6 +12,12 @@ export interface EngineSpec {
 
 export type Provider = "tensorrt" | "cuda" | "cpu";
 
+/** What an author whose providers may be missing is advised to write: the same ones, then the CPU. */
+export function cpuListedLast(providers: readonly Provider[]): string {
+  const listed = [...providers.filter((provider) => provider !== "cpu"), "cpu"];
+  return `to score on CPUs where there is no GPU, list cpu last: providers: [${listed.join(", ")}]`;
+}
+
 const mostDevices = 128;
 const deviceError = `expected worker or a number from 0 to ${mostDevices - 1}`;
 

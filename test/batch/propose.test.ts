@@ -3,6 +3,7 @@ import { type Proposal, proposeBinding, type ProposalRequest } from "#src/batch/
 import { column, finding, list, tensor, typed } from "../support/contracts.js";
 import { refusal } from "../support/spec.js";
 
+const noTraits = { producer: "", otherOutputs: [], batchScales: [] };
 const numbers = ["a", "b", "c"].map((name) => typed(name, "float64"));
 const label = tensor("label", "int64", null);
 const probabilities = tensor("probabilities", "float32", null, 2);
@@ -14,6 +15,7 @@ function propose(overrides: Partial<ProposalRequest> = {}): Proposal {
     signature: { inputs: [tensor("input", "float32", null, 3)], outputs: [label, probabilities] },
     columns: [typed("customer_id", "int64"), ...numbers, typed("signup", "date32")],
     carry: undefined,
+    traits: noTraits,
     ...overrides,
   });
 }
@@ -85,15 +87,36 @@ describe("features", () => {
     `);
   });
 
-  test("of texts as tokens are asked for with how lists are padded, and their mask made", () => {
-    const wide = ["input_ids", "attention_mask"].map((name) => tensor(name, "int64", null, null));
-    const signature = { inputs: wide, outputs: [label] };
-    for (const name of ["input_ids", "tokens"]) {
-      const columns = [typed("id", "int64"), typed(name, list("int64"))];
-      expect(refusal(() => propose({ signature, columns }))).toContain(
-        `where lists are padded: model.inputs: { input_ids: { column: ${name}, pad: { to: 128 } } }, and their mask is { attention_mask: { mask_of: input_ids } }`,
-      );
-    }
+  test.each(["input_ids", "tokens"])("of texts as tokens are padded lists (%s), and their mask is made", (name) => {
+    const wide = ["input_ids", "attention_mask"].map((input) => tensor(input, "int64", null, null));
+    const columns = [typed("id", "int64"), typed(name, list("int64"))];
+    expect(propose({ signature: { inputs: wide, outputs: [label] }, columns })).toMatchObject({
+      inputs: { input_ids: { column: name, pad: { to: 128 } }, attention_mask: { mask_of: "input_ids" } },
+      columns: ["id"],
+    });
+  });
+
+  test("of texts as tokens are as wide as the model says, and their mask is a column where there is one", () => {
+    const wide = ["input_ids", "attention_mask"].map((input) => tensor(input, "int64", null, 48));
+    const lists = ["input_ids", "attention_mask"].map((name) => typed(name, list("int32")));
+    const propose48 = (columns: ProposalRequest["columns"]): Proposal["inputs"] =>
+      propose({ signature: { inputs: wide, outputs: [label] }, columns }).inputs;
+    expect(propose48(lists.slice(0, 1))).toEqual({
+      input_ids: { column: "input_ids", pad: { to: 48 } },
+      attention_mask: { mask_of: "input_ids" },
+    });
+    expect(propose48(lists)).toBeUndefined(); // by name: lists may be just as long
+  });
+
+  test("are asked for where two columns of lists could be the tokens", () => {
+    const signature = { inputs: [tensor("input_ids", "int64", null, null), label], outputs: [label] };
+    const columns = [typed("title", list("int64")), typed("body", list("int64")), typed("label", "int64")];
+    expect(refusal(() => propose({ signature, columns }))).toContain("pad: { to: 128 } }");
+  });
+
+  test("are no tokens where a list of floats is as long as its model takes it", () => {
+    const signature = { inputs: [tensor("vector", "float32", null, null)], outputs: [label] };
+    expect(propose({ signature, columns: [typed("vector", list("float32"))] }).inputs).toBeUndefined();
   });
 });
 
@@ -119,7 +142,9 @@ describe("output columns", () => {
     const found = propose(outputs(label, tensor("maps", undefined)));
     expect([found.outputs, found.notes]).toEqual([
       { label: "label" },
-      ["output maps is no tensor; skl2onnx makes it one with options={'zipmap': False}"],
+      [
+        "output maps is no tensor, and left out: export the model with zipmap=False (skl2onnx: options={'zipmap': False}), or take the ZipMap out of the file, as docs/models.md shows",
+      ],
     ]);
   });
 
@@ -127,7 +152,7 @@ describe("output columns", () => {
     expect(finding(refusal(() => propose(outputs(tensor("maps", undefined)))))).toMatchInlineSnapshot(`
       "64 CONTRACT
       binding churn.onnx to the columns of in/a.parquet: the model has no tensor output that could be scored
-      hint: output maps is no tensor; skl2onnx makes it one with options={'zipmap': False}"
+      hint: output maps is no tensor, and left out: export the model with zipmap=False (skl2onnx: options={'zipmap': False}), or take the ZipMap out of the file, as docs/models.md shows"
     `);
   });
 });

@@ -237,13 +237,13 @@ describe("a tensor that is not what the signature says", () => {
     ["another type", "score", float32(4, 1)],
   ])("is refused: %s", (_what, name, tensor) => {
     expect(refusal(() => predictWith(name, tensor))).toMatch(
-      /^65 MODEL_FAILED\nrunning the model: output `(score|p)` came as float\d+ \[[\d,]*\] for a batch of 4 rows/,
+      /^64 CONTRACT\nrunning the model: output `(score|p)` came as float\d+ \[[\d,]*\] for a batch of 4 rows/,
     );
   });
 
   test("is told with its shape", () => {
     expect(refusal(() => predictWith("score", float64(4, 2)))).toMatchInlineSnapshot(`
-      "65 MODEL_FAILED
+      "64 CONTRACT
       running the model: output \`score\` came as float64 [4,2] for a batch of 4 rows
       hint: each output must hold one row for each row of the batch, as its signature says"
     `);

@@ -68,6 +68,24 @@ describe("init", () => {
     ]);
   });
 
+  test("pads lists of tokens and makes their mask, and the spec runs as it is", async () => {
+    await using folder = await newcomer("sentences", "sentences-mean.onnx");
+    const cwd = folder.path;
+    const { code, stdout, stderr } = await runCli(
+      ["init", "--model", "sentences-mean.onnx", "--input", "data/*.parquet"],
+      { cwd },
+    );
+    expect([code, stderr]).toEqual([0, ""]);
+    expect(stdout).toContain("input    attention_mask int64 [N,128] <- mask of input_ids\n");
+    const text = await readFile(join(folder.path, "job.yaml"), "utf8");
+    expect(text).toContain("    input_ids: {column: input_ids, pad: {to: 128}}\n");
+    expect(text).toContain("    attention_mask: {mask_of: input_ids}\n");
+    const run = await runCli(["run", "job.yaml", "--param", "ds=2026-11-20"], { cwd });
+    expect(run.code).toBe(0);
+    const golden = await goldenRows(fixtureNamed("sentences-mean"));
+    expect(differences(await outputRows(join(folder.path, "out/dt=2026-11-20")), golden)).toEqual([]);
+  });
+
   test("takes paths from the working folder on, and gives command lines that a shell takes", async () => {
     await using folder = await newcomer("cancer", "cancer-logistic.onnx");
     const spec = join(folder.path, "my job.yaml");

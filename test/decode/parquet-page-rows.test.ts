@@ -71,6 +71,7 @@ describe.each(["here", "not aligned", "elsewhere"] as const)("rows of a page, %s
         entries: 0,
         levelBytes: { repetition: 0, definition: 0 },
         isCompressed: false,
+        repetitionEncoding: 3,
         levelEncoding: encodings.runs,
       } as const;
       const page = pageRows(doubleChunk(bytes.length, rows.length), bytes, {

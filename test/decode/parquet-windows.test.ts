@@ -84,6 +84,28 @@ test.each(["uncompressed", "snappy", "zstd"])(
   },
 );
 
+test.each(["uncompressed", "snappy", "zstd"])("windows have the levels of a list's pages (%s)", async (compression) => {
+  await using scratch = await scratchFolder();
+  const source = join(scratch.path, "whole.parquet");
+  const select = `SELECT i::BIGINT AS id, range(i % 9) AS l, [range(i % 4)] AS other FROM range(${rows}) t(i)`;
+  await writeRows(source, select, `COMPRESSION ${compression}, ROW_GROUP_SIZE 2048`);
+  await using decoder = openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "UTC" });
+  await using holed = await holedFile(source, join(scratch.path, "holed.parquet"));
+  const { file } = holed;
+  const column = { name: "l", path: ["l"], type: { kind: "list", element: "int64" } } as const;
+  const projection = { ...projectionOf([]), passthrough: [{ column: "l", source: column }] };
+  const slice = { file, rowStart: 3000, rowEnd: 9000, projection, partitions: new Map<string, null>() };
+  let next = slice.rowStart;
+  for (const window of await decoder.windows(slice, 1)) {
+    await file.remote?.fetch(window.ranges);
+    for await (const { rowCount } of decoder.read([{ ...slice, rowStart: window.rowStart, rowEnd: window.rowEnd }])) {
+      next += rowCount;
+    }
+    expect(next).toBe(window.rowEnd);
+  }
+  expect(next).toBe(9000);
+});
+
 test("a window is as many row groups as there is room for, and never less than one", async () => {
   await using scratch = await scratchFolder();
   const source = join(scratch.path, "whole.parquet");

@@ -165,6 +165,22 @@ describe("dictionaries", () => {
   });
 });
 
+describe("what Arrow before 0.15 wrote", () => {
+  test.each(["older.arrow", "older.arrows"])("%s is read", async (name) => {
+    await using scratch = await scratchFolder();
+
+    const rows = await carryAll(scratch.path, join(written, name), { columns: ["id", "x", "word"] });
+
+    const words = ["a", "bc", "", "d\u00e9f"];
+    const expected = Array.from({ length: 60 }, (_, row) =>
+      row % 7 === 3
+        ? { id: BigInt(row), x: null, word: null }
+        : { id: BigInt(row), x: row / 8, word: words[row % words.length] },
+    );
+    expect(rows).toEqual(expected);
+  });
+});
+
 const numbers = (rows: number): string =>
   `SELECT i::BIGINT AS id, CASE WHEN i % 97 = 5 THEN NULL ELSE i / 8 END::DOUBLE AS x FROM range(${rows}) t(i)`;
 

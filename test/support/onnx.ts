@@ -7,6 +7,8 @@ export interface SmallModel {
   readonly outputs: readonly TensorShape[];
   readonly nodes: readonly GraphNode[];
   readonly constants?: readonly Constant[];
+  /** Of ONNX's own operators; default: 13. */
+  readonly opset?: number;
 }
 
 export interface TensorShape {
@@ -55,7 +57,10 @@ const integer = (writer: BinaryWriter, field: number, value: number): void => {
   writer.tag(field, WireType.Varint).int64(value);
 };
 
-export async function writeModel(path: string, { inputs, outputs, nodes, constants = [] }: SmallModel): Promise<void> {
+export async function writeModel(
+  path: string,
+  { inputs, outputs, nodes, constants = [], opset = 13 }: SmallModel,
+): Promise<void> {
   const writer = new BinaryWriter();
   integer(writer, 1, 8); // ir_version
   message(writer, 7, (graph) => {
@@ -65,7 +70,7 @@ export async function writeModel(path: string, { inputs, outputs, nodes, constan
     inputs.forEach((tensor) => message(graph, 11, valueFields(tensor)));
     outputs.forEach((tensor) => message(graph, 12, valueFields(tensor)));
   });
-  message(writer, 8, (opset) => integer(opset, 2, 13));
+  message(writer, 8, (imported) => integer(imported, 2, opset));
   await writeFile(path, writer.finish());
 }
 

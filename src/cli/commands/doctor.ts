@@ -4,11 +4,11 @@ import { gpuParts, missingText, type Part } from "../../engine/gpu-parts.js";
 import type { ModelFile } from "../../engine/port.js";
 import { JobError } from "../../errors.js";
 import { type Diagnosis, doctorJson, doctorText } from "../../report/doctor-text.js";
-import type { Log } from "../../run/job.js";
-import type { Provider } from "../../spec/engine-spec.js";
+import { cpuListedLast, type Provider } from "../../spec/engine-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import type { Io } from "../io.js";
 import { attemptTools, type JobOptions, readSpec } from "../job-context.js";
+import { warningsOnly } from "../logger.js";
 import { deviceIdOf } from "../open-engine.js";
 import { openModel } from "../open-model.js";
 import { openTinyModel, type Trial, tryProvider } from "../provider-trial.js";
@@ -85,7 +85,7 @@ function cannotRun(
   const names = missing.map(({ provider }) => provider).join(", ");
   const why = missingText(parts) ?? missing.map(({ fault }) => fault).join("; ");
   return new JobError("PROVIDER_MISSING", `checking for ${names}: ${why}`, {
-    hint: "what to do is listed above; to score on CPUs where there is no GPU, list cpu last: providers: [cuda, cpu]",
+    hint: `what to do is listed above; ${cpuListedLast(asked)}`,
   });
 }
 
@@ -99,14 +99,7 @@ async function modelOf(
     return await openTinyModel();
   }
   const { spec } = loaded;
-  const log: Log = {
-    info() {},
-    debug() {},
-    warn: (message) => {
-      io.stderr.write(`${message}\n`);
-    },
-  };
-  const tools = attemptTools(spec, log, new AbortController().signal);
+  const tools = attemptTools(spec, warningsOnly(io.stderr), new AbortController().signal);
   const model = await openModel(spec.model, { folder: dirname(resolve(specPath)), ...tools });
   return { ...model, [Symbol.asyncDispose]: () => Promise.resolve() };
 }

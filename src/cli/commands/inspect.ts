@@ -1,6 +1,6 @@
 import { type FileHandle, open, stat } from "node:fs/promises";
 import { extname, resolve } from "node:path";
-import { inspectArrow } from "../../decode/arrow-inspect.js";
+import { beginsArrowStream, inspectArrow } from "../../decode/arrow-inspect.js";
 import { inspectParquet } from "../../decode/parquet-inspect.js";
 import { openModelFile } from "../../engine/onnx-file.js";
 import { openOnnxEngine } from "../../engine/onnx.js";
@@ -27,7 +27,7 @@ export async function inspectCommand(
     io.stdout.write(json ? `${shardJson(shard)}\n` : shardText(shard));
     return;
   }
-  if (arrowMagic.test(ends.head) || arrowName.test(file)) {
+  if (arrowMagic.test(ends.head) || arrowName.test(file) || (await beginsArrowStream(resolve(file)))) {
     const shard = { ...(await inspectArrow(resolve(file))), path: file };
     io.stdout.write(json ? `${shardJson(shard)}\n` : shardText(shard));
     return;
@@ -40,7 +40,7 @@ export async function inspectCommand(
 
 /** At both ends of a file, PARE where its footer is encrypted; either end is enough to know what it was meant to be. */
 const parquetMagic = /^PAR[1E]/;
-/** A file; a stream since Arrow 0.15 begins with a marker. */
+/** A file; a stream since Arrow 0.15 begins with a marker, and an older one with its schema. */
 const arrowMagic = /^(ARROW1|FEA1|\xff{4})/;
 const arrowName = /\.(arrow|arrows|feather|ipc)$/i;
 const tailBytes = 4;

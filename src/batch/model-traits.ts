@@ -1,0 +1,43 @@
+/** What a model's file tells of it beside the tensors that it takes and gives. */
+export interface ModelTraits {
+  /** The program that exported it; "" where the file does not say. */
+  readonly producer: string;
+  /** Outputs that are no tensors, with their ONNX types: "seq(map(int64,tensor(float)))". */
+  readonly otherOutputs: readonly { readonly name: string; readonly type: string }[];
+  /** Its operators that compute a scale from all values of a batch, each once. */
+  readonly batchScales: readonly string[];
+}
+
+/** How an output becomes a tensor, by the program that exported the model. */
+const exporters: readonly { readonly producer: RegExp; readonly remedy: string }[] = [
+  { producer: /skl2onnx/i, remedy: "export the model with options={'zipmap': False} (skl2onnx)" },
+  { producer: /onnxmltools/i, remedy: "export the model with zipmap=False (onnxmltools)" },
+  {
+    producer: /catboost/i,
+    remedy: "CatBoost's ONNX export has no option for it: take the ZipMap out of the file, as docs/models.md shows",
+  },
+];
+const anyExporter =
+  "export the model with zipmap=False (skl2onnx: options={'zipmap': False}), or take the ZipMap out of the file, as docs/models.md shows";
+
+/** What to do for an output that is no tensor. */
+export function tensorRemedy({ producer }: Pick<ModelTraits, "producer">): string {
+  return exporters.find((exporter) => exporter.producer.test(producer))?.remedy ?? anyExporter;
+}
+
+/** Outputs that a job would write if they were tensors, one text each: none where it names the outputs that it wants. */
+export function lostOutputs(traits: ModelTraits, outputs: Readonly<Record<string, string>> | undefined): string[] {
+  return outputs !== undefined
+    ? []
+    : traits.otherOutputs.map(
+        ({ name, type }) =>
+          `output \`${name}\` of the model is ${type}, no tensor, and is not written: ${tensorRemedy(traits)}; or name under model.outputs those that are wanted`,
+      );
+}
+
+/** Why predictions depend on the rows that are scored together; undefined: nothing in the model says so. */
+export function batchDependence({ batchScales }: ModelTraits): string | undefined {
+  return batchScales.length === 0
+    ? undefined
+    : `the model quantises by all values of a batch (${batchScales.join(", ")}): a prediction depends somewhat on the rows that are scored with it, and may differ from run to run; docs/models.md tells what to do`;
+}

@@ -1,0 +1,55 @@
+/** What ONNX Runtime says, without the places in its own source and the C++ functions that it begins with. */
+export function withoutSource(message: string): string {
+  let text = message.replace(/^\[ONNXRuntimeError\] : \d+ : \w+ : /, "");
+  for (let place = sourcePlace.exec(text); place !== null; place = sourcePlace.exec(text)) {
+    const from = place.index + place[0].length;
+    text = text.slice(0, place.index) + text.slice(functionEnd(text, from));
+  }
+  return text.trim();
+}
+
+/** "/onnxruntime_src/onnxruntime/core/graph/model.cc:202 " */
+const sourcePlace = /\/\S*\.(?:cc|cpp|cxx|cu|cuh|h|hpp):\d+ /;
+/** "void onnxruntime::Model::Load", up to the parameters. */
+const functionHead = /^[\w:<>,&*~ ]*\w::[\w:<>,&*~ ]+$/;
+
+/** Where the text goes on behind a function with its parameters; `from` where there is no such thing. */
+function functionEnd(text: string, from: number): number {
+  const open = text.indexOf("(", from);
+  if (open < 0 || !functionHead.test(text.slice(from, open))) {
+    return from;
+  }
+  let depth = 0;
+  for (let at = open; at < text.length; at += 1) {
+    const letter = text[at] ?? "";
+    if ("(<[".includes(letter)) {
+      depth += 1;
+    } else if (")>]".includes(letter)) {
+      depth -= 1;
+    } else if (letter === " " && depth === 0 && !/^ (?:const|noexcept|\[with) ?/.test(text.slice(at, at + 10))) {
+      return at + 1;
+    }
+  }
+  return text.length;
+}
+
+/** Why ONNX Runtime refuses a model, and what its author does about it; both ends of its versions by name. */
+export function refusalOf(message: string): { readonly found: string; readonly hint: string } {
+  const said = withoutSource(message);
+  const [, opset, domain, newest] =
+    /Opset (\d+) is under development.* domain (\S+) is till opset (\d+)/.exec(said) ?? [];
+  if (opset !== undefined) {
+    return {
+      found: `it needs opset ${opset} of ${domain}; this ONNX Runtime has opsets up to ${newest}`,
+      hint: `export it with opset ${newest} or lower (torch.onnx.export: opset_version; skl2onnx: target_opset), or convert it with onnx.version_converter`,
+    };
+  }
+  const [, version, most] = /Unsupported model IR version: (\d+), max supported IR version: (\d+)/.exec(said) ?? [];
+  if (version !== undefined) {
+    return {
+      found: `it has IR version ${version}; this ONNX Runtime reads IR versions up to ${most}`,
+      hint: `save it with an older version of the onnx package, or set model.ir_version = ${most} before onnx.save`,
+    };
+  }
+  return { found: said, hint: "check it with Python: onnxruntime.InferenceSession(path)" };
+}
