@@ -26,7 +26,7 @@ const smallInputBytes = 1024 * 1024;
 
 /**
  * Loads a model on the first of the spec's providers that this machine can run.
- * @throws JobError PROVIDER_MISSING for one that it cannot, unless `cpu` is listed behind
+ * @throws JobError PROVIDER_MISSING for one that it cannot, DEVICE for one whose GPU fails, unless `cpu` is listed behind
  */
 export async function openEngine(model: ModelFile, need: EngineNeed, options: EngineOptions): Promise<Engine> {
   const { spec, worker, log, profileFolder, early } = options;
@@ -54,7 +54,7 @@ export async function openEngine(model: ModelFile, need: EngineNeed, options: En
       if (!(error instanceof ProviderFault)) {
         throw error;
       }
-      const absent = await providerMissing(error, device);
+      const absent = await whyMissing(error, device);
       if (providers.at(-1) !== "cpu" || error.provider === "cpu") {
         throw absent;
       }
@@ -100,16 +100,13 @@ export async function deviceIdOf(
 }
 
 /** Says what of the provider is missing, as far as it can be found. */
-async function providerMissing({ provider, message }: ProviderFault, deviceId: number): Promise<JobError> {
+async function whyMissing({ provider, message }: ProviderFault, deviceId: number): Promise<JobError> {
   const { thisMachine } = await import("../engine/machine.js");
-  const { gpuParts, missingText } = await import("../engine/gpu-parts.js");
-  const found = provider === "cpu" ? undefined : missingText(await gpuParts(provider, thisMachine(), deviceId));
-  // "CUDA failure 100: …" says something beside that; "Failed to load shared library" nothing.
-  const said = found === undefined || / failure /.test(message) ? [message] : [];
-  const why = [...said, ...(found === undefined ? [] : [found])].join("; ");
-  return new JobError("PROVIDER_MISSING", `opening execution provider ${provider}: ${why}`, {
-    hint: "`infer-batch doctor` tells what to do; to score on CPUs where there is no GPU, list cpu last: providers: [cuda, cpu]",
-  });
+  const { gpuParts } = await import("../engine/gpu-parts.js");
+  const { providerMissing } = await import("./provider-missing.js");
+  const machine = thisMachine();
+  const parts = provider === "cpu" ? [] : await gpuParts(provider, machine, deviceId);
+  return providerMissing({ doing: `opening execution provider ${provider}`, parts, message, machine });
 }
 
 /** On CPUs, one thread a session: several batches at once keep the cores busy without threads waiting for each other. */

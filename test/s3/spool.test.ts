@@ -67,9 +67,9 @@ test.skipIf(!isRoot)("another user spools to a volume that is root's, as emptyDi
   }
 });
 
-test("a spool whose disk is full names the key of the spec that its folder comes from", async () => {
-  const full = (): Promise<never> => Promise.reject(Object.assign(new Error("full"), { code: "ENOSPC" }));
+const full = (): Promise<never> => Promise.reject(Object.assign(new Error("full"), { code: "ENOSPC" }));
 
+test("a spool whose disk is full names the key of the spec that its folder comes from", async () => {
   expect(await refusal(spooling(spoolAt("/spool", "in"), full))).toEqual({
     code: "DISK",
     message: "spooling to /spool/here.1.a.in: the disk is full (ENOSPC)",
