@@ -11,7 +11,10 @@ export interface ConnectionSettings {
   readonly port: number;
   readonly user: string;
   readonly database: string;
+  /** Asked for each connection. */
   readonly password: () => Promise<string | undefined>;
+  /** Whether it is read from .pgpass each time: a given one stays what it was when this process started. */
+  readonly passwordMayChange: boolean;
   readonly ssl: ConnectionOptions | false;
   /** `host:port/database`, for people. */
   readonly server: string;
@@ -59,6 +62,7 @@ export function connectionOf(
     port,
     user,
     database,
+    passwordMayChange: given === undefined,
     password: async () => given ?? (await passwordFromFile({ host, port, user, database })),
     ssl: sslOf(tlsMode(host, parameter("sslmode", "PGSSLMODE"), tls), host, files),
     server: `${host}:${port}/${database}`,
