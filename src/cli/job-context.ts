@@ -69,7 +69,7 @@ export async function openJob(
 
 /** The same for a spec that has been read; `specPath` tells its folder, and the command line that runs it. */
 export async function openLoaded(
-  { spec, where, clock, outputPattern }: LoadedSpec,
+  { spec, where, variablesOf, clock, outputPattern }: LoadedSpec,
   specPath: string,
   {
     log = silentLog,
@@ -89,10 +89,12 @@ export async function openLoaded(
   const output = writtenTo(spec, { folder, sha256 });
   // First: a thread that reads from S3 has much to load.
   const source = await openSource(spec.input, { folder, output, ...tools });
-  const sink = await openSink(spec, { folder, cores, outputPattern, ...tools }).catch(async (error: unknown) => {
-    await source[Symbol.asyncDispose]();
-    throw error;
-  });
+  const sink = await openSink(spec, { folder, cores, outputPattern, variablesOf, ...tools }).catch(
+    async (error: unknown) => {
+      await source[Symbol.asyncDispose]();
+      throw error;
+    },
+  );
   return {
     spec,
     where,
