@@ -5,6 +5,8 @@ import { connectionErrors } from "../retry.js";
 import { type CredentialRequest, SilentService, type WatchLimits, watchSearch } from "./credential-requests.js";
 import { CredentialsFault, expiredNames, passes, statusOf } from "./failures.js";
 
+const loginHint = "log in again: aws sso login";
+
 const quiet = (): void => undefined;
 
 type Provider = ReturnType<typeof defaultProvider>;
@@ -86,6 +88,9 @@ function faultOf(error: unknown, search: Search): CredentialsFault {
 /** Of STS, of SSO or the like, as the SDK reads their answer. */
 function ofAnswer(host: string, answer: { name: string; status: number; message: string }): CredentialsFault {
   const { name, status, message } = answer;
+  if (status < 300) {
+    return refused(`${host} answers with something else than credentials`, "check AWS_ENDPOINT_URL_STS and its like");
+  }
   const found = `${host} answers ${name}, ${status}: ${message}`;
   // The token of a web identity is a file that is written anew before it expires, and read for each try.
   return passes(name, status) || expiredNames.test(name) || name.startsWith("IDPCommunicationError")
@@ -105,7 +110,7 @@ function withoutRequest(error: unknown, { env, said }: Search): CredentialsFault
   }
   const message = messageOf(error);
   if (!/Could not load credentials/.test(message)) {
-    return refused(message, /sso/i.test(message) ? "log in again: aws sso login" : noneHint);
+    return refused(message, /sso/i.test(message) ? loginHint : noneHint);
   }
   const profile = env["AWS_PROFILE"] ?? "";
   return profile !== "" && said.some((text) => text.includes("Could not resolve credentials using profile"))
@@ -143,7 +148,10 @@ function ofRequest(request: CredentialRequest, error: unknown, { env, hadTempora
   }
   return status < 300
     ? refused(`${service} answers with something else than credentials`, "check AWS_CONTAINER_CREDENTIALS_FULL_URI")
-    : refused(`${service} refuses: ${status}`, "check the role of the task or pod, and the token that it is given");
+    : refused(
+        `${service} refuses: ${status}`,
+        host.includes("sso") ? loginHint : "check the role of the task or pod, and the token that it is given",
+      );
 }
 
 function none(): CredentialsFault {

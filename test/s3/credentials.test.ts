@@ -172,6 +172,8 @@ s3.describe("sources of credentials for S3", () => {
     const deniedError = await failure(storeWith(env));
     const expired = await outcome(stsError(400, "ExpiredTokenException"));
     const away = await outcome({ status: 503 });
+    service.fault = { status: 200, body: "<html>" };
+    const other = await failure(storeWith(env));
     const noFile = await failure(storeWith({ ...env, AWS_WEB_IDENTITY_TOKEN_FILE: "/nowhere/token" }));
 
     expect({ denied, expired, away, noFile: noFile.exitCode }).toEqual({
@@ -181,6 +183,10 @@ s3.describe("sources of credentials for S3", () => {
       noFile: 64,
     });
     expect(noFile.message).toContain("/nowhere/token");
+    expect(other).toMatchObject({
+      exitCode: 64,
+      message: expect.stringMatching(/answers with something else than credentials$/),
+    });
     expect(deniedError.message).toMatch(
       /^looking for credentials for S3: 127\.0\.0\.1:\d+ answers AccessDenied, 403: said no$/,
     );
