@@ -1,17 +1,20 @@
 import { readFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { dirname, join } from "node:path";
+import { addressSpaceBytes, threadsWithin } from "./address-space.js";
 
 /** Text of a file under the root, or undefined where there is none. */
 export type ReadText = (path: string) => string | undefined;
 
 /**
  * CPU cores that this process may keep busy: those it may run on, or what its control groups allow it, where that is
- * less. Node looks at the former only before version 22: in a pod of 2 CPUs it sees the node's 64.
+ * less. Node looks at the former only before version 22: in a pod of 2 CPUs it sees the node's 64. `ulimit -v` leaves
+ * addresses for so many threads.
  */
 export function usableCores(available = availableParallelism(), read: ReadText = readText): number {
+  const threads = threadsWithin(addressSpaceBytes(read("/proc/self/limits") ?? ""));
   const quotas = (read("/proc/self/cgroup") ?? "").split("\n").flatMap((line) => quotasOf(line, read));
-  return Math.max(1, Math.min(available, ...quotas.map((quota) => Math.ceil(quota))));
+  return Math.max(1, Math.min(available, threads, ...quotas.map((quota) => Math.ceil(quota))));
 }
 
 /** CPUs that the group of a line of /proc/self/cgroup and those above it may use. cgroups(7) */

@@ -1,9 +1,10 @@
 import { unitGuest } from "../decode/guest-url.js";
 import { type EarlyThreads, startEarlyThreads } from "../engine/early-threads.js";
+import { hasRoomForThreads } from "./address-space.js";
 import { usableCores } from "./cores.js";
 
 /** For a command line that scores: begins what takes longest, on other cores than this one, before all else is loaded. */
 export function startEarly([command, ...rest]: readonly string[]): EarlyThreads | undefined {
   const scores = command === "run" && rest.length > 0 && !rest.some((word) => word === "--help" || word === "-h");
-  return scores ? startEarlyThreads(usableCores(), [unitGuest]) : undefined;
+  return scores && hasRoomForThreads() ? startEarlyThreads(usableCores(), [unitGuest]) : undefined;
 }

@@ -18,6 +18,8 @@ import {
 import { type Progress, silentProgress } from "../report/progress.js";
 import type { RetryTools } from "../retry.js";
 import type { JobContext, Log } from "../run/job.js";
+import type { Sink } from "../sink/port.js";
+import type { Source } from "../source/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import { type LoadedSpec, loadSpec } from "../spec/load.js";
 import { openCeilings } from "./ceilings.js";
@@ -69,30 +71,25 @@ export async function openJob(
 
 /** The same for a spec that has been read; `specPath` tells its folder, and the command line that runs it. */
 export async function openLoaded(
-  { spec, where, clock, outputPattern }: LoadedSpec,
+  loaded: LoadedSpec,
   specPath: string,
   {
     log = silentLog,
     progress = silentProgress,
     signal = new AbortController().signal,
     attempt = alone,
-    record = recordOf(spec, { worker: attempt.worker }),
+    record = recordOf(loaded.spec, { worker: attempt.worker }),
     profileFolder,
     early,
   }: ContextParts = {},
 ): Promise<JobContext & AsyncDisposable> {
+  const { spec, where, clock } = loaded;
   checkSeveral(attempt, clock);
   checkNewRun(attempt, spec);
   const folder = dirname(resolve(specPath));
   const cores = usableCores();
   const tools = attemptTools(spec, log, signal);
-  const output = writtenTo(spec, { folder, sha256 });
-  // First: a thread that reads from S3 has much to load.
-  const source = await openSource(spec.input, { folder, output, ...tools });
-  const sink = await openSink(spec, { folder, cores, outputPattern, ...tools }).catch(async (error: unknown) => {
-    await source[Symbol.asyncDispose]();
-    throw error;
-  });
+  const { source, sink } = await openEnds(loaded, { folder, cores, ...tools });
   return {
     spec,
     where,
@@ -118,6 +115,22 @@ export async function openLoaded(
       await sink[Symbol.asyncDispose]();
     },
   };
+}
+
+/** Where shards come from, and where predictions go. */
+async function openEnds(
+  { spec, variablesOf, outputPattern }: LoadedSpec,
+  { folder, cores, ...tools }: ReturnType<typeof attemptTools> & { readonly folder: string; readonly cores: number },
+): Promise<{ source: Source; sink: Sink }> {
+  const output = writtenTo(spec, { folder, sha256 });
+  // First: a thread that reads from S3 has much to load.
+  const source = await openSource(spec.input, { folder, output, ...tools });
+  try {
+    return { source, sink: await openSink(spec, { folder, cores, outputPattern, variablesOf, ...tools }) };
+  } catch (error) {
+    await source[Symbol.asyncDispose]();
+    throw error;
+  }
 }
 
 export function recordOf(

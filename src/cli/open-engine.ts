@@ -5,9 +5,10 @@ import type { Engine, ModelFile, TextTensors } from "../engine/port.js";
 import { JobError } from "../errors.js";
 import type { EngineLayout, EngineNeed, Log } from "../run/job.js";
 import type { Worker } from "../run/share.js";
-import { cpuListedLast, type EngineSpec, type Provider } from "../spec/engine-spec.js";
+import type { EngineSpec, Provider } from "../spec/engine-spec.js";
 import { parseOutputReference } from "../spec/job-spec.js";
 import type { ModelSpec } from "../spec/model-spec.js";
+import { refuseSmallAddressSpace } from "./address-space.js";
 import { setScoringFlags } from "./v8-flags.js";
 
 export interface EngineOptions {
@@ -26,9 +27,10 @@ const smallInputBytes = 1024 * 1024;
 
 /**
  * Loads a model on the first of the spec's providers that this machine can run.
- * @throws JobError PROVIDER_MISSING for one that it cannot, unless `cpu` is listed behind
+ * @throws JobError PROVIDER_MISSING for one that it cannot, DEVICE for one whose GPU fails, unless `cpu` is listed behind
  */
 export async function openEngine(model: ModelFile, need: EngineNeed, options: EngineOptions): Promise<Engine> {
+  refuseSmallAddressSpace();
   const { spec, worker, log, profileFolder, early } = options;
   const preview = "preview" in need;
   const device = await deviceIdOf(spec.engine, worker);
@@ -54,7 +56,7 @@ export async function openEngine(model: ModelFile, need: EngineNeed, options: En
       if (!(error instanceof ProviderFault)) {
         throw error;
       }
-      const absent = await providerMissing(error, device, spec.engine.providers);
+      const absent = await whyMissing(error, device, spec.engine.providers);
       if (providers.at(-1) !== "cpu" || error.provider === "cpu") {
         throw absent;
       }
@@ -100,20 +102,18 @@ export async function deviceIdOf(
 }
 
 /** Says what of the provider is missing, as far as it can be found. */
-async function providerMissing(
+async function whyMissing(
   { provider, message }: ProviderFault,
   deviceId: number,
   asked: readonly Provider[],
 ): Promise<JobError> {
   const { thisMachine } = await import("../engine/machine.js");
-  const { gpuParts, missingText } = await import("../engine/gpu-parts.js");
-  const found = provider === "cpu" ? undefined : missingText(await gpuParts(provider, thisMachine(), deviceId));
-  // "CUDA failure 100: …" says something beside that; "Failed to load shared library" nothing.
-  const said = found === undefined || / failure /.test(message) ? [message] : [];
-  const why = [...said, ...(found === undefined ? [] : [found])].join("; ");
-  return new JobError("PROVIDER_MISSING", `opening execution provider ${provider}: ${why}`, {
-    hint: `\`infer-batch doctor\` tells what to do; ${cpuListedLast(asked)}`,
-  });
+  const { gpuParts } = await import("../engine/gpu-parts.js");
+  const { providerMissing } = await import("./provider-missing.js");
+  const machine = thisMachine();
+  const parts = provider === "cpu" ? [] : await gpuParts(provider, machine, deviceId);
+  const advice = "`infer-batch doctor` tells what to do";
+  return providerMissing({ doing: `opening execution provider ${provider}`, parts, message, machine, asked, advice });
 }
 
 /** On CPUs, one thread a session: several batches at once keep the cores busy without threads waiting for each other. */

@@ -9,6 +9,7 @@ import { commitConcurrency, type Sink } from "../sink/port.js";
 import type { OutputFolder } from "../source/output-folder.js";
 import { anyValue } from "../spec/fill-document.js";
 import type { JobSpec } from "../spec/job-spec.js";
+import type { LoadedSpec } from "../spec/load.js";
 import { type ParquetOutputSpec, s3Folder } from "../spec/parquet-spec.js";
 import { isS3Uri } from "../spec/s3-uri.js";
 import { openTarget, spoolRoot, storeUrl } from "./open-store.js";
@@ -26,6 +27,7 @@ export interface SinkTools {
   readonly cores: number;
   /** The output's path with `anyValue` in the place of each param. */
   readonly outputPattern: string;
+  readonly variablesOf: LoadedSpec["variablesOf"];
 }
 
 /** Files on a disk or in S3, or a table in Postgres. */
@@ -36,7 +38,7 @@ export async function openSink(spec: JobSpec, tools: SinkTools): Promise<Sink> {
     const { connectionOf, openPostgresSink } = await import("../sink/postgres/sink.js");
     return openPostgresSink({
       spec: postgres,
-      settings: connectionOf(postgres, process.env),
+      settings: connectionOf(postgres, process.env, tools.variablesOf(["output", "postgres", "url"])),
       retry: tools.retry,
       writer: tools.writer,
       program: `infer-batch ${programVersion}`,

@@ -4,6 +4,7 @@ import type { OutputFolder } from "../source/output-folder.js";
 import type { Source } from "../source/port.js";
 import type { InputSpec } from "../spec/input-spec.js";
 import { isS3Uri } from "../spec/s3-uri.js";
+import { refuseSmallAddressSpace } from "./address-space.js";
 import { s3Options, spoolRoot } from "./open-store.js";
 
 export interface SourceTools {
@@ -25,6 +26,7 @@ export async function openSource(input: InputSpec, tools: SourceTools): Promise<
   if (![...input.path, input.ready ?? ""].some(isS3Uri)) {
     return disk;
   }
+  refuseSmallAddressSpace();
   const { openReaderThread } = await import("../s3/reader-thread.js");
   const reader = openReaderThread(s3Options(input, tools)); // first: it has the most to load, and then to wait for
   const { s3Source } = await import("../source/s3.js");

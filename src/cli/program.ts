@@ -232,7 +232,7 @@ function addDoctor(program: Command, io: Io): void {
   program
     .command("doctor")
     .description(
-      "tell what scoring on a GPU needs and which part of it is missing, and run a batch on each execution provider; exit 64 when the spec's cannot run",
+      "tell what scoring on a GPU needs and which part of it is missing, and run a batch on each execution provider; exit 64 when the spec's cannot run, 75 when a GPU that is there fails",
     )
     .argument("[spec]", "the job spec whose providers and model to try; default: a tiny model")
     .addOption(param())

@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { driverVersion, listGpus, visibleGpus } from "./gpus.js";
+import { driverVersion, listGpus, signsOfGpu, visibleGpus } from "./gpus.js";
 import { findLibrary, libraryFolder, type Machine, neededLibraries } from "./machine.js";
 
 /** A thing that a provider needs. */
@@ -10,6 +10,8 @@ export interface Part {
   readonly found: string;
   /** What to do about it. */
   readonly remedy?: string | undefined;
+  /** Of a part that is missing: on a machine that has a GPU, the GPU or its driver has failed. */
+  readonly cause?: "device";
 }
 
 export type GpuProvider = "cuda" | "tensorrt";
@@ -32,6 +34,23 @@ export async function gpuParts(provider: GpuProvider, machine: Machine, deviceId
 export function missingText(parts: readonly Part[]): string | undefined {
   const missing = parts.filter(({ state }) => state === "missing");
   return missing.length === 0 ? undefined : missing.map(({ name, found }) => `${name}: ${found}`).join("; ");
+}
+
+/** CUDA's numbers for what another try does not mend: driver, GPU and provider do not fit, or the GPU's number is none. */
+const lasting = /\bCUDA failure (35|101|209|222|803|804): /;
+
+/**
+ * What says that this machine has a GPU, where it is the GPU that a provider failed for; empty: the machine has none, or
+ * something else is missing. `message`: ONNX Runtime's.
+ */
+export function signsOfFailedGpu(parts: readonly Part[], message: string, machine: Machine): readonly string[] {
+  const missing = parts.filter(({ state }) => state === "missing");
+  const failed = missing.length > 0 ? missing.every(({ cause }) => cause === "device") : / failure /.test(message);
+  if (!failed || lasting.test(message)) {
+    return [];
+  }
+  const hasLibrary = !missing.some(({ name }) => name === driverName);
+  return signsOfGpu(machine, { hasLibrary });
 }
 
 type Needs = ReadonlyMap<string, string | undefined>;
@@ -92,8 +111,10 @@ function installMode(machine: Machine): string {
 /** The least driver for a CUDA, by their first numbers: CUDA's release notes, "minor version compatibility". */
 const leastDriver: Readonly<Record<string, number>> = { "11": 450, "12": 525, "13": 580 };
 
+const driverName = "NVIDIA driver";
+
 async function driver(machine: Machine, needs: Needs | undefined): Promise<Part> {
-  const name = "NVIDIA driver";
+  const name = driverName;
   const version = driverVersion(machine);
   const library = needs?.get("libcuda.so.1") ?? (await findLibrary(machine, "libcuda.so.1"));
   const remedy =
@@ -101,7 +122,7 @@ async function driver(machine: Machine, needs: Needs | undefined): Promise<Part>
   if (library === undefined) {
     const kernel =
       version === undefined ? "" : `; the kernel has driver ${version}, but the container was not given it`;
-    return { name, state: "missing", found: `libcuda.so.1 is nowhere${kernel}`, remedy };
+    return { name, state: "missing", found: `libcuda.so.1 is nowhere${kernel}`, remedy, cause: "device" };
   }
   if (version === undefined) {
     return { name, state: "unknown", found: `${library}; there is no /proc/driver/nvidia/version`, remedy };
@@ -211,6 +232,7 @@ async function device(machine: Machine, deviceId: number): Promise<Part> {
       state: "missing",
       found: ["none", ...found].join("; "),
       remedy: "give the container a GPU, or take CUDA_VISIBLE_DEVICES away",
+      cause: "device",
     };
   }
   return deviceId < visible

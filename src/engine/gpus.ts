@@ -48,6 +48,32 @@ export function visibleGpus(machine: Pick<Machine, "env" | "list">): number | un
   return count === 0 ? undefined : count;
 }
 
+/** Values of NVIDIA_VISIBLE_DEVICES that name no GPU. NVIDIA's images have `all`, with and without one. */
+const namesNoGpu = /^(void|none|all|\s*)$/;
+
+/**
+ * What says that this process was given a GPU, whether or not it can be used: the device plug-in's variable, device
+ * files, and the kernel's driver. None where CUDA_VISIBLE_DEVICES hides all. `hasLibrary`: libcuda is there; without
+ * it, the kernel's driver is that of a host whose GPUs this container was not given.
+ */
+export function signsOfGpu(
+  machine: Pick<Machine, "env" | "list" | "readText">,
+  { hasLibrary }: { readonly hasLibrary: boolean },
+): string[] {
+  const { env, list } = machine;
+  if (env["CUDA_VISIBLE_DEVICES"] !== undefined && visibleGpus(machine) === 0) {
+    return [];
+  }
+  const given = env["NVIDIA_VISIBLE_DEVICES"] ?? "";
+  const node = list("/dev").find((name) => /^nvidia(\d+|ctl)$/.test(name));
+  const version = hasLibrary ? driverVersion(machine) : undefined;
+  return [
+    ...(namesNoGpu.test(given) ? [] : [`NVIDIA_VISIBLE_DEVICES is ${given}`]),
+    ...(node === undefined ? [] : [`there is /dev/${node}`]),
+    ...(version === undefined ? [] : [`the kernel has driver ${version}`]),
+  ];
+}
+
 /** The device of a worker: those of one machine take its GPUs in turn. */
 export function deviceOf(
   given: number | "worker",

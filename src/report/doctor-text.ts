@@ -10,8 +10,8 @@ export interface Diagnosis {
   /** One batch on each provider. */
   readonly trials: readonly DiagnosisTrial[];
   readonly model: string;
-  /** Where a run would score: the first of the asked ones that can; undefined: it would end with 64. */
-  readonly runsOn: string | undefined;
+  /** Where a run would score: the first of the asked ones that can; a number: the exit code that it would end with. */
+  readonly outcome: string | number;
 }
 
 export interface DiagnosisPart {
@@ -29,13 +29,21 @@ export interface DiagnosisTrial {
   readonly fault: string | undefined;
 }
 
-export function doctorJson({ program, runsOn, ...found }: Diagnosis): string {
+export function doctorJson({ program, outcome, ...found }: Diagnosis): string {
   const trials = found.trials.map((trial) => ({ ...trial, ms: trial.ms ?? null, fault: trial.fault ?? null }));
-  const parts = found.parts.map((part) => ({ ...part, remedy: part.remedy ?? null }));
-  return JSON.stringify({ version: program, ...found, parts, trials, runs_on: runsOn ?? null });
+  const parts = found.parts.map(({ name, state, found: what, remedy }) => {
+    return { name, state, found: what, remedy: remedy ?? null };
+  });
+  return JSON.stringify({
+    version: program,
+    ...found,
+    parts,
+    trials,
+    runs_on: typeof outcome === "string" ? outcome : null,
+  });
 }
 
-export function doctorText({ program, platform, asked, parts, trials, model, runsOn }: Diagnosis): string {
+export function doctorText({ program, platform, asked, parts, trials, model, outcome }: Diagnosis): string {
   const remedies = parts.flatMap(({ name, state, remedy }) =>
     remedy === undefined || state === "ok" ? [] : [`  ${name}: ${remedy}`],
   );
@@ -48,18 +56,18 @@ export function doctorText({ program, platform, asked, parts, trials, model, run
     ...table(trials.map((trial) => [trial.provider, trial.state, trialText(trial)])),
     "",
     ...(remedies.length === 0 ? [] : [forWhat, ...remedies, ""]),
-    verdict(asked, runsOn, trials),
+    verdict(asked, outcome, trials),
     "",
   ].join("\n");
 }
 
-function verdict(asked: Diagnosis["asked"], runsOn: Diagnosis["runsOn"], trials: readonly DiagnosisTrial[]): string {
-  if (runsOn === undefined) {
-    return `A run with providers [${asked.join(", ")}] would end with 64.`;
+function verdict(asked: Diagnosis["asked"], outcome: Diagnosis["outcome"], trials: readonly DiagnosisTrial[]): string {
+  if (typeof outcome === "number") {
+    return `A run with providers [${asked.join(", ")}] would end with ${outcome}.`;
   }
-  const state = trials.find(({ provider }) => provider === runsOn)?.state;
+  const state = trials.find(({ provider }) => provider === outcome)?.state;
   const but = state === "idle" ? ", which leaves all of this model to the CPU" : ", where the trial failed";
-  return `A run scores on ${runsOn}${state === "ok" ? "" : but}.`;
+  return `A run scores on ${outcome}${state === "ok" ? "" : but}.`;
 }
 
 function trialText({ operators, ms, fault }: DiagnosisTrial): string {

@@ -1,5 +1,5 @@
 import { S3Client } from "@aws-sdk/client-s3";
-import { defaultProvider } from "@aws-sdk/credential-provider-node";
+import { credentialsFrom } from "./credentials.js";
 
 /** How a store is reached. What is left out comes from the environment, as the AWS command line takes it. */
 export interface S3Place {
@@ -31,8 +31,15 @@ const renewalMs = 5000;
 
 const defaultRegion = "us-east-1";
 
+export interface ClientOptions {
+  readonly place: S3Place;
+  readonly timeouts?: S3Timeouts | undefined;
+  /** The job's: whoever waits for credentials is told its reason when it is aborted. */
+  readonly signal: AbortSignal;
+}
+
 /** `connections`: sockets to the store. */
-export function createClients(place: S3Place, { connectMs }: S3Timeouts, connections: number): Clients {
+export function createClients(options: ClientOptions, connections: number): Clients {
   // The SDK writes to stderr that it will drop Node 20 one day.
   process.env["AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED"] ??= "true";
   const made: Promise<S3Client>[] = [];
@@ -40,7 +47,7 @@ export function createClients(place: S3Place, { connectMs }: S3Timeouts, connect
   let madeMs = 0;
   const make = (): Promise<S3Client> => {
     madeMs = performance.now();
-    const client = makeClient(place, connectMs, connections);
+    const client = makeClient(options, connections);
     made.push(client);
     return client;
   };
@@ -65,7 +72,8 @@ export function createClients(place: S3Place, { connectMs }: S3Timeouts, connect
   };
 }
 
-async function makeClient(place: S3Place, connectMs: number, connections: number): Promise<S3Client> {
+async function makeClient(options: ClientOptions, connections: number): Promise<S3Client> {
+  const { place, timeouts: { connectMs, requestMs } = defaultTimeouts, signal } = options;
   const endpoint = place.endpoint ?? process.env["AWS_ENDPOINT_URL_S3"] ?? process.env["AWS_ENDPOINT_URL"];
   const make = (region: string | undefined): S3Client =>
     new S3Client({
@@ -80,7 +88,7 @@ async function makeClient(place: S3Place, connectMs: number, connections: number
       maxAttempts: 1,
       // Ranges have no checksums, and some stores know none.
       responseChecksumValidation: "WHEN_REQUIRED",
-      credentials: defaultProvider({ ignoreCache: true }),
+      credentials: credentialsFrom({ requestMs: connectMs, allMs: requestMs, signal }),
       requestHandler: {
         connectionTimeout: connectMs,
         httpAgent: { keepAlive: true, maxSockets: connections },

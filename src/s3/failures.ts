@@ -33,24 +33,37 @@ export class BrokenTransfer extends Error {
   override readonly name = "BrokenTransfer";
 }
 
+/** No credentials could be had. `hint`: what to do about it; undefined: their source may be back in a moment. */
+export class CredentialsFault extends Error {
+  override readonly name = "CredentialsFault";
+  readonly hint: string | undefined;
+
+  constructor(message: string, hint: string | undefined) {
+    super(message);
+    this.hint = hint;
+  }
+}
+
 const socketErrors = new Set([...connectionErrors, "ERR_STREAM_PREMATURE_CLOSE"]);
 
 /** What stores call requests that may be made again, whatever the status. */
 const transientNames =
   /^(InternalError|ServiceUnavailable|SlowDown|SlowDownRead|SlowDownWrite|Throttl\w*|RequestTimeout|RequestTimeTooSkewed|OperationAborted|TooManyRequests\w*|TimeoutError|BandwidthLimitExceeded|ServerBusy|IncompleteBody|BadDigest|XAmzContentSHA256Mismatch|XMinioServerNotInitialized)$/;
-const expiredNames = /^(ExpiredToken(Exception)?|TokenRefreshRequired|RequestExpired|InvalidToken)$/;
+export const expiredNames = /^(ExpiredToken(Exception)?|TokenRefreshRequired|RequestExpired|InvalidToken)$/;
 const wrongKeyNames = /^(InvalidAccessKeyId|SignatureDoesNotMatch|InvalidClientTokenId|XAdminUserNotFound)$/;
 
 export function classify(error: unknown, call: S3Call): S3Failure {
   if (error instanceof BrokenTransfer) {
     return { kind: "transient", found: error.message };
   }
+  if (error instanceof CredentialsFault) {
+    return error.hint === undefined
+      ? { kind: "transient", found: error.message }
+      : permanent(error.message, { hint: error.hint });
+  }
   const name = error instanceof Error ? error.name : "";
   if (error instanceof S3ServiceException || statusOf(error) !== undefined) {
     return classifyAnswer(name, statusOf(error) ?? 0, { error, call });
-  }
-  if (name === "CredentialsProviderError") {
-    return classifyNoCredentials(messageOf(error));
   }
   // Several addresses of one name, all tried in vain.
   if (error instanceof AggregateError && error.errors.length > 0) {
@@ -74,7 +87,13 @@ export function isNotImplemented(error: unknown): boolean {
   return statusOf(error) === 501;
 }
 
-function statusOf(error: unknown): number | undefined {
+/** Whether what answered so may answer otherwise a little later. */
+export function passes(name: string, status: number): boolean {
+  return transientNames.test(name) || status >= 500 || status === 429 || status === 408;
+}
+
+/** Of an answer that the SDK read. */
+export function statusOf(error: unknown): number | undefined {
   const metadata: unknown = typeof error === "object" && error !== null ? Reflect.get(error, "$metadata") : undefined;
   const status: unknown =
     typeof metadata === "object" && metadata !== null ? Reflect.get(metadata, "httpStatusCode") : undefined;
@@ -91,7 +110,7 @@ function classifyAnswer(name: string, status: number, { error, call }: { error: 
       hint: "this store lacks what is needed for it",
     });
   }
-  if (transientNames.test(name) || status >= 500 || status === 429 || status === 408 || status === 409) {
+  if (passes(name, status) || status === 409) {
     return { kind: "transient", found };
   }
   switch (status) {
@@ -135,14 +154,6 @@ function wrongCredentials({ doing }: S3Call, found: string): JobError {
   return new JobError("PERMISSION", `${doing}: the credentials are wrong: ${found}`, {
     hint: "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_PROFILE or the role, and the endpoint",
   });
-}
-
-function classifyNoCredentials(message: string): S3Failure {
-  return /Could not load credentials/.test(message)
-    ? permanent("looking for credentials for S3: there are none", {
-        hint: "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run under a role",
-      })
-    : { kind: "transient", found: `credentials cannot be had: ${message}` };
 }
 
 function permanent(

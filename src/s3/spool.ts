@@ -17,6 +17,7 @@ export interface SpoolOptions {
 /** A folder for files that hold what is fetched until it is read, or written until it is sent; gone when it is closed. */
 export interface Spool extends AsyncDisposable {
   readonly folder: string;
+  readonly use: SpoolOptions["use"];
   readonly maxBytes: number;
   /** Makes the folder, once; removes what processes left that are dead. */
   ready(): Promise<void>;
@@ -32,8 +33,12 @@ export function openSpool({ root, writer, use, isDead, maxBytes }: SpoolOptions)
   let made: Promise<void> | undefined;
   return {
     folder,
+    use,
     maxBytes,
-    ready: () => (made ??= spooling(root, () => prepare(root, folder, (name) => !isOwn(name) && isDead(name)))),
+    ready: () =>
+      (made ??= spooling({ folder: root, use }, async () => {
+        await prepare({ root, folder, use }, (name) => !isOwn(name) && isDead(name));
+      })),
     newPath() {
       files += 1;
       return join(folder, `${files}.spool`); // no name is the beginning of another
@@ -46,14 +51,18 @@ export function openSpool({ root, writer, use, isDead, maxBytes }: SpoolOptions)
   };
 }
 
-async function prepare(root: string, folder: string, isDead: (writer: string) => boolean): Promise<void> {
+async function prepare(
+  { root, folder, use }: Pick<Spool, "folder" | "use"> & { readonly root: string },
+  isDead: (writer: string) => boolean,
+): Promise<void> {
   await mkdir(root, { recursive: true, mode: 0o700 });
   const { uid } = await lstat(root);
   const own = process.getuid?.();
-  if (own !== undefined && uid !== own && own !== 0) {
-    // In a folder that all may write to, such as /tmp, somebody else may have made it to look at what is put there.
+  if (own !== undefined && uid !== own && uid !== 0) {
+    // Its owner may rename what this process makes there, and put something else in its place: in a folder that all
+    // may write to, such as /tmp, somebody may have made it for that. Volumes of Kubernetes and Docker are root's.
     throw new JobError("PERMISSION", `spooling to ${root}: it belongs to another user (${uid})`, {
-      hint: "spool.path names another folder",
+      hint: `${keys[use].path} names another folder; one that is not there yet is made`,
     });
   }
   await mkdir(folder, { mode: 0o700 });
@@ -64,8 +73,14 @@ async function prepare(root: string, folder: string, isDead: (writer: string) =>
   }
 }
 
+/** Keys of the spec that a spool's folder, and what it holds, come from. */
+const keys = {
+  in: { path: "input.spool.path", size: ", input.spool.max_mb how much may be there" },
+  out: { path: "output.parquet.spool.path", size: ", with room for two parts" },
+} as const;
+
 /** Does `work`; what the disk says is told with what it was wanted for. */
-export async function spooling<T>(root: string, work: () => Promise<T>): Promise<T> {
+export async function spooling<T>({ folder, use }: Pick<Spool, "folder" | "use">, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
@@ -74,10 +89,11 @@ export async function spooling<T>(root: string, work: () => Promise<T>): Promise
       throw error;
     }
     const full = errno === "ENOSPC" || errno === "EDQUOT";
+    const { path, size } = keys[use];
     throw new JobError(
       ["EACCES", "EPERM", "EROFS"].includes(errno) ? "PERMISSION" : "DISK",
-      `spooling to ${root}: ${full ? "the disk is full" : "it cannot be written to"} (${errno})`,
-      { hint: "spool.path names another folder, input.spool.max_mb how much may be there", cause: error },
+      `spooling to ${folder}: ${full ? "the disk is full" : "it cannot be written to"} (${errno})`,
+      { hint: `${path} names another folder${full ? size : ""}`, cause: error },
     );
   }
 }

@@ -54,8 +54,7 @@ export interface S3Store extends Disposable {
 }
 
 export function openS3Store(options: S3Options): S3Store {
-  const { place, timeouts = defaultTimeouts } = options;
-  const clients = createClients(place, timeouts, requestsAtOnce);
+  const clients = createClients(options, requestsAtOnce);
   return readingStore(createAttempts(options, clients), options, clients);
 }
 

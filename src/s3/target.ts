@@ -63,7 +63,7 @@ export interface S3Target extends S3Store {
 
 export function openS3Target(options: S3TargetOptions): S3Target {
   const { place, timeouts = defaultTimeouts } = options;
-  const clients = createClients(place, timeouts, requestsAtOnce);
+  const clients = createClients(options, requestsAtOnce);
   const attempt = createAttempts(options, clients);
   const tools: Writing = { attempt, writer: options.writer, encryption: encryptionOf(options.encryption) };
   return {

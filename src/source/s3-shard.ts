@@ -29,7 +29,7 @@ export async function openSpooledShard(tools: ShardTools, shard: ListedShard): P
   const { reader, spool } = tools;
   await spool.ready();
   const path = spool.newPath();
-  const file = await spooling(spool.folder, () => open(path, "wx+", 0o600));
+  const file = await spooling(spool, () => open(path, "wx+", 0o600));
   const stopped = new AbortController();
   const fetched = createFetched(tools, { shard, file, signal: stopped.signal });
   await fetched.begin();
@@ -76,7 +76,7 @@ function createFetched({ reader, spool, tails }: ShardTools, { shard, file, sign
   const begin = async (): Promise<void> => {
     const tail = tails.get(shard);
     asked = [];
-    await spooling(spool.folder, async () => {
+    await spooling(spool, async () => {
       await file.truncate(0); // which frees what was there
       await file.truncate(sizeBytes);
       if (tail !== undefined) {
@@ -86,7 +86,7 @@ function createFetched({ reader, spool, tails }: ShardTools, { shard, file, sign
     });
   };
   const request = (range: ByteRange): Promise<void> =>
-    spooling(spool.folder, () => reader.fetch(`reading ${uri}`, { ...pinned(shard), ...range }, file.fd, signal));
+    spooling(spool, () => reader.fetch(`reading ${uri}`, { ...pinned(shard), ...range }, file.fd, signal));
   const settled = async (): Promise<void> => {
     await Promise.allSettled(asked.map(({ there }) => there));
   };

@@ -26,6 +26,8 @@ export interface Filled {
   readonly problems: readonly Problem[];
   /** Nodes with a value from the environment, by what stood there before: it may be a secret, and messages quote this. */
   readonly templates: ReadonlyMap<unknown, string>;
+  /** Names of the environment variables that a node's value was made from. */
+  readonly variables: ReadonlyMap<unknown, readonly string[]>;
   /** Keys with a value from the clock ("params.ds"). */
   readonly clock: readonly string[];
   /** `output.parquet.path` with a NUL in the place of each param. */
@@ -47,6 +49,7 @@ interface Scope {
   readonly declared: readonly string[];
   readonly problems: Problem[];
   readonly templates: Map<unknown, string>;
+  readonly variables: Map<unknown, string[]>;
   readonly clock: string[];
 }
 
@@ -58,6 +61,7 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
     declared: paramNames(document),
     problems: [],
     templates: new Map(),
+    variables: new Map(),
     clock: [],
   };
   const outputPattern = patternOf(document, scope);
@@ -163,6 +167,7 @@ function fillNode(node: unknown, path: Path, scope: Scope): void {
       }
       if (value.from === "environment") {
         scope.templates.set(node, template);
+        scope.variables.set(node, [...(scope.variables.get(node) ?? []), name]);
       } else if (value.from === "clock") {
         scope.clock.push(path.join("."));
       }

@@ -15,6 +15,8 @@ export interface LoadedSpec {
   readonly spec: JobSpec;
   /** "job.yaml:4:9: input.path": where a key's value stands, for messages about what it names. */
   readonly where: (path: Path) => string;
+  /** Environment variables that a key's value was made from. */
+  readonly variablesOf: (path: Path) => readonly string[];
   /** Keys whose value comes from `${today}` or `${yesterday}`, as the spec writes them ("params.ds"). */
   readonly clock: readonly string[];
   /** Where runs of this job with other params write: `output.parquet.path` with `anyValue` for each param. */
@@ -44,6 +46,7 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
     withoutPlaces(document);
   }
   const filled = fillDocument(document, context);
+  const variablesOf = (path: Path): readonly string[] => filled.variables.get(document.getIn(path, true)) ?? [];
   fail.check(filled.problems);
   const checked = checkSpec(document.toJS({ maxAliasCount: 0 }), context);
   if ("spec" in checked) {
@@ -52,10 +55,13 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
       clock: filled.clock,
       outputPattern: filled.outputPattern,
       where: (path) => placeOf(path, positionOf(document, { path, text: "" })),
+      variablesOf,
     };
   }
   throw fail(
-    checked.issues.flatMap((issue) => describeIssue(issue, (path) => plainValue(document, path, filled.templates))),
+    checked.issues.flatMap((issue) =>
+      describeIssue(issue, { valueAt: (path) => plainValue(document, path, filled.templates), variablesOf }),
+    ),
   );
 }
 

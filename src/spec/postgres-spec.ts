@@ -41,7 +41,7 @@ export const postgresOutput = z.strictObject({
     .string()
     .regex(
       /^$|^postgres(ql)?:\/\//,
-      "expected postgres://user@host:port/database, best from the environment: ${DATABASE_URL}",
+      "expected postgres://user@host:port/database, with %xx for characters that mean something in URLs, best from the environment: ${DATABASE_URL}",
     )
     .default("")
     .describe(

@@ -34,8 +34,17 @@ function property(value: unknown, key: string): object | undefined {
   return typeof found === "object" && found !== null ? found : undefined;
 }
 
+/** The spec that an issue is about. */
+interface Described {
+  /** What stands at a path, before variables were filled in. */
+  readonly valueAt: (path: readonly (string | number)[]) => unknown;
+  /** Environment variables that the value at a path was made from. */
+  readonly variablesOf: (path: readonly (string | number)[]) => readonly string[];
+}
+
 /** Turns a schema issue into sentences: what was found, what would be right. */
-export function describeIssue(issue: SpecIssue, valueAt: (path: readonly (string | number)[]) => unknown): Problem[] {
+export function describeIssue(issue: SpecIssue, described: Described): Problem[] {
+  const { valueAt, variablesOf } = described;
   const path = issue.path.map((part) => (typeof part === "symbol" ? String(part) : part));
   if (issue.code === "unrecognized_keys") {
     const known = keysAt(path);
@@ -51,7 +60,7 @@ export function describeIssue(issue: SpecIssue, valueAt: (path: readonly (string
   if (issue.code === "invalid_union") {
     const meant = issue.errors.find((form) => form.some((inner) => inner.path.length > 0 || isAboutContents(inner)));
     if (meant !== undefined) {
-      return meant.flatMap((inner) => describeIssue({ ...inner, path: [...issue.path, ...inner.path] }, valueAt));
+      return meant.flatMap((inner) => describeIssue({ ...inner, path: [...issue.path, ...inner.path] }, described));
     }
   }
   const found = valueAt(path);
@@ -61,7 +70,12 @@ export function describeIssue(issue: SpecIssue, valueAt: (path: readonly (string
   if (issue.code === "custom" && issue.params?.["showFound"] !== true) {
     return [{ path, text: issue.message }];
   }
-  const shown = isSecretKey(path) && !isReference(found) ? "something else" : show(found);
+  const variables = variablesOf(path);
+  if (isSecretKey(path) && variables.length > 0) {
+    const made = `something else, made from ${variables.map((name) => `\${${name}}`).join(" and ")}`;
+    return [{ path, text: `found ${made}, ${expectation(issue).replace(adviceOfSecret, "")}` }];
+  }
+  const shown = isSecretKey(path) ? "something else" : show(found);
   return [{ path, text: `found ${shown}, ${expectation(issue)}` }];
 }
 
@@ -96,10 +110,8 @@ const typeNames: Readonly<Record<string, string>> = {
   boolean: "true or false",
 };
 
-/** `${NAME}` and nothing else: it tells where a value is from, not what it is. */
-function isReference(value: unknown): boolean {
-  return typeof value === "string" && /^\$\{\w+\}$/.test(value);
-}
+/** Of no use to those who took it from there. */
+const adviceOfSecret = /, best from the environment: \S+$/;
 
 function show(value: unknown): string {
   const text =

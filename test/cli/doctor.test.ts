@@ -93,7 +93,7 @@ describe("doctor", () => {
       parts: [{ name: "GPUs", state: "ok", found: "NVIDIA L4", remedy: "none" }],
       trials: [idle, cpu],
       model: "forest.onnx",
-      runsOn: "cuda",
+      outcome: "cuda",
     };
     expect(`\n${doctorText(found)}`).toMatchInlineSnapshot(`
       "

@@ -77,8 +77,16 @@ describe("a value from the environment is never told", () => {
     ["output:", 'max_rejects: "${SECRET}"\noutput:', 'found "${SECRET}", expected a count, or a percentage'],
     ["path: model.onnx", 'path: m\n  outputs: { a: "[${SECRET}" }', "expected a tensor's name or name[index]"],
     ["output:", 'output:\n  columns: ["${SECRET}"]', "expected a column"],
-    ["output:", 'output:\n  postgres: { url: "${SECRET}", table: t }', 'found "${SECRET}", expected postgres://'],
-    ["output:", 'output:\n  postgres: { url: "x://u:${SECRET}@h/d", table: t }', "found something else, expected"],
+    [
+      "output:",
+      'output:\n  postgres: { url: "${SECRET}", table: t }',
+      "found something else, made from ${SECRET}, expected postgres://",
+    ],
+    [
+      "output:",
+      'output:\n  postgres: { url: "x://u:${SECRET}@h/d", table: t }',
+      "found something else, made from ${SECRET}, expected",
+    ],
     ["output:", 'output:\n  postgres: { table: "x://u:${SECRET}@h/d" }', 'found "x://***@h/d", expected table'],
     ["input:", 'input:\n  format: "${SECRET}"', 'found "${SECRET}", expected parquet'],
   ])("where %j became %j", (from, to, says) => {

@@ -40,6 +40,23 @@ describe("output.postgres", () => {
     expect(load(text, { env: { DATABASE_URL: secret } }).output.postgres?.url).toBe(secret);
   });
 
+  test.each(["postgresql+psycopg2://u:s3cr3t@h/d", "u:s3cr3t@h/d", "host=h password=s3cr3t", "jdbc:postgresql://h/d"])(
+    "names the variable that holds no such URL, and says what form is right: %s",
+    (url) => {
+      const text = specRefusal(spec("    url: ${DATABASE_URL}\n"), { env: { DATABASE_URL: url } });
+      expect(text).toContain(
+        "output.postgres.url: found something else, made from ${DATABASE_URL}, expected postgres://user@host:port/database, with %xx for characters that mean something in URLs",
+      );
+      expect(text).not.toMatch(/best from the environment|s3cr3t|psycopg/);
+    },
+  );
+
+  test("advises to take a URL from the environment where it stands in the spec", () => {
+    const text = specRefusal(spec("    url: mysql://u:s3cr3t@h/d\n"));
+    expect(text).toContain("best from the environment: ${DATABASE_URL}");
+    expect(text).not.toContain("s3cr3t");
+  });
+
   test("stands alone: neither beside parquet, nor is there nothing", () => {
     expect(specRefusal(`${spec()}  parquet: { path: out }\n`)).toContain(
       "job.yaml:8:3: output: expected exactly one of parquet and postgres",
@@ -97,7 +114,7 @@ describe("a URL with a password", () => {
   test("is told by the name that it comes from", () => {
     const env = { DATABASE_URL: secret.replace("postgres:", "mysql:") };
     expect(specRefusal(spec("    url: ${DATABASE_URL}\n"), { env })).toContain(
-      'output.postgres.url: found "${DATABASE_URL}", expected postgres://',
+      "output.postgres.url: found something else, made from ${DATABASE_URL}, expected postgres://",
     );
   });
 

@@ -1,21 +1,22 @@
 import { dirname, resolve } from "node:path";
 import { libraryFolder, type Machine, thisMachine } from "../../engine/machine.js";
-import { gpuParts, missingText, type Part } from "../../engine/gpu-parts.js";
+import { gpuParts, type Part } from "../../engine/gpu-parts.js";
 import type { ModelFile } from "../../engine/port.js";
 import { JobError } from "../../errors.js";
 import { type Diagnosis, doctorJson, doctorText } from "../../report/doctor-text.js";
-import { cpuListedLast, type Provider } from "../../spec/engine-spec.js";
+import type { Provider } from "../../spec/engine-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import type { Io } from "../io.js";
 import { attemptTools, type JobOptions, readSpec } from "../job-context.js";
 import { warningsOnly } from "../logger.js";
 import { deviceIdOf } from "../open-engine.js";
 import { openModel } from "../open-model.js";
+import { type MissingProvider, providerMissing } from "../provider-missing.js";
 import { openTinyModel, type Trial, tryProvider } from "../provider-trial.js";
 import { programVersion } from "../version.js";
 import { findWorker } from "../worker.js";
 
-/** Tells what a run needs of this machine, and tries it. @throws JobError PROVIDER_MISSING when a run could not be */
+/** Tells what a run needs of this machine, and tries it. @throws JobError PROVIDER_MISSING, DEVICE when a run could not be */
 export async function doctorCommand(
   specPath: string | undefined,
   options: JobOptions & { readonly json?: boolean },
@@ -34,10 +35,12 @@ export async function doctorCommand(
   }
   const runsOn = verdict(asked, trials);
   const platform = machine.platform.replace("/", " ");
-  const found: Diagnosis = { program: programVersion, platform, asked, parts, trials, model: model.name, runsOn };
+  const error = runsOn === undefined ? cannotRun(asked, { parts, trials, machine }) : undefined;
+  const outcome = runsOn ?? error?.exitCode ?? 1;
+  const found: Diagnosis = { program: programVersion, platform, asked, parts, trials, model: model.name, outcome };
   io.stdout.write(options.json === true ? `${doctorJson(found)}\n` : doctorText(found));
-  if (runsOn === undefined) {
-    throw cannotRun(asked, { parts, trials });
+  if (error !== undefined) {
+    throw error;
   }
 }
 
@@ -79,14 +82,13 @@ function verdict(asked: readonly Provider[], trials: readonly Trial[]): Provider
 
 function cannotRun(
   asked: readonly Provider[],
-  { parts, trials }: { readonly parts: readonly Part[]; readonly trials: readonly Trial[] },
+  { parts, trials, machine }: Pick<MissingProvider, "parts" | "machine"> & { readonly trials: readonly Trial[] },
 ): JobError {
   const missing = trials.filter(({ provider, state }) => state === "missing" && asked.includes(provider));
   const names = missing.map(({ provider }) => provider).join(", ");
-  const why = missingText(parts) ?? missing.map(({ fault }) => fault).join("; ");
-  return new JobError("PROVIDER_MISSING", `checking for ${names}: ${why}`, {
-    hint: `what to do is listed above; ${cpuListedLast(asked)}`,
-  });
+  const message = missing.map(({ fault }) => fault).join("; ");
+  const advice = "what to do is listed above";
+  return providerMissing({ doing: `checking for ${names}`, parts, message, machine, asked, advice });
 }
 
 /** The spec's, or one of two operators. */

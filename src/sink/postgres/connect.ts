@@ -11,7 +11,10 @@ export interface ConnectionSettings {
   readonly port: number;
   readonly user: string;
   readonly database: string;
+  /** Asked for each connection. */
   readonly password: () => Promise<string | undefined>;
+  /** Whether it is read from .pgpass each time: a given one stays what it was when this process started. */
+  readonly passwordMayChange: boolean;
   readonly ssl: ConnectionOptions | false;
   /** `host:port/database`, for people. */
   readonly server: string;
@@ -30,6 +33,11 @@ const knownParameters = new Set([
   "connect_timeout",
 ]);
 
+/** `variables`: those of the environment that a URL was made from, since the URL itself is never quoted. */
+function readingUrl(variables: readonly string[]): string {
+  return variables.length === 0 ? doing : `${doing}, made from ${variables.map((name) => `\${${name}}`).join(" and ")}`;
+}
+
 /**
  * The URL's parts, else what libpq's environment variables say, else libpq's defaults.
  * @throws JobError SPEC_INVALID, which never quotes the URL
@@ -37,8 +45,9 @@ const knownParameters = new Set([
 export function connectionOf(
   { url, tls }: Pick<PostgresOutputSpec, "url" | "tls">,
   env: Environment,
+  variables: readonly string[] = [],
 ): ConnectionSettings {
-  const parsed = parseUrl(url);
+  const parsed = parseUrl(url, readingUrl(variables));
   const parameter = (name: string, variable: string): string | undefined =>
     parsed?.searchParams.get(name) ?? nonEmpty(env[variable]);
   const host = nonEmpty(parsed?.searchParams.get("host")) ?? urlHost(parsed) ?? nonEmpty(env["PGHOST"]) ?? "localhost";
@@ -59,6 +68,7 @@ export function connectionOf(
     port,
     user,
     database,
+    passwordMayChange: given === undefined,
     password: async () => given ?? (await passwordFromFile({ host, port, user, database })),
     ssl: sslOf(tlsMode(host, parameter("sslmode", "PGSSLMODE"), tls), host, files),
     server: `${host}:${port}/${database}`,
@@ -77,7 +87,8 @@ function ownName(): string {
   }
 }
 
-function parseUrl(url: string): URL | undefined {
+/** @throws JobError SPEC_INVALID, which begins with `reading` */
+function parseUrl(url: string, reading: string): URL | undefined {
   if (url === "") {
     return undefined;
   }
@@ -85,24 +96,37 @@ function parseUrl(url: string): URL | undefined {
   try {
     parsed = new URL(url);
   } catch {
-    throw new JobError("SPEC_INVALID", `${doing}: it is not a URL`, {
+    throw new JobError("SPEC_INVALID", `${reading}: it is not a URL`, {
       hint: "expected postgres://user:password@host:port/database, with %xx for characters that mean something in URLs",
     });
   }
   // `postgres://ana:12/34@host/db` is host `ana`, port 12: the rest of the password would be shown as the database.
   if (`${parsed.pathname}${parsed.search}${parsed.hash}`.includes("@") || parsed.hash !== "") {
-    throw new JobError("SPEC_INVALID", `${doing}: there is an @ or a # behind the host`, {
+    throw new JobError("SPEC_INVALID", `${reading}: there is an @ or a # behind the host`, {
       hint: "write %2F for a / in a password, %3F for a ?, %23 for a # and %40 for an @",
     });
   }
   const unknown = [...parsed.searchParams.keys()].filter((name) => !knownParameters.has(name));
   if (unknown.length > 0) {
     const named = unknown.every((name) => /^[a-z_]+$/.test(name)) ? unknown.join(", ") : "of that name";
-    throw new JobError("SPEC_INVALID", `${doing}: parameter ${named} is not known`, {
+    throw new JobError("SPEC_INVALID", `${reading}: parameter ${named} is not known`, {
       hint: `known are ${[...knownParameters].join(", ")}`,
     });
   }
+  for (const part of [parsed.username, parsed.password, parsed.hostname, parsed.pathname]) {
+    refuseUndecodable(part, reading);
+  }
   return parsed;
+}
+
+function refuseUndecodable(part: string, reading: string): void {
+  try {
+    decodeURIComponent(part);
+  } catch {
+    throw new JobError("SPEC_INVALID", `${reading}: a % in it is not followed by two hex digits`, {
+      hint: "write %25 for a % in a password",
+    });
+  }
 }
 
 /** IPv6 addresses stand in brackets in a URL. */
@@ -115,13 +139,7 @@ function nonEmpty(text: string | null | undefined): string | undefined {
 }
 
 function decoded(text: string | undefined): string | undefined {
-  try {
-    return text === undefined ? undefined : decodeURIComponent(text);
-  } catch {
-    throw new JobError("SPEC_INVALID", `${doing}: a % in it is not followed by two hex digits`, {
-      hint: "write %25 for a % in a password",
-    });
-  }
+  return text === undefined ? undefined : decodeURIComponent(text);
 }
 
 async function passwordFromFile(of: {

@@ -1,7 +1,8 @@
 import type { Socket } from "node:net";
-import { type ClientBase, Pool, type PoolClient } from "pg";
+import { type ClientBase, DatabaseError, Pool, type PoolClient } from "pg";
 import { from as copyFrom } from "pg-copy-streams";
 import type { PostgresTimeouts } from "../../spec/postgres-spec.js";
+import { messageOf } from "../../errors.js";
 import type { ConnectionSettings } from "./connect.js";
 
 export type Session = Pick<ClientBase, "query">;
@@ -13,6 +14,30 @@ export interface Connections extends AsyncDisposable {
    * rolls back. `silentSeconds`: how long nothing may come or go before the connection is given up.
    */
   use<T>(work: (session: Session) => Promise<T>, options?: { readonly silentSeconds?: number }): Promise<T>;
+}
+
+/** 28P01, or there is none to send: .pgpass may be empty while it is written anew. */
+function isPasswordRefused(error: unknown): boolean {
+  return (error instanceof DatabaseError && error.code === "28P01") || lacksPassword(error);
+}
+
+/** As `pg` says that the server asks for a password and none is there. */
+export function lacksPassword(error: unknown): boolean {
+  return /SASL|password must be a string/i.test(messageOf(error));
+}
+
+/**
+ * The server refuses a password in mid-run, after it took one. `mayChange`: it is read again for each connection, and
+ * whoever rotates it may write the file later than the role.
+ */
+export class PasswordRefused extends Error {
+  override readonly name = "PasswordRefused";
+  readonly mayChange: boolean;
+
+  constructor(mayChange: boolean, options: { readonly cause: unknown }) {
+    super("the server does not take the password any more that it took before", options);
+    this.mayChange = mayChange;
+  }
 }
 
 /** One for each span under way, one to look at those who block them, one to spare. */
@@ -43,9 +68,10 @@ export function openConnections(settings: ConnectionSettings, timeouts: Postgres
   pool.on("connect", (client) => {
     client.on("error", () => undefined);
   });
+  const connect = connecting(pool, settings);
   return {
     async use(work, { silentSeconds = timeouts.statement } = {}) {
-      const client = await pool.connect();
+      const client = await connect();
       const watch = watchSilence(client, silentSeconds + graceSeconds);
       let failed = true;
       try {
@@ -60,6 +86,29 @@ export function openConnections(settings: ConnectionSettings, timeouts: Postgres
     async [Symbol.asyncDispose]() {
       await pool.end();
     },
+  };
+}
+
+/** Connects as the pool does, and once more where the server refuses a password that may have been read too early. */
+function connecting(
+  pool: Pool,
+  { passwordMayChange }: Pick<ConnectionSettings, "passwordMayChange">,
+): () => Promise<PoolClient> {
+  let wasTaken = false;
+  return async () => {
+    try {
+      const client = await pool.connect();
+      wasTaken = true;
+      return client;
+    } catch (error) {
+      if (!isPasswordRefused(error)) {
+        throw error;
+      }
+      if (wasTaken) {
+        throw new PasswordRefused(passwordMayChange, { cause: error });
+      }
+      return await pool.connect();
+    }
   };
 }
 

@@ -1,6 +1,7 @@
 import { DatabaseError } from "pg";
 import { type ErrorCode, errnoOf, JobError, messageOf } from "../../errors.js";
 import { connectionErrors } from "../../retry.js";
+import { lacksPassword, PasswordRefused } from "./connections.js";
 
 /** What a failed call means: the weather, which passes, or something that trying again does not mend. */
 export type Failure =
@@ -47,17 +48,35 @@ const refused: Omit<Known, "states"> = {
 };
 
 export function classify(error: unknown): Failure {
-  if (error instanceof DatabaseError) {
-    const state = error.code ?? "";
-    const more = [error.detail, copyPlace(error)].filter((text) => text !== undefined).join("; ");
-    const found = `${error.message}${more === "" ? "" : ` (${more})`} [${state}]`;
-    if (transientStates.test(state) && !isShortField(error)) {
-      const hint = /statement timeout/.test(error.message) ? "; output.postgres.timeouts.statement sets it" : "";
-      return { kind: "transient", found: `${found}${hint}` };
-    }
-    const { code, hint } = permanentStates.find(({ states }) => states.test(state)) ?? refused;
-    return { kind: "permanent", code, found, hint };
+  if (error instanceof PasswordRefused) {
+    const hint = "run the same command again: it takes the password anew, and committed spans are kept";
+    return error.mayChange
+      ? { kind: "transient", found: error.message }
+      : { kind: "permanent", code: "DATABASE", found: error.message, hint };
   }
+  if (error instanceof DatabaseError) {
+    return ofServer(error);
+  }
+  // Several addresses of one name, all tried in vain.
+  if (error instanceof AggregateError && error.errors.length > 0) {
+    return classify(error.errors[0]);
+  }
+  return ofConnection(error);
+}
+
+function ofServer(error: DatabaseError): Failure {
+  const state = error.code ?? "";
+  const more = [error.detail, copyPlace(error)].filter((text) => text !== undefined).join("; ");
+  const found = `${error.message}${more === "" ? "" : ` (${more})`} [${state}]`;
+  if (transientStates.test(state) && !isShortField(error)) {
+    const hint = /statement timeout/.test(error.message) ? "; output.postgres.timeouts.statement sets it" : "";
+    return { kind: "transient", found: `${found}${hint}` };
+  }
+  const { code, hint } = permanentStates.find(({ states }) => states.test(state)) ?? refused;
+  return { kind: "permanent", code, found, hint };
+}
+
+function ofConnection(error: unknown): Failure {
   const errno = errnoOf(error) ?? "";
   const message = messageOf(error);
   if (certificateErrors.test(errno)) {
@@ -76,17 +95,13 @@ export function classify(error: unknown): Failure {
       hint: "switch TLS on in the server, or write output.postgres.tls: disable in the spec",
     };
   }
-  if (/SASL|password must be a string/i.test(message)) {
+  if (lacksPassword(error)) {
     return {
       kind: "permanent",
       code: "PERMISSION",
       found: "the server asks for a password, and there is none",
       hint: "set it by DATABASE_URL, PGPASSWORD or .pgpass",
     };
-  }
-  // Several addresses of one name, all tried in vain.
-  if (error instanceof AggregateError && error.errors.length > 0) {
-    return classify(error.errors[0]);
   }
   return connectionErrors.has(errno) || lostConnection.test(message)
     ? { kind: "transient", found: message }

@@ -18,7 +18,7 @@ import { readRejects } from "./reject-rows.js";
 import type { RetryTools, Work } from "../../retry.js";
 import { retrying } from "./retry.js";
 import { commitSpan, type SpanCommit } from "./span-transaction.js";
-import { findTable, fitColumns, type TargetColumn } from "./table.js";
+import { findTable, fitColumns, refuseChanged, type TargetColumn } from "./table.js";
 import { transact, type TransactionTools } from "./transaction.js";
 import { unfitRows } from "./unfit.js";
 
@@ -137,6 +137,12 @@ function spanCommit(
     maker: { ...maker, batchSize },
     table: columns[0]?.table ?? 0,
     write: (session) => mode.write(session, encoded),
+    async refuseChanged(session) {
+      const name = mode.rowsAt(stored.plan, { finished: false });
+      if ((await findTable(session, name)) !== undefined) {
+        await refuseChanged(session, name, columns); // of a table that is gone the server has said so
+      }
+    },
   };
 }
 

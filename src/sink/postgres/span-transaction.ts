@@ -24,6 +24,8 @@ export interface SpanCommit {
   readonly table: number;
   /** Sends the rows, in the transaction that the session is in; returns how many the server took. */
   readonly write: (session: Session) => Promise<number>;
+  /** Throws where the table's columns are others than those that the rows were encoded for. */
+  readonly refuseChanged: (session: Session) => Promise<void>;
 }
 
 export interface SpanTools extends TransactionTools {
@@ -115,7 +117,8 @@ async function publish(session: Session, control: Control, commit: SpanCommit): 
 
 /**
  * What the server refuses, such as a key that is taken or a table that is gone, may mean that another attempt
- * committed this very span a moment ago (then, that span), or that a later run has cleared this one away.
+ * committed this very span a moment ago (then, that span), that a later run has cleared this one away, or that a
+ * column has another type by now, of which a server says "insufficient data left in message".
  */
 async function takenBy(tools: SpanTools, commit: SpanCommit, error: unknown): Promise<CommittedSpan | undefined> {
   const isRefusal = error instanceof DatabaseError && classify(error).kind === "permanent";
@@ -128,6 +131,7 @@ async function takenBy(tools: SpanTools, commit: SpanCommit, error: unknown): Pr
       const found = await look(session, control, commit);
       if (found === undefined) {
         await refuseOvertaken(session, control, commit.stored.plan.runId);
+        await commit.refuseChanged(session);
       }
       return found;
     });

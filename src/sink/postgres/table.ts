@@ -200,7 +200,9 @@ export async function refuseChanged(
       throw new JobError(
         "OUTPUT_MISMATCH",
         `writing to ${showTable(name)}: column ${column} was ${sqlOf(wanted)} when the run began, and is ${now?.shown ?? "gone"}`,
-        { hint: "run the same command again: it looks whether the columns still fit; committed spans are kept" },
+        {
+          hint: "change it back, or run the same command again: it looks whether the columns still fit; committed spans are kept",
+        },
       );
     }
   }

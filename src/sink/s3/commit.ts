@@ -34,7 +34,7 @@ export async function commitToS3(commit: S3Commit): Promise<{ outcome: CommitOut
   const path = tools.spool.newPath();
   const rejects = textOfRejects(commit.output.rejects);
   try {
-    const part = await spooling(tools.spool.folder, () => encode(commit, { path, rejectsSha256: rejects.sha256 }));
+    const part = await spooling(tools.spool, () => encode(commit, { path, rejectsSha256: rejects.sha256 }));
     await target.check();
     if (await isThere(target, span)) {
       return { outcome: "adopted", part: await adopt(target, span) };

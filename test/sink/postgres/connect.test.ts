@@ -67,6 +67,15 @@ describe("where to connect", () => {
     expect(said).not.toContain("s3cr3t");
   });
 
+  test.each(["postgres://u:s3cr3t@host:port/d", "postgres://u:s3cr3t%zz@h/d", "postgres://u:12/s3cr3t@h/d"])(
+    "names the variable that a wrong URL comes from: %s",
+    (url) => {
+      const said = refusal(() => connectionOf({ url }, {}, ["DATABASE_URL"]));
+      expect(said).toMatch(/^64 SPEC_INVALID\nreading output\.postgres\.url, made from \$\{DATABASE_URL\}: .*\nhint: /);
+      expect(said).not.toContain("s3cr3t");
+    },
+  );
+
   test.each(["0", "65536", "x", "5432.5"])("refuses a port that is none: PGPORT=%s", (port) => {
     const said = refusal(() => settings("postgres://db.example/lake", { PGPORT: port }));
     expect(said).toMatch(/^64 SPEC_INVALID\n.*the port is not a number from 1 to 65535/);

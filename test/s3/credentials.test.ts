@@ -1,0 +1,259 @@
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { afterEach, expect, test } from "vitest";
+import { JobError } from "#src/errors.js";
+import type { S3Store } from "#src/s3/store.js";
+import { type CredentialsService, credentialsService, stsError } from "../support/credentials-service.js";
+import { scratchFolder } from "../support/job.js";
+import { useS3 } from "../support/s3.js";
+import { type S3SourceSetup, storeAt } from "../support/s3-source.js";
+import { until } from "../support/waiting.js";
+
+const s3 = useS3();
+
+const names = [
+  "AWS_ACCESS_KEY_ID",
+  "AWS_SECRET_ACCESS_KEY",
+  "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+  "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+  "AWS_EC2_METADATA_DISABLED",
+  "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+  "AWS_ENDPOINT_URL_STS",
+  "AWS_WEB_IDENTITY_TOKEN_FILE",
+  "AWS_ROLE_ARN",
+  "AWS_PROFILE",
+  "AWS_REGION",
+];
+
+afterEach(() => {
+  for (const name of names) {
+    delete process.env[name];
+  }
+});
+
+/** A store whose credentials come from what `env` names, and from nowhere else. */
+function storeWith(env: Readonly<Record<string, string>>, setup: Partial<S3SourceSetup> = {}): S3Store {
+  const store = storeAt({ port: s3.server().port, ...setup });
+  for (const name of names) {
+    delete process.env[name]; // before the first request looks for it
+  }
+  Object.assign(process.env, { AWS_EC2_METADATA_DISABLED: "true" }, env);
+  return store;
+}
+
+const containerAt = (service: Pick<CredentialsService, "url">): Record<string, string> => ({
+  AWS_CONTAINER_CREDENTIALS_FULL_URI: `${service.url}/creds`,
+});
+const metadataAt = (service: Pick<CredentialsService, "url">): Record<string, string> => ({
+  AWS_EC2_METADATA_DISABLED: "false",
+  AWS_EC2_METADATA_SERVICE_ENDPOINT: service.url,
+});
+
+async function list(store: S3Store): Promise<string[]> {
+  const keys: string[] = [];
+  for await (const { key } of store.list(await bucketOfOne(), "")) {
+    keys.push(key);
+  }
+  return keys;
+}
+
+let bucket: Promise<string> | undefined;
+const bucketOfOne = (): Promise<string> => (bucket ??= makeBucket());
+async function makeBucket(): Promise<string> {
+  const made = await s3.server().createBucket();
+  await made.put("a", "a");
+  return made.name;
+}
+
+async function failure(store: S3Store): Promise<JobError> {
+  const error: unknown = await list(store).catch((caught: unknown) => caught);
+  if (!(error instanceof JobError)) {
+    throw new Error(`expected a JobError, got ${String(error)}`);
+  }
+  return error;
+}
+
+s3.describe("sources of credentials for S3", () => {
+  test("a container's credentials service that answers 503 at first is asked again, and its credentials are used", async () => {
+    await using service = await credentialsService();
+    service.fault = { status: 503 };
+    const warnings: string[] = [];
+    const listed = list(storeWith(containerAt(service), { retrySeconds: 60, warnings }));
+    await until(() => warnings.length > 0);
+    service.fault = undefined;
+
+    expect(await listed).toEqual(["a"]);
+    expect(warnings[0]).toMatch(
+      /: no credentials: the credentials service at 127\.0\.0\.1:\d+ answers 503; trying again/,
+    );
+  });
+
+  test("a container's credentials service that is away for longer than retry.max_seconds ends in 75", async () => {
+    await using service = await credentialsService();
+    service.fault = { status: 503 };
+    const answers503 = await failure(storeWith(containerAt(service)));
+    service.fault = "hang";
+    const startedMs = performance.now();
+    const timeouts = { connectMs: 500, silenceMs: 30_000, requestMs: 60_000 };
+    const hangs = await failure(storeWith(containerAt(service), { timeouts }));
+    const hungMs = performance.now() - startedMs;
+    const refuses = await failure(storeWith(containerAt({ url: "http://127.0.0.1:1" })));
+
+    for (const error of [answers503, hangs, refuses]) {
+      expect(error, error.message).toMatchObject({ exitCode: 75, code: "OBJECT_STORE" });
+    }
+    expect(hangs.message).toMatch(/no credentials: 127\.0\.0\.1:\d+ does not answer within 0\.5 s/);
+    expect(hungMs).toBeLessThan(20_000); // the SDK alone takes four minutes
+    expect(refuses.message).toMatch(/no credentials: .*127\.0\.0\.1:1.*ECONNREFUSED/);
+  });
+
+  test("a container's credentials service that refuses, or answers with something else, ends in 64 at once", async () => {
+    await using service = await credentialsService();
+    const setup = { retrySeconds: 300 };
+    service.fault = { status: 403, body: '{"Code":"AccessDenied"}' };
+    const denied = await failure(storeWith(containerAt(service), setup));
+    service.fault = { status: 200, body: "<html>" };
+    const other = await failure(storeWith(containerAt(service), setup));
+    const foreign = await failure(storeWith(containerAt({ url: "http://192.0.2.1" }), setup));
+    const noUrl = await failure(storeWith(containerAt({ url: "creds" }), setup));
+    const token = { AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE: "/nowhere/token" };
+    const noToken = await failure(storeWith({ ...containerAt(service), ...token }, setup));
+
+    for (const error of [denied, other, foreign, noUrl, noToken]) {
+      expect(error, error.message).toMatchObject({ exitCode: 64, code: "PERMISSION" });
+    }
+    expect(denied.message).toMatch(/^looking for credentials for S3: the credentials service at .* refuses: 403$/);
+    expect(other.message).toMatch(/answers with something else than credentials$/);
+    expect(foreign.message).toMatch(/AWS_CONTAINER_CREDENTIALS_FULL_URI names no address/);
+    expect(noUrl.message).toBe(foreign.message);
+    expect(noToken.message).toMatch(/no such file.*\/nowhere\/token/);
+  });
+
+  test("EC2's metadata service is asked again when it is away, and a search ends in 64 when the instance has no role", async () => {
+    await using service = await credentialsService();
+    expect(await list(storeWith(metadataAt(service)))).toEqual(["a"]);
+    service.fault = { status: 503 };
+    const away = await failure(storeWith(metadataAt(service)));
+    service.fault = "hang";
+    const hangs = await failure(storeWith(metadataAt(service)));
+    service.fault = { status: 404 };
+    const noRole = await failure(storeWith(metadataAt(service), { retrySeconds: 300 }));
+    const refused = await failure(storeWith(metadataAt({ url: "http://127.0.0.1:1" })));
+
+    expect(away).toMatchObject({
+      exitCode: 75,
+      message: expect.stringMatching(/EC2 metadata service at .* answers 503/),
+    });
+    expect(hangs, hangs.message).toMatchObject({ exitCode: 75 });
+    expect(refused, refused.message).toMatchObject({ exitCode: 75 });
+    expect(noRole).toMatchObject({
+      exitCode: 64,
+      message: "looking for credentials for S3: there are none, and this instance has no role",
+    });
+  });
+
+  test("a search for credentials of a web identity ends in 64 when STS denies, and in 75 when STS is away or the token has just expired", async () => {
+    await using service = await credentialsService();
+    await using scratch = await scratchFolder();
+    const file = join(scratch.path, "token");
+    await writeFile(file, "a-token");
+    const env = {
+      AWS_ENDPOINT_URL_STS: `${service.url}/sts`,
+      AWS_WEB_IDENTITY_TOKEN_FILE: file,
+      AWS_ROLE_ARN: "arn:aws:iam::123456789012:role/scoring",
+      AWS_REGION: "us-east-1",
+    };
+    const outcome = async (fault: CredentialsService["fault"]): Promise<number> => {
+      service.fault = fault;
+      return (await failure(storeWith(env, { retrySeconds: 0 }))).exitCode;
+    };
+    expect(await list(storeWith(env))).toEqual(["a"]);
+    const denied = await outcome(stsError(403, "AccessDenied"));
+    const deniedError = await failure(storeWith(env));
+    const expired = await outcome(stsError(400, "ExpiredTokenException"));
+    const away = await outcome({ status: 503 });
+    service.fault = { status: 200, body: "<html>" };
+    const other = await failure(storeWith(env));
+    const noFile = await failure(storeWith({ ...env, AWS_WEB_IDENTITY_TOKEN_FILE: "/nowhere/token" }));
+
+    expect({ denied, expired, away, noFile: noFile.exitCode }).toEqual({
+      denied: 64,
+      expired: 75,
+      away: 75,
+      noFile: 64,
+    });
+    expect(noFile.message).toContain("/nowhere/token");
+    expect(other).toMatchObject({
+      exitCode: 64,
+      message: expect.stringMatching(/answers with something else than credentials$/),
+    });
+    expect(deniedError.message).toMatch(
+      /^looking for credentials for S3: 127\.0\.0\.1:\d+ answers AccessDenied, 403: said no$/,
+    );
+  });
+
+  test("a search for credentials ends in 64 where the environment names no source", async () => {
+    const nothing = await failure(storeWith({}, { retrySeconds: 300 }));
+    const noProfile = await failure(storeWith({ AWS_PROFILE: "nobody" }, { retrySeconds: 300 }));
+
+    expect(nothing).toMatchObject({ exitCode: 64, message: "looking for credentials for S3: there are none" });
+    expect(noProfile).toMatchObject({
+      exitCode: 64,
+      message: "looking for credentials for S3: profile nobody has none",
+      hint: expect.stringContaining("AWS_PROFILE"),
+    });
+  });
+
+  test("a profile's credential_process may fail for a moment", async () => {
+    await using scratch = await scratchFolder();
+    const config = join(scratch.path, "config");
+    const marker = join(scratch.path, "back");
+    const found = JSON.stringify({ Version: 1, AccessKeyId: "testkey", SecretAccessKey: "testsecret123" });
+    const program = join(scratch.path, "program.sh");
+    await writeFile(program, `test -e ${marker} || { echo secret-of-the-program >&2; exit 1; }\necho '${found}'\n`);
+    await writeFile(config, `[profile nightly]\ncredential_process = sh ${program}\n`);
+    const warnings: string[] = [];
+    const store = storeWith({ AWS_PROFILE: "nightly" }, { retrySeconds: 60, warnings });
+    process.env["AWS_CONFIG_FILE"] = config;
+    const listed = list(store);
+    await until(() => warnings.length > 0);
+    await writeFile(marker, "");
+
+    expect(await listed).toEqual(["a"]);
+    expect(warnings.join("\n")).toContain("no credentials: the credential_process of the profile failed");
+    expect(warnings.join("\n")).not.toContain("secret-of-the-program");
+  });
+
+  test("a credentials service that hangs is left alone as soon as the job is stopped", async () => {
+    await using service = await credentialsService();
+    service.fault = "hang";
+    const job = new AbortController();
+    const listed = list(storeWith(containerAt(service), { retrySeconds: 300, signal: job.signal }));
+    const settled = listed.catch((error: unknown) => error);
+    await until(() => service.requests.length > 0);
+    job.abort(new JobError("SIGTERM", "stopped"));
+
+    expect(await settled).toMatchObject({ code: "SIGTERM" });
+  });
+});
+
+s3.describe("temporary credentials for S3", () => {
+  test("temporary credentials that expire while their service is away are waited for, and after retry.max_seconds the run ends in 75", async () => {
+    await using service = await credentialsService();
+    service.holdMs = 1500;
+    const warnings: string[] = [];
+    const store = storeWith(containerAt(service), { retrySeconds: 60, warnings });
+    expect(await list(store)).toEqual(["a"]);
+    const gone = storeWith(containerAt(service), { retrySeconds: 1 });
+    expect(await list(gone)).toEqual(["a"]);
+    service.fault = { status: 503 };
+    await new Promise((done) => setTimeout(done, 1600));
+
+    expect(await failure(gone)).toMatchObject({ exitCode: 75 });
+    const again = list(store);
+    await until(() => warnings.length > 0);
+    service.fault = undefined;
+    service.holdMs = 3_600_000;
+    expect(await again).toEqual(["a"]);
+  });
+});

@@ -1,0 +1,81 @@
+import { execFileSync } from "node:child_process";
+import { chmod, chown, cp, mkdir, readdir } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { JobError } from "#src/errors.js";
+import { openSpool, type Spool, type SpoolOptions, spooling } from "#src/s3/spool.js";
+import { projectFolder } from "../support/cli.js";
+import { scratchFolder } from "../support/job.js";
+
+const isRoot = process.getuid?.() === 0;
+const nobody = 65_534;
+
+function spoolAt(root: string, use: SpoolOptions["use"] = "in"): Spool {
+  return openSpool({ root, use, writer: "here.1.a", isDead: () => false, maxBytes: 1 });
+}
+
+async function refusal(work: Promise<unknown>): Promise<{ code: string; message: string; hint: string | undefined }> {
+  const error: unknown = await work.catch((caught: unknown) => caught);
+  if (!(error instanceof JobError)) {
+    throw new Error(`expected a JobError, got ${String(error)}`);
+  }
+  const { code, message, hint } = error;
+  return { code, message, hint };
+}
+
+test.skipIf(!isRoot)("root spools to no folder of another user, who could change what lies there", async () => {
+  await using scratch = await scratchFolder();
+  const root = join(scratch.path, "spool");
+  await mkdir(root);
+  await chown(root, nobody, nobody);
+
+  for (const [use, key] of [
+    ["in", "input.spool.path"],
+    ["out", "output.parquet.spool.path"],
+  ] as const) {
+    expect(await refusal(spoolAt(root, use).ready())).toEqual({
+      code: "PERMISSION",
+      message: `spooling to ${root}: it belongs to another user (${nobody})`,
+      hint: `${key} names another folder; one that is not there yet is made`,
+    });
+  }
+  expect(await readdir(root)).toEqual([]);
+  await spoolAt(join(root, "own")).ready(); // as on a volume of another user
+  expect(await readdir(join(root, "own"))).toEqual(["here.1.a.in"]);
+});
+
+test.skipIf(!isRoot)("another user spools to a volume that is root's, as emptyDir is", async () => {
+  await using scratch = await scratchFolder();
+  await chmod(scratch.path, 0o755);
+  const modules = join(scratch.path, "dist"); // the checkout may be unreadable to others
+  for (const file of ["errors.js", "s3/spool.js"]) {
+    await cp(join(projectFolder, "dist", file), join(modules, file));
+  }
+  for (const [mode, name] of [
+    [0o777, "emptyDir"],
+    [0o2777, "emptyDir with fsGroup"],
+    [0o1777, "tmpfs"],
+  ] as const) {
+    const root = join(scratch.path, name);
+    await mkdir(root);
+    await chmod(root, mode);
+    const code = `import { openSpool } from ${JSON.stringify(join(modules, "s3/spool.js"))};
+      const options = { root: ${JSON.stringify(root)}, use: "in", writer: "here.1.a", isDead: () => false, maxBytes: 1 };
+      await openSpool(options).ready();`;
+    execFileSync(process.execPath, ["--input-type=module", "-e", code], { uid: nobody, gid: nobody });
+    expect(await readdir(root), name).toEqual(["here.1.a.in"]);
+  }
+});
+
+const full = (): Promise<never> => Promise.reject(Object.assign(new Error("full"), { code: "ENOSPC" }));
+
+test("a spool whose disk is full names the key of the spec that its folder comes from", async () => {
+  expect(await refusal(spooling(spoolAt("/spool", "in"), full))).toEqual({
+    code: "DISK",
+    message: "spooling to /spool/here.1.a.in: the disk is full (ENOSPC)",
+    hint: "input.spool.path names another folder, input.spool.max_mb how much may be there",
+  });
+  expect(await refusal(spooling(spoolAt("/spool", "out"), full))).toMatchObject({
+    hint: "output.parquet.spool.path names another folder, with room for two parts",
+  });
+});
