@@ -1,7 +1,6 @@
 import type { CommanderError } from "commander";
 import { type ExitCode, JobError } from "../errors.js";
-import { printable } from "../printable.js";
-import type { Io } from "./io.js";
+import { type Io, safeOutput } from "./io.js";
 import { leaveLastWords } from "./termination-log.js";
 
 export interface OutputOptions {
@@ -9,7 +8,8 @@ export interface OutputOptions {
 }
 
 /** Writes an error for people or for a log collector, and returns the exit code it ends in. */
-export function failWith(error: unknown, { logFormat }: OutputOptions, { stderr }: Pick<Io, "stderr">): ExitCode {
+export function failWith(error: unknown, { logFormat }: OutputOptions, io: Pick<Io, "stderr">): ExitCode {
+  const stderr = safeOutput(io.stderr);
   const { text, hint } = error instanceof JobError ? jobErrorText(error) : { text: bugText(error), hint: "" };
   leaveLastWords(text, hint);
   if (logFormat === "json") {
@@ -48,9 +48,7 @@ function messageText(error: unknown): string {
 
 function jobErrorText(error: JobError): { text: string; hint: string } {
   const hint = error.hint === undefined ? "" : `  hint: ${error.hint}\n`;
-  // A message may quote bytes of a damaged file; a terminal must not obey them.
-  const message = error.message.split("\n").map(printable).join("\n");
-  return { text: `error: ${message}\n`, hint };
+  return { text: `error: ${error.message}\n`, hint };
 }
 
 function bugText(error: unknown): string {

@@ -1,13 +1,13 @@
 import { count, showCount } from "../../report/report.js";
 import { table } from "../../report/table.js";
 import { type RunState, runState } from "../../run/state.js";
-import type { Io } from "../io.js";
+import type { SafeIo } from "../io.js";
 import { type JobOptions, openJob } from "../job-context.js";
 
 export async function statusCommand(
   spec: string,
   options: JobOptions & { readonly json?: boolean },
-  io: Io,
+  io: SafeIo,
 ): Promise<void> {
   await using job = await openJob(spec, options);
   const state = await runState(job);
