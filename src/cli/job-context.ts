@@ -1,5 +1,4 @@
 import { createHash, randomBytes } from "node:crypto";
-import { readFile } from "node:fs/promises";
 import { hostname } from "node:os";
 import { dirname, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -28,6 +27,7 @@ import { openEngine } from "./open-engine.js";
 import { openModel } from "./open-model.js";
 import { openSink, writtenTo } from "./open-sink.js";
 import { openSource } from "./open-source.js";
+import { readStart } from "./read-start.js";
 import { componentVersions, programVersion } from "./version.js";
 import { checkSeveral } from "./worker.js";
 
@@ -137,6 +137,9 @@ export function sha256(text: string): string {
   return createHash("sha256").update(text).digest("hex");
 }
 
+/** More than the longest spec takes in UTF-8. */
+const specLimitBytes = 1024 * 1024;
+
 /** `pipe`: of a job whose rows come and go through a pipe. */
 export async function readSpec(
   path: string,
@@ -145,7 +148,7 @@ export async function readSpec(
 ): Promise<LoadedSpec> {
   let text: string;
   try {
-    text = await readFile(path, "utf8");
+    text = await readStart(path, specLimitBytes);
   } catch (cause) {
     throw fileError(`reading ${path}`, cause, "the first argument is the job spec, a YAML file this user can read");
   }
