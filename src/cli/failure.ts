@@ -1,6 +1,7 @@
 import type { CommanderError } from "commander";
 import { type ExitCode, JobError } from "../errors.js";
 import { type Io, safeOutput } from "./io.js";
+import { openFilesError } from "./open-files.js";
 import { leaveLastWords } from "./termination-log.js";
 
 export interface OutputOptions {
@@ -8,8 +9,9 @@ export interface OutputOptions {
 }
 
 /** Writes an error for people or for a log collector, and returns the exit code it ends in. */
-export function failWith(error: unknown, { logFormat }: OutputOptions, io: Pick<Io, "stderr">): ExitCode {
+export function failWith(thrown: unknown, { logFormat }: OutputOptions, io: Pick<Io, "stderr">): ExitCode {
   const stderr = safeOutput(io.stderr);
+  const error = openFilesError(thrown) ?? thrown;
   const { text, hint } = error instanceof JobError ? jobErrorText(error) : { text: bugText(error), hint: "" };
   leaveLastWords(text, hint);
   if (logFormat === "json") {
