@@ -6,6 +6,7 @@ import { glob, isDynamicPattern } from "tinyglobby";
 import { errnoOf, JobError } from "../errors.js";
 import type { ListedShard } from "../plan/compare.js";
 import { partitionsOf } from "../plan/partitions.js";
+import { pinDifference, restoreHint } from "../plan/pins.js";
 import { foreseePath, readdirForeseeing } from "./foresee.js";
 import { type OutputFolder, outputHint } from "./output-folder.js";
 import type { Listing, OpenShard, Source } from "./port.js";
@@ -220,17 +221,16 @@ class DiskShard implements OpenShard {
   async check(): Promise<void> {
     const { shard, path } = this;
     const now = await statOrUndefined(path);
-    const difference =
-      now === undefined
-        ? "it is gone"
-        : Number(now.size) !== shard.sizeBytes
-          ? `it has ${now.size} bytes, planned ${shard.sizeBytes}`
-          : fingerprintOf(now) !== shard.fingerprint
-            ? `it was written to after it was planned (${fingerprintOf(now)}, planned ${shard.fingerprint})`
-            : undefined;
+    if (now === undefined) {
+      throw new JobError("INPUT_CHANGED", `reading ${path}: it is gone`, {
+        hint: "put back what was planned, with its modification time (cp -p), and run again; committed spans are kept",
+      });
+    }
+    const found = { uri: path, sizeBytes: Number(now.size), fingerprint: fingerprintOf(now) };
+    const difference = pinDifference(shard, found);
     if (difference !== undefined) {
       throw new JobError("INPUT_CHANGED", `reading ${path}: ${difference}`, {
-        hint: "put the planned file back; committed spans are kept",
+        hint: `${restoreHint({ ...shard, uri: path }, found)}; committed spans are kept`,
       });
     }
   }
