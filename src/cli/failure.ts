@@ -5,11 +5,12 @@ import { openFilesError } from "./open-files.js";
 import { leaveLastWords } from "./termination-log.js";
 
 export interface OutputOptions {
+  readonly quiet?: boolean;
   readonly logFormat?: "pretty" | "json";
 }
 
 /** Writes an error for people or for a log collector, and returns the exit code it ends in. */
-export function failWith(thrown: unknown, { logFormat }: OutputOptions, io: Pick<Io, "stderr">): ExitCode {
+export function failWith(thrown: unknown, { logFormat, quiet }: OutputOptions, io: Pick<Io, "stderr">): ExitCode {
   const stderr = safeOutput(io.stderr);
   const error = openFilesError(thrown) ?? thrown;
   const { text, hint } = error instanceof JobError ? jobErrorText(error) : { text: bugText(error), hint: "" };
@@ -25,7 +26,9 @@ export function failWith(thrown: unknown, { logFormat }: OutputOptions, io: Pick
     };
     stderr.write(`${JSON.stringify(line)}\n`);
   } else {
-    stderr.write(`${text}${hint}`);
+    // Cron mails what is said: an input that is late is told in one line, and not with silence, which would be success.
+    const isLate = error instanceof JobError && error.code === "INPUT_NOT_READY";
+    stderr.write(quiet === true && isLate ? text : `${text}${hint}`);
   }
   return exitCodeOf(error);
 }

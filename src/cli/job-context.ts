@@ -105,8 +105,7 @@ export async function openLoaded(
       openEngine(model, need, { spec, worker: attempt.worker, cores, log, profileFolder, early }),
     ceilings: openCeilings(log),
     sha256,
-    nowMs: () => performance.now(),
-    dateMs: () => Date.now(),
+    ...clockOf(tools),
     log,
     progress: recordedProgress(progress, record),
     record,
@@ -118,6 +117,10 @@ export async function openLoaded(
       await sink[Symbol.asyncDispose]();
     },
   };
+}
+
+function clockOf({ retry }: AttemptTools): Pick<JobContext, "nowMs" | "dateMs" | "sleep"> {
+  return { nowMs: retry.nowMs, sleep: retry.sleep, dateMs: () => Date.now() };
 }
 
 export function recordOf(
