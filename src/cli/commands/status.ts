@@ -1,3 +1,4 @@
+import { printable } from "../../printable.js";
 import { count, showCount } from "../../report/report.js";
 import { table } from "../../report/table.js";
 import { type RunState, runState } from "../../run/state.js";
@@ -36,7 +37,7 @@ function stateJson(state: RunState): string {
 
 function stateText(state: RunState): string {
   const others = state.unfinished.map(({ text }) => text);
-  return [summary(state), ...makersText(state), ...others].join("\n");
+  return [summary(state), ...makersText(state), ...others].map(printable).join("\n");
 }
 
 function summary({ runId, status, rowsPlanned, spansPlanned, spansCommitted, output }: RunState): string {
