@@ -1,6 +1,8 @@
 import { cp, mkdir, readFile, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import type { JobContext } from "#src/run/job.js";
+import { inputWait } from "#src/run/input-wait.js";
 import { type CliResult, projectFolder, runCli } from "../support/cli.js";
 import { fixtures, scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
 
@@ -158,5 +160,49 @@ describe("input.wait", () => {
     const spec = await writeSpec(scratch.path, wine, { input: { wait } });
     const { code, stderr } = await runCli(["plan", spec]);
     expect([code, stderr]).toEqual([64, expect.stringContaining("expected a duration such as 30s, 15m or 4h")]);
+  });
+});
+
+/** A night in which no marker comes; a look takes so long. */
+async function waitInVain(lookMs: number): Promise<{ looks: number; said: string[]; hours: number; error: unknown }> {
+  let now = 0;
+  let looks = 0;
+  const said: string[] = [];
+  const context = {
+    spec: { input: { path: ["in/*.parquet"], ready: "in/_SUCCESS", wait: 4 * 3600 } },
+    source: {
+      exists: () => {
+        looks += 1;
+        now += lookMs;
+        return Promise.resolve(false);
+      },
+    },
+    nowMs: () => now,
+    sleep: (ms: number) => {
+      now += ms;
+      return Promise.resolve();
+    },
+    log: { info: (line: string) => said.push(line) },
+    record: { inputWaitSeconds: 0 },
+  } as unknown as JobContext;
+  const error: unknown = await inputWait(context)
+    .listing()
+    .catch((thrown: unknown) => thrown);
+  return { looks, said, hours: context.record.inputWaitSeconds / 3600, error };
+}
+
+describe("a night of waiting", () => {
+  test("looks about once a minute, and says so twice an hour", async () => {
+    const { looks, said, hours, error } = await waitInVain(10);
+    expect([looks > 240, looks < 260, said.length]).toEqual([true, true, 8]);
+    expect([said[0], said[1]]).toEqual([
+      "waiting for input: in/_SUCCESS (input.ready) is not there yet; looking again for up to 4 h (input.wait)",
+      expect.stringMatching(/looking again for up to 3 h (30|29) min \(input\.wait\)$/),
+    ]);
+    expect([hours, error]).toEqual([4, expect.objectContaining({ code: "INPUT_NOT_READY" })]);
+  });
+
+  test("looks less often where a look takes long", async () => {
+    expect((await waitInVain(30_000)).looks).toBeLessThan(30);
   });
 });
