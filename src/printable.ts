@@ -1,7 +1,21 @@
-/** Names in a file are anybody's: "a\nb" is one line here. */
+/**
+ * What a terminal or a viewer obeys instead of showing: control characters (C0, DEL, C1), marks that change the direction
+ * of text (https://www.unicode.org/reports/tr9/), line and paragraph separators, and halves of surrogate pairs.
+ */
+const obeyed = /[\p{Cc}\p{Bidi_Control}\p{Zl}\p{Zp}\p{Cs}]/gu;
+const obeyedButNewline = /(?!\n)[\p{Cc}\p{Bidi_Control}\p{Zl}\p{Zp}\p{Cs}]/gu;
+
+/** A text from a file, a model or a table, as one line: "a\nb" is `a\x0ab`. */
 export function printable(text: string): string {
-  return text.replaceAll(
-    /\p{Cc}/gu,
-    (character) => `\\x${(character.codePointAt(0) ?? 0).toString(16).padStart(2, "0")}`,
-  );
+  return text.replaceAll(obeyed, codeOf);
+}
+
+/** The same for text of several lines. JSON stays the same JSON: it holds none of the characters that become `\x…`. */
+export function printableLines(text: string): string {
+  return text.replaceAll(obeyedButNewline, codeOf);
+}
+
+function codeOf(character: string): string {
+  const code = character.charCodeAt(0);
+  return code < 0x20 ? `\\x${code.toString(16).padStart(2, "0")}` : `\\u${code.toString(16).padStart(4, "0")}`;
 }

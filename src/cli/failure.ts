@@ -1,15 +1,18 @@
 import type { CommanderError } from "commander";
 import { type ExitCode, JobError } from "../errors.js";
-import { printable } from "../printable.js";
-import type { Io } from "./io.js";
+import { type Io, safeOutput } from "./io.js";
+import { openFilesError } from "./open-files.js";
 import { leaveLastWords } from "./termination-log.js";
 
 export interface OutputOptions {
+  readonly quiet?: boolean;
   readonly logFormat?: "pretty" | "json";
 }
 
 /** Writes an error for people or for a log collector, and returns the exit code it ends in. */
-export function failWith(error: unknown, { logFormat }: OutputOptions, { stderr }: Pick<Io, "stderr">): ExitCode {
+export function failWith(thrown: unknown, { logFormat, quiet }: OutputOptions, io: Pick<Io, "stderr">): ExitCode {
+  const stderr = safeOutput(io.stderr);
+  const error = openFilesError(thrown) ?? thrown;
   const { text, hint } = error instanceof JobError ? jobErrorText(error) : { text: bugText(error), hint: "" };
   leaveLastWords(text, hint);
   if (logFormat === "json") {
@@ -23,7 +26,9 @@ export function failWith(error: unknown, { logFormat }: OutputOptions, { stderr 
     };
     stderr.write(`${JSON.stringify(line)}\n`);
   } else {
-    stderr.write(`${text}${hint}`);
+    // Cron mails what is said: an input that is late is told in one line, and not with silence, which would be success.
+    const isLate = error instanceof JobError && error.code === "INPUT_NOT_READY";
+    stderr.write(quiet === true && isLate ? text : `${text}${hint}`);
   }
   return exitCodeOf(error);
 }
@@ -48,9 +53,7 @@ function messageText(error: unknown): string {
 
 function jobErrorText(error: JobError): { text: string; hint: string } {
   const hint = error.hint === undefined ? "" : `  hint: ${error.hint}\n`;
-  // A message may quote bytes of a damaged file; a terminal must not obey them.
-  const message = error.message.split("\n").map(printable).join("\n");
-  return { text: `error: ${message}\n`, hint };
+  return { text: `error: ${error.message}\n`, hint };
 }
 
 function bugText(error: unknown): string {

@@ -1,5 +1,4 @@
 import { createHash, randomBytes } from "node:crypto";
-import { readFile } from "node:fs/promises";
 import { hostname } from "node:os";
 import { dirname, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -30,6 +29,7 @@ import { openEngine } from "./open-engine.js";
 import { openModel } from "./open-model.js";
 import { openSink, writtenTo } from "./open-sink.js";
 import { openSource } from "./open-source.js";
+import { readStart } from "./read-start.js";
 import { componentVersions, programVersion } from "./version.js";
 import { checkSeveral } from "./worker.js";
 
@@ -102,8 +102,7 @@ export async function openLoaded(
       openEngine(model, need, { spec, worker: attempt.worker, cores, log, profileFolder, early }),
     ceilings: openCeilings(log),
     sha256,
-    nowMs: () => performance.now(),
-    dateMs: () => Date.now(),
+    ...clockOf(tools),
     log,
     progress: recordedProgress(progress, record),
     record,
@@ -133,6 +132,10 @@ async function openEnds(
   }
 }
 
+function clockOf({ retry }: AttemptTools): Pick<JobContext, "nowMs" | "dateMs" | "sleep"> {
+  return { nowMs: retry.nowMs, sleep: retry.sleep, dateMs: () => Date.now() };
+}
+
 export function recordOf(
   { name, params, output: { parquet, postgres } }: JobSpec,
   { worker, onStage }: Pick<AttemptAbout, "worker"> & Pick<RecordOptions, "onStage">,
@@ -150,6 +153,9 @@ export function sha256(text: string): string {
   return createHash("sha256").update(text).digest("hex");
 }
 
+/** More than the longest spec takes in UTF-8. */
+const specLimitBytes = 1024 * 1024;
+
 /** `pipe`: of a job whose rows come and go through a pipe. */
 export async function readSpec(
   path: string,
@@ -158,7 +164,7 @@ export async function readSpec(
 ): Promise<LoadedSpec> {
   let text: string;
   try {
-    text = await readFile(path, "utf8");
+    text = await readStart(path, specLimitBytes);
   } catch (cause) {
     throw fileError(`reading ${path}`, cause, "the first argument is the job spec, a YAML file this user can read");
   }

@@ -1,7 +1,8 @@
 import { destination, type DestinationStream, pino } from "pino";
 import { prettyFactory } from "pino-pretty";
+import { printableLines } from "../printable.js";
 import type { Log } from "../run/job.js";
-import type { Output } from "./io.js";
+import type { Output, SafeOutput } from "./io.js";
 
 export interface LogOptions {
   readonly level: "debug" | "info" | "warn" | "error";
@@ -10,8 +11,10 @@ export interface LogOptions {
 }
 
 /** Log lines on stderr, written at once: what was said before a kill is there after it. */
-export function createLog(stderr: Output, { level, format, color }: LogOptions): Log {
-  const stream = lineStream(stderr);
+export function createLog({ raw }: SafeOutput, { level, format, color }: LogOptions): Log {
+  const stream = lineStream(raw);
+  // Not of the whole pretty line, which has colours.
+  const shown = format === "json" ? (message: string) => message : printableLines;
   const logger = pino(
     {
       level,
@@ -19,17 +22,17 @@ export function createLog(stderr: Output, { level, format, color }: LogOptions):
       timestamp: () => `,"time":"${new Date().toISOString()}"`,
       formatters: { level: (label) => ({ level: label }) },
     },
-    format === "json" ? stream : prettyStream(stream, color),
+    format === "json" ? jsonStream(stream) : prettyStream(stream, color),
   );
   return {
     info: (message) => {
-      logger.info(message);
+      logger.info(shown(message));
     },
     warn: (message) => {
-      logger.warn(message);
+      logger.warn(shown(message));
     },
     debug: (message) => {
-      logger.debug(message);
+      logger.debug(shown(message));
     },
   };
 }
@@ -51,6 +54,14 @@ function lineStream(stderr: Output): DestinationStream {
   }
   // A log that cannot be written must not end the job.
   return destination({ fd: stderr.fd, sync: true }).on("error", () => undefined);
+}
+
+function jsonStream(stream: DestinationStream): DestinationStream {
+  return {
+    write(line) {
+      stream.write(printableLines(line));
+    },
+  };
 }
 
 function prettyStream(stream: DestinationStream, color: boolean): DestinationStream {

@@ -26,7 +26,9 @@ process.on("exit", (code) => {
 });
 
 collectGarbage();
-void main(process.argv.slice(2));
+void main(process.argv.slice(2)).catch((error: unknown) => {
+  process.exitCode = failWith(error, {}, process); // a part of the program that could not be loaded
+});
 
 async function main(args: readonly string[]): Promise<void> {
   {

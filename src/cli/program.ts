@@ -1,6 +1,6 @@
 import { Command, InvalidArgumentError, Option } from "commander";
 import type { EarlyThreads } from "../engine/early-threads.js";
-import type { Io } from "./io.js";
+import { type Io, type SafeIo, safeIo } from "./io.js";
 import { skipExitCode } from "./skip-exit-code.js";
 import { programVersion } from "./version.js";
 
@@ -9,7 +9,8 @@ import { programVersion } from "./version.js";
  * Commands are loaded when they are called: `--help` should not wait for the native libraries.
  * @param early threads for `run`, which has its own where there are none
  */
-export function createProgram(io: Io, early?: EarlyThreads): Command {
+export function createProgram(process: Io, early?: EarlyThreads): Command {
+  const io = safeIo(process);
   const program = new Command("infer-batch")
     .description(
       "Scores every row of a set of Parquet or Arrow shards with an ONNX model, exactly once, resumable at any moment",
@@ -45,7 +46,7 @@ const logLevel = (): Option =>
 const logFormat = (): Option =>
   new Option("--log-format <format>", "how log lines look on stderr").choices(["pretty", "json"]).default("pretty");
 
-function addRun(program: Command, io: Io, early: EarlyThreads | undefined): void {
+function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): void {
   program
     .command("run")
     .description(
@@ -84,7 +85,7 @@ function addRun(program: Command, io: Io, early: EarlyThreads | undefined): void
     });
 }
 
-function addPipe(program: Command, io: Io): void {
+function addPipe(program: Command, io: SafeIo): void {
   program
     .command("pipe")
     .description(
@@ -102,7 +103,7 @@ function addPipe(program: Command, io: Io): void {
     });
 }
 
-function addPlan(program: Command, io: Io): void {
+function addPlan(program: Command, io: SafeIo): void {
   program
     .command("plan")
     .description("show shards, rows, spans, bindings and target of a run; writes nothing")
@@ -115,7 +116,7 @@ function addPlan(program: Command, io: Io): void {
     });
 }
 
-function addValidate(program: Command, io: Io): void {
+function addValidate(program: Command, io: SafeIo): void {
   program
     .command("validate")
     .description("check a spec, its model and the binding to its first shard; writes nothing")
@@ -127,7 +128,7 @@ function addValidate(program: Command, io: Io): void {
     });
 }
 
-function addTune(program: Command, io: Io): void {
+function addTune(program: Command, io: SafeIo): void {
   program
     .command("tune")
     .description("measure the model alone by batch size and threads, on the job's first rows; kept for the next time")
@@ -141,7 +142,7 @@ function addTune(program: Command, io: Io): void {
     });
 }
 
-function addStatus(program: Command, io: Io): void {
+function addStatus(program: Command, io: SafeIo): void {
   program
     .command("status")
     .description("show how far a run is; writes nothing")
@@ -154,7 +155,7 @@ function addStatus(program: Command, io: Io): void {
     });
 }
 
-function addRejects(program: Command, io: Io): void {
+function addRejects(program: Command, io: SafeIo): void {
   program
     .command("rejects")
     .description("show the rows that could not be scored, by reason")
@@ -167,7 +168,7 @@ function addRejects(program: Command, io: Io): void {
     });
 }
 
-function addRollback(program: Command, io: Io): void {
+function addRollback(program: Command, io: SafeIo): void {
   program
     .command("rollback")
     .description("swap back what the last finished run with mode: replace swapped in")
@@ -180,7 +181,7 @@ function addRollback(program: Command, io: Io): void {
     });
 }
 
-function addInit(program: Command, io: Io): void {
+function addInit(program: Command, io: SafeIo): void {
   program
     .command("init")
     .description(
@@ -213,7 +214,7 @@ function addInit(program: Command, io: Io): void {
     });
 }
 
-function addInspect(program: Command, io: Io): void {
+function addInspect(program: Command, io: SafeIo): void {
   program
     .command("inspect")
     .description("show what a model takes and gives, or what a shard's columns, row groups and NULLs are")
@@ -228,7 +229,7 @@ function addInspect(program: Command, io: Io): void {
     });
 }
 
-function addDoctor(program: Command, io: Io): void {
+function addDoctor(program: Command, io: SafeIo): void {
   program
     .command("doctor")
     .description(
@@ -243,7 +244,7 @@ function addDoctor(program: Command, io: Io): void {
     });
 }
 
-function addSchema(program: Command, io: Io): void {
+function addSchema(program: Command, io: SafeIo): void {
   program
     .command("schema")
     .description("print the JSON Schema of the job spec, for editors")

@@ -10,6 +10,7 @@ import { reportFields, reportText, type RunReport } from "../report/report.js";
 import type { Log } from "../run/job.js";
 import type { LoadedSpec } from "../spec/load.js";
 import { exitCodeOf } from "./failure.js";
+import { openFilesError } from "./open-files.js";
 import { keepWriting, placeReports, readReport, type ReportFiles, writeReport } from "./report-files.js";
 
 /** An attempt that is to be told of, from the moment that its spec is read. */
@@ -156,7 +157,8 @@ function pingBody(record: AttemptRecord, outcome: Outcome): string {
   return JSON.stringify({ job: about.job, ...told, attempt: attemptJson(record) });
 }
 
-function failedBy(error: unknown): Outcome {
+function failedBy(thrown: unknown): Outcome {
+  const error = openFilesError(thrown) ?? thrown;
   const known = error instanceof JobError ? error : undefined;
   return {
     kind: "failed",

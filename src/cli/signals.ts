@@ -1,6 +1,6 @@
 import { constants } from "node:os";
 import { JobError } from "../errors.js";
-import type { Output } from "./io.js";
+import type { SafeOutput } from "./io.js";
 
 /** Spans in flight are finished or dropped within this time after a signal. */
 const graceMs = 5000;
@@ -21,7 +21,7 @@ const runText: StopText = { kept: "committed spans are kept", hint: "the same co
  * model and abort with 134.
  */
 export function abortOnSignals(
-  stderr: Output,
+  stderr: SafeOutput,
   { kept, hint }: StopText = runText,
 ): { signal: AbortSignal; [Symbol.dispose](): void } {
   const controller = new AbortController();

@@ -1,4 +1,5 @@
 import { closeSync, constants, fstatSync, ftruncateSync, openSync, writeSync } from "node:fs";
+import { printableLines } from "../printable.js";
 
 /** Where Kubernetes looks for a container's last words unless `terminationMessagePath` says otherwise. */
 const usualPlace = "/dev/termination-log";
@@ -7,21 +8,20 @@ const limitBytes = 4096;
 
 /**
  * Leaves what went wrong where Kubernetes shows it (`kubectl describe pod`), when this runs in a container of it: the
- * file is there then. `INFER_BATCH_TERMINATION_LOG` names another one. `tail` is kept whole, of `text` what fits.
+ * file is there then. `INFER_BATCH_TERMINATION_LOG` names another one, which is made unless it is there. `tail` is kept
+ * whole, of `text` what fits.
  */
-export function leaveLastWords(
-  text: string,
-  tail = "",
-  path = process.env["INFER_BATCH_TERMINATION_LOG"] ?? usualPlace,
-): void {
-  const { O_WRONLY, O_NOFOLLOW, O_NONBLOCK } = constants;
+export function leaveLastWords(text: string, tail = "", named = process.env["INFER_BATCH_TERMINATION_LOG"]): void {
+  const { O_WRONLY, O_NOFOLLOW, O_NONBLOCK, O_CREAT } = constants;
+  const shownTail = firstBytes(printableLines(tail), limitBytes);
   try {
-    // Never made: a folder of this name elsewhere is nobody's business. Nor waited for, where it is a pipe.
-    const file = openSync(path, O_WRONLY | O_NOFOLLOW | O_NONBLOCK);
+    // Kubernetes makes the usual file; elsewhere there is none, and /dev is no place for one. A pipe is not waited for.
+    const flags = O_WRONLY | O_NOFOLLOW | O_NONBLOCK;
+    const file = named === undefined ? openSync(usualPlace, flags) : openSync(named, flags | O_CREAT);
     try {
       if (fstatSync(file).isFile()) {
         ftruncateSync(file);
-        writeSync(file, `${firstBytes(text, limitBytes - Buffer.byteLength(tail))}${tail}`);
+        writeSync(file, `${firstBytes(printableLines(text), limitBytes - Buffer.byteLength(shownTail))}${shownTail}`);
       }
     } finally {
       closeSync(file);

@@ -1,3 +1,4 @@
+import { getSystemErrorName } from "node:util";
 import type { MessagePort, Worker } from "node:worker_threads";
 import type { ModelSignature } from "../batch/tensor.js";
 import { JobError } from "../errors.js";
@@ -134,6 +135,11 @@ function refusedModel({ settings: { modelPath, providers, device }, name }: Load
     return new JobError("MEMORY", `loading model ${name} on ${device}: ${shortFault(message)}`, {
       hint: "something else may hold its memory: nvidia-smi lists who; run the same command again",
     });
+  }
+  const [, errno] = /system error number (\d{1,4})$/.exec(message) ?? [];
+  if (errno !== undefined) {
+    const cause = Object.assign(new Error(message), { code: getSystemErrorName(-Number(errno)) });
+    return new JobError("DISK", `loading model ${name}: ${cause.code}`, { hint: "run the same command again", cause });
   }
   // "Load model from x.onnx failed:Protobuf parsing failed."
   const { found, hint } = refusalOf(

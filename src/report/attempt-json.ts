@@ -9,6 +9,7 @@ export function attemptJson(record: AttemptRecord): Readonly<Record<string, unkn
     worker: about.worker.index,
     workers: about.worker.count,
     started_at: new Date(record.startedMs).toISOString(),
+    input_wait_seconds: rounded(record.inputWaitSeconds),
     seconds: rounded(record.seconds),
     rows_scored: counts.rowsScored,
     rows_rejected: counts.rowsRejected,

@@ -64,6 +64,8 @@ export interface AttemptRecord {
   readonly stages: StageTimes;
   /** When this process began, in milliseconds from 1970. */
   readonly startedMs: number;
+  /** How long it waited for its input; set while it waits. */
+  inputWaitSeconds: number;
   readonly run: RunFacts | undefined;
   /** undefined where nothing was to be scored. */
   readonly engine: EngineFacts | undefined;
@@ -109,6 +111,7 @@ export function createAttemptRecord({ about, nowMs, dateMs, onStage }: RecordOpt
     rejectReasons: tally.rejectReasons,
     timeline,
     scores: scores.summaries,
+    inputWaitSeconds: 0,
     get run() {
       return known.run;
     },

@@ -3,7 +3,7 @@ import { html, type Html, nothing } from "./html.js";
 import { bars, scoreChart, throughputChart } from "./html-charts.js";
 import { type Outcome, statusOf } from "./outcome.js";
 import { showBytes } from "./plan-text.js";
-import { count, showCount, showRate } from "./report.js";
+import { count, showCount, showDuration, showRate } from "./report.js";
 import { secondsByStage, stages } from "./stage-times.js";
 
 /** An attempt as one page that needs nothing else: no script, no font, no image, nothing from any network. */
@@ -94,7 +94,7 @@ function rejects({ rejectReasons }: AttemptRecord): Html {
   return rows.length === 0 ? none("None.") : bars(rows.toSorted((one, other) => other.value - one.value));
 }
 
-function facts({ about, run, engine }: AttemptRecord, outcome: Outcome): Html {
+function facts({ about, run, engine, inputWaitSeconds }: AttemptRecord, outcome: Outcome): Html {
   const params = Object.entries(about.params).map(([name, value]): [string, string] => [`param ${name}`, value]);
   const ofRun: [string, string][] =
     run === undefined
@@ -114,8 +114,10 @@ function facts({ about, run, engine }: AttemptRecord, outcome: Outcome): Html {
           ["sessions", String(engine.sessions)],
           ["batch_size", showCount(engine.batchRows())],
         ];
+  const waited: [string, string][] =
+    inputWaitSeconds === 0 ? [] : [["waited for the input", showDuration(inputWaitSeconds)]];
   const output: [string, string] = ["output", outcome.kind === "done" ? outcome.report.output : about.output];
-  const all = [...params, ...ofRun, ...ofEngine, output, ...Object.entries(about.versions)];
+  const all = [...params, ...ofRun, ...ofEngine, ...waited, output, ...Object.entries(about.versions)];
   return html`<table>${all.map(([name, value]) => html`<tr><th>${name}</th><td>${value}</td></tr>`)}</table>`;
 }
 

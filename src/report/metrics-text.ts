@@ -52,6 +52,7 @@ function endGauges({ record, outcome, lastSuccessMs, endedMs }: MetricsState): G
     one("infer_batch_running", "1 while an attempt is under way", outcome === undefined ? 1 : 0),
     one(lastSuccess, "When an attempt last ended well; kept when one fails", seconds(lastSuccessMs)),
     one("infer_batch_started_timestamp_seconds", "When the attempt began", seconds(record.startedMs)),
+    one("infer_batch_input_wait_seconds", "How long the attempt waited for its input", record.inputWaitSeconds),
     one("infer_batch_ended_timestamp_seconds", "When the attempt ended", seconds(endedMs)),
     one("infer_batch_exit_code", "Exit code of the attempt: 0 is success, 75 may be tried again", exitCode),
   ];

@@ -13,20 +13,20 @@ const shownColumns = 8;
 export function planText(plan: Plan, target: string): string {
   const { shards, rows } = plan.input;
   const bytes = shards.reduce((sum, shard) => sum + shard.sizeBytes, 0);
-  const width = Math.max(...shards.slice(0, shownShards).map(({ uri }) => uri.length), 0);
+  const shown = shards.slice(0, shownShards).map((shard) => ({ shard, name: printable(shard.uri) }));
+  const width = Math.max(...shown.map(({ name }) => name.length), 0);
   return [
     `run      ${plan.runId}`,
     `input    ${count(rows, "row")} in ${count(shards.length, "shard")}, ${showBytes(bytes)}`,
-    ...shards
-      .slice(0, shownShards)
-      .map(
-        (shard) => `           ${shard.uri.padEnd(width)}  ${count(shard.rows, "row")}, ${showBytes(shard.sizeBytes)}`,
-      ),
+    ...shown.map(
+      ({ name, shard }) =>
+        `           ${name.padEnd(width)}  ${count(shard.rows, "row")}, ${showBytes(shard.sizeBytes)}`,
+    ),
     ...(shards.length > shownShards ? [`           … and ${count(shards.length - shownShards, "more shard")}`] : []),
     `spans    ${showCount(spanCount(plan))} of ${count(plan.commitRows, "row")}`,
-    `model    ${plan.model.uri}, sha256 ${plan.model.sha256.slice(0, 12)}…`,
+    `model    ${printable(plan.model.uri)}, sha256 ${plan.model.sha256.slice(0, 12)}…`,
     contractText(plan.contract).trimEnd(),
-    `target   ${target}`,
+    `target   ${printable(target)}`,
     "",
   ].join("\n");
 }
@@ -45,11 +45,11 @@ export function contractText(contract: Contract): string {
     const from = output.kind === "element" ? `${output.tensor}[${output.element}]` : output.tensor;
     lines.push(`output   ${output.column} ${showType(output.type)} <- tensor ${from}`);
   }
-  return `${lines.join("\n")}\n`;
+  return `${lines.map(printable).join("\n")}\n`;
 }
 
 function oneLine(text: string): string {
-  return printable(text.trim().replaceAll(/\s+/g, " "));
+  return text.trim().replaceAll(/\s+/g, " ");
 }
 
 function inputText(binding: InputBinding, contract: Contract, rows: string): string {

@@ -21,6 +21,8 @@ export interface RunReport {
   readonly spansResumed: number;
   /** Files that came after the run was planned and are not part of it. */
   readonly shardsUnplanned: number;
+  /** How long this attempt waited for its input, before `seconds` begin. */
+  readonly inputWaitSeconds: number;
   readonly seconds: number;
   readonly batchSize: number | null;
   readonly provider: string | null;
@@ -51,6 +53,7 @@ export function reportFields(report: RunReport): Readonly<Record<string, unknown
     spans_committed: report.spansCommitted,
     spans_resumed: report.spansResumed,
     shards_unplanned: report.shardsUnplanned,
+    input_wait_seconds: rounded(report.inputWaitSeconds),
     seconds: rounded(report.seconds),
     rows_per_second: Math.round(rate(report)),
     batch_size: report.batchSize,
@@ -101,6 +104,16 @@ export function count(value: number, noun: string): string {
 /** "1,797": of a whole number, without `Intl`, whose first use takes 15 ms. */
 export function showCount(value: number): string {
   return String(value).replaceAll(/\B(?=(?:\d{3})+$)/g, ",");
+}
+
+/** "45 s", "12 min", "3 h 40 min". */
+export function showDuration(seconds: number): string {
+  if (seconds < 120) {
+    return `${Math.round(seconds)} s`;
+  }
+  const minutes = Math.round(seconds / 60);
+  const [hours, rest] = [Math.floor(minutes / 60), minutes % 60];
+  return minutes < 120 ? `${minutes} min` : rest === 0 ? `${hours} h` : `${hours} h ${rest} min`;
 }
 
 /** "2.4 M rows/s". */

@@ -136,6 +136,7 @@ async function conclude(
     spansCommitted: committed,
     spansResumed: committed - spansCommitted,
     shardsUnplanned,
+    inputWaitSeconds: record.inputWaitSeconds,
     seconds: record.seconds,
     batchSize: record.engine?.batchRows() ?? null,
     provider: record.engine?.provider ?? null,

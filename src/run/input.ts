@@ -23,8 +23,8 @@ export async function listInput(context: JobContext): Promise<Listing> {
 }
 
 /**
- * Refuses a listing that leaves out rows which input.path names, or has some that do not count. Asked when a run is planned only: from then on its
- * plan says what its input is.
+ * Refuses a listing that leaves out rows which input.path names, or has some that do not count. Asked when a run is
+ * planned only: from then on its plan says what its input is.
  * @throws JobError FILE_MISSING, SPEC_INVALID, INPUT_NOT_READY
  */
 export async function requireWhole(context: JobContext, listing: Listing): Promise<void> {

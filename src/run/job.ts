@@ -42,6 +42,8 @@ export interface ShardFiles {
 
 /** What a run needs. Whoever opens a resource closes it. */
 export interface JobContext extends ScoringContext {
+  /** @throws the signal's reason when the job is stopped meanwhile */
+  readonly sleep: (ms: number) => Promise<void>;
   /** The command line that carries out the run of these params. */
   readonly command: (params: Readonly<Record<string, string>>) => string;
   readonly source: Source;

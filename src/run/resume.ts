@@ -1,6 +1,7 @@
 import { JobError } from "../errors.js";
 import { compareListing, compareSpec, type ListedShard, type ListingChange } from "../plan/compare.js";
 import type { Plan, PlannedShard } from "../plan/plan.js";
+import { pinDifference, restoreHint } from "../plan/pins.js";
 import type { RunSink } from "../sink/port.js";
 import type { JobContext } from "./job.js";
 
@@ -18,7 +19,7 @@ export function checkPins(
 ): number {
   const { spec, log } = context;
   const where = run.finished ? "this finished run" : "this unfinished run";
-  const hint = hintOf(plan, run.finished);
+  const hint = hintOf(plan, run.finished, restoreAll);
   const differences = compareSpec(plan, spec);
   if (differences.length > 0) {
     throw new JobError("PLAN_CHANGED", `comparing the spec with the plan of ${where}: ${differences.join("; ")}`, {
@@ -35,7 +36,7 @@ export function checkPins(
   const change = compareListing(plan, found.listed);
   const broken = run.finished ? { ...change, missing: [] } : { ...pendingOf(plan, run.committed, change), added: [] };
   if (broken.added.length + broken.missing.length + broken.changed.length > 0) {
-    throw new JobError("INPUT_CHANGED", `comparing the input with the plan of ${where}: ${describe(broken)}`, { hint });
+    throw changedInput(broken, { plan, finished: run.finished, where, listed: found.listed });
   }
   if (change.added.length > 0) {
     const added = describe({ added: change.added, missing: [], changed: [] });
@@ -49,14 +50,31 @@ export function checkPins(
   return change.added.length;
 }
 
-function hintOf({ target }: Plan, finished: boolean): string {
+/** Says of the first shard that changed what is different. */
+function changedInput(
+  broken: ListingChange,
+  { plan, finished, where, listed }: { plan: Plan; finished: boolean; where: string; listed: readonly ListedShard[] },
+): JobError {
+  const [first] = broken.changed;
+  const now = first === undefined ? undefined : listed.find(({ uri }) => uri === first.uri);
+  const found = first === undefined || now === undefined ? undefined : pinDifference(first, now);
+  const restore = first === undefined || now === undefined ? restoreAll : restoreHint(first, now);
+  return new JobError("INPUT_CHANGED", `comparing the input with the plan of ${where}: ${describe(broken, found)}`, {
+    hint: hintOf(plan, finished, restore),
+  });
+}
+
+const restoreAll = "put back what was planned and run again";
+
+/** @param restore what ends the difference */
+function hintOf({ target }: Plan, finished: boolean, restore: string): string {
   const append = target.kind === "postgres" && target.mode === "append";
   const newRun = append ? "--new-run --allow-duplicates" : "--new-run";
   if (finished) {
     const then = append ? "adds it to them" : "then takes their place";
     return `the finished predictions are untouched; ${newRun} scores what is there now and ${then}`;
   }
-  return `put back what was planned and run again; or give this run up: ${newRun} scores what is there now`;
+  return `${restore}; or give this run up: ${newRun} scores what is there now`;
 }
 
 /** What of a change concerns rows that are not committed yet. */
@@ -90,7 +108,8 @@ function pendingShards(plan: Plan, committed: Uint8Array, shards: readonly Plann
   return pending;
 }
 
-function describe({ added, missing, changed }: ListingChange): string {
+/** @param found how the first of those that changed differs */
+function describe({ added, missing, changed }: ListingChange, found?: string): string {
   return [
     ...named(
       "missing",
@@ -98,7 +117,7 @@ function describe({ added, missing, changed }: ListingChange): string {
     ),
     ...named(
       "changed since it was planned:",
-      changed.map(({ uri }) => uri),
+      changed.map(({ uri }, index) => (index === 0 && found !== undefined ? `${uri} (${found})` : uri)),
     ),
     ...named("added", added),
   ].join("; ");

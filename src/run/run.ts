@@ -9,7 +9,8 @@ import { count, type RunReport } from "../report/report.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { Listing } from "../source/port.js";
 import { carryOut, carryOutIdle, countCommitted, isIdle, runFacts } from "./carry-out.js";
-import { awaitInput, listInput, requireWhole } from "./input.js";
+import { listInput } from "./input.js";
+import { type InputWait, inputWait } from "./input-wait.js";
 import { atKey, type JobContext, type ScoringContext } from "./job.js";
 import { loadEngine } from "./loading.js";
 import { planRun } from "./planning.js";
@@ -22,18 +23,31 @@ import { unfinishedRuns } from "./state.js";
  * @throws JobError
  */
 export async function runJob(context: JobContext): Promise<RunReport> {
+  const input = inputWait(context);
+  for (;;) {
+    try {
+      return await runOnce(context, input);
+    } catch (error) {
+      if (!input.refuses(error)) {
+        throw error;
+      }
+    }
+  }
+}
+
+async function runOnce(context: JobContext, input: InputWait): Promise<RunReport> {
   const { spec, sink, log } = context;
   const base = runIdOf(spec.name, spec.params, context.sha256);
   const stored = await sink.find(base);
   if (stored === undefined) {
-    return await startRun(context, base);
+    return await startRun(context, base, input);
   }
   const run = await sink.open(stored);
   if (context.newRun && run.finished) {
     log.info(`opening a run after ${stored.plan.runId}, which is complete`);
-    return await startRun(context, runAfter(stored.plan.runId));
+    return await startRun(context, runAfter(stored.plan.runId), input);
   }
-  return await takeUp(context, { stored, run });
+  return await takeUp(context, { stored, run, input });
 }
 
 function runAfter(runId: RunId): RunId {
@@ -41,12 +55,11 @@ function runAfter(runId: RunId): RunId {
   return numberedRunId(base, number + 1);
 }
 
-async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
-  for (const { text } of await unfinishedRuns(context)) {
+async function startRun(context: JobContext, runId: RunId, input: InputWait): Promise<RunReport> {
+  for (const { text } of input.hasRefused ? [] : await unfinishedRuns(context)) {
     context.log.warn(text);
   }
-  await awaitInput(context);
-  const listing = await listInput(context);
+  const listing = await input.listing();
   const model = await openPinnedModel(context);
   return await withTools(context, { listing, model }, async (tools) => {
     const created = await createRun(context, { runId, listing, model, ...tools });
@@ -60,7 +73,10 @@ async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
   });
 }
 
-async function takeUp(context: JobContext, { stored, run }: { stored: StoredPlan; run: RunSink }): Promise<RunReport> {
+async function takeUp(
+  context: JobContext,
+  { stored, run, input }: { stored: StoredPlan; run: RunSink; input: InputWait },
+): Promise<RunReport> {
   const { log } = context;
   const { plan } = stored;
   const listing = await listInput(context);
@@ -79,7 +95,7 @@ async function takeUp(context: JobContext, { stored, run }: { stored: StoredPlan
   } catch (error) {
     if (context.newRun && error instanceof JobError && error.exitCode === 66) {
       log.warn(`giving up run ${plan.runId}: ${error.message}`);
-      return await startRun(context, runAfter(plan.runId));
+      return await startRun(context, runAfter(plan.runId), input);
     }
     throw error;
   }
@@ -110,7 +126,6 @@ async function createRun(
   tools: { runId: RunId; listing: Listing; decoder: Decoder; engine: Promise<Engine>; model: ModelFile },
 ): Promise<{ stored: StoredPlan; run: RunSink; digests: ReadonlyMap<string, string> }> {
   const { sink, log } = context;
-  await requireWhole(context, tools.listing);
   const plan = await planRun(context, { ...tools, listed: tools.listing.shards });
   const standing = await sink.create(plan);
   const stored = { ...standing, plan: withShards(standing.plan, plan.input.shards) };
@@ -173,6 +188,7 @@ async function alreadyComplete(
     spansCommitted: spanCount(plan),
     spansResumed: spanCount(plan),
     shardsUnplanned: 0,
+    inputWaitSeconds: record.inputWaitSeconds,
     seconds: 0,
     batchSize: null,
     engineBusy: null,

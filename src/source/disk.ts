@@ -4,6 +4,7 @@ import { readdir } from "node:fs/promises";
 import { resolve } from "node:path";
 import { errnoOf, JobError } from "../errors.js";
 import type { ListedShard } from "../plan/compare.js";
+import { pinDifference, restoreHint } from "../plan/pins.js";
 import { diskFault, isDenied, isNothingThere } from "./disk-fault.js";
 import { fingerprintOf, listUntilSettled, realOr, statOrUndefined } from "./disk-listing.js";
 import type { OutputFolder } from "./output-folder.js";
@@ -74,17 +75,16 @@ class DiskShard implements OpenShard {
   async check(): Promise<void> {
     const { shard, path } = this;
     const now = await statOrUndefined(path);
-    const difference =
-      now === undefined
-        ? "it is gone"
-        : Number(now.size) !== shard.sizeBytes
-          ? `it has ${now.size} bytes, planned ${shard.sizeBytes}`
-          : fingerprintOf(now) !== shard.fingerprint
-            ? `it was written to after it was planned (${fingerprintOf(now)}, planned ${shard.fingerprint})`
-            : undefined;
+    if (now === undefined) {
+      throw new JobError("INPUT_CHANGED", `reading ${path}: it is gone`, {
+        hint: "put back what was planned, with its modification time (cp -p), and run again; committed spans are kept",
+      });
+    }
+    const found = { uri: path, sizeBytes: Number(now.size), fingerprint: fingerprintOf(now) };
+    const difference = pinDifference(shard, found);
     if (difference !== undefined) {
       throw new JobError("INPUT_CHANGED", `reading ${path}: ${difference}`, {
-        hint: "put the planned file back; committed spans are kept",
+        hint: `${restoreHint({ ...shard, uri: path }, found)}; committed spans are kept`,
       });
     }
   }

@@ -1,6 +1,6 @@
 import { z } from "../zod.js";
 import { s3Keys, type S3Spec } from "./s3-spec.js";
-import { count, name, text } from "./values.js";
+import { count, duration, name, text } from "./values.js";
 
 export interface InputSpec extends S3Spec {
   /** Files or globs, relative to the spec's folder, or in S3. */
@@ -8,6 +8,8 @@ export interface InputSpec extends S3Spec {
   readonly format?: "parquet" | "arrow" | undefined;
   /** A file that says the input is complete; absent: exit 75. */
   readonly ready?: string | undefined;
+  /** Seconds that an attempt waits for its input before exit 75; of the attempt. */
+  readonly wait?: number | undefined;
   /** Fewer rows: exit 75. */
   readonly min_rows: number;
   /** Types of values from hive folder names (`dt=2026-01-31/`); text where none is given. */
@@ -32,6 +34,11 @@ export const input = z.strictObject({
     .describe("Parquet files or globs, relative to this file, or s3://bucket/key; or a list of them"),
   format: z.enum(["parquet", "arrow"]).optional().describe("default: by the name; else Parquet"),
   ready: text.optional().describe("a file that says the input is complete; not there yet: exit 75"),
+  wait: duration
+    .optional()
+    .describe(
+      "how long an attempt waits until input.ready is there, files match input.path and have input.min_rows rows, before exit 75: such as 30s, 15m or 4h; default: not at all",
+    ),
   min_rows: count(0, Number.MAX_SAFE_INTEGER).default(1).describe("fewer rows: exit 75"),
   partitions: z
     .record(z.string(), z.enum(["text", "date", "int64", "float64", "bool"]))

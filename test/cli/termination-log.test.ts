@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
@@ -31,17 +32,42 @@ describe("last words", () => {
     },
   );
 
-  test("make no file, and follow no link", async () => {
+  test("make the file that is named, with what was there in its place the next time", async () => {
+    await using folder = await scratchFolder();
+    const log = join(folder.path, "log");
+    leaveLastWords("error: something long\n", "", log);
+    expect(readFileSync(log, "utf8")).toBe("error: something long\n");
+    leaveLastWords("error: else\n", "", log);
+    expect(readFileSync(log, "utf8")).toBe("error: else\n");
+  });
+
+  test("have no character that a terminal obeys", async () => {
+    await using folder = await scratchFolder();
+    const log = join(folder.path, "log");
+    leaveLastWords("error: a\u001B[2Jb\n", "  hint: c\u202Ed\n", log);
+    expect(readFileSync(log, "utf8")).toBe("error: a\\x1b[2Jb\n  hint: c\\u202ed\n");
+  });
+
+  test("are cut where the hint alone is too long", async () => {
+    await using folder = await scratchFolder();
+    const log = join(folder.path, "log");
+    leaveLastWords("error: something\n", "h".repeat(5000), log);
+    expect(readFileSync(log, "utf8")).toBe("h".repeat(4096));
+  });
+
+  test("make no folder, follow no link, and wait for no pipe", async () => {
     await using folder = await scratchFolder();
     const kept = join(folder.path, "kept");
     writeFileSync(kept, "kept");
     symlinkSync(kept, join(folder.path, "link"));
+    symlinkSync(join(folder.path, "made"), join(folder.path, "dangling"));
     mkdirSync(join(folder.path, "folder"));
-    for (const name of ["link", "folder", "nothing", "not/there"]) {
+    execFileSync("mkfifo", [join(folder.path, "pipe")]);
+    for (const name of ["link", "dangling", "folder", "pipe", "not/there"]) {
       leaveLastWords("error: something\n", "", join(folder.path, name));
     }
     expect(readFileSync(kept, "utf8")).toBe("kept");
-    expect(await readdir(folder.path)).toEqual(["folder", "kept", "link"]);
+    expect(await readdir(folder.path)).toEqual(["dangling", "folder", "kept", "link", "pipe"]);
   });
 });
 

@@ -13,6 +13,6 @@ test("a row's values are one line each, and nothing that a terminal obeys", () =
   });
   expect(summary.lines()).toEqual([
     String.raw`1 row: null in x\x0aerror: evil`,
-    String.raw`  in/a\x0d.parquet row 7 (id\x0a=a\x1b[31m5\x0a): \x9b2J`,
+    String.raw`  in/a\x0d.parquet row 7 (id\x0a=a\x1b[31m5\x0a): \u009b2J`,
   ]);
 });

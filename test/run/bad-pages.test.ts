@@ -7,6 +7,8 @@ import { patch, shardJob } from "../support/shards.js";
 import { shownCli } from "../support/shown.js";
 import { plannedTime } from "../support/world.js";
 
+const laterTime = new Date("2026-01-02");
+
 describe("a shard whose pages are damaged", () => {
   const damages = [
     { what: "a compressed page", column: "s", from: 21_000, group: 2, parts: 8 },
@@ -44,13 +46,14 @@ describe("a shard whose pages are damaged", () => {
     const whole = await patch(job.shard("b"), (bytes) => bytes.fill(0xa5, 21_000, 21_040));
     await shownCli(["run", job.spec, "--quiet"], scratch.path);
     await writeFile(job.shard("b"), whole);
+    await utimes(job.shard("b"), laterTime, laterTime);
 
     expect(`\n${await shownCli(["run", job.spec, "--quiet"], scratch.path)}`).toMatchInlineSnapshot(`
       "
       exit 66
       --- stderr
-      error: comparing the input with the plan of this unfinished run: changed since it was planned: in/b.parquet
-        hint: put back what was planned and run again; or give this run up: --new-run scores what is there now
+      error: comparing the input with the plan of this unfinished run: changed since it was planned: in/b.parquet (it has the planned 25622 bytes, but was modified 2026-01-02T00:00:00Z, planned 2026-01-01T00:00:00Z)
+        hint: put back what was planned, with its modification time (cp -p), and run again; where the content is what it was, give it that time again: touch -d 2026-01-01T00:00:00Z in/b.parquet; or give this run up: --new-run scores what is there now
       "
     `);
     expect((await partNames(job.out)).length).toBe(5);

@@ -54,6 +54,30 @@ s3.describe("shards in S3", () => {
     },
   );
 
+  test("are waited for as long as input.wait says, with the marker in S3 too", async () => {
+    await using scratch = await scratchFolder();
+    const bucket = await s3.server().createBucket();
+    const [fixture] = fixtures;
+    const input = { path: `s3://${bucket.name}/in/*.parquet`, ready: `s3://${bucket.name}/in/_SUCCESS`, wait: "60s" };
+    let arriving: Promise<void> | undefined;
+    const arrive = async (): Promise<void> => {
+      await upload(bucket, join(projectFolder, "fixtures/data", fixture?.table ?? ""), "in/");
+      await bucket.put("in/_SUCCESS", "");
+    };
+    const { code, stdout, stderr } = await runInS3(
+      ["run", await writeSpec(scratch.path, fixture as Fixture, { input }), "--json"],
+      {
+        port: port(),
+        onStderr: (seen) => {
+          arriving ??= seen.includes("looking again") ? arrive() : undefined;
+        },
+      },
+    );
+    await arriving;
+    expect([code, stderr]).toEqual([0, expect.stringContaining("in/_SUCCESS (input.ready) is not there yet; looking")]);
+    expect(JSON.parse(stdout)).toMatchObject({ status: "complete", rows_planned: fixture?.rows });
+  });
+
   test("are read by a thread that keeps what was compiled of the SDK", async () => {
     await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();

@@ -89,6 +89,7 @@ const report: RunReport = {
   spansCommitted: 1,
   spansResumed: 0,
   shardsUnplanned: 0,
+  inputWaitSeconds: 0,
   seconds: 1,
   batchSize: 256,
   provider: "cpu",

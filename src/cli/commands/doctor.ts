@@ -6,7 +6,7 @@ import { JobError } from "../../errors.js";
 import { type Diagnosis, doctorJson, doctorText } from "../../report/doctor-text.js";
 import type { Provider } from "../../spec/engine-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";
-import type { Io } from "../io.js";
+import type { SafeIo } from "../io.js";
 import { attemptTools, type JobOptions, readSpec } from "../job-context.js";
 import { warningsOnly } from "../logger.js";
 import { deviceIdOf } from "../open-engine.js";
@@ -20,7 +20,7 @@ import { findWorker } from "../worker.js";
 export async function doctorCommand(
   specPath: string | undefined,
   options: JobOptions & { readonly json?: boolean },
-  io: Io,
+  io: SafeIo,
 ): Promise<void> {
   const machine = thisMachine();
   const loaded = specPath === undefined ? undefined : await readSpec(specPath, options, { pipe: true });
@@ -95,7 +95,7 @@ function cannotRun(
 async function modelOf(
   loaded: LoadedSpec | undefined,
   specPath: string | undefined,
-  io: Io,
+  io: SafeIo,
 ): Promise<ModelFile & AsyncDisposable> {
   if (loaded === undefined || specPath === undefined) {
     return await openTinyModel();

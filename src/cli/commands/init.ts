@@ -10,7 +10,7 @@ import { specJsonSchema } from "../../spec/job-spec.js";
 import { loadSpec } from "../../spec/load.js";
 import { fileError } from "../file-error.js";
 import { isS3Uri } from "../../spec/s3-uri.js";
-import type { Io } from "../io.js";
+import type { SafeIo } from "../io.js";
 import { openLoaded, shellWord } from "../job-context.js";
 
 interface InitOptions {
@@ -30,7 +30,7 @@ const schemaFile = "infer-batch.schema.json";
  * Writes a spec that has been loaded and bound to its first shard. Nothing is written over.
  * @throws JobError USAGE where the file is there; CONTRACT where nobody but its author can tell the features
  */
-export async function initCommand(path: string, options: InitOptions, io: Io): Promise<void> {
+export async function initCommand(path: string, options: InitOptions, io: SafeIo): Promise<void> {
   checkUrl(options.postgres);
   await refuseExisting(path);
   const folder = dirname(resolve(path));

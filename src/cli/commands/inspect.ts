@@ -8,13 +8,13 @@ import { JobError, messageOf } from "../../errors.js";
 import { isS3Uri } from "../../spec/s3-uri.js";
 import { fileError } from "../file-error.js";
 import { modelJson, modelText, shardJson, shardText } from "../inspect-text.js";
-import type { Io } from "../io.js";
+import type { SafeIo } from "../io.js";
 
 /** Shows a model or a shard. Reads nothing else, writes nothing, sends nothing. */
 export async function inspectCommand(
   file: string,
   { json = false }: { readonly json?: boolean },
-  io: Io,
+  io: SafeIo,
 ): Promise<void> {
   if (isS3Uri(file)) {
     throw new JobError("USAGE", `inspecting ${file}: only files of this machine are inspected`, {

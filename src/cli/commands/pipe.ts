@@ -3,7 +3,7 @@ import { pipeText } from "../../report/pipe-report.js";
 import { summarizeRejects } from "../../report/rejects-text.js";
 import { count } from "../../report/report.js";
 import { runPipe } from "../../run/pipe.js";
-import type { Io } from "../io.js";
+import type { SafeIo } from "../io.js";
 import type { JobOptions } from "../job-context.js";
 import { createLog, wantsColor } from "../logger.js";
 import { openPipe } from "../pipe-context.js";
@@ -19,7 +19,7 @@ interface PipeOptions extends JobOptions {
 }
 
 /** stdout carries the stream, stderr everything else. */
-export async function pipeCommand(spec: string, options: PipeOptions, { stderr }: Io): Promise<void> {
+export async function pipeCommand(spec: string, options: PipeOptions, { stderr }: SafeIo): Promise<void> {
   using stop = abortOnSignals(stderr, {
     kept: "what was written so far has no end-of-stream marker",
     hint: "the same command over the same input does it again",
@@ -28,7 +28,7 @@ export async function pipeCommand(spec: string, options: PipeOptions, { stderr }
   const log = createLog(stderr, {
     level: options.quiet === true ? "error" : options.logLevel,
     format: options.logFormat,
-    color: wantsColor(stderr),
+    color: wantsColor(stderr.raw),
   });
   const rejected = summarizeRejects();
   try {

@@ -1,13 +1,13 @@
 import { planText } from "../../report/plan-text.js";
 import { previewPlan } from "../../run/preview.js";
-import type { Io } from "../io.js";
+import type { SafeIo } from "../io.js";
 import { type JobOptions, openJob } from "../job-context.js";
 import { warningsOnly } from "../logger.js";
 
 export async function planCommand(
   spec: string,
   options: JobOptions & { readonly json?: boolean },
-  io: Io,
+  io: SafeIo,
 ): Promise<void> {
   await using job = await openJob(spec, options, { log: warningsOnly(io.stderr) });
   const plan = await previewPlan(job);

@@ -1,13 +1,13 @@
 import type { RejectedRow } from "../../batch/types.js";
 import { rejectsText } from "../../report/rejects-text.js";
 import { rejectedRows } from "../../run/state.js";
-import type { Io } from "../io.js";
+import type { SafeIo } from "../io.js";
 import { type JobOptions, openJob } from "../job-context.js";
 
 export async function rejectsCommand(
   spec: string,
   options: JobOptions & { readonly json?: boolean },
-  io: Io,
+  io: SafeIo,
 ): Promise<void> {
   await using job = await openJob(spec, options);
   if (options.json === true) {

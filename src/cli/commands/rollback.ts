@@ -1,10 +1,10 @@
-import type { Io } from "../io.js";
+import type { SafeIo } from "../io.js";
 import { type JobOptions, openJob } from "../job-context.js";
 
 export async function rollbackCommand(
   spec: string,
   options: JobOptions & { readonly json?: boolean },
-  io: Io,
+  io: SafeIo,
 ): Promise<void> {
   await using job = await openJob(spec, options);
   const undone = await job.sink.rollback();

@@ -4,7 +4,7 @@ import { barProgress, lineProgress, type Progress, silentProgress } from "../../
 import { reportJson, reportText } from "../../report/report.js";
 import type { Log } from "../../run/job.js";
 import { runJob } from "../../run/run.js";
-import type { Io } from "../io.js";
+import type { Output, SafeIo } from "../io.js";
 import { type JobOptions, openLoaded, readSpec, recordOf } from "../job-context.js";
 import { createLog, wantsColor } from "../logger.js";
 import { openProfile, type Profile } from "../profile.js";
@@ -27,12 +27,12 @@ interface RunOptions extends JobOptions {
   readonly profile?: string;
 }
 
-export async function runCommand(spec: string, options: RunOptions, io: Io, early?: EarlyThreads): Promise<void> {
+export async function runCommand(spec: string, options: RunOptions, io: SafeIo, early?: EarlyThreads): Promise<void> {
   using stop = abortOnSignals(io.stderr);
   const log = createLog(io.stderr, {
     level: options.quiet === true ? "error" : options.logLevel,
     format: options.logFormat,
-    color: wantsColor(io.stderr),
+    color: wantsColor(io.stderr.raw),
   });
   const attempt = {
     worker: findWorker(options.worker, process.env),
@@ -40,7 +40,7 @@ export async function runCommand(spec: string, options: RunOptions, io: Io, earl
     newRun: options.newRun === true,
     allowDuplicates: options.allowDuplicates === true,
   };
-  const progress = chooseProgress(options, log, io);
+  const progress = chooseProgress(options, log, io.stderr.raw);
   const loaded = await readSpec(spec, options);
   const folder = dirname(resolve(spec));
   let profile: Profile | undefined;
@@ -71,7 +71,7 @@ export async function runCommand(spec: string, options: RunOptions, io: Io, earl
   }
 }
 
-function chooseProgress({ progress, quiet }: RunOptions, log: Log, { stderr }: Io): Progress {
+function chooseProgress({ progress, quiet }: RunOptions, log: Log, stderr: Output): Progress {
   if (!progress || quiet === true) {
     return silentProgress;
   }

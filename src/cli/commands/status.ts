@@ -1,13 +1,14 @@
+import { printable } from "../../printable.js";
 import { count, showCount } from "../../report/report.js";
 import { table } from "../../report/table.js";
 import { type RunState, runState } from "../../run/state.js";
-import type { Io } from "../io.js";
+import type { SafeIo } from "../io.js";
 import { type JobOptions, openJob } from "../job-context.js";
 
 export async function statusCommand(
   spec: string,
   options: JobOptions & { readonly json?: boolean },
-  io: Io,
+  io: SafeIo,
 ): Promise<void> {
   await using job = await openJob(spec, options);
   const state = await runState(job);
@@ -36,7 +37,7 @@ function stateJson(state: RunState): string {
 
 function stateText(state: RunState): string {
   const others = state.unfinished.map(({ text }) => text);
-  return [summary(state), ...makersText(state), ...others].join("\n");
+  return [summary(state), ...makersText(state), ...others].map(printable).join("\n");
 }
 
 function summary({ runId, status, rowsPlanned, spansPlanned, spansCommitted, output }: RunState): string {

@@ -4,7 +4,7 @@ import type { EngineLayout } from "../../run/job.js";
 import { openPinnedModel } from "../../run/run.js";
 import { type Tuning, tune } from "../../run/tune.js";
 import { usableCores } from "../cores.js";
-import type { Io } from "../io.js";
+import type { SafeIo } from "../io.js";
 import { type JobOptions, openJob } from "../job-context.js";
 import { type KnownTuning, openTuneCache } from "../tune-cache.js";
 
@@ -17,7 +17,7 @@ export interface TuneCommandOptions extends JobOptions {
   readonly cache: boolean;
 }
 
-export async function tuneCommand(spec: string, options: TuneCommandOptions, io: Io): Promise<void> {
+export async function tuneCommand(spec: string, options: TuneCommandOptions, io: SafeIo): Promise<void> {
   await using job = await openJob(spec, options);
   const model = await openPinnedModel(job);
   const onGpu = job.spec.engine.providers[0] !== "cpu";

@@ -1,10 +1,10 @@
 import { contractText } from "../../report/plan-text.js";
 import { previewContract } from "../../run/preview.js";
-import type { Io } from "../io.js";
+import type { SafeIo } from "../io.js";
 import { type JobOptions, openJob } from "../job-context.js";
 import { warningsOnly } from "../logger.js";
 
-export async function validateCommand(spec: string, options: JobOptions, io: Io): Promise<void> {
+export async function validateCommand(spec: string, options: JobOptions, io: SafeIo): Promise<void> {
   await using job = await openJob(spec, options, { log: warningsOnly(io.stderr) });
   const contract = await previewContract(job);
   io.stdout.write(

@@ -1,0 +1,46 @@
+import type { ListedShard } from "./compare.js";
+
+/** How a shard differs from what was planned of it; undefined when it does not. */
+export function pinDifference(planned: ListedShard, now: ListedShard): string | undefined {
+  if (now.sizeBytes !== planned.sizeBytes) {
+    return `it has ${now.sizeBytes} bytes, planned ${planned.sizeBytes}`;
+  }
+  if (now.fingerprint === planned.fingerprint) {
+    return undefined;
+  }
+  const [timeNow, timePlanned] = [modifiedAt(now), modifiedAt(planned)];
+  return timeNow === undefined || timePlanned === undefined
+    ? `it has the planned ${planned.sizeBytes} bytes, but is ${now.fingerprint}, planned ${planned.fingerprint}`
+    : `it has the planned ${planned.sizeBytes} bytes, but was modified ${timeNow}, planned ${timePlanned}`;
+}
+
+/** What to do when a shard is no longer as planned. The time counts on a disk: the bytes are not compared. */
+export function restoreHint(planned: ListedShard & { readonly sha256?: string | undefined }, now: ListedShard): string {
+  const time = modifiedAt(planned);
+  if (time === undefined) {
+    return "put back what was planned and run again";
+  }
+  const copied = "put back what was planned, with its modification time (cp -p), and run again";
+  if (now.sizeBytes !== planned.sizeBytes) {
+    return copied;
+  }
+  const same =
+    planned.sha256 === undefined
+      ? "where the content is what it was"
+      : `where \`sha256sum\` still says ${planned.sha256.slice(0, 12)}…`;
+  return `${copied}; ${same}, give it that time again: touch -d ${time} ${plainWord.test(planned.uri) ? planned.uri : "FILE"}`;
+}
+
+/** Taken by a shell for one word. */
+const plainWord = /^[\w@%+=:,./-]+$/;
+
+/** RFC 3339, with nanoseconds, as `touch -d` takes it; undefined where the fingerprint is no time. */
+function modifiedAt({ fingerprint }: ListedShard): string | undefined {
+  const [, digits] = /^mtime:(\d{10,19})$/.exec(fingerprint) ?? [];
+  if (digits === undefined) {
+    return undefined;
+  }
+  const [seconds, nanoseconds] = [digits.slice(0, -9), digits.slice(-9)];
+  const fraction = nanoseconds.replace(/0+$/, "");
+  return `${new Date(Number(seconds) * 1000).toISOString().slice(0, 19)}${fraction === "" ? "" : `.${fraction}`}Z`;
+}

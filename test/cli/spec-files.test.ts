@@ -1,0 +1,50 @@
+import { spawnSync } from "node:child_process";
+import { truncateSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { projectFolder, runCli, runHere } from "../support/cli.js";
+import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
+
+const wine = fixtures[2] as (typeof fixtures)[number];
+const program = join(projectFolder, "bin/infer-batch.js");
+const tooLong =
+  /it has more than 262144 characters\n {2}hint: a job spec is a page of YAML; is this the right file\?\n$/;
+
+describe("a spec that does not end is refused after its first megabyte", () => {
+  test.each(["run", "plan", "validate", "status", "rejects", "tune", "rollback", "doctor"])("%s", async (command) => {
+    // Reading more would need a gigabyte; 200 MB of heap hold what one megabyte becomes.
+    const { code, stderr } = await runCli([command, "/dev/zero"], { node: ["--max-old-space-size=200"] });
+    expect([code, stderr]).toEqual([64, expect.stringMatching(tooLong)]);
+  });
+
+  test("pipe", async () => {
+    const shell = `"$0" "$1" pipe /dev/zero < "$1" 2>&1 | cat`;
+    const { stdout } = spawnSync("sh", ["-c", shell, process.execPath, program], { encoding: "utf8" });
+    expect(stdout).toMatch(tooLong);
+  });
+
+  test("a file of 3 GB", async () => {
+    await using folder = await scratchFolder();
+    const spec = join(folder.path, "job.yaml");
+    writeFileSync(spec, "");
+    truncateSync(spec, 3e9);
+    const { code, stderr } = await runHere(["run", spec]);
+    expect([code, stderr]).toEqual([64, expect.stringMatching(tooLong)]);
+  });
+});
+
+test("a spec comes through a pipe, piece by piece", async () => {
+  await using folder = await scratchFolder();
+  const spec = await writeSpec(folder.path, wine, { output: { parquet: { path: join(folder.path, "out") } } });
+  const shell = `{ head -c 40 "$2"; sleep 0.3; tail -c +41 "$2"; } | "$0" "$1" status /dev/stdin`;
+  const { status, stdout } = spawnSync("sh", ["-c", shell, process.execPath, program, spec], { encoding: "utf8" });
+  expect([status, stdout]).toEqual([0, expect.stringContaining("not planned yet")]);
+});
+
+test("a spec of 256 Ki characters, of three bytes each, is read whole", async () => {
+  await using folder = await scratchFolder();
+  const spec = join(folder.path, "job.yaml");
+  const start = "version: 1 # ";
+  writeFileSync(spec, `${start}${"語".repeat(256 * 1024 - start.length)}`);
+  expect((await runHere(["run", spec])).stderr).toContain(": name: missing; expected a text");
+});

@@ -1,0 +1,176 @@
+import { rename, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { safeOutput } from "#src/cli/io.js";
+import { createLog } from "#src/cli/logger.js";
+import { printable, printableLines } from "#src/printable.js";
+import { html } from "#src/report/html.js";
+import { type CliResult, runCli, runHere } from "../support/cli.js";
+import { scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
+import { writeModel } from "../support/onnx.js";
+import { writeRows } from "../support/parquet.js";
+
+/** Resets the terminal, turns text around, sets a title in C1, ends a line in three ways. */
+const evil = "\u001Bc\u202E\u009D0;x\u009C\u2066\u061C\u200F\u2028\u2029\u007F\r";
+const obeyed = /(?!\n)[\p{Cc}\p{Bidi_Control}\p{Zl}\p{Zp}]/u;
+
+describe("what a terminal would obey is shown as its code", () => {
+  test.each([
+    ["\u001B[31m", "\\x1b[31m"],
+    ["\r\t", "\\x0d\\x09"],
+    ["\u007F\u0085\u009B", "\\u007f\\u0085\\u009b"],
+    ["\u202A\u202B\u202C\u202D\u202E", "\\u202a\\u202b\\u202c\\u202d\\u202e"],
+    ["\u2066\u2067\u2068\u2069", "\\u2066\\u2067\\u2068\\u2069"],
+    ["\u200E\u200F\u061C", "\\u200e\\u200f\\u061c"],
+    ["\u2028\u2029", "\\u2028\\u2029"],
+    ["a\uD800b\uDC00", "a\\ud800b\\udc00"],
+  ])("%j", (text, shown) => {
+    expect([printable(text), printableLines(text)]).toEqual([shown, shown]);
+  });
+
+  test("and a newline only where one line is due", () => {
+    expect([printable("a\nb"), printableLines("a\nb\n")]).toEqual(["a\\x0ab", "a\nb\n"]);
+  });
+
+  test.each(["müßig", "語", "שלום", "👩‍🚀", "नमस्ते", "می‌خواهم"])("%s stays", (text) => {
+    expect([printable(text), printableLines(text)]).toEqual([text, text]);
+  });
+
+  test("and JSON stays the same JSON", () => {
+    const value = { [evil]: `${evil}\uD800\n` };
+    const shown = printableLines(JSON.stringify(value));
+    expect([JSON.parse(shown), obeyed.test(shown)]).toEqual([value, false]);
+  });
+});
+
+/** A job whose shard and columns are called what a terminal would obey. */
+async function evilJob(folder: string, overrides: SpecOverrides = {}): Promise<string> {
+  const column = `f${evil}`.replaceAll(/[\u2028\u2029]/gu, ""); // DuckDB's own quoting is not what is tested
+  await writeRows(
+    join(folder, "a.parquet"),
+    `SELECT range AS id, range::FLOAT AS x, range::FLOAT AS "${column}" FROM range(10)`,
+  );
+  await rename(join(folder, "a.parquet"), join(folder, `a${evil}\n.parquet`));
+  await writeModel(join(folder, "model.onnx"), {
+    inputs: [{ name: "x", dtype: "float32", shape: ["N", 1] }],
+    outputs: [{ name: `y${evil}`, dtype: "float32", shape: ["N", 1] }],
+    nodes: [{ op: "Log", from: ["x"], to: `y${evil}` }],
+  });
+  const evilModel = { name: "evil", table: "", model: "", rows: 0, outputs: { score: `y${evil}` } };
+  return await writeSpec(folder, evilModel, {
+    input: { path: "*.parquet" },
+    model: { path: "model.onnx" },
+    on_bad_row: "reject",
+    max_rejects: "100%",
+    ...overrides,
+  });
+}
+
+function expectSafe({ code, stdout, stderr }: CliResult, ends: number): void {
+  expect([code, obeyed.exec(stdout)?.[0], obeyed.exec(stderr)?.[0]], stderr).toEqual([ends, undefined, undefined]);
+}
+
+describe("nothing that a command says is obeyed by a terminal", () => {
+  test.each([["plan"], ["validate"], ["run"], ["status"], ["tune", "--no-cache"], ["doctor"]])(
+    "%s, of shards, columns and tensors with such names",
+    async (command, ...options) => {
+      await using folder = await scratchFolder();
+      const spec = await evilJob(folder.path);
+      expectSafe(await runCli([command, spec, ...options]), 0);
+    },
+  );
+
+  test("rejects, of a run that set rows aside", async () => {
+    await using folder = await scratchFolder();
+    const spec = await evilJob(folder.path);
+    expectSafe(await runHere(["run", spec]), 0);
+    const said = await runHere(["rejects", spec]);
+    expectSafe(said, 0);
+    expect(said.stdout).toContain("\\u202e");
+  });
+
+  test("plan shows each shard in one line of its own", async () => {
+    await using folder = await scratchFolder();
+    const { stdout } = await runHere(["plan", await evilJob(folder.path)]);
+    expect(stdout).toContain(
+      "a\\x1bc\\u202e\\u009d0;x\\u009c\\u2066\\u061c\\u200f\\u2028\\u2029\\u007f\\x0d\\x0a.parquet  10 rows",
+    );
+  });
+
+  test.each(["plan", "run", "status"])("%s --json is one line of JSON", async (command) => {
+    await using folder = await scratchFolder();
+    const spec = await evilJob(folder.path);
+    const said = await runHere([command, spec, "--json"]);
+    expectSafe(said, 0);
+    expect([said.stdout.split("\n").length, JSON.parse(said.stdout)]).toEqual([2, expect.any(Object)]);
+  });
+
+  test.each([[], ["--json"]])("inspect %j", async (...options) => {
+    await using folder = await scratchFolder();
+    await evilJob(folder.path);
+    for (const name of [`a${evil}\n.parquet`, "model.onnx"]) {
+      const said = await runHere(["inspect", join(folder.path, name), ...options]);
+      expectSafe(said, 0);
+      expect(said.stdout).toContain("\\u202e");
+    }
+  });
+
+  test("a binding that fails, told beside the columns, in the pretty way and in JSON", async () => {
+    await using folder = await scratchFolder();
+    const spec = await evilJob(folder.path, { model: { path: "model.onnx", inputs: { x: [`gone${evil}`] } } });
+    const pretty = await runHere(["run", spec]);
+    expectSafe(pretty, 64);
+    expect(pretty.stderr.split("\n").length).toBeGreaterThan(4);
+    const json = await runHere(["run", spec, "--log-format", "json"]);
+    expectSafe(json, 64);
+    expect(JSON.parse(json.stderr.trim().split("\n").at(-1) ?? "")).toMatchObject({
+      code: "CONTRACT",
+      msg: expect.stringContaining(evil),
+    });
+  });
+
+  test.each([
+    [["run", `${evil}.yaml`]],
+    [["run", "job.yaml", `--${evil}`]],
+    [[evil]],
+    [["inspect", evil]],
+    [["run", "jobs/daily.yaml", "--param", evil]],
+  ])("arguments that are wrong: %j", async (args) => {
+    expectSafe(await runHere(args), 64);
+  });
+
+  test("a spec with such a key", async () => {
+    await using folder = await scratchFolder();
+    const spec = join(folder.path, "job.yaml");
+    await writeFile(spec, `version: 1\n"na${JSON.stringify(evil).slice(1, -1)}me": x\n`);
+    expectSafe(await runHere(["plan", spec]), 64);
+  });
+});
+
+/** What a log writes of one warning. */
+function logged(format: "pretty" | "json"): string {
+  let text = "";
+  const raw = { write: (more: string) => (text += more) };
+  createLog(safeOutput(raw), { level: "info", format, color: true }).warn(`found ${evil}\nand more`);
+  return text;
+}
+
+describe("log lines", () => {
+  test("keep their colours and lines, and nothing else that a terminal obeys", () => {
+    const [first = "", second = ""] = logged("pretty").split("\n");
+    expect(first).toContain("\u001B[33mWARN\u001B[39m");
+    expect([first.includes("found \\x1bc\\u202e"), second]).toEqual([true, "and more\u001B[39m"]);
+    expect(obeyed.test(logged("pretty").replaceAll(/\p{Cc}\[\d+m/gu, ""))).toBe(false);
+  });
+
+  test("in JSON are one line each, and whole", () => {
+    const text = logged("json");
+    expect([JSON.parse(text), obeyed.test(text)]).toMatchObject([{ msg: `found ${evil}\nand more` }, false]);
+  });
+});
+
+test("a page of HTML shows such names as text", () => {
+  expect(html`<td>${`<b>${evil}`}</td>`.markup).toBe(
+    "<td>&lt;b&gt;\\x1bc\\u202e\\u009d0;x\\u009c\\u2066\\u061c\\u200f\\u2028\\u2029\\u007f\\x0d</td>",
+  );
+});

@@ -1,0 +1,61 @@
+import { execFileSync } from "node:child_process";
+import { statSync, utimesSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { pinDifference, restoreHint } from "#src/plan/pins.js";
+import { scratchFolder } from "../support/job.js";
+
+const planned = { uri: "in/a.parquet", sizeBytes: 3310, fingerprint: "mtime:1763805600123456789" };
+
+describe("how a shard differs from its plan", () => {
+  test.each([
+    [planned, undefined],
+    [{ ...planned, sizeBytes: 10 }, "it has 10 bytes, planned 3310"],
+    [
+      { ...planned, fingerprint: "mtime:1763805601000000000" },
+      "it has the planned 3310 bytes, but was modified 2025-11-22T10:00:01Z, planned 2025-11-22T10:00:00.123456789Z",
+    ],
+    [
+      { ...planned, fingerprint: "etag:x" },
+      "it has the planned 3310 bytes, but is etag:x, planned mtime:1763805600123456789",
+    ],
+  ])("%j", (now, difference) => {
+    expect(pinDifference(planned, now)).toBe(difference);
+  });
+});
+
+describe("what to do about it", () => {
+  test("names the time that counts, and the digest where there is one", () => {
+    const now = { ...planned, fingerprint: "mtime:1763805601000000000" };
+    expect(restoreHint(planned, now)).toBe(
+      "put back what was planned, with its modification time (cp -p), and run again; where the content is what it was, give it that time again: touch -d 2025-11-22T10:00:00.123456789Z in/a.parquet",
+    );
+    expect(restoreHint({ ...planned, sha256: "0123456789abcdef" }, now)).toContain(
+      "where `sha256sum` still says 0123456789ab…, give",
+    );
+    expect(restoreHint({ ...planned, uri: "in/a b$(x).parquet" }, now)).toMatch(/touch -d \S+ FILE$/);
+  });
+
+  test("names no time where the size differs, or in a store", () => {
+    expect(restoreHint(planned, { ...planned, sizeBytes: 1 })).not.toContain("touch");
+    const inStore = { ...planned, fingerprint: "etag:a" };
+    expect(restoreHint(inStore, { ...planned, fingerprint: "etag:b" })).toBe("put back what was planned and run again");
+  });
+
+  test("is a command that gives a file its time again, to the nanosecond", async () => {
+    await using folder = await scratchFolder();
+    const uri = join(folder.path, "a.parquet");
+    const pin = (): typeof planned => ({
+      uri,
+      sizeBytes: 0,
+      fingerprint: `mtime:${statSync(uri, { bigint: true }).mtimeNs}`,
+    });
+    writeFileSync(uri, "");
+    const before = pin();
+    utimesSync(uri, 1, 1_700_000_000);
+    const [, command = ""] = /(touch -d .*)$/.exec(restoreHint(before, pin())) ?? [];
+    expect(pinDifference(before, pin())).toContain("but was modified 2023-11-14T22:13:20Z");
+    execFileSync("sh", ["-c", command]);
+    expect(pinDifference(before, pin())).toBeUndefined();
+  });
+});

@@ -1,0 +1,208 @@
+import { cp, mkdir, readFile, rename, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import type { JobContext } from "#src/run/job.js";
+import { inputWait } from "#src/run/input-wait.js";
+import { type CliResult, projectFolder, runCli } from "../support/cli.js";
+import { fixtures, scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
+
+const wine = fixtures[2] as (typeof fixtures)[number];
+const parts = join(projectFolder, "fixtures/data/wine");
+const waiting = /looking again for up to/;
+
+interface Waited extends CliResult {
+  readonly report: { readonly status: string; readonly rows_planned: number; readonly input_wait_seconds: number };
+}
+
+/** Runs a job that waits; calls `arrive` with the folder of its input once it says so. */
+async function runWaiting(
+  { input, args = [], ...overrides }: SpecOverrides & { readonly args?: readonly string[] },
+  arrive: (folder: string) => Promise<void>,
+): Promise<Waited> {
+  await using scratch = await scratchFolder();
+  const folder = join(scratch.path, "in");
+  await mkdir(folder);
+  const spec = await writeSpec(scratch.path, wine, {
+    input: { path: "in/*.parquet", wait: "60s", ...input },
+    ...overrides,
+  });
+  let arriving: Promise<void> | undefined;
+  const ended = await runCli(["run", spec, "--json", ...args], {
+    onStderr: (seen) => {
+      if (waiting.test(seen)) {
+        arriving ??= arrive(folder);
+      }
+    },
+  });
+  await arriving;
+  return { ...ended, report: JSON.parse(ended.stdout === "" ? "{}" : ended.stdout) as Waited["report"] };
+}
+
+async function put(folder: string, part: number): Promise<void> {
+  const name = `part-0000${part}.parquet`;
+  await cp(join(parts, name), join(folder, `.${name}`));
+  await rename(join(folder, `.${name}`), join(folder, name));
+}
+
+describe("input.wait", () => {
+  test("waits for the marker of input.ready, whatever files are there", async () => {
+    const { code, stderr, report } = await runWaiting({ input: { ready: "in/_SUCCESS" } }, async (folder) => {
+      await put(folder, 0);
+      await put(folder, 1);
+      await writeFile(join(folder, "_SUCCESS"), "");
+    });
+    expect([code, report]).toMatchObject([0, { status: "complete" }]);
+    expect(report.input_wait_seconds).toBeGreaterThan(0);
+    expect(stderr).toMatch(
+      /in\/_SUCCESS \(input\.ready\) is not there yet; looking again for up to 60 s \(input\.wait\)\n/,
+    );
+    expect(stderr.match(waiting)).toHaveLength(1);
+    expect(stderr).toMatch(/found the input after \d+ s\n/);
+  });
+
+  test("without input.ready waits for files that match", async () => {
+    const { code, stderr, report } = await runWaiting({}, (folder) => put(folder, 0));
+    expect([code, report.status]).toEqual([0, "complete"]);
+    expect(stderr).toContain("waiting for input: no file matches in/*.parquet; looking again");
+  });
+
+  test("waits for a file that is named without wildcards", async () => {
+    const { code, stderr, report } = await runWaiting({ input: { path: "in/part-00000.parquet" } }, (folder) =>
+      put(folder, 0),
+    );
+    expect([code, report.status]).toEqual([0, "complete"]);
+    expect(stderr).toContain("waiting for input: there is no in/part-00000.parquet; looking again");
+  });
+
+  test("waits until input.min_rows are there", async () => {
+    let told = 0;
+    const { code, stderr, report } = await runWaiting({ input: { min_rows: 100 } }, async (folder) => {
+      told += 1;
+      await put(folder, 0);
+      await new Promise((resolve) => setTimeout(resolve, 4000));
+      await put(folder, 3);
+    });
+    expect([code, told, report]).toMatchObject([0, 1, { status: "complete", rows_planned: 124 }]);
+    expect(stderr).toMatch(/has 60 rows in 1 files, input\.min_rows is 100; looking again for up to 5\d s/);
+  });
+
+  test("ends in 75 when the time is over, with the same message and how long it waited", async () => {
+    const { code, stdout, stderr } = await runWaiting({ input: { ready: "in/_SUCCESS", wait: "2s" } }, () =>
+      Promise.resolve(),
+    );
+    expect([code, stdout]).toEqual([75, ""]);
+    expect(stderr).toContain(
+      "error: waiting for input: in/_SUCCESS (input.ready) is not there yet (waited 2 s)\n  hint: ",
+    );
+  });
+
+  test("ends in 75 when too few rows are there to the end", async () => {
+    const { code, stderr } = await runWaiting({ input: { min_rows: 1000, wait: "4s" } }, (folder) => put(folder, 0));
+    expect([code, stderr]).toEqual([
+      75,
+      expect.stringMatching(
+        /error: planning wine-forest: .* has 60 rows in 1 files, input\.min_rows is 1000 \(waited 4 s\)\n/,
+      ),
+    ]);
+  });
+
+  test("with --quiet says nothing while it waits, and one line at the end", async () => {
+    const { code, stdout, stderr } = await runWaiting(
+      { input: { ready: "in/_SUCCESS", wait: "2s" }, args: ["--quiet"] },
+      () => Promise.reject(new Error("it spoke")),
+    );
+    expect([code, stdout]).toEqual([75, ""]);
+    expect(stderr).toBe("error: waiting for input: in/_SUCCESS (input.ready) is not there yet (waited 2 s)\n");
+  });
+
+  test.each([
+    ["SIGTERM", 143],
+    ["SIGINT", 130],
+  ] as const)("is ended by %s at once", async (signal, exitCode) => {
+    await using scratch = await scratchFolder();
+    const spec = await writeSpec(scratch.path, wine, { input: { ready: "_SUCCESS", wait: "4h" } });
+    let sentMs = 0;
+    const { code } = await runCli(["run", spec], {
+      onStderr: (seen, child) => {
+        if (sentMs === 0 && waiting.test(seen)) {
+          sentMs = performance.now();
+          child.kill(signal);
+        }
+      },
+    });
+    expect([code, performance.now() - sentMs < 4000]).toEqual([exitCode, true]);
+  });
+
+  test("belongs to the attempt: a run goes on when it is changed, and does not wait for what was planned", async () => {
+    await using scratch = await scratchFolder();
+    const ready = join(scratch.path, "_SUCCESS");
+    await writeFile(ready, "");
+    const spec = await writeSpec(scratch.path, wine, { input: { ready: "_SUCCESS", wait: "1h" } });
+    expect((await runCli(["run", spec])).code).toBe(0);
+    const text = await readFile(spec, "utf8");
+    await writeFile(spec, text.replace('"1h"', '"2h"').replace('"_SUCCESS"', '"_NOT_THERE"'));
+    const again = await runCli(["run", spec, "--json"]);
+    expect([again.code, JSON.parse(again.stdout)]).toMatchObject([
+      0,
+      { status: "already_complete", input_wait_seconds: 0 },
+    ]);
+  });
+
+  test("is no matter of plan, which says at once that the input is not ready", async () => {
+    await using scratch = await scratchFolder();
+    const spec = await writeSpec(scratch.path, wine, { input: { ready: "_SUCCESS", wait: "1h" } });
+    const { code, stderr } = await runCli(["plan", spec]);
+    expect([code, stderr]).toEqual([75, expect.stringContaining("_SUCCESS (input.ready) is not there yet\n")]);
+  });
+
+  test.each(["4", "4 h", "1d", "-1s", "h", "1h30m"])("%j is no duration: 64", async (wait) => {
+    await using scratch = await scratchFolder();
+    const spec = await writeSpec(scratch.path, wine, { input: { wait } });
+    const { code, stderr } = await runCli(["plan", spec]);
+    expect([code, stderr]).toEqual([64, expect.stringContaining("expected a duration such as 30s, 15m or 4h")]);
+  });
+});
+
+/** A night in which no marker comes; a look takes so long. */
+async function waitInVain(lookMs: number): Promise<{ looks: number; said: string[]; hours: number; error: unknown }> {
+  let now = 0;
+  let looks = 0;
+  const said: string[] = [];
+  const context = {
+    spec: { input: { path: ["in/*.parquet"], ready: "in/_SUCCESS", wait: 4 * 3600 } },
+    source: {
+      exists: () => {
+        looks += 1;
+        now += lookMs;
+        return Promise.resolve(false);
+      },
+    },
+    nowMs: () => now,
+    sleep: (ms: number) => {
+      now += ms;
+      return Promise.resolve();
+    },
+    log: { info: (line: string) => said.push(line) },
+    record: { inputWaitSeconds: 0 },
+  } as unknown as JobContext;
+  const error: unknown = await inputWait(context)
+    .listing()
+    .catch((thrown: unknown) => thrown);
+  return { looks, said, hours: context.record.inputWaitSeconds / 3600, error };
+}
+
+describe("a night of waiting", () => {
+  test("looks about once a minute, and says so twice an hour", async () => {
+    const { looks, said, hours, error } = await waitInVain(10);
+    expect([looks > 240, looks < 260, said.length]).toEqual([true, true, 8]);
+    expect([said[0], said[1]]).toEqual([
+      "waiting for input: in/_SUCCESS (input.ready) is not there yet; looking again for up to 4 h (input.wait)",
+      expect.stringMatching(/looking again for up to 3 h (30|29) min \(input\.wait\)$/),
+    ]);
+    expect([hours, error]).toEqual([4, expect.objectContaining({ code: "INPUT_NOT_READY" })]);
+  });
+
+  test("looks less often where a look takes long", async () => {
+    expect((await waitInVain(30_000)).looks).toBeLessThan(30);
+  });
+});
