@@ -26,7 +26,7 @@ import { fileError } from "./file-error.js";
 import { checkNewRun } from "./new-run.js";
 import { openEngine } from "./open-engine.js";
 import { openModel } from "./open-model.js";
-import { openSink, writtenTo } from "./open-sink.js";
+import { openSink, type Permissions, writtenTo } from "./open-sink.js";
 import { openSource } from "./open-source.js";
 import { componentVersions, programVersion } from "./version.js";
 import { checkSeveral } from "./worker.js";
@@ -49,10 +49,7 @@ export interface ContextParts {
 }
 
 /** How this process takes part in a run; default: alone. */
-export interface AttemptOptions extends Pick<JobContext, "worker" | "steal" | "newRun"> {
-  /** A new run may add rows that an earlier one has added before; default: it may not. */
-  readonly allowDuplicates?: boolean;
-}
+export type AttemptOptions = Pick<JobContext, "worker" | "steal" | "newRun"> & Permissions;
 
 const alone: AttemptOptions = { worker: { index: 0, count: 1 }, steal: false, newRun: false };
 
@@ -89,7 +86,7 @@ export async function openLoaded(
   const output = writtenTo(spec, { folder, sha256 });
   // First: a thread that reads from S3 has much to load.
   const source = await openSource(spec.input, { folder, output, ...tools });
-  const sink = await openSink(spec, { folder, cores, outputPattern, ...tools }).catch(async (error: unknown) => {
+  const sink = await openSink(spec, { folder, cores, outputPattern, attempt, ...tools }).catch(async (error) => {
     await source[Symbol.asyncDispose]();
     throw error;
   });

@@ -184,7 +184,11 @@ postgres.describe("a run of other params that waits to be finished", () => {
     expect(code, stderr).toBe(0);
     expect(stderr).toContain(told);
 
-    const finish = await runSpec(spec, { args: ["--param", "ds=2026-01-01"] });
+    const refused = await runSpec(spec, { args: ["--param", "ds=2026-01-01"] });
+    expect(refused.code).toBe(66);
+    expect(refused.stderr).toMatch(/^error: writing to scores.predictions: run .* was planned after .*, and its rows/m);
+    expect(await tableFaults(database, fixture)).toEqual([]);
+    const finish = await runSpec(spec, { args: ["--param", "ds=2026-01-01", "--allow-older"] });
     expect([finish.code, finish.summary?.status]).toEqual([0, "complete"]);
     expect((await runHere(["status", spec])).stdout).not.toContain("is not finished");
   });

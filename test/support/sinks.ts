@@ -138,9 +138,16 @@ export interface PgSinkOptions {
   readonly postgres?: Partial<PostgresOutputSpec>;
   readonly retrySeconds?: number;
   readonly warn?: (message: string) => void;
+  readonly allowOlder?: boolean;
 }
 
-export function pgSink({ url, postgres, retrySeconds = 0, warn = () => undefined }: PgSinkOptions): Sink {
+export function pgSink({
+  url,
+  postgres,
+  retrySeconds = 0,
+  warn = () => undefined,
+  allowOlder = false,
+}: PgSinkOptions): Sink {
   const spec: PostgresOutputSpec = {
     url,
     table: "scores.predictions",
@@ -166,6 +173,7 @@ export function pgSink({ url, postgres, retrySeconds = 0, warn = () => undefined
       warn,
     },
     writer: `test.${writers}`,
+    allowOlder,
     program: "test",
   });
 }

@@ -3,6 +3,7 @@ import type { PostgresMode, PostgresOutputSpec } from "../../spec/postgres-spec.
 import type { Session } from "./connections.js";
 import type { Control } from "./control.js";
 import type { TableName } from "./names.js";
+import type { RefuseNewer } from "./newer-runs.js";
 import type { TargetColumn } from "./table.js";
 
 /** How the rows of a run get into the target: `append`, `upsert` or `replace`. Every call is in a transaction. */
@@ -35,4 +36,5 @@ export interface ModeTools {
   readonly name: TableName;
   readonly spec: PostgresOutputSpec;
   readonly control: Control;
+  readonly refuseNewer: RefuseNewer;
 }

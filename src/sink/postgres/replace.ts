@@ -89,7 +89,7 @@ async function refuseUnfit(session: Session, { name, spec }: ModeTools, target: 
 }
 
 async function swapIn(session: Session, tools: ModeTools, plan: Plan, staging: TableName): Promise<void> {
-  const { name, spec, control } = tools;
+  const { name, spec, control, refuseNewer } = tools;
   // The rows have been committed span by span; how long it takes to look at them is no sign of trouble.
   await session.query("SET LOCAL statement_timeout = 0");
   await session.query(wholeTables);
@@ -97,6 +97,9 @@ async function swapIn(session: Session, tools: ModeTools, plan: Plan, staging: T
   if (spec.swap === "rename" && (await findTable(session, name)) !== undefined) {
     await furnish(session, name, staging); // checking a new foreign key takes its time
   }
+  // Also where there is no table yet that could be locked: finishers of several runs publish one after the other.
+  await lock(session, `swap ${showTable(name)}`);
+  await refuseNewer(session, plan);
   const target = await lockTarget(session, tools);
   if (target === undefined) {
     await session.query(`ALTER TABLE ${quoteTable(staging)} RENAME TO ${quoteName(name.table)}`);

@@ -14,6 +14,7 @@ import { lookAtRun } from "./look.js";
 import { lockRun, lockRuns, refuseOvertaken } from "./locks.js";
 import type { Mode } from "./mode.js";
 import { quoteTable, showTable, type TableName } from "./names.js";
+import type { RefuseNewer } from "./newer-runs.js";
 import { readRejects } from "./reject-rows.js";
 import type { RetryTools, Work } from "../../retry.js";
 import { retrying } from "./retry.js";
@@ -28,6 +29,7 @@ export interface RunTools extends TransactionTools {
   readonly name: TableName;
   readonly control: Control;
   readonly mode: Mode;
+  readonly refuseNewer: RefuseNewer;
   readonly retry: RetryTools;
   /** Names this attempt among all attempts on all machines. */
   readonly writer: string;
@@ -151,17 +153,25 @@ async function beginRun(
   tools: RunTools,
   { stored, known, attempt }: Beginning,
 ): Promise<readonly TargetColumn[]> {
-  const { control, writer } = tools;
+  const { control, mode, writer } = tools;
   const { runId } = stored.plan;
   await lockRuns(session, runId, { shared: true });
   await refuseOvertaken(session, control, runId);
   await lockRun(session, runId);
+  if (publishesMore(mode, known) && !(await control.isFinished(session, runId))) {
+    await tools.refuseNewer(session, stored.plan); // before anything is scored in vain
+  }
   const columns = await prepareRun(session, tools, stored, { mayCreate: known.spans.size === 0 });
   await session.query({
     text: `INSERT INTO ${control.table("attempts")} (run_id, writer, program) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`,
     values: [runId, writer, attempt.program],
   });
   return columns;
+}
+
+/** Whether rows of this run can still take the place of others: `replace` puts all of them there at the end. */
+function publishesMore({ kind }: Mode, { committed }: Known): boolean {
+  return kind === "replace" || (kind === "upsert" && committed.includes(0));
 }
 
 /** The columns that rows go to, their tables made where that is still due. */

@@ -11,6 +11,7 @@ import { dropLeftover } from "./given-up.js";
 import { lockRun, lockRuns, refuseOvertaken } from "./locks.js";
 import type { Mode, ModeTools } from "./mode.js";
 import { showTable } from "./names.js";
+import { newerRunCheck } from "./newer-runs.js";
 import { replaceMode, rollBack } from "./replace.js";
 import type { RetryTools } from "../../retry.js";
 import { retrying } from "./retry.js";
@@ -26,6 +27,8 @@ export interface PostgresSinkOptions {
   readonly retry: RetryTools;
   /** Names this attempt among all attempts on all machines. */
   readonly writer: string;
+  /** Publish also over the rows of a run that was planned later. */
+  readonly allowOlder: boolean;
   /** Name and version of this program. */
   readonly program: string;
 }
@@ -36,14 +39,9 @@ interface Tools extends RunTools {
 
 /** Rows and progress in one database: a span's rows and its row in the control table commit together. */
 export function openPostgresSink(options: PostgresSinkOptions): Sink {
-  const { spec, settings, retry, program, writer } = options;
-  const connections = openConnections(settings, spec.timeouts);
-  const name = splitTable(spec.table);
-  const control = controlOf(spec.control_schema);
-  const target = `${showTable(name)} at ${settings.server}`;
-  const mode = modeOf({ name, spec, control });
-  const { timeouts } = spec;
-  const tools: Tools = { spec, retry, writer, connections, control, mode, name, target, timeouts, warn: retry.warn };
+  const { settings, retry, program } = options;
+  const tools = toolsOf(options);
+  const { control, connections, target } = tools;
   /** Where there are no control tables yet, nothing was ever done. */
   const lookUp = async <T>(doing: string, none: T, work: (session: Session) => Promise<T>): Promise<T> =>
     await retrying(`${doing} at ${settings.server}`, retry, () =>
@@ -72,6 +70,18 @@ export function openPostgresSink(options: PostgresSinkOptions): Sink {
     rollback: () => retrying(`rolling back ${target}`, retry, (last) => rollBackTarget(tools, last)),
     [Symbol.asyncDispose]: () => connections[Symbol.asyncDispose](),
   };
+}
+
+function toolsOf({ spec, settings, retry, writer, allowOlder }: PostgresSinkOptions): Tools {
+  const connections = openConnections(settings, spec.timeouts);
+  const name = splitTable(spec.table);
+  const control = controlOf(spec.control_schema);
+  const target = `${showTable(name)} at ${settings.server}`;
+  const { warn } = retry;
+  const refuseNewer = newerRunCheck({ control, table: showTable(name), allowOlder, warn });
+  const mode = modeOf({ name, spec, control, refuseNewer });
+  const { timeouts } = spec;
+  return { spec, retry, writer, connections, control, mode, name, target, refuseNewer, timeouts, warn };
 }
 
 /** The run's own table: another run of the job may have another one. */

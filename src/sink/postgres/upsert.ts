@@ -17,7 +17,7 @@ const temporary = "pg_temp.infer_batch_span";
  * Rows go into a temporary table, and from there by key into the target. Which keys the run has had is kept in a
  * table of its own until the run is finished: a key that comes twice, in one span or in two, is never silent.
  */
-export function upsertMode({ name, spec, control }: ModeTools): Mode {
+export function upsertMode({ name, spec, control, refuseNewer }: ModeTools): Mode {
   const tableOf = ({ runId }: Plan): TableName => keysTable(control.schema, runId);
   const keysOf = (plan: Plan): string => quoteTable(tableOf(plan));
   return {
@@ -47,6 +47,8 @@ export function upsertMode({ name, spec, control }: ModeTools): Mode {
         await refuseMissing(session, merge, rows);
       }
       await refuseChanged(session, name, rows.columns);
+      // With the rows locked: a newer run that has put one of them has committed, and is seen; another one waits.
+      await refuseNewer(session, rows.plan);
       return taken;
     },
     async finish(session, plan) {

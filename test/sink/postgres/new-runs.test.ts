@@ -4,8 +4,8 @@ import { numberedRunId } from "#src/plan/identity.js";
 import type { Plan, RunId } from "#src/plan/plan.js";
 import { spanAt } from "#src/plan/spans.js";
 import type { Sink } from "#src/sink/port.js";
-import { watchQueries } from "../../crash/pg-calls.mjs";
 import type { Database } from "../../support/pg-database.js";
+import { stopAt } from "../../support/pg-stop.js";
 import { usePostgres } from "../../support/postgres.js";
 import { begun, carryOut, commitSpans, idsOf, outputOf, pgSink, planFor, whole } from "../../support/sinks.js";
 
@@ -33,36 +33,6 @@ function sinkOf(
 function runOf(sink: Sink, number: number): Plan {
   const plan = planFor(sink.planTarget);
   return { ...plan, runId: numberedRunId(plan.runId, number) };
-}
-
-/** Stops the first query of this process that `moment` calls with such a statement, until it is told to go on. */
-function stopAt(moment: "before" | "inCopy", statement: RegExp): { reached: Promise<void>; go(): void } & Disposable {
-  const gates: (() => void)[] = [];
-  const reach: (() => void)[] = [];
-  const reached = new Promise<void>((resolve) => {
-    reach.push(resolve);
-  });
-  const unwatch = watchQueries({
-    [moment]: async (call: string) => {
-      if (gates.length === 0 && statement.test(call)) {
-        reach[0]?.();
-        await new Promise<void>((go) => {
-          gates.push(go);
-        });
-      }
-    },
-  });
-  const go = (): void => {
-    gates[0]?.();
-  };
-  return {
-    reached,
-    go,
-    [Symbol.dispose]() {
-      go();
-      unwatch();
-    },
-  };
 }
 
 const controlRow = /^INSERT INTO "infer_batch"\.spans/;
