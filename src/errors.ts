@@ -38,6 +38,14 @@ export const exitCodes = {
 export type ErrorCode = keyof typeof exitCodes;
 export type ExitCode = 0 | 1 | (typeof exitCodes)[ErrorCode];
 
+/** What an OUTPUT_DAMAGED error found that a new run gets past: it needs nothing of the run that is damaged. */
+export interface Damage {
+  /** The damaged run, where it is another one than the caller knows of: its plan cannot be read. */
+  readonly runId?: string;
+  /** All that is wrong, a line each; default: the message. */
+  readonly found?: readonly string[];
+}
+
 /**
  * An error that a user can act on. `message` starts with the act ("reading out/a.parquet: …"), then says
  * what was found; `hint` says what to do. Everything else that is thrown is a bug and exits with 1.
@@ -46,11 +54,13 @@ export class JobError extends Error {
   override readonly name = "JobError";
   readonly code: ErrorCode;
   readonly hint: string | undefined;
+  readonly damage: Damage | undefined;
 
-  constructor(code: ErrorCode, message: string, options: { hint?: string; cause?: unknown } = {}) {
+  constructor(code: ErrorCode, message: string, options: { hint?: string; cause?: unknown; damage?: Damage } = {}) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
     this.code = code;
     this.hint = options.hint;
+    this.damage = options.damage;
   }
 
   get exitCode(): ExitCode {

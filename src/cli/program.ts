@@ -58,7 +58,7 @@ function addRun(program: Command, io: Io, early: EarlyThreads | undefined): void
       "one of n workers that share the run, from 0; default: as Kubernetes or AWS Batch say, else 0/1",
     )
     .option("--steal", "when the own share is done, take over what other workers have not committed")
-    .option("--new-run", "score once more what is complete, or what was planned and has changed since")
+    .option("--new-run", "score once more what is complete, what was planned and has changed since, or what is damaged")
     .option("--allow-duplicates", "let --new-run append to a table that holds the rows of the run before")
     .option(
       "--allow-older",
@@ -148,7 +148,7 @@ function addTune(program: Command, io: Io): void {
 function addStatus(program: Command, io: Io): void {
   program
     .command("status")
-    .description("show how far a run is; writes nothing")
+    .description("show how far a run is, and all that is wrong with a damaged output (exit 66); writes nothing")
     .argument("<spec>", "the job spec, a YAML file")
     .addOption(param())
     .option("--json", "one line of JSON")

@@ -1,6 +1,6 @@
 import type { Decoder } from "../decode/port.js";
 import type { Engine, ModelFile } from "../engine/port.js";
-import { JobError } from "../errors.js";
+import { type Damage, JobError, messageOf } from "../errors.js";
 import { numberedRunId, runIdOf, splitRunId } from "../plan/identity.js";
 import { withShards } from "../plan/compare.js";
 import type { Plan, RunId } from "../plan/plan.js";
@@ -21,16 +21,40 @@ import { unfinishedRuns } from "./state.js";
  * @throws JobError
  */
 export async function runJob(context: JobContext): Promise<RunReport> {
-  const { spec, sink, log } = context;
+  const { spec, log } = context;
   const base = runIdOf(spec.name, spec.params, context.sha256);
-  const stored = await sink.find(base);
-  if (stored === undefined) {
-    return await startRun(context, base);
+  const at = { runId: base };
+  try {
+    return await takeUpOrStart(context, at);
+  } catch (error) {
+    const damage = damageOf(context, error);
+    if (damage === undefined) {
+      throw error;
+    }
+    const runId = (damage.runId ?? at.runId) as RunId;
+    log.warn(`giving up run ${runId}: ${messageOf(error)}`);
+    return await startRun(context, runAfter(runId));
   }
+}
+
+/** What `--new-run` gets past; not where this attempt has committed spans, whose numbers would mix with the new run's. */
+function damageOf({ newRun, record }: JobContext, error: unknown): Damage | undefined {
+  return newRun && error instanceof JobError && record.counts.spansCommitted === 0 ? error.damage : undefined;
+}
+
+/** `at`: the latest run of the job and its params; then the one that is worked on. */
+async function takeUpOrStart(context: JobContext, at: { runId: RunId }): Promise<RunReport> {
+  const { sink, log } = context;
+  const stored = await sink.find(at.runId);
+  if (stored === undefined) {
+    return await startRun(context, at.runId);
+  }
+  at.runId = stored.plan.runId;
   const run = await sink.open(stored);
   if (context.newRun && run.finished) {
-    log.info(`opening a run after ${stored.plan.runId}, which is complete`);
-    return await startRun(context, runAfter(stored.plan.runId));
+    log.info(`opening a run after ${at.runId}, which is complete`);
+    at.runId = runAfter(at.runId);
+    return await startRun(context, at.runId);
   }
   return await takeUp(context, { stored, run });
 }
