@@ -23,7 +23,6 @@ import { type LoadedSpec, loadSpec } from "../spec/load.js";
 import { openCeilings } from "./ceilings.js";
 import { usableCores } from "./cores.js";
 import { fileError } from "./file-error.js";
-import { checkNewRun } from "./new-run.js";
 import { openEngine } from "./open-engine.js";
 import { openModel } from "./open-model.js";
 import { openSink, type Permissions, writtenTo } from "./open-sink.js";
@@ -79,7 +78,6 @@ export async function openLoaded(
   }: ContextParts = {},
 ): Promise<JobContext & AsyncDisposable> {
   checkSeveral(attempt, clock);
-  checkNewRun(attempt, spec);
   const folder = dirname(resolve(specPath));
   const cores = usableCores();
   const tools = attemptTools(spec, log, signal);

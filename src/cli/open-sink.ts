@@ -48,6 +48,7 @@ export async function openSink(spec: JobSpec, tools: SinkTools): Promise<Sink> {
       settings: connectionOf(postgres, process.env),
       retry: tools.retry,
       writer: tools.writer,
+      allowDuplicates: tools.attempt.allowDuplicates === true,
       allowOlder: tools.attempt.allowOlder === true,
       program: `infer-batch ${programVersion}`,
     });

@@ -59,7 +59,7 @@ function addRun(program: Command, io: Io, early: EarlyThreads | undefined): void
     )
     .option("--steal", "when the own share is done, take over what other workers have not committed")
     .option("--new-run", "score once more what is complete, what was planned and has changed since, or what is damaged")
-    .option("--allow-duplicates", "let --new-run append to a table that holds the rows of the run before")
+    .option("--allow-duplicates", "let --new-run append to a table that holds the rows of the runs before")
     .option(
       "--allow-older",
       "publish over the rows of a run of this job that was planned later (Postgres: upsert, replace)",

@@ -21,7 +21,7 @@ import { unfinishedRuns } from "./state.js";
  * @throws JobError
  */
 export async function runJob(context: JobContext): Promise<RunReport> {
-  const { spec, log } = context;
+  const { spec, sink, log } = context;
   const base = runIdOf(spec.name, spec.params, context.sha256);
   const at = { runId: base };
   try {
@@ -32,6 +32,7 @@ export async function runJob(context: JobContext): Promise<RunReport> {
       throw error;
     }
     const runId = (damage.runId ?? at.runId) as RunId;
+    await sink.admitNewRun(runAfter(runId));
     log.warn(`giving up run ${runId}: ${messageOf(error)}`);
     return await startRun(context, runAfter(runId));
   }
@@ -52,6 +53,7 @@ async function takeUpOrStart(context: JobContext, at: { runId: RunId }): Promise
   at.runId = stored.plan.runId;
   const run = await sink.open(stored);
   if (context.newRun && run.finished) {
+    await sink.admitNewRun(runAfter(at.runId));
     log.info(`opening a run after ${at.runId}, which is complete`);
     at.runId = runAfter(at.runId);
     return await startRun(context, at.runId);
@@ -101,6 +103,7 @@ async function takeUp(context: JobContext, { stored, run }: { stored: StoredPlan
     shardsUnplanned = checkPins(context, plan, run, { listed: listing.shards, modelSha256 });
   } catch (error) {
     if (context.newRun && error instanceof JobError && error.exitCode === 66) {
+      await context.sink.admitNewRun(runAfter(plan.runId));
       log.warn(`giving up run ${plan.runId}: ${error.message}`);
       return await startRun(context, runAfter(plan.runId));
     }

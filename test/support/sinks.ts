@@ -139,6 +139,7 @@ export interface PgSinkOptions {
   readonly retrySeconds?: number;
   readonly warn?: (message: string) => void;
   readonly allowOlder?: boolean;
+  readonly allowDuplicates?: boolean;
 }
 
 export function pgSink({
@@ -147,6 +148,7 @@ export function pgSink({
   retrySeconds = 0,
   warn = () => undefined,
   allowOlder = false,
+  allowDuplicates = true,
 }: PgSinkOptions): Sink {
   const spec: PostgresOutputSpec = {
     url,
@@ -174,6 +176,7 @@ export function pgSink({
     },
     writer: `test.${writers}`,
     allowOlder,
+    allowDuplicates,
     program: "test",
   });
 }

@@ -16,10 +16,17 @@ export interface Mode {
    * @throws JobError OUTPUT_MISMATCH, showing both sides
    */
   prepare(session: Session, plan: Plan, options: { readonly mayCreate: boolean }): Promise<readonly TargetColumn[]>;
+  /** SQL for the number of rows that an unfinished run has put into the target, `$1` the run; not of `replace`. */
+  dueRows?(plan: Plan): string;
+  /**
+   * Looks for what an unfinished run with committed spans needs, besides their rows.
+   * @throws JobError OUTPUT_DAMAGED
+   */
+  lookAtOwn?(session: Session, plan: Plan): Promise<void>;
   /** Sends the rows of a span; returns how many the server took. */
   write(session: Session, rows: EncodedRows): Promise<number>;
-  /** Called when every span is committed. Safe to repeat. */
-  finish(session: Session, plan: Plan): Promise<void>;
+  /** Called when every span is committed, and its rows are there. Safe to repeat. */
+  finish?(session: Session, plan: Plan): Promise<void>;
   /** Tables that nobody needs any more once a run is finished. */
   surplus?(session: Session): Promise<readonly TableName[]>;
 }

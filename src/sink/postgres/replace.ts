@@ -3,6 +3,7 @@ import { JobError } from "../../errors.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { copyRows } from "./append.js";
 import type { Session } from "./connections.js";
+import { damagedRun } from "./damage.js";
 import { refuseDependents, refuseReferred } from "./dependents.js";
 import { lock } from "./locks.js";
 import type { Mode, ModeTools } from "./mode.js";
@@ -57,8 +58,8 @@ export function replaceMode(tools: ModeTools): Mode {
         }
       }
       if (found === undefined) {
-        throw new JobError("OUTPUT_DAMAGED", `looking at table ${showTable(staging)}: the staging table is gone`, {
-          hint: "somebody removed it; remove the run from the control tables and start over",
+        throw damagedRun(`looking at table ${showTable(staging)}: the staging table is gone`, {
+          hint: "somebody removed it; restore it",
         });
       }
       return keyNotNull(fitColumns(staging, found, output), spec.key);
@@ -156,10 +157,9 @@ async function checkStaging(session: Session, { control }: ModeTools, plan: Plan
   });
   const [row] = rows;
   if (row?.there !== row?.due) {
-    throw new JobError(
-      "OUTPUT_DAMAGED",
+    throw damagedRun(
       `finishing run ${plan.runId}: ${showTable(staging)} holds ${row?.there} rows, its spans gave ${row?.due}`,
-      { hint: "somebody changed the staging table; remove the run from the control tables and start over" },
+      { hint: "somebody changed the staging table; restore it" },
     );
   }
   await session.query(`ANALYZE ${quoteTable(staging)}`);

@@ -4,7 +4,7 @@ import { JobError } from "../../errors.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { copySql, prepareTable } from "./append.js";
 import { copyIn, type Session } from "./connections.js";
-import { refuseEmptied } from "./emptied.js";
+import { damagedRun } from "./damage.js";
 import type { EncodedRows, Mode, ModeTools } from "./mode.js";
 import { quoteName, quoteTable, showTable, type TableName } from "./names.js";
 import { oidOf } from "./staging.js";
@@ -51,8 +51,13 @@ export function upsertMode({ name, spec, control, refuseNewer }: ModeTools): Mod
       await refuseNewer(session, rows.plan);
       return taken;
     },
+    dueRows: (plan) => `SELECT count(*) FROM ${keysOf(plan)}`,
+    async lookAtOwn(session, plan) {
+      if ((await oidOf(session, tableOf(plan))) === undefined) {
+        throw keysGone(tableOf(plan));
+      }
+    },
     async finish(session, plan) {
-      await refuseEmptied(session, { name, control, plan, due: `SELECT count(*) FROM ${keysOf(plan)}` });
       await session.query(`DROP TABLE IF EXISTS ${keysOf(plan)}`);
     },
   };
@@ -122,9 +127,7 @@ async function makeKeys(
     return;
   }
   if (!mayCreate) {
-    throw new JobError("OUTPUT_DAMAGED", `looking at table ${showTable(table)}: the table of the run's keys is gone`, {
-      hint: "somebody removed it; give the run up with --new-run",
-    });
+    throw keysGone(table);
   }
   const keys = quoteTable(table);
   const columns = key.map(quoteName).join(", ");
@@ -136,6 +139,12 @@ async function makeKeys(
   await session.query(
     `COMMENT ON TABLE ${keys} IS 'Keys that an unfinished run has had, by span; goes when it is finished'`,
   );
+}
+
+function keysGone(table: TableName): JobError {
+  return damagedRun(`looking at table ${showTable(table)}: the table of the run's keys is gone`, {
+    hint: "somebody removed it; restore it",
+  });
 }
 
 interface Merge {
