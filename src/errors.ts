@@ -23,6 +23,7 @@ export const exitCodes = {
   MODEL_CHANGED: 66,
   PLAN_CHANGED: 66,
   OUTPUT_DAMAGED: 66,
+  OUTPUT_NEWER: 66,
   INPUT_NOT_READY: 75,
   DATABASE: 75,
   OBJECT_STORE: 75,
@@ -36,6 +37,14 @@ export const exitCodes = {
 export type ErrorCode = keyof typeof exitCodes;
 export type ExitCode = 0 | 1 | (typeof exitCodes)[ErrorCode];
 
+/** What an OUTPUT_DAMAGED error found that a new run gets past: it needs nothing of the run that is damaged. */
+export interface Damage {
+  /** The damaged run, where it is another one than the caller knows of: its plan cannot be read. */
+  readonly runId?: string;
+  /** All that is wrong, a line each; default: the message. */
+  readonly found?: readonly string[];
+}
+
 /**
  * An error that a user can act on. `message` starts with the act ("reading out/a.parquet: …"), then says
  * what was found; `hint` says what to do. Everything else that is thrown is a bug and exits with 1.
@@ -44,11 +53,13 @@ export class JobError extends Error {
   override readonly name = "JobError";
   readonly code: ErrorCode;
   readonly hint: string | undefined;
+  readonly damage: Damage | undefined;
 
-  constructor(code: ErrorCode, message: string, options: { hint?: string; cause?: unknown } = {}) {
+  constructor(code: ErrorCode, message: string, options: { hint?: string; cause?: unknown; damage?: Damage } = {}) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
     this.code = code;
     this.hint = options.hint;
+    this.damage = options.damage;
   }
 
   get exitCode(): ExitCode {

@@ -24,10 +24,9 @@ import { type LoadedSpec, loadSpec } from "../spec/load.js";
 import { openCeilings } from "./ceilings.js";
 import { usableCores } from "./cores.js";
 import { fileError } from "./file-error.js";
-import { checkNewRun } from "./new-run.js";
 import { openEngine } from "./open-engine.js";
 import { openModel } from "./open-model.js";
-import { openSink, writtenTo } from "./open-sink.js";
+import { openSink, type Permissions, writtenTo } from "./open-sink.js";
 import { openSource } from "./open-source.js";
 import { readStart } from "./read-start.js";
 import { componentVersions, programVersion } from "./version.js";
@@ -51,10 +50,7 @@ export interface ContextParts {
 }
 
 /** How this process takes part in a run; default: alone. */
-export interface AttemptOptions extends Pick<JobContext, "worker" | "steal" | "newRun"> {
-  /** A new run may add rows that an earlier one has added before; default: it may not. */
-  readonly allowDuplicates?: boolean;
-}
+export type AttemptOptions = Pick<JobContext, "worker" | "steal" | "newRun"> & Permissions;
 
 const alone: AttemptOptions = { worker: { index: 0, count: 1 }, steal: false, newRun: false };
 
@@ -85,11 +81,10 @@ export async function openLoaded(
 ): Promise<JobContext & AsyncDisposable> {
   const { spec, where, clock } = loaded;
   checkSeveral(attempt, clock);
-  checkNewRun(attempt, spec);
   const folder = dirname(resolve(specPath));
   const cores = usableCores();
   const tools = attemptTools(spec, log, signal);
-  const { source, sink } = await openEnds(loaded, { folder, cores, ...tools });
+  const { source, sink } = await openEnds(loaded, { folder, cores, attempt, ...tools });
   return {
     spec,
     where,
@@ -116,16 +111,22 @@ export async function openLoaded(
   };
 }
 
+interface EndsTools {
+  readonly folder: string;
+  readonly cores: number;
+  readonly attempt: Permissions;
+}
+
 /** Where shards come from, and where predictions go. */
 async function openEnds(
   { spec, variablesOf, outputPattern }: LoadedSpec,
-  { folder, cores, ...tools }: ReturnType<typeof attemptTools> & { readonly folder: string; readonly cores: number },
+  { folder, cores, attempt, ...tools }: AttemptTools & EndsTools,
 ): Promise<{ source: Source; sink: Sink }> {
   const output = writtenTo(spec, { folder, sha256 });
   // First: a thread that reads from S3 has much to load.
   const source = await openSource(spec.input, { folder, output, ...tools });
   try {
-    return { source, sink: await openSink(spec, { folder, cores, outputPattern, variablesOf, ...tools }) };
+    return { source, sink: await openSink(spec, { folder, cores, outputPattern, variablesOf, attempt, ...tools }) };
   } catch (error) {
     await source[Symbol.asyncDispose]();
     throw error;

@@ -15,6 +15,14 @@ import { isS3Uri } from "../spec/s3-uri.js";
 import { openTarget, spoolRoot, storeUrl } from "./open-store.js";
 import { programVersion } from "./version.js";
 
+/** What an attempt may do that is refused by default. */
+export interface Permissions {
+  /** A new run may add rows that an earlier one has added before. */
+  readonly allowDuplicates?: boolean;
+  /** Rows may take the place of those of a run that was planned later. */
+  readonly allowOlder?: boolean;
+}
+
 export interface SinkTools {
   /** The spec's. */
   readonly folder: string;
@@ -25,6 +33,7 @@ export interface SinkTools {
   readonly warn: (message: string) => void;
   readonly signal: AbortSignal;
   readonly cores: number;
+  readonly attempt: Permissions;
   /** The output's path with `anyValue` in the place of each param. */
   readonly outputPattern: string;
   readonly variablesOf: LoadedSpec["variablesOf"];
@@ -41,6 +50,8 @@ export async function openSink(spec: JobSpec, tools: SinkTools): Promise<Sink> {
       settings: connectionOf(postgres, process.env, tools.variablesOf(["output", "postgres", "url"])),
       retry: tools.retry,
       writer: tools.writer,
+      allowDuplicates: tools.attempt.allowDuplicates === true,
+      allowOlder: tools.attempt.allowOlder === true,
       program: `infer-batch ${programVersion}`,
     });
   }

@@ -59,8 +59,12 @@ function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): 
       "one of n workers that share the run, from 0; default: as Kubernetes or AWS Batch say, else 0/1",
     )
     .option("--steal", "when the own share is done, take over what other workers have not committed")
-    .option("--new-run", "score once more what is complete, or what was planned and has changed since")
-    .option("--allow-duplicates", "let --new-run append to a table that holds the rows of the run before")
+    .option("--new-run", "score once more what is complete, what was planned and has changed since, or what is damaged")
+    .option("--allow-duplicates", "let --new-run append to a table that holds the rows of the runs before")
+    .option(
+      "--allow-older",
+      "publish over the rows of a run of this job that was planned later (Postgres: upsert, replace)",
+    )
     .addOption(
       new Option(
         "--skip-exit-code <code>",
@@ -145,7 +149,7 @@ function addTune(program: Command, io: SafeIo): void {
 function addStatus(program: Command, io: SafeIo): void {
   program
     .command("status")
-    .description("show how far a run is; writes nothing")
+    .description("show how far a run is, and all that is wrong with a damaged output (exit 66); writes nothing")
     .argument("<spec>", "the job spec, a YAML file")
     .addOption(param())
     .option("--json", "one line of JSON")

@@ -1,6 +1,6 @@
 import type { Decoder } from "../decode/port.js";
 import type { Engine, ModelFile } from "../engine/port.js";
-import { JobError } from "../errors.js";
+import { type Damage, JobError, messageOf } from "../errors.js";
 import { numberedRunId, runIdOf, splitRunId } from "../plan/identity.js";
 import { withShards } from "../plan/compare.js";
 import type { Plan, RunId } from "../plan/plan.js";
@@ -38,14 +38,40 @@ export async function runJob(context: JobContext): Promise<RunReport> {
 async function runOnce(context: JobContext, input: InputWait): Promise<RunReport> {
   const { spec, sink, log } = context;
   const base = runIdOf(spec.name, spec.params, context.sha256);
-  const stored = await sink.find(base);
-  if (stored === undefined) {
-    return await startRun(context, base, input);
+  const at = { runId: base };
+  try {
+    return await takeUpOrStart(context, at, input);
+  } catch (error) {
+    const damage = damageOf(context, error);
+    if (damage === undefined) {
+      throw error;
+    }
+    const runId = (damage.runId ?? at.runId) as RunId;
+    await sink.admitNewRun(runAfter(runId));
+    log.warn(`giving up run ${runId}: ${messageOf(error)}`);
+    return await startRun(context, runAfter(runId), input);
   }
+}
+
+/** What `--new-run` gets past; not where this attempt has committed spans, whose numbers would mix with the new run's. */
+function damageOf({ newRun, record }: JobContext, error: unknown): Damage | undefined {
+  return newRun && error instanceof JobError && record.counts.spansCommitted === 0 ? error.damage : undefined;
+}
+
+/** `at`: the latest run of the job and its params; then the one that is worked on. */
+async function takeUpOrStart(context: JobContext, at: { runId: RunId }, input: InputWait): Promise<RunReport> {
+  const { sink, log } = context;
+  const stored = await sink.find(at.runId);
+  if (stored === undefined) {
+    return await startRun(context, at.runId, input);
+  }
+  at.runId = stored.plan.runId;
   const run = await sink.open(stored);
   if (context.newRun && run.finished) {
-    log.info(`opening a run after ${stored.plan.runId}, which is complete`);
-    return await startRun(context, runAfter(stored.plan.runId), input);
+    await sink.admitNewRun(runAfter(at.runId));
+    log.info(`opening a run after ${at.runId}, which is complete`);
+    at.runId = runAfter(at.runId);
+    return await startRun(context, at.runId, input);
   }
   return await takeUp(context, { stored, run, input });
 }
@@ -94,6 +120,7 @@ async function takeUp(
     shardsUnplanned = checkPins(context, plan, run, { listed: listing.shards, modelSha256 });
   } catch (error) {
     if (context.newRun && error instanceof JobError && error.exitCode === 66) {
+      await context.sink.admitNewRun(runAfter(plan.runId));
       log.warn(`giving up run ${plan.runId}: ${error.message}`);
       return await startRun(context, runAfter(plan.runId), input);
     }

@@ -1,4 +1,5 @@
 import type { RejectedRow } from "../batch/types.js";
+import { JobError } from "../errors.js";
 import { runIdOf } from "../plan/identity.js";
 import type { RunId } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
@@ -8,10 +9,15 @@ import type { JobContext } from "./job.js";
 
 export interface RunState {
   readonly runId: RunId;
-  readonly status: "not_planned" | "unfinished" | "complete";
+  readonly status: "not_planned" | "unfinished" | "complete" | "damaged";
   readonly rowsPlanned: number;
   readonly spansPlanned: number;
-  readonly spansCommitted: number;
+  /** null: not known of a damaged run. */
+  readonly spansCommitted: number | null;
+  /** All that is wrong with the output, a line each. */
+  readonly damage: readonly string[];
+  /** The error that `run` would end with. */
+  readonly error: JobError | undefined;
   /** Who committed how many spans, in span order. */
   readonly makers: readonly (Maker & { readonly spans: number })[];
   /** Other runs of the job that wait to be finished. */
@@ -23,23 +29,49 @@ export interface RunState {
 export async function runState(context: JobContext): Promise<RunState> {
   const { spec, sink } = context;
   const base = runIdOf(spec.name, spec.params, context.sha256);
-  const stored = await sink.find(base);
-  const unfinished = await unfinishedRuns(context);
-  const nothing = { rowsPlanned: 0, spansPlanned: 0, spansCommitted: 0, makers: [] };
+  const stored = await orDamage(() => sink.find(base));
+  const about = { unfinished: await unfinishedRuns(context), output: sink.target };
+  const nothing = { rowsPlanned: 0, spansPlanned: 0, spansCommitted: 0, makers: [], damage: [], error: undefined };
   if (stored === undefined) {
-    return { runId: base, status: "not_planned", ...nothing, unfinished, output: sink.target };
+    return { runId: base, status: "not_planned", ...nothing, ...about };
   }
-  const run = await sink.open(stored);
+  if (stored instanceof JobError) {
+    return { runId: base, ...nothing, ...damagedBy(stored), ...about };
+  }
+  const { plan } = stored;
+  const planned = { runId: plan.runId, rowsPlanned: plan.input.rows, spansPlanned: spanCount(plan) };
+  const run = await orDamage(() => sink.open(stored));
+  if (run instanceof JobError) {
+    return { ...nothing, ...planned, ...damagedBy(run), ...about };
+  }
   return {
-    runId: stored.plan.runId,
+    ...nothing,
+    ...planned,
     status: run.finished ? "complete" : "unfinished",
-    rowsPlanned: stored.plan.input.rows,
-    spansPlanned: spanCount(stored.plan),
     spansCommitted: countCommitted(run),
     makers: countByMaker(run.makers),
-    unfinished,
-    output: sink.target,
+    ...about,
   };
+}
+
+/** A damaged output is a state to be told; any other error is none. */
+async function orDamage<T>(work: () => Promise<T>): Promise<T | JobError> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof JobError && error.damage !== undefined) {
+      return error;
+    }
+    throw error;
+  }
+}
+
+function damagedBy(error: JobError): Pick<RunState, "status" | "damage" | "error" | "spansCommitted"> & {
+  readonly runId?: RunId;
+} {
+  const { runId, found = [error.message] } = error.damage ?? {};
+  const named = runId === undefined ? {} : { runId: runId as RunId };
+  return { ...named, status: "damaged", spansCommitted: null, damage: found, error };
 }
 
 function countByMaker(makers: ReadonlyMap<number, Maker>): (Maker & { spans: number })[] {

@@ -3,9 +3,11 @@ import { z } from "../zod.js";
 import { errnoOf, JobError } from "../errors.js";
 import { parseJson } from "../plan/parse-plan.js";
 import { splitRunId } from "../plan/identity.js";
+import { damagedOutput, overtaken } from "./damage.js";
 import { createDurably } from "./durable.js";
 import type { FileSystem, Looking } from "./file-system.js";
-import { isEarlier, type Layout, runOfPart } from "./layout.js";
+import { isEarlier, isLater, isSameJob, type Layout, layoutOf, runOfPart } from "./layout.js";
+import { runOfSuccess } from "./success.js";
 
 const claimSchema = z.object({ run_id: z.string() });
 
@@ -45,16 +47,7 @@ export async function refuseForeign(fs: Looking, layout: Layout): Promise<void> 
       hint: ownFolderHint,
     });
   }
-  const success = basename(layout.success);
-  if (names.includes(success) && !names.includes(basename(layout.manifest))) {
-    throw new JobError(
-      "OUTPUT_FOREIGN",
-      `looking at ${layout.folder}: it has a ${success} but no manifest of this program`,
-      {
-        hint: "output.parquet.path must be a folder of its own",
-      },
-    );
-  }
+  await refuseOtherSuccess(fs, layout, names);
   for (const name of names) {
     if (name.startsWith("_") || name.startsWith(".") || harmless.has(name) || layout.spanOf(name) !== undefined) {
       continue;
@@ -63,18 +56,49 @@ export async function refuseForeign(fs: Looking, layout: Layout): Promise<void> 
     if (isEarlier(other, layout)) {
       continue;
     }
-    throw other === undefined
-      ? new JobError("OUTPUT_FOREIGN", `looking at ${layout.folder}: ${name} is there, which no run wrote`, {
-          hint: "output.parquet.path must be a folder of its own",
-        })
-      : new JobError(
-          "OUTPUT_FOREIGN",
-          `looking at ${layout.folder}: ${name} is there, a part of run ${other}, not of ${runId}`,
-          {
-            hint: ownFolderHint,
-          },
-        );
+    if (other === undefined) {
+      throw new JobError("OUTPUT_FOREIGN", `looking at ${layout.folder}: ${name} is there, which no run wrote`, {
+        hint: "output.parquet.path must be a folder of its own",
+      });
+    }
+    if (isLater(other, layout)) {
+      throw await laterRun(fs, layout, names);
+    }
+    throw new JobError(
+      "OUTPUT_FOREIGN",
+      `looking at ${layout.folder}: ${name} is there, a part of run ${other}, not of ${runId}`,
+      { hint: ownFolderHint },
+    );
   }
+}
+
+/** @throws JobError OUTPUT_FOREIGN for a `_SUCCESS` without a manifest, unless it is of these runs */
+async function refuseOtherSuccess(fs: Looking, layout: Layout, names: readonly string[]): Promise<void> {
+  const success = basename(layout.success);
+  if (!names.includes(success) || names.includes(basename(layout.manifest))) {
+    return;
+  }
+  const run = runOfSuccess(await readTextOr(fs, layout.success, ""));
+  if (run === undefined || !isSameJob(run, layout)) {
+    throw new JobError(
+      "OUTPUT_FOREIGN",
+      `looking at ${layout.folder}: it has a ${success} but no manifest of this program`,
+      { hint: "output.parquet.path must be a folder of its own" },
+    );
+  }
+}
+
+/** Parts of later runs are there: one came meanwhile, or something removed its plan. */
+async function laterRun(fs: Looking, layout: Layout, names: readonly string[]): Promise<JobError> {
+  const runs = names.flatMap((name) => runOfPart(name) ?? []).filter((run) => isLater(run, layout));
+  const last = runs.reduce((one, other) => (isLater(other, layoutOf(layout.folder, one)) ? other : one));
+  const { plan } = layoutOf(layout.folder, last);
+  return (await sizeIfThere(fs, plan)) === undefined
+    ? damagedOutput(`looking at ${layout.folder}: it has parts of run ${last}, and no ${plan}`, {
+        hint: "restore the plan",
+        damage: { runId: last },
+      })
+    : overtaken(layout, last);
 }
 
 export async function listFolder(fs: Looking, folder: string): Promise<string[]> {

@@ -116,6 +116,11 @@ export function isLater(runId: RunId, { runId: current }: Layout): boolean {
   return runsBetween(current, runId) > 0;
 }
 
+/** Whether a run is of the same job and params: this one, or one before or after it. */
+export function isSameJob(runId: RunId, { runId: current }: Layout): boolean {
+  return !Number.isNaN(runsBetween(current, runId));
+}
+
 /** How many runs `to` came after `from`; NaN: they are not of the same job and params. */
 function runsBetween(from: RunId, to: RunId): number {
   const [one, other] = [splitRunId(from), splitRunId(to)];

@@ -1,17 +1,18 @@
 import { z } from "../zod.js";
 import { outputColumns } from "../batch/contract.js";
 import { showType } from "../batch/types.js";
-import { errnoOf, JobError } from "../errors.js";
+import { JobError } from "../errors.js";
 import { parseJson } from "../plan/parse-plan.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import { spanAt } from "../plan/spans.js";
 import { readTextOr, sizeIfThere } from "./claim.js";
+import { type DamagedFile, damagedOutput, overtaken, refuseDamaged } from "./damage.js";
 import type { Looking } from "./file-system.js";
-import { isEarlier, isLater, type Layout } from "./layout.js";
+import { isEarlier, isLater, isSameJob, type Layout } from "./layout.js";
 import { type CommittedParts, findPart, rowsLeft } from "./parquet-parts.js";
 import { makerSchema } from "./part-label.js";
 import type { AttemptJson, Maker, StoredPlan } from "./port.js";
-import { overtaken } from "./standing-plan.js";
+import { runOfSuccess } from "./success.js";
 
 export interface FinishedPart {
   readonly file: string;
@@ -85,17 +86,6 @@ const manifestSchema = z.object({
   attempt: z.record(z.string(), z.unknown()).optional(),
 }) satisfies z.ZodType<Manifest>;
 
-const successSchema = z.object({ run_id: z.string() });
-
-/** The run that a `_SUCCESS` is of. */
-export function runOfSuccess(text: string): RunId | undefined {
-  return successSchema.safeParse(parseJson(text)).data?.run_id as RunId | undefined;
-}
-
-export function successText({ plan, planId }: StoredPlan): string {
-  return `${JSON.stringify({ run_id: plan.runId, plan_id: planId })}\n`;
-}
-
 /**
  * The manifest of this run if it is finished and its parts are still those it names (by name and size); undefined
  * while an earlier run's predictions stand.
@@ -108,10 +98,11 @@ export async function checkFinished(
 ): Promise<Manifest | undefined> {
   // `_SUCCESS` before the manifest: who finishes this run at the moment writes them in the other order.
   const success = await readTextOr(fs, layout.success, undefined);
-  if (success === undefined || isEarlier(runOfSuccess(success), layout)) {
+  const run = success === undefined ? undefined : runOfSuccess(success);
+  if (success === undefined || isEarlier(run, layout)) {
     return undefined;
   }
-  const manifest = await readManifest(fs, layout);
+  const manifest = await readManifest(fs, layout, run);
   if (isEarlier(manifest.run_id as RunId, layout)) {
     return undefined;
   }
@@ -128,41 +119,44 @@ export async function checkFinished(
     );
   }
   if (manifest.plan_id !== planId) {
-    throw new JobError(
-      "OUTPUT_DAMAGED",
+    throw damagedOutput(
       `reading ${layout.manifest}: it is of plan ${manifest.plan_id}, the folder's plan is ${planId}`,
-      {
-        hint: "restore the folder, or score into another one",
-      },
+      { hint: "restore the folder" },
     );
   }
-  const sizes = await fs.sizesIn?.(layout.folder);
-  for (const part of manifest.parts) {
-    const path = `${layout.folder}/${part.file}`;
-    const found = sizes === undefined ? await sizeIfThere(fs, path) : sizes.get(part.file);
-    if (found !== part.size_bytes) {
-      throw new JobError(
-        "OUTPUT_DAMAGED",
-        `checking ${path}: ${found === undefined ? "it is gone" : `it has ${found} bytes`}, the manifest says ${part.size_bytes} bytes`,
-        {
-          hint: "restore it; or delete _SUCCESS and the part, and run the same command again: its span is then scored anew",
-        },
-      );
-    }
-  }
+  refuseDamaged(await otherParts(fs, layout, manifest), {
+    one: "restore it; or delete _SUCCESS and the part, and run the same command again: its span is then scored anew",
+    more: "restore them; or delete _SUCCESS and the parts, and run the same command again: their spans are then scored anew",
+  });
   return manifest;
 }
 
-async function readManifest(fs: Looking, layout: Layout): Promise<Manifest> {
-  const text = await fs.readText(layout.manifest).catch((error: unknown) => {
-    if (errnoOf(error) === "ENOENT") {
-      return "";
+/** Parts that are not there, or not as long as the manifest says. */
+async function otherParts(fs: Looking, layout: Layout, { parts }: Manifest): Promise<DamagedFile[]> {
+  const sizes = await fs.sizesIn?.(layout.folder);
+  const damaged: DamagedFile[] = [];
+  for (const part of parts) {
+    const path = `${layout.folder}/${part.file}`;
+    const found = sizes === undefined ? await sizeIfThere(fs, path) : sizes.get(part.file);
+    if (found !== part.size_bytes) {
+      const is = found === undefined ? "it is gone" : `it has ${found} bytes`;
+      damaged.push({ path, found: `${is}, the manifest says ${part.size_bytes} bytes` });
     }
-    throw error;
-  });
-  const manifest = manifestSchema.safeParse(parseJson(text));
+  }
+  return damaged;
+}
+
+/** `run`: the one that `_SUCCESS` names. */
+async function readManifest(fs: Looking, layout: Layout, run: RunId | undefined): Promise<Manifest> {
+  const manifest = manifestSchema.safeParse(parseJson(await readTextOr(fs, layout.manifest, "")));
   if (manifest.success) {
     return manifest.data;
+  }
+  if (run !== undefined && isSameJob(run, layout)) {
+    throw damagedOutput(`reading ${layout.manifest}: it is gone or damaged`, {
+      hint: "restore it; or delete _SUCCESS and run the same command again, which finishes the run anew",
+      damage: { runId: run },
+    });
   }
   throw new JobError(
     "OUTPUT_FOREIGN",

@@ -4,8 +4,9 @@ import { spanCount } from "../plan/spans.js";
 import { replaceDurably } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
 import { isStaged } from "./layout.js";
-import { type FinishRequest, type ManifestPart, manifestPart, manifestText, successText } from "./manifest.js";
+import { type FinishRequest, type ManifestPart, manifestPart, manifestText } from "./manifest.js";
 import { removeStaleRejects } from "./parquet-rejects.js";
+import { successText } from "./success.js";
 import { swapIn } from "./parquet-swap.js";
 import { clearFolder } from "./temporary.js";
 

@@ -1,10 +1,11 @@
 import type { DuckDbAccess, DuckDBConnection } from "../duckdb/instance.js";
 import { firstLine } from "../duckdb/sql.js";
-import { JobError, messageOf } from "../errors.js";
+import { messageOf } from "../errors.js";
 import { outputColumns } from "../batch/contract.js";
 import type { Span } from "../plan/plan.js";
 import { spanAt, spanCount } from "../plan/spans.js";
 import { listFolder, sizeIfThere } from "./claim.js";
+import { type DamagedFile, refuseDamaged } from "./damage.js";
 import type { Looking } from "./file-system.js";
 import type { Layout } from "./layout.js";
 import { type PartFacts, type PartLabel, partSchema } from "./part-label.js";
@@ -69,20 +70,34 @@ export async function findPart(
   return undefined;
 }
 
+/** Parts that are the plan's, by span, and those that are not. */
+export interface InspectedParts {
+  readonly committed: Map<number, CommittedPart>;
+  readonly damaged: DamagedFile[];
+}
+
+/** @throws JobError OUTPUT_DAMAGED where there are damaged ones, naming all of them */
+export function wholeParts({ committed, damaged }: InspectedParts): Map<number, CommittedPart> {
+  refuseDamaged(damaged, {
+    one: "delete this file and run the same command again: its span is then scored anew",
+    more: "delete these files and run the same command again: their spans are then scored anew",
+  });
+  return committed;
+}
+
 /**
  * Checks parts against the plan: label, rows and columns, not just their names.
  * @param nameOf how a message names the part at a path
- * @throws JobError OUTPUT_DAMAGED
  */
 export async function inspectParts(
   duckdb: DuckDbAccess,
   stored: StoredPlan,
   paths: ReadonlyMap<number, string>,
   nameOf: (path: string) => string = (path) => path,
-): Promise<Map<number, CommittedPart>> {
-  const committed = new Map<number, CommittedPart>();
+): Promise<InspectedParts> {
+  const parts: InspectedParts = { committed: new Map(), damaged: [] };
   if (paths.size === 0) {
-    return committed; // of a new run: what it takes to look is loaded beside the scoring
+    return parts; // of a new run: what it takes to look is loaded beside the scoring
   }
   const all = [...paths];
   const connection = await duckdb.connect();
@@ -92,69 +107,65 @@ export async function inspectParts(
       const facts = await readGroup(
         connection,
         group.map(([, path]) => path),
-        nameOf,
       );
       for (const [span, path] of group) {
-        const { rejected, rejectsSha256, filtered, maker } = checkPart(stored, span, facts.get(path), nameOf(path));
-        committed.set(span, { rejected, rejectsSha256, filtered, maker });
+        const found = checkPart(stored, span, facts.get(path));
+        if (typeof found === "object") {
+          const { rejected, rejectsSha256, filtered, maker } = found;
+          parts.committed.set(span, { rejected, rejectsSha256, filtered, maker });
+        } else {
+          const cause = facts.get(path);
+          parts.damaged.push({ path: nameOf(path), found: found.replaceAll(path, nameOf(path)), cause });
+        }
       }
     }
   } finally {
     connection.closeSync();
   }
-  return committed;
+  return parts;
 }
 
+/** By path: what a part says of itself, or why it cannot be read. */
 async function readGroup(
   connection: DuckDBConnection,
   paths: readonly string[],
-  nameOf: (path: string) => string,
-): Promise<Map<string, PartFacts>> {
+): Promise<Map<string, PartFacts | Error>> {
   const { describeParts } = await import("./part-file.js"); // and DuckDB's library with it
   try {
     const facts = await describeParts(connection, paths);
     return new Map(facts.map((part) => [part.path, part]));
   } catch (error) {
-    for (const path of paths.length > 1 ? paths : []) {
-      await readGroup(connection, [path], nameOf);
+    const [path = "", ...others] = paths;
+    if (others.length === 0) {
+      return new Map([[path, error instanceof Error ? error : new Error(messageOf(error), { cause: error })]]);
     }
-    throw damaged(nameOf(paths[0] ?? ""), withNames(firstLine(messageOf(error)), paths, nameOf), error);
+    const found = new Map<string, PartFacts | Error>();
+    for (const one of paths) {
+      for (const [key, value] of await readGroup(connection, [one])) {
+        found.set(key, value);
+      }
+    }
+    return found;
   }
 }
 
-function withNames(message: string, paths: readonly string[], nameOf: (path: string) => string): string {
-  return paths.reduce((text, path) => text.replaceAll(path, nameOf(path)), message);
-}
-
-function checkPart(stored: StoredPlan, span: number, facts: PartFacts | undefined, path: string): PartLabel {
+/** What the part says of itself, or what is wrong with it. */
+function checkPart(stored: StoredPlan, span: number, facts: PartFacts | Error | undefined): PartLabel | string {
+  if (facts instanceof Error) {
+    return firstLine(messageOf(facts));
+  }
   const { plan, planId } = stored;
   const { rowStart, rowEnd } = spanAt(plan, span);
   const schema = partSchema(outputColumns(plan.contract));
   const label = facts?.label;
   if (facts === undefined || label === undefined) {
-    throw damaged(path, "it is not labelled as a part");
+    return "it is not labelled as a part";
   }
   if (span >= spanCount(plan) || label.span !== span || label.runId !== plan.runId || label.planId !== planId) {
-    throw damaged(
-      path,
-      `it is labelled as span ${label.span} of run ${label.runId}, plan ${label.planId.slice(0, 12)}`,
-    );
+    return `it is labelled as span ${label.span} of run ${label.runId}, plan ${label.planId.slice(0, 12)}`;
   }
   if (label.rowStart !== rowStart || label.rowEnd !== rowEnd || !wholeSpan(label, { ...label, rows: facts.rows })) {
-    throw damaged(
-      path,
-      `it holds ${facts.rows} rows, rejected ${label.rejected} and filtered out ${label.filtered} where the plan has rows ${rowStart} to ${rowEnd}`,
-    );
+    return `it holds ${facts.rows} rows, rejected ${label.rejected} and filtered out ${label.filtered} where the plan has rows ${rowStart} to ${rowEnd}`;
   }
-  if (facts.schema !== schema) {
-    throw damaged(path, `its columns are (${facts.schema}), planned (${schema})`);
-  }
-  return label;
-}
-
-function damaged(path: string, found: string, cause?: unknown): JobError {
-  return new JobError("OUTPUT_DAMAGED", `checking ${path}: ${found}`, {
-    hint: "delete this file and run the same command again: its span is then scored anew",
-    cause,
-  });
+  return facts.schema === schema ? label : `its columns are (${facts.schema}), planned (${schema})`;
 }

@@ -10,7 +10,7 @@ import { isStaged, layoutOf } from "./layout.js";
 import { commitPart, type DiskTarget } from "./parquet-commit.js";
 import { writeFinish } from "./parquet-finish.js";
 import { lookAt } from "./parquet-look.js";
-import { inspectParts } from "./parquet-parts.js";
+import { inspectParts, wholeParts } from "./parquet-parts.js";
 import { readRejects } from "./parquet-rejects.js";
 import { withdrawnBy } from "./parquet-swap.js";
 import { clearEarlier, clearRun } from "./past-runs.js";
@@ -33,7 +33,8 @@ export async function openParquetRun(options: ParquetRunOptions, stored: StoredP
   const { fs, folder, writer, duckdb, compression } = options;
   const layout = layoutOf(folder, stored.plan.runId);
   const check = planCheck(fs, layout, stored.planId);
-  const target: DiskTarget = { fs, inspect: (paths) => inspectParts(duckdb, stored, paths), layout, stored, check };
+  const inspect: DiskTarget["inspect"] = async (paths) => wholeParts(await inspectParts(duckdb, stored, paths));
+  const target: DiskTarget = { fs, inspect, layout, stored, check };
   const { finished, parts } = await lookAt(target, () => true);
   await (finished ? settle(fs, folder) : undefined);
   const known = knownOf(stored, parts);

@@ -4,7 +4,7 @@ import { listFolder, readTextOr } from "./claim.js";
 import { giveName } from "./durable.js";
 import type { FileSystem } from "./file-system.js";
 import { isEarlier, type Layout, runOfPart } from "./layout.js";
-import { runOfSuccess } from "./manifest.js";
+import { runOfSuccess } from "./success.js";
 import { clearEarlier } from "./past-runs.js";
 import { clearFolder, unlinkIfThere } from "./temporary.js";
 

@@ -3,13 +3,22 @@ import type { DuckDbAccess } from "../duckdb/instance.js";
 import { splitRunId } from "../plan/identity.js";
 import { claimFolder, readTextOr } from "./claim.js";
 import { createDurably, guarded, makeFolder } from "./durable.js";
+import { overtaken } from "./damage.js";
 import { isLater, layoutOf } from "./layout.js";
 import { loadEncoder } from "./parquet-commit.js";
 import { openParquetRun, type ParquetRunOptions } from "./parquet-run.js";
-import { runOfSuccess } from "./manifest.js";
+import { runOfSuccess } from "./success.js";
 import type { Sink } from "./port.js";
 import { findUnfinished } from "./siblings.js";
-import { findPlan, latestRun, nothingKept, overtaken, sealedText, standingPlan } from "./standing-plan.js";
+import {
+  findPlan,
+  latestRun,
+  lostPlans,
+  lostPlanText,
+  nothingKept,
+  sealedText,
+  standingPlan,
+} from "./standing-plan.js";
 import { clearFolder, inTemporary } from "./temporary.js";
 
 /** `folder` need not exist. `writer` names this attempt's temporary files: unique among all on all machines. */
@@ -41,6 +50,11 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
         await makeFolder(fs, layout.control);
         await inTemporary({ fs, folders: [layout.temporary], check: nothingToCheck }, async () => {
           await claimFolder(fs, layout, options.writer);
+          for (const lost of await lostPlans(fs, layout)) {
+            await makeFolder(fs, lost.control);
+            const temporary = join(layout.temporary, `lost-plan.${options.writer}`);
+            await createDurably(fs, { temporary, final: lost.plan, text: lostPlanText });
+          }
           const temporary = join(layout.temporary, `plan.${options.writer}`);
           await createDurably(fs, { temporary, final: layout.plan, text: sealedText(plan) });
         }).catch(async (error: unknown) => {
@@ -55,6 +69,7 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
       });
     },
     open: (stored) => guarded(`looking at ${folder}`, () => openParquetRun(options, stored)),
+    admitNewRun: () => Promise.resolve(), // its parts take the place of those before
     rollback: () => Promise.reject(nothingKept(folder)),
     async [Symbol.asyncDispose]() {
       await duckdb[Symbol.asyncDispose]();

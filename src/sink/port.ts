@@ -28,6 +28,12 @@ export interface Sink extends AsyncDisposable {
   unfinished(job: string, base: RunId): Promise<readonly UnfinishedRun[]>;
   /** Told that spans will be committed: what that takes can be loaded beside the model. Never fails. */
   expect(): void;
+  /**
+   * Asked before a run is opened after another one, which it gives up or scores once more; not where it is planned
+   * already.
+   * @throws JobError USAGE where the rows of the runs before would stay beside its own
+   */
+  admitNewRun(runId: RunId): Promise<void>;
   /** Stores a plan unless one is there: the first writer wins, and everybody gets the plan that stands. */
   create(plan: Plan): Promise<StoredPlan>;
   /**

@@ -71,7 +71,7 @@ async function unfinishedIn(
     }
     const layout = layoutOf(folder, await latestRun(fs, folder, owner));
     const finished = runSchema.safeParse(parseJson(await readTextOr(fs, layout.success, ""))).data?.run_id;
-    const stored = finished === layout.runId ? undefined : await readPlan(fs, layout.plan);
+    const stored = finished === layout.runId ? undefined : await readPlan(fs, layout);
     return stored === undefined || stored.plan.job !== job ? undefined : { plan: stored.plan, target: folder };
   } catch {
     return undefined; // another run's damage is not this run's

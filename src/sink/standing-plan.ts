@@ -5,6 +5,7 @@ import { parsePlan, planToText } from "../plan/parse-plan.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import { listFolder, readTextOr, refuseForeign } from "./claim.js";
 import type { Looking } from "./file-system.js";
+import { damagedOutput, overtaken } from "./damage.js";
 import { type Layout, layoutOf, nextLayout } from "./layout.js";
 import type { StoredPlan } from "./port.js";
 
@@ -20,30 +21,37 @@ export function sealedText(plan: Plan): string {
 const textEnd = /\n\}\n$/;
 const sealedEnd = /,\n "sha256": "([0-9a-f]{64})"\n\}\n$/;
 
-/** undefined when the text is not what was sealed. */
-function unseal(sealed: string): StoredPlan | undefined {
+/** "damaged" when the text is not what was sealed, "unknown" when it is and this program cannot read it. */
+function unseal(sealed: string): StoredPlan | "damaged" | "unknown" {
   const [, seal] = sealedEnd.exec(sealed) ?? [];
   const text = sealed.replace(sealedEnd, "\n}\n");
   // Not `seal` itself, which would keep all of the text.
   const planId = sha256(text);
-  const plan = seal === planId ? parsePlan(text) : undefined;
-  return plan === undefined ? undefined : { plan, planId };
+  if (seal !== planId) {
+    return "damaged";
+  }
+  const plan = parsePlan(text);
+  return plan === undefined ? "unknown" : { plan, planId };
 }
 
 function sha256(text: string): string {
   return createHash("sha256").update(text).digest("hex");
 }
 
-/** @throws JobError OUTPUT_DAMAGED when it is no plan */
-export async function readPlan(fs: Looking, path: string): Promise<StoredPlan | undefined> {
+/** @throws JobError OUTPUT_DAMAGED when it is no plan, OUTPUT_FOREIGN when another version of this program wrote it */
+export async function readPlan(
+  fs: Looking,
+  { plan: path, runId }: Pick<Layout, "plan" | "runId">,
+): Promise<StoredPlan | undefined> {
   const text = await readTextOr(fs, path, undefined);
-  if (text === undefined) {
-    return undefined;
+  const stored = text === undefined ? undefined : unseal(text);
+  if (stored === "damaged") {
+    const damage = { runId };
+    throw damagedOutput(`reading ${path}: it is not a plan of this program`, { hint: "restore it", damage });
   }
-  const stored = unseal(text);
-  if (stored === undefined) {
-    throw new JobError("OUTPUT_DAMAGED", `reading ${path}: it is not a plan of this program`, {
-      hint: "it was damaged or written by a newer version; restore it, or score into another folder",
+  if (stored === "unknown") {
+    throw new JobError("OUTPUT_FOREIGN", `reading ${path}: another version of this program wrote it`, {
+      hint: "use that version, or score into another folder",
     });
   }
   return stored;
@@ -51,20 +59,13 @@ export async function readPlan(fs: Looking, path: string): Promise<StoredPlan | 
 
 /** The plan that a run under way rests on. @throws JobError OUTPUT_DAMAGED when it is gone */
 export async function standingPlan(fs: Looking, layout: Layout): Promise<StoredPlan> {
-  const stored = await readPlan(fs, layout.plan);
+  const stored = await readPlan(fs, layout);
   if (stored === undefined) {
     throw new JobError("OUTPUT_DAMAGED", `looking at ${layout.folder}: the run's plan is gone from it`, {
       hint: "something removed files of a run under way; run the same command again, which plans anew",
     });
   }
   return stored;
-}
-
-/** An attempt is told that its run is one of the past. */
-export function overtaken({ folder, runId }: Layout, later: string): JobError {
-  return new JobError("PLAN_CHANGED", `looking at ${folder}: run ${later} came after ${runId}`, {
-    hint: "run the same command again: it takes up that run",
-  });
 }
 
 /**
@@ -114,12 +115,32 @@ export async function latestRun(fs: Looking, folder: string, base: RunId): Promi
   return base;
 }
 
+/** Stands in the place of a plan that is gone: not a plan, and a sign for attempts of earlier runs that theirs is over. */
+export const lostPlanText = '{"format":"infer-batch-lost-plan"}\n';
+
+/**
+ * The runs just before this one whose plans are gone, in order. Attempts of an earlier run look for the plan of the run
+ * after theirs alone: something must stand there before this run's plan does.
+ */
+export async function lostPlans(fs: Looking, { folder, runId }: Layout): Promise<Layout[]> {
+  const { base, number } = splitRunId(runId);
+  const lost: Layout[] = [];
+  for (let earlier = number - 1; earlier > 0; earlier -= 1) {
+    const layout = layoutOf(folder, numberedRunId(base, earlier));
+    if ((await identityIfThere(fs, layout.plan)) !== undefined) {
+      break;
+    }
+    lost.unshift(layout);
+  }
+  return lost;
+}
+
 /** The plan of the latest run. @throws JobError OUTPUT_FOREIGN when the folder holds what is not theirs */
 export async function findPlan(fs: Looking, folder: string, base: RunId): Promise<StoredPlan | undefined> {
   for (;;) {
     const layout = layoutOf(folder, await latestRun(fs, folder, base));
     try {
-      const stored = await readPlan(fs, layout.plan);
+      const stored = await readPlan(fs, layout);
       await refuseForeign(fs, layout);
       return stored;
     } catch (error) {

@@ -1,8 +1,9 @@
-import { mkdir, readFile } from "node:fs/promises";
+import { mkdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { inParallel } from "../support/crash.js";
 import { scratchFolder } from "../support/job.js";
+import { partNames } from "../support/output.js";
 import { scoreHere } from "../support/score.js";
 import { copyOf, expectNew, look, type TwoRuns, twoRuns } from "../support/two-runs.js";
 import { runWatched } from "../support/watched.js";
@@ -79,6 +80,53 @@ test("a new run that is killed at any durable call is finished by the same comma
   expect(failures).toEqual([]);
   expect(seen).toEqual(new Set(["old", "nothing", "new"]));
 });
+
+const damages = [
+  { what: "without a part", old: 1, lost: async ({ out }: TwoRuns) => (await partNames(out))[0] },
+  {
+    what: "whose plan is lost",
+    old: 2,
+    lost: () => Promise.resolve("_infer-batch/diabetes-mlp-4f53cda18c2b-r2/plan.json"),
+  },
+];
+
+test.each(damages)(
+  "a new run over one $what that is killed at any durable call is finished by the same command",
+  {
+    timeout: 900_000,
+  },
+  async ({ old, lost }) => {
+    await using scratch = await scratchFolder();
+    const first = join(scratch.path, "first");
+    const finished = await twoRuns(await emptyFolder(first), commitRows, { old });
+    await rm(join(finished.out, (await lost(finished)) ?? ""));
+    const before = await partNames(finished.out);
+    const moments = momentsOf(await traceOf(await copyOf(finished, first, join(scratch.path, "whole")), scratch.path));
+    const failures: string[] = [];
+    const seen = new Set<string>();
+    await inParallel(moments, parallelKills, async (moment, index) => {
+      try {
+        const runs = await copyOf(finished, first, join(scratch.path, `kill-${index}`));
+        const killed = await runWatched(runs.spec, { CRASH_ROOT: runs.out, CRASH_AT: moment }, { args });
+        expect(killed.signal, killed.stderr).toBe("SIGKILL");
+        const left = await look(runs);
+        // What is left of the old rows is there until all new ones are.
+        const names = await partNames(runs.out);
+        const kept = before.every((name) => names.includes(name));
+        expect(left === "new" || left === "nothing" || kept, JSON.stringify(left)).toBe(true);
+        seen.add(left === "new" || left === "nothing" ? left : "old");
+        const report = await scoreHere(runs.spec, { newRun: true });
+        expect(report.status).toBe("complete");
+        expect(report.runId).toMatch(new RegExp(`-r${left === "new" ? old + 2 : old + 1}$`));
+        await expectNew(runs);
+      } catch (error) {
+        failures.push(`killed ${moment}: ${error instanceof Error ? error.message : String(error)}`);
+      }
+    });
+    expect(failures).toEqual([]);
+    expect(seen).toEqual(new Set(["old", "nothing", "new"]));
+  },
+);
 
 async function emptyFolder(path: string): Promise<string> {
   await mkdir(path);

@@ -49,24 +49,29 @@ postgres.describe("--new-run into Postgres", () => {
     expect(await statuses(database)).toEqual([" complete", "-r2 complete"]);
   });
 
-  test("is refused over append before anything is looked at, unless duplicates are allowed", async () => {
+  test("is refused over the rows of a run before it in append, unless duplicates are allowed", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await specFor(scratch.path, database, "append");
+    const first = await runSpec(spec, { args: ["--new-run"] });
+    expect([first.code, first.summary?.status], first.stderr).toEqual([0, "complete"]);
     const refused = await runSpec(spec, { args: ["--new-run"] });
     expect(refused.code).toBe(64);
-    expect(refused.stderr).toMatchInlineSnapshot(`
-      "error: reading --new-run: output.postgres.mode is append, and scores.predictions keeps the rows of the runs before
-        hint: mode upsert or replace take new runs; or delete those rows, or accept every row twice, and add --allow-duplicates
-      "
-    `);
-    expect(await database.query("SELECT nspname FROM pg_namespace WHERE nspname = 'infer_batch'")).toEqual([]);
+    expect(
+      refused.stderr,
+    ).toBe(`error: opening a new run: output.postgres.mode is append, and scores.predictions keeps the rows of the runs before
+  hint: mode upsert or replace take new runs; or empty the table; or delete those rows, or accept every row twice, and add --allow-duplicates
+`);
+    expect(await statuses(database)).toEqual([" complete"]);
 
-    await scoreHere(spec);
     const { code, summary } = await runSpec(spec, { args: ["--new-run", "--allow-duplicates"] });
     expect([code, summary]).toMatchObject([0, { status: "complete", rows_scored: 442 }]);
     expect(await countRows(database)).toEqual({ n: 884, ids: 442 });
     expect((await scoreHere(spec)).status).toBe("already_complete");
+
+    await database.query("TRUNCATE scores.predictions");
+    expect((await runSpec(spec, { args: ["--new-run"] })).summary).toMatchObject({ status: "complete" });
+    expect(await tableFaults(database, fixture)).toEqual([]);
   });
 
   test.each(modes)("gives up a run whose pins do not hold, and what it committed is done again: %s", async (mode) => {
@@ -184,7 +189,11 @@ postgres.describe("a run of other params that waits to be finished", () => {
     expect(code, stderr).toBe(0);
     expect(stderr).toContain(told);
 
-    const finish = await runSpec(spec, { args: ["--param", "ds=2026-01-01"] });
+    const refused = await runSpec(spec, { args: ["--param", "ds=2026-01-01"] });
+    expect(refused.code).toBe(66);
+    expect(refused.stderr).toMatch(/^error: writing to scores.predictions: run .* was planned after .*, and its rows/m);
+    expect(await tableFaults(database, fixture)).toEqual([]);
+    const finish = await runSpec(spec, { args: ["--param", "ds=2026-01-01", "--allow-older"] });
     expect([finish.code, finish.summary?.status]).toEqual([0, "complete"]);
     expect((await runHere(["status", spec])).stdout).not.toContain("is not finished");
   });

@@ -97,7 +97,7 @@ describe("a finished run is refused", () => {
   test.each<[string, object, object]>([
     ["of another run", { run_id: "b-1" }, foreign(/it holds run b-1/)],
     ["of another plan", { plan_id: "0".repeat(64) }, damaged(/it is of plan 0{64}/)],
-    ["that is none", { format: "x" }, foreign(/no manifest of this program/)],
+    ["that is none", { format: "x" }, damaged(/_manifest.json: it is gone or damaged/)],
   ])("with a manifest %s", async (_, change, error) => {
     await standing("finished", async ({ out, sink }) => {
       await changeManifest(out, change);

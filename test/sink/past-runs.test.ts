@@ -1,4 +1,4 @@
-import { mkdir, readdir, writeFile } from "node:fs/promises";
+import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { type FileSystem, nodeFileSystem } from "#src/sink/file-system.js";
@@ -43,6 +43,20 @@ describe("what attempts leave that went on when their run was past", () => {
       expect(await control(root, 1)).toEqual(["plan.json", "tmp"]);
       await sameCommand(root);
       expect(await control(root, 1)).toEqual(["plan.json"]);
+    });
+  });
+
+  test("is nothing that readers see, also when the run after theirs has lost its plan", async () => {
+    await onRunDisk(1, async (root) => {
+      await using late = await openAttempt(root, 1);
+      await carryOutRun(root, 2);
+      await rm(join(controlOf(root, 2), "plan.json"));
+      {
+        await using next = await openAttempt(root, 3, nodeFileSystem, { looks: false });
+        await next.rest();
+      }
+      await expect(late.commit(1)).rejects.toThrow("came after");
+      expect(await faultsOfRun(root, 3)).toEqual([]);
     });
   });
 

@@ -89,8 +89,9 @@ export async function pgJob(
     url = database.url,
     table = oldRow,
     postgres = {},
+    output = {},
     ...more
-  }: { url?: string; table?: string; postgres?: object; [key: string]: unknown } = {},
+  }: { url?: string; table?: string; postgres?: object; output?: object; [key: string]: unknown } = {},
 ): Promise<PgJob> {
   const fixture = fixtureNamed("diabetes-mlp");
   await database.query(table);
@@ -103,7 +104,7 @@ export async function pgJob(
       commit_rows: 160,
       retry: { max_seconds: 60 },
       ...more,
-      output: { postgres: { mode, key, ...postgres } },
+      output: { ...output, postgres: { mode, key, ...postgres } },
     },
   );
   return { fixture, spec, database, mode };

@@ -45,12 +45,20 @@ export interface RunAttempt extends AsyncDisposable {
   rest(): Promise<void>;
 }
 
-/** Plans run `number`, or takes up its plan, and makes it ready, as `run` does. */
-export async function openAttempt(root: string, number: number, fs: FileSystem = nodeFileSystem): Promise<RunAttempt> {
+/**
+ * Plans run `number`, or takes up its plan, and makes it ready, as `run` does. `looks`: for what is there; with
+ * `--new-run` over a damaged output it is planned all the same.
+ */
+export async function openAttempt(
+  root: string,
+  number: number,
+  fs: FileSystem = nodeFileSystem,
+  { looks = true } = {},
+): Promise<RunAttempt> {
   const sink = await openDriveSink(root, fs);
   try {
     const plan = runPlan(number);
-    const found = await sink.find(drivePlan.runId);
+    const found = looks ? await sink.find(drivePlan.runId) : undefined;
     const stored = found?.plan.runId === plan.runId ? found : await sink.create(plan);
     const run = await sink.open(stored);
     if (!run.finished) {

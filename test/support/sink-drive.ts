@@ -223,9 +223,8 @@ async function faultsOfControl(folder: string): Promise<string[]> {
       faults.push(`${path} is half written: ${JSON.stringify(text.slice(0, 40))}`);
     }
   };
-  const plan = join(control, drivePlan.runId, "plan.json");
   faults.push(
-    ...(await readPlan(nodeFileSystem, plan).then(
+    ...(await readPlan(nodeFileSystem, layoutOf(folder, drivePlan.runId)).then(
       () => [],
       (error: unknown) => [String(error)],
     )),

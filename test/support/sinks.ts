@@ -138,9 +138,18 @@ export interface PgSinkOptions {
   readonly postgres?: Partial<PostgresOutputSpec>;
   readonly retrySeconds?: number;
   readonly warn?: (message: string) => void;
+  readonly allowOlder?: boolean;
+  readonly allowDuplicates?: boolean;
 }
 
-export function pgSink({ url, postgres, retrySeconds = 0, warn = () => undefined }: PgSinkOptions): Sink {
+export function pgSink({
+  url,
+  postgres,
+  retrySeconds = 0,
+  warn = () => undefined,
+  allowOlder = false,
+  allowDuplicates = true,
+}: PgSinkOptions): Sink {
   const spec: PostgresOutputSpec = {
     url,
     table: "scores.predictions",
@@ -166,6 +175,8 @@ export function pgSink({ url, postgres, retrySeconds = 0, warn = () => undefined
       warn,
     },
     writer: `test.${writers}`,
+    allowOlder,
+    allowDuplicates,
     program: "test",
   });
 }

@@ -18,10 +18,12 @@ export interface TwoRuns {
 
 const fixture = fixtureNamed("diabetes-mlp");
 
-/** Scores the first run in `folder` and changes its spec. Copies of the folder may be made. */
-export async function twoRuns(folder: string, commitRows: number): Promise<TwoRuns> {
+/** Scores the first run in `folder`, or the first `old` ones, and changes its spec. Copies of the folder may be made. */
+export async function twoRuns(folder: string, commitRows: number, { old = 1 } = {}): Promise<TwoRuns> {
   const golden = await goldenRows(fixture);
-  await scoreHere(await writeSpec(folder, fixture, { commit_rows: commitRows }));
+  for (let number = 1; number <= old; number += 1) {
+    await scoreHere(await writeSpec(folder, fixture, { commit_rows: commitRows }), { newRun: true });
+  }
   const model = { outputs: { again: "score" } };
   const spec = await writeSpec(folder, fixture, { commit_rows: commitRows, model });
   return { spec, out: join(folder, "out"), old: golden, new: golden.map(({ id, score }) => ({ id, again: score })) };

@@ -17,6 +17,7 @@ interface RunOptions extends JobOptions {
   readonly steal?: boolean;
   readonly newRun?: boolean;
   readonly allowDuplicates?: boolean;
+  readonly allowOlder?: boolean;
   readonly skipExitCode?: number;
   readonly json?: boolean;
   readonly quiet?: boolean;
@@ -39,6 +40,7 @@ export async function runCommand(spec: string, options: RunOptions, io: SafeIo, 
     steal: options.steal === true,
     newRun: options.newRun === true,
     allowDuplicates: options.allowDuplicates === true,
+    allowOlder: options.allowOlder === true,
   };
   const progress = chooseProgress(options, log, io.stderr.raw);
   const loaded = await readSpec(spec, options);

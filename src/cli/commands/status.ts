@@ -13,6 +13,9 @@ export async function statusCommand(
   await using job = await openJob(spec, options);
   const state = await runState(job);
   io.stdout.write(`${options.json === true ? stateJson(state) : stateText(state)}\n`);
+  if (state.error !== undefined) {
+    throw state.error; // and its hint, and its exit code
+  }
 }
 
 function stateJson(state: RunState): string {
@@ -22,6 +25,7 @@ function stateJson(state: RunState): string {
     rows_planned: state.rowsPlanned,
     spans_planned: state.spansPlanned,
     spans_committed: state.spansCommitted,
+    damage: state.damage,
     workers: state.makers.map(({ worker, workers, writer, provider, batchSize, spans }) => ({
       worker,
       workers,
@@ -37,12 +41,15 @@ function stateJson(state: RunState): string {
 
 function stateText(state: RunState): string {
   const others = state.unfinished.map(({ text }) => text);
-  return [summary(state), ...makersText(state), ...others].map(printable).join("\n");
+  return [summary(state), ...state.damage, ...makersText(state), ...others].map(printable).join("\n");
 }
 
 function summary({ runId, status, rowsPlanned, spansPlanned, spansCommitted, output }: RunState): string {
   if (status === "not_planned") {
     return `${runId}: not planned yet; nothing of it is in ${output}`;
+  }
+  if (spansCommitted === null) {
+    return `${runId}: damaged, ${count(spansPlanned, "span")} planned (${count(rowsPlanned, "row")}) -> ${output}`;
   }
   const progress = `${showCount(spansCommitted)} of ${count(spansPlanned, "span")} committed (${count(rowsPlanned, "row")})`;
   return `${runId}: ${status}, ${progress} -> ${output}`;

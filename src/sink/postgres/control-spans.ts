@@ -1,10 +1,10 @@
 import { z } from "../../zod.js";
-import { JobError } from "../../errors.js";
 import type { Span } from "../../plan/plan.js";
 import { spanAt, spanCount } from "../../plan/spans.js";
 import type { Maker, StoredPlan } from "../port.js";
 import type { Session } from "./connections.js";
 import type { Control } from "./control.js";
+import { damagedRun } from "./damage.js";
 import { filesSql } from "./emptied.js";
 
 /** What the control row of a span tells. */
@@ -78,11 +78,9 @@ export function committedSpan(control: Control, { plan, planId }: StoredPlan, ro
     data.rows + data.rejected + data.filtered !== due.rowEnd - due.rowStart
   ) {
     const which = data === undefined ? "a span" : `span ${data.span}`;
-    throw new JobError(
-      "OUTPUT_DAMAGED",
-      `looking at ${control.schema}.spans: ${which} of run ${plan.runId} is not of its plan`,
-      { hint: "somebody changed the control tables; restore them" },
-    );
+    throw damagedRun(`looking at ${control.schema}.spans: ${which} of run ${plan.runId} is not of its plan`, {
+      hint: "somebody changed the control tables; restore them",
+    });
   }
   const { writer, worker, workers, program, provider, batch_size: batchSize, on_bad_row: onBadRow } = data;
   const maker = { writer, worker, workers, program, provider, batchSize, onBadRow };

@@ -6,6 +6,7 @@ import type { Plan, RunId } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
 import type { StoredPlan } from "../port.js";
 import type { Session } from "./connections.js";
+import { damagedRun } from "./damage.js";
 import { quoteName } from "./names.js";
 
 /** Reads and inserts rows of the control tables; each call is a statement or two on the session it is given. */
@@ -88,18 +89,24 @@ interface PlanRow {
   readonly plan_id: string;
 }
 
-/** @throws JobError OUTPUT_DAMAGED when it is no plan */
+/** @throws JobError OUTPUT_DAMAGED when it is no plan, OUTPUT_FOREIGN when another version of this program wrote it */
 async function planBy(session: Session, schema: string, from: string, id: RunId): Promise<StoredPlan | undefined> {
-  const { rows } = await session.query<PlanRow>({ text: `SELECT plan, plan_id FROM ${from}`, values: [id] });
+  const { rows } = await session.query<PlanRow & { run_id: RunId }>({
+    text: `SELECT run_id, plan, plan_id FROM ${from}`,
+    values: [id],
+  });
   const [row] = rows;
   if (row === undefined) {
     return undefined;
   }
   const stored = storedPlan(row);
   if (stored === undefined) {
-    throw new JobError("OUTPUT_DAMAGED", `reading run ${id} from ${schema}.runs: it is not a plan of this program`, {
-      hint: "it was damaged or written by a newer version",
-    });
+    const reading = `reading run ${row.run_id} from ${schema}.runs`;
+    throw planIdOf(row.plan) === row.plan_id
+      ? new JobError("OUTPUT_FOREIGN", `${reading}: another version of this program wrote its plan`, {
+          hint: "use that version, or another output.postgres.control_schema",
+        })
+      : damagedRun(`${reading}: it is not a plan of this program`, { hint: "restore it", runId: row.run_id });
   }
   return stored;
 }

@@ -10,49 +10,70 @@ export function filesSql(oid: string): string {
     FROM (SELECT relid FROM pg_partition_tree(${oid}) UNION SELECT ${oid}::regclass) AS tables)`;
 }
 
-interface Emptied {
+interface Written {
   readonly name: TableName;
   readonly control: Control;
   readonly plan: Plan;
-  /** SQL for the number of rows that the run has put into the table. `$1`: the run. */
-  readonly due: string;
 }
 
 /**
- * Before a run is finished that wrote into a table span by span: whether somebody emptied that meanwhile. TRUNCATE
- * gives a table other files, as VACUUM FULL, CLUSTER and ALTER TABLE do, which keep the rows. So rows are counted when
- * the files are others than those that took the spans, and never in a run that nobody disturbed. Fewer than the run
- * has put there cannot be all of its rows.
- * @throws JobError OUTPUT_DAMAGED
+ * Whether somebody may have emptied a table that a run has written into span by span: the digest of its files where
+ * they are others than those that took the spans. TRUNCATE gives a table other files, as VACUUM FULL, CLUSTER and ALTER
+ * TABLE do, which keep the rows. undefined too for who may not read the table, or not all of its rows.
  */
-export async function refuseEmptied(session: Session, { name, control, plan, due }: Emptied): Promise<void> {
-  const spans = control.table("spans");
-  // Who may not read the table, or not all of its rows, cannot count them.
+export async function otherFiles(session: Session, { name, control, plan }: Written): Promise<string | undefined> {
   const { rows } = await session.query<{ files: string }>({
     text: `SELECT files FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, LATERAL (SELECT ${filesSql("c.oid")} AS files) AS f
       WHERE n.nspname = $2 AND c.relname = $3
-        AND EXISTS (SELECT FROM ${spans} s WHERE s.run_id = $1 AND s.rows > 0 AND s.table_files <> files)
+        AND EXISTS (SELECT FROM ${control.table("spans")} s WHERE s.run_id = $1 AND s.rows > 0 AND s.table_files <> files)
         AND has_table_privilege(c.oid, 'SELECT') AND NOT row_security_active(c.oid)`,
     values: [plan.runId, name.schema, name.table],
   });
-  const [other] = rows;
-  if (other === undefined) {
+  return rows[0]?.files;
+}
+
+interface Counted {
+  readonly there: string;
+  readonly due: string;
+  readonly since: string;
+}
+
+/**
+ * Counts the rows of a table whose files are others by now: never in a run that nobody disturbed. Fewer than the run
+ * has put there cannot be all of its rows. `doing`: what a message says of it. `due`: SQL for how many the run has put
+ * there, `$1` the run.
+ * @throws JobError OUTPUT_DAMAGED
+ */
+export async function refuseEmptied(
+  session: Session,
+  { name, control, plan, doing, due, files }: Written & { doing: string; due: string; files: string },
+): Promise<void> {
+  const spans = control.table("spans");
+  await session.query("SET LOCAL statement_timeout = 0"); // how long it takes is no sign of trouble
+  const { rows } = await session.query<Counted>({
+    text: `SELECT (SELECT count(*) FROM ${quoteTable(name)}) AS there, (${due})::int8 AS due,
+      (SELECT coalesce(sum(rows), 0)::int8 FROM ${spans} WHERE run_id = $1 AND table_files = $2) AS since
+      FROM (SELECT $1::text) AS run`,
+    values: [plan.runId, files],
+  });
+  const [row] = rows;
+  if (row === undefined || BigInt(row.there) >= BigInt(row.due)) {
     return;
   }
-  await session.query("SET LOCAL statement_timeout = 0"); // how long it takes is no sign of trouble
-  const counted = await session.query<{ there: string; due: string }>({
-    text: `SELECT (SELECT count(*) FROM ${quoteTable(name)}) AS there, (${due})::int8 AS due FROM (SELECT $1::text) AS run`,
-    values: [plan.runId],
+  const kept = `UPDATE ${spans} SET table_files = '${files}' WHERE run_id = '${plan.runId}'`;
+  const found = `${doing}: ${showTable(name)} holds ${row.there} rows, and the run has put ${row.due} there`;
+  throw new JobError("OUTPUT_DAMAGED", found, {
+    hint: `somebody emptied it meanwhile. ${wayOut(plan, name, row)}. If rows were taken away on purpose: ${kept}`,
+    damage: {},
   });
-  const [row] = counted.rows;
-  if (row !== undefined && BigInt(row.there) < BigInt(row.due)) {
-    const kept = `UPDATE ${spans} SET table_files = '${other.files}' WHERE run_id = '${plan.runId}'`;
-    throw new JobError(
-      "OUTPUT_DAMAGED",
-      `finishing run ${plan.runId}: ${showTable(name)} holds ${row.there} rows, and the run has put ${row.due} there`,
-      {
-        hint: `somebody emptied it meanwhile: remove the run from the tables in ${control.schema} and run the same command again. If rows were taken away on purpose: ${kept}`,
-      },
-    );
+}
+
+/** How all rows of the run come into the table again, and none of them twice. */
+function wayOut({ target }: Plan, name: TableName, { there, since }: Counted): string {
+  const again = "run the same command with --new-run";
+  if (there === "0" || target.kind !== "postgres" || target.mode !== "append") {
+    return `To score all rows again: ${again}`;
   }
+  const left = since === "0" ? "" : `${since} of its rows are of spans that were committed since. `;
+  return `${left}To score all rows again: TRUNCATE ${quoteTable(name)}, and ${again}; where other rows must stay, delete those of this run instead, and add --allow-duplicates`;
 }

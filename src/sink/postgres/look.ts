@@ -1,8 +1,11 @@
 import { JobError } from "../../errors.js";
+import type { Plan } from "../../plan/plan.js";
 import type { StoredPlan } from "../port.js";
 import type { Session } from "./connections.js";
 import { type CommittedSpan, readSpans } from "./control-spans.js";
 import type { Control } from "./control.js";
+import { damagedRun } from "./damage.js";
+import { otherFiles } from "./emptied.js";
 import { refuseOvertaken } from "./locks.js";
 import type { Mode } from "./mode.js";
 import { showTable, type TableName } from "./names.js";
@@ -16,12 +19,12 @@ interface LookTools {
   readonly warn: (message: string) => void;
 }
 
-/** What is committed of a run. @throws JobError OUTPUT_DAMAGED when it cannot be, or its rows are gone */
+/** What is committed of a run. `files`: see `otherFiles`. @throws JobError OUTPUT_DAMAGED when it cannot be, or its rows are gone */
 export async function lookAtRun(
   session: Session,
   tools: LookTools,
   stored: StoredPlan,
-): Promise<{ finished: boolean; spans: readonly CommittedSpan[] }> {
+): Promise<{ finished: boolean; spans: readonly CommittedSpan[]; files: string | undefined }> {
   const { control, mode } = tools;
   const { plan } = stored;
   const spans = await readSpans(session, control, stored);
@@ -41,8 +44,26 @@ export async function lookAtRun(
     if (finished && mode.kind === "replace") {
       await tellRollback(session, tools, stored);
     }
+    if (!finished && spans.length > 0) {
+      await lookAtOwn(session, tools, plan);
+      const files =
+        mode.dueRows === undefined ? undefined : await otherFiles(session, { name: tools.name, control, plan });
+      return { finished, spans, files };
+    }
   }
-  return { finished, spans };
+  return { finished, spans, files: undefined };
+}
+
+/** @throws JobError OUTPUT_DAMAGED, unless another attempt finished the run meanwhile, or a later run came */
+async function lookAtOwn(session: Session, { control, mode }: LookTools, plan: Plan): Promise<void> {
+  try {
+    await mode.lookAtOwn?.(session, plan);
+  } catch (error) {
+    await refuseOvertaken(session, control, plan.runId);
+    if (!(await control.isFinished(session, plan.runId))) {
+      throw error;
+    }
+  }
 }
 
 /**
@@ -71,13 +92,13 @@ async function refuseLost(
   }
   await refuseOvertaken(session, control, runId); // which has taken it away
   const doing = `looking at table ${showTable(name)}: run ${runId} has rows in it, and it is gone`;
-  const hint = `restore it, or remove the run from the tables in ${control.schema} and run the same command again`;
   if (found === undefined) {
-    throw new JobError("OUTPUT_DAMAGED", doing, { hint });
+    throw damagedRun(doing, { hint: "restore it" });
   }
   const moved = `UPDATE ${control.table("spans")} SET table_oid = ${found.oid} WHERE run_id = '${runId}'`;
   throw new JobError("OUTPUT_DAMAGED", `${doing}: this is another one of that name`, {
-    hint: `${hint}. If its rows are here, as after a restore: ${moved}`,
+    hint: `restore it, or start over with --new-run. If its rows are here, as after a restore: ${moved}`,
+    damage: {},
   });
 }
 

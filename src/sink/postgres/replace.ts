@@ -3,6 +3,7 @@ import { JobError } from "../../errors.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { copyRows } from "./append.js";
 import type { Session } from "./connections.js";
+import { damagedRun } from "./damage.js";
 import { refuseDependents, refuseReferred } from "./dependents.js";
 import { lock } from "./locks.js";
 import type { Mode, ModeTools } from "./mode.js";
@@ -57,8 +58,8 @@ export function replaceMode(tools: ModeTools): Mode {
         }
       }
       if (found === undefined) {
-        throw new JobError("OUTPUT_DAMAGED", `looking at table ${showTable(staging)}: the staging table is gone`, {
-          hint: "somebody removed it; remove the run from the control tables and start over",
+        throw damagedRun(`looking at table ${showTable(staging)}: the staging table is gone`, {
+          hint: "somebody removed it; restore it",
         });
       }
       return keyNotNull(fitColumns(staging, found, output), spec.key);
@@ -89,7 +90,7 @@ async function refuseUnfit(session: Session, { name, spec }: ModeTools, target: 
 }
 
 async function swapIn(session: Session, tools: ModeTools, plan: Plan, staging: TableName): Promise<void> {
-  const { name, spec, control } = tools;
+  const { name, spec, control, refuseNewer } = tools;
   // The rows have been committed span by span; how long it takes to look at them is no sign of trouble.
   await session.query("SET LOCAL statement_timeout = 0");
   await session.query(wholeTables);
@@ -97,6 +98,9 @@ async function swapIn(session: Session, tools: ModeTools, plan: Plan, staging: T
   if (spec.swap === "rename" && (await findTable(session, name)) !== undefined) {
     await furnish(session, name, staging); // checking a new foreign key takes its time
   }
+  // Also where there is no table yet that could be locked: finishers of several runs publish one after the other.
+  await lock(session, `swap ${showTable(name)}`);
+  await refuseNewer(session, plan);
   const target = await lockTarget(session, tools);
   if (target === undefined) {
     await session.query(`ALTER TABLE ${quoteTable(staging)} RENAME TO ${quoteName(name.table)}`);
@@ -153,10 +157,9 @@ async function checkStaging(session: Session, { control }: ModeTools, plan: Plan
   });
   const [row] = rows;
   if (row?.there !== row?.due) {
-    throw new JobError(
-      "OUTPUT_DAMAGED",
+    throw damagedRun(
       `finishing run ${plan.runId}: ${showTable(staging)} holds ${row?.there} rows, its spans gave ${row?.due}`,
-      { hint: "somebody changed the staging table; remove the run from the control tables and start over" },
+      { hint: "somebody changed the staging table; restore it" },
     );
   }
   await session.query(`ANALYZE ${quoteTable(staging)}`);

@@ -9,11 +9,13 @@ import type { Session } from "./connections.js";
 import { type CommittedSpan, readSpans } from "./control-spans.js";
 import type { Control } from "./control.js";
 import { encodeRows } from "./copy-binary.js";
+import { otherFiles, refuseEmptied } from "./emptied.js";
 import { clearGivenUp } from "./given-up.js";
 import { lookAtRun } from "./look.js";
 import { lockRun, lockRuns, refuseOvertaken } from "./locks.js";
 import type { Mode } from "./mode.js";
 import { quoteTable, showTable, type TableName } from "./names.js";
+import type { RefuseNewer } from "./newer-runs.js";
 import { readRejects } from "./reject-rows.js";
 import type { RetryTools, Work } from "../../retry.js";
 import { retrying } from "./retry.js";
@@ -28,6 +30,7 @@ export interface RunTools extends TransactionTools {
   readonly name: TableName;
   readonly control: Control;
   readonly mode: Mode;
+  readonly refuseNewer: RefuseNewer;
   readonly retry: RetryTools;
   /** Names this attempt among all attempts on all machines. */
   readonly writer: string;
@@ -43,8 +46,28 @@ interface Known {
 }
 
 export async function openRun(tools: RunTools, stored: StoredPlan): Promise<RunSink> {
-  const { finished, spans } = await transact(tools, (session) => lookAtRun(session, tools, stored));
+  const { finished, spans, files } = await transact(tools, (session) => lookAtRun(session, tools, stored));
+  if (files !== undefined) {
+    await countRows(tools, stored, files);
+  }
   return runSink(tools, stored, { known: knownOf(stored.plan, spans), finished });
+}
+
+/** Of a table that may have been emptied. @throws JobError OUTPUT_DAMAGED where rows of the run are gone */
+async function countRows(tools: RunTools, { plan }: StoredPlan, files: string): Promise<void> {
+  const { control, mode, name } = tools;
+  const due = mode.dueRows?.(plan) ?? "0";
+  const doing = `looking at run ${plan.runId}`;
+  try {
+    await transact(tools, (session) => refuseEmptied(session, { name, control, plan, doing, due, files }), {
+      silentSeconds: finishSeconds,
+    });
+  } catch (error) {
+    // Whoever finishes it meanwhile has counted, and takes away what it was counted by.
+    if (!(await transact(tools, (session) => control.isFinished(session, plan.runId)))) {
+      throw error;
+    }
+  }
 }
 
 function knownOf(plan: Plan, spans: readonly CommittedSpan[]): Known {
@@ -157,17 +180,25 @@ async function beginRun(
   tools: RunTools,
   { stored, known, attempt }: Beginning,
 ): Promise<readonly TargetColumn[]> {
-  const { control, writer } = tools;
+  const { control, mode, writer } = tools;
   const { runId } = stored.plan;
   await lockRuns(session, runId, { shared: true });
   await refuseOvertaken(session, control, runId);
   await lockRun(session, runId);
+  if (publishesMore(mode, known) && !(await control.isFinished(session, runId))) {
+    await tools.refuseNewer(session, stored.plan); // before anything is scored in vain
+  }
   const columns = await prepareRun(session, tools, stored, { mayCreate: known.spans.size === 0 });
   await session.query({
     text: `INSERT INTO ${control.table("attempts")} (run_id, writer, program) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`,
     values: [runId, writer, attempt.program],
   });
   return columns;
+}
+
+/** Whether rows of this run can still take the place of others: `replace` puts all of them there at the end. */
+function publishesMore({ kind }: Mode, { committed }: Known): boolean {
+  return kind === "replace" || (kind === "upsert" && committed.includes(0));
 }
 
 /** The columns that rows go to, their tables made where that is still due. */
@@ -200,7 +231,8 @@ async function clearAndFinish(tools: RunTools, stored: StoredPlan): Promise<void
   await dropSurplus(tools);
 }
 
-async function finishRun(session: Session, { control, mode, writer }: RunTools, stored: StoredPlan): Promise<void> {
+async function finishRun(session: Session, tools: RunTools, stored: StoredPlan): Promise<void> {
+  const { control, mode, name, writer } = tools;
   const { plan } = stored;
   await lockRuns(session, plan.runId, { shared: true });
   await lockRun(session, plan.runId);
@@ -217,7 +249,12 @@ async function finishRun(session: Session, { control, mode, writer }: RunTools, 
       { hint: "somebody changed the control tables under the run; run the same command again" },
     );
   }
-  await mode.finish(session, plan);
+  const due = mode.dueRows?.(plan);
+  const files = due === undefined ? undefined : await otherFiles(session, { name, control, plan });
+  if (due !== undefined && files !== undefined) {
+    await refuseEmptied(session, { name, control, plan, doing: `finishing run ${plan.runId}`, due, files });
+  }
+  await mode.finish?.(session, plan);
   await session.query({
     text: `INSERT INTO ${control.table("finishes")} (run_id, writer) VALUES ($1, $2) ON CONFLICT DO NOTHING`,
     values: [plan.runId, writer],

@@ -1,5 +1,6 @@
 import { assertNever, JobError } from "../../errors.js";
-import type { Plan, PlanTarget } from "../../plan/plan.js";
+import { splitRunId } from "../../plan/identity.js";
+import type { Plan, PlanTarget, RunId } from "../../plan/plan.js";
 import { type PostgresOutputSpec, splitTable } from "../../spec/postgres-spec.js";
 import type { Sink, StoredPlan, UnfinishedRun } from "../port.js";
 import { appendMode } from "./append.js";
@@ -7,10 +8,12 @@ import type { ConnectionSettings } from "./connect.js";
 import { openConnections, type Session } from "./connections.js";
 import { hasControlTables, makeControlTables } from "./control-schema.js";
 import { controlOf } from "./control.js";
+import { refuseDuplicates } from "./duplicates.js";
 import { dropLeftover } from "./given-up.js";
 import { lockRun, lockRuns, refuseOvertaken } from "./locks.js";
 import type { Mode, ModeTools } from "./mode.js";
 import { showTable } from "./names.js";
+import { newerRunCheck } from "./newer-runs.js";
 import { replaceMode, rollBack } from "./replace.js";
 import type { RetryTools } from "../../retry.js";
 import { retrying } from "./retry.js";
@@ -26,24 +29,25 @@ export interface PostgresSinkOptions {
   readonly retry: RetryTools;
   /** Names this attempt among all attempts on all machines. */
   readonly writer: string;
+  /** Let a new run add rows beside those of the runs before: mode append. */
+  readonly allowDuplicates: boolean;
+  /** Publish also over the rows of a run that was planned later. */
+  readonly allowOlder: boolean;
   /** Name and version of this program. */
   readonly program: string;
 }
 
 interface Tools extends RunTools {
   readonly spec: PostgresOutputSpec;
+  /** A new run adds its rows to those of the runs before. */
+  readonly refusesDuplicates: boolean;
 }
 
 /** Rows and progress in one database: a span's rows and its row in the control table commit together. */
 export function openPostgresSink(options: PostgresSinkOptions): Sink {
-  const { spec, settings, retry, program, writer } = options;
-  const connections = openConnections(settings, spec.timeouts);
-  const name = splitTable(spec.table);
-  const control = controlOf(spec.control_schema);
-  const target = `${showTable(name)} at ${settings.server}`;
-  const mode = modeOf({ name, spec, control });
-  const { timeouts } = spec;
-  const tools: Tools = { spec, retry, writer, connections, control, mode, name, target, timeouts, warn: retry.warn };
+  const { settings, retry, program } = options;
+  const tools = toolsOf(options);
+  const { control, connections, target } = tools;
   /** Where there are no control tables yet, nothing was ever done. */
   const lookUp = async <T>(doing: string, none: T, work: (session: Session) => Promise<T>): Promise<T> =>
     await retrying(`${doing} at ${settings.server}`, retry, () =>
@@ -63,6 +67,7 @@ export function openPostgresSink(options: PostgresSinkOptions): Sink {
         (await control.unfinished(session, job, base)).map((plan) => ({ plan, target: targetOf(plan, settings) })),
       ),
     expect() {}, // there are connections
+    admitNewRun: (runId) => lookUp(`looking at ${target}`, undefined, (session) => admitNewRun(session, tools, runId)),
     create: (plan) =>
       retrying(`preparing ${target}`, retry, async (last) => {
         await transact(tools, (session) => makeControlTables(session, control.schema, program), { last });
@@ -74,9 +79,47 @@ export function openPostgresSink(options: PostgresSinkOptions): Sink {
   };
 }
 
+function toolsOf(options: PostgresSinkOptions): Tools {
+  const { spec, settings, retry, writer, allowOlder, allowDuplicates } = options;
+  const connections = openConnections(settings, spec.timeouts);
+  const name = splitTable(spec.table);
+  const control = controlOf(spec.control_schema);
+  const target = `${showTable(name)} at ${settings.server}`;
+  const { warn } = retry;
+  const refuseNewer = newerRunCheck({ control, table: showTable(name), allowOlder, warn });
+  const mode = modeOf({ name, spec, control, refuseNewer });
+  const { timeouts } = spec;
+  const refusesDuplicates = spec.mode === "append" && !allowDuplicates;
+  return {
+    spec,
+    retry,
+    writer,
+    connections,
+    control,
+    mode,
+    name,
+    target,
+    refuseNewer,
+    refusesDuplicates,
+    timeouts,
+    warn,
+  };
+}
+
 /** The run's own table: another run of the job may have another one. */
 function targetOf({ target }: Plan, { server }: ConnectionSettings): string {
   return `${target.kind === "postgres" ? target.table : target.uri} at ${server}`;
+}
+
+async function admitNewRun(session: Session, { control, name, refusesDuplicates }: Tools, runId: RunId): Promise<void> {
+  try {
+    await (refusesDuplicates ? refuseDuplicates(session, name) : undefined);
+  } catch (error) {
+    // The rows may be its own: another attempt has planned it.
+    if ((await control.readPlan(session, runId)) === undefined) {
+      throw error;
+    }
+  }
 }
 
 async function createRun(session: Session, tools: Tools, plan: Plan): Promise<StoredPlan> {
@@ -85,6 +128,9 @@ async function createRun(session: Session, tools: Tools, plan: Plan): Promise<St
   await lockRuns(session, runId, { shared: false });
   await refuseOvertaken(session, control, runId);
   if (await control.storePlan(session, plan)) {
+    if (splitRunId(runId).number > 1 && tools.refusesDuplicates) {
+      await refuseDuplicates(session, tools.name);
+    }
     await dropLeftover(session, control, { runId, target: showTable(tools.name), mode: tools.spec.mode });
   }
   const stored = await control.readPlan(session, runId);

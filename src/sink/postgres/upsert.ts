@@ -4,7 +4,7 @@ import { JobError } from "../../errors.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { copySql, prepareTable } from "./append.js";
 import { copyIn, type Session } from "./connections.js";
-import { refuseEmptied } from "./emptied.js";
+import { damagedRun } from "./damage.js";
 import type { EncodedRows, Mode, ModeTools } from "./mode.js";
 import { quoteName, quoteTable, showTable, type TableName } from "./names.js";
 import { oidOf } from "./staging.js";
@@ -17,7 +17,7 @@ const temporary = "pg_temp.infer_batch_span";
  * Rows go into a temporary table, and from there by key into the target. Which keys the run has had is kept in a
  * table of its own until the run is finished: a key that comes twice, in one span or in two, is never silent.
  */
-export function upsertMode({ name, spec, control }: ModeTools): Mode {
+export function upsertMode({ name, spec, control, refuseNewer }: ModeTools): Mode {
   const tableOf = ({ runId }: Plan): TableName => keysTable(control.schema, runId);
   const keysOf = (plan: Plan): string => quoteTable(tableOf(plan));
   return {
@@ -47,10 +47,17 @@ export function upsertMode({ name, spec, control }: ModeTools): Mode {
         await refuseMissing(session, merge, rows);
       }
       await refuseChanged(session, name, rows.columns);
+      // With the rows locked: a newer run that has put one of them has committed, and is seen; another one waits.
+      await refuseNewer(session, rows.plan);
       return taken;
     },
+    dueRows: (plan) => `SELECT count(*) FROM ${keysOf(plan)}`,
+    async lookAtOwn(session, plan) {
+      if ((await oidOf(session, tableOf(plan))) === undefined) {
+        throw keysGone(tableOf(plan));
+      }
+    },
     async finish(session, plan) {
-      await refuseEmptied(session, { name, control, plan, due: `SELECT count(*) FROM ${keysOf(plan)}` });
       await session.query(`DROP TABLE IF EXISTS ${keysOf(plan)}`);
     },
   };
@@ -120,9 +127,7 @@ async function makeKeys(
     return;
   }
   if (!mayCreate) {
-    throw new JobError("OUTPUT_DAMAGED", `looking at table ${showTable(table)}: the table of the run's keys is gone`, {
-      hint: "somebody removed it; give the run up with --new-run",
-    });
+    throw keysGone(table);
   }
   const keys = quoteTable(table);
   const columns = key.map(quoteName).join(", ");
@@ -134,6 +139,12 @@ async function makeKeys(
   await session.query(
     `COMMENT ON TABLE ${keys} IS 'Keys that an unfinished run has had, by span; goes when it is finished'`,
   );
+}
+
+function keysGone(table: TableName): JobError {
+  return damagedRun(`looking at table ${showTable(table)}: the table of the run's keys is gone`, {
+    hint: "somebody removed it; restore it",
+  });
 }
 
 interface Merge {

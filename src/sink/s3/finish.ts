@@ -1,18 +1,12 @@
 import { spanCount } from "../../plan/spans.js";
 import { isStaged } from "../layout.js";
-import {
-  type FinishedPart,
-  type ManifestPart,
-  manifestPart,
-  manifestText,
-  successText,
-  tellTheSame,
-} from "../manifest.js";
+import { type FinishedPart, type ManifestPart, manifestPart, manifestText, tellTheSame } from "../manifest.js";
 import type { Target } from "../parquet-look.js";
 import type { CommittedParts } from "../parquet-parts.js";
 import { staleRejects } from "../parquet-rejects.js";
 import type { AttemptJson } from "../port.js";
 import { clearEarlierRuns, clearProbes, clearWorking } from "./clear.js";
+import { successText } from "../success.js";
 import { lookAgain } from "./look-again.js";
 import { objectAt } from "./looking.js";
 import { swapIn } from "./swap.js";

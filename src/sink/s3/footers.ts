@@ -4,7 +4,7 @@ import { JobError } from "../../errors.js";
 import { writingTo } from "../../s3/download.js";
 import type { Spool } from "../../s3/spool.js";
 import type { S3Target } from "../../s3/target.js";
-import { type CommittedPart, inspectParts } from "../parquet-parts.js";
+import { type CommittedPart, type InspectedParts, inspectParts, wholeParts } from "../parquet-parts.js";
 import type { StoredPlan } from "../port.js";
 import { objectAt } from "./looking.js";
 
@@ -27,7 +27,7 @@ export async function inspectInS3(
   tools: FooterTools,
   uris: ReadonlyMap<number, string>,
 ): Promise<Map<number, CommittedPart>> {
-  const committed = new Map<number, CommittedPart>();
+  const parts: InspectedParts = { committed: new Map(), damaged: [] };
   const all = [...uris];
   if (all.length > 0) {
     await tools.spool.ready();
@@ -46,14 +46,15 @@ export async function inspectInS3(
       }
       const paths = new Map(group.map(({ span, path }) => [span, path]));
       const found = await inspectParts(tools.duckdb, tools.stored, paths, (path) => uriOf.get(path) ?? path);
-      for (const [span, part] of found) {
-        committed.set(span, part);
+      for (const [span, part] of found.committed) {
+        parts.committed.set(span, part);
       }
+      parts.damaged.push(...found.damaged);
     } finally {
       await Promise.all(group.map(({ path }) => unlink(path).catch(() => undefined)));
     }
   }
-  return committed;
+  return wholeParts(parts);
 }
 
 /** Makes a file as large as the object, with the bytes of its footer. */

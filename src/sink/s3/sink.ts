@@ -1,11 +1,20 @@
 import type { DuckDbAccess } from "../../duckdb/instance.js";
 import { splitRunId } from "../../plan/identity.js";
 import { claimText, refuseForeign } from "../claim.js";
+import { overtaken } from "../damage.js";
 import { isLater, layoutOf } from "../layout.js";
 import { loadEncoder } from "../parquet-commit.js";
 import type { Sink } from "../port.js";
 import { findUnfinished } from "../siblings.js";
-import { findPlan, latestRun, nothingKept, overtaken, sealedText, standingPlan } from "../standing-plan.js";
+import {
+  findPlan,
+  latestRun,
+  lostPlans,
+  lostPlanText,
+  nothingKept,
+  sealedText,
+  standingPlan,
+} from "../standing-plan.js";
 import { lookInS3, objectAt } from "./looking.js";
 import { openS3Run } from "./run-sink.js";
 import { type S3Tools, telling } from "./tools.js";
@@ -45,6 +54,9 @@ export function openS3Sink(options: S3SinkOptions): Sink {
           const request = { exclusive: await tools.isExclusive() };
           await store.create(objectAt(layout.claim), { ...request, body: claimText(layout) });
           await refuseForeign(fs, layout);
+          for (const lost of await lostPlans(fs, layout)) {
+            await store.create(objectAt(lost.plan), { ...request, body: lostPlanText });
+          }
           await store.create(objectAt(layout.plan), { ...request, body: sealedText(plan) });
         } catch (error) {
           const { base } = splitRunId(plan.runId);
@@ -55,6 +67,7 @@ export function openS3Sink(options: S3SinkOptions): Sink {
       });
     },
     open: (stored) => telling(`looking at ${folder}`, () => openS3Run(tools, stored)),
+    admitNewRun: () => Promise.resolve(), // its parts take the place of those before
     rollback: () => Promise.reject(nothingKept(folder)),
     async [Symbol.asyncDispose]() {
       await duckdb[Symbol.asyncDispose]();

@@ -1,7 +1,7 @@
 import { JobError } from "../../errors.js";
 import { spanCount } from "../../plan/spans.js";
 import { isEarlier, runOfPart } from "../layout.js";
-import { runOfSuccess } from "../manifest.js";
+import { runOfSuccess } from "../success.js";
 import type { Target } from "../parquet-look.js";
 import { listFolder } from "../claim.js";
 import { lookAgain } from "./look-again.js";

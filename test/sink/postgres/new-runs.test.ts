@@ -4,8 +4,8 @@ import { numberedRunId } from "#src/plan/identity.js";
 import type { Plan, RunId } from "#src/plan/plan.js";
 import { spanAt } from "#src/plan/spans.js";
 import type { Sink } from "#src/sink/port.js";
-import { watchQueries } from "../../crash/pg-calls.mjs";
 import type { Database } from "../../support/pg-database.js";
+import { stopAt } from "../../support/pg-stop.js";
 import { usePostgres } from "../../support/postgres.js";
 import { begun, carryOut, commitSpans, idsOf, outputOf, pgSink, planFor, whole } from "../../support/sinks.js";
 
@@ -33,36 +33,6 @@ function sinkOf(
 function runOf(sink: Sink, number: number): Plan {
   const plan = planFor(sink.planTarget);
   return { ...plan, runId: numberedRunId(plan.runId, number) };
-}
-
-/** Stops the first query of this process that `moment` calls with such a statement, until it is told to go on. */
-function stopAt(moment: "before" | "inCopy", statement: RegExp): { reached: Promise<void>; go(): void } & Disposable {
-  const gates: (() => void)[] = [];
-  const reach: (() => void)[] = [];
-  const reached = new Promise<void>((resolve) => {
-    reach.push(resolve);
-  });
-  const unwatch = watchQueries({
-    [moment]: async (call: string) => {
-      if (gates.length === 0 && statement.test(call)) {
-        reach[0]?.();
-        await new Promise<void>((go) => {
-          gates.push(go);
-        });
-      }
-    },
-  });
-  const go = (): void => {
-    gates[0]?.();
-  };
-  return {
-    reached,
-    go,
-    [Symbol.dispose]() {
-      go();
-      unwatch();
-    },
-  };
 }
 
 const controlRow = /^INSERT INTO "infer_batch"\.spans/;
@@ -138,6 +108,66 @@ postgres.describe("a new run over one whose attempt still works", () => {
     stop.go();
     expect(await committing).toMatchObject({ code: "PLAN_CHANGED" });
     expect(await idsIn(database)).toEqual([]);
+  });
+
+  const append = { mode: "append", key: [] } as const;
+  const second = numberedRunId("job-000000000000" as RunId, 2);
+  const duplicates = { code: "USAGE", message: expect.stringMatching(/keeps the rows of the runs before/) as string };
+
+  test("finds the rows of a span that is committed just before it is planned, and adds none twice", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using old = pgSink({ url: database.url, postgres: append });
+    await using next = pgSink({ url: database.url, postgres: append, allowDuplicates: false });
+    const { stored, run } = await begun(old, runOf(old, 1));
+    await next.admitNewRun(second); // the table is empty
+    using stop = stopAt("before", controlRow);
+    const span = spanAt(stored.plan, 0);
+    const committing = run.commit(span, whole(outputOf(idsOf(span))));
+    await stop.reached;
+    const planning = next.create(runOf(next, 2)).catch((error: unknown) => error);
+    while (!(await isWaited(database))) {
+      await sleep(10);
+    }
+    stop.go();
+    expect(await committing).toBe("committed");
+    expect(await planning).toMatchObject(duplicates);
+    await expect(next.admitNewRun(second)).rejects.toMatchObject(duplicates);
+    expect(await database.query("SELECT count(*)::int AS n FROM infer_batch.runs")).toEqual([{ n: 1 }]);
+    await carryOut(old, runOf(old, 1));
+    expect(await idsIn(database)).toEqual(Array.from({ length: 25 }, (_, id) => id));
+  });
+
+  test("finds an empty table, into which no span of the run before it is committed any more", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using old = pgSink({ url: database.url, postgres: append });
+    await using next = pgSink({ url: database.url, postgres: append, allowDuplicates: false });
+    const { stored, run } = await begun(old, runOf(old, 1));
+    await commitSpans(run, stored, (index) => index === 0);
+    await database.query("TRUNCATE scores.predictions");
+    await next.create(runOf(next, 2));
+    await expect(commitSpans(run, stored)).rejects.toMatchObject({ code: "PLAN_CHANGED" });
+    await carryOut(next, runOf(next, 2));
+    await next.admitNewRun(second); // its own rows are there
+    expect(await idsIn(database)).toEqual(Array.from({ length: 25 }, (_, id) => id));
+  });
+
+  test("is refused to who may not read the table, nor all of its rows, and so cannot say that it is empty", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using old = pgSink({ url: database.url, postgres: append });
+    await begun(old, runOf(old, 1));
+    await database.query(`CREATE ROLE blind LOGIN; GRANT USAGE ON SCHEMA scores, infer_batch TO blind;
+      GRANT INSERT ON ALL TABLES IN SCHEMA infer_batch, scores TO blind; GRANT SELECT ON ALL TABLES IN SCHEMA infer_batch TO blind`);
+    try {
+      const url = postgres.server().url(database.name, "blind");
+      await using blind = pgSink({ url, postgres: append, allowDuplicates: false });
+      await expect(blind.admitNewRun(second)).rejects.toMatchObject(duplicates);
+      await database.query("GRANT SELECT ON scores.predictions TO blind");
+      await blind.admitNewRun(second);
+      await database.query("ALTER TABLE scores.predictions ENABLE ROW LEVEL SECURITY");
+      await expect(blind.admitNewRun(second)).rejects.toMatchObject(duplicates);
+    } finally {
+      await database.query("DROP OWNED BY blind; DROP ROLE blind");
+    }
   });
 
   test("cannot be planned over by the run before it", async () => {

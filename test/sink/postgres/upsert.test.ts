@@ -167,12 +167,15 @@ postgres.describe("upsert", () => {
     const span = spanAt(stored.plan, 0);
     await run.commit(span, whole(outputOf(idsOf(span))));
     const [keys] = await database.query("SELECT tablename FROM pg_tables WHERE tablename LIKE 'keys%'");
+    const taken = await sink.open(stored);
     await database.query(`DROP TABLE infer_batch.${String(keys?.["tablename"])}`);
-    await expect((await sink.open(stored)).begin(alone)).rejects.toMatchObject({
+    const gone = {
       code: "OUTPUT_DAMAGED",
       exitCode: 66,
-      message: expect.stringContaining("the table of the run's keys is gone"),
-    });
+      message: expect.stringContaining("the table of the run's keys is gone") as string,
+    };
+    await expect(taken.begin(alone)).rejects.toMatchObject(gone);
+    await expect(sink.open(stored)).rejects.toMatchObject(gone);
   });
 
   test("of two runs that are both unfinished, each has its keys", async () => {

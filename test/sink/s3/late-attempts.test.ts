@@ -36,6 +36,20 @@ s3.describe("an attempt that goes on when a later run has come", () => {
     expect(await at.faults(2)).toEqual([]);
   });
 
+  test("publishes nothing, also when the run after its own has lost its plan", async () => {
+    await using at = await s3World(s3.server());
+    await using late = await at.open();
+    await using next = await at.open();
+    const { run } = await begun(late, s3Plan());
+    await commitSpan(run, 0);
+    await carryOutS3(next, 2);
+    await at.bucket.remove(`lake/out/_infer-batch/${s3Plan(2).runId}/plan.json`);
+    await using last = await at.open();
+    await (await committed(last, 3)).finish();
+    await expect(commitSpan(run, 1)).rejects.toMatchObject(overtaken);
+    expect(await at.faults(3)).toEqual([]);
+  });
+
   test("takes back no part but its own", async () => {
     await using at = await s3World(s3.server());
     await using late = await at.open();

@@ -1,0 +1,34 @@
+import { JobError } from "../../errors.js";
+import type { Session } from "./connections.js";
+import { quoteTable, showTable, type TableName } from "./names.js";
+
+/**
+ * Nothing takes the rows back that a run has added to a table with mode: append; a new run would add them again. In an
+ * empty table there are none. Where they are read by who plans the new run, alone behind the fence around the runs, no
+ * row of an earlier run can come later.
+ * @throws JobError USAGE
+ */
+export async function refuseDuplicates(session: Session, name: TableName): Promise<void> {
+  // Who may not read all of the rows cannot say that there are none.
+  const readable = await session.query<{ readable: boolean }>({
+    text: `SELECT has_table_privilege(c.oid, 'SELECT') AND NOT row_security_active(c.oid) AS readable
+      FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2`,
+    values: [name.schema, name.table],
+  });
+  const [table] = readable.rows;
+  if (table === undefined || (table.readable && !(await holdsRows(session, name)))) {
+    return;
+  }
+  throw new JobError(
+    "USAGE",
+    `opening a new run: output.postgres.mode is append, and ${showTable(name)} keeps the rows of the runs before`,
+    {
+      hint: "mode upsert or replace take new runs; or empty the table; or delete those rows, or accept every row twice, and add --allow-duplicates",
+    },
+  );
+}
+
+async function holdsRows(session: Session, name: TableName): Promise<boolean> {
+  const { rows } = await session.query(`SELECT FROM ${quoteTable(name)} LIMIT 1`);
+  return rows.length > 0;
+}

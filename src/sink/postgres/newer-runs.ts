@@ -1,0 +1,77 @@
+import { JobError } from "../../errors.js";
+import { sameSeries } from "../../plan/series.js";
+import type { Plan } from "../../plan/plan.js";
+import type { Session } from "./connections.js";
+import type { Control } from "./control.js";
+
+/**
+ * Stops a run that was planned before another one of its job, with other params, whose rows are in the table by now:
+ * yesterday's rows would take the place of today's. Call it in the transaction that publishes, when that holds the
+ * locks which the newer run's transaction needs for the same rows. Then either the newer run is seen here, or it
+ * publishes after this one.
+ * @throws JobError OUTPUT_NEWER
+ */
+export type RefuseNewer = (session: Session, plan: Plan) => Promise<void>;
+
+interface NewerRunOptions {
+  readonly control: Control;
+  /** The table, as a message names it. */
+  readonly table: string;
+  /** Publish all the same, with a warning. */
+  readonly allowOlder: boolean;
+  readonly warn: (message: string) => void;
+}
+
+interface NewerRun {
+  readonly run_id: string;
+  readonly params: Readonly<Record<string, string>>;
+}
+
+export function newerRunCheck({ control, table, allowOlder, warn }: NewerRunOptions): RefuseNewer {
+  /** Newer runs that do not count: their params are read once. */
+  const passed = new Set<string>();
+  return async (session, plan) => {
+    const { rows } = await session.query<NewerRun>({ text: newerRuns(control), values: [plan.runId, [...passed]] });
+    for (const { run_id: newer, params } of rows) {
+      passed.add(newer);
+      if (!concerns(plan, params)) {
+        continue;
+      }
+      const found = `writing to ${table}: run ${newer} was planned after ${plan.runId}, and its rows are there`;
+      if (!allowOlder) {
+        passed.delete(newer);
+        throw new JobError("OUTPUT_NEWER", found, { hint: hintFor(plan) });
+      }
+      warn(`${found}; this older run is published over them, as --allow-older says`);
+    }
+  };
+}
+
+/** A replaced table holds the rows of one run only; rows that are put by key can be those of several series. */
+function concerns({ target, params }: Plan, newer: NewerRun["params"]): boolean {
+  return (target.kind === "postgres" && target.mode === "replace") || sameSeries(params, newer);
+}
+
+function hintFor({ target }: Plan): string {
+  return target.kind === "postgres" && target.mode === "replace"
+    ? "the newer rows stay; to replace them with this older run's: run the same command with --allow-older"
+    : "the newer rows stay, and so do committed spans; if older rows may be put over newer ones, or no key is in both runs: run the same command with --allow-older";
+}
+
+/**
+ * Runs that were planned after $1 and have published rows in the same table, without those that $2 names. A table that
+ * was rolled back holds the run's rows no more. The plan is parsed only for what is found.
+ */
+function newerRuns(control: Control): string {
+  const [runs, spans, finishes, swaps] = (["runs", "spans", "finishes", "swaps"] as const).map((name) =>
+    control.table(name),
+  );
+  return `SELECT n.run_id, n.plan::json -> 'params' AS params FROM ${runs} r
+    JOIN ${runs} n ON n.job = r.job AND n.target = r.target AND n.base <> r.base
+      AND (n.planned_at, n.run_id) > (r.planned_at, r.run_id)
+    WHERE r.run_id = $1 AND n.run_id <> ALL ($2::text[]) AND CASE n.mode
+      WHEN 'replace' THEN EXISTS (SELECT FROM ${finishes} f WHERE f.run_id = n.run_id)
+        AND NOT EXISTS (SELECT FROM ${swaps} s WHERE s.run_id = n.run_id AND s.action = 'rollback')
+      ELSE EXISTS (SELECT FROM ${spans} s WHERE s.run_id = n.run_id AND s.rows > 0) END
+    ORDER BY n.planned_at DESC`;
+}

@@ -1,0 +1,166 @@
+import { mkdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { expect, test } from "vitest";
+import { type CliResult, type RunningCli, runCli } from "../support/cli.js";
+import { inParallel } from "../support/crash.js";
+import { scratchFolder } from "../support/job.js";
+import { killsOf, leftTables, type Mode, type PgJob, pgJob, runWatchedPg } from "../support/pg-crash.js";
+import type { Database } from "../support/pg-database.js";
+import { usePostgres } from "../support/postgres.js";
+import { randomOf } from "../support/random.js";
+import { torture } from "../support/torture.js";
+
+const postgres = usePostgres();
+const parallelKills = 2;
+const overwriting = ["upsert", "replace"] as const;
+
+const yesterday = ["--param", "ds=2026-11-01"];
+const today = ["--param", "ds=2026-11-02"];
+
+/** A job with a run for each day, whose rows say which run they are of. */
+async function dailyJob(folder: string, database: Database, mode: Mode, commitRows = 160): Promise<PgJob> {
+  await mkdir(folder, { recursive: true });
+  return await pgJob(folder, database, mode, {
+    table: "CREATE SCHEMA scores",
+    params: { ds: "2026-11-01" },
+    commit_rows: commitRows,
+    output: { lineage: true },
+  });
+}
+
+async function run({ spec }: PgJob, args: readonly string[]): Promise<CliResult> {
+  return await runCli(["run", spec, "--no-progress", ...args]);
+}
+
+/** The run ids in the table and how many rows each has; every id of the input is there once. */
+async function runsIn({ database, fixture }: PgJob): Promise<Record<string, number>> {
+  const rows = await database.query("SELECT run_id, count(*)::int AS n FROM scores.predictions GROUP BY 1");
+  const ids = await database.query("SELECT count(DISTINCT id)::int AS n FROM scores.predictions");
+  expect(ids).toEqual([{ n: fixture.rows }]);
+  return Object.fromEntries(rows.map(({ run_id, n }) => [String(run_id), Number(n)]));
+}
+
+async function idOf({ database }: PgJob, ds: string): Promise<string> {
+  const rows = await database.query("SELECT run_id FROM infer_batch.runs WHERE plan::json -> 'params' ->> 'ds' = $1", [
+    ds,
+  ]);
+  return String(rows[0]?.["run_id"]);
+}
+
+postgres.describe("yesterday's run that was killed at any statement, when today's is complete", () => {
+  test.each(overwriting)(
+    "is never published over it, unless --allow-older says so: %s",
+    {
+      timeout: 1_200_000,
+    },
+    async (mode) => {
+      await using scratch = await scratchFolder();
+      const traced = async (): Promise<string[]> => {
+        await using database = await postgres.server().createDatabase();
+        const job = await dailyJob(join(scratch.path, "traced"), database, mode);
+        const trace = join(scratch.path, "trace");
+        const { code, stderr } = await runWatchedPg(job.spec, { CRASH_TRACE: trace }, { args: yesterday });
+        expect(code, stderr).toBe(0);
+        return (await readFile(trace, "utf8")).trimEnd().split("\n");
+      };
+      const kills = killsOf(await traced(), { ofEnd: true });
+      expect(kills.length).toBeGreaterThan(3);
+      const failures: string[] = [];
+      const ends: (number | null)[] = [];
+      await inParallel(kills, parallelKills, async (moment, index) => {
+        try {
+          await using database = await postgres.server().createDatabase();
+          const job = await dailyJob(join(scratch.path, `kill-${index}`), database, mode);
+          const killed = await runWatchedPg(job.spec, { CRASH_AT: moment }, { args: yesterday });
+          expect(killed.signal, killed.stderr).toBe("SIGKILL");
+          const newer = await run(job, today);
+          expect(newer.code, newer.stderr).toBe(0);
+
+          const { code, stderr } = await run(job, yesterday);
+          ends.push(code);
+          if (code !== 0) {
+            expect(code, stderr).toBe(66);
+            expect(stderr).toMatch(/was planned after .*, and its rows are there\n.*hint: .*--allow-older/);
+          }
+          expect(await runsIn(job)).toEqual({ [await idOf(job, "2026-11-02")]: job.fixture.rows });
+
+          const allowed = await run(job, [...yesterday, "--allow-older"]);
+          expect(allowed.code, allowed.stderr).toBe(0);
+          const all = await runsIn(job);
+          if (code === 66 && mode === "replace") {
+            expect(all).toEqual({ [await idOf(job, "2026-11-01")]: job.fixture.rows });
+          }
+          expect(await database.query("SELECT DISTINCT status FROM infer_batch.progress")).toEqual([
+            { status: "complete" },
+          ]);
+          expect(await leftTables(database)).toEqual([]);
+        } catch (error) {
+          failures.push(`killed ${moment}: ${error instanceof Error ? error.message : String(error)}`);
+        }
+      });
+      expect(failures).toEqual([]);
+      expect(ends).toContain(66);
+    },
+  );
+});
+
+/** Starts today's run while yesterday's stands still, which goes on so many ms after today's is planned. */
+async function runBeside(child: RunningCli, { spec }: PgJob, ms: number): Promise<CliResult> {
+  child.kill("SIGSTOP");
+  let going: Promise<unknown> | undefined;
+  const goOn = (): unknown => child.kill("SIGCONT");
+  try {
+    return await runCli(["run", spec, "--no-progress", ...today], {
+      onStderr: (seen) => {
+        if (/planned run/.test(seen)) {
+          going ??= sleep(ms).then(goOn);
+        }
+      },
+    });
+  } finally {
+    await going;
+    goOn();
+  }
+}
+
+const seeds = torture ? 40 : 4;
+
+postgres.describe("yesterday's run and today's at the same time", () => {
+  test.each(overwriting)(
+    `leave today's rows, whichever ends first, ${seeds} seeds: %s`,
+    {
+      timeout: 900_000,
+    },
+    async (mode) => {
+      const failures: string[] = [];
+      const ends: (number | null)[] = [];
+      for (let seed = 0; seed < seeds; seed += 1) {
+        const random = randomOf(seed);
+        await using scratch = await scratchFolder();
+        await using database = await postgres.server().createDatabase();
+        const job = await dailyJob(scratch.path, database, mode, 20);
+        try {
+          let newer: Promise<CliResult> | undefined;
+          const older = await runCli(["run", job.spec, "--no-progress", ...yesterday], {
+            onStderr: (seen, child) => {
+              if (/planned run/.test(seen)) {
+                newer ??= runBeside(child, job, random() * 150);
+              }
+            },
+          });
+          const end = await newer;
+          expect(end?.code, end?.stderr).toBe(0);
+          expect([0, 66], older.stderr).toContain(older.code);
+          ends.push(older.code);
+          expect(await runsIn(job)).toEqual({ [await idOf(job, "2026-11-02")]: job.fixture.rows });
+        } catch (error) {
+          failures.push(`seed ${seed}: ${error instanceof Error ? error.message : String(error)}`);
+        }
+      }
+      console.info(`exit codes of yesterday's runs: ${ends.join(", ")}`);
+      expect(failures).toEqual([]);
+      expect(ends).toContain(66);
+    },
+  );
+});

@@ -1,0 +1,269 @@
+import { createHash } from "node:crypto";
+import { readFile, rm, truncate, writeFile } from "node:fs/promises";
+import { basename, join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { runHere } from "../support/cli.js";
+import { differences, goldenRows } from "../support/golden.js";
+import { scratchFolder } from "../support/job.js";
+import { faultsOfFinished, listing, outputRows, partNames, spanOfName } from "../support/output.js";
+import { leaveUnfinished, runSpec, scoreHere } from "../support/score.js";
+import { holdRun } from "../support/faulty.js";
+import { type OwnJob, ownJob } from "../support/world.js";
+
+const commitRows = 100;
+const id = "cancer-logistic-4f53cda18c2b";
+const plan = (number = 1): string => `_infer-batch/${id}${number === 1 ? "" : `-r${number}`}/plan.json`;
+const otherPlan = { commit_rows: commitRows, model: { cast: "lossy" } };
+
+async function jobIn(folder: string): Promise<OwnJob> {
+  return await ownJob(folder, "cancer-logistic", { commit_rows: commitRows });
+}
+
+async function partOf({ out }: OwnJob, span: number): Promise<string> {
+  const name = (await partNames(out)).find((candidate) => spanOfName(candidate) === span);
+  return join(out, name ?? "");
+}
+
+async function finished(job: OwnJob): Promise<void> {
+  await scoreHere(job.spec);
+}
+
+async function unfinished(job: OwnJob): Promise<void> {
+  await leaveUnfinished(job.spec, job.out, (span) => span < 4);
+}
+
+async function twice(job: OwnJob): Promise<void> {
+  await scoreHere(job.spec);
+  await scoreHere(job.spec, { newRun: true });
+}
+
+interface Case {
+  readonly what: string;
+  readonly before: (job: OwnJob) => Promise<void>;
+  readonly damage: (job: OwnJob) => Promise<void>;
+  readonly says: RegExp;
+  /** Of the run that `--new-run` then opens. */
+  readonly number?: number;
+}
+
+const cases: readonly Case[] = [
+  {
+    what: "a finished run without one of its parts",
+    before: finished,
+    damage: async (job) => rm(await partOf(job, 1)),
+    says: /part-00001.*: it is gone, the manifest says/,
+  },
+  {
+    what: "a finished run with a part that was cut short",
+    before: finished,
+    damage: async (job) => truncate(await partOf(job, 2), 400),
+    says: /part-00002.*: it has 400 bytes, the manifest says/,
+  },
+  {
+    what: "a finished run without its manifest",
+    before: finished,
+    damage: ({ out }) => rm(join(out, "_manifest.json")),
+    says: /_manifest.json: it is gone or damaged/,
+  },
+  {
+    what: "a finished run with a damaged manifest",
+    before: finished,
+    damage: ({ out }) => truncate(join(out, "_manifest.json"), 100),
+    says: /_manifest.json: it is gone or damaged/,
+  },
+  {
+    what: "an unfinished run with a part that was cut short",
+    before: unfinished,
+    damage: async (job) => truncate(await partOf(job, 2), 400),
+    says: /part-00002/,
+  },
+  {
+    what: "an unfinished run with an empty part",
+    before: unfinished,
+    damage: async (job) => truncate(await partOf(job, 0), 0),
+    says: /part-00000/,
+  },
+  {
+    what: "a finished run with a damaged plan",
+    before: finished,
+    damage: ({ out }) => truncate(join(out, plan()), 100),
+    says: /plan.json: it is not a plan of this program/,
+  },
+  {
+    what: "an unfinished run with a damaged plan",
+    before: unfinished,
+    damage: ({ out }) => truncate(join(out, plan()), 100),
+    says: /plan.json: it is not a plan of this program/,
+  },
+  {
+    what: "a finished run that lost its plan, and is planned otherwise by now",
+    before: finished,
+    damage: async (job) => {
+      await rm(join(job.out, plan()));
+      await job.rewrite(otherPlan);
+    },
+    says: /_manifest.json: it is of plan [0-9a-f]{64}, the folder's plan is/,
+  },
+  {
+    what: "an unfinished run that lost its plan, and is planned otherwise by now",
+    before: unfinished,
+    damage: async (job) => {
+      await rm(join(job.out, plan()));
+      await job.rewrite(otherPlan);
+    },
+    says: /part-00000.*labelled as span 0 of run cancer-logistic-\w+, plan \w+; 3 more parts are damaged/,
+  },
+  {
+    what: "a second run that lost its plan",
+    before: twice,
+    damage: ({ out }) => rm(join(out, plan(2))),
+    says: /it has parts of run cancer-logistic-\w+-r2, and no .*plan.json/,
+    number: 3,
+  },
+  {
+    what: "a second run with a damaged plan",
+    before: twice,
+    damage: ({ out }) => truncate(join(out, plan(2)), 100),
+    says: /plan.json: it is not a plan of this program/,
+    number: 3,
+  },
+  {
+    what: "a second run whose plans are all gone",
+    before: twice,
+    damage: ({ out }) => rm(join(out, "_infer-batch"), { recursive: true }),
+    says: /it has parts of run cancer-logistic-\w+-r2, and no .*plan.json/,
+    number: 3,
+  },
+];
+
+/** A plan's text with the digest that it has by now. */
+function resealed(sealed: string): string {
+  const text = sealed.replace(/,\n "sha256": "[0-9a-f]{64}"\n\}\n$/, "\n}\n");
+  const digest = createHash("sha256").update(text).digest("hex");
+  return text.replace(/\n\}\n$/, `,\n "sha256": "${digest}"\n}\n`);
+}
+
+/** The new run's rows, and nothing of another one. */
+async function expectWhole(job: OwnJob, number: number): Promise<void> {
+  expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
+  expect(await faultsOfFinished(job.out, job.fixture.rows)).toEqual([]);
+  expect(await readFile(join(job.out, "_SUCCESS"), "utf8")).toContain(`"${id}-r${number}"`);
+  expect((await scoreHere(job.spec)).status).toBe("already_complete");
+  expect((await listing(job.out)).filter((line) => /\/(tmp|parts|withdrawn)\//.test(line))).toEqual([]);
+}
+
+describe("a damaged output", () => {
+  test.each(cases)("is refused by run, told by status, and replaced by --new-run: $what", async (one) => {
+    await using scratch = await scratchFolder();
+    const job = await jobIn(scratch.path);
+    await one.before(job);
+    await one.damage(job);
+
+    const status = await runHere(["status", job.spec]);
+    const refused = await runSpec(job.spec);
+    expect(refused.code, refused.stderr).toBe(66);
+    expect(refused.stderr).toMatch(one.says);
+    expect(refused.stderr).toMatch(/hint: .*; or start over with --new-run/);
+    if (!one.what.includes("otherwise")) {
+      expect([status.code, status.stderr], status.stdout).toEqual([66, refused.stderr]);
+      expect(status.stdout).toContain(": damaged, ");
+    }
+
+    const { code, stderr, summary } = await runSpec(job.spec, { args: ["--new-run"] });
+    expect([code, summary], stderr).toMatchObject([0, { status: "complete", spans_resumed: 0 }]);
+    expect(stderr).toMatch(/giving up run cancer-logistic-\w+(-r2)?: /);
+    await expectWhole(job, one.number ?? 2);
+  });
+
+  test("is told whole by status: every part that is gone or damaged, as text and as JSON", async () => {
+    await using scratch = await scratchFolder();
+    const job = await jobIn(scratch.path);
+    await scoreHere(job.spec);
+    await rm(await partOf(job, 1));
+    await truncate(await partOf(job, 3), 7);
+    await rm(await partOf(job, 5));
+
+    const { code, stdout, stderr } = await runHere(["status", job.spec]);
+    expect(code, stderr).toBe(66);
+    expect(stdout.trimEnd().split("\n")).toEqual([
+      `${id}: damaged, 6 spans planned (569 rows) -> ${job.out}`,
+      expect.stringMatching(/\/part-00001.*: it is gone, the manifest says \d+ bytes$/),
+      expect.stringMatching(/\/part-00003.*: it has 7 bytes, the manifest says \d+ bytes$/),
+      expect.stringMatching(/\/part-00005.*: it is gone, the manifest says \d+ bytes$/),
+    ]);
+    expect(stderr).toMatch(/^error: checking .*part-00001.*: it is gone, .*; 2 more parts are damaged\n {2}hint: /);
+    const json = await runHere(["status", job.spec, "--json"]);
+    expect(json.code).toBe(66);
+    expect(JSON.parse(json.stdout)).toMatchObject({
+      run_id: id,
+      status: "damaged",
+      spans_planned: 6,
+      spans_committed: null,
+      damage: stdout.trimEnd().split("\n").slice(1),
+    });
+  });
+
+  test("of an unfinished run is told whole by status, too", async () => {
+    await using scratch = await scratchFolder();
+    const job = await jobIn(scratch.path);
+    await unfinished(job);
+    await truncate(await partOf(job, 0), 400);
+    await writeFile(await partOf(job, 2), "id,label\n1,1\n");
+    const { code, stdout, stderr } = await runHere(["status", job.spec]);
+    expect(code, stderr).toBe(66);
+    const lines = stdout.trimEnd().split("\n").slice(1);
+    expect(lines.map((line) => basename(line.split(": ", 1)[0] ?? ""))).toEqual([
+      basename(await partOf(job, 0)),
+      basename(await partOf(job, 2)),
+    ]);
+  });
+
+  test("stays as it is for readers until the new run's parts are all there", async () => {
+    await using scratch = await scratchFolder();
+    const job = await jobIn(scratch.path);
+    await scoreHere(job.spec);
+    await rm(await partOf(job, 1));
+    const visible = async (): Promise<string[]> =>
+      (await listing(job.out)).filter((line) => !line.startsWith("_infer-batch"));
+    const before = await visible();
+    const held = join(scratch.path, "held");
+    const call = "rename control/withdrawn/own/success #1";
+    const slow = await holdRun(job.spec, { out: job.out, call, held, args: ["--new-run"] });
+    expect(await visible()).toEqual(before);
+    const { code, stderr } = await slow.release();
+    expect(code, stderr).toBe(0);
+    await expectWhole(job, 2);
+  });
+
+  test("is not given up without --new-run, nor for a plan that another version of the program wrote", async () => {
+    await using scratch = await scratchFolder();
+    const job = await jobIn(scratch.path);
+    await scoreHere(job.spec);
+    const path = join(job.out, plan());
+    const text = await readFile(path, "utf8");
+    await writeFile(path, resealed(text.replace('"version": 1', '"version": 2')));
+    const before = await listing(job.out);
+    for (const args of [[], ["--new-run"]]) {
+      const { code, stderr } = await runSpec(job.spec, { args });
+      expect(code, stderr).toBe(64);
+      expect(stderr).toMatch(/plan.json: another version of this program wrote it/);
+    }
+    expect(await listing(job.out)).toEqual(before);
+  });
+
+  test("is replaced once by two processes with --new-run at once", async () => {
+    await using scratch = await scratchFolder();
+    const job = await jobIn(scratch.path);
+    await scoreHere(job.spec);
+    await rm(await partOf(job, 1));
+    const results = await Promise.all([1, 2].map(() => runSpec(job.spec, { ownProcess: true, args: ["--new-run"] })));
+    for (const { code, stderr } of results) {
+      // One that comes when the other's is complete opens one after it; one that is overtaken is told to run again.
+      expect([0, 66], stderr).toContain(code);
+    }
+    expect(results.map(({ code }) => code)).toContain(0);
+    expect((await scoreHere(job.spec)).status).toBe("already_complete");
+    expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
+    expect(await faultsOfFinished(job.out, job.fixture.rows)).toEqual([]);
+  });
+});

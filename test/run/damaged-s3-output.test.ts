@@ -1,0 +1,63 @@
+import { expect, test } from "vitest";
+import { runHere } from "../support/cli.js";
+import { scratchFolder } from "../support/job.js";
+import { useS3 } from "../support/s3.js";
+import { folderName, s3OutputJob } from "../support/s3-output.js";
+import { runSpec, scoreHere } from "../support/score.js";
+
+const s3 = useS3();
+
+const idInS3 = "diabetes-mlp-4f53cda18c2b";
+const partInS3 = (span: number): string => `part-0000${span}.${idInS3}.parquet`;
+
+s3.describe("a damaged output in S3", () => {
+  test.each([
+    {
+      what: "without two of its parts",
+      runs: 1,
+      gone: [partInS3(1), partInS3(4)],
+      says: /part-00001.*it is gone.*1 more part/,
+    },
+    { what: "with a part that was cut short", runs: 1, cut: partInS3(2), says: /part-00002.*it has 400 bytes/ },
+    {
+      what: "with a damaged plan",
+      runs: 1,
+      cut: `_infer-batch/${idInS3}/plan.json`,
+      says: /plan.json: it is not a plan/,
+    },
+    {
+      what: "whose second run lost its plan",
+      runs: 2,
+      gone: [`_infer-batch/${idInS3}-r2/plan.json`],
+      says: /it has parts of run .*-r2, and no/,
+    },
+    { what: "without its manifest", runs: 1, gone: ["_manifest.json"], says: /_manifest.json: it is gone or damaged/ },
+  ])("$what: is refused by run, told by status, and replaced by --new-run", async ({ runs, gone = [], cut, says }) => {
+    await using scratch = await scratchFolder();
+    const bucket = await s3.server().createBucket();
+    const job = await s3OutputJob(scratch.path, { bucket, port: s3.server().port });
+    await scoreHere(job.spec);
+    for (let number = 2; number <= runs; number += 1) {
+      await scoreHere(job.spec, { newRun: true });
+    }
+    for (const name of gone) {
+      await bucket.remove(`${folderName}/${name}`);
+    }
+    if (cut !== undefined) {
+      await bucket.put(`${folderName}/${cut}`, (await bucket.get(`${folderName}/${cut}`)).slice(0, 400));
+    }
+    const status = await runHere(["status", job.spec]);
+    const refused = await runSpec(job.spec);
+    expect([status.code, refused.code], refused.stderr).toEqual([66, 66]);
+    expect(refused.stderr).toMatch(says);
+    expect(refused.stderr).toContain("or start over with --new-run");
+    expect(status.stderr).toBe(refused.stderr);
+    expect(
+      gone.every((name) => name.startsWith("_") || status.stdout.includes(name)),
+      status.stdout,
+    ).toBe(true);
+    const { code, stderr } = await runSpec(job.spec, { args: ["--new-run"] });
+    expect(code, stderr).toBe(0);
+    await job.expectDone(runs + 1);
+  });
+});

@@ -1,0 +1,161 @@
+import { expect, test } from "vitest";
+import { runHere } from "../support/cli.js";
+import { scratchFolder } from "../support/job.js";
+import { leftTables } from "../support/pg-crash.js";
+import type { Database } from "../support/pg-database.js";
+import { tableFaults, writePgSpec } from "../support/pg-job.js";
+import { usePostgres } from "../support/postgres.js";
+import { runSpec, scoreHere, workerOf } from "../support/score.js";
+import { fixtureNamed } from "../support/world.js";
+
+const postgres = usePostgres();
+const fixture = fixtureNamed("diabetes-mlp");
+const table = "scores.predictions";
+
+type Mode = "append" | "upsert" | "replace";
+
+/** 442 rows in 12 spans of 40, the last one of 2. */
+async function specFor(folder: string, database: Database, mode: Mode): Promise<string> {
+  const output = { postgres: { mode, key: mode === "append" ? [] : ["id"] } };
+  return await writePgSpec(folder, fixture, database, { commit_rows: 40, output });
+}
+
+async function half(spec: string): Promise<void> {
+  await scoreHere(spec, workerOf(0, 2));
+}
+
+async function whole(spec: string): Promise<void> {
+  await scoreHere(spec);
+}
+
+/** Renders a table that a run has for itself unusable. `what`: of its name. */
+function ownTable(statement: string, what: string): (database: Database) => Promise<unknown> {
+  return async (database) => {
+    const [row] = await database.query(
+      "SELECT format('%I.%I', schemaname, tablename) AS name FROM pg_tables WHERE tablename LIKE $1",
+      [`%${what}%`],
+    );
+    await database.query(statement.replace("{table}", String(row?.["name"])));
+  };
+}
+
+const sql =
+  (text: string) =>
+  (database: Database): Promise<unknown> =>
+    database.query(text);
+
+interface Case {
+  readonly what: string;
+  readonly mode: Mode;
+  readonly before: (spec: string) => Promise<void>;
+  readonly damage: (database: Database) => Promise<unknown>;
+  readonly says: RegExp;
+  /** `status` does not count the rows of a staging table. */
+  readonly untold?: true;
+}
+
+const emptied = /looking at run .*: scores.predictions holds 0 rows, and the run has put 240 there/;
+const dropped = /looking at table scores.predictions: run .* has rows in it, and it is gone/;
+
+const cases: readonly Case[] = [
+  { what: "its table is emptied", mode: "append", before: half, damage: sql(`TRUNCATE ${table}`), says: emptied },
+  { what: "its table is emptied", mode: "upsert", before: half, damage: sql(`TRUNCATE ${table}`), says: emptied },
+  { what: "its table is dropped", mode: "append", before: half, damage: sql(`DROP TABLE ${table}`), says: dropped },
+  { what: "its table is dropped", mode: "upsert", before: whole, damage: sql(`DROP TABLE ${table}`), says: dropped },
+  { what: "its table is dropped", mode: "replace", before: whole, damage: sql(`DROP TABLE ${table}`), says: dropped },
+  {
+    what: "the table of its keys is dropped",
+    mode: "upsert",
+    before: half,
+    damage: ownTable("DROP TABLE {table}", "keys"),
+    says: /the table of the run's keys is gone/,
+  },
+  {
+    what: "its staging table is dropped",
+    mode: "replace",
+    before: half,
+    damage: ownTable("DROP TABLE {table}", "staging"),
+    says: /looking at table .*staging_\w+: run .* has rows in it, and it is gone/,
+  },
+  {
+    what: "a row of its staging table is deleted",
+    mode: "replace",
+    before: half,
+    damage: ownTable("DELETE FROM {table} WHERE id = 1", "staging"),
+    says: /finishing run .*staging_\w+ holds 441 rows, its spans gave 442/,
+    untold: true,
+  },
+  {
+    what: "its plan is changed",
+    mode: "replace",
+    before: half,
+    damage: sql("UPDATE infer_batch.runs SET plan = replace(plan, 'UTC', 'GMT')"),
+    says: /reading run diabetes-mlp-\w+ from infer_batch.runs: it is not a plan of this program/,
+  },
+  {
+    what: "a control row is changed",
+    mode: "upsert",
+    before: half,
+    damage: sql("UPDATE infer_batch.spans SET row_end = row_end - 1, rows = rows - 1 WHERE span = 1"),
+    says: /looking at infer_batch.spans: span 1 of run .* is not of its plan/,
+  },
+];
+
+postgres.describe("a run in Postgres that is damaged", () => {
+  test.each(cases)("is refused by run, told by status, and followed by a new run: $what ($mode)", async (one) => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const spec = await specFor(scratch.path, database, one.mode);
+    await one.before(spec);
+    await one.damage(database);
+
+    const status = await runHere(["status", spec]);
+    const refused = await runSpec(spec);
+    expect(refused.code, refused.stderr).toBe(66);
+    expect(refused.stderr).toMatch(one.says);
+    expect(refused.stderr).toMatch(/hint: .*--new-run/);
+    if (one.untold === undefined) {
+      expect([status.code, status.stderr]).toEqual([66, refused.stderr]);
+      expect(status.stdout).toContain(": damaged, ");
+    }
+
+    const { code, stderr, summary } = await runSpec(spec, { args: ["--new-run"] });
+    expect([code, summary], stderr).toMatchObject([0, { status: "complete", spans_resumed: 0, rows_scored: 442 }]);
+    expect(await tableFaults(database, fixture)).toEqual([]);
+    expect(await leftTables(database)).toEqual([]);
+    expect((await scoreHere(spec)).status).toBe("already_complete");
+  });
+
+  test("by TRUNCATE when other spans followed says how to get each row once, with rows of others or without", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const spec = await specFor(scratch.path, database, "append");
+    await half(spec);
+    // An attempt that goes on, as it cannot see what became of the rows before: nothing looks until the finish.
+    await database.query(`CREATE FUNCTION public.empty_once() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF (SELECT count(*) FROM infer_batch.spans) = 8 THEN RAISE EXCEPTION 'stop' USING ERRCODE = '23514'; END IF; RETURN NEW; END $$;
+      CREATE TRIGGER empty_once BEFORE INSERT ON infer_batch.spans FOR EACH ROW EXECUTE FUNCTION public.empty_once();
+      BEGIN; CREATE TABLE public.kept AS SELECT * FROM ${table}; TRUNCATE ${table}; INSERT INTO ${table} SELECT * FROM public.kept; COMMIT`);
+    expect((await runSpec(spec)).code).toBe(65); // two more spans are committed, into the new files
+    await database.query(
+      `DROP TRIGGER empty_once ON infer_batch.spans; DELETE FROM ${table} WHERE id IN (SELECT id FROM public.kept)`,
+    );
+
+    const refused = await runSpec(spec);
+    expect(refused.code, refused.stderr).toBe(66);
+    expect(refused.stderr).toMatch(/holds 80 rows, and the run has put 320 there/);
+    expect(refused.stderr).toMatch(
+      /emptied it meanwhile\. 80 of its rows are of spans that were committed since\. To score all rows again: TRUNCATE "scores"\."predictions", and run the same command with --new-run; where other rows must stay, delete those of this run instead, and add --allow-duplicates\. If rows were taken away on purpose: UPDATE /,
+    );
+    const early = await runSpec(spec, { args: ["--new-run"] });
+    expect([early.code, early.stderr]).toEqual([64, expect.stringMatching(/keeps the rows of the runs before/)]);
+    expect(early.stderr).not.toContain("giving up");
+
+    await database.query(`INSERT INTO ${table} (id, score) VALUES (-1, 0); DELETE FROM ${table} WHERE id <> -1`);
+    expect((await runSpec(spec, { args: ["--new-run"] })).code).toBe(64);
+    const { code, stderr, summary } = await runSpec(spec, { args: ["--new-run", "--allow-duplicates"] });
+    expect([code, summary], stderr).toMatchObject([0, { status: "complete", rows_scored: 442 }]);
+    await database.query(`DELETE FROM ${table} WHERE id = -1`);
+    expect(await tableFaults(database, fixture)).toEqual([]);
+  });
+});

@@ -1,0 +1,254 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { expect, test } from "vitest";
+import type { Plan } from "#src/plan/plan.js";
+import { spanAt } from "#src/plan/spans.js";
+import type { RunSink, Sink, StoredPlan } from "#src/sink/port.js";
+import { modes } from "../../support/pg-amid.js";
+import type { Database } from "../../support/pg-database.js";
+import { stopAt } from "../../support/pg-stop.js";
+import { usePostgres } from "../../support/postgres.js";
+import { alone } from "../../support/sink-drive.js";
+import { begun, idsOf, outputOf, pgSink, type PgSinkOptions, planFor, whole } from "../../support/sinks.js";
+
+const postgres = usePostgres();
+const overwriting = modes.filter(([mode]) => mode !== "append");
+const [append, upsert, replace] = modes;
+
+/** The run of a night: its predictions are the day of the month, so that it shows whose rows there are. */
+interface Night {
+  readonly sink: Sink;
+  readonly stored: StoredPlan;
+  readonly run: RunSink;
+  readonly day: number;
+}
+
+function planOfNight(sink: Sink, day: number, region: string): Plan {
+  const runId = `job-${region.length}${String(day).padStart(11, "0")}`;
+  const params = { ds: `2026-11-0${day}`, region };
+  return { ...planFor(sink.planTarget, { runId }), params };
+}
+
+interface NightOptions extends Partial<PgSinkOptions> {
+  readonly region?: string;
+}
+
+function sinkFor({ url }: Database, postgresSpec: PgSinkOptions["postgres"], more: NightOptions = {}): Sink {
+  return pgSink({ url, postgres: postgresSpec ?? {}, retrySeconds: 60, ...more });
+}
+
+/** Plans or takes up the run of a day, and is ready to commit. */
+async function night(sink: Sink, day: number, { region = "EU" }: NightOptions = {}): Promise<Night> {
+  const { stored, run } = await begun(sink, planOfNight(sink, day, region));
+  return { sink, stored, run, day };
+}
+
+async function commit({ run, stored, day }: Night, span: number): Promise<void> {
+  const which = spanAt(stored.plan, span);
+  await run.commit(which, whole(outputOf(idsOf(which), () => day)));
+}
+
+async function commitAll(one: Night): Promise<void> {
+  for (const [span, committed] of one.run.committed.entries()) {
+    if (committed === 0) {
+      await commit(one, span);
+    }
+  }
+}
+
+async function wholeNight(sink: Sink, day: number, more: NightOptions = {}): Promise<void> {
+  const one = await night(sink, day, more);
+  await commitAll(one);
+  await one.run.finish();
+}
+
+/** How many rows of each day are in the table. */
+async function daysIn(database: Database): Promise<Record<string, number>> {
+  const rows = await database.query(
+    "SELECT score::int AS day, count(*)::int AS n, count(DISTINCT id)::int AS ids FROM scores.predictions GROUP BY 1 ORDER BY 1",
+  );
+  expect(rows.every(({ n, ids }) => n === ids)).toBe(true);
+  return Object.fromEntries(rows.map(({ day, n }) => [String(day), Number(n)]));
+}
+
+const older = {
+  code: "OUTPUT_NEWER",
+  exitCode: 66,
+  message:
+    "writing to scores.predictions: run job-200000000002 was planned after job-200000000001, and its rows are there",
+  hint: expect.stringContaining("--allow-older") as string,
+};
+
+async function isWaiting(database: Database): Promise<boolean> {
+  const rows = await database.query("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'");
+  return rows.length > 0;
+}
+
+async function untilWaiting(database: Database, work: Promise<unknown>): Promise<void> {
+  const state = { ended: false };
+  const end = (): void => {
+    state.ended = true;
+  };
+  void work.then(end, end);
+  while (!(await isWaiting(database))) {
+    expect(state.ended, "ended without waiting").toBe(false);
+    await sleep(5);
+  }
+}
+
+postgres.describe("an older run that is taken up when a newer one is finished", () => {
+  test.each(overwriting)("is refused before anything is scored, and the newer rows stay: %s", async (_mode, spec) => {
+    await using database = await postgres.server().createDatabase();
+    await using first = sinkFor(database, spec);
+    await commit(await night(first, 1), 0);
+    await using second = sinkFor(database, spec);
+    await wholeNight(second, 2);
+
+    const { run } = await again(database, spec);
+    await expect(run.begin(alone)).rejects.toMatchObject(older);
+
+    expect(await daysIn(database)).toEqual({ 2: 25 });
+  });
+
+  test.each(overwriting)(
+    "takes the place of the newer rows where that is allowed, and says so: %s",
+    async (_, spec) => {
+      await using database = await postgres.server().createDatabase();
+      await using first = sinkFor(database, spec);
+      await commit(await night(first, 1), 0);
+      await using second = sinkFor(database, spec);
+      await wholeNight(second, 2);
+
+      const warnings: string[] = [];
+      await using allowed = sinkFor(database, spec, { allowOlder: true, warn: (text) => warnings.push(text) });
+      await wholeNight(allowed, 1);
+
+      expect(await daysIn(database)).toEqual(spec.mode === "replace" ? { 1: 25 } : { 1: 15, 2: 10 });
+      expect(warnings).toEqual([`${older.message}; this older run is published over them, as --allow-older says`]);
+    },
+  );
+
+  test("adds its rows where nothing is overwritten: append", async () => {
+    await using database = await postgres.server().createDatabase();
+    const [, spec] = append;
+    await using first = sinkFor(database, spec);
+    await commit(await night(first, 1), 0);
+    await using second = sinkFor(database, spec);
+    await wholeNight(second, 2);
+    await wholeNight(first, 1);
+    expect(await database.query("SELECT count(*)::int AS n FROM scores.predictions")).toEqual([{ n: 50 }]);
+  });
+
+  test("goes on in upsert when the newer run is of another series, such as another region", async () => {
+    await using database = await postgres.server().createDatabase();
+    const [, spec] = upsert;
+    await using first = sinkFor(database, spec);
+    await commit(await night(first, 1), 0);
+    await using second = sinkFor(database, spec);
+    await wholeNight(second, 2, { region: "USA" });
+    await wholeNight(first, 1);
+    expect(await daysIn(database)).toEqual({ 1: 15, 2: 10 });
+  });
+
+  test("goes on when the newer run has committed nothing yet, or was rolled back", async () => {
+    await using database = await postgres.server().createDatabase();
+    const [, spec] = replace;
+    await using first = sinkFor(database, spec);
+    await wholeNight(first, 3);
+    const one = await night(first, 1);
+    await using second = sinkFor(database, spec);
+    await night(second, 2);
+    await commitAll(one);
+    await wholeNight(second, 2);
+    await second.rollback();
+    await one.run.finish();
+    expect(await daysIn(database)).toEqual({ 1: 25 });
+  });
+
+  test("is finished in upsert when all its rows were there before the newer ones", async () => {
+    await using database = await postgres.server().createDatabase();
+    const [, spec] = upsert;
+    await using first = sinkFor(database, spec);
+    await commitAll(await night(first, 1));
+    await using second = sinkFor(database, spec);
+    await wholeNight(second, 2);
+    await wholeNight(first, 1);
+    expect(await daysIn(database)).toEqual({ 2: 25 });
+    expect(await database.query("SELECT DISTINCT status FROM infer_batch.progress")).toEqual([{ status: "complete" }]);
+  });
+});
+
+async function again(database: Database, spec: PgSinkOptions["postgres"]): Promise<{ run: RunSink }> {
+  const sink = sinkFor(database, spec);
+  const stored = await sink.find(planOfNight(sink, 1, "EU").runId);
+  if (stored === undefined) {
+    throw new Error("the run of day 1 is not planned");
+  }
+  return { run: await sink.open(stored) };
+}
+
+postgres.describe("an older run and a newer one that publish at the same time", () => {
+  const tables = [
+    ["a table", "CREATE SCHEMA scores; CREATE TABLE scores.predictions (id int8 PRIMARY KEY, score real)"],
+    ["no table yet", "SELECT"],
+  ] as const;
+  const replacing = overwriting.filter(([, { mode }]) => mode === "replace");
+  const cases = replacing.flatMap(([mode, spec]) => tables.map(([what, sql]) => ({ mode, spec, what, sql })));
+
+  test.each(cases)("the newer one first: the older one is refused; $mode, $what", async ({ spec, sql }) => {
+    await using database = await postgres.server().createDatabase();
+    await database.query(sql);
+    await using first = sinkFor(database, spec);
+    await using second = sinkFor(database, spec);
+    const [one, two] = [await night(first, 1), await night(second, 2)];
+    await Promise.all([commitAll(one), commitAll(two)]);
+    using stop = stopAt("before", /^INSERT INTO "infer_batch"\.finishes/);
+    const newer = two.run.finish();
+    await stop.reached;
+    const finishing = one.run.finish();
+    await untilWaiting(database, finishing);
+    stop.go();
+    await newer;
+    await expect(finishing).rejects.toMatchObject(older);
+    expect(await daysIn(database)).toEqual({ 2: 25 });
+  });
+
+  test.each(cases)("the older one first: the newer one follows; $mode, $what", async ({ spec, sql }) => {
+    await using database = await postgres.server().createDatabase();
+    await database.query(sql);
+    await using first = sinkFor(database, spec);
+    await using second = sinkFor(database, spec);
+    const [one, two] = [await night(first, 1), await night(second, 2)];
+    await Promise.all([commitAll(one), commitAll(two)]);
+    using stop = stopAt("before", /^INSERT INTO "infer_batch"\.finishes/);
+    const finishing = one.run.finish();
+    await stop.reached;
+    const newer = two.run.finish();
+    await untilWaiting(database, newer);
+    stop.go();
+    await Promise.all([finishing, newer]);
+    expect(await daysIn(database)).toEqual({ 2: 25 });
+  });
+
+  const controlRow = /^INSERT INTO "infer_batch"\.spans/;
+  test.each([
+    ["the older one", 1],
+    ["the newer one", 2],
+  ] as const)("upsert, %s first: the newer rows stay", async (_, early) => {
+    await using database = await postgres.server().createDatabase();
+    const [, spec] = upsert;
+    await using first = sinkFor(database, spec);
+    await using second = sinkFor(database, spec);
+    const nights = [await night(first, 1), await night(second, 2)] as const;
+    const [one, two] = early === 1 ? nights : ([nights[1], nights[0]] as const);
+    using stop = stopAt("before", controlRow);
+    const leading = commit(one, 0);
+    await stop.reached;
+    const following = commit(two, 0);
+    await untilWaiting(database, following);
+    stop.go();
+    await leading;
+    await (early === 1 ? following : expect(following).rejects.toMatchObject(older));
+    expect(await daysIn(database)).toEqual({ 2: 10 });
+    await expect(commit(nights[0], 1)).rejects.toMatchObject(older);
+  });
+});
