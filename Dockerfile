@@ -1,42 +1,40 @@
 # docker build -t infer-batch:0.1.0 .                     scores on CPUs
 # docker build -t infer-batch:0.1.0-gpu --target gpu .    scores on NVIDIA GPUs (linux/amd64)
 # docker run --rm --read-only --user "$(id -u)" -v "$PWD:/jobs" infer-batch:0.1.0 infer-batch run /jobs/job.yaml
+# The bases are tags, which move: `sh scripts/pin-bases.sh` pins them here by digest, as the registry has them then.
 ARG NODE=node:24-slim
 # CUDA 13 and cuDNN 9, as ONNX Runtime 1.30's CUDA files want them; what they miss in another one fails the build.
 ARG CUDA=nvidia/cuda:13.0.1-cudnn-runtime-ubuntu24.04
 
 FROM ${NODE} AS build
 WORKDIR /src
-COPY package.json package-lock.json .npmrc ./
+COPY package.json package-lock.json ./
 RUN npm ci --ignore-scripts --no-audit --no-fund
 COPY tsconfig.json tsconfig.build.json ./
 COPY scripts scripts
 COPY src src
 RUN npm run build
 
-# What runs: the bundle and the two native packages, of this platform alone.
+# What runs: the bundle and the two native packages, of this platform alone. npm passes over a platform's package that
+# its registry does not have, so they are loaded once: an image without one must not come into being.
 FROM ${NODE} AS app
 WORKDIR /app
-COPY package.json package-lock.json .npmrc ./
+COPY package.json package-lock.json ./
 RUN npm ci --omit=dev --ignore-scripts --no-audit --no-fund \
+ && ORT_DISABLE_TELEMETRY=1 node -e 'require("@duckdb/node-bindings"); require("onnxruntime-node")' \
  && find node_modules/onnxruntime-node/bin -mindepth 3 -maxdepth 3 -type d \
     ! -path "*/linux/$(node -p process.arch)" -exec rm -r {} +
 COPY README.md CHANGELOG.md LICENSE ./
 COPY bin bin
 COPY --from=build /src/dist/bundle dist/bundle
 
-# The first process of a container gets no signal that it does not handle, and inherits orphans: tini is for that.
-FROM ${NODE} AS init
-# hadolint ignore=DL3008
-RUN apt-get update && apt-get install -y --no-install-recommends tini
-
 # ONNX Runtime's CUDA and TensorRT files are no part of the npm package: its install script fetches them from NuGet.
+# `true` forces that. In 1.30 the script ignores `cuda12`, though its comments name it.
 FROM app AS app-gpu
 RUN ONNXRUNTIME_NODE_INSTALL=true node node_modules/onnxruntime-node/script/install.js
 
 FROM ${CUDA} AS gpu
-COPY --from=init /usr/bin/tini-static /usr/local/bin/tini
-COPY --from=init /usr/local/bin/node /usr/local/bin/node
+COPY --from=app /usr/local/bin/node /usr/local/bin/node
 COPY --from=app-gpu /app /app
 # libcuda is the driver's: it comes with the machine. cuDNN is in the base; it is looked for when a model needs it.
 RUN ldd /app/node_modules/onnxruntime-node/bin/napi-v6/linux/x64/libonnxruntime_providers_cuda.so > /tmp/needs \
@@ -48,17 +46,18 @@ ENV NODE_ENV=production HOME=/scratch TMPDIR=/scratch XDG_CACHE_HOME=/scratch/ca
 # What is fetched and what is on its way to a store. With --read-only, all that is written outside of the output.
 VOLUME /scratch
 USER 10001:10001
-ENTRYPOINT ["tini", "--"]
+# In place of the base's, which would stand before the command. No init is needed: as the first process
+# the program handles signals, and it waits for each program that it starts.
+ENTRYPOINT []
 CMD ["infer-batch", "--help"]
 
 # The last one is built where no target is named.
 FROM ${NODE} AS cpu
-COPY --from=init /usr/bin/tini-static /usr/local/bin/tini
 COPY --from=app /app /app
 RUN ln -s /app/bin/infer-batch.js /usr/local/bin/infer-batch \
  && install -d -m 1777 /scratch
 ENV NODE_ENV=production HOME=/scratch TMPDIR=/scratch XDG_CACHE_HOME=/scratch/cache
 VOLUME /scratch
 USER 10001:10001
-ENTRYPOINT ["tini", "--"]
+ENTRYPOINT []
 CMD ["infer-batch", "--help"]

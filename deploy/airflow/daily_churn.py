@@ -18,13 +18,14 @@ WORKERS = int(os.environ.get("INFER_BATCH_WORKERS", "4"))
 
 
 class InferBatch(BashOperator):
-    """Gives up at once where no retry helps: 64 usage or permission, 65 bad data, 66 not what was planned."""
+    """Gives up at once where no retry helps: 64 usage or permission, 65 bad data, 66 not what was planned, 67 a
+    person decides."""
 
     def execute(self, context):
         try:
             return super().execute(context)
         except AirflowException as error:
-            if re.search(r"exit code (64|65|66)\.", str(error)):
+            if re.search(r"exit code (64|65|66|67)\.", str(error)):
                 raise AirflowFailException(str(error)) from error
             raise
 

@@ -2,6 +2,7 @@ import { errnoOf, JobError } from "../errors.js";
 import { collectGarbage } from "./collect-garbage.js";
 import { startEarly } from "./early.js";
 import { failWith } from "./failure.js";
+import { endOnSignalsAsFirstProcess } from "./signals.js";
 
 /** Whoever reads our output may stop before we are done (`| head`): that is no error. A log that is lost is none either. */
 process.stderr.on("error", () => undefined);
@@ -25,6 +26,7 @@ process.on("exit", (code) => {
   }
 });
 
+endOnSignalsAsFirstProcess();
 collectGarbage();
 void main(process.argv.slice(2)).catch((error: unknown) => {
   process.exitCode = failWith(error, {}, process); // a part of the program that could not be loaded

@@ -5,7 +5,25 @@ import type { SafeOutput } from "./io.js";
 /** Spans in flight are finished or dropped within this time after a signal. */
 const graceMs = 5000;
 
-type StopSignal = "SIGINT" | "SIGTERM";
+const stopSignals = ["SIGINT", "SIGTERM"] as const;
+type StopSignal = (typeof stopSignals)[number];
+
+/**
+ * Lets SIGINT and SIGTERM end the first process of a container, as they end any other: the kernel drops a signal that
+ * this process does not handle. A command that handles them itself, by `abortOnSignals`, comes first.
+ */
+export function endOnSignalsAsFirstProcess(): void {
+  if (process.pid !== 1) {
+    return;
+  }
+  for (const name of stopSignals) {
+    process.on(name, () => {
+      if (process.listenerCount(name) === 1) {
+        process.exit(128 + constants.signals[name]);
+      }
+    });
+  }
+}
 
 /** What a stop leaves behind, and what to do then. */
 interface StopText {

@@ -88,24 +88,9 @@ function providerLibrary(provider: GpuProvider, machine: Machine): Part {
   return {
     name,
     state: "missing",
-    found: `${absent.join(", ")} not in ${folder} (${installMode(machine)})`,
-    remedy: `ONNXRUNTIME_NODE_INSTALL=cuda12 node ${join(machine.runtime.folder, "script/install.js")}, where nuget.org can be reached; or the image of the target gpu`,
+    found: `${absent.join(", ")} not in ${folder} (the npm package does not have them)`,
+    remedy: `ONNXRUNTIME_NODE_INSTALL=true node ${join(machine.runtime.folder, "script/install.js")}, where nuget.org can be reached; or the image of the target gpu`,
   };
-}
-
-/** How npm was told to install onnxruntime-node. */
-function installMode(machine: Machine): string {
-  const key = "onnxruntime-node-install";
-  for (let folder = machine.runtime.folder; ; folder = join(folder, "..")) {
-    const [, mode] =
-      new RegExp(`^${key}\\s*=\\s*(\\S+)`, "m").exec(machine.readText(join(folder, ".npmrc")) ?? "") ?? [];
-    if (mode !== undefined) {
-      return `${key}=${mode} in ${join(folder, ".npmrc")}`;
-    }
-    if (folder === "/") {
-      return "npm installed it for CPUs";
-    }
-  }
 }
 
 /** The least driver for a CUDA, by their first numbers: CUDA's release notes, "minor version compatibility". */

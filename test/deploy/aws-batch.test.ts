@@ -8,6 +8,7 @@ import { validators } from "../support/validators.js";
 const definition = z
   .object({
     containerProperties: z.object({ command: z.array(z.string()) }),
+    timeout: z.object({ attemptDurationSeconds: z.int() }),
     retryStrategy: z.object({
       evaluateOnExit: z
         .array(
@@ -109,6 +110,12 @@ test("each exit code has its action", () => {
     expect(actionOn({ onExitCode: String(code), onReason })).toBe("RETRY");
   }
   expect(actionOn({ onStatusReason: "Host EC2 (instance i-0123456789) terminated." })).toBe("RETRY");
+});
+
+test("an attempt has time to score when it has waited for the features as long as it may", () => {
+  const [, hours = ""] = /^ {2}wait: (\d+)h\b/m.exec(deployText("aws-batch/job.yaml")) ?? [];
+  expect(Number(hours)).toBeGreaterThanOrEqual(4);
+  expect(definition.timeout.attemptDurationSeconds).toBeGreaterThanOrEqual((Number(hours) + 2) * 3600);
 });
 
 test("the day is that of the schedule", () => {

@@ -25,8 +25,8 @@ base=$(image from scratch)
 image copy --quiet "$base" "$out/base" /
 image config --env NODE_EXTRA_CA_CERTS=$certificates \
   --env PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$base"
-image commit --quiet "$base" docker.io/library/node:24-slim
-image bud --isolation chroot --pull-never --tag infer-batch:test "$project"
+image commit --quiet "$base" localhost/node:stand-in
+image bud --isolation chroot --pull-never --build-arg NODE=localhost/node:stand-in --tag infer-batch:test "$project"
 made=$(image from --pull-never localhost/infer-batch:test)
 cp -a "$(image mount "$made")" "$out/root"
 image inspect --type image localhost/infer-batch:test > "$out/image.json"

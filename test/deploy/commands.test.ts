@@ -82,6 +82,42 @@ describe("the specs of deploy/", () => {
   });
 });
 
+describe("the files of deploy/ that decide by exit code", () => {
+  const deciding = deployFiles()
+    .map((path) => ({ path, text: deployText(path) }))
+    .filter(({ path, text }) => path !== "../Dockerfile" && /\b6[4-7*]/.test(text.replaceAll(/exit 64|with 64/g, "")));
+
+  test("are these", () => {
+    expect(deciding.map(({ path }) => path)).toMatchInlineSnapshot(`
+      [
+        "README.md",
+        "airflow/README.md",
+        "airflow/daily_churn.py",
+        "aws-batch/README.md",
+        "aws-batch/job-definition.json",
+        "cron/README.md",
+        "kubernetes/README.md",
+        "kubernetes/base/cronjob.yaml",
+        "systemd/README.md",
+        "systemd/infer-batch@.service",
+      ]
+    `);
+  });
+
+  test.each(deciding)("$path: names each final code", ({ text }) => {
+    const named = finalCodes.filter((code) => new RegExp(String.raw`\b${code}\b|"6\*"`).test(text));
+    expect(named).toEqual(finalCodes);
+  });
+});
+
+test("the DAG of Airflow gives up at each final code, and at no other", () => {
+  const [, pattern = ""] = /re\.search\(r"(.*?)"/.exec(deployText("airflow/daily_churn.py")) ?? [];
+  // As BashOperator says it.
+  const isFinal = (code: number): boolean =>
+    new RegExp(pattern).test(`Bash command failed. The command returned a non-zero exit code ${code}.`);
+  expect([1, ...knownCodes].filter(isFinal)).toEqual(finalCodes);
+});
+
 test("each exit code is either tried again or final, as the files of deploy/ have it", () => {
   expect([...finalCodes, ...retriedCodes].toSorted((one, other) => one - other)).toEqual(knownCodes);
 });

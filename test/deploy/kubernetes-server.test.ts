@@ -5,6 +5,7 @@ import { z } from "zod";
 import { deployFolder, finalCodes, retriedCodes } from "../support/deploy.js";
 import { scratchFolder } from "../support/job.js";
 import { type Kubernetes, startKubernetes, whatKubernetesLacks } from "../support/kubernetes-server.js";
+import { manifestFolders } from "../support/pod.js";
 import { until } from "../support/waiting.js";
 
 const folder = join(deployFolder, "kubernetes");
@@ -56,7 +57,7 @@ describe.skipIf(missing !== undefined)(
     });
     afterAll(() => server[Symbol.asyncDispose]());
 
-    test.each(["base", "overlays/gpu", "overlays/postgres"])("takes %s", (path) => {
+    test.each(manifestFolders)("takes %s", (path) => {
       const said = server.kubectl([
         "apply",
         "--dry-run=server",

@@ -1,5 +1,6 @@
 import { spawnSync } from "node:child_process";
-import { chmod, mkdir, readFile, writeFile } from "node:fs/promises";
+import { readFileSync } from "node:fs";
+import { chmod, cp, mkdir, readFile, writeFile } from "node:fs/promises";
 import { delimiter, join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
@@ -12,6 +13,15 @@ import { validators } from "../support/validators.js";
 
 function byKind(one: Manifest, other: Manifest): number {
   return one.kind.localeCompare(other.kind);
+}
+
+/** What kubectl makes of a folder, without the digest that it puts behind the names of ConfigMaps. */
+function madeByKubectl(path: string): Manifest[] {
+  const { stdout } = spawnSync("kubectl", ["kustomize", path], { encoding: "utf8" });
+  return stdout
+    .split(/^---\n/m)
+    .map((text) => parse(text.replaceAll(/(name: daily-churn)-[0-9a-z]{10}$/gm, "$1")) as Manifest)
+    .toSorted(byKind);
 }
 
 const kubectl = spawnSync("kubectl", ["version", "--client"]).status === 0;
@@ -43,10 +53,16 @@ describe("the manifests", () => {
     expect(`${stdout}${stderr}`).toMatchInlineSnapshot(`
       "INFO base-CronJob.json passed for resource cronjob/daily-churn against version 1.37
       INFO base-ConfigMap.json passed for resource configmap/daily-churn against version 1.37
+      INFO overlays-cloud-identity-CronJob.json passed for resource cronjob/daily-churn against version 1.37
+      INFO overlays-cloud-identity-ConfigMap.json passed for resource configmap/daily-churn against version 1.37
+      INFO overlays-cloud-identity-ServiceAccount.json passed for resource serviceaccount/daily-churn against version 1.37
       INFO overlays-gpu-CronJob.json passed for resource cronjob/daily-churn against version 1.37
       INFO overlays-gpu-ConfigMap.json passed for resource configmap/daily-churn against version 1.37
       INFO overlays-postgres-CronJob.json passed for resource cronjob/daily-churn against version 1.37
       INFO overlays-postgres-ConfigMap.json passed for resource configmap/daily-churn against version 1.37
+      INFO overlays-web-identity-CronJob.json passed for resource cronjob/daily-churn against version 1.37
+      INFO overlays-web-identity-ConfigMap.json passed for resource configmap/daily-churn against version 1.37
+      INFO overlays-web-identity-ServiceAccount.json passed for resource serviceaccount/daily-churn against version 1.37
       ERROR wrong-CronJob.json did not validate for resource cronjob/daily-churn against version 1.37: spec.jobTemplate.spec: Additional properties are not allowed ('backoffLimitPerIndx' was unexpected)
       "
     `);
@@ -70,6 +86,48 @@ describe("the manifests", () => {
     expect(rules[0]).toMatchObject({ action: "Ignore" }); // a pod that is drained ends with 143
   });
 
+  test("67, which a person decides about, ends the Job in each folder", () => {
+    for (const path of folders) {
+      expect(jobOf(path).job.podFailurePolicy).toEqual(jobOf("base").job.podFailurePolicy);
+    }
+  });
+
+  test.each(folders)("%s: its pods have keys that must be there, or a service account in their place", (path) => {
+    const { container, job } = jobOf(path);
+    const account = job.template.spec.serviceAccountName;
+    expect(container.envFrom).toEqual(account === undefined ? [{ secretRef: { name: "infer-batch-s3" } }] : undefined);
+    const accounts = kustomized(join(folder, path)).filter(({ kind }) => kind === "ServiceAccount");
+    expect(accounts.map(({ metadata }) => metadata.name)).toEqual(account === undefined ? [] : [account]);
+  });
+
+  test.each(["cloud-identity", "web-identity"])("%s may stand in place of the base", async (identity) => {
+    await using scratch = await scratchFolder();
+    await cp(folder, scratch.path, { recursive: true });
+    for (const path of ["overlays/gpu", "overlays/postgres"] as const) {
+      const file = join(scratch.path, path, "kustomization.yaml");
+      await writeFile(file, (await readFile(file, "utf8")).replace("../../base", `../${identity}`));
+      const { container, env, job } = jobOf(path, scratch.path);
+      expect(container.envFrom).toBeUndefined();
+      expect(job.template.spec.serviceAccountName).toBe("daily-churn");
+      expect(Object.keys(env)).toEqual(expect.arrayContaining(["AWS_REGION", ...Object.keys(jobOf(path).env)]));
+      if (kubectl) {
+        expect(madeByKubectl(join(scratch.path, path))).toEqual(kustomized(join(scratch.path, path)).toSorted(byKind));
+      }
+    }
+  });
+
+  test("the time for which a worker is tried again is the one that is told", () => {
+    // Kubernetes 1.34, pkg/controller/job: DefaultJobPodFailureBackOff, doubled up to MaxJobPodFailureBackOff.
+    const waits = Array.from({ length: jobOf("base").job.backoffLimitPerIndex }, (_, index) =>
+      Math.min(10 * 2 ** index, 600),
+    );
+    const minutes = Math.floor(waits.reduce((sum, seconds) => sum + seconds) / 60);
+    for (const file of ["base/cronjob.yaml", "README.md"]) {
+      const text = readFileSync(join(folder, file), "utf8");
+      expect(/10 min(?:utes)?: about (\d+) minutes in all/.exec(text)?.[1]).toBe(String(minutes));
+    }
+  });
+
   test("overlays change what they are there for", () => {
     expect(jobOf("overlays/gpu").container).toMatchObject({
       image: "registry.example.org/infer-batch:0.1.0-gpu",
@@ -79,11 +137,7 @@ describe("the manifests", () => {
   });
 
   test.skipIf(!kubectl).each(folders)("%s is what kubectl makes of it", (path) => {
-    const { stdout } = spawnSync("kubectl", ["kustomize", join(folder, path)], { encoding: "utf8" });
-    const made = stdout
-      .split(/^---\n/m)
-      .map((text) => parse(text.replaceAll(/(name: daily-churn)-[0-9a-z]{10}$/gm, "$1")) as Manifest);
-    expect(made.toSorted(byKind)).toEqual(kustomized(join(folder, path)).toSorted(byKind));
+    expect(madeByKubectl(join(folder, path))).toEqual(kustomized(join(folder, path)).toSorted(byKind));
   });
 });
 
@@ -92,11 +146,8 @@ async function start(jobName: string): Promise<{ code: number | null; said: stri
   await using scratch = await scratchFolder();
   const bin = join(scratch.path, "bin");
   await mkdir(bin);
-  await writeFile(join(bin, "tini"), '#!/bin/sh\nshift; exec "$@"\n');
   await writeFile(join(bin, "infer-batch"), '#!/bin/sh\nprintf "%s\\n" "$@"\n');
-  for (const name of ["tini", "infer-batch"]) {
-    await chmod(join(bin, name), 0o755);
-  }
+  await chmod(join(bin, "infer-batch"), 0o755);
   const log = join(scratch.path, "termination-log");
   await writeFile(log, "");
   const { container, env } = jobOf("base");

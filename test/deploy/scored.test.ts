@@ -1,5 +1,5 @@
 import { execFile } from "node:child_process";
-import { chmod, cp, mkdir, readFile, symlink, writeFile } from "node:fs/promises";
+import { cp, mkdir, readFile, symlink, writeFile } from "node:fs/promises";
 import { delimiter, join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
@@ -7,6 +7,7 @@ import { projectFolder } from "../support/cli.js";
 import { deployText } from "../support/deploy.js";
 import { differences } from "../support/golden.js";
 import { scratchFolder, writeSpec } from "../support/job.js";
+import { type IdentityService, podIdentityAgent, securityTokenService } from "../support/identity.js";
 import { outputRows } from "../support/output.js";
 import { query, type Row, readRows } from "../support/parquet.js";
 import type { Database } from "../support/pg-database.js";
@@ -39,22 +40,20 @@ async function carryOut(
   });
 }
 
-/** A folder with the built program, and what stands before it in the image. */
+/** A folder with the built program. */
 async function machine(): Promise<Awaited<ReturnType<typeof scratchFolder>>> {
   const scratch = await scratchFolder();
   const bin = join(scratch.path, "bin");
   await mkdir(bin);
   await symlink(join(projectFolder, "bin/infer-batch.js"), join(bin, "infer-batch"));
-  await writeFile(join(bin, "tini"), '#!/bin/sh\nshift; exec "$@"\n');
-  await chmod(join(bin, "tini"), 0o755);
   return scratch;
 }
 
 /** A spec as it stands in deploy/, but for the names of its buckets, which are all `bucket`, and with work for four. */
-async function writeDeployed(folder: string, path: string, bucket: Bucket): Promise<string> {
-  const text = deployText(path).replaceAll(/s3:\/\/my-\w+/g, `s3://${bucket.name}`);
+async function writeDeployed(folder: string, text: string, bucket: Bucket): Promise<string> {
+  const here = text.replaceAll(/s3:\/\/my-\w+/g, `s3://${bucket.name}`);
   const spec = join(folder, "job.yaml");
-  await writeFile(spec, `${text}commit_rows: 100\n`);
+  await writeFile(spec, `${here}commit_rows: 100\n`);
   return spec;
 }
 
@@ -84,6 +83,14 @@ async function expectTable(database: Database): Promise<void> {
   expect(workers, "as many workers as the schedule has, each a share").toEqual([{ workers: 4 }]);
 }
 
+/** The token of a pod's service account, in a file of the pod. */
+async function tokenOf(folder: string): Promise<string> {
+  const token = "token of the service account";
+  await writeFile(join(folder, "token"), token);
+  return token;
+}
+
+const role = "arn:aws:iam::123456789012:role/daily-churn";
 const s3 = useS3();
 const postgres = usePostgres();
 
@@ -99,8 +106,8 @@ s3.describe("with buckets as the specs have them,", () => {
     path: ManifestFolder,
     { folder, bucket, env }: World,
   ): Promise<(Ended & { lastWords: string })[]> {
-    const { job, container, env: said } = jobOf(path);
-    const spec = await writeDeployed(folder, `kubernetes/${path}/job.yaml`, bucket);
+    const { job, container, env: said, jobSpec } = jobOf(path);
+    const spec = await writeDeployed(folder, jobSpec, bucket);
     return await Promise.all(
       Array.from({ length: job.completions }, async (_, index) => {
         const log = join(folder, `log-${index}`);
@@ -111,6 +118,7 @@ s3.describe("with buckets as the specs have them,", () => {
           text
             .replace("/etc/infer-batch/job.yaml", spec)
             .replace("/dev/termination-log", log)
+            .replace("/var/run/secrets/aws", folder)
             .replace(/^\/scratch/, scratch);
         const ended = await carryOut(folder, [...container.command, ...container.args].map(here), {
           ...Object.fromEntries(Object.entries(said).map(([name, value]) => [name, here(value)])),
@@ -139,6 +147,41 @@ s3.describe("with buckets as the specs have them,", () => {
     const to = join(scratch.path, "predictions");
     await mirror(bucket, `churn/dt=${day}`, to);
     expect(differences((await outputRows(to)).toSorted(byCustomer), await expected())).toEqual([]);
+  });
+
+  test.each<{ path: ManifestFolder; how: string; start: (folder: string) => Promise<IdentityService> }>([
+    {
+      path: "overlays/web-identity",
+      how: "a token for STS",
+      start: async (folder) => await securityTokenService(role, await tokenOf(folder)),
+    },
+    {
+      path: "overlays/cloud-identity",
+      how: "IRSA",
+      start: async (folder) => {
+        const service = await securityTokenService(role, await tokenOf(folder));
+        // As EKS's webhook does by the annotation of the service account.
+        const given = { AWS_ROLE_ARN: role, AWS_WEB_IDENTITY_TOKEN_FILE: join(folder, "token") };
+        return { ...service, env: { ...service.env, ...given } };
+      },
+    },
+    {
+      path: "overlays/cloud-identity",
+      how: "EKS Pod Identity",
+      start: async (folder) => await podIdentityAgent(await tokenOf(folder), join(folder, "token")),
+    },
+  ])("the pods of $path reach S3 without keys, by $how", async ({ path, start }) => {
+    await using scratch = await machine();
+    await using service = await start(scratch.path);
+    const bucket = await s3.server().createBucket();
+    await upload(bucket);
+    await bucket.put(`features/dt=${day}/_SUCCESS`, "");
+    const { AWS_ACCESS_KEY_ID: _id, AWS_SECRET_ACCESS_KEY: _key, ...env } = s3.server().env();
+    const given = { ...env, ...service.env, AWS_REGION: "us-east-1" }; // the server's region
+    const ended = await runPods(path, { folder: scratch.path, bucket, env: given });
+    expect(ended.map(({ code, said }) => (code === 0 ? "" : said))).toEqual(["", "", "", ""]);
+    expect(service.asked()).toBeGreaterThanOrEqual(4);
+    expect(await bucket.keys()).toContain(`churn/dt=${day}/_SUCCESS`);
   });
 
   test("a pod without the GPU that it asks for ends with 64, and its last words say what is missing", async () => {
@@ -173,7 +216,7 @@ s3.describe("with buckets as the specs have them,", () => {
       const bucket = await s3.server().createBucket();
       await upload(bucket);
       await bucket.put(`features/dt=${day}/_SUCCESS`, "");
-      const spec = await writeDeployed(scratch.path, "aws-batch/job.yaml", bucket);
+      const spec = await writeDeployed(scratch.path, deployText("aws-batch/job.yaml"), bucket);
       const { containerProperties } = z
         .object({ containerProperties: z.object({ command: z.array(z.string()) }) })
         .parse(JSON.parse(deployText("aws-batch/job-definition.json")));

@@ -1,5 +1,5 @@
 import { spawnSync } from "node:child_process";
-import { chmod, utimes, writeFile } from "node:fs/promises";
+import { chmod, mkdir, utimes, writeFile } from "node:fs/promises";
 import { delimiter, join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { deployText, finalCodes } from "../support/deploy.js";
@@ -32,6 +32,29 @@ describe("the systemd units", () => {
     expect(
       `${stdout}${stderr}`.split("\n").filter((line) => line.includes(scratch.path) || line.includes("infer-batch")),
     ).toEqual([]);
+  });
+
+  test.skipIf(!hasSystemd)("let the service see NVIDIA's devices by a drop-in, which systemd reads", async () => {
+    await using scratch = await scratchFolder();
+    const unit = join(scratch.path, "infer-batch@daily.service");
+    await writeFile(unit, service.replace("/usr/local/bin/infer-batch", "/bin/true"));
+    await writeFile(
+      join(scratch.path, "infer-batch-failed@.service"),
+      deployText("systemd/infer-batch-failed@.service"),
+    );
+    await mkdir(`${unit}.d`);
+    const verify = async (text: string): Promise<string[]> => {
+      await writeFile(join(`${unit}.d`, "gpu.conf"), text);
+      const { stderr } = spawnSync("systemd-analyze", ["verify", "--man=no", unit], { encoding: "utf8" });
+      return stderr.split("\n").filter((line) => line.includes("gpu.conf"));
+    };
+    const dropIn = deployText("systemd/gpu.conf");
+    expect(await verify(dropIn)).toEqual([]);
+    expect(await verify(dropIn.replace("DeviceAllow", "DeviceAllowed"))).toHaveLength(1);
+    expect(valuesOf(service, "PrivateDevices")).toEqual(["yes"]); // which hides /dev/nvidia*
+    expect(valuesOf(dropIn, "PrivateDevices")).toEqual(["no"]);
+    expect(valuesOf(dropIn, "DeviceAllow")).toEqual(["char-nvidia* rw"]);
+    expect(deployText("systemd/README.md")).toContain("install -D -m 644 gpu.conf ");
   });
 
   test("try again, but not what no retry mends", () => {

@@ -50,7 +50,7 @@ describe("a machine with GPUs", () => {
 
   test("lacks TensorRT when that is asked for", async () => {
     expect(await faultsOf(goodMachine, "tensorrt")).toEqual([
-      `provider library missing: libonnxruntime_providers_tensorrt.so not in ${libraries} (npm installed it for CPUs)`,
+      `provider library missing: libonnxruntime_providers_tensorrt.so not in ${libraries} (the npm package does not have them)`,
       "CUDA unknown: the provider library tells which one, once it is there and there is an ldd",
       "TensorRT unknown: the provider library tells which one",
     ]);
@@ -71,18 +71,17 @@ describe("a machine with GPUs", () => {
 });
 
 describe("what is missing is named", () => {
-  test("where npm installed for CPUs, and why it did", async () => {
+  test("where the npm package is as it came, without CUDA files", async () => {
     const cpu: MachineFacts = {
       ...goodMachine,
       names: { ...names, [libraries]: ["libonnxruntime.so.1"] },
-      files: { ...files, "/app/.npmrc": "save-exact=true\nonnxruntime-node-install=skip\n" },
     };
     const [library] = await gpuParts("cuda", machineOf(cpu), 0);
     expect(library).toMatchObject({
       state: "missing",
-      found: `libonnxruntime_providers_shared.so, libonnxruntime_providers_cuda.so not in ${libraries} (onnxruntime-node-install=skip in /app/.npmrc)`,
+      found: `libonnxruntime_providers_shared.so, libonnxruntime_providers_cuda.so not in ${libraries} (the npm package does not have them)`,
       remedy: expect.stringContaining(
-        `ONNXRUNTIME_NODE_INSTALL=cuda12 node ${runtimeFolder}/script/install.js`,
+        `ONNXRUNTIME_NODE_INSTALL=true node ${runtimeFolder}/script/install.js`,
       ) as string,
     });
   });
@@ -141,7 +140,7 @@ describe("what is missing is named", () => {
   test("in one line, for an error", async () => {
     const parts = await gpuParts("cuda", machineOf({ ...goodMachine, names: { ...names, [libraries]: [] } }), 7);
     expect(missingText(parts)).toBe(
-      `provider library: libonnxruntime_providers_shared.so, libonnxruntime_providers_cuda.so not in ${libraries} (npm installed it for CPUs); GPUs: there is no device 7: 2 can be seen, from 0; NVIDIA L4 (23034 MiB), NVIDIA L4 (23034 MiB)`,
+      `provider library: libonnxruntime_providers_shared.so, libonnxruntime_providers_cuda.so not in ${libraries} (the npm package does not have them); GPUs: there is no device 7: 2 can be seen, from 0; NVIDIA L4 (23034 MiB), NVIDIA L4 (23034 MiB)`,
     );
     expect(missingText(await gpuParts("cuda", machineOf(goodMachine), 0))).toBeUndefined();
   });

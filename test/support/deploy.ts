@@ -6,11 +6,14 @@ import { projectFolder } from "./cli.js";
 
 export const deployFolder = join(projectFolder, "deploy");
 
-/** Exit codes that no retry mends: a scheduler gives up. 137 is SIGKILL's, and no code of ours. */
-export const finalCodes = [64, 65, 66] as const;
+/**
+ * Exit codes that no retry mends: a scheduler gives up. 67 is a run that a person must decide about. 137 is SIGKILL's,
+ * and no code of ours.
+ */
+export const finalCodes = [64, 65, 66, 67] as const;
 export const retriedCodes = [75, 130, 137, 143] as const;
 /** What `errors.ts` ends with, so that a code that is new there is decided upon everywhere. */
-export const knownCodes = [...new Set<number>([...Object.values(exitCodes), 137])].toSorted(
+export const knownCodes = [...new Set<number>([...Object.values(exitCodes), 67, 137])].toSorted(
   (one, other) => one - other,
 );
 
@@ -53,6 +56,7 @@ function scriptsOf(path: string, text: string): string[] {
       return lines.flatMap((line) => /^(?:[\d*]\S* +){5}\S+ (.*)$/.exec(line)?.[1] ?? []);
     case ".service":
     case ".timer":
+    case ".conf":
       return lines.flatMap((line) => /^Exec\w*=(.*)$/.exec(line)?.[1] ?? []);
     case "":
       // A Dockerfile: what it runs, and how its comments say it is used.

@@ -8,9 +8,9 @@ const kustomization = z.strictObject({
   apiVersion: z.literal("kustomize.config.k8s.io/v1beta1"),
   kind: z.literal("Kustomization"),
   resources: z.array(z.string()),
-  configMapGenerator: z.array(
-    z.strictObject({ name: z.string(), behavior: z.literal("merge").optional(), files: z.array(z.string()) }),
-  ),
+  configMapGenerator: z
+    .array(z.strictObject({ name: z.string(), behavior: z.literal("merge").optional(), files: z.array(z.string()) }))
+    .default([]),
   images: z.array(z.strictObject({ name: z.string(), newTag: z.string() })).default([]),
   patches: z.array(z.strictObject({ path: z.string() })).default([]),
 });
@@ -59,19 +59,20 @@ function isSame(one: Manifest, other: Manifest): boolean {
   return one.kind === other.kind && one.metadata.name === other.metadata.name;
 }
 
-/** A strategic merge: lists of things with names are merged by name, other lists are replaced. */
+/** A strategic merge: lists of things with names are merged by name (those of the patch come first), other lists are replaced, null takes away. */
 function mergeInto<T>(value: T, patch: unknown): T {
   if (Array.isArray(value) && Array.isArray(patch) && [...value, ...patch].every(hasName)) {
-    const isNew = ({ name }: { name: string }): boolean => !value.some((item) => item.name === name);
-    const merged = value.map((item) => mergeInto(item, patch.find(({ name }) => name === item.name) ?? {}));
-    return [...patch.filter(isNew), ...merged] as T;
+    const merged = patch.map((item) => mergeInto(value.find(({ name }) => name === item.name) ?? item, item));
+    const others = value.filter((item) => !patch.some(({ name }) => name === item.name));
+    return [...merged, ...others] as T;
   }
   if (isRecord(value) && isRecord(patch)) {
     const merged = Object.entries(patch).map(([key, change]) => [
       key,
       key in value ? mergeInto(value[key], change) : change,
     ]);
-    return { ...value, ...Object.fromEntries(merged) } as T;
+    const all = { ...value, ...Object.fromEntries(merged) };
+    return Object.fromEntries(Object.entries(all).filter(([, item]) => item !== null)) as T;
   }
   return patch as T;
 }

@@ -1,0 +1,64 @@
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { readFile } from "node:fs/promises";
+import { createServer, type Socket } from "node:net";
+import { join } from "node:path";
+import { text } from "node:stream/consumers";
+import { describe, expect, test } from "vitest";
+import { projectFolder } from "../support/cli.js";
+import { scratchFolder, writeSpec } from "../support/job.js";
+import { until } from "../support/waiting.js";
+import { fixtureNamed } from "../support/world.js";
+
+/** Makes a process the first of its namespace, as a container without an init does. */
+const mayUnshare = spawnSync("unshare", ["--pid", "--fork", "true"]).status === 0;
+
+/** The process that `unshare` made: the first one of its namespace. */
+async function firstBelow(pid: number): Promise<number> {
+  let found = "";
+  await until(async () => {
+    found = (await readFile(`/proc/${pid}/task/${pid}/children`, "utf8")).trim();
+    return found !== "";
+  });
+  return Number(found);
+}
+
+/** Runs the built command as a first process and signals it while it waits for a database that never answers. */
+async function stopWhileWaiting(command: string, signal: NodeJS.Signals): Promise<{ code: number; stderr: string }> {
+  await using scratch = await scratchFolder();
+  const silent = createServer((socket) => socket.on("error", () => undefined)).listen(0, "127.0.0.1");
+  await once(silent, "listening");
+  const address = silent.address();
+  const port = typeof address === "object" && address !== null ? address.port : 0;
+  const spec = await writeSpec(scratch.path, fixtureNamed("wine-forest"), {
+    output: { parquet: undefined, postgres: { url: `postgres://nobody@127.0.0.1:${port}/none`, table: "t" } },
+  });
+  const program = [process.execPath, join(projectFolder, "bin/infer-batch.js"), command, spec];
+  const child = spawn("unshare", ["--pid", "--fork", "--kill-child", ...program], {
+    stdio: ["ignore", "ignore", "pipe"],
+    timeout: 20_000,
+    killSignal: "SIGKILL",
+  });
+  const stderr = text(child.stderr);
+  const closed = once(child, "close") as Promise<[number]>;
+  const sockets: Socket[] = [];
+  silent.on("connection", (socket) => sockets.push(socket));
+  await Promise.race([closed, until(() => sockets.length > 0)]);
+  process.kill(await firstBelow(child.pid ?? 0), signal);
+  const [code] = await closed;
+  for (const socket of sockets) {
+    socket.destroy();
+  }
+  silent.close();
+  return { code, stderr: await stderr };
+}
+
+describe.skipIf(!mayUnshare)("the first process of a container, which gets no signal that it does not handle,", () => {
+  test.each([
+    { command: "status", signal: "SIGTERM", code: 143 },
+    { command: "status", signal: "SIGINT", code: 130 },
+    { command: "run", signal: "SIGTERM", code: 143 },
+  ] as const)("ends `$command` on $signal with $code", async ({ command, signal, code }) => {
+    expect(await stopWhileWaiting(command, signal)).toEqual({ code, stderr: "" });
+  });
+});
