@@ -49,7 +49,9 @@ export async function writeByDuckDb(
       appender.appendDataChunk(chunk);
     }
     appender.closeSync();
-    await connection.run(`COPY ${table} TO '${path.replaceAll("'", "''")}' (FORMAT parquet, ${options})`);
+    // DuckDB's dictionaries keep one of 0 and -0, which compare equal.
+    const plain = values.some((column) => column.some(holdsMinusZero)) ? ", DICTIONARY_SIZE_LIMIT 0" : "";
+    await connection.run(`COPY ${table} TO '${path.replaceAll("'", "''")}' (FORMAT parquet, ${options}${plain})`);
     await connection.run(`DROP TABLE ${table}`);
   } finally {
     connection.closeSync();
@@ -57,6 +59,8 @@ export async function writeByDuckDb(
 }
 
 let tables = 0;
+
+const holdsMinusZero = (value: Value): boolean => [value].flat().some((one) => Object.is(one, -0));
 
 const sqlNames: Readonly<Record<string, string>> = {
   int8: "TINYINT",
