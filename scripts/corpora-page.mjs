@@ -40,6 +40,22 @@ const shownColumns = 4;
 /** Files that are not Parquet by their name, and refused for it. */
 const isParquet = (file) => /\.parquet(\.encrypted)?$/.test(file);
 
+const howToFetch = [
+  "The files of up to 17,000 bytes (Parquet) and 5,000 bytes (Arrow) are part of this repository, in",
+  "`fixtures/corpora/small`, where `scripts/small-corpora.mjs` copied them: `npm test` reads those. To read all of them:",
+  "",
+  "```",
+  "mkdir corpora && cd corpora",
+  "git clone https://github.com/apache/parquet-testing && git -C parquet-testing checkout 1a2a751",
+  "git clone https://github.com/apache/arrow-testing && git -C arrow-testing checkout 9cfebfe",
+  "cd .. && INFER_BATCH_CORPORA=$PWD/corpora npm test",
+  "```",
+  "",
+  "Without the variable they are looked for in `../shared/corpora`; `INFER_BATCH_CORPORA=` (empty) reads the small ones",
+  "wherever others are.",
+  "",
+];
+
 export function corporaPage() {
   const expected = Object.entries(read("parquet-testing.expected.json"));
   const { reader, files: golden } = read("parquet-testing.json");
@@ -51,6 +67,7 @@ export function corporaPage() {
     "",
     "Made from `fixtures/corpora/*.expected.json` by `npm run docs`; do not edit.",
     "",
+    ...howToFetch,
     "## Parquet",
     "",
     "`test/corpora/` takes each file of [apache/parquet-testing](https://github.com/apache/parquet-testing) (commit 1a2a751)",
@@ -58,8 +75,7 @@ export function corporaPage() {
     "The commands are carried out in processes of their own, each within 10 seconds of processor time and 600 MB; a crash or a hang would be",
     "that file's. Each ends in 0, 64 or 65, without a stack trace. What comes out is compared with what",
     `${reader} reads (kept in \`fixtures/corpora/parquet-testing.json\`), and with the corpus's own CSV where it has one:`,
-    "each value, NULL and row, in order. The test is skipped where `../shared/corpora` is not there; the variable",
-    "`INFER_BATCH_CORPORA` names another folder.",
+    "each value, NULL and row, in order.",
     "",
     `Of ${shown.length} files, ${count(({ run }) => run === "read")} are read and ${count(({ run }) => run !== "read")} are refused.`,
     "",

@@ -62,7 +62,12 @@ export async function readFixed(reader: BatchReader, node: ArrowNode, rows: Rows
 
 export async function readBools(reader: BatchReader, node: ArrowNode, rows: Rows): Promise<Column> {
   const valid = await readValidity(reader, node, rows);
-  const bits = await reader.body.read(place(node, 1), rows.from >>> 3, (rows.to + 7) >>> 3);
+  const buffer = place(node, 1);
+  if (buffer.bytes === 0 && node.nulls === node.length) {
+    // Arrow's JavaScript library writes no values where all of them are NULL.
+    return { kind: "fixed", lanes: 1, data: new Uint8Array(rows.to - rows.from), valid };
+  }
+  const bits = await reader.body.read(buffer, rows.from >>> 3, (rows.to + 7) >>> 3);
   return { kind: "fixed", lanes: 1, data: unpackBits(bits, rows.from & 7, rows.to - rows.from), valid };
 }
 

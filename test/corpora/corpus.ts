@@ -1,14 +1,26 @@
 import { createHash } from "node:crypto";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { projectFolder } from "../support/cli.js";
 
-/** Where other projects' files lie: beside the checkout, unless a variable says otherwise. */
-const corpora = process.env["INFER_BATCH_CORPORA"] ?? join(projectFolder, "../shared/corpora");
+/** What comes with this repository: the small files, copied by scripts/small-corpora.mjs. */
+const small = join(projectFolder, "fixtures/corpora/small");
+/** Empty: the small files, whatever else is there. */
+const named = process.env["INFER_BATCH_CORPORA"];
+const beside = named ?? join(projectFolder, "../shared/corpora");
+if (named !== undefined && named !== "" && !existsSync(join(named, "parquet-testing"))) {
+  throw new Error(`INFER_BATCH_CORPORA: there is no parquet-testing in ${named}`);
+}
+
+/** Whether all files are there, not just the small ones. */
+export const corpusIsWhole = named !== "" && existsSync(join(beside, "parquet-testing"));
+const corpora = corpusIsWhole ? beside : small;
 export const corpusFolder = join(corpora, "parquet-testing");
-export const corpusIsThere = existsSync(corpusFolder);
-export const arrowCorpus = join(corpora, "arrow-testing/data");
-export const arrowCorpusIsThere = existsSync(arrowCorpus);
+const arrowIsWhole = named !== "" && existsSync(join(beside, "arrow-testing"));
+export const arrowCorpus = join(arrowIsWhole ? beside : small, "arrow-testing/data");
+/** For the names of tests. */
+export const corpusNote = corpusIsWhole ? "" : " (the small ones)";
+export const arrowNote = arrowIsWhole ? "" : " (the small ones)";
 
 /** What a command does with a file: exit code, message (or how it starts) and hint, or "read". */
 export type Expected = "read" | { readonly exit: number; readonly says: string; readonly hint: string };
@@ -48,10 +60,36 @@ function readJson(name: string): unknown {
   return JSON.parse(readFileSync(join(projectFolder, "fixtures/corpora", name), "utf8"));
 }
 
-/** Every file of the Parquet corpus, by its path in it. */
+/** Files that Apache's repository has, too, and nothing is pinned of. */
+const notPinned = new Set([
+  "bad_data/ARROW-GH-41321.parquet",
+  "bad_data/ARROW-GH-45185.parquet",
+  "bad_data/ARROW-GH-47662.parquet",
+  "bad_data/ARROW-RS-GH-6229-LEVELS.parquet",
+]);
+
+/** Every file of the Parquet corpus, by its path in it; of a clone those of the folders that are pinned. */
 export function filesOfCorpus(): string[] {
-  return filesIn(corpusFolder);
+  return filesIn(corpusFolder).filter(
+    (name) => /^(data|bad_data)\/|^LICENSE/.test(name) && !name.endsWith(".py") && !notPinned.has(name),
+  );
 }
+
+/** Golden files of the Arrow corpus, of the versions that are pinned. */
+export function goldenOfArrow(pinned: readonly string[]): string[] {
+  const folders = new Set(pinned.map((name) => dirname(name)));
+  return filesIn(arrowCorpus).filter((name) => /\.(arrow_file|stream)$/.test(name) && folders.has(dirname(name)));
+}
+
+/** What fuzzers found in readers of Arrow: files and streams that are damaged, but for one that Apache's repository has. */
+export function fuzzedOfArrow(): string[] {
+  return filesIn(arrowCorpus).filter(
+    (name) => /^arrow-ipc-(file|stream)\/(clusterfuzz|crash)-[^/]+$/.test(name) && !name.endsWith(readableFuzzed),
+  );
+}
+
+/** pyarrow reads all of it, too. */
+const readableFuzzed = "-6088759971217408";
 
 /** Every file of a folder, by its path in it. */
 export function filesIn(folder: string): string[] {

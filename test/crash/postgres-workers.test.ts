@@ -111,7 +111,7 @@ async function killedSomewhere(spec: string, random: () => number): Promise<void
   });
 }
 
-const moments = torture ? 100 : 15;
+const moments = torture ? 100 : 9;
 
 postgres.describe("a run into Postgres that is killed at random moments", () => {
   test(`comes out once, ${moments} seeds`, { timeout: 1_800_000 }, async () => {

@@ -77,7 +77,7 @@ s3.describe("a process that is killed while it writes to S3", () => {
 
   test("at any moment leaves every row once", async () => {
     const pace = await paceOf();
-    const count = torture ? 100 : 15;
+    const count = torture ? 100 : 9;
     const failures: string[] = [];
     let killed = 0;
     await inParallel(

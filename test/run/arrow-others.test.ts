@@ -1,6 +1,7 @@
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { inspectArrow } from "#src/decode/arrow-inspect.js";
+import { writeArrow } from "../support/arrow.js";
 import { projectFolder } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { scratchFolder } from "../support/job.js";
@@ -42,5 +43,27 @@ describe("every type that polars and DuckDB export is carried with its values", 
     const rows = (files: string): ReturnType<typeof query> => query(`SELECT ${hashes.join(", ")} FROM '${files}'`);
     expect(await rows(`${out}/*.parquet`)).toEqual(await rows(due));
     expect(columns.length).toBeGreaterThanOrEqual(least);
+  });
+});
+
+describe("booleans that are all NULL, of which Arrow's JavaScript library writes no values,", () => {
+  test.each(["file", "stream"] as const)("are carried and bound from a %s", async (kind) => {
+    await using scratch = await scratchFolder();
+    const { spec, out } = await smallJob(scratch.path, {
+      model: identity,
+      select: "SELECT 1",
+      input: { path: "in/b.arrow", format: "arrow" },
+      modelSpec: { inputs: { x: ["x"] } },
+      output: { columns: ["id", "flag", "flags"], parquet: { path: "out" } },
+    });
+    const select = `SELECT i AS id, i::FLOAT AS x, CASE WHEN i >= 20 THEN i % 2 = 0 END AS flag,
+      CASE WHEN i < 10 THEN [NULL::BOOLEAN] ELSE [i % 3 = 0] END AS flags FROM range(30) t(i)`;
+    await writeArrow(join(scratch.path, "in/b.arrow"), select, { kind, batchRows: 10 });
+
+    await scoreHere(spec);
+
+    expect(await query(`SELECT id, flag, flags FROM '${out}/*.parquet'`)).toEqual(
+      await query(`SELECT id, flag, flags FROM (${select})`),
+    );
   });
 });

@@ -26,19 +26,24 @@ export interface GraphNode {
   readonly attributes?: Readonly<Record<string, number | readonly number[]>>;
 }
 
-/** A float32 tensor of one dimension, in the model or in a file beside it. */
+/** A float32 tensor of one dimension, or of the shape given, in the model or in a file beside it. */
 export type Constant =
-  | { readonly name: string; readonly values: readonly number[] }
+  | { readonly name: string; readonly values: readonly number[]; readonly shape?: readonly number[] }
   | { readonly name: string; readonly length: number; readonly location: string };
 
 const elementTypes = {
   float32: 1,
+  uint8: 2,
+  int8: 3,
+  uint16: 4,
+  int16: 5,
   int32: 6,
   int64: 7,
   string: 8,
   bool: 9,
   float16: 10,
   float64: 11,
+  uint32: 12,
   uint64: 13,
 } as const;
 const attributeTypes = { integer: 2, integers: 7 } as const;
@@ -95,7 +100,9 @@ function nodeFields({ op, from, to, attributes = {} }: GraphNode): Fields {
 
 function constantFields(constant: Constant): Fields {
   return (tensor) => {
-    integer(tensor, 1, "values" in constant ? constant.values.length : constant.length);
+    const length = "values" in constant ? constant.values.length : constant.length;
+    const shape = "values" in constant ? (constant.shape ?? [length]) : [length];
+    shape.forEach((size) => integer(tensor, 1, size));
     integer(tensor, 2, elementTypes.float32);
     text(tensor, 8, constant.name);
     if ("values" in constant) {
