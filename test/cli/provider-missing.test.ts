@@ -11,7 +11,14 @@ const noDevice = "CUDA failure 100: no CUDA-capable device is detected";
 async function errorOn(facts: MachineFacts, message: string, device = 0): Promise<JobError> {
   const machine = machineOf(facts);
   const parts = await gpuParts("cuda", machine, device);
-  return providerMissing({ doing: "opening execution provider cuda", parts, message, machine });
+  return providerMissing({
+    doing: "opening execution provider cuda",
+    parts,
+    message,
+    machine,
+    asked: ["cuda"],
+    advice: "look at the driver",
+  });
 }
 
 /** The image for GPUs: all that CUDA needs but the driver and the device, which the machine gives. */
