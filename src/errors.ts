@@ -84,3 +84,8 @@ export function errnoOf(error: unknown): string | undefined {
   }
   return undefined;
 }
+
+/** The exit code of a process that ends with `error`: 1, a bug, for whatever is no JobError. */
+export function exitCodeOf(error: unknown): ExitCode {
+  return error instanceof JobError ? error.exitCode : 1;
+}

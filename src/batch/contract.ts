@@ -22,6 +22,15 @@ export interface Contract {
   readonly lineage?: true | undefined;
 }
 
+/**
+ * The part of a contract that a decoder needs: the row filter, a column for each input, cast and packed, then the
+ * carried columns as they are.
+ */
+export type Projection = Pick<Contract, "inputs" | "passthrough" | "expressions" | "cast" | "missing">;
+
+/** The part of a contract that decides how numbers become elements of a tensor. */
+export type CastRules = Pick<Contract, "cast" | "missing">;
+
 export type NumericTensorType = Exclude<TensorType, "string">;
 
 /**

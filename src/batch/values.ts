@@ -73,3 +73,20 @@ export function copyValues(target: Values, at: number, source: Values, from: num
   // One call for all types: TypeScript cannot see that the two arrays agree.
   (target as Float64Array).set((source as Float64Array).subarray(from, to), at);
 }
+
+/** Bytes as elements: in place where they are aligned. */
+export function elementsOf(type: ElementType, bytes: Uint8Array<ArrayBuffer>): Values {
+  const size = bytesPerElement(type);
+  const aligned = bytes.byteOffset % size === 0 ? bytes : bytes.slice();
+  return viewOf(type, aligned.buffer, aligned.byteOffset, Math.floor(bytes.length / size));
+}
+
+/** `length` bits from bit `from` on, least significant first, as a byte each. */
+export function unpackBits(bits: Uint8Array, from: number, length: number): Uint8Array<ArrayBuffer> {
+  const bytes = new Uint8Array(length);
+  for (let index = 0; index < length; index += 1) {
+    const bit = from + index;
+    bytes[index] = ((bits[bit >> 3] as number) >> (bit & 7)) & 1;
+  }
+  return bytes;
+}

@@ -1,5 +1,5 @@
 import type { CommanderError } from "commander";
-import { type ExitCode, JobError } from "../errors.js";
+import { type ExitCode, exitCodeOf, JobError } from "../errors.js";
 import { type Io, safeOutput } from "./io.js";
 import { openFilesError } from "./open-files.js";
 import { leaveLastWords } from "./termination-log.js";
@@ -40,11 +40,6 @@ export function usageExit({ code, exitCode, message }: CommanderError): ExitCode
   }
   leaveLastWords(code === "commander.help" ? "error: there is no command\n" : `${message}\n`);
   return 64;
-}
-
-/** What a process ends in that ends with this. */
-export function exitCodeOf(error: unknown): ExitCode {
-  return error instanceof JobError ? error.exitCode : 1;
 }
 
 function messageText(error: unknown): string {

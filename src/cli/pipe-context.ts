@@ -10,8 +10,18 @@ import { usableCores } from "./cores.js";
 import { attemptTools, type JobOptions, readSpec, recordOf, sha256 } from "./job-context.js";
 import { openEngine } from "./open-engine.js";
 import { openModel } from "./open-model.js";
-import type { Stdio } from "./stdio.js";
 import { programVersion } from "./version.js";
+
+/** The two ends of a pipe. */
+export interface Stdio extends Disposable {
+  readonly chunks: AsyncIterable<Uint8Array>;
+  /** Ends `chunks`. */
+  readonly close: () => void;
+  /** Is done when all was handed over. */
+  readonly write: (chunks: readonly Uint8Array[]) => Promise<void>;
+  /** Aborted with the signal that was given, or when stdout cannot be written: whoever waits for either end goes on. */
+  readonly signal: AbortSignal;
+}
 
 export interface PipeParts extends Pick<PipeContext, "log" | "onRejected"> {
   readonly stdio: Stdio;

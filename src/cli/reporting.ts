@@ -1,4 +1,4 @@
-import { errnoOf, JobError, messageOf } from "../errors.js";
+import { errnoOf, JobError, messageOf, exitCodeOf } from "../errors.js";
 import { attemptJson } from "../report/attempt-json.js";
 import type { AttemptRecord } from "../report/attempt-record.js";
 import { htmlReport, tellsOf } from "../report/html-report.js";
@@ -9,7 +9,6 @@ import { ping } from "../report/ping.js";
 import { reportFields, reportText, type RunReport } from "../report/report.js";
 import type { Log } from "../run/job.js";
 import type { LoadedSpec } from "../spec/load.js";
-import { exitCodeOf } from "./failure.js";
 import { openFilesError } from "./open-files.js";
 import { keepWriting, placeReports, readReport, type ReportFiles, writeReport } from "./report-files.js";
 

@@ -1,18 +1,8 @@
 import { errnoOf, JobError } from "../errors.js";
+import type { Stdio } from "./pipe-context.js";
 
 /** What a reader of stdout that stops before all came ends a pipe with: it has what it wanted. */
 export const readerLeft: unique symbol = Symbol("the reader of stdout has left");
-
-/** The two ends of a pipe. */
-export interface Stdio extends Disposable {
-  readonly chunks: AsyncIterable<Uint8Array>;
-  /** Ends `chunks`. */
-  readonly close: () => void;
-  /** Is done when all was handed over. */
-  readonly write: (chunks: readonly Uint8Array[]) => Promise<void>;
-  /** Aborted with the signal that was given, or when stdout cannot be written: whoever waits for either end goes on. */
-  readonly signal: AbortSignal;
-}
 
 const nothing = new Uint8Array(0);
 

@@ -1,3 +1,4 @@
+import type { Piece } from "../batch/piece.js";
 import type { Column, ColumnType } from "../batch/types.js";
 import { buffersOf, type HeldRanges, holdColumns, inBatch, type Lend, lendFor, openBody } from "./arrow-body.js";
 import { corruptArrow, type ShardBytes } from "./arrow-bytes.js";
@@ -7,14 +8,6 @@ import { type Dictionaries, type KnownDictionaries, openDictionaries } from "./a
 import type { ArrowIndex, IndexedBatch } from "./arrow-numbering.js";
 import { type ArrowNode, layoutBatch } from "./arrow-layout.js";
 import { type BatchHeader, readMessage, readPrefix } from "./arrow-messages.js";
-
-/** Neighbouring rows of a shard, and the columns that were asked for. */
-export interface Piece {
-  /** [rowStart, rowEnd) of the shard. */
-  readonly rowStart: number;
-  readonly rowEnd: number;
-  readonly columns: ReadonlyMap<string, Column>;
-}
 
 export interface PiecesRequest {
   readonly rowStart: number;

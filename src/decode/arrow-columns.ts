@@ -17,7 +17,8 @@ import type { ArrowNode } from "./arrow-layout.js";
 import type { ArrowField } from "./arrow-schema.js";
 import { takeRows } from "./column-take.js";
 import { columnTypeOf } from "./arrow-types.js";
-import { elementsOf, isFixed } from "./arrow-values.js";
+import { isFixed } from "./arrow-values.js";
+import { elementsOf } from "../batch/values.js";
 
 /** Rows [from, to) of a column. @throws RangeError where it is damaged */
 export async function readArrowColumn(reader: BatchReader, node: ArrowNode, rows: Rows): Promise<Column> {

@@ -4,7 +4,8 @@ import type { ArrowNode } from "./arrow-layout.js";
 import type { ArrowType } from "./arrow-schema.js";
 import { columnTypeOf } from "./arrow-types.js";
 import { checkTexts } from "./column-texts.js";
-import { elementsOf, fixedBytes, fixedValues, isFixed, unpackBits, uuids, widthOf } from "./arrow-values.js";
+import { fixedBytes, fixedValues, isFixed, uuids, widthOf } from "./arrow-values.js";
+import { elementsOf, unpackBits } from "../batch/values.js";
 
 /** What the columns of a batch are read from. */
 export interface BatchReader {

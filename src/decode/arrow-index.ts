@@ -1,11 +1,9 @@
+import type { Claim } from "./by-format.js";
 import { inBatch } from "./arrow-body.js";
 import { corruptArrow, damageOf, type MessageReader, rewriteArrow, type ShardBytes } from "./arrow-bytes.js";
 import { type Block, type Message, readFooterTable, readMessage, readPrefix } from "./arrow-messages.js";
 import { type ArrowIndex, type IndexedBatch, type IndexedDictionary, numberMessages } from "./arrow-numbering.js";
 import { readStreamIndex } from "./arrow-stream.js";
-
-/** What a shard's name, or the spec, says that it is. */
-export type Claim = "file" | "stream" | "either";
 
 const magic = "ARROW1";
 const tailBytes = 4 + magic.length;

@@ -1,6 +1,7 @@
 import { corruptArrow, openBytes, type ShardBytes } from "./arrow-bytes.js";
 import type { KnownDictionaries } from "./arrow-dictionaries.js";
-import { type Claim, readIndex } from "./arrow-index.js";
+import { readIndex } from "./arrow-index.js";
+import type { Claim } from "./by-format.js";
 import type { ArrowIndex } from "./arrow-numbering.js";
 import type { ShardFile, SliceRequest } from "./port.js";
 

@@ -1,6 +1,6 @@
 import { valuesPerRow } from "../batch/contract.js";
 import { batchesBetween } from "./arrow-batches.js";
-import type { Claim } from "./arrow-index.js";
+import type { Claim } from "./by-format.js";
 import type { OpenArrow } from "./arrow-shards.js";
 import type { ArrowUnit } from "./decode-protocol.js";
 import type { ScoringThreads, SliceRequest } from "./port.js";

@@ -1,24 +1,7 @@
 import type { BytesColumn, FixedColumn } from "../batch/types.js";
-import { allocate, bytesPerElement, type ElementType, type Values, viewOf } from "../batch/values.js";
+import { allocate, elementsOf, type Values } from "../batch/values.js";
 import { assertNever } from "../errors.js";
 import type { ArrowType } from "./arrow-schema.js";
-
-/** Bytes as elements: in place where they are aligned. */
-export function elementsOf(type: ElementType, bytes: Uint8Array<ArrayBuffer>): Values {
-  const size = bytesPerElement(type);
-  const aligned = bytes.byteOffset % size === 0 ? bytes : bytes.slice();
-  return viewOf(type, aligned.buffer, aligned.byteOffset, Math.floor(bytes.length / size));
-}
-
-/** `length` bits from bit `from` on, least significant first, as a byte each. */
-export function unpackBits(bits: Uint8Array, from: number, length: number): Uint8Array<ArrayBuffer> {
-  const bytes = new Uint8Array(length);
-  for (let index = 0; index < length; index += 1) {
-    const bit = from + index;
-    bytes[index] = ((bits[bit >> 3] as number) >> (bit & 7)) & 1;
-  }
-  return bytes;
-}
 
 /** Each of the float16 values is one of float32. */
 function fromHalves(halves: Uint16Array): Float32Array<ArrayBuffer> {

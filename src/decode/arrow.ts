@@ -1,9 +1,10 @@
 import type { RecordBatch } from "../batch/types.js";
 import { whenNeeded } from "../when-needed.js";
-import { type Piece, readPieces } from "./arrow-batches.js";
+import { readPieces } from "./arrow-batches.js";
+import type { Piece } from "../batch/piece.js";
 import type { ArrowByDuckDb } from "./arrow-by-duckdb.js";
 import { type Constants, directPlan } from "./direct-plan.js";
-import type { Claim } from "./arrow-index.js";
+import type { Claim } from "./by-format.js";
 import { arrowFooters } from "./arrow-footers.js";
 import { checkEnd, type OpenArrow } from "./arrow-shards.js";
 import { arrowUnits } from "./arrow-units.js";
@@ -12,8 +13,7 @@ import { arrowWindows } from "./arrow-windows.js";
 import { openBeside } from "./beside.js";
 import type { Unit } from "./decode-protocol.js";
 import { namingDecoder } from "./naming.js";
-import { columnsInFile } from "./parquet-windows.js";
-import { hasFolderColumns, plannedColumns } from "./planned-columns.js";
+import { hasFolderColumns, plannedColumns, columnsInFile } from "./planned-columns.js";
 import type { Decoder, ShardFile, ShardSchema, SliceRequest } from "./port.js";
 
 export interface ArrowDecoderOptions {

@@ -1,8 +1,10 @@
-import type { Claim } from "./arrow-index.js";
 import type { Decoder, ShardFile } from "./port.js";
 
 /** What `input.format` says; undefined: the names tell. */
 export type Format = "parquet" | "arrow" | undefined;
+
+/** What a shard's name, or the spec, says that it is. */
+export type Claim = "file" | "stream" | "either";
 
 const fileNames = /\.(arrow|feather|ipc)$/i;
 const streamNames = /\.arrows$/i;

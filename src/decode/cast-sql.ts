@@ -1,4 +1,4 @@
-import type { ColumnRef, Contract, NumericTensorType } from "../batch/contract.js";
+import type { CastRules, ColumnRef, NumericTensorType } from "../batch/contract.js";
 import { type ColumnType, showType } from "../batch/types.js";
 import { quoteName, quoteText, sqlTypeOf } from "../duckdb/sql.js";
 import { expressionAlias, expressionValue } from "./expression-sql.js";
@@ -42,8 +42,6 @@ export function castSql(sql: string, from: ColumnType, dtype: NumericTensorType,
     ? `CASE WHEN ${sql} IS NULL THEN CAST('NaN' AS ${castTarget(dtype)}) ELSE ${value} END`
     : value;
 }
-
-export type CastRules = Pick<Contract, "cast" | "missing">;
 
 function fitSql(sql: string, from: ColumnType, dtype: NumericTensorType, exact: boolean): string {
   const target = castTarget(dtype);

@@ -1,9 +1,8 @@
-import type { Contract } from "../batch/contract.js";
+import type { Contract, Projection } from "../batch/contract.js";
 import type { ScoredBatch } from "../batch/scored.js";
 import type { Column } from "../batch/types.js";
-import type { Claim } from "./arrow-index.js";
+import type { Claim } from "./by-format.js";
 import type { ParquetUnit } from "./parquet-units.js";
-import type { Projection } from "./port.js";
 
 /** Neighbouring rows of an Arrow shard that lies on this machine as a whole. */
 export interface ArrowUnit {

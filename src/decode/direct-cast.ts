@@ -1,6 +1,5 @@
-import type { NumericTensorType } from "../batch/contract.js";
+import type { NumericTensorType, CastRules } from "../batch/contract.js";
 import { type ColumnType, showType } from "../batch/types.js";
-import type { CastRules } from "./cast-sql.js";
 
 /**
  * How numbers of one type become a tensor's here, without DuckDB. `copy`: each is one of the tensor's; `round`: a double

@@ -1,10 +1,9 @@
-import type { NumericTensorType } from "../batch/contract.js";
+import type { NumericTensorType, CastRules } from "../batch/contract.js";
 import { tensorElement } from "../batch/tensor.js";
 import type { Column, FixedColumn, ListColumn, Matrix } from "../batch/types.js";
 import { allocate } from "../batch/values.js";
 import type { Cast } from "./direct-cast.js";
 import { packMatrix } from "./direct-matrix.js";
-import type { CastRules } from "./cast-sql.js";
 
 interface Rows {
   readonly from: number;

@@ -1,9 +1,8 @@
-import type { NumericTensorType } from "../batch/contract.js";
+import type { NumericTensorType, CastRules } from "../batch/contract.js";
 import { tensorElement } from "../batch/tensor.js";
 import type { FixedColumn, Matrix } from "../batch/types.js";
 import { allocate, type ElementType, elementOf, type Values } from "../batch/values.js";
 import { packedRows, packFour } from "../batch/vectors.js";
-import type { CastRules } from "./cast-sql.js";
 import { type Cast, exactBits } from "./direct-cast.js";
 
 /** What a matrix is filled from. */

@@ -1,11 +1,10 @@
-import { type ColumnRef, type DecodedBinding, decodedInputs } from "../batch/contract.js";
+import { type ColumnRef, type DecodedBinding, decodedInputs, type Projection } from "../batch/contract.js";
 import type { Column, ColumnType, DecodedInput, FixedColumn, RecordBatch } from "../batch/types.js";
-import type { Piece } from "./arrow-batches.js";
+import type { Piece } from "../batch/piece.js";
 import { type Cast, castOf } from "./direct-cast.js";
 import { castLists, listMatrix } from "./direct-lists.js";
 import { packMatrix, reusing, type TakeValues } from "./direct-matrix.js";
 import { sliceColumn } from "./column-rows.js";
-import type { Projection } from "./port.js";
 
 /** Makes batches of what was read, without DuckDB. */
 export interface DirectPlan {

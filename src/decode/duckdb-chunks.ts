@@ -1,11 +1,11 @@
 import type { DuckDBDataChunk } from "@duckdb/node-api";
-import { type DecodedBinding, decodedInputs } from "../batch/contract.js";
+import { type DecodedBinding, decodedInputs, type Projection } from "../batch/contract.js";
 import { selectRows } from "../batch/select-rows.js";
 import { tensorElement } from "../batch/tensor.js";
 import type { DecodedInput, RecordBatch } from "../batch/types.js";
 import { readColumn, readFlat, readMatrix } from "../duckdb/read-vector.js";
 import { JobError } from "../errors.js";
-import type { Projection, SliceRequest } from "./port.js";
+import type { SliceRequest } from "./port.js";
 
 /** Rows come in file order without a gap, whatever DuckDB's threads do: a batch starts where the last one ended. */
 export function checkRowNumbers(chunk: DuckDBDataChunk, expected: number, slice: SliceRequest): void {

@@ -3,7 +3,7 @@
  * are in, it gives rows that nobody wrote. https://parquet.apache.org/docs/file-format/nestedencoding/
  */
 import { promises } from "node:fs";
-import { boundColumns } from "../batch/contract.js";
+import { boundColumns, type Projection } from "../batch/contract.js";
 import { errnoOf, JobError, messageOf } from "../errors.js";
 import { countLevels } from "./level-runs.js";
 import { corrupt, type Damage } from "./parquet-damage.js";
@@ -14,8 +14,8 @@ import { encodings } from "./parquet-page-values.js";
 import type { PageHeader } from "./parquet-page-header.js";
 import { PageFault, type ReadBytes, readHeader, windowed } from "./parquet-pages.js";
 import { hasReadableStart, unpackStart } from "./parquet-prefix.js";
-import { columnsInFile } from "./parquet-windows.js";
-import type { Projection, SliceRequest } from "./port.js";
+import { columnsInFile } from "./planned-columns.js";
+import type { SliceRequest } from "./port.js";
 
 /** Checks the levels of the nested columns that a slice reads, a row group at a time. */
 export interface LevelCheck {

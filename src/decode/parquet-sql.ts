@@ -1,7 +1,7 @@
-import { type ColumnRef, type DecodedBinding, decodedInputs } from "../batch/contract.js";
+import { type ColumnRef, type DecodedBinding, decodedInputs, type CastRules } from "../batch/contract.js";
 import { assertNever } from "../errors.js";
 import { quoteName, quotePath } from "../duckdb/sql.js";
-import { type CastRules, castSql, castTarget, columnSql } from "./cast-sql.js";
+import { castSql, castTarget, columnSql } from "./cast-sql.js";
 import { rowStateSql, withExpressions } from "./expression-sql.js";
 import { boundsOf } from "./parquet-windows.js";
 import type { Partitions, RowsRequest, SliceRequest } from "./port.js";

@@ -1,12 +1,12 @@
 import { type ColumnRef, boundColumns } from "../batch/contract.js";
 import type { Column } from "../batch/types.js";
-import type { Piece } from "./arrow-batches.js";
+import type { Piece } from "../batch/piece.js";
 import { openPageRoom, type PageRoom } from "./page-room.js";
 import { type ColumnRows, openColumn, type ReadBytes } from "./parquet-column.js";
 import { isUnpacked } from "./parquet-codecs.js";
 import type { Footer } from "./parquet-footer.js";
 import { type StoredColumn, storageOf } from "./parquet-storage.js";
-import { columnsInFile } from "./parquet-windows.js";
+import { columnsInFile } from "./planned-columns.js";
 import type { ScoringThreads, SliceRequest } from "./port.js";
 import { cutRows, unitRows } from "./unit-rows.js";
 

@@ -1,7 +1,6 @@
 import type { BytesColumn, Column } from "../batch/types.js";
-import { allocate, bytesPerElement, type ElementType, type Values } from "../batch/values.js";
+import { allocate, bytesPerElement, type ElementType, type Values, elementsOf, unpackBits } from "../batch/values.js";
 import { assertNever } from "../errors.js";
-import { elementsOf, unpackBits } from "./arrow-values.js";
 import { copyLiterals } from "./block-copy.js";
 import { checkTexts } from "./column-texts.js";
 import type { Storage } from "./parquet-storage.js";

@@ -1,6 +1,6 @@
-import { featureColumns, usedColumns } from "../batch/contract.js";
+import { columnsInFile } from "./planned-columns.js";
 import { type ColumnChunk, type Footer, readFooter } from "./parquet-footer.js";
-import type { ByteRange, Projection, ShardFile, SliceRequest, SliceWindow } from "./port.js";
+import type { ByteRange, ShardFile, SliceRequest, SliceWindow } from "./port.js";
 
 /** Some writers left the header of the dictionary's page out of a chunk's size (PARQUET-816). */
 const slackBytes = 100;
@@ -50,16 +50,6 @@ function chunksOf(footer: Footer, group: number, columns: readonly string[]): re
   return columns.every((name) => there.has(name)) && leaves.size === chunks.length
     ? chunks.filter(({ path }) => columns.includes(path[0] ?? ""))
     : chunks;
-}
-
-/** The file's columns that a projection reads. */
-export function columnsInFile(projection: Projection): string[] {
-  const fromFolders = new Set([
-    ...(projection.expressions?.folders ?? []).map(({ name }) => name),
-    ...projection.passthrough.flatMap(({ source }) => (source.partition === true ? [source.name] : [])),
-    ...featureColumns(projection).flatMap(({ partition, name }) => (partition === true ? [name] : [])),
-  ]);
-  return usedColumns({ ...projection, outputs: [], fixedBatchRows: null }).filter((name) => !fromFolders.has(name));
 }
 
 /** Row groups are not divided: a window is one of them, or neighbouring ones. Each has the footer, too. */

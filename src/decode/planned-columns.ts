@@ -1,7 +1,15 @@
-import { boundColumns } from "../batch/contract.js";
+import { boundColumns, featureColumns, usedColumns, type Projection } from "../batch/contract.js";
 import type { ColumnType } from "../batch/types.js";
-import { columnsInFile } from "./parquet-windows.js";
-import type { Projection } from "./port.js";
+
+/** The file's columns that a projection reads. */
+export function columnsInFile(projection: Projection): string[] {
+  const fromFolders = new Set([
+    ...(projection.expressions?.folders ?? []).map(({ name }) => name),
+    ...projection.passthrough.flatMap(({ source }) => (source.partition === true ? [source.name] : [])),
+    ...featureColumns(projection).flatMap(({ partition, name }) => (partition === true ? [name] : [])),
+  ]);
+  return usedColumns({ ...projection, outputs: [], fixedBatchRows: null }).filter((name) => !fromFolders.has(name));
+}
 
 /** The file's columns that a projection reads, each with the type that the plan has, where it is known. */
 export function plannedColumns(projection: Projection): Map<string, ColumnType | undefined> {

@@ -1,13 +1,7 @@
-import type { ColumnRef, Contract, Expression } from "../batch/contract.js";
+import type { ColumnRef, Contract, Expression, Projection } from "../batch/contract.js";
 import type { ScoredBatch } from "../batch/scored.js";
 import type { ColumnType, SourceColumn } from "../batch/types.js";
 import type { Line } from "../line.js";
-
-/**
- * What a contract needs of a shard: the rows that its filter keeps, a column for each input, cast and packed, then
- * the carried ones as they are.
- */
-export type Projection = Pick<Contract, "inputs" | "passthrough" | "expressions" | "cast" | "missing">;
 
 /** What an expression is over the columns of one shard. */
 export interface BoundExpression {

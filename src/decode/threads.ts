@@ -1,7 +1,6 @@
-import { decodedInputs, type DecodedBinding, inputWidth } from "../batch/contract.js";
+import { decodedInputs, type DecodedBinding, inputWidth, type Projection } from "../batch/contract.js";
 import { bytesPerValue, type ColumnType } from "../batch/types.js";
 import { assertNever } from "../errors.js";
-import type { Projection } from "./port.js";
 
 /**
  * What decoding may hold for each thread that there could be. A thread that decodes holds a page of each column, mostly

@@ -17,7 +17,7 @@ import type { TakeValues } from "./direct-matrix.js";
 import { directPlan } from "./direct-plan.js";
 import { packParcel, type ParcelTools } from "./batch-transfer.js";
 import type { FromDecodeThread, ToDecodeThread, UnitRequest } from "./decode-protocol.js";
-import type { Projection } from "./port.js";
+import type { Projection } from "../batch/contract.js";
 import { rowBytes } from "./threads.js";
 import { unitReaders } from "./unit-readers.js";
 import { type RunModel, scorer } from "./unit-scorer.js";

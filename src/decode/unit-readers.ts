@@ -1,13 +1,14 @@
 import { closeSync, openSync } from "node:fs";
 import { giveBackMemory, takeMemory } from "../batch/vectors.js";
-import { cutPieces, type Piece } from "./arrow-batches.js";
+import { cutPieces } from "./arrow-batches.js";
+import type { Piece } from "../batch/piece.js";
 import { openBytesHere, readFully } from "./arrow-bytes.js";
 import { openShards } from "./arrow-shards.js";
 import type { ArrowUnit, Unit } from "./decode-protocol.js";
 import type { PageRoom } from "./page-room.js";
 import { openUnitPieces, type ParquetUnit } from "./parquet-units.js";
 import { plannedColumns } from "./planned-columns.js";
-import type { Projection } from "./port.js";
+import type { Projection } from "../batch/contract.js";
 
 /** What is kept from unit to unit. */
 export function unitReaders(): {

@@ -1,7 +1,7 @@
-import { valuesPerRow } from "../batch/contract.js";
+import { valuesPerRow, type Projection } from "../batch/contract.js";
 import type { ScoredBatch } from "../batch/scored.js";
 import type { RecordBatch } from "../batch/types.js";
-import type { Decoder, Projection, ScoringThreads, Turn } from "../decode/port.js";
+import type { Decoder, ScoringThreads, Turn } from "../decode/port.js";
 import type { Spans } from "../plan/spans.js";
 import { type StageWatch, untimed } from "../report/stage-times.js";
 import type { OpenShard, Source } from "../source/port.js";

@@ -1,4 +1,5 @@
-import type { ByteRange, Decoder, Projection, SliceRequest, SliceWindow } from "../decode/port.js";
+import type { ByteRange, Decoder, SliceRequest, SliceWindow } from "../decode/port.js";
+import type { Projection } from "../batch/contract.js";
 import { partitionsOf } from "../plan/partitions.js";
 import type { Slice } from "../plan/plan.js";
 import type { OpenShard, Source } from "../source/port.js";

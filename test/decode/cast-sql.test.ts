@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import type { NumericTensorType } from "#src/batch/contract.js";
+import type { NumericTensorType, CastRules } from "#src/batch/contract.js";
 import type { ColumnType } from "#src/batch/types.js";
-import { type CastRules, castSql, castTarget, columnSql } from "#src/decode/cast-sql.js";
+import { castSql, castTarget, columnSql } from "#src/decode/cast-sql.js";
 import { sqlTypeOf } from "#src/duckdb/sql.js";
 import { ref } from "../support/batches.js";
 import { connectToDuckDb } from "../support/parquet.js";

@@ -2,7 +2,8 @@ import { open, readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { openParquetDecoder } from "#src/decode/parquet.js";
-import type { ByteRange, Projection, ShardFile } from "#src/decode/port.js";
+import type { ByteRange, ShardFile } from "#src/decode/port.js";
+import type { Projection } from "#src/batch/contract.js";
 import { scratchFolder } from "../support/job.js";
 import { writeRows } from "../support/parquet.js";
 

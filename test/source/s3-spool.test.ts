@@ -2,7 +2,7 @@ import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { openParquetDecoder } from "#src/decode/parquet.js";
-import type { Projection } from "#src/decode/port.js";
+import type { Projection } from "#src/batch/contract.js";
 import { windowsAhead } from "#src/run/windows.js";
 import type { Source } from "#src/source/port.js";
 import { refusalOf } from "../support/faulty.js";

@@ -6,7 +6,8 @@ import { openParquetDecoder } from "#src/decode/parquet.js";
 import { readFooter } from "#src/decode/parquet-footer.js";
 import { plainColumns, type StoredColumn } from "#src/decode/parquet-storage.js";
 import { type ParquetUnit, parquetUnits } from "#src/decode/parquet-units.js";
-import type { Decoder, Projection, SliceRequest } from "#src/decode/port.js";
+import type { Decoder, SliceRequest } from "#src/decode/port.js";
+import type { Projection } from "#src/batch/contract.js";
 import { unitReaders } from "#src/decode/unit-readers.js";
 import { emptyContract } from "./batches.js";
 
