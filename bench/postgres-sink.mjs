@@ -2,7 +2,7 @@
 import { createWriteStream } from "node:fs";
 import { finished } from "node:stream/promises";
 import { connectionOf } from "../dist/sink/postgres/connect.js";
-import { encodeRows } from "../dist/sink/postgres/copy-binary.js";
+import { encodeRows } from "../dist/sink/postgres/copy/copy-binary.js";
 import { openPostgresSink } from "../dist/sink/postgres/sink.js";
 import { pgTypeOf } from "../dist/sink/postgres/types.js";
 import { spanAt, spanCount } from "../dist/plan/spans.js";

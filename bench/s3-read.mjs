@@ -8,11 +8,11 @@ import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { GetObjectCommand, HeadObjectCommand, S3Client } from "@aws-sdk/client-s3";
-import { openParquetDecoder } from "#src/decode/parquet.js";
-import { windowsAhead } from "#src/run/windows.js";
-import { openReaderThread } from "#src/s3/reader-thread.js";
+import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
+import { windowsAhead } from "#src/scoring/windows.js";
+import { openReaderThread } from "#src/storage/s3/reader-thread.js";
 import { openSpool } from "#src/s3/spool.js";
-import { s3Source } from "#src/source/s3.js";
+import { s3Source } from "#src/storage/s3/source.js";
 
 /** As in src/s3. */
 const requestBytes = 8 * 1024 * 1024;

@@ -1,5 +1,5 @@
 // Carries out one job with a layout of the engine that no spec says: node tune-job.mjs SPEC [SESSIONS THREADS].
-import { openJob } from "#src/cli/job-context.js";
+import { openJob } from "#src/app/job-context.js";
 import { runJob } from "#src/run/run.js";
 
 const [spec, sessions, threads] = process.argv.slice(2);

@@ -25,11 +25,11 @@ const entryFiles = new Set(entries.map(([, file]) => file));
  * By name, what is loaded with all of some modules, and with no group before it.
  */
 const together = {
-  common: [["dist/cli/main.js"], ["dist/engine/onnx-worker.js", "dist/decode/unit-guest.js"]],
+  common: [["dist/cli/main.js"], ["dist/engine/onnx/onnx-worker.js", "dist/scoring/workers/unit-guest.js"]],
   start: [["dist/cli/main.js"]],
-  scoring: [["dist/engine/onnx-worker.js", "dist/decode/unit-guest.js"]],
-  running: [["dist/cli/commands/run.js", "dist/decode/parquet.js"]],
-  writing: [["dist/sink/part-file.js"]],
+  scoring: [["dist/engine/onnx/onnx-worker.js", "dist/scoring/workers/unit-guest.js"]],
+  running: [["dist/cli/commands/run.js", "dist/formats/parquet/decoder.js"]],
+  writing: [["dist/sink/parquet/common/part-file.js"]],
 };
 const groups = Object.entries(together).map(([name, parties], index, all) => {
   const paths = parties.map((roots) => roots.map((root) => join(project, root)));

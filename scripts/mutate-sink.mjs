@@ -13,15 +13,27 @@ import { fileURLToPath } from "node:url";
 
 const project = fileURLToPath(new URL("..", import.meta.url));
 
-const publishing = ["test/sink/publishing.test.ts", "test/sink/verdicts.test.ts"];
-const checks = ["test/sink/checks.test.ts", "test/sink/publishing.test.ts", "test/sink/verdicts.test.ts"];
-const fence = ["test/sink/past-runs.test.ts", "test/sink/overtaken-runs.test.ts", "test/sink/looking-on.test.ts"];
-const power = ["test/sink/lost-unsynced.test.ts", "test/sink/no-hard-links.test.ts"];
-const swaps = ["test/sink/new-run-power.test.ts"];
-const disk = ["test/sink/failing-disk.test.ts", "test/sink/real-disk.test.ts", "test/sink/bit-flips.test.ts"];
+const publishing = ["test/sink/parquet/local/publishing.test.ts", "test/sink/parquet/local/verdicts.test.ts"];
+const checks = [
+  "test/sink/parquet/local/checks.test.ts",
+  "test/sink/parquet/local/publishing.test.ts",
+  "test/sink/parquet/local/verdicts.test.ts",
+];
+const fence = [
+  "test/sink/parquet/local/past-runs.test.ts",
+  "test/sink/parquet/local/overtaken-runs.test.ts",
+  "test/sink/parquet/local/looking-on.test.ts",
+];
+const power = ["test/sink/parquet/local/lost-unsynced.test.ts", "test/sink/parquet/local/no-hard-links.test.ts"];
+const swaps = ["test/sink/parquet/local/new-run-power.test.ts"];
+const disk = [
+  "test/sink/parquet/local/failing-disk.test.ts",
+  "test/sink/parquet/local/real-disk.test.ts",
+  "test/sink/parquet/local/bit-flips.test.ts",
+];
 const damage = ["test/run/damaged-output.test.ts", "test/run/trust.test.ts", "test/run/replanned.test.ts"];
 const rest = ["test/run/rejects.test.ts", "test/cli/rejects.test.ts", "test/run/resume.test.ts"];
-const pipe = ["test/sink/arrow-stream.test.ts", "test/run/pipe.test.ts"];
+const pipe = ["test/sink/arrow/stream.test.ts", "test/run/pipe.test.ts"];
 
 /** Where something taken out of a file of dist/sink/postgres is likely to be noticed: tried first, to save time. */
 const likely = {

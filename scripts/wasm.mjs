@@ -3,8 +3,12 @@ import { readFileSync, writeFileSync } from "node:fs";
 import openWabt from "wabt";
 
 const loops = [
-  { source: "src/batch/vectors.wat", target: "src/batch/vector-code.ts", name: "vectorCode" },
-  { source: "src/decode/page-loops.wat", target: "src/decode/page-loops-code.ts", name: "pageLoopsCode" },
+  { source: "src/columnar/memory/vectors.wat", target: "src/columnar/memory/vector-code.ts", name: "vectorCode" },
+  {
+    source: "src/columnar/memory/page-loops.wat",
+    target: "src/columnar/memory/page-loops-code.ts",
+    name: "pageLoopsCode",
+  },
 ];
 const fileOf = (path) => new URL(`../${path}`, import.meta.url);
 

@@ -1,7 +1,7 @@
-import { unitGuest } from "../decode/guest-url.js";
-import { type EarlyThreads, startEarlyThreads } from "../engine/early-threads.js";
-import { hasRoomForThreads } from "./address-space.js";
-import { usableCores } from "./cores.js";
+import { unitGuest } from "../scoring/workers/guest-url.js";
+import { type EarlyThreads, startEarlyThreads } from "../engine/onnx/early-threads.js";
+import { hasRoomForThreads } from "../app/address-space.js";
+import { usableCores } from "../app/cores.js";
 
 /** For a command line that scores: begins what takes longest, on other cores than this one, before all else is loaded. */
 export function startEarly([command, ...rest]: readonly string[]): EarlyThreads | undefined {

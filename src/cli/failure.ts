@@ -1,7 +1,7 @@
 import type { CommanderError } from "commander";
-import { type ExitCode, exitCodeOf, JobError } from "../errors.js";
+import { type ExitCode, exitCodeOf, JobError } from "../util/errors.js";
 import { type Io, safeOutput } from "./io.js";
-import { openFilesError } from "./open-files.js";
+import { openFilesError } from "../app/open-files.js";
 import { leaveLastWords } from "./termination-log.js";
 
 export interface OutputOptions {

@@ -1,9 +1,9 @@
-import { batchDependence, lostOutputs, type ModelTraits } from "../batch/model-traits.js";
-import { showTensor } from "../batch/side-by-side.js";
-import type { ModelSignature, TensorSignature } from "../batch/tensor.js";
-import type { ShardDetails } from "../decode/port.js";
-import type { OnnxFile } from "../engine/onnx-file.js";
-import { printable } from "../printable.js";
+import { batchDependence, lostOutputs, type ModelTraits } from "../binding/model-traits.js";
+import { showTensor } from "../binding/side-by-side.js";
+import type { ModelSignature, TensorSignature } from "../columnar/tensor.js";
+import type { ShardDetails } from "../formats/port.js";
+import type { OnnxFile } from "../models/file.js";
+import { printable } from "../util/printable.js";
 import { showBytes } from "../report/plan-text.js";
 import { count, showCount } from "../report/report.js";
 import { table } from "../report/table.js";

@@ -1,4 +1,4 @@
-import { printableLines } from "../printable.js";
+import { printableLines } from "../util/printable.js";
 
 /** What a command line uses of its process: Node's `process` is one. */
 export interface Io {

@@ -1,7 +1,7 @@
 import { destination, type DestinationStream, pino } from "pino";
 import { prettyFactory } from "pino-pretty";
-import { printableLines } from "../printable.js";
-import type { Log } from "../run/job.js";
+import { printableLines } from "../util/printable.js";
+import type { Log } from "../scoring/context.js";
 import type { Output, SafeOutput } from "./io.js";
 
 export interface LogOptions {

@@ -1,4 +1,4 @@
-import { errnoOf, JobError } from "../errors.js";
+import { errnoOf, JobError } from "../util/errors.js";
 import { collectGarbage } from "./collect-garbage.js";
 import { startEarly } from "./early.js";
 import { failWith } from "./failure.js";

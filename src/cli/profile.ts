@@ -1,16 +1,16 @@
 import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, extname, join, resolve } from "node:path";
-import { z } from "../zod.js";
-import { parseProfileName } from "../engine/onnx-protocol.js";
-import { errnoOf, JobError, messageOf } from "../errors.js";
+import { z } from "../util/zod.js";
+import { parseProfileName } from "../engine/onnx/protocol.js";
+import { errnoOf, JobError, messageOf } from "../util/errors.js";
 import { type StageTimes, stages } from "../report/stage-times.js";
 import { table } from "../report/table.js";
 import { createTrace, otherTids, type Trace, type TraceEvent, tracePid, trackName } from "../report/trace.js";
-import type { Log } from "../run/job.js";
+import type { Log } from "../scoring/context.js";
 import type { JobSpec } from "../spec/job-spec.js";
-import { fileError } from "./file-error.js";
-import { refuseAmongPredictions } from "./report-files.js";
+import { fileError } from "../app/file-error.js";
+import { refuseAmongPredictions } from "../app/report-files.js";
 
 /** `run --profile FILE`: where the time goes, as a table and as a trace. */
 export interface Profile extends AsyncDisposable {

@@ -1,8 +1,8 @@
 import { Command, InvalidArgumentError, Option } from "commander";
-import type { EarlyThreads } from "../engine/early-threads.js";
+import type { EarlyThreads } from "../engine/onnx/early-threads.js";
 import { type Io, type SafeIo, safeIo } from "./io.js";
 import { skipExitCode } from "./skip-exit-code.js";
-import { programVersion } from "./version.js";
+import { programVersion } from "../app/version.js";
 
 /**
  * Every command and option, and nothing that runs: docs and tests read them here.

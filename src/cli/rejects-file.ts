@@ -1,6 +1,6 @@
 import { open } from "node:fs/promises";
-import type { RejectedRow } from "../batch/types.js";
-import { fileError } from "./file-error.js";
+import type { RejectedRow } from "../columnar/types.js";
+import { fileError } from "../app/file-error.js";
 
 /** Takes rejected rows, a line of JSON each. */
 export interface RejectsFile extends AsyncDisposable {

@@ -1,5 +1,5 @@
 import { CommanderError } from "commander";
-import type { EarlyThreads } from "../engine/early-threads.js";
+import type { EarlyThreads } from "../engine/onnx/early-threads.js";
 import { failWith, type OutputOptions, usageExit } from "./failure.js";
 import type { Io } from "./io.js";
 import { createProgram } from "./program.js";

@@ -1,5 +1,5 @@
 import { constants } from "node:os";
-import { JobError } from "../errors.js";
+import { JobError } from "../util/errors.js";
 import type { SafeOutput } from "./io.js";
 
 /** Spans in flight are finished or dropped within this time after a signal. */

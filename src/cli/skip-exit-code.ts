@@ -1,5 +1,5 @@
 import { InvalidArgumentError } from "commander";
-import { exitCodes } from "../errors.js";
+import { exitCodes } from "../util/errors.js";
 
 /** Shells and container runtimes give 126 to 255 a meaning of their own, and 1 and 2 to too many failures. */
 const first = 3;

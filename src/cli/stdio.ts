@@ -1,5 +1,5 @@
-import { errnoOf, JobError } from "../errors.js";
-import type { Stdio } from "./pipe-context.js";
+import { errnoOf, JobError } from "../util/errors.js";
+import type { Stdio } from "../app/pipe-context.js";
 
 /** What a reader of stdout that stops before all came ends a pipe with: it has what it wanted. */
 export const readerLeft: unique symbol = Symbol("the reader of stdout has left");

@@ -1,5 +1,5 @@
 import { closeSync, constants, fstatSync, ftruncateSync, openSync, writeSync } from "node:fs";
-import { printableLines } from "../printable.js";
+import { printableLines } from "../util/printable.js";
 
 /** Where Kubernetes looks for a container's last words unless `terminationMessagePath` says otherwise. */
 const usualPlace = "/dev/termination-log";

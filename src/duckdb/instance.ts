@@ -1,5 +1,5 @@
 import type { DuckDBConnection } from "@duckdb/node-api";
-import { whenNeeded } from "../when-needed.js";
+import { whenNeeded } from "../util/when-needed.js";
 import { quoteText } from "./sql.js";
 
 export interface DuckDbOptions {

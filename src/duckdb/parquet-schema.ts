@@ -1,5 +1,5 @@
 import { type DuckDBConnection, DuckDBStructType, type DuckDBType } from "@duckdb/node-api";
-import type { SourceColumn } from "../batch/types.js";
+import type { SourceColumn } from "../columnar/types.js";
 import { quotePath, quotePaths } from "./sql.js";
 import { columnTypeOf } from "./types.js";
 

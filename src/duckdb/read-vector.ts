@@ -1,7 +1,7 @@
-import { assertNever } from "../errors.js";
+import { assertNever } from "../util/errors.js";
 import type { DuckDBDataChunk } from "@duckdb/node-api";
 import duckdb from "@duckdb/node-bindings";
-import { createColumnBuilder } from "../batch/column-builder.js";
+import { createColumnBuilder } from "../columnar/column-builder.js";
 import {
   type BytesColumn,
   type Column,
@@ -9,8 +9,8 @@ import {
   layoutOf,
   type ListColumn,
   type Matrix,
-} from "../batch/types.js";
-import { allocate, bytesPerElement, copyValues, type ElementType, type Values, viewOf } from "../batch/values.js";
+} from "../columnar/types.js";
+import { allocate, bytesPerElement, copyValues, type ElementType, type Values, viewOf } from "../columnar/values.js";
 
 type Vector = ReturnType<typeof duckdb.data_chunk_get_vector>;
 

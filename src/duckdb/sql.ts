@@ -1,5 +1,5 @@
-import type { ColumnType, ScalarType } from "../batch/types.js";
-import { assertNever } from "../errors.js";
+import type { ColumnType, ScalarType } from "../columnar/types.js";
+import { assertNever } from "../util/errors.js";
 
 const scalarNames: Readonly<Record<ScalarType, string>> = {
   bool: "BOOLEAN",

@@ -1,4 +1,4 @@
-import { assertNever } from "../errors.js";
+import { assertNever } from "../util/errors.js";
 import {
   BIGINT,
   BLOB,
@@ -29,7 +29,7 @@ import {
   UUID,
   VARCHAR,
 } from "@duckdb/node-api";
-import { type ColumnType, type ScalarType, scalarTypes, type StructField } from "../batch/types.js";
+import { type ColumnType, type ScalarType, scalarTypes, type StructField } from "../columnar/types.js";
 
 const scalars: Readonly<Record<ScalarType, DuckDBType>> = {
   bool: BOOLEAN,

@@ -1,6 +1,6 @@
 import type { DuckDBDataChunk } from "@duckdb/node-api";
 import duckdb from "@duckdb/node-bindings";
-import type { BytesColumn, Column, FixedColumn, ListColumn } from "../batch/types.js";
+import type { BytesColumn, Column, FixedColumn, ListColumn } from "../columnar/types.js";
 
 type Vector = ReturnType<typeof duckdb.data_chunk_get_vector>;
 

@@ -1,6 +1,6 @@
-import type { Line } from "../line.js";
-import type { ModelTraits } from "../batch/model-traits.js";
-import type { ModelSignature, NamedTensor, Tensor } from "../batch/tensor.js";
+import type { Line } from "../util/worker-port.js";
+import type { ModelTraits } from "../binding/model-traits.js";
+import type { ModelSignature, NamedTensor, Tensor } from "../columnar/tensor.js";
 
 /** One `session.run`. The tensors' buffers go to the engine and are detached here. */
 export interface EngineRequest {

@@ -1,4 +1,4 @@
-import { JobError } from "../errors.js";
+import { JobError } from "../util/errors.js";
 
 /**
  * A table format that keeps files of removed and rewritten rows beside those that count: only its log tells them apart.

@@ -1,5 +1,5 @@
-import { type Contract, outputColumns } from "../batch/contract.js";
-import { bytesPerValue } from "../batch/types.js";
+import { type Contract, outputColumns } from "../binding/contract.js";
+import { bytesPerValue } from "../columnar/types.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { BindingRequest, Plan, PlannedShard, PlanTarget, RunId } from "./plan.js";
 

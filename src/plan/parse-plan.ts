@@ -1,7 +1,7 @@
-import { z } from "../zod.js";
-import type { Contract } from "../batch/contract.js";
-import { numericTensorTypes } from "../batch/tensor.js";
-import { type ColumnType, scalarTypes } from "../batch/types.js";
+import { z } from "../util/zod.js";
+import type { Contract } from "../binding/contract.js";
+import { numericTensorTypes } from "../columnar/tensor.js";
+import { type ColumnType, scalarTypes } from "../columnar/types.js";
 import type { Plan, RunId } from "./plan.js";
 
 const rows = z.int().min(0);

@@ -1,5 +1,5 @@
-import type { ColumnType, SourceColumn } from "../batch/types.js";
-import { JobError } from "../errors.js";
+import type { ColumnType, SourceColumn } from "../columnar/types.js";
+import { JobError } from "../util/errors.js";
 import type { PartitionType } from "../spec/input-spec.js";
 
 /** What Hive writes for NULL. */

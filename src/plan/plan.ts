@@ -1,4 +1,4 @@
-import type { Contract } from "../batch/contract.js";
+import type { Contract } from "../binding/contract.js";
 import type { PartitionType } from "../spec/input-spec.js";
 import type { InputSource } from "../spec/model-spec.js";
 import type { PostgresMode } from "../spec/postgres-spec.js";

@@ -1,4 +1,4 @@
-import type { ColumnType, OutputRows, RejectedRow, RejectReason } from "../batch/types.js";
+import type { ColumnType, OutputRows, RejectedRow, RejectReason } from "../columnar/types.js";
 import type { Progress } from "./progress.js";
 import { createScoreSketch, type ScoreSketch, type ScoreSummary } from "./score-sketch.js";
 import { createStageTimes, type Stage, type StageTimes } from "./stage-times.js";

@@ -1,4 +1,4 @@
-import { printable } from "../printable.js";
+import { printable } from "../util/printable.js";
 
 /** Markup. Only `html` makes it, which escapes all that it is given as text: what a file, a model or a spec is called. */
 export interface Html {

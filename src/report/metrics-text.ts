@@ -1,4 +1,4 @@
-import { rejectReasons } from "../batch/types.js";
+import { rejectReasons } from "../columnar/types.js";
 import type { AttemptAbout, AttemptRecord } from "./attempt-record.js";
 import { type Outcome, statusOf } from "./outcome.js";
 import { secondsByStage, stages } from "./stage-times.js";

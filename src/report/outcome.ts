@@ -1,4 +1,4 @@
-import type { ExitCode } from "../errors.js";
+import type { ExitCode } from "../util/errors.js";
 import type { RunReport } from "./report.js";
 
 /** How an attempt ended. */

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { errnoOf } from "../errors.js";
+import { errnoOf } from "../util/errors.js";
 
 export interface Ping {
   /** Where the spec has it ("report.on_failure"): its URL may hold a secret, and is told nowhere. */

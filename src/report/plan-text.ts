@@ -1,9 +1,9 @@
-import { assertNever } from "../errors.js";
-import { type Contract, type InputBinding, inputWidth, type PaddedBinding } from "../batch/contract.js";
-import { showType } from "../batch/types.js";
+import { assertNever } from "../util/errors.js";
+import { type Contract, type InputBinding, inputWidth, type PaddedBinding } from "../binding/contract.js";
+import { showType } from "../columnar/types.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
-import { printable } from "../printable.js";
+import { printable } from "../util/printable.js";
 import { count, showCount } from "./report.js";
 
 const shownShards = 10;

@@ -1,5 +1,5 @@
-import type { BytesColumn, Column, ColumnType } from "../batch/types.js";
-import type { Values } from "../batch/values.js";
+import type { BytesColumn, Column, ColumnType } from "../columnar/types.js";
+import type { Values } from "../columnar/values.js";
 
 /** How the values of a predicted column are distributed, from a sample of each span. */
 export type ScoreSummary = ScoreCount & (NumberSummary | ValueSummary);

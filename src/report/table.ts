@@ -1,4 +1,4 @@
-import { printable } from "../printable.js";
+import { printable } from "../util/printable.js";
 
 /**
  * Rows as lines of text, in columns two spaces apart and two spaces in; columns of `right` end at the same place.

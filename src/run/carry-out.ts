@@ -1,6 +1,6 @@
-import type { Decoder } from "../decode/port.js";
+import type { Decoder } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
-import { JobError } from "../errors.js";
+import { JobError } from "../util/errors.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { attemptJson } from "../report/attempt-json.js";
@@ -8,15 +8,15 @@ import type { EngineFacts, RunFacts } from "../report/attempt-record.js";
 import { count, type RunReport } from "../report/report.js";
 import { secondsByStage } from "../report/stage-times.js";
 import type { AttemptFacts, RunSink, StoredPlan } from "../sink/port.js";
-import type { BatchSizer } from "./batch-size.js";
-import { type DeviceRoom, openRoom } from "./device-room.js";
-import type { JobContext } from "./job.js";
+import type { BatchSizer } from "../scoring/batch-size.js";
+import { type DeviceRoom, openRoom } from "../scoring/batch-limit.js";
+import type { JobContext } from "../scoring/context.js";
 import { both } from "./loading.js";
-import { createRejectBudget, runRejectLimit } from "./rejects.js";
-import { scoreSpans, type ScoringTools } from "./score.js";
-import { shareOf, type SpanRange, spansToSteal } from "./share.js";
+import { createRejectBudget, runRejectLimit } from "../scoring/rejects.js";
+import { scoreSpans, type ScoringTools } from "../scoring/score.js";
+import { shareOf, type SpanRange, spansToSteal } from "../plan/share.js";
 import { verifyingSource } from "./verify.js";
-import { warmUp } from "./warm-up.js";
+import { warmUp } from "../scoring/warm-up.js";
 
 /** A run and what it is carried out with. */
 export interface Standing {

@@ -1,6 +1,6 @@
-import { boundColumns, type Contract, usedColumns } from "../batch/contract.js";
-import { showColumnType, type SourceColumn } from "../batch/types.js";
-import { JobError } from "../errors.js";
+import { boundColumns, type Contract, usedColumns } from "../binding/contract.js";
+import { showColumnType, type SourceColumn } from "../columnar/types.js";
+import { JobError } from "../util/errors.js";
 
 /** The columns of a shard, which messages name. */
 export interface NamedSchema {

@@ -1,7 +1,7 @@
-import { JobError } from "../errors.js";
+import { JobError } from "../util/errors.js";
 import { showDuration } from "../report/report.js";
-import type { Listing } from "../source/port.js";
-import type { JobContext } from "./job.js";
+import type { Listing } from "../storage/port.js";
+import type { JobContext } from "../scoring/context.js";
 import { awaitInput, listInput, requireWhole } from "./input.js";
 
 const firstPauseMs = 1000;

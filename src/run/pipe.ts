@@ -1,22 +1,22 @@
-import { createColumnBuilder } from "../batch/column-builder.js";
-import { type Contract, outputColumns } from "../batch/contract.js";
-import type { RecordBatch, RejectedRow } from "../batch/types.js";
-import type { Decoder, RowStream } from "../decode/port.js";
+import { createColumnBuilder } from "../columnar/column-builder.js";
+import { type Contract, outputColumns } from "../binding/contract.js";
+import type { RecordBatch, RejectedRow } from "../columnar/types.js";
+import type { Decoder, RowStream } from "../formats/port.js";
 import type { Engine, ModelFile } from "../engine/port.js";
 import { runIdOf } from "../plan/identity.js";
 import type { PipeReport } from "../report/pipe-report.js";
 import type { RowWriter } from "../sink/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
-import { type FeedPiece, rowsRead } from "./feed.js";
-import { openRoom } from "./device-room.js";
-import type { ScoringContext, ShardFiles } from "./job.js";
+import { type FeedPiece, rowsRead } from "../scoring/feed.js";
+import { openRoom } from "../scoring/batch-limit.js";
+import type { ScoringContext, ShardFiles } from "../scoring/context.js";
 import { bindFirstShard, seenSchema, warnOfLostOutputs } from "./planning.js";
-import { createRejectBudget, type RejectLimit } from "./rejects.js";
+import { createRejectBudget, type RejectLimit } from "../scoring/rejects.js";
 import { openPinnedModel } from "./run.js";
-import { scorePieces } from "./score.js";
-import type { SpanTarget } from "./span-pipeline.js";
-import { type StreamedBatches, streamedBatches, withoutClosing } from "./streamed.js";
-import { warmUp } from "./warm-up.js";
+import { scorePieces } from "../scoring/score.js";
+import type { SpanTarget } from "../scoring/span-pipeline.js";
+import { type StreamedBatches, streamedBatches, withoutClosing } from "../scoring/streamed.js";
+import { warmUp } from "../scoring/warm-up.js";
 
 /** What scoring a stream needs. Whoever opens a resource closes it. */
 export interface PipeContext extends ScoringContext {

@@ -1,11 +1,11 @@
-import { bindContract } from "../batch/bind-contract.js";
-import { type Contract, outputColumns, usedColumns } from "../batch/contract.js";
-import { lostOutputs } from "../batch/model-traits.js";
-import { bytesPerRow } from "../batch/row-bytes.js";
-import type { SourceColumn } from "../batch/types.js";
-import type { Decoder, ShardFooter, ShardSchema } from "../decode/port.js";
+import { bindContract } from "../binding/bind-contract.js";
+import { type Contract, outputColumns, usedColumns } from "../binding/contract.js";
+import { lostOutputs } from "../binding/model-traits.js";
+import { bytesPerRow } from "../binding/row-bytes.js";
+import type { SourceColumn } from "../columnar/types.js";
+import type { Decoder, ShardFooter, ShardSchema } from "../formats/port.js";
 import type { Engine, ModelFile } from "../engine/port.js";
-import { JobError } from "../errors.js";
+import { JobError } from "../util/errors.js";
 import { makePlan } from "../plan/make-plan.js";
 import type { ListedShard } from "../plan/compare.js";
 import { partitionColumns } from "../plan/partitions.js";
@@ -15,11 +15,11 @@ import { count } from "../report/report.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import { refuseDrift, withTypesOf } from "./drift.js";
 import { bindExpressions } from "./expressions.js";
-import type { JobContext, ScoringContext, ShardFiles } from "./job.js";
+import type { JobContext, ScoringContext, ShardFiles } from "../scoring/context.js";
 import { both } from "./loading.js";
 import { probeRows } from "./probe-rows.js";
 import { verifyShards } from "./verify.js";
-import { timeRow } from "./warm-up.js";
+import { timeRow } from "../scoring/warm-up.js";
 
 /** Shards opened at once while footers are read. */
 const footerConcurrency = 256;

@@ -1,6 +1,6 @@
-import { mixedRows } from "../batch/batch-rows.js";
-import type { Contract } from "../batch/contract.js";
-import { blankInputs } from "../batch/packer.js";
+import { mixedRows } from "../binding/batch-rows.js";
+import type { Contract } from "../binding/contract.js";
+import { blankInputs } from "../packing/packer.js";
 import type { Engine } from "../engine/port.js";
 
 /** Few, and no number that a dimension often has. */

@@ -1,9 +1,9 @@
-import { JobError } from "../errors.js";
+import { JobError } from "../util/errors.js";
 import { compareListing, compareSpec, type ListedShard, type ListingChange } from "../plan/compare.js";
 import type { Plan, PlannedShard } from "../plan/plan.js";
 import { pinDifference, restoreHint } from "../plan/pins.js";
 import type { RunSink } from "../sink/port.js";
-import type { JobContext } from "./job.js";
+import type { JobContext } from "../scoring/context.js";
 
 const shownLimit = 5;
 

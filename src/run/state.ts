@@ -1,11 +1,11 @@
-import type { RejectedRow } from "../batch/types.js";
-import { JobError } from "../errors.js";
+import type { RejectedRow } from "../columnar/types.js";
+import { JobError } from "../util/errors.js";
 import { runIdOf } from "../plan/identity.js";
 import type { RunId } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import type { Maker } from "../sink/port.js";
 import { countCommitted } from "./carry-out.js";
-import type { JobContext } from "./job.js";
+import type { JobContext } from "../scoring/context.js";
 
 export interface RunState {
   readonly runId: RunId;

@@ -1,12 +1,12 @@
-import type { Contract } from "../batch/contract.js";
-import { createPacker, type FeatureBatch, sliceBatch } from "../batch/packer.js";
-import type { NamedTensor } from "../batch/tensor.js";
+import type { Contract } from "../binding/contract.js";
+import { createPacker, type FeatureBatch, sliceBatch } from "../packing/packer.js";
+import type { NamedTensor } from "../columnar/tensor.js";
 import type { Engine, ModelFile } from "../engine/port.js";
-import { JobError } from "../errors.js";
+import { JobError } from "../util/errors.js";
 import { runIdOf } from "../plan/identity.js";
 import { spansOf } from "../plan/spans.js";
-import { feedRows } from "./feed.js";
-import type { EngineLayout, JobContext } from "./job.js";
+import { feedRows } from "../scoring/feed.js";
+import type { EngineLayout, JobContext } from "../scoring/context.js";
 import { awaitInput, listInput, requireWhole } from "./input.js";
 import { planRun } from "./planning.js";
 

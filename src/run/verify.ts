@@ -1,9 +1,9 @@
-import type { Decoder } from "../decode/port.js";
-import { JobError } from "../errors.js";
+import type { Decoder } from "../formats/port.js";
+import { JobError } from "../util/errors.js";
 import type { Plan } from "../plan/plan.js";
 import { count } from "../report/report.js";
-import type { OpenShard, Source } from "../source/port.js";
-import type { JobContext } from "./job.js";
+import type { OpenShard, Source } from "../storage/port.js";
+import type { JobContext } from "../scoring/context.js";
 
 /** `input.verify: full` while a run is planned: checks the pages of each shard and takes its digest. */
 export interface ShardVerification {

@@ -1,6 +1,6 @@
 import type { S3Client } from "@aws-sdk/client-s3";
-import { JobError } from "../errors.js";
-import { type RetryTools, tryAgain, type Verdict } from "../retry.js";
+import { JobError } from "../util/errors.js";
+import { type RetryTools, tryAgain, type Verdict } from "../util/retry.js";
 import { type Watch, watchRequest } from "./watch.js";
 import { type Clients, defaultTimeouts, type S3Place, type S3Timeouts } from "./client.js";
 import { classify, type S3Call } from "./failures.js";

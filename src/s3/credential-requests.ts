@@ -1,7 +1,7 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import { subscribe } from "node:diagnostics_channel";
 import type { ClientRequest } from "node:http";
-import { messageOf } from "../errors.js";
+import { messageOf } from "../util/errors.js";
 
 /** One HTTP request that the SDK makes while it looks for credentials. */
 export interface CredentialRequest {

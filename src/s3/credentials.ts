@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { defaultProvider } from "@aws-sdk/credential-provider-node";
-import { errnoOf, messageOf } from "../errors.js";
-import { connectionErrors } from "../retry.js";
+import { errnoOf, messageOf } from "../util/errors.js";
+import { connectionErrors } from "../util/retry.js";
 import { type CredentialRequest, SilentService, type WatchLimits, watchSearch } from "./credential-requests.js";
 import { CredentialsFault, expiredNames, passes, statusOf } from "./failures.js";
 

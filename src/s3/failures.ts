@@ -1,6 +1,6 @@
 import { S3ServiceException } from "@aws-sdk/client-s3";
-import { errnoOf, JobError, messageOf } from "../errors.js";
-import { connectionErrors } from "../retry.js";
+import { errnoOf, JobError, messageOf } from "../util/errors.js";
+import { connectionErrors } from "../util/retry.js";
 import { s3UriText, type S3Uri } from "../spec/s3-uri.js";
 
 /** What was asked of the store: names the permission that it takes. */

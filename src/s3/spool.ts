@@ -1,6 +1,6 @@
 import { lstat, mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
-import { errnoOf, JobError } from "../errors.js";
+import { errnoOf, JobError } from "../util/errors.js";
 
 export interface SpoolOptions {
   /** Holds a folder for each process; made where it is not there. */

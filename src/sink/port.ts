@@ -1,5 +1,5 @@
-import type { ColumnType, OutputRows, RejectedRow, SpanOutput } from "../batch/types.js";
-import type { JobError } from "../errors.js";
+import type { ColumnType, OutputRows, RejectedRow, SpanOutput } from "../columnar/types.js";
+import type { JobError } from "../util/errors.js";
 import type { Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
 
 /** A plan as it stands at the target, where the first writer put it. */

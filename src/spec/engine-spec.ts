@@ -1,4 +1,4 @@
-import { z } from "../zod.js";
+import { z } from "../util/zod.js";
 import { autoOrCount, count } from "./values.js";
 
 export interface EngineSpec {

@@ -1,6 +1,6 @@
 import { isMap, isNode, isScalar, isSeq } from "yaml";
-import { assertNever } from "../errors.js";
-import { didYouMean } from "../suggest.js";
+import { assertNever } from "../util/errors.js";
+import { didYouMean } from "../util/suggest.js";
 import type { Problem } from "./problems.js";
 import { hideCredentials, isSecretKey } from "./secrets.js";
 import { clockParams, filledLimit, fillTemplate, type TemplateFault } from "./template.js";

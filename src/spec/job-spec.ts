@@ -1,5 +1,5 @@
-import { z } from "../zod.js";
-import { lineageColumns } from "../batch/lineage.js";
+import { z } from "../util/zod.js";
+import { lineageColumns } from "../binding/lineage.js";
 import { engine, type EngineSpec } from "./engine-spec.js";
 import { input, type InputSpec } from "./input-spec.js";
 import { model, type ModelSpec } from "./model-spec.js";

@@ -1,5 +1,5 @@
 import { isMap, isNode, isPair, isScalar, isSeq } from "yaml";
-import { JobError } from "../errors.js";
+import { JobError } from "../util/errors.js";
 import { type Filled, fillDocument, type SpecContext } from "./fill-document.js";
 import { checkSpec, type JobSpec } from "./job-spec.js";
 import { describeIssue, type Problem } from "./problems.js";

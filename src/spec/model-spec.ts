@@ -1,4 +1,4 @@
-import { z } from "../zod.js";
+import { z } from "../util/zod.js";
 import { s3Keys, type S3Spec } from "./s3-spec.js";
 import { anyNumber, count, name, text } from "./values.js";
 

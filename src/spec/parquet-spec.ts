@@ -1,4 +1,4 @@
-import { z } from "../zod.js";
+import { z } from "../util/zod.js";
 import { needlessError, type Problem, s3Keys, type S3Spec } from "./s3-spec.js";
 import { isS3Uri, s3UriProblem } from "./s3-uri.js";
 import { count, text } from "./values.js";

@@ -1,4 +1,4 @@
-import { z } from "../zod.js";
+import { z } from "../util/zod.js";
 import { count, name, outputName } from "./values.js";
 
 /** A table in Postgres as the target. */

@@ -1,4 +1,4 @@
-import { didYouMean } from "../suggest.js";
+import { didYouMean } from "../util/suggest.js";
 import { type SpecIssue, specJsonSchema } from "./job-spec.js";
 import { hideCredentials, isSecretKey } from "./secrets.js";
 import { outputName } from "./values.js";

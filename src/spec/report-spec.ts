@@ -1,4 +1,4 @@
-import { z } from "../zod.js";
+import { z } from "../util/zod.js";
 import { isS3Uri } from "./s3-uri.js";
 import { count, text } from "./values.js";
 

@@ -1,4 +1,4 @@
-import { z } from "../zod.js";
+import { z } from "../util/zod.js";
 
 export const outputName = /^[A-Za-z_][A-Za-z0-9_]{0,62}$/;
 

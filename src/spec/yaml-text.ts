@@ -1,5 +1,5 @@
 import { isAlias, LineCounter, type Node, parseDocument, visit, type YAMLError } from "yaml";
-import { JobError } from "../errors.js";
+import { JobError } from "../util/errors.js";
 import type { Problem } from "./problems.js";
 
 const depthLimit = 16;

@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { openTinyModel } from "#src/cli/provider-trial.js";
+import { openTinyModel } from "#src/app/provider-trial.js";
 import { type Diagnosis, doctorText } from "#src/report/doctor-text.js";
 import { runHere } from "../support/cli.js";
 import { scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";

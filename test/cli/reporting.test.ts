@@ -2,7 +2,7 @@ import { execFileSync } from "node:child_process";
 import { mkdir, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { openLoaded, readSpec } from "#src/cli/job-context.js";
+import { openLoaded, readSpec } from "#src/app/job-context.js";
 import { stages } from "#src/report/stage-times.js";
 import { runJob } from "#src/run/run.js";
 import { runCli } from "../support/cli.js";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { skipExitCode } from "#src/cli/skip-exit-code.js";
-import { exitCodes } from "#src/errors.js";
+import { exitCodes } from "#src/util/errors.js";
 import { runCli } from "../support/cli.js";
 import { fixtures, type Fixture, scratchFolder, writeSpec } from "../support/job.js";
 import { scoreHere } from "../support/score.js";

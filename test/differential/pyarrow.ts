@@ -1,6 +1,6 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { showType } from "#src/batch/types.js";
+import { showType } from "#src/columnar/types.js";
 import { projectFolder } from "../support/cli.js";
 import { runPython } from "../support/pyarrow.js";
 import { type Case, type CaseShard, shardTable } from "./cases.js";

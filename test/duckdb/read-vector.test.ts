@@ -1,7 +1,7 @@
 import { DuckDBDataChunk } from "@duckdb/node-api";
 import bindings from "@duckdb/node-bindings";
 import { describe, expect, test } from "vitest";
-import type { Column } from "#src/batch/types.js";
+import type { Column } from "#src/columnar/types.js";
 import { readColumn, readMatrix } from "#src/duckdb/read-vector.js";
 import { duckDbTypeOf } from "#src/duckdb/types.js";
 

@@ -1,7 +1,7 @@
 import { DuckDBDataChunk } from "@duckdb/node-api";
 import { afterAll, describe, expect, test } from "vitest";
-import { createColumnBuilder } from "#src/batch/column-builder.js";
-import { type Column, type ColumnType, scalarTypes } from "#src/batch/types.js";
+import { createColumnBuilder } from "#src/columnar/column-builder.js";
+import { type Column, type ColumnType, scalarTypes } from "#src/columnar/types.js";
 import { type DuckDBConnection, openDuckDb } from "#src/duckdb/instance.js";
 import { readColumn } from "#src/duckdb/read-vector.js";
 import { columnTypeOf, duckDbTypeOf } from "#src/duckdb/types.js";

@@ -4,9 +4,9 @@
 import { mkdirSync, readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { DuckDBInstance } from "@duckdb/node-api";
-import { openJob } from "#src/cli/job-context.js";
-import { readFooter } from "#src/decode/parquet-footer.js";
-import { readI32, readStruct } from "#src/decode/thrift.js";
+import { openJob } from "#src/app/job-context.js";
+import { readFooter } from "#src/formats/parquet/footer/footer.js";
+import { readI32, readStruct } from "#src/formats/parquet/footer/thrift.js";
 import { runJob } from "#src/run/run.js";
 import { mutate } from "./mutations.mjs";
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import type { Contract } from "#src/batch/contract.js";
-import type { ColumnType } from "#src/batch/types.js";
+import type { Contract } from "#src/binding/contract.js";
+import type { ColumnType } from "#src/columnar/types.js";
 import { makePlan } from "#src/plan/make-plan.js";
 import type { Plan, RunId } from "#src/plan/plan.js";
 import { emptyContract, ref } from "../support/batches.js";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import type { Column, ColumnType } from "#src/batch/types.js";
-import type { Values } from "#src/batch/values.js";
+import type { Column, ColumnType } from "#src/columnar/types.js";
+import type { Values } from "#src/columnar/values.js";
 import { createScoreSketch, type ScoreSummary } from "#src/report/score-sketch.js";
 import { textColumn } from "../support/batches.js";
 

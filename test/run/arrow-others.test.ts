@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { inspectArrow } from "#src/decode/arrow-inspect.js";
+import { inspectArrow } from "#src/formats/arrow/inspect.js";
 import { writeArrow } from "../support/arrow.js";
 import { projectFolder } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";

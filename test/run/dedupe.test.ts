@@ -2,7 +2,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { rowState } from "#src/batch/select-rows.js";
+import { rowState } from "#src/packing/select-rows.js";
 import { writeArrow } from "../support/arrow.js";
 import { lookup, smallJob, spoiltJob } from "../support/faulty.js";
 import { scratchFolder } from "../support/job.js";

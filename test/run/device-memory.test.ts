@@ -1,11 +1,11 @@
 import * as fc from "fast-check";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import type { FeatureBatch } from "#src/batch/packer.js";
+import type { FeatureBatch } from "#src/packing/packer.js";
 import type { Engine } from "#src/engine/port.js";
-import { JobError } from "#src/errors.js";
-import { openRoom } from "#src/run/device-room.js";
-import { scoreBatch } from "#src/run/score-batch.js";
+import { JobError } from "#src/util/errors.js";
+import { openRoom } from "#src/scoring/batch-limit.js";
+import { scoreBatch } from "#src/scoring/score-batch.js";
 import { emptyContract } from "../support/batches.js";
 import { expectFinished } from "../support/crash.js";
 import { goldenRows } from "../support/golden.js";

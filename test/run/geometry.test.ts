@@ -1,7 +1,7 @@
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { inspectParquet } from "#src/decode/parquet-inspect.js";
+import { inspectParquet } from "#src/formats/parquet/inspect.js";
 import { scratchFolder, writeSpec } from "../support/job.js";
 import { outputRows } from "../support/output.js";
 import { writeRows } from "../support/parquet.js";

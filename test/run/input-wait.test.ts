@@ -1,7 +1,7 @@
 import { cp, mkdir, readFile, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import type { JobContext } from "#src/run/job.js";
+import type { JobContext } from "#src/scoring/context.js";
 import { inputWait } from "#src/run/input-wait.js";
 import { type CliResult, projectFolder, runCli } from "../support/cli.js";
 import { fixtures, scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";

@@ -1,7 +1,7 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, expect, test } from "vitest";
-import { JobError } from "#src/errors.js";
+import { JobError } from "#src/util/errors.js";
 import type { S3Store } from "#src/s3/store.js";
 import { type CredentialsService, credentialsService, stsError } from "../support/credentials-service.js";
 import { scratchFolder } from "../support/job.js";

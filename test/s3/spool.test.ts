@@ -2,7 +2,7 @@ import { execFileSync } from "node:child_process";
 import { chmod, chown, cp, mkdir, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { JobError } from "#src/errors.js";
+import { JobError } from "#src/util/errors.js";
 import { openSpool, type Spool, type SpoolOptions, spooling } from "#src/s3/spool.js";
 import { projectFolder } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";

@@ -1,7 +1,7 @@
-import { bindContract } from "#src/batch/bind-contract.js";
-import { type Contract, type ContractRequest, featureColumns } from "#src/batch/contract.js";
-import type { TensorSignature } from "#src/batch/tensor.js";
-import { type ColumnType, showType, type SourceColumn } from "#src/batch/types.js";
+import { bindContract } from "#src/binding/bind-contract.js";
+import { type Contract, type ContractRequest, featureColumns } from "#src/binding/contract.js";
+import type { TensorSignature } from "#src/columnar/tensor.js";
+import { type ColumnType, showType, type SourceColumn } from "#src/columnar/types.js";
 import { refusal } from "./spec.js";
 
 export const column = (name: string, sourceType: string, type: SourceColumn["type"]): SourceColumn => ({

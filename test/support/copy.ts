@@ -2,8 +2,8 @@ import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { Client } from "pg";
 import { from as copyFrom } from "pg-copy-streams";
-import type { NamedColumn } from "#src/batch/types.js";
-import { encodeRows } from "#src/sink/postgres/copy-binary.js";
+import type { NamedColumn } from "#src/columnar/types.js";
+import { encodeRows } from "#src/sink/postgres/copy/copy-binary.js";
 import type { PgType } from "#src/sink/postgres/types.js";
 
 /** Sends columns to a table as the sink encodes them; returns the rows that the server counted. */

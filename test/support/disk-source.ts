@@ -1,9 +1,9 @@
 import { mkdir, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { JobError } from "#src/errors.js";
-import { diskSource } from "#src/source/disk.js";
-import type { Listing } from "#src/source/port.js";
-import type { WalkFileSystem } from "#src/source/walk.js";
+import { JobError } from "#src/util/errors.js";
+import { diskSource } from "#src/storage/local/disk.js";
+import type { Listing } from "#src/storage/port.js";
+import type { WalkFileSystem } from "#src/storage/local/walk.js";
 
 /** Writes files, each with its own name in it. */
 export async function put(folder: string, ...files: readonly string[]): Promise<void> {

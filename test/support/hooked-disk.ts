@@ -1,4 +1,4 @@
-import { type FileSystem, nodeFileSystem } from "#src/sink/file-system.js";
+import { type FileSystem, nodeFileSystem } from "#src/sink/parquet/common/file-system.js";
 import { kindOf } from "./lossy-disk.js";
 
 /** Called around each call of one attempt, with its number from 0 and its name as "link part-00000". */

@@ -1,19 +1,19 @@
 import { setImmediate as turn } from "node:timers/promises";
 import * as fc from "fast-check";
-import type { Contract } from "#src/batch/contract.js";
-import type { ScoredBatch } from "#src/batch/scored.js";
-import { rowState, selectRows } from "#src/batch/select-rows.js";
-import { encodeTexts, type NamedTensor, type Tensor } from "#src/batch/tensor.js";
-import type { Column, OutputRows, RecordBatch, RejectedRow } from "#src/batch/types.js";
-import type { Decoder } from "#src/decode/port.js";
-import { type RunModel, scorer } from "#src/decode/unit-scorer.js";
+import type { Contract } from "#src/binding/contract.js";
+import type { ScoredBatch } from "#src/packing/scored.js";
+import { rowState, selectRows } from "#src/packing/select-rows.js";
+import { encodeTexts, type NamedTensor, type Tensor } from "#src/columnar/tensor.js";
+import type { Column, OutputRows, RecordBatch, RejectedRow } from "#src/columnar/types.js";
+import type { Decoder } from "#src/formats/port.js";
+import { type RunModel, scorer } from "#src/scoring/workers/unit-scorer.js";
 import type { Engine } from "#src/engine/port.js";
-import { assertNever } from "#src/errors.js";
+import { assertNever } from "#src/util/errors.js";
 import { runIdOf } from "#src/plan/identity.js";
 import { type AttemptRecord, createAttemptRecord, recordedProgress } from "#src/report/attempt-record.js";
 import { silentProgress } from "#src/report/progress.js";
-import { fixedSize } from "#src/run/batch-size.js";
-import { scorePieces } from "#src/run/score.js";
+import { fixedSize } from "#src/scoring/batch-size.js";
+import { scorePieces } from "#src/scoring/score.js";
 import { emptyContract, listColumn, matrix, matrixBinding, ref } from "./batches.js";
 
 /** The loop between a decoder and a sink, with a model of its own: hundreds of jobs a second. */

@@ -1,6 +1,6 @@
 import { lstat, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { basename, dirname, join, relative } from "node:path";
-import { type FileSystem, nodeFileSystem } from "#src/sink/file-system.js";
+import { type FileSystem, nodeFileSystem } from "#src/sink/parquet/common/file-system.js";
 
 /**
  * A file system over a real folder that knows what was flushed. LevelDB's idea: at a power failure everything

@@ -1,13 +1,13 @@
 import { mkdir, readdir, readFile, utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { type AttemptOptions, openJob } from "#src/cli/job-context.js";
-import type { Decoder } from "#src/decode/port.js";
+import { type AttemptOptions, openJob } from "#src/app/job-context.js";
+import type { Decoder } from "#src/formats/port.js";
 import type { Engine } from "#src/engine/port.js";
 import { splitRunId } from "#src/plan/identity.js";
 import type { RunId } from "#src/plan/plan.js";
 import type { RunReport } from "#src/report/report.js";
 import { runJob } from "#src/run/run.js";
-import { openParquetSink } from "#src/sink/parquet.js";
+import { openParquetSink } from "#src/sink/parquet/local/sink.js";
 import { identity } from "./faulty.js";
 import { type LossyDisk, lossyDisk } from "./lossy-disk.js";
 import { writeModel } from "./onnx.js";

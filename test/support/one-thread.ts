@@ -1,8 +1,8 @@
 import { MessageChannel } from "node:worker_threads";
 import { onTestFinished } from "vitest";
-import type { Contract } from "#src/batch/contract.js";
-import type { ScoringThreads } from "#src/decode/port.js";
-import { serve } from "#src/decode/unit-guest.js";
+import type { Contract } from "#src/binding/contract.js";
+import type { ScoringThreads } from "#src/formats/port.js";
+import { serve } from "#src/scoring/workers/unit-guest.js";
 
 /** A thread, which is this one, with a model that makes `score` of the features of its only input. */
 export function oneThread(

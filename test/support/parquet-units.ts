@@ -1,14 +1,14 @@
 import { dirname } from "node:path";
-import { createColumnBuilder } from "#src/batch/column-builder.js";
-import type { Column, SourceColumn } from "#src/batch/types.js";
-import { elementOf } from "#src/batch/values.js";
-import { openParquetDecoder } from "#src/decode/parquet.js";
-import { readFooter } from "#src/decode/parquet-footer.js";
-import { plainColumns, type StoredColumn } from "#src/decode/parquet-storage.js";
-import { type ParquetUnit, parquetUnits } from "#src/decode/parquet-units.js";
-import type { Decoder, SliceRequest } from "#src/decode/port.js";
-import type { Projection } from "#src/batch/contract.js";
-import { unitReaders } from "#src/decode/unit-readers.js";
+import { createColumnBuilder } from "#src/columnar/column-builder.js";
+import type { Column, SourceColumn } from "#src/columnar/types.js";
+import { elementOf } from "#src/columnar/values.js";
+import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
+import { readFooter } from "#src/formats/parquet/footer/footer.js";
+import { plainColumns, type StoredColumn } from "#src/formats/parquet/pages/storage.js";
+import { type ParquetUnit, parquetUnits } from "#src/formats/parquet/units.js";
+import type { Decoder, SliceRequest } from "#src/formats/port.js";
+import type { Projection } from "#src/binding/contract.js";
+import { unitReaders } from "#src/scoring/workers/unit-readers.js";
 import { emptyContract } from "./batches.js";
 
 /** Each column's values by row, as text that tells every bit; null: NULL. */

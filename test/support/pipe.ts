@@ -1,6 +1,6 @@
 import * as arrow from "apache-arrow";
-import type { RejectedRow } from "#src/batch/types.js";
-import { openPipe } from "#src/cli/pipe-context.js";
+import type { RejectedRow } from "#src/columnar/types.js";
+import { openPipe } from "#src/app/pipe-context.js";
 import type { PipeReport } from "#src/report/pipe-report.js";
 import { runPipe } from "#src/run/pipe.js";
 import type { Row } from "./parquet.js";

@@ -1,4 +1,4 @@
-import type { RejectedRow } from "#src/batch/types.js";
+import type { RejectedRow } from "#src/columnar/types.js";
 import { type AttemptRecord, createAttemptRecord } from "#src/report/attempt-record.js";
 import type { Outcome } from "#src/report/outcome.js";
 import type { RunReport } from "#src/report/report.js";

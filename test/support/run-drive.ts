@@ -1,10 +1,10 @@
 import { mkdir, readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
-import type { SpanOutput } from "#src/batch/types.js";
+import type { SpanOutput } from "#src/columnar/types.js";
 import { numberedRunId, splitRunId } from "#src/plan/identity.js";
 import type { Plan, RunId } from "#src/plan/plan.js";
 import { spanAt } from "#src/plan/spans.js";
-import { type FileSystem, nodeFileSystem } from "#src/sink/file-system.js";
+import { type FileSystem, nodeFileSystem } from "#src/sink/parquet/common/file-system.js";
 import type { RunSink } from "#src/sink/port.js";
 import { scratchFolder } from "./job.js";
 import { faultsOfFinished, outputRows, partNames } from "./output.js";

@@ -1,13 +1,13 @@
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { RetryTools } from "#src/retry.js";
+import type { RetryTools } from "#src/util/retry.js";
 import type { S3Options } from "#src/s3/attempts.js";
 import type { S3Place, S3Timeouts } from "#src/s3/client.js";
-import { openReaderThread } from "#src/s3/reader-thread.js";
-import { readerOf } from "#src/s3/reader.js";
+import { openReaderThread } from "#src/storage/s3/reader-thread.js";
+import { readerOf } from "#src/storage/s3/reader.js";
 import { openS3Store, type S3Store } from "#src/s3/store.js";
-import type { Source } from "#src/source/port.js";
-import { s3Source } from "#src/source/s3.js";
+import type { Source } from "#src/storage/port.js";
+import { s3Source } from "#src/storage/s3/source.js";
 import { openSpool } from "#src/s3/spool.js";
 import { s3Env } from "./s3.js";
 

@@ -1,9 +1,9 @@
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
-import { type AttemptOptions, openJob } from "#src/cli/job-context.js";
+import { type AttemptOptions, openJob } from "#src/app/job-context.js";
 import type { Engine, ModelFile } from "#src/engine/port.js";
 import type { RunReport } from "#src/report/report.js";
-import type { EngineNeed, JobContext } from "#src/run/job.js";
+import type { EngineNeed, JobContext } from "#src/scoring/context.js";
 import { runJob } from "#src/run/run.js";
 import { type CliResult, type HereOrApart, runCommand } from "./cli.js";
 import { partNames, spanOfName } from "./output.js";

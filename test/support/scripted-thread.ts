@@ -1,5 +1,5 @@
-import type { FromDecodeThread, ToDecodeThread } from "#src/decode/decode-protocol.js";
-import type { Line } from "#src/line.js";
+import type { FromDecodeThread, ToDecodeThread } from "#src/scoring/workers/decode-protocol.js";
+import type { Line } from "#src/util/worker-port.js";
 
 /** A thread that answers as the test says. */
 export function scripted(answer: (message: ToDecodeThread, send: (message: FromDecodeThread) => void) => void): {

@@ -283,7 +283,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       await using world = await worldOf();
       await using sink = await world.open();
       const { run } = await begun(sink, planFor(sink.planTarget));
-      const { JobError } = await import("#src/errors.js");
+      const { JobError } = await import("#src/util/errors.js");
       await run.failed(new JobError("BAD_ROW", "row 3 is \u0000 bad"));
     });
   });

@@ -1,4 +1,4 @@
-import { JobError } from "#src/errors.js";
+import { JobError } from "#src/util/errors.js";
 import type { SpecContext } from "#src/spec/fill-document.js";
 import { loadSpec } from "#src/spec/load.js";
 import type { JobSpec } from "#src/spec/job-spec.js";

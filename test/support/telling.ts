@@ -1,7 +1,7 @@
 import { dirname } from "node:path";
-import { openLoaded, readSpec, recordOf } from "#src/cli/job-context.js";
-import { reporting } from "#src/cli/reporting.js";
-import { JobError } from "#src/errors.js";
+import { openLoaded, readSpec, recordOf } from "#src/app/job-context.js";
+import { reporting } from "#src/app/reporting.js";
+import { JobError } from "#src/util/errors.js";
 import type { AttemptRecord } from "#src/report/attempt-record.js";
 import type { RunReport } from "#src/report/report.js";
 import type { Stage } from "#src/report/stage-times.js";

@@ -1,7 +1,7 @@
-import { type AttemptOptions, openJob } from "#src/cli/job-context.js";
-import { openCeilings } from "#src/cli/ceilings.js";
+import { type AttemptOptions, openJob } from "#src/app/job-context.js";
+import { openCeilings } from "#src/app/batch-limit-cache.js";
 import type { Engine } from "#src/engine/port.js";
-import { JobError } from "#src/errors.js";
+import { JobError } from "#src/util/errors.js";
 import type { RunReport } from "#src/report/report.js";
 import { runJob } from "#src/run/run.js";
 

@@ -1,20 +1,20 @@
 import { dirname, resolve } from "node:path";
-import { libraryFolder, type Machine, thisMachine } from "../../engine/machine.js";
-import { gpuParts, type Part } from "../../engine/gpu-parts.js";
+import { libraryFolder, type Machine, thisMachine } from "../../engine/devices/machine.js";
+import { gpuParts, type Part } from "../../engine/devices/gpu-parts.js";
 import type { ModelFile } from "../../engine/port.js";
-import { JobError } from "../../errors.js";
+import { JobError } from "../../util/errors.js";
 import { type Diagnosis, doctorJson, doctorText } from "../../report/doctor-text.js";
 import type { Provider } from "../../spec/engine-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import type { SafeIo } from "../io.js";
-import { attemptTools, type JobOptions, readSpec } from "../job-context.js";
+import { attemptTools, type JobOptions, readSpec } from "../../app/job-context.js";
 import { warningsOnly } from "../logger.js";
-import { deviceIdOf } from "../open-engine.js";
-import { openModel } from "../open-model.js";
-import { type MissingProvider, providerMissing } from "../provider-missing.js";
-import { openTinyModel, type Trial, tryProvider } from "../provider-trial.js";
-import { programVersion } from "../version.js";
-import { findWorker } from "../worker.js";
+import { deviceIdOf } from "../../app/open-engine.js";
+import { openModel } from "../../app/open-model.js";
+import { type MissingProvider, providerMissing } from "../../app/provider-missing.js";
+import { openTinyModel, type Trial, tryProvider } from "../../app/provider-trial.js";
+import { programVersion } from "../../app/version.js";
+import { findWorker } from "../../app/worker.js";
 
 /** Tells what a run needs of this machine, and tries it. @throws JobError PROVIDER_MISSING, DEVICE when a run could not be */
 export async function doctorCommand(

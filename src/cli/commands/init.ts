@@ -1,17 +1,17 @@
 import { access, open, unlink, writeFile } from "node:fs/promises";
 import { basename, dirname, isAbsolute, join, parse, relative, resolve } from "node:path";
-import { proposeBinding, type ProposalRequest } from "../../batch/propose.js";
-import { showTensor } from "../../batch/side-by-side.js";
-import { errnoOf, JobError } from "../../errors.js";
+import { proposeBinding, type ProposalRequest } from "../../binding/propose.js";
+import { showTensor } from "../../binding/side-by-side.js";
+import { errnoOf, JobError } from "../../util/errors.js";
 import { contractText } from "../../report/plan-text.js";
 import { previewContract, previewSchema } from "../../run/preview.js";
 import { draftSpec, type SpecDraft } from "../../spec/draft.js";
 import { specJsonSchema } from "../../spec/job-spec.js";
 import { loadSpec } from "../../spec/load.js";
-import { fileError } from "../file-error.js";
+import { fileError } from "../../app/file-error.js";
 import { isS3Uri } from "../../spec/s3-uri.js";
 import type { SafeIo } from "../io.js";
-import { openLoaded, shellWord } from "../job-context.js";
+import { openLoaded, shellWord } from "../../app/job-context.js";
 
 interface InitOptions {
   readonly model: string;

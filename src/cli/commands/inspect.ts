@@ -1,12 +1,12 @@
 import { type FileHandle, open, stat } from "node:fs/promises";
 import { extname, resolve } from "node:path";
-import { beginsArrowStream, inspectArrow } from "../../decode/arrow-inspect.js";
-import { inspectParquet } from "../../decode/parquet-inspect.js";
-import { openModelFile } from "../../engine/onnx-file.js";
-import { openOnnxEngine } from "../../engine/onnx.js";
-import { JobError, messageOf } from "../../errors.js";
+import { beginsArrowStream, inspectArrow } from "../../formats/arrow/inspect.js";
+import { inspectParquet } from "../../formats/parquet/inspect.js";
+import { openModelFile } from "../../models/file.js";
+import { openOnnxEngine } from "../../engine/onnx/engine.js";
+import { JobError, messageOf } from "../../util/errors.js";
 import { isS3Uri } from "../../spec/s3-uri.js";
-import { fileError } from "../file-error.js";
+import { fileError } from "../../app/file-error.js";
 import { modelJson, modelText, shardJson, shardText } from "../inspect-text.js";
 import type { SafeIo } from "../io.js";
 

@@ -1,12 +1,12 @@
-import type { RejectedRow } from "../../batch/types.js";
+import type { RejectedRow } from "../../columnar/types.js";
 import { pipeText } from "../../report/pipe-report.js";
 import { summarizeRejects } from "../../report/rejects-text.js";
 import { count } from "../../report/report.js";
 import { runPipe } from "../../run/pipe.js";
 import type { SafeIo } from "../io.js";
-import type { JobOptions } from "../job-context.js";
+import type { JobOptions } from "../../app/job-context.js";
 import { createLog, wantsColor } from "../logger.js";
-import { openPipe } from "../pipe-context.js";
+import { openPipe } from "../../app/pipe-context.js";
 import { openRejectsFile } from "../rejects-file.js";
 import { abortOnSignals } from "../signals.js";
 import { openStdio, readerLeft } from "../stdio.js";

@@ -1,5 +1,5 @@
 import type { SafeIo } from "../io.js";
-import { type JobOptions, openJob } from "../job-context.js";
+import { type JobOptions, openJob } from "../../app/job-context.js";
 
 export async function rollbackCommand(
   spec: string,

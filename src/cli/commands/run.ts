@@ -1,16 +1,16 @@
 import { dirname, resolve } from "node:path";
-import type { EarlyThreads } from "../../engine/early-threads.js";
+import type { EarlyThreads } from "../../engine/onnx/early-threads.js";
 import { barProgress, lineProgress, type Progress, silentProgress } from "../../report/progress.js";
 import { reportJson, reportText } from "../../report/report.js";
-import type { Log } from "../../run/job.js";
+import type { Log } from "../../scoring/context.js";
 import { runJob } from "../../run/run.js";
 import type { Output, SafeIo } from "../io.js";
-import { type JobOptions, openLoaded, readSpec, recordOf } from "../job-context.js";
+import { type JobOptions, openLoaded, readSpec, recordOf } from "../../app/job-context.js";
 import { createLog, wantsColor } from "../logger.js";
 import { openProfile, type Profile } from "../profile.js";
-import { reporting } from "../reporting.js";
+import { reporting } from "../../app/reporting.js";
 import { abortOnSignals } from "../signals.js";
-import { findWorker } from "../worker.js";
+import { findWorker } from "../../app/worker.js";
 
 interface RunOptions extends JobOptions {
   readonly worker?: string;

@@ -1,9 +1,9 @@
-import { printable } from "../../printable.js";
+import { printable } from "../../util/printable.js";
 import { count, showCount } from "../../report/report.js";
 import { table } from "../../report/table.js";
 import { type RunState, runState } from "../../run/state.js";
 import type { SafeIo } from "../io.js";
-import { type JobOptions, openJob } from "../job-context.js";
+import { type JobOptions, openJob } from "../../app/job-context.js";
 
 export async function statusCommand(
   spec: string,

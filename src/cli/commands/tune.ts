@@ -1,12 +1,12 @@
-import { messageOf } from "../../errors.js";
+import { messageOf } from "../../util/errors.js";
 import { table } from "../../report/table.js";
-import type { EngineLayout } from "../../run/job.js";
+import type { EngineLayout } from "../../scoring/context.js";
 import { openPinnedModel } from "../../run/run.js";
 import { type Tuning, tune } from "../../run/tune.js";
-import { usableCores } from "../cores.js";
+import { usableCores } from "../../app/cores.js";
 import type { SafeIo } from "../io.js";
-import { type JobOptions, openJob } from "../job-context.js";
-import { type KnownTuning, openTuneCache } from "../tune-cache.js";
+import { type JobOptions, openJob } from "../../app/job-context.js";
+import { type KnownTuning, openTuneCache } from "../../app/tune-cache.js";
 
 /** Long enough for a dozen batches of most models, short enough to wait for all combinations. */
 const msEach = 300;

@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { userInfo } from "node:os";
 import { checkServerIdentity, type ConnectionOptions } from "node:tls";
 import pgpass from "pgpass";
-import { JobError, messageOf } from "../../errors.js";
+import { JobError, messageOf } from "../../util/errors.js";
 import type { PostgresOutputSpec, PostgresTls } from "../../spec/postgres-spec.js";
 
 /** How to reach a server. Only `password` is secret; it is asked for when it is needed, and kept nowhere. */

@@ -1,4 +1,4 @@
-import { type Damage, JobError } from "../../errors.js";
+import { type Damage, JobError } from "../../util/errors.js";
 
 /** Something of a run is gone or was changed that a new run can do without. `hint`: what else can be done. */
 export function damagedRun(message: string, { hint, ...damage }: { readonly hint: string } & Damage): JobError {

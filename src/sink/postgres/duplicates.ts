@@ -1,4 +1,4 @@
-import { JobError } from "../../errors.js";
+import { JobError } from "../../util/errors.js";
 import type { Session } from "./connections.js";
 import { quoteTable, showTable, type TableName } from "./names.js";
 

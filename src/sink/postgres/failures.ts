@@ -1,6 +1,6 @@
 import { DatabaseError } from "pg";
-import { type ErrorCode, errnoOf, JobError, messageOf } from "../../errors.js";
-import { connectionErrors } from "../../retry.js";
+import { type ErrorCode, errnoOf, JobError, messageOf } from "../../util/errors.js";
+import { connectionErrors } from "../../util/retry.js";
 import { lacksPassword, PasswordRefused } from "./connections.js";
 
 /** What a failed call means: the weather, which passes, or something that trying again does not mend. */

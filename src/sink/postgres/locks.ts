@@ -1,8 +1,8 @@
-import { JobError } from "../../errors.js";
+import { JobError } from "../../util/errors.js";
 import { splitRunId } from "../../plan/identity.js";
 import type { RunId } from "../../plan/plan.js";
 import type { Session } from "./connections.js";
-import type { Control } from "./control.js";
+import type { Control } from "./control/control.js";
 
 /** Waits for a lock by name. It is the transaction's: behind a pooler, a session is not ours. */
 export async function lock(

@@ -1,15 +1,15 @@
-import { JobError } from "../../errors.js";
+import { JobError } from "../../util/errors.js";
 import type { Plan } from "../../plan/plan.js";
 import type { StoredPlan } from "../port.js";
 import type { Session } from "./connections.js";
-import { type CommittedSpan, readSpans } from "./control-spans.js";
-import type { Control } from "./control.js";
+import { type CommittedSpan, readSpans } from "./control/spans.js";
+import type { Control } from "./control/control.js";
 import { damagedRun } from "./damage.js";
-import { otherFiles } from "./emptied.js";
+import { otherFiles } from "./control/emptied-table.js";
 import { refuseOvertaken } from "./locks.js";
-import type { Mode } from "./mode.js";
+import type { Mode } from "./modes/mode.js";
 import { showTable, type TableName } from "./names.js";
-import { lastSwap } from "./swap.js";
+import { lastSwap } from "./modes/swap.js";
 import { findTable, type FoundTable } from "./table.js";
 
 interface LookTools {

@@ -1,8 +1,8 @@
-import { JobError } from "../../errors.js";
+import { JobError } from "../../util/errors.js";
 import { sameSeries } from "../../plan/series.js";
 import type { Plan } from "../../plan/plan.js";
 import type { Session } from "./connections.js";
-import type { Control } from "./control.js";
+import type { Control } from "./control/control.js";
 
 /**
  * Stops a run that was planned before another one of its job, with other params, whose rows are in the table by now:

@@ -1,5 +1,5 @@
-import { JobError } from "../../errors.js";
-import { type RetryRules, type RetryTools, tryAgain, type Work } from "../../retry.js";
+import { JobError } from "../../util/errors.js";
+import { type RetryRules, type RetryTools, tryAgain, type Work } from "../../util/retry.js";
 import { classify, databaseError } from "./failures.js";
 
 /** @throws JobError DATABASE when the time is up: see `tryAgain` */

@@ -1,25 +1,25 @@
-import { assertNever, JobError } from "../../errors.js";
+import { assertNever, JobError } from "../../util/errors.js";
 import { splitRunId } from "../../plan/identity.js";
 import type { Plan, PlanTarget, RunId } from "../../plan/plan.js";
 import { type PostgresOutputSpec, splitTable } from "../../spec/postgres-spec.js";
 import type { Sink, StoredPlan, UnfinishedRun } from "../port.js";
-import { appendMode } from "./append.js";
+import { appendMode } from "./modes/append.js";
 import type { ConnectionSettings } from "./connect.js";
 import { openConnections, type Session } from "./connections.js";
-import { hasControlTables, makeControlTables } from "./control-schema.js";
-import { controlOf } from "./control.js";
+import { hasControlTables, makeControlTables } from "./control/schema.js";
+import { controlOf } from "./control/control.js";
 import { refuseDuplicates } from "./duplicates.js";
-import { dropLeftover } from "./given-up.js";
+import { dropLeftover } from "./abandoned-runs.js";
 import { lockRun, lockRuns, refuseOvertaken } from "./locks.js";
-import type { Mode, ModeTools } from "./mode.js";
+import type { Mode, ModeTools } from "./modes/mode.js";
 import { showTable } from "./names.js";
 import { newerRunCheck } from "./newer-runs.js";
-import { replaceMode, rollBack } from "./replace.js";
-import type { RetryTools } from "../../retry.js";
+import { replaceMode, rollBack } from "./modes/replace.js";
+import type { RetryTools } from "../../util/retry.js";
 import { retrying } from "./retry.js";
 import { finishSeconds, openRun, prepareRun, type RunTools } from "./run-sink.js";
 import { transact } from "./transaction.js";
-import { upsertMode } from "./upsert.js";
+import { upsertMode } from "./modes/upsert.js";
 
 export { connectionOf } from "./connect.js";
 

@@ -1,15 +1,15 @@
 import { DatabaseError } from "pg";
-import type { RejectedRow } from "../../batch/types.js";
-import { JobError } from "../../errors.js";
+import type { RejectedRow } from "../../columnar/types.js";
+import { JobError } from "../../util/errors.js";
 import type { Span } from "../../plan/plan.js";
 import type { CommitOutcome, Maker, StoredPlan } from "../port.js";
 import type { Session } from "./connections.js";
-import type { Control } from "./control.js";
+import type { Control } from "./control/control.js";
 import { classify } from "./failures.js";
 import { lockRuns, refuseOvertaken } from "./locks.js";
-import { insertRejects } from "./reject-rows.js";
-import { type CommittedSpan, committedSpan, insertSpan, spanColumns } from "./control-spans.js";
-import { TakenMeanwhile } from "./taken.js";
+import { insertRejects } from "./control/reject-rows.js";
+import { type CommittedSpan, committedSpan, insertSpan, spanColumns } from "./control/spans.js";
+import { TakenMeanwhile } from "./modes/taken-keys.js";
 import { transact, type TransactionTools } from "./transaction.js";
 
 /** A span that is encoded and ready to be sent. */

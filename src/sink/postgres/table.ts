@@ -1,5 +1,5 @@
-import { type ColumnType, showType } from "../../batch/types.js";
-import { JobError } from "../../errors.js";
+import { type ColumnType, showType } from "../../columnar/types.js";
+import { JobError } from "../../util/errors.js";
 import type { Session } from "./connections.js";
 import { lock } from "./locks.js";
 import { quoteName, quoteTable, showTable, type TableName } from "./names.js";

@@ -1,5 +1,5 @@
-import { assertNever } from "../../errors.js";
-import type { ColumnType, ScalarType } from "../../batch/types.js";
+import { assertNever } from "../../util/errors.js";
+import type { ColumnType, ScalarType } from "../../columnar/types.js";
 
 /** Postgres types that columns can be written to, by their names in `pg_type`, with their OIDs. */
 export const oidOf = {

@@ -1,10 +1,10 @@
 import { afterAll, expect, test } from "vitest";
 import * as fc from "fast-check";
-import { createColumnBuilder } from "#src/batch/column-builder.js";
-import type { Column, ColumnType, FixedColumn } from "#src/batch/types.js";
+import { createColumnBuilder } from "#src/columnar/column-builder.js";
+import type { Column, ColumnType, FixedColumn } from "#src/columnar/types.js";
 import { type DuckDBConnection, openDuckDb } from "#src/duckdb/instance.js";
 import { readColumn } from "#src/duckdb/read-vector.js";
-import { encodeRows } from "#src/sink/postgres/copy-binary.js";
+import { encodeRows } from "#src/sink/postgres/copy/copy-binary.js";
 import { type PgType, pgTypeOf, sqlOf } from "#src/sink/postgres/types.js";
 import { unfitRows } from "#src/sink/postgres/unfit.js";
 import { type TypeCase, typeCases } from "../../support/column-types.js";

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import type { RunId } from "#src/plan/plan.js";
 import { showTable } from "#src/sink/postgres/names.js";
-import { stagingTable } from "#src/sink/postgres/replace.js";
+import { stagingTable } from "#src/sink/postgres/modes/replace.js";
 import type { Sink } from "#src/sink/port.js";
 import type { Database } from "../../support/pg-database.js";
 import { usePostgres } from "../../support/postgres.js";

@@ -1,6 +1,6 @@
 import { DatabaseError } from "pg";
 import { describe, expect, test } from "vitest";
-import { JobError } from "#src/errors.js";
+import { JobError } from "#src/util/errors.js";
 import { retrying } from "#src/sink/postgres/retry.js";
 
 function stateError(code: string): DatabaseError {

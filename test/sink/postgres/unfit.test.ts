@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { BytesColumn, Column, ColumnType } from "#src/batch/types.js";
+import type { BytesColumn, Column, ColumnType } from "#src/columnar/types.js";
 import type { UnfitValue } from "#src/sink/port.js";
 import { type PgType, pgTypeOf } from "#src/sink/postgres/types.js";
 import { unfitRows } from "#src/sink/postgres/unfit.js";

@@ -1,0 +1,57 @@
+import { createHash, randomBytes } from "node:crypto";
+import { mkdir, readFile, rename, stat, writeFile } from "node:fs/promises";
+import { totalmem } from "node:os";
+import { join } from "node:path";
+import { z } from "../util/zod.js";
+import { errnoOf, messageOf } from "../util/errors.js";
+import { parseJson } from "../plan/parse-plan.js";
+import type { CeilingOf, Ceilings } from "../scoring/batch-limit-cache.js";
+import type { Log } from "../scoring/context.js";
+import { cacheFolder } from "../util/cache-folder.js";
+import { componentVersions } from "./version.js";
+
+/** After that one is looked for again: what held the memory may be gone. */
+const believedMs = 30 * 24 * 60 * 60 * 1000;
+
+const schema = z.object({ rows: z.int().min(1) });
+
+/** A small file for each model and device, in the cache of this user. */
+export function openCeilings(log: Pick<Log, "debug">, folder = cacheFolder("ceilings")): Ceilings {
+  return {
+    async find(of) {
+      const path = await fileOf(folder, of);
+      try {
+        const { mtimeMs } = await stat(path);
+        const found = schema.safeParse(parseJson(await readFile(path, "utf8")));
+        return found.success && Date.now() - mtimeMs < believedMs ? found.data.rows : undefined;
+      } catch {
+        return undefined;
+      }
+    },
+    async keep(of, rows) {
+      const path = await fileOf(folder, of);
+      const temporary = `${path}.${process.pid}.${randomBytes(4).toString("hex")}`;
+      try {
+        await mkdir(folder, { recursive: true });
+        await writeFile(temporary, `${JSON.stringify({ rows, ...of })}\n`);
+        await rename(temporary, path);
+      } catch (error) {
+        log.debug(`keeping what fits on ${of.device} in ${folder}: ${errnoOf(error) ?? messageOf(error)}`);
+      }
+    },
+  };
+}
+
+/** Another device, driver, library or model has a file of its own. */
+async function fileOf(folder: string, { modelSha256, device, rowBytes }: CeilingOf): Promise<string> {
+  const memory = device === "cpu" ? String(totalmem()) : await identityOfGpus();
+  const key = [modelSha256, device, rowBytes, memory, componentVersions["onnxruntime-node"] ?? ""];
+  return join(folder, `${createHash("sha256").update(key.join("\n")).digest("hex")}.json`);
+}
+
+/** A run on CPUs does not wait for what looks at GPUs. */
+async function identityOfGpus(): Promise<string> {
+  const { thisMachine } = await import("../engine/devices/machine.js");
+  const { gpuIdentity } = await import("../engine/devices/gpus.js");
+  return gpuIdentity(thisMachine());
+}

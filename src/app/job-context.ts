@@ -1,0 +1,267 @@
+import { createHash, randomBytes } from "node:crypto";
+import { hostname } from "node:os";
+import { dirname, resolve } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { claimOf, decoderByFormat, type Claim } from "../formats/by-format.js";
+import type { Decoder } from "../formats/port.js";
+import type { EarlyThreads } from "../engine/onnx/early-threads.js";
+import { errnoOf, JobError } from "../util/errors.js";
+import {
+  type AttemptAbout,
+  type AttemptRecord,
+  createAttemptRecord,
+  type RecordOptions,
+  recordedProgress,
+} from "../report/attempt-record.js";
+import { type Progress, silentProgress } from "../report/progress.js";
+import type { RetryTools } from "../util/retry.js";
+import type { JobContext, Log } from "../scoring/context.js";
+import type { Sink } from "../sink/port.js";
+import type { Source } from "../storage/port.js";
+import type { JobSpec } from "../spec/job-spec.js";
+import { type LoadedSpec, loadSpec } from "../spec/load.js";
+import { openCeilings } from "./batch-limit-cache.js";
+import { usableCores } from "./cores.js";
+import { fileError } from "./file-error.js";
+import { openEngine } from "./open-engine.js";
+import { openModel } from "./open-model.js";
+import { openSink, type Permissions, writtenTo } from "./open-sink.js";
+import { openSource } from "./open-source.js";
+import { readStart } from "./read-start.js";
+import { componentVersions, programVersion } from "./version.js";
+import { checkSeveral } from "./worker.js";
+
+export interface JobOptions {
+  /** `name=value` each. */
+  readonly param: readonly string[];
+}
+
+export interface ContextParts {
+  readonly log?: Log;
+  readonly progress?: Progress;
+  readonly signal?: AbortSignal;
+  readonly attempt?: AttemptOptions;
+  /** Default: one that nobody looks at. */
+  readonly record?: AttemptRecord;
+  /** Where sessions leave their own profiles. */
+  readonly profileFolder?: string | undefined;
+  readonly early?: EarlyThreads | undefined;
+}
+
+/** How this process takes part in a run; default: alone. */
+export type AttemptOptions = Pick<JobContext, "worker" | "steal" | "newRun"> & Permissions;
+
+const alone: AttemptOptions = { worker: { index: 0, count: 1 }, steal: false, newRun: false };
+
+const silentLog: Log = { info() {}, warn() {}, debug() {} };
+
+/** Reads a spec and wires its adapters. Closing it closes the sink. */
+export async function openJob(
+  specPath: string,
+  options: JobOptions,
+  parts: ContextParts = {},
+): Promise<JobContext & AsyncDisposable> {
+  return await openLoaded(await readSpec(specPath, options), specPath, parts);
+}
+
+/** The same for a spec that has been read; `specPath` tells its folder, and the command line that runs it. */
+export async function openLoaded(
+  loaded: LoadedSpec,
+  specPath: string,
+  {
+    log = silentLog,
+    progress = silentProgress,
+    signal = new AbortController().signal,
+    attempt = alone,
+    record = recordOf(loaded.spec, { worker: attempt.worker }),
+    profileFolder,
+    early,
+  }: ContextParts = {},
+): Promise<JobContext & AsyncDisposable> {
+  const { spec, where, clock } = loaded;
+  checkSeveral(attempt, clock);
+  const folder = dirname(resolve(specPath));
+  const cores = usableCores();
+  const tools = attemptTools(spec, log, signal);
+  const { source, sink } = await openEnds(loaded, { folder, cores, attempt, ...tools });
+  return {
+    spec,
+    where,
+    command: (params) => commandFor(specPath, params),
+    sink,
+    source,
+    openDecoder: (folders) => Promise.resolve(openDecoder(spec, { threads: cores, folders })),
+    openModel: () => openModel(spec.model, { folder, ...tools }),
+    openEngine: (model, need) =>
+      openEngine(model, need, { spec, worker: attempt.worker, cores, log, profileFolder, early }),
+    ceilings: openCeilings(log),
+    sha256,
+    ...clockOf(tools),
+    log,
+    progress: recordedProgress(progress, record),
+    record,
+    ...attempt,
+    signal,
+    program: `infer-batch ${programVersion}`,
+    async [Symbol.asyncDispose]() {
+      await source[Symbol.asyncDispose]();
+      await sink[Symbol.asyncDispose]();
+    },
+  };
+}
+
+interface EndsTools {
+  readonly folder: string;
+  readonly cores: number;
+  readonly attempt: Permissions;
+}
+
+/** Where shards come from, and where predictions go. */
+async function openEnds(
+  { spec, variablesOf, outputPattern }: LoadedSpec,
+  { folder, cores, attempt, ...tools }: AttemptTools & EndsTools,
+): Promise<{ source: Source; sink: Sink }> {
+  const output = writtenTo(spec, { folder, sha256 });
+  // First: a thread that reads from S3 has much to load.
+  const source = await openSource(spec.input, { folder, output, ...tools });
+  try {
+    return { source, sink: await openSink(spec, { folder, cores, outputPattern, variablesOf, attempt, ...tools }) };
+  } catch (error) {
+    await source[Symbol.asyncDispose]();
+    throw error;
+  }
+}
+
+function clockOf({ retry }: AttemptTools): Pick<JobContext, "nowMs" | "dateMs" | "sleep"> {
+  return { nowMs: retry.nowMs, sleep: retry.sleep, dateMs: () => Date.now() };
+}
+
+export function recordOf(
+  { name, params, output: { parquet, postgres } }: JobSpec,
+  { worker, onStage }: Pick<AttemptAbout, "worker"> & Pick<RecordOptions, "onStage">,
+): AttemptRecord {
+  const output = parquet?.path ?? postgres?.table ?? "stdout";
+  return createAttemptRecord({
+    about: { job: name, params, versions: componentVersions, worker, output },
+    nowMs: () => performance.now(),
+    dateMs: Date.now,
+    onStage,
+  });
+}
+
+export function sha256(text: string): string {
+  return createHash("sha256").update(text).digest("hex");
+}
+
+/** More than the longest spec takes in UTF-8. */
+const specLimitBytes = 1024 * 1024;
+
+/** `pipe`: of a job whose rows come and go through a pipe. */
+export async function readSpec(
+  path: string,
+  { param }: JobOptions,
+  { pipe }: { readonly pipe?: true } = {},
+): Promise<LoadedSpec> {
+  let text: string;
+  try {
+    text = await readStart(path, specLimitBytes);
+  } catch (cause) {
+    throw fileError(`reading ${path}`, cause, "the first argument is the job spec, a YAML file this user can read");
+  }
+  return loadSpec(text, { file: path, params: parseParams(param), env: process.env, nowMs: Date.now(), pipe });
+}
+
+function parseParams(given: readonly string[]): Record<string, string> {
+  const params = new Map<string, string>();
+  for (const text of given) {
+    const at = text.indexOf("=");
+    if (at <= 0) {
+      throw new JobError("USAGE", `reading --param ${text}: expected name=value`, {
+        hint: "such as --param ds=2026-01-31",
+      });
+    }
+    params.set(text.slice(0, at), text.slice(at + 1));
+  }
+  return Object.fromEntries(params);
+}
+
+/** What a user types to carry out the run of these params. */
+function commandFor(specPath: string, params: Readonly<Record<string, string>>): string {
+  const options = Object.entries(params).map(([name, value]) => `--param ${shellWord(`${name}=${value}`)}`);
+  return ["infer-batch run", shellWord(specPath), ...options].join(" ");
+}
+
+/** As a POSIX shell takes it for one word. */
+export function shellWord(text: string): string {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+interface AttemptTools {
+  /** Names this process among all on all machines. */
+  readonly writer: string;
+  readonly isDead: (writer: string) => boolean;
+  readonly retry: RetryTools;
+  readonly warn: (message: string) => void;
+  readonly signal: AbortSignal;
+}
+
+export function attemptTools(spec: JobSpec, log: Log, signal: AbortSignal): AttemptTools {
+  const host = hostname().replaceAll(/[^A-Za-z0-9-]/g, "_");
+  const warn = (message: string): void => {
+    log.warn(message);
+  };
+  const retry = {
+    maxSeconds: spec.retry.max_seconds,
+    nowMs: () => performance.now(),
+    random: Math.random,
+    sleep: (ms: number) => interruptibleSleep(ms, signal),
+    warn,
+  };
+  const writer = `${host}.${process.pid}.${randomBytes(4).toString("hex")}`;
+  return { writer, isDead: (other) => isDead(other, host), retry, warn, signal };
+}
+
+/** @throws the signal's reason when the job is stopped meanwhile */
+async function interruptibleSleep(ms: number, signal: AbortSignal): Promise<void> {
+  await sleep(ms, undefined, { signal }).catch((error: unknown) => {
+    signal.throwIfAborted();
+    throw error;
+  });
+}
+
+/** Only of a process on this host can be said that it is gone. Our own pid means an earlier container's. */
+function isDead(writer: string, host: string): boolean {
+  const [otherHost, pidText] = writer.split(".");
+  const pid = Number(pidText);
+  if (otherHost !== host || !Number.isSafeInteger(pid) || pid <= 0) {
+    return false;
+  }
+  if (pid === process.pid) {
+    return true;
+  }
+  try {
+    process.kill(pid, 0);
+    return false;
+  } catch (error) {
+    return errnoOf(error) === "ESRCH";
+  }
+}
+
+/** Each format's is loaded where a shard is of it. */
+function openDecoder(
+  { input: { format }, timezone }: JobSpec,
+  { threads, folders }: { threads: number; folders: readonly string[] },
+): Decoder {
+  const claim = (name: string): Claim => claimOf(name, format);
+  return decoderByFormat(format, {
+    async parquet() {
+      const { openParquetDecoder } = await import("../formats/parquet/decoder.js");
+      return openParquetDecoder({ threads, folders, timezone });
+    },
+    async arrow() {
+      const { openArrowDecoder } = await import("../formats/arrow/decoder.js");
+      const { openShards } = await import("../formats/arrow/ipc/shards.js");
+      return openArrowDecoder({ timezone, files: { threads, claimOf: claim }, open: openShards(claim) });
+    },
+  });
+}

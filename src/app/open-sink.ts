@@ -1,0 +1,142 @@
+import { isAbsolute, relative, resolve, sep } from "node:path";
+import { duckDbWhenNeeded } from "../duckdb/instance.js";
+import { runIdOf, type Sha256 } from "../plan/identity.js";
+import type { RetryTools } from "../util/retry.js";
+import { nodeFileSystem } from "../sink/parquet/common/file-system.js";
+import { layoutOf } from "../sink/parquet/common/layout.js";
+import { openParquetSink } from "../sink/parquet/local/sink.js";
+import { commitConcurrency, type Sink } from "../sink/port.js";
+import type { OutputFolder } from "../storage/output-folder.js";
+import { anyValue } from "../spec/fill-document.js";
+import type { JobSpec } from "../spec/job-spec.js";
+import type { LoadedSpec } from "../spec/load.js";
+import { type ParquetOutputSpec, s3Folder } from "../spec/parquet-spec.js";
+import { isS3Uri } from "../spec/s3-uri.js";
+import { openTarget, spoolRoot, storeUrl } from "./open-store.js";
+import { programVersion } from "./version.js";
+
+/** What an attempt may do that is refused by default. */
+export interface Permissions {
+  /** A new run may add rows that an earlier one has added before. */
+  readonly allowDuplicates?: boolean;
+  /** Rows may take the place of those of a run that was planned later. */
+  readonly allowOlder?: boolean;
+}
+
+export interface SinkTools {
+  /** The spec's. */
+  readonly folder: string;
+  /** Names this process among all on all machines. */
+  readonly writer: string;
+  readonly isDead: (writer: string) => boolean;
+  readonly retry: RetryTools;
+  readonly warn: (message: string) => void;
+  readonly signal: AbortSignal;
+  readonly cores: number;
+  readonly attempt: Permissions;
+  /** The output's path with `anyValue` in the place of each param. */
+  readonly outputPattern: string;
+  readonly variablesOf: LoadedSpec["variablesOf"];
+}
+
+/** Files on a disk or in S3, or a table in Postgres. */
+export async function openSink(spec: JobSpec, tools: SinkTools): Promise<Sink> {
+  const { parquet, postgres } = spec.output;
+  if (postgres !== undefined) {
+    // Loaded where it is used: a job that writes files starts the sooner.
+    const { connectionOf, openPostgresSink } = await import("../sink/postgres/sink.js");
+    return openPostgresSink({
+      spec: postgres,
+      settings: connectionOf(postgres, process.env, tools.variablesOf(["output", "postgres", "url"])),
+      retry: tools.retry,
+      writer: tools.writer,
+      allowDuplicates: tools.attempt.allowDuplicates === true,
+      allowOlder: tools.attempt.allowOlder === true,
+      program: `infer-batch ${programVersion}`,
+    });
+  }
+  if (parquet === undefined) {
+    throw new Error("a spec without a target has passed its check");
+  }
+  return isS3Uri(parquet.path) ? await openInS3(parquet, tools) : openOnDisk(parquet, tools);
+}
+
+function openOnDisk({ path, compression }: ParquetOutputSpec, tools: SinkTools): Sink {
+  const { folder, outputPattern, writer, isDead, warn } = tools;
+  return openParquetSink({
+    folder: resolve(folder, path),
+    duckdb: duckDbWhenNeeded({ threads: encodingThreads(tools.cores), allowed: { folders: [resolve(folder, path)] } }),
+    target: shortPath(resolve(folder, path)),
+    uri: path,
+    compression,
+    siblings: segmentPatterns(resolve(folder, outputPattern).split(sep).slice(1)),
+    fs: nodeFileSystem,
+    writer,
+    isDead,
+    warn,
+  });
+}
+
+async function openInS3(parquet: ParquetOutputSpec, tools: SinkTools): Promise<Sink> {
+  const { openS3Sink } = await import("../sink/parquet/s3/sink.js");
+  const { openSpool } = await import("../s3/spool.js");
+  const { path, compression, spool } = parquet;
+  const { writer, isDead, warn } = tools;
+  const root = spoolRoot(tools.folder, spool?.path);
+  // Of bytes it is asked nothing: at most two parts are there at once.
+  const outgoing = openSpool({ root, writer, use: "out", isDead, maxBytes: Number.POSITIVE_INFINITY });
+  return openS3Sink({
+    store: await openTarget(parquet, tools),
+    folder: s3Folder(path),
+    uri: path,
+    spool: outgoing,
+    duckdb: duckDbWhenNeeded({ threads: encodingThreads(tools.cores), allowed: { folders: [outgoing.folder] } }),
+    compression,
+    siblings: segmentPatterns(s3Folder(tools.outputPattern).split("/").slice(3)),
+    writer,
+    isDead,
+    warn,
+  });
+}
+
+/** Where predictions are written as files, which are no input. */
+export function writtenTo(
+  { name, params, input, output: { parquet } }: JobSpec,
+  { folder, sha256 }: { folder: string; sha256: Sha256 },
+): OutputFolder | undefined {
+  if (parquet === undefined) {
+    return undefined;
+  }
+  const inS3 = isS3Uri(parquet.path);
+  if (inS3 && storeUrl(parquet) !== storeUrl(input)) {
+    return undefined; // a bucket of the same name in another store
+  }
+  const path = inS3 ? s3Folder(parquet.path) : resolve(folder, parquet.path);
+  const layout = layoutOf(path, runIdOf(name, params, sha256));
+  return { folder: layout.folder, part: layout.part(0) };
+}
+
+/** Names on the way to a folder; a `RegExp` where a param makes the name. */
+function segmentPatterns(segments: readonly string[]): (string | RegExp)[] {
+  return segments.map((segment) =>
+    segment.includes(anyValue) ? new RegExp(`^${segment.split(anyValue).map(escapeRegExp).join(".*")}$`) : segment,
+  );
+}
+
+function escapeRegExp(text: string): string {
+  return text.replaceAll(/[\\^$.*+?()[\]{}|]/g, "\\$&");
+}
+
+/** Relative where that is shorter to read: below the working directory. */
+function shortPath(path: string): string {
+  const short = relative(process.cwd(), path);
+  return short !== "" && !short.startsWith("..") && !isAbsolute(short) ? short : path;
+}
+
+/**
+ * DuckDB's for each of its parts, which are encoded side by side: where it has one of its own, the thread that waits for
+ * a part encodes it, and does not ask again and again whether another one has.
+ */
+function encodingThreads(cores: number): number {
+  return Math.max(1, Math.floor(cores / commitConcurrency));
+}

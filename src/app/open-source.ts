@@ -1,0 +1,39 @@
+import type { RetryTools } from "../util/retry.js";
+import { diskSource } from "../storage/local/disk.js";
+import type { OutputFolder } from "../storage/output-folder.js";
+import type { Source } from "../storage/port.js";
+import type { InputSpec } from "../spec/input-spec.js";
+import { isS3Uri } from "../spec/s3-uri.js";
+import { refuseSmallAddressSpace } from "./address-space.js";
+import { s3Options, spoolRoot } from "./open-store.js";
+
+export interface SourceTools {
+  /** The spec's folder. */
+  readonly folder: string;
+  readonly output: OutputFolder | undefined;
+  readonly retry: RetryTools;
+  /** Names this process among all on all machines. */
+  readonly writer: string;
+  readonly isDead: (writer: string) => boolean;
+  readonly signal: AbortSignal;
+}
+
+/** The disk, and S3 where the spec names it: what it takes is loaded then only. */
+export async function openSource(input: InputSpec, tools: SourceTools): Promise<Source> {
+  const { folder, output, writer, isDead } = tools;
+  const inS3 = output !== undefined && isS3Uri(output.folder);
+  const disk = diskSource({ folder, output: inS3 ? undefined : output });
+  if (![...input.path, input.ready ?? ""].some(isS3Uri)) {
+    return disk;
+  }
+  refuseSmallAddressSpace();
+  const { openReaderThread } = await import("../storage/s3/reader-thread.js");
+  const reader = openReaderThread(s3Options(input, tools)); // first: it has the most to load, and then to wait for
+  const { s3Source } = await import("../storage/s3/source.js");
+  const { openSpool } = await import("../s3/spool.js");
+  const { severalSources } = await import("../storage/several.js");
+  const { path, max_mb: maxMb } = input.spool;
+  const root = spoolRoot(folder, path);
+  const spool = openSpool({ root, writer, use: "in", isDead, maxBytes: maxMb * 1024 * 1024 });
+  return severalSources({ disk, s3: s3Source({ reader, spool, output: inS3 ? output : undefined }) });
+}

@@ -1,0 +1,62 @@
+import { dirname, resolve } from "node:path";
+import { openArrowDecoder } from "../formats/arrow/decoder.js";
+import { openArrowPipe } from "../formats/arrow/pipe/pipe.js";
+import { silentProgress } from "../report/progress.js";
+import type { PipeContext } from "../run/pipe.js";
+import { openArrowStream } from "../sink/arrow/stream.js";
+import { pipeName } from "../spec/pipe-spec.js";
+import { openCeilings } from "./batch-limit-cache.js";
+import { usableCores } from "./cores.js";
+import { attemptTools, type JobOptions, readSpec, recordOf, sha256 } from "./job-context.js";
+import { openEngine } from "./open-engine.js";
+import { openModel } from "./open-model.js";
+import { programVersion } from "./version.js";
+
+/** The two ends of a pipe. */
+export interface Stdio extends Disposable {
+  readonly chunks: AsyncIterable<Uint8Array>;
+  /** Ends `chunks`. */
+  readonly close: () => void;
+  /** Is done when all was handed over. */
+  readonly write: (chunks: readonly Uint8Array[]) => Promise<void>;
+  /** Aborted with the signal that was given, or when stdout cannot be written: whoever waits for either end goes on. */
+  readonly signal: AbortSignal;
+}
+
+export interface PipeParts extends Pick<PipeContext, "log" | "onRejected"> {
+  readonly stdio: Stdio;
+}
+
+/** Reads a spec and wires its model to a pipe. */
+export async function openPipe(
+  specPath: string,
+  options: JobOptions,
+  { stdio, log, onRejected }: PipeParts,
+): Promise<PipeContext> {
+  const { spec, where } = await readSpec(specPath, options, { pipe: true });
+  const { signal, chunks, close } = stdio;
+  const folder = dirname(resolve(specPath));
+  const cores = usableCores();
+  const worker = { index: 0, count: 1 };
+  const tools = attemptTools(spec, log, signal);
+  const input = openArrowPipe({ name: pipeName, chunks, close });
+  return {
+    spec,
+    where,
+    input,
+    output: openArrowStream(stdio.write),
+    openDecoder: () => Promise.resolve(openArrowDecoder({ timezone: spec.timezone, open: input.open })),
+    openModel: () => openModel(spec.model, { folder, ...tools }),
+    openEngine: (model, need) => openEngine(model, need, { spec, worker, cores, log }),
+    ceilings: openCeilings(log),
+    sha256,
+    nowMs: () => performance.now(),
+    dateMs: () => Date.now(),
+    log,
+    progress: silentProgress,
+    record: recordOf(spec, { worker }),
+    onRejected,
+    signal,
+    program: `infer-batch ${programVersion}`,
+  };
+}

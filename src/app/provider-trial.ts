@@ -1,0 +1,139 @@
+import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { z } from "../util/zod.js";
+import { isTensorType, type ModelSignature, type NamedTensor, tensorElement } from "../columnar/tensor.js";
+import { allocate } from "../columnar/values.js";
+import { ProviderFault } from "../engine/devices/device-faults.js";
+import { openModelFile } from "../models/file.js";
+import { openOnnxEngine } from "../engine/onnx/engine.js";
+import type { ModelFile } from "../engine/port.js";
+import { JobError } from "../util/errors.js";
+import { parseJson } from "../plan/parse-plan.js";
+import type { Provider } from "../spec/engine-spec.js";
+import { refuseSmallAddressSpace } from "./address-space.js";
+
+/** What became of one batch on a provider. */
+export interface Trial {
+  readonly provider: Provider;
+  /** idle: it can be used, and left the whole model to others. */
+  readonly state: "ok" | "idle" | "missing" | "failed";
+  /** Operators of the model by the provider that ran them, as ONNX Runtime's own profile tells. */
+  readonly operators: Readonly<Record<string, number>>;
+  /** Of the second batch: the first lays out memory. */
+  readonly ms: number | undefined;
+  readonly fault: string | undefined;
+}
+
+/** Runs a batch of one blank row on a provider, and looks which provider did the work. */
+export async function tryProvider(provider: Provider, model: ModelFile, deviceId: number): Promise<Trial> {
+  refuseSmallAddressSpace();
+  const folder = await mkdtemp(join(tmpdir(), "infer-batch-doctor-"));
+  const nothing = { provider, operators: {}, ms: undefined };
+  try {
+    const { ms, fault } = await runBlank(provider, model, { deviceId, folder });
+    const operators = await operatorsByProvider(folder);
+    const idle = fault === undefined && operators[provider] === undefined;
+    return { provider, state: fault === undefined ? (idle ? "idle" : "ok") : "failed", operators, ms, fault };
+  } catch (error) {
+    if (error instanceof ProviderFault) {
+      return { ...nothing, state: "missing", fault: error.message };
+    }
+    if (error instanceof JobError && error.exitCode === 75) {
+      return { ...nothing, state: "failed", fault: error.message };
+    }
+    throw error;
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+async function runBlank(
+  provider: Provider,
+  model: ModelFile,
+  { deviceId, folder }: { readonly deviceId: number; readonly folder: string },
+): Promise<Pick<Trial, "ms" | "fault">> {
+  const layout = { sessions: 1, intraOpThreads: 1 };
+  await using engine = await openOnnxEngine({
+    model,
+    providers: [provider],
+    deviceId,
+    profileFolder: folder,
+    ...layout,
+  });
+  const outputs = engine.signature.outputs.flatMap(({ name, dtype }) => (dtype === undefined ? [] : [name]));
+  let ms: number | undefined;
+  for (let round = 0; round < 2; round += 1) {
+    const response = await engine.run({ inputs: blankInputs(engine.signature), outputs });
+    if (response.kind !== "done") {
+      return { ms: undefined, fault: response.message };
+    }
+    ({ ms } = response);
+  }
+  return { ms, fault: undefined };
+}
+
+/** One row of zeros and empty texts; dimensions that may vary are 1. */
+function blankInputs({ inputs }: ModelSignature): NamedTensor[] {
+  return inputs.flatMap(({ name, dtype, shape }): NamedTensor[] => {
+    if (!isTensorType(dtype)) {
+      return [];
+    }
+    const dims = shape.map((size) => size ?? 1);
+    const length = dims.reduce((product, size) => product * size, 1);
+    return dtype === "string"
+      ? [{ name, dtype, dims, data: { offsets: new Uint32Array(length + 1), bytes: new Uint8Array() } }]
+      : [{ name, dtype, dims, data: allocate(tensorElement(dtype), length) }];
+  });
+}
+
+const kernelEvents = z.array(
+  z.object({
+    name: z.string(),
+    args: z.looseObject({ provider: z.string().optional(), op_name: z.string().optional() }).optional(),
+  }),
+);
+
+/** As ONNX Runtime calls them. */
+const providerNames: Readonly<Record<string, Provider>> = {
+  CPUExecutionProvider: "cpu",
+  CUDAExecutionProvider: "cuda",
+  TensorrtExecutionProvider: "tensorrt",
+};
+
+async function operatorsByProvider(folder: string): Promise<Record<string, number>> {
+  const counts: Record<string, number> = {};
+  const seen = new Set<string>();
+  for (const file of await readdir(folder)) {
+    const events = kernelEvents.safeParse(parseJson(await readFile(join(folder, file), "utf8")));
+    for (const { name, args } of events.success ? events.data : []) {
+      // Copies to and from a device are no operators of the model. There are two batches.
+      const isOperator =
+        name.endsWith("_kernel_time") && args?.op_name?.startsWith("Memcpy") === false && !seen.has(name);
+      if (isOperator && args?.provider !== undefined) {
+        seen.add(name);
+        const provider = providerNames[args.provider] ?? args.provider;
+        counts[provider] = (counts[provider] ?? 0) + 1;
+      }
+    }
+  }
+  return counts;
+}
+
+/**
+ * Relu(x · xᵀ), of float32 [N,4]: `writeModel` of test/support/onnx.ts wrote it. What has kernels at all has these.
+ */
+const tinyModel =
+  "CAg6aAoRCgF4EgF0IglUcmFuc3Bvc2UKEQoBeAoBdBIBbSIGTWF0TXVsCgwKAW0SAXkiBFJlbHUSBXNtYWxsWhQKAXgSDwoNCAESCQoDEgFOCgIIBGIVCgF5EhAKDggBEgoKAxIBTgoDEgFNQgIQDQ==";
+
+/** For trials without a spec. */
+export async function openTinyModel(): Promise<ModelFile & AsyncDisposable> {
+  const folder = await mkdtemp(join(tmpdir(), "infer-batch-doctor-"));
+  const path = join(folder, "tiny.onnx");
+  await writeFile(path, Buffer.from(tinyModel, "base64"));
+  return {
+    ...(await openModelFile(path)),
+    name: "a model of two operators",
+    [Symbol.asyncDispose]: () => rm(folder, { recursive: true, force: true }),
+  };
+}

@@ -1,0 +1,169 @@
+import { errnoOf, JobError, messageOf, exitCodeOf } from "../util/errors.js";
+import { attemptJson } from "../report/attempt-json.js";
+import type { AttemptRecord } from "../report/attempt-record.js";
+import { htmlReport, tellsOf } from "../report/html-report.js";
+import { type EarlierMetrics, earlierMetrics, type MetricsState, metricsText } from "../report/metrics-text.js";
+import type { MetricsServer } from "../report/metrics-server.js";
+import { type Outcome, statusOf } from "../report/outcome.js";
+import { ping } from "../report/ping.js";
+import { reportFields, reportText, type RunReport } from "../report/report.js";
+import type { Log } from "../scoring/context.js";
+import type { LoadedSpec } from "../spec/load.js";
+import { openFilesError } from "./open-files.js";
+import { keepWriting, placeReports, readReport, type ReportFiles, writeReport } from "./report-files.js";
+
+/** An attempt that is to be told of, from the moment that its spec is read. */
+export interface ReportingContext {
+  readonly loaded: Pick<LoadedSpec, "spec" | "where">;
+  /** The spec's. */
+  readonly folder: string;
+  readonly record: AttemptRecord;
+  readonly log: Log;
+  readonly signal: AbortSignal;
+  /** Milliseconds from 1970. */
+  readonly dateMs: () => number;
+  /** 0: any that is free. */
+  readonly metricsPort: number | undefined;
+}
+
+/** A process that was told to stop is ended by its signal soon. */
+const stoppedPingMs = 2000;
+const pingTries = 3;
+
+/**
+ * Carries out `work` and tells of it as the spec's `report` and the options ask. What fails in telling is logged, and
+ * changes nothing else.
+ * @throws JobError USAGE where a report would lie among the predictions; what `work` throws
+ */
+export async function reporting(context: ReportingContext, work: () => Promise<RunReport>): Promise<RunReport> {
+  const { loaded, folder, record, log } = context;
+  let files: ReportFiles = {};
+  let earlier: EarlierMetrics = {};
+  let ended: { readonly outcome: Outcome; readonly endedMs: number } | undefined;
+  const metrics = (): string => metricsText(stateOf(record, ended, earlier), earlier);
+  let keeping: ReturnType<typeof keepWriting> | undefined;
+  let failure: { readonly error: unknown } | undefined;
+  await using server = await listen(context, metrics);
+  if (server !== undefined) {
+    log.info(`metrics: ${server.url}`);
+  }
+  let outcome: Outcome;
+  try {
+    files = await placeReports(loaded, { folder, worker: record.about.worker });
+    if (files.metrics !== undefined) {
+      earlier = earlierMetrics(await readReport(files.metrics), record.about);
+      keeping = keepWriting(log, { key: "report.metrics", path: files.metrics, text: metrics });
+    }
+    outcome = { kind: "done", report: await work() };
+  } catch (error) {
+    failure = { error };
+    outcome = failedBy(error);
+  }
+  ended = { outcome, endedMs: context.dateMs() };
+  await keeping?.end();
+  await writePage(context, files, ended);
+  await callFor(context, outcome);
+  if (failure !== undefined) {
+    throw failure.error;
+  }
+  return (outcome as Extract<Outcome, { kind: "done" }>).report;
+}
+
+/** A run that other workers have yet to complete is no success: one of them may still fail. */
+function succeeded(outcome: Outcome): boolean {
+  return outcome.kind === "done" && outcome.report.status !== "partial";
+}
+
+function stateOf(
+  record: AttemptRecord,
+  ended: { readonly outcome: Outcome; readonly endedMs: number } | undefined,
+  earlier: EarlierMetrics,
+): MetricsState {
+  const lastSuccessMs = ended !== undefined && succeeded(ended.outcome) ? ended.endedMs : earlier.lastSuccessMs;
+  return { record, outcome: ended?.outcome, endedMs: ended?.endedMs, lastSuccessMs };
+}
+
+async function listen(
+  { log, metricsPort: port }: ReportingContext,
+  text: () => string,
+): Promise<MetricsServer | undefined> {
+  if (port === undefined) {
+    return undefined;
+  }
+  try {
+    const { serveMetrics } = await import("../report/metrics-server.js"); // and Node's HTTP with it
+    return await serveMetrics(port, text);
+  } catch (error) {
+    log.warn(
+      `listening on 127.0.0.1:${port} for --metrics-port: ${errnoOf(error) ?? messageOf(error)}; there are none`,
+    );
+    return undefined;
+  }
+}
+
+/** The page of the attempt that did the work stays when another one finds nothing to do. */
+async function writePage(
+  { record, log }: ReportingContext,
+  { html }: ReportFiles,
+  { outcome, endedMs }: { readonly outcome: Outcome; readonly endedMs: number },
+): Promise<void> {
+  if (
+    html === undefined ||
+    (statusOf(outcome) === "already_complete" && tellsOf(await readReport(html), record.run?.runId))
+  ) {
+    return;
+  }
+  const failed = await writeReport(html, htmlReport(record, outcome, endedMs));
+  if (failed !== undefined) {
+    log.warn(`writing report.html ${html}: ${failed}`);
+  }
+}
+
+async function callFor({ loaded, record, log, signal }: ReportingContext, outcome: Outcome): Promise<void> {
+  const { on_success: onSuccess, on_failure: onFailure, method, timeout } = loaded.spec.report;
+  const [key, url] =
+    outcome.kind === "failed" ? ["on_failure", onFailure] : ["on_success", succeeded(outcome) ? onSuccess : ""];
+  if (url === "") {
+    return;
+  }
+  const stopped = signal.aborted;
+  const found = await ping({
+    key: `report.${key}`,
+    url,
+    body: method === "post" ? pingBody(record, outcome) : undefined,
+    timeoutMs: stopped ? Math.min(stoppedPingMs, timeout * 1000) : timeout * 1000,
+    tries: stopped ? 1 : pingTries,
+  });
+  if (found !== undefined) {
+    log.warn(found);
+  }
+}
+
+function pingBody(record: AttemptRecord, outcome: Outcome): string {
+  const { about, run } = record;
+  const told =
+    outcome.kind === "done"
+      ? { exit_code: 0, text: reportText(outcome.report), ...reportFields(outcome.report) }
+      : {
+          exit_code: outcome.exitCode,
+          text: `${about.job}: failed: ${outcome.message}`,
+          run_id: run?.runId ?? null,
+          status: "failed",
+          code: outcome.code,
+          message: outcome.message,
+          hint: outcome.hint ?? null,
+        };
+  return JSON.stringify({ job: about.job, ...told, attempt: attemptJson(record) });
+}
+
+function failedBy(thrown: unknown): Outcome {
+  const error = openFilesError(thrown) ?? thrown;
+  const known = error instanceof JobError ? error : undefined;
+  return {
+    kind: "failed",
+    code: known?.code ?? "BUG",
+    message: messageOf(error),
+    hint: known?.hint,
+    exitCode: exitCodeOf(error),
+  };
+}

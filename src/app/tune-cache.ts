@@ -1,0 +1,68 @@
+import { mkdir, readFile, rename, writeFile } from "node:fs/promises";
+import { cpus } from "node:os";
+import { join } from "node:path";
+import { z } from "../util/zod.js";
+import type { Tuning } from "../run/tune.js";
+import type { JobSpec } from "../spec/job-spec.js";
+import { cacheFolder } from "../util/cache-folder.js";
+import { usableCores } from "./cores.js";
+import { sha256 } from "./job-context.js";
+import { componentVersions } from "./version.js";
+
+/** What `tune` found before for a model on this machine. */
+export interface KnownTuning {
+  /** ISO 8601, UTC. */
+  readonly measuredAt: string;
+  readonly tuning: readonly Tuning[];
+}
+
+export interface TuneCache {
+  /** undefined: nothing is known, or what is there is none of ours. */
+  read(): Promise<KnownTuning | undefined>;
+  /** @throws what the file system says */
+  write(known: KnownTuning): Promise<void>;
+}
+
+const schema = z.strictObject({
+  measuredAt: z.string(),
+  tuning: z
+    .array(
+      z.strictObject({
+        sessions: z.int().positive(),
+        threads: z.int().positive(),
+        batchRows: z.int().positive(),
+        rowsPerSecond: z.number().nonnegative(),
+      }),
+    )
+    .min(1),
+}) satisfies z.ZodType<KnownTuning>;
+
+/** One file for all that speed depends on: model and bindings, device and how much of it is ours, versions. */
+export function openTuneCache({ model, engine }: JobSpec, modelSha256: string): TuneCache {
+  const { path: _, ...bindings } = model;
+  const key = {
+    model: modelSha256,
+    bindings,
+    providers: engine.providers,
+    device: cpus()[0]?.model ?? process.arch,
+    cores: usableCores(),
+    versions: componentVersions,
+  };
+  const folder = cacheFolder("tune");
+  const file = join(folder, `${sha256(JSON.stringify(key))}.json`);
+  return {
+    async read() {
+      try {
+        return schema.safeParse(JSON.parse(await readFile(file, "utf8"))).data;
+      } catch {
+        return undefined; // it can be measured again
+      }
+    },
+    async write(known) {
+      await mkdir(folder, { recursive: true });
+      const temporary = `${file}.${process.pid}`;
+      await writeFile(temporary, JSON.stringify(known));
+      await rename(temporary, file);
+    },
+  };
+}

@@ -1,0 +1,77 @@
+import { JobError } from "../util/errors.js";
+import type { Worker } from "../plan/share.js";
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/**
+ * Which of several workers this process is: `--worker i/n`, else what Kubernetes (an Indexed Job, with
+ * INFER_BATCH_WORKERS) or AWS Batch (an array job) say, else the only one.
+ * @throws JobError USAGE
+ */
+export function findWorker(option: string | undefined, env: Environment): Worker {
+  if (option !== undefined) {
+    const [, index, count] = /^(\d{1,6})\/(\d{1,6})$/.exec(option) ?? [];
+    return checked(`--worker ${option}`, { index, count });
+  }
+  const kubernetes = env["JOB_COMPLETION_INDEX"];
+  if (kubernetes !== undefined) {
+    const count = env["INFER_BATCH_WORKERS"];
+    if (count === undefined) {
+      throw new JobError("USAGE", "reading JOB_COMPLETION_INDEX: INFER_BATCH_WORKERS is not set beside it", {
+        hint: "set INFER_BATCH_WORKERS to the Job's completions, or pass --worker i/n (--worker 0/1 for one worker)",
+      });
+    }
+    return checked(`JOB_COMPLETION_INDEX=${kubernetes}, INFER_BATCH_WORKERS=${count}`, { index: kubernetes, count });
+  }
+  const batch = env["AWS_BATCH_JOB_ARRAY_INDEX"];
+  if (batch !== undefined) {
+    const count = env["AWS_BATCH_JOB_ARRAY_SIZE"];
+    return checked(`AWS_BATCH_JOB_ARRAY_INDEX=${batch}, AWS_BATCH_JOB_ARRAY_SIZE=${count ?? ""}`, {
+      index: batch,
+      count,
+    });
+  }
+  return { index: 0, count: 1 };
+}
+
+function checked(what: string, texts: { index: string | undefined; count: string | undefined }): Worker {
+  const index = numberOf(texts.index);
+  const count = numberOf(texts.count);
+  if (index === undefined || count === undefined || index >= count) {
+    throw new JobError("USAGE", `reading ${what}: expected i/n with i from 0 to n - 1`, {
+      hint: "such as --worker 0/4 to --worker 3/4 for four workers",
+    });
+  }
+  return { index, count };
+}
+
+function numberOf(text: string | undefined): number | undefined {
+  return text !== undefined && /^\d{1,6}$/.test(text) ? Number(text) : undefined;
+}
+
+/**
+ * Workers that start on two sides of midnight must not work on two runs, nor may each of several open a new one.
+ * @throws JobError USAGE
+ */
+export function checkSeveral({ worker, newRun }: { worker: Worker; newRun: boolean }, clock: readonly string[]): void {
+  if (worker.count === 1) {
+    return;
+  }
+  if (newRun) {
+    throw new JobError("USAGE", "reading --new-run: one of several workers cannot open a new run for the others", {
+      hint: "run it with one worker, without --worker",
+    });
+  }
+  const [key] = clock;
+  if (key !== undefined) {
+    throw new JobError(
+      "USAGE",
+      `reading the spec: ${key} comes from the clock, and ${worker.count} workers share the run`,
+      {
+        hint: key.startsWith("params.")
+          ? `give all of them the same: --param ${key.slice("params.".length)}=…`
+          : "name it under params, and give all of them the same with --param",
+      },
+    );
+  }
+}

@@ -1,0 +1,312 @@
+import { assertNever, JobError } from "../util/errors.js";
+import type { ModelSpec } from "../spec/model-spec.js";
+import { didYouMean } from "../util/suggest.js";
+import { lineageColumns } from "./lineage.js";
+import { sideBySide } from "./side-by-side.js";
+import type { ModelSignature, TensorType } from "../columnar/tensor.js";
+import { type ColumnType, showType, type SourceColumn } from "../columnar/types.js";
+
+/** How shard columns become model inputs and tensors become output columns. Part of the plan: plain JSON. */
+export interface Contract {
+  readonly inputs: readonly InputBinding[];
+  readonly outputs: readonly OutputBinding[];
+  readonly passthrough: readonly PassthroughBinding[];
+  /** The model takes exactly this many rows a call; the last batch is padded. null: any number. */
+  readonly fixedBatchRows: number | null;
+  /** lossy: an integer that the input's type cannot hold is rounded; exact: it is a bad row. */
+  readonly cast: "exact" | "lossy";
+  readonly expressions: Expressions | null;
+  /** nan: a NULL feature of a float input becomes NaN; bad_row: it is a bad row, and so is NaN. */
+  readonly missing: "bad_row" | "nan";
+  /** Each row tells its run, model and time. */
+  readonly lineage?: true | undefined;
+}
+
+/**
+ * The part of a contract that a decoder needs: the row filter, a column for each input, cast and packed, then the
+ * carried columns as they are.
+ */
+export type Projection = Pick<Contract, "inputs" | "passthrough" | "expressions" | "cast" | "missing">;
+
+/** The part of a contract that decides how numbers become elements of a tensor. */
+export type CastRules = Pick<Contract, "cast" | "missing">;
+
+export type NumericTensorType = Exclude<TensorType, "string">;
+
+/**
+ * `matrix`: an input `[N, F]` packed from F columns, or `[N]` from one. `list`: `[N, F]` from one list column
+ * whose rows have F elements. `padded`: `[N, S]` from one list column whose rows have up to S, the others filled up.
+ * `mask`: `[N, S]`, 1 where the lists of a padded input have elements, else 0. `text`: a string input `[N]` or
+ * `[N, 1]` from one text column.
+ */
+export type InputBinding =
+  | {
+      readonly kind: "matrix";
+      readonly input: string;
+      readonly dtype: NumericTensorType;
+      readonly rank: 1 | 2;
+      readonly columns: readonly ColumnRef[];
+    }
+  | {
+      readonly kind: "list";
+      readonly input: string;
+      readonly dtype: NumericTensorType;
+      readonly width: number;
+      readonly column: ColumnRef;
+    }
+  | {
+      readonly kind: "padded";
+      readonly input: string;
+      readonly dtype: NumericTensorType;
+      readonly width: number;
+      readonly column: ColumnRef;
+      /** Fills lists of fewer than `width` elements up. */
+      readonly value: number;
+      /** Where it is put. */
+      readonly side: "left" | "right";
+      /** Of a longer list the first `width` elements count; else it makes its row a bad one. */
+      readonly truncate: boolean;
+      /** A batch is only as wide as its longest list. */
+      readonly shrink: boolean;
+    }
+  | { readonly kind: "mask"; readonly input: string; readonly dtype: NumericTensorType; readonly of: string }
+  | { readonly kind: "text"; readonly input: string; readonly rank: 1 | 2; readonly column: ColumnRef };
+
+export type PaddedBinding = Extract<InputBinding, { kind: "padded" }>;
+/** What is read from shards; a mask is made of another input. */
+export type DecodedBinding = Exclude<InputBinding, { kind: "mask" }>;
+
+/** Row-wise SQL over the shard's columns. */
+export interface Expressions {
+  /** The row filter, where there is one, then the computed columns that are used. */
+  readonly list: readonly Expression[];
+  /** Columns from folder names that they use. */
+  readonly folders: readonly ColumnRef[];
+}
+
+export interface Expression {
+  /** `where`: a row stays where it is true. `column`: a column that the shard does not have, or has otherwise. */
+  readonly kind: "where" | "column";
+  /** The computed column's; of a filter `input.where`. */
+  readonly name: string;
+  /** SQL, as the spec has it: to be checked before it is run. */
+  readonly text: string;
+  /** The shard's columns that it uses. */
+  readonly uses: readonly string[];
+}
+
+/** A column, or a field of a struct column. */
+export interface ColumnRef {
+  /** As the spec names it: `age`, or `user.age`. */
+  readonly name: string;
+  /** The column, then the fields that lead to the value. */
+  readonly path: readonly string[];
+  readonly type: ColumnType;
+  /** The value is in the shard's URI. */
+  readonly partition?: true | undefined;
+  /** An expression of this name computes it. */
+  readonly computed?: true | undefined;
+}
+
+/**
+ * `scalar`: a `[N]` or `[N, 1]` tensor; `element`: one element of each row of `[N, K]`; `vector`: the row of
+ * `[N, K]` as a list.
+ */
+export type OutputBinding =
+  | { readonly kind: "scalar" | "vector"; readonly column: string; readonly tensor: string; readonly type: ColumnType }
+  | {
+      readonly kind: "element";
+      readonly column: string;
+      readonly tensor: string;
+      readonly element: number;
+      readonly type: ColumnType;
+    };
+
+export interface PassthroughBinding {
+  /** The output column: a path's dots become `_`. */
+  readonly column: string;
+  readonly source: ColumnRef;
+}
+
+export interface ContractRequest {
+  /** Named in messages. */
+  readonly model: string;
+  readonly signature: ModelSignature;
+  /** Where the columns were read, named in messages. */
+  readonly shard: string;
+  /** Those of the file, those of its folders, and those that `expressions` compute. */
+  readonly columns: readonly SourceColumn[];
+  readonly expressions: Expressions | null;
+  readonly inputs: ModelSpec["inputs"];
+  readonly outputs: Readonly<Record<string, string>> | undefined;
+  readonly passthrough: readonly string[];
+  readonly cast: Contract["cast"];
+  readonly missing: Contract["missing"];
+}
+
+/** The shard columns that a contract reads, each once. */
+export function usedColumns(contract: Contract): string[] {
+  const direct = boundColumns(contract).flatMap(({ path, computed }) => (computed === true ? [] : [path[0] ?? ""]));
+  const inExpressions = contract.expressions?.list.flatMap(({ uses }) => uses) ?? [];
+  return [...new Set([...direct, ...inExpressions])];
+}
+
+/** Those of some columns whose values are in folder names. */
+export function folderColumns(columns: readonly SourceColumn[]): ColumnRef[] {
+  return columns.flatMap(({ name, type, partition }) =>
+    partition === true && type !== undefined ? [{ name, path: [name], type, partition }] : [],
+  );
+}
+
+/** Every column that is carried through, then every one that is a feature. */
+export function boundColumns({ inputs, passthrough }: Pick<Contract, "inputs" | "passthrough">): ColumnRef[] {
+  return [...passthrough.map(({ source }) => source), ...featureColumns({ inputs })];
+}
+
+/** Every column that is a feature, in the order of the inputs. */
+export function featureColumns({ inputs }: Pick<Contract, "inputs">): ColumnRef[] {
+  return inputs.flatMap((binding) => inputColumns(binding));
+}
+
+/** The columns of one input; a mask has none of its own. */
+export function inputColumns(binding: InputBinding): readonly ColumnRef[] {
+  switch (binding.kind) {
+    case "matrix":
+      return binding.columns;
+    case "list":
+    case "padded":
+    case "text":
+      return [binding.column];
+    case "mask":
+      return [];
+    default:
+      return assertNever(binding);
+  }
+}
+
+/** The inputs that are read from shards, in their order. */
+export function decodedInputs({ inputs }: Pick<Contract, "inputs">): DecodedBinding[] {
+  return inputs.filter((binding) => binding.kind !== "mask");
+}
+
+/** The input that a mask is of. */
+export function maskedInput({ inputs }: Pick<Contract, "inputs">, of: string): PaddedBinding {
+  const found = inputs.find(({ input }) => input === of);
+  if (found?.kind !== "padded") {
+    throw new RangeError(`input ${of} is not padded, and has no mask`);
+  }
+  return found;
+}
+
+/** Elements of an input's tensor for each row. */
+export function inputWidth(binding: InputBinding, contract: Pick<Contract, "inputs">): number {
+  switch (binding.kind) {
+    case "text":
+      return 1;
+    case "list":
+    case "padded":
+      return binding.width;
+    case "mask":
+      return maskedInput(contract, binding.of).width;
+    case "matrix":
+      return binding.columns.length;
+    default:
+      return assertNever(binding);
+  }
+}
+
+/** Values that are read of each row; a list has many. */
+export function valuesPerRow(contract: Pick<Contract, "inputs" | "passthrough">): number {
+  const widths = decodedInputs(contract).map((binding) => inputWidth(binding, contract));
+  return widths.reduce((sum, width) => sum + width, Math.max(1, contract.passthrough.length));
+}
+
+/** Type and name of each output column, in output order. */
+export function outputColumns(contract: Contract): { name: string; type: ColumnType }[] {
+  return [...scoredColumns(contract), ...(contract.lineage === true ? lineageColumns : [])];
+}
+
+/** Those that come from the input and the model. */
+export function scoredColumns({ passthrough, outputs }: Contract): { name: string; type: ColumnType }[] {
+  return [
+    ...passthrough.map(({ column, source }) => ({ name: column, type: source.type })),
+    ...outputs.map(({ column, type }) => ({ name: column, type })),
+  ];
+}
+
+export function refuse(request: ContractRequest, found: string, hint: string): JobError {
+  const tables = sideBySide(request.signature, request.columns, request.shard);
+  const message = `binding ${request.model} to the columns of ${request.shard}: ${found}\n\n${tables}\n`;
+  return new JobError("CONTRACT", message, { hint });
+}
+
+/** The column of this name; else, where the name has dots, the field of a struct column that it leads to. */
+export function findColumn(name: string, what: string, request: ContractRequest): ColumnRef {
+  const found = request.columns.find((candidate) => candidate.name === name);
+  if (found !== undefined) {
+    return columnRef(found, what, request);
+  }
+  const [first = "", ...fields] = name.split(".");
+  const column = request.columns.find((candidate) => candidate.name === first);
+  if (column === undefined || fields.length === 0) {
+    const names = request.columns.flatMap((candidate) =>
+      fields.length === 0 ? candidate.name : fieldPaths(candidate.name, candidate),
+    );
+    throw refuse(
+      request,
+      `${what} names column \`${name}\`, which is not there${didYouMean(name, names)}`,
+      "names must match exactly",
+    );
+  }
+  let at = column;
+  for (const field of fields) {
+    const known = fieldsOf(at);
+    if (known.length === 0) {
+      columnRef(at, what, request); // a map has no fields, and is refused as what it is
+    }
+    const next = known.find((candidate) => candidate.name === field);
+    if (next === undefined) {
+      const names = known.map((candidate) => candidate.name);
+      throw refuse(
+        request,
+        `${what} names \`${name}\`, but there is no field \`${field}\` on the way${didYouMean(field, names)}`,
+        names.length === 0 ? "only struct columns have fields" : `its fields are ${names.join(", ")}`,
+      );
+    }
+    at = next;
+  }
+  const { type } = columnRef({ ...at, name }, what, request);
+  return { name, path: [first, ...fields], type, ...(column.computed === true ? { computed: true } : {}) };
+}
+
+/** `user`, `user.age`, …: all that a path may lead to. */
+function fieldPaths(path: string, column: SourceColumn): string[] {
+  return [path, ...fieldsOf(column).flatMap((field) => fieldPaths(`${path}.${field.name}`, field))];
+}
+
+function fieldsOf({ type, fields = [] }: SourceColumn): readonly SourceColumn[] {
+  return typeof type === "object" && type.kind === "struct"
+    ? type.fields.map((field) => ({ ...field, sourceType: showType(field.type) }))
+    : fields;
+}
+
+function columnRef(
+  { name, sourceType, type, partition, computed }: SourceColumn,
+  what: string,
+  request: ContractRequest,
+): ColumnRef {
+  if (type === undefined) {
+    throw refuse(
+      request,
+      `${what} names \`${name}\`, whose type ${sourceType} is not supported`,
+      "maps, unions, variants and integers of 128 bits cannot be read; leave this one out, cast it under input.columns, or store its parts as columns",
+    );
+  }
+  return {
+    name,
+    path: [name],
+    type,
+    ...(partition === true ? { partition } : {}),
+    ...(computed === true ? { computed } : {}),
+  };
+}

@@ -1,0 +1,214 @@
+import { parseOutputReference } from "../spec/job-spec.js";
+import { outputName } from "../spec/values.js";
+import { isList, padExample } from "./bind-padded.js";
+import { type ContractRequest, refuse } from "./contract.js";
+import { batchDependence, type ModelTraits, tensorRemedy } from "./model-traits.js";
+import { type ProposedSource, proposeTokens } from "./propose-tokens.js";
+import { showTensor } from "./side-by-side.js";
+import { isTensorType, type TensorSignature } from "../columnar/tensor.js";
+import type { SourceColumn } from "../columnar/types.js";
+import { isElementType } from "../columnar/values.js";
+
+/** A model and the columns of a shard that it is to score. */
+export type ProposalRequest = Pick<ContractRequest, "model" | "signature" | "shard" | "columns"> & {
+  /** Columns that are no features, where somebody said which. */
+  readonly carry: readonly string[] | undefined;
+  readonly traits: ModelTraits;
+};
+
+/** How a spec could bind them: a beginning, to be read by its author. */
+export interface Proposal {
+  /** What fills each input; undefined: each takes the column of its name. */
+  readonly inputs: Readonly<Record<string, ProposedSource>> | undefined;
+  /** Input columns to carry through. */
+  readonly columns: readonly string[];
+  readonly outputs: Readonly<Record<string, string>>;
+  /** What its author should know of outputs and columns that are left out. */
+  readonly notes: readonly string[];
+}
+
+/** @throws JobError CONTRACT where only its author can tell which columns are features */
+export function proposeBinding(request: ProposalRequest): Proposal {
+  const inputs = proposeInputs(request);
+  const features = new Set(
+    inputs === undefined ? request.signature.inputs.map(({ name }) => name) : Object.values(inputs).flatMap(columnsOf),
+  );
+  const { columns, note } = proposeColumns(request, features);
+  const outputs = proposeOutputs(request, columns);
+  return {
+    inputs,
+    columns,
+    outputs: outputs.bound,
+    notes: [...outputs.notes, note, batchDependence(request.traits)].filter((one) => one !== undefined),
+  };
+}
+
+function columnsOf(source: ProposedSource): readonly string[] {
+  return "length" in source ? source : "column" in source ? [source.column] : [];
+}
+
+function proposeInputs(request: ProposalRequest): Proposal["inputs"] {
+  const { signature, columns } = request;
+  const [input, ...others] = signature.inputs;
+  const tokens = proposeTokens(signature, columns);
+  if (tokens !== undefined) {
+    return tokens;
+  }
+  const byName = signature.inputs.every(({ name }) => columns.some((column) => column.name === name));
+  if (input === undefined || byName) {
+    return undefined; // what does not fit is told when it is bound
+  }
+  if (others.length > 0 || input.dtype === "string") {
+    const missing = signature.inputs.find(({ name }) => !columns.some((column) => column.name === name)) ?? input;
+    throw refuse(
+      asked(request),
+      `no column is called like input \`${missing.name}\``,
+      `rename the columns, or write the spec by hand: model.inputs lists the columns of each input${paddingHint(request)}`,
+    );
+  }
+  return { [input.name]: featuresFor(input, request) };
+}
+
+/** Beside a list that is padded for an input, one that no column is for is mostly its mask. */
+function paddingHint({ signature: { inputs }, columns }: ProposalRequest): string {
+  const lists = columns.filter(({ type }) => type !== undefined && isList(type));
+  const wide = inputs.filter(({ shape }) => shape.length === 2);
+  const padded = wide.find(({ name }) => lists.some((column) => column.name === name)) ?? wide[0];
+  const list = lists.find(({ name }) => name === padded?.name) ?? lists[0];
+  if (padded === undefined || list === undefined) {
+    return "";
+  }
+  const mask = wide.find((input) => input !== padded && !columns.some(({ name }) => name === input.name));
+  return `; where lists are padded: ${padExample(padded, list.name)}${mask === undefined ? "" : `, and their mask is { ${mask.name}: { mask_of: ${padded.name} } }`}`;
+}
+
+function asked(request: ProposalRequest): ContractRequest {
+  const rest = { inputs: undefined, outputs: undefined, expressions: null, cast: "exact", missing: "bad_row" } as const;
+  return { ...request, ...rest, passthrough: request.carry ?? [] };
+}
+
+/** The columns of a lone input: all numbers but those that are called like ids, or else like labels, too. */
+function featuresFor(input: TensorSignature, request: ProposalRequest): string[] {
+  const [, width = 1] = input.shape;
+  const free = request.columns.filter(
+    ({ name, partition }) => partition !== true && !(request.carry ?? []).includes(name),
+  );
+  const numbers = free.filter(isNumber).map(({ name }) => name);
+  const choices = [
+    numbers,
+    numbers.filter((name) => !isIdName(name)),
+    numbers.filter((name) => !isIdName(name) && !isLabelName(name)),
+  ];
+  const fitting =
+    width === null ? choices.at(request.carry === undefined ? -1 : 0) : choices.find(({ length }) => length === width);
+  if (fitting !== undefined && fitting.length > 0) {
+    return fitting;
+  }
+  const lists = free.filter(({ type }) => typeof type === "object" && type.kind === "list");
+  if (lists.length === 1 && lists[0] !== undefined && width !== 1) {
+    return [lists[0].name];
+  }
+  throw refuse(
+    asked(request),
+    `input \`${input.name}\` is ${showTensor(input)}, and ${numbers.length} columns are numbers`,
+    "say which columns are no features: --columns id,label; or write model.inputs by hand",
+  );
+}
+
+function isNumber({ type }: SourceColumn): boolean {
+  return typeof type === "string" ? isElementType(type) : type?.kind === "decimal";
+}
+
+function isIdName(name: string): boolean {
+  const words = /^(id|uuid|guid|key|row|index|idx)$|_(id|key|uuid|guid|no|nr)$|^(id|row|key)_/i;
+  return words.test(name) || /[a-z](Id|ID|Key)$/.test(name); // customerId, and not paid
+}
+
+function isLabelName(name: string): boolean {
+  return /^(label|target|class|outcome|y)$/i.test(name);
+}
+
+/** More would only be in the way of whoever reads the spec. */
+const carriedColumns = 8;
+
+function proposeColumns(
+  { columns, carry }: ProposalRequest,
+  features: ReadonlySet<string>,
+): { readonly columns: readonly string[]; readonly note: string | undefined } {
+  if (carry !== undefined) {
+    return { columns: carry, note: undefined };
+  }
+  const others = columns.filter(({ name }) => !features.has(name));
+  const fit = others.filter(
+    ({ name, type }) => type !== undefined && typeof type === "string" && outputName.test(name),
+  );
+  const chosen = fit.map(({ name }) => name).slice(0, carriedColumns);
+  const left = others.map(({ name }) => name).filter((name) => !chosen.includes(name));
+  return {
+    columns: chosen,
+    note: left.length === 0 ? undefined : `not carried through: ${left.slice(0, 20).join(", ")}`,
+  };
+}
+
+/** Elements of a tensor that get a column each; of wider ones a row is a list. */
+const elementColumns = 10;
+
+function proposeOutputs(
+  request: ProposalRequest,
+  carried: readonly string[],
+): { readonly bound: Readonly<Record<string, string>>; readonly notes: readonly string[] } {
+  const bound: Record<string, string> = {};
+  const { traits } = request;
+  const notes: string[] = [];
+  const taken = new Set(carried.map((name) => name.replaceAll(".", "_").toLowerCase()));
+  const add = (wanted: string, reference: string): void => {
+    const name = freeName(wanted, taken);
+    taken.add(name.toLowerCase());
+    bound[name] = reference;
+  };
+  for (const output of request.signature.outputs) {
+    const { name, dtype, shape } = output;
+    if (dtype === undefined) {
+      const type = traits.otherOutputs.find((other) => other.name === name)?.type;
+      notes.push(
+        `output ${name} is ${type === undefined ? "" : `${type}, `}no tensor, and left out: ${tensorRemedy(traits)}`,
+      );
+    } else if (
+      !isTensorType(dtype) ||
+      shape.length < 1 ||
+      shape.length > 2 ||
+      parseOutputReference(name) === undefined
+    ) {
+      notes.push(`output ${name} is ${showTensor(output)}, which is not supported`);
+    } else {
+      const [, width = 1] = shape;
+      if (width !== null && width > 1 && width <= elementColumns) {
+        Array.from({ length: width }, (_, element) => {
+          add(`${name}_${element}`, `${name}[${element}]`);
+        });
+      } else {
+        add(name, name);
+      }
+    }
+  }
+  if (Object.keys(bound).length === 0) {
+    throw refuse(asked(request), "the model has no tensor output that could be scored", notes.join("; "));
+  }
+  return { bound, notes };
+}
+
+const longestName = 50;
+
+/** A name for an output column that nothing else has. */
+function freeName(wanted: string, taken: ReadonlySet<string>): string {
+  const plain = wanted
+    .replaceAll(/[^A-Za-z0-9_]/g, "_")
+    .replace(/^(?=\d|$)/, "_")
+    .slice(0, longestName);
+  const names = [
+    plain,
+    `${plain}_predicted`,
+    ...Array.from({ length: taken.size + 1 }, (_, index) => `${plain}_${index + 2}`),
+  ];
+  return names.find((name) => !taken.has(name.toLowerCase())) ?? plain;
+}

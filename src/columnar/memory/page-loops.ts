@@ -1,0 +1,179 @@
+/**
+ * What takes longest in pages of Parquet, in WebAssembly: it is compiled in no time, and fast from the first page on,
+ * where V8 carries out JavaScript step by step at first. It reaches the memory of `batch/vectors` only: where an array
+ * lies elsewhere, the loops in JavaScript do the same. The loops are in `page-loops.wat`.
+ */
+import type { Values } from "../values.js";
+import { areHere, loopsBeside, spareBytes } from "./vectors.js";
+import { pageLoopsCode } from "./page-loops-code.js";
+
+/** See `page-loops.wat`. */
+interface Loops {
+  readonly unpackSnappy: (from: number, fromEnd: number, to: number, toEnd: number) => number;
+  readonly takeRuns: (
+    state: number,
+    end: number,
+    width: number,
+    count: number,
+    to: number,
+    entry: number,
+    entries: number,
+    shift: number,
+  ) => number;
+  readonly readBits: (at: number, end: number, to: number, count: number) => number;
+  readonly spread: (at: number, count: number, valid: number, rows: number, shift: number) => void;
+  readonly countOnes: (at: number, rows: number) => number;
+}
+
+interface Opened {
+  readonly loops: Loops;
+  /** Where what is left of runs is told: memory that nobody else has. */
+  readonly state: Uint32Array;
+}
+
+let opened: Opened | undefined;
+
+function loopsOver(...arrays: readonly { readonly buffer: ArrayBufferLike }[]): Opened | undefined {
+  if (!areHere(arrays)) {
+    return undefined;
+  }
+  opened ??= open();
+  return opened;
+}
+
+function open(): Opened {
+  const { loops, memory } = loopsBeside(pageLoopsCode);
+  const words = spareBytes / Uint32Array.BYTES_PER_ELEMENT;
+  return { loops: loops as Loops, state: new Uint32Array(memory, memory.byteLength - spareBytes, words) };
+}
+
+/**
+ * Unpacks a block of Snappy, behind its length, into exactly `target`. False where that is left to JavaScript: anything
+ * may stand there then.
+ */
+export function unpackSnappyHere(elements: Uint8Array, target: Uint8Array): boolean {
+  const { byteOffset: from } = elements;
+  const { byteOffset: to } = target;
+  const done = loopsOver(elements, target)?.loops.unpackSnappy(from, from + elements.length, to, to + target.length);
+  return done === 1;
+}
+
+/** Behind bytes that `readBitsHere` fills, as many more are needed. */
+export const bitsSpareBytes = 7;
+
+/**
+ * Fills `target[0, count)` with numbers of one bit, of runs that lie in bytes [at, end). Returns how many are 1;
+ * undefined: that is left to JavaScript.
+ */
+export function readBitsHere(
+  bytes: Uint8Array,
+  { at, end }: { readonly at: number; readonly end: number },
+  target: Uint8Array,
+  count: number,
+): number | undefined {
+  const { byteOffset } = bytes;
+  const room = target.length >= count + bitsSpareBytes && end <= bytes.length;
+  const ones = room
+    ? loopsOver(bytes, target)?.loops.readBits(byteOffset + at, byteOffset + end, target.byteOffset, count)
+    : undefined;
+  return ones === undefined || ones < 0 ? undefined : ones;
+}
+
+/** Values in order, of which NULLs have none. */
+export interface PackedValues {
+  /** Fills `target`. @throws RangeError where what stands there is damaged */
+  take(target: Values): void;
+  skip(count: number): void;
+}
+
+/** Wider ones would not fit into what unpacking holds; no dictionary has as many entries. */
+const widestBits = 24;
+
+/** No address: nothing is put anywhere. */
+const nowhere = -1;
+
+/**
+ * `count` values of a dictionary by their numbers, runs of `width` bits that lie in bytes [at, end). undefined: that is
+ * left to JavaScript.
+ * @throws RangeError where the runs do not come out even: of such a page no row is worth having
+ */
+export function takeRunsHere(
+  bytes: Uint8Array,
+  { at, end, width }: { readonly at: number; readonly end: number; readonly width: number },
+  dictionary: Values,
+  count: number,
+): PackedValues | undefined {
+  const shift = shiftOf(dictionary);
+  const here = loopsOver(bytes, dictionary);
+  if (here === undefined || shift === undefined || width > widestBits || end > bytes.length) {
+    return undefined;
+  }
+  const { loops, state } = here;
+  const { byteOffset } = bytes;
+  const own = new Uint32Array(state.length);
+  const pass = (values: number, to: number): void => {
+    state.set(own);
+    const { byteOffset: entry, length: entries } = dictionary;
+    if (loops.takeRuns(state.byteOffset, byteOffset + end, width, values, to, entry, entries, shift) === 0) {
+      throw new RangeError("runs that are damaged");
+    }
+    own.set(state);
+  };
+  const rewind = (): void => {
+    own.fill(0);
+    own.set([byteOffset + at, count]);
+  };
+  rewind();
+  if (count > 0) {
+    pass(count, nowhere);
+    rewind();
+  }
+  return {
+    take(target) {
+      if (!areHere([target]) || elementBytes(target) !== elementBytes(dictionary)) {
+        throw new TypeError("a dictionary's values go beside it");
+      }
+      pass(target.length, target.byteOffset);
+    },
+    skip(values) {
+      pass(values, nowhere);
+    },
+  };
+}
+
+/**
+ * Puts the first `count` values where `valid` has a 1, as many times as that; 0 under the others. All lie where loops
+ * reach them.
+ */
+export function spreadHere(values: Values, count: number, valid: Uint8Array): void {
+  const { loops } = loopsOver(values, valid) ?? {};
+  const shift = shiftOf(values);
+  if (loops === undefined || shift === undefined || values.length < valid.length || count > valid.length) {
+    throw new TypeError("values that cannot be spread here");
+  }
+  loops.spread(values.byteOffset, count, valid.byteOffset, valid.length, shift);
+}
+
+/** Whether loops know such values, and reach them. */
+export function isSpreadHere(values: Values): boolean {
+  return shiftOf(values) !== undefined && areHere([values]);
+}
+
+/** Of bytes of 0 or 1, where loops reach them. */
+export function countOnesHere(valid: Uint8Array): number {
+  const { loops } = loopsOver(valid) ?? {};
+  if (loops === undefined) {
+    throw new TypeError("bytes that cannot be counted here");
+  }
+  return loops.countOnes(valid.byteOffset, valid.length);
+}
+
+function elementBytes({ BYTES_PER_ELEMENT: bytes }: Values): number {
+  return bytes;
+}
+
+/** Of values that loops know: how many bits a place is shifted to be bytes. */
+function shiftOf(values: Values): 2 | 3 | undefined {
+  const bytes = elementBytes(values);
+  return bytes === 4 ? 2 : bytes === 8 ? 3 : undefined;
+}

@@ -1,0 +1,216 @@
+/**
+ * Loops over floats that work with the processor's vectors. V8 makes no vector code of JavaScript, but does of
+ * WebAssembly, which reaches its own memory only: so each thread has some, that it hands out for columns and matrices.
+ * Where an array lies elsewhere, or the processor has no vectors, the loops in JavaScript do the same. The loops are in
+ * `vectors.wat`.
+ */
+import { createMemoryPieces, type MemoryPieces } from "./memory-pieces.js";
+import type { Values } from "../values.js";
+import { vectorCode } from "./vector-code.js";
+
+/** As far as it is used here. TypeScript has it among the types of browsers only. */
+interface WebAssemblyHere {
+  readonly Module: new (code: Uint8Array) => object;
+  readonly Instance: new (module: object, imports?: object) => { readonly exports: unknown };
+}
+
+/** Addresses and strides are bytes; what comes back is 1 where a float is not finite, 0 where all are. */
+interface Loops {
+  readonly memory: { readonly buffer: ArrayBuffer };
+  readonly anyNotFinite: (at: number, count: number) => number;
+  readonly packFour: (to: number, stride: number, a: number, b: number, c: number, d: number, rows: number) => number;
+  readonly floatsOfDoubles: (at: number, count: number, to: number) => void;
+  /** 1: one may not be the number that it was made of. */
+  readonly floatsOfInts: (at: number, count: number, to: number) => number;
+  readonly floatsOfLongs: (at: number, count: number, to: number) => number;
+}
+
+/** Larger pieces are no matter of loops, and would stay: of this memory, what was written to is never given back. */
+const pieceLimitBytes = 16 * 1024 * 1024;
+/** At the end of the memory, not handed out: loops keep notes there. */
+export const spareBytes = 64;
+/** Rows that are packed at once, at most. */
+export const packedRows = 1024;
+
+interface Vectors {
+  readonly loops: Loops;
+  readonly buffer: ArrayBuffer;
+  readonly pieces: MemoryPieces;
+  /** For the columns that are packed: what is made of each. */
+  readonly made: readonly Float32Array<ArrayBuffer>[];
+}
+
+let opened: { readonly vectors: Vectors | undefined } | undefined;
+
+/** This thread's; undefined: there are none. */
+function vectorsHere(): Vectors | undefined {
+  opened ??= { vectors: open() };
+  return opened.vectors;
+}
+
+function open(): Vectors | undefined {
+  // Absent where V8 was told to make no machine code.
+  const { WebAssembly: here } = globalThis as { WebAssembly?: WebAssemblyHere };
+  if (here === undefined) {
+    return undefined;
+  }
+  try {
+    const loops = instantiate(here, vectorCode) as Loops;
+    const { buffer } = loops.memory;
+    const madeBytes = packedRows * Float32Array.BYTES_PER_ELEMENT;
+    const madeFrom = buffer.byteLength - spareBytes - 4 * madeBytes;
+    const made = [0, 1, 2, 3].map((place) => new Float32Array(buffer, madeFrom + place * madeBytes, packedRows));
+    return { loops, buffer, pieces: createMemoryPieces(buffer, madeFrom), made };
+  } catch {
+    return undefined; // a processor without vectors, or no memory for it
+  }
+}
+
+function instantiate(here: WebAssemblyHere, code: string, imports?: object): unknown {
+  const bytes = Uint8Array.from(atob(code), (letter) => letter.charCodeAt(0));
+  return new here.Instance(new here.Module(bytes), imports).exports;
+}
+
+/** Whether arrays lie in the memory that this thread's loops reach. */
+export function areHere(arrays: readonly { readonly buffer: ArrayBufferLike }[]): boolean {
+  const here = opened?.vectors?.buffer;
+  return here !== undefined && arrays.every(({ buffer }) => buffer === here);
+}
+
+/**
+ * Other loops over this thread's memory, which they import as `memory.memory`.
+ * @param code in base64
+ * @throws Error where there is none
+ */
+export function loopsBeside(code: string): { readonly loops: unknown; readonly memory: ArrayBuffer } {
+  const vectors = opened?.vectors;
+  const { WebAssembly: here } = globalThis as { WebAssembly?: WebAssemblyHere };
+  if (vectors === undefined || here === undefined) {
+    throw new Error("loops without memory");
+  }
+  const loops = instantiate(here, code, { memory: { memory: vectors.loops.memory } });
+  return { loops, memory: vectors.buffer };
+}
+
+/** From now on this thread has none. V8 reserves 10 GiB of addresses for them, which a process may not have. */
+export function doWithoutVectors(): void {
+  opened = { vectors: undefined };
+}
+
+/**
+ * So many bytes, which vectors reach as long as there are some; what is in them means nothing. Never to be sent to
+ * another thread: all of the memory would go with them.
+ */
+export function takeMemory(bytes: number): Uint8Array<ArrayBuffer> {
+  const piece = bytes > pieceLimitBytes ? undefined : vectorsHere()?.pieces.take(bytes);
+  return piece ?? new Uint8Array(bytes);
+}
+
+/** Pieces that nobody uses any more, as they were taken. */
+export function giveBackMemory(taken: Iterable<Uint8Array<ArrayBuffer>>): void {
+  for (const piece of taken) {
+    vectorsOf(piece)?.pieces.giveBack(piece);
+  }
+}
+
+/** Of the memory that vectors reach, what has not come back. @public so that tests see it */
+export function takenMemoryBytes(): number {
+  return opened?.vectors?.pieces.takenBytes ?? 0;
+}
+
+/** Those that reach an array; undefined: it lies elsewhere. */
+function vectorsOf({ buffer }: Uint8Array | Float32Array): Vectors | undefined {
+  const vectors = opened?.vectors;
+  return vectors?.buffer === buffer ? vectors : undefined;
+}
+
+/** Whether all values are finite; undefined: vectors do not reach them. */
+export function areFinite(values: Float32Array): boolean | undefined {
+  const loops = vectorsOf(values)?.loops;
+  return loops === undefined ? undefined : loops.anyNotFinite(values.byteOffset, values.length) === 0;
+}
+
+/** Columns, and rows of them. */
+export interface FourColumns {
+  readonly a: Values;
+  readonly b: Values;
+  readonly c: Values;
+  readonly d: Values;
+  readonly from: number;
+  readonly to: number;
+}
+
+/**
+ * Puts rows [from, to), at most `packedRows`, of four columns side by side as floats: the first row's at `at`, the next
+ * one's `width` after. Doubles are rounded. True: all of these floats are finite, and those of whole numbers are these
+ * numbers; false: one may not be; undefined: nothing was done, since vectors do not reach the target, or do not know a
+ * column.
+ * @throws RangeError where an array ends before, which no loop would notice
+ */
+export function packFour(target: Values, at: number, width: number, four: FourColumns): boolean | undefined {
+  const { a, b, c, d, from, to } = four;
+  const vectors = target instanceof Float32Array ? vectorsOf(target) : undefined;
+  if (vectors === undefined) {
+    return undefined;
+  }
+  const rows = to - from;
+  if (rows <= 0) {
+    return true;
+  }
+  if (from < 0 || rows > packedRows || to > Math.min(a.length, b.length, c.length, d.length)) {
+    throw new RangeError(`rows ${from} to ${to} of columns of ${[a, b, c, d].map(({ length }) => length).join(", ")}`);
+  }
+  if (at < 0 || width < 4 || at + (rows - 1) * width + 4 > target.length) {
+    throw new RangeError(`${rows} rows of ${width} at ${at} of ${target.length}`);
+  }
+  const places: number[] = [];
+  for (const [place, column] of [a, b, c, d].entries()) {
+    const floats = floatsOf(vectors, column, { from, to, place });
+    if (floats === undefined || floats === false) {
+      return floats;
+    }
+    places.push(floats);
+  }
+  const [toBytes, stride] = [target.byteOffset + at * floatBytes, width * floatBytes];
+  const [ofA, ofB, ofC, ofD] = places as [number, number, number, number];
+  return vectors.loops.packFour(toBytes, stride, ofA, ofB, ofC, ofD, rows) === 0;
+}
+
+const floatBytes = Float32Array.BYTES_PER_ELEMENT;
+
+/** Where the floats of rows of a column lie; false: one may not be the number that it was; undefined: it is not known. */
+function floatsOf(
+  { loops, buffer, made }: Vectors,
+  column: Values,
+  { from, to, place }: { readonly from: number; readonly to: number; readonly place: number },
+): number | false | undefined {
+  const at = column.byteOffset + from * column.BYTES_PER_ELEMENT;
+  const rows = to - from;
+  const floats = made[place] as Float32Array<ArrayBuffer>;
+  const { byteOffset } = floats;
+  if (column.buffer === buffer) {
+    if (column instanceof Float32Array) {
+      return at;
+    }
+    if (column instanceof Float64Array) {
+      loops.floatsOfDoubles(at, rows, byteOffset);
+      return byteOffset;
+    }
+    if (column instanceof Int32Array) {
+      return loops.floatsOfInts(at, rows, byteOffset) === 0 && byteOffset;
+    }
+    if (column instanceof BigInt64Array) {
+      return loops.floatsOfLongs(at, rows, byteOffset) === 0 && byteOffset;
+    }
+  }
+  if (
+    column instanceof Int32Array ||
+    column instanceof Uint32Array ||
+    column instanceof BigInt64Array ||
+    column instanceof BigUint64Array
+  ) {
+    return undefined; // floats may not be these numbers
+  }
+  floats.set(column.subarray(from, to));
+  return byteOffset;
+}

@@ -1,0 +1,270 @@
+import { assertNever } from "../util/errors.js";
+import { bytesPerElement, type ElementType, elementTypes, isElementType, type Values } from "./values.js";
+
+/** Types without parameters, by their Arrow names where Arrow has one. */
+export type ScalarType =
+  | ElementType
+  | "bool"
+  | "utf8"
+  | "binary"
+  | "uuid"
+  | "date32"
+  | "time64[us]"
+  | "time64[ns]"
+  | "time64[us, zone]"
+  | "timestamp[us]"
+  | "timestamp[ns]"
+  | "timestamp[us, UTC]"
+  | "interval";
+
+/** The type of a column that is carried through or predicted. Plain JSON: it is part of the plan. */
+export type ColumnType =
+  | ScalarType
+  | { readonly kind: "decimal"; readonly precision: number; readonly scale: number }
+  | { readonly kind: "list"; readonly element: ColumnType }
+  | { readonly kind: "struct"; readonly fields: readonly StructField[] };
+
+export interface StructField {
+  readonly name: string;
+  readonly type: ColumnType;
+}
+
+/** How the values of a type lie in memory. `lanes`: elements a value (two 64-bit words for 128-bit types). */
+export type Layout =
+  | { readonly kind: "fixed"; readonly element: ElementType; readonly lanes: 1 | 2 }
+  | { readonly kind: "bytes" }
+  | { readonly kind: "list"; readonly element: ColumnType }
+  | { readonly kind: "struct"; readonly fields: readonly StructField[] };
+
+/**
+ * A column of equal-length values. `valid`: one byte a row, 0 = NULL; undefined when there is none. What lies
+ * under a NULL means nothing.
+ */
+export type Column = FixedColumn | BytesColumn | ListColumn | StructColumn;
+
+export interface FixedColumn {
+  readonly kind: "fixed";
+  readonly lanes: 1 | 2;
+  /** [rows * lanes] */
+  readonly data: Values;
+  readonly valid: Uint8Array | undefined;
+}
+
+/** UTF-8 text or bytes: value i is `bytes[offsets[i], offsets[i + 1])`. */
+export interface BytesColumn {
+  readonly kind: "bytes";
+  readonly offsets: Uint32Array;
+  readonly bytes: Uint8Array;
+  readonly valid: Uint8Array | undefined;
+}
+
+/** Value i is rows [offsets[i], offsets[i + 1]) of `child`. */
+export interface ListColumn {
+  readonly kind: "list";
+  readonly offsets: Uint32Array;
+  readonly child: Column;
+  readonly valid: Uint8Array | undefined;
+}
+
+export interface StructColumn {
+  readonly kind: "struct";
+  readonly rowCount: number;
+  readonly children: readonly Column[];
+  readonly valid: Uint8Array | undefined;
+}
+
+/** Feature values, row-major [rows, width]. `valid`: one byte an element. */
+export interface Matrix {
+  readonly kind: "matrix";
+  readonly width: number;
+  readonly data: Values;
+  readonly valid: Uint8Array | undefined;
+  /** All values are known to be finite numbers, NULLs and NaN in place of them aside; undefined: whoever needs it looks. */
+  readonly isFinite?: true | undefined;
+}
+
+/**
+ * What an input of the model is filled from: texts, numbers side by side, or lists of any length, whose elements are
+ * the tensor's (float16: float64).
+ */
+export type DecodedInput = Matrix | BytesColumn | ListColumn;
+
+/** Rows as they are decoded: a column for each model input but masks, then those that are carried through. */
+export interface RecordBatch {
+  readonly rowCount: number;
+  readonly inputs: readonly DecodedInput[];
+  readonly carried: readonly Column[];
+  /** What expressions made of the rows that were read; undefined: all are here. */
+  readonly selection?: Selection | undefined;
+}
+
+/** Which of the rows that were read `input.where` kept, and where an expression failed. */
+export interface Selection {
+  readonly readCount: number;
+  /** For each row of the batch its place among those that were read, ascending. */
+  readonly places: Uint32Array;
+  readonly failed: readonly FailedExpression[];
+}
+
+/** An expression that cannot be computed for a row, which is a bad row then. */
+export interface FailedExpression {
+  /** Row of the batch. */
+  readonly row: number;
+  /** Index into the contract's expressions. */
+  readonly expression: number;
+}
+
+export interface NamedColumn {
+  readonly name: string;
+  readonly type: ColumnType;
+  readonly column: Column;
+}
+
+/** A row that could not be scored, told so that its owner can find and mend it. Plain JSON. */
+export interface RejectedRow {
+  /** URI of the shard, and the row's number in it. */
+  readonly shard: string;
+  readonly row: number;
+  /** The carried columns, as text; null for NULL. */
+  readonly columns: Readonly<Record<string, string | null>>;
+  /** The column at fault; null where the row as a whole is. */
+  readonly column: string | null;
+  readonly reason: RejectReason;
+  /** What was found, as text; null for NULL. */
+  readonly value: string | null;
+}
+
+export const rejectReasons = [
+  "null",
+  "not_finite",
+  "does_not_fit",
+  "too_long",
+  "expression_failed",
+  "prediction_not_finite",
+  "model_failed",
+  "target_cannot_hold",
+] as const;
+
+export type RejectReason = (typeof rejectReasons)[number];
+
+/** What a span comes to: its rows are those to be published, those rejected and those filtered out. */
+export interface SpanOutput {
+  readonly rows: OutputRows;
+  readonly rejects: readonly RejectedRow[];
+  /** Rows that `input.where` left out. */
+  readonly filtered: number;
+  /** Rows that the model was given at once; for people, never compared. */
+  readonly batchSize: number;
+  /** Told once the span's bytes are ready to be published. */
+  readonly onEncoded?: (() => void) | undefined;
+}
+
+/** Rows ready for a sink: every output column, in output order. */
+export interface OutputRows {
+  readonly rowCount: number;
+  readonly columns: readonly NamedColumn[];
+}
+
+/** A column of a shard, with the type as its format writes it ("BIGINT", "STRUCT(…)"). */
+export interface SourceColumn {
+  readonly name: string;
+  readonly sourceType: string;
+  /** undefined: a type that this release does not carry. */
+  readonly type: ColumnType | undefined;
+  /** Of a struct that cannot be carried as a whole: some of its fields may be used. */
+  readonly fields?: readonly SourceColumn[];
+  /** Its value is in the names of the folders that the shard lies in, not in the shard. */
+  readonly partition?: true;
+  /** `input.columns` computes it. */
+  readonly computed?: true;
+  /** Its type says that it has no values: NULLs of whatever type it has in other shards. */
+  readonly onlyNulls?: true;
+}
+
+const elementOfScalar: Readonly<Record<Exclude<ScalarType, ElementType | "utf8" | "binary">, [ElementType, 1 | 2]>> = {
+  bool: ["uint8", 1],
+  uuid: ["uint64", 2],
+  date32: ["int32", 1],
+  "time64[us]": ["int64", 1],
+  "time64[ns]": ["int64", 1],
+  "time64[us, zone]": ["int64", 1],
+  "timestamp[us]": ["int64", 1],
+  "timestamp[ns]": ["int64", 1],
+  "timestamp[us, UTC]": ["int64", 1],
+  interval: ["uint64", 2],
+};
+
+export const scalarTypes = [
+  ...elementTypes,
+  ...(Object.keys(elementOfScalar) as (keyof typeof elementOfScalar)[]),
+  "utf8",
+  "binary",
+] as const satisfies readonly ScalarType[];
+
+export function layoutOf(type: ColumnType): Layout {
+  if (typeof type !== "string") {
+    switch (type.kind) {
+      case "decimal":
+        return decimalLayout(type.precision);
+      case "list":
+      case "struct":
+        return type;
+    }
+  }
+  if (type === "utf8" || type === "binary") {
+    return { kind: "bytes" };
+  }
+  if (isElementType(type)) {
+    return { kind: "fixed", element: type, lanes: 1 };
+  }
+  const [element, lanes] = elementOfScalar[type];
+  return { kind: "fixed", element, lanes };
+}
+
+/** A decimal is kept as the smallest integer that holds its precision, as DuckDB does. */
+function decimalLayout(precision: number): Layout {
+  if (precision > 18) {
+    return { kind: "fixed", element: "uint64", lanes: 2 };
+  }
+  return { kind: "fixed", element: precision > 9 ? "int64" : precision > 4 ? "int32" : "int16", lanes: 1 };
+}
+
+/** "int64", "decimal(10,2)", "list<float32>", "struct<a: int32>". */
+export function showType(type: ColumnType): string {
+  if (typeof type === "string") {
+    return type;
+  }
+  switch (type.kind) {
+    case "decimal":
+      return `decimal(${type.precision},${type.scale})`;
+    case "list":
+      return `list<${showType(type.element)}>`;
+    case "struct":
+      return `struct<${type.fields.map((field) => `${field.name}: ${showType(field.type)}`).join(", ")}>`;
+    default:
+      return assertNever(type);
+  }
+}
+
+/** A column's type as plans and messages name it; as its format does where it is none of ours. */
+export function showColumnType({ type, sourceType, partition }: Omit<SourceColumn, "name">): string {
+  const shown = type === undefined ? sourceType : showType(type);
+  return partition === true ? `${shown}, from the folder name` : shown;
+}
+
+/** What a value takes in memory; texts and lists are guessed. Bytes. */
+export function bytesPerValue(type: ColumnType): number {
+  const layout = layoutOf(type);
+  switch (layout.kind) {
+    case "fixed":
+      return bytesPerElement(layout.element) * layout.lanes;
+    case "bytes":
+      return 32;
+    case "list":
+      return 64 * bytesPerValue(layout.element);
+    case "struct":
+      return layout.fields.reduce((sum, field) => sum + bytesPerValue(field.type), 0);
+    default:
+      return assertNever(layout);
+  }
+}

@@ -1,0 +1,75 @@
+import { Worker } from "node:worker_threads";
+import type { ToWorker } from "./protocol.js";
+
+/** Threads that have loaded ONNX Runtime, or are about to, and wait to be told of a model. */
+export interface EarlyThreads extends AsyncDisposable {
+  /** How many still wait. */
+  readonly count: number;
+  /** One of them, else a new one; it is the caller's from now on. */
+  take(): Worker;
+}
+
+/** More are seldom asked for at once. */
+const mostThreads = 4;
+
+/**
+ * Starts threads before it is known what they will be for, on the cores that this thread leaves: loading takes a while.
+ * Until one is taken it keeps no process from ending.
+ * @param modules what they will be asked to host, see `Engine.host`
+ */
+export function startEarlyThreads(cores: number, modules: readonly URL[]): EarlyThreads {
+  const count = Math.min(Math.max(1, cores - 1), mostThreads);
+  const waiting = new Map(
+    Array.from({ length: count }, () => {
+      const worker = startThread(modules);
+      worker.unref();
+      return [worker, ended(worker)];
+    }),
+  );
+  for (const [worker, end] of waiting) {
+    void end.then(() => waiting.delete(worker)); // whoever starts another one is told why it cannot
+  }
+  return {
+    get count() {
+      return waiting.size;
+    },
+    take() {
+      const [worker] = waiting.keys();
+      if (worker === undefined) {
+        return startThread(modules);
+      }
+      waiting.delete(worker);
+      worker.ref();
+      return worker;
+    },
+    async [Symbol.asyncDispose]() {
+      // Not `terminate`: Node aborts the process when a thread is torn down that is loading a native library.
+      for (const worker of waiting.keys()) {
+        worker.ref();
+        worker.postMessage({ kind: "close" } satisfies ToWorker);
+      }
+      await Promise.all(waiting.values());
+    },
+  };
+}
+
+/** When it has, whatever the reason. */
+async function ended(worker: Worker): Promise<void> {
+  await new Promise<void>((resolve) => {
+    worker.once("exit", () => {
+      resolve();
+    });
+    worker.on("error", () => {
+      resolve();
+    });
+  });
+}
+
+export function startThread(modules: readonly URL[] = []): Worker {
+  // Read by the native library when it loads: a scoring job sends nothing anywhere that its spec does not name.
+  process.env["ORT_DISABLE_TELEMETRY"] = "1";
+  return new Worker(new URL("./onnx-worker.js", import.meta.url), {
+    workerData: modules.map(({ href }) => href),
+    name: "onnxruntime",
+  });
+}

@@ -1,0 +1,257 @@
+import { readFile } from "node:fs/promises";
+import type * as OnnxRuntime from "onnxruntime-node";
+import type { InferenceSession, Tensor as OrtTensor } from "onnxruntime-node";
+import { numberTexts, spreadTexts } from "../../columnar/numbered-texts.js";
+import {
+  decodeTexts,
+  encodeTexts,
+  isTensorType,
+  type ModelSignature,
+  type NamedTensor,
+  type Tensor,
+  type TensorSignature,
+} from "../../columnar/tensor.js";
+import type { Values } from "../../columnar/values.js";
+import { messageOf } from "../../util/errors.js";
+import { profilePrefix, type WorkerSettings } from "./protocol.js";
+import { passNumbers } from "../../onnx/texts.js";
+import type { EngineRequest, TextTensors } from "../port.js";
+import { inputEntries, inputPlaces, noTexts, outputEntries, outputPlaces, outputShape } from "../../onnx/text-names.js";
+
+/** Given by the thread that it runs in: what is bundled with this must not load its native library. */
+export type Runtime = Pick<typeof OnnxRuntime, "InferenceSession" | "Tensor">;
+
+/** A model in ONNX Runtime. */
+export interface OnnxSession {
+  readonly signature: ModelSignature;
+  /** Blocks the thread. */
+  run(request: EngineRequest): Promise<Tensor[]>;
+  /** Writes its profile, too. */
+  close(): Promise<void>;
+}
+
+/** ONNX Runtime writes to stderr itself, a line a batch for some exporters' models; errors are thrown as well. */
+const fatalOnly = 4;
+
+export const onnxOptions = {
+  intraOpNumThreads: 1,
+  interOpNumThreads: 1,
+  executionMode: "sequential",
+  logSeverityLevel: fatalOnly,
+} as const;
+
+/** @throws what ONNX Runtime says of the model */
+export async function openSession(runtime: Runtime, settings: WorkerSettings): Promise<OnnxSession> {
+  const numbered = await openNumbered(runtime, settings);
+  const first = numbered ?? (await openAsIs(runtime, settings, settings.modelPath));
+  const open: [Loaded, ...Loaded[]] = [first];
+  const repeats = countRepeats();
+  let current = Promise.resolve(first);
+  let mayChange = numbered !== undefined;
+  /** Beside the one before, which may still be asked. */
+  const change = async (model: Uint8Array): Promise<Loaded> => {
+    try {
+      const next = await openAsIs(runtime, settings, model); // not of the file, which may be another by now
+      open.push(next);
+      return next;
+    } catch {
+      return first; // there may be no memory for both
+    }
+  };
+  return {
+    signature: signatureOf(first),
+    async run(request) {
+      const outputs = await runOn(await current, request, repeats.add);
+      if (mayChange && numbered !== undefined && repeats.areFew()) {
+        mayChange = false;
+        current = change(numbered.model);
+      }
+      return outputs;
+    },
+    async close() {
+      await current;
+      for (const { session } of open) {
+        if (settings.profile !== undefined) {
+          session.endProfiling(); // writes the file
+        }
+        await session.release();
+      }
+    },
+  };
+}
+
+interface Loaded {
+  readonly runtime: Runtime;
+  readonly session: InferenceSession;
+  /** Those that are passed as numbers. */
+  readonly texts: TextTensors;
+}
+
+async function openAsIs(runtime: Runtime, settings: WorkerSettings, model: string | Uint8Array): Promise<Loaded> {
+  const { InferenceSession: Session } = runtime;
+  const options = optionsOf(settings);
+  const session = await (typeof model === "string" ? Session.create(model, options) : Session.create(model, options));
+  return { runtime, session, texts: noTexts };
+}
+
+/** With texts as numbers; undefined: there are none, or ONNX Runtime refuses it so. */
+async function openNumbered(
+  runtime: Runtime,
+  settings: WorkerSettings,
+): Promise<(Loaded & { readonly model: Uint8Array }) | undefined> {
+  const { modelPath, texts } = settings;
+  if (texts.inputs.length + texts.outputs.length === 0) {
+    return undefined;
+  }
+  try {
+    const model = await readFile(modelPath);
+    const session = await runtime.InferenceSession.create(passNumbers(model, texts), optionsOf(settings));
+    return { runtime, session, texts, model };
+  } catch {
+    return undefined; // what is wrong with the model itself is told of its file
+  }
+}
+
+/** How many texts are looked at before it is said how many of them differ. */
+const countedTexts = 16_384;
+
+/** Texts of which more than half differ take longer as numbers than as they are. */
+function countRepeats(): { readonly add: (texts: number, entries: number) => void; readonly areFew: () => boolean } {
+  let [all, different] = [0, 0];
+  let few = false;
+  return {
+    add: (texts, entries) => {
+      all += texts;
+      different += entries;
+      if (all >= countedTexts) {
+        few = different * 2 > all;
+        [all, different] = [0, 0];
+      }
+    },
+    areFew: () => few,
+  };
+}
+
+type Count = ReturnType<typeof countRepeats>["add"];
+
+async function runOn(loaded: Loaded, request: EngineRequest, count: Count): Promise<Tensor[]> {
+  const { session, texts } = loaded;
+  const isNumbered = (name: string): boolean => texts.outputs.includes(name);
+  const feeds: Record<string, OrtTensor> = {};
+  for (const input of request.inputs) {
+    Object.assign(feeds, feedsOf(input, loaded, count));
+  }
+  const fetches = request.outputs.flatMap((name) => (isNumbered(name) ? partsOf(name) : [name]));
+  try {
+    const results = await session.run(feeds, fetches);
+    return request.outputs.map((name) => (isNumbered(name) ? textsOf(results, name, count) : tensorOf(results, name)));
+  } catch (cause) {
+    const said = texts.inputs.reduce((text, name) => text.replaceAll(inputPlaces(name), name), messageOf(cause));
+    throw new Error(said, { cause });
+  }
+}
+
+function optionsOf(settings: WorkerSettings): InferenceSession.SessionOptions {
+  const { profile } = settings;
+  const profiling = profile && {
+    enableProfiling: true,
+    profileFilePrefix: profilePrefix(profile, performance.timeOrigin + performance.now()),
+  };
+  return {
+    ...profiling,
+    executionProviders: settings.providers.map((name) =>
+      name === "cpu" ? { name } : { name, deviceId: settings.deviceId },
+    ),
+    ...onnxOptions,
+    intraOpNumThreads: settings.intraOpThreads,
+    graphOptimizationLevel: "all",
+    // Spinning threads take the cores that decode the next batch.
+    extra: { session: { intra_op: { allow_spinning: "0" } } },
+  };
+}
+
+function signatureOf({ session, texts }: Loaded): ModelSignature {
+  const textOfPlaces = new Map(texts.inputs.map((name) => [inputPlaces(name), name]));
+  const added = new Set([...texts.inputs.map(inputEntries), ...texts.outputs.flatMap(partsOf)]);
+  const isOwn = ({ name }: TensorSignature): boolean => !added.has(name);
+  const asText = (input: TensorSignature): TensorSignature => {
+    const name = textOfPlaces.get(input.name);
+    return name === undefined ? input : { name, dtype: "string", shape: input.shape };
+  };
+  return {
+    inputs: describe(session.inputMetadata).filter(isOwn).map(asText),
+    outputs: describe(session.outputMetadata).filter(isOwn),
+  };
+}
+
+function describe(metadata: InferenceSession["inputMetadata"]): TensorSignature[] {
+  return metadata.map((value) =>
+    value.isTensor
+      ? {
+          name: value.name,
+          dtype: value.type,
+          shape: value.shape.map((dim) => (typeof dim === "number" && dim > 0 ? dim : null)),
+        }
+      : { name: value.name, dtype: undefined, shape: [] },
+  );
+}
+
+function feedsOf(input: NamedTensor, { runtime, texts }: Loaded, count: Count): Record<string, OrtTensor> {
+  const { name, dtype, dims } = input;
+  if (dtype !== "string") {
+    // float16 is made of its bits.
+    return { [name]: new runtime.Tensor(dtype, input.data as Float32Array, dims) };
+  }
+  if (!texts.inputs.includes(name)) {
+    return { [name]: new runtime.Tensor(dtype, decodeTexts(input.data), dims) };
+  }
+  const { entries, places } = numberTexts(input.data);
+  const different = entries.offsets.length - 1;
+  count(places.length, different);
+  return {
+    [inputEntries(name)]: new runtime.Tensor(dtype, decodeTexts(entries), [different]),
+    [inputPlaces(name)]: new runtime.Tensor("int64", places, dims),
+  };
+}
+
+/** What is asked for in place of an output of texts. */
+function partsOf(name: string): string[] {
+  return [outputEntries(name), outputPlaces(name), outputShape(name)];
+}
+
+type Results = Awaited<ReturnType<InferenceSession["run"]>>;
+
+function textsOf(results: Results, name: string, count: Count): Tensor {
+  const [entries, places, shape] = partsOf(name).map((part) => results[part]?.data);
+  if (!Array.isArray(entries) || !(places instanceof BigInt64Array) || !(shape instanceof BigInt64Array)) {
+    throw new Error(`output ${name} came without its texts`);
+  }
+  count(places.length, entries.length);
+  const data = spreadTexts({ entries: encodeTexts(entries), places });
+  return { dtype: "string", dims: dimsOf(name, Array.from(shape, Number), places.length), data };
+}
+
+/** ONNX Runtime believes a shape without variables that a model says, and exporters get the batch's dimension wrong. */
+function dimsOf(name: string, said: readonly number[], length: number): number[] {
+  const [first, ...others] = said;
+  const width = sizeOf(others);
+  const dims = first === undefined ? [] : [width === 0 ? first : length / width, ...others];
+  if (sizeOf(dims) !== length || !dims.every(Number.isSafeInteger)) {
+    throw new Error(`output ${name} came with ${length} texts in the shape [${said.join(",")}]`);
+  }
+  return dims;
+}
+
+function sizeOf(dims: readonly number[]): number {
+  return dims.reduce((product, dim) => product * dim, 1);
+}
+
+function tensorOf(results: Results, name: string): Tensor {
+  const { type: dtype, dims, data } = results[name] ?? { type: "nothing", dims: [], data: [] };
+  if (!isTensorType(dtype)) {
+    throw new Error(`output ${name} came as ${dtype}`);
+  }
+  return dtype === "string"
+    ? { dtype, dims: [...dims], data: encodeTexts(data as string[]) }
+    : { dtype, dims: [...dims], data: data as Values };
+}

@@ -1,0 +1,158 @@
+import type { Piece } from "../../../columnar/piece.js";
+import type { Column, ColumnType } from "../../../columnar/types.js";
+import { buffersOf, type HeldRanges, holdColumns, inBatch, type Lend, lendFor, openBody } from "../ipc/body.js";
+import { corruptArrow, type ShardBytes } from "../ipc/bytes.js";
+import { readArrowColumn } from "./columns.js";
+import { nullColumn } from "../../../columnar/column-rows.js";
+import { type Dictionaries, type KnownDictionaries, openDictionaries } from "./dictionaries.js";
+import type { ArrowIndex, IndexedBatch } from "../ipc/numbering.js";
+import { type ArrowNode, layoutBatch } from "../ipc/layout.js";
+import { type BatchHeader, readMessage, readPrefix } from "../ipc/messages.js";
+
+export interface PiecesRequest {
+  readonly rowStart: number;
+  readonly rowEnd: number;
+  /** Columns of the file, by name; the type is that of a column that has NULLs only. */
+  readonly columns: ReadonlyMap<string, ColumnType | undefined>;
+  /** Those that were read for rows before these. */
+  readonly known?: KnownDictionaries | undefined;
+  /** Memory for values, each until the next piece is asked for; undefined: they are in memory of their own. */
+  readonly lend?: Lend | undefined;
+}
+
+/** How much is read together. */
+interface ReadSizes {
+  /** Columns of a batch that take less are read as a whole. */
+  readonly held: number;
+  /** What rows of others are read together, */
+  readonly piece: number;
+  /** of each column at least. */
+  readonly column: number;
+}
+
+const ownSizes: ReadSizes = { held: 16 * 1024 * 1024, piece: 8 * 1024 * 1024, column: 0 };
+/** A piece is some batches of the model: each costs as much besides. A read below 64 KiB costs more than its bytes. */
+const lentSizes: ReadSizes = { held: 512 * 1024, piece: 4 * 1024 * 1024, column: 64 * 1024 };
+const pieceRows = 1024;
+
+/** The rows of a slice, in order; one piece is read ahead. @throws JobError SHARD_CORRUPT */
+export async function* readPieces(bytes: ShardBytes, index: ArrowIndex, request: PiecesRequest): AsyncGenerator<Piece> {
+  const pieces = cutPieces(bytes, index, request);
+  let next = pieces.next();
+  try {
+    for (;;) {
+      const piece = await next;
+      if (piece.done === true) {
+        return;
+      }
+      next = pieces.next();
+      next.catch(() => undefined); // awaited when this one is done with
+      yield piece.value;
+    }
+  } finally {
+    await next.catch(() => undefined);
+    await pieces.return(undefined);
+  }
+}
+
+/** The rows of a slice, in order, each piece when it is asked for. @throws JobError SHARD_CORRUPT */
+export async function* cutPieces(
+  bytes: ShardBytes,
+  index: ArrowIndex,
+  { rowStart, rowEnd, columns, known, lend }: PiecesRequest,
+): AsyncGenerator<Piece> {
+  const dictionaries = openDictionaries(bytes, index, known);
+  for (const batch of batchesBetween(index, { rowStart, rowEnd })) {
+    const from = Math.max(rowStart, batch.rowStart) - batch.rowStart;
+    const to = Math.min(rowEnd, batch.rowStart + batch.rows) - batch.rowStart;
+    const read = await inBatch(bytes.file.path, `record batch ${batch.number}`, () =>
+      openBatch({ bytes, index, dictionaries, lend }, batch, columns),
+    );
+    for (let start = from; start < to; start += read.stepRows) {
+      const end = Math.min(to, start + read.stepRows);
+      const values = await inBatch(bytes.file.path, `record batch ${batch.number}`, () => read.rows(start, end));
+      yield { rowStart: batch.rowStart + start, rowEnd: batch.rowStart + end, columns: values };
+    }
+  }
+}
+
+/** Batches with rows of [rowStart, rowEnd). */
+export function* batchesBetween(
+  { batches }: Pick<ArrowIndex, "batches">,
+  { rowStart, rowEnd }: { rowStart: number; rowEnd: number },
+): Generator<IndexedBatch> {
+  for (const batch of batches) {
+    if (batch.rows > 0 && batch.rowStart < rowEnd && batch.rowStart + batch.rows > rowStart) {
+      yield batch;
+    }
+  }
+}
+
+interface BatchRows {
+  /** Rows that are read at once, at most. */
+  readonly stepRows: number;
+  rows(from: number, to: number): Promise<ReadonlyMap<string, Column>>;
+}
+
+interface Shard {
+  readonly bytes: ShardBytes;
+  readonly index: ArrowIndex;
+  readonly dictionaries: Dictionaries;
+  readonly lend: Lend | undefined;
+}
+
+async function openBatch(
+  { bytes, index, dictionaries, lend }: Shard,
+  batch: IndexedBatch,
+  columns: PiecesRequest["columns"],
+): Promise<BatchRows> {
+  const { header, nodes } = await readBatchLayout(bytes, index, batch);
+  const wanted = nodes.filter(({ field }) => columns.has(field.name));
+  const stored = wanted.filter(({ field }) => field.type.kind !== "null");
+  const dictionary = await dictionaries.of(
+    batch,
+    stored.map(({ field }) => field),
+  );
+  const size = buffersOf(stored).reduce((sum, buffer) => sum + buffer.bytes, 0);
+  // The values of views may lie anywhere: each piece would read all of them again.
+  const sizes = lend === undefined || stored.some(hasViews) ? ownSizes : lentSizes;
+  const held: HeldRanges | undefined =
+    size <= sizes.held ? await holdColumns(bytes, batch, { nodes: stored, lend: lendFor(header, lend) }) : undefined;
+  const body = openBody(bytes, batch, { header, held, lend });
+  const together = Math.max(sizes.piece, sizes.column * stored.length);
+  const perPiece = Math.floor((batch.rows * together) / Math.max(1, size));
+  return {
+    stepRows: held !== undefined && body.isDivisible ? batch.rows : Math.max(pieceRows, perPiece),
+    async rows(from, to) {
+      const values = new Map<string, Column>();
+      for (const node of wanted) {
+        const { name, type } = node.field;
+        const planned = columns.get(name);
+        const isNull = type.kind === "null" && planned !== undefined;
+        values.set(
+          name,
+          isNull ? nullColumn(planned, to - from) : await readArrowColumn({ body, dictionary }, node, { from, to }),
+        );
+      }
+      return values;
+    },
+  };
+}
+
+function hasViews({ field, children }: ArrowNode): boolean {
+  return field.type.kind === "view" || field.type.kind === "listView" || children.some(hasViews);
+}
+
+/** Reads what a batch says of itself once more. @throws RangeError, JobError when it is not what was indexed */
+export async function readBatchLayout(
+  bytes: ShardBytes,
+  { schema }: ArrowIndex,
+  { offset, metadataBytes, bodyBytes, rows }: IndexedBatch,
+): Promise<{ header: BatchHeader; nodes: ArrowNode[] }> {
+  const metadata = await bytes.read(offset, offset + metadataBytes);
+  const { header, version } = readMessage(metadata.subarray(readPrefix(metadata).prefixBytes));
+  if (header.kind !== "batch" || header.batch.rows !== rows) {
+    throw corruptArrow(bytes.file.path, `the batch at byte ${offset} has not the ${rows} rows that it had`);
+  }
+  return { header: header.batch, nodes: layoutBatch(schema, header.batch, { bodyBytes, version }) };
+}

@@ -1,0 +1,75 @@
+import type { Column, RecordBatch } from "../../../columnar/types.js";
+import type { ConnectionPool } from "../../../duckdb/pool.js";
+import { readPieces } from "../columns/batches.js";
+import { appendPiece, arrowTables, createTable, rowsTableName, tableColumns } from "./tables.js";
+import { checkEnd, type OpenArrow } from "../ipc/shards.js";
+import { describeRows } from "../../sql/describe-rows.js";
+import { checkRowNumbers, recordBatch } from "../../sql/chunks.js";
+import { openDuckDbReader } from "../../sql/reader.js";
+import { folderConstants } from "../../sql/folder-constants.js";
+import { bindExpression, createExpressionCheck, describeFailure } from "../../sql/expressions.js";
+import { sliceSql } from "../../sql/slice-sql.js";
+import { plannedColumns } from "../../planned-columns.js";
+import type { Decoder, ShardFile, SliceRequest } from "../../port.js";
+
+/** What DuckDB does of Arrow shards. Its library is large: loaded where something needs it. */
+export interface ArrowByDuckDb
+  extends Pick<Decoder, "bindExpression" | "describeRows" | "describeFailure">,
+    AsyncDisposable {
+  /** Columns from folder names, of so many rows, up to 2,048. */
+  constants(slice: SliceRequest, rows: number): Promise<ReadonlyMap<string, Column>>;
+  read(shard: OpenArrow, slice: SliceRequest): AsyncGenerator<RecordBatch>;
+}
+
+export function openArrowByDuckDb(timezone: string, open: (file: ShardFile) => Promise<OpenArrow>): ArrowByDuckDb {
+  const duckdb = openDuckDbReader({ threads: 1, folders: [], timezone });
+  const { pool } = duckdb;
+  const check = createExpressionCheck(pool);
+  const tables = arrowTables(pool, open);
+  return {
+    constants: (slice, rows) => folderConstants(pool, slice, rows),
+    async *read(shard, slice) {
+      await check.all(slice.projection.expressions);
+      yield* readByTable(pool, shard, slice);
+    },
+    bindExpression: (request) => bindExpression(tables, check, request),
+    describeRows: (request) => describeRows(tables, check, request),
+    describeFailure: (request) => describeFailure(tables, check, request),
+    [Symbol.asyncDispose]: () => duckdb[Symbol.asyncDispose](),
+  };
+}
+
+async function* readByTable(pool: ConnectionPool, shard: OpenArrow, slice: SliceRequest): AsyncGenerator<RecordBatch> {
+  const { projection, file } = slice;
+  const wanted = Array.from(plannedColumns(projection), ([name, type]) => ({ name, type }));
+  const columns = tableColumns(file, shard.index, wanted);
+  const connection = await pool.take();
+  let finished = false;
+  let next = slice.rowStart;
+  try {
+    for await (const piece of readPieces(shard.bytes, shard.index, { ...slice, columns, known: shard.known })) {
+      await createTable(connection, columns);
+      await appendPiece(connection, columns, piece);
+      const { rowStart, rowEnd } = piece;
+      const result = await connection.stream(sliceSql({ ...slice, rowStart, rowEnd }, rowsTableName));
+      for (;;) {
+        const chunk = await result.fetchChunk();
+        if (chunk === null || chunk.rowCount === 0) {
+          break;
+        }
+        checkRowNumbers(chunk, next, slice);
+        next += chunk.rowCount;
+        yield recordBatch(chunk, projection);
+      }
+      checkEnd({ ...slice, rowEnd }, next);
+    }
+    finished = true;
+  } finally {
+    if (finished) {
+      pool.giveBack(connection);
+    } else {
+      connection.closeSync(); // a stream that was left in the middle must not be met by the next query
+    }
+  }
+  checkEnd(slice, next);
+}

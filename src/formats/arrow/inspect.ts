@@ -1,0 +1,114 @@
+import { readBatchLayout } from "./columns/batches.js";
+import { buffersOf, unpackedBytes } from "./ipc/body.js";
+import { damageOf, openBytes, type ShardBytes } from "./ipc/bytes.js";
+import { readMessage, readPrefix } from "./ipc/messages.js";
+import { columnsOf } from "./footers.js";
+import { readIndex } from "./ipc/index-shard.js";
+import type { ArrowIndex } from "./ipc/numbering.js";
+import { metadataLimit } from "./ipc/stream.js";
+import type { BufferPlace } from "./ipc/layout.js";
+import type { ShardColumn, ShardDetails } from "../port.js";
+
+/**
+ * All that the metadata of an Arrow file or stream tells; no value is read. Record batches count as row groups.
+ * @param path absolute
+ * @throws JobError SHARD_CORRUPT, SCHEMA_MISMATCH
+ */
+export async function inspectArrow(path: string): Promise<ShardDetails> {
+  await using bytes = await openBytes({ path, name: path });
+  const index = await readIndex(bytes, "either");
+  const rows = index.batches.map((batch) => batch.rows);
+  return {
+    path,
+    rows: index.rows,
+    rowGroups: rows.length,
+    sizeBytes: bytes.sizeBytes,
+    footerBytes: index.footerBytes,
+    createdBy: null,
+    formatVersion: index.version + 1,
+    rowGroupRows: rows.length === 0 ? null : { min: least(rows), max: -least(rows.map((count) => -count)) },
+    metadataKeys: index.schema.metadataKeys,
+    columns: await columnFacts(bytes, index),
+  };
+}
+
+/**
+ * Whether a file begins with the schema of an Arrow stream. Before Arrow 0.15 nothing marks one: its first bytes are the
+ * length of that message, and a place inside it.
+ */
+export async function beginsArrowStream(path: string): Promise<boolean> {
+  await using bytes = await openBytes({ path, name: path });
+  try {
+    const head = await bytes.read(0, Math.min(prefixLimit, bytes.sizeBytes));
+    const { prefixBytes, length } = readPrefix(head);
+    const table = new DataView(head.buffer).getUint32(prefixBytes, true);
+    // Nothing more is read of other files: numbers of theirs are mostly far too large.
+    if (table >= length || prefixBytes + length > Math.min(bytes.sizeBytes, metadataLimit)) {
+      return false;
+    }
+    return readMessage(await bytes.read(prefixBytes, prefixBytes + length)).header.kind === "schema";
+  } catch (error) {
+    if (error instanceof RangeError) {
+      return false;
+    }
+    throw error;
+  }
+}
+
+/** The length of a message after its marker, and the first four bytes of the message. */
+const prefixLimit = 12;
+
+function least(values: readonly number[]): number {
+  return values.reduce((one, other) => Math.min(one, other), Number.POSITIVE_INFINITY);
+}
+
+interface Facts {
+  nulls: number | null;
+  compressedBytes: number;
+  uncompressedBytes: number;
+}
+
+async function columnFacts(bytes: ShardBytes, index: ArrowIndex): Promise<ShardColumn[]> {
+  const columns = columnsOf(bytes.file.path, index);
+  const facts = columns.map((): Facts => ({ nulls: 0, compressedBytes: 0, uncompressedBytes: 0 }));
+  const codecs = new Set<string>();
+  for (const [number, batch] of index.batches.entries()) {
+    try {
+      const { header, nodes } = await readBatchLayout(bytes, index, batch);
+      codecs.add(header.compression === "none" ? "uncompressed" : header.compression);
+      for (const [place, node] of nodes.entries()) {
+        const fact = facts[place];
+        if (fact === undefined) {
+          continue;
+        }
+        // All are NULL in a column of that type, whether or not it counts them.
+        const nulls = node.field.type.kind === "null" ? node.length : node.nulls;
+        fact.nulls = fact.nulls === null || nulls < 0 ? null : fact.nulls + nulls;
+        for (const buffer of buffersOf([node])) {
+          fact.compressedBytes += buffer.bytes;
+          fact.uncompressedBytes +=
+            header.compression === "none"
+              ? buffer.bytes
+              : await sizeOf(bytes, batch.offset + batch.metadataBytes, buffer);
+        }
+      }
+    } catch (error) {
+      throw damageOf(error, bytes.file.path, `record batch ${number}`);
+    }
+  }
+  return columns.map(({ name, sourceType: type }, place) => {
+    const { nulls = null, compressedBytes = 0, uncompressedBytes = 0 } = facts[place] ?? {};
+    return { name, type, codecs: [...codecs].toSorted(), nulls, compressedBytes, uncompressedBytes };
+  });
+}
+
+const lengthBytes = 8;
+
+async function sizeOf(bytes: ShardBytes, bodyStart: number, { offset, bytes: length }: BufferPlace): Promise<number> {
+  if (length < lengthBytes) {
+    return length;
+  }
+  const start = bodyStart + offset;
+  const unpacked = unpackedBytes(await bytes.read(start, start + lengthBytes));
+  return unpacked === -1 ? length - lengthBytes : unpacked;
+}

@@ -1,0 +1,125 @@
+import { closeSync, fstatSync, openSync, promises, readSync } from "node:fs"; // a thread needs no more of promises
+import { errnoOf, JobError } from "../../../util/errors.js";
+import type { ByteRange, ShardFile } from "../../port.js";
+
+/** A shard's bytes, read where they are asked for. */
+export interface ShardBytes extends AsyncDisposable {
+  readonly file: ShardFile;
+  readonly sizeBytes: number;
+  /** Bytes [start, end), in memory of their own or what is lent; fetched before where the file has not all. */
+  read(start: number, end: number, lent?: Uint8Array<ArrayBuffer>): Promise<Uint8Array<ArrayBuffer>>;
+}
+
+/** Bytes of messages, without their bodies. */
+export interface MessageReader {
+  read(start: number, end: number): Promise<Uint8Array>;
+  fetch(ranges: readonly ByteRange[]): Promise<void>;
+}
+
+/** @throws JobError DISK */
+export async function openBytes(file: ShardFile): Promise<ShardBytes> {
+  const handle = await onDisk(file, () => promises.open(file.path));
+  try {
+    const { size } = await onDisk(file, () => handle.stat());
+    return {
+      file,
+      sizeBytes: size,
+      async read(start, end, lent) {
+        const bytes = room(end - start, lent);
+        for (let at = 0; at < bytes.length; ) {
+          const length = Math.min(bytes.length - at, readLimit);
+          const { bytesRead } = await onDisk(file, () => handle.read(bytes, at, length, start + at));
+          at += requireBytes(bytesRead, file, { start: start + at, end });
+        }
+        return bytes;
+      },
+      [Symbol.asyncDispose]: () => handle.close(),
+    };
+  } catch (error) {
+    await handle.close();
+    throw error;
+  }
+}
+
+/** One read of the system takes 2 GiB at most. */
+const readLimit = 2 ** 30;
+
+/** Not zeroed, and not from Node's pool: typed arrays want it aligned. */
+function room(length: number, lent: Uint8Array<ArrayBuffer> | undefined): Uint8Array<ArrayBuffer> {
+  return lent?.subarray(0, length) ?? new Uint8Array(Buffer.allocUnsafeSlow(length).buffer, 0, length);
+}
+
+function requireBytes(bytesRead: number, { path }: ShardFile, { start, end }: ByteRange): number {
+  if (bytesRead === 0) {
+    throw corruptArrow(path, `it ends at byte ${start}, where ${end - start} more are due`);
+  }
+  return bytesRead;
+}
+
+async function onDisk<T>({ path }: ShardFile, act: () => Promise<T>): Promise<T> {
+  try {
+    return await act();
+  } catch (error) {
+    const errno = errnoOf(error);
+    if (errno === undefined || error instanceof JobError) {
+      throw error;
+    }
+    throw new JobError("DISK", `reading ${path}: ${errno}`, { cause: error });
+  }
+}
+
+/**
+ * The same by the thread that asks, which waits: what it has read is in its core's cache then. For threads that have
+ * nothing else to do, and whose errors nobody is told.
+ */
+export function openBytesHere(file: ShardFile): Promise<ShardBytes> {
+  const descriptor = openSync(file.path, "r");
+  let sizeBytes: number;
+  try {
+    sizeBytes = fstatSync(descriptor).size;
+  } catch (error) {
+    closeSync(descriptor);
+    throw error;
+  }
+  return Promise.resolve({
+    file,
+    sizeBytes,
+    read(start, end, lent) {
+      const bytes = room(end - start, lent);
+      readFully(descriptor, file, { bytes, start });
+      return Promise.resolve(bytes);
+    },
+    [Symbol.asyncDispose]() {
+      closeSync(descriptor);
+      return Promise.resolve();
+    },
+  });
+}
+
+/** Fills `bytes` from a place in a file. @throws JobError SHARD_CORRUPT where it ends before */
+export function readFully(
+  descriptor: number,
+  file: ShardFile,
+  { bytes, start }: { readonly bytes: Uint8Array; readonly start: number },
+): void {
+  for (let at = 0; at < bytes.length; ) {
+    const length = Math.min(bytes.length - at, readLimit);
+    at += requireBytes(readSync(descriptor, bytes, at, length, start + at), file, {
+      start: start + at,
+      end: start + bytes.length,
+    });
+  }
+}
+
+export const rewriteArrow = "write the shard again, or take it out of input.path";
+
+export function corruptArrow(path: string, found: string, hint = rewriteArrow, cause?: unknown): JobError {
+  return new JobError("SHARD_CORRUPT", `reading ${path}: ${found}`, { hint, cause });
+}
+
+/** What a walk over damaged bytes throws, as what it means; all else as it is. */
+export function damageOf(error: unknown, path: string, place: string, hint = rewriteArrow): unknown {
+  return error instanceof RangeError
+    ? corruptArrow(path, `${place} is damaged (${error.message})`, hint, error)
+    : error;
+}

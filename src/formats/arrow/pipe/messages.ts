@@ -1,0 +1,154 @@
+import { errnoOf, JobError } from "../../../util/errors.js";
+import { corruptArrow, damageOf } from "../ipc/bytes.js";
+import { type Block, type Message, prefixBytes, readMessage, readPrefix } from "../ipc/messages.js";
+import type { IndexedBatch, IndexedDictionary } from "../ipc/numbering.js";
+import { cutOff, metadataLimit, placeOf, type StreamWalk } from "../ipc/stream.js";
+import type { ByteStream } from "./byte-stream.js";
+import type { Room } from "./byte-budget.js";
+
+/** Of one message: it is held in one piece. */
+const bodyLimit = 2 ** 30;
+
+/** A message with its bytes. */
+export interface Held<B extends Block> {
+  readonly block: B;
+  readonly metadata: Uint8Array<ArrayBuffer>;
+  readonly body: Uint8Array<ArrayBuffer>;
+}
+
+export type HeldMessage =
+  | { readonly kind: "schema" }
+  | { readonly kind: "dictionary"; readonly held: Held<IndexedDictionary> }
+  | { readonly kind: "batch"; readonly held: Held<IndexedBatch> };
+
+interface ReadingTools {
+  readonly name: string;
+  readonly walk: StreamWalk;
+  readonly room: Room;
+}
+
+/** The messages of a stream, to its end-of-stream marker, which nothing may follow. @throws JobError SHARD_CORRUPT, DISK */
+export async function* readMessages(
+  stream: ByteStream,
+  { name, walk, room }: ReadingTools,
+): AsyncGenerator<HeldMessage> {
+  for (;;) {
+    const { at } = stream;
+    try {
+      const metadata = await readMetadata(stream, name);
+      if (metadata === "end") {
+        walk.end();
+        if (!(await stream.ends())) {
+          const found = `bytes follow its end-of-stream marker, which is at byte ${at}`;
+          throw corruptArrow(name, found, "write one stream, with all record batches, and close it");
+        }
+        return;
+      }
+      const { bytes, message } = metadata;
+      const { bodyBytes } = message;
+      const block = { offset: at, metadataBytes: bytes.length, bodyBytes };
+      refuseLarge(name, message);
+      const taken = walk.take(block, message);
+      refuseBigEndian(name, walk.schema?.bigEndian);
+      if (taken.kind === "batch") {
+        await room.take(bodyBytes);
+      }
+      const body = await stream.read(bodyBytes);
+      if (body === undefined) {
+        throw cutOffAt(name, stream);
+      }
+      if (taken.kind === "schema") {
+        yield taken;
+      } else if (taken.kind === "batch") {
+        yield { kind: "batch", held: { block: taken.batch, metadata: bytes, body } };
+      } else {
+        yield { kind: "dictionary", held: { block: taken.dictionary, metadata: bytes, body } };
+      }
+    } catch (error) {
+      throw whatFailed(error, name, placeOf(walk, at));
+    }
+  }
+}
+
+/** A message without its body, with what comes before it. */
+async function readMetadata(
+  stream: ByteStream,
+  name: string,
+): Promise<{ bytes: Uint8Array<ArrayBuffer>; message: Message } | "end"> {
+  const { at } = stream;
+  const first = await stream.read(4);
+  if (first === undefined) {
+    throw cutOffAt(name, stream);
+  }
+  if (at === 0) {
+    refuseOther(name, first);
+  }
+  const more = await stream.read(prefixBytes(first) - 4);
+  if (more === undefined) {
+    throw cutOffAt(name, stream);
+  }
+  const { length } = readPrefix(joined(first, more));
+  if (length === 0) {
+    return "end";
+  }
+  if (length > metadataLimit) {
+    throw new RangeError(at === 0 ? "it is no Arrow stream" : `a message of ${length} bytes without its body`);
+  }
+  const rest = await stream.read(length);
+  if (rest === undefined) {
+    throw cutOffAt(name, stream);
+  }
+  return { bytes: joined(first, more, rest), message: readMessage(rest) };
+}
+
+function joined(...parts: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
+  const bytes = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    bytes.set(part, at);
+    at += part.length;
+  }
+  return bytes;
+}
+
+export const mendWriter = "mend the program that writes the stream";
+const streamHint = "write an Arrow IPC stream, such as pyarrow.ipc.new_stream writes";
+
+function refuseOther(name: string, first: Uint8Array): void {
+  const head = String.fromCodePoint(...first);
+  const others: Readonly<Record<string, string>> = {
+    PAR1: "Parquet",
+    ARRO: "an Arrow file",
+    FEA1: "Feather version 1",
+  };
+  const found = others[head];
+  if (found !== undefined) {
+    throw corruptArrow(name, `it is ${found}, not an Arrow stream`, streamHint);
+  }
+}
+
+function refuseLarge(name: string, { bodyBytes, header }: Message): void {
+  if (bodyBytes > bodyLimit) {
+    const found = `a ${header.kind} message of ${bodyBytes} bytes, at most ${bodyLimit} are read at once`;
+    throw corruptArrow(name, found, "write smaller record batches");
+  }
+}
+
+function refuseBigEndian(name: string, bigEndian: boolean | undefined): void {
+  if (bigEndian === true) {
+    throw corruptArrow(name, "its numbers are big-endian, which are not read", "write it on, or for, another machine");
+  }
+}
+
+function cutOffAt(name: string, { at }: ByteStream): Error {
+  return at === 0
+    ? corruptArrow(name, "nothing came, not even a schema", streamHint)
+    : cutOff(name, `it stops at byte ${at}`, "the program that writes it was stopped, or did not close its writer");
+}
+
+function whatFailed(error: unknown, name: string, place: string): unknown {
+  const errno = error instanceof JobError ? undefined : errnoOf(error);
+  return errno === undefined
+    ? damageOf(error, name, place, mendWriter)
+    : new JobError("DISK", `reading ${name}: ${errno}`, { cause: error });
+}

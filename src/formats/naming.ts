@@ -1,0 +1,50 @@
+import { JobError } from "../util/errors.js";
+import type { Decoder, ShardFile } from "./port.js";
+
+/**
+ * A decoder whose messages name shards, and what mends them, as people do, not the files on this machine that their
+ * bytes are in. DuckDB's own messages name the file, too.
+ */
+export function namingDecoder(decoder: Decoder): Decoder {
+  return {
+    ...decoder,
+    footers: (files) => iterate(files, () => decoder.footers(files)),
+    windows: (slice, windowBytes) => call(slice.file, () => decoder.windows(slice, windowBytes)),
+    read: (slices, scoring, turn) =>
+      iterate(
+        slices.map(({ file }) => file),
+        () => decoder.read(slices, scoring, turn),
+      ),
+    verify: (file, signal) => call(file, () => decoder.verify(file, signal)),
+    bindExpression: (request) => call(request.file, () => decoder.bindExpression(request)),
+    describeRows: (request) => call(request.file, () => decoder.describeRows(request)),
+    describeFailure: (request) => call(request.file, () => decoder.describeFailure(request)),
+  };
+}
+
+async function call<T>(file: ShardFile, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw renamed(error, [file]);
+  }
+}
+
+async function* iterate<T>(files: readonly ShardFile[], work: () => AsyncIterable<T>): AsyncGenerator<T> {
+  try {
+    yield* work();
+  } catch (error) {
+    throw renamed(error, files);
+  }
+}
+
+function renamed(error: unknown, files: readonly ShardFile[]): unknown {
+  const others = files.filter(({ path, name, remedy }) => path !== name || remedy !== undefined);
+  if (!(error instanceof JobError) || others.length === 0) {
+    return error;
+  }
+  const message = others.reduce((text, { path, name }) => text.replaceAll(path, name), error.message);
+  const { code } = error;
+  const hint = (code === "SHARD_CORRUPT" ? others[0]?.remedy : undefined) ?? error.hint;
+  return new JobError(code, message, { cause: error, ...(hint === undefined ? {} : { hint }) });
+}

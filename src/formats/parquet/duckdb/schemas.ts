@@ -1,0 +1,46 @@
+import type { SourceColumn } from "../../../columnar/types.js";
+import type { DuckDBConnection } from "../../../duckdb/instance.js";
+import { readColumns, schemaDigests } from "../../../duckdb/parquet-schema.js";
+import type { ConnectionPool } from "../../../duckdb/pool.js";
+import { firstLine } from "../../../duckdb/sql.js";
+import { JobError, messageOf } from "../../../util/errors.js";
+import type { SchemaReader } from "../footer/footers.js";
+
+/** As DuckDB reads them. */
+export function schemaReader(pool: ConnectionPool): SchemaReader {
+  return {
+    digests: (paths) => pool.use((connection) => readDigests(connection, paths)),
+    columns: (path) => pool.use((connection) => readSchema(connection, path)),
+  };
+}
+
+async function readDigests(
+  connection: DuckDBConnection,
+  paths: readonly string[],
+): Promise<ReadonlyMap<string, string>> {
+  try {
+    return await schemaDigests(connection, paths);
+  } catch (error) {
+    // The message does not always name the file: find the first that fails alone.
+    for (const path of paths.length > 1 ? paths : []) {
+      await readDigests(connection, [path]);
+    }
+    const path = paths[0] ?? "";
+    const found = firstLine(messageOf(error)).replaceAll(` '${path}'`, "");
+    throw new JobError("SHARD_CORRUPT", `reading the footer of ${path}: ${found}`, {
+      hint: "the footer is damaged; write the shard again, or take it out of input.path",
+      cause: error,
+    });
+  }
+}
+
+async function readSchema(connection: DuckDBConnection, path: string): Promise<SourceColumn[]> {
+  try {
+    return await readColumns(connection, path);
+  } catch (error) {
+    throw new JobError("SHARD_CORRUPT", `reading the schema of ${path}: ${firstLine(messageOf(error))}`, {
+      hint: "the file is damaged or not Parquet; write it again, or take it out of input.path",
+      cause: error,
+    });
+  }
+}

@@ -1,0 +1,35 @@
+import type { DuckDBDataChunk } from "@duckdb/node-api";
+import type { ConnectionPool } from "../../../duckdb/pool.js";
+
+/**
+ * The chunks that a query gives, of 2,048 rows at most. A chunk holds until the next one is asked for.
+ * Streams may end without a word where a file is damaged: whoever reads counts what came.
+ * @throws what DuckDB says
+ */
+export async function* streamChunks(pool: ConnectionPool, sql: string): AsyncGenerator<DuckDBDataChunk> {
+  const connection = await pool.take();
+  let finished = false;
+  let fetched: Promise<DuckDBDataChunk | null> | undefined;
+  try {
+    const result = await connection.stream(sql);
+    fetched = result.fetchChunk();
+    for (;;) {
+      const chunk = await fetched;
+      if (chunk === null || chunk.rowCount === 0) {
+        break;
+      }
+      // Decoded while this one is packed: DuckDB's only thread may be the one that fetches.
+      fetched = result.fetchChunk();
+      fetched.catch(() => undefined); // awaited when this one is done with
+      yield chunk;
+    }
+    finished = true;
+  } finally {
+    if (finished) {
+      pool.giveBack(connection);
+    } else {
+      await fetched?.catch(() => undefined);
+      connection.closeSync(); // a stream that was left in the middle must not be met by the next query
+    }
+  }
+}

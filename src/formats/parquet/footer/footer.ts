@@ -1,0 +1,278 @@
+import { promises } from "node:fs";
+import { errnoOf, JobError, messageOf } from "../../../util/errors.js";
+import { type Leaf, leavesOf, readElement, type SchemaElement, withoutMeaning } from "./leaves.js";
+import { corruptFooter, magicBytes, readTail, rewrite } from "./tail.js";
+import type { ShardFile } from "../../port.js";
+import { type Cursor, readBinary, readI32, readI64, readInner, readList, readStruct } from "./thrift.js";
+
+/** What a footer says of where its rows lie; names are those of parquet.thrift where it has one. */
+export interface Footer {
+  readonly sizeBytes: number;
+  readonly rows: number;
+  readonly rowGroups: readonly RowGroup[];
+  /** In the order of each row group's chunks. */
+  readonly leaves: readonly Leaf[];
+  /** Offset of the footer: all pages lie before it. */
+  readonly pagesEnd: number;
+  /** Whether a part of the file is encrypted, or signed. */
+  readonly encrypted: boolean;
+}
+
+export interface RowGroup {
+  readonly rows: number;
+  readonly chunks: readonly ColumnChunk[];
+}
+
+export interface ColumnChunk {
+  /** Names from the table's column down to the leaf. */
+  readonly path: readonly string[];
+  /** Of its first page. */
+  readonly start: number;
+  readonly compressedBytes: number;
+  readonly uncompressedBytes: number;
+  readonly values: number;
+  /** Numbers of the physical type and of the codec, 0 being none. */
+  readonly type: number;
+  readonly codec: number;
+  /** How many levels its histograms count; 0 where it has none. */
+  readonly levels: { readonly repetition: number; readonly definition: number };
+  readonly encrypted: boolean;
+  /** Whether DuckDB may look for its pages elsewhere: in another file, or where a dictionary is said to be. */
+  readonly isElsewhere: boolean;
+}
+
+/** The shortest header of a data page takes more; its number of values is an i32. */
+const leastPageBytes = 8;
+const pageValuesLimit = 2 ** 31 - 1;
+/** Writers need not agree on whether page headers count. */
+const sizesMayDiffer = 1.25;
+
+/**
+ * Reads a footer and checks what it promises against itself and the file's size: rows, values, places.
+ * @throws JobError SHARD_CORRUPT, DISK
+ */
+export async function readFooter(shard: Pick<ShardFile, "path" | "remote">): Promise<Footer> {
+  const { path } = shard;
+  try {
+    await using file = await promises.open(path);
+    const { size: sizeBytes } = await file.stat();
+    const { bytes, pagesEnd } = await readTail(file, sizeBytes, shard);
+    const footer = parse(bytes, { path, pagesEnd, sizeBytes });
+    const fault = faultOf(footer);
+    if (fault !== undefined) {
+      throw corruptFooter(path, fault, `the footer is damaged, or its writer is faulty; ${rewrite}`);
+    }
+    return { ...footer, rows: rowsIn(footer) };
+  } catch (error) {
+    if (error instanceof JobError || errnoOf(error) === undefined) {
+      throw error;
+    }
+    throw new JobError("DISK", `reading the footer of ${path}: ${errnoOf(error)}`, { cause: error });
+  }
+}
+
+/** "row group 3, column `user.age`": as messages name the place of a chunk. */
+export function placeOf(group: number, { path }: Pick<ColumnChunk, "path">): string {
+  return `row group ${group}, column \`${path.join(".")}\``;
+}
+
+function parse(
+  bytes: Uint8Array,
+  { path, sizeBytes, pagesEnd }: { path: string; sizeBytes: number; pagesEnd: number },
+): Footer {
+  const cursor: Cursor = { bytes, at: 0 };
+  const elements: SchemaElement[] = [];
+  const rowGroups: RowGroup[] = [];
+  let rows = -1;
+  let encrypted = false;
+  let isGeo = false;
+  try {
+    readStruct(cursor, (id, type) => {
+      if (id === 2) {
+        readList(cursor, type, (inner, index) => elements.push(readElement(cursor, inner, index === 0)));
+      } else if (id === 3) {
+        rows = readI64(cursor, type);
+      } else if (id === 4) {
+        readList(cursor, type, (inner) => rowGroups.push(readRowGroup(cursor, inner)));
+      } else if (id === 5) {
+        readList(cursor, type, (inner) => {
+          isGeo = readKey(cursor, inner) === geoKey || isGeo;
+        });
+      } else {
+        encrypted ||= id === 8; // encryption_algorithm
+        return false;
+      }
+      return true;
+    });
+  } catch (error) {
+    const found = `it is damaged (byte ${cursor.at} of ${bytes.length}: ${messageOf(error)})`;
+    throw corruptFooter(path, found, rewrite, error);
+  }
+  const leaves = leavesOf(elements);
+  // Without spreading: V8 gives each object that is made so from another one's rest a shape of its own, which lasts.
+  return { sizeBytes, pagesEnd, rows, rowGroups, leaves: isGeo ? withoutMeaning(leaves) : leaves, encrypted };
+}
+
+/** What GeoParquet writes under it makes geometries of columns of bytes. */
+const geoKey = "geo";
+
+/** The key of an entry of the file's metadata. */
+function readKey(cursor: Cursor, type: number): string {
+  let key = "";
+  readInner(cursor, type, (id, inner) => {
+    key = id === 1 ? Buffer.from(readBinary(cursor, inner)).toString() : key;
+    return id === 1;
+  });
+  return key;
+}
+
+function readRowGroup(cursor: Cursor, type: number): RowGroup {
+  const chunks: ColumnChunk[] = [];
+  let rows = -1;
+  readInner(cursor, type, (id, inner) => {
+    if (id === 1) {
+      readList(cursor, inner, (element) => chunks.push(readChunk(cursor, element)));
+    } else if (id === 3) {
+      rows = readI64(cursor, inner);
+    } else {
+      return false;
+    }
+    return true;
+  });
+  return { rows, chunks };
+}
+
+const chunkFields = {
+  i32: { 1: "type", 4: "codec" } as Readonly<Record<number, "type" | "codec">>,
+  i64: { 5: "values", 6: "uncompressed", 7: "compressed", 9: "data", 11: "dictionary" } as Readonly<
+    Record<number, "values" | "uncompressed" | "compressed" | "data" | "dictionary">
+  >,
+};
+
+function readChunk(cursor: Cursor, type: number): ColumnChunk {
+  const path: string[] = [];
+  const numbers = { type: -1, codec: -1, values: -1, uncompressed: -1, compressed: -1, data: -1, dictionary: 0 };
+  const levels = { repetition: 0, definition: 0 };
+  let encrypted = false;
+  let isElsewhere = false;
+  readInner(cursor, type, (id, inner) => {
+    encrypted ||= id === 8; // crypto_metadata
+    isElsewhere ||= id === 1; // file_path
+    if (id !== 3) {
+      return false;
+    }
+    readInner(cursor, inner, (key, value) => {
+      const [small, large] = [chunkFields.i32[key], chunkFields.i64[key]];
+      if (small !== undefined) {
+        numbers[small] = readI32(cursor, value);
+      } else if (large !== undefined) {
+        numbers[large] = readI64(cursor, value);
+      } else if (key === 3) {
+        readList(cursor, value, (element) => path.push(Buffer.from(readBinary(cursor, element)).toString()));
+      } else if (key === 16) {
+        Object.assign(levels, readLevels(cursor, value));
+      } else {
+        return false;
+      }
+      return true;
+    });
+    return true;
+  });
+  const { values, uncompressed, compressed, data, dictionary } = numbers;
+  // Some writers say 0 where there is no dictionary.
+  const start = dictionary > 0 && dictionary < data ? dictionary : data;
+  return {
+    path,
+    type: numbers.type,
+    codec: numbers.codec,
+    start,
+    compressedBytes: compressed,
+    uncompressedBytes: uncompressed,
+    values,
+    levels,
+    encrypted,
+    isElsewhere: isElsewhere || dictionary > data,
+  };
+}
+
+/** How many levels the histograms of SizeStatistics count; 0 where they are not there. */
+function readLevels(cursor: Cursor, type: number): ColumnChunk["levels"] {
+  const levels = { repetition: 0, definition: 0 };
+  readInner(cursor, type, (id, inner) => {
+    const name = id === 2 ? "repetition" : id === 3 ? "definition" : undefined;
+    if (name !== undefined) {
+      readList(cursor, inner, (element, index) => {
+        readI64(cursor, element);
+        levels[name] = index + 1;
+      });
+    }
+    return name !== undefined;
+  });
+  return levels;
+}
+
+function rowsIn({ rowGroups }: Footer): number {
+  return rowGroups.reduce((total, group) => total + group.rows, 0);
+}
+
+/** What cannot be true of a footer, or undefined. */
+function faultOf(footer: Footer): string | undefined {
+  const { rows, rowGroups, leaves, pagesEnd } = footer;
+  const sum = rowsIn(footer);
+  // parquet-rs 0.3.0 left the file's own count at 0.
+  if (rows !== sum && rows !== 0) {
+    return `it promises ${rows} rows, and its row groups ${sum}`;
+  }
+  for (const [group, { rows: groupRows, chunks }] of rowGroups.entries()) {
+    if (groupRows < 0 || chunks.length !== leaves.length) {
+      return `row group ${group} has ${groupRows} rows of ${chunks.length} columns, the schema ${leaves.length}`;
+    }
+    for (const [index, leaf] of leaves.entries()) {
+      const chunk = chunks[index];
+      // The numbers of an encrypted column are where only its key opens them; of no rows nothing need be there.
+      if (chunk === undefined || chunk.encrypted || groupRows === 0) {
+        continue;
+      }
+      const fault = faultOfPlace(chunk, { groupRows, pagesEnd, leaf }) ?? faultOfKind(chunk, leaf);
+      if (fault !== undefined) {
+        return `${placeOf(group, chunk)} ${fault}`;
+      }
+    }
+  }
+  return undefined;
+}
+
+function faultOfPlace(
+  { values, start, compressedBytes }: ColumnChunk,
+  { groupRows, pagesEnd, leaf }: { groupRows: number; pagesEnd: number; leaf: Leaf },
+): string | undefined {
+  if (values < groupRows || (values > groupRows && leaf.repetition === 0)) {
+    return `has ${values} values, the row group ${groupRows} rows`;
+  }
+  const end = start + compressedBytes;
+  if (start < magicBytes || compressedBytes < 0 || end > pagesEnd) {
+    return `would be bytes ${start} to ${end}, but pages end at byte ${pagesEnd}`;
+  }
+  return values > (compressedBytes / leastPageBytes) * pageValuesLimit
+    ? `cannot hold ${values} values in ${compressedBytes} bytes`
+    : undefined;
+}
+
+/** What a reader that trusts the schema, or the codec, would take for other values. */
+function faultOfKind(
+  { type, codec, levels, compressedBytes, uncompressedBytes }: ColumnChunk,
+  leaf: Leaf,
+): string | undefined {
+  if (type !== leaf.type) {
+    return `has physical type ${type}, the schema ${leaf.type}`;
+  }
+  if (codec === 0 && uncompressedBytes > compressedBytes * sizesMayDiffer) {
+    return `is not compressed, but has ${compressedBytes} bytes, ${uncompressedBytes} when unpacked`;
+  }
+  for (const kind of ["repetition", "definition"] as const) {
+    if (levels[kind] !== 0 && levels[kind] !== leaf[kind] + 1) {
+      return `counts ${levels[kind]} ${kind} levels, the schema ${leaf[kind] + 1}`;
+    }
+  }
+  return undefined;
+}

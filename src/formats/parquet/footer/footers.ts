@@ -1,0 +1,93 @@
+import type { SourceColumn } from "../../../columnar/types.js";
+import { JobError } from "../../../util/errors.js";
+import { type Footer, readFooter } from "./footer.js";
+import { rowNumberColumn } from "../../sql/slice-sql.js";
+import { plainColumns } from "../pages/storage.js";
+import type { ShardFile, ShardFooter, ShardSchema } from "../../port.js";
+
+/** Files a query; one by one costs ten times as much. Bounds memory too. */
+const filesPerQuery = 256;
+/** Files that are open at once. */
+const filesAtOnce = 16;
+
+/** Of a footer, what is kept while others are read: little, since files are many. */
+interface FileFacts extends Omit<ShardFooter, "schema"> {
+  /** undefined: DuckDB is asked. */
+  readonly schema: ShardSchema | undefined;
+}
+
+/** Tells the columns of files of which a footer alone does not. */
+export interface SchemaReader {
+  /** Of everything in a footer that the columns' types can depend on, by path. @throws JobError SHARD_CORRUPT */
+  digests(paths: readonly string[]): Promise<ReadonlyMap<string, string>>;
+  /** @throws JobError SHARD_CORRUPT */
+  columns(path: string): Promise<readonly SourceColumn[]>;
+}
+
+/** `schemas`: those that were met before; files with the same columns get the same object. */
+export async function* readFooters(
+  reader: () => Promise<SchemaReader>,
+  files: readonly ShardFile[],
+  schemas = new Map<string, ShardSchema>(),
+): AsyncGenerator<ShardFooter> {
+  for (let start = 0; start < files.length; start += filesPerQuery) {
+    // Our own reading comes first: it says plainly what is wrong with a file, and names it.
+    const facts = await readFacts(files.slice(start, start + filesPerQuery), schemas);
+    const unknown = facts.flatMap(({ path, schema }) => (schema === undefined ? [path] : []));
+    const digests = unknown.length === 0 ? undefined : await (await reader()).digests(unknown);
+    for (const fact of facts) {
+      const { path } = fact;
+      yield {
+        ...fact,
+        schema: fact.schema ?? (await schemaByDuckDb(reader, { path, digest: digests?.get(path) }, schemas)),
+      };
+    }
+  }
+}
+
+async function schemaByDuckDb(
+  reader: () => Promise<SchemaReader>,
+  { path, digest }: { path: string; digest: string | undefined },
+  schemas: Map<string, ShardSchema>,
+): Promise<ShardSchema> {
+  if (digest === undefined) {
+    throw new Error(`DuckDB gave no schema for ${path}`);
+  }
+  const met = schemas.get(digest) ?? checkedSchema(path, await (await reader()).columns(path));
+  schemas.set(digest, met);
+  return met;
+}
+
+async function readFacts(files: readonly ShardFile[], schemas: Map<string, ShardSchema>): Promise<FileFacts[]> {
+  const facts: FileFacts[] = [];
+  for (let start = 0; start < files.length; start += filesAtOnce) {
+    const some = files.slice(start, start + filesAtOnce);
+    facts.push(...(await Promise.all(some.map(async (file) => summary(file.path, await readFooter(file), schemas)))));
+  }
+  return facts;
+}
+
+function summary(path: string, footer: Footer, schemas: Map<string, ShardSchema>): FileFacts {
+  const { rows, rowGroups, leaves, sizeBytes } = footer;
+  const closed = rowGroups.flatMap(({ chunks }) => chunks.filter(({ encrypted }) => encrypted));
+  const encrypted = [...new Set(closed.map((chunk) => chunk.path[0] ?? ""))];
+  const columns = footer.encrypted || encrypted.length > 0 ? undefined : plainColumns(leaves);
+  const schema = columns && plainSchema(path, columns, schemas);
+  return { path, rows, rowGroups: rowGroups.length, sizeBytes, encrypted, schema };
+}
+
+function plainSchema(path: string, columns: readonly SourceColumn[], schemas: Map<string, ShardSchema>): ShardSchema {
+  const digest = JSON.stringify(columns);
+  const met = schemas.get(digest) ?? checkedSchema(path, columns);
+  schemas.set(digest, met);
+  return met;
+}
+
+function checkedSchema(path: string, columns: readonly SourceColumn[]): ShardSchema {
+  if (columns.some(({ name }) => name.toLowerCase() === rowNumberColumn)) {
+    throw new JobError("SCHEMA_MISMATCH", `reading the schema of ${path}: a column is called ${rowNumberColumn}`, {
+      hint: "that name is taken by the reader; rename the column",
+    });
+  }
+  return { columns };
+}

@@ -1,0 +1,223 @@
+/**
+ * Repetition and definition levels of nested columns, which DuckDB believes: where they do not fit the pages that they
+ * are in, it gives rows that nobody wrote. https://parquet.apache.org/docs/file-format/nestedencoding/
+ */
+import { promises } from "node:fs";
+import { boundColumns, type Projection } from "../../../binding/contract.js";
+import { errnoOf, JobError, messageOf } from "../../../util/errors.js";
+import { countLevels } from "./level-runs.js";
+import { corrupt, type Damage } from "../duckdb/damage.js";
+import { codecs } from "./codecs.js";
+import { type ColumnChunk, type Footer, readFooter } from "../footer/footer.js";
+import type { Leaf } from "../footer/leaves.js";
+import { encodings } from "./page-values.js";
+import type { PageHeader } from "./page-header.js";
+import { PageFault, type ReadBytes, readHeader, windowed } from "./verify.js";
+import { hasReadableStart, unpackStart } from "./prefix.js";
+import { columnsInFile } from "../../planned-columns.js";
+import type { SliceRequest } from "../../port.js";
+
+/** Checks the levels of the nested columns that a slice reads, a row group at a time. */
+export interface LevelCheck {
+  /** Checks the row groups of the slice's rows before `rowEnd`, each once; the first damage in them. */
+  through(rowEnd: number): Promise<Damage | undefined>;
+}
+
+/** A row group's rows in a slice, and the columns that are checked. */
+interface GroupLevels {
+  readonly group: number;
+  /** Of the row group. */
+  readonly rows: number;
+  /** Of the shard, those that the slice has. */
+  readonly rowStart: number;
+  readonly rowEnd: number;
+  readonly columns: readonly { readonly chunk: ColumnChunk; readonly leaf: Leaf }[];
+}
+
+/** Most pages have fewer bytes of levels. */
+const startBytes = 8 * 1024;
+const lengthBytes = Uint32Array.BYTES_PER_ELEMENT;
+
+export function openLevelCheck(slice: SliceRequest): LevelCheck {
+  let found: { readonly footer: Footer; readonly groups: GroupLevels[] } | undefined;
+  let damage: Damage | undefined;
+  return {
+    async through(rowEnd) {
+      if (damage !== undefined || !mayBeNested(slice.projection)) {
+        return damage;
+      }
+      found ??= await nestedGroups(slice);
+      const { groups, footer } = found;
+      while (damage === undefined && groups[0] !== undefined && groups[0].rowStart < rowEnd) {
+        damage = await checkGroup(slice, footer, groups[0]);
+        groups.shift();
+      }
+      return damage;
+    },
+  };
+}
+
+/** Types of what expressions use are not known here. */
+function mayBeNested(projection: Projection): boolean {
+  const used = projection.expressions?.list.some(({ uses }) => uses.length > 0) ?? false;
+  return (
+    used ||
+    boundColumns(projection).some(
+      ({ path, type }) => path.length > 1 || (typeof type === "object" && type.kind !== "decimal"),
+    )
+  );
+}
+
+async function nestedGroups(slice: SliceRequest): Promise<{ footer: Footer; groups: GroupLevels[] }> {
+  const footer = await readFooter(slice.file);
+  const names = new Set(columnsInFile(slice.projection).map((name) => name.toLowerCase()));
+  const groups: GroupLevels[] = [];
+  let groupStart = 0;
+  for (const [group, { rows, chunks }] of footer.rowGroups.entries()) {
+    const rowStart = Math.max(groupStart, slice.rowStart);
+    const rowEnd = Math.min(groupStart + rows, slice.rowEnd);
+    groupStart += rows;
+    const columns = footer.leaves.flatMap((leaf, index) => {
+      const chunk = chunks[index];
+      const isRead = names.has((leaf.path[0] ?? "").toLowerCase()) && isNested(leaf);
+      return isRead && chunk !== undefined && isChecked(chunk) ? [{ chunk, leaf }] : [];
+    });
+    if (rowStart < rowEnd && columns.length > 0) {
+      groups.push({ group, rows, rowStart, rowEnd, columns });
+    }
+  }
+  return { footer, groups };
+}
+
+function isNested({ path, repetition, definition }: Leaf): boolean {
+  return repetition > 0 || (path.length > 1 && definition > 0);
+}
+
+/** DuckDB refuses what is encrypted, and codecs that are not known here. */
+function isChecked({ encrypted, isElsewhere, codec }: ColumnChunk): boolean {
+  return !encrypted && !isElsewhere && hasReadableStart(codec);
+}
+
+async function checkGroup(
+  { file: { path } }: SliceRequest,
+  footer: Footer,
+  { group, rows, rowStart, rowEnd, columns }: GroupLevels,
+): Promise<Damage | undefined> {
+  try {
+    await using file = await promises.open(path);
+    const read = windowed(file, footer);
+    for (const { chunk, leaf } of columns) {
+      await checkChunk(read, { chunk, leaf, rows, footer });
+    }
+    return undefined;
+  } catch (error) {
+    if (error instanceof PageFault) {
+      const place = `row group ${group} (rows ${rowStart} to ${rowEnd - 1}), column \`${error.chunk.path[0]}\``;
+      return { error: corrupt(path, `${place}: ${error.message}`), rowStart };
+    }
+    const errno = errnoOf(error);
+    throw errno === undefined ? error : new JobError("DISK", `reading ${path}: ${errno}`, { cause: error });
+  }
+}
+
+interface CheckedChunk {
+  readonly chunk: ColumnChunk;
+  readonly leaf: Leaf;
+  /** Of the row group. */
+  readonly rows: number;
+  readonly footer: Footer;
+}
+
+/** @throws PageFault */
+async function checkChunk(read: ReadBytes, { chunk, leaf, rows, footer }: CheckedChunk): Promise<void> {
+  let at = chunk.start;
+  let values = 0;
+  let begun = 0;
+  while (values < chunk.values) {
+    const { header, headerBytes } = await readHeader(read, at, chunk);
+    const body = at + headerBytes;
+    const where = `the page at byte ${at}`;
+    if (header.compressedBytes < 0 || header.values < 0 || body + header.compressedBytes > footer.pagesEnd) {
+      throw new PageFault(chunk, `${where} claims ${header.compressedBytes} bytes and ${header.values} values`);
+    }
+    if (header.kind.startsWith("data") && header.values > 0) {
+      try {
+        const { first, rowsBegun } = await checkPage(pageStart(read, { chunk, header, body }), { header, leaf });
+        if (values === 0 && first !== 0) {
+          throw new RangeError(`its first repetition level is ${first}, not 0: it begins inside a row`);
+        }
+        begun += rowsBegun;
+      } catch (error) {
+        // A file that cannot be read is not a damaged page.
+        throw errnoOf(error) === undefined ? new PageFault(chunk, `${where}: ${messageOf(error)}`) : error;
+      }
+    }
+    values += header.values;
+    at = body + header.compressedBytes;
+  }
+  if (leaf.repetition > 0 && begun !== rows) {
+    throw new PageFault(chunk, `its repetition levels begin ${begun} rows, the row group has ${rows}`);
+  }
+}
+
+/** The first bytes of a page, unpacked: at least so many. @throws RangeError where it has fewer */
+type PageStart = (length: number) => Promise<Uint8Array>;
+
+function pageStart(
+  read: ReadBytes,
+  { chunk, header, body }: { chunk: ColumnChunk; header: PageHeader; body: number },
+): PageStart {
+  const { kind, compressedBytes, uncompressedBytes: wholeBytes } = header;
+  const isPlain = kind === "data-v2" || chunk.codec === codecs.none;
+  let unpacked: Uint8Array = new Uint8Array(0);
+  return async (wanted) => {
+    const length = Math.min(Math.max(wanted, startBytes), isPlain ? compressedBytes : wholeBytes);
+    if (unpacked.length < wanted && wanted <= length) {
+      unpacked = isPlain
+        ? await read(body, length)
+        : await unpackStart(chunk.codec, await read(body, compressedBytes), { length, wholeBytes });
+    }
+    if (unpacked.length < wanted) {
+      throw new RangeError("its levels end in the middle");
+    }
+    return unpacked;
+  };
+}
+
+/** `first`: of the repetition levels. @throws RangeError */
+async function checkPage(
+  start: PageStart,
+  { header, leaf }: { header: PageHeader; leaf: Leaf },
+): Promise<{ first: number; rowsBegun: number }> {
+  const { kind, values, levelBytes, levelEncoding, repetitionEncoding } = header;
+  let at = 0;
+  const check = async (
+    most: number,
+    { encoding, bytes }: { encoding: number; bytes: number },
+  ): Promise<{ first: number; zeros: number }> => {
+    if (most === 0) {
+      at += bytes;
+      return { first: 0, zeros: values };
+    }
+    let length = bytes;
+    if (kind === "data") {
+      if (encoding !== encodings.runs) {
+        throw new RangeError(`levels of encoding ${encoding} are not supported`);
+      }
+      const head = await start(at + lengthBytes);
+      length = new DataView(head.buffer, head.byteOffset).getUint32(at, true);
+      at += lengthBytes;
+    }
+    const end = at + length;
+    const found = countLevels(await start(end), { at, end, most }, values);
+    at = end;
+    return found;
+  };
+  const v2 = kind === "data-v2";
+  const repetition = await check(leaf.repetition, {
+    encoding: repetitionEncoding,
+    bytes: v2 ? levelBytes.repetition : 0,
+  });
+  await check(leaf.definition, { encoding: levelEncoding, bytes: v2 ? levelBytes.definition : 0 });
+  return { first: repetition.first, rowsBegun: repetition.zeros };
+}

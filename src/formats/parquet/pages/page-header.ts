@@ -1,0 +1,107 @@
+import { type Cursor, isNo, readInner, readI32, readStruct } from "../footer/thrift.js";
+
+/** What precedes a page; names are those of parquet.thrift where it has one. */
+export interface PageHeader {
+  readonly kind: "data" | "data-v2" | "dictionary" | "other";
+  readonly compressedBytes: number;
+  readonly uncompressedBytes: number;
+  /** Of the rows, NULLs among them: 0 of a dictionary. */
+  readonly values: number;
+  readonly crc: number | undefined;
+  /** Number of the encoding of what is in it; -1 where it has none. */
+  readonly encoding: number;
+  /** Of a dictionary. */
+  readonly entries: number;
+  /** Of a page of version 2: the bytes of levels, which are not compressed; and whether the others are. */
+  readonly levelBytes: { readonly repetition: number; readonly definition: number };
+  readonly isCompressed: boolean;
+  /** Number of the definition levels' encoding, in version 1. */
+  readonly levelEncoding: number;
+  /** The same of the repetition levels. */
+  readonly repetitionEncoding: number;
+}
+
+/** By the page's number: its kind, and the number of the field that tells about such a page. */
+interface Kind {
+  readonly kind: PageHeader["kind"];
+  readonly toldBy: number;
+}
+const kinds = new Map<number, Kind>([
+  [0, { kind: "data", toldBy: 5 }],
+  [2, { kind: "dictionary", toldBy: 7 }],
+  [3, { kind: "data-v2", toldBy: 8 }],
+]);
+const otherKind: Kind = { kind: "other", toldBy: 0 };
+
+/** What a field tells of a page of some kind. */
+type Told = Partial<
+  Record<
+    | "values"
+    | "encoding"
+    | "levelEncoding"
+    | "repetitionEncoding"
+    | "entries"
+    | "definition"
+    | "repetition"
+    | `unused${number}`,
+    number
+  >
+>;
+
+/** By the number of such a field: its own fields that are numbers and must be there, by theirs. */
+const numbersTold: Readonly<Record<number, Readonly<Record<number, keyof Told>>>> = {
+  5: { 1: "values", 2: "encoding", 3: "levelEncoding", 4: "repetitionEncoding" },
+  7: { 1: "entries", 2: "encoding" },
+  8: { 1: "values", 2: "unused2", 3: "unused3", 4: "encoding", 5: "definition", 6: "repetition" },
+};
+
+/** @throws RangeError when the bytes end inside it, Error when they are none */
+export function parsePageHeader(cursor: Cursor): PageHeader {
+  const numbers = { kind: -1, compressed: -1, uncompressed: -1 };
+  const told = new Map<number, Told>();
+  let crc: number | undefined;
+  let isCompressed = true;
+  const fields: Readonly<Record<number, keyof typeof numbers>> = { 1: "kind", 2: "uncompressed", 3: "compressed" };
+  readStruct(cursor, (id, type) => {
+    const [name, inside] = [fields[id], numbersTold[id]];
+    if (name !== undefined) {
+      numbers[name] = readI32(cursor, type);
+    } else if (id === 4) {
+      crc = readI32(cursor, type);
+    } else if (inside !== undefined) {
+      const found = told.get(id) ?? {};
+      told.set(id, found);
+      readInner(cursor, type, (key, inner) => {
+        const number = inside[key];
+        if (number !== undefined) {
+          found[number] = readI32(cursor, inner);
+        } else if (id === 8 && key === 7) {
+          isCompressed = !isNo(inner);
+        }
+        return number !== undefined;
+      });
+    } else {
+      return false;
+    }
+    return true;
+  });
+  const { kind, toldBy } = kinds.get(numbers.kind) ?? otherKind;
+  // A damaged byte may change a page's kind, or make a field another: then what is told of it is not all there.
+  const own = told.get(toldBy) ?? {};
+  const isWhole = Object.values(numbersTold[toldBy] ?? {}).every((name) => own[name] !== undefined);
+  const { values = 0, entries = 0, encoding = -1, levelEncoding = -1, repetitionEncoding = -1 } = own;
+  const { definition = 0, repetition = 0 } = own;
+  return {
+    kind: isWhole ? kind : "other",
+    compressedBytes: numbers.compressed,
+    uncompressedBytes: numbers.uncompressed,
+    values,
+    crc,
+    encoding,
+    entries,
+    levelBytes: { repetition, definition },
+    isCompressed: kind !== "data-v2" || isCompressed,
+    levelEncoding,
+    repetitionEncoding,
+  };
+}

@@ -1,0 +1,35 @@
+import { giveBackMemory, takeMemory } from "../../../columnar/memory/vectors.js";
+
+/** What memory is for: a page when it is unpacked, the dictionary before it, and what is made of a page's rows. */
+type Use = "page" | "dictionary" | "valid" | "values";
+
+/** Memory that the pages of a column are unpacked into, one after the other. */
+export interface PageRoom {
+  /** By how many bytes the last page's levels were more than `levelBytesOf` says: the next page's are, too, mostly. */
+  moreLevelBytes: number;
+  /** So many bytes, which hold until the next ones are asked for, for the same use. */
+  memory(use: Use, size: number): Uint8Array<ArrayBuffer>;
+  /** Gives all of it back. */
+  close(): void;
+}
+
+export function openPageRoom(): PageRoom {
+  const taken = new Map<Use, Uint8Array<ArrayBuffer>>();
+  return {
+    moreLevelBytes: 0,
+    memory(use, size) {
+      let bytes = taken.get(use);
+      if (bytes === undefined || bytes.length < size) {
+        giveBackMemory(bytes === undefined ? [] : [bytes]);
+        taken.delete(use); // there may be no memory for more
+        bytes = takeMemory(size);
+        taken.set(use, bytes);
+      }
+      return bytes.subarray(0, size);
+    },
+    close() {
+      giveBackMemory(taken.values());
+      taken.clear();
+    },
+  };
+}

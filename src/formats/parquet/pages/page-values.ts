@@ -1,0 +1,229 @@
+import type { Column } from "../../../columnar/types.js";
+import { copyValues, elementOf, type Values, viewOf } from "../../../columnar/values.js";
+import { areHere } from "../../../columnar/memory/vectors.js";
+import { sliceColumn } from "../../../columnar/column-rows.js";
+import { takeRows } from "../../../columnar/column-take.js";
+import {
+  bitsSpareBytes,
+  countOnesHere,
+  isSpreadHere,
+  type PackedValues,
+  readBitsHere,
+  spreadHere,
+  takeRunsHere,
+} from "../../../columnar/memory/page-loops.js";
+import type { PageRoom } from "./page-memory.js";
+import type { PageHeader } from "./page-header.js";
+import { isOneRun, readRuns } from "./runs.js";
+import type { StoredColumn } from "./storage.js";
+import { plainValues } from "./values.js";
+
+/** By the numbers of parquet.thrift. */
+export const encodings = { plain: 0, plainDictionary: 2, runs: 3, runDictionary: 8 };
+
+/** Taken at once, at most: of 32 columns of floats as much as a core's second cache has room for, several times. */
+export const mostRows = 32 * 1024;
+
+/** Of one page, unpacked: what says that it has more is left to DuckDB. */
+export const pageLimitBytes = 2 ** 28;
+
+interface PageParts {
+  readonly header: PageHeader;
+  readonly dictionary: Column | undefined;
+  readonly room: PageRoom;
+}
+
+/** Rows of a page, NULLs and all. */
+export interface PageRows {
+  /** Rows [from, to), at most `mostRows`, behind those that were taken before. They hold until the next are taken. */
+  take(from: number, to: number): Column;
+}
+
+/** @throws RangeError, as `take` may */
+export function pageRows(column: StoredColumn, bytes: Uint8Array<ArrayBuffer>, parts: PageParts): PageRows {
+  const { header, room } = parts;
+  const { at, valid, count } = readLevels(column, bytes, parts);
+  room.moreLevelBytes = at - levelBytesOf(column, header);
+  const packed = packedValues(column, bytes, { ...parts, at, valid, count });
+  return "take" in packed ? rowsHere(packed, { valid, room }) : { take: (from, to) => sliceColumn(packed, from, to) };
+}
+
+interface PackedParts extends PageParts, Levels {}
+
+/** All of a page's values, NULLs and all; or its values without the NULLs, where loops take them as they are wanted. */
+function packedValues(
+  column: StoredColumn,
+  bytes: Uint8Array<ArrayBuffer>,
+  { header, dictionary, room, at, valid, count }: PackedParts,
+): Column | LoopedValues {
+  const rows = header.values;
+  const limit = pageLimitBytes;
+  const isLooped = (values: Values): boolean =>
+    isSpreadHere(values) && areHere([valuesRoom(room, values), ...(valid === undefined ? [] : [valid])]);
+  if (header.encoding === encodings.plain || (header.encoding === encodings.runs && column.storage.kind === "bits")) {
+    const isPlain = header.encoding === encodings.plain;
+    const values = isPlain ? plainValues(column.storage, bytes, { at, count }) : runBits(bytes, at, count);
+    if (valid === undefined) {
+      return values;
+    }
+    return values.kind === "fixed" && isLooped(values.data)
+      ? copiedHere(values.data)
+      : takeRows(column.type, values, { ...spread(valid), limit });
+  }
+  const isDictionary = header.encoding === encodings.runDictionary || header.encoding === encodings.plainDictionary;
+  if (!isDictionary || dictionary === undefined) {
+    throw new RangeError(`encoding ${header.encoding}`);
+  }
+  const runs = { at: at + 1, end: bytes.length, width: bytes[at] ?? 0 };
+  if (dictionary.kind === "fixed" && isLooped(dictionary.data)) {
+    const { data } = dictionary;
+    const values = takeRunsHere(bytes, runs, data, count);
+    if (values !== undefined) {
+      return { ...values, like: data };
+    }
+  }
+  const places = new Uint32Array(rows);
+  readRuns(bytes, runs, places, count);
+  const taking = valid === undefined ? { indices: places, valid } : spread(valid, places);
+  return takeRows(column.type, dictionary, { ...taking, limit });
+}
+
+/** Values of one element each, in memory that loops reach. */
+interface LoopedValues extends PackedValues {
+  /** Others of that element. */
+  readonly like: Values;
+}
+
+function valuesRoom(room: PageRoom, { BYTES_PER_ELEMENT: bytes }: Values): Uint8Array<ArrayBuffer> {
+  return room.memory("values", mostRows * bytes);
+}
+
+function copiedHere(values: Values): LoopedValues {
+  let next = 0;
+  return {
+    like: values,
+    take(target) {
+      copyValues(target, 0, values, next, next + target.length);
+      next += target.length;
+    },
+    skip(count) {
+      next += count;
+    },
+  };
+}
+
+/** Puts values among NULLs as rows are taken. */
+function rowsHere(
+  values: LoopedValues,
+  { valid, room }: { readonly valid: Uint8Array | undefined; readonly room: PageRoom },
+): PageRows {
+  const element = elementOf(values.like);
+  const ones = (from: number, to: number): number =>
+    valid === undefined ? to - from : countOnesHere(valid.subarray(from, to));
+  let passed = 0;
+  return {
+    take(from, to) {
+      const skipped = ones(passed, from);
+      if (skipped > 0) {
+        values.skip(skipped);
+      }
+      passed = to;
+      const rows = to - from;
+      const count = ones(from, to);
+      const { buffer, byteOffset } = valuesRoom(room, values.like);
+      if (count > 0) {
+        values.take(viewOf(element, buffer, byteOffset, count));
+      }
+      const data = viewOf(element, buffer, byteOffset, rows);
+      const present = count === rows ? undefined : valid?.subarray(from, to);
+      if (present !== undefined) {
+        spreadHere(data, count, present);
+      }
+      return { kind: "fixed", lanes: 1, data, valid: present };
+    },
+  };
+}
+
+/** Of levels before the values, as writers make them where no value is NULL: one run, after its length. */
+export function levelBytesOf({ isOptional }: StoredColumn, { kind, values, levelBytes }: PageHeader): number {
+  if (!isOptional || kind !== "data") {
+    return levelBytes.definition;
+  }
+  const countBytes = Math.ceil((Math.floor(Math.log2(values)) + 2) / 7); // of twice as many, 7 bits in each
+  return Uint32Array.BYTES_PER_ELEMENT + countBytes + 1;
+}
+
+interface Levels {
+  /** Where values begin. */
+  readonly at: number;
+  /** Which rows have one; undefined: all. */
+  readonly valid: Uint8Array | undefined;
+  /** How many have one. */
+  readonly count: number;
+}
+
+function readLevels({ isOptional }: StoredColumn, bytes: Uint8Array, { header, room }: PageParts): Levels {
+  const { kind, values: rows, levelBytes, levelEncoding } = header;
+  if (!isOptional) {
+    return { at: 0, valid: undefined, count: rows };
+  }
+  let [at, end] = [0, levelBytes.definition];
+  if (kind === "data") {
+    if (levelEncoding !== encodings.runs) {
+      throw new RangeError(`levels of encoding ${levelEncoding}`);
+    }
+    ({ at, end } = prefixed(bytes, 0));
+  }
+  if (end > bytes.length) {
+    throw new RangeError("levels end in the middle");
+  }
+  if (isOneRun(bytes, { at, end, value: 1 }, rows)) {
+    return { at: end, valid: undefined, count: rows };
+  }
+  let valid: Uint8Array = room.memory("valid", rows + bitsSpareBytes);
+  let count = readBitsHere(bytes, { at, end }, valid, rows);
+  if (count === undefined) {
+    valid = new Uint8Array(rows);
+    readRuns(bytes, { at, end, width: 1 }, valid, rows);
+    count = countOnes(valid);
+  }
+  return { at: end, valid: count === rows ? undefined : valid.subarray(0, rows), count };
+}
+
+function runBits(bytes: Uint8Array, start: number, count: number): Column {
+  const { at, end } = prefixed(bytes, start);
+  if (end !== bytes.length) {
+    throw new RangeError(`runs of ${end - at} bytes in ${bytes.length - at}`);
+  }
+  const data = new Uint8Array(count);
+  readRuns(bytes, { at, end, width: 1 }, data, count);
+  return { kind: "fixed", lanes: 1, data, valid: undefined };
+}
+
+/** Where runs lie that have their length before them. */
+function prefixed(bytes: Uint8Array, at: number): { at: number; end: number } {
+  const start = at + Uint32Array.BYTES_PER_ELEMENT;
+  const length = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength).getUint32(at, true);
+  return { at: start, end: start + length };
+}
+
+function countOnes(valid: Uint8Array): number {
+  let count = 0;
+  for (let row = 0; row < valid.length; row += 1) {
+    count += valid[row] as number;
+  }
+  return count;
+}
+
+/** Of each row its place among the values, or among those that `packed` names one after the other; 0 for NULLs. */
+function spread(valid: Uint8Array, packed?: Uint32Array): { indices: Uint32Array<ArrayBuffer>; valid: Uint8Array } {
+  const indices = new Uint32Array(valid.length);
+  let next = 0;
+  for (let row = 0; row < valid.length; row += 1) {
+    if (valid[row] === 1) {
+      indices[row] = packed === undefined ? next : (packed[next] as number);
+      next += 1;
+    }
+  }
+  return { indices, valid };
+}

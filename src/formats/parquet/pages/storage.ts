@@ -1,0 +1,119 @@
+import { type ColumnType, layoutOf, type SourceColumn } from "../../../columnar/types.js";
+import type { ElementType } from "../../../columnar/values.js";
+import type { Leaf } from "../footer/leaves.js";
+
+/**
+ * How the values of a column lie in its pages, where they are read without DuckDB. `fixed`: `stored` as they are, then
+ * as `element`, which has at most as many bits; `bits`; `bytes`: each with its length.
+ */
+export type Storage =
+  | { readonly kind: "fixed"; readonly stored: ElementType; readonly element: ElementType }
+  | { readonly kind: "bits" }
+  | { readonly kind: "bytes"; readonly isText: boolean };
+
+/** A column of a row group, and where it lies. Plain JSON. */
+export interface StoredColumn {
+  readonly name: string;
+  readonly type: ColumnType;
+  readonly storage: Storage;
+  /** Whether its values have definition levels: it may have NULLs. */
+  readonly isOptional: boolean;
+  readonly codec: number;
+  /** Bytes of the file. */
+  readonly start: number;
+  readonly end: number;
+  /** Of all pages, when unpacked. */
+  readonly unpackedBytes: number;
+  readonly rows: number;
+}
+
+/** Physical types of parquet.thrift. */
+const physical = { boolean: 0, int32: 1, int64: 2, float: 4, double: 5, bytes: 6 };
+
+interface Known {
+  readonly type: ColumnType & string;
+  /** DuckDB's name of it. */
+  readonly sourceType: string;
+  readonly physical: number;
+  /** What the schema says of its meaning. */
+  readonly annotation: string;
+}
+
+const known: readonly Known[] = [
+  { type: "bool", sourceType: "BOOLEAN", physical: physical.boolean, annotation: "" },
+  { type: "int8", sourceType: "TINYINT", physical: physical.int32, annotation: "int8" },
+  { type: "int16", sourceType: "SMALLINT", physical: physical.int32, annotation: "int16" },
+  { type: "int32", sourceType: "INTEGER", physical: physical.int32, annotation: "" },
+  { type: "int32", sourceType: "INTEGER", physical: physical.int32, annotation: "int32" },
+  { type: "uint8", sourceType: "UTINYINT", physical: physical.int32, annotation: "uint8" },
+  { type: "uint16", sourceType: "USMALLINT", physical: physical.int32, annotation: "uint16" },
+  { type: "uint32", sourceType: "UINTEGER", physical: physical.int32, annotation: "uint32" },
+  { type: "int64", sourceType: "BIGINT", physical: physical.int64, annotation: "" },
+  { type: "int64", sourceType: "BIGINT", physical: physical.int64, annotation: "int64" },
+  { type: "uint64", sourceType: "UBIGINT", physical: physical.int64, annotation: "uint64" },
+  { type: "float32", sourceType: "FLOAT", physical: physical.float, annotation: "" },
+  { type: "float64", sourceType: "DOUBLE", physical: physical.double, annotation: "" },
+  { type: "date32", sourceType: "DATE", physical: physical.int32, annotation: "date" },
+  { type: "timestamp[us]", sourceType: "TIMESTAMP", physical: physical.int64, annotation: "timestamp micros" },
+  {
+    type: "timestamp[us, UTC]",
+    sourceType: "TIMESTAMP WITH TIME ZONE",
+    physical: physical.int64,
+    annotation: "timestamp micros UTC",
+  },
+  { type: "utf8", sourceType: "VARCHAR", physical: physical.bytes, annotation: "text" },
+  { type: "binary", sourceType: "BLOB", physical: physical.bytes, annotation: "" },
+];
+
+/** What DuckDB makes of a column of single values; undefined: it is something else, or only DuckDB knows. */
+function plainType({ path, type, annotation, repetition, definition }: Leaf): Known | undefined {
+  return path.length === 1 && repetition === 0 && definition <= 1
+    ? known.find((one) => one.physical === type && one.annotation === annotation)
+    : undefined;
+}
+
+/** What DuckDB makes of the columns of a file; undefined: only it knows. */
+export function plainColumns(leaves: readonly Leaf[]): SourceColumn[] | undefined {
+  const columns: SourceColumn[] = [];
+  const names = new Set<string>();
+  for (const leaf of leaves) {
+    const found = plainType(leaf);
+    const name = leaf.path.join("");
+    // DuckDB renames columns of the same name, and those without one.
+    if (found === undefined || !isPlainName(name) || names.has(name.toLowerCase())) {
+      return undefined;
+    }
+    names.add(name.toLowerCase());
+    columns.push({ name, sourceType: found.sourceType, type: found.type });
+  }
+  return columns.length === 0 ? undefined : columns;
+}
+
+/** Not empty, without NUL, which would end it in DuckDB's interface, nor what bytes that are no UTF-8 become. */
+function isPlainName(name: string): boolean {
+  return name !== "" && !/[\0\uFFFD]/.test(name);
+}
+
+/** undefined: only DuckDB reads it. `type` is what it says of the column. */
+export function storageOf(type: ColumnType, leaf: Leaf): Storage | undefined {
+  const found = plainType(leaf);
+  if (found === undefined || found.type !== type) {
+    return undefined;
+  }
+  const layout = layoutOf(type);
+  if (layout.kind === "bytes") {
+    return { kind: "bytes", isText: type === "utf8" };
+  }
+  if (layout.kind !== "fixed") {
+    return undefined;
+  }
+  const { element } = layout;
+  switch (found.physical) {
+    case physical.boolean:
+      return { kind: "bits" };
+    case physical.int32:
+      return { kind: "fixed", stored: element === "uint32" ? element : "int32", element };
+    default:
+      return { kind: "fixed", stored: element, element };
+  }
+}

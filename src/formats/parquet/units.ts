@@ -1,0 +1,162 @@
+import { type ColumnRef, boundColumns } from "../../binding/contract.js";
+import type { Column } from "../../columnar/types.js";
+import type { Piece } from "../../columnar/piece.js";
+import { openPageRoom, type PageRoom } from "./pages/page-memory.js";
+import { type ColumnRows, openColumn, type ReadBytes } from "./pages/column.js";
+import { isUnpacked } from "./pages/codecs.js";
+import type { Footer } from "./footer/footer.js";
+import { type StoredColumn, storageOf } from "./pages/storage.js";
+import { columnsInFile } from "../planned-columns.js";
+import type { ScoringThreads, SliceRequest } from "../port.js";
+import { cutRows, unitRows } from "../../scoring/workers/unit-rows.js";
+
+/** Neighbouring rows of one row group, read by one thread. Plain JSON. */
+export interface ParquetUnit {
+  readonly kind: "parquet";
+  readonly path: string;
+  /** [rowStart, rowEnd) of the shard. */
+  readonly rowStart: number;
+  readonly rowEnd: number;
+  /** Of the shard, the row group's first row. */
+  readonly groupStart: number;
+  readonly columns: readonly StoredColumn[];
+}
+
+/** Rows of a unit: larger row groups are cut. Each thread that reads some of a page unpacks all of it. */
+const mostRows = 128 * 1024;
+
+/** Cuts a slice; undefined: something in it takes DuckDB. */
+export function parquetUnits(
+  footer: Footer,
+  { file, rowStart, rowEnd, projection }: Omit<SliceRequest, "partitions">,
+  scoring?: ScoringThreads,
+): ParquetUnit[] | undefined {
+  const names = columnsInFile(projection);
+  const refs = new Map(boundColumns(projection).map((ref) => [ref.path[0] ?? "", ref]));
+  const units: ParquetUnit[] = [];
+  let groupStart = 0;
+  for (const [group, { rows }] of footer.rowGroups.entries()) {
+    const from = Math.max(groupStart, rowStart);
+    const to = Math.min(groupStart + rows, rowEnd);
+    if (from < to) {
+      const columns = storedColumns(footer, { group, names, refs });
+      if (columns === undefined) {
+        return undefined;
+      }
+      const most = unitRows(mostRows, from - rowStart, scoring);
+      for (const part of cutRows({ from, to }, most, scoring)) {
+        units.push({ kind: "parquet", path: file.path, rowStart: part.from, rowEnd: part.to, groupStart, columns });
+      }
+    }
+    groupStart += rows;
+  }
+  return units;
+}
+
+function storedColumns(
+  { rowGroups, leaves }: Footer,
+  { group, names, refs }: { group: number; names: readonly string[]; refs: ReadonlyMap<string, ColumnRef> },
+): StoredColumn[] | undefined {
+  const { chunks = [], rows = 0 } = rowGroups[group] ?? {};
+  // As the schema names them: what a chunk calls itself, DuckDB does not ask.
+  const places = new Map(leaves.map(({ path }, index) => [path.join("\n").toLowerCase(), index]));
+  if (places.size !== leaves.length || chunks.length !== leaves.length) {
+    return undefined; // DuckDB renames columns of the same name: which one is meant is for it to know
+  }
+  const columns: StoredColumn[] = [];
+  for (const name of names) {
+    const index = places.get(name.toLowerCase()) ?? -1;
+    const [chunk, leaf, ref] = [chunks[index], leaves[index], refs.get(name)];
+    const storage = leaf === undefined || ref === undefined ? undefined : storageOf(ref.type, leaf);
+    if (
+      chunk?.path[0] !== name ||
+      leaf?.path[0] !== name ||
+      chunk.encrypted ||
+      chunk.isElsewhere ||
+      !isUnpacked(chunk.codec) ||
+      ref === undefined ||
+      storage === undefined
+    ) {
+      return undefined;
+    }
+    columns.push({
+      name,
+      type: ref.type,
+      storage,
+      isOptional: leaf.definition === 1,
+      codec: chunk.codec,
+      start: chunk.start,
+      end: chunk.start + chunk.compressedBytes,
+      unpackedBytes: chunk.uncompressedBytes,
+      rows,
+    });
+  }
+  return columns;
+}
+
+export interface UnitTools {
+  readonly read: ReadBytes;
+  readonly scratch: (size: number) => Uint8Array;
+  /** For each column. */
+  readonly rooms: PageRoom[];
+}
+
+/** Reads units, one after the other. */
+export interface UnitPieces {
+  /**
+   * The rows of a unit, in order, cut where a page ends. A piece holds until the next one is asked for.
+   * @throws RangeError
+   */
+  read(unit: ParquetUnit): Generator<Piece>;
+}
+
+/** Columns of a unit's row group, which are through up to the unit's end. */
+interface OpenGroup {
+  readonly unit: ParquetUnit;
+  readonly columns: readonly (readonly [name: string, rows: ColumnRows])[];
+}
+
+export function openUnitPieces({ read, scratch, rooms }: UnitTools): UnitPieces {
+  /** What the last unit has left open, in the middle of its row group. */
+  let left: OpenGroup | undefined;
+  const columnsOf = (unit: ParquetUnit): OpenGroup["columns"] =>
+    unit.columns.map((column, index) => {
+      const room = (rooms[index] ??= openPageRoom());
+      return [column.name, openColumn(column, { read, scratch, room })];
+    });
+  return {
+    *read(unit) {
+      const before = left !== undefined && goesOn(left.unit, unit) ? left : undefined;
+      const columns = before?.columns ?? columnsOf(unit);
+      left = undefined; // until all of the unit is through
+      for (const [, column] of columns) {
+        column.skip(unit.rowStart - (before?.unit.rowEnd ?? unit.groupStart));
+      }
+      for (let rowStart = unit.rowStart; rowStart < unit.rowEnd; ) {
+        const rows = columns.reduce((fewest, [, column]) => Math.min(fewest, column.ahead()), unit.rowEnd - rowStart);
+        const values = new Map(columns.map(([name, column]): [string, Column] => [name, column.take(rows)]));
+        yield { rowStart, rowEnd: rowStart + rows, columns: values };
+        rowStart += rows;
+      }
+      left = { unit, columns };
+    },
+  };
+}
+
+/** Whether rows of one row group follow on others, and the same is wanted of them. */
+function goesOn(before: ParquetUnit, unit: ParquetUnit): boolean {
+  return (
+    groupOf(before) === groupOf(unit) &&
+    before.rowEnd <= unit.rowStart &&
+    before.columns.length === unit.columns.length &&
+    before.columns.every(({ name, type, start }, index) => {
+      const other = unit.columns[index];
+      return name === other?.name && type === other.type && start === other.start;
+    })
+  );
+}
+
+/** The same for units of one row group. */
+export function groupOf({ path, groupStart }: ParquetUnit): string {
+  return `${groupStart} ${path}`;
+}

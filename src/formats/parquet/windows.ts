@@ -1,0 +1,122 @@
+import { columnsInFile } from "../planned-columns.js";
+import { type ColumnChunk, type Footer, readFooter } from "./footer/footer.js";
+import type { ByteRange, ShardFile, SliceRequest, SliceWindow } from "../port.js";
+
+/** Some writers left the header of the dictionary's page out of a chunk's size (PARQUET-816). */
+const slackBytes = 100;
+
+/**
+ * Where some column chunks lie. Those without values, and those that only a key opens, are not read.
+ *
+ * A range never has the beginning of another chunk: with the header of its first page there, and zeros after it, that
+ * chunk would be read as if it were whole, should it be read by mistake. Without it, reading it fails.
+ */
+export function rangesOf(footer: Footer, chunks: readonly ColumnChunk[]): ByteRange[] {
+  return chunks
+    .filter(({ encrypted, values }) => !encrypted && values > 0)
+    .map(({ start, compressedBytes }) => {
+      const end = start + compressedBytes;
+      return { start, end: Math.min(end + slackBytes, Math.max(end, startAfter(footer, start))) };
+    });
+}
+
+const sortedStarts = new WeakMap<Footer, Float64Array>();
+
+/** Where the chunk begins that comes after the one at `start`; for the last one, where the footer does. */
+function startAfter(footer: Footer, start: number): number {
+  const starts =
+    sortedStarts.get(footer) ??
+    Float64Array.from(footer.rowGroups.flatMap(({ chunks }) => chunks.map((chunk) => chunk.start))).toSorted();
+  sortedStarts.set(footer, starts);
+  let low = 0;
+  let high = starts.length;
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if ((starts[middle] ?? 0) > start) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return starts[low] ?? footer.pagesEnd;
+}
+
+/** The column chunks of a row group that hold some of the table's columns. */
+function chunksOf(footer: Footer, group: number, columns: readonly string[]): readonly ColumnChunk[] {
+  const chunks = footer.rowGroups[group]?.chunks ?? [];
+  const there = new Set(chunks.map(({ path }) => path[0] ?? ""));
+  const leaves = new Set(chunks.map(({ path }) => path.join("\n").toLowerCase()));
+  // DuckDB renames columns of the same name: which one is meant is for it to know.
+  return columns.every((name) => there.has(name)) && leaves.size === chunks.length
+    ? chunks.filter(({ path }) => columns.includes(path[0] ?? ""))
+    : chunks;
+}
+
+/** Row groups are not divided: a window is one of them, or neighbouring ones. Each has the footer, too. */
+export async function sliceWindows(
+  { file, rowStart, rowEnd, projection }: SliceRequest,
+  windowBytes: number,
+): Promise<SliceWindow[]> {
+  const footer = await readFooter(file);
+  const columns = columnsInFile(projection);
+  const windows: { rowStart: number; rowEnd: number; ranges: ByteRange[]; bytes: number }[] = [];
+  let groupStart = 0;
+  for (const [group, { rows }] of footer.rowGroups.entries()) {
+    const from = Math.max(groupStart, rowStart);
+    const to = Math.min(groupStart + rows, rowEnd);
+    groupStart += rows;
+    if (from >= to) {
+      continue;
+    }
+    const ranges = rangesOf(footer, chunksOf(footer, group, columns));
+    const bytes = bytesIn(ranges);
+    const last = windows.at(-1);
+    if (last !== undefined && last.bytes + bytes <= windowBytes) {
+      last.rowEnd = to;
+      last.ranges.push(...ranges);
+      last.bytes += bytes;
+    } else {
+      windows.push({ rowStart: from, rowEnd: to, ranges, bytes });
+    }
+  }
+  const footerRange = { start: footer.pagesEnd, end: footer.sizeBytes };
+  return windows.map((window) => {
+    window.ranges.push(footerRange);
+    return { rowStart: window.rowStart, rowEnd: window.rowEnd, ranges: window.ranges };
+  });
+}
+
+function bytesIn(ranges: readonly ByteRange[]): number {
+  return ranges.reduce((sum, { start, end }) => sum + end - start, 0);
+}
+
+/** Fetches what a query for `rows`, and for those between them, reads, where the file has not all. */
+export async function fetchRows(
+  file: ShardFile,
+  { rows, columns }: { rows: readonly number[]; columns: readonly string[] },
+): Promise<void> {
+  if (file.remote === undefined) {
+    return;
+  }
+  const footer = await readFooter(file);
+  const { rowStart, rowEnd } = boundsOf(rows);
+  const ranges: ByteRange[] = [];
+  let groupStart = 0;
+  for (const [group, { rows: groupRows }] of footer.rowGroups.entries()) {
+    if (groupStart < rowEnd && groupStart + groupRows > rowStart) {
+      ranges.push(...rangesOf(footer, chunksOf(footer, group, columns)));
+    }
+    groupStart += groupRows;
+  }
+  await file.remote.fetch(ranges);
+}
+
+/** [rowStart, rowEnd) around some rows. */
+export function boundsOf(rows: readonly number[]): { rowStart: number; rowEnd: number } {
+  let [rowStart, last] = [Number.POSITIVE_INFINITY, -1];
+  for (const row of rows) {
+    rowStart = Math.min(rowStart, row);
+    last = Math.max(last, row);
+  }
+  return { rowStart, rowEnd: last + 1 };
+}

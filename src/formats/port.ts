@@ -1,0 +1,206 @@
+import type { ColumnRef, Contract, Expression, Projection } from "../binding/contract.js";
+import type { ScoredBatch } from "../packing/scored.js";
+import type { ColumnType, SourceColumn } from "../columnar/types.js";
+import type { Line } from "../util/worker-port.js";
+
+/** What an expression is over the columns of one shard. */
+export interface BoundExpression {
+  /** The shard's columns that it uses, as the shard spells them. */
+  readonly uses: readonly string[];
+  /** As the format writes it ("DOUBLE"). */
+  readonly sourceType: string;
+  readonly type: ColumnType | undefined;
+}
+
+/** Values of columns that are not in the file but in its folders' names; null: NULL. */
+export type Partitions = ReadonlyMap<string, string | null>;
+
+export interface ShardSchema {
+  readonly columns: readonly SourceColumn[];
+}
+
+/** What a shard's footer says. */
+export interface ShardFooter {
+  readonly path: string;
+  readonly rows: number;
+  readonly rowGroups: number;
+  readonly sizeBytes: number;
+  /** The same object for all shards with the same columns, types and order. */
+  readonly schema: ShardSchema;
+  /** Names of columns, or of those that hold them, that cannot be read without a key. */
+  readonly encrypted: readonly string[];
+}
+
+export interface PageCounts {
+  readonly pages: number;
+  /** Of the pages: those that have a checksum. */
+  readonly checksums: number;
+}
+
+/** All that a shard's footer tells: for people, not for a run. */
+export interface ShardDetails extends Omit<ShardFooter, "schema" | "encrypted"> {
+  readonly footerBytes: number;
+  /** The program that wrote it, where it says so. */
+  readonly createdBy: string | null;
+  readonly formatVersion: number;
+  /** Of the smallest and the largest row group; null when there is none. */
+  readonly rowGroupRows: { readonly min: number; readonly max: number } | null;
+  readonly metadataKeys: readonly string[];
+  readonly columns: readonly ShardColumn[];
+}
+
+/** A column of the table, with all that lies in it. */
+export interface ShardColumn {
+  readonly name: string;
+  /** As the format writes it ("BIGINT", "STRUCT(…)"). */
+  readonly type: string;
+  /** From the row groups' statistics; null when one has none, and of lists, structs and maps. */
+  readonly nulls: number | null;
+  /** "zstd", "snappy", "uncompressed" …; sorted. */
+  readonly codecs: readonly string[];
+  readonly compressedBytes: number;
+  readonly uncompressedBytes: number;
+}
+
+/** Bytes [start, end) of a file. */
+export interface ByteRange {
+  readonly start: number;
+  readonly end: number;
+}
+
+/** A shard as a file on this machine. */
+export interface ShardFile {
+  /** Absolute. */
+  readonly path: string;
+  /** As messages name the shard. */
+  readonly name: string;
+  /** Where the file has only those bytes that were asked for; the others read as zeros. */
+  readonly remote?: RemoteBytes | undefined;
+  /** What to do when the shard is damaged, where it is not a file that could be written again. */
+  readonly remedy?: string | undefined;
+}
+
+export interface RemoteBytes {
+  /** Fetches what is not there yet of these ranges. `keep`: other files of this shard will want them, too. */
+  fetch(ranges: readonly ByteRange[], options?: { readonly keep?: boolean }): Promise<void>;
+  /** Frees the room that what was fetched takes. */
+  forget(): Promise<void>;
+}
+
+/** Rows of a slice that are read together, and the bytes that they are in. */
+export interface SliceWindow {
+  /** [rowStart, rowEnd) of the shard. */
+  readonly rowStart: number;
+  readonly rowEnd: number;
+  readonly ranges: readonly ByteRange[];
+}
+
+export interface SliceRequest {
+  readonly file: ShardFile;
+  /** [rowStart, rowEnd) of the shard. */
+  readonly rowStart: number;
+  readonly rowEnd: number;
+  readonly projection: Projection;
+  readonly partitions: Partitions;
+}
+
+/** Some rows of a shard and what a contract makes of them. */
+export interface RowsRequest {
+  readonly file: ShardFile;
+  readonly rows: readonly number[];
+  readonly expressions: Contract["expressions"];
+  readonly partitions: Partitions;
+}
+
+/** Rows that come once and in order, from another program. */
+export interface RowStream extends Disposable {
+  /** Has the stream's columns and none of its rows; waits until they are known. @throws JobError SHARD_CORRUPT */
+  head(): Promise<ShardFile>;
+  /**
+   * The batches of the stream as they come. Ends normally only when the stream says that all have come; rejects when
+   * the stream is disposed.
+   * @throws JobError SHARD_CORRUPT, DISK
+   */
+  batches(): AsyncGenerator<StreamedBatch>;
+}
+
+/** Some rows of a stream, held in memory. */
+export interface StreamedBatch {
+  /** What a decoder that was opened for the stream reads; its rows have the stream's numbers. */
+  readonly file: ShardFile;
+  /** [rowStart, rowEnd) of the stream. */
+  readonly rowStart: number;
+  readonly rowEnd: number;
+  /** Lets go of it. */
+  release(): void;
+}
+
+/** Threads that have the model at hand: they may score what they decode. */
+export interface ScoringThreads {
+  /** How many they are. */
+  readonly threads: number;
+  /** Has each of them load a module and call its `serve` with its end of a line and the model. This end of each. */
+  readonly host: (module: URL) => readonly Line[];
+  readonly contract: Contract;
+  /** The tensors that the contract's outputs come from. */
+  readonly tensors: readonly string[];
+  /** Of a batch; it may change. */
+  readonly batchRows: () => number;
+  /** What these threads will read, from the first row that is asked for on: of the last ones each takes its part. */
+  readonly rowsLeft: number;
+}
+
+/** When rows that others come before may be begun with. What rejects ends it: nobody will ask for them. */
+export interface Turn {
+  /** Those before are under way in the threads that decode, or through: these may follow there. */
+  readonly queued: Promise<unknown>;
+  /** Those before are nearly through: what takes memory for more than a few batches may begin. */
+  readonly near: Promise<unknown>;
+}
+
+/** Turns shards into record batches. */
+export interface Decoder extends AsyncDisposable {
+  /**
+   * Footers only, in the order given, at most some at a time.
+   * @throws JobError SHARD_CORRUPT naming the file
+   */
+  footers(files: readonly ShardFile[]): AsyncIterable<ShardFooter>;
+  /**
+   * Cuts a slice of a file that is not all there into windows of neighbouring rows, in order: each of as many bytes
+   * as `windowBytes`, or of what cannot be divided.
+   * @throws JobError SHARD_CORRUPT
+   */
+  windows(slice: SliceRequest, windowBytes: number): Promise<readonly SliceWindow[]>;
+  /**
+   * The rows of slices, whose bytes are there, in order and each in file order, in batches of irregular length. A
+   * batch's arrays hold until the next one is asked for. Where there are several slices, they are whole shards with
+   * the same columns, types and partitions.
+   * Ends normally only when exactly the rows asked for came.
+   * @param scoring where batches may be scored; which of them are is the decoder's business
+   * @throws JobError SHARD_CORRUPT
+   */
+  read(slices: readonly SliceRequest[], scoring?: ScoringThreads, turn?: Turn): AsyncIterable<ScoredBatch>;
+  /**
+   * Reads all pages of a shard and checks them against the footer and their checksums, where they have one.
+   * @throws JobError SHARD_CORRUPT naming file, row group and column
+   */
+  verify(file: ShardFile, signal: AbortSignal): Promise<PageCounts>;
+  /**
+   * Checks that `text` is one expression of one row, which depends on nothing but the shard's columns, and tells
+   * its type.
+   * @throws JobError SPEC_INVALID
+   */
+  bindExpression(request: {
+    readonly file: ShardFile;
+    readonly text: string;
+    /** Those of the file and of its folders. */
+    readonly columns: readonly SourceColumn[];
+    readonly partitions: Partitions;
+  }): Promise<BoundExpression>;
+  /** Values of some rows as text, for messages about them: by row, then by column; null for NULL. */
+  describeRows(
+    request: RowsRequest & { readonly columns: readonly ColumnRef[] },
+  ): Promise<ReadonlyMap<number, readonly (string | null)[]>>;
+  /** What is said when `expression` is computed for the first of `rows`, where it fails. */
+  describeFailure(request: RowsRequest & { readonly expression: Expression }): Promise<string>;
+}

@@ -1,0 +1,35 @@
+import { duckDbWhenNeeded } from "../../duckdb/instance.js";
+import { type ConnectionPool, connectionPool } from "../../duckdb/pool.js";
+import { quoteText } from "../../duckdb/sql.js";
+
+export interface DuckDbReader extends AsyncDisposable {
+  readonly pool: ConnectionPool;
+}
+
+export interface DuckDbReaderOptions {
+  readonly threads: number;
+  /** The folders that shards may be read from; nothing else can be. */
+  readonly folders: readonly string[];
+  readonly timezone: string;
+}
+
+/** The slice that is read and the one after it. */
+const streams = 2;
+
+/** DuckDB is loaded when it is asked something: where shards are simple, that may be never. */
+export function openDuckDbReader({ threads, folders, timezone }: DuckDbReaderOptions): DuckDbReader {
+  const duckdb = duckDbWhenNeeded({
+    threads,
+    allowed: { folders },
+    settings: { TimeZone: quoteText(timezone) },
+    prepared: { connections: streams, settings: { streaming_buffer_size: "'16MB'" } },
+  });
+  const pool = connectionPool(duckdb);
+  return {
+    pool,
+    async [Symbol.asyncDispose]() {
+      pool.close();
+      await duckdb[Symbol.asyncDispose]();
+    },
+  };
+}

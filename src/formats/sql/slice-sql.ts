@@ -1,0 +1,127 @@
+import { type ColumnRef, type DecodedBinding, decodedInputs, type CastRules } from "../../binding/contract.js";
+import { assertNever } from "../../util/errors.js";
+import { quoteName, quotePath } from "../../duckdb/sql.js";
+import { castSql, castTarget, columnSql } from "./cast-sql.js";
+import { rowStateSql, withExpressions } from "./expression-sql.js";
+import { boundsOf } from "../parquet/windows.js";
+import type { Partitions, RowsRequest, SliceRequest } from "../port.js";
+
+/** Name of the row-number column that DuckDB adds; a column of the file with this name is refused when planning. */
+export const rowNumberColumn = "file_row_number";
+
+/** `FROM …`: some rows of a shard, told by a condition on their number, with what expressions make of them. */
+export function fromRows(
+  { table, expressions, partitions }: Pick<RowsRequest, "expressions" | "partitions"> & ShardTable,
+  condition: string,
+): string {
+  const rows = rowsTable({ table, folders: expressions?.folders ?? [], partitions }, condition);
+  return `FROM ${expressions === null ? rows : withExpressions(rows, expressions)}`;
+}
+
+/** A shard as SQL sees it: a table with a column for the row's number. */
+export interface ShardTable {
+  readonly table: string;
+}
+
+export function parquetTable(path: string): string {
+  return `read_parquet(${quotePath(path)}, ${rowNumberColumn} = true, hive_partitioning = false)`;
+}
+
+/** Some rows of a shard, with columns from its folders. */
+export function rowsTable(
+  { table, folders, partitions }: ShardTable & { folders: readonly ColumnRef[]; partitions: Partitions },
+  condition: string,
+): string {
+  const added = folders.map((column) => `${columnSql(column, partitions)} AS ${quoteName(column.name)}`);
+  return `(SELECT ${["*", ...added].join(", ")} FROM ${table} WHERE ${condition})`;
+}
+
+/** Some rows, by number; row groups before and after them are not read. */
+export function someRows(rows: readonly number[]): string {
+  return `${rowNumberColumn} IN (${rows.join(", ")}) AND ${inSlice(boundsOf(rows))}`;
+}
+
+/** Rows [rowStart, rowEnd). */
+export function inSlice({ rowStart, rowEnd }: Pick<SliceRequest, "rowStart" | "rowEnd">): string {
+  return `${rowNumberColumn} >= ${rowStart} AND ${rowNumberColumn} < ${rowEnd}`;
+}
+
+/**
+ * One SELECT: the row number in the file, what becomes of the row where there are expressions, then a column for
+ * each input but masks, then the carried ones.
+ */
+export function sliceSql(slice: Omit<SliceRequest, "file">, table: string): string {
+  return projectedSql(slice, { table, condition: inSlice(slice), numbers: [rowNumberColumn] });
+}
+
+/** Name of a column that tells of which shard a row is. */
+const shardNumberColumn = "input.shard";
+
+/** The same of several whole shards, in order; before the row number comes that of the shard, from 0 on. */
+export function togetherSql(slices: readonly [SliceRequest, ...SliceRequest[]]): string {
+  const paths = slices.map(({ file }) => quotePath(file.path)).join(", ");
+  const shardNumber = quoteName(shardNumberColumn);
+  const files = `read_parquet([${paths}], ${rowNumberColumn} = true, hive_partitioning = false)`;
+  const table = `(SELECT *, file_index AS ${shardNumber} FROM ${files})`;
+  return projectedSql(slices[0], { table, condition: "true", numbers: [shardNumber, rowNumberColumn] });
+}
+
+function projectedSql(
+  { projection, partitions }: Pick<SliceRequest, "projection" | "partitions">,
+  { table, condition, numbers }: ShardTable & { condition: string; numbers: readonly string[] },
+): string {
+  const { expressions } = projection;
+  const state = expressions === null ? [] : [rowStateSql(expressions)];
+  const columns = [
+    ...state,
+    ...decodedInputs(projection).map((binding) => inputSql(binding, projection, partitions)),
+    ...projection.passthrough.map(({ source }) => columnSql(source, partitions)),
+  ].map((sql, index) => `${sql} AS c${index}`);
+  const from = fromRows({ table, expressions, partitions }, condition);
+  return `SELECT ${[...numbers, ...columns].join(", ")} ${from}`;
+}
+
+function inputSql(binding: DecodedBinding, rules: CastRules, partitions: Partitions): string {
+  switch (binding.kind) {
+    case "text":
+      return columnSql(binding.column, partitions);
+    case "list":
+      return listSql(binding, rules, partitions);
+    case "padded":
+      return elementsSql(binding, rules, partitions);
+    case "matrix":
+      return matrixSql(binding, rules, partitions);
+    default:
+      return assertNever(binding);
+  }
+}
+
+/** One list vector whose child data is the packed matrix; a lone column needs no list. */
+function matrixSql(
+  { columns, dtype }: Extract<DecodedBinding, { kind: "matrix" }>,
+  rules: CastRules,
+  partitions: Partitions,
+): string {
+  const values = columns.map((column) => castSql(columnSql(column, partitions), column.type, dtype, rules));
+  return columns.length === 1 ? values.join("") : `list_value(${values.join(", ")})`;
+}
+
+/** A row of another length, or NULL, becomes NULLs: it does not fit. */
+function listSql(binding: Extract<DecodedBinding, { kind: "list" }>, rules: CastRules, partitions: Partitions): string {
+  const sql = columnSql(binding.column, partitions);
+  const { dtype, width } = binding;
+  const elements = elementsSql(binding, rules, partitions);
+  return `CASE WHEN len(${sql}) = ${width} THEN ${elements} ELSE list_resize(CAST([] AS ${castTarget(dtype)}[]), ${width}) END`;
+}
+
+/** Lists, however long, whose elements are the tensor's; what does not fit is NULL. */
+function elementsSql(
+  { column, dtype }: Extract<DecodedBinding, { kind: "list" | "padded" }>,
+  rules: CastRules,
+  partitions: Partitions,
+): string {
+  const sql = columnSql(column, partitions);
+  const element = typeof column.type === "object" && column.type.kind === "list" ? column.type.element : column.type;
+  const value = castSql("x", element, dtype, rules);
+  return value === "x" ? sql : `list_transform(${sql}, lambda x: ${value})`;
+}

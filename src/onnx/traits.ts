@@ -1,0 +1,125 @@
+import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
+import type { ModelTraits } from "../binding/model-traits.js";
+import { endOfMessage, type OnnxProto, readFields } from "./proto.js";
+
+/** Operators of ONNX and of ONNX Runtime that quantise their input by its smallest and largest value. */
+const dynamic = new Set(["DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"]);
+
+type Visitor = { readonly [field: number]: Visitor };
+
+// Field numbers of onnx.proto3: from ModelProto, a graph, or a function, to each NodeProto, also in its attributes.
+const node: { [field: number]: Visitor } = {};
+const graph: Visitor = { 1: node };
+node[5] = { 6: graph, 11: graph };
+const model: Visitor = { 7: graph, 25: { 7: node } };
+const opTypeField = 4;
+const graphField = 7;
+const outputField = 12;
+
+/** @param bytes a serialized ModelProto that `readOnnxProto` has walked */
+export function readTraits(bytes: Uint8Array, { producerName }: Pick<OnnxProto, "producerName">): ModelTraits {
+  const found: Found = { operators: new Set(), outputs: [] };
+  try {
+    walk(new BinaryReader(bytes), bytes.length, model, found);
+  } catch {
+    // What is damaged here, ONNX Runtime will refuse, and say more of it.
+  }
+  return {
+    producer: producerName,
+    otherOutputs: found.outputs.filter(({ type }) => !type.startsWith("tensor(")),
+    batchScales: [...found.operators].filter((name) => dynamic.has(name)).toSorted(),
+  };
+}
+
+interface Found {
+  readonly operators: Set<string>;
+  readonly outputs: { readonly name: string; readonly type: string }[];
+}
+
+function walk(reader: BinaryReader, end: number, visitor: Visitor, found: Found): void {
+  readFields(reader, end, (field, wire) => {
+    if (wire !== WireType.LengthDelimited) {
+      return false;
+    }
+    const next = visitor[field];
+    if (visitor === node && field === opTypeField) {
+      found.operators.add(reader.string());
+    } else if (visitor === topGraph && field === outputField) {
+      found.outputs.push(readOutput(reader, endOfMessage(reader)));
+    } else if (next !== undefined) {
+      walk(reader, endOfMessage(reader), visitor === model && field === graphField ? topGraph : next, found);
+    } else {
+      return false;
+    }
+    return true;
+  });
+}
+
+/** The model's own, whose outputs are the model's. */
+const topGraph: Visitor = { ...graph };
+
+/** ValueInfoProto: name, type. */
+function readOutput(reader: BinaryReader, end: number): { name: string; type: string } {
+  let name = "";
+  let type = "unknown";
+  readFields(reader, end, (field, wire) => {
+    if (field === 1 && wire === WireType.LengthDelimited) {
+      name = reader.string();
+    } else if (field === 2 && wire === WireType.LengthDelimited) {
+      type = readType(reader, endOfMessage(reader), 0);
+    } else {
+      return false;
+    }
+    return true;
+  });
+  return { name, type };
+}
+
+/** Of TensorProto.DataType, as ONNX Runtime names them. */
+const elements = "undefined float uint8 int8 uint16 int16 int32 int64 string bool float16 double uint32 uint64".split(
+  " ",
+);
+const depthLimit = 16;
+
+/** TypeProto, as ONNX Runtime shows it: "seq(map(int64,tensor(float)))". */
+function readType(reader: BinaryReader, end: number, depth: number): string {
+  if (depth > depthLimit) {
+    throw new RangeError(`types nested more than ${depthLimit} deep`);
+  }
+  let found = "unknown";
+  readFields(reader, end, (field, wire) => {
+    const name = kinds[field];
+    if (name === undefined || wire !== WireType.LengthDelimited) {
+      return false;
+    }
+    const parts: string[] = [];
+    readFields(reader, endOfMessage(reader), (part, partWire) => {
+      if (partWire === WireType.Varint && part === 1) {
+        const element = reader.int32();
+        parts.push(elements[element] ?? String(element));
+      } else if (partWire === WireType.LengthDelimited && isType(field, part)) {
+        parts.push(readType(reader, endOfMessage(reader), depth + 1));
+      } else {
+        return false;
+      }
+      return true;
+    });
+    found = `${name}(${parts.join(",")})`;
+    return true;
+  });
+  return found;
+}
+
+/** TypeProto's fields. */
+const kinds: Readonly<Record<number, string>> = {
+  1: "tensor",
+  4: "seq",
+  5: "map",
+  8: "sparse_tensor",
+  9: "optional",
+};
+
+/** Whether a field of a sequence, a map or an optional is the type of what it holds. */
+function isType(kind: number, field: number): boolean {
+  return (kind === 5 && field === 2) || ((kind === 4 || kind === 9) && field === 1);
+}

@@ -1,0 +1,268 @@
+import type { NumericTensorType, CastRules } from "../../binding/contract.js";
+import { tensorElement } from "../../columnar/tensor.js";
+import type { FixedColumn, Matrix } from "../../columnar/types.js";
+import { allocate, type ElementType, elementOf, type Values } from "../../columnar/values.js";
+import { packedRows, packFour } from "../../columnar/memory/vectors.js";
+import { type Cast, exactBits } from "./cast.js";
+
+/** What a matrix is filled from. */
+export interface MatrixColumn {
+  readonly column: FixedColumn;
+  readonly cast: Cast;
+}
+
+interface Rows {
+  readonly from: number;
+  readonly to: number;
+}
+
+/** Memory for `length` elements, whatever is in it. */
+export type TakeValues = (element: ElementType, length: number) => Values;
+
+/** Makes arrays one after the other: each holds until the next one is made. */
+export function reusing(): TakeValues {
+  let last: Values | undefined;
+  return (element, length) => {
+    last = last?.length === length && elementOf(last) === element ? last : allocate(element, length);
+    return last;
+  };
+}
+
+/** Rows [from, to) of some columns side by side. */
+export function packMatrix(
+  dtype: NumericTensorType,
+  columns: readonly MatrixColumn[],
+  { from, to }: Rows,
+  { missing, take = allocate }: Pick<CastRules, "missing"> & { readonly take?: TakeValues },
+): Matrix {
+  const width = columns.length;
+  const [only] = columns;
+  const nan = missing === "nan" && exactBits[dtype] !== undefined;
+  if (
+    only !== undefined &&
+    width === 1 &&
+    only.cast === "copy" &&
+    elementOf(only.column.data) === tensorElement(dtype)
+  ) {
+    const valid = only.column.valid?.subarray(from, to);
+    if (valid === undefined || !nan) {
+      return { kind: "matrix", width, data: only.column.data.subarray(from, to), valid };
+    }
+  }
+  const target: Target = { data: take(tensorElement(dtype), (to - from) * width), width, valid: undefined, sum: 0 };
+  // As many rows of a column follow each other, which the processor reads ahead, and what is filled of their rows stays
+  // in its first cache.
+  const groups = groupsOf(columns);
+  for (let start = from; start < to; start += packedRows) {
+    const rows = { from: start, to: Math.min(to, start + packedRows), nan };
+    for (const { index, some } of groups) {
+      const at = (start - from) * width + index;
+      if (!packSome(target, at, some, rows)) {
+        target.sum = Number.NaN; // whoever looks at each tells
+        for (const [place, source] of some.entries()) {
+          convert(target, at + place, source, rows);
+        }
+      }
+      for (const [place, { column }] of some.entries()) {
+        markNulls(target, at + place, column.valid, rows);
+      }
+    }
+  }
+  return {
+    kind: "matrix",
+    width,
+    data: target.data,
+    valid: target.valid,
+    isFinite: Number.isFinite(target.sum) || undefined,
+  };
+}
+
+interface Group {
+  /** Of its first column. */
+  readonly index: number;
+  readonly some: readonly MatrixColumn[];
+}
+
+/** Columns by fours. Where they do not come out even, the last four are among those before, too. */
+function groupsOf(columns: readonly MatrixColumn[]): Group[] {
+  return Array.from({ length: Math.ceil(columns.length / 4) }, (_, group) => {
+    const index = Math.max(0, Math.min(group * 4, columns.length - 4));
+    return { index, some: columns.slice(index, index + 4) };
+  });
+}
+
+/** Packs four columns at once, where each of their values fits, or is looked at again. False: anything may stand there. */
+function packSome(target: Target, at: number, columns: readonly MatrixColumn[], { from, to }: Rows): boolean {
+  const [a, b, c, d] = columns.map(({ column }) => column.data);
+  if (a === undefined || b === undefined || c === undefined || d === undefined) {
+    return false;
+  }
+  const { data, width } = target;
+  const isCopied = columns.every(({ cast }) => cast === "copy");
+  const isPacked = packFour(data, at, width, { a, b, c, d, from, to });
+  if (isPacked !== undefined) {
+    target.sum += isPacked ? 0 : Number.NaN;
+    return isPacked || isCopied;
+  }
+  if (!isCopied) {
+    return false;
+  }
+  const four = { a, b, c, d, from, to } as unknown as Four; // whole numbers, and BigInts, are copied the same way
+  if (data instanceof Float32Array || data instanceof Float64Array) {
+    target.sum += copyFour(data, at, width, four);
+  } else {
+    copyFourWhole(data as unknown as Float64Array, at, width, four);
+  }
+  return true;
+}
+
+interface Four extends Rows {
+  readonly a: Float64Array;
+  readonly b: Float64Array;
+  readonly c: Float64Array;
+  readonly d: Float64Array;
+}
+
+/**
+ * Returns the sum of what was copied, which costs next to nothing here. See `findNotFinite`: it is finite only where
+ * every value is.
+ */
+function copyFour(
+  target: Float32Array | Float64Array,
+  at: number,
+  width: number,
+  { a, b, c, d, from, to }: Four,
+): number {
+  // Four sums: one would wait for its own last addition.
+  let [sumA, sumB, sumC, sumD] = [0, 0, 0, 0];
+  for (let row = from, place = at; row < to; row += 1, place += width) {
+    const valueA = a[row] as number;
+    const valueB = b[row] as number;
+    const valueC = c[row] as number;
+    const valueD = d[row] as number;
+    target[place] = valueA;
+    target[place + 1] = valueB;
+    target[place + 2] = valueC;
+    target[place + 3] = valueD;
+    sumA += valueA;
+    sumB += valueB;
+    sumC += valueC;
+    sumD += valueD;
+  }
+  return sumA + sumB + sumC + sumD;
+}
+
+/** The same for whole numbers, which may be BigInts. */
+function copyFourWhole(target: Float64Array, at: number, width: number, { a, b, c, d, from, to }: Four): void {
+  for (let row = from, place = at; row < to; row += 1, place += width) {
+    target[place] = a[row] as number;
+    target[place + 1] = b[row] as number;
+    target[place + 2] = c[row] as number;
+    target[place + 3] = d[row] as number;
+  }
+}
+
+interface Target {
+  readonly data: Values;
+  readonly width: number;
+  /** Made once a value does not fit, or is NULL. */
+  valid: Uint8Array | undefined;
+  /** Of the floats that were no more than copied. */
+  sum: number;
+}
+
+function unfit(target: Target, at: number): void {
+  target.valid ??= new Uint8Array(target.data.length).fill(1);
+  target.valid[at] = 0;
+}
+
+function markNulls(
+  target: Target,
+  at: number,
+  valid: Uint8Array | undefined,
+  { from, to, nan }: Rows & { nan: boolean },
+): void {
+  if (valid === undefined) {
+    return;
+  }
+  for (let row = from, place = at; row < to; row += 1, place += target.width) {
+    if (valid[row] === 0) {
+      if (nan) {
+        (target.data as Float64Array)[place] = Number.NaN;
+        target.valid?.fill(1, place, place + 1);
+      } else {
+        unfit(target, place);
+      }
+    }
+  }
+}
+
+function convert(target: Target, at: number, { column: { data }, cast }: MatrixColumn, rows: Rows): void {
+  switch (cast) {
+    case "copy":
+      copyStrided(target.data as Float64Array, at, target.width, data as Float64Array, rows);
+      break;
+    case "round":
+    case "exact":
+      copyChecked(target, at, data as Float64Array, { ...rows, isExact: cast === "exact" });
+      break;
+    case "long":
+      copyLongs(target, at, data as BigInt64Array, rows);
+      break;
+    case "widen":
+      copyWidened(target, at, data as Int32Array, rows);
+      break;
+  }
+}
+
+function copyStrided(target: Float64Array, at: number, width: number, source: Float64Array, { from, to }: Rows): void {
+  for (let row = from, place = at; row < to; row += 1, place += width) {
+    target[place] = source[row] as number;
+  }
+}
+
+function copyChecked(
+  target: Target,
+  at: number,
+  source: Float64Array,
+  { from, to, isExact }: Rows & { isExact: boolean },
+): void {
+  const data = target.data as Float64Array;
+  for (let row = from, place = at; row < to; row += 1, place += target.width) {
+    const value = source[row] as number;
+    data[place] = value;
+    const made = data[place];
+    if (isExact ? made !== value : !Number.isFinite(made) && Number.isFinite(value)) {
+      unfit(target, place);
+    }
+  }
+}
+
+/** Whole numbers up to this are doubles. */
+const wholeLimit = 2 ** 53;
+
+/** By their halves: a BigInt for each value would cost ten times as much. */
+function copyLongs(target: Target, at: number, source: BigInt64Array | BigUint64Array, { from, to }: Rows): void {
+  const data = target.data as Float64Array;
+  const low = new Uint32Array(source.buffer, source.byteOffset, source.length * 2);
+  const high = source instanceof BigInt64Array ? new Int32Array(low.buffer, low.byteOffset, low.length) : low;
+  for (let row = from, place = at; row < to; row += 1, place += target.width) {
+    const value = (high[row * 2 + 1] as number) * 2 ** 32 + (low[row * 2] as number);
+    data[place] = value;
+    const fits =
+      value < wholeLimit && value > -wholeLimit ? data[place] === value : BigInt(data[place] as number) === source[row];
+    if (!fits) {
+      unfit(target, place);
+    }
+  }
+}
+
+/** By halves, too: the upper one repeats the sign. */
+function copyWidened({ data, width }: Target, at: number, source: Int32Array, { from, to }: Rows): void {
+  const halves = new Int32Array(data.buffer, data.byteOffset, data.length * 2);
+  for (let row = from, place = at * 2; row < to; row += 1, place += width * 2) {
+    const value = source[row] as number;
+    halves[place] = value;
+    halves[place + 1] = value < 0 ? -1 : 0;
+  }
+}

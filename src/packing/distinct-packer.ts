@@ -1,0 +1,107 @@
+import { createBufferPool } from "../columnar/memory/buffer-pool.js";
+import type { Contract } from "../binding/contract.js";
+import type { DistinctRows } from "./distinct-rows.js";
+import type { RowFault, RowRange } from "./input-target.js";
+import { createInputTarget } from "./input-targets.js";
+import { createPacker, type Packer, type PackerOptions, sourcesOf } from "./packer.js";
+import { bytesPerRow } from "../binding/row-bytes.js";
+import { createRowStore, type RowStore } from "./row-store.js";
+import { numericBuffers, type NamedTensor } from "../columnar/tensor.js";
+import type { RecordBatch } from "../columnar/types.js";
+
+export interface DistinctPackerOptions extends PackerOptions {
+  /** Of the span whose rows come: told which of them repeat. */
+  readonly distinct: () => DistinctRows;
+  /** For tests. */
+  readonly store?: RowStore;
+}
+
+/**
+ * Packs each row of a span that is like none before it. All rows are packed once to be compared as the model would see
+ * them, and those that are new a second time, for the model. Batches number their rows by place.
+ */
+export function createDistinctPacker({
+  distinct,
+  store = createRowStore(),
+  onFault,
+  ...options
+}: DistinctPackerOptions): Packer {
+  const packer = createPacker({ ...options, onFault() {} }); // told when they were compared
+  const stage = createStage(options.contract, onFault);
+  let span: DistinctRows | undefined;
+  return {
+    ...packer,
+    *push(batch, { from, to, row }) {
+      const rows = distinct();
+      if (rows !== span) {
+        store.clear();
+        span = rows;
+      }
+      for (let at = from; at < to; at += stage.rows) {
+        const range = { from: at, to: Math.min(to, at + stage.rows), row: row + (at - from) };
+        const before = rows.rowCount;
+        stage.pack(batch, range, (tensors) => {
+          store.add(tensors, range.to - range.from, rows);
+        });
+        for (const run of newRuns(rows, before)) {
+          const place = rows.places[run.from] ?? 0;
+          const shift = range.from - before;
+          yield* packer.push(batch, { from: run.from + shift, to: run.to + shift, row: rows.rowStart + place });
+        }
+      }
+    },
+  };
+}
+
+/** Neighbouring rows of a span, from row `from` on, that are like none before them. */
+function newRuns(rows: DistinctRows, from: number): { from: number; to: number }[] {
+  const runs: { from: number; to: number }[] = [];
+  const { places, rowCount } = rows;
+  for (let row = from; row < rowCount; row += 1) {
+    if (rows.firstAt(places[row] as number) !== row) {
+      continue;
+    }
+    const last = runs.at(-1);
+    if (last?.to === row) {
+      last.to += 1;
+    } else {
+      runs.push({ from: row, to: row + 1 });
+    }
+  }
+  return runs;
+}
+
+interface Stage {
+  /** At most so many at a time. */
+  readonly rows: number;
+  /** Packs rows, and takes their tensors back when they were looked at. */
+  pack(batch: RecordBatch, range: RowRange, look: (tensors: readonly NamedTensor[]) => void): void;
+}
+
+/** What stays in the cache between packing and looking. */
+const stagedBytes = 256 * 1024;
+
+function createStage(contract: Contract, onFault: (fault: RowFault) => void): Stage {
+  const pool = createBufferPool();
+  const sources = sourcesOf(contract);
+  const rows = Math.max(1, Math.floor(stagedBytes / bytesPerRow(contract)));
+  const options = {
+    batchRows: rows,
+    nanAllowed: contract.missing === "nan",
+    take: (bytes: number) => pool.take(bytes),
+    onFault,
+  };
+  return {
+    rows,
+    pack({ inputs }, range, look) {
+      const count = range.to - range.from;
+      const tensors = contract.inputs.map((binding, index) => {
+        const target = createInputTarget(binding, contract, options);
+        target.copy(inputs[sources[index] ?? -1], range, 0);
+        return target.tensor(count, count);
+      });
+      look(tensors);
+      pool.giveBack(numericBuffers(tensors));
+    },
+  };
+}

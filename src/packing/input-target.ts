@@ -1,0 +1,252 @@
+import { createColumnBuilder, emptyTexts } from "../columnar/column-builder.js";
+import type { InputBinding, NumericTensorType } from "../binding/contract.js";
+import { type NamedTensor, tensorElement, type Texts, toFloat16Bits } from "../columnar/tensor.js";
+import type { BytesColumn, Column, DecodedInput, Matrix } from "../columnar/types.js";
+import { bytesPerElement, copyValues, type Values, viewOf } from "../columnar/values.js";
+import { areFinite } from "../columnar/memory/vectors.js";
+
+/**
+ * Why a row cannot be scored. `expression`: an expression fails on it; `missing`: a feature is NULL, or its cast
+ * turned it into NULL, or a text that the engine cannot take; `not_finite`: a feature is NaN or infinite; `too_long`: a
+ * list has more elements than the input; `prediction`: the model's prediction is not finite; `model`: the model fails
+ * on the row.
+ */
+export interface RowFault {
+  readonly reason: "expression" | "missing" | "not_finite" | "too_long" | "prediction" | "model" | "target";
+  /**
+   * The shard's column as the spec names it, the expression's name, the output column, or undefined where the row
+   * as a whole is at fault.
+   */
+  readonly column: string | undefined;
+  /** The run's number of the row. */
+  readonly row: number;
+  /** The prediction, what the model said, or how long a list is; other features are read again when they are told. */
+  readonly value: string | undefined;
+}
+
+export interface RowRange {
+  readonly from: number;
+  readonly to: number;
+  /** The run's number of row `from`. */
+  readonly row: number;
+}
+
+/** One input of one batch while it is filled. */
+export interface InputTarget {
+  /** Copies rows of a column to rows `filled` and after; values that cannot be scored are told. */
+  copy(column: DecodedInput | undefined, range: RowRange, filled: number): void;
+  /** `filled` rows, padded with zeros or empty texts to `rows`. `width`: of each row, where the input shrinks. */
+  tensor(filled: number, rows: number, width?: number): NamedTensor;
+  /** Of an input that shrinks. */
+  readonly shrinks?: {
+    /** Those with the same limit stay as wide as each other. */
+    readonly limit: number;
+    /** Elements of the longest row so far. */
+    readonly longest: number;
+  };
+}
+
+export interface InputTargetOptions {
+  readonly batchRows: number;
+  readonly nanAllowed: boolean;
+  readonly take: (bytes: number) => ArrayBuffer;
+  readonly onFault: (fault: RowFault) => void;
+}
+
+type MatrixBinding = Extract<InputBinding, { kind: "matrix" | "list" }>;
+
+/** The shape of the tensor that `rows` rows of `width` numbers are. */
+export function matrixDims(binding: MatrixBinding, rows: number, width: number): number[] {
+  return binding.kind === "matrix" && binding.rank === 1 ? [rows] : [rows, width];
+}
+
+/** Rows of as many numbers each. */
+export function matrixTarget(
+  binding: MatrixBinding,
+  { batchRows, nanAllowed, take, onFault }: InputTargetOptions,
+): InputTarget {
+  const width = binding.kind === "list" ? binding.width : binding.columns.length;
+  const element = tensorElement(binding.dtype);
+  const length = batchRows * width;
+  const values = viewOf(element, take(length * bytesPerElement(element)), 0, length);
+  const nameOf = (index: number): string =>
+    binding.kind === "list" ? binding.column.name : (binding.columns[index % width]?.name ?? "");
+  return {
+    copy(column, range, filled) {
+      if (column?.kind !== "matrix" || column.width !== width) {
+        throw new TypeError(`input ${binding.input} takes ${width} numbers a row`);
+      }
+      const tell = (reason: "missing" | "not_finite", index: number): void => {
+        onFault({ reason, column: nameOf(index), row: range.row + Math.floor(index / width), value: undefined });
+        // The row is scored with its batch all the same, on zeros: models may fail on what they were not made for.
+        const at = (filled + Math.floor(index / width)) * width;
+        zero(values, at, at + width);
+      };
+      const from = range.from * width;
+      const to = range.to * width;
+      copyAs(binding.dtype, values, filled * width, column.data, { from, to });
+      findMissing(column, range, (index) => {
+        tell("missing", index);
+      });
+      findNotFinite(column, { from, to }, nanAllowed, (index) => {
+        tell("not_finite", index);
+      });
+    },
+    tensor(filled, rows) {
+      zero(values, filled * width, rows * width);
+      const dims = matrixDims(binding, rows, width);
+      return { name: binding.input, dtype: binding.dtype, dims, data: values.subarray(0, rows * width) };
+    },
+  };
+}
+
+export function zero(values: Values, from: number, to: number): void {
+  if (values instanceof BigInt64Array || values instanceof BigUint64Array) {
+    values.fill(0n, from, to);
+  } else {
+    values.fill(0, from, to);
+  }
+}
+
+export function copyAs(
+  dtype: NumericTensorType,
+  target: Values,
+  at: number,
+  source: Values,
+  { from, to }: { from: number; to: number },
+): void {
+  if (dtype !== "float16") {
+    copyValues(target, at, source, from, to);
+    return;
+  }
+  for (let index = from; index < to; index += 1) {
+    target[at + index - from] = toFloat16Bits(Number(source[index]));
+  }
+}
+
+/** Tells the first NULL of each row, counted in elements from the first row of `range`. */
+function findMissing({ valid, width }: Matrix, range: RowRange, tell: (index: number) => void): void {
+  if (valid === undefined) {
+    return;
+  }
+  for (let row = range.from; row < range.to; row += 1) {
+    const found = valid.subarray(row * width, (row + 1) * width).indexOf(0);
+    if (found >= 0) {
+      tell((row - range.from) * width + found);
+    }
+  }
+}
+
+/**
+ * Tells each value that is not finite, counted in elements from `from`. A sum of float32 values cannot overflow
+ * in float64, so it is finite exactly when every value is; sums of float64 may, and then nothing is found.
+ */
+function findNotFinite(
+  { data, valid, isFinite }: Matrix,
+  { from, to }: { from: number; to: number },
+  nanAllowed: boolean,
+  tell: (index: number) => void,
+): void {
+  if (isFinite === true) {
+    return;
+  }
+  if (!(data instanceof Float32Array || data instanceof Float64Array) || areSurelyFinite(data.subarray(from, to))) {
+    return;
+  }
+  for (let index = from; index < to; index += 1) {
+    const value = data[index] ?? 0;
+    if (!Number.isFinite(value) && valid?.[index] !== 0 && !(nanAllowed && Number.isNaN(value))) {
+      tell(index - from);
+    }
+  }
+}
+
+/**
+ * true: all numbers are finite; false: one may not be, as the sum of large float64 may overflow. In two functions: V8
+ * makes one that has met both kinds of arrays half as fast.
+ */
+export function areSurelyFinite(values: Float32Array | Float64Array): boolean {
+  return values instanceof Float32Array
+    ? (areFinite(values) ?? Number.isFinite(sumOfFloats(values)))
+    : Number.isFinite(sumOfDoubles(values));
+}
+
+/** Four sums of pairs: one would wait for its own last addition. */
+function sumOfFloats(values: Float32Array): number {
+  let [a, b, c, d] = [0, 0, 0, 0];
+  const whole = values.length & ~7;
+  for (let index = 0; index < whole; index += 8) {
+    a += (values[index] as number) + (values[index + 1] as number);
+    b += (values[index + 2] as number) + (values[index + 3] as number);
+    c += (values[index + 4] as number) + (values[index + 5] as number);
+    d += (values[index + 6] as number) + (values[index + 7] as number);
+  }
+  for (let index = whole; index < values.length; index += 1) {
+    a += values[index] as number;
+  }
+  return a + b + c + d;
+}
+
+function sumOfDoubles(values: Float64Array): number {
+  let [a, b] = [0, 0];
+  const whole = values.length & ~1;
+  for (let index = 0; index < whole; index += 2) {
+    a += values[index] as number;
+    b += values[index + 1] as number;
+  }
+  return whole < values.length ? a + b + (values[whole] as number) : a + b;
+}
+
+export function textTarget(
+  { input, rank, column: { name } }: Extract<InputBinding, { kind: "text" }>,
+  { batchRows, onFault }: InputTargetOptions,
+): InputTarget {
+  const texts = createColumnBuilder("utf8", batchRows);
+  return {
+    copy(column, { from, to, row }) {
+      if (column?.kind !== "bytes") {
+        throw new TypeError(`input ${input} takes texts`);
+      }
+      for (let index = from; index < to; ) {
+        const end = firstBadText(column, index, to);
+        texts.append({ ...column, valid: undefined }, index, end);
+        if (end < to) {
+          onFault({ reason: "missing", column: name, row: row + (end - from), value: undefined });
+          texts.append(emptyTexts(1), 0, 1);
+        }
+        index = end + 1;
+      }
+    },
+    tensor(filled, rows) {
+      texts.append(emptyTexts(rows - filled), 0, rows - filled);
+      return { name: input, dtype: "string", dims: rank === 1 ? [rows] : [rows, 1], data: packedTexts(texts.finish()) };
+    },
+  };
+}
+
+/**
+ * The first text of rows [from, to) that is NULL, or has a zero byte; else `to`. ONNX Runtime takes texts from JavaScript
+ * as C does, up to the first zero: what it scored would be another text.
+ */
+function firstBadText({ offsets, bytes, valid }: BytesColumn, from: number, to: number): number {
+  const missing = valid?.subarray(0, to).indexOf(0, from) ?? -1;
+  const end = missing < 0 ? to : missing;
+  const found = bytes.subarray(0, offsets[end]).indexOf(0, offsets[from]);
+  if (found < 0) {
+    return end;
+  }
+  let row = from;
+  while ((offsets[row + 1] as number) <= found) {
+    row += 1;
+  }
+  return row;
+}
+
+/** In buffers of their own without room to spare, to be sent away. */
+function packedTexts(column: Column): Texts {
+  if (column.kind !== "bytes") {
+    throw new TypeError("texts are kept as bytes");
+  }
+  const { offsets, bytes } = column;
+  return { offsets: new Uint32Array(offsets), bytes: new Uint8Array(bytes.subarray(0, offsets.at(-1))) };
+}

@@ -1,0 +1,173 @@
+import { createBufferPool } from "../columnar/memory/buffer-pool.js";
+import { type Contract, decodedInputs, maskedInput } from "../binding/contract.js";
+import type { InputTarget, RowFault, RowRange } from "./input-target.js";
+import { createInputTarget } from "./input-targets.js";
+import { type NamedTensor, numericBuffers, type Tensor, tensorElement } from "../columnar/tensor.js";
+import type { RecordBatch } from "../columnar/types.js";
+import { allocate, copyValues } from "../columnar/values.js";
+
+/** Rows [rowStart, rowStart + rowCount) of the run, packed for one call of the model. */
+export interface FeatureBatch {
+  readonly rowStart: number;
+  /** Rows that count; a fixed batch may be padded beyond them. */
+  readonly rowCount: number;
+  /** Rows with the padding. */
+  readonly packedRows: number;
+  readonly inputs: readonly NamedTensor[];
+}
+
+/** Cuts record batches of any length into batches of those lengths that are asked for. */
+export interface Packer {
+  /**
+   * Copies rows [from, to) of a record batch. `row` is the run's number of row `from`. Yields each batch that
+   * became full. Until `flush` rows follow on each other.
+   */
+  push(batch: RecordBatch, range: RowRange): Generator<FeatureBatch>;
+  /** The rows that are left, padded with zeros where the model's batch is fixed. */
+  flush(): FeatureBatch | undefined;
+  /** Takes back the tensors of a batch that is done with. */
+  recycle(inputs: readonly NamedTensor[]): void;
+}
+
+export interface PackerOptions {
+  readonly contract: Contract;
+  /** Rows of the next batch, where the model does not say. */
+  readonly batchRows: () => number;
+  /** Called for values that cannot be scored, at least one of each such row; throws to end the run, or takes the row out. */
+  readonly onFault: (fault: RowFault) => void;
+}
+
+export function createPacker({ contract, batchRows: wanted, onFault }: PackerOptions): Packer {
+  const pool = createBufferPool();
+  const sources = sourcesOf(contract);
+  let batchRows = 0;
+  /** One an input; empty between batches. */
+  let targets: readonly InputTarget[] = [];
+  let [filled, firstRow] = [0, 0];
+  const options = { nanAllowed: contract.missing === "nan", take: (bytes: number) => pool.take(bytes), onFault };
+  const flush = (): FeatureBatch | undefined => {
+    if (filled === 0) {
+      return undefined;
+    }
+    const packedRows = contract.fixedBatchRows ?? filled;
+    const inputs = tensorsOf(targets, filled, packedRows);
+    const batch = { rowStart: firstRow, rowCount: filled, packedRows, inputs };
+    targets = [];
+    filled = 0;
+    return batch;
+  };
+  return {
+    flush,
+    *push({ inputs }, { from, to, row }) {
+      requireNext(row, filled === 0 ? row : firstRow + filled);
+      for (let at = from; at < to; ) {
+        if (filled === 0) {
+          const size = contract.fixedBatchRows ?? wanted();
+          if (size !== batchRows) {
+            pool.clear();
+            batchRows = size;
+          }
+          targets = contract.inputs.map((binding) => createInputTarget(binding, contract, { ...options, batchRows }));
+          firstRow = row + (at - from);
+        }
+        const rows = Math.min(to - at, batchRows - filled);
+        const range = { from: at, to: at + rows, row: row + (at - from) };
+        for (const [index, target] of targets.entries()) {
+          target.copy(inputs[sources[index] ?? -1], range, filled);
+        }
+        at += rows;
+        filled += rows;
+        const full = filled === batchRows ? flush() : undefined;
+        if (full !== undefined) {
+          yield full;
+        }
+      }
+    },
+    recycle(inputs) {
+      pool.giveBack(numericBuffers(inputs));
+    },
+  };
+}
+
+/** A batch is of rows that follow on each other. */
+function requireNext(row: number, due: number): void {
+  if (row !== due) {
+    throw new RangeError(`row ${row} came where row ${due} was due`);
+  }
+}
+
+/** Inputs that shrink, and have the same limit, are as wide as the longest row in any of them. */
+function tensorsOf(targets: readonly InputTarget[], filled: number, rows: number): NamedTensor[] {
+  const widths = new Map<number, number>();
+  for (const { shrinks } of targets) {
+    if (shrinks !== undefined) {
+      // No model takes rows of no element.
+      widths.set(shrinks.limit, Math.max(1, shrinks.longest, widths.get(shrinks.limit) ?? 0));
+    }
+  }
+  return targets.map((target) =>
+    target.tensor(filled, rows, target.shrinks === undefined ? undefined : widths.get(target.shrinks.limit)),
+  );
+}
+
+/** For each input its place among the decoded ones: a mask is made of another's lists. */
+export function sourcesOf(contract: Contract): number[] {
+  const decoded = decodedInputs(contract);
+  return contract.inputs.map((binding) =>
+    decoded.indexOf(binding.kind === "mask" ? maskedInput(contract, binding.of) : binding),
+  );
+}
+
+/**
+ * Rows [from, to) of a batch as a batch of their own, copied: for finding the row that makes a model fail.
+ * `inputs` hold the whole batch, wherever its buffers are now.
+ */
+export function sliceBatch(
+  { rowStart, packedRows }: FeatureBatch,
+  inputs: readonly NamedTensor[],
+  { from, to, fixedBatchRows }: { from: number; to: number; fixedBatchRows: number | null },
+): FeatureBatch {
+  const rows = fixedBatchRows ?? to - from;
+  return {
+    rowStart: rowStart + from,
+    rowCount: to - from,
+    packedRows: rows,
+    inputs: inputs.map((input) => sliceTensor(input, packedRows, { from, to, rows })),
+  };
+}
+
+/** Rows [from, to) of a tensor, copied. */
+export function sliceRows<T extends Tensor>(tensor: T, from: number, to: number): T {
+  return sliceTensor(tensor, tensor.dims[0] ?? 0, { from, to, rows: to - from });
+}
+
+function sliceTensor<T extends Tensor>(
+  tensor: T,
+  packedRows: number,
+  { from, to, rows }: { from: number; to: number; rows: number },
+): T {
+  const dims = [rows, ...tensor.dims.slice(1)];
+  if (tensor.dtype === "string") {
+    const { offsets, bytes } = tensor.data;
+    const [start, end] = [offsets[from] ?? 0, offsets[to] ?? 0];
+    const own = new Uint32Array(rows + 1).fill(end - start); // rows after the last are empty texts
+    own.set(offsets.subarray(from, to).map((offset) => offset - start));
+    return { ...tensor, dims, data: { offsets: own, bytes: bytes.slice(start, end) } };
+  }
+  const width = tensor.data.length / packedRows;
+  const data = allocate(tensorElement(tensor.dtype), rows * width);
+  copyValues(data, 0, tensor.data, from * width, to * width);
+  return { ...tensor, dims, data };
+}
+
+/** Inputs of a batch of zeros and empty texts. */
+export function blankInputs(contract: Contract, rows: number): NamedTensor[] {
+  return contract.inputs.map((binding) =>
+    createInputTarget(binding, contract, {
+      batchRows: rows,
+      nanAllowed: true,
+      take: (bytes) => new ArrayBuffer(bytes),
+      onFault() {},
+    }).tensor(0, rows),
+  );
+}

@@ -1,0 +1,148 @@
+import { createColumnBuilder, emptyTexts } from "../columnar/column-builder.js";
+import { columnTypeOfTensor, fromFloat16Bits, type Tensor } from "../columnar/tensor.js";
+import { type Column, type ColumnType, layoutOf } from "../columnar/types.js";
+import { allocate, copyValues, type Values } from "../columnar/values.js";
+
+/** A predicted column, filled from batches that come in any order. */
+export interface PredictionColumn {
+  /** Rows [at, at + rowCount) from the first rows of a tensor of `width` values a row, or one `element` of each. */
+  set(
+    at: number,
+    rowCount: number,
+    source: { tensor: Tensor; width: number; element: number | undefined },
+    onNotFinite: (row: number, value: number) => void,
+  ): void;
+  finish(): Column;
+}
+
+export function createPredictionColumn(type: ColumnType, length: number): PredictionColumn {
+  if (typeof type === "object" && type.kind === "list") {
+    return vectors(type.element, length);
+  }
+  return type === "utf8" ? texts(length) : numbers(type, length, 1);
+}
+
+/** `perRow`: values a row that are kept. */
+function numbers(type: ColumnType, length: number, perRow: number): PredictionColumn {
+  const layout = layoutOf(type);
+  if (layout.kind !== "fixed") {
+    throw new TypeError("numbers are of a fixed size");
+  }
+  const data = allocate(layout.element, length * perRow);
+  return {
+    set(at, rowCount, { tensor, width, element }, onNotFinite) {
+      if (tensor.dtype === "string" || columnTypeOfTensor(tensor.dtype) !== type) {
+        throw new TypeError(`a tensor of ${tensor.dtype} came where ${JSON.stringify(type)} is due`);
+      }
+      const values = tensor.dtype === "float16" ? widen(tensor.data) : tensor.data;
+      if (element === undefined || width === 1) {
+        copyValues(data, at * perRow, values, 0, rowCount * perRow);
+      } else {
+        pickElement(data, at, values, { rowCount, width, element });
+      }
+      tellNotFinite(data, { at, rowCount, perRow }, onNotFinite);
+    },
+    finish: () => ({ kind: "fixed", lanes: 1, data, valid: undefined }),
+  };
+}
+
+function widen(bits: Values): Float32Array<ArrayBuffer> {
+  const values = new Float32Array(bits.length);
+  for (let index = 0; index < bits.length; index += 1) {
+    values[index] = fromFloat16Bits(Number(bits[index]));
+  }
+  return values;
+}
+
+function pickElement(
+  target: Values,
+  at: number,
+  source: Values,
+  { rowCount, width, element }: { rowCount: number; width: number; element: number },
+): void {
+  // One loop for all types: TypeScript cannot see that the two arrays agree.
+  const from = source as Float64Array;
+  const to = target as Float64Array;
+  for (let row = 0, index = element; row < rowCount; row += 1, index += width) {
+    to[at + row] = from[index] as number;
+  }
+}
+
+/** Tells the first value of each row that is NaN or infinite. */
+function tellNotFinite(
+  values: Values,
+  { at, rowCount, perRow }: { at: number; rowCount: number; perRow: number },
+  tell: (row: number, value: number) => void,
+): void {
+  if (!(values instanceof Float32Array || values instanceof Float64Array)) {
+    return;
+  }
+  const end = (at + rowCount) * perRow;
+  for (let index = at * perRow; index < end; index += 1) {
+    const value = values[index] as number;
+    if (!Number.isFinite(value)) {
+      const row = Math.floor(index / perRow);
+      tell(row, value);
+      index = (row + 1) * perRow - 1; // on with the next row
+    }
+  }
+}
+
+/** Lists of one length, which the first batch tells. */
+function vectors(type: ColumnType, length: number): PredictionColumn {
+  let width = 0;
+  let child: PredictionColumn | undefined;
+  return {
+    set(at, rowCount, source, onNotFinite) {
+      if (child !== undefined && source.width !== width) {
+        throw new RangeError(`a batch has ${source.width} values a row, the one before had ${width}`);
+      }
+      width = source.width;
+      child ??= type === "utf8" ? texts(length * width) : numbers(type, length, width);
+      if (type === "utf8") {
+        child.set(at * width, rowCount * width, { ...source, width: 1 }, onNotFinite);
+      } else {
+        child.set(at, rowCount, source, onNotFinite);
+      }
+    },
+    finish() {
+      const offsets = Uint32Array.from({ length: length + 1 }, (_, row) => row * width);
+      const values = child ?? createPredictionColumn(type, 0);
+      return { kind: "list", offsets, child: values.finish(), valid: undefined };
+    },
+  };
+}
+
+function texts(length: number): PredictionColumn {
+  const pieces: { readonly at: number; readonly rowCount: number; readonly column: Column }[] = [];
+  return {
+    set(at, rowCount, { tensor, width, element = 0 }) {
+      if (tensor.dtype !== "string") {
+        throw new TypeError(`a tensor of ${tensor.dtype} came where strings are due`);
+      }
+      const all = { kind: "bytes", ...tensor.data, valid: undefined } as const;
+      const column = width === 1 ? all : everyNth(all, { rowCount, width, element });
+      pieces.push({ at, rowCount, column });
+    },
+    finish() {
+      const whole = createColumnBuilder("utf8", length);
+      for (const { at, rowCount, column } of pieces.toSorted((a, b) => a.at - b.at)) {
+        whole.append(emptyTexts(at - whole.rowCount), 0, at - whole.rowCount); // rows that have no prediction
+        whole.append(column, 0, rowCount);
+      }
+      whole.append(emptyTexts(length - whole.rowCount), 0, length - whole.rowCount);
+      return whole.finish();
+    },
+  };
+}
+
+function everyNth(
+  column: Column,
+  { rowCount, width, element }: { rowCount: number; width: number; element: number },
+): Column {
+  const picked = createColumnBuilder("utf8", rowCount);
+  for (let row = 0; row < rowCount; row += 1) {
+    picked.append(column, row * width + element, row * width + element + 1);
+  }
+  return picked.finish();
+}

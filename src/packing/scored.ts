@@ -1,0 +1,19 @@
+import type { Tensor } from "../columnar/tensor.js";
+import type { RecordBatch } from "../columnar/types.js";
+
+/** What the model made of rows that it was given together. */
+export interface Predictions {
+  readonly rowCount: number;
+  /** In the order asked for. */
+  readonly outputs: readonly Tensor[];
+  /** Rows of the tensors, with the padding. */
+  readonly packedRows: number;
+  /** Milliseconds inside the engine. */
+  readonly ms: number;
+}
+
+/** Rows that may have been scored where they were decoded: all of them were good then, and `inputs` is empty. */
+export interface ScoredBatch extends RecordBatch {
+  /** Of all rows of the batch, in order. */
+  readonly predictions?: readonly Predictions[] | undefined;
+}

@@ -1,0 +1,99 @@
+import type { Decoder, ShardFile } from "../formats/port.js";
+import type { Engine, ModelFile } from "../engine/port.js";
+import { JobError } from "../util/errors.js";
+import type { ListedShard } from "../plan/compare.js";
+import type { Sha256 } from "../plan/identity.js";
+import type { AttemptRecord } from "../report/attempt-record.js";
+import type { Progress } from "../report/progress.js";
+import type { Sink } from "../sink/port.js";
+import type { Source } from "../storage/port.js";
+import type { JobSpec } from "../spec/job-spec.js";
+import type { Ceilings } from "./batch-limit-cache.js";
+import type { Worker } from "../plan/share.js";
+
+/** What scoring needs of the world, wherever rows come from and go to; `cli/` fills it in. */
+export interface ScoringContext {
+  readonly spec: JobSpec;
+  /** Where a key of the spec stands: "job.yaml:4:9: input.path". */
+  readonly where: (path: readonly string[]) => string;
+  readonly openModel: () => Promise<ModelFile>;
+  readonly openEngine: (model: ModelFile, need: EngineNeed) => Promise<Engine>;
+  readonly sha256: Sha256;
+  readonly nowMs: () => number;
+  /** Milliseconds from 1970: what `nowMs` is not. */
+  readonly dateMs: () => number;
+  readonly log: Log;
+  readonly progress: Progress;
+  /** What this attempt does, for all who tell of it. */
+  readonly record: AttemptRecord;
+
+  /** Aborted by a signal; its reason is the JobError to end with. */
+  readonly signal: AbortSignal;
+  /** What earlier runs found out about devices. */
+  readonly ceilings: Ceilings;
+  /** Name and version of this program. */
+  readonly program: string;
+}
+
+/** Makes shards readable. */
+export interface ShardFiles {
+  open(shard: ListedShard): Promise<ShardFile & AsyncDisposable>;
+}
+
+/** What a run needs. Whoever opens a resource closes it. */
+export interface JobContext extends ScoringContext {
+  /** @throws the signal's reason when the job is stopped meanwhile */
+  readonly sleep: (ms: number) => Promise<void>;
+  /** The command line that carries out the run of these params. */
+  readonly command: (params: Readonly<Record<string, string>>) => string;
+  readonly source: Source;
+  readonly sink: Sink;
+  /** Reads files of these folders only. */
+  readonly openDecoder: (folders: readonly string[]) => Promise<Decoder>;
+  readonly worker: Worker;
+  /** Take over spans of other workers when the own share is done. */
+  readonly steal: boolean;
+  /** Open a run after one that is finished, or whose pins do not hold any more. */
+  readonly newRun: boolean;
+}
+
+/** Sessions of the model, and threads of each. */
+export interface EngineLayout {
+  readonly sessions: number;
+  readonly threads: number;
+}
+
+/** What an engine is opened for: shards of so many bytes, as the spec says, or a layout to be tried. */
+export type EngineNeed =
+  | {
+      readonly inputBytes: number;
+      /** Nothing is scored: the model is only looked at, for which any provider will do. */
+      readonly preview?: true;
+    }
+  | EngineLayout;
+
+export interface Log {
+  info(message: string): void;
+  warn(message: string): void;
+  debug(message: string): void;
+}
+
+/** Does `work` for a key of the spec: what its author must mend is told with the place where the spec says it. */
+export async function atKey<T>(
+  { where }: Pick<ScoringContext, "where">,
+  path: readonly string[],
+  work: () => Promise<T>,
+): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof JobError && error.exitCode === 64) {
+      const { code, message, hint } = error;
+      throw new JobError(code, `reading ${where(path)}: ${message}`, {
+        cause: error,
+        ...(hint === undefined ? {} : { hint }),
+      });
+    }
+    throw error;
+  }
+}

@@ -1,0 +1,274 @@
+import { valuesPerRow, type Projection } from "../binding/contract.js";
+import type { ScoredBatch } from "../packing/scored.js";
+import type { RecordBatch } from "../columnar/types.js";
+import type { Decoder, ScoringThreads, Turn } from "../formats/port.js";
+import type { Spans } from "../plan/spans.js";
+import { type StageWatch, untimed } from "../report/stage-times.js";
+import type { OpenShard, Source } from "../storage/port.js";
+import type { SpanRange } from "../plan/share.js";
+import { groupSlices } from "./coalesce.js";
+import { type ReadyWindow, type SliceOfRun, windowsAhead } from "./windows.js";
+
+/** Rows of the run as they are decoded. */
+export interface FeedPiece {
+  /** The run's number of the batch's first row. */
+  readonly rowStart: number;
+  /** Holds until the next piece is asked for. */
+  readonly batch: ScoredBatch;
+  /** Those that are read together, among them those that the batch is from. */
+  readonly shards: readonly OpenShard[];
+}
+
+/** Neighbouring spans of a share that are not committed, as ranges of rows: each is read in one go, across span ends. */
+export function pendingRanges(
+  spans: Spans,
+  committed: Uint8Array,
+  share: SpanRange,
+): { rowStart: number; rowEnd: number }[] {
+  const ranges: { rowStart: number; rowEnd: number }[] = [];
+  for (let index = share.from; index < share.to; index += 1) {
+    if (committed[index] === 1) {
+      continue;
+    }
+    const { rowStart, rowEnd } = spans.at(index);
+    const last = ranges.at(-1);
+    if (last?.rowEnd === rowStart) {
+      last.rowEnd = rowEnd;
+    } else {
+      ranges.push({ rowStart, rowEnd });
+    }
+  }
+  return ranges;
+}
+
+export interface FeedTools {
+  readonly source: Source;
+  readonly decoder: Decoder;
+  readonly spans: Spans;
+  readonly projection: Projection;
+  /** Whether all shards have the same columns, of the same types. */
+  readonly uniform: boolean;
+  /** Where rows may be scored as they are decoded. */
+  readonly scoring?: Omit<ScoringThreads, "rowsLeft"> | undefined;
+  /** Told what `read` and `decode` took of its reader's time. */
+  readonly stages?: StageWatch;
+}
+
+/**
+ * The rows of `ranges`, in order. While a window is read, the next ones' bytes are on their way, and what comes of them
+ * may be decoded already: as many as there are threads that score, so that each has something to do.
+ */
+export async function* feedRows(
+  tools: FeedTools,
+  ranges: readonly { rowStart: number; rowEnd: number }[],
+): AsyncGenerator<FeedPiece> {
+  const nearRows = Math.ceil(nearValues / valuesPerRow(tools.projection));
+  const together = { uniform: tools.uniform, shards: tools.source.ahead.together, rows: nearRows };
+  const windows = windowsAhead(tools, groupSlices(slicesOf(tools, ranges), together));
+  const { stages = untimed } = tools;
+  const rows = ranges.reduce((sum, { rowStart, rowEnd }) => sum + rowEnd - rowStart, 0);
+  const ahead = openAhead(tools, windows, rows);
+  let sinceMs = stages.nowMs();
+  let current = await ahead.take();
+  try {
+    while (current !== undefined) {
+      const { first, pieces, rowEnd, there } = current;
+      current.isNear();
+      await there;
+      sinceMs = stages.took("read", sinceMs);
+      ahead.fill();
+      let result = await first;
+      stages.took("decode", sinceMs);
+      while (result.done !== true) {
+        const { rowStart, batch } = result.value;
+        if (rowEnd - (rowStart + rowsRead(batch)) <= nearRows) {
+          ahead.isNear();
+        }
+        yield result.value;
+        sinceMs = stages.nowMs();
+        result = await pieces.next();
+        stages.took("decode", sinceMs);
+      }
+      current = undefined;
+      sinceMs = stages.nowMs();
+      current = await ahead.take();
+    }
+  } finally {
+    await current?.close();
+    await ahead.close();
+  }
+}
+
+/** Windows that are begun before their turn. */
+interface Ahead {
+  /** The next one. */
+  take(): Promise<OpenWindow | undefined>;
+  /** Begins as many as there are threads that score. */
+  fill(): void;
+  /** The rows before the next one are nearly through. */
+  isNear(): void;
+  close(): Promise<void>;
+}
+
+/** @param rows of all windows */
+function openAhead(tools: FeedTools, windows: AsyncGenerator<ReadyWindow>, rows: number): Ahead {
+  let rowsLeft = rows;
+  const upcoming: Promise<OpenWindow | undefined>[] = [];
+  let isClosed = false;
+  let queued: Promise<unknown> = Promise.resolve();
+  const open = async (): Promise<OpenWindow | undefined> => {
+    const window = await windows.next();
+    if (window.done === true) {
+      return undefined;
+    }
+    if (isClosed) {
+      await window.value.done();
+      return undefined;
+    }
+    const { rowStart, rowEnd } = window.value;
+    const opened = openWindow(tools, window.value, { before: queued, rowsLeft });
+    rowsLeft -= rowEnd - rowStart;
+    ({ queued } = opened);
+    return opened;
+  };
+  return {
+    take: () => upcoming.shift() ?? open(),
+    fill() {
+      while (upcoming.length < (tools.scoring?.threads ?? 1)) {
+        upcoming.push(handled(open()));
+      }
+    },
+    isNear() {
+      upcoming[0]?.then(
+        (window) => window?.isNear(),
+        () => undefined,
+      );
+    },
+    async close() {
+      isClosed = true;
+      const closing = upcoming.map(async (next) => await (await next.catch(() => undefined))?.close());
+      await Promise.all(closing);
+      await windows.return(undefined);
+    },
+  };
+}
+
+/**
+ * Values that are left of a window when the next one is near: by then DuckDB is through with it, and holds no row group
+ * of it any more, which is 100 MB where there are 200 columns; and there is work until the next one comes.
+ */
+const nearValues = 2 ** 21;
+
+function* slicesOf(
+  { spans }: FeedTools,
+  ranges: readonly { rowStart: number; rowEnd: number }[],
+): Generator<SliceOfRun> {
+  for (const range of ranges) {
+    let rowStart = range.rowStart;
+    for (const slice of spans.slices(range)) {
+      yield { slice, rowStart };
+      rowStart += slice.rowEnd - slice.rowStart;
+    }
+  }
+}
+
+interface OpenWindow {
+  /** The run's number of the row after its last. */
+  readonly rowEnd: number;
+  readonly there: Promise<void>;
+  /** Its decoding has begun. What it rejects with counts as handled. */
+  readonly first: Promise<IteratorResult<FeedPiece>>;
+  /** After the first. */
+  readonly pieces: AsyncGenerator<FeedPiece>;
+  /** Settled when the threads that decode know of all its rows, or will not. Never rejects. */
+  readonly queued: Promise<unknown>;
+  /** The rows before it are nearly through. */
+  isNear(): void;
+  close(): Promise<void>;
+}
+
+/** Told once, to all who wait for it. */
+function createSignal(): { readonly told: Promise<void>; readonly tell: () => void } {
+  let resolve: (() => void) | undefined;
+  const told = new Promise<void>((tell) => {
+    resolve = tell;
+  });
+  return { told, tell: () => resolve?.() };
+}
+
+interface Place {
+  /** `queued` of the window before. */
+  readonly before: Promise<unknown>;
+  /** From its first row on. */
+  readonly rowsLeft: number;
+}
+
+function openWindow(tools: FeedTools, window: ReadyWindow, { before, rowsLeft }: Place): OpenWindow {
+  const [near, unwanted, ended] = [createSignal(), createSignal(), createSignal()];
+  const dropped = unwanted.told.then(() => {
+    throw new Error("a window that nobody wants any more");
+  });
+  const whileWanted = <T>(promise: Promise<T>): Promise<T> => handled(Promise.race([promise, dropped]));
+  const turn = { queued: whileWanted(before), near: whileWanted(near.told) };
+  const pieces = readWindow(tools, window, { there: whileWanted(window.there), turn, rowsLeft, ended: ended.tell });
+  const first = handled(pieces.next());
+  return {
+    rowEnd: window.rowEnd,
+    there: window.there,
+    first,
+    pieces,
+    // Of several slices, one is begun when the one before it is through.
+    queued: window.requests.length === 1 ? first.catch(() => undefined) : ended.told,
+    isNear: near.tell,
+    async close() {
+      unwanted.tell();
+      await first.catch(() => undefined);
+      await pieces.return(undefined);
+    },
+  };
+}
+
+/** It is awaited later, or never; until then a rejection must not count as unhandled. */
+export function handled<T>(promise: Promise<T>): Promise<T> {
+  promise.catch(() => undefined);
+  return promise;
+}
+
+interface WindowPlace extends Pick<Place, "rowsLeft"> {
+  readonly there: Promise<void>;
+  readonly turn: Turn;
+  readonly ended: () => void;
+}
+
+async function* readWindow(
+  { decoder, scoring }: FeedTools,
+  window: ReadyWindow,
+  { there, turn, rowsLeft, ended }: WindowPlace,
+): AsyncGenerator<FeedPiece> {
+  try {
+    let { rowStart } = window;
+    const { shards } = window;
+    await there;
+    for await (const batch of decoder.read(window.requests, scoring && { ...scoring, rowsLeft }, turn)) {
+      yield { rowStart, batch, shards };
+      rowStart += rowsRead(batch);
+    }
+    if (rowStart !== window.rowEnd) {
+      throw new Error(`${window.rowEnd - rowStart} rows before row ${window.rowEnd} of the run did not come`);
+    }
+    await checkAll(shards);
+  } finally {
+    ended();
+    await window.done();
+  }
+}
+
+/** What was read must be what was pinned. @throws JobError INPUT_CHANGED */
+export async function checkAll(shards: readonly OpenShard[]): Promise<void> {
+  await Promise.all(shards.map((shard) => shard.check()));
+}
+
+/** Rows that a batch was made from. */
+export function rowsRead({ rowCount, selection }: RecordBatch): number {
+  return selection?.readCount ?? rowCount;
+}

@@ -1,0 +1,140 @@
+import type { Contract } from "../binding/contract.js";
+import { createDistinctRows, type DistinctRows } from "../packing/distinct-rows.js";
+import type { RowFault, RowRange } from "../packing/input-target.js";
+import { createSpanRows, type SpanRows } from "./span-rows.js";
+import type { RecordBatch } from "../columnar/types.js";
+import type { Span } from "../plan/plan.js";
+
+/**
+ * A span whose rows are being read. Inside it rows are numbered as `SpanRows` does: those that are left after the
+ * filter, from the span's first row on, without a gap.
+ */
+export interface OpenSpan {
+  readonly span: Span;
+  readonly rows: SpanRows;
+  /** Where rows that repeat are scored once: which they are. */
+  readonly distinct: DistinctRows | undefined;
+  /** Ends of its batches, in the order they were submitted. */
+  readonly predictions: Promise<void>[];
+  /** The first fault of each row that is set aside, by the run's number of the row. */
+  readonly faults: ReadonlyMap<number, RowFault>;
+  /** Rows that came and were not filtered out. */
+  readonly keptRows: number;
+  /**
+   * Takes rows [from, to) of those that a batch was made from; `row` is the run's number of row `from`. Returns
+   * which rows of the batch these are, and how many were filtered out.
+   */
+  take(batch: RecordBatch, read: RowRange): { range: RowRange; filtered: number };
+  /** Sets a row aside, or throws where bad rows end the run. The fault's row is numbered as in `rows`. */
+  onFault(fault: RowFault): void;
+  /** Takes a row out of the output; false when it was before. The fault's row is the run's. */
+  setAside(fault: RowFault): boolean;
+}
+
+export interface OpenSpanOptions {
+  readonly contract: Contract;
+  readonly span: Span;
+  /** Is told faults with the run's number of their row. */
+  readonly onFault: (open: OpenSpan, fault: RowFault) => void;
+  /** Rows that repeat are scored once. */
+  readonly dedupe?: boolean;
+}
+
+export function openSpan({ contract, span, onFault, dedupe = false }: OpenSpanOptions): OpenSpan {
+  const faults = new Map<number, RowFault>();
+  const numbers = rowNumbers(span);
+  const tell = (fault: RowFault): void => {
+    onFault(open, { ...fault, row: numbers.inRun(fault.row) });
+  };
+  const distinct = dedupe ? createDistinctRows(span.rowStart, span.rowEnd - span.rowStart) : undefined;
+  const rows = createSpanRows({ contract, span, onFault: tell, distinct });
+  const open: OpenSpan = {
+    span,
+    rows,
+    distinct,
+    predictions: [],
+    faults,
+    get keptRows() {
+      return numbers.count;
+    },
+    take(batch, read) {
+      const { from, to } = rowsBetween(batch, read);
+      const range = { from, to, row: span.rowStart + numbers.count };
+      numbers.add(batch, range, read);
+      rows.carry(batch, range);
+      for (const { row, expression } of batch.selection?.failed ?? []) {
+        if (row >= from && row < to) {
+          const column = contract.expressions?.list[expression]?.name;
+          tell({ reason: "expression", column, row: range.row + (row - from), value: undefined });
+        }
+      }
+      return { range, filtered: read.to - read.from - (to - from) };
+    },
+    onFault: tell,
+    setAside(fault) {
+      if (faults.has(fault.row)) {
+        return false;
+      }
+      faults.set(fault.row, fault);
+      rows.reject(numbers.inSpan(fault.row));
+      return true;
+    },
+  };
+  return open;
+}
+
+/** The rows of a batch that were made from rows [from, to) of those that were read. */
+function rowsBetween({ selection }: RecordBatch, { from, to }: RowRange): { from: number; to: number } {
+  if (selection === undefined) {
+    return { from, to };
+  }
+  return { from: firstAtLeast(selection.places, from), to: firstAtLeast(selection.places, to) };
+}
+
+/** Index of the first value that is `limit` or more; `sorted` is ascending. */
+function firstAtLeast(sorted: Uint32Array, limit: number): number {
+  let low = 0;
+  let high = sorted.length;
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if ((sorted[middle] ?? 0) < limit) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+interface RowNumbers {
+  /** Rows so far. */
+  readonly count: number;
+  add(batch: RecordBatch, range: RowRange, read: RowRange): void;
+  /** The run's number of a row. */
+  inRun(row: number): number;
+  /** And back. */
+  inSpan(row: number): number;
+}
+
+/** Which rows of the run the rows of a span are; the same, as long as nothing was filtered out. */
+function rowNumbers({ rowStart, rowEnd }: Span): RowNumbers {
+  let offsets: Uint32Array | undefined;
+  let count = 0;
+  return {
+    get count() {
+      return count;
+    },
+    add({ selection }, { from, to }, read) {
+      if (selection !== undefined) {
+        offsets ??= new Uint32Array(rowEnd - rowStart);
+        for (let row = from; row < to; row += 1) {
+          offsets[count + (row - from)] = read.row - read.from + (selection.places[row] ?? 0) - rowStart;
+        }
+      }
+      count += to - from;
+    },
+    inRun: (row) => (offsets === undefined ? row : rowStart + (offsets[row - rowStart] ?? 0)),
+    inSpan: (row) =>
+      offsets === undefined ? row : rowStart + firstAtLeast(offsets.subarray(0, count), row - rowStart),
+  };
+}

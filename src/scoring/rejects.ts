@@ -1,0 +1,298 @@
+import {
+  type ColumnRef,
+  type Contract,
+  type Expression,
+  featureColumns,
+  type InputBinding,
+  inputColumns,
+  type PaddedBinding,
+} from "../binding/contract.js";
+import type { RowFault } from "../packing/input-target.js";
+import type { ColumnType, RejectedRow, RejectReason } from "../columnar/types.js";
+import type { Decoder, ShardFile } from "../formats/port.js";
+import { assertNever, JobError } from "../util/errors.js";
+import { partitionsOf } from "../plan/partitions.js";
+import type { PlannedShard } from "../plan/plan.js";
+import type { Spans } from "../plan/spans.js";
+import type { JobSpec } from "../spec/job-spec.js";
+import { outputName } from "../spec/values.js";
+import type { ShardFiles } from "./context.js";
+
+export interface RejectTools {
+  readonly spans: Pick<Spans, "locate">;
+  readonly decoder: Decoder;
+  readonly source: ShardFiles;
+  readonly contract: Contract;
+  /** What stands when a bad row ends it all, as the hint says it. */
+  readonly kept: string;
+}
+
+/** Rows of one query for their values. */
+const rowsPerQuery = 1000;
+
+/** Tells each fault with its shard, row and values. These are read again: packing has lost what they were. */
+export async function describeFaults(tools: RejectTools, faults: readonly RowFault[]): Promise<RejectedRow[]> {
+  const rejected: RejectedRow[] = [];
+  for (const { shard, members } of byShard(tools.spans, faults)) {
+    await using opened = await tools.source.open(shard);
+    for (let start = 0; start < members.length; start += rowsPerQuery) {
+      const group = members.slice(start, start + rowsPerQuery);
+      rejected.push(...(await describeGroup(tools, { shard, file: opened }, group)));
+    }
+  }
+  return rejected;
+}
+
+interface Member {
+  readonly fault: RowFault;
+  /** In the shard. */
+  readonly row: number;
+}
+
+function byShard(
+  spans: RejectTools["spans"],
+  faults: readonly RowFault[],
+): { shard: PlannedShard; members: Member[] }[] {
+  const groups = new Map<PlannedShard, Member[]>();
+  for (const fault of faults.toSorted((one, other) => one.row - other.row)) {
+    const { shard, row } = spans.locate(fault.row);
+    const members = groups.get(shard) ?? [];
+    members.push({ fault, row });
+    groups.set(shard, members);
+  }
+  return [...groups].map(([shard, members]) => ({ shard, members }));
+}
+
+async function describeGroup(
+  { decoder, contract }: RejectTools,
+  { shard, file }: { shard: PlannedShard; file: ShardFile },
+  members: readonly Member[],
+): Promise<RejectedRow[]> {
+  const { expressions } = contract;
+  const carried = contract.passthrough.map(({ source }) => source);
+  const atFault = new Set(members.map(({ fault }) => fault.column));
+  const features = featureColumns(contract).filter(({ name }) => atFault.has(name));
+  const failing = expressions?.list.filter(({ name }) => atFault.has(name)) ?? [];
+  const used = failing.flatMap((expression) => usedRefs(contract, expression));
+  const columns = [...carried, ...features, ...used];
+  const partitions = partitionsOf(shard.uri);
+  const rows = members.map(({ row }) => row);
+  const values = await decoder.describeRows({ file, rows, columns, expressions, partitions });
+  return members.map(({ fault, row }) => {
+    const found = values.get(row) ?? [];
+    const valueOf = (refs: readonly ColumnRef[], name: string | undefined, from: number): string | null =>
+      found[from + refs.findIndex((ref) => ref.name === name)] ?? null;
+    const expression = fault.reason === "expression" ? failing.find(({ name }) => name === fault.column) : undefined;
+    const value =
+      expression === undefined
+        ? (fault.value ?? valueOf(features, fault.column, carried.length))
+        : expression.uses
+            .map((name) => `${name} = ${valueOf(used, name, carried.length + features.length) ?? "NULL"}`)
+            .join(", ");
+    const names = contract.passthrough.map(({ column }, index): [string, string | null] => [
+      column,
+      found[index] ?? null,
+    ]);
+    const column = fault.column ?? null;
+    return { shard: shard.uri, row, columns: Object.fromEntries(names), column, reason: reasonOf(fault, value), value };
+  });
+}
+
+function usedRefs({ expressions }: Contract, { uses }: Expression): ColumnRef[] {
+  const folders = expressions?.folders ?? [];
+  // Their text is read, whatever their type.
+  return uses.map((name) => folders.find((ref) => ref.name === name) ?? { name, path: [name], type: "utf8" });
+}
+
+function reasonOf({ reason }: RowFault, value: string | null): RejectReason {
+  switch (reason) {
+    case "expression":
+      return "expression_failed";
+    case "model":
+      return "model_failed";
+    case "target":
+      return "target_cannot_hold";
+    case "prediction":
+      return "prediction_not_finite";
+    case "not_finite":
+    case "too_long":
+      return reason;
+    case "missing":
+      return value === null ? "null" : "does_not_fit";
+    default:
+      return assertNever(reason);
+  }
+}
+
+/** The error that one fault is where bad rows end the run. */
+export async function badRowError(tools: RejectTools, fault: RowFault): Promise<Error> {
+  const [rejected] = await describeFaults(tools, [fault]);
+  if (rejected === undefined) {
+    return new Error("a fault without a row");
+  }
+  const { shard } = tools.spans.locate(fault.row);
+  await using opened = await tools.source.open(shard);
+  const { expressions } = tools.contract;
+  const expression = expressions?.list.find(({ name }) => fault.reason === "expression" && name === fault.column);
+  if (expression === undefined) {
+    return explainRow(rejected, opened.name, tools);
+  }
+  const request = { file: opened, rows: [rejected.row], expressions, expression, partitions: partitionsOf(shard.uri) };
+  const said = await tools.decoder.describeFailure(request);
+  const values = expression.uses.length === 0 ? "" : ` (${shorten(rejected.value)})`;
+  return explainRow({ ...rejected, value: `${said}${values}` }, opened.name, tools);
+}
+
+/** `path`: the shard, as messages name it. */
+function explainRow(rejected: RejectedRow, path: string, { contract, kept }: RejectTools): JobError {
+  const { row, column, value } = rejected;
+  const where = `scoring ${path}: row ${row}`;
+  const found: Readonly<Record<RejectReason, string>> = {
+    null: `${where}, column \`${column}\` is NULL`,
+    not_finite: `${where}, column \`${column}\` is ${shorten(value)}, which is not finite`,
+    does_not_fit: `${where}, column \`${column}\` is ${shorten(value)}, which ${holderOf(contract, column)} cannot hold`,
+    too_long: `${where}, column \`${column}\` is a list of ${value}, more than ${holderOf(contract, column)} takes`,
+    expression_failed: `${where}: ${expressionKey(contract, column)} fails: ${value}`,
+    prediction_not_finite: `${where}: the model's prediction \`${column}\` is ${value}`,
+    model_failed: `${where}: the model fails on it: ${value}`,
+    target_cannot_hold: `${where}, output column \`${column}\` is ${value}`,
+  };
+  return new JobError("BAD_ROW", found[rejected.reason], {
+    hint: `${remedyOf(rejected, contract)}on_bad_row: reject sets such rows aside. ${kept}`,
+  });
+}
+
+/** Where the spec has the expression. */
+function expressionKey({ expressions }: Contract, name: string | null): string {
+  const expression = expressions?.list.find((one) => one.name === name);
+  return expression?.kind === "where" ? "input.where" : `input.columns.${name}`;
+}
+
+/** What lets the row be scored after all, where something does: "model.missing: nan …; ". */
+function remedyOf({ reason, column, value }: RejectedRow, contract: Contract): string {
+  if (reason === "expression_failed") {
+    return "mend the expression, or wrap it in try(…), which gives NULL; ";
+  }
+  if (reason === "target_cannot_hold") {
+    return "change the column of the table; ";
+  }
+  const binding = bindingOf(contract, column);
+  if (binding?.kind === "list" && (reason === "null" || reason === "does_not_fit")) {
+    return `each row needs a list of ${binding.width} numbers that ${binding.dtype} can hold; `;
+  }
+  if (binding?.kind === "padded" && reason !== "not_finite") {
+    return padRemedy(reason, binding);
+  }
+  if (binding?.kind === "text" && reason === "does_not_fit") {
+    const { name } = binding.column;
+    const without = `input.columns: { ${name}: "replace(${name}, chr(0), '')" } takes it out; `;
+    return `the character U+0000 would end the text for the model; ${outputName.test(name) ? without : ""}`;
+  }
+  const takesNaN = binding !== undefined && binding.kind !== "text" && binding.dtype.startsWith("float");
+  if (reason === "does_not_fit" && binding?.kind === "matrix" && contract.cast === "exact") {
+    const source = binding.columns.find(({ name }) => name === column)?.type;
+    // Doubles and decimals are rounded to floats as it is, and integers have nothing to round for an integer.
+    const rounds = isIntegerType(source) === takesNaN && binding.dtype !== "bool" && Number.isFinite(Number(value));
+    return rounds ? "model.cast: lossy rounds what rounding can fit; " : "";
+  }
+  if (reason === "null" && takesNaN) {
+    return "model.missing: nan scores NULLs as NaN; ";
+  }
+  return reason === "not_finite" && value?.includes("inf") === false ? "model.missing: nan lets NaN through; " : "";
+}
+
+function padRemedy(reason: RejectReason, { column, dtype, width }: PaddedBinding): string {
+  if (reason === "too_long") {
+    return `pad.truncate: true scores the first ${width} elements, a higher pad.to more where the model takes them; `;
+  }
+  if (reason === "null") {
+    // A field of a struct, or a name that is none in the spec, cannot be replaced: another column can.
+    const name = outputName.test(column.name) ? column.name : "lists";
+    const bound = name === column.name ? "" : `, bound under model.inputs in its place,`;
+    return `input.columns: { ${name}: "coalesce(${column.name}, [])" }${bound} makes NULL a list of no elements; `;
+  }
+  const nulls = dtype.startsWith("float") ? ", or NULL with model.missing: nan" : "";
+  return reason === "does_not_fit" ? `each element must be a number that ${dtype} can hold${nulls}; ` : "";
+}
+
+function isIntegerType(type: ColumnType | undefined): boolean {
+  return typeof type === "string" && /^u?int\d/.test(type);
+}
+
+function bindingOf({ inputs }: Contract, column: string | null): InputBinding | undefined {
+  return inputs.find((binding) => inputColumns(binding).some(({ name }) => name === column));
+}
+
+/** "float32", or "float32 [N,64]" for a list. */
+function holderOf(contract: Contract, column: string | null): string {
+  const binding = bindingOf(contract, column);
+  switch (binding?.kind) {
+    case undefined:
+      return "the model's input";
+    case "text":
+      return "string";
+    case "list":
+    case "padded":
+      return `${binding.dtype} [N,${binding.width}]`;
+    case "matrix":
+    case "mask":
+      return binding.dtype;
+    default:
+      return assertNever(binding);
+  }
+}
+
+function shorten(value: string | null): string {
+  return value !== null && value.length > 80 ? `${value.slice(0, 77)}…` : String(value);
+}
+
+/** Of a run, the limit that its attempts have together. */
+export function runRejectLimit(
+  { max_rejects: limit }: Pick<JobSpec, "max_rejects">,
+  { rows, already }: Pick<RejectLimit, "rows" | "already">,
+): RejectLimit {
+  return { limit, rows, already, shownBy: "`infer-batch rejects` shows the rows of committed spans" };
+}
+
+/** Counts rejected rows against `max_rejects`. */
+export interface RejectBudget {
+  readonly count: number;
+  /** @throws JobError TOO_MANY_REJECTS */
+  readonly spend: () => void;
+}
+
+export interface RejectLimit {
+  /** A count, or a percentage of the rows ("0.1%"). */
+  readonly limit: number | string;
+  /** All that there are. */
+  readonly rows: number;
+  /** Rejected before. */
+  readonly already: number;
+  /** What shows the rejected rows. */
+  readonly shownBy: string;
+}
+
+/** @throws JobError TOO_MANY_REJECTS when there are too many already */
+export function createRejectBudget({ limit, rows, already, shownBy }: RejectLimit): RejectBudget {
+  const allowed = typeof limit === "number" ? limit : Math.floor((Number.parseFloat(limit) / 100) * rows);
+  let count = already;
+  const check = (): void => {
+    if (count > allowed) {
+      throw new JobError(
+        "TOO_MANY_REJECTS",
+        `scoring: ${count} rows could not be scored, max_rejects is ${limit}${typeof limit === "number" ? "" : ` of ${rows} rows, ${allowed}`}`,
+        { hint: `mend the input, or raise max_rejects; ${shownBy}` },
+      );
+    }
+  };
+  check();
+  return {
+    get count() {
+      return count;
+    },
+    spend() {
+      count += 1;
+      check();
+    },
+  };
+}

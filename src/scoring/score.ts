@@ -1,0 +1,241 @@
+import type { Contract } from "../binding/contract.js";
+import { createDistinctPacker } from "../packing/distinct-packer.js";
+import type { DistinctRows } from "../packing/distinct-rows.js";
+import type { RowFault } from "../packing/input-target.js";
+import { type Lineage, withLineage } from "../binding/lineage.js";
+import { createPacker, type FeatureBatch, type Packer } from "../packing/packer.js";
+import type { Decoder } from "../formats/port.js";
+import type { Engine } from "../engine/port.js";
+import type { Plan, Span } from "../plan/plan.js";
+import { spansOf } from "../plan/spans.js";
+import { commitConcurrency, type RunSink } from "../sink/port.js";
+import type { Progress } from "../report/progress.js";
+import type { StageWatch } from "../report/stage-times.js";
+import type { OpenShard } from "../storage/port.js";
+import type { BatchSizer } from "./batch-size.js";
+import { checkAll, type FeedPiece, feedRows, pendingRanges, rowsRead } from "./feed.js";
+import type { DeviceRoom } from "./batch-limit.js";
+import type { JobContext, ScoringContext } from "./context.js";
+import { openSpan, type OpenSpan } from "./open-span.js";
+import { badRowError, createRejectBudget, describeFaults, type RejectTools, runRejectLimit } from "./rejects.js";
+import type { SpanRange } from "../plan/share.js";
+import { createSpanPipeline, type SpanPipeline, type SpanTarget } from "./span-pipeline.js";
+
+export interface ScoringTools {
+  readonly plan: Plan;
+  readonly run: RunSink;
+  readonly decoder: Decoder;
+  readonly engine: Engine;
+  readonly sizer: BatchSizer;
+  readonly room: DeviceRoom;
+}
+
+/** Scores the pending rows of a share of a run. */
+export async function scoreSpans(context: JobContext, tools: ScoringTools, share: SpanRange): Promise<void> {
+  const { source, spec, record } = context;
+  const { stages } = record;
+  const { plan, run, decoder, engine, sizer, room } = tools;
+  const { contract, commitRows, runId } = plan;
+  const spans = spansOf(plan);
+  const { host } = engine;
+  const scoring =
+    host === undefined || spec.dedupe
+      ? undefined
+      : { threads: engine.sessions, host, contract, tensors: tensorsOf(contract), batchRows: () => sizer.rows };
+  const uniform = plan.input.uniform === true;
+  const feed = { source, decoder, spans, projection: contract, uniform, scoring, stages };
+  const limit = runRejectLimit(spec, { rows: plan.input.rows, already: run.rejectedRows });
+  await scorePieces(
+    context,
+    {
+      contract,
+      engine,
+      sizer,
+      room,
+      target: run,
+      commits: commitConcurrency,
+      spanOf: (row) => spans.at(Math.floor(row / commitRows)),
+      lineage: () => ({ runId, modelSha256: plan.model.sha256, scoredAtMs: context.dateMs() }),
+      rejects: { spans, decoder, source, contract, kept: "Committed spans are kept" },
+      onReject: spec.on_bad_row === "reject" ? createRejectBudget(limit).spend : undefined,
+      dedupe: spec.dedupe,
+    },
+    feedRows(feed, pendingRanges(spans, run.committed, share)),
+  );
+}
+
+export interface PieceTools {
+  readonly contract: Contract;
+  readonly engine: Engine;
+  readonly sizer: BatchSizer;
+  readonly room: DeviceRoom;
+  readonly target: SpanTarget;
+  /** Commits under way at once. */
+  readonly commits: number;
+  /** The span that a row is of. A piece without rows has one of its own. */
+  readonly spanOf: (row: number) => Span;
+  /** Of rows that are complete now. */
+  readonly lineage: () => Lineage;
+  readonly rejects: RejectTools;
+  /** Told once for each row that is set aside; throws when they are too many. undefined: bad rows end it all. */
+  readonly onReject: (() => void) | undefined;
+  /** Rows of a span whose features repeat are scored once. */
+  readonly dedupe: boolean;
+}
+
+/**
+ * The one loop: takes decoded rows in order, scores them in batches, commits each span when its last batch is back.
+ * Decoding, inference and commits of neighbouring spans overlap, each bounded.
+ */
+export async function scorePieces(
+  context: Pick<ScoringContext, "signal" | "progress" | "log" | "record">,
+  tools: PieceTools,
+  pieces: AsyncIterable<FeedPiece>,
+): Promise<void> {
+  const { contract, sizer, lineage, rejects } = tools;
+  const { stages } = context.record;
+  const lane: Lane = { ...tools, progress: context.progress, stages, onFault: faultHandler(tools), open: undefined };
+  const packer = packerFor(lane, sizer);
+  const pipeline = createSpanPipeline(context, {
+    ...tools,
+    packer,
+    tensors: tensorsOf(contract),
+    fixedBatchRows: contract.fixedBatchRows,
+    describe: (faults) => describeFaults(rejects, faults),
+    complete: (rows) => (contract.lineage === true ? withLineage(rows, lineage()) : rows),
+  });
+  try {
+    for await (const piece of pieces) {
+      context.signal.throwIfAborted();
+      await takePiece(lane, { packer, pipeline }, piece);
+    }
+    if (lane.open !== undefined) {
+      throw new Error(`rows of span ${lane.open.span.index} did not come`);
+    }
+    const sinceMs = stages.nowMs();
+    await pipeline.drained();
+    stages.took("wait", sinceMs);
+  } catch (error) {
+    // What is under way ends by itself: threads are never torn down inside the model, nor a part half published.
+    await pipeline.settled();
+    throw error instanceof PendingFault ? await badRowError(rejects, error.fault) : error;
+  }
+}
+
+/** Those that the outputs come from, each once. */
+function tensorsOf({ outputs }: Contract): string[] {
+  return [...new Set(outputs.map(({ tensor }) => tensor))];
+}
+
+/** Where rows are on their way from decoder to batches. */
+interface Lane extends Pick<PieceTools, "contract" | "spanOf" | "dedupe"> {
+  readonly progress: Progress;
+  readonly stages: StageWatch;
+  readonly onFault: (open: OpenSpan, fault: RowFault) => void;
+  /** The span whose rows come. */
+  open: OpenSpan | undefined;
+}
+
+function packerFor(lane: Lane, sizer: BatchSizer): Packer {
+  const { contract, dedupe } = lane;
+  const options = {
+    contract,
+    batchRows: () => sizer.rows,
+    onFault: (fault: RowFault) => lane.open?.onFault(fault),
+  };
+  const distinct = (): DistinctRows => {
+    if (lane.open?.distinct === undefined) {
+      throw new RangeError("rows came for no span");
+    }
+    return lane.open.distinct;
+  };
+  return dedupe ? createDistinctPacker({ ...options, distinct }) : createPacker(options);
+}
+
+/** The span that a row is the first of. */
+function spanFrom({ contract, spanOf, onFault, dedupe }: Lane, row: number): OpenSpan {
+  return openSpan({ contract, span: spanOf(row), onFault, dedupe });
+}
+
+/** Puts rows into batches and these on their way, and ends the spans that they complete. */
+async function takePiece(
+  lane: Lane,
+  { packer, pipeline }: { readonly packer: Packer; readonly pipeline: SpanPipeline },
+  { rowStart, batch, shards }: FeedPiece,
+): Promise<void> {
+  const { stages } = lane;
+  let sinceMs = stages.nowMs();
+  let from = 0;
+  do {
+    const open = (lane.open ??= spanFrom(lane, rowStart + from));
+    const to = Math.min(rowsRead(batch), open.span.rowEnd - rowStart);
+    const { range, filtered } = open.take(batch, { from, to, row: rowStart + from });
+    const repeated = repeatsIn(open);
+    if (batch.predictions !== undefined) {
+      // What is packed so far is followed by other rows than those that the packer gets next.
+      await scoreRest(pipeline, open, packer.flush());
+      pipeline.take(open, batch.predictions, range);
+    }
+    for (const full of batch.predictions === undefined ? packer.push(batch, range) : []) {
+      sinceMs = stages.took("pack", sinceMs);
+      await pipeline.score(open, full);
+      sinceMs = stages.took("wait", sinceMs);
+    }
+    lane.progress.scored(filtered + repeatsIn(open) - repeated);
+    from = to;
+    if (rowStart + from === open.span.rowEnd) {
+      const rest = packer.flush();
+      sinceMs = stages.took("pack", sinceMs);
+      await endSpan(pipeline, open, rest, shards);
+      sinceMs = stages.took("wait", sinceMs);
+      lane.open = undefined;
+    }
+  } while (from < rowsRead(batch));
+  stages.took("pack", sinceMs);
+}
+
+/** Rows so far that take others' predictions. */
+function repeatsIn({ distinct }: OpenSpan): number {
+  return distinct === undefined ? 0 : distinct.rowCount - distinct.count;
+}
+
+async function endSpan(
+  pipeline: SpanPipeline,
+  open: OpenSpan,
+  rest: FeatureBatch | undefined,
+  shards: readonly OpenShard[],
+): Promise<void> {
+  await scoreRest(pipeline, open, rest);
+  await checkAll(shards); // before anything made from what was read is committed
+  await pipeline.commit(open);
+}
+
+async function scoreRest(pipeline: SpanPipeline, open: OpenSpan, rest: FeatureBatch | undefined): Promise<void> {
+  if (rest !== undefined) {
+    await pipeline.score(open, rest);
+  }
+}
+
+/** Where a bad row ends it all: throws. Where it is set aside: once a row, as long as `onReject` allows. */
+function faultHandler({ onReject }: PieceTools): (open: OpenSpan, fault: RowFault) => void {
+  if (onReject === undefined) {
+    return (_open, fault) => {
+      throw new PendingFault(fault);
+    };
+  }
+  return (open, fault) => {
+    if (open.setAside(fault)) {
+      onReject();
+    }
+  };
+}
+
+/** A bad row was met; telling about it takes a look at the shard. */
+class PendingFault extends Error {
+  readonly fault: RowFault;
+
+  constructor(fault: RowFault) {
+    super("a row cannot be scored");
+    this.fault = fault;
+  }
+}

@@ -1,0 +1,186 @@
+import type { RowFault, RowRange } from "../packing/input-target.js";
+import { type FeatureBatch, type Packer, sliceRows } from "../packing/packer.js";
+import type { Predictions } from "../packing/scored.js";
+import type { Tensor } from "../columnar/tensor.js";
+import type { OutputRows, RejectedRow } from "../columnar/types.js";
+import type { Engine } from "../engine/port.js";
+import type { RunSink } from "../sink/port.js";
+import type { BatchSizer } from "./batch-size.js";
+import type { DeviceRoom } from "./batch-limit.js";
+import { createInFlight } from "./in-flight.js";
+import type { ScoringContext } from "./context.js";
+import type { OpenSpan } from "./open-span.js";
+import { type BatchTools, scoreBatch } from "./score-batch.js";
+
+/** Inference and commits under way beside the decoder, each bounded; the first failure ends it. */
+export interface SpanPipeline {
+  /** Waits for room, then scores a batch into its span. */
+  score(open: OpenSpan, batch: FeatureBatch): Promise<void>;
+  /** Puts rows [from, to) of a batch that was scored already into their span; `row` is the number of row `from`. */
+  take(open: OpenSpan, predictions: readonly Predictions[], rows: RowRange): void;
+  /** Waits for room, then commits the span once its last batch is back. */
+  commit(open: OpenSpan): Promise<void>;
+  /** Waits for everything; throws the first failure. */
+  drained(): Promise<void>;
+  /** Waits for everything, whatever became of it. */
+  settled(): Promise<void>;
+}
+
+/** Where the rows of spans go. */
+export type SpanTarget = Pick<RunSink, "unfit" | "commit">;
+
+export interface SpanPipelineOptions {
+  readonly engine: Engine;
+  readonly target: SpanTarget;
+  /** Commits under way at once. */
+  readonly commits: number;
+  readonly packer: Packer;
+  readonly sizer: BatchSizer;
+  readonly room: DeviceRoom;
+  /** The tensors that the contract's outputs come from, each once. */
+  readonly tensors: readonly string[];
+  readonly fixedBatchRows: number | null;
+  /** Tells rows that were set aside with their values. */
+  readonly describe: (faults: readonly RowFault[]) => Promise<RejectedRow[]>;
+  /** Adds the columns that come from neither input nor model. */
+  readonly complete: (rows: OutputRows) => OutputRows;
+}
+
+export function createSpanPipeline(
+  context: Pick<ScoringContext, "progress" | "log" | "record">,
+  options: SpanPipelineOptions,
+): SpanPipeline {
+  const batches = createInFlight(options.engine.concurrency);
+  const commits = createInFlight(options.commits);
+  const { record, log } = context;
+  const { stages } = record;
+  const predict = createPredictor(context, options);
+  const publish = async (open: OpenSpan): Promise<void> => {
+    const { span, predictions, faults, keptRows } = open;
+    await Promise.all(predictions);
+    let sinceMs = stages.nowMs();
+    const onEncoded = (): void => {
+      sinceMs = stages.took("encode", sinceMs);
+    };
+    const output = fittingRows(options.target, open);
+    const rejects = await options.describe([...faults.values()]);
+    const filtered = span.rowEnd - span.rowStart - keptRows;
+    const rows = options.complete(output);
+    const batchSize = options.sizer.rows;
+    const outcome = await options.target.commit(span, { rows, rejects, filtered, batchSize, onEncoded });
+    stages.took("commit", sinceMs);
+    if (outcome === "committed") {
+      record.committed({ rows: output, rejects, filtered, repeated: open.rows.repeatedRows });
+    }
+    log.debug(`span ${span.index} ${outcome}`);
+  };
+  return {
+    async score(open, batch) {
+      const { done } = await batches.start(() => predict(open, batch));
+      open.predictions.push(done);
+    },
+    take(open, predictions, rows) {
+      takePredictions(context, options, { open, predictions, rows });
+    },
+    async commit(open) {
+      await commits.start(() => publish(open));
+    },
+    async drained() {
+      await commits.drained();
+    },
+    async settled() {
+      await Promise.all([batches.settled(), commits.settled()]);
+    },
+  };
+}
+
+interface TakenRows {
+  readonly open: OpenSpan;
+  readonly predictions: readonly Predictions[];
+  readonly rows: RowRange;
+}
+
+/** What was scored elsewhere is told as done here. */
+function takePredictions(
+  { progress, record: { stages } }: Pick<ScoringContext, "progress" | "record">,
+  { sizer, tensors }: Pick<SpanPipelineOptions, "sizer" | "tensors">,
+  { open, predictions, rows: { from, to, row } }: TakenRows,
+): void {
+  let end = 0;
+  for (const part of predictions) {
+    const start = end;
+    end += part.rowCount;
+    if (start >= from && start < to) {
+      const endedMs = stages.nowMs();
+      stages.took("infer", endedMs - part.ms, endedMs);
+      sizer.took(part.packedRows, part.ms);
+    }
+    const taken = { from: Math.max(from, start) - start, to: Math.min(to, end) - start };
+    const rowCount = taken.to - taken.from;
+    if (rowCount > 0) {
+      const { outputs, packedRows } = rowsOf(part, taken);
+      const rowStart = row + start + taken.from - from;
+      open.rows.predict(byName(tensors, outputs), { rowStart, rowCount, packedRows });
+      progress.scored(rowCount);
+    }
+  }
+}
+
+/** The tensors of a part, or of some of its rows. Those that are not as long as the batch stay, to be refused. */
+function rowsOf(
+  { outputs, rowCount, packedRows }: Predictions,
+  { from, to }: Pick<RowRange, "from" | "to">,
+): Pick<Predictions, "outputs" | "packedRows"> {
+  const isWhole = to - from === rowCount || outputs.some(({ dims }) => dims[0] !== packedRows);
+  return isWhole
+    ? { outputs, packedRows }
+    : { outputs: outputs.map((tensor) => sliceRows(tensor, from, to)), packedRows: to - from };
+}
+
+/** A span's rows without those that the target cannot hold, which are bad rows like any other. */
+function fittingRows(target: SpanTarget, open: OpenSpan): OutputRows {
+  const { span, rows, keptRows } = open;
+  const output = rows.finish(keptRows);
+  const unfit = target.unfit(output);
+  const rowNumbers = rows.rowsAt(unfit.map(({ row }) => row));
+  for (const [index, { column, found }] of unfit.entries()) {
+    open.onFault({ reason: "target", column, row: rowNumbers[index] ?? span.rowStart, value: found });
+  }
+  return unfit.length === 0 ? output : rows.finish(keptRows);
+}
+
+/** Scores one batch into its span. */
+function createPredictor(
+  { progress, record: { stages } }: Pick<ScoringContext, "progress" | "record">,
+  { engine, packer, sizer, room, tensors, fixedBatchRows }: SpanPipelineOptions,
+): (open: OpenSpan, batch: FeatureBatch) => Promise<void> {
+  return async (open, batch) => {
+    const onDone: BatchTools["onDone"] = (done, response) => {
+      const endedMs = stages.nowMs();
+      stages.took("infer", endedMs - response.ms, endedMs);
+      sizer.took(done.packedRows, response.ms);
+      if (done === batch) {
+        packer.recycle(response.inputs); // those of a part have sizes of their own
+      }
+      const { rowStart, rowCount, packedRows } = done;
+      open.rows.predict(byName(tensors, response.outputs), { rowStart, rowCount, packedRows });
+      progress.scored(rowCount);
+    };
+    const onRow = (row: number, message: string): void => {
+      open.rows.refuse(row, message);
+      progress.scored(1);
+    };
+    await scoreBatch({ engine, room, tensors, fixedBatchRows, onDone, onRow }, batch);
+  };
+}
+
+function byName(names: readonly string[], tensors: readonly Tensor[]): ReadonlyMap<string, Tensor> {
+  const found = new Map<string, Tensor>();
+  for (const [index, name] of names.entries()) {
+    const tensor = tensors[index];
+    if (tensor !== undefined) {
+      found.set(name, tensor);
+    }
+  }
+  return found;
+}

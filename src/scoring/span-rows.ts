@@ -1,0 +1,224 @@
+import { JobError } from "../util/errors.js";
+import { mixedRows } from "../binding/batch-rows.js";
+import { type ColumnBuilder, createColumnBuilder, filterColumn, gatherColumn } from "../columnar/column-builder.js";
+import { type Contract, type OutputBinding, scoredColumns } from "../binding/contract.js";
+import { createPlaceFaults, type DistinctRows, placesOf, repeatsOf } from "../packing/distinct-rows.js";
+import type { RowFault } from "../packing/input-target.js";
+import { createPredictionColumn } from "../packing/prediction-column.js";
+import { columnTypeOfTensor, type Tensor } from "../columnar/tensor.js";
+import type { Column, ColumnType, OutputRows, RecordBatch } from "../columnar/types.js";
+
+/**
+ * The output of one span, filled as its rows are read and scored, in whatever order the batches end. Where some
+ * are filtered out, those that are left are numbered as if they stood at the span's start without a gap.
+ */
+export interface SpanRows {
+  /** Copies the carried columns of rows [from, to) of a record batch; `row` is the run's number of row `from`. */
+  carry(batch: RecordBatch, range: { from: number; to: number; row: number }): void;
+  /**
+   * Takes the predictions of rows [rowStart, rowStart + rowCount) of the run. Where some rows take others' predictions
+   * (`distinct`), rows are numbered by their place here and in `refuse`.
+   * @throws JobError CONTRACT when a tensor's shape is not the batch's, BAD_ROW when a value is not finite
+   */
+  predict(
+    outputs: ReadonlyMap<string, Tensor>,
+    range: { rowStart: number; rowCount: number; packedRows: number },
+  ): void;
+  /** Takes a row of the run out of the output, whatever is predicted for it. */
+  reject(row: number): void;
+  /** The model fails on this row: no prediction will come. */
+  refuse(row: number, message: string): void;
+  /**
+   * The rows that were not rejected, once each row was carried and predicted. `rowCount`: the rows that came in
+   * all; those that were filtered out never did.
+   */
+  finish(rowCount: number): OutputRows;
+  /** Rows of the output that took another's prediction. */
+  readonly repeatedRows: number;
+  /** The rows that these rows of the output are, numbered as `reject` takes them; both in ascending order. */
+  rowsAt(indexes: readonly number[]): number[];
+}
+
+export interface SpanRowsOptions {
+  readonly contract: Contract;
+  /** Rows [rowStart, rowEnd) of the run. */
+  readonly span: { readonly rowStart: number; readonly rowEnd: number };
+  /** A prediction is NaN or infinite, or the model fails; throws to end the run, or rejects the row. */
+  readonly onFault: (fault: RowFault) => void;
+  /** Where some rows take others' predictions. */
+  readonly distinct?: DistinctRows | undefined;
+}
+
+export function createSpanRows({ contract, span, onFault, distinct }: SpanRowsOptions): SpanRows {
+  const length = span.rowEnd - span.rowStart;
+  const carried = contract.passthrough.map(({ source }) => createColumnBuilder(source.type, length));
+  const predicted = contract.outputs.map((binding) => createPredictionColumn(binding.type, length));
+  const isPredicted = new Uint8Array(length);
+  const keep = new Uint8Array(length).fill(1);
+  let carriedRows = 0;
+  const faults = createPlaceFaults(distinct, (at, fault) => {
+    if (keep[at] === 1) {
+      onFault({ ...fault, row: span.rowStart + at });
+    }
+  });
+  return {
+    carry(batch, range) {
+      const due = span.rowStart + carriedRows;
+      if (range.row !== due || due + (range.to - range.from) > span.rowEnd) {
+        throw new RangeError(`row ${range.row} came where row ${due} was due`);
+      }
+      carryInto(carried, batch, range);
+      carriedRows += range.to - range.from;
+    },
+    predict(outputs, { rowStart, rowCount, packedRows }) {
+      const at = rowStart - span.rowStart;
+      markOnce(isPredicted, at, rowCount);
+      for (const [index, binding] of contract.outputs.entries()) {
+        predicted[index]?.set(at, rowCount, valuesOf(binding, outputs, packedRows), (row, value) => {
+          faults.tell(row, { reason: "prediction", column: binding.column, value: String(value) });
+        });
+      }
+    },
+    reject(row) {
+      keep[row - span.rowStart] = 0;
+    },
+    refuse(row, message) {
+      const at = row - span.rowStart;
+      markOnce(isPredicted, at, 1);
+      faults.tell(at, { reason: "model", column: undefined, value: message });
+    },
+    finish(rowCount) {
+      checkAllCame(span.rowStart, rowCount, { carried: carriedRows, isPredicted, distinct });
+      faults.tellRepeats();
+      keep.fill(0, rowCount);
+      return keptRows(contract, { carried, predicted, keep, places: distinct && placesOf(distinct, keep) });
+    },
+    get repeatedRows() {
+      return distinct === undefined ? 0 : repeatsOf(distinct, keep);
+    },
+    rowsAt: (indexes) => keptAt(keep, indexes).map((at) => span.rowStart + at),
+  };
+}
+
+function carryInto(
+  builders: readonly ColumnBuilder[],
+  batch: RecordBatch,
+  { from, to }: { from: number; to: number },
+): void {
+  for (const [index, builder] of builders.entries()) {
+    const source = batch.carried[index];
+    if (source === undefined) {
+      throw new RangeError(`a record batch carries ${batch.carried.length} columns, ${builders.length} are due`);
+    }
+    builder.append(source, from, to);
+  }
+}
+
+/** The last line of defence against a batch that was dropped, or came twice in the place of another. */
+function checkAllCame(
+  rowStart: number,
+  rowCount: number,
+  { carried, isPredicted, distinct }: { carried: number; isPredicted: Uint8Array; distinct: DistinctRows | undefined },
+): void {
+  const { rowCount: compared, count: predicted } = distinct ?? { rowCount, count: rowCount };
+  const seen = isPredicted.includes(0) ? isPredicted.indexOf(0) : isPredicted.length;
+  if (carried !== rowCount || compared !== rowCount || seen !== predicted || isPredicted.includes(1, predicted)) {
+    throw new Error(`row ${rowStart + Math.min(carried, seen)} was not carried or not predicted`);
+  }
+}
+
+/** Where the rows are, among all, that are these among the kept ones; both in ascending order. */
+function keptAt(keep: Uint8Array, indexes: readonly number[]): number[] {
+  const found: number[] = [];
+  for (let at = 0, kept = 0; at < keep.length && found.length < indexes.length; at += 1) {
+    if (keep[at] === 1) {
+      if (kept === indexes[found.length]) {
+        found.push(at);
+      }
+      kept += 1;
+    }
+  }
+  return found;
+}
+
+interface Finished {
+  readonly carried: readonly { finish(): Column }[];
+  readonly predicted: readonly { finish(): Column }[];
+  readonly keep: Uint8Array;
+  /** Of each row that is kept, where its prediction is; undefined: where the row is. */
+  readonly places: Uint32Array | undefined;
+}
+
+function keptRows(contract: Contract, { carried, predicted, keep, places }: Finished): OutputRows {
+  const all = !keep.includes(0);
+  const kept = (type: ColumnType, column: Column): Column => (all ? column : filterColumn(type, column, keep));
+  return {
+    rowCount: all ? keep.length : countOf(keep),
+    columns: scoredColumns(contract).flatMap(({ name, type }, index) => {
+      const column = carried[index]?.finish();
+      if (column !== undefined) {
+        return [{ name, type, column: kept(type, column) }];
+      }
+      const scored = predicted[index - carried.length]?.finish();
+      return scored === undefined
+        ? []
+        : [{ name, type, column: places === undefined ? kept(type, scored) : gatherColumn(type, scored, places) }];
+    }),
+  };
+}
+
+function countOf(flags: Uint8Array): number {
+  let count = 0;
+  for (const flag of flags) {
+    count += flag;
+  }
+  return count;
+}
+
+/** Each row of a span comes once: twice would be as wrong as never. */
+function markOnce(seen: Uint8Array, at: number, rowCount: number): void {
+  if (at < 0 || at + rowCount > seen.length || seen.subarray(at, at + rowCount).includes(1)) {
+    throw new RangeError(`rows ${at} to ${at + rowCount} of a span of ${seen.length} came twice or are not of it`);
+  }
+  seen.fill(1, at, at + rowCount);
+}
+
+function valuesOf(
+  binding: OutputBinding,
+  outputs: ReadonlyMap<string, Tensor>,
+  packedRows: number,
+): { tensor: Tensor; width: number; element: number | undefined } {
+  const tensor = outputs.get(binding.tensor);
+  if (tensor === undefined) {
+    throw new RangeError(`the engine gave no tensor ${binding.tensor}`);
+  }
+  const element = binding.kind === "element" ? binding.element : undefined;
+  return { tensor, width: checkShape(binding, tensor, packedRows), element };
+}
+
+/** Values a row of a tensor [packedRows], [packedRows, 1] or [packedRows, K], as the binding wants it. */
+function checkShape(binding: OutputBinding, tensor: Tensor, packedRows: number): number {
+  const [rows, width = 1, ...others] = tensor.dims;
+  const wanted =
+    binding.kind === "element"
+      ? binding.element < width
+      : binding.kind === "vector"
+        ? tensor.dims.length === 2
+        : width === 1;
+  const element = binding.kind === "vector" ? elementTypeOf(binding.type) : binding.type;
+  if (rows !== packedRows) {
+    throw mixedRows(binding.tensor, tensor, packedRows);
+  }
+  if (others.length > 0 || !wanted || columnTypeOfTensor(tensor.dtype) !== element) {
+    throw new JobError(
+      "CONTRACT",
+      `running the model: output \`${binding.tensor}\` came as ${tensor.dtype} [${tensor.dims.join(",")}] for a batch of ${packedRows} rows`,
+      { hint: "each output must hold one row for each row of the batch, as its signature says" },
+    );
+  }
+  return width;
+}
+
+function elementTypeOf(type: ColumnType): ColumnType {
+  return typeof type === "object" && type.kind === "list" ? type.element : type;
+}

@@ -1,0 +1,99 @@
+import type { RowStream, ShardFile, StreamedBatch } from "../formats/port.js";
+import type { PlannedShard, Span } from "../plan/plan.js";
+import { handled } from "./feed.js";
+import type { ShardFiles } from "./context.js";
+
+/** The batches of a stream: each is a span, and a shard of its own, until it is released. */
+export interface StreamedBatches extends ShardFiles {
+  /** Rows of those that were taken. */
+  readonly rows: number;
+  /** The one that was taken last. */
+  readonly span: Span;
+  /** Waits for the first, and tells whether there is one. */
+  begin(): Promise<boolean>;
+  /** Takes the next one, and has the one after it read meanwhile; undefined when there is none. */
+  next(): Promise<StreamedBatch | undefined>;
+  locate(row: number): { shard: PlannedShard; row: number };
+  /** Lets go of a span's batch. */
+  release(index: number): void;
+}
+
+interface Taken {
+  readonly batch: StreamedBatch;
+  readonly span: Span;
+  readonly shard: PlannedShard;
+}
+
+export function streamedBatches(stream: RowStream): StreamedBatches {
+  const source = readingAhead(stream.batches());
+  const held = new Map<number, Taken>();
+  let last: Span = { index: -1, rowStart: 0, rowEnd: 0 };
+  const find = (what: string, isIt: (taken: Taken) => boolean): Taken => {
+    const found = [...held.values()].find(isIt);
+    if (found === undefined) {
+      throw new RangeError(`${what} is of no batch that is held`);
+    }
+    return found;
+  };
+  return {
+    get rows() {
+      return last.rowEnd;
+    },
+    get span() {
+      return last;
+    },
+    begin: async () => (await source.look()) !== undefined,
+    async next() {
+      const batch = await source.take();
+      if (batch === undefined) {
+        return undefined;
+      }
+      const { file, rowStart, rowEnd } = batch;
+      last = { index: last.index + 1, rowStart, rowEnd };
+      const shard = { uri: file.name, sizeBytes: 0, fingerprint: "", rows: rowEnd - rowStart };
+      held.set(last.index, { batch, span: last, shard });
+      return batch;
+    },
+    locate(row) {
+      const { shard } = find(`row ${row}`, ({ span }) => row >= span.rowStart && row < span.rowEnd);
+      return { shard, row };
+    },
+    open(listed) {
+      const { batch } = find("a shard", ({ shard }) => shard === listed);
+      return Promise.resolve(withoutClosing(batch.file));
+    },
+    release(index) {
+      held.get(index)?.batch.release();
+      held.delete(index);
+    },
+  };
+}
+
+interface ReadingAhead<T> {
+  /** The next one, which stays the next one. */
+  look(): Promise<T | undefined>;
+  /** Takes it, and has the one after it made. */
+  take(): Promise<T | undefined>;
+}
+
+function readingAhead<T>(iterator: AsyncGenerator<T, void>): ReadingAhead<T> {
+  const step = async (): Promise<T | undefined> => {
+    const { value } = await iterator.next();
+    return value ?? undefined;
+  };
+  let next: Promise<T | undefined> | undefined;
+  const look = (): Promise<T | undefined> => (next ??= handled(step()));
+  return {
+    look,
+    async take() {
+      const taken = await look();
+      next = taken === undefined ? next : handled(step());
+      return taken;
+    },
+  };
+}
+
+/** A file that whoever opens it need not close. */
+export function withoutClosing(file: ShardFile): ShardFile & AsyncDisposable {
+  return { ...file, [Symbol.asyncDispose]: () => Promise.resolve() };
+}

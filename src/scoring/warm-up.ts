@@ -1,0 +1,84 @@
+import type { Contract } from "../binding/contract.js";
+import { blankInputs } from "../packing/packer.js";
+import { bytesPerRow } from "../binding/row-bytes.js";
+import type { Engine } from "../engine/port.js";
+import type { Plan } from "../plan/plan.js";
+import { type BatchSizer, fixedSize, measuringSize, startingSize } from "./batch-size.js";
+import { type DeviceRoom, sizeWithin } from "./batch-limit.js";
+import type { ScoringContext } from "./context.js";
+
+export interface WarmUpOptions {
+  readonly plan: Pick<Plan, "contract" | "commitRows">;
+  readonly engine: Engine;
+  readonly room: Pick<DeviceRoom, "rows">;
+  /** That will be scored. */
+  readonly rows: number;
+}
+
+/** Enough to lay out memory and page code in, and soon done with heavy models. */
+const warmUpRows = 256;
+
+/** Calls the model on blank rows, as its first call costs more than the others, and says how large batches are. */
+export async function warmUp(
+  { spec, log }: Pick<ScoringContext, "spec" | "log">,
+  { plan: { contract, commitRows }, engine, room, rows }: WarmUpOptions,
+): Promise<BatchSizer> {
+  const given = contract.fixedBatchRows ?? spec.engine.batch_size;
+  if (given !== "auto") {
+    const batchRows = contract.fixedBatchRows ?? Math.min(given, commitRows);
+    if (rows > 0) {
+      await callAll(engine, contract, contract.fixedBatchRows ?? Math.min(batchRows, warmUpRows, room.rows));
+    }
+    return contract.fixedBatchRows === null ? sizeWithin(room, fixedSize(batchRows)) : fixedSize(batchRows);
+  }
+  const { largest, batchBytes } = engine.provider === "cpu" ? cpuBatch : gpuBatch;
+  const most = Math.min(commitRows, room.rows, largest, Math.floor(batchBytes / bytesPerRow(contract)));
+  const limit = Math.max(1, most);
+  const measuring = measuringSize({
+    start: startingSize(rows === 0 ? 0 : await timeRow(engine, contract), limit),
+    limit,
+    onSettled: (settled) => {
+      log.debug(`batches of ${settled} rows are the fastest`);
+    },
+  });
+  return sizeWithin(room, measuring);
+}
+
+/** Where it is not known how heavy the model is. */
+const firstRows = 16;
+/** A call that takes longer is no chance delay. */
+const slowMs = 50;
+
+/** Milliseconds that a session takes for a row, about, in small batches; 0 when the model refuses zeros. */
+export async function timeRow(engine: Engine, contract: Contract): Promise<number> {
+  const rows = contract.fixedBatchRows ?? firstRows;
+  let fastestMs = Number.POSITIVE_INFINITY;
+  // The first of these costs more than the others, and any of them may be held up.
+  for (let round = 0; round < 3 && (round < 2 || fastestMs < slowMs); round += 1) {
+    fastestMs = Math.min(fastestMs, ...(await callAll(engine, contract, rows)));
+  }
+  return Number.isFinite(fastestMs) ? fastestMs / rows : 0;
+}
+
+interface LargestBatch {
+  /** Rows. */
+  readonly largest: number;
+  /** Of its features. */
+  readonly batchBytes: number;
+}
+
+/** More rows save no overhead that counts, and leave the cache: nothing is there when the next layer wants it. */
+const cpuBatch: LargestBatch = { largest: 16_384, batchBytes: 4 * 1024 * 1024 };
+/** A GPU has no such cache, and thousands of threads to be kept busy. What is tried is timed; this bounds it. */
+const gpuBatch: LargestBatch = { largest: 131_072, batchBytes: 64 * 1024 * 1024 };
+
+/** As many calls as are under way at once, so that each session has one. What each took, in milliseconds. */
+async function callAll(engine: Engine, contract: Contract, rows: number): Promise<number[]> {
+  const outputs = [...new Set(contract.outputs.map(({ tensor }) => tensor))];
+  const calls = Array.from({ length: engine.concurrency }, () =>
+    engine.run({ inputs: blankInputs(contract, rows), outputs }),
+  );
+  // A model may refuse zeros; that says nothing about its rows.
+  const ended = await Promise.allSettled(calls);
+  return ended.flatMap((end) => (end.status === "fulfilled" && end.value.kind === "done" ? [end.value.ms] : []));
+}

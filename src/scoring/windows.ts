@@ -1,0 +1,273 @@
+import type { ByteRange, Decoder, SliceRequest, SliceWindow } from "../formats/port.js";
+import type { Projection } from "../binding/contract.js";
+import { partitionsOf } from "../plan/partitions.js";
+import type { Slice } from "../plan/plan.js";
+import type { OpenShard, Source } from "../storage/port.js";
+
+/** A slice, and the run's number of its first row. */
+export interface SliceOfRun {
+  readonly slice: Slice;
+  readonly rowStart: number;
+}
+
+/** Rows that are read together, of a file of their own, or of some small shards. */
+export interface ReadyWindow {
+  /** The run's numbers of its rows: [rowStart, rowEnd). */
+  readonly rowStart: number;
+  readonly rowEnd: number;
+  readonly requests: readonly SliceRequest[];
+  readonly shards: readonly OpenShard[];
+  /** Settled when its bytes are there, or cannot be had. */
+  readonly there: Promise<void>;
+  /** Closes the files; their room is free again. */
+  done(): Promise<void>;
+}
+
+export interface WindowTools {
+  readonly source: Source;
+  readonly decoder: Decoder;
+  readonly projection: Projection;
+}
+
+/**
+ * The windows of some groups of slices, in order. Those that come next are opened, and their bytes fetched, while others
+ * are read: as far ahead as the source says. On a disk a group is one window.
+ */
+export async function* windowsAhead(
+  tools: WindowTools,
+  groups: Iterable<readonly SliceOfRun[]>,
+): AsyncGenerator<ReadyWindow> {
+  const change = createChange();
+  const queue: Queue = { ready: [], heldBytes: 0, closed: false, ended: false, change };
+  const filling = fill(tools, groups, queue).finally(() => {
+    queue.ended = true;
+    change.tell();
+  });
+  filling.catch(() => undefined); // awaited below; until then it must not count as unhandled
+  try {
+    for (;;) {
+      const next = queue.ready.shift();
+      if (next !== undefined) {
+        change.tell();
+        yield await next;
+      } else if (queue.ended) {
+        await filling;
+        return;
+      } else {
+        await change.told();
+      }
+    }
+  } finally {
+    queue.closed = true;
+    change.tell();
+    await filling.catch(() => undefined);
+    for (const window of await Promise.allSettled(queue.ready)) {
+      await (window.status === "fulfilled" ? window.value.done() : undefined);
+    }
+  }
+}
+
+interface Queue {
+  /** Begun, and not asked for yet. */
+  readonly ready: Promise<ReadyWindow>[];
+  /** Of windows that are begun and not done. */
+  heldBytes: number;
+  closed: boolean;
+  ended: boolean;
+  readonly change: Change;
+}
+
+/** Begins window after window, when there is room for it. */
+async function fill(tools: WindowTools, groups: Iterable<readonly SliceOfRun[]>, queue: Queue): Promise<void> {
+  const { files, bytes: limitBytes } = tools.source.ahead;
+  await using cut = cutAhead(tools, groups, files);
+  for (let window = await cut.next(); window !== undefined; window = await cut.next()) {
+    const { bytes } = window;
+    while (
+      !queue.closed &&
+      (queue.ready.length >= files || (queue.heldBytes > 0 && queue.heldBytes + bytes > limitBytes))
+    ) {
+      await queue.change.told();
+    }
+    if (queue.closed) {
+      await closeAll(window.opened);
+      return;
+    }
+    queue.heldBytes += bytes;
+    const opened = openWindow(tools, window, () => {
+      queue.heldBytes -= bytes;
+      queue.change.tell();
+    });
+    opened.catch(() => undefined); // awaited later, by whoever takes it
+    queue.ready.push(opened);
+    queue.change.tell();
+  }
+}
+
+interface Change {
+  tell(): void;
+  told(): Promise<void>;
+}
+
+/** Something has changed: whoever waits looks again. */
+function createChange(): Change {
+  let waiting: (() => void)[] = [];
+  return {
+    tell() {
+      const all = waiting;
+      waiting = [];
+      for (const wake of all) {
+        wake();
+      }
+    },
+    told: () =>
+      new Promise((resolve) => {
+        waiting.push(resolve);
+      }),
+  };
+}
+
+/** A window that is not begun. The first one of a slice has the file that the slice was looked at with. */
+interface CutWindow {
+  /** Whole ones, or a part of one. */
+  readonly slices: readonly SliceOfRun[];
+  readonly ranges: readonly ByteRange[];
+  readonly bytes: number;
+  /** Of all slices, or none. */
+  readonly opened: readonly OpenShard[];
+}
+
+/** The windows of some groups, one after the other; `limit` groups are looked at at once. */
+function cutAhead(
+  tools: WindowTools,
+  groups: Iterable<readonly SliceOfRun[]>,
+  limit: number,
+): AsyncDisposable & { next(): Promise<CutWindow | undefined> } {
+  const iterator = groups[Symbol.iterator]();
+  const cutting: Promise<CutWindow[]>[] = [];
+  const windows: CutWindow[] = [];
+  const start = (): void => {
+    while (cutting.length < limit) {
+      const group = iterator.next();
+      if (group.done === true) {
+        return;
+      }
+      const cut = cutGroup(tools, group.value);
+      cut.catch(() => undefined);
+      cutting.push(cut);
+    }
+  };
+  return {
+    async next() {
+      for (let window = windows.shift(); ; window = windows.shift()) {
+        if (window !== undefined) {
+          return window;
+        }
+        start();
+        const first = cutting.shift();
+        if (first === undefined) {
+          return undefined;
+        }
+        windows.push(...(await first));
+      }
+    },
+    async [Symbol.asyncDispose]() {
+      for (const cut of await Promise.allSettled(cutting)) {
+        windows.push(...(cut.status === "fulfilled" ? cut.value : []));
+      }
+      for (const { opened } of windows) {
+        await closeAll(opened);
+      }
+    },
+  };
+}
+
+/** The row after a slice that begins at `row`: rows of a window are numbered on from its first. */
+function rowAfter(row: number, { slice, rowStart }: SliceOfRun): number {
+  if (rowStart !== row) {
+    throw new Error(`a window that has come to row ${row} of the run goes on with row ${rowStart}`);
+  }
+  return row + slice.rowEnd - slice.rowStart;
+}
+
+/** Where one of them cannot be opened, each is a window of its own, so that those before it are read. */
+async function cutGroup(tools: WindowTools, slices: readonly SliceOfRun[]): Promise<CutWindow[]> {
+  const [only, ...others] = slices;
+  if (only !== undefined && others.length === 0) {
+    return await cutSlice(tools, only);
+  }
+  const opening = await Promise.allSettled(slices.map(({ slice }) => tools.source.open(slice.shard)));
+  const opened = opening.flatMap((shard) => (shard.status === "fulfilled" ? [shard.value] : []));
+  if (opened.length === slices.length) {
+    return [{ slices, ranges: [], bytes: 0, opened }];
+  }
+  await closeAll(opened);
+  return slices.map((slice) => ({ slices: [slice], ranges: [], bytes: 0, opened: [] }));
+}
+
+async function closeAll(opened: readonly OpenShard[]): Promise<void> {
+  for (const shard of opened) {
+    await shard[Symbol.asyncDispose]();
+  }
+}
+
+async function cutSlice(tools: WindowTools, slice: SliceOfRun): Promise<CutWindow[]> {
+  const { source, decoder } = tools;
+  const opened = await source.open(slice.slice.shard);
+  try {
+    if (opened.remote === undefined) {
+      return [{ slices: [slice], ranges: [], bytes: 0, opened: [opened] }];
+    }
+    const windows = await decoder.windows(requestOf(tools, slice, opened), source.ahead.windowBytes);
+    return windows.map((window, index) => ({
+      slices: [partOf(slice, window)],
+      ranges: window.ranges,
+      bytes: window.ranges.reduce((sum, { start, end }) => sum + end - start, 0),
+      opened: index === 0 ? [opened] : [],
+    }));
+  } catch (error) {
+    await opened[Symbol.asyncDispose]();
+    throw error;
+  }
+}
+
+/** Rows [rowStart, rowEnd) of a slice's shard. */
+function partOf({ slice, rowStart: ofRun }: SliceOfRun, { rowStart, rowEnd }: SliceWindow): SliceOfRun {
+  return { slice: { shard: slice.shard, rowStart, rowEnd }, rowStart: ofRun + rowStart - slice.rowStart };
+}
+
+function requestOf({ projection }: WindowTools, { slice }: SliceOfRun, file: OpenShard): SliceRequest {
+  const { rowStart, rowEnd, shard } = slice;
+  return { file, rowStart, rowEnd, projection, partitions: partitionsOf(shard.uri) };
+}
+
+async function fetchAll(shards: readonly OpenShard[], ranges: readonly ByteRange[]): Promise<void> {
+  for (const { remote } of shards) {
+    await remote?.fetch(ranges);
+  }
+}
+
+async function openWindow(tools: WindowTools, window: CutWindow, onDone: () => void): Promise<ReadyWindow> {
+  const { slices, ranges } = window;
+  const shards =
+    window.opened.length > 0
+      ? window.opened
+      : await Promise.all(slices.map(({ slice }) => tools.source.open(slice.shard)));
+  const there = fetchAll(shards, ranges);
+  there.catch(() => undefined); // whoever reads the window meets it
+  const rowStart = slices[0]?.rowStart ?? 0;
+  return {
+    rowStart,
+    rowEnd: slices.reduce(rowAfter, rowStart),
+    requests: slices.flatMap((slice, index) => {
+      const shard = shards[index];
+      return shard === undefined ? [] : [requestOf(tools, slice, shard)];
+    }),
+    shards,
+    there,
+    async done() {
+      await closeAll(shards);
+      onDone();
+    },
+  };
+}

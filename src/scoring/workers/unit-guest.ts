@@ -1,0 +1,281 @@
+/**
+ * Runs in a worker thread, maybe beside a session of the model: decodes units one after the other, and sends their
+ * rows as they are made. What it cannot read, for whatever reason, it ends early: the main thread reads the rest in
+ * another way, and tells what is wrong.
+ */
+import { readFileSync } from "node:fs";
+import { setImmediate } from "node:timers/promises";
+import { type BufferPool, createBufferPool } from "../../columnar/memory/buffer-pool.js";
+import { createColumnBuilder } from "../../columnar/column-builder.js";
+import { numericBuffers } from "../../columnar/tensor.js";
+import type { Column } from "../../columnar/types.js";
+import { bytesPerElement, type ElementType, type Values, viewOf } from "../../columnar/values.js";
+import { doWithoutVectors, giveBackMemory, takeMemory } from "../../columnar/memory/vectors.js";
+import type { Predictions, ScoredBatch } from "../../packing/scored.js";
+import type { Line } from "../../util/worker-port.js";
+import type { TakeValues } from "../../packing/direct/matrix.js";
+import { directPlan } from "../../packing/direct/plan.js";
+import { packParcel, type ParcelTools } from "./batch-transfer.js";
+import type { FromDecodeThread, ToDecodeThread, UnitRequest } from "./decode-protocol.js";
+import type { Projection } from "../../binding/contract.js";
+import { rowBytes } from "../../formats/thread-memory.js";
+import { unitReaders } from "./unit-readers.js";
+import { type RunModel, scorer } from "./unit-scorer.js";
+
+/** Rows that are sent and not taken yet: more than a row group mostly has. */
+const heldLimitBytes = 24 * 1024 * 1024;
+/** Of the rows that are sent at once, about. */
+const batchBytes = 1024 * 1024;
+const batchLimits = { least: 256, most: 16 * 1024 };
+/** In the model, of rows that are sent together, about. */
+const stepMs = 50;
+/** Sizes are rounded up, so that buffers that come back fit again. */
+const roundedBytes = 4096;
+
+function roundUp(bytes: number): number {
+  return Math.ceil(bytes / roundedBytes) * roundedBytes;
+}
+
+type ReadMessage = Extract<ToDecodeThread, { kind: "read" }>;
+
+/** Answers what comes on a line. `run`: the model, where this thread has it. */
+export function serve(line: Line, run?: RunModel): void {
+  const cancelled = new Set<number>();
+  const held = heldRows();
+  const server = openServer(run);
+  let isClosed = false;
+  const send = (message: FromDecodeThread, transfer: readonly ArrayBuffer[] = []): void => {
+    line.postMessage(message, [...transfer]);
+  };
+  const read = async (message: ReadMessage): Promise<void> => {
+    const { id } = message;
+    const isUnwanted = (): boolean => isClosed || cancelled.has(id);
+    for await (const { rowStart, batch, buffers } of batchesOf(server, message)) {
+      const sent = new Set([...buffers, ...(batch.predictions ?? []).flatMap((part) => numericBuffers(part.outputs))]);
+      const bytes = sizeOf([...sent]);
+      send({ kind: "rows", id, rowStart, batch, buffers, bytes }, [...sent]);
+      held.add(bytes);
+      await setImmediate(); // hears what the main thread says
+      await held.room(isUnwanted);
+      if (isUnwanted()) {
+        return;
+      }
+    }
+  };
+  /** Where it fails, whoever waits for the rest of its rows reads them in another way. */
+  const answer = async (message: ReadMessage): Promise<void> => {
+    await read(message).catch(() => undefined);
+    cancelled.delete(message.id);
+    send({ kind: "end", id: message.id });
+  };
+  let queue = Promise.resolve();
+  line.on("message", (received) => {
+    const message = received as ToDecodeThread;
+    if (message.kind === "read") {
+      queue = queue.then(() => answer(message));
+    } else if (message.kind === "cancel") {
+      cancelled.add(message.id);
+      held.add(0);
+    } else {
+      takeBack(server.pool, message.buffers);
+      server.wantedRows = message.batchRows ?? server.wantedRows;
+      held.add(-message.bytes);
+    }
+  });
+  line.on("close", () => {
+    isClosed = true;
+    held.add(0);
+    void closeAfter(queue, server);
+  });
+}
+
+function openServer(run: RunModel | undefined): UnitServer {
+  if (isAddressSpaceLimited()) {
+    doWithoutVectors();
+  }
+  return { pool: createBufferPool(), matrices: matrixMemory(), readers: unitReaders(), run, wantedRows: undefined };
+}
+
+/** Gives back all memory when what is under way has ended. */
+async function closeAfter(queue: Promise<unknown>, { matrices, readers }: UnitServer): Promise<void> {
+  await queue;
+  matrices.clear();
+  readers.close();
+}
+
+/** `ulimit -v`. False where it is not known. */
+function isAddressSpaceLimited(): boolean {
+  try {
+    return !/^Max address space +unlimited /m.test(readFileSync("/proc/self/limits", "latin1"));
+  } catch {
+    return false;
+  }
+}
+
+/** Texts make buffers of many sizes, few of which fit again. */
+function takeBack(pool: BufferPool, buffers: readonly ArrayBuffer[]): void {
+  pool.giveBack(buffers);
+  if (pool.idleBytes > heldLimitBytes) {
+    pool.clear();
+  }
+}
+
+/** Bytes that were sent and have not come back. */
+function heldRows(): { add(bytes: number): void; room(isUnwanted: () => boolean): Promise<void> } {
+  let held = 0;
+  let wake: (() => void) | undefined;
+  const isFull = (): boolean => held > heldLimitBytes;
+  return {
+    add(bytes) {
+      held += bytes;
+      wake?.();
+    },
+    async room(isUnwanted) {
+      while (isFull() && !isUnwanted()) {
+        await new Promise<void>((resolve) => {
+          wake = resolve;
+        });
+      }
+    },
+  };
+}
+
+interface UnitServer {
+  readonly pool: BufferPool;
+  /** Of the batch that is being made. */
+  readonly matrices: ReturnType<typeof matrixMemory>;
+  readonly readers: ReturnType<typeof unitReaders>;
+  readonly run: RunModel | undefined;
+  /** Rows of a batch for the model, as the main thread said last. */
+  wantedRows: number | undefined;
+}
+
+interface SentBatch {
+  /** Of the shard, its first row. */
+  readonly rowStart: number;
+  readonly batch: ScoredBatch;
+  readonly buffers: readonly ArrayBuffer[];
+}
+
+/** The rows of a unit, in order, in memory of their own. */
+async function* batchesOf(
+  server: UnitServer,
+  { unit, projection, constants, scoring }: ReadMessage,
+): AsyncGenerator<SentBatch> {
+  const { pool, matrices, run } = server;
+  const tools = parcelTools((bytes) => pool.take(bytes));
+  const score = scoring === undefined || run === undefined ? undefined : scorer(scoring, run);
+  // Floats that are sent are worth a copy: vectors pack them in less than half the time.
+  const isForVectors = (element: ElementType): boolean => score !== undefined || element === "float32";
+  const plan = directPlan(projection, (element, length) =>
+    (isForVectors(element) ? matrices : tools).take(element, length),
+  );
+  if (plan === undefined) {
+    return;
+  }
+  const modelRows = (): number => scoring?.contract.fixedBatchRows ?? server.wantedRows ?? scoring?.batchRows ?? 0;
+  const steps = stepsFor(rowBytes(projection), score === undefined ? undefined : modelRows);
+  const constantsOf = repeater(projection, constants);
+  for await (const piece of server.readers.read(unit, projection)) {
+    for (let rowStart = piece.rowStart; rowStart < piece.rowEnd; ) {
+      const rowEnd = Math.min(piece.rowEnd, rowStart + steps.rows());
+      tools.clear();
+      matrices.clear();
+      const rows = { from: rowStart - piece.rowStart, to: rowEnd - piece.rowStart };
+      const batch = plan.batch(piece, rows, constantsOf(rowEnd - rowStart));
+      const predictions = await score?.(batch, modelRows());
+      steps.took(batch.rowCount, predictions ?? []);
+      const parcel = packParcel(predictions === undefined ? batch : { ...batch, inputs: [] }, tools);
+      takeBack(pool, tools.left(parcel.buffers));
+      yield { rowStart, batch: { ...parcel.batch, predictions }, buffers: parcel.buffers };
+      rowStart = rowEnd;
+    }
+  }
+}
+
+/** How many rows are sent at once: of those that are scored, some batches of the model, as many as do not take long. */
+function stepsFor(
+  bytesPerRow: number,
+  modelRows: (() => number) | undefined,
+): { rows(): number; took(rows: number, predictions: readonly Predictions[]): void } {
+  const most = Math.max(batchLimits.least, Math.min(batchLimits.most, Math.floor(batchBytes / bytesPerRow)));
+  let rowsPerMs = 0;
+  return {
+    rows() {
+      const rows = modelRows?.() ?? most;
+      return rows * Math.max(1, Math.floor(Math.min(most, rowsPerMs * stepMs) / rows));
+    },
+    took(rows, predictions) {
+      const ms = predictions.reduce((sum, part) => sum + part.ms, 0);
+      rowsPerMs = rows / Math.max(1, ms);
+    },
+  };
+}
+
+function sizeOf(buffers: readonly ArrayBuffer[]): number {
+  return buffers.reduce((sum, { byteLength }) => sum + byteLength, 0);
+}
+
+interface PooledTools extends ParcelTools {
+  /** Those of the buffers that were taken that were not sent. */
+  left(sent: readonly ArrayBuffer[]): ArrayBuffer[];
+  /** Another batch begins. */
+  clear(): void;
+}
+
+/** Memory from a pool, which knows what was made for one batch. */
+function parcelTools(takeBuffer: (bytes: number) => ArrayBuffer): PooledTools {
+  const made = new Map<Values, ArrayBuffer>();
+  return {
+    take(element, length) {
+      const bytes = length * bytesPerElement(element);
+      const buffer = takeBuffer(roundUp(bytes));
+      const values = viewOf(element, buffer, 0, length);
+      made.set(values, buffer);
+      return values;
+    },
+    isOwn: (values) => made.has(values),
+    left: (sent) => [...made.values()].filter((buffer) => !sent.includes(buffer)),
+    clear() {
+      made.clear();
+    },
+  };
+}
+
+/** Memory for what is not sent, or only copies of it. */
+function matrixMemory(): { readonly take: TakeValues; clear(): void } {
+  const pieces: Uint8Array<ArrayBuffer>[] = [];
+  return {
+    take(element, length) {
+      const piece = takeMemory(length * bytesPerElement(element));
+      pieces.push(piece);
+      return viewOf(element, piece.buffer, piece.byteOffset, length);
+    },
+    clear() {
+      giveBackMemory(pieces.splice(0));
+    },
+  };
+}
+
+/** Columns from folder names, of one row each, as columns of at least so many. */
+function repeater(projection: Projection, constants: UnitRequest["constants"]): (rows: number) => Map<string, Column> {
+  let made = { rows: 0, columns: new Map<string, Column>() };
+  const repeated = (rows: number): Map<string, Column> => {
+    const columns = new Map<string, Column>();
+    for (const { source } of projection.passthrough) {
+      const one = constants.get(source.path[0] ?? "");
+      if (source.partition === true && one !== undefined) {
+        const builder = createColumnBuilder(source.type, rows);
+        for (let row = 0; row < rows; row += 1) {
+          builder.append(one, 0, 1);
+        }
+        columns.set(source.path[0] ?? "", builder.finish());
+      }
+    }
+    return columns;
+  };
+  return (rows) => {
+    made = made.rows < rows ? { rows, columns: repeated(rows) } : made;
+    return made.columns;
+  };
+}

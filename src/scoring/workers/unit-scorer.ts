@@ -1,0 +1,114 @@
+import { matrixDims } from "../../packing/input-target.js";
+import { createPacker, type FeatureBatch } from "../../packing/packer.js";
+import type { NamedTensor, Tensor } from "../../columnar/tensor.js";
+import type { Predictions } from "../../packing/scored.js";
+import type { DecodedInput, RecordBatch } from "../../columnar/types.js";
+import { isKnownFinite } from "./batch-transfer.js";
+import type { UnitScoring } from "./decode-protocol.js";
+
+/** Runs the model on tensors that stay whose they are. Rejects where the model fails. */
+export type RunModel = (request: {
+  readonly inputs: readonly NamedTensor[];
+  readonly outputs: readonly string[];
+}) => Promise<{ readonly outputs: readonly Tensor[]; readonly ms: number }>;
+
+/** Scores a batch, so many rows at a time; undefined: a row is bad, or the model fails. */
+export type ScoreBatch = (batch: RecordBatch, rows: number) => Promise<Predictions[] | undefined>;
+
+export function scorer({ contract, tensors }: UnitScoring, run: RunModel): ScoreBatch {
+  let packing = createPacking(contract);
+  return async (batch, rows) => {
+    const predictions: Predictions[] = [];
+    const isPlain = batch.inputs.every(isGood);
+    try {
+      for (let from = 0; from < batch.rowCount; from += rows) {
+        const range = { from, to: Math.min(from + rows, batch.rowCount) };
+        const there = isPlain ? inPlace(contract, batch, range) : undefined;
+        const packed = there ?? packing.pack(batch, range, rows);
+        if (packed === undefined) {
+          return undefined;
+        }
+        const { outputs, ms } = await run({ inputs: packed.inputs, outputs: tensors });
+        predictions.push({ rowCount: range.to - from, outputs, ms, packedRows: packed.packedRows });
+        if (there === undefined) {
+          packing.recycle(packed.inputs);
+        }
+      }
+    } catch {
+      packing = createPacking(contract); // of what this one holds nothing is known
+      return undefined;
+    }
+    return predictions;
+  };
+}
+
+/** Nothing in it has to be looked at row by row. */
+function isGood(input: DecodedInput): boolean {
+  return input.kind === "matrix" && input.valid === undefined && isKnownFinite(input);
+}
+
+type PackedBatch = Pick<FeatureBatch, "inputs" | "packedRows">;
+
+interface Rows {
+  readonly from: number;
+  readonly to: number;
+}
+
+/** Rows of good matrices as tensors, where they lie; undefined: the tensors are others. */
+function inPlace(
+  { inputs, fixedBatchRows }: UnitScoring["contract"],
+  batch: RecordBatch,
+  { from, to }: Rows,
+): PackedBatch | undefined {
+  const rows = to - from;
+  if (fixedBatchRows !== null && fixedBatchRows !== rows) {
+    return undefined;
+  }
+  const tensors: NamedTensor[] = [];
+  for (const [index, binding] of inputs.entries()) {
+    const matrix = batch.inputs[index];
+    const isMatrix = binding.kind === "matrix" || binding.kind === "list";
+    if (!isMatrix || binding.dtype === "float16" || matrix?.kind !== "matrix") {
+      return undefined;
+    }
+    const { width } = matrix;
+    const data = matrix.data.subarray(from * width, to * width);
+    tensors.push({ name: binding.input, dtype: binding.dtype, dims: matrixDims(binding, rows, width), data });
+  }
+  return { inputs: tensors, packedRows: rows };
+}
+
+interface Packing {
+  /** Packs rows, at most `most`, as the main thread does; undefined where one is bad. */
+  pack(batch: RecordBatch, rows: Rows, most: number): PackedBatch | undefined;
+  recycle(inputs: readonly NamedTensor[]): void;
+}
+
+/** Packs batch after batch into the same memory. */
+function createPacking(contract: UnitScoring["contract"]): Packing {
+  let isFaulty = false;
+  let batchRows = 0;
+  const onFault = (): void => {
+    isFaulty = true;
+  };
+  const packer = createPacker({ contract, batchRows: () => batchRows, onFault });
+  return {
+    pack(batch, { from, to }, most) {
+      isFaulty = false;
+      batchRows = most;
+      const [full] = packer.push(batch, { from, to, row: 0 });
+      const packed = full ?? packer.flush();
+      if (packed === undefined) {
+        return undefined;
+      }
+      if (isFaulty || packed.rowCount !== to - from) {
+        packer.recycle(packed.inputs);
+        return undefined;
+      }
+      return packed;
+    },
+    recycle(inputs) {
+      packer.recycle(inputs);
+    },
+  };
+}

@@ -1,0 +1,135 @@
+import { basename, join } from "node:path";
+import { z } from "../../../util/zod.js";
+import { errnoOf, JobError } from "../../../util/errors.js";
+import { parseJson } from "../../../plan/parse-plan.js";
+import { splitRunId } from "../../../plan/identity.js";
+import { damagedOutput, overtaken } from "./damage.js";
+import { createDurably } from "../local/durable.js";
+import type { FileSystem, Looking } from "./file-system.js";
+import { isEarlier, isLater, isSameJob, type Layout, layoutOf, runOfPart } from "./layout.js";
+import { runOfSuccess } from "./success.js";
+
+const claimSchema = z.object({ run_id: z.string() });
+
+/** Names that are nobody's data. */
+const harmless: ReadonlySet<string> = new Set(["lost+found"]);
+
+const ownFolderHint = "give each run a folder of its own, such as out/dt=${ds}";
+
+/**
+ * Makes the folder that of this run and of those before and after it: the first to claim it has it, so that two
+ * jobs that start at once cannot both write there. @throws JobError OUTPUT_FOREIGN
+ */
+export async function claimFolder(fs: FileSystem, layout: Layout, writer: string): Promise<void> {
+  await createDurably(fs, {
+    temporary: join(layout.temporary, `claim.${writer}`),
+    final: layout.claim,
+    text: claimText(layout),
+  });
+  await refuseForeign(fs, layout);
+}
+
+/** Says whose folder it is. */
+export function claimText({ runId }: Layout): string {
+  return `${JSON.stringify({ run_id: splitRunId(runId).base })}\n`;
+}
+
+/**
+ * Refuses files that nobody could tell from ours, or that are another run's: a reader would mix them up.
+ * @throws JobError OUTPUT_FOREIGN
+ */
+export async function refuseForeign(fs: Looking, layout: Layout): Promise<void> {
+  const { runId } = layout;
+  const names = await listFolder(fs, layout.folder);
+  const owner = claimSchema.safeParse(parseJson(await readTextOr(fs, layout.claim, ""))).data?.run_id;
+  if (owner !== undefined && owner !== splitRunId(runId).base) {
+    throw new JobError("OUTPUT_FOREIGN", `looking at ${layout.folder}: it belongs to run ${owner}, not to ${runId}`, {
+      hint: ownFolderHint,
+    });
+  }
+  await refuseOtherSuccess(fs, layout, names);
+  for (const name of names) {
+    if (name.startsWith("_") || name.startsWith(".") || harmless.has(name) || layout.spanOf(name) !== undefined) {
+      continue;
+    }
+    const other = runOfPart(name);
+    if (isEarlier(other, layout)) {
+      continue;
+    }
+    if (other === undefined) {
+      throw new JobError("OUTPUT_FOREIGN", `looking at ${layout.folder}: ${name} is there, which no run wrote`, {
+        hint: "output.parquet.path must be a folder of its own",
+      });
+    }
+    if (isLater(other, layout)) {
+      throw await laterRun(fs, layout, names);
+    }
+    throw new JobError(
+      "OUTPUT_FOREIGN",
+      `looking at ${layout.folder}: ${name} is there, a part of run ${other}, not of ${runId}`,
+      { hint: ownFolderHint },
+    );
+  }
+}
+
+/** @throws JobError OUTPUT_FOREIGN for a `_SUCCESS` without a manifest, unless it is of these runs */
+async function refuseOtherSuccess(fs: Looking, layout: Layout, names: readonly string[]): Promise<void> {
+  const success = basename(layout.success);
+  if (!names.includes(success) || names.includes(basename(layout.manifest))) {
+    return;
+  }
+  const run = runOfSuccess(await readTextOr(fs, layout.success, ""));
+  if (run === undefined || !isSameJob(run, layout)) {
+    throw new JobError(
+      "OUTPUT_FOREIGN",
+      `looking at ${layout.folder}: it has a ${success} but no manifest of this program`,
+      { hint: "output.parquet.path must be a folder of its own" },
+    );
+  }
+}
+
+/** Parts of later runs are there: one came meanwhile, or something removed its plan. */
+async function laterRun(fs: Looking, layout: Layout, names: readonly string[]): Promise<JobError> {
+  const runs = names.flatMap((name) => runOfPart(name) ?? []).filter((run) => isLater(run, layout));
+  const last = runs.reduce((one, other) => (isLater(other, layoutOf(layout.folder, one)) ? other : one));
+  const { plan } = layoutOf(layout.folder, last);
+  return (await sizeIfThere(fs, plan)) === undefined
+    ? damagedOutput(`looking at ${layout.folder}: it has parts of run ${last}, and no ${plan}`, {
+        hint: "restore the plan",
+        damage: { runId: last },
+      })
+    : overtaken(layout, last);
+}
+
+export async function listFolder(fs: Looking, folder: string): Promise<string[]> {
+  try {
+    return await fs.readdir(folder);
+  } catch (error) {
+    if (errnoOf(error) === "ENOENT") {
+      return [];
+    }
+    throw error;
+  }
+}
+
+export async function readTextOr<T>(fs: Looking, path: string, absent: T): Promise<string | T> {
+  try {
+    return await fs.readText(path);
+  } catch (error) {
+    if (errnoOf(error) === "ENOENT") {
+      return absent;
+    }
+    throw error;
+  }
+}
+
+export async function sizeIfThere(fs: Looking, path: string): Promise<number | undefined> {
+  try {
+    return await fs.sizeOf(path);
+  } catch (error) {
+    if (errnoOf(error) === "ENOENT") {
+      return undefined;
+    }
+    throw error;
+  }
+}

@@ -1,0 +1,49 @@
+import { type Damage, JobError } from "../../../util/errors.js";
+import type { Layout } from "./layout.js";
+
+/** A file of the output that is not what was committed. */
+export interface DamagedFile {
+  readonly path: string;
+  readonly found: string;
+  readonly cause?: unknown;
+}
+
+/** An output that a new run gets past. `hint`: what else can be done. */
+export function damagedOutput(
+  message: string,
+  { hint, damage = {}, cause }: { readonly hint: string; readonly damage?: Damage; readonly cause?: unknown },
+): JobError {
+  return new JobError("OUTPUT_DAMAGED", message, {
+    hint: `${hint}; or start over with --new-run, which scores all rows again and then takes the old parts away`,
+    damage,
+    cause,
+  });
+}
+
+/**
+ * One error for all damaged files; none where there are none.
+ * @throws JobError OUTPUT_DAMAGED
+ */
+export function refuseDamaged(
+  files: readonly DamagedFile[],
+  hint: { readonly one: string; readonly more: string },
+): void {
+  const [first, ...others] = files.toSorted((a, b) => (a.path < b.path ? -1 : 1));
+  if (first === undefined) {
+    return;
+  }
+  const more =
+    others.length === 0 ? "" : `; ${others.length} more ${others.length === 1 ? "part is" : "parts are"} damaged`;
+  throw damagedOutput(`checking ${first.path}: ${first.found}${more}`, {
+    hint: others.length === 0 ? hint.one : `${hint.more} (infer-batch status lists them)`,
+    damage: { found: [first, ...others].map(({ path, found }) => `${path}: ${found}`) },
+    ...(first.cause instanceof Error ? { cause: first.cause } : {}),
+  });
+}
+
+/** An attempt is told that its run is one of the past. */
+export function overtaken({ folder, runId }: Pick<Layout, "folder" | "runId">, later: string): JobError {
+  return new JobError("PLAN_CHANGED", `looking at ${folder}: run ${later} came after ${runId}`, {
+    hint: "run the same command again: it takes up that run",
+  });
+}

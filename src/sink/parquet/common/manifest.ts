@@ -1,0 +1,247 @@
+import { z } from "../../../util/zod.js";
+import { outputColumns } from "../../../binding/contract.js";
+import { showType } from "../../../columnar/types.js";
+import { JobError } from "../../../util/errors.js";
+import { parseJson } from "../../../plan/parse-plan.js";
+import type { Plan, RunId } from "../../../plan/plan.js";
+import { spanAt } from "../../../plan/spans.js";
+import { readTextOr, sizeIfThere } from "./claim.js";
+import { type DamagedFile, damagedOutput, overtaken, refuseDamaged } from "./damage.js";
+import type { Looking } from "./file-system.js";
+import { isEarlier, isLater, isSameJob, type Layout } from "./layout.js";
+import { type CommittedParts, findPart, rowsLeft } from "./parts.js";
+import { makerSchema } from "./part-label.js";
+import type { AttemptJson, Maker, StoredPlan } from "../../port.js";
+import { runOfSuccess } from "./success.js";
+
+export interface FinishedPart {
+  readonly file: string;
+  readonly span: number;
+  readonly rows: number;
+  readonly rejected: number;
+  readonly rejectsSha256: string | null;
+  readonly filtered: number;
+  readonly maker: Maker;
+  readonly sizeBytes: number;
+  readonly sha256: string;
+}
+
+/** `_manifest.json`: what a reader or auditor needs to know of a finished run. */
+export interface Manifest {
+  readonly format: "infer-batch-manifest";
+  readonly version: 1;
+  readonly run_id: string;
+  readonly plan_id: string;
+  readonly job: string;
+  readonly params: Plan["params"];
+  readonly model_sha256: string;
+  readonly rows: number;
+  readonly rows_rejected: number;
+  readonly rows_filtered: number;
+  readonly columns: readonly { readonly name: string; readonly type: string }[];
+  readonly parts: readonly ManifestPart[];
+  /** What the attempt that finished the run did itself; for people and dashboards. */
+  readonly attempt?: AttemptJson | undefined;
+}
+
+export interface ManifestPart {
+  readonly file: string;
+  readonly span: number;
+  readonly rows: number;
+  readonly rejected: number;
+  /** Of the text of its file under `_rejects/`, whose name has its first 16 digits. */
+  readonly rejects_sha256: string | null;
+  readonly filtered: number;
+  /** The attempt that committed it. */
+  readonly maker: Maker;
+  readonly size_bytes: number;
+  readonly sha256: string;
+}
+
+const manifestSchema = z.object({
+  format: z.literal("infer-batch-manifest"),
+  version: z.literal(1),
+  run_id: z.string(),
+  plan_id: z.string(),
+  job: z.string(),
+  params: z.record(z.string(), z.string()),
+  model_sha256: z.string(),
+  rows: z.int(),
+  rows_rejected: z.int(),
+  rows_filtered: z.int(),
+  columns: z.array(z.object({ name: z.string(), type: z.string() })),
+  parts: z.array(
+    z.object({
+      file: z.string(),
+      span: z.int(),
+      rows: z.int(),
+      rejected: z.int(),
+      rejects_sha256: z.string().nullable(),
+      filtered: z.int(),
+      maker: makerSchema,
+      size_bytes: z.int(),
+      sha256: z.string(),
+    }),
+  ),
+  attempt: z.record(z.string(), z.unknown()).optional(),
+}) satisfies z.ZodType<Manifest>;
+
+/**
+ * The manifest of this run if it is finished and its parts are still those it names (by name and size); undefined
+ * while an earlier run's predictions stand.
+ * @throws JobError OUTPUT_FOREIGN for another job's `_SUCCESS`, PLAN_CHANGED for a later run's, OUTPUT_DAMAGED
+ */
+export async function checkFinished(
+  fs: Looking,
+  layout: Layout,
+  { plan, planId }: StoredPlan,
+): Promise<Manifest | undefined> {
+  // `_SUCCESS` before the manifest: who finishes this run at the moment writes them in the other order.
+  const success = await readTextOr(fs, layout.success, undefined);
+  const run = success === undefined ? undefined : runOfSuccess(success);
+  if (success === undefined || isEarlier(run, layout)) {
+    return undefined;
+  }
+  const manifest = await readManifest(fs, layout, run);
+  if (isEarlier(manifest.run_id as RunId, layout)) {
+    return undefined;
+  }
+  if (isLater(manifest.run_id as RunId, layout)) {
+    throw overtaken(layout, manifest.run_id);
+  }
+  if (manifest.run_id !== plan.runId) {
+    throw new JobError(
+      "OUTPUT_FOREIGN",
+      `looking at ${layout.folder}: it holds run ${manifest.run_id}, not ${plan.runId}`,
+      {
+        hint: "give each run a folder of its own, such as out/dt=${ds}",
+      },
+    );
+  }
+  if (manifest.plan_id !== planId) {
+    throw damagedOutput(
+      `reading ${layout.manifest}: it is of plan ${manifest.plan_id}, the folder's plan is ${planId}`,
+      { hint: "restore the folder" },
+    );
+  }
+  refuseDamaged(await otherParts(fs, layout, manifest), {
+    one: "restore it; or delete _SUCCESS and the part, and run the same command again: its span is then scored anew",
+    more: "restore them; or delete _SUCCESS and the parts, and run the same command again: their spans are then scored anew",
+  });
+  return manifest;
+}
+
+/** Parts that are not there, or not as long as the manifest says. */
+async function otherParts(fs: Looking, layout: Layout, { parts }: Manifest): Promise<DamagedFile[]> {
+  const sizes = await fs.sizesIn?.(layout.folder);
+  const damaged: DamagedFile[] = [];
+  for (const part of parts) {
+    const path = `${layout.folder}/${part.file}`;
+    const found = sizes === undefined ? await sizeIfThere(fs, path) : sizes.get(part.file);
+    if (found !== part.size_bytes) {
+      const is = found === undefined ? "it is gone" : `it has ${found} bytes`;
+      damaged.push({ path, found: `${is}, the manifest says ${part.size_bytes} bytes` });
+    }
+  }
+  return damaged;
+}
+
+/** `run`: the one that `_SUCCESS` names. */
+async function readManifest(fs: Looking, layout: Layout, run: RunId | undefined): Promise<Manifest> {
+  const manifest = manifestSchema.safeParse(parseJson(await readTextOr(fs, layout.manifest, "")));
+  if (manifest.success) {
+    return manifest.data;
+  }
+  if (run !== undefined && isSameJob(run, layout)) {
+    throw damagedOutput(`reading ${layout.manifest}: it is gone or damaged`, {
+      hint: "restore it; or delete _SUCCESS and run the same command again, which finishes the run anew",
+      damage: { runId: run },
+    });
+  }
+  throw new JobError(
+    "OUTPUT_FOREIGN",
+    `looking at ${layout.folder}: it has a _SUCCESS but no manifest of this program`,
+    {
+      hint: "output.parquet.path must be a folder of its own",
+    },
+  );
+}
+
+export interface FinishRequest {
+  readonly layout: Layout;
+  readonly stored: StoredPlan;
+  readonly writer: string;
+  /** Parts whose digest this attempt knows; those of other attempts are read. */
+  readonly parts: ReadonlyMap<number, FinishedPart>;
+  /** All of them, as far as labels tell. */
+  readonly committed: CommittedParts;
+  /** Throws when another plan stands at the target. */
+  readonly check: () => Promise<unknown>;
+  /** Of the one that finishes. */
+  readonly attempt?: AttemptJson | undefined;
+}
+
+/** @throws JobError OUTPUT_DAMAGED when a part is not there any more as it was committed */
+export async function manifestPart(
+  fs: Looking,
+  { layout, stored, parts, committed }: Pick<FinishRequest, "layout" | "stored" | "parts" | "committed">,
+  span: number,
+): Promise<ManifestPart> {
+  const file = layout.part(span);
+  const found = await findPart(fs, layout, span);
+  const known = parts.get(span);
+  const label = known ?? committed.get(span);
+  if (found === undefined || label === undefined) {
+    throw new JobError("OUTPUT_DAMAGED", `finishing ${layout.folder}: ${file} is gone since it was committed`, {
+      hint: "something else removes files here; run the same command again, which scores that span anew",
+    });
+  }
+  if (known !== undefined && known.sizeBytes !== found.sizeBytes) {
+    throw new JobError(
+      "OUTPUT_DAMAGED",
+      `finishing ${layout.folder}: ${file} has ${found.sizeBytes} bytes since it was committed`,
+      {
+        hint: "something else writes here; delete that file and run the same command again: its span is then scored anew",
+      },
+    );
+  }
+  const { rejected, rejectsSha256, filtered, maker } = label;
+  const rows = rowsLeft(spanAt(stored.plan, span), label);
+  const { sizeBytes, sha256 } = known ?? (await fs.digest(found.path));
+  const counts = { rows, rejected, rejects_sha256: rejectsSha256, filtered };
+  return { file, span, ...counts, maker, size_bytes: sizeBytes, sha256 };
+}
+
+export function manifestText(
+  { plan, planId }: StoredPlan,
+  parts: readonly ManifestPart[],
+  attempt?: AttemptJson,
+): string {
+  const manifest: Manifest = {
+    format: "infer-batch-manifest",
+    version: 1,
+    run_id: plan.runId,
+    plan_id: planId,
+    job: plan.job,
+    params: plan.params,
+    model_sha256: plan.model.sha256,
+    rows: parts.reduce((sum, part) => sum + part.rows, 0),
+    rows_rejected: parts.reduce((sum, part) => sum + part.rejected, 0),
+    rows_filtered: parts.reduce((sum, part) => sum + part.filtered, 0),
+    columns: outputColumns(plan.contract).map(({ name, type }) => ({ name, type: showType(type) })),
+    parts,
+    attempt,
+  };
+  return `${JSON.stringify(manifest, undefined, 1)}\n`;
+}
+
+/** Whether two manifests tell the same of a run, whichever attempts finished it. */
+export function tellTheSame(one: string, other: string): boolean {
+  const [ofOne, ofOther] = [one, other].map(withoutAttempt);
+  return ofOne !== undefined && ofOne === ofOther;
+}
+
+function withoutAttempt(text: string): string | undefined {
+  const found = manifestSchema.safeParse(parseJson(text)).data;
+  return found === undefined ? undefined : JSON.stringify({ ...found, attempt: undefined });
+}

@@ -1,0 +1,93 @@
+import { DuckDBDataChunk } from "@duckdb/node-api";
+import type { OutputRows } from "../../../columnar/types.js";
+import type { DuckDbAccess, DuckDBConnection } from "../../../duckdb/instance.js";
+import { readColumns, schemaDigests } from "../../../duckdb/parquet-schema.js";
+import { duckDbTypeOf } from "../../../duckdb/types.js";
+import { quoteName, quotePaths, quoteText, sqlTypeOf } from "../../../duckdb/sql.js";
+import { writeColumn } from "../../../duckdb/write-vector.js";
+import type { Compression } from "../../../spec/parquet-spec.js";
+import { dictionaryMerges } from "./dictionary.js";
+import { type PartFacts, type PartLabel, parseLabel } from "./part-label.js";
+
+/** Rows of one DuckDB vector. */
+const chunkRows = 2048;
+
+const labelKey = "infer-batch";
+
+let tables = 0;
+
+export interface PartToWrite {
+  readonly path: string;
+  readonly rows: OutputRows;
+  readonly label: PartLabel;
+  readonly compression: Compression;
+}
+
+/** Encodes a span's rows into a Parquet file. Not durable yet. Returns the rows that DuckDB says it wrote. */
+export async function writePart(
+  duckdb: DuckDbAccess,
+  { path, rows, label, compression }: PartToWrite,
+): Promise<number> {
+  const connection = await duckdb.connect();
+  tables += 1;
+  const table = `span_${tables}`;
+  try {
+    const definitions = rows.columns.map(({ name, type }) => `${quoteName(name)} ${sqlTypeOf(type)}`);
+    await connection.run(`CREATE TEMP TABLE ${table} (${definitions.join(", ")})`);
+    await appendRows(connection, table, rows);
+    // Off for the whole part: DuckDB has no such option for a column.
+    const dictionaries = dictionaryMerges(rows.columns) ? "DICTIONARY_SIZE_LIMIT 0, " : "";
+    const result = await connection.run(
+      `COPY ${table} TO ${quoteText(path)} (FORMAT parquet, COMPRESSION ${compression}, ${dictionaries}USE_TMP_FILE false,
+         KV_METADATA {${quoteText(labelKey)}: ${quoteText(JSON.stringify(label))}})`,
+    );
+    return result.rowsChanged;
+  } finally {
+    connection.closeSync(); // and the temporary table with it
+  }
+}
+
+async function appendRows(connection: DuckDBConnection, table: string, rows: OutputRows): Promise<void> {
+  const appender = await connection.createAppender(table);
+  const chunk = DuckDBDataChunk.create(rows.columns.map(({ type }) => duckDbTypeOf(type)));
+  for (let from = 0; from < rows.rowCount; from += chunkRows) {
+    const to = Math.min(from + chunkRows, rows.rowCount);
+    chunk.reset();
+    for (const [index, { column }] of rows.columns.entries()) {
+      writeColumn(chunk, index, column, { from, to });
+    }
+    chunk.rowCount = to - from;
+    appender.appendDataChunk(chunk);
+  }
+  appender.closeSync();
+}
+
+/** Reads the footers of parts. @throws Error of DuckDB when one of them cannot be read */
+export async function describeParts(connection: DuckDBConnection, paths: readonly string[]): Promise<PartFacts[]> {
+  const list = quotePaths(paths);
+  const labels = new Map<string, PartLabel>();
+  const found = await connection.runAndReadAll(
+    `SELECT file_name, decode(value) FROM parquet_kv_metadata(${list}) WHERE decode(key) = ${quoteText(labelKey)}`,
+  );
+  for (const [path, text] of found.getRows()) {
+    const label = parseLabel(String(text));
+    if (label !== undefined) {
+      labels.set(String(path), label);
+    }
+  }
+  const digests = await schemaDigests(connection, paths);
+  const schemaOf = new Map<string, string>();
+  for (const [path, digest] of digests) {
+    if (!schemaOf.has(digest)) {
+      const columns = await readColumns(connection, path);
+      schemaOf.set(digest, columns.map(({ name, sourceType }) => `${name} ${sourceType}`).join(", "));
+    }
+  }
+  const files = await connection.runAndReadAll(`SELECT file_name, num_rows FROM parquet_file_metadata(${list})`);
+  return files.getRows().map(([path, rows]) => ({
+    path: String(path),
+    label: labels.get(String(path)),
+    rows: Number(rows),
+    schema: schemaOf.get(digests.get(String(path)) ?? "") ?? "",
+  }));
+}

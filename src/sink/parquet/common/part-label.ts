@@ -1,0 +1,62 @@
+import { z } from "../../../util/zod.js";
+import type { NamedColumn } from "../../../columnar/types.js";
+import { sqlTypeOf } from "../../../duckdb/sql.js";
+import { parseJson } from "../../../plan/parse-plan.js";
+import type { Maker } from "../../port.js";
+
+/** What each part says of itself in Parquet's key-value metadata. */
+export interface PartLabel {
+  readonly runId: string;
+  readonly planId: string;
+  readonly span: number;
+  readonly rowStart: number;
+  readonly rowEnd: number;
+  /** Rows of the span that are not in the part but in its file under `_rejects/`. */
+  readonly rejected: number;
+  /** Of that file's text, in hex: the file is found by it. null: there is none. */
+  readonly rejectsSha256: string | null;
+  /** Rows of the span that `input.where` left out. */
+  readonly filtered: number;
+  readonly maker: Maker;
+}
+
+export interface PartFacts {
+  readonly path: string;
+  /** undefined: not labelled as a part. */
+  readonly label: PartLabel | undefined;
+  readonly rows: number;
+  /** `name TYPE, …` */
+  readonly schema: string;
+}
+
+/** The schema of a part, as `describeParts` reads it back. */
+export function partSchema(columns: readonly Pick<NamedColumn, "name" | "type">[]): string {
+  return columns.map(({ name, type }) => `${name} ${sqlTypeOf(type)}`).join(", ");
+}
+
+/** As it stands in labels and manifests. */
+export const makerSchema = z.object({
+  writer: z.string(),
+  worker: z.int(),
+  workers: z.int(),
+  program: z.string(),
+  provider: z.string(),
+  batchSize: z.int(),
+  onBadRow: z.enum(["fail", "reject"]),
+}) satisfies z.ZodType<Maker>;
+
+const labelSchema = z.object({
+  runId: z.string(),
+  planId: z.string(),
+  span: z.int(),
+  rowStart: z.int(),
+  rowEnd: z.int(),
+  rejected: z.int().min(0),
+  rejectsSha256: z.string().nullable(),
+  filtered: z.int().min(0),
+  maker: makerSchema,
+}) satisfies z.ZodType<PartLabel>;
+
+export function parseLabel(text: string): PartLabel | undefined {
+  return labelSchema.safeParse(parseJson(text)).data;
+}

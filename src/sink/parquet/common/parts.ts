@@ -1,0 +1,171 @@
+import type { DuckDbAccess, DuckDBConnection } from "../../../duckdb/instance.js";
+import { firstLine } from "../../../duckdb/sql.js";
+import { messageOf } from "../../../util/errors.js";
+import { outputColumns } from "../../../binding/contract.js";
+import type { Span } from "../../../plan/plan.js";
+import { spanAt, spanCount } from "../../../plan/spans.js";
+import { listFolder, sizeIfThere } from "./claim.js";
+import { type DamagedFile, refuseDamaged } from "./damage.js";
+import type { Looking } from "./file-system.js";
+import type { Layout } from "./layout.js";
+import { type PartFacts, type PartLabel, partSchema } from "./part-label.js";
+import type { StoredPlan } from "../../port.js";
+
+/** By committed span: what its part says of itself. */
+export type CommittedParts = ReadonlyMap<number, CommittedPart>;
+
+/** What is kept of a part's label. */
+export type CommittedPart = SpanCounts & Pick<PartLabel, "rejectsSha256" | "maker">;
+
+/** Rows of a span that are not in its part. */
+export type SpanCounts = Pick<PartLabel, "rejected" | "filtered">;
+
+/** Rows of a span that are in its part. */
+export function rowsLeft({ rowStart, rowEnd }: Pick<Span, "rowStart" | "rowEnd">, counts: SpanCounts): number {
+  return rowEnd - rowStart - counts.rejected - counts.filtered;
+}
+
+/** Whether all rows of a span are accounted for. */
+export function wholeSpan(span: Pick<Span, "rowStart" | "rowEnd">, part: SpanCounts & { rows: number }): boolean {
+  return part.rows === rowsLeft(span, part);
+}
+
+/** Footers read by one query. */
+const partsPerQuery = 256;
+
+/**
+ * Paths of a run's parts, by span. One that the finish of the run moves counts wherever it is: it is looked for where
+ * it comes from first, then where it stays.
+ */
+export async function listParts(fs: Looking, layout: Layout): Promise<Map<number, string>> {
+  const paths = new Map<number, string>();
+  for (const name of layout.parts === layout.folder ? [] : await listFolder(fs, layout.parts)) {
+    const span = layout.committedSpanOf(name);
+    if (span !== undefined) {
+      paths.set(span, `${layout.parts}/${name}`);
+    }
+  }
+  for (const name of await listFolder(fs, layout.folder)) {
+    const span = layout.spanOf(name);
+    if (span !== undefined) {
+      paths.set(span, `${layout.folder}/${name}`);
+    }
+  }
+  return paths;
+}
+
+/** Where a part is: among those that readers see, or not yet. One that was moved meanwhile is where it was moved to. */
+export async function findPart(
+  fs: Looking,
+  layout: Layout,
+  span: number,
+): Promise<{ path: string; sizeBytes: number } | undefined> {
+  const [from = "", to = from] = layout.placesOf(span);
+  for (const path of [to, from, to]) {
+    const sizeBytes = await sizeIfThere(fs, path);
+    if (sizeBytes !== undefined) {
+      return { path, sizeBytes };
+    }
+  }
+  return undefined;
+}
+
+/** Parts that are the plan's, by span, and those that are not. */
+export interface InspectedParts {
+  readonly committed: Map<number, CommittedPart>;
+  readonly damaged: DamagedFile[];
+}
+
+/** @throws JobError OUTPUT_DAMAGED where there are damaged ones, naming all of them */
+export function wholeParts({ committed, damaged }: InspectedParts): Map<number, CommittedPart> {
+  refuseDamaged(damaged, {
+    one: "delete this file and run the same command again: its span is then scored anew",
+    more: "delete these files and run the same command again: their spans are then scored anew",
+  });
+  return committed;
+}
+
+/**
+ * Checks parts against the plan: label, rows and columns, not just their names.
+ * @param nameOf how a message names the part at a path
+ */
+export async function inspectParts(
+  duckdb: DuckDbAccess,
+  stored: StoredPlan,
+  paths: ReadonlyMap<number, string>,
+  nameOf: (path: string) => string = (path) => path,
+): Promise<InspectedParts> {
+  const parts: InspectedParts = { committed: new Map(), damaged: [] };
+  if (paths.size === 0) {
+    return parts; // of a new run: what it takes to look is loaded beside the scoring
+  }
+  const all = [...paths];
+  const connection = await duckdb.connect();
+  try {
+    for (let start = 0; start < all.length; start += partsPerQuery) {
+      const group = all.slice(start, start + partsPerQuery);
+      const facts = await readGroup(
+        connection,
+        group.map(([, path]) => path),
+      );
+      for (const [span, path] of group) {
+        const found = checkPart(stored, span, facts.get(path));
+        if (typeof found === "object") {
+          const { rejected, rejectsSha256, filtered, maker } = found;
+          parts.committed.set(span, { rejected, rejectsSha256, filtered, maker });
+        } else {
+          const cause = facts.get(path);
+          parts.damaged.push({ path: nameOf(path), found: found.replaceAll(path, nameOf(path)), cause });
+        }
+      }
+    }
+  } finally {
+    connection.closeSync();
+  }
+  return parts;
+}
+
+/** By path: what a part says of itself, or why it cannot be read. */
+async function readGroup(
+  connection: DuckDBConnection,
+  paths: readonly string[],
+): Promise<Map<string, PartFacts | Error>> {
+  const { describeParts } = await import("./part-file.js"); // and DuckDB's library with it
+  try {
+    const facts = await describeParts(connection, paths);
+    return new Map(facts.map((part) => [part.path, part]));
+  } catch (error) {
+    const [path = "", ...others] = paths;
+    if (others.length === 0) {
+      return new Map([[path, error instanceof Error ? error : new Error(messageOf(error), { cause: error })]]);
+    }
+    const found = new Map<string, PartFacts | Error>();
+    for (const one of paths) {
+      for (const [key, value] of await readGroup(connection, [one])) {
+        found.set(key, value);
+      }
+    }
+    return found;
+  }
+}
+
+/** What the part says of itself, or what is wrong with it. */
+function checkPart(stored: StoredPlan, span: number, facts: PartFacts | Error | undefined): PartLabel | string {
+  if (facts instanceof Error) {
+    return firstLine(messageOf(facts));
+  }
+  const { plan, planId } = stored;
+  const { rowStart, rowEnd } = spanAt(plan, span);
+  const schema = partSchema(outputColumns(plan.contract));
+  const label = facts?.label;
+  if (facts === undefined || label === undefined) {
+    return "it is not labelled as a part";
+  }
+  if (span >= spanCount(plan) || label.span !== span || label.runId !== plan.runId || label.planId !== planId) {
+    return `it is labelled as span ${label.span} of run ${label.runId}, plan ${label.planId.slice(0, 12)}`;
+  }
+  if (label.rowStart !== rowStart || label.rowEnd !== rowEnd || !wholeSpan(label, { ...label, rows: facts.rows })) {
+    return `it holds ${facts.rows} rows, rejected ${label.rejected} and filtered out ${label.filtered} where the plan has rows ${rowStart} to ${rowEnd}`;
+  }
+  return facts.schema === schema ? label : `its columns are (${facts.schema}), planned (${schema})`;
+}

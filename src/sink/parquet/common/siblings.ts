@@ -1,0 +1,79 @@
+import { z } from "../../../util/zod.js";
+import { parseJson } from "../../../plan/parse-plan.js";
+import type { RunId } from "../../../plan/plan.js";
+import { listFolder, readTextOr } from "./claim.js";
+import type { Looking } from "./file-system.js";
+import { layoutOf } from "./layout.js";
+import type { UnfinishedRun } from "../../port.js";
+import { latestRun, readPlan } from "./stored-plan.js";
+
+/** Folders looked at below one folder: the last by name, which are the latest where names are dates. */
+const foldersLimit = 400;
+/** In S3 each takes some requests. */
+const foldersAtOnce = 24;
+
+const runSchema = z.object({ run_id: z.string() });
+
+/**
+ * Unfinished runs of a job in folders beside its own. `pattern`: segments of the path, below `root`, that the spec
+ * gives its runs; a `RegExp` where a param makes the name.
+ */
+export async function findUnfinished(
+  fs: Looking,
+  { root, pattern }: { root: string; pattern: readonly (string | RegExp)[] },
+  { job, base }: { job: string; base: RunId },
+): Promise<UnfinishedRun[]> {
+  const found: UnfinishedRun[] = [];
+  const folders = await expand(fs, root, pattern);
+  for (let start = 0; start < folders.length; start += foldersAtOnce) {
+    const group = folders.slice(start, start + foldersAtOnce);
+    const runs = await Promise.all(group.map((folder) => unfinishedIn(fs, folder, { job, base })));
+    found.push(...runs.filter((run) => run !== undefined));
+  }
+  return found;
+}
+
+async function expand(fs: Looking, root: string, pattern: readonly (string | RegExp)[]): Promise<string[]> {
+  if (!pattern.some((segment) => segment instanceof RegExp)) {
+    return [];
+  }
+  let folders = [root];
+  for (const segment of pattern) {
+    const next: string[] = [];
+    for (const folder of folders) {
+      if (typeof segment === "string") {
+        next.push(`${folder}/${segment}`);
+      } else {
+        const names = await namesIn(fs, folder === "" ? "/" : folder);
+        next.push(...names.filter((name) => segment.test(name)).map((name) => `${folder}/${name}`));
+      }
+    }
+    folders = next.toSorted().slice(-foldersLimit);
+  }
+  return folders;
+}
+
+/** What cannot be listed is nobody's run that this user could finish. */
+async function namesIn(fs: Looking, folder: string): Promise<string[]> {
+  return await listFolder(fs, folder).catch(() => []);
+}
+
+async function unfinishedIn(
+  fs: Looking,
+  folder: string,
+  { job, base }: { job: string; base: RunId },
+): Promise<UnfinishedRun | undefined> {
+  try {
+    const claim = layoutOf(folder, base).claim;
+    const owner = runSchema.safeParse(parseJson(await readTextOr(fs, claim, ""))).data?.run_id as RunId | undefined;
+    if (owner === undefined || owner === base || !owner.startsWith(`${job}-`)) {
+      return undefined;
+    }
+    const layout = layoutOf(folder, await latestRun(fs, folder, owner));
+    const finished = runSchema.safeParse(parseJson(await readTextOr(fs, layout.success, ""))).data?.run_id;
+    const stored = finished === layout.runId ? undefined : await readPlan(fs, layout);
+    return stored === undefined || stored.plan.job !== job ? undefined : { plan: stored.plan, target: folder };
+  } catch {
+    return undefined; // another run's damage is not this run's
+  }
+}

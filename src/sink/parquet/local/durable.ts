@@ -1,0 +1,230 @@
+import { dirname, join } from "node:path";
+import { type ErrorCode, errnoOf, JobError } from "../../../util/errors.js";
+import type { FileSystem } from "../common/file-system.js";
+
+/**
+ * Gives a complete file its final name, unless that name is taken. Durable when it returns: the file's bytes
+ * are flushed before the name exists, and the name is flushed before anybody is told.
+ * (temporary file → fsync → link → fsync of the folder; the temporary name goes last.)
+ */
+export async function publish(fs: FileSystem, temporary: string, final: string): Promise<"published" | "exists"> {
+  await fs.sync(temporary);
+  const outcome = await giveName(fs, temporary, final);
+  await fs.sync(dirname(final)); // where it exists too: whoever gave it that name may have died before this
+  if (outcome !== "renamed") {
+    await fs.unlink(temporary);
+  }
+  return outcome === "exists" ? "exists" : "published";
+}
+
+/** What `link` says where there are no hard links. */
+const noHardLinks: ReadonlySet<string | undefined> = new Set(["EPERM", "ENOTSUP", "EOPNOTSUPP", "ENOSYS", "EMLINK"]);
+
+/** Gives a file one more name, unless that is taken; where there are no hard links, another name. */
+export async function giveName(
+  fs: FileSystem,
+  temporary: string,
+  final: string,
+): Promise<"linked" | "renamed" | "exists"> {
+  try {
+    await fs.link(temporary, final);
+    return "linked";
+  } catch (error) {
+    if (errnoOf(error) === "EEXIST") {
+      return "exists";
+    }
+    if (!noHardLinks.has(errnoOf(error))) {
+      throw error;
+    }
+  }
+  // A look and a rename are two steps: safe for one worker, of which users are warned.
+  if (await isThere(fs, final)) {
+    return "exists";
+  }
+  await fs.rename(temporary, final);
+  return "renamed";
+}
+
+async function isThere(fs: FileSystem, path: string): Promise<boolean> {
+  try {
+    await fs.identityOf(path);
+    return true;
+  } catch (error) {
+    if (errnoOf(error) === "ENOENT") {
+      return false;
+    }
+    throw error;
+  }
+}
+
+/** Writes a small file under a final name that is free, all of it or nothing. */
+export async function createDurably(
+  fs: FileSystem,
+  { temporary, final, text }: { temporary: string; final: string; text: string },
+): Promise<"published" | "exists"> {
+  return await orDrop(fs, temporary, async () => {
+    await fs.writeText(temporary, text);
+    return await publish(fs, temporary, final);
+  });
+}
+
+export interface Replacement {
+  readonly temporary: string;
+  readonly final: string;
+  readonly text: string;
+  /** Throws when this must not be published any more. Asked when the temporary file is there: see `inTemporary`. */
+  readonly check: () => Promise<unknown>;
+}
+
+/** Writes a small file over whatever has its name; readers see the old one or the new one. */
+export async function replaceDurably(fs: FileSystem, { temporary, final, text, check }: Replacement): Promise<void> {
+  await orDrop(fs, temporary, async () => {
+    await fs.writeText(temporary, text);
+    await fs.sync(temporary);
+    await check();
+    await fs.rename(temporary, final);
+    await fs.sync(dirname(final));
+  });
+}
+
+/**
+ * Does `work`, which writes a temporary file; where it fails the file goes. On a full disk each attempt would
+ * otherwise leave one more, and those of attempts on other hosts stay until the run is finished.
+ */
+export async function orDrop<T>(fs: FileSystem, temporary: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    await fs.unlink(temporary).catch(() => undefined); // gone already, or the disk takes nothing any more
+    throw error;
+  }
+}
+
+/** Makes a folder unless it is there; its name is not flushed. */
+export async function ensureFolder(fs: FileSystem, path: string): Promise<void> {
+  await fs.mkdir(path).catch((error: unknown) => {
+    if (errnoOf(error) !== "EEXIST") {
+      throw error;
+    }
+  });
+}
+
+/**
+ * Makes a folder and those above it; each new name is flushed in the folder that holds it. Nothing is done
+ * where it is there: what is written into its parent next flushes its name too.
+ */
+export async function makeFolder(fs: FileSystem, path: string): Promise<void> {
+  const parent = dirname(path);
+  try {
+    await fs.mkdir(path);
+  } catch (error) {
+    const errno = errnoOf(error);
+    if (errno === "EEXIST") {
+      return;
+    }
+    if (errno !== "ENOENT" || parent === path) {
+      throw error;
+    }
+    await makeFolder(fs, parent);
+    await ensureFolder(fs, path);
+    await fs.sync(parent);
+    return;
+  }
+  await fs.sync(parent);
+  await fs.sync(dirname(parent)).catch((error: unknown) => {
+    // Whoever made the parent may have died before its name was flushed. Where we may not look, it was not us.
+    if (errnoOf(error) !== "EACCES") {
+      throw error;
+    }
+  });
+}
+
+/** Whether `folder` can hold hard links, which atomic publishing rests on. */
+export async function hasHardLinks(fs: FileSystem, folder: string, writer: string): Promise<boolean> {
+  const from = join(folder, `probe.${writer}`);
+  const to = join(folder, `probe-link.${writer}`);
+  await fs.writeText(from, "");
+  try {
+    await fs.link(from, to);
+    await fs.unlink(to);
+    return true;
+  } catch (error) {
+    if (noHardLinks.has(errnoOf(error))) {
+      return false;
+    }
+    throw error;
+  } finally {
+    await fs.unlink(from);
+  }
+}
+
+/** What a call on a disk can fail with; hints for `DISK` hold for any file, others for the target. */
+export const diskErrors: Readonly<Record<string, { code: ErrorCode; found: string; hint: string }>> = {
+  ENOSPC: {
+    code: "DISK",
+    found: "the disk is full",
+    hint: "free some space, then run the same command again",
+  },
+  EDQUOT: {
+    code: "DISK",
+    found: "the disk quota is used up",
+    hint: "free some space, then run the same command again",
+  },
+  EIO: {
+    code: "DISK",
+    found: "the disk reports an input/output error",
+    hint: "check the disk, then run the same command again",
+  },
+  EROFS: { code: "PERMISSION", found: "the file system is read-only", hint: "choose another output.parquet.path" },
+  EACCES: {
+    code: "PERMISSION",
+    found: "permission denied",
+    hint: "let this user write there, or choose another output.parquet.path",
+  },
+  EPERM: {
+    code: "PERMISSION",
+    found: "operation not permitted",
+    hint: "let this user write there, or choose another output.parquet.path",
+  },
+  ENAMETOOLONG: {
+    code: "OUTPUT_FOREIGN",
+    found: "the name is too long",
+    hint: "choose a shorter output.parquet.path",
+  },
+  ELOOP: {
+    code: "OUTPUT_FOREIGN",
+    found: "its links lead in a circle",
+    hint: "choose another output.parquet.path",
+  },
+  ENOTDIR: {
+    code: "OUTPUT_FOREIGN",
+    found: "it, or a folder above it, is a file",
+    hint: "choose another output.parquet.path",
+  },
+};
+
+/** Does `work`; what fails on the way is told with what was being done. */
+export async function guarded<T>(doing: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw diskError(doing, error);
+  }
+}
+
+/** What a failed call on the target means to a user. */
+function diskError(doing: string, error: unknown): JobError {
+  if (error instanceof JobError) {
+    return error;
+  }
+  const errno = errnoOf(error);
+  const known = errno === undefined ? undefined : diskErrors[errno];
+  if (known !== undefined) {
+    const hint = known.code === "DISK" ? `${known.hint}; committed spans are kept` : known.hint;
+    return new JobError(known.code, `${doing}: ${known.found} (${errno})`, { hint, cause: error });
+  }
+  return new JobError("DISK", `${doing}: ${error instanceof Error ? error.message : String(error)}`, {
+    hint: "run the same command again; committed spans are kept",
+    cause: error,
+  });
+}

@@ -1,0 +1,45 @@
+import { join } from "node:path";
+import { errnoOf } from "../../../util/errors.js";
+import { spanCount } from "../../../plan/spans.js";
+import { replaceDurably } from "./durable.js";
+import type { FileSystem } from "../common/file-system.js";
+import { isStaged } from "../common/layout.js";
+import { type FinishRequest, type ManifestPart, manifestPart, manifestText } from "../common/manifest.js";
+import { removeStaleRejects } from "../common/rejects.js";
+import { successText } from "../common/success.js";
+import { swapIn } from "./swap.js";
+import { clearFolder } from "./temporary.js";
+
+/** Parts in place, manifest, then `_SUCCESS`, then the temporary folders go. Each step may be repeated. */
+export async function writeFinish(fs: FileSystem, request: FinishRequest): Promise<void> {
+  const { layout, stored, writer, check } = request;
+  const parts: ManifestPart[] = [];
+  for (let span = 0; span < spanCount(stored.plan); span += 1) {
+    parts.push(await manifestPart(fs, request, span));
+  }
+  if (isStaged(layout.runId)) {
+    await swapIn(fs, layout, { spans: parts.map(({ span }) => span), writer });
+  }
+  await removeStaleRejects(fs, layout, parts);
+  await replaceDurably(fs, {
+    temporary: join(layout.temporary, `manifest.${writer}`),
+    final: layout.manifest,
+    text: manifestText(stored, parts, request.attempt),
+    check,
+  });
+  await replaceDurably(fs, {
+    temporary: join(layout.temporary, `success.${writer}`),
+    final: layout.success,
+    text: successText(stored),
+    check,
+  });
+  await fs.removeFolder(layout.temporary).catch((error: unknown) => {
+    // An attempt beside this one wrote into it just now; it will finish too.
+    if (errnoOf(error) !== "ENOTEMPTY") {
+      throw error;
+    }
+  });
+  if (isStaged(layout.runId)) {
+    await clearFolder(fs, layout.parts);
+  }
+}

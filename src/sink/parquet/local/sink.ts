@@ -1,0 +1,81 @@
+import { join } from "node:path";
+import type { DuckDbAccess } from "../../../duckdb/instance.js";
+import { splitRunId } from "../../../plan/identity.js";
+import { claimFolder, readTextOr } from "../common/claim.js";
+import { createDurably, guarded, makeFolder } from "./durable.js";
+import { overtaken } from "../common/damage.js";
+import { isLater, layoutOf } from "../common/layout.js";
+import { loadEncoder } from "../common/commit.js";
+import { openParquetRun, type ParquetRunOptions } from "./run-sink.js";
+import { runOfSuccess } from "../common/success.js";
+import type { Sink } from "../../port.js";
+import { findUnfinished } from "../common/siblings.js";
+import {
+  findPlan,
+  latestRun,
+  lostPlans,
+  lostPlanText,
+  nothingKept,
+  sealedText,
+  standingPlan,
+} from "../common/stored-plan.js";
+import { clearFolder, inTemporary } from "./temporary.js";
+
+/** `folder` need not exist. `writer` names this attempt's temporary files: unique among all on all machines. */
+export interface ParquetSinkOptions extends ParquetRunOptions {
+  /** How messages and reports name the folder. */
+  readonly target: string;
+  /** As the spec wrote it: a checkout or a volume may move between attempts. */
+  readonly uri: string;
+  /** May touch the folder; closed with the sink. */
+  readonly duckdb: DuckDbAccess & AsyncDisposable;
+  /** Where the job's other runs lie: segments of an absolute path. */
+  readonly siblings: readonly (string | RegExp)[];
+}
+
+/** One Parquet file a span, whose appearance under its final name is the commit. */
+export function openParquetSink(options: ParquetSinkOptions): Sink {
+  const { folder, fs, duckdb } = options;
+  return {
+    target: options.target,
+    planTarget: { kind: "parquet", uri: options.uri },
+    find: (base) => guarded(`looking at ${folder}`, () => findPlan(fs, folder, base)),
+    unfinished: async (job, base) => await findUnfinished(fs, { root: "", pattern: options.siblings }, { job, base }),
+    expect() {
+      loadEncoder(duckdb);
+    },
+    async create(plan) {
+      const layout = layoutOf(folder, plan.runId);
+      return await guarded(`writing the plan to ${layout.plan}`, async () => {
+        await makeFolder(fs, layout.control);
+        await inTemporary({ fs, folders: [layout.temporary], check: nothingToCheck }, async () => {
+          await claimFolder(fs, layout, options.writer);
+          for (const lost of await lostPlans(fs, layout)) {
+            await makeFolder(fs, lost.control);
+            const temporary = join(layout.temporary, `lost-plan.${options.writer}`);
+            await createDurably(fs, { temporary, final: lost.plan, text: lostPlanText });
+          }
+          const temporary = join(layout.temporary, `plan.${options.writer}`);
+          await createDurably(fs, { temporary, final: layout.plan, text: sealedText(plan) });
+        }).catch(async (error: unknown) => {
+          const { base } = splitRunId(plan.runId);
+          const latest = await latestRun(fs, folder, base).catch(() => base);
+          throw isLater(latest, layout) ? overtaken(layout, latest) : error;
+        });
+        if (runOfSuccess(await readTextOr(fs, layout.success, "")) === plan.runId) {
+          await clearFolder(fs, layout.temporary); // an attempt beside this one has finished the run meanwhile
+        }
+        return await standingPlan(fs, layout);
+      });
+    },
+    open: (stored) => guarded(`looking at ${folder}`, () => openParquetRun(options, stored)),
+    admitNewRun: () => Promise.resolve(), // its parts take the place of those before
+    rollback: () => Promise.reject(nothingKept(folder)),
+    async [Symbol.asyncDispose]() {
+      await duckdb[Symbol.asyncDispose]();
+    },
+  };
+}
+
+/** There is nothing to be overtaken by before the plan stands. */
+const nothingToCheck = (): Promise<void> => Promise.resolve();

@@ -1,0 +1,126 @@
+import { unlink } from "node:fs/promises";
+import type { SpanOutput } from "../../../columnar/types.js";
+import { JobError } from "../../../util/errors.js";
+import type { Span } from "../../../plan/plan.js";
+import { writerOf } from "../../../s3/creation.js";
+import { spooling } from "../../../s3/spool.js";
+import { sizeIfThere } from "../common/claim.js";
+import { nodeFileSystem } from "../common/file-system.js";
+import type { FinishedPart } from "../common/manifest.js";
+import { adopt, encodePart } from "../common/commit.js";
+import type { Target } from "../common/committed-parts.js";
+import { type RejectsText, textOfRejects } from "../common/rejects.js";
+import type { CommitOutcome, Maker } from "../../port.js";
+import type { S3Uri } from "../../../spec/s3-uri.js";
+import { lookAgain } from "./retract-superseded.js";
+import { digestKey, objectAt } from "./target-state.js";
+import type { S3Tools } from "./tools.js";
+
+/** What stores take by one PUT. */
+const partLimitBytes = 5 * 1024 ** 3;
+
+export interface S3Commit {
+  readonly tools: S3Tools;
+  readonly target: Target;
+  readonly maker: Omit<Maker, "batchSize">;
+  readonly span: Span;
+  readonly output: SpanOutput;
+}
+
+/** The rejects first, then the part, whose creation commits both. */
+export async function commitToS3(commit: S3Commit): Promise<{ outcome: CommitOutcome; part: FinishedPart }> {
+  const { tools, target, span } = commit;
+  await tools.spool.ready();
+  const path = tools.spool.newPath();
+  const rejects = textOfRejects(commit.output.rejects);
+  try {
+    const part = await spooling(tools.spool, () => encode(commit, { path, rejectsSha256: rejects.sha256 }));
+    await target.check();
+    if (await isThere(target, span)) {
+      return { outcome: "adopted", part: await adopt(target, span) };
+    }
+    if ((await publish(commit, { part, path, rejects })) === "committed") {
+      return { outcome: "committed", part };
+    }
+    const theirs = await adopt(target, span);
+    if (rejects.sha256 !== null && rejects.sha256 !== theirs.rejectsSha256) {
+      await tools.store.remove(rejectsAt(target, span.index, rejects.sha256)); // no part names it
+    }
+    return { outcome: "adopted", part: theirs };
+  } finally {
+    await unlink(path).catch(() => undefined);
+  }
+}
+
+function rejectsAt({ layout }: Target, span: number, sha256: string): S3Uri {
+  return objectAt(`${layout.rejects}/${layout.rejectsOf(span, sha256)}`);
+}
+
+async function encode(
+  { tools, target, maker, span, output }: S3Commit,
+  { path, rejectsSha256 }: { path: string; rejectsSha256: string | null },
+): Promise<FinishedPart> {
+  const { duckdb, compression } = tools;
+  const { stored } = target;
+  const counts = await encodePart({ duckdb, compression, maker, stored, span, output, rejectsSha256 }, path);
+  const facts = await nodeFileSystem.digest(path);
+  if (facts.sizeBytes > partLimitBytes) {
+    throw new JobError("USAGE", `writing ${target.layout.committedPart(span.index)}: it has ${facts.sizeBytes} bytes`, {
+      hint: "a store takes 5 GiB at once: score with a smaller commit_rows, in another folder or by --new-run",
+    });
+  }
+  return { file: target.layout.part(span.index), span: span.index, ...counts, ...facts };
+}
+
+/** A later run's part may have been put in its place already. */
+async function isThere({ fs, layout }: Target, span: Span): Promise<boolean> {
+  for (const uri of layout.placesOf(span.index)) {
+    if ((await sizeIfThere(fs, uri)) !== undefined) {
+      return true;
+    }
+  }
+  return false;
+}
+
+async function publish(
+  { tools, target }: S3Commit,
+  { part, path, rejects }: { part: FinishedPart; path: string; rejects: RejectsText },
+): Promise<CommitOutcome> {
+  const { store } = tools;
+  const { layout, stored, check } = target;
+  const final = objectAt(layout.committedPart(part.span));
+  if (rejects.sha256 !== null) {
+    await store.put(rejectsAt(target, part.span, rejects.sha256), rejects.text);
+  }
+  const creation = await store.create(final, {
+    body: { path, sizeBytes: part.sizeBytes, sha256: part.sha256 },
+    metadata: metadataOf(stored, part),
+    exclusive: await tools.isExclusive(),
+  });
+  if (creation.kind === "exists") {
+    return "adopted";
+  }
+  await lookAgain(check, async () => {
+    const standing = await store.standing(final);
+    if (standing !== undefined && writerOf(standing) === creation.id) {
+      await store.remove(final, standing.etag);
+      if (rejects.sha256 !== null) {
+        await store.remove(rejectsAt(target, part.span, rejects.sha256));
+      }
+    }
+  });
+  return "committed";
+}
+
+/** For people, and for whoever adopts the part. */
+function metadataOf({ plan, planId }: Target["stored"], part: FinishedPart): Record<string, string> {
+  return {
+    "infer-batch-run": plan.runId,
+    "infer-batch-plan": planId,
+    "infer-batch-span": String(part.span),
+    "infer-batch-rows": String(part.rows),
+    "infer-batch-rejected": String(part.rejected),
+    "infer-batch-filtered": String(part.filtered),
+    [digestKey]: part.sha256,
+  };
+}

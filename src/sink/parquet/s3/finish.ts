@@ -1,0 +1,90 @@
+import { spanCount } from "../../../plan/spans.js";
+import { isStaged } from "../common/layout.js";
+import { type FinishedPart, type ManifestPart, manifestPart, manifestText, tellTheSame } from "../common/manifest.js";
+import type { Target } from "../common/committed-parts.js";
+import type { CommittedParts } from "../common/parts.js";
+import { staleRejects } from "../common/rejects.js";
+import type { AttemptJson } from "../../port.js";
+import { clearEarlierRuns, clearProbes, clearWorking } from "./clear.js";
+import { successText } from "../common/success.js";
+import { lookAgain } from "./retract-superseded.js";
+import { objectAt } from "./target-state.js";
+import { swapIn } from "./swap.js";
+import { forEachOf, type S3Tools } from "./tools.js";
+
+interface Finishing {
+  /** Whose digest this attempt knows. */
+  readonly parts: ReadonlyMap<number, FinishedPart>;
+  /** All of them, as far as labels tell. */
+  readonly committed: CommittedParts;
+  /** Of the one that finishes. */
+  readonly attempt?: AttemptJson | undefined;
+}
+
+/** Parts in place, manifest, then `_SUCCESS`. Each step may be repeated, and done by several at once. */
+export async function finishInS3(tools: S3Tools, target: Target, known: Finishing): Promise<void> {
+  const { store } = tools;
+  const { fs, layout, stored } = target;
+  const spans = Array.from({ length: spanCount(stored.plan) }, (_, span) => span);
+  const parts: ManifestPart[] = await forEachOf(spans, (span) =>
+    manifestPart(fs, { layout, stored, ...known }, span),
+  ).catch(async (error: unknown) => {
+    await target.check(); // a later run may have removed them
+    throw error;
+  });
+  if (isStaged(layout.runId)) {
+    await swapIn(tools, target);
+  }
+  const stale = await staleRejects(fs, layout, parts);
+  await forEachOf(stale, (name) => store.remove(objectAt(`${layout.rejects}/${name}`)));
+  await publishText(tools, target, {
+    uri: layout.manifest,
+    text: manifestText(stored, parts, known.attempt),
+    isSame: tellTheSame,
+  });
+  await publishText(tools, target, {
+    uri: layout.success,
+    text: successText(stored),
+    isSame: (one, other) => one === other,
+  });
+  await clearProbes(tools, layout, () => true);
+  await clearWorking(tools, layout);
+  await clearEarlierRuns(tools, target);
+}
+
+/** More than others that could write this at once. */
+const triesLimit = 10;
+
+/**
+ * Creates a small object, or writes over the one that an earlier run left, or an earlier finish of this one; never over
+ * a later run's. `isSame`: whether what is there will do; of many who finish a run at once, one writes.
+ */
+async function publishText(
+  { store, isExclusive }: S3Tools,
+  { check }: Target,
+  { uri, text, isSame }: { uri: string; text: string; isSame: (there: string, text: string) => boolean },
+): Promise<void> {
+  const object = objectAt(uri);
+  const exclusive = await isExclusive();
+  for (let tries = 0; tries < triesLimit; tries += 1) {
+    await check();
+    const there = await store.readText(object);
+    if (there !== undefined && isSame(there.text, text)) {
+      return;
+    }
+    const written =
+      there === undefined
+        ? (await store.create(object, { body: text, exclusive })).kind === "created"
+        : (await store.put(object, text, exclusive ? there.etag : undefined)) === "written";
+    if (written) {
+      await lookAgain(check, async () => {
+        const now = await store.readText(object);
+        if (now?.text === text) {
+          await store.remove(object, now.etag);
+        }
+      });
+      return;
+    }
+  }
+  throw new Error(`${uri} was written to by others again and again`);
+}

@@ -1,0 +1,93 @@
+import { open, unlink } from "node:fs/promises";
+import type { DuckDbAccess } from "../../../duckdb/instance.js";
+import { JobError } from "../../../util/errors.js";
+import { writingTo } from "../../../s3/download.js";
+import type { Spool } from "../../../s3/spool.js";
+import type { S3Target } from "../../../s3/target.js";
+import { type CommittedPart, type InspectedParts, inspectParts, wholeParts } from "../common/parts.js";
+import type { StoredPlan } from "../../port.js";
+import { objectAt } from "./target-state.js";
+
+/** Enough for the footer of a part with few columns, and its label. */
+const guessedBytes = 32 * 1024;
+/** Length of the footer, and PAR1. */
+const endBytes = 8;
+/** Files with footers that are there at once. */
+const partsAtOnce = 256;
+
+export interface FooterTools {
+  readonly store: S3Target;
+  readonly spool: Spool;
+  readonly duckdb: DuckDbAccess;
+  readonly stored: StoredPlan;
+}
+
+/** Checks parts in S3 by their footers, which are fetched into files with holes. @throws JobError OUTPUT_DAMAGED */
+export async function inspectInS3(
+  tools: FooterTools,
+  uris: ReadonlyMap<number, string>,
+): Promise<Map<number, CommittedPart>> {
+  const parts: InspectedParts = { committed: new Map(), damaged: [] };
+  const all = [...uris];
+  if (all.length > 0) {
+    await tools.spool.ready();
+  }
+  for (let start = 0; start < all.length; start += partsAtOnce) {
+    const group = all
+      .slice(start, start + partsAtOnce)
+      .map(([span, uri]) => ({ span, uri, path: tools.spool.newPath() }));
+    const uriOf = new Map(group.map(({ uri, path }) => [path, uri]));
+    try {
+      const fetching = await Promise.allSettled(group.map(({ uri, path }) => fetchFooter(tools.store, uri, path)));
+      for (const one of fetching) {
+        if (one.status === "rejected") {
+          throw one.reason;
+        }
+      }
+      const paths = new Map(group.map(({ span, path }) => [span, path]));
+      const found = await inspectParts(tools.duckdb, tools.stored, paths, (path) => uriOf.get(path) ?? path);
+      for (const [span, part] of found.committed) {
+        parts.committed.set(span, part);
+      }
+      parts.damaged.push(...found.damaged);
+    } finally {
+      await Promise.all(group.map(({ path }) => unlink(path).catch(() => undefined)));
+    }
+  }
+  return wholeParts(parts);
+}
+
+/** Makes a file as large as the object, with the bytes of its footer. */
+async function fetchFooter(store: S3Target, uri: string, path: string): Promise<void> {
+  const object = objectAt(uri);
+  const standing = await store.standing(object);
+  if (standing === undefined) {
+    throw Object.assign(new Error(`there is no object ${uri}`), { code: "ENOENT", path: uri });
+  }
+  const { etag, sizeBytes } = standing;
+  await using file = await open(path, "wx+", 0o600);
+  await file.truncate(sizeBytes);
+  const fetch = async (start: number, end: number): Promise<void> => {
+    if (start < end) {
+      await store.read(`checking ${uri}`, { object, etag, start, end }, writingTo(file.fd));
+    }
+  };
+  const first = Math.max(0, sizeBytes - guessedBytes);
+  await fetch(first, sizeBytes).catch((error: unknown) => {
+    throw asDamage(error, uri);
+  });
+  if (sizeBytes >= endBytes) {
+    const { buffer } = await file.read(Buffer.alloc(endBytes), 0, endBytes, sizeBytes - endBytes);
+    await fetch(Math.max(0, sizeBytes - endBytes - buffer.readUInt32LE(0)), first);
+  }
+}
+
+/** Nobody writes over a part: to have done so is no change of the input. */
+function asDamage(error: unknown, uri: string): unknown {
+  return error instanceof JobError && error.code === "INPUT_CHANGED"
+    ? new JobError("OUTPUT_DAMAGED", `checking ${uri}: it was removed or replaced while it was read`, {
+        hint: "something else writes here; run the same command again",
+        cause: error,
+      })
+    : error;
+}

@@ -1,0 +1,78 @@
+import type { DuckDbAccess } from "../../../duckdb/instance.js";
+import { splitRunId } from "../../../plan/identity.js";
+import { claimText, refuseForeign } from "../common/claim.js";
+import { overtaken } from "../common/damage.js";
+import { isLater, layoutOf } from "../common/layout.js";
+import { loadEncoder } from "../common/commit.js";
+import type { Sink } from "../../port.js";
+import { findUnfinished } from "../common/siblings.js";
+import {
+  findPlan,
+  latestRun,
+  lostPlans,
+  lostPlanText,
+  nothingKept,
+  sealedText,
+  standingPlan,
+} from "../common/stored-plan.js";
+import { lookInS3, objectAt } from "./target-state.js";
+import { openS3Run } from "./run-sink.js";
+import { type S3Tools, telling } from "./tools.js";
+
+/** Closing the sink closes `store`, `spool` and `duckdb`. */
+export interface S3SinkOptions extends Omit<S3Tools, "duckdb" | "isExclusive"> {
+  /** As the spec wrote it. */
+  readonly uri: string;
+  /** To write and read parts with; it may touch the spool's folder. */
+  readonly duckdb: DuckDbAccess & AsyncDisposable;
+  /** Where the job's other runs lie: segments of a key, below the bucket. */
+  readonly siblings: readonly (string | RegExp)[];
+}
+
+/** One Parquet object a span, whose creation is the commit. */
+export function openS3Sink(options: S3SinkOptions): Sink {
+  const { folder, store, spool, duckdb } = options;
+  const fs = lookInS3(store, folder);
+  let exclusive: Promise<boolean> | undefined;
+  const probe = objectAt(`${folder}/_infer-batch/probe.${options.writer}`);
+  const tools: S3Tools = { ...options, isExclusive: () => (exclusive ??= store.isExclusive(probe)) };
+  return {
+    target: folder,
+    planTarget: { kind: "parquet", uri: options.uri },
+    find: (base) => telling(`looking at ${folder}`, () => findPlan(fs, folder, base)),
+    async unfinished(job, base) {
+      const root = `s3://${objectAt(folder).bucket}`;
+      return await findUnfinished(fs, { root, pattern: options.siblings }, { job, base });
+    },
+    expect() {
+      loadEncoder(duckdb);
+    },
+    async create(plan) {
+      const layout = layoutOf(folder, plan.runId);
+      return await telling(`writing the plan to ${layout.plan}`, async () => {
+        try {
+          const request = { exclusive: await tools.isExclusive() };
+          await store.create(objectAt(layout.claim), { ...request, body: claimText(layout) });
+          await refuseForeign(fs, layout);
+          for (const lost of await lostPlans(fs, layout)) {
+            await store.create(objectAt(lost.plan), { ...request, body: lostPlanText });
+          }
+          await store.create(objectAt(layout.plan), { ...request, body: sealedText(plan) });
+        } catch (error) {
+          const { base } = splitRunId(plan.runId);
+          const latest = await latestRun(fs, folder, base).catch(() => base);
+          throw isLater(latest, layout) ? overtaken(layout, latest) : error;
+        }
+        return await standingPlan(fs, layout);
+      });
+    },
+    open: (stored) => telling(`looking at ${folder}`, () => openS3Run(tools, stored)),
+    admitNewRun: () => Promise.resolve(), // its parts take the place of those before
+    rollback: () => Promise.reject(nothingKept(folder)),
+    async [Symbol.asyncDispose]() {
+      await duckdb[Symbol.asyncDispose]();
+      await spool[Symbol.asyncDispose]();
+      store[Symbol.dispose]();
+    },
+  };
+}

@@ -1,0 +1,84 @@
+import { createHash } from "node:crypto";
+import type { S3Target } from "../../../s3/target.js";
+import type { Standing } from "../../../s3/creation.js";
+import type { S3Uri } from "../../../spec/s3-uri.js";
+import type { Looking } from "../common/file-system.js";
+
+/** The bucket and key of an object or folder; the folder may be the bucket itself. */
+export function objectAt(uri: string): S3Uri {
+  const [, bucket = "", key = ""] = /^s3:\/\/([^/]+)\/?(.*)$/s.exec(uri) ?? [];
+  return { bucket, key };
+}
+
+/** In a part's metadata: what an attempt that adopts it need not read it for. */
+export const digestKey = "infer-batch-sha256";
+
+/** Looks at a target in S3; paths are URIs. `folder`: the job's own. */
+export function lookInS3(store: S3Target, folder: string): Looking {
+  return {
+    async readdir(uri) {
+      const found = await store.entries(objectAt(uri));
+      if (uri !== folder) {
+        return found.map(({ name }) => name);
+      }
+      const names: string[] = [];
+      for (const { name, sizeBytes } of found) {
+        if (sizeBytes !== undefined || name.startsWith("_") || !(await isMarker(store, `${uri}/${name}`))) {
+          names.push(name);
+        }
+      }
+      return names;
+    },
+    async readText(uri) {
+      const found = await store.readText(objectAt(uri));
+      return found === undefined ? await gone(uri) : found.text;
+    },
+    sizeOf: async (uri) => (await standing(store, uri)).sizeBytes,
+    identityOf: async (uri) => (await standing(store, uri)).etag,
+    async digest(uri) {
+      const { etag, sizeBytes, metadata } = await standing(store, uri);
+      const known = metadata[digestKey];
+      return { sizeBytes, sha256: known ?? (await digestOf(store, uri, { etag, sizeBytes })) };
+    },
+    async sizesIn(uri) {
+      const found = await store.entries(objectAt(uri));
+      return new Map(found.flatMap(({ name, sizeBytes }) => (sizeBytes === undefined ? [] : [[name, sizeBytes]])));
+    },
+  };
+}
+
+/** Whether nothing is in a folder but the object of no bytes with which some programs make one. */
+async function isMarker(store: S3Target, uri: string): Promise<boolean> {
+  const { bucket, key } = objectAt(uri);
+  for await (const { key: one, sizeBytes } of store.list(bucket, `${key}/`)) {
+    if (!one.endsWith("/") || sizeBytes > 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+async function standing(store: S3Target, uri: string): Promise<Standing> {
+  return (await store.standing(objectAt(uri))) ?? (await gone(uri));
+}
+
+/** As a disk says it. */
+function gone(uri: string): Promise<never> {
+  const error = new Error(`there is no object ${uri}`);
+  return Promise.reject(Object.assign(error, { code: "ENOENT", path: uri }));
+}
+
+/** Of an object that somebody else has put there, such as from a backup. */
+async function digestOf(
+  store: S3Target,
+  uri: string,
+  { etag, sizeBytes }: { etag: string; sizeBytes: number },
+): Promise<string> {
+  const hash = createHash("sha256");
+  if (sizeBytes > 0) {
+    await store.read(`reading ${uri}`, { object: objectAt(uri), etag, start: 0, end: sizeBytes }, (piece) => {
+      hash.update(piece);
+    });
+  }
+  return hash.digest("hex");
+}

@@ -1,0 +1,145 @@
+import { createHash } from "node:crypto";
+import { JobError } from "../../../util/errors.js";
+import { numberedRunId, splitRunId } from "../../../plan/identity.js";
+import { parsePlan, planToText } from "../../../plan/parse-plan.js";
+import type { Plan, RunId } from "../../../plan/plan.js";
+import { spanCount } from "../../../plan/spans.js";
+import type { StoredPlan } from "../../port.js";
+import type { Session } from "../connections.js";
+import { damagedRun } from "../damage.js";
+import { quoteName } from "../names.js";
+
+/** Reads and inserts rows of the control tables; each call is a statement or two on the session it is given. */
+export interface Control {
+  readonly schema: string;
+  /** `"infer_batch".spans` */
+  table(name: "runs" | "attempts" | "spans" | "rejects" | "finishes" | "errors" | "swaps"): string;
+  readPlan(session: Session, runId: RunId): Promise<StoredPlan | undefined>;
+  /** Of the last of the runs that start with `base`. */
+  latestPlan(session: Session, base: RunId): Promise<StoredPlan | undefined>;
+  /** Whether it is this one that stands now; else there was one before. */
+  storePlan(session: Session, plan: Plan): Promise<boolean>;
+  /** The last of the runs that came after this one. */
+  laterRun(session: Session, runId: RunId): Promise<RunId | undefined>;
+  /** Runs before this one that were given up. */
+  givenUp(session: Session, runId: RunId): Promise<readonly GivenUpRun[]>;
+  /** Plans of a job's unfinished runs, those that start with `base` left out; the newest. */
+  unfinished(session: Session, job: string, base: RunId): Promise<readonly Plan[]>;
+  isFinished(session: Session, runId: RunId): Promise<boolean>;
+}
+
+export interface GivenUpRun {
+  readonly runId: RunId;
+  /** `schema.table` */
+  readonly target: string;
+  readonly mode: string;
+}
+
+/** Plans can be large, and a list of many would help nobody. */
+const unfinishedLimit = 20;
+
+export function controlOf(schema: string): Control {
+  const table: Control["table"] = (name) => `${quoteName(schema)}.${name}`;
+  const isUnfinished = `NOT EXISTS (SELECT 1 FROM ${table("finishes")} f WHERE f.run_id = r.run_id)`;
+  return {
+    schema,
+    table,
+    readPlan: (session, runId) => planBy(session, schema, `${table("runs")} WHERE run_id = $1`, runId),
+    latestPlan: (session, base) =>
+      planBy(session, schema, `${table("runs")} WHERE base = $1 ORDER BY number DESC LIMIT 1`, base),
+    storePlan: (session, plan) => storePlan(session, table("runs"), plan),
+    async laterRun(session, runId) {
+      const { base, number } = splitRunId(runId);
+      const { rows } = await session.query<{ number: number }>({
+        text: `SELECT number FROM ${table("runs")} WHERE base = $1 AND number > $2 ORDER BY number DESC LIMIT 1`,
+        values: [base, number],
+      });
+      return rows[0] === undefined ? undefined : numberedRunId(base, rows[0].number);
+    },
+    async givenUp(session, runId) {
+      const { base, number } = splitRunId(runId);
+      const { rows } = await session.query<{ run_id: RunId; target: string; mode: string }>({
+        text: `SELECT run_id, target, mode FROM ${table("runs")} r WHERE base = $1 AND number < $2 AND ${isUnfinished}`,
+        values: [base, number],
+      });
+      return rows.map(({ run_id, target, mode }) => ({ runId: run_id, target, mode }));
+    },
+    async unfinished(session, job, base) {
+      const { rows } = await session.query<PlanRow>({
+        text: `SELECT plan, plan_id FROM ${table("runs")} r WHERE job = $1 AND base <> $2 AND ${isUnfinished}
+          AND NOT EXISTS (SELECT 1 FROM ${table("runs")} l WHERE l.base = r.base AND l.number > r.number)
+          ORDER BY planned_at DESC LIMIT ${unfinishedLimit}`,
+        values: [job, base],
+      });
+      // Another run's damage is not this run's.
+      return rows.flatMap((row) => storedPlan(row)?.plan ?? []);
+    },
+    async isFinished(session, runId) {
+      const { rows } = await session.query({
+        text: `SELECT 1 FROM ${table("finishes")} WHERE run_id = $1`,
+        values: [runId],
+      });
+      return rows.length > 0;
+    },
+  };
+}
+
+interface PlanRow {
+  readonly plan: string;
+  readonly plan_id: string;
+}
+
+/** @throws JobError OUTPUT_DAMAGED when it is no plan, OUTPUT_FOREIGN when another version of this program wrote it */
+async function planBy(session: Session, schema: string, from: string, id: RunId): Promise<StoredPlan | undefined> {
+  const { rows } = await session.query<PlanRow & { run_id: RunId }>({
+    text: `SELECT run_id, plan, plan_id FROM ${from}`,
+    values: [id],
+  });
+  const [row] = rows;
+  if (row === undefined) {
+    return undefined;
+  }
+  const stored = storedPlan(row);
+  if (stored === undefined) {
+    const reading = `reading run ${row.run_id} from ${schema}.runs`;
+    throw planIdOf(row.plan) === row.plan_id
+      ? new JobError("OUTPUT_FOREIGN", `${reading}: another version of this program wrote its plan`, {
+          hint: "use that version, or another output.postgres.control_schema",
+        })
+      : damagedRun(`${reading}: it is not a plan of this program`, { hint: "restore it", runId: row.run_id });
+  }
+  return stored;
+}
+
+function storedPlan({ plan: text, plan_id: planId }: PlanRow): StoredPlan | undefined {
+  const plan = planIdOf(text) === planId ? parsePlan(text) : undefined;
+  return plan?.target.kind === "postgres" ? { plan, planId } : undefined;
+}
+
+/** Keeps the plan unless there is one. */
+async function storePlan(session: Session, table: string, plan: Plan): Promise<boolean> {
+  const text = planToText(plan);
+  const { target } = plan;
+  const { base, number } = splitRunId(plan.runId);
+  const { rowCount } = await session.query({
+    text: `INSERT INTO ${table} (run_id, base, number, plan_id, job, target, mode, rows_planned, spans_planned, plan)
+          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`,
+    values: [
+      plan.runId,
+      base,
+      number,
+      planIdOf(text),
+      plan.job,
+      target.kind === "postgres" ? target.table : target.uri,
+      target.kind === "postgres" ? target.mode : target.kind,
+      plan.input.rows,
+      spanCount(plan),
+      text,
+    ],
+  });
+  return rowCount === 1;
+}
+
+function planIdOf(text: string): string {
+  return createHash("sha256").update(text).digest("hex");
+}

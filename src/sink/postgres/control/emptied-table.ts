@@ -1,0 +1,79 @@
+import { JobError } from "../../../util/errors.js";
+import type { Plan } from "../../../plan/plan.js";
+import type { Session } from "../connections.js";
+import type { Control } from "./control.js";
+import { quoteTable, showTable, type TableName } from "../names.js";
+
+/** SQL for a digest that names the files of a table's rows, its partitions' too. `oid`: SQL for the table's. */
+export function filesSql(oid: string): string {
+  return `(SELECT md5(coalesce(string_agg(pg_relation_filenode(relid)::text, ' ' ORDER BY relid::oid), ''))
+    FROM (SELECT relid FROM pg_partition_tree(${oid}) UNION SELECT ${oid}::regclass) AS tables)`;
+}
+
+interface Written {
+  readonly name: TableName;
+  readonly control: Control;
+  readonly plan: Plan;
+}
+
+/**
+ * Whether somebody may have emptied a table that a run has written into span by span: the digest of its files where
+ * they are others than those that took the spans. TRUNCATE gives a table other files, as VACUUM FULL, CLUSTER and ALTER
+ * TABLE do, which keep the rows. undefined too for who may not read the table, or not all of its rows.
+ */
+export async function otherFiles(session: Session, { name, control, plan }: Written): Promise<string | undefined> {
+  const { rows } = await session.query<{ files: string }>({
+    text: `SELECT files FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, LATERAL (SELECT ${filesSql("c.oid")} AS files) AS f
+      WHERE n.nspname = $2 AND c.relname = $3
+        AND EXISTS (SELECT FROM ${control.table("spans")} s WHERE s.run_id = $1 AND s.rows > 0 AND s.table_files <> files)
+        AND has_table_privilege(c.oid, 'SELECT') AND NOT row_security_active(c.oid)`,
+    values: [plan.runId, name.schema, name.table],
+  });
+  return rows[0]?.files;
+}
+
+interface Counted {
+  readonly there: string;
+  readonly due: string;
+  readonly since: string;
+}
+
+/**
+ * Counts the rows of a table whose files are others by now: never in a run that nobody disturbed. Fewer than the run
+ * has put there cannot be all of its rows. `doing`: what a message says of it. `due`: SQL for how many the run has put
+ * there, `$1` the run.
+ * @throws JobError OUTPUT_DAMAGED
+ */
+export async function refuseEmptied(
+  session: Session,
+  { name, control, plan, doing, due, files }: Written & { doing: string; due: string; files: string },
+): Promise<void> {
+  const spans = control.table("spans");
+  await session.query("SET LOCAL statement_timeout = 0"); // how long it takes is no sign of trouble
+  const { rows } = await session.query<Counted>({
+    text: `SELECT (SELECT count(*) FROM ${quoteTable(name)}) AS there, (${due})::int8 AS due,
+      (SELECT coalesce(sum(rows), 0)::int8 FROM ${spans} WHERE run_id = $1 AND table_files = $2) AS since
+      FROM (SELECT $1::text) AS run`,
+    values: [plan.runId, files],
+  });
+  const [row] = rows;
+  if (row === undefined || BigInt(row.there) >= BigInt(row.due)) {
+    return;
+  }
+  const kept = `UPDATE ${spans} SET table_files = '${files}' WHERE run_id = '${plan.runId}'`;
+  const found = `${doing}: ${showTable(name)} holds ${row.there} rows, and the run has put ${row.due} there`;
+  throw new JobError("OUTPUT_DAMAGED", found, {
+    hint: `somebody emptied it meanwhile. ${wayOut(plan, name, row)}. If rows were taken away on purpose: ${kept}`,
+    damage: {},
+  });
+}
+
+/** How all rows of the run come into the table again, and none of them twice. */
+function wayOut({ target }: Plan, name: TableName, { there, since }: Counted): string {
+  const again = "run the same command with --new-run";
+  if (there === "0" || target.kind !== "postgres" || target.mode !== "append") {
+    return `To score all rows again: ${again}`;
+  }
+  const left = since === "0" ? "" : `${since} of its rows are of spans that were committed since. `;
+  return `${left}To score all rows again: TRUNCATE ${quoteTable(name)}, and ${again}; where other rows must stay, delete those of this run instead, and add --allow-duplicates`;
+}

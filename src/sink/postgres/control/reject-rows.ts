@@ -1,0 +1,90 @@
+import { z } from "../../../util/zod.js";
+import { type RejectedRow, rejectReasons } from "../../../columnar/types.js";
+import type { RunId } from "../../../plan/plan.js";
+import type { Connections, Session } from "../connections.js";
+import type { Control } from "./control.js";
+
+/** Postgres text cannot hold the character with code 0; its picture can be shown. */
+function showNul(text: string): string {
+  return text.replaceAll("\u0000", "\u2400");
+}
+
+/** Inserts a span's rejected rows, in the transaction that the session is in. */
+export async function insertRejects(
+  session: Session,
+  control: Control,
+  { runId, span, rejects }: { runId: RunId; span: number; rejects: readonly RejectedRow[] },
+): Promise<void> {
+  // Neither a text in JavaScript nor a jsonb value can be as long as millions of rejects are.
+  for (let from = 0; from < rejects.length; from += rowsPerInsert) {
+    const group = rejects.slice(from, from + rowsPerInsert);
+    await insertGroup(session, control, { runId, span, from, group });
+  }
+}
+
+const rowsPerInsert = 5000;
+
+async function insertGroup(
+  session: Session,
+  control: Control,
+  { runId, span, from, group }: { runId: RunId; span: number; from: number; group: readonly RejectedRow[] },
+): Promise<void> {
+  const rows = group.map(({ shard, row, columns, column, reason, value }, index) => ({
+    n: from + index,
+    shard: showNul(shard),
+    row,
+    column_name: column,
+    reason,
+    value: value === null ? null : showNul(value),
+    columns: Object.fromEntries(
+      Object.entries(columns).map(([name, text]) => [name, text === null ? null : showNul(text)]),
+    ),
+  }));
+  await session.query({
+    text: `INSERT INTO ${control.table("rejects")} (run_id, span, n, shard, row, column_name, reason, value, columns)
+      SELECT $1, $2, r.* FROM jsonb_to_recordset($3::jsonb) AS
+        r (n int, shard text, "row" bigint, column_name text, reason text, value text, columns jsonb)`,
+    values: [runId, span, JSON.stringify(rows)],
+  });
+}
+
+const rowsPerQuery = 1000;
+
+const schema = z.object({
+  span: z.int(),
+  n: z.int(),
+  shard: z.string(),
+  row: z.coerce.number(),
+  column_name: z.string().nullable(),
+  reason: z.enum(rejectReasons),
+  value: z.string().nullable(),
+  columns: z.record(z.string(), z.string().nullable()),
+});
+
+/** The rejected rows of a run's committed spans, in span order, some at a time. */
+export async function* readRejects(
+  connections: Connections,
+  control: Control,
+  runId: RunId,
+): AsyncGenerator<RejectedRow> {
+  let after: readonly [number, number] = [-1, -1];
+  for (;;) {
+    const [span, n] = after;
+    const { rows } = await connections.use((session) =>
+      session.query({
+        text: `SELECT span, n, shard, row, column_name, reason, value, columns FROM ${control.table("rejects")}
+          WHERE run_id = $1 AND (span, n) > ($2, $3) ORDER BY span, n LIMIT ${rowsPerQuery}`,
+        values: [runId, span, n],
+      }),
+    );
+    for (const row of rows) {
+      const { column_name: column, ...rejected } = schema.parse(row);
+      after = [rejected.span, rejected.n];
+      const { shard, row: number, columns, reason, value } = rejected;
+      yield { shard, row: number, columns, column, reason, value };
+    }
+    if (rows.length < rowsPerQuery) {
+      return;
+    }
+  }
+}

@@ -1,0 +1,114 @@
+import { z } from "../../../util/zod.js";
+import type { Span } from "../../../plan/plan.js";
+import { spanAt, spanCount } from "../../../plan/spans.js";
+import type { Maker, StoredPlan } from "../../port.js";
+import type { Session } from "../connections.js";
+import type { Control } from "./control.js";
+import { damagedRun } from "../damage.js";
+import { filesSql } from "./emptied-table.js";
+
+/** What the control row of a span tells. */
+export interface CommittedSpan {
+  readonly span: number;
+  readonly rejected: number;
+  readonly maker: Maker;
+  /** OID of the table that took its rows. */
+  readonly table: number;
+}
+
+/** Of a control row, in the order in which `insertSpan` gives them. */
+const columns = [
+  "span",
+  "plan_id",
+  "row_start",
+  "row_end",
+  "rows",
+  "rejected",
+  "filtered",
+  "writer",
+  "worker",
+  "workers",
+  "program",
+  "provider",
+  "batch_size",
+  "on_bad_row",
+  "table_oid",
+];
+
+/** int8 comes as text. */
+const schema = z.object({
+  span: z.int(),
+  plan_id: z.string(),
+  row_start: z.coerce.number(),
+  row_end: z.coerce.number(),
+  rows: z.coerce.number(),
+  rejected: z.coerce.number(),
+  filtered: z.coerce.number(),
+  writer: z.string(),
+  worker: z.int(),
+  workers: z.int(),
+  program: z.string(),
+  provider: z.string(),
+  batch_size: z.int(),
+  on_bad_row: z.enum(["fail", "reject"]),
+  table_oid: z.int(),
+});
+
+/** The columns of a control row, as a query that calls its table `s` selects them. */
+export const spanColumns = columns.map((column) => `s.${column}`).join(", ");
+
+/** The committed spans of a run. @throws JobError OUTPUT_DAMAGED when a row is not of the plan */
+export async function readSpans(session: Session, control: Control, stored: StoredPlan): Promise<CommittedSpan[]> {
+  const { rows } = await session.query({
+    text: `SELECT ${spanColumns} FROM ${control.table("spans")} s WHERE s.run_id = $1`,
+    values: [stored.plan.runId],
+  });
+  return rows.map((row) => committedSpan(control, stored, row));
+}
+
+/** @throws JobError OUTPUT_DAMAGED when the row is not of the plan */
+export function committedSpan(control: Control, { plan, planId }: StoredPlan, row: unknown): CommittedSpan {
+  const { data } = schema.safeParse(row);
+  const due = data === undefined || data.span >= spanCount(plan) ? undefined : spanAt(plan, data.span);
+  if (
+    data === undefined ||
+    data.plan_id !== planId ||
+    data.row_start !== due?.rowStart ||
+    data.row_end !== due.rowEnd ||
+    data.rows + data.rejected + data.filtered !== due.rowEnd - due.rowStart
+  ) {
+    const which = data === undefined ? "a span" : `span ${data.span}`;
+    throw damagedRun(`looking at ${control.schema}.spans: ${which} of run ${plan.runId} is not of its plan`, {
+      hint: "somebody changed the control tables; restore them",
+    });
+  }
+  const { writer, worker, workers, program, provider, batch_size: batchSize, on_bad_row: onBadRow } = data;
+  const maker = { writer, worker, workers, program, provider, batchSize, onBadRow };
+  return { span: data.span, rejected: data.rejected, maker, table: data.table_oid };
+}
+
+/** Makes a span a committed one, once the transaction is. */
+export async function insertSpan(
+  session: Session,
+  control: Control,
+  {
+    stored: { plan, planId },
+    span: { index, rowStart, rowEnd },
+    counts: { rows, rejected, filtered },
+    maker: { writer, worker, workers, program, provider, batchSize, onBadRow },
+    table,
+  }: {
+    readonly stored: StoredPlan;
+    readonly span: Span;
+    readonly counts: { readonly rows: number; readonly rejected: number; readonly filtered: number };
+    readonly maker: Maker;
+    readonly table: number;
+  },
+): Promise<void> {
+  const made = [writer, worker, workers, program, provider, batchSize, onBadRow, table];
+  await session.query({
+    text: `INSERT INTO ${control.table("spans")} (run_id, ${columns.join(", ")}, table_files)
+      VALUES ($1, ${columns.map((_, at) => `$${at + 2}`).join(", ")}, ${filesSql(`$${columns.length + 1}::oid`)})`,
+    values: [plan.runId, index, planId, rowStart, rowEnd, rows, rejected, filtered, ...made],
+  });
+}

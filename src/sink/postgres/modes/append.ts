@@ -1,0 +1,61 @@
+import { outputColumns } from "../../../binding/contract.js";
+import { JobError } from "../../../util/errors.js";
+import { copyIn, type Session } from "../connections.js";
+import { lock } from "../locks.js";
+import type { EncodedRows, Mode, ModeTools } from "./mode.js";
+import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
+import { createTable, findTable, fitColumns, type OutputColumn, refuseChanged, type TargetColumn } from "../table.js";
+
+/** Rows go straight into the table. */
+export function appendMode({ name, spec, control }: ModeTools): Mode {
+  return {
+    kind: "append",
+    rowsAt: () => name,
+    prepare: (session, plan, { mayCreate }) =>
+      prepareTable(session, name, outputColumns(plan.contract), {
+        mayCreate: mayCreate && spec.create,
+        key: [],
+        comment: `Predictions of job ${plan.job}`,
+      }),
+    write: (session, rows) => copyRows(session, name, rows),
+    dueRows: () => `SELECT sum(rows) FROM ${control.table("spans")} WHERE run_id = $1`,
+  };
+}
+
+/** Sends a span's rows to the table that the run began with; returns how many the server took. */
+export async function copyRows(session: Session, name: TableName, { chunks, columns }: EncodedRows): Promise<number> {
+  const taken = await copyIn(session, copySql(quoteTable(name), columns), chunks);
+  await refuseChanged(session, name, columns);
+  return taken;
+}
+
+export function copySql(table: string, columns: readonly TargetColumn[]): string {
+  return `COPY ${table} (${columns.map((column) => quoteName(column.name)).join(", ")}) FROM STDIN (FORMAT binary)`;
+}
+
+/** The table's columns, made where they may be. */
+export async function prepareTable(
+  session: Session,
+  name: TableName,
+  output: readonly OutputColumn[],
+  { mayCreate, key, comment }: { mayCreate: boolean; key: readonly string[]; comment: string },
+): Promise<TargetColumn[]> {
+  let found = await findTable(session, name);
+  if (found === undefined && mayCreate) {
+    // Several attempts may start at once; the lock is the transaction's.
+    await lock(session, showTable(name));
+    await createTable(session, name, output, { key, comment });
+    found = await findTable(session, name);
+  }
+  if (found === undefined) {
+    throw new JobError("OUTPUT_MISMATCH", `looking at table ${showTable(name)}: there is no such table`, {
+      hint: "make it, or let output.postgres.create: true make it",
+    });
+  }
+  if (found.unlogged) {
+    throw new JobError("OUTPUT_MISMATCH", `looking at table ${showTable(name)}: it is UNLOGGED`, {
+      hint: `a crash of the server would empty it, and leave the record that its rows are there; ALTER TABLE ${quoteTable(name)} SET LOGGED`,
+    });
+  }
+  return fitColumns(name, found, output);
+}

@@ -1,0 +1,218 @@
+import { outputColumns } from "../../../binding/contract.js";
+import { JobError } from "../../../util/errors.js";
+import type { Plan, RunId } from "../../../plan/plan.js";
+import { copyRows } from "./append.js";
+import type { Session } from "../connections.js";
+import { damagedRun } from "../damage.js";
+import { refuseDependents, refuseReferred } from "./dependents.js";
+import { lock } from "../locks.js";
+import type { Mode, ModeTools } from "./mode.js";
+import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
+import { refuseOtherShape } from "./shape.js";
+import { furnish, makeHolder, makeLike, oidOf } from "./staging.js";
+import {
+  copyTable,
+  derivedName,
+  exchangeNames,
+  exchangeRows,
+  freeName,
+  keptTables,
+  lastSwap,
+  recordSwap,
+} from "./swap.js";
+import { createTable, findTable, fitColumns, type FoundTable } from "../table.js";
+import { keyNotNull, requireKey, requireUnique, shortHash } from "./upsert.js";
+
+/**
+ * Rows go into a staging table like the target; when every span is there, one short transaction swaps it in.
+ * Readers see the old predictions or the new.
+ */
+export function replaceMode(tools: ModeTools): Mode {
+  const { name, spec } = tools;
+  const stagingOf = ({ runId }: Plan): TableName => stagingTable(name, runId);
+  return {
+    kind: "replace",
+    rowsAt: (plan, { finished }) => (finished ? name : stagingOf(plan)),
+    async prepare(session, plan, { mayCreate }) {
+      const output = outputColumns(plan.contract);
+      requireKey(spec.key, output);
+      const target = await findTable(session, name);
+      if (target !== undefined) {
+        fitColumns(name, target, output);
+        await refuseUnfit(session, tools, target);
+      } else if (!spec.create) {
+        throw new JobError("OUTPUT_MISMATCH", `looking at table ${showTable(name)}: there is no such table`, {
+          hint: "make it, or let output.postgres.create: true make it",
+        });
+      }
+      const staging = stagingOf(plan);
+      let found = await findTable(session, staging);
+      if (found === undefined && mayCreate) {
+        await lock(session, showTable(staging));
+        found = await findTable(session, staging);
+        if (found === undefined) {
+          await (target === undefined
+            ? createTable(session, staging, output, { key: spec.key, comment: `Predictions of job ${plan.job}` })
+            : (spec.swap === "rename" ? makeLike : makeHolder)(session, name, staging));
+          found = await findTable(session, staging);
+        }
+      }
+      if (found === undefined) {
+        throw damagedRun(`looking at table ${showTable(staging)}: the staging table is gone`, {
+          hint: "somebody removed it; restore it",
+        });
+      }
+      return keyNotNull(fitColumns(staging, found, output), spec.key);
+    },
+    write: (session, rows) => copyRows(session, stagingOf(rows.plan), rows),
+    finish: (session, plan) => swapIn(session, tools, plan, stagingOf(plan)),
+    surplus: (session) => keptTables(session, tools.control, name, spec.keep_previous),
+  };
+}
+
+/** Holds the rows of an unfinished run. */
+export function stagingTable(target: TableName, runId: RunId): TableName {
+  // The whole name, of which the longest lose their ends to the suffix.
+  return derivedName(target, `__staging_${shortHash(`${showTable(target)} ${runId}`)}`);
+}
+
+async function refuseUnfit(session: Session, { name, spec }: ModeTools, target: FoundTable): Promise<void> {
+  if (spec.swap === "delete_insert") {
+    await (spec.key.length > 0 ? requireUnique(session, name, spec.key) : refuseReferred(session, name, target.oid));
+    return;
+  }
+  if (target.kind !== "r") {
+    throw new JobError("OUTPUT_MISMATCH", `looking at table ${showTable(name)}: it is partitioned`, {
+      hint: "write output.postgres.swap: delete_insert, which exchanges the rows and keeps the table",
+    });
+  }
+  await refuseDependents(session, name, target.oid);
+}
+
+async function swapIn(session: Session, tools: ModeTools, plan: Plan, staging: TableName): Promise<void> {
+  const { name, spec, control, refuseNewer } = tools;
+  // The rows have been committed span by span; how long it takes to look at them is no sign of trouble.
+  await session.query("SET LOCAL statement_timeout = 0");
+  await session.query(wholeTables);
+  await checkStaging(session, tools, plan, staging);
+  if (spec.swap === "rename" && (await findTable(session, name)) !== undefined) {
+    await furnish(session, name, staging); // checking a new foreign key takes its time
+  }
+  // Also where there is no table yet that could be locked: finishers of several runs publish one after the other.
+  await lock(session, `swap ${showTable(name)}`);
+  await refuseNewer(session, plan);
+  const target = await lockTarget(session, tools);
+  if (target === undefined) {
+    await session.query(`ALTER TABLE ${quoteTable(staging)} RENAME TO ${quoteName(name.table)}`);
+    await recordSwap(session, control, name, { runId: plan.runId, action: "replace", kept: null });
+    return;
+  }
+  const kept = await freeName(session, name, "__before", plan.runId);
+  const output = outputColumns(plan.contract);
+  if (spec.swap === "rename") {
+    await refuseUnfit(session, tools, target);
+    await furnish(session, name, staging);
+    const oids = { target: target.oid, staging: await oidOf(session, staging) };
+    await refuseOtherShape(session, { target: name, staging }, oids);
+    await exchangeNames(session, { target: name, incoming: staging, kept });
+  } else {
+    fitColumns(name, target, output);
+    await refuseUnfit(session, tools, target);
+    const writable = writableColumns(target);
+    if (spec.keep_previous > 0) {
+      await copyTable(session, name, kept, writable);
+    }
+    const columns = output.map((column) => column.name);
+    await exchangeRows(session, { target: name, from: staging, key: spec.key, columns });
+    await session.query(`DROP TABLE ${quoteTable(staging)}`);
+  }
+  const isKept = spec.swap === "rename" || spec.keep_previous > 0;
+  await recordSwap(session, control, name, { runId: plan.runId, action: "replace", kept: isKept ? kept.table : null });
+}
+
+/** A policy that hides rows from this role would leave them there. */
+const wholeTables = "SET LOCAL row_security = off";
+
+/** The target as it is now, and stays until the transaction ends; undefined when there is none. */
+async function lockTarget(session: Session, { name, spec }: ModeTools): Promise<FoundTable | undefined> {
+  if ((await findTable(session, name)) === undefined) {
+    return undefined;
+  }
+  await session.query(
+    `LOCK TABLE ${quoteTable(name)} IN ${spec.swap === "rename" ? "ACCESS" : "SHARE ROW"} EXCLUSIVE MODE`,
+  );
+  return await findTable(session, name);
+}
+
+function writableColumns({ columns }: FoundTable): string[] {
+  return columns.filter(({ computed }) => !computed).map((column) => column.name);
+}
+
+/** @throws JobError OUTPUT_DAMAGED when the staging table does not hold what the control table says */
+async function checkStaging(session: Session, { control }: ModeTools, plan: Plan, staging: TableName): Promise<void> {
+  const { rows } = await session.query<{ there: string; due: string }>({
+    text: `SELECT (SELECT count(*) FROM ${quoteTable(staging)}) AS there,
+      (SELECT coalesce(sum(rows), 0)::int8 FROM ${control.table("spans")} WHERE run_id = $1) AS due`,
+    values: [plan.runId],
+  });
+  const [row] = rows;
+  if (row?.there !== row?.due) {
+    throw damagedRun(
+      `finishing run ${plan.runId}: ${showTable(staging)} holds ${row?.there} rows, its spans gave ${row?.due}`,
+      { hint: "somebody changed the staging table; restore it" },
+    );
+  }
+  await session.query(`ANALYZE ${quoteTable(staging)}`);
+}
+
+/**
+ * Swaps back what the last `replace` put in; the rows that were there stay in a table of their own. Returns the
+ * name of that table.
+ * @throws JobError USAGE when there is nothing to go back to
+ */
+export async function rollBack(session: Session, tools: ModeTools): Promise<string> {
+  const { name, spec, control } = tools;
+  await session.query("SET LOCAL statement_timeout = 0");
+  await session.query(wholeTables);
+  const target = await lockTarget(session, tools);
+  if (target === undefined) {
+    throw new JobError("USAGE", `rolling back ${showTable(name)}: there is no such table`);
+  }
+  const last = await lastSwap(session, control, name);
+  const before = last?.kept === undefined || last.kept === null ? undefined : { schema: name.schema, table: last.kept };
+  if (last?.action !== "replace" || before === undefined || (await findTable(session, before)) === undefined) {
+    const found =
+      last === undefined
+        ? "no run has replaced it"
+        : last.action === "rollback"
+          ? "its last replacement was rolled back already"
+          : "no table was there before, or it was not kept";
+    throw new JobError("USAGE", `rolling back ${showTable(name)}: ${found}`, {
+      hint: "output.postgres.keep_previous sets how many tables are kept",
+    });
+  }
+  if (last.table !== target.oid) {
+    throw new JobError(
+      "USAGE",
+      `rolling back ${showTable(name)}: it is not the table that run ${last.runId} put there`,
+      {
+        hint: `somebody has put another one there since; what was there before the run is ${showTable(before)}`,
+      },
+    );
+  }
+  const undone = await freeName(session, name, "__undone", last.runId);
+  if (spec.swap === "rename") {
+    await refuseDependents(session, name, target.oid);
+    await furnish(session, name, before);
+    await exchangeNames(session, { target: name, incoming: before, kept: undone });
+  } else {
+    await refuseUnfit(session, tools, target);
+    const columns = writableColumns(target);
+    await copyTable(session, name, undone, columns);
+    const fixed = target.columns.filter(({ generated }) => generated).map((column) => column.name);
+    await exchangeRows(session, { target: name, from: before, key: spec.key, columns, fixed });
+    await session.query(`DROP TABLE ${quoteTable(before)}`);
+  }
+  await recordSwap(session, control, name, { runId: last.runId, action: "rollback", kept: undone.table });
+  return showTable(undone);
+}

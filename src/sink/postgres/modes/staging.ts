@@ -1,0 +1,64 @@
+import type { Session } from "../connections.js";
+import { quoteTable, type TableName } from "../names.js";
+
+/**
+ * Statements that make a table what another is beyond what LIKE copies: owner, grants, foreign keys, storage
+ * parameters, replica identity, comment. Safe to repeat. $1: the model, $2: the copy, as OIDs.
+ */
+const furnishing = `
+  WITH model AS (SELECT * FROM pg_class WHERE oid = $1), copy AS (SELECT * FROM pg_class WHERE oid = $2),
+  grants AS (
+    SELECT a.*, '' AS cols FROM model, aclexplode(model.relacl) a
+    UNION ALL
+    SELECT a.*, format(' (%I)', attname) FROM pg_attribute, aclexplode(attacl) a WHERE attrelid = $1 AND NOT attisdropped)
+  SELECT 1 AS n, format('ALTER TABLE %s OWNER TO %I', $2::regclass, pg_get_userbyid(model.relowner)) AS sql
+    FROM model, copy WHERE model.relowner <> copy.relowner
+  UNION ALL SELECT 2, format('REVOKE ALL ON %s FROM %s', $2::regclass, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END)
+    FROM (SELECT DISTINCT grantee FROM copy, aclexplode(copy.relacl)) a, model WHERE a.grantee <> model.relowner
+  UNION ALL SELECT 3, format('GRANT %s%s ON %s TO %s%s', g.privilege_type, g.cols, $2::regclass,
+      CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(g.grantee)) END,
+      CASE WHEN g.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END)
+    FROM grants g, model WHERE g.grantee <> model.relowner
+  UNION ALL SELECT 4, format('ALTER TABLE %s ADD CONSTRAINT %I %s', $2::regclass, conname, pg_get_constraintdef(oid))
+    FROM pg_constraint c WHERE conrelid = $1 AND contype = 'f' AND conparentid = 0
+      AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.conrelid = $2 AND k.conname = c.conname)
+  UNION ALL SELECT 5, format('ALTER TABLE %s SET (%s)', $2::regclass, array_to_string(reloptions, ', '))
+    FROM model WHERE reloptions IS NOT NULL
+  UNION ALL SELECT 6, format('COMMENT ON TABLE %s IS %L', $2::regclass, obj_description($1, 'pg_class'))
+    WHERE obj_description($1, 'pg_class') IS NOT NULL
+  UNION ALL SELECT 7, format('ALTER TABLE %s REPLICA IDENTITY %s', $2::regclass, CASE model.relreplident WHEN 'f' THEN 'FULL' ELSE 'NOTHING' END)
+    FROM model, copy WHERE model.relreplident IN ('f', 'n') AND copy.relreplident <> model.relreplident
+  ORDER BY 1`;
+
+/** Makes a table that holds what another holds: columns, defaults, checks, indexes. */
+export async function makeHolder(session: Session, model: TableName, copy: TableName): Promise<void> {
+  await session.query(`CREATE TABLE ${quoteTable(copy)} (LIKE ${quoteTable(model)} INCLUDING ALL)`);
+}
+
+/** Makes a table like another in all that a reader or writer could notice, but its rows. */
+export async function makeLike(session: Session, model: TableName, copy: TableName): Promise<void> {
+  await makeHolder(session, model, copy);
+  await furnish(session, model, copy);
+}
+
+/** Gives a table what may have been granted, or said of another, since it was made like that one. */
+export async function furnish(session: Session, model: TableName, copy: TableName): Promise<void> {
+  const oids = [await oidOf(session, model), await oidOf(session, copy)];
+  const { rows } = await session.query<{ sql: string }>({ text: furnishing, values: oids });
+  await runAll(session, rows);
+}
+
+export async function runAll(session: Session, statements: readonly { readonly sql: string }[]): Promise<void> {
+  for (const { sql } of statements) {
+    await session.query(sql);
+  }
+}
+
+export async function oidOf(session: Session, name: TableName): Promise<number | undefined> {
+  const { rows } = await session.query<{ oid: number }>({
+    text: `SELECT c.oid::int8::float8 AS oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+      WHERE n.nspname = $1 AND c.relname = $2`,
+    values: [name.schema, name.table],
+  });
+  return rows[0]?.oid;
+}

@@ -1,0 +1,174 @@
+import { JobError } from "../../../util/errors.js";
+import type { Session } from "../connections.js";
+import type { Control } from "../control/control.js";
+import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
+import { indexShape } from "./shape.js";
+import { makeHolder, oidOf, runAll } from "./staging.js";
+import { findTable } from "../table.js";
+import { shortHash } from "./upsert.js";
+
+/** Room for a suffix below Postgres's 63 bytes. */
+export function derivedName({ schema, table }: TableName, suffix: string): TableName {
+  return { schema, table: `${table.slice(0, 63 - suffix.length)}${suffix}` };
+}
+
+/** A name for a table that is kept: `suffix` and a digest that nobody has yet. */
+export async function freeName(session: Session, target: TableName, suffix: string, runId: string): Promise<TableName> {
+  for (let n = 1; ; n += 1) {
+    const name = derivedName(target, `${suffix}_${shortHash(`${showTable(target)} ${runId} ${n}`)}`);
+    if ((await findTable(session, name)) === undefined) {
+      return name;
+    }
+  }
+}
+
+/**
+ * Gives `incoming` the target's name, and the target the name `kept`; indexes, the constraints behind them and
+ * owned sequences go with the name. The caller holds the locks. Indexes are told apart by what they are: their OIDs
+ * are in another order after a REINDEX CONCURRENTLY.
+ */
+export async function exchangeNames(
+  session: Session,
+  { target, incoming, kept }: { target: TableName; incoming: TableName; kept: TableName },
+): Promise<void> {
+  const [old, fresh] = [await oidOf(session, target), await oidOf(session, incoming)];
+  const names = await session.query<{ sql: string }>({
+    text: `WITH i AS (SELECT indrelid, indexrelid::regclass AS index, relname, shape, row_number() OVER (PARTITION BY indrelid, shape ORDER BY indexrelid) AS n
+        FROM (SELECT *, ${indexShape} AS shape FROM pg_index i WHERE indrelid IN ($1, $2)) AS s JOIN pg_class ON oid = indexrelid),
+      pairs AS (SELECT o.n, o.index AS old, o.relname AS name, f.index AS fresh, f.relname AS other,
+          left(o.relname, 12) || '_' || substr(md5($3::text || o.relname), 1, 12) AS parked
+        FROM i o JOIN i f ON o.shape = f.shape AND o.n = f.n AND o.indrelid = $1 AND f.indrelid = $2)
+      SELECT 1 AS step, n, format('ALTER INDEX %s RENAME TO %I', old, parked) AS sql FROM pairs
+      UNION ALL SELECT 2, n, format('ALTER INDEX %s RENAME TO %I', fresh, name) FROM pairs
+      UNION ALL SELECT 3, 0, format('ALTER SEQUENCE %s OWNED BY %s.%I', s.oid::regclass, $2::regclass, a.attname)
+        FROM pg_depend d JOIN pg_class s ON s.oid = d.objid AND s.relkind = 'S' AND d.deptype = 'a'
+        JOIN pg_attribute a ON a.attrelid = $1 AND a.attnum = d.refobjsubid WHERE d.refobjid = $1
+      ORDER BY 1, 2`,
+    values: [old, fresh, kept.table],
+  });
+  await runAll(session, names.rows);
+  await session.query(`ALTER TABLE ${quoteTable(target)} RENAME TO ${quoteName(kept.table)}`);
+  await session.query(`ALTER TABLE ${quoteTable(incoming)} RENAME TO ${quoteName(target.table)}`);
+}
+
+/**
+ * Exchanges the rows of the target for those of another table, in the transaction that the session is in: readers
+ * see the old ones until it commits. With a key, rows that stay keep their place, so that foreign keys hold.
+ */
+export async function exchangeRows(
+  session: Session,
+  {
+    target,
+    from,
+    key,
+    columns,
+    fixed = [],
+  }: {
+    readonly target: TableName;
+    readonly from: TableName;
+    readonly key: readonly string[];
+    readonly columns: readonly string[];
+    /** Columns that can be inserted, and never updated. */
+    readonly fixed?: readonly string[];
+  },
+): Promise<void> {
+  const names = columns.map(quoteName);
+  const keys = key.map(quoteName);
+  const same = keys.map((column) => `s.${column} = t.${column}`).join(" AND ");
+  const others = names.filter((column, index) => !keys.includes(column) && !fixed.includes(columns[index] ?? ""));
+  await session.query("SET CONSTRAINTS ALL DEFERRED");
+  await session.query(
+    keys.length === 0
+      ? `DELETE FROM ${quoteTable(target)}`
+      : `DELETE FROM ${quoteTable(target)} t WHERE NOT EXISTS (SELECT FROM ${quoteTable(from)} s WHERE ${same})`,
+  );
+  const update =
+    others.length === 0
+      ? "DO NOTHING"
+      : `DO UPDATE SET ${others.map((column) => `${column} = EXCLUDED.${column}`).join(", ")}`;
+  await session.query(
+    `INSERT INTO ${quoteTable(target)} (${names.join(", ")}) OVERRIDING SYSTEM VALUE
+     SELECT ${names.join(", ")} FROM ${quoteTable(from)}${keys.length === 0 ? "" : ` ON CONFLICT (${keys.join(", ")}) ${update}`}`,
+  );
+  const { rows } = await session.query<{ there: string; due: string }>(
+    `SELECT (SELECT count(*) FROM ${quoteTable(target)}) AS there, (SELECT count(*) FROM ${quoteTable(from)}) AS due`,
+  );
+  if (rows[0]?.there !== rows[0]?.due) {
+    throw new JobError(
+      "OUTPUT_REFUSED",
+      `exchanging the rows of ${showTable(target)}: it holds ${rows[0]?.there} rows afterwards instead of ${rows[0]?.due}`,
+      { hint: "a trigger or a rule of the table keeps rows out, or in; nothing was changed" },
+    );
+  }
+}
+
+/** A copy of the table with its rows. `columns`: those that can be written. */
+export async function copyTable(
+  session: Session,
+  from: TableName,
+  to: TableName,
+  columns: readonly string[],
+): Promise<void> {
+  await makeHolder(session, from, to);
+  const names = columns.map(quoteName).join(", ");
+  await session.query(
+    `INSERT INTO ${quoteTable(to)} (${names}) OVERRIDING SYSTEM VALUE SELECT ${names} FROM ${quoteTable(from)}`,
+  );
+}
+
+export interface Swap {
+  readonly runId: string;
+  readonly action: "replace" | "rollback";
+  /** Where the rows from before are. */
+  readonly kept: string | null;
+}
+
+export async function recordSwap(session: Session, control: Control, target: TableName, swap: Swap): Promise<void> {
+  await session.query({
+    text: `INSERT INTO ${control.table("swaps")} (target, run_id, kept, action, table_oid) VALUES ($1, $2, $3, $4, $5)`,
+    values: [showTable(target), swap.runId, swap.kept, swap.action, await oidOf(session, target)],
+  });
+}
+
+export interface RecordedSwap extends Swap {
+  /** OID of the target since then. */
+  readonly table: number;
+}
+
+interface SwapRow {
+  readonly run_id: string;
+  readonly action: "replace" | "rollback";
+  readonly kept: string | null;
+  readonly table_oid: number;
+}
+
+/** The last swap of the target. */
+export async function lastSwap(
+  session: Session,
+  control: Control,
+  target: TableName,
+): Promise<RecordedSwap | undefined> {
+  const { rows } = await session.query<SwapRow>({
+    text: `SELECT run_id, action, kept, table_oid FROM ${control.table("swaps")} WHERE target = $1 ORDER BY n DESC LIMIT 1`,
+    values: [showTable(target)],
+  });
+  const [row] = rows;
+  return row === undefined
+    ? undefined
+    : { runId: row.run_id, action: row.action, kept: row.kept, table: row.table_oid };
+}
+
+/** Tables that were kept by earlier swaps and are there still, all but the newest `keep`. */
+export async function keptTables(
+  session: Session,
+  control: Control,
+  target: TableName,
+  keep: number,
+): Promise<readonly TableName[]> {
+  const { rows } = await session.query<{ kept: string }>({
+    text: `SELECT kept FROM (SELECT kept, max(n) AS n FROM ${control.table("swaps")} WHERE target = $1 AND kept IS NOT NULL GROUP BY kept) AS s
+      WHERE to_regclass(format('%I.%I', $2::text, kept)) IS NOT NULL ORDER BY n DESC OFFSET $3`,
+    values: [showTable(target), target.schema, keep],
+  });
+  return rows.map(({ kept }) => ({ schema: target.schema, table: kept }));
+}

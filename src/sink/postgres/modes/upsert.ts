@@ -1,0 +1,246 @@
+import { createHash } from "node:crypto";
+import { outputColumns } from "../../../binding/contract.js";
+import { JobError } from "../../../util/errors.js";
+import type { Plan, RunId } from "../../../plan/plan.js";
+import { copySql, prepareTable } from "./append.js";
+import { copyIn, type Session } from "../connections.js";
+import { damagedRun } from "../damage.js";
+import type { EncodedRows, Mode, ModeTools } from "./mode.js";
+import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
+import { oidOf } from "./staging.js";
+import { refuseChanged, type TargetColumn } from "../table.js";
+import { TakenMeanwhile } from "./taken-keys.js";
+
+const temporary = "pg_temp.infer_batch_span";
+
+/**
+ * Rows go into a temporary table, and from there by key into the target. Which keys the run has had is kept in a
+ * table of its own until the run is finished: a key that comes twice, in one span or in two, is never silent.
+ */
+export function upsertMode({ name, spec, control, refuseNewer }: ModeTools): Mode {
+  const tableOf = ({ runId }: Plan): TableName => keysTable(control.schema, runId);
+  const keysOf = (plan: Plan): string => quoteTable(tableOf(plan));
+  return {
+    kind: "upsert",
+    rowsAt: () => name,
+    async prepare(session, plan, { mayCreate }) {
+      const output = outputColumns(plan.contract);
+      requireKey(spec.key, output);
+      const columns = await prepareTable(session, name, output, {
+        mayCreate: mayCreate && spec.create,
+        key: spec.key,
+        comment: `Predictions of job ${plan.job}`,
+      });
+      await requireUnique(session, name, spec.key);
+      await makeKeys(session, tableOf(plan), { name, key: spec.key, mayCreate });
+      return keyNotNull(columns, spec.key);
+    },
+    async write(session, rows) {
+      const columns = rows.columns.map((column) => quoteName(column.name)).join(", ");
+      await session.query(
+        `CREATE TEMP TABLE infer_batch_span ON COMMIT DROP AS SELECT ${columns} FROM ${quoteTable(name)} WITH NO DATA`,
+      );
+      const taken = await copyIn(session, copySql(temporary, rows.columns), rows.chunks);
+      const merge = { target: quoteTable(name), keys: keysOf(rows.plan), key: spec.key };
+      const { put, due } = await (spec.on_duplicate === "fail" ? mergeOnce : mergeLast)(session, merge, rows);
+      if (put < due) {
+        await refuseMissing(session, merge, rows);
+      }
+      await refuseChanged(session, name, rows.columns);
+      // With the rows locked: a newer run that has put one of them has committed, and is seen; another one waits.
+      await refuseNewer(session, rows.plan);
+      return taken;
+    },
+    dueRows: (plan) => `SELECT count(*) FROM ${keysOf(plan)}`,
+    async lookAtOwn(session, plan) {
+      if ((await oidOf(session, tableOf(plan))) === undefined) {
+        throw keysGone(tableOf(plan));
+      }
+    },
+    async finish(session, plan) {
+      await session.query(`DROP TABLE IF EXISTS ${keysOf(plan)}`);
+    },
+  };
+}
+
+/** Holds the keys that an unfinished run has had. */
+export function keysTable(schema: string, runId: RunId): TableName {
+  return { schema, table: `keys_${shortHash(runId)}` };
+}
+
+/** Names a run's own tables: 12 hex digits. */
+export function shortHash(text: string): string {
+  return createHash("sha256").update(text).digest("hex").slice(0, 12);
+}
+
+/** @throws JobError OUTPUT_MISMATCH when a key column is no output column */
+export function requireKey(key: readonly string[], output: readonly { readonly name: string }[]): void {
+  const names = output.map(({ name }) => name);
+  for (const column of key) {
+    if (!names.includes(column)) {
+      throw new JobError(
+        "OUTPUT_MISMATCH",
+        `reading output.postgres.key: \`${column}\` is not an output column; they are ${names.join(", ")}`,
+        { hint: "the columns that name a row must be among output.columns" },
+      );
+    }
+  }
+}
+
+/** NULL is never equal to NULL: rows with one in the key would come again and again. */
+export function keyNotNull(columns: readonly TargetColumn[], key: readonly string[]): TargetColumn[] {
+  return columns.map((column) =>
+    key.includes(column.name) ? { ...column, type: { ...column.type, notNull: true } } : column,
+  );
+}
+
+/** @throws JobError OUTPUT_MISMATCH when nothing keeps the key unique: ON CONFLICT needs an index that does */
+export async function requireUnique(session: Session, name: TableName, key: readonly string[]): Promise<void> {
+  const { rows } = await session.query({
+    text: `SELECT 1 FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+      WHERE n.nspname = $1 AND c.relname = $2 AND i.indisunique AND i.indisvalid AND i.indimmediate
+        AND i.indpred IS NULL AND i.indexprs IS NULL
+        AND (SELECT array_agg(a.attname::text ORDER BY a.attname::text COLLATE "C") FROM pg_attribute a
+             WHERE a.attrelid = c.oid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1]))
+          = (SELECT array_agg(k ORDER BY k COLLATE "C") FROM unnest($3::text[]) AS k)`,
+    values: [name.schema, name.table, key],
+  });
+  if (rows.length === 0) {
+    throw new JobError(
+      "OUTPUT_MISMATCH",
+      `looking at table ${showTable(name)}: no primary key or unique index over exactly (${key.join(", ")})`,
+      { hint: `CREATE UNIQUE INDEX ON ${quoteTable(name)} (${key.map(quoteName).join(", ")})` },
+    );
+  }
+}
+
+/**
+ * One attempt at a time: the caller has locked the run.
+ * @throws JobError OUTPUT_DAMAGED when it is gone while spans stand, whose keys would then be taken twice silently
+ */
+async function makeKeys(
+  session: Session,
+  table: TableName,
+  { name, key, mayCreate }: { name: TableName; key: readonly string[]; mayCreate: boolean },
+): Promise<void> {
+  if ((await oidOf(session, table)) !== undefined) {
+    return;
+  }
+  if (!mayCreate) {
+    throw keysGone(table);
+  }
+  const keys = quoteTable(table);
+  const columns = key.map(quoteName).join(", ");
+  await session.query(
+    `CREATE TABLE ${keys} AS SELECT ${columns}, 0 AS infer_batch_span FROM ${quoteTable(name)} WITH NO DATA`,
+  );
+  // Without a name, which would have to be another one for each run that is under way.
+  await session.query(`ALTER TABLE ${keys} ADD PRIMARY KEY (${columns})`);
+  await session.query(
+    `COMMENT ON TABLE ${keys} IS 'Keys that an unfinished run has had, by span; goes when it is finished'`,
+  );
+}
+
+function keysGone(table: TableName): JobError {
+  return damagedRun(`looking at table ${showTable(table)}: the table of the run's keys is gone`, {
+    hint: "somebody removed it; restore it",
+  });
+}
+
+interface Merge {
+  readonly target: string;
+  readonly keys: string;
+  readonly key: readonly string[];
+}
+
+/** Keys in order, so that two spans with the same keys wait for each other instead of locking each other out. */
+function insertSql({ target, key }: Merge, columns: readonly TargetColumn[], from: string): string {
+  const names = columns.map((column) => quoteName(column.name));
+  const keyNames = key.map(quoteName);
+  const others = names.filter((column) => !keyNames.includes(column));
+  const update =
+    others.length === 0
+      ? "DO NOTHING"
+      : `DO UPDATE SET ${others.map((column) => `${column} = EXCLUDED.${column}`).join(", ")}`;
+  return `INSERT INTO ${target} (${names.join(", ")}) SELECT ${names.map((column) => `s.${column}`).join(", ")} FROM ${from}
+    ORDER BY ${keyNames.map((column) => `s.${column}`).join(", ")} ON CONFLICT (${keyNames.join(", ")}) ${update}`;
+}
+
+/** How many rows were inserted or updated, of how many. */
+interface Merged {
+  readonly put: number;
+  readonly due: number;
+}
+
+/**
+ * A row that is not put may be there already, just like it is: with nothing to update, or by a trigger that keeps
+ * such updates out. But a trigger may also keep out what is not there.
+ * @throws JobError OUTPUT_REFUSED
+ */
+async function refuseMissing(session: Session, { target, key }: Merge, { span }: EncodedRows): Promise<void> {
+  const same = key.map((column) => `t.${quoteName(column)} = s.${quoteName(column)}`).join(" AND ");
+  const { rows } = await session.query(
+    `SELECT ${key.map((column) => `s.${quoteName(column)}`).join(", ")} FROM ${temporary} s
+     WHERE NOT EXISTS (SELECT FROM ${target} t WHERE ${same}) ORDER BY 1 LIMIT 1`,
+  );
+  if (rows.length > 0) {
+    throw new JobError(
+      "OUTPUT_REFUSED",
+      `writing span ${span} by key: the row with ${shownKey(key, rows[0])} is not in the table afterwards`,
+      { hint: "a trigger of the table or a policy keeps rows out; committed spans are kept" },
+    );
+  }
+}
+
+function shownKey(key: readonly string[], row: unknown): string {
+  return key.map((column) => `${column} = ${JSON.stringify(Reflect.get(Object(row), column))}`).join(", ");
+}
+
+async function mergeOnce(session: Session, merge: Merge, rows: EncodedRows): Promise<Merged> {
+  const key = merge.key.map(quoteName).join(", ");
+  const twice = await session.query(
+    `SELECT ${key} FROM ${temporary} GROUP BY ${key} HAVING count(*) > 1 ORDER BY 1 LIMIT 1`,
+  );
+  if (twice.rows.length > 0) {
+    throw duplicate(merge, twice.rows[0], `twice in span ${rows.span}`);
+  }
+  const { rowCount } = await session.query(
+    `INSERT INTO ${merge.keys} SELECT ${key}, ${rows.span} FROM ${temporary} ORDER BY ${key} ON CONFLICT DO NOTHING`,
+  );
+  const all = await session.query<{ rows: number }>(`SELECT count(*)::int4 AS rows FROM ${temporary}`);
+  if (rowCount !== all.rows[0]?.rows) {
+    const other = await session.query<Record<string, unknown>>(
+      `SELECT ${merge.key.map((column) => `k.${quoteName(column)}`).join(", ")}, k.infer_batch_span FROM ${merge.keys} k
+       JOIN ${temporary} s USING (${key}) WHERE k.infer_batch_span <> ${rows.span} ORDER BY 1 LIMIT 1`,
+    );
+    if (other.rows.length === 0) {
+      throw new TakenMeanwhile(); // by the same span of another attempt
+    }
+    const { infer_batch_span: span, ...found } = other.rows[0] ?? {};
+    throw duplicate(merge, found, `in span ${String(span)} and in span ${rows.span}`);
+  }
+  const put = await session.query(insertSql(merge, rows.columns, `${temporary} s`));
+  return { put: put.rowCount ?? 0, due: rowCount ?? 0 };
+}
+
+function duplicate({ key }: Merge, row: unknown, where: string): JobError {
+  return new JobError("DUPLICATE_KEY", `writing rows by key: ${shownKey(key, row)} comes ${where}`, {
+    hint: "mend the input, or write output.postgres.on_duplicate: last to let the last row count; committed spans are kept",
+  });
+}
+
+/** Whatever the order in which spans are committed: a key belongs to the last span that has it, and to its last row there. */
+async function mergeLast(session: Session, merge: Merge, rows: EncodedRows): Promise<Merged> {
+  const key = merge.key.map(quoteName).join(", ");
+  // Rows of a table that was filled by one COPY lie in their order.
+  const merged = await session.query<{ readonly put: number; readonly due: number }>(
+    `WITH s AS MATERIALIZED (SELECT DISTINCT ON (${key}) * FROM ${temporary} ORDER BY ${key}, ctid DESC),
+     won AS (INSERT INTO ${merge.keys} AS k SELECT ${key}, ${rows.span} FROM s ORDER BY ${key}
+       ON CONFLICT (${key}) DO UPDATE SET infer_batch_span = EXCLUDED.infer_batch_span
+         WHERE k.infer_batch_span < EXCLUDED.infer_batch_span
+       RETURNING ${key}),
+     put AS (${insertSql(merge, rows.columns, `s JOIN won USING (${key})`)} RETURNING 1)
+     SELECT (SELECT count(*)::int4 FROM put) AS put, (SELECT count(*)::int4 FROM won) AS due`,
+  );
+  return merged.rows[0] ?? { put: 0, due: 0 };
+}

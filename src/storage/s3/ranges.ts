@@ -1,0 +1,76 @@
+import { inPieces } from "../../s3/download.js";
+
+/** Bytes [start, end) of an object. */
+export interface ByteRange {
+  readonly start: number;
+  readonly end: number;
+}
+
+/** Bytes between ranges that may be fetched to save requests, of those that are needed. */
+const wasteShare = 0.05;
+/** So few that another request always costs more. */
+const wasteBytes = 64 * 1024;
+
+/** Sorted, without overlaps, inside [0, size). */
+export function normalRanges(ranges: readonly ByteRange[], sizeBytes: number): ByteRange[] {
+  const normal: { start: number; end: number }[] = [];
+  for (const { start, end } of ranges.toSorted((one, other) => one.start - other.start)) {
+    const from = Math.max(0, start);
+    const to = Math.min(end, sizeBytes);
+    const last = normal.at(-1);
+    if (last !== undefined && from <= last.end) {
+      last.end = Math.max(last.end, to);
+    } else if (from < to) {
+      normal.push({ start: from, end: to });
+    }
+  }
+  return normal;
+}
+
+/** What `ranges` have and `others` have not; both are normal. */
+export function withoutRanges(ranges: readonly ByteRange[], others: readonly ByteRange[]): ByteRange[] {
+  return ranges.flatMap((range) => {
+    const rest: ByteRange[] = [];
+    let { start } = range;
+    for (const other of others) {
+      if (other.end > start && other.start < range.end) {
+        if (other.start > start) {
+          rest.push({ start, end: other.start });
+        }
+        start = other.end;
+      }
+    }
+    return start < range.end ? [...rest, { start, end: range.end }] : rest;
+  });
+}
+
+/**
+ * The requests that fetch some ranges, which are normal: near ones together, the smallest gaps first, as long as the
+ * gaps are a small share of all; large ones in pieces.
+ */
+export function requestsFor(ranges: readonly ByteRange[]): ByteRange[] {
+  const needed = ranges.reduce((sum, { start, end }) => sum + end - start, 0);
+  let allowed = Math.max(wasteBytes, needed * wasteShare);
+  const gaps = ranges
+    .slice(1)
+    .map(({ start }, index) => ({ index: index + 1, bytes: start - (ranges[index]?.end ?? start) }))
+    .toSorted((one, other) => one.bytes - other.bytes);
+  const joined = new Set<number>();
+  for (const { index, bytes } of gaps) {
+    if (bytes > allowed) {
+      break;
+    }
+    allowed -= bytes;
+    joined.add(index);
+  }
+  const merged: { start: number; end: number }[] = [];
+  for (const [index, { start, end }] of ranges.entries()) {
+    const last = merged.at(-1);
+    if (last !== undefined && joined.has(index)) {
+      last.end = end;
+    } else {
+      merged.push({ start, end });
+    }
+  }
+  return merged.flatMap(inPieces);
+}

@@ -1,0 +1,39 @@
+import { describe, expect, test } from "vitest";
+import { fileError } from "#src/app/file-error.js";
+import { JobError } from "#src/util/errors.js";
+import { runHere } from "../support/cli.js";
+
+function told(errno: string): unknown {
+  return fileError("reading job.yaml", Object.assign(new Error(errno), { code: errno }), "name another");
+}
+
+describe("what a failed call on a file that somebody named means", () => {
+  test.each([
+    ["ENOENT", "FILE_MISSING", 64],
+    ["EISDIR", "FILE_MISSING", 64],
+    ["ENOTDIR", "FILE_MISSING", 64],
+    ["EACCES", "PERMISSION", 64],
+    ["EROFS", "PERMISSION", 64],
+  ])("%s: another name helps", (errno, code, exitCode) => {
+    expect(told(errno)).toMatchObject({ code, exitCode, hint: "name another" });
+  });
+
+  test.each(["EIO", "ENOSPC", "EDQUOT", "EMFILE", "ENFILE", "ESTALE"])("%s: time may help, no name does", (errno) => {
+    expect(told(errno)).toMatchObject({
+      code: "DISK",
+      exitCode: 75,
+      message: expect.stringContaining(errno),
+      hint: expect.stringContaining("run the same command again"),
+    });
+  });
+
+  test("what the system did not say stays what it was", () => {
+    const others = [new JobError("USAGE", "reading --param x"), new TypeError("a bug"), "thrown"];
+    expect(others.map((other) => fileError("reading", other, ""))).toEqual(others);
+  });
+
+  test.runIf(process.platform === "linux")("a spec on a disk that fails is tried again", async () => {
+    const { code, stderr } = await runHere(["run", "/proc/self/mem"]);
+    expect([code, stderr]).toEqual([75, expect.stringMatching(/^error: reading \/proc\/self\/mem: .* \(EIO\)\n/)]);
+  });
+});

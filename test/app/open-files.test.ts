@@ -1,0 +1,80 @@
+import { spawnSync, type SpawnSyncReturns } from "node:child_process";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { openFilesError } from "#src/app/open-files.js";
+import { JobError } from "#src/util/errors.js";
+import { projectFolder } from "../support/cli.js";
+import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
+
+const wine = fixtures[2] as (typeof fixtures)[number];
+const program = join(projectFolder, "bin/infer-batch.js");
+const limited = 'ulimit -n "$0" && exec "$@"';
+
+function withLimit(files: number, args: readonly string[]): SpawnSyncReturns<string> {
+  const command = [limited, String(files), process.execPath, program, ...args];
+  return spawnSync("sh", ["-c", ...command], { encoding: "utf8", timeout: 60_000, stdio: ["ignore", "pipe", "pipe"] });
+}
+
+/** With fewer, Node or what begins the program ends before anything of ours can say why. */
+function fewestFiles(): number {
+  for (let files = 10; files < 64; files += 1) {
+    if (withLimit(files, ["--version"]).status === 0) {
+      return files;
+    }
+  }
+  throw new Error("the program does not start");
+}
+
+const shards = [0, 1, 2, 3, 4].map((part) => join(projectFolder, `fixtures/data/wine/part-0000${part}.parquet`));
+const firstFew = Array.from({ length: 16 }, (_, index) => index);
+
+describe.runIf(process.platform === "linux")("with few files that may be open, a command ends in 0 or 75", () => {
+  const fewest = fewestFiles();
+
+  test.each(firstFew)("%i more than it takes to start", async (more) => {
+    await using folder = await scratchFolder();
+    const spec = await writeSpec(folder.path, wine, { input: { path: shards } });
+    const ended = [
+      withLimit(fewest + more, ["plan", spec]),
+      withLimit(fewest + more, ["run", spec, "--no-progress"]),
+      withLimit(fewest + more, ["inspect", join(projectFolder, "fixtures/models", wine.model)]),
+      withLimit(fewest + more, ["tune", spec, "--no-cache"]),
+    ];
+    for (const { status, stderr, signal } of ended) {
+      expect([0, 75], `${signal} ${stderr}`).toContain(status);
+      if (status === 75) {
+        expect(stderr).toContain("hint: raise the limit of open files");
+      }
+    }
+  });
+});
+
+function system(code: string): Error {
+  return Object.assign(new Error(`${code}: too many open files, open 'x'`), { code });
+}
+
+describe("what says that too many files are open", () => {
+  test.each([
+    system("EMFILE"),
+    system("ENFILE"),
+    new Error("Worker initialization failure: EMFILE"),
+    new Error('IO Error: Cannot open file "a.parquet": Too many open files'),
+    new Error("duckdb.node: cannot open shared object file: Too many open files"),
+    new Error("the inference thread broke", { cause: system("EMFILE") }),
+    new JobError("SHARD_CORRUPT", "reading a.parquet: it cannot be opened", { cause: system("EMFILE") }),
+  ])("%s", (error) => {
+    expect(openFilesError(error)).toMatchObject({ code: "DISK", exitCode: 75 });
+  });
+
+  test.each([
+    system("EACCES"),
+    new JobError("USAGE", "reading /a: Too many open files"),
+    new JobError("BAD_ROW", "scoring a.parquet row 3", {
+      cause: new Error("Conversion Error: Could not convert string 'EMFILE: too many open files' to INT32"),
+    }),
+    "EMFILE: thrown",
+    undefined,
+  ])("not %s", (error) => {
+    expect(openFilesError(error)).toBeUndefined();
+  });
+});

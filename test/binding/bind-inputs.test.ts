@@ -1,0 +1,334 @@
+import { describe, expect, test } from "vitest";
+import type { ContractRequest } from "#src/binding/contract.js";
+import { type ColumnType, showType } from "#src/columnar/types.js";
+import { numericTensorTypes } from "#src/columnar/tensor.js";
+import {
+  bind,
+  column,
+  columns,
+  featureNames,
+  features,
+  finding,
+  list,
+  outputs,
+  refused,
+  tensor,
+  typed,
+  withInput,
+  withInputs,
+} from "../support/contracts.js";
+
+describe("the columns of a lone matrix", () => {
+  test("are by default the numeric ones in file order, minus those carried through", () => {
+    expect(featureNames(bind())).toEqual(["age", "amount", "rate"]);
+    expect(featureNames(bind({ ...withInput(null, 4), passthrough: [] }))).toEqual(["id", "age", "amount", "rate"]);
+    expect(featureNames(bind({ columns: columns.toReversed() }))).toEqual(["rate", "amount", "age"]);
+  });
+
+  test("are by default no texts, dates, flags, lists or structs, nor values of folder names", () => {
+    const others: ColumnType[] = ["bool", "date32", "utf8", "uuid", "timestamp[us]", "interval", list("float32")];
+    const dt = { ...column("dt", "int64, from the folder name", "int64"), partition: true as const };
+    const struct: ColumnType = { kind: "struct", fields: [{ name: "a", type: "int32" }] };
+    const odd = [...columns, ...[...others, struct].map((type, index) => typed(`c${index}`, type)), dt];
+    expect(featureNames(bind({ columns: odd }))).toEqual(["age", "amount", "rate"]);
+  });
+
+  test("are those listed, in their order, a carried one among them if listed", () => {
+    expect(featureNames(bind({ inputs: { features: ["rate", "id", "age"] } }))).toEqual(["rate", "id", "age"]);
+  });
+
+  test("may be flags, values of folder names and fields of structs where they are listed", () => {
+    const struct: ColumnType = { kind: "struct", fields: [{ name: "n", type: "uint8" }] };
+    const dt = { ...column("month", "int64, from the folder name", "int64"), partition: true as const };
+    const [input] = bind({
+      columns: [...columns, typed("flag", "bool"), typed("s", struct), dt],
+      inputs: { features: ["flag", "s.n", "month"] },
+    }).inputs;
+    expect(input).toMatchObject({
+      kind: "matrix",
+      rank: 2,
+      columns: [
+        { name: "flag", path: ["flag"], type: "bool" },
+        { name: "s.n", path: ["s", "n"], type: "uint8" },
+        { name: "month", path: ["month"], type: "int64", partition: true },
+      ],
+    });
+  });
+
+  test("must be listed where the model takes any number: nothing else would tell that an id slipped in", () => {
+    expect(refused(withInput(null, null))).toMatchInlineSnapshot(`
+      "64 CONTRACT
+      binding models/churn.onnx to the columns of in/a.parquet: input \`features\` is float32 [N,?]: it does not say how many columns it takes
+
+        model inputs:                    columns of in/a.parquet:
+          features  float32 [N,?]          id      int64
+        model outputs:                     age     int32
+          label          int64 [N]         amount  decimal(10,2)
+          probabilities  float32 [N,2]     city    utf8
+                                           tags    MAP(VARCHAR, INTEGER)
+                                           rate    float64
+
+      hint: list them in the model's order: model.inputs: { features: [age, amount, rate] }"
+    `);
+    const inputs = { features: ["rate", "age"] };
+    expect(featureNames(bind({ ...withInput(null, null), inputs }))).toEqual(["rate", "age"]);
+  });
+
+  test("are counted against the model's", () => {
+    expect(refused({ passthrough: [] })).toMatchInlineSnapshot(`
+      "64 CONTRACT
+      binding models/churn.onnx to the columns of in/a.parquet: input \`features\` needs 3 columns; the numeric columns that are not in output.columns are 4
+
+        model inputs:                    columns of in/a.parquet:
+          features  float32 [N,3]          id      int64
+        model outputs:                     age     int32
+          label          int64 [N]         amount  decimal(10,2)
+          probabilities  float32 [N,2]     city    utf8
+                                           tags    MAP(VARCHAR, INTEGER)
+                                           rate    float64
+
+      hint: list its columns in the model's order under model.inputs.features, or put ids and labels under output.columns"
+    `);
+    expect(refused({ inputs: { features: ["age"] } })).toMatchInlineSnapshot(`
+      "64 CONTRACT
+      binding models/churn.onnx to the columns of in/a.parquet: input \`features\` needs 3 columns, model.inputs lists 1
+
+        model inputs:                    columns of in/a.parquet:
+          features  float32 [N,3]          id      int64
+        model outputs:                     age     int32
+          label          int64 [N]         amount  decimal(10,2)
+          probabilities  float32 [N,2]     city    utf8
+                                           tags    MAP(VARCHAR, INTEGER)
+                                           rate    float64
+
+      hint: list them in the model's order"
+    `);
+  });
+
+  test("must be in the shard", () => {
+    expect(finding(refused({ inputs: { features: ["age", "amont", "rate"] } }))).toMatchInlineSnapshot(`
+      "64 CONTRACT
+      binding models/churn.onnx to the columns of in/a.parquet: model.inputs.features names column \`amont\`, which is not there; did you mean \`amount\`?
+      hint: names must match exactly"
+    `);
+  });
+
+  test("must be numbers", () => {
+    expect(refused({ inputs: { features: ["age", "city", "rate"] } })).toMatchInlineSnapshot(`
+      "64 CONTRACT
+      binding models/churn.onnx to the columns of in/a.parquet: input \`features\` takes float32, column \`city\` is utf8
+
+        model inputs:                    columns of in/a.parquet:
+          features  float32 [N,3]          id      int64
+        model outputs:                     age     int32
+          label          int64 [N]         amount  decimal(10,2)
+          probabilities  float32 [N,2]     city    utf8
+                                           tags    MAP(VARCHAR, INTEGER)
+                                           rate    float64
+
+      hint: integer, float, decimal and bool columns can be cast; dates and texts cannot"
+    `);
+  });
+
+  test.each(["date32", "timestamp[us]", "time64[us]", "uuid", "interval", "binary", list("float32")] as ColumnType[])(
+    "are refused when one is %j",
+    (type) => {
+      const said = refused({ columns: [...columns, typed("odd", type)], inputs: { features: ["age", "odd", "rate"] } });
+      expect(said).toContain(`input \`features\` takes float32, column \`odd\` is ${showType(type)}\n`);
+    },
+  );
+
+  test("must be of a type that can be read", () => {
+    expect(finding(refused({ inputs: { features: ["age", "tags", "rate"] } }))).toMatchInlineSnapshot(`
+      "64 CONTRACT
+      binding models/churn.onnx to the columns of in/a.parquet: model.inputs.features names \`tags\`, whose type MAP(VARCHAR, INTEGER) is not supported
+      hint: maps, unions, variants and integers of 128 bits cannot be read; leave this one out, cast it under input.columns, or store its parts as columns"
+    `);
+  });
+
+  test("must be some", () => {
+    expect(
+      finding(refused({ ...withInput(null, 2), columns: [typed("city", "utf8")], passthrough: [] })),
+    ).toMatchInlineSnapshot(`
+      "64 CONTRACT
+      binding models/churn.onnx to the columns of in/a.parquet: input \`features\` needs 2 columns; the numeric columns that are not in output.columns are 0
+      hint: list its columns in the model's order under model.inputs.features, or put ids and labels under output.columns"
+    `);
+  });
+});
+
+describe("an input of one value a row", () => {
+  test.each([
+    ["[N]", [null], 1],
+    ["[N,1]", [null, 1], 2],
+    ["[1]", [1], 1],
+  ] as const)("takes the column of its name: %s", (_what, shape, rank) => {
+    const [input] = bind(withInputs(tensor("age", "int64", ...shape))).inputs;
+    expect(input).toEqual({
+      kind: "matrix",
+      input: "age",
+      dtype: "int64",
+      rank,
+      columns: [{ name: "age", path: ["age"], type: "int32" }],
+    });
+  });
+
+  test("takes the column that is listed, whatever its own name is", () => {
+    const given = withInputs(tensor("age", "float32", null));
+    expect(featureNames(bind({ ...given, inputs: { age: ["rate"] } }))).toEqual(["rate"]);
+  });
+
+  test("takes the only numeric column where none has its name", () => {
+    const given = { ...withInput(null), columns: columns.slice(0, 2) };
+    expect(featureNames(bind(given))).toEqual(["age"]);
+    expect(finding(refused(withInput(null)))).toMatchInlineSnapshot(`
+      "64 CONTRACT
+      binding models/churn.onnx to the columns of in/a.parquet: input \`features\` needs 1 column; the numeric columns that are not in output.columns are 3
+      hint: list its columns in the model's order under model.inputs.features, or put ids and labels under output.columns"
+    `);
+  });
+
+  test("takes one column, not more", () => {
+    expect(finding(refused({ ...withInput(null), inputs: { features: ["age", "rate"] } }))).toMatchInlineSnapshot(`
+      "64 CONTRACT
+      binding models/churn.onnx to the columns of in/a.parquet: input \`features\` needs 1 column, model.inputs lists 2
+      hint: list them in the model's order"
+    `);
+  });
+
+  test("must find a number under its name", () => {
+    expect(finding(refused(withInputs(tensor("city", "float32", null))))).toMatchInlineSnapshot(`
+      "64 CONTRACT
+      binding models/churn.onnx to the columns of in/a.parquet: input \`city\` takes float32, column \`city\` is utf8
+      hint: integer, float, decimal and bool columns can be cast; dates and texts cannot"
+    `);
+  });
+});
+
+const batches = (a: number | null, b: number | null): Partial<ContractRequest> =>
+  withInputs(tensor("age", "float32", a), tensor("rate", "float32", b));
+
+describe("several inputs", () => {
+  const two = withInputs(tensor("age", "float32", null, 1), tensor("rate", "float64", null));
+
+  test("take a column each, by name", () => {
+    expect(bind(two).inputs).toMatchObject([
+      { input: "age", dtype: "float32", rank: 2, columns: [{ name: "age" }] },
+      { input: "rate", dtype: "float64", rank: 1, columns: [{ name: "rate" }] },
+    ]);
+  });
+
+  test("may be listed one by one; the others go by name", () => {
+    expect(featureNames(bind({ ...two, inputs: { rate: ["amount"] } }))).toEqual(["age", "amount"]);
+    expect(featureNames(bind({ ...two, inputs: { rate: ["age"], age: ["age"] } }))).toEqual(["age", "age"]);
+  });
+
+  test("may be matrices where their columns are listed", () => {
+    const wide = withInputs(features, tensor("mask", "bool", null, 2));
+    const inputs = { features: ["age", "amount", "rate"], mask: ["id", "age"] };
+    expect(featureNames(bind({ ...wide, inputs }))).toEqual(["age", "amount", "rate", "id", "age"]);
+  });
+
+  test("must each find their columns", () => {
+    expect(refused(withInputs(features, tensor("rates", "float32", null)))).toMatchInlineSnapshot(`
+      "64 CONTRACT
+      binding models/churn.onnx to the columns of in/a.parquet: no column is called like input \`features\`
+
+        model inputs:                    columns of in/a.parquet:
+          features  float32 [N,3]          id      int64
+          rates     float32 [N]            age     int32
+        model outputs:                     amount  decimal(10,2)
+          label          int64 [N]         city    utf8
+          probabilities  float32 [N,2]     tags    MAP(VARCHAR, INTEGER)
+                                           rate    float64
+
+      hint: name its columns under model.inputs: { features: [column, …] }"
+    `);
+    expect(
+      finding(refused(withInputs(tensor("age", "float32", null), tensor("rates", "float32", null)))),
+    ).toMatchInlineSnapshot(`
+      "64 CONTRACT
+      binding models/churn.onnx to the columns of in/a.parquet: no column is called like input \`rates\`; did you mean \`rate\`?
+      hint: name its columns under model.inputs: { rates: [column, …] }"
+    `);
+  });
+
+  test("share the batch size that one of them fixes", () => {
+    expect(bind(batches(null, 16)).fixedBatchRows).toBe(16);
+    expect(bind(batches(16, null)).fixedBatchRows).toBe(16);
+    expect(bind(batches(16, 16)).fixedBatchRows).toBe(16);
+    expect(bind(batches(null, null)).fixedBatchRows).toBeNull();
+    expect(finding(refused(batches(16, 8)))).toMatchInlineSnapshot(`
+      "64 CONTRACT
+      binding models/churn.onnx to the columns of in/a.parquet: the model's inputs have different fixed batch sizes: 16, 8
+      hint: export it with one batch dimension"
+    `);
+  });
+});
+
+describe("the model's input", () => {
+  test("may be of every numeric type", () => {
+    for (const dtype of numericTensorTypes) {
+      expect(bind(withInputs(tensor("features", dtype, null, 3))).inputs).toMatchObject([{ kind: "matrix", dtype }]);
+    }
+  });
+
+  test.each([
+    ["another type", tensor("features", "bfloat16", null, 3)],
+    ["like something every object has", tensor("features", "constructor", null, 3)],
+    ["three dimensions", tensor("features", "float32", null, 3, 4)],
+    ["no dimension", tensor("features", "float32")],
+    ["a sequence", tensor("features", undefined)],
+  ])("is refused when it is %s", (_what, input) => {
+    expect(refused({ signature: { inputs: [input], outputs } })).toMatch(
+      /^64 CONTRACT\n.*input `features` is .*; \[N\] and \[N,F\] of numbers, bool or strings are supported\n/,
+    );
+  });
+
+  test("must be there", () => {
+    expect(finding(refused(withInputs()))).toMatchInlineSnapshot(`
+      "64 CONTRACT
+      binding models/churn.onnx to the columns of in/a.parquet: the model has no inputs
+      hint: is this the right model?"
+    `);
+  });
+
+  test("is the only one that may be named", () => {
+    expect(finding(refused({ inputs: { feature: ["age", "amount", "rate"] } }))).toMatchInlineSnapshot(`
+      "64 CONTRACT
+      binding models/churn.onnx to the columns of in/a.parquet: model.inputs names \`feature\`, which is no input of the model; did you mean \`features\`?
+      hint: its inputs are features"
+    `);
+  });
+
+  test("with a fixed batch size gives its size on", () => {
+    expect(bind(withInput(32, 3)).fixedBatchRows).toBe(32);
+    expect(bind(withInput(1, 3)).fixedBatchRows).toBe(1);
+    expect(bind().fixedBatchRows).toBeNull();
+  });
+
+  // Cut into batches of no row, a run would never end.
+  test("with a batch of no row is refused", () => {
+    expect(refused(withInput(0, 3))).toMatch(/^64 CONTRACT/);
+  });
+
+  test("called like something every object has is not taken for named", () => {
+    const signature = { inputs: [tensor("toString", "float32", null, 3)], outputs };
+    expect(featureNames(bind({ signature }))).toEqual(["age", "amount", "rate"]);
+  });
+
+  test("called like something every object has is not taken for named in an empty mapping", () => {
+    const signature = { inputs: [tensor("toString", "float32", null, 3)], outputs };
+    expect(featureNames(bind({ signature, inputs: {} }))).toEqual(["age", "amount", "rate"]);
+  });
+
+  test("that is wide is not bound to a number of its name", () => {
+    const given = [...columns, column("features", "INTEGER", "int32")];
+    expect(featureNames(bind({ columns: given, ...withInput(null, 4) }))).toEqual([
+      "age",
+      "amount",
+      "rate",
+      "features",
+    ]);
+  });
+});

@@ -1,0 +1,172 @@
+import { describe, expect, test } from "vitest";
+import type { ContractRequest } from "#src/binding/contract.js";
+import { columnTypeOfTensor, type TensorType } from "#src/columnar/tensor.js";
+import { bind, refused, tensor, withOutput } from "../support/contracts.js";
+
+const scalar = (...shape: (number | null)[]): Partial<ContractRequest> => ({
+  ...withOutput(tensor("t", "float32", ...shape)),
+  outputs: undefined,
+});
+
+describe("outputs", () => {
+  test("are by default all tensors under their own names, a ZipMap left out", () => {
+    const given = withOutput(
+      tensor("label", "int64", null),
+      tensor("score", "float32", null, 1),
+      tensor("map", undefined),
+    );
+    expect(bind({ ...given, outputs: undefined }).outputs).toEqual([
+      { kind: "scalar", column: "label", tensor: "label", type: "int64" },
+      { kind: "scalar", column: "score", tensor: "score", type: "float32" },
+    ]);
+  });
+
+  test.each([[[null]], [[null, 1]], [[1]], [[32, 1]]])("of shape %j are one value a row", (shape) => {
+    expect(bind(scalar(...shape)).outputs).toEqual([{ kind: "scalar", column: "t", tensor: "t", type: "float32" }]);
+  });
+
+  test.each([[[null, 2]], [[null, 384]], [[32, 2]], [[null, 0]], [[null, null]]])(
+    "of shape %j are a list a row",
+    (shape) => {
+      expect(bind(scalar(...shape)).outputs).toEqual([
+        { kind: "vector", column: "t", tensor: "t", type: { kind: "list", element: "float32" } },
+      ]);
+    },
+  );
+
+  test.each([[[]], [[null, 2, 3]]])("of shape %j are refused", (shape) => {
+    expect(refused(scalar(...shape))).toMatch(
+      /^64 CONTRACT\n.*output `t` is float32 \[.*\]; \[N\], \[N,1\] and \[N,K\] are supported\n/,
+    );
+  });
+
+  test("are picked by element", () => {
+    expect(bind({ outputs: { a: "probabilities[0]", b: "probabilities[1]", c: "label[0]" } }).outputs).toEqual([
+      { kind: "element", column: "a", tensor: "probabilities", element: 0, type: "float32" },
+      { kind: "element", column: "b", tensor: "probabilities", element: 1, type: "float32" },
+      { kind: "element", column: "c", tensor: "label", element: 0, type: "int64" },
+    ]);
+  });
+
+  test("have no element beyond their width", () => {
+    expect(refused({ outputs: { score: "probabilities[2]" } })).toMatchInlineSnapshot(`
+      "64 CONTRACT
+      binding models/churn.onnx to the columns of in/a.parquet: model.outputs.score names \`probabilities[2]\`, but a row has 2 values
+
+        model inputs:                    columns of in/a.parquet:
+          features  float32 [N,3]          id      int64
+        model outputs:                     age     int32
+          label          int64 [N]         amount  decimal(10,2)
+          probabilities  float32 [N,2]     city    utf8
+                                           tags    MAP(VARCHAR, INTEGER)
+                                           rate    float64
+
+      hint: elements count from 0 to 1"
+    `);
+    expect(refused({ outputs: { score: "label[1]" } })).toContain("names `label[1]`, but a row has 1 value\n");
+  });
+
+  test("of unknown width are taken at their word", () => {
+    const given = withOutput(tensor("p", "float32", null, null));
+    expect(bind({ ...given, outputs: { s: "p[99]" } }).outputs).toMatchObject([{ kind: "element", element: 99 }]);
+  });
+
+  test("must be there", () => {
+    expect(refused({ outputs: { score: "probabilites[1]" } })).toMatchInlineSnapshot(`
+      "64 CONTRACT
+      binding models/churn.onnx to the columns of in/a.parquet: model.outputs.score names \`probabilites\`, which is no output of the model; did you mean \`probabilities\`?
+
+        model inputs:                    columns of in/a.parquet:
+          features  float32 [N,3]          id      int64
+        model outputs:                     age     int32
+          label          int64 [N]         amount  decimal(10,2)
+          probabilities  float32 [N,2]     city    utf8
+                                           tags    MAP(VARCHAR, INTEGER)
+                                           rate    float64
+
+      hint: its outputs are label, probabilities"
+    `);
+  });
+
+  test("that are maps say how to export them", () => {
+    const given = withOutput(tensor("output_label", "int64", null), tensor("output_probability", undefined));
+    expect(refused({ ...given, outputs: { p: "output_probability[1]" } })).toMatchInlineSnapshot(`
+      "64 CONTRACT
+      binding models/churn.onnx to the columns of in/a.parquet: output \`output_probability\` is a sequence or map, not a tensor
+
+        model inputs:                           columns of in/a.parquet:
+          features  float32 [N,3]                 id      int64
+        model outputs:                            age     int32
+          output_label        int64 [N]           amount  decimal(10,2)
+          output_probability  sequence or map     city    utf8
+                                                  tags    MAP(VARCHAR, INTEGER)
+                                                  rate    float64
+
+      hint: export the model with zipmap=False (skl2onnx: options={'zipmap': False}), which makes it a tensor"
+    `);
+    expect(refused({ ...withOutput(tensor("output_probability", undefined)), outputs: undefined })).toContain(
+      "the model has no tensor output",
+    );
+  });
+
+  test("of every type are taken, float16 as float32 and strings as text; what ONNX has beyond them is refused", () => {
+    const types: TensorType[] = ["float32", "float64", "float16", "bool", "string"];
+    const integers: TensorType[] = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"];
+    for (const type of [...types, ...integers]) {
+      const given = withOutput(tensor("t", type, null), tensor("v", type, null, 4));
+      const expected = type === "float16" ? "float32" : type === "string" ? "utf8" : type;
+      expect(columnTypeOfTensor(type)).toBe(expected);
+      expect(bind({ ...given, outputs: { t: "t", v: "v", e: "v[3]" } }).outputs).toMatchObject([
+        { kind: "scalar", type: expected },
+        { kind: "vector", type: { kind: "list", element: expected } },
+        { kind: "element", type: expected, element: 3 },
+      ]);
+    }
+    for (const type of ["bfloat16", "complex64", "constructor"]) {
+      expect(refused({ ...withOutput(tensor("t", type, null)), outputs: undefined })).toContain(
+        `output \`t\` is ${type} [N]; ${type} is not supported\n`,
+      );
+    }
+  });
+
+  test("whose own names are no column names must be named", () => {
+    expect(
+      refused({ ...withOutput(tensor("StatefulPartitionedCall:0", "float32", null, 1)), outputs: undefined }),
+    ).toMatchInlineSnapshot(`
+      "64 CONTRACT
+      binding models/churn.onnx to the columns of in/a.parquet: output \`StatefulPartitionedCall:0\` is no name for a column
+
+        model inputs:                                columns of in/a.parquet:
+          features  float32 [N,3]                      id      int64
+        model outputs:                                 age     int32
+          StatefulPartitionedCall:0  float32 [N,1]     amount  decimal(10,2)
+                                                       city    utf8
+                                                       tags    MAP(VARCHAR, INTEGER)
+                                                       rate    float64
+
+      hint: name it under model.outputs, such as \`score: StatefulPartitionedCall:0\`"
+    `);
+  });
+
+  test("may not be called like a carried column, case aside", () => {
+    expect(refused({ ...withOutput(tensor("ID", "float32", null, 1)), outputs: undefined })).toMatchInlineSnapshot(`
+      "64 CONTRACT
+      binding models/churn.onnx to the columns of in/a.parquet: output column \`ID\` comes twice (case does not count)
+
+        model inputs:               columns of in/a.parquet:
+          features  float32 [N,3]     id      int64
+        model outputs:                age     int32
+          ID  float32 [N,1]           amount  decimal(10,2)
+                                      city    utf8
+                                      tags    MAP(VARCHAR, INTEGER)
+                                      rate    float64
+
+      hint: give the prediction another name under model.outputs"
+    `);
+  });
+
+  test("may not be called like each other, case aside", () => {
+    const given = withOutput(tensor("score", "float32", null, 1), tensor("Score", "float32", null, 1));
+    expect(refused({ ...given, outputs: undefined })).toContain("output column `Score` comes twice");
+  });
+});

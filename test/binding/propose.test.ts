@@ -1,0 +1,163 @@
+import { describe, expect, test } from "vitest";
+import { type Proposal, proposeBinding, type ProposalRequest } from "#src/binding/propose.js";
+import { column, finding, list, tensor, typed } from "../support/contracts.js";
+import { refusal } from "../support/spec.js";
+
+const noTraits = { producer: "", otherOutputs: [], batchScales: [] };
+const numbers = ["a", "b", "c"].map((name) => typed(name, "float64"));
+const label = tensor("label", "int64", null);
+const probabilities = tensor("probabilities", "float32", null, 2);
+
+function propose(overrides: Partial<ProposalRequest> = {}): Proposal {
+  return proposeBinding({
+    model: "churn.onnx",
+    shard: "in/a.parquet",
+    signature: { inputs: [tensor("input", "float32", null, 3)], outputs: [label, probabilities] },
+    columns: [typed("customer_id", "int64"), ...numbers, typed("signup", "date32")],
+    carry: undefined,
+    traits: noTraits,
+    ...overrides,
+  });
+}
+
+const inputOf = (...shape: (number | null)[]): Partial<ProposalRequest> => ({
+  signature: { inputs: [tensor("input", "float32", ...shape)], outputs: [label] },
+});
+const outputs = (...given: ReturnType<typeof tensor>[]): Partial<ProposalRequest> => ({
+  signature: { inputs: [tensor("input", "float32", null, 3)], outputs: given },
+});
+
+describe("features", () => {
+  test("of a lone input are the numbers, and what is left is carried through", () => {
+    expect(propose()).toEqual({
+      inputs: { input: ["a", "b", "c"] },
+      columns: ["customer_id", "signup"],
+      outputs: { label: "label", probabilities_0: "probabilities[0]", probabilities_1: "probabilities[1]" },
+      notes: [],
+    });
+  });
+
+  test("are all numbers where as many are due, whatever they are called", () => {
+    expect(propose(inputOf(null, 4)).inputs).toEqual({ input: ["customer_id", "a", "b", "c"] });
+  });
+
+  test("are not what is called like a label, where one number is left over", () => {
+    const columns = [typed("id", "int64"), ...numbers, typed("target", "int64")];
+    expect(propose({ columns })).toMatchObject({ inputs: { input: ["a", "b", "c"] }, columns: ["id", "target"] });
+  });
+
+  test("are taken by name where every input has its column", () => {
+    const signature = { inputs: [tensor("b", "float32", null, 1), tensor("a", "float32", null)], outputs: [label] };
+    expect(propose({ signature })).toMatchObject({ inputs: undefined, columns: ["customer_id", "c", "signup"] });
+  });
+
+  test("are the one list column where there are too few numbers", () => {
+    const columns = [typed("id", "int64"), typed("vector", list("float32"))];
+    expect(propose({ ...inputOf(null, 64), columns })).toMatchObject({
+      inputs: { input: ["vector"] },
+      columns: ["id"],
+    });
+  });
+
+  test("leave out columns that somebody named, and folder values", () => {
+    const day = { ...typed("day", "int64"), partition: true as const };
+    const columns = [typed("x", "int64"), ...numbers, day];
+    expect(propose({ columns, carry: ["x"] })).toMatchObject({ inputs: { input: ["a", "b", "c"] }, columns: ["x"] });
+  });
+
+  test("of an input that does not say how many are told from ids by name", () => {
+    const columns = ["ID", "userId", "order_id", "paid", "a"].map((name) => typed(name, "int64"));
+    expect(propose({ ...inputOf(null, null), columns }).inputs).toEqual({ input: ["paid", "a"] });
+  });
+
+  test("that nobody could tell are asked for", () => {
+    expect(finding(refusal(() => propose(inputOf(null, 2))))).toMatchInlineSnapshot(`
+      "64 CONTRACT
+      binding churn.onnx to the columns of in/a.parquet: input \`input\` is float32 [N,2], and 4 columns are numbers
+      hint: say which columns are no features: --columns id,label; or write model.inputs by hand"
+    `);
+  });
+
+  test("of several inputs are refused where one has no column", () => {
+    const signature = { inputs: [tensor("a", "float32", null), tensor("age", "float32", null)], outputs: [label] };
+    expect(finding(refusal(() => propose({ signature })))).toMatchInlineSnapshot(`
+      "64 CONTRACT
+      binding churn.onnx to the columns of in/a.parquet: no column is called like input \`age\`
+      hint: rename the columns, or write the spec by hand: model.inputs lists the columns of each input"
+    `);
+  });
+
+  test.each(["input_ids", "tokens"])("of texts as tokens are padded lists (%s), and their mask is made", (name) => {
+    const wide = ["input_ids", "attention_mask"].map((input) => tensor(input, "int64", null, null));
+    const columns = [typed("id", "int64"), typed(name, list("int64"))];
+    expect(propose({ signature: { inputs: wide, outputs: [label] }, columns })).toMatchObject({
+      inputs: { input_ids: { column: name, pad: { to: 128 } }, attention_mask: { mask_of: "input_ids" } },
+      columns: ["id"],
+    });
+  });
+
+  test("of texts as tokens are as wide as the model says, and their mask is a column where there is one", () => {
+    const wide = ["input_ids", "attention_mask"].map((input) => tensor(input, "int64", null, 48));
+    const lists = ["input_ids", "attention_mask"].map((name) => typed(name, list("int32")));
+    const propose48 = (columns: ProposalRequest["columns"]): Proposal["inputs"] =>
+      propose({ signature: { inputs: wide, outputs: [label] }, columns }).inputs;
+    expect(propose48(lists.slice(0, 1))).toEqual({
+      input_ids: { column: "input_ids", pad: { to: 48 } },
+      attention_mask: { mask_of: "input_ids" },
+    });
+    expect(propose48(lists)).toBeUndefined(); // by name: lists may be just as long
+  });
+
+  test("are asked for where two columns of lists could be the tokens", () => {
+    const signature = { inputs: [tensor("input_ids", "int64", null, null), label], outputs: [label] };
+    const columns = [typed("title", list("int64")), typed("body", list("int64")), typed("label", "int64")];
+    expect(refusal(() => propose({ signature, columns }))).toContain("pad: { to: 128 } }");
+  });
+
+  test("are no tokens where a list of floats is as long as its model takes it", () => {
+    const signature = { inputs: [tensor("vector", "float32", null, null)], outputs: [label] };
+    expect(propose({ signature, columns: [typed("vector", list("float32"))] }).inputs).toBeUndefined();
+  });
+});
+
+describe("output columns", () => {
+  test("have names that are free and that SQL takes", () => {
+    const given = [
+      tensor("customer_id", "int64", null),
+      tensor("out/score:0", "float32", null, 1),
+      tensor("1st", "float32", null),
+    ];
+    expect(propose(outputs(...given)).outputs).toEqual({
+      customer_id_predicted: "customer_id",
+      out_score_0: "out/score:0",
+      _1st: "1st",
+    });
+  });
+
+  test("of a wide tensor are one list", () => {
+    expect(propose(outputs(tensor("vector", "float32", null, 64))).outputs).toEqual({ vector: "vector" });
+  });
+
+  test("leave out what is no tensor, and say so", () => {
+    const found = propose(outputs(label, tensor("maps", undefined)));
+    expect([found.outputs, found.notes]).toEqual([
+      { label: "label" },
+      [
+        "output maps is no tensor, and left out: export the model with zipmap=False (skl2onnx: options={'zipmap': False}), or take the ZipMap out of the file, as docs/models.md shows",
+      ],
+    ]);
+  });
+
+  test("are refused where there is none", () => {
+    expect(finding(refusal(() => propose(outputs(tensor("maps", undefined)))))).toMatchInlineSnapshot(`
+      "64 CONTRACT
+      binding churn.onnx to the columns of in/a.parquet: the model has no tensor output that could be scored
+      hint: output maps is no tensor, and left out: export the model with zipmap=False (skl2onnx: options={'zipmap': False}), or take the ZipMap out of the file, as docs/models.md shows"
+    `);
+  });
+});
+
+test("columns that cannot be carried through are named", () => {
+  const columns = [...numbers, column("tags", "MAP(VARCHAR, INTEGER)", undefined), typed("first name", "utf8")];
+  expect(propose({ columns })).toMatchObject({ columns: [], notes: ["not carried through: tags, first name"] });
+});

@@ -1,0 +1,66 @@
+import { describe, expect, test } from "vitest";
+import { openingFault, runningFault, shortFault } from "#src/engine/devices/device-faults.js";
+
+/** As ONNX Runtime said it, where somebody told it in public; file names and numbers as they were. */
+const bfcArena =
+  "Non-zero status code returned while running FusedMatMul node. Name:'MatMul_92_FusedMatMulAndScale' Status Message: /onnxruntime_src/onnxruntime/core/framework/bfc_arena.cc:331 void* onnxruntime::BFCArena::AllocateRawInternal(size_t, bool) Failed to allocate memory for requested buffer of size 8388608000";
+const cudaCall = (failure: string, call: string): string =>
+  `/onnxruntime_src/onnxruntime/core/providers/cuda/cuda_call.cc:121 std::conditional_t<THRW, void, onnxruntime::common::Status> onnxruntime::CudaCall(ERRTYPE, const char*, const char*, ERRTYPE, const char*, const char*, int) [with ERRTYPE = cudaError; bool THRW = true] ${failure} ; GPU=0 ; hostname=host ; file=/onnxruntime_src/onnxruntime/core/providers/cuda/cuda_stream_handle.cc ; line=175 ; expr=${call};`;
+const streamOutOfMemory = cudaCall("CUDA failure 2: out of memory", "cudaStreamCreateWithFlags(&stream, 1)");
+const noDevice = cudaCall("CUDA failure 100: no CUDA-capable device is detected", "cudaSetDevice(info_.device_id)");
+const oldDriver = cudaCall(
+  "CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version",
+  "cudaSetDevice(info_.device_id)",
+);
+const illegalAddress = cudaCall("CUDA failure 700: an illegal memory access was encountered", "cudaMemcpyAsync()");
+
+describe("a batch that failed", () => {
+  test.each([
+    ["the arena cannot grow", bfcArena],
+    ["a call gets no memory", streamOutOfMemory],
+    ["cuBLAS gets no memory", cudaCall("CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED", "cublasCreate()")],
+    ["cuDNN gets no memory", cudaCall("CUDNN failure 4002: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED", "x")],
+    ["the arena is in pieces", "Failed to find a free memory block despite calling Extend. rounded_bytes=512"],
+    ["the arena has a limit", "Available memory of 1048576 is smaller than requested bytes of 4194304"],
+    ["the CPU's allocator gives nothing", "std::bad_alloc"],
+  ])("for memory: %s", (_what, message) => {
+    expect(runningFault(message)).toEqual({ kind: "memory" });
+  });
+
+  test.each([
+    ["an illegal access", illegalAddress],
+    ["an error that cannot be corrected", cudaCall("CUDA failure 214: uncorrectable ECC error encountered", "x")],
+    ["cuDNN", cudaCall("CUDNN failure 5000: CUDNN_STATUS_EXECUTION_FAILED", "cudnnConvolutionForward()")],
+  ])("for the device: %s", (_what, message) => {
+    expect(runningFault(message)).toEqual({ kind: "broken" });
+  });
+
+  test.each([
+    "Non-zero status code returned while running Gather node. Name:'' Status Message: indices element out of data bounds, idx=99 must be within the inclusive range [-10,9]",
+    "Got invalid dimensions for input: x for the following indices\n index: 1 Got: 3 Expected: 4",
+  ])("for its rows: %s", (message) => {
+    expect(runningFault(message)).toBeUndefined();
+  });
+});
+
+describe("a session that could not be opened", () => {
+  test.each([
+    ["cuda", "OrtSessionOptionsAppendExecutionProvider_Cuda: Failed to load shared library"],
+    ["tensorrt", "OrtSessionOptionsAppendExecutionProvider_TensorRT: Failed to load shared library"],
+    ["cuda", noDevice],
+    ["cuda", oldDriver],
+  ])("for want of %s", (provider, message) => {
+    expect(openingFault(message, ["tensorrt", "cuda", "cpu"])).toEqual({ kind: "missing", provider });
+  });
+
+  test("for memory, or for the model", () => {
+    expect(openingFault(bfcArena, ["cuda"])).toEqual({ kind: "memory" });
+    expect(openingFault("Load model from x.onnx failed:Protobuf parsing failed.", ["cuda", "cpu"])).toBeUndefined();
+  });
+});
+
+test("a fault is told without files and types", () => {
+  expect(shortFault(noDevice)).toBe("CUDA failure 100: no CUDA-capable device is detected");
+  expect(shortFault(bfcArena)).toBe("Failed to allocate memory for requested buffer of size 8388608000");
+  expect(shortFault("std::bad_alloc")).toBe("std::bad_alloc");
+});

@@ -1,0 +1,182 @@
+import { describe, expect, test } from "vitest";
+import { type GpuProvider, gpuParts, missingText } from "#src/engine/devices/gpu-parts.js";
+import { deviceOf, driverVersion, gpuIdentity, visibleGpus } from "#src/engine/devices/gpus.js";
+import { goodMachine, lddText, libraries, type MachineFacts, machineOf, runtimeFolder } from "../../support/machine.js";
+
+/** "provider library missing: …", a line for each part that is not ok. */
+async function faultsOf(facts: MachineFacts, provider: GpuProvider = "cuda", device = 0): Promise<string[]> {
+  const parts = await gpuParts(provider, machineOf(facts), device);
+  return parts.flatMap(({ name, state, found }) => (state === "ok" ? [] : [`${name} ${state}: ${found}`]));
+}
+
+const { files = {}, names = {}, programs = {} } = goodMachine;
+const withLdd = (found: Readonly<Record<string, string>>): MachineFacts => ({
+  ...goodMachine,
+  programs: { ...programs, ldd: lddText(found) },
+});
+
+describe("a machine with GPUs", () => {
+  test("lacks nothing, and shows what it has", async () => {
+    expect(await gpuParts("cuda", machineOf(goodMachine), 1)).toMatchInlineSnapshot(`
+      [
+        {
+          "found": "/app/node_modules/onnxruntime-node/bin/napi-v6/linux/x64/libonnxruntime_providers_cuda.so",
+          "name": "provider library",
+          "state": "ok",
+        },
+        {
+          "found": "580.65.06, /lib/x86_64-linux-gnu/libcuda.so.1",
+          "name": "NVIDIA driver",
+          "state": "ok",
+        },
+        {
+          "found": "/usr/local/cuda/lib64/libcublasLt.so.13, /usr/local/cuda/lib64/libcublas.so.13, /usr/local/cuda/lib64/libcurand.so.10, /usr/local/cuda/lib64/libcudart.so.13",
+          "name": "CUDA 13",
+          "state": "ok",
+        },
+        {
+          "found": "/lib/x86_64-linux-gnu/libcudnn.so.9",
+          "name": "cuDNN",
+          "state": "ok",
+        },
+        {
+          "found": "NVIDIA L4 (23034 MiB), NVIDIA L4 (23034 MiB)",
+          "name": "GPUs",
+          "state": "ok",
+        },
+      ]
+    `);
+  });
+
+  test("lacks TensorRT when that is asked for", async () => {
+    expect(await faultsOf(goodMachine, "tensorrt")).toEqual([
+      `provider library missing: libonnxruntime_providers_tensorrt.so not in ${libraries} (the npm package does not have them)`,
+      "CUDA unknown: the provider library tells which one, once it is there and there is an ldd",
+      "TensorRT unknown: the provider library tells which one",
+    ]);
+  });
+
+  test("has no third one", async () => {
+    expect(await faultsOf(goodMachine, "cuda", 2)).toEqual([
+      "GPUs missing: there is no device 2: 2 can be seen, from 0; NVIDIA L4 (23034 MiB), NVIDIA L4 (23034 MiB)",
+    ]);
+  });
+
+  test("has those that CUDA_VISIBLE_DEVICES leaves", async () => {
+    const hidden = { ...goodMachine, env: { CUDA_VISIBLE_DEVICES: "-1" } };
+    expect(await faultsOf(hidden)).toEqual([
+      "GPUs missing: none; NVIDIA L4 (23034 MiB), NVIDIA L4 (23034 MiB); CUDA_VISIBLE_DEVICES=-1",
+    ]);
+  });
+});
+
+describe("what is missing is named", () => {
+  test("where the npm package is as it came, without CUDA files", async () => {
+    const cpu: MachineFacts = {
+      ...goodMachine,
+      names: { ...names, [libraries]: ["libonnxruntime.so.1"] },
+    };
+    const [library] = await gpuParts("cuda", machineOf(cpu), 0);
+    expect(library).toMatchObject({
+      state: "missing",
+      found: `libonnxruntime_providers_shared.so, libonnxruntime_providers_cuda.so not in ${libraries} (the npm package does not have them)`,
+      remedy: expect.stringContaining(
+        `ONNXRUNTIME_NODE_INSTALL=true node ${runtimeFolder}/script/install.js`,
+      ) as string,
+    });
+  });
+
+  test("where there is no driver: neither library nor module", async () => {
+    const ldd = lddText({ "libcudart.so.13": "/cuda", "libcuda.so.1": "" });
+    const bare = { programs: { ldd }, names: { [libraries]: names[libraries] ?? [] } };
+    expect(await faultsOf(bare)).toEqual([
+      "NVIDIA driver missing: libcuda.so.1 is nowhere",
+      "cuDNN optional: libcudnn.so.9 is nowhere",
+      "GPUs missing: none",
+    ]);
+  });
+
+  test("where a container was started without GPUs", async () => {
+    const ldd = lddText({ "libcudart.so.13": "/cuda", "libcuda.so.1": "" });
+    const version = "/proc/driver/nvidia/version"; // the kernel is the host's
+    const apart = { files: { [version]: files[version] ?? "" }, names: { [libraries]: names[libraries] ?? [] } };
+    expect(await faultsOf({ ...apart, programs: { ldd } })).toEqual([
+      "NVIDIA driver missing: libcuda.so.1 is nowhere; the kernel has driver 580.65.06, but the container was not given it",
+      "cuDNN optional: libcudnn.so.9 is nowhere",
+      "GPUs missing: none",
+    ]);
+  });
+
+  test("where the driver is too old for the CUDA that the provider was built for", async () => {
+    const version = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\n";
+    const old = { ...goodMachine, files: { ...files, "/proc/driver/nvidia/version": version } };
+    expect(await faultsOf(old)).toEqual(["NVIDIA driver missing: 550.54.15 is too old for CUDA 13"]);
+    const older = withLdd({ "libcudart.so.12": "/cuda", "libcuda.so.1": "/lib" });
+    expect(await faultsOf({ ...older, files: old.files })).toEqual([]);
+  });
+
+  test("where another CUDA is installed", async () => {
+    const other = withLdd({ "libcublasLt.so.12": "", "libcudart.so.12": "", "libcuda.so.1": "/lib", "libz.so.1": "" });
+    expect(await faultsOf({ ...other, env: { LD_LIBRARY_PATH: "/usr/local/cuda-13/lib64" } })).toEqual([
+      "CUDA 12 missing: libcublasLt.so.12, libcudart.so.12 nowhere (LD_LIBRARY_PATH is /usr/local/cuda-13/lib64)",
+      "libz.so.1 missing: nowhere",
+    ]);
+  });
+
+  test("where there is no cuDNN: it is missing when the provider needs it to be loaded", async () => {
+    const without = { ...programs, "/sbin/ldconfig": "\tlibcudnn.so.8 (libc6,x86-64) => /lib/libcudnn.so.8\n" };
+    expect(await faultsOf({ ...goodMachine, programs: without })).toEqual(["cuDNN optional: libcudnn.so.9 is nowhere"]);
+    const needing = lddText({ "libcudart.so.12": "/cuda", "libcuda.so.1": "/lib", "libcudnn.so.9": "" });
+    expect(await faultsOf({ ...goodMachine, programs: { ...without, ldd: needing } })).toEqual([
+      "cuDNN missing: libcudnn.so.9 is nowhere",
+    ]);
+  });
+
+  test("where ONNX Runtime has no CUDA at all", async () => {
+    const [library] = await gpuParts("cuda", machineOf({ platform: "linux/arm64" }), 0);
+    expect(library?.found).toBe("onnxruntime-node has CUDA for Linux on x64 only; this is linux arm64");
+  });
+
+  test("in one line, for an error", async () => {
+    const parts = await gpuParts("cuda", machineOf({ ...goodMachine, names: { ...names, [libraries]: [] } }), 7);
+    expect(missingText(parts)).toBe(
+      `provider library: libonnxruntime_providers_shared.so, libonnxruntime_providers_cuda.so not in ${libraries} (the npm package does not have them); GPUs: there is no device 7: 2 can be seen, from 0; NVIDIA L4 (23034 MiB), NVIDIA L4 (23034 MiB)`,
+    );
+    expect(missingText(await gpuParts("cuda", machineOf(goodMachine), 0))).toBeUndefined();
+  });
+});
+
+describe("devices", () => {
+  test.each([
+    [undefined, 2],
+    ["0", 1],
+    ["GPU-1,GPU-2,MIG-3", 3],
+    ["0,-1,1", 1],
+    ["", 0],
+  ])("CUDA_VISIBLE_DEVICES=%s shows %i", (chosen, count) => {
+    const env = chosen === undefined ? {} : { CUDA_VISIBLE_DEVICES: chosen };
+    expect(visibleGpus(machineOf({ ...goodMachine, env }))).toBe(count);
+  });
+
+  test("are taken by workers in turn", () => {
+    const machine = machineOf(goodMachine);
+    expect([0, 1, 2, 3].map((index) => deviceOf("worker", { index }, machine))).toEqual([0, 1, 0, 1]);
+    expect(deviceOf("worker", { index: 3 }, machineOf({}))).toBe(3); // nobody knows how many there are
+    expect(deviceOf(1, { index: 3 }, machine)).toBe(1);
+  });
+
+  test("have another identity with another driver, another GPU or other ones visible", () => {
+    const others: MachineFacts[] = [
+      goodMachine,
+      { ...goodMachine, files: { ...files, "/proc/driver/nvidia/version": "NVRM version: X  1.2  y\n" } },
+      { ...goodMachine, files: { ...files, "/proc/driver/nvidia/gpus/0000:65:00.0/information": "GPU UUID: GPU-3" } },
+      { ...goodMachine, env: { CUDA_VISIBLE_DEVICES: "1" } },
+    ];
+    expect(new Set(others.map((facts) => gpuIdentity(machineOf(facts)))).size).toBe(others.length);
+  });
+
+  test("have no driver where its module is not loaded", () => {
+    expect(driverVersion(machineOf({}))).toBeUndefined();
+    expect(driverVersion(machineOf(goodMachine))).toBe("580.65.06");
+  });
+});

@@ -1,0 +1,57 @@
+import { once } from "node:events";
+import { join } from "node:path";
+import { expect, test, vi } from "vitest";
+import { startEarlyThreads } from "#src/engine/onnx/early-threads.js";
+import { openOnnxEngine } from "#src/engine/onnx/engine.js";
+import { openModelFile } from "#src/models/file.js";
+import { projectFolder } from "../../support/cli.js";
+
+const nothing = new URL("data:text/javascript,export const nothing = 0;");
+
+async function openEngine(early: ReturnType<typeof startEarlyThreads>) {
+  const model = await openModelFile(join(projectFolder, "fixtures/models/diabetes-mlp.onnx"));
+  return await openOnnxEngine({ model, providers: ["cpu"], sessions: 2, intraOpThreads: 1, early });
+}
+
+test("an engine takes threads that were started before, then others", async () => {
+  await using early = startEarlyThreads(2, [nothing]);
+  const take = vi.spyOn(early, "take");
+
+  await using engine = await openEngine(early);
+
+  await engine.opened();
+
+  expect(take).toHaveBeenCalledTimes(2);
+  expect(early.count).toBe(0);
+  expect(engine.signature.inputs.map(({ name }) => name)).toEqual(["features"]);
+});
+
+async function countOf(cores: number): Promise<number> {
+  await using early = startEarlyThreads(cores, []);
+  return early.count;
+}
+
+test("a core is left for the thread that starts them, and there are some at most", async () => {
+  expect([await countOf(1), await countOf(3), await countOf(64)]).toEqual([1, 2, 4]);
+});
+
+test("one that could not load what it should is given to nobody", async () => {
+  await using early = startEarlyThreads(2, [new URL("file:///nowhere/at-all.js")]);
+  expect(early.count).toBe(1);
+
+  await vi.waitFor(
+    () => {
+      expect(early.count).toBe(0);
+    },
+    { timeout: 20_000 },
+  );
+  const another = early.take();
+  expect(another.threadId).toBeGreaterThan(0); // it runs, until it finds the same
+  await once(another, "error");
+});
+
+test("those that nobody takes end by themselves", async () => {
+  const early = startEarlyThreads(3, [nothing]);
+  await early[Symbol.asyncDispose]();
+  expect(early.count).toBe(0);
+});

@@ -1,0 +1,97 @@
+import { readFileSync } from "node:fs";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { arrowFooters } from "#src/formats/arrow/footers.js";
+import { openShards } from "#src/formats/arrow/ipc/shards.js";
+import { verifyArrow } from "#src/formats/arrow/verify.js";
+import { unpackLz4 } from "#src/formats/codecs/lz4.js";
+import { JobError } from "#src/util/errors.js";
+import { projectFolder } from "../../support/cli.js";
+import { scratchFolder } from "../../support/job.js";
+import { torture } from "../../support/torture.js";
+
+/** Numbers from 0 to 1, the same each time. */
+function randomFrom(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
+    return state / 2 ** 32;
+  };
+}
+
+/** How reading all of a file ends; anything but a JobError is thrown. */
+async function readAll(path: string): Promise<string> {
+  const file = { path, name: path };
+  const open = openShards(() => "either");
+  try {
+    let rows = 0;
+    for await (const footer of arrowFooters([file], open)) {
+      ({ rows } = footer);
+    }
+    await verifyArrow(file, open, new AbortController().signal);
+    return `read ${rows}`;
+  } catch (error) {
+    if (error instanceof JobError) {
+      return error.code;
+    }
+    throw error;
+  }
+}
+
+describe("a damaged Arrow shard is read or refused, whatever became of it", () => {
+  test.each(["plain.arrow", "lz4.arrow", "zstd.arrows", "deltas.arrows", "deltas.arrow"])("%s", async (name) => {
+    await using scratch = await scratchFolder();
+    const good = readFileSync(join(projectFolder, "fixtures/arrow", name));
+    const random = randomFrom(7);
+    const endings = new Map<string, number>();
+    const path = join(scratch.path, name);
+    for (let round = 0; round < (torture ? 3000 : 150); round += 1) {
+      const bytes = Buffer.from(good);
+      const kind = Math.floor(random() * 3);
+      const at = Math.floor(random() * bytes.length);
+      if (kind === 0) {
+        bytes[at] = (bytes[at] ?? 0) ^ (1 << Math.floor(random() * 8));
+      } else if (kind === 1) {
+        bytes.fill(random() < 0.5 ? 0xff : 0, at, at + 1 + Math.floor(random() * 16));
+      }
+      await writeFile(path, kind === 2 ? bytes.subarray(0, at) : bytes);
+      const ending = await readAll(path);
+      endings.set(ending, (endings.get(ending) ?? 0) + 1);
+      expect(kind === 2 ? ending : "SHARD_CORRUPT", `cut at byte ${at}`).toBe("SHARD_CORRUPT");
+    }
+    const rows = await (async () => {
+      await writeFile(path, good);
+      return await readAll(path);
+    })();
+    expect([...endings.keys()].filter((key) => !["SHARD_CORRUPT", "SCHEMA_MISMATCH", rows].includes(key))).toEqual([]);
+    expect(endings.get("SHARD_CORRUPT")).toBeGreaterThan(20);
+  });
+});
+
+/** An LZ4 frame of one block. */
+function frame(...block: number[]): Uint8Array {
+  return Uint8Array.from([0x04, 0x22, 0x4d, 0x18, 0x60, 0x40, 0x82, block.length, 0, 0, 0, ...block, 0, 0, 0, 0]);
+}
+
+describe("LZ4", () => {
+  test("unpacks literals and matches that reach into what they make", () => {
+    const target = new Uint8Array(40);
+    // "ab", then 34 bytes from 2 back, then "wxyz" as the last literals.
+    unpackLz4(frame(0x2f, 97, 98, 2, 0, 15, 0x40, 119, 120, 121, 122), target);
+    expect(Buffer.from(target).toString()).toBe(`${"ab".repeat(18)}wxyz`);
+  });
+
+  test.each([
+    ["a match before the beginning", [0x20, 97, 98, 3, 0, 0x10, 99]],
+    ["a match of distance 0", [0x20, 97, 98, 0, 0, 0x10, 99]],
+    ["literals beyond the block", [0x50, 97, 98]],
+    ["more than is due", [0xf0, 200, ...Array.from({ length: 215 }, () => 1)]],
+    ["less than is due", [0x20, 97, 98]],
+    ["a length without an end", [0xf0, 255, 255]],
+  ])("refuses %s", (_, block) => {
+    expect(() => {
+      unpackLz4(frame(...block), new Uint8Array(40));
+    }).toThrow(RangeError);
+  });
+});

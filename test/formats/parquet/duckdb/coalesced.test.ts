@@ -1,0 +1,171 @@
+import { readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test, vi } from "vitest";
+import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
+import { readFooter } from "#src/formats/parquet/footer/footer.js";
+import { placeIn } from "#src/formats/parquet/duckdb/coalesced.js";
+import type { SliceRequest } from "#src/formats/port.js";
+import type { Projection } from "#src/binding/contract.js";
+import { ref } from "../../../support/batches.js";
+import { scratchFolder } from "../../../support/job.js";
+import { connectToDuckDb, writeRows } from "../../../support/parquet.js";
+
+const projection = {
+  inputs: [],
+  passthrough: [{ column: "id", source: ref("id", "int64") }],
+  expressions: null,
+  cast: "exact",
+  missing: "bad_row",
+} as const;
+
+function whole(path: string, rows: number, wanted: Projection = projection): SliceRequest {
+  return { file: { path, name: path }, rowStart: 0, rowEnd: rows, projection: wanted, partitions: new Map() };
+}
+
+describe("rows of several shards are those that are due", () => {
+  const slices = [whole("a", 2), whole("b", 1), whole("c", 3)];
+
+  test.each([
+    {
+      rows: "in order",
+      chunk: [
+        [0, 0],
+        [0, 1],
+        [1, 0],
+        [2, 0],
+      ],
+      taken: true,
+      slice: 2,
+      row: 1,
+    },
+    {
+      rows: "to a shard's end",
+      chunk: [
+        [0, 0],
+        [0, 1],
+      ],
+      taken: true,
+      slice: 1,
+      row: 0,
+    },
+    {
+      rows: "of which one is missing",
+      chunk: [
+        [0, 0],
+        [1, 0],
+      ],
+      taken: false,
+      slice: 0,
+      row: 0,
+    },
+    {
+      rows: "of which one comes twice",
+      chunk: [
+        [0, 0],
+        [0, 0],
+      ],
+      taken: false,
+      slice: 0,
+      row: 0,
+    },
+    {
+      rows: "of shards in another order",
+      chunk: [
+        [1, 0],
+        [0, 0],
+      ],
+      taken: false,
+      slice: 0,
+      row: 0,
+    },
+    {
+      rows: "beyond a shard's end",
+      chunk: [
+        [0, 0],
+        [0, 1],
+        [0, 2],
+      ],
+      taken: false,
+      slice: 0,
+      row: 0,
+    },
+  ])("$rows", async ({ chunk, taken, slice, row }) => {
+    const values = chunk.map(([shard, number]) => `(${shard}::UBIGINT, ${number}::BIGINT)`).join(", ");
+    const found = await (await connectToDuckDb()).stream(`SELECT * FROM (VALUES ${values})`);
+    const place = placeIn(slices);
+    const first = await found.fetchChunk();
+    const end = first === null ? undefined : place.after(first);
+    expect(end !== undefined).toBe(taken);
+    expect([place.slice, place.row]).toEqual([0, 0]);
+    if (end !== undefined) {
+      place.move(end);
+    }
+    expect([place.slice, place.row]).toEqual([slice, row]);
+  });
+});
+
+test("a chunk that cannot be packed is not passed over", async () => {
+  await using scratch = await scratchFolder();
+  const paths = Array.from({ length: 4 }, (_, index) => join(scratch.path, `${index}.parquet`));
+  for (const path of paths) {
+    await writeRows(path, "SELECT range::FLOAT AS a, range::FLOAT AS b FROM range(100)");
+  }
+  const columns = [ref("a", "float32"), ref("b", "float32")];
+  const inputs = [{ kind: "matrix", input: "x", dtype: "float32", rank: 2, columns }] as const;
+  const slices = paths.map((path) => whole(path, 100, { ...projection, inputs, passthrough: [] }));
+  await using decoder = openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "UTC" });
+  let lists = 0;
+  const words = new Proxy(Uint32Array, {
+    construct(target, [buffer, offset, length]: [ArrayBuffer, number, number]) {
+      lists += length === 4 * 100 ? 1 : 0; // where the rows of a chunk lie
+      if (lists === 2) {
+        throw new RangeError("Array buffer allocation failed");
+      }
+      return new target(buffer, offset, length);
+    },
+  });
+  vi.stubGlobal("Uint32Array", words);
+  let rows = 0;
+  const reading = async (): Promise<void> => {
+    for await (const { rowCount } of decoder.read(slices)) {
+      rows += rowCount;
+    }
+  };
+
+  await expect(reading()).rejects.toThrow(RangeError); // and no word of a damaged shard
+  vi.unstubAllGlobals();
+
+  expect(rows).toBe(100);
+});
+
+test("where a shard among several is damaged in its middle, the rows before come once, then it is named", async () => {
+  await using scratch = await scratchFolder();
+  const paths = ["a", "b"].map((name) => join(scratch.path, `${name}.parquet`));
+  const rows = 1_500_000; // more than the stream holds ahead
+  const groupRows = 122_880;
+  const damagedGroup = 10;
+  for (const [index, path] of paths.entries()) {
+    await writeRows(path, `SELECT range + ${index * rows} AS id FROM range(${rows})`, `ROW_GROUP_SIZE ${groupRows}`);
+  }
+  const [, damaged = ""] = paths;
+  const { rowGroups } = await readFooter({ path: damaged });
+  const start = rowGroups[damagedGroup]?.chunks[0]?.start ?? 0;
+  const bytes = await readFile(damaged);
+  await writeFile(damaged, bytes.fill(0xff, start, start + 20));
+  await using decoder = openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "UTC" });
+  let due = 0;
+  const reading = async (): Promise<void> => {
+    for await (const { carried, rowCount } of decoder.read(paths.map((path) => whole(path, rows)))) {
+      const [column] = carried;
+      expect(column?.kind === "fixed" && [column.data[0], column.data[rowCount - 1]].map(Number)).toEqual([
+        due,
+        due + rowCount - 1,
+      ]);
+      due += rowCount;
+    }
+  };
+
+  await expect(reading()).rejects.toThrow(`reading ${damaged}: row group ${damagedGroup}`);
+
+  expect(due).toBe(rows + damagedGroup * groupRows);
+});

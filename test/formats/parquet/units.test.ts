@@ -1,0 +1,182 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, test, vi } from "vitest";
+import type { FixedColumn } from "#src/columnar/types.js";
+import { areFinite } from "#src/columnar/memory/vectors.js";
+import { openColumn } from "#src/formats/parquet/pages/column.js";
+import { readFooter } from "#src/formats/parquet/footer/footer.js";
+import { openPageRoom, type PageRoom } from "#src/formats/parquet/pages/page-memory.js";
+import { openUnitPieces, type ParquetUnit, parquetUnits } from "#src/formats/parquet/units.js";
+import { nativeZstd } from "#src/formats/codecs/zstd.js";
+import { scratchFolder } from "../../support/job.js";
+import { writeRows } from "../../support/parquet.js";
+import { tinyParquet } from "../../support/parquet-bytes.js";
+import { type Writing, writeTables } from "../../support/parquet-tables.js";
+import {
+  doubleChunk,
+  openDuckDb,
+  readByDuckDb,
+  reader,
+  readUnits,
+  wholeSlice,
+  type RowBounds,
+} from "../../support/parquet-units.js";
+import { hasPyarrow } from "../../support/pyarrow.js";
+import { randomOf } from "../../support/random.js";
+
+/** Compares all columns of a file with what DuckDB gives, whole and cut anywhere. */
+async function compare(path: string, cuts: readonly RowBounds[] = []): Promise<void> {
+  await using duckdb = openDuckDb(path);
+  const whole = await wholeSlice(path);
+  if (whole === undefined) {
+    throw new Error(`only DuckDB knows the columns of ${path}`);
+  }
+  const expected = await readByDuckDb(duckdb, whole);
+  expect(await readUnits(whole)).toEqual(expected);
+  expect(await readUnits(whole, randomOf(whole.rowEnd))).toEqual(expected);
+  for (const [from, to] of cuts) {
+    const cut = Object.fromEntries(Object.entries(expected).map(([name, values]) => [name, values.slice(from, to)]));
+    expect(await readUnits({ ...whole, rowStart: from, rowEnd: to }), `rows ${from} to ${to}`).toEqual(cut);
+  }
+}
+
+function cutsOf(rows: number, count: number): RowBounds[] {
+  const random = randomOf(rows);
+  const cuts = Array.from({ length: count }, (): RowBounds => {
+    const [one = 0, other = 0] = [random(), random()].map((part) => Math.floor(part * rows)).toSorted((a, b) => a - b);
+    return [one, Math.max(one + 1, other)];
+  });
+  return [[0, 1], [rows - 1, rows], ...cuts];
+}
+
+const rows = 1300;
+const small = "data_page_size=700";
+const codecs = ["none", "snappy", "gzip", ...(nativeZstd === undefined ? [] : ["zstd"])];
+
+const writings: readonly Writing[] = [
+  ...codecs.flatMap((codec) =>
+    ["1.0", "2.0"].map((version) => ({
+      name: `${codec}-v${version[0]}`,
+      options: `compression="${codec}", data_page_version="${version}", use_dictionary=${version === "1.0" ? "True" : "False"}, ${small}, row_group_size=1100`,
+    })),
+  ),
+  { name: "dictionary-v2", options: `data_page_version="2.0", ${small}` },
+  { name: "plain-v1", options: `use_dictionary=False, ${small}` },
+  { name: "fallback", options: `dictionary_pagesize_limit=600, ${small}` },
+  { name: "large-pages", options: `dictionary_pagesize_limit=2000` },
+  { name: "checked", options: `write_page_checksum=True, write_page_index=True, ${small}` },
+  { name: "old-format", options: `version="1.0", coerce_timestamps="us"` },
+  { name: "many-groups", options: "row_group_size=37" },
+];
+
+describe.skipIf(!hasPyarrow)("files of pyarrow's are read as DuckDB reads them", () => {
+  test.each(writings)("$name", async (writing) => {
+    await using folder = await scratchFolder();
+    writeTables(folder.path, rows, [writing]);
+    await compare(join(folder.path, `${writing.name}.parquet`), cutsOf(rows, 3));
+  });
+});
+
+const duckDbRows = 7000;
+const columns = `row % 2 = 0 AS b, CASE WHEN row % 5 = 0 THEN NULL ELSE row % 3 = 0 END AS b_null,
+  (row % 256 - 128)::TINYINT AS i8, row::SMALLINT AS i16, row::INTEGER - 3000 AS i32, (row * 7919 - 9223372036854775807)::BIGINT AS i64,
+  (row % 256)::UTINYINT AS u8, row::USMALLINT AS u16, 4294967295 - row::UINTEGER AS u32,
+  18446744073709551615 - row::UBIGINT AS u64, (row / 7)::FLOAT AS f32,
+  CASE row % 5 WHEN 0 THEN 'nan'::DOUBLE WHEN 1 THEN 'inf'::DOUBLE WHEN 2 THEN -0.0 ELSE row / 7 END AS f64,
+  DATE '1970-01-01' - row::INTEGER AS day, TIMESTAMP '1969-12-31 23:59:59.999999' + to_microseconds(row * row) AS us,
+  TIMESTAMPTZ '2026-01-01 00:00:00+05:30' + to_microseconds(row) AS utc, 'level ' || (row % 7) AS few,
+  CASE WHEN row % 11 = 0 THEN '' WHEN row % 13 = 0 THEN NULL ELSE repeat('ä', row::INTEGER % 50) || row END AS text,
+  CASE WHEN row < 3000 THEN NULL ELSE encode('bytes ' || row) END AS bytes, NULL::DOUBLE AS nothing, 7 AS one`;
+
+test("numbers without NULLs are read to where vectors reach them, however many a page has", async () => {
+  await using folder = await scratchFolder();
+  const path = join(folder.path, "a.parquet");
+  // Before 10,240 values there is one more byte of levels than before 1,760.
+  const options = "COMPRESSION snappy, ROW_GROUP_SIZE 10240, DICTIONARY_SIZE_LIMIT 0";
+  await writeRows(path, "SELECT row::FLOAT AS f FROM range(24000) t(row)", options);
+  const slice = await wholeSlice(path);
+  const units = slice && parquetUnits(await readFooter({ path }), slice);
+  const rooms: PageRoom[] = [];
+  const tools = { read: reader(readFileSync(path)), scratch: (size: number) => new Uint8Array(size), rooms };
+  const reached = units?.flatMap((unit) =>
+    Array.from(openUnitPieces(tools).read(unit), ({ columns: read }) =>
+      areFinite((read.get("f") as FixedColumn).data as Float32Array),
+    ),
+  );
+  expect(reached).toEqual([true, true, true]);
+  for (const room of rooms) {
+    room.close();
+  }
+});
+
+function rowsFrom(from: number, to: number): number[] {
+  return Array.from({ length: to - from }, (_, row) => from + row);
+}
+
+test("units that follow on each other in a row group unpack its pages once", async () => {
+  await using folder = await scratchFolder();
+  const path = join(folder.path, "a.parquet");
+  await writeRows(path, "SELECT row::FLOAT AS f FROM range(9000) t(row)", "DICTIONARY_SIZE_LIMIT 0");
+  const slice = await wholeSlice(path);
+  const [unit] = (slice && parquetUnits(await readFooter({ path }), slice)) ?? [];
+  const rooms: PageRoom[] = [];
+  const read = vi.fn(reader(readFileSync(path)));
+  const pieces = openUnitPieces({ read, scratch: (size: number) => new Uint8Array(size), rooms });
+  const readRows = (rowStart: number, rowEnd: number): number[] =>
+    Array.from(pieces.read({ ...(unit as ParquetUnit), rowStart, rowEnd }), ({ columns: found }) => [
+      ...((found.get("f") as FixedColumn).data as Float32Array),
+    ]).flat();
+  expect(readRows(0, 100)).toEqual(rowsFrom(0, 100));
+  const once = read.mock.calls.length;
+  expect(readRows(100, 900)).toEqual(rowsFrom(100, 900));
+  expect(readRows(5000, 5010)).toEqual(rowsFrom(5000, 5010));
+  expect(read.mock.calls.length).toBe(once);
+  // What lies before comes of the pages once more.
+  expect(readRows(4000, 4010)).toEqual(rowsFrom(4000, 4010));
+  expect(read.mock.calls.length).toBe(2 * once);
+  const given = pieces.read({ ...(unit as ParquetUnit), rowStart: 5000, rowEnd: 9000 });
+  given.next();
+  given.return(undefined);
+  expect(readRows(8990, 9000)).toEqual(rowsFrom(8990, 9000));
+  for (const room of rooms) {
+    room.close();
+  }
+});
+
+test("numbers behind levels that are packed to bits are read in place from the second page on", () => {
+  const values = Array.from({ length: 1000 }, (_, index) => index);
+  const levels = [127, 0, 0, 0, 251, 1, ...Array.from({ length: 125 }, () => 255)];
+  const file = tinyParquet({ values, levels, repetition: 1 });
+  const page = file.subarray(4, file.indexOf(Buffer.from(new Float64Array(values).buffer)) + 8000);
+  const chunk = Buffer.concat([page, page, page]);
+  const room = openPageRoom();
+  const column = doubleChunk(chunk.length, 3000);
+  const rowsOf = openColumn(column, { read: reader(chunk), scratch: (size) => new Uint8Array(size), room });
+  const inPlace = [1, 2, 3].map(() => {
+    rowsOf.ahead();
+    const { data } = rowsOf.take(1000) as FixedColumn;
+    expect([...(data as Float64Array)]).toEqual(values);
+    const { byteOffset } = room.memory("page", 1);
+    return data.byteOffset >= byteOffset && data.byteOffset < byteOffset + 8 * 1024;
+  });
+  expect(inPlace.slice(1)).toEqual([true, true]);
+  room.close();
+});
+
+describe("files of DuckDB's own are read as it reads them", () => {
+  test.each(codecs.map((codec) => codec.replace("none", "uncompressed")))("%s", async (codec) => {
+    await using folder = await scratchFolder();
+    const path = join(folder.path, "a.parquet");
+    const select = `SELECT ${columns} FROM range(${duckDbRows}) t(row)`;
+    await writeRows(path, select, `COMPRESSION ${codec}, ROW_GROUP_SIZE 4096`);
+    await compare(path, cutsOf(duckDbRows, 3));
+  });
+
+  test("without dictionaries", async () => {
+    await using folder = await scratchFolder();
+    const path = join(folder.path, "a.parquet");
+    const select = `SELECT ${columns} FROM range(${duckDbRows}) t(row)`;
+    await writeRows(path, select, "DICTIONARY_SIZE_LIMIT 1, STRING_DICTIONARY_PAGE_SIZE_LIMIT 1");
+    await compare(path, cutsOf(duckDbRows, 3));
+  });
+});

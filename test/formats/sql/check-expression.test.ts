@@ -1,0 +1,273 @@
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { type ExpressionShard, openExpressionShard } from "../../support/expression-shard.js";
+
+let shard: ExpressionShard;
+
+beforeAll(async () => {
+  shard = await openExpressionShard();
+});
+
+afterAll(async () => {
+  await shard[Symbol.asyncDispose]();
+});
+
+describe("an expression of one row is taken", () => {
+  test.each([
+    ["x + 1", "DOUBLE", ["x"]],
+    ["ln(x) * 2 ^ id", "DOUBLE", ["x", "id"]],
+    ["X > 0 AND NAME LIKE 'a%'", "BOOLEAN", ["x", "name"]],
+    ['"Mixed Case" + "order"', "INTEGER", ["Mixed Case", "order"]],
+    ['"MIXED CASE"', "INTEGER", ["Mixed Case"]],
+    ["CASE WHEN x > 0 THEN 'p' ELSE name END", "VARCHAR", ["x", "name"]],
+    ["x IS NOT NULL", "BOOLEAN", ["x"]],
+    ["x BETWEEN 0 AND id", "BOOLEAN", ["x", "id"]],
+    ["id IN (1, 2, 3)", "BOOLEAN", ["id"]],
+    ["x IS DISTINCT FROM 1", "BOOLEAN", ["x"]],
+    ["NOT (name SIMILAR TO 'a.*')", "BOOLEAN", ["name"]],
+    ["name COLLATE nocase = 'A'", "BOOLEAN", ["name"]],
+    ["coalesce(x, 0)", "DOUBLE", ["x"]],
+    ["nullif(x, 0)", "DOUBLE", ["x"]],
+    ["if(x > 0, 1, 0)", "INTEGER", ["x"]],
+    ["try(ln(x))", "DOUBLE", ["x"]],
+    ["x::DECIMAL(10,2)", "DECIMAL(10,2)", ["x"]],
+    ["TRY_CAST(name AS INTEGER)", "INTEGER", ["name"]],
+    ["amount * 2", "DECIMAL(18,2)", ["amount"]],
+    ["extract(year FROM d)", "BIGINT", ["d"]],
+    ["d + INTERVAL 1 DAY", "TIMESTAMP", ["d"]],
+    ["date_diff('day', dt, d)", "BIGINT", ["dt", "d"]],
+    ["age(ts, ts)", "INTERVAL", ["ts"]],
+    ["ts AT TIME ZONE 'Europe/Berlin'", "TIMESTAMP WITH TIME ZONE", ["ts"]],
+    ["strptime(name, '%Y')", "TIMESTAMP", ["name"]],
+    ["regexp_extract(name, '(a)(b)?', 1)", "VARCHAR", ["name"]],
+    ["substring(name FROM 1 FOR 2) || 'x'", "VARCHAR", ["name"]],
+    ["split_part(name, '-', 1)", "VARCHAR", ["name"]],
+    ["s.a", "INTEGER", ["s"]],
+    ["s.filename", "VARCHAR", ["s"]],
+    ["(s).a + s['a']", "INTEGER", ["s"]],
+    ["l[1]", "INTEGER", ["l"]],
+    ["l[1:2]", "INTEGER[]", ["l"]],
+    ["len(l)", "BIGINT", ["l"]],
+    ["list_sum(l)", "HUGEINT", ["l"]],
+    ["list_aggregate(l, 'max')", "INTEGER", ["l"]],
+    ["array_to_string(l, ',')", "VARCHAR", ["l"]],
+    ["list_transform(l, lambda q: q + x)", "DOUBLE[]", ["l", "x"]],
+    ["list_filter(l, q -> q > 1)", "INTEGER[]", ["l"]],
+    ["list_reduce(l, lambda a, b: a + b)", "INTEGER", ["l"]],
+    ["list_transform(l, (q, i) -> q * i)", "BIGINT[]", ["l"]],
+    ["[q + 1 for q in l if q > 1]", "INTEGER[]", ["l"]],
+    ["js ->> '$.k'", "VARCHAR", ["js"]],
+    ["tags['k']", "INTEGER", ["tags"]],
+    ["{'a': x, 'b': [id]}", 'STRUCT("a" DOUBLE, "b" BIGINT[])', ["x", "id"]],
+    ["main.lower(name)", "VARCHAR", ["name"]],
+    ["hash(name)", "UBIGINT", ["name"]],
+    ["repeat(name, 3) || len(range(id))", "VARCHAR", ["name", "id"]],
+    ["formatReadableSize(id)", "VARCHAR", ["id"]],
+    ["42", "INTEGER", []],
+    ["x -- why", "DOUBLE", ["x"]],
+    ["x /* why */ + /* -- */ 1", "DOUBLE", ["x"]],
+    ["$$it's$$", "VARCHAR", []],
+    ["E'it\\'s'", "VARCHAR", []],
+    ["\u00a0x\u2003+\u00a01", "DOUBLE", ["x"]],
+  ])("%s", async (text, sourceType, uses) => {
+    expect(await shard.bind(text)).toMatchObject({ sourceType, uses });
+  });
+
+  test("with the column of an arrow's left side, be it a key's or a lambda's", async () => {
+    expect((await shard.bind("js -> '$.k'")).uses).toEqual(["js"]);
+    expect((await shard.bind("(s.a::VARCHAR) -> '$'")).uses).toEqual(["s"]);
+    expect((await shard.bind("list_transform(l, x -> x + 1)")).uses).toEqual(["l", "x"]);
+  });
+
+  test("with a type that is not carried, which is for the caller to refuse", async () => {
+    expect((await shard.bind("tags")).type).toBeUndefined();
+    expect((await shard.bind("id::HUGEINT")).type).toBeUndefined();
+  });
+});
+
+describe("what is no single expression is refused", () => {
+  test("with code, message and hint", async () => {
+    expect(await shard.refusedAs("sum(x) OVER ()")).toMatchInlineSnapshot(`
+      "64 SPEC_INVALID
+      checking the expression sum(x) OVER (): it has a window function
+      hint: an expression is computed for each row by itself: columns of the shard, constants, operators, CASE, casts, and functions that depend on their arguments alone"
+    `);
+  });
+
+  test("more than one statement, SELECT or item", async () => {
+    const texts = ["1; SELECT 2", "x; DROP TABLE t", "x;", "1 UNION SELECT 2", "x, id", "", " ", "-- nothing"];
+    expect(await shard.findings(texts)).toMatchInlineSnapshot(`
+      "
+      1; SELECT 2: it is more than one statement
+      x; DROP TABLE t: it is more than a SELECT
+      x;: syntax error at or near ";"
+      1 UNION SELECT 2: it is more than one SELECT
+      x, id: it is a list of 2 expressions
+      : SELECT clause without selection list
+       : SELECT clause without selection list
+      -- nothing: SELECT clause without selection list
+      "
+    `);
+  });
+
+  test("what a SELECT has besides its list", async () => {
+    const texts = [
+      "x FROM range(3)",
+      "secret FROM 'other.parquet'",
+      "x WHERE true",
+      "x GROUP BY x",
+      "x HAVING true",
+      "x QUALIFY true",
+      "x USING SAMPLE 1",
+      "x ORDER BY x",
+      "x LIMIT 1",
+      "DISTINCT x",
+      "DISTINCT ON (x) x",
+      "x AS y",
+      "x y",
+      "y: x",
+    ];
+    expect(await shard.findings(texts)).toMatchInlineSnapshot(`
+      "
+      x FROM range(3): it has a FROM clause
+      secret FROM 'other.parquet': it has a FROM clause
+      x WHERE true: it has a WHERE clause
+      x GROUP BY x: it has a GROUP BY clause
+      x HAVING true: it has a HAVING clause
+      x QUALIFY true: it has a QUALIFY clause
+      x USING SAMPLE 1: it has a USING SAMPLE clause
+      x ORDER BY x: it has a DISTINCT, ORDER BY or LIMIT clause
+      x LIMIT 1: it has a DISTINCT, ORDER BY or LIMIT clause
+      DISTINCT x: it has a DISTINCT, ORDER BY or LIMIT clause
+      DISTINCT ON (x) x: it has a DISTINCT, ORDER BY or LIMIT clause
+      x AS y: it ends with a name of its own, y
+      x y: it ends with a name of its own, y
+      y: x: it ends with a name of its own, y
+      "
+    `);
+  });
+
+  test("parentheses, quotes and comments that end elsewhere", async () => {
+    const texts = [
+      "x) + (x",
+      "1) UNION SELECT (2",
+      "x)) AS v, (SELECT secret FROM 'other.parquet'",
+      "x /*",
+      "x */",
+      "'open",
+      '"open',
+      "$$open",
+      "$a$open$b$",
+      "‘x’",
+      "“x”",
+      "`x`",
+      "x\0",
+      "x\0) FROM t --",
+    ];
+    expect(await shard.findings(texts)).toMatchInlineSnapshot(`
+      "
+      x) + (x: syntax error at or near ")"
+      1) UNION SELECT (2: syntax error at or near ")"
+      x)) AS v, (SELECT secret FROM 'other.parquet': syntax error at or near ")"
+      x /*: unterminated /* comment at or near "/*
+      x */: there is no function \`*/__postfix\`; did you mean \`!__postfix\`?
+      'open: unterminated quoted string at or near "'open
+      "open: unterminated quoted identifier at or near ""open
+      $$open: unterminated dollar-quoted string at or near "$$open
+      $a$open$b$: unterminated dollar-quoted string at or near "$a$open$b$
+      ‘x’: the shard has no column \`‘x’\`
+      “x”: the shard has no column \`“x”\`
+      \`x\`: there is no function \`\`__postfix\`; did you mean \`!__postfix\`?
+      x␀: it has a character of code 0
+      x␀) FROM t --: it has a character of code 0
+      "
+    `);
+  });
+
+  test("other statements", async () => {
+    const texts = ["DELETE FROM t", "SET threads = 1", "PRAGMA version", "SELECT 1", "COPY t TO 'f'", "FROM t"];
+    expect(await shard.findings(texts)).toMatchInlineSnapshot(`
+      "
+      DELETE FROM t: it has a FROM clause
+      SET threads = 1: syntax error at or near "="
+      PRAGMA version: syntax error at or near "version"
+      SELECT 1: syntax error at or near "SELECT"
+      COPY t TO 'f': syntax error at or near "TO"
+      FROM t: SELECT clause without selection list
+      "
+    `);
+  });
+
+  test("more text than anybody writes", async () => {
+    expect(await shard.findings([`x${" + x".repeat(3000)}`])).toMatchInlineSnapshot(`
+      "
+      x + x + x + x + x + x + x + x + x + x + x + x + x + x + x…: it has more than 10000 characters
+      "
+    `);
+  });
+});
+
+describe("what needs more than one row is refused", () => {
+  test("aggregates, windows, subqueries, functions of several rows", async () => {
+    const texts = [
+      "sum(x)",
+      "count(*)",
+      "count()",
+      "first(x)",
+      "sum(x) FILTER (x > 1)",
+      "list_transform(l, q -> sum(q))",
+      "coalesce(NULL, max(x))",
+      "geomean(x)",
+      "grouping(x)",
+      "row_number() OVER ()",
+      "lower(name) OVER ()",
+      "(SELECT 1)",
+      "x IN (SELECT 1)",
+      "EXISTS (SELECT 1)",
+      "x = ANY (l)",
+      "CASE WHEN x > 0 THEN (SELECT secret FROM 'other.parquet') END",
+      "unnest(l)",
+      "generate_subscripts(l, 1)",
+      "regexp_split_to_table(name, '-')",
+    ];
+    expect(await shard.findings(texts)).toMatchInlineSnapshot(`
+      "
+      sum(x): \`sum\` is an aggregate, which is of many rows
+      count(*): \`count\` is an aggregate, which is of many rows
+      count(): \`count\` is an aggregate, which is of many rows
+      first(x): \`first\` is an aggregate, which is of many rows
+      sum(x) FILTER (x > 1): \`sum\` is an aggregate, which is of many rows
+      list_transform(l, q -> sum(q)): \`sum\` is an aggregate, which is of many rows
+      coalesce(NULL, max(x)): \`max\` is an aggregate, which is of many rows
+      geomean(x): \`geomean\` does not depend on its arguments alone
+      grouping(x): it has \`grouping\`, which is of many rows
+      row_number() OVER (): it has a window function
+      lower(name) OVER (): it has a window function
+      (SELECT 1): it has a subquery
+      x IN (SELECT 1): it has a subquery
+      EXISTS (SELECT 1): it has a subquery
+      x = ANY (l): it has a subquery
+      CASE WHEN x > 0 THEN (SELECT secret FROM 'other.parquet')…: it has a subquery
+      unnest(l): \`unnest\` gives a table, not a value
+      generate_subscripts(l, 1): \`generate_subscripts\` does not depend on its arguments alone
+      regexp_split_to_table(name, '-'): \`regexp_split_to_table\` does not depend on its arguments alone
+      "
+    `);
+  });
+
+  test("several columns, columns by number, placeholders", async () => {
+    const texts = ["*", "s.*", "COLUMNS(*)", "coalesce(*COLUMNS('x|id'))", "#1", "$1", "?", "$name", "DEFAULT"];
+    expect(await shard.findings(texts)).toMatchInlineSnapshot(`
+      "
+      *: it has a \`*\`
+      s.*: it has a \`*\`
+      COLUMNS(*): it has a \`*\`
+      coalesce(*COLUMNS('x|id')): it has a \`*\`
+      #1: it has a column by its number
+      $1: it has a placeholder for a value
+      ?: it has a placeholder for a value
+      $name: it has a placeholder for a value
+      DEFAULT: it has the word DEFAULT
+      "
+    `);
+  });
+});

@@ -1,0 +1,47 @@
+import { describe, expect, test } from "vitest";
+import type { PlannedShard } from "#src/plan/plan.js";
+import { groupSlices, type TogetherLimits } from "#src/scoring/coalesce.js";
+import type { SliceOfRun } from "#src/scoring/windows.js";
+
+const limits: TogetherLimits = { uniform: true, shards: 4, rows: 100 };
+
+/** `past`: rows of the run before it that are not asked for. */
+type Shard = Partial<PlannedShard> & { readonly from?: number; readonly to?: number; readonly past?: number };
+
+function groupsOf(shards: readonly Shard[], changed: Partial<TogetherLimits> = {}): string[] {
+  let row = 0;
+  const slices = shards.map(({ from, to, past = 0, ...given }, index): SliceOfRun => {
+    const shard = { uri: `d/s${index}`, rows: 10, sizeBytes: 10, fingerprint: "", ...given };
+    const slice = { shard, rowStart: from ?? 0, rowEnd: to ?? shard.rows };
+    row += past + slice.rowEnd - slice.rowStart;
+    return { slice, rowStart: row - (slice.rowEnd - slice.rowStart) };
+  });
+  return [...groupSlices(slices, { ...limits, ...changed })].map((group) =>
+    group.map(({ slice }) => slice.shard.uri.split("/").at(-1)).join(" "),
+  );
+}
+
+describe("small shards are read together", () => {
+  test("in their order, so many at once", () => {
+    expect(groupsOf(Array.from({ length: 9 }, () => ({})))).toEqual(["s0 s1 s2 s3", "s4 s5 s6 s7", "s8"]);
+  });
+
+  test.each([
+    { when: "their rows are too many", shards: [{ rows: 60 }, { rows: 40 }, { rows: 1 }], groups: ["s0 s1", "s2"] },
+    { when: "one is large", shards: [{}, { rows: 101 }, {}, {}], groups: ["s0", "s1", "s2 s3"] },
+    { when: "one has many bytes", shards: [{}, { sizeBytes: 2 ** 25 }, {}], groups: ["s0", "s1", "s2"] },
+    {
+      when: "a folder is another one",
+      shards: [{ uri: "d=1/s0" }, { uri: "d=1/s1" }, { uri: "d=2/s2" }],
+      groups: ["s0 s1", "s2"],
+    },
+    { when: "there are others between them", shards: [{}, {}, { past: 10 }, {}], groups: ["s0 s1", "s2 s3"] },
+    { when: "only a part is wanted of one", shards: [{ from: 3 }, {}, {}, { to: 5 }], groups: ["s0", "s1 s2", "s3"] },
+  ])("but not when $when", ({ shards, groups }) => {
+    expect(groupsOf(shards)).toEqual(groups);
+  });
+
+  test("but not when their columns differ", () => {
+    expect(groupsOf([{}, {}], { uniform: false })).toEqual(["s0", "s1"]);
+  });
+});

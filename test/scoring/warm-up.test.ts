@@ -1,0 +1,52 @@
+import { describe, expect, test } from "vitest";
+import type { Engine } from "#src/engine/port.js";
+import { timeRow } from "#src/scoring/warm-up.js";
+import { emptyContract } from "../support/batches.js";
+
+/** An engine of two sessions whose calls take these milliseconds, one after another; undefined: it refuses. */
+function engineTaking(ms: readonly (number | undefined)[]): Engine & { readonly calls: number } {
+  let calls = 0;
+  return {
+    signature: { inputs: [], outputs: [] },
+    provider: "cpu",
+    device: "cpu",
+    missing: [],
+    sessions: 1,
+    opened: () => Promise.resolve(),
+    concurrency: 2,
+    get calls() {
+      return calls;
+    },
+    run({ inputs }) {
+      const taken = ms[calls % ms.length];
+      calls += 1;
+      return Promise.resolve(
+        taken === undefined
+          ? { kind: "failed", message: "no", inputs }
+          : { kind: "done", outputs: [], ms: taken, inputs },
+      );
+    },
+    renew: () => Promise.resolve(),
+    [Symbol.asyncDispose]: () => Promise.resolve(),
+  };
+}
+
+describe("the time of a row", () => {
+  test("is that of the fastest call: the first are slow, and others may be held up", async () => {
+    expect(await timeRow(engineTaking([90, 80, 4, 1.6, 70, 2]), emptyContract)).toBe(0.1);
+  });
+
+  test("is not asked for three times where a call takes long", async () => {
+    const engine = engineTaking([160]);
+    expect(await timeRow(engine, emptyContract)).toBe(10);
+    expect(engine.calls).toBe(4);
+  });
+
+  test("is unknown of a model that refuses zeros", async () => {
+    expect(await timeRow(engineTaking([undefined]), emptyContract)).toBe(0);
+  });
+
+  test("is of all rows of a model whose batches are fixed", async () => {
+    expect(await timeRow(engineTaking([4]), { ...emptyContract, fixedBatchRows: 2 })).toBe(2);
+  });
+});

@@ -1,0 +1,171 @@
+import { readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
+import { readFooter } from "#src/formats/parquet/footer/footer.js";
+import type { Decoder, ScoringThreads, SliceRequest } from "#src/formats/port.js";
+import { JobError } from "#src/util/errors.js";
+import { emptyContract, matrixBinding, ref } from "../../support/batches.js";
+import { scratchFolder } from "../../support/job.js";
+import { oneThread } from "../../support/one-thread.js";
+import { writeRows } from "../../support/parquet.js";
+import { hasPyarrow, runPython } from "../../support/pyarrow.js";
+
+const contract = {
+  ...emptyContract,
+  inputs: [matrixBinding(["x"])],
+  outputs: [{ kind: "scalar", column: "score", tensor: "score", type: "float32" }],
+  passthrough: [{ column: "id", source: ref("id", "int64") }],
+} as const;
+
+/** What one chunk of DuckDB's has at most: longer batches are others'. */
+const vectorRows = 2048;
+/** Two values each: enough for threads to be started. */
+const manyRows = 600_000;
+
+async function openDecoder(folder: string, threads = 2): Promise<Decoder> {
+  const decoder = openParquetDecoder({ threads, folders: [folder], timezone: "UTC" });
+  onTestFinished(() => decoder[Symbol.asyncDispose]());
+  return decoder;
+}
+
+const slice = (path: string, rowStart: number, rowEnd: number): SliceRequest => ({
+  file: { path, name: path },
+  rowStart,
+  rowEnd,
+  projection: contract,
+  partitions: new Map(),
+});
+
+/** With a model that gives back what it gets. */
+const echoing = (): ScoringThreads => oneThread(contract, (features) => Float32Array.from(features));
+
+interface Found {
+  readonly ids: number[];
+  /** Of the longest batch. */
+  longest: number;
+  /** Rows that had been scored when they came. */
+  scored: number;
+  refusal: string | undefined;
+}
+
+async function readAll(decoder: Decoder, asked: SliceRequest, scoring?: ScoringThreads): Promise<Found> {
+  const found: Found = { ids: [], longest: 0, scored: 0, refusal: undefined };
+  try {
+    for await (const { rowCount, carried, predictions } of decoder.read([asked], scoring)) {
+      const [column] = carried;
+      for (const id of column?.kind === "fixed" ? (column.data as BigInt64Array) : []) {
+        found.ids.push(Number(id));
+      }
+      found.longest = Math.max(found.longest, rowCount);
+      found.scored += (predictions ?? []).reduce((sum, part) => sum + part.rowCount, 0);
+    }
+  } catch (error) {
+    if (!(error instanceof JobError)) {
+      throw error;
+    }
+    found.refusal = error.message;
+  }
+  return found;
+}
+
+const range = (from: number, to: number): number[] => Array.from({ length: to - from }, (_, index) => from + index);
+
+async function writeShard(folder: string, rows: number, options?: string): Promise<string> {
+  const path = join(folder, "a.parquet");
+  await writeRows(path, `SELECT range AS id, CAST(range % 1000 AS FLOAT) AS x FROM range(${rows})`, options);
+  return path;
+}
+
+describe("a slice of a Parquet shard", () => {
+  test("is decoded by other threads where it is large", async () => {
+    await using scratch = await scratchFolder();
+    const path = await writeShard(scratch.path, manyRows);
+
+    const found = await readAll(await openDecoder(scratch.path), slice(path, 1234, manyRows - 1));
+
+    expect(found.ids).toEqual(range(1234, manyRows - 1));
+    expect(found.longest).toBeGreaterThan(vectorRows);
+  });
+
+  test("is decoded and scored where a thread has the model, however small it is", async () => {
+    await using scratch = await scratchFolder();
+    const path = await writeShard(scratch.path, 5000);
+
+    const found = await readAll(await openDecoder(scratch.path), slice(path, 10, 4990), echoing());
+
+    expect(found).toMatchObject({ ids: range(10, 4990), scored: 4980, refusal: undefined });
+  });
+
+  test("is not scored by one thread alone where it is large, and there are more cores", async () => {
+    await using scratch = await scratchFolder();
+    const path = await writeShard(scratch.path, manyRows);
+
+    const found = await readAll(await openDecoder(scratch.path), slice(path, 0, manyRows), echoing());
+
+    expect(found).toMatchObject({ scored: 0, refusal: undefined });
+    expect(found.ids).toEqual(range(0, manyRows));
+    expect(found.longest).toBeGreaterThan(vectorRows);
+  });
+
+  test("is left to DuckDB where it is small and no thread has the model", async () => {
+    await using scratch = await scratchFolder();
+    const path = await writeShard(scratch.path, 5000);
+
+    const found = await readAll(await openDecoder(scratch.path), slice(path, 0, 5000));
+
+    expect(found).toMatchObject({ ids: range(0, 5000), longest: vectorRows });
+  });
+
+  test("waits for its turn where DuckDB reads it, and is not read where nobody wants it any more", async () => {
+    await using scratch = await scratchFolder();
+    const path = await writeShard(scratch.path, 100);
+    const decoder = await openDecoder(scratch.path);
+    const both = [slice(path, 0, 100), slice(path, 0, 100)]; // several together are DuckDB's
+    const calls: string[] = [];
+    const near = sleep(50).then(() => calls.push("turn"));
+
+    for await (const { rowCount } of decoder.read(both, echoing(), { queued: near, near })) {
+      calls.push(`${rowCount} rows`);
+    }
+
+    expect(calls).toEqual(["turn", "100 rows", "100 rows"]);
+    const dropped = Promise.reject(new Error("nobody wants it"));
+    const unwanted = decoder.read(both, echoing(), { queued: dropped, near: dropped });
+    await expect(unwanted[Symbol.asyncIterator]().next()).rejects.toThrow("nobody wants it");
+  });
+
+  test.runIf(hasPyarrow)("is left to DuckDB from where a page is met that only DuckDB reads", async () => {
+    await using scratch = await scratchFolder();
+    const path = join(scratch.path, "a.parquet");
+    runPython(
+      `import sys, pyarrow as pa, pyarrow.parquet as pq
+table = pa.table({"id": pa.array(range(5000), pa.int64()), "x": pa.array([i % 7 for i in range(5000)], pa.float32())})
+pq.write_table(table, sys.argv[1], use_dictionary=False, column_encoding={"id": "DELTA_BINARY_PACKED"})`,
+      path,
+    );
+
+    const found = await readAll(await openDecoder(scratch.path), slice(path, 0, 5000), echoing());
+
+    expect(found).toMatchObject({ ids: range(0, 5000), scored: 0, refusal: undefined });
+  });
+});
+
+describe("a shard that is damaged", () => {
+  test("is told as DuckDB finds it, after all rows before it", async () => {
+    await using scratch = await scratchFolder();
+    const path = await writeShard(scratch.path, 10_000, "ROW_GROUP_SIZE 2048, COMPRESSION snappy");
+    const { rowGroups } = await readFooter({ path });
+    const start = rowGroups[2]?.chunks[1]?.start ?? 0;
+    const bytes = await readFile(path);
+    await writeFile(path, bytes.fill(0xa5, start + 30, start + 60));
+    const decoder = await openDecoder(scratch.path);
+
+    const found = await readAll(decoder, slice(path, 0, 10_000), echoing());
+
+    const alone = await readAll(decoder, slice(path, 0, 10_000));
+    expect(found.refusal).toMatch(/row group 2 \(rows 4096 to 6143\), column `x`/);
+    expect(found).toMatchObject({ ids: range(0, 4096), scored: 4096, refusal: alone.refusal });
+  });
+});

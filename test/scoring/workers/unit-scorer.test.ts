@@ -1,0 +1,78 @@
+import { describe, expect, test } from "vitest";
+import type { InputBinding } from "#src/binding/contract.js";
+import type { NamedTensor } from "#src/columnar/tensor.js";
+import type { DecodedInput } from "#src/columnar/types.js";
+import { scorer } from "#src/scoring/workers/unit-scorer.js";
+import { emptyContract } from "../../support/batches.js";
+
+const list = {
+  kind: "list",
+  input: "x",
+  dtype: "float32",
+  width: 2,
+  column: { name: "e", path: ["e"], type: "float32" },
+} as const;
+const columns = ["a", "b"].map((name) => ({ name, path: [name], type: "float32" as const }));
+const matrix = { kind: "matrix", input: "x", dtype: "float32", rank: 2, columns } as const;
+
+/** Three rows that begin two elements into their buffer, as those of a record batch do. */
+function rowsOf(...values: number[]): DecodedInput {
+  const data = Float32Array.of(-1, -1, ...values).subarray(2);
+  return { kind: "matrix", width: 2, data, valid: undefined };
+}
+
+/** `seen`: its values when the model was called; their memory may have been used again. */
+type Given = NamedTensor & { readonly seen: readonly number[] };
+
+async function score(
+  binding: InputBinding,
+  input: DecodedInput,
+  { rows = 2, fixedBatchRows = null }: { rows?: number; fixedBatchRows?: number | null } = {},
+): Promise<{ given: Given[]; scored: readonly number[] | undefined }> {
+  const given: Given[] = [];
+  const contract = { ...emptyContract, inputs: [binding], fixedBatchRows };
+  const run = scorer({ contract, tensors: [], batchRows: rows }, ({ inputs }) => {
+    given.push(...inputs.map((tensor) => ({ ...tensor, seen: [...(tensor.data as Float32Array)] })));
+    return Promise.resolve({ outputs: [], ms: 0 });
+  });
+  const predictions = await run({ rowCount: 3, inputs: [input], carried: [] }, rows);
+  return { given, scored: predictions?.map(({ rowCount }) => rowCount) };
+}
+
+describe.for([list, matrix])("rows of numbers, for an input of kind $kind", (binding) => {
+  test("are scored where they lie", async () => {
+    const input = rowsOf(1, 2, 3, 4, 5, 6);
+    const { given, scored } = await score(binding, input);
+    expect(scored).toEqual([2, 1]);
+    expect(given.map(({ dims }) => dims)).toEqual([
+      [2, 2],
+      [1, 2],
+    ]);
+    expect(given.map(({ seen }) => seen)).toEqual([
+      [1, 2, 3, 4],
+      [5, 6],
+    ]);
+    const { buffer } = (input as { data: Float32Array }).data;
+    expect(given.map(({ data }) => (data as Float32Array).buffer === buffer)).toEqual([true, true]);
+  });
+
+  test("are copied, and padded, where the model's batches have all the same length", async () => {
+    const { given, scored } = await score(binding, rowsOf(1, 2, 3, 4, 5, 6), { fixedBatchRows: 3 });
+    expect(scored).toEqual([2, 1]);
+    expect(given).toMatchObject([
+      { dims: [3, 2], seen: [1, 2, 3, 4, 0, 0] },
+      { dims: [3, 2], seen: [5, 6, 0, 0, 0, 0] },
+    ]);
+    const [first, second] = given.map(({ data }) => (data as Float32Array).buffer);
+    expect(second).toBe(first); // the memory of the one before, which the model is done with
+  });
+
+  test.for([Number.NaN, Number.POSITIVE_INFINITY])("are not scored where one is %s", async (bad) => {
+    expect((await score(binding, rowsOf(1, 2, 3, bad, 5, 6))).scored).toBeUndefined();
+  });
+
+  test("are not scored where one is NULL", async () => {
+    const input = { ...rowsOf(1, 2, 3, 4, 5, 6), valid: Uint8Array.of(1, 1, 1, 0, 1, 1) } as DecodedInput;
+    expect((await score(binding, input)).scored).toBeUndefined();
+  });
+});

@@ -1,0 +1,66 @@
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { identity, smallJob } from "../../../support/faulty.js";
+import { scratchFolder } from "../../../support/job.js";
+import { query, writeRows } from "../../../support/parquet.js";
+import { scoreHere } from "../../../support/score.js";
+
+/** Carries `v` and predicts `x` for 20 rows. */
+async function carry(folder: string, columns: string): Promise<{ input: string; output: string }> {
+  const output = { columns: ["id", "v"], parquet: { path: "out" } };
+  const { spec, out } = await smallJob(folder, { model: identity, select: "SELECT 1", output });
+  const input = join(folder, "in/a.parquet");
+  const select = `SELECT row AS id, ${columns} FROM range(20) AS t(row)`;
+  await writeRows(input, select, "DICTIONARY_SIZE_LIMIT 0");
+  await scoreHere(spec);
+  return { input, output: join(out, "*.parquet") };
+}
+
+/** The column's values as text, which tells 0 from -0, in the order of rows. */
+async function texts(files: string, column: string): Promise<unknown[]> {
+  const rows = await query(`SELECT ${column}::VARCHAR AS text FROM '${files}' ORDER BY id`);
+  return rows.map(({ text }) => text);
+}
+
+async function encodings(files: string): Promise<unknown[]> {
+  return (await query(`SELECT encodings FROM parquet_metadata('${files}')`)).map((row) => row["encodings"]);
+}
+
+describe("values that compare equal and differ stay what they are in a part", () => {
+  test.each([
+    { type: "FLOAT", one: "0", other: "'-0.0'" },
+    { type: "DOUBLE", one: "0", other: "'-0.0'" },
+    { type: "INTERVAL", one: "INTERVAL '1 month'", other: "INTERVAL '30 days'" },
+    { type: "INTERVAL", one: "INTERVAL '1 day'", other: "INTERVAL '24 hours'" },
+    { type: "FLOAT[]", one: "[0]", other: "['-0.0']" },
+    { type: "DOUBLE[][]", one: "[[1, 0]]", other: "[['1', '-0.0']]" },
+    { type: "STRUCT(a INTEGER, b DOUBLE)", one: "{'a': 1, 'b': 0}", other: "{'a': 1, 'b': '-0.0'}" },
+    { type: "STRUCT(b FLOAT)[]", one: "[NULL, {'b': 0}]", other: "[NULL, {'b': '-0.0'}]" },
+    { type: "INTERVAL[]", one: "[INTERVAL '1 month']", other: "[INTERVAL '30 days']" },
+  ])("$one and $other as $type", async ({ type, one, other }) => {
+    await using scratch = await scratchFolder();
+    const v = `(CASE row % 2 WHEN 0 THEN (${one})::${type} ELSE (${other})::${type} END) AS v`;
+
+    const { input, output } = await carry(scratch.path, `${v}, 0.5 AS x`);
+
+    const given = await texts(input, "v");
+    expect(new Set(given).size).toBe(2);
+    expect(await texts(output, "v")).toEqual(given);
+  });
+
+  test("among predictions", async () => {
+    await using scratch = await scratchFolder();
+
+    const { output } = await carry(scratch.path, "1 AS v, CASE row % 2 WHEN 0 THEN 0 ELSE '-0.0'::FLOAT END AS x");
+
+    expect((await texts(output, "score")).slice(0, 3)).toEqual(["0.0", "-0.0", "0.0"]);
+  });
+});
+
+test("a part without such values has dictionaries, which are smaller", async () => {
+  await using scratch = await scratchFolder();
+
+  const { output } = await carry(scratch.path, "{'a': row % 2 / 2, 'b': [row % 2 / 4]} AS v, row % 2 AS x");
+
+  expect((await encodings(output)).filter((text) => String(text).includes("DICTIONARY"))).toHaveLength(3);
+});

@@ -1,0 +1,58 @@
+import { describe, expect, test } from "vitest";
+import { allLost, anyLuck, bytesLost, commitsSurvive, type Luck } from "../../../support/lossy-disk.js";
+import { randomOf } from "../../../support/random.js";
+import { atEachCall, finish, readingCall } from "../../../support/sink-torture.js";
+import { torture } from "../../../support/torture.js";
+
+/** INFER_BATCH_TORTURE=1: more of what may survive. */
+const seeds = torture ? 40 : 1;
+
+const changing = { only: (call: string) => !readingCall.test(call) };
+
+const lucks: readonly (readonly [string, (at: number) => Luck])[] = [
+  ["nothing that was not synced survives", () => allLost],
+  ["names survive and bytes do not", () => bytesLost],
+  ["what commits survives, and not what it rests on", () => commitsSurvive],
+  ...Array.from(
+    { length: seeds },
+    (_, seed) => [`anything may survive (${seed})`, (at: number) => anyLuck(randomOf(1000 * seed + at))] as const,
+  ),
+];
+
+describe("power that fails before any call of the sink", () => {
+  test.each(lucks)("loses nothing that was told, and the run can be finished: %s", async (_, luckAt) => {
+    const failures = await atEachCall(
+      async (run, at) => {
+        run.disk.faultAt(at, { kind: "stop" });
+        await run.attempt();
+        await run.disk.losePower(luckAt(at));
+        await run.check();
+
+        await finish(run);
+
+        await run.disk.losePower(luckAt(at + 500));
+        await run.check();
+      },
+      { ...changing, ends: luckAt(0) !== allLost }, // the same calls once more, of the others fewer
+    );
+    expect(failures).toEqual([]);
+  });
+});
+
+describe("a process that is killed before any call, and power that fails later", () => {
+  test.each(torture ? [1, 3] : [1])("loses nothing that the next attempt told: %i spans of it", async (spans) => {
+    const failures = await atEachCall(async (run, at) => {
+      run.disk.faultAt(at, { kind: "stop" });
+      await run.attempt();
+      run.disk.kill();
+      await run.check();
+      expect(await run.attempt({ spans })).toBeUndefined();
+
+      await run.disk.losePower(allLost);
+
+      await run.check();
+      await finish(run);
+    }, changing);
+    expect(failures).toEqual([]);
+  });
+});

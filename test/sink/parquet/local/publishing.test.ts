@@ -1,0 +1,149 @@
+import { readdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import type { OutputRows } from "#src/columnar/types.js";
+import type { DuckDBConnection } from "#src/duckdb/instance.js";
+import { spanAt } from "#src/plan/spans.js";
+import { layoutOf } from "#src/sink/parquet/common/layout.js";
+import type { RunSink } from "#src/sink/port.js";
+import { allLost, commitsSurvive } from "../../../support/lossy-disk.js";
+import { partNames, spanOfName } from "../../../support/output.js";
+import { beginDrive, driveFolder, drivePlan, driveRows, openDriveSink } from "../../../support/sink-drive.js";
+import { sharedDuckDb } from "../../../support/sink-options.js";
+import { type DiskRun, finish, onDisk } from "../../../support/sink-torture.js";
+
+async function commit(run: RunSink, span: number, rows: OutputRows = driveRows(span).rows): Promise<unknown> {
+  return await run.commit(spanAt(drivePlan, span), { ...driveRows(span), rows });
+}
+
+/** Two attempts beside each other: neither knew of the other's parts when it began. */
+async function sideBySide({ root, disk: { fs } }: DiskRun, work: (one: RunSink, other: RunSink) => Promise<void>) {
+  await using first = await openDriveSink(root, fs);
+  await using second = await openDriveSink(root, fs);
+  await work(await beginDrive(first), await beginDrive(second));
+}
+
+/** DuckDB that answers otherwise. */
+function duckDbWith(answer: (run: DuckDBConnection["run"]) => (sql: string) => Promise<unknown>) {
+  return {
+    ...sharedDuckDb,
+    async connect() {
+      const connection = await sharedDuckDb.connect();
+      return Object.assign(connection, { run: answer(connection.run.bind(connection)) });
+    },
+  };
+}
+
+describe("a part that another attempt has linked", () => {
+  test.each([
+    { span: 0, what: "without rejects" },
+    { span: 1, what: "with rejects" },
+  ])("and died before it flushed the name is adopted durably: one $what", async ({ span }) => {
+    await onDisk(async (run) => {
+      await sideBySide(run, async (one, other) => {
+        run.disk.stopAfter(/^link lake\/out\/part-/);
+        await expect(commit(one, span)).rejects.toThrow("the machine is off: sync");
+        run.disk.kill();
+
+        expect(await commit(other, span)).toBe("adopted");
+        run.told.committed.add(span);
+      });
+      await run.disk.losePower(allLost);
+      await run.check();
+      await finish(run);
+    });
+  });
+
+  test("is checked before it is adopted", async () => {
+    await onDisk(async (run) => {
+      await sideBySide(run, async (one, other) => {
+        await commit(one, 0);
+        const part = (await readdir(driveFolder(run.root))).find((name) => name.startsWith("part-"));
+        await writeFile(join(driveFolder(run.root), part ?? ""), "damaged");
+
+        await expect(commit(other, 0)).rejects.toMatchObject({ code: "OUTPUT_DAMAGED" });
+      });
+    });
+  });
+});
+
+test("a part whose name survives a power failure by chance has its rejects with it", async () => {
+  await onDisk(async (run) => {
+    run.disk.stopAfter(/^link lake\/out\/part-00001/);
+    expect(await run.attempt()).toBeInstanceOf(Error);
+
+    await run.disk.losePower(commitsSurvive);
+
+    expect((await partNames(driveFolder(run.root))).map(spanOfName)).toEqual([0, 1]);
+    await run.check();
+    await finish(run);
+  });
+});
+
+describe("a span is not published", () => {
+  test("when its rows are not as many as the plan says", async () => {
+    await onDisk(async (run) => {
+      await using sink = await openDriveSink(run.root, run.disk.fs);
+      const { rows } = driveRows(0);
+      const short = { ...rows, rowCount: rows.rowCount - 1 };
+
+      await expect(commit(await beginDrive(sink), 0, short)).rejects.toThrow(/3 rows were written/);
+
+      await run.check();
+      expect((await readdir(driveFolder(run.root))).filter((name) => name.startsWith("part-"))).toEqual([]);
+    });
+  });
+
+  test("when DuckDB says that it wrote fewer rows than it was given", async () => {
+    await onDisk(async (run) => {
+      const duckdb = duckDbWith(
+        (ask) => async (sql) => Object.defineProperty(await ask(sql), "rowsChanged", { value: 3 }),
+      );
+      await using sink = await openDriveSink(run.root, run.disk.fs, { duckdb });
+
+      await expect(commit(await beginDrive(sink), 0)).rejects.toThrow(/3 rows were written/);
+
+      expect((await readdir(driveFolder(run.root))).filter((name) => name.startsWith("part-"))).toEqual([]);
+    });
+  });
+});
+
+describe("rejects of an attempt that died, for a part without any", () => {
+  test("are gone when the run is finished, and stay gone", async () => {
+    await onDisk(async (run) => {
+      expect(await run.attempt({ spans: 2 })).toBeUndefined();
+      const folder = join(driveFolder(run.root), "_rejects");
+      const stale = join(folder, layoutOf("", drivePlan.runId).rejectsOf(2, "0".repeat(64)));
+      await run.disk.fs.writeText(stale, "{}\n");
+      await run.disk.fs.sync(stale);
+      await run.disk.fs.sync(folder);
+
+      await finish(run);
+
+      await run.disk.losePower(allLost);
+      await run.check();
+    });
+  });
+});
+
+describe("what DuckDB says of the disk", () => {
+  test.each([
+    ["IO Error: Could not write file: No space left on device", "DISK", "the disk is full (ENOSPC)"],
+    ["IO Error: Could not write file: Disk quota exceeded", "DISK", "the disk quota is used up (EDQUOT)"],
+    ["IO Error: Could not write file: Input/output error", "DISK", "the disk reports an input/output error (EIO)"],
+    ["IO Error: Cannot open file: Read-only file system", "PERMISSION", "the file system is read-only (EROFS)"],
+    ["IO Error: Cannot open file: Permission denied", "PERMISSION", "permission denied (EACCES)"],
+    ["IO Error: something else", "DISK", "something else"],
+    ["Out of Memory Error: failed to allocate", "MEMORY", "failed to allocate"],
+  ])("(%s) is told as what it is", async (said, code, text) => {
+    await onDisk(async (run) => {
+      const duckdb = duckDbWith(() => () => Promise.reject(new Error(said)));
+      await using sink = await openDriveSink(run.root, run.disk.fs, { duckdb });
+
+      await expect(commit(await beginDrive(sink), 0)).rejects.toMatchObject({
+        code,
+        message: expect.stringContaining(text),
+      });
+    });
+  });
+});

@@ -1,0 +1,213 @@
+import { mkdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import type { RejectedRow } from "#src/columnar/types.js";
+import { type FileSystem, nodeFileSystem } from "#src/sink/parquet/common/file-system.js";
+import { inParallel } from "../../../support/crash.js";
+import { hookedDisk } from "../../../support/hooked-disk.js";
+import { latch } from "../../../support/waiting.js";
+import { scratchFolder } from "../../../support/job.js";
+import { allLost } from "../../../support/lossy-disk.js";
+import { outputRows } from "../../../support/output.js";
+import { rejectNames } from "../../../support/rejects.js";
+import {
+  type Attempt,
+  drive,
+  driveFolder,
+  drivePlan,
+  nothingTold,
+  openDriveSink,
+} from "../../../support/sink-drive.js";
+import { onDisk, readingCall } from "../../../support/sink-torture.js";
+import { tellingCalls, torture } from "../../../support/torture.js";
+
+/**
+ * Two attempts may set other rows of one span aside: `on_bad_row` and `cast` are the attempt's, and another GPU gives
+ * an infinity where this one gives a number. Rows 4 to 7 are span 1.
+ */
+const one = { rejected: [5] };
+const others = [{ rejected: [6] }, { rejected: [4, 7, 9] }, { rejected: [] }];
+
+const allRows = Array.from({ length: 11 }, (_, row) => row);
+
+/** What is wrong: each row is in a part or, with the run's own words, among the rejects of that part; never both. */
+async function faults(root: string): Promise<string[]> {
+  await using sink = await openDriveSink(root, nodeFileSystem);
+  const stored = await sink.find(drivePlan.runId);
+  if (stored === undefined) {
+    return ["there is no plan"];
+  }
+  const run = await sink.open(stored);
+  const rejects: RejectedRow[] = [];
+  for await (const row of run.rejects()) {
+    rejects.push(row);
+  }
+  const rejected = rejects.map(({ row }) => row);
+  const kept = (await outputRows(driveFolder(root))).map(({ id }) => Number(id));
+  const committed = allRows.filter((row) => run.committed[Math.floor(row / 4)] === 1);
+  const rows = [...kept, ...rejected].toSorted((a, b) => a - b);
+  const found = rows.join() === committed.join() ? [] : [`kept ${kept.join()}, rejected ${rejected.join()}`];
+  if (run.rejectedRows !== rejected.length) {
+    found.push(`${run.rejectedRows} rows are said to be rejected, ${rejected.length} are`);
+  }
+  return [...found, ...(run.finished ? await faultsOfFolder(root, rejects) : [])];
+}
+
+/** A finished run: who reads `_rejects/` and the manifest without this program must see the same. */
+async function faultsOfFolder(root: string, rejects: readonly RejectedRow[]): Promise<string[]> {
+  const folder = join(driveFolder(root), "_rejects");
+  const names = await rejectNames(driveFolder(root));
+  const texts = await Promise.all(names.map((name) => readFile(join(folder, name), "utf8")));
+  const due = rejects.map((row) => `${JSON.stringify(row)}\n`).join("");
+  const manifest = JSON.parse(await readFile(join(driveFolder(root), "_manifest.json"), "utf8")) as {
+    rows_rejected: number;
+  };
+  return [
+    ...(texts.join("") === due ? [] : [`_rejects/ holds ${names.join()}: ${texts.join("")}, due ${due}`]),
+    ...(manifest.rows_rejected === rejects.length ? [] : [`the manifest says ${manifest.rows_rejected}`]),
+  ];
+}
+
+async function attempt(root: string, fs: FileSystem, what: Pick<Attempt, "rejected" | "spans">): Promise<void> {
+  await drive({ root, fs, told: nothingTold(), isDead: () => false, ...what });
+}
+
+async function callsOf(rejected: readonly number[]): Promise<string[]> {
+  const calls: string[] = [];
+  await onRoot(async (root) => {
+    const fs = hookedDisk(root, {
+      before: async (_at, call) => {
+        calls.push(call);
+      },
+    });
+    await attempt(root, fs, { rejected });
+  });
+  return calls;
+}
+
+async function onRoot(work: (root: string) => Promise<void>): Promise<void> {
+  await using scratch = await scratchFolder();
+  const root = join(scratch.path, "disk");
+  await mkdir(root);
+  await work(root);
+}
+
+/**
+ * The first attempt stands still before its call `stop` while the second goes from its start to its call `pause`, or
+ * its end; then the first commits its two spans, and the second goes on. The first does not come to finish the run,
+ * which would clean up after itself.
+ */
+async function interleave(
+  root: string,
+  { stop, pause, rejected }: { stop: number; pause?: number; rejected: readonly number[] },
+): Promise<void> {
+  const paused = latch<void>();
+  const ended = latch<void>();
+  const second = hookedDisk(root, {
+    async before(at) {
+      if (at === pause) {
+        paused.resolve(undefined);
+        await ended.promise;
+      }
+    },
+  });
+  let other: Promise<void> | undefined;
+  const first = hookedDisk(root, {
+    async before(at) {
+      if (at === stop) {
+        other = attempt(root, second, { rejected }).finally(() => paused.resolve(undefined));
+        await Promise.race([paused.promise, other]);
+        expect(pause === undefined ? await faults(root) : []).toEqual([]);
+      }
+    },
+  });
+  await attempt(root, first, { ...one, spans: 2 }).finally(() => ended.resolve(undefined));
+  await other;
+}
+
+/** A call of the first span that an attempt sets rows of aside, by number. */
+function callOf(calls: readonly string[], pattern: RegExp): number {
+  const found = calls.findIndex((call) => pattern.test(call));
+  expect(found, String(pattern)).toBeGreaterThan(-1);
+  return found;
+}
+
+describe("the rejects of a part are its own attempt's", () => {
+  test.each(others)("wherever another attempt, which rejects $rejected, runs meanwhile", async ({ rejected }) => {
+    const calls = await callsOf(one.rejected);
+    const all = [...calls.keys()].filter((at) => !readingCall.test(calls[at] ?? ""));
+    const span = callOf(calls, /^rename lake\/out\/_rejects\/part-00001/);
+    const stops = torture ? all : all.filter((at) => Math.abs(at - span) < 12);
+    const failures: string[] = [];
+    await inParallel(stops, 2, async (stop) => {
+      await onRoot(async (root) => {
+        await interleave(root, { stop, rejected });
+        failures.push(...(await faults(root)).map((fault) => `${stop} ${calls[stop]}: ${fault}`));
+      }).catch((error: unknown) => {
+        failures.push(`${stop} ${calls[stop]}: ${String(error)}`);
+      });
+    });
+    expect(failures).toEqual([]);
+  });
+
+  test("when one is about to publish its rejects, or its part, at any moment of the other", async () => {
+    const calls = await callsOf(one.rejected);
+    const stops = [/^rename lake\/out\/_rejects\/part-00001/, /^link lake\/out\/part-00001/].map((call) =>
+      callOf(calls, call),
+    );
+    const { rejected = [] } = others[1] ?? {};
+    const theirs = await callsOf(rejected);
+    const committing = callOf(theirs, /^writeText .*rejects-1/);
+    const changing = [...theirs.keys()].filter((at) => at > committing && !readingCall.test(theirs[at] ?? ""));
+    const pauses = tellingCalls(changing, (at) => theirs[at] ?? "");
+    const failures: string[] = [];
+    await inParallel(
+      stops.flatMap((stop) => pauses.map((pause) => ({ stop, pause }))),
+      2,
+      async ({ stop, pause }) => {
+        await onRoot(async (root) => {
+          await interleave(root, { stop, pause, rejected });
+          failures.push(...(await faults(root)).map((fault) => `${calls[stop]}, ${theirs[pause]}: ${fault}`));
+        }).catch((error: unknown) => {
+          failures.push(`${calls[stop]}, ${theirs[pause]}: ${String(error)}`);
+        });
+      },
+    );
+    expect(failures).toEqual([]);
+  });
+
+  test("when the first is killed between its rejects and its part, and power fails after the other's", async () => {
+    await onDisk(async (run) => {
+      run.disk.stopBefore(/^link lake\/out\/part-00001/);
+      expect(await run.attempt(one)).toBeInstanceOf(Error);
+      run.disk.kill();
+      expect(await run.attempt({ rejected: [6], spans: 1 })).toBeUndefined();
+      await run.disk.losePower(allLost);
+      expect(await faults(run.root)).toEqual([]);
+
+      await drive({ root: run.root, fs: run.disk.fs, told: run.told });
+
+      await run.disk.losePower(allLost);
+      expect(await faults(run.root)).toEqual([]);
+      expect(run.told.finished).toBe(true);
+    });
+  });
+
+  test("when a finisher is killed before it has flushed that stale ones are gone", async () => {
+    await onDisk(async (run) => {
+      run.disk.stopBefore(/^link lake\/out\/part-00001/);
+      expect(await run.attempt(one)).toBeInstanceOf(Error);
+      run.disk.kill();
+      // The folder's second flush is that of the finish: this attempt rejects nothing.
+      run.disk.stopBefore(/^sync lake\/out\/_rejects$/);
+      expect(await run.attempt({ rejected: [] })).toBeInstanceOf(Error);
+      run.disk.kill();
+      expect(await run.attempt({ rejected: [] })).toBeUndefined();
+
+      await run.disk.losePower(allLost);
+
+      expect(await faults(run.root)).toEqual([]);
+      expect(await rejectNames(driveFolder(run.root))).toEqual([]);
+    });
+  });
+});

@@ -1,0 +1,109 @@
+import { expect, test } from "vitest";
+import { messageOf } from "#src/util/errors.js";
+import type { Twist } from "../../../support/http-proxy.js";
+import { useS3 } from "../../../support/s3.js";
+import { carryOutS3, s3World, type S3World } from "../../../support/s3-sink-world.js";
+import { torture } from "../../../support/torture.js";
+
+const s3 = useS3();
+
+/** The n-th request of a kind. */
+interface Moment {
+  readonly kind: string;
+  readonly nth: number;
+  readonly after: boolean;
+}
+
+/** Without what differs from one bucket, run and attempt to the next. */
+const kindOf = (request: string): string =>
+  request
+    .replace(/bucket-\d+/, "")
+    .replaceAll(/-r\d+/g, "")
+    .replaceAll(/probe\.[^? ]+|continuation-token=[^& ]+/g, "…")
+    .replaceAll(/\d+/g, "#");
+
+/**
+ * Moments of an undisturbed run: after each kind of write, and before those that others see; before and after all
+ * requests when it is to be tortured.
+ */
+async function momentsOf(at: S3World, number: number): Promise<Moment[]> {
+  await using sink = await at.open();
+  const from = at.proxy.requests.length;
+  await carryOutS3(sink, number);
+  expect(await at.faults(number)).toEqual([]);
+  const counts = new Map<string, number>();
+  const all = at.proxy.requests.slice(from).map((request) => {
+    const kind = kindOf(request);
+    counts.set(kind, (counts.get(kind) ?? 0) + 1);
+    return { kind, nth: counts.get(kind) ?? 0 };
+  });
+  const last = all.filter(({ kind, nth }) => /^(PUT|DELETE) /.test(kind) && nth === counts.get(kind));
+  const writes = torture ? all : last;
+  const seen = torture ? all : last.filter(({ kind }) => /^PUT .*(_SUCCESS|\.staged|\.parquet)/.test(kind));
+  return [
+    ...writes.map(({ kind, nth }) => ({ kind, nth, after: true })),
+    ...seen.map(({ kind, nth }) => ({ kind, nth, after: false })),
+  ];
+}
+
+/** A process that is gone: from this moment on nothing of it arrives. */
+async function dieAt(at: S3World, number: number, { kind, nth, after }: Moment): Promise<boolean> {
+  const dead = new AbortController();
+  await using sink = await at.open({ retrySeconds: 0, target: { signal: dead.signal } });
+  let seen = 0;
+  let struck = false;
+  const hung = new Promise<void>((done) => {
+    at.proxy.twist = (request): Twist | undefined => {
+      seen += kindOf(request) === kind ? 1 : 0;
+      const goesOn = after && !struck && seen === nth;
+      struck ||= seen === nth;
+      return struck ? { kind: "hang", after: goesOn, hung: done } : undefined;
+    };
+  });
+  const attempt = carryOutS3(sink, number).catch(() => undefined);
+  await Promise.race([hung, attempt]);
+  dead.abort(new Error("killed"));
+  await attempt;
+  at.proxy.twist = undefined;
+  return struck;
+}
+
+/** Kills run `number` at a moment; what is wrong then, and after the next process has finished it. */
+async function faultsOf(at: S3World, number: number, moment: Moment): Promise<string[]> {
+  const struck = await dieAt(at, number, moment);
+  const midway = await at.faultsMidway();
+  await using sink = await at.open();
+  const faults = await carryOutS3(sink, number).then(
+    () => at.faults(number),
+    (error: unknown) => [messageOf(error)],
+  );
+  const all = [...(struck ? [] : ["it was not killed"]), ...midway, ...faults];
+  return all.map((fault) => `${moment.after ? "after" : "before"} ${moment.kind} #${moment.nth}: ${fault}`);
+}
+
+s3.describe("a process that dies at any request to a target in S3", () => {
+  test("leaves a run that the next one finishes", async () => {
+    await using first = await s3World(s3.server());
+    const moments = await momentsOf(first, 1);
+    const faults: string[] = [];
+    for (const moment of moments) {
+      await using at = await s3World(s3.server());
+      faults.push(...(await faultsOf(at, 1, moment)));
+    }
+    expect(faults).toEqual([]);
+    expect(moments.length).toBeGreaterThan(9);
+  }, 1_800_000);
+
+  test("leaves a new run that the next one finishes; readers see the old rows or the new", async () => {
+    await using at = await s3World(s3.server());
+    await using sink = await at.open();
+    await carryOutS3(sink);
+    const moments = await momentsOf(at, 2);
+    const faults: string[] = [];
+    for (const [index, moment] of moments.entries()) {
+      faults.push(...(await faultsOf(at, index + 3, moment)));
+    }
+    expect(faults).toEqual([]);
+    expect(moments.length).toBeGreaterThan(12);
+  }, 1_800_000);
+});

@@ -1,0 +1,235 @@
+import { expect, test } from "vitest";
+import type { RunSink, Sink } from "#src/sink/port.js";
+import { holdFirst, s3Error } from "../../../support/http-proxy.js";
+import { useS3 } from "../../../support/s3.js";
+import { carryOutS3, commitSpan, s3Plan, s3World } from "../../../support/s3-sink-world.js";
+import { alone } from "../../../support/sink-drive.js";
+import { begun } from "../../../support/sinks.js";
+import { until } from "../../../support/waiting.js";
+
+const s3 = useS3();
+
+const overtaken = { code: "PLAN_CHANGED", exitCode: 66, message: expect.stringMatching(/came after/) };
+
+/** A run with every span committed, and not yet finished. */
+async function committed(sink: Sink, number: number): Promise<RunSink> {
+  const { run } = await begun(sink, s3Plan(number));
+  for (const span of [0, 1, 2]) {
+    await commitSpan(run, span, number);
+  }
+  return run;
+}
+
+s3.describe("an attempt that goes on when a later run has come", () => {
+  test("takes back the part that it published then", async () => {
+    await using at = await s3World(s3.server());
+    await using late = await at.open();
+    await using next = await at.open();
+    const { run } = await begun(late, s3Plan());
+    await commitSpan(run, 0);
+    const { reached, go } = holdFirst(at.proxy, /^PUT .*part-00001/);
+    const committing = commitSpan(run, 1);
+    await reached;
+    await carryOutS3(next, 2);
+    go();
+    await expect(committing).rejects.toMatchObject(overtaken);
+    expect(await at.faults(2)).toEqual([]);
+  });
+
+  test("publishes nothing, also when the run after its own has lost its plan", async () => {
+    await using at = await s3World(s3.server());
+    await using late = await at.open();
+    await using next = await at.open();
+    const { run } = await begun(late, s3Plan());
+    await commitSpan(run, 0);
+    await carryOutS3(next, 2);
+    await at.bucket.remove(`lake/out/_infer-batch/${s3Plan(2).runId}/plan.json`);
+    await using last = await at.open();
+    await (await committed(last, 3)).finish();
+    await expect(commitSpan(run, 1)).rejects.toMatchObject(overtaken);
+    expect(await at.faults(3)).toEqual([]);
+  });
+
+  test("takes back no part but its own", async () => {
+    await using at = await s3World(s3.server());
+    await using late = await at.open();
+    await using other = await at.open();
+    await using next = await at.open();
+    const { stored, run } = await begun(late, s3Plan());
+    const beside = await begun(other, stored.plan);
+    const { reached, go } = holdFirst(at.proxy, /^PUT .*part-00001/);
+    const committing = commitSpan(run, 1);
+    await reached;
+    await commitSpan(beside.run, 1);
+    await next.create(s3Plan(2));
+    go();
+    expect(await committing).toBe("adopted");
+    expect((await at.names()).filter((name) => name.startsWith("part-"))).toHaveLength(1);
+  });
+
+  test.each(["_manifest.json", "_SUCCESS"])("takes back the %s that it published then", async (name) => {
+    await using at = await s3World(s3.server());
+    await using late = await at.open();
+    await using next = await at.open();
+    const run = await committed(late, 1);
+    const { reached, go } = holdFirst(at.proxy, new RegExp(`^PUT .*/${name}`));
+    const finishing = run.finish();
+    await reached;
+    await next.create(s3Plan(2));
+    go();
+    await expect(finishing).rejects.toMatchObject(overtaken);
+    expect(await at.names()).not.toContain(name);
+    await carryOutS3(next, 2);
+    expect(await at.faults(2)).toEqual([]);
+  });
+
+  test("finds a later run's manifest and _SUCCESS, and leaves them", async () => {
+    await using at = await s3World(s3.server());
+    await using late = await at.open();
+    await using next = await at.open();
+    const run = await committed(late, 1);
+    const { reached, go } = holdFirst(at.proxy, /^PUT .*_manifest.json/);
+    const finishing = run.finish();
+    await reached;
+    await carryOutS3(next, 2);
+    go();
+    await expect(finishing).rejects.toMatchObject(overtaken);
+    expect(await at.faults(2)).toEqual([]);
+  });
+
+  test("as a second finisher of a swap, does no harm", async () => {
+    await using at = await s3World(s3.server());
+    await using one = await at.open();
+    await using other = await at.open();
+    await carryOutS3(one);
+    for (const pattern of [/^PUT .*part-00001\.[^/]*-r2\.parquet/, /^DELETE .*_SUCCESS/, /^PUT .*_SUCCESS/]) {
+      await using sink = await at.open();
+      const { stored, run } = await begun(sink, s3Plan(2));
+      const beside = await begun(other, stored.plan);
+      for (const span of [0, 1, 2]) {
+        await commitSpan(run, span, 2);
+      }
+      await beside.run.refresh();
+      const { reached, go } = holdFirst(at.proxy, pattern);
+      const finishing = run.finish();
+      await Promise.race([reached, finishing]);
+      await beside.run.finish();
+      go();
+      await finishing;
+      expect(await at.faults(2)).toEqual([]);
+    }
+  });
+
+  test("is told before it scores anything, and writes nothing", async () => {
+    await using at = await s3World(s3.server());
+    await using late = await at.open();
+    await using next = await at.open();
+    const run = await late.open(await late.create(s3Plan()));
+    await next.create(s3Plan(2));
+    const from = at.proxy.requests.length;
+    await expect(run.begin(alone)).rejects.toMatchObject(overtaken);
+    expect(at.proxy.requests.slice(from).filter((request) => !/^(GET|HEAD) /.test(request))).toEqual([]);
+  });
+
+  test("shows readers nothing of a span that it scored meanwhile", async () => {
+    await using at = await s3World(s3.server());
+    await using late = await at.open();
+    await using next = await at.open();
+    const { run } = await begun(late, s3Plan());
+    await carryOutS3(next, 2);
+    const from = at.proxy.requests.length;
+    await expect(commitSpan(run, 2)).rejects.toMatchObject(overtaken);
+    expect(at.proxy.requests.slice(from).filter((request) => !/^(GET|HEAD) /.test(request))).toEqual([]);
+    expect(await at.faults(2)).toEqual([]);
+  });
+
+  test("takes back the parts that it put in place then, as the later run's finisher died before it could", async () => {
+    await using at = await s3World(s3.server());
+    await using late = await at.open();
+    await using next = await at.open();
+    await carryOutS3(late);
+    const run = await committed(late, 2);
+    const { reached, go } = holdFirst(at.proxy, /^PUT .*part-00001\.[^/]*-r2\.parquet/);
+    const finishing = run.finish();
+    await reached;
+    const later = await committed(next, 3);
+    at.proxy.twist = (request) => (/^DELETE .*-r2\.staged/.test(request) ? s3Error(403, "AccessDenied") : undefined);
+    await expect(later.finish()).rejects.toThrow("AccessDenied");
+    go();
+    await expect(finishing).rejects.toMatchObject(overtaken);
+    expect(await at.names()).toContain("_SUCCESS");
+    expect(await at.faultsMidway()).toEqual([]);
+  });
+
+  test("takes back the rejects of the part that it published then", async () => {
+    await using at = await s3World(s3.server());
+    await using late = await at.open();
+    await using next = await at.open();
+    const { run } = await begun(late, s3Plan());
+    const { reached, go } = holdFirst(at.proxy, /^PUT .*_rejects/);
+    const committing = commitSpan(run, 2);
+    await reached;
+    await carryOutS3(next, 2);
+    go();
+    await expect(committing).rejects.toMatchObject(overtaken);
+    expect(await at.faults(2)).toEqual([]);
+  });
+
+  test.each([
+    { what: "a later run's _SUCCESS where its predecessor's was, and leaves it", request: /^DELETE .*_SUCCESS/ },
+    { what: "parts gone that it looks for, and is told why", request: /^HEAD .*part-00001\.[^/]*-r2\.parquet/ },
+    { what: "parts gone that it copies, and is told why", request: /^PUT .*part-00001\.[^/]*-r2\.parquet/ },
+  ])("finds $what", async ({ request }) => {
+    await using at = await s3World(s3.server());
+    await using late = await at.open();
+    await using next = await at.open();
+    await carryOutS3(late);
+    const run = await committed(late, 2);
+    const { reached, go } = holdFirst(at.proxy, request);
+    const finishing = run.finish();
+    await reached;
+    await carryOutS3(next, 3);
+    go();
+    await expect(finishing).rejects.toMatchObject(overtaken);
+    expect(await at.faults(3)).toEqual([]);
+  });
+
+  test("takes back the parts that it put in place then, when one that it staged is gone already", async () => {
+    await using at = await s3World(s3.server());
+    await using late = await at.open();
+    await using next = await at.open();
+    await carryOutS3(late);
+    const run = await committed(late, 2);
+    const held: (() => void)[] = [];
+    at.proxy.twist = (request) =>
+      /^PUT .*-r2\.parquet/.test(request)
+        ? { kind: "hold", until: new Promise<void>((done) => void held.push(done)) }
+        : undefined;
+    const finishing = run.finish();
+    await until(() => Promise.resolve(held.length === 3));
+    const later = await committed(next, 3);
+    const gone = `lake/out/_infer-batch/${s3Plan(2).runId}/parts/part-00001.${s3Plan(2).runId}.staged`;
+    at.proxy.twist = (request) => (/^DELETE .*-r2\.staged/.test(request) ? s3Error(403, "AccessDenied") : undefined);
+    await expect(later.finish()).rejects.toThrow("AccessDenied");
+    await at.bucket.remove(gone); // as if it had died after the first of them
+    for (const go of held) {
+      go();
+    }
+    await expect(finishing).rejects.toMatchObject(overtaken);
+    expect(await at.names()).toContain("_SUCCESS");
+    expect(await at.faultsMidway()).toEqual([]);
+  });
+
+  test("is killed then, and what it published is removed by the next command", async () => {
+    await using at = await s3World(s3.server());
+    await using sink = await at.open();
+    await carryOutS3(sink);
+    const part = (await at.names()).find((name) => name.startsWith("part-00001")) ?? "";
+    const bytes = await at.bucket.get(`lake/out/${part}`);
+    await carryOutS3(sink, 2);
+    await at.bucket.put(`lake/out/${part}`, bytes);
+    await at.bucket.put(`lake/out/_infer-batch/${s3Plan(2).runId}/parts/part-00001.${s3Plan(2).runId}.staged`, "x");
+    await carryOutS3(sink, 2);
+    expect(await at.faults(2)).toEqual([]);
+  });
+});

@@ -1,0 +1,145 @@
+import { expect, test } from "vitest";
+import { JobError } from "#src/util/errors.js";
+import { spanAt } from "#src/plan/spans.js";
+import { holdFirst, s3Error } from "../../../support/http-proxy.js";
+import { useS3 } from "../../../support/s3.js";
+import { carryOutS3, commitSpan, s3Plan, s3World } from "../../../support/s3-sink-world.js";
+import { begun, idsOf, outputOf, rejectOf, whole } from "../../../support/sinks.js";
+
+const s3 = useS3();
+const world = () => s3World(s3.server());
+const isWrite = (request: string): boolean => /^(PUT|DELETE) /.test(request);
+
+s3.describe("an attempt at a target in S3 that does not hear of what it did", () => {
+  test("finds each of its writes done, and takes it for its own", async () => {
+    await using at = await world();
+    await using sink = await at.open();
+    for (const number of [1, 2]) {
+      const lost = new Set<string>();
+      at.proxy.twist = (request) => {
+        if (!isWrite(request) || lost.has(request)) {
+          return undefined;
+        }
+        lost.add(request);
+        return { kind: "lose" };
+      };
+      await carryOutS3(sink, number);
+      expect(lost.size).toBeGreaterThan(9);
+      at.proxy.twist = undefined;
+      expect(await at.faults(number)).toEqual([]);
+    }
+  });
+
+  test("counts a part as its own when its own earlier try has the key: 412", async () => {
+    await using at = await world();
+    await using sink = await at.open();
+    const { run } = await begun(sink, s3Plan());
+    let belied = 0;
+    at.proxy.twist = (request) => {
+      if (!/^PUT .*part-00001/.test(request)) {
+        return undefined;
+      }
+      belied += 1;
+      return { kind: "belie", status: 412, body: "<Error><Code>PreconditionFailed</Code></Error>" };
+    };
+    expect(await commitSpan(run, 1)).toBe("committed");
+    expect(belied).toBe(1);
+    expect([...run.committed]).toEqual([0, 1, 0]);
+  });
+
+  test("adopts the part of another that has the key: 412", async () => {
+    await using at = await world();
+    await using slow = await at.open();
+    await using fast = await at.open();
+    const { stored, run } = await begun(slow, s3Plan());
+    const beside = await begun(fast, stored.plan);
+    const { reached, go } = holdFirst(at.proxy, /^PUT .*part-00001/);
+    const slowly = commitSpan(run, 1);
+    await reached;
+    expect(await commitSpan(beside.run, 1)).toBe("committed");
+    const name = (await at.names()).find((one) => one.includes("part-00001")) ?? "";
+    const before = await at.get(name);
+    go();
+    expect(await slowly).toBe("adopted");
+    expect(await at.get(name)).toBe(before);
+    await carryOutS3(slow);
+    expect(await at.faults()).toEqual([]);
+  });
+
+  test("leaves no rejects where another's part, which has none, was first", async () => {
+    await using at = await world();
+    await using slow = await at.open();
+    await using fast = await at.open();
+    const { stored, run } = await begun(slow, s3Plan());
+    const beside = await begun(fast, stored.plan);
+    const span = spanAt(s3Plan(), 1);
+    const ids = idsOf(span);
+    const { reached, go } = holdFirst(at.proxy, /^PUT .*part-00001.*parquet/);
+    const slowly = run.commit(span, whole(outputOf(ids.slice(1)), [rejectOf(ids[0] ?? 0)]));
+    await reached;
+    expect((await at.names()).filter((name) => name.startsWith("_rejects/"))).toHaveLength(1);
+    expect(await commitSpan(beside.run, 1)).toBe("committed");
+    go();
+    expect(await slowly).toBe("adopted");
+    expect((await at.names()).filter((name) => name.startsWith("_rejects/"))).toEqual([]);
+    expect(run.rejectedRows).toBe(0);
+  });
+
+  test.each([
+    ["a conflict with another write (409)", s3Error(409, "ConditionalRequestConflict")],
+    ["an error inside a 200", s3Error(200, "InternalError")],
+    ["bytes that were damaged on the way", { kind: "damage" } as const],
+  ])("tries again after %s", async (what, twist) => {
+    await using at = await world();
+    await using sink = await at.open();
+    await carryOutS3(sink);
+    const isPart = what.includes("200") ? /^PUT .*part-0000\d\.[^/]*-r2\.parquet/ : /^PUT .*part-0000\d\./;
+    const met = new Set<string>();
+    at.proxy.twist = (request) => {
+      if (!isPart.test(request) || met.has(request)) {
+        return undefined;
+      }
+      met.add(request);
+      return twist;
+    };
+    await carryOutS3(sink, 2);
+    expect(met.size).toBeGreaterThanOrEqual(3);
+    at.proxy.twist = undefined;
+    expect(await at.faults(2)).toEqual([]);
+  });
+
+  test("ends with 75 when the store stays away, and the same run goes on from there", async () => {
+    await using at = await world();
+    await using sink = await at.open({ retrySeconds: 0.2 });
+    const { run } = await begun(sink, s3Plan());
+    await commitSpan(run, 0);
+    at.proxy.twist = (request) => (isWrite(request) ? s3Error(503, "SlowDown") : undefined);
+    const error: unknown = await commitSpan(run, 1).catch((failed: unknown) => failed);
+    expect(error).toBeInstanceOf(JobError);
+    expect(error).toMatchObject({ exitCode: 75, message: expect.stringContaining("the store says SlowDown, 503") });
+    at.proxy.twist = undefined;
+    await using next = await at.open();
+    await carryOutS3(next);
+    expect(await at.faults()).toEqual([]);
+  });
+
+  test("goes on when the server is killed and started again", async () => {
+    await using at = await world();
+    await using sink = await at.open();
+    let restarted: Promise<void> | undefined;
+    at.proxy.twist = (request) => {
+      if (/^PUT .*part-00001/.test(request)) {
+        restarted ??= (async () => {
+          await s3.server().kill();
+          await new Promise((done) => setTimeout(done, 200));
+          await s3.server().start();
+        })();
+      }
+      return undefined;
+    };
+    await carryOutS3(sink);
+    await restarted;
+    expect(restarted).toBeDefined();
+    expect(await at.faults()).toEqual([]);
+  });
+});

@@ -1,0 +1,104 @@
+import { createHash } from "node:crypto";
+import type { IncomingHttpHeaders } from "node:http";
+import { readdir } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { s3Error } from "../../../support/http-proxy.js";
+import { useS3 } from "../../../support/s3.js";
+import { carryOutS3, commitSpan, s3Plan, s3World, type S3World } from "../../../support/s3-sink-world.js";
+import { begun } from "../../../support/sinks.js";
+
+const s3 = useS3();
+
+interface Seen {
+  readonly request: string;
+  readonly headers: IncomingHttpHeaders;
+}
+
+function watching({ proxy }: S3World): Seen[] {
+  const seen: Seen[] = [];
+  proxy.twist = (request, headers) => {
+    seen.push({ request, headers });
+    return undefined;
+  };
+  return seen;
+}
+
+s3.describe("what is sent to a target in S3", () => {
+  test("is signed with its sha256, checked by it, and told in the object's metadata", async () => {
+    await using at = await s3World(s3.server());
+    const seen = watching(at);
+    await using sink = await at.open();
+    await carryOutS3(sink);
+    const part = (await at.names()).find((name) => name.startsWith("part-00002")) ?? "";
+    const bytes = await at.bucket.get(`lake/out/${part}`);
+    const sha256 = createHash("sha256").update(bytes).digest();
+    const put = seen.find(({ request }) => request.startsWith("PUT") && /\/part-00002.*\.parquet/.test(request));
+    expect(put?.headers).toMatchObject({
+      "if-none-match": "*",
+      "content-length": String(bytes.length),
+      "x-amz-content-sha256": sha256.toString("hex"),
+      "x-amz-checksum-sha256": sha256.toString("base64"),
+      "x-amz-meta-infer-batch-run": s3Plan().runId,
+      "x-amz-meta-infer-batch-span": "2",
+      "x-amz-meta-infer-batch-rows": "4",
+      "x-amz-meta-infer-batch-rejected": "1",
+      "x-amz-meta-infer-batch-filtered": "0",
+      "x-amz-meta-infer-batch-sha256": sha256.toString("hex"),
+    });
+    expect(seen.some(({ request }) => /uploads|uploadId/.test(request))).toBe(false);
+    expect(
+      await readdir(join(at.folder, "spool")).then((names) => readdir(join(at.folder, "spool", names[0] ?? ""))),
+    ).toEqual([]);
+  });
+
+  test("asks for the encryption that the spec says, copies too", async () => {
+    await using at = await s3World(s3.server());
+    const seen = watching(at);
+    const encryption = { algorithm: "aws:kms", keyId: "arn:aws:kms:eu-central-1:1:key/a", bucketKey: true } as const;
+    await using sink = await at.open({ target: { encryption } });
+    await carryOutS3(sink);
+    await carryOutS3(sink, 2);
+    const writes = seen.filter(({ request }) => request.startsWith("PUT"));
+    const plain = writes.filter(({ headers }) => headers["x-amz-server-side-encryption"] !== "aws:kms");
+    expect(plain.map(({ request }) => request)).toEqual([]);
+    for (const { headers } of writes) {
+      expect(headers["x-amz-server-side-encryption-aws-kms-key-id"]).toBe(encryption.keyId);
+      expect(headers["x-amz-server-side-encryption-bucket-key-enabled"]).toBe("true");
+    }
+    expect(writes.filter(({ headers }) => headers["x-amz-copy-source"] !== undefined)).toHaveLength(3);
+  });
+
+  test("is a handful of requests a span, and a footer when it is taken up", async () => {
+    await using at = await s3World(s3.server());
+    await using sink = await at.open();
+    const { run } = await begun(sink, s3Plan());
+    const before = at.proxy.requests.length;
+    await commitSpan(run, 1);
+    expect(at.proxy.requests.length - before).toBeLessThanOrEqual(7);
+    await commitSpan(run, 0);
+    await commitSpan(run, 2);
+    await run.finish();
+    const seen = watching(at);
+    await using again = await at.open();
+    await carryOutS3(again);
+    const parts = seen.filter(({ request }) => /^(GET|HEAD) .*\/part-/.test(request));
+    expect(parts).toEqual([]); // a finished run is believed by its manifest and one listing
+  });
+
+  test("is one manifest, of however many attempts that finish a run", async () => {
+    await using at = await s3World(s3.server());
+    await using sink = await at.open();
+    const { run } = await begun(sink, s3Plan());
+    for (const span of [0, 1, 2]) {
+      await commitSpan(run, span);
+    }
+    at.proxy.twist = (request) => (/^PUT .*_SUCCESS/.test(request) ? s3Error(403, "AccessDenied") : undefined);
+    await expect(run.finish({ rows_scored: 1 })).rejects.toThrow("_SUCCESS");
+    const seen = watching(at);
+    await run.finish({ rows_scored: 7 });
+    const puts = seen.flatMap(({ request }) => (/^PUT .*\/(_\w+)/.exec(request) ?? []).slice(1));
+    expect(puts).toEqual(["_SUCCESS"]);
+    expect(await at.faults()).toEqual([]);
+  });
+});

@@ -1,0 +1,282 @@
+import { randomBytes } from "node:crypto";
+import { readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test, vi } from "vitest";
+import { JobError } from "#src/util/errors.js";
+import type { Source } from "#src/storage/port.js";
+import { httpProxy, s3Error } from "../../support/http-proxy.js";
+import { scratchFolder } from "../../support/job.js";
+import { useS3 } from "../../support/s3.js";
+import { type S3SourceSetup, sourceAt, storeAt } from "../../support/s3-source.js";
+import { tcpProxy } from "../../support/tcp-proxy.js";
+
+const s3 = useS3();
+
+const bytes = randomBytes(5_000_000);
+/** No store is as slow as that, however busy the machine is. */
+const patient = { connectMs: 30_000, silenceMs: 30_000, requestMs: 60_000 };
+/** Where it is silent on purpose. */
+const impatient = { ...patient, silenceMs: 1000 };
+
+/** A bucket with one object of 5 MB, and a proxy on the way there. */
+async function weather(setup: Partial<S3SourceSetup> = {}): Promise<
+  AsyncDisposable & {
+    readonly proxy: Awaited<ReturnType<typeof tcpProxy>>;
+    readonly source: Source;
+    readonly warnings: string[];
+    /** Lists the object and reads all of it. */
+    read(): Promise<Uint8Array>;
+  }
+> {
+  const scratch = await scratchFolder();
+  const proxy = await tcpProxy(s3.server().port);
+  const bucket = await s3.server().createBucket();
+  await bucket.put("in/a", bytes);
+  const warnings: string[] = [];
+  const tries = { timeouts: patient, retrySeconds: 20, warnings };
+  const source = sourceAt({ port: proxy.port, spool: scratch.path, ...tries, ...setup });
+  return {
+    proxy,
+    source,
+    warnings,
+    async read() {
+      const { shards } = await source.list([`s3://${bucket.name}/in/*`]);
+      const [shard] = shards;
+      if (shard === undefined) {
+        throw new Error("nothing is listed");
+      }
+      await using opened = await source.open(shard);
+      await opened.remote?.fetch([{ start: 0, end: shard.sizeBytes }]);
+      return await readFile(opened.path);
+    },
+    async [Symbol.asyncDispose]() {
+      await source[Symbol.asyncDispose]();
+      await proxy[Symbol.asyncDispose]();
+      await scratch[Symbol.asyncDispose]();
+    },
+  };
+}
+
+async function refusal(work: () => Promise<unknown>): Promise<{ code: string; message: string; hint: string }> {
+  const error: unknown = await work().then(
+    () => "nothing was refused",
+    (refused: unknown) => refused,
+  );
+  if (!(error instanceof JobError)) {
+    throw error;
+  }
+  return { code: error.code, message: error.message, hint: error.hint ?? "" };
+}
+
+async function all<T>(items: AsyncIterable<T>): Promise<T[]> {
+  const found: T[] = [];
+  for await (const item of items) {
+    found.push(item);
+  }
+  return found;
+}
+
+s3.describe("an object is read whole when", () => {
+  test.each(["cut", "reset", "stall"] as const)("a body breaks off (%s), from where it broke off", async (fault) => {
+    const stalls = fault === "stall";
+    await using world = await weather({ thread: true, timeouts: stalls ? impatient : patient });
+    let seen = 0;
+    world.proxy.armAnswers(fault, (chunk) => {
+      seen += chunk.length;
+      return seen > 4_000_000;
+    });
+
+    expect(bytes.equals(await world.read())).toBe(true);
+
+    expect(world.proxy.struck).toBe(1);
+    expect(world.warnings).toHaveLength(1);
+    expect(world.warnings[0]).toMatch(/^reading s3:\/\/bucket-\d+\/in\/a: .*; trying again in /);
+    expect(world.warnings[0]).toContain(stalls ? "silent for 1 s" : "the connection was lost");
+    expect(world.proxy.bytesFromServer).toBeLessThan(9_000_000);
+  });
+
+  test.each([
+    { what: "a body is shorter than its range", twist: { kind: "shorten", bytes: 1_000_000 } as const },
+    { what: "the store asks to slow down", twist: s3Error(503, "SlowDown") },
+    { what: "the store has an internal error", twist: s3Error(500, "InternalError") },
+    { what: "the request is too late for the store", twist: s3Error(400, "RequestTimeout") },
+  ])("$what", async ({ twist }) => {
+    await using http = await httpProxy(s3.server().port);
+    await using world = await weather({ port: http.port });
+    let twisted = 0;
+    http.twist = (request) => {
+      twisted += request.includes("/in/a") ? 1 : 0;
+      return twisted === 1 && request.includes("/in/a") ? twist : undefined;
+    };
+
+    expect(bytes.equals(await world.read())).toBe(true);
+
+    expect(world.warnings).toHaveLength(1);
+    const gets = http.requests.filter((request) => request.includes("/in/a"));
+    const from = twist.kind === "shorten" ? 1_000_000 : 0;
+    expect(gets.map((request) => request.replace(/.* bytes=/, ""))).toEqual(["0-4999999", `${from}-4999999`]);
+  });
+
+  test.each(["cut", "reset", "stall", "deaf"] as const)("a request is lost (%s)", async (fault) => {
+    await using world = await weather({ timeouts: fault === "stall" ? impatient : patient });
+    world.proxy.arm(fault, (chunk) => chunk.includes("GET ") && chunk.includes("/in/a"));
+
+    expect(bytes.equals(await world.read())).toBe(true);
+
+    expect(world.proxy.struck).toBe(1);
+  });
+
+  test("the listing's answer is cut", async () => {
+    await using world = await weather();
+    world.proxy.armAnswers("cut", (chunk) => chunk.includes("ListBucketResult"));
+
+    expect(bytes.equals(await world.read())).toBe(true);
+
+    expect(world.proxy.struck).toBe(1);
+  });
+
+  test("the server goes and comes back in the middle of it", async () => {
+    await using world = await weather();
+    let seen = 0;
+    let restarted: Promise<void> | undefined;
+    world.proxy.armAnswers("cut", (chunk) => {
+      seen += chunk.length;
+      if (seen > 2_000_000) {
+        restarted = s3
+          .server()
+          .kill()
+          .then(() => s3.server().start());
+      }
+      return seen > 2_000_000;
+    });
+
+    expect(bytes.equals(await world.read())).toBe(true);
+
+    await restarted;
+    expect(world.proxy.struck).toBe(1);
+  });
+});
+
+s3.describe("reading from S3", () => {
+  test("ends with 75 when the weather stays bad, and says what it met", async () => {
+    await using world = await weather({ retrySeconds: 1 });
+    const port = world.proxy.port;
+    await world.proxy[Symbol.asyncDispose]();
+
+    const { code, message, hint } = await refusal(() => world.read());
+
+    expect(new JobError(code as "OBJECT_STORE", "").exitCode).toBe(75);
+    expect(message).toMatch(
+      new RegExp(
+        `^listing s3://bucket-\\d+/in/: connect ECONNREFUSED 127.0.0.1:${port} \\(tried \\d+ times in \\d+ s\\)$`,
+      ),
+    );
+    expect(hint).toContain("run the same command again");
+  });
+
+  test("ends with the signal's reason when the job is stopped while it waits", async () => {
+    const stop = new AbortController();
+    await using world = await weather({ signal: stop.signal });
+    let seen = 0;
+    world.proxy.armAnswers("stall", (chunk) => {
+      seen += chunk.length;
+      if (seen > 1_000_000) {
+        setTimeout(() => stop.abort(new JobError("SIGTERM", "stopped")), 50);
+      }
+      return seen > 1_000_000;
+    });
+
+    expect(await refusal(() => world.read())).toMatchObject({ code: "SIGTERM" });
+  });
+
+  test("takes a slow disk for no silence of the store", async () => {
+    const bucket = await s3.server().createBucket();
+    await bucket.put("a", bytes);
+    const warnings: string[] = [];
+    const timeouts = { ...patient, silenceMs: 2000 };
+    const store = storeAt({ port: s3.server().port, timeouts, retrySeconds: 20, warnings });
+    const object = { bucket: bucket.name, key: "a" };
+    const { etag } = (await store.look(object)) ?? { etag: "" };
+    let taken = 0;
+    const take = ({ length }: Uint8Array): void => {
+      const before = taken;
+      taken += length;
+      if (before < 8_000_000 && taken >= 8_000_000) {
+        Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, timeouts.silenceMs * 1.3);
+      }
+    };
+
+    await Promise.all(
+      Array.from({ length: 4 }, () => store.read("reading a", { object, etag, start: 0, end: bytes.length }, take)),
+    );
+
+    expect(taken).toBe(4 * bytes.length);
+    expect(warnings).toEqual([]);
+  });
+
+  test("warns of no leak when many requests are under way", async () => {
+    await using http = await httpProxy(s3.server().port);
+    http.delayMs = 50;
+    const bucket = await s3.server().createBucket();
+    await bucket.put("a", "a");
+    const store = storeAt({ port: http.port });
+    const warned: string[] = [];
+    const note = (warning: Error): void => void warned.push(warning.message);
+    process.on("warning", note);
+    await Promise.all(Array.from({ length: 24 }, () => store.look({ bucket: bucket.name, key: "a" })));
+    process.off("warning", note);
+
+    expect(warned).toEqual([]);
+  });
+
+  test("takes up credentials that were rotated", async () => {
+    await using scratch = await scratchFolder();
+    const bucket = await s3.server().createBucket();
+    await bucket.put("a", "a");
+    const file = join(scratch.path, "credentials");
+    const write = (secret: string): Promise<void> =>
+      writeFile(file, `[default]\naws_access_key_id = testkey\naws_secret_access_key = ${secret}\n`);
+    await write("the-one-before");
+    const store = storeAt({ port: s3.server().port, retrySeconds: 5 });
+    delete process.env["AWS_ACCESS_KEY_ID"];
+    process.env["AWS_SHARED_CREDENTIALS_FILE"] = file;
+    await expect(store.look({ bucket: bucket.name, key: "a" })).rejects.toThrow("access denied");
+    await expect(all(store.list(bucket.name, ""))).rejects.toThrow("the credentials are wrong");
+    await write("testsecret123");
+    const now = performance.now();
+    vi.spyOn(performance, "now").mockReturnValueOnce(now + 5100); // they are not looked for all the time
+
+    expect(await all(store.list(bucket.name, ""))).toHaveLength(1);
+    expect(await store.look({ bucket: bucket.name, key: "a" })).toMatchObject({ sizeBytes: 1 });
+  });
+
+  test("names what is missing or refused, and nothing secret", async () => {
+    const { port } = s3.server();
+    const list = (bucket: string): Promise<unknown> => all(storeAt({ port }).list(bucket, "in/"));
+    expect(await refusal(() => list("no-such-bucket"))).toMatchInlineSnapshot(`
+      {
+        "code": "FILE_MISSING",
+        "hint": "check the bucket's name, and endpoint and region, in the spec",
+        "message": "listing s3://no-such-bucket/in/: there is no bucket no-such-bucket",
+      }
+    `);
+    const store = storeAt({ port });
+    process.env["AWS_SECRET_ACCESS_KEY"] = "wrong-secret";
+    expect(await refusal(() => all(store.list("no-such-bucket", "in/")))).toMatchInlineSnapshot(`
+      {
+        "code": "PERMISSION",
+        "hint": "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_PROFILE or the role, and the endpoint",
+        "message": "listing s3://no-such-bucket/in/: the credentials are wrong: the store says SignatureDoesNotMatch, 403",
+      }
+    `);
+    const without = storeAt({ port });
+    delete process.env["AWS_ACCESS_KEY_ID"]; // before the first request looks for it
+    expect(await refusal(() => all(without.list("no-such-bucket", "in/")))).toMatchInlineSnapshot(`
+      {
+        "code": "PERMISSION",
+        "hint": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run under a role",
+        "message": "looking for credentials for S3: there are none",
+      }
+    `);
+  });
+});
