@@ -1,18 +1,25 @@
 /**
- * Imports point inwards: cli -> run -> ports and pure rooms <- adapters. docs/architecture.md has the picture.
- * scripts/check-imports.mjs runs these rules, and proves with a canary that they bite.
+ * Imports point inwards: cli -> app -> run -> scoring -> ports and pure rooms <- adapters <- tools.
+ * docs/architecture.md has the picture. scripts/check-imports.mjs runs these rules, and proves with a canary for each
+ * that they bite.
  */
-const pure = "^src/(spec|plan|batch)/|^src/(errors|line|printable|retry|suggest|when-needed|zod)\\.ts$";
-const ports = "^src/(source|decode|engine|sink)/port\\.ts$";
+const pure = "^src/(spec|plan|columnar|binding|packing)/|^src/util/(?!cache-folder)";
+const ports = "^src/(storage|formats|engine|sink)/port\\.ts$";
 
-/** @param {string} room */
-const adapterRule = (room, also = "$^") => ({
-  name: `${room}-adapters-stay-in-their-room`,
-  comment: `src/${room}/ may import its own files, the pure rooms and what it adapts`,
+/**
+ * @param {string} room a folder below src/
+ * @param {string} [also] what its files may import besides
+ */
+const roomRule = (room, also = "$^") => ({
+  name: `${room.replaceAll("/", "-")}-imports-its-own`,
+  comment: `src/${room}/ may import its own files, the pure rooms, its port and the tools that it adapts`,
   severity: "error",
   from: { path: `^src/${room}/` },
   to: { path: "^src/", pathNot: `^src/${room}/|${pure}|${also}` },
 });
+
+/** Rooms that hold several adapters: each knows the room's port, and no other adapter. */
+const port = (room) => `^src/${room}/[^/]+\\.ts$`;
 
 export default {
   forbidden: [
@@ -37,30 +44,55 @@ export default {
       to: { dependencyTypes: ["core"] },
     },
     {
+      name: "columns-know-no-model",
+      comment: "src/columnar/ is below bindings, plans and specs",
+      severity: "error",
+      from: { path: "^src/columnar/" },
+      to: { path: "^src/", pathNot: "^src/(columnar|util)/" },
+    },
+    {
       name: "run-knows-ports-only",
       severity: "error",
       from: { path: "^src/run/" },
-      to: { path: "^src/", pathNot: `^src/(run|report)/|${ports}|${pure}` },
+      to: { path: "^src/", pathNot: `^src/(run|scoring|report)/|${ports}|${pure}` },
+    },
+    {
+      name: "scoring-knows-ports-only",
+      severity: "error",
+      from: { path: "^src/scoring/", pathNot: "^src/scoring/workers/" },
+      to: { path: "^src/", pathNot: `^src/(scoring|report)/|${ports}|${pure}` },
     },
     {
       name: "run-knows-no-library-or-node",
       severity: "error",
-      from: { path: "^src/run/" },
+      from: { path: "^src/(run|scoring)/", pathNot: "^src/scoring/workers/" },
       to: { dependencyTypes: ["npm", "core"] },
     },
-    adapterRule("source", "^src/s3/"),
-    adapterRule("decode", "^src/duckdb/"),
-    adapterRule("engine", "^src/s3/"),
-    adapterRule("sink", "^src/(duckdb|s3)/"),
-    adapterRule("duckdb"),
-    adapterRule("s3"),
-    adapterRule("report"),
     {
-      name: "only-cli-wires",
-      comment: "nothing imports cli/, and nothing but cli/ imports run/",
+      name: "no-format-imports-another",
+      comment: "what two formats need is in src/columnar/, or beside their port",
       severity: "error",
-      from: { path: "^src/", pathNot: "^src/(cli|run)/" },
-      to: { path: "^src/(cli|run)/" },
+      from: { path: "^src/formats/(parquet|arrow)/" },
+      to: { path: "^src/formats/(parquet|arrow)/", pathNot: "^src/formats/$1/" },
+    },
+    roomRule("formats", "^src/(duckdb|scoring/workers)/"),
+    roomRule("storage/local", port("storage")),
+    roomRule("storage", "^src/s3/"),
+    roomRule("models", "^src/(s3|onnx)/|^src/engine/port\\.ts$"),
+    roomRule("engine", "^src/onnx/"),
+    roomRule("onnx", "^src/engine/port\\.ts$"),
+    roomRule("sink/parquet", `^src/(duckdb|s3)/|${port("sink")}`),
+    roomRule("sink/postgres", port("sink")),
+    roomRule("sink/arrow", port("sink")),
+    roomRule("duckdb"),
+    roomRule("s3"),
+    roomRule("report"),
+    {
+      name: "only-cli-and-app-wire",
+      comment: "nothing imports cli/, nothing but cli/ imports app/, and nothing but these imports run/",
+      severity: "error",
+      from: { path: "^src/", pathNot: "^src/(cli|app|run)/" },
+      to: { path: "^src/(cli|app|run)/" },
     },
     {
       name: "start-is-its-own-bundle",
@@ -74,8 +106,9 @@ export default {
       comment: "it is compiled anew by each process and thread",
       severity: "error",
       from: { path: "^src/start/" },
-      to: { path: "^src/", pathNot: "^src/(start/|cache-folder\\.ts$)" },
+      to: { path: "^src/", pathNot: "^src/(start/|util/cache-folder\\.ts$)" },
     },
-    { name: "run-does-not-know-cli", severity: "error", from: { path: "^src/run/" }, to: { path: "^src/cli/" } },
+    { name: "run-does-not-know-cli", severity: "error", from: { path: "^src/run/" }, to: { path: "^src/(cli|app)/" } },
+    { name: "app-does-not-know-cli", severity: "error", from: { path: "^src/app/" }, to: { path: "^src/cli/" } },
   ],
 };

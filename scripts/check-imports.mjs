@@ -20,16 +20,32 @@ import rules from "../.dependency-cruiser.mjs";
 
 const canaries = {
   "src/plan/canary.ts": { code: 'import "node:fs";\n', rule: "pure-rooms-know-no-node" },
-  "src/batch/canary.ts": { code: 'import "../sink/parquet.js";\n', rule: "pure-rooms-import-pure-rooms" },
-  "src/run/canary.ts": { code: 'import "../engine/onnx.js";\n', rule: "run-knows-ports-only" },
+  "src/packing/canary.ts": { code: 'import "../sink/parquet/local/sink.js";\n', rule: "pure-rooms-import-pure-rooms" },
+  "src/columnar/canary.ts": { code: 'import "../binding/contract.js";\n', rule: "columns-know-no-model" },
+  "src/run/canary.ts": { code: 'import "../engine/onnx/engine.js";\n', rule: "run-knows-ports-only" },
+  "src/scoring/canary.ts": { code: 'import "../formats/parquet/decoder.js";\n', rule: "scoring-knows-ports-only" },
+  "src/scoring/canary-node.ts": { code: 'import "node:fs";\n', rule: "run-knows-no-library-or-node" },
   "src/run/canary-types.ts": {
     code: 'import type { RunOptions } from "../cli/main.js";\nexport type A = RunOptions;\n',
     rule: "run-does-not-know-cli",
   },
-  "src/sink/canary.ts": { code: 'import "../decode/parquet.js";\n', rule: "sink-adapters-stay-in-their-room" },
+  "src/formats/arrow/canary.ts": { code: 'import "../parquet/decoder.js";\n', rule: "no-format-imports-another" },
+  "src/formats/canary.ts": { code: 'import "../sink/port.js";\n', rule: "formats-imports-its-own" },
+  "src/storage/local/canary.ts": { code: 'import "../s3/source.js";\n', rule: "storage-local-imports-its-own" },
+  "src/storage/canary.ts": { code: 'import "../duckdb/pool.js";\n', rule: "storage-imports-its-own" },
+  "src/models/canary.ts": { code: 'import "../engine/onnx/engine.js";\n', rule: "models-imports-its-own" },
+  "src/engine/canary.ts": { code: 'import "../models/file.js";\n', rule: "engine-imports-its-own" },
+  "src/onnx/canary.ts": { code: 'import "../models/file.js";\n', rule: "onnx-imports-its-own" },
+  "src/sink/parquet/canary.ts": { code: 'import "../postgres/sink.js";\n', rule: "sink-parquet-imports-its-own" },
+  "src/sink/postgres/canary.ts": { code: 'import "../../duckdb/pool.js";\n', rule: "sink-postgres-imports-its-own" },
+  "src/sink/arrow/canary.ts": { code: 'import "../parquet/local/sink.js";\n', rule: "sink-arrow-imports-its-own" },
+  "src/duckdb/canary.ts": { code: 'import "../s3/store.js";\n', rule: "duckdb-imports-its-own" },
+  "src/s3/canary.ts": { code: 'import "../storage/s3/reader.js";\n', rule: "s3-imports-its-own" },
+  "src/report/canary.ts": { code: 'import "../sink/port.js";\n', rule: "report-imports-its-own" },
+  "src/app/canary.ts": { code: 'import "../cli/main.js";\n', rule: "app-does-not-know-cli" },
   "src/cli/canary.ts": { code: 'import "../start/code-cache.js";\n', rule: "start-is-its-own-bundle" },
-  "src/start/canary.ts": { code: 'import "../errors.js";\n', rule: "start-loads-little" },
-  "src/source/canary.ts": { code: 'import "../cli/version.js";\n', rule: "only-cli-wires" },
+  "src/start/canary.ts": { code: 'import "../util/errors.js";\n', rule: "start-loads-little" },
+  "src/s3/canary-cli.ts": { code: 'import "../app/version.js";\n', rule: "only-cli-and-app-wire" },
 };
 
 function put(folder, name, text) {
