@@ -75,6 +75,12 @@ export default {
       from: { path: "^src/formats/(parquet|arrow)/" },
       to: { path: "^src/formats/(parquet|arrow)/", pathNot: "^src/formats/$1/" },
     },
+    {
+      name: "what-formats-share-knows-no-format",
+      severity: "error",
+      from: { path: "^src/formats/(sql/|codecs/|[^/]+$)" },
+      to: { path: "^src/formats/(parquet|arrow)/" },
+    },
     roomRule("formats", "^src/(duckdb|scoring/workers)/"),
     roomRule("storage/local", port("storage")),
     roomRule("storage", "^src/s3/"),

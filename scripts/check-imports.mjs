@@ -30,6 +30,7 @@ const canaries = {
     rule: "run-does-not-know-cli",
   },
   "src/formats/arrow/canary.ts": { code: 'import "../parquet/decoder.js";\n', rule: "no-format-imports-another" },
+  "src/formats/sql/canary.ts": { code: 'import "../arrow/decoder.js";\n', rule: "what-formats-share-knows-no-format" },
   "src/formats/canary.ts": { code: 'import "../sink/port.js";\n', rule: "formats-imports-its-own" },
   "src/storage/local/canary.ts": { code: 'import "../s3/source.js";\n', rule: "storage-local-imports-its-own" },
   "src/storage/canary.ts": { code: 'import "../duckdb/pool.js";\n', rule: "storage-imports-its-own" },

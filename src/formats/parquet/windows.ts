@@ -1,4 +1,5 @@
 import { columnsInFile } from "../planned-columns.js";
+import { boundsOf } from "../sql/slice-sql.js";
 import { type ColumnChunk, type Footer, readFooter } from "./footer/footer.js";
 import type { ByteRange, ShardFile, SliceRequest, SliceWindow } from "../port.js";
 
@@ -109,14 +110,4 @@ export async function fetchRows(
     groupStart += groupRows;
   }
   await file.remote.fetch(ranges);
-}
-
-/** [rowStart, rowEnd) around some rows. */
-export function boundsOf(rows: readonly number[]): { rowStart: number; rowEnd: number } {
-  let [rowStart, last] = [Number.POSITIVE_INFINITY, -1];
-  for (const row of rows) {
-    rowStart = Math.min(rowStart, row);
-    last = Math.max(last, row);
-  }
-  return { rowStart, rowEnd: last + 1 };
 }

@@ -1,8 +1,5 @@
 import type { ColumnType } from "../../columnar/types.js";
 import type { DuckDBConnection } from "../../duckdb/instance.js";
-import type { ConnectionPool } from "../../duckdb/pool.js";
-import { parquetTable } from "./slice-sql.js";
-import { fetchRows } from "../parquet/windows.js";
 import type { ShardFile } from "../port.js";
 
 /** Rows of a shard as a table of DuckDB's, whatever the shard's format. */
@@ -21,14 +18,4 @@ export interface ShardTables {
 export interface WantedColumn {
   readonly name: string;
   readonly type?: ColumnType | undefined;
-}
-
-/** DuckDB reads the file itself. */
-export function parquetTables(pool: ConnectionPool): ShardTables {
-  return {
-    async use(file, { rows, columns }, work) {
-      await fetchRows(file, { rows, columns: columns.map(({ name }) => name) });
-      return await pool.use((connection) => work(connection, parquetTable(file.path)));
-    },
-  };
 }

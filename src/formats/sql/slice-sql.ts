@@ -3,7 +3,6 @@ import { assertNever } from "../../util/errors.js";
 import { quoteName, quotePath } from "../../duckdb/sql.js";
 import { castSql, castTarget, columnSql } from "./cast-sql.js";
 import { rowStateSql, withExpressions } from "./expression-sql.js";
-import { boundsOf } from "../parquet/windows.js";
 import type { Partitions, RowsRequest, SliceRequest } from "../port.js";
 
 /** Name of the row-number column that DuckDB adds; a column of the file with this name is refused when planning. */
@@ -124,4 +123,14 @@ function elementsSql(
   const element = typeof column.type === "object" && column.type.kind === "list" ? column.type.element : column.type;
   const value = castSql("x", element, dtype, rules);
   return value === "x" ? sql : `list_transform(${sql}, lambda x: ${value})`;
+}
+
+/** [rowStart, rowEnd) around some rows. */
+export function boundsOf(rows: readonly number[]): { rowStart: number; rowEnd: number } {
+  let [rowStart, last] = [Number.POSITIVE_INFINITY, -1];
+  for (const row of rows) {
+    rowStart = Math.min(rowStart, row);
+    last = Math.max(last, row);
+  }
+  return { rowStart, rowEnd: last + 1 };
 }

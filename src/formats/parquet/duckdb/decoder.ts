@@ -14,7 +14,7 @@ import { parquetTable, sliceSql, togetherSql } from "../../sql/slice-sql.js";
 import { streamChunks } from "./stream.js";
 import { type Place, placeIn } from "./coalesced.js";
 import type { Decoder, SliceRequest } from "../../port.js";
-import { parquetTables } from "../../sql/shard-tables.js";
+import { parquetTables } from "./tables.js";
 
 /** What DuckDB does of Parquet shards. Its library is large: loaded where something needs it. */
 export interface ParquetByDuckDb
