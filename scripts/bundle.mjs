@@ -15,7 +15,7 @@ const { dependencies } = JSON.parse(readFileSync(join(project, "package.json"), 
 /** node-postgres would take this one if a user had installed it. */
 const absent = ["pg-native"];
 
-const workers = globSync("dist/**/*-{worker,guest}.js", { cwd: project, ignore: "dist/bundle/**" });
+const workers = globSync("dist/**/*-worker.js", { cwd: project, ignore: "dist/bundle/**" });
 const entries = ["dist/cli/main.js", ...workers].map((file) => [basename(file, ".js"), join(project, file)]);
 const loader = "load.js";
 const entryFiles = new Set(entries.map(([, file]) => file));
@@ -25,9 +25,9 @@ const entryFiles = new Set(entries.map(([, file]) => file));
  * By name, what is loaded with all of some modules, and with no group before it.
  */
 const together = {
-  common: [["dist/cli/main.js"], ["dist/engine/onnx/onnx-worker.js", "dist/scoring/workers/unit-guest.js"]],
+  common: [["dist/cli/main.js"], ["dist/app/scoring-worker.js"]],
   start: [["dist/cli/main.js"]],
-  scoring: [["dist/engine/onnx/onnx-worker.js", "dist/scoring/workers/unit-guest.js"]],
+  scoring: [["dist/app/scoring-worker.js"]],
   running: [["dist/cli/commands/run.js", "dist/formats/parquet/decoder.js"]],
   writing: [["dist/sink/parquet/common/part-file.js"]],
 };

@@ -23,6 +23,7 @@ import { type LoadedSpec, loadSpec } from "../spec/load.js";
 import { openCeilings } from "./batch-limit-cache.js";
 import { usableCores } from "./cores.js";
 import { fileError } from "./file-error.js";
+import { startDecodeWorkers } from "./decode-workers.js";
 import { openEngine } from "./open-engine.js";
 import { openModel } from "./open-model.js";
 import { openSink, type Permissions, writtenTo } from "./open-sink.js";
@@ -90,7 +91,7 @@ export async function openLoaded(
     command: (params) => commandFor(specPath, params),
     sink,
     source,
-    openDecoder: (folders) => Promise.resolve(openDecoder(spec, { threads: cores, folders })),
+    ...decoding(spec, cores),
     openModel: () => openModel(spec.model, { folder, ...tools }),
     openEngine: (model, need) =>
       openEngine(model, need, { spec, worker: attempt.worker, cores, log, profileFolder, early }),
@@ -247,6 +248,13 @@ function isDead(writer: string, host: string): boolean {
   }
 }
 
+function decoding(spec: JobSpec, cores: number): Pick<JobContext, "openDecoder" | "decodeWorkers"> {
+  return {
+    openDecoder: (folders) => Promise.resolve(openDecoder(spec, { threads: cores, folders })),
+    decodeWorkers: { cores, startDecodeWorkers },
+  };
+}
+
 /** Each format's is loaded where a shard is of it. */
 function openDecoder(
   { input: { format }, timezone }: JobSpec,
@@ -261,7 +269,7 @@ function openDecoder(
     async arrow() {
       const { openArrowDecoder } = await import("../formats/arrow/decoder.js");
       const { openShards } = await import("../formats/arrow/ipc/shards.js");
-      return openArrowDecoder({ timezone, files: { threads, claimOf: claim }, open: openShards(claim) });
+      return openArrowDecoder({ timezone, files: { claimOf: claim }, open: openShards(claim) });
     },
   });
 }

@@ -10,6 +10,7 @@ import { parseOutputReference } from "../spec/job-spec.js";
 import type { ModelSpec } from "../spec/model-spec.js";
 import { refuseSmallAddressSpace } from "./address-space.js";
 import { setScoringFlags } from "./v8-flags.js";
+import { startScoringWorker } from "./worker-threads.js";
 
 export interface EngineOptions {
   readonly spec: { readonly engine: EngineSpec; readonly model: Pick<ModelSpec, "outputs"> };
@@ -49,7 +50,7 @@ export async function openEngine(model: ModelFile, need: EngineNeed, options: En
           sessions,
           intraOpThreads: threads,
           profileFolder,
-          early,
+          startWorker: () => early?.take() ?? startScoringWorker(),
         }),
       );
     } catch (error) {

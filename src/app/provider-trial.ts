@@ -12,6 +12,7 @@ import { JobError } from "../util/errors.js";
 import { parseJson } from "../plan/parse-plan.js";
 import type { Provider } from "../spec/engine-spec.js";
 import { refuseSmallAddressSpace } from "./address-space.js";
+import { startScoringWorker } from "./worker-threads.js";
 
 /** What became of one batch on a provider. */
 export interface Trial {
@@ -59,6 +60,7 @@ async function runBlank(
     providers: [provider],
     deviceId,
     profileFolder: folder,
+    startWorker: startScoringWorker,
     ...layout,
   });
   const outputs = engine.signature.outputs.flatMap(({ name, dtype }) => (dtype === undefined ? [] : [name]));

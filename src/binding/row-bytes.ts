@@ -1,6 +1,8 @@
-import { type Contract, inputWidth } from "./contract.js";
+import { type Contract, type DecodedBinding, decodedInputs, inputWidth, type Projection } from "./contract.js";
 import { tensorElement } from "../columnar/tensor.js";
+import { bytesPerValue, type ColumnType } from "../columnar/types.js";
 import { bytesPerElement } from "../columnar/values.js";
+import { assertNever } from "../util/errors.js";
 
 /** How long texts are is known to nobody. */
 const bytesPerText = 32;
@@ -13,4 +15,36 @@ export function bytesPerRow(contract: Pick<Contract, "inputs">): number {
       : inputWidth(binding, contract) * bytesPerElement(tensorElement(binding.dtype)),
   );
   return widths.reduce((sum, bytes) => sum + bytes, 1);
+}
+
+/** Longer values are texts, lists and the like, whose pages have fewer of them. */
+const mostValueBytes = 8;
+
+/** Bytes of a row of the columns that are read, about; texts and lists are guessed. */
+export function decodedRowBytes(projection: Projection): number {
+  const carried = projection.passthrough.map(({ source }) => valueBytes(source.type));
+  const features = decodedInputs(projection).map((binding) => featureBytes(binding, projection));
+  return [...carried, ...features].reduce((sum, bytes) => sum + bytes, 1);
+}
+
+function featureBytes(binding: DecodedBinding, projection: Projection): number {
+  switch (binding.kind) {
+    case "matrix":
+      return binding.columns.reduce((sum, { type }) => sum + valueBytes(type), 0);
+    case "text":
+      return valueBytes(binding.column.type);
+    case "list":
+    case "padded":
+      return inputWidth(binding, projection) * valueBytes(elementOf(binding.column.type));
+    default:
+      return assertNever(binding);
+  }
+}
+
+function elementOf(type: ColumnType): ColumnType {
+  return typeof type === "object" && type.kind === "list" ? elementOf(type.element) : type;
+}
+
+function valueBytes(type: ColumnType): number {
+  return Math.min(mostValueBytes, bytesPerValue(type));
 }

@@ -1,5 +1,5 @@
-import type { Line } from "../util/worker-port.js";
 import type { ModelTraits } from "../binding/model-traits.js";
+import type { WorkerPort } from "../util/worker-port.js";
 import type { ModelSignature, NamedTensor, Tensor } from "../columnar/tensor.js";
 
 /** One `session.run`. The tensors' buffers go to the engine and are detached here. */
@@ -45,11 +45,10 @@ export interface Engine extends AsyncDisposable {
    */
   run(request: EngineRequest): Promise<EngineResponse>;
   /**
-   * Has each of the engine's threads load a module and call its `serve` with the other end of a line and its session:
-   * it computes on that thread, between the calls of `run`. undefined: a device computes, which should not wait.
-   * The lines end when the engine is renewed or closed.
+   * A port to each of the engine's workers, which read units and score their rows there, between the calls of `run`.
+   * undefined: a device computes, which should not wait for that. The ports end when the engine is renewed or closed.
    */
-  readonly host?: ((module: URL) => readonly Line[]) | undefined;
+  readonly unitPorts?: (() => readonly WorkerPort[]) | undefined;
   /**
    * Gives all memory back to the device, and loads the model anew. Calls under way are answered before; calls that
    * come meanwhile wait.

@@ -38,9 +38,15 @@ export function decoderByFormat(
       }
     },
     windows: async (slice, windowBytes) => await (await of(slice.file)).windows(slice, windowBytes),
-    async *read(slices, scoring, turn) {
+    async units(slices, sharing) {
+      const [first, ...others] = sameFormat(slices, ({ file }) => isArrow(file.name, format));
+      return first === undefined || others.length > 0
+        ? undefined
+        : await (await of(first[0].file)).units(first, sharing);
+    },
+    async *read(slices) {
       for (const [first, ...others] of sameFormat(slices, ({ file }) => isArrow(file.name, format))) {
-        yield* (await of(first.file)).read([first, ...others], scoring, turn);
+        yield* (await of(first.file)).read([first, ...others]);
       }
     },
     verify: async (file, signal) => await (await of(file)).verify(file, signal),

@@ -10,10 +10,20 @@ export function namingDecoder(decoder: Decoder): Decoder {
     ...decoder,
     footers: (files) => iterate(files, () => decoder.footers(files)),
     windows: (slice, windowBytes) => call(slice.file, () => decoder.windows(slice, windowBytes)),
-    read: (slices, scoring, turn) =>
+    async units(slices, sharing) {
+      try {
+        return await decoder.units(slices, sharing);
+      } catch (error) {
+        throw renamed(
+          error,
+          slices.map(({ file }) => file),
+        );
+      }
+    },
+    read: (slices) =>
       iterate(
         slices.map(({ file }) => file),
-        () => decoder.read(slices, scoring, turn),
+        () => decoder.read(slices),
       ),
     verify: (file, signal) => call(file, () => decoder.verify(file, signal)),
     bindExpression: (request) => call(request.file, () => decoder.bindExpression(request)),

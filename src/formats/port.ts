@@ -1,7 +1,6 @@
 import type { ColumnRef, Contract, Expression, Projection } from "../binding/contract.js";
-import type { ScoredBatch } from "../packing/scored.js";
-import type { ColumnType, SourceColumn } from "../columnar/types.js";
-import type { Line } from "../util/worker-port.js";
+import type { Column, ColumnType, RecordBatch, SourceColumn } from "../columnar/types.js";
+import type { Piece } from "../columnar/piece.js";
 
 /** What an expression is over the columns of one shard. */
 export interface BoundExpression {
@@ -135,27 +134,46 @@ export interface StreamedBatch {
   release(): void;
 }
 
-/** Threads that have the model at hand: they may score what they decode. */
-export interface ScoringThreads {
-  /** How many they are. */
-  readonly threads: number;
-  /** Has each of them load a module and call its `serve` with its end of a line and the model. This end of each. */
-  readonly host: (module: URL) => readonly Line[];
-  readonly contract: Contract;
-  /** The tensors that the contract's outputs come from. */
-  readonly tensors: readonly string[];
-  /** Of a batch; it may change. */
-  readonly batchRows: () => number;
-  /** What these threads will read, from the first row that is asked for on: of the last ones each takes its part. */
-  readonly rowsLeft: number;
+/**
+ * Neighbouring rows of one shard that a worker reads on its own. It is sent to the worker as it is, with all that the
+ * reader of its format needs besides.
+ */
+export interface Unit {
+  readonly format: "parquet" | "arrow";
+  /** [rowStart, rowEnd) of the shard. */
+  readonly rowStart: number;
+  readonly rowEnd: number;
+  /** Units of one group cost less where the same worker reads them one after the other; undefined: no other is like it. */
+  readonly group: string | undefined;
 }
 
-/** When rows that others come before may be begun with. What rejects ends it: nobody will ask for them. */
-export interface Turn {
-  /** Those before are under way in the threads that decode, or through: these may follow there. */
-  readonly queued: Promise<unknown>;
-  /** Those before are nearly through: what takes memory for more than a few batches may begin. */
-  readonly near: Promise<unknown>;
+/** The units of one slice, in order. */
+export interface SliceUnits {
+  readonly units: readonly Unit[];
+  /** Columns from folder names, of one row. */
+  readonly constants: ReadonlyMap<string, Column>;
+  /** Of so many workers, how many there is memory for where each of them reads some of these units. */
+  readonly fitting: (workers: number) => number;
+}
+
+/** Workers that score what they read, which is shared out among them: the less is left, the smaller the units are. */
+export interface UnitSharing {
+  readonly workers: number;
+  /** Rows that these workers will read, from the first one that is asked for on. */
+  readonly rowsLeft: number;
+  /** Rows of a batch; it may change. */
+  readonly batchRows: () => number;
+}
+
+/** Reads units of one format in a worker, and keeps what the next unit may need. */
+export interface UnitReader {
+  /**
+   * The rows of a unit, in order. A piece holds until the next one is asked for.
+   * @throws RangeError where the bytes are not as this reader reads them
+   */
+  read(unit: Unit, projection: Projection): AsyncIterable<Piece> | Iterable<Piece>;
+  /** Gives back the memory that it keeps; nothing may be read any more. */
+  close(): void;
 }
 
 /** Turns shards into record batches. */
@@ -172,14 +190,18 @@ export interface Decoder extends AsyncDisposable {
    */
   windows(slice: SliceRequest, windowBytes: number): Promise<readonly SliceWindow[]>;
   /**
+   * Cuts slices into units, which workers read in place of `read`; undefined: they have to be read by `read`.
+   * @throws JobError SHARD_CORRUPT
+   */
+  units(slices: readonly SliceRequest[], sharing?: UnitSharing): Promise<readonly SliceUnits[] | undefined>;
+  /**
    * The rows of slices, whose bytes are there, in order and each in file order, in batches of irregular length. A
    * batch's arrays hold until the next one is asked for. Where there are several slices, they are whole shards with
    * the same columns, types and partitions.
    * Ends normally only when exactly the rows asked for came.
-   * @param scoring where batches may be scored; which of them are is the decoder's business
    * @throws JobError SHARD_CORRUPT
    */
-  read(slices: readonly SliceRequest[], scoring?: ScoringThreads, turn?: Turn): AsyncIterable<ScoredBatch>;
+  read(slices: readonly SliceRequest[]): AsyncIterable<RecordBatch>;
   /**
    * Reads all pages of a shard and checks them against the footer and their checksums, where they have one.
    * @throws JobError SHARD_CORRUPT naming file, row group and column

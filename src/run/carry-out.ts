@@ -13,7 +13,7 @@ import { type DeviceRoom, openRoom } from "../scoring/batch-limit.js";
 import type { JobContext } from "../scoring/context.js";
 import { both } from "./loading.js";
 import { createRejectBudget, runRejectLimit } from "../scoring/rejects.js";
-import { scoreSpans, type ScoringTools } from "../scoring/score.js";
+import { openRunReader, scoreSpans, type ScoringTools } from "../scoring/score.js";
 import { shareOf, type SpanRange, spansToSteal } from "../plan/share.js";
 import { verifyingSource } from "./verify.js";
 import { warmUp } from "../scoring/warm-up.js";
@@ -204,7 +204,8 @@ async function scoreShares(
   const { worker, progress, signal, log } = context;
   const { plan } = stored;
   const source = verifyingSource(context, { plan, decoder, digests });
-  const tools: ScoringTools = { plan, run, decoder, engine, sizer, room };
+  await using reader = openRunReader(context, { plan, decoder, engine, sizer });
+  const tools: ScoringTools = { plan, run, decoder, reader, engine, sizer, room };
   progress.start(pendingRows(plan, run.committed, share));
   try {
     await scoreSpans({ ...context, source }, tools, share);

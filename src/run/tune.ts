@@ -6,6 +6,7 @@ import { JobError } from "../util/errors.js";
 import { runIdOf } from "../plan/identity.js";
 import { spansOf } from "../plan/spans.js";
 import { feedRows } from "../scoring/feed.js";
+import { openSliceReader } from "../scoring/workers/slice-reader.js";
 import type { EngineLayout, JobContext } from "../scoring/context.js";
 import { awaitInput, listInput, requireWhole } from "./input.js";
 import { planRun } from "./planning.js";
@@ -55,7 +56,9 @@ export async function* tune(
       const { contract } = plan;
       const spans = spansOf(plan);
       const rowEnd = Math.min(plan.input.rows, Math.max(...triedSizes(engine)));
-      const feed = feedRows({ source: context.source, decoder, spans, projection: contract, uniform: false }, [
+      await using reader = openSliceReader({ decoder, ...context.decodeWorkers });
+      const { source } = context;
+      const feed = feedRows({ source, decoder, reader, windowsAhead: 1, spans, projection: contract, uniform: false }, [
         { rowStart: 0, rowEnd },
       ]);
       rows = { contract, batch: await packAll(contract, feed, rowEnd) };

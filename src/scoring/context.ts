@@ -9,6 +9,7 @@ import type { Sink } from "../sink/port.js";
 import type { Source } from "../storage/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { Ceilings } from "./batch-limit-cache.js";
+import type { SliceReaderOptions } from "./workers/slice-reader.js";
 import type { Worker } from "../plan/share.js";
 
 /** What scoring needs of the world, wherever rows come from and go to; `cli/` fills it in. */
@@ -50,6 +51,8 @@ export interface JobContext extends ScoringContext {
   readonly sink: Sink;
   /** Reads files of these folders only. */
   readonly openDecoder: (folders: readonly string[]) => Promise<Decoder>;
+  /** Workers that only decode, and the cores that they may take. */
+  readonly decodeWorkers: Pick<SliceReaderOptions, "cores" | "startDecodeWorkers">;
   readonly worker: Worker;
   /** Take over spans of other workers when the own share is done. */
   readonly steal: boolean;

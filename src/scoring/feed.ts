@@ -1,7 +1,8 @@
 import { valuesPerRow, type Projection } from "../binding/contract.js";
 import type { ScoredBatch } from "../packing/scored.js";
 import type { RecordBatch } from "../columnar/types.js";
-import type { Decoder, ScoringThreads, Turn } from "../formats/port.js";
+import type { Decoder } from "../formats/port.js";
+import type { SliceReader, Turn } from "./workers/slice-reader.js";
 import type { Spans } from "../plan/spans.js";
 import { type StageWatch, untimed } from "../report/stage-times.js";
 import type { OpenShard, Source } from "../storage/port.js";
@@ -48,8 +49,9 @@ export interface FeedTools {
   readonly projection: Projection;
   /** Whether all shards have the same columns, of the same types. */
   readonly uniform: boolean;
-  /** Where rows may be scored as they are decoded. */
-  readonly scoring?: Omit<ScoringThreads, "rowsLeft"> | undefined;
+  readonly reader: Pick<SliceReader, "read">;
+  /** Windows that are begun before their turn: as many as there are workers that score, so that each has something to do. */
+  readonly windowsAhead: number;
   /** Told what `read` and `decode` took of its reader's time. */
   readonly stages?: StageWatch;
 }
@@ -134,7 +136,7 @@ function openAhead(tools: FeedTools, windows: AsyncGenerator<ReadyWindow>, rows:
   return {
     take: () => upcoming.shift() ?? open(),
     fill() {
-      while (upcoming.length < (tools.scoring?.threads ?? 1)) {
+      while (upcoming.length < tools.windowsAhead) {
         upcoming.push(handled(open()));
       }
     },
@@ -241,7 +243,7 @@ interface WindowPlace extends Pick<Place, "rowsLeft"> {
 }
 
 async function* readWindow(
-  { decoder, scoring }: FeedTools,
+  { reader }: FeedTools,
   window: ReadyWindow,
   { there, turn, rowsLeft, ended }: WindowPlace,
 ): AsyncGenerator<FeedPiece> {
@@ -249,7 +251,7 @@ async function* readWindow(
     let { rowStart } = window;
     const { shards } = window;
     await there;
-    for await (const batch of decoder.read(window.requests, scoring && { ...scoring, rowsLeft }, turn)) {
+    for await (const batch of reader.read(window.requests, rowsLeft, turn)) {
       yield { rowStart, batch, shards };
       rowStart += rowsRead(batch);
     }

@@ -19,31 +19,48 @@ import type { JobContext, ScoringContext } from "./context.js";
 import { openSpan, type OpenSpan } from "./open-span.js";
 import { badRowError, createRejectBudget, describeFaults, type RejectTools, runRejectLimit } from "./rejects.js";
 import type { SpanRange } from "../plan/share.js";
+import { openSliceReader, type SliceReader } from "./workers/slice-reader.js";
 import { createSpanPipeline, type SpanPipeline, type SpanTarget } from "./span-pipeline.js";
 
 export interface ScoringTools {
   readonly plan: Plan;
   readonly run: RunSink;
   readonly decoder: Decoder;
+  readonly reader: SliceReader;
   readonly engine: Engine;
   readonly sizer: BatchSizer;
   readonly room: DeviceRoom;
+}
+
+/**
+ * Reads a run's slices in the engine's workers where these can score what they read, else in workers that only decode.
+ * Rows that repeat are found in the main thread, before they are scored.
+ */
+export function openRunReader(
+  { spec, decodeWorkers }: JobContext,
+  { plan: { contract }, decoder, engine, sizer }: Pick<ScoringTools, "plan" | "decoder" | "engine" | "sizer">,
+): SliceReader {
+  const { unitPorts: ports } = engine;
+  return openSliceReader({
+    decoder,
+    ...decodeWorkers,
+    scoring:
+      ports === undefined || spec.dedupe
+        ? undefined
+        : { count: engine.sessions, ports, contract, tensors: tensorsOf(contract), batchRows: () => sizer.rows },
+  });
 }
 
 /** Scores the pending rows of a share of a run. */
 export async function scoreSpans(context: JobContext, tools: ScoringTools, share: SpanRange): Promise<void> {
   const { source, spec, record } = context;
   const { stages } = record;
-  const { plan, run, decoder, engine, sizer, room } = tools;
+  const { plan, run, decoder, reader, engine, sizer, room } = tools;
   const { contract, commitRows, runId } = plan;
   const spans = spansOf(plan);
-  const { host } = engine;
-  const scoring =
-    host === undefined || spec.dedupe
-      ? undefined
-      : { threads: engine.sessions, host, contract, tensors: tensorsOf(contract), batchRows: () => sizer.rows };
   const uniform = plan.input.uniform === true;
-  const feed = { source, decoder, spans, projection: contract, uniform, scoring, stages };
+  const windowsAhead = engine.unitPorts === undefined || spec.dedupe ? 1 : engine.sessions;
+  const feed = { source, decoder, reader, windowsAhead, spans, projection: contract, uniform, stages };
   const limit = runRejectLimit(spec, { rows: plan.input.rows, already: run.rejectedRows });
   await scorePieces(
     context,

@@ -1,5 +1,5 @@
-/** This end of a line between two threads, as Node's workers and message ports have it. */
-export interface Line {
+/** One end of a channel between two threads, as Node's workers and message ports have it. */
+export interface WorkerPort {
   postMessage(message: unknown, transfer?: readonly ArrayBuffer[]): void;
   /**
    * `message`; `close` or `exit`: the other end is gone; `error`: it broke; `messageerror`: a message did not arrive

@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { decodeTexts, encodeTexts, type NamedTensor } from "#src/columnar/tensor.js";
 import { openModelFile } from "#src/models/file.js";
+import { startScoringWorker as startWorker } from "#src/app/worker-threads.js";
 import { openOnnxEngine } from "#src/engine/onnx/engine.js";
 import { readOnnxProto } from "#src/onnx/proto.js";
 import { findTexts } from "#src/onnx/texts.js";
@@ -40,6 +41,7 @@ async function engineOf(path: string, { texts, profileFolder }: { texts?: TextTe
     model,
     texts: texts ?? model.texts,
     providers: ["cpu"],
+    startWorker,
     sessions: 1,
     intraOpThreads: 1,
     profileFolder,
@@ -111,9 +113,9 @@ test("a model that is damaged where its texts are has none; ONNX Runtime says wh
   const model = await openModelFile(path);
 
   expect(model.texts).toEqual(none);
-  await expect(openOnnxEngine({ model, providers: ["cpu"], sessions: 1, intraOpThreads: 1 })).rejects.toThrow(
-    "Protobuf parsing failed",
-  );
+  await expect(
+    openOnnxEngine({ model, providers: ["cpu"], startWorker, sessions: 1, intraOpThreads: 1 }),
+  ).rejects.toThrow("Protobuf parsing failed");
 });
 
 const textShape = (name: string, ...shape: (string | number)[]): SmallModel["inputs"][number] => ({

@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { Decoder } from "#src/formats/port.js";
 import { spansOf } from "#src/plan/spans.js";
 import { feedRows, type FeedTools } from "#src/scoring/feed.js";
+import type { SliceReader } from "#src/scoring/workers/slice-reader.js";
 import type { Source } from "#src/storage/port.js";
 import { matrixBatch, packingContract } from "../support/batches.js";
 import { planOf } from "../support/plans.js";
@@ -35,8 +36,8 @@ function watched(shards: number, { together = 1, uniform = true } = {}): Watched
       };
     },
   } as Pick<Source, "ahead" | "open"> as Source;
-  const decoder = {
-    async *read(slices, _scoring, turn) {
+  const reader = {
+    async *read(slices, _rowsLeft, turn) {
       const paths = slices.map(({ file }) => file.path).join(" ");
       calls.push(`begin ${paths}`);
       await turn?.queued;
@@ -49,9 +50,11 @@ function watched(shards: number, { together = 1, uniform = true } = {}): Watched
         }
       }
     },
-  } as Pick<Decoder, "read"> as Decoder;
+  } satisfies Pick<SliceReader, "read">;
+  const decoder = {} as Decoder; // asked only where shards are fetched in parts
   const plan = planOf(Array<number>(shards).fill(rows), 3000);
-  return { calls, tools: { source, decoder, spans: spansOf(plan), projection: packingContract(columns), uniform } };
+  const projection = packingContract(columns);
+  return { calls, tools: { source, decoder, reader, windowsAhead: 1, spans: spansOf(plan), projection, uniform } };
 }
 
 const oneWindow: Decoder["windows"] = ({ rowStart, rowEnd }) =>
@@ -61,20 +64,18 @@ const never = (): Promise<never> => new Promise(() => {});
 
 test("who reads is told how many rows are left of those that are pending", async () => {
   const { tools } = watched(3);
-  const left: (number | undefined)[] = [];
-  const decoder: Decoder = {
-    ...tools.decoder,
-    read(slices, scoring, turn) {
-      left.push(scoring?.rowsLeft);
-      return tools.decoder.read(slices, scoring, turn);
+  const left: number[] = [];
+  const reader: FeedTools["reader"] = {
+    read(slices, rowsLeft, turn) {
+      left.push(rowsLeft);
+      return tools.reader.read(slices, rowsLeft, turn);
     },
   };
-  const scoring = { threads: 2 } as NonNullable<FeedTools["scoring"]>;
   const ranges = [
     { rowStart: 500, rowEnd: rows + 100 },
     { rowStart: 2 * rows, rowEnd: 3 * rows },
   ];
-  for await (const piece of feedRows({ ...tools, decoder, scoring }, ranges)) {
+  for await (const piece of feedRows({ ...tools, reader, windowsAhead: 2 }, ranges)) {
     expect(piece.shards).toHaveLength(1);
   }
   expect(left).toEqual([rows - 500 + 100 + rows, 100 + rows, rows]);
@@ -120,7 +121,7 @@ describe("while a shard is read", () => {
       ...tools,
       source: { ...source, open, ahead: { ...source.ahead, files: 3, bytes: 100 } },
       decoder: { ...decoder, windows: oneWindow },
-      scoring: { threads: 2 } as FeedTools["scoring"],
+      windowsAhead: 2,
     };
     for await (const { rowStart } of feedRows(far, [{ rowStart: 0, rowEnd: 4 * rows }])) {
       if (rowStart === 300) {
@@ -135,8 +136,7 @@ describe("while a shard is read", () => {
 
   test("as many are begun as threads score, each when the one before it has given rows", async () => {
     const { tools, calls } = watched(4);
-    const scoring = { threads: 2 } as FeedTools["scoring"];
-    for await (const { rowStart } of feedRows({ ...tools, scoring }, [{ rowStart: 0, rowEnd: 4 * rows }])) {
+    for await (const { rowStart } of feedRows({ ...tools, windowsAhead: 2 }, [{ rowStart: 0, rowEnd: 4 * rows }])) {
       calls.push(`row ${rowStart}`);
     }
     // What waits for its turn gives no rows: the one after it is begun then.

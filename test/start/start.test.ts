@@ -46,7 +46,7 @@ test("what V8 made of the program is kept by one process, and taken by the next 
   const idleBytes = statSync(idle as string).size;
   await run("first");
   const kept = keptIn(env.XDG_CACHE_HOME);
-  expect(Object.keys(kept).toSorted()).toEqual(["run-entry-main.js", "thread-entry-onnx-worker.js"]);
+  expect(Object.keys(kept).toSorted()).toEqual(["run-entry-main.js", "thread-entry-scoring-worker.js"]);
   expect(statSync(idle as string).size).toBeGreaterThan(idleBytes);
   await run("second"); // what V8 refuses, such as code for other flags, is written anew
   expect(keptIn(env.XDG_CACHE_HOME)).toEqual(kept);

@@ -8,7 +8,7 @@ import { plainColumns, type StoredColumn } from "#src/formats/parquet/pages/stor
 import { type ParquetUnit, parquetUnits } from "#src/formats/parquet/units.js";
 import type { Decoder, SliceRequest } from "#src/formats/port.js";
 import type { Projection } from "#src/binding/contract.js";
-import { unitReaders } from "#src/scoring/workers/unit-readers.js";
+import { openParquetUnitReader } from "#src/formats/parquet/unit-reader.js";
 import { emptyContract } from "./batches.js";
 
 /** Each column's values by row, as text that tells every bit; null: NULL. */
@@ -63,7 +63,7 @@ export async function readUnits(slice: SliceRequest, random?: () => number): Pro
     return undefined;
   }
   const builders = buildersOf(slice);
-  const readers = [unitReaders(), unitReaders()] as const;
+  const readers = [openParquetUnitReader(), openParquetUnitReader()] as const;
   let due = slice.rowStart;
   try {
     for (const unit of random === undefined ? units : units.flatMap((one) => cutAnywhere(one, random))) {

@@ -3,6 +3,7 @@ import { extname, resolve } from "node:path";
 import { beginsArrowStream, inspectArrow } from "../../formats/arrow/inspect.js";
 import { inspectParquet } from "../../formats/parquet/inspect.js";
 import { openModelFile } from "../../models/file.js";
+import { startScoringWorker } from "../../app/worker-threads.js";
 import { openOnnxEngine } from "../../engine/onnx/engine.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { isS3Uri } from "../../spec/s3-uri.js";
@@ -33,7 +34,13 @@ export async function inspectCommand(
     return;
   }
   const model = await openModelFile(resolve(file), (_path, cause) => neither(file, ends.head, cause));
-  await using engine = await openOnnxEngine({ model, providers: ["cpu"], sessions: 1, intraOpThreads: 1 });
+  const layout = { sessions: 1, intraOpThreads: 1 };
+  await using engine = await openOnnxEngine({
+    model,
+    providers: ["cpu"],
+    startWorker: startScoringWorker,
+    ...layout,
+  });
   const seen = { ...model, path: file, signature: engine.signature };
   io.stdout.write(json ? `${modelJson(seen)}\n` : modelText(seen));
 }

@@ -15,13 +15,13 @@ const mostThreads = 4;
 /**
  * Starts threads before it is known what they will be for, on the cores that this thread leaves: loading takes a while.
  * Until one is taken it keeps no process from ending.
- * @param modules what they will be asked to host, see `Engine.host`
+ * @param entry the file that they run
  */
-export function startEarlyThreads(cores: number, modules: readonly URL[]): EarlyThreads {
+export function startEarlyThreads(entry: URL, cores: number): EarlyThreads {
   const count = Math.min(Math.max(1, cores - 1), mostThreads);
   const waiting = new Map(
     Array.from({ length: count }, () => {
-      const worker = startThread(modules);
+      const worker = startThread(entry);
       worker.unref();
       return [worker, ended(worker)];
     }),
@@ -36,7 +36,7 @@ export function startEarlyThreads(cores: number, modules: readonly URL[]): Early
     take() {
       const [worker] = waiting.keys();
       if (worker === undefined) {
-        return startThread(modules);
+        return startThread(entry);
       }
       waiting.delete(worker);
       worker.ref();
@@ -65,11 +65,9 @@ async function ended(worker: Worker): Promise<void> {
   });
 }
 
-export function startThread(modules: readonly URL[] = []): Worker {
+/** Starts a thread that has loaded ONNX Runtime soon. @param entry the file that it runs */
+export function startThread(entry: URL): Worker {
   // Read by the native library when it loads: a scoring job sends nothing anywhere that its spec does not name.
   process.env["ORT_DISABLE_TELEMETRY"] = "1";
-  return new Worker(new URL("./onnx-worker.js", import.meta.url), {
-    workerData: modules.map(({ href }) => href),
-    name: "onnxruntime",
-  });
+  return new Worker(entry, { name: "onnxruntime" });
 }

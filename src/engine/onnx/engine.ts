@@ -1,9 +1,8 @@
-import { MessageChannel, type MessagePort } from "node:worker_threads";
+import { MessageChannel, type MessagePort, type Worker } from "node:worker_threads";
 import type { ModelSignature } from "../../columnar/tensor.js";
-import type { Line } from "../../util/worker-port.js";
+import type { WorkerPort } from "../../util/worker-port.js";
 import type { Provider } from "../../spec/engine-spec.js";
-import { type EarlyThreads, startThread } from "./early-threads.js";
-import { type Lane, openLane } from "./session-client.js";
+import { openSessionClient, type SessionClient } from "./session-client.js";
 import type { WorkerSettings } from "./protocol.js";
 import type { Engine, ModelFile, TextTensors } from "../port.js";
 import { noTexts } from "../../onnx/text-names.js";
@@ -22,8 +21,8 @@ export interface OnnxEngineOptions {
   readonly sessions: number;
   /** Threads of ONNX Runtime in each session. */
   readonly intraOpThreads: number;
-  /** Used before others are started. */
-  readonly early?: Pick<EarlyThreads, "take"> | undefined;
+  /** A worker that runs `serveSession` and waits to be told of a model. */
+  readonly startWorker: () => Worker;
   /** A folder for what ONNX Runtime itself measures, a file a session. */
   readonly profileFolder?: string | undefined;
 }
@@ -41,9 +40,9 @@ export async function openOnnxEngine(options: OnnxEngineOptions): Promise<Engine
   const { providers, deviceId = 0, missing = [], sessions } = options;
   const [provider = "cpu"] = providers;
   const device = provider === "cpu" ? provider : `${provider}:${deviceId}`;
-  const open = (): Promise<Lanes> => openLanes(options, { providers, deviceId, device });
+  const open = (): Promise<Sessions> => openSessions(options, { providers, deviceId, device });
   const first = await open();
-  let lanes = Promise.resolve(first);
+  let sessionsNow = Promise.resolve(first);
   return {
     signature: first.signature,
     provider,
@@ -51,48 +50,48 @@ export async function openOnnxEngine(options: OnnxEngineOptions): Promise<Engine
     missing,
     sessions,
     opened: async () => {
-      await (await lanes).opened();
+      await (await sessionsNow).opened();
     },
     concurrency: sessions * batchesPerSession,
-    run: async (request) => await (await lanes).leastBusy().run(request),
-    host: provider === "cpu" ? first.host : undefined,
+    run: async (request) => await (await sessionsNow).leastBusy().run(request),
+    unitPorts: provider === "cpu" ? first.unitPorts : undefined,
     async renew() {
-      const before = lanes;
-      lanes = before.then(async (old) => {
+      const before = sessionsNow;
+      sessionsNow = before.then(async (old) => {
         await old.close();
         return await open();
       });
-      await lanes;
+      await sessionsNow;
     },
     async [Symbol.asyncDispose]() {
-      await (await lanes.catch(() => undefined))?.close();
+      await (await sessionsNow.catch(() => undefined))?.close();
     },
   };
 }
 
 /** Sessions, of which some may still be opened. */
-interface Lanes {
+interface Sessions {
   readonly signature: ModelSignature;
   opened(): Promise<unknown>;
   /** Of those that are open. @throws what one of the others was refused with */
-  leastBusy(): Lane;
-  /** On all, as soon as each is open. */
-  readonly host: (module: URL) => Line[];
+  leastBusy(): SessionClient;
+  /** To all workers; each answers as soon as its session is open. */
+  readonly unitPorts: () => WorkerPort[];
   close(): Promise<void>;
 }
 
 type Where = Pick<WorkerSettings, "providers" | "deviceId" | "device">;
 
 /** All or none. */
-async function openLanes(options: OnnxEngineOptions, where: Where): Promise<Lanes> {
-  const open: Lane[] = [];
-  const lines: MessagePort[] = [];
+async function openSessions(options: OnnxEngineOptions, where: Where): Promise<Sessions> {
+  const open: SessionClient[] = [];
+  const ports: MessagePort[] = [];
   let refused: { readonly error: unknown } | undefined;
   const opening = Array.from({ length: options.sessions }, async (_, session) => {
     try {
-      const lane = await openChecked(options, where, session);
-      open.push(lane);
-      return lane;
+      const client = await openChecked(options, where, session);
+      open.push(client);
+      return client;
     } catch (error) {
       refused ??= { error };
       throw error;
@@ -100,10 +99,10 @@ async function openLanes(options: OnnxEngineOptions, where: Where): Promise<Lane
   });
   const close = async (): Promise<void> => {
     await Promise.allSettled(opening);
-    for (const line of lines) {
-      line.close();
+    for (const port of ports) {
+      port.close();
     }
-    await Promise.all(open.map((lane) => lane.close()));
+    await Promise.all(open.map((client) => client.close()));
   };
   try {
     if (where.device !== "cpu") {
@@ -117,12 +116,12 @@ async function openLanes(options: OnnxEngineOptions, where: Where): Promise<Lane
         if (refused !== undefined) {
           throw refused.error;
         }
-        return open.reduce((best, lane) => (lane.waiting < best.waiting ? lane : best), first);
+        return open.reduce((best, client) => (client.waiting < best.waiting ? client : best), first);
       },
-      host(module) {
-        const hosted = opening.map((lane) => hostOn(lane, module));
-        lines.push(...hosted);
-        return hosted;
+      unitPorts() {
+        const opened = opening.map(unitPortTo);
+        ports.push(...opened);
+        return opened;
       },
       close,
     };
@@ -134,30 +133,30 @@ async function openLanes(options: OnnxEngineOptions, where: Where): Promise<Lane
 
 /** What it has loaded is what was pinned. */
 async function openChecked(
-  { model, texts = noTexts, intraOpThreads, profileFolder, early }: OnnxEngineOptions,
+  { model, texts = noTexts, intraOpThreads, profileFolder, startWorker }: OnnxEngineOptions,
   where: Where,
   session: number,
-): Promise<Lane> {
+): Promise<SessionClient> {
   const profile = profileFolder === undefined ? undefined : { folder: profileFolder, session };
   const settings: WorkerSettings = { modelPath: model.path, texts, intraOpThreads, ...where, profile };
-  const lane = await openLane(early?.take() ?? startThread(), settings, model.name);
+  const client = await openSessionClient(startWorker(), settings, model.name);
   try {
     await model.check();
-    return lane;
+    return client;
   } catch (error) {
-    await lane.close();
+    await client.close();
     throw error;
   }
 }
 
-/** The line ends where the session is refused. */
-function hostOn(opening: Promise<Lane>, module: URL): MessagePort {
+/** The port ends where the session is refused. */
+function unitPortTo(opening: Promise<SessionClient>): MessagePort {
   const { port1, port2 } = new MessageChannel();
   const attach = async (): Promise<void> => {
     try {
-      (await opening).host(module, port2);
+      (await opening).serveUnits(port2);
     } catch {
-      port2.close();
+      port2.close(); // why it is refused, `opened` and the next `run` tell
     }
   };
   void attach();

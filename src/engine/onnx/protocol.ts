@@ -31,8 +31,8 @@ export function parseProfileName(name: string): { readonly session: number; read
 export type ToWorker =
   | { readonly kind: "open"; readonly settings: WorkerSettings }
   | ({ readonly kind: "run"; readonly id: number } & EngineRequest)
-  /** `module`: what it exports as `serve` gets the line and the session. */
-  | { readonly kind: "host"; readonly module: string; readonly line: MessagePort }
+  /** Units are read and scored for whoever has the other end of the port. */
+  | { readonly kind: "units"; readonly port: MessagePort }
   | { readonly kind: "close" };
 
 export type FromWorker =

@@ -12,13 +12,13 @@ interface Pending {
   reject(error: Error): void;
 }
 
-/** A session in a thread of its own. */
-export interface Lane {
+/** A session in a worker of its own. */
+export interface SessionClient {
   readonly signature: ModelSignature;
   readonly waiting: number;
   run(request: EngineRequest): Promise<EngineResponse>;
-  /** See `Engine.host`. */
-  host(module: URL, line: MessagePort): void;
+  /** Has the worker read and score units, see `Engine.unitPorts`. */
+  serveUnits(port: MessagePort): void;
   /** Answers what it was asked before. */
   close(): Promise<void>;
 }
@@ -27,7 +27,11 @@ export interface Lane {
  * Loads the model in a thread that waits for one.
  * @throws ProviderFault, JobError MODEL_INVALID, MEMORY
  */
-export async function openLane(worker: Worker, settings: WorkerSettings, name: string): Promise<Lane> {
+export async function openSessionClient(
+  worker: Worker,
+  settings: WorkerSettings,
+  name: string,
+): Promise<SessionClient> {
   const pending = new Map<number, Pending>();
   const ended = new Promise<void>((resolve) => {
     worker.once("exit", () => {
@@ -59,12 +63,12 @@ export async function openLane(worker: Worker, settings: WorkerSettings, name: s
         );
         worker.postMessage({ kind: "run", id, ...request } satisfies ToWorker, [...buffers]);
       }),
-    host(module, line) {
+    serveUnits(port) {
       if (broken !== undefined) {
-        line.close(); // nobody would answer
+        port.close(); // a thread that has ended would never answer
         return;
       }
-      worker.postMessage({ kind: "host", module: module.href, line } satisfies ToWorker, [line]);
+      worker.postMessage({ kind: "units", port } satisfies ToWorker, [port]);
     },
     async close() {
       worker.postMessage({ kind: "close" } satisfies ToWorker);

@@ -10,16 +10,14 @@ import { checkEnd, type OpenArrow } from "./ipc/shards.js";
 import { arrowUnits } from "./units.js";
 import { verifyArrow } from "./verify.js";
 import { arrowWindows } from "./windows.js";
-import { openBeside } from "../../scoring/workers/beside.js";
-import type { Unit } from "../../scoring/workers/decode-protocol.js";
 import { namingDecoder } from "../naming.js";
 import { hasFolderColumns, plannedColumns, columnsInFile } from "../planned-columns.js";
-import type { Decoder, ShardFile, ShardSchema, SliceRequest } from "../port.js";
+import type { Decoder, ShardFile, ShardSchema, SliceRequest, SliceUnits } from "../port.js";
 
 export interface ArrowDecoderOptions {
   readonly timezone: string;
-  /** Where shards are files that threads may open. `claimOf`: what one of this name should be. */
-  readonly files?: { readonly threads: number; readonly claimOf: (name: string) => Claim } | undefined;
+  /** Where shards are files that workers may open. `claimOf`: what one of this name should be. */
+  readonly files?: { readonly claimOf: (name: string) => Claim } | undefined;
   readonly open: (file: ShardFile) => Promise<OpenArrow>;
 }
 
@@ -35,7 +33,6 @@ export function openArrowDecoder({ timezone, files: local, open }: ArrowDecoderO
     const { openArrowByDuckDb } = await import("./duckdb/decoder.js"); // and DuckDB's library with it
     return openArrowByDuckDb(timezone, open);
   });
-  const beside = openBeside(local?.threads ?? 0);
   const schemas = new Map<string, ShardSchema>();
   return namingDecoder({
     footers: (files) => arrowFooters(files, open, schemas),
@@ -44,32 +41,36 @@ export function openArrowDecoder({ timezone, files: local, open }: ArrowDecoderO
       const columns = new Set(columnsInFile(projection));
       return await arrowWindows(shard.bytes, shard.index, { rowStart, rowEnd, columns, windowBytes });
     },
-    async *read(slices, scoring, turn) {
-      let rowsLeft = scoring?.rowsLeft ?? 0;
+    async units(slices, sharing): Promise<SliceUnits[] | undefined> {
+      const planned: SliceUnits[] = [];
+      let rowsLeft = sharing?.rowsLeft ?? 0;
       for (const slice of slices) {
-        const left = scoring && { ...scoring, rowsLeft };
-        rowsLeft -= slice.rowEnd - slice.rowStart;
         await using shard = await open(slice.file);
-        const units = (): Promise<Unit[] | undefined> =>
-          Promise.resolve(local && arrowUnits(shard, slice, local.claimOf, left));
-        const constants = async (): Promise<Constants> => await (await duckdb.open()).constants(slice, 1);
-        // Of a batch no more is held there than here.
-        const how = { units, constants, fitting: (count: number) => count };
-        const rowStart = yield* beside.read(slice, how, { scoring, turn });
-        if (rowStart < slice.rowEnd) {
-          await turn?.near;
-          yield* readHere(shard, { ...slice, rowStart }, () => duckdb.open());
+        const units = local && arrowUnits(shard, slice, local.claimOf, sharing && { ...sharing, rowsLeft });
+        if (units === undefined) {
+          return undefined;
         }
+        rowsLeft -= slice.rowEnd - slice.rowStart;
+        const hasConstants = hasFolderColumns(slice.projection);
+        planned.push({
+          units,
+          constants: hasConstants ? await (await duckdb.open()).constants(slice, 1) : new Map(),
+          fitting: (workers) => workers, // each holds no more of a batch than the main thread would
+        });
+      }
+      return planned;
+    },
+    async *read(slices) {
+      for (const slice of slices) {
+        await using shard = await open(slice.file);
+        yield* readHere(shard, slice, () => duckdb.open());
       }
     },
     verify: (file, signal) => verifyArrow(file, open, signal),
     bindExpression: async (request) => await (await duckdb.open()).bindExpression(request),
     describeRows: async (request) => await (await duckdb.open()).describeRows(request),
     describeFailure: async (request) => await (await duckdb.open()).describeFailure(request),
-    async [Symbol.asyncDispose]() {
-      await beside[Symbol.asyncDispose]();
-      await duckdb[Symbol.asyncDispose]();
-    },
+    [Symbol.asyncDispose]: () => duckdb[Symbol.asyncDispose](),
   });
 }
 

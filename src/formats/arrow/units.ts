@@ -2,12 +2,18 @@ import { valuesPerRow } from "../../binding/contract.js";
 import { batchesBetween } from "./columns/batches.js";
 import type { Claim } from "../by-format.js";
 import type { OpenArrow } from "./ipc/shards.js";
-import type { ArrowUnit } from "../../scoring/workers/decode-protocol.js";
-import type { ScoringThreads, SliceRequest } from "../port.js";
-import { unitRows } from "../../scoring/workers/unit-rows.js";
+import type { SliceRequest, Unit, UnitSharing } from "../port.js";
+import { unitRows } from "../unit-rows.js";
+
+/** Neighbouring rows of an Arrow shard that lies on this machine as a whole. Plain JSON. */
+export interface ArrowUnit extends Unit {
+  readonly format: "arrow";
+  readonly path: string;
+  readonly claim: Claim;
+}
 
 /**
- * Of a unit: batches are read together until there are as many, or as many rows as `unitRows` says. Batches are not cut,
+ * Values of a unit: batches are read together until there are as many, or as many rows as `unitRows` says. Batches are not cut,
  * since one may be compressed.
  */
 const mostValues = 2 ** 21;
@@ -17,22 +23,23 @@ export function arrowUnits(
   { index, known }: OpenArrow,
   { file, rowStart, rowEnd, projection }: Omit<SliceRequest, "partitions">,
   claimOf: (name: string) => Claim,
-  scoring?: ScoringThreads,
+  sharing?: UnitSharing,
 ): ArrowUnit[] | undefined {
   if (file.remote !== undefined || known !== undefined) {
     return undefined;
   }
+  const common = { format: "arrow", group: undefined, path: file.path, claim: claimOf(file.name) } as const;
   const mostRows = mostValues / valuesPerRow(projection);
   const units: ArrowUnit[] = [];
   for (const batch of batchesBetween(index, { rowStart, rowEnd })) {
     const from = Math.max(rowStart, batch.rowStart);
     const to = Math.min(rowEnd, batch.rowStart + batch.rows);
     const last = units.at(-1);
-    const due = last && unitRows(mostRows, last.rowStart - rowStart, scoring);
+    const due = last && unitRows(mostRows, last.rowStart - rowStart, sharing);
     if (last !== undefined && due !== undefined && last.rowEnd - last.rowStart < due) {
       units[units.length - 1] = { ...last, rowEnd: to };
     } else {
-      units.push({ kind: "arrow", path: file.path, claim: claimOf(file.name), rowStart: from, rowEnd: to });
+      units.push({ ...common, rowStart: from, rowEnd: to });
     }
   }
   return units;

@@ -7,17 +7,15 @@ import { isUnpacked } from "./pages/codecs.js";
 import type { Footer } from "./footer/footer.js";
 import { type StoredColumn, storageOf } from "./pages/storage.js";
 import { columnsInFile } from "../planned-columns.js";
-import type { ScoringThreads, SliceRequest } from "../port.js";
-import { cutRows, unitRows } from "../../scoring/workers/unit-rows.js";
+import type { SliceRequest, Unit, UnitSharing } from "../port.js";
+import { cutRows, unitRows } from "../unit-rows.js";
 
-/** Neighbouring rows of one row group, read by one thread. Plain JSON. */
-export interface ParquetUnit {
-  readonly kind: "parquet";
+/** Neighbouring rows of one row group. Plain JSON. */
+export interface ParquetUnit extends Unit {
+  readonly format: "parquet";
+  readonly group: string;
   readonly path: string;
-  /** [rowStart, rowEnd) of the shard. */
-  readonly rowStart: number;
-  readonly rowEnd: number;
-  /** Of the shard, the row group's first row. */
+  /** The row group's first row, as a row of the shard. */
   readonly groupStart: number;
   readonly columns: readonly StoredColumn[];
 }
@@ -29,7 +27,7 @@ const mostRows = 128 * 1024;
 export function parquetUnits(
   footer: Footer,
   { file, rowStart, rowEnd, projection }: Omit<SliceRequest, "partitions">,
-  scoring?: ScoringThreads,
+  sharing?: UnitSharing,
 ): ParquetUnit[] | undefined {
   const names = columnsInFile(projection);
   const refs = new Map(boundColumns(projection).map((ref) => [ref.path[0] ?? "", ref]));
@@ -43,9 +41,11 @@ export function parquetUnits(
       if (columns === undefined) {
         return undefined;
       }
-      const most = unitRows(mostRows, from - rowStart, scoring);
-      for (const part of cutRows({ from, to }, most, scoring)) {
-        units.push({ kind: "parquet", path: file.path, rowStart: part.from, rowEnd: part.to, groupStart, columns });
+      const { path } = file;
+      const common = { format: "parquet", group: `${groupStart} ${path}`, path, groupStart, columns } as const;
+      const most = unitRows(mostRows, from - rowStart, sharing);
+      for (const part of cutRows({ from, to }, most, sharing)) {
+        units.push({ ...common, rowStart: part.from, rowEnd: part.to });
       }
     }
     groupStart += rows;
@@ -146,7 +146,7 @@ export function openUnitPieces({ read, scratch, rooms }: UnitTools): UnitPieces 
 /** Whether rows of one row group follow on others, and the same is wanted of them. */
 function goesOn(before: ParquetUnit, unit: ParquetUnit): boolean {
   return (
-    groupOf(before) === groupOf(unit) &&
+    before.group === unit.group &&
     before.rowEnd <= unit.rowStart &&
     before.columns.length === unit.columns.length &&
     before.columns.every(({ name, type, start }, index) => {
@@ -154,9 +154,4 @@ function goesOn(before: ParquetUnit, unit: ParquetUnit): boolean {
       return name === other?.name && type === other.type && start === other.start;
     })
   );
-}
-
-/** The same for units of one row group. */
-export function groupOf({ path, groupStart }: ParquetUnit): string {
-  return `${groupStart} ${path}`;
 }

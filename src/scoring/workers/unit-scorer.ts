@@ -4,7 +4,7 @@ import type { NamedTensor, Tensor } from "../../columnar/tensor.js";
 import type { Predictions } from "../../packing/scored.js";
 import type { DecodedInput, RecordBatch } from "../../columnar/types.js";
 import { isKnownFinite } from "./batch-transfer.js";
-import type { UnitScoring } from "./decode-protocol.js";
+import type { UnitScoring } from "./protocol.js";
 
 /** Runs the model on tensors that stay whose they are. Rejects where the model fails. */
 export type RunModel = (request: {

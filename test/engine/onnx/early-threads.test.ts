@@ -1,20 +1,25 @@
 import { once } from "node:events";
 import { join } from "node:path";
 import { expect, test, vi } from "vitest";
+import { scoringWorker } from "#src/app/worker-threads.js";
 import { startEarlyThreads } from "#src/engine/onnx/early-threads.js";
 import { openOnnxEngine } from "#src/engine/onnx/engine.js";
 import { openModelFile } from "#src/models/file.js";
 import { projectFolder } from "../../support/cli.js";
 
-const nothing = new URL("data:text/javascript,export const nothing = 0;");
-
 async function openEngine(early: ReturnType<typeof startEarlyThreads>) {
   const model = await openModelFile(join(projectFolder, "fixtures/models/diabetes-mlp.onnx"));
-  return await openOnnxEngine({ model, providers: ["cpu"], sessions: 2, intraOpThreads: 1, early });
+  return await openOnnxEngine({
+    model,
+    providers: ["cpu"],
+    sessions: 2,
+    intraOpThreads: 1,
+    startWorker: () => early.take(),
+  });
 }
 
 test("an engine takes threads that were started before, then others", async () => {
-  await using early = startEarlyThreads(2, [nothing]);
+  await using early = startEarlyThreads(scoringWorker, 2);
   const take = vi.spyOn(early, "take");
 
   await using engine = await openEngine(early);
@@ -27,7 +32,7 @@ test("an engine takes threads that were started before, then others", async () =
 });
 
 async function countOf(cores: number): Promise<number> {
-  await using early = startEarlyThreads(cores, []);
+  await using early = startEarlyThreads(scoringWorker, cores);
   return early.count;
 }
 
@@ -36,7 +41,7 @@ test("a core is left for the thread that starts them, and there are some at most
 });
 
 test("one that could not load what it should is given to nobody", async () => {
-  await using early = startEarlyThreads(2, [new URL("file:///nowhere/at-all.js")]);
+  await using early = startEarlyThreads(new URL("file:///nowhere/at-all.js"), 2);
   expect(early.count).toBe(1);
 
   await vi.waitFor(
@@ -51,7 +56,7 @@ test("one that could not load what it should is given to nobody", async () => {
 });
 
 test("those that nobody takes end by themselves", async () => {
-  const early = startEarlyThreads(3, [nothing]);
+  const early = startEarlyThreads(scoringWorker, 3);
   await early[Symbol.asyncDispose]();
   expect(early.count).toBe(0);
 });

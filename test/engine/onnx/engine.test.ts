@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { startScoringWorker as startWorker } from "#src/app/worker-threads.js";
 import { openModelFile } from "#src/models/file.js";
 import { openOnnxEngine } from "#src/engine/onnx/engine.js";
 import type { Engine, EngineRequest } from "#src/engine/port.js";
@@ -12,7 +13,13 @@ import { type SmallModel, writeModel } from "../../support/onnx.js";
 async function engineOf(folder: string, small: SmallModel, sessions = 1): Promise<Engine> {
   const path = join(folder, "model.onnx");
   await writeModel(path, small);
-  return await openOnnxEngine({ model: await openModelFile(path), providers: ["cpu"], sessions, intraOpThreads: 1 });
+  return await openOnnxEngine({
+    model: await openModelFile(path),
+    providers: ["cpu"],
+    startWorker,
+    sessions,
+    intraOpThreads: 1,
+  });
 }
 
 const floats = (...values: number[]): EngineRequest => ({
@@ -68,9 +75,15 @@ describe("an engine", () => {
         }
       },
     };
-    await using engine = await openOnnxEngine({ model: changing, providers: ["cpu"], sessions: 2, intraOpThreads: 1 });
-    const lines = engine.host?.(new URL("data:text/javascript,export const serve = () => {};")) ?? [];
-    const ends = lines.map((line) => new Promise((resolve) => line.on("close", resolve)));
+    await using engine = await openOnnxEngine({
+      model: changing,
+      providers: ["cpu"],
+      startWorker,
+      sessions: 2,
+      intraOpThreads: 1,
+    });
+    const ports = engine.unitPorts?.() ?? [];
+    const ends = ports.map((port) => new Promise((resolve) => port.on("close", resolve)));
 
     expect(await engine.run(floats(1))).toMatchObject({ kind: "done" });
     touched.abort();
@@ -78,18 +91,18 @@ describe("an engine", () => {
     await expect(engine.opened()).rejects.toThrow("it was written to");
     await expect(engine.run(floats(1))).rejects.toThrow("it was written to");
     expect(ends).toHaveLength(2);
-    await Promise.race(ends); // whoever is on the line of that session is not left waiting
+    await Promise.race(ends); // whoever has the port of that session is not left waiting
   });
 
-  test("ends the lines that somebody asks of it when it is closed", async () => {
+  test("ends the ports that somebody asks of it when it is closed", async () => {
     await using scratch = await scratchFolder();
     const engine = await engineOf(scratch.path, identity, 2);
     await engine[Symbol.asyncDispose]();
 
-    const lines = engine.host?.(new URL("data:text/javascript,export const serve = () => {};")) ?? [];
+    const ports = engine.unitPorts?.() ?? [];
 
-    await Promise.all(lines.map((line) => new Promise((resolve) => line.on("close", resolve))));
-    expect(lines).toHaveLength(2);
+    await Promise.all(ports.map((port) => new Promise((resolve) => port.on("close", resolve))));
+    expect(ports).toHaveLength(2);
   });
 
   test("gives the buffers of a call back, whole", async () => {
@@ -139,7 +152,7 @@ describe("an engine", () => {
     const model = await openModelFile(path);
     await writeModel(path, lookup());
 
-    const opened = openOnnxEngine({ model, providers: ["cpu"], sessions: 1, intraOpThreads: 1 });
+    const opened = openOnnxEngine({ model, providers: ["cpu"], startWorker, sessions: 1, intraOpThreads: 1 });
 
     expect(await refusalOf(opened)).toMatch(/^66 MODEL_CHANGED\n/);
   });

@@ -4,11 +4,14 @@ import { expect, test, vi } from "vitest";
 import { takenMemoryBytes } from "#src/columnar/memory/vectors.js";
 import { openShards } from "#src/formats/arrow/ipc/shards.js";
 import { arrowUnits } from "#src/formats/arrow/units.js";
-import type { Unit, UnitRequest } from "#src/scoring/workers/decode-protocol.js";
-import { openDecodeThreads } from "#src/scoring/workers/decode-threads.js";
+import type { UnitRequest } from "#src/scoring/workers/protocol.js";
+import { openUnitReader } from "#src/app/unit-readers.js";
+import type { Unit } from "#src/formats/port.js";
+import type { RunModel } from "#src/scoring/workers/unit-scorer.js";
+import { openUnitPool } from "#src/scoring/workers/unit-pool.js";
 import { readFooter } from "#src/formats/parquet/footer/footer.js";
 import { parquetUnits } from "#src/formats/parquet/units.js";
-import { serve } from "#src/scoring/workers/unit-guest.js";
+import { serveUnits } from "#src/scoring/workers/unit-server.js";
 import { writeArrow } from "../../support/arrow.js";
 import { emptyContract, matrixBinding, ref } from "../../support/batches.js";
 import { scratchFolder } from "../../support/job.js";
@@ -58,7 +61,7 @@ test.each(["parquet", "arrow"] as const)("memory for vectors comes back, however
   const before = takenMemoryBytes(); // what other tests of this thread have not given back
   let calls = 0;
   let most = 0;
-  serve(port2, async ({ inputs }) => {
+  const run: RunModel = async ({ inputs }) => {
     calls += 1;
     most = Math.max(most, takenMemoryBytes() - before);
     if (calls % 7 === 0) {
@@ -67,11 +70,12 @@ test.each(["parquet", "arrow"] as const)("memory for vectors comes back, however
     const rows = inputs[0]?.dims[0] ?? 0;
     const data = new Float32Array(rows);
     return await Promise.resolve({ outputs: [{ dtype: "float32", dims: [rows], data }], ms: 1 });
-  });
-  const threads = openDecodeThreads([port1], () => 1000);
+  };
+  serveUnits(port2, { openReader: openUnitReader, run });
+  const pool = openUnitPool([port1], { batchRows: () => 1000 });
   const readAll = async (asked: UnitRequest, leaveAfter: number): Promise<void> => {
     let batches = 0;
-    for await (const { carried } of threads.read(units, asked)) {
+    for await (const { carried } of pool.read(units, asked)) {
       expect(carried).toHaveLength(1);
       batches += 1;
       if (batches === leaveAfter) {

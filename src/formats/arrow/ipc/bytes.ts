@@ -1,6 +1,7 @@
-import { closeSync, fstatSync, openSync, promises, readSync } from "node:fs"; // a thread needs no more of promises
+import { closeSync, fstatSync, openSync, promises } from "node:fs"; // a thread needs no more of promises
 import { errnoOf, JobError } from "../../../util/errors.js";
 import type { ByteRange, ShardFile } from "../../port.js";
+import { readFully, readLimitBytes } from "../../read-fully.js";
 
 /** A shard's bytes, read where they are asked for. */
 export interface ShardBytes extends AsyncDisposable {
@@ -27,7 +28,7 @@ export async function openBytes(file: ShardFile): Promise<ShardBytes> {
       async read(start, end, lent) {
         const bytes = room(end - start, lent);
         for (let at = 0; at < bytes.length; ) {
-          const length = Math.min(bytes.length - at, readLimit);
+          const length = Math.min(bytes.length - at, readLimitBytes);
           const { bytesRead } = await onDisk(file, () => handle.read(bytes, at, length, start + at));
           at += requireBytes(bytesRead, file, { start: start + at, end });
         }
@@ -41,19 +42,20 @@ export async function openBytes(file: ShardFile): Promise<ShardBytes> {
   }
 }
 
-/** One read of the system takes 2 GiB at most. */
-const readLimit = 2 ** 30;
-
 /** Not zeroed, and not from Node's pool: typed arrays want it aligned. */
 function room(length: number, lent: Uint8Array<ArrayBuffer> | undefined): Uint8Array<ArrayBuffer> {
   return lent?.subarray(0, length) ?? new Uint8Array(Buffer.allocUnsafeSlow(length).buffer, 0, length);
 }
 
-function requireBytes(bytesRead: number, { path }: ShardFile, { start, end }: ByteRange): number {
+function requireBytes(bytesRead: number, file: ShardFile, range: ByteRange): number {
   if (bytesRead === 0) {
-    throw corruptArrow(path, `it ends at byte ${start}, where ${end - start} more are due`);
+    throw endsEarly(file, range);
   }
   return bytesRead;
+}
+
+function endsEarly({ path }: ShardFile, { start, end }: ByteRange): JobError {
+  return corruptArrow(path, `it ends at byte ${start}, where ${end - start} more are due`);
 }
 
 async function onDisk<T>({ path }: ShardFile, act: () => Promise<T>): Promise<T> {
@@ -69,8 +71,8 @@ async function onDisk<T>({ path }: ShardFile, act: () => Promise<T>): Promise<T>
 }
 
 /**
- * The same by the thread that asks, which waits: what it has read is in its core's cache then. For threads that have
- * nothing else to do, and whose errors nobody is told.
+ * The same, read by the thread that asks, which waits: what it has read is in its core's cache then. For threads that
+ * have nothing else to do.
  */
 export function openBytesHere(file: ShardFile): Promise<ShardBytes> {
   const descriptor = openSync(file.path, "r");
@@ -86,7 +88,10 @@ export function openBytesHere(file: ShardFile): Promise<ShardBytes> {
     sizeBytes,
     read(start, end, lent) {
       const bytes = room(end - start, lent);
-      readFully(descriptor, file, { bytes, start });
+      const bytesRead = readFully(descriptor, bytes, start);
+      if (bytesRead < bytes.length) {
+        throw endsEarly(file, { start: start + bytesRead, end });
+      }
       return Promise.resolve(bytes);
     },
     [Symbol.asyncDispose]() {
@@ -94,21 +99,6 @@ export function openBytesHere(file: ShardFile): Promise<ShardBytes> {
       return Promise.resolve();
     },
   });
-}
-
-/** Fills `bytes` from a place in a file. @throws JobError SHARD_CORRUPT where it ends before */
-export function readFully(
-  descriptor: number,
-  file: ShardFile,
-  { bytes, start }: { readonly bytes: Uint8Array; readonly start: number },
-): void {
-  for (let at = 0; at < bytes.length; ) {
-    const length = Math.min(bytes.length - at, readLimit);
-    at += requireBytes(readSync(descriptor, bytes, at, length, start + at), file, {
-      start: start + at,
-      end: start + bytes.length,
-    });
-  }
 }
 
 export const rewriteArrow = "write the shard again, or take it out of input.path";

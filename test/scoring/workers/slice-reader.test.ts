@@ -4,11 +4,13 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
 import { readFooter } from "#src/formats/parquet/footer/footer.js";
-import type { Decoder, ScoringThreads, SliceRequest } from "#src/formats/port.js";
+import { startDecodeWorkers } from "#src/app/decode-workers.js";
+import type { SliceRequest } from "#src/formats/port.js";
+import { openSliceReader, type ScoringWorkers, type SliceReader } from "#src/scoring/workers/slice-reader.js";
 import { JobError } from "#src/util/errors.js";
 import { emptyContract, matrixBinding, ref } from "../../support/batches.js";
 import { scratchFolder } from "../../support/job.js";
-import { oneThread } from "../../support/one-thread.js";
+import { oneWorker } from "../../support/scoring-worker.js";
 import { writeRows } from "../../support/parquet.js";
 import { hasPyarrow, runPython } from "../../support/pyarrow.js";
 
@@ -24,10 +26,16 @@ const vectorRows = 2048;
 /** Two values each: enough for threads to be started. */
 const manyRows = 600_000;
 
-async function openDecoder(folder: string, threads = 2): Promise<Decoder> {
-  const decoder = openParquetDecoder({ threads, folders: [folder], timezone: "UTC" });
-  onTestFinished(() => decoder[Symbol.asyncDispose]());
-  return decoder;
+/** @param scoring the only worker that has a model, where one has */
+function openReader(folder: string, scoring?: ScoringWorkers): SliceReader {
+  const cores = 2;
+  const decoder = openParquetDecoder({ threads: cores, folders: [folder], timezone: "UTC" });
+  const reader = openSliceReader({ decoder, cores, startDecodeWorkers, scoring });
+  onTestFinished(async () => {
+    await reader[Symbol.asyncDispose]();
+    await decoder[Symbol.asyncDispose]();
+  });
+  return reader;
 }
 
 const slice = (path: string, rowStart: number, rowEnd: number): SliceRequest => ({
@@ -39,7 +47,7 @@ const slice = (path: string, rowStart: number, rowEnd: number): SliceRequest => 
 });
 
 /** With a model that gives back what it gets. */
-const echoing = (): ScoringThreads => oneThread(contract, (features) => Float32Array.from(features));
+const echoing = (): ScoringWorkers => oneWorker(contract, (features) => Float32Array.from(features));
 
 interface Found {
   readonly ids: number[];
@@ -50,10 +58,10 @@ interface Found {
   refusal: string | undefined;
 }
 
-async function readAll(decoder: Decoder, asked: SliceRequest, scoring?: ScoringThreads): Promise<Found> {
+async function readAll(reader: SliceReader, asked: SliceRequest): Promise<Found> {
   const found: Found = { ids: [], longest: 0, scored: 0, refusal: undefined };
   try {
-    for await (const { rowCount, carried, predictions } of decoder.read([asked], scoring)) {
+    for await (const { rowCount, carried, predictions } of reader.read([asked], asked.rowEnd - asked.rowStart)) {
       const [column] = carried;
       for (const id of column?.kind === "fixed" ? (column.data as BigInt64Array) : []) {
         found.ids.push(Number(id));
@@ -83,7 +91,7 @@ describe("a slice of a Parquet shard", () => {
     await using scratch = await scratchFolder();
     const path = await writeShard(scratch.path, manyRows);
 
-    const found = await readAll(await openDecoder(scratch.path), slice(path, 1234, manyRows - 1));
+    const found = await readAll(openReader(scratch.path), slice(path, 1234, manyRows - 1));
 
     expect(found.ids).toEqual(range(1234, manyRows - 1));
     expect(found.longest).toBeGreaterThan(vectorRows);
@@ -93,7 +101,7 @@ describe("a slice of a Parquet shard", () => {
     await using scratch = await scratchFolder();
     const path = await writeShard(scratch.path, 5000);
 
-    const found = await readAll(await openDecoder(scratch.path), slice(path, 10, 4990), echoing());
+    const found = await readAll(openReader(scratch.path, echoing()), slice(path, 10, 4990));
 
     expect(found).toMatchObject({ ids: range(10, 4990), scored: 4980, refusal: undefined });
   });
@@ -102,7 +110,7 @@ describe("a slice of a Parquet shard", () => {
     await using scratch = await scratchFolder();
     const path = await writeShard(scratch.path, manyRows);
 
-    const found = await readAll(await openDecoder(scratch.path), slice(path, 0, manyRows), echoing());
+    const found = await readAll(openReader(scratch.path, echoing()), slice(path, 0, manyRows));
 
     expect(found).toMatchObject({ scored: 0, refusal: undefined });
     expect(found.ids).toEqual(range(0, manyRows));
@@ -113,7 +121,7 @@ describe("a slice of a Parquet shard", () => {
     await using scratch = await scratchFolder();
     const path = await writeShard(scratch.path, 5000);
 
-    const found = await readAll(await openDecoder(scratch.path), slice(path, 0, 5000));
+    const found = await readAll(openReader(scratch.path), slice(path, 0, 5000));
 
     expect(found).toMatchObject({ ids: range(0, 5000), longest: vectorRows });
   });
@@ -121,18 +129,18 @@ describe("a slice of a Parquet shard", () => {
   test("waits for its turn where DuckDB reads it, and is not read where nobody wants it any more", async () => {
     await using scratch = await scratchFolder();
     const path = await writeShard(scratch.path, 100);
-    const decoder = await openDecoder(scratch.path);
+    const reader = openReader(scratch.path, echoing());
     const both = [slice(path, 0, 100), slice(path, 0, 100)]; // several together are DuckDB's
     const calls: string[] = [];
     const near = sleep(50).then(() => calls.push("turn"));
 
-    for await (const { rowCount } of decoder.read(both, echoing(), { queued: near, near })) {
+    for await (const { rowCount } of reader.read(both, 200, { queued: near, near })) {
       calls.push(`${rowCount} rows`);
     }
 
     expect(calls).toEqual(["turn", "100 rows", "100 rows"]);
     const dropped = Promise.reject(new Error("nobody wants it"));
-    const unwanted = decoder.read(both, echoing(), { queued: dropped, near: dropped });
+    const unwanted = reader.read(both, 200, { queued: dropped, near: dropped });
     await expect(unwanted[Symbol.asyncIterator]().next()).rejects.toThrow("nobody wants it");
   });
 
@@ -146,7 +154,7 @@ pq.write_table(table, sys.argv[1], use_dictionary=False, column_encoding={"id": 
       path,
     );
 
-    const found = await readAll(await openDecoder(scratch.path), slice(path, 0, 5000), echoing());
+    const found = await readAll(openReader(scratch.path, echoing()), slice(path, 0, 5000));
 
     expect(found).toMatchObject({ ids: range(0, 5000), scored: 0, refusal: undefined });
   });
@@ -160,11 +168,9 @@ describe("a shard that is damaged", () => {
     const start = rowGroups[2]?.chunks[1]?.start ?? 0;
     const bytes = await readFile(path);
     await writeFile(path, bytes.fill(0xa5, start + 30, start + 60));
-    const decoder = await openDecoder(scratch.path);
+    const found = await readAll(openReader(scratch.path, echoing()), slice(path, 0, 10_000));
 
-    const found = await readAll(decoder, slice(path, 0, 10_000), echoing());
-
-    const alone = await readAll(decoder, slice(path, 0, 10_000));
+    const alone = await readAll(openReader(scratch.path), slice(path, 0, 10_000));
     expect(found.refusal).toMatch(/row group 2 \(rows 4096 to 6143\), column `x`/);
     expect(found).toMatchObject({ ids: range(0, 4096), scored: 4096, refusal: alone.refusal });
   });

@@ -1,20 +1,20 @@
 import { setImmediate as turn, setTimeout as after } from "node:timers/promises";
 import { expect, test } from "vitest";
 import type { ScoredBatch } from "#src/packing/scored.js";
-import type { FromDecodeThread, ToDecodeThread } from "#src/scoring/workers/decode-protocol.js";
-import { openDecodeThreads } from "#src/scoring/workers/decode-threads.js";
+import type { FromUnitServer, ToUnitServer } from "#src/scoring/workers/protocol.js";
+import { openUnitPool } from "#src/scoring/workers/unit-pool.js";
 import type { ParquetUnit } from "#src/formats/parquet/units.js";
-import type { Line } from "#src/util/worker-port.js";
+import type { WorkerPort } from "#src/util/worker-port.js";
 import { emptyContract } from "../../support/batches.js";
 import { randomOf } from "../../support/random.js";
 
 const request = { projection: emptyContract, constants: new Map() };
-const common = { kind: "parquet", path: "a.parquet", columns: [] } as const;
+const common = { format: "parquet", path: "a.parquet", columns: [] } as const;
 
 /** A thread that makes rows of nothing, some at a time, at its own pace, and waits when it holds too many. */
-function paced(random: () => number, heldLimit: number): Line {
+function paced(random: () => number, heldLimit: number): WorkerPort {
   const heard: ((message: unknown) => void)[] = [];
-  const hear = (message: FromDecodeThread): void => {
+  const hear = (message: FromUnitServer): void => {
     for (const one of heard) {
       one(message);
     }
@@ -41,7 +41,7 @@ function paced(random: () => number, heldLimit: number): Line {
   };
   return {
     postMessage(message) {
-      const told = message as ToDecodeThread;
+      const told = message as ToUnitServer;
       if (told.kind === "read") {
         queue = queue.then(() => serveUnit(told.id, told.unit.rowStart, told.unit.rowEnd));
       } else if (told.kind === "taken") {
@@ -64,7 +64,13 @@ function cutGroups(random: () => number, groups: number): ParquetUnit[] {
     const groupStart = units.at(-1)?.rowEnd ?? 0;
     for (let parts = 1 + Math.floor(random() * 6); parts > 0; parts -= 1) {
       const rowStart = units.at(-1)?.rowEnd ?? 0;
-      units.push({ ...common, rowStart, rowEnd: rowStart + 1 + Math.floor(random() * 4), groupStart });
+      units.push({
+        ...common,
+        rowStart,
+        rowEnd: rowStart + 1 + Math.floor(random() * 4),
+        groupStart,
+        group: String(groupStart),
+      });
     }
   }
   return units;
@@ -74,7 +80,7 @@ test("rows that are due never wait behind later ones in a thread that is full of
   const random = randomOf(23);
   for (let round = 0; round < 150; round += 1) {
     const lines = Array.from({ length: 1 + Math.floor(random() * 4) }, () => paced(random, Math.floor(random() * 4)));
-    const threads = openDecodeThreads(lines);
+    const threads = openUnitPool(lines);
     const units = cutGroups(random, 2 + Math.floor(random() * 8));
     const second = Math.floor(random() * units.length);
     // The next window is begun when the first rows of the one before have come.

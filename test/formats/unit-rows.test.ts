@@ -1,11 +1,11 @@
 import { describe, expect, test } from "vitest";
-import type { ScoringThreads } from "#src/formats/port.js";
-import { cutRows, unitRows } from "#src/scoring/workers/unit-rows.js";
+import type { UnitSharing } from "#src/formats/port.js";
+import { cutRows, unitRows } from "#src/formats/unit-rows.js";
 
 const most = 128 * 1024;
 
-function scoring(threads: number, rowsLeft: number, batchRows = 256): ScoringThreads {
-  return { threads, rowsLeft, batchRows: () => batchRows } as Partial<ScoringThreads> as ScoringThreads;
+function scoring(threads: number, rowsLeft: number, batchRows = 256): UnitSharing {
+  return { workers: threads, rowsLeft, batchRows: () => batchRows };
 }
 
 describe("rows of the next unit", () => {

@@ -5,7 +5,8 @@ import { openShards } from "#src/formats/arrow/ipc/shards.js";
 import { writeArrow } from "../../support/arrow.js";
 import { emptyContract, matrixBinding, ref } from "../../support/batches.js";
 import { scratchFolder } from "../../support/job.js";
-import { oneThread } from "../../support/one-thread.js";
+import { openSliceReader } from "#src/scoring/workers/slice-reader.js";
+import { oneWorker } from "../../support/scoring-worker.js";
 
 const contract = {
   ...emptyContract,
@@ -27,6 +28,10 @@ function sums(features: Float32Array): Float32Array<ArrayBuffer> {
 
 const claimOf = (): "file" => "file";
 
+function noWorkers(): never {
+  throw new Error("no worker that only decodes is asked for");
+}
+
 test.each([
   ["many pieces of one batch", 40_000],
   ["some small batches", 3000],
@@ -42,8 +47,15 @@ test.each([
   );
   await using decoder = openArrowDecoder({
     timezone: "UTC",
-    files: { threads: 1, claimOf },
+    files: { claimOf },
     open: openShards(claimOf),
+  });
+
+  await using reader = openSliceReader({
+    decoder,
+    cores: 1,
+    startDecodeWorkers: noWorkers,
+    scoring: oneWorker(contract, sums),
   });
 
   const wrong: number[] = [];
@@ -56,7 +68,7 @@ test.each([
     projection: contract,
     partitions: new Map(),
   };
-  for await (const { rowCount, carried, predictions = [] } of decoder.read([slice], oneThread(contract, sums))) {
+  for await (const { rowCount, carried, predictions = [] } of reader.read([slice], rows)) {
     const [ids, labels] = carried;
     const scores = predictions.flatMap(({ outputs }) => Array.from(outputs[0]?.data as Float32Array));
     scored += scores.length;

@@ -1,7 +1,7 @@
 /**
  * Runs in a worker thread, maybe beside a session of the model: decodes units one after the other, and sends their
- * rows as they are made. What it cannot read, for whatever reason, it ends early: the main thread reads the rest in
- * another way, and tells what is wrong.
+ * rows as they are made. Where it cannot go on it ends a unit early and says why: the main thread reads the rest with
+ * the decoder, which tells what is wrong with the shard.
  */
 import { readFileSync } from "node:fs";
 import { setImmediate } from "node:timers/promises";
@@ -12,14 +12,15 @@ import type { Column } from "../../columnar/types.js";
 import { bytesPerElement, type ElementType, type Values, viewOf } from "../../columnar/values.js";
 import { doWithoutVectors, giveBackMemory, takeMemory } from "../../columnar/memory/vectors.js";
 import type { Predictions, ScoredBatch } from "../../packing/scored.js";
-import type { Line } from "../../util/worker-port.js";
+import { messageOf } from "../../util/errors.js";
+import type { WorkerPort } from "../../util/worker-port.js";
 import type { TakeValues } from "../../packing/direct/matrix.js";
 import { directPlan } from "../../packing/direct/plan.js";
 import { packParcel, type ParcelTools } from "./batch-transfer.js";
-import type { FromDecodeThread, ToDecodeThread, UnitRequest } from "./decode-protocol.js";
+import type { FromUnitServer, ToUnitServer, UnitFailure, UnitRequest } from "./protocol.js";
 import type { Projection } from "../../binding/contract.js";
-import { rowBytes } from "../../formats/thread-memory.js";
-import { unitReaders } from "./unit-readers.js";
+import { decodedRowBytes } from "../../binding/row-bytes.js";
+import type { Unit, UnitReader } from "../../formats/port.js";
 import { type RunModel, scorer } from "./unit-scorer.js";
 
 /** Rows that are sent and not taken yet: more than a row group mostly has. */
@@ -36,16 +37,23 @@ function roundUp(bytes: number): number {
   return Math.ceil(bytes / roundedBytes) * roundedBytes;
 }
 
-type ReadMessage = Extract<ToDecodeThread, { kind: "read" }>;
+type ReadMessage = Extract<ToUnitServer, { kind: "read" }>;
 
-/** Answers what comes on a line. `run`: the model, where this thread has it. */
-export function serve(line: Line, run?: RunModel): void {
+export interface UnitServerOptions {
+  /** Opens the reader of a format's units. */
+  readonly openReader: (format: Unit["format"]) => UnitReader;
+  /** The model, where this thread has it. */
+  readonly run?: RunModel | undefined;
+}
+
+/** Answers what comes on a port. */
+export function serveUnits(port: WorkerPort, options: UnitServerOptions): void {
   const cancelled = new Set<number>();
   const held = heldRows();
-  const server = openServer(run);
+  const server = openServer(options);
   let isClosed = false;
-  const send = (message: FromDecodeThread, transfer: readonly ArrayBuffer[] = []): void => {
-    line.postMessage(message, [...transfer]);
+  const send = (message: FromUnitServer, transfer: readonly ArrayBuffer[] = []): void => {
+    port.postMessage(message, [...transfer]);
   };
   const read = async (message: ReadMessage): Promise<void> => {
     const { id } = message;
@@ -62,15 +70,15 @@ export function serve(line: Line, run?: RunModel): void {
       }
     }
   };
-  /** Where it fails, whoever waits for the rest of its rows reads them in another way. */
+  /** Where it fails, the main thread reads the rest of the unit's rows. */
   const answer = async (message: ReadMessage): Promise<void> => {
-    await read(message).catch(() => undefined);
+    const failure = await read(message).then(() => undefined, failureOf);
     cancelled.delete(message.id);
-    send({ kind: "end", id: message.id });
+    send({ kind: "end", id: message.id, failure });
   };
   let queue = Promise.resolve();
-  line.on("message", (received) => {
-    const message = received as ToDecodeThread;
+  port.on("message", (received) => {
+    const message = received as ToUnitServer;
     if (message.kind === "read") {
       queue = queue.then(() => answer(message));
     } else if (message.kind === "cancel") {
@@ -82,25 +90,43 @@ export function serve(line: Line, run?: RunModel): void {
       held.add(-message.bytes);
     }
   });
-  line.on("close", () => {
+  port.on("close", () => {
     isClosed = true;
     held.add(0);
     void closeAfter(queue, server);
   });
 }
 
-function openServer(run: RunModel | undefined): UnitServer {
+function failureOf(error: unknown): UnitFailure {
+  return { name: error instanceof Error ? error.name : "unknown", message: messageOf(error) };
+}
+
+function openServer({ openReader, run }: UnitServerOptions): UnitServer {
   if (isAddressSpaceLimited()) {
     doWithoutVectors();
   }
-  return { pool: createBufferPool(), matrices: matrixMemory(), readers: unitReaders(), run, wantedRows: undefined };
+  const readers = new Map<Unit["format"], UnitReader>();
+  return {
+    pool: createBufferPool(),
+    matrices: matrixMemory(),
+    readerOf(format) {
+      const reader = readers.get(format) ?? openReader(format);
+      readers.set(format, reader);
+      return reader;
+    },
+    readers,
+    run,
+    wantedRows: undefined,
+  };
 }
 
 /** Gives back all memory when what is under way has ended. */
 async function closeAfter(queue: Promise<unknown>, { matrices, readers }: UnitServer): Promise<void> {
   await queue;
   matrices.clear();
-  readers.close();
+  for (const reader of readers.values()) {
+    reader.close();
+  }
 }
 
 /** `ulimit -v`. False where it is not known. */
@@ -144,7 +170,9 @@ interface UnitServer {
   readonly pool: BufferPool;
   /** Of the batch that is being made. */
   readonly matrices: ReturnType<typeof matrixMemory>;
-  readonly readers: ReturnType<typeof unitReaders>;
+  /** Opened when the first unit of their format comes. */
+  readonly readers: ReadonlyMap<Unit["format"], UnitReader>;
+  readonly readerOf: (format: Unit["format"]) => UnitReader;
   readonly run: RunModel | undefined;
   /** Rows of a batch for the model, as the main thread said last. */
   wantedRows: number | undefined;
@@ -174,9 +202,9 @@ async function* batchesOf(
     return;
   }
   const modelRows = (): number => scoring?.contract.fixedBatchRows ?? server.wantedRows ?? scoring?.batchRows ?? 0;
-  const steps = stepsFor(rowBytes(projection), score === undefined ? undefined : modelRows);
+  const steps = stepsFor(decodedRowBytes(projection), score === undefined ? undefined : modelRows);
   const constantsOf = repeater(projection, constants);
-  for await (const piece of server.readers.read(unit, projection)) {
+  for await (const piece of server.readerOf(unit.format).read(unit, projection)) {
     for (let rowStart = piece.rowStart; rowStart < piece.rowEnd; ) {
       const rowEnd = Math.min(piece.rowEnd, rowStart + steps.rows());
       tools.clear();

@@ -3,17 +3,18 @@ import { join } from "node:path";
 import { MessageChannel } from "node:worker_threads";
 import { describe, expect, test, vi } from "vitest";
 import type { ScoredBatch } from "#src/packing/scored.js";
-import type { FromDecodeThread, UnitRequest } from "#src/scoring/workers/decode-protocol.js";
-import { type DecodeThreads, openDecodeThreads } from "#src/scoring/workers/decode-threads.js";
+import { openUnitReader } from "#src/app/unit-readers.js";
+import type { FromUnitServer, UnitRequest } from "#src/scoring/workers/protocol.js";
+import { openUnitPool, type UnitPool } from "#src/scoring/workers/unit-pool.js";
 import { readFooter } from "#src/formats/parquet/footer/footer.js";
 import { type ParquetUnit, parquetUnits } from "#src/formats/parquet/units.js";
-import { serve } from "#src/scoring/workers/unit-guest.js";
+import { serveUnits } from "#src/scoring/workers/unit-server.js";
 import type { RunModel } from "#src/scoring/workers/unit-scorer.js";
-import type { Line } from "#src/util/worker-port.js";
+import type { WorkerPort } from "#src/util/worker-port.js";
 import { emptyContract, matrixBinding, ref } from "../../support/batches.js";
 import { scratchFolder } from "../../support/job.js";
 import { writeRows } from "../../support/parquet.js";
-import { scripted } from "../../support/scripted-thread.js";
+import { scripted } from "../../support/scripted-worker.js";
 
 const contract = {
   ...emptyContract,
@@ -38,16 +39,16 @@ async function unitsOf(path: string, rows: number): Promise<ParquetUnit[]> {
 }
 
 interface Thread {
-  readonly line: Line;
+  readonly port: WorkerPort;
   close(): void;
 }
 
-/** A thread that serves units, as far as its line goes: it is this one. */
+/** A worker that serves units, as far as its port shows: it runs in this thread. */
 function thread(run?: RunModel): Thread {
   const { port1, port2 } = new MessageChannel();
-  serve(port2, run);
+  serveUnits(port2, { openReader: openUnitReader, run });
   return {
-    line: port1,
+    port: port1,
     close() {
       port1.close();
     },
@@ -56,13 +57,13 @@ function thread(run?: RunModel): Thread {
 
 /** Ids of the rows that came, whether they were scored, and the row that was due in the end. */
 async function read(
-  threads: DecodeThreads,
+  pool: UnitPool,
   units: readonly ParquetUnit[],
   asked = request,
   onBatch: (batch: ScoredBatch) => void = () => undefined,
 ): Promise<{ ids: number[]; scores: number[]; reached: number }> {
   const [ids, scores]: [number[], number[]] = [[], []];
-  const batches = threads.read(units, asked);
+  const batches = pool.read(units, asked);
   for (;;) {
     const step = await batches.next();
     if (step.done === true) {
@@ -96,7 +97,7 @@ describe("rows that threads decode", () => {
     const two = [thread(), thread()];
     expect(units).toHaveLength(5);
 
-    const found = await read(openDecodeThreads(two.map(({ line }) => line)), units);
+    const found = await read(openUnitPool(two.map(({ port }) => port)), units);
 
     expect(found).toEqual({ ids: upTo(10_000), scores: [], reached: 10_000 });
     for (const one of two) {
@@ -108,7 +109,7 @@ describe("rows that threads decode", () => {
     await using scratch = await scratchFolder();
     const { units } = await writeShard(scratch.path, 10_000);
     const one = thread();
-    const threads = openDecodeThreads([one.line]);
+    const threads = openUnitPool([one.port]);
 
     const found = await read(threads, units, request, () => {
       one.close();
@@ -125,7 +126,7 @@ describe("rows that threads decode", () => {
     await truncate(path, units[3]?.columns[0]?.start);
     const one = thread();
 
-    const found = await read(openDecodeThreads([one.line]), units);
+    const found = await read(openUnitPool([one.port]), units);
 
     expect(found).toEqual({ ids: upTo(3 * 2048), scores: [], reached: 3 * 2048 });
     one.close();
@@ -133,7 +134,7 @@ describe("rows that threads decode", () => {
 });
 
 function unit(rowStart: number, rowEnd: number): ParquetUnit {
-  return { kind: "parquet", path: "a.parquet", rowStart, rowEnd, groupStart: 0, columns: [] };
+  return { format: "parquet", group: "0", path: "a.parquet", rowStart, rowEnd, groupStart: 0, columns: [] };
 }
 
 const batchOf = (rowCount: number): ScoredBatch => ({ rowCount, inputs: [], carried: [] });
@@ -153,7 +154,7 @@ describe("a thread that does not keep to its unit", () => {
     { what: "sends rows of the unit after it", rows: [{ rowStart: 0, rowCount: 11 }], reached: 0, came: [] },
     { what: "ends before its end", rows: [{ rowStart: 0, rowCount: 9 }], reached: 9, came: [9] },
   ])("is not believed: it $what", async ({ rows, reached, came }) => {
-    const { line } = scripted((message, send) => {
+    const { port } = scripted((message, send) => {
       if (message.kind === "read") {
         for (const { rowStart, rowCount } of rows) {
           send({ kind: "rows", id: message.id, rowStart, batch: batchOf(rowCount), buffers: [], bytes: 0 });
@@ -163,7 +164,7 @@ describe("a thread that does not keep to its unit", () => {
     });
     const found: number[] = [];
 
-    const { reached: due } = await read(openDecodeThreads([line]), [unit(0, 10), unit(10, 20)], request, (batch) => {
+    const { reached: due } = await read(openUnitPool([port]), [unit(0, 10), unit(10, 20)], request, (batch) => {
       found.push(batch.rowCount);
     });
 
@@ -181,14 +182,14 @@ const manyOutputs: RunModel = async ({ inputs }) => {
 describe("whoever stops reading", () => {
   test("has the thread stop, and gives back what came", async () => {
     const buffer = new ArrayBuffer(8);
-    const { line, heard } = scripted((message, send) => {
+    const { port, heard } = scripted((message, send) => {
       if (message.kind === "read") {
         for (const rowStart of [0, 5]) {
           send({ kind: "rows", id: message.id, rowStart, batch: batchOf(5), buffers: [buffer], bytes: 8 });
         }
       }
     });
-    const batches = openDecodeThreads([line]).read([unit(0, 10), unit(10, 20), unit(20, 30)], request);
+    const batches = openUnitPool([port]).read([unit(0, 10), unit(10, 20), unit(20, 30)], request);
     await batches.next();
     await batches.return(0);
 
@@ -209,11 +210,11 @@ describe("whoever stops reading", () => {
     const units = await unitsOf(path, rows);
     const one = thread(run);
     let sentRows = 0;
-    one.line.on("message", (message) => {
-      const sent = message as FromDecodeThread;
+    one.port.on("message", (message) => {
+      const sent = message as FromUnitServer;
       sentRows += sent.kind === "rows" ? sent.batch.rowCount : 0;
     });
-    const batches = openDecodeThreads([one.line]).read(units, asked);
+    const batches = openUnitPool([one.port]).read(units, asked);
     await batches.next();
 
     for (let before = -1; before !== sentRows; ) {
@@ -237,7 +238,7 @@ describe("a thread that has the model", () => {
       return addUp(asked);
     });
 
-    const found = await read(openDecodeThreads([one.line]), units, { ...request, scoring });
+    const found = await read(openUnitPool([one.port]), units, { ...request, scoring });
 
     expect(found).toEqual({ ids: upTo(5000), scores: upTo(5000).map((id) => id + 2), reached: 5000 });
     expect([...sizes].toSorted((a, b) => a - b)).toEqual([48, 904, 1000]); // rows that are left of 2,048 and of 904
@@ -253,7 +254,7 @@ describe("a thread that has the model", () => {
     const one = thread(addUp);
     const unscored: { rows: number; inputs: number }[] = [];
 
-    const found = await read(openDecodeThreads([one.line]), units, { ...request, scoring }, (batch) => {
+    const found = await read(openUnitPool([one.port]), units, { ...request, scoring }, (batch) => {
       if (batch.predictions === undefined) {
         unscored.push({ rows: batch.rowCount, inputs: batch.inputs.length });
       }
@@ -270,7 +271,7 @@ describe("a thread that has the model", () => {
     const { units } = await writeShard(scratch.path, 3000);
     const one = thread(() => Promise.reject(new Error("the model fails")));
 
-    const found = await read(openDecodeThreads([one.line]), units, { ...request, scoring });
+    const found = await read(openUnitPool([one.port]), units, { ...request, scoring });
 
     expect(found).toEqual({ ids: upTo(3000), scores: [], reached: 3000 });
     one.close();

@@ -1,0 +1,58 @@
+import { closeSync, openSync } from "node:fs";
+import { giveBackMemory, takeMemory } from "../../columnar/memory/vectors.js";
+import { readFully } from "../read-fully.js";
+import type { UnitReader } from "../port.js";
+import type { PageRoom } from "./pages/page-memory.js";
+import { openUnitPieces, type ParquetUnit } from "./units.js";
+
+/** Reads units of Parquet shards: pages are unpacked into memory that is used again. */
+export function openParquetUnitReader(): UnitReader {
+  const rooms: PageRoom[] = [];
+  let packed = takeMemory(64 * 1024);
+  let file: OpenFile | undefined;
+  const pieces = openUnitPieces({
+    rooms,
+    scratch(size) {
+      if (packed.length < size) {
+        giveBackMemory([packed]);
+        packed = new Uint8Array(); // there may be no memory for more
+        packed = takeMemory(size);
+      }
+      return packed;
+    },
+    read(bytes, start) {
+      if (file === undefined) {
+        throw new Error("a page is read when its unit is through");
+      }
+      if (readFully(file.number, bytes, start) < bytes.length) {
+        throw new RangeError(`${file.path} ends before byte ${start + bytes.length}`);
+      }
+    },
+  });
+  return {
+    *read(unit) {
+      const parquetUnit = unit as ParquetUnit; // the format says so
+      const { path } = parquetUnit;
+      const opened = { number: openSync(path, "r"), path };
+      file = opened;
+      try {
+        yield* pieces.read(parquetUnit);
+      } finally {
+        file = undefined;
+        closeSync(opened.number);
+      }
+    },
+    close() {
+      giveBackMemory([packed]);
+      for (const room of rooms.splice(0)) {
+        room.close();
+      }
+    },
+  };
+}
+
+/** The file of the unit that is read. */
+interface OpenFile {
+  readonly number: number;
+  readonly path: string;
+}

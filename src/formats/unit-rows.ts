@@ -1,0 +1,39 @@
+import type { UnitSharing } from "./port.js";
+
+/** Units for each worker of what is left: when the others are through with theirs, one is at work on as little as that. */
+const unitsPerWorker = 4;
+/** Less is hardly worth its message. */
+const leastRows = 1024;
+
+/**
+ * Rows of the next unit, `passed` rows behind the first one that was asked for. Like guided self-scheduling
+ * (https://doi.org/10.1109/TC.1987.5009495): the less is left, the less a worker takes at once.
+ * @param most where there is enough for all
+ */
+export function unitRows(most: number, passed: number, sharing: UnitSharing | undefined): number {
+  if (sharing === undefined) {
+    return most;
+  }
+  const { workers, rowsLeft, batchRows } = sharing;
+  const part = Math.ceil((rowsLeft - passed) / (workers * unitsPerWorker));
+  return Math.min(most, wholeBatches(Math.max(leastRows, part), batchRows()));
+}
+
+/** Cuts rows into units of about as many each: whole batches of the model, where the workers score them. */
+export function cutRows(
+  { from, to }: { readonly from: number; readonly to: number },
+  most: number,
+  sharing: UnitSharing | undefined,
+): { from: number; to: number }[] {
+  const parts = Math.ceil((to - from) / most);
+  const even = Math.ceil((to - from) / parts);
+  const rows = sharing === undefined ? even : wholeBatches(even, sharing.batchRows());
+  return Array.from({ length: Math.ceil((to - from) / rows) }, (_, part) => ({
+    from: from + part * rows,
+    to: Math.min(to, from + (part + 1) * rows),
+  }));
+}
+
+function wholeBatches(rows: number, batchRows: number): number {
+  return Math.ceil(rows / batchRows) * batchRows;
+}

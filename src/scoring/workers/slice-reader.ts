@@ -1,0 +1,136 @@
+import { type Contract, valuesPerRow } from "../../binding/contract.js";
+import type { Decoder, SliceRequest, SliceUnits } from "../../formats/port.js";
+import { directPlan } from "../../packing/direct/plan.js";
+import type { ScoredBatch } from "../../packing/scored.js";
+import type { WorkerPort } from "../../util/worker-port.js";
+import type { UnitFailure } from "./protocol.js";
+import { openUnitPool, type UnitPool } from "./unit-pool.js";
+
+/** Reads slices: in workers as far as they can, in the main thread's decoder from there on. */
+export interface SliceReader extends AsyncDisposable {
+  /**
+   * The rows of slices, in order and each in file order, with predictions where the worker that read them has the
+   * model. A batch's arrays hold until the next one is asked for. Where there are several slices, they are whole shards
+   * with the same columns, types and partitions.
+   * Ends normally only when exactly the rows asked for came.
+   * @param rowsLeft rows that will be read, from the first of these on
+   * @throws JobError SHARD_CORRUPT
+   */
+  read(slices: readonly SliceRequest[], rowsLeft: number, turn?: Turn): AsyncGenerator<ScoredBatch>;
+}
+
+/** When rows that others come before may be begun with. Rejects where nobody will ask for them. */
+export interface Turn {
+  /** The rows before them are at work in the workers, or through: these may follow there. */
+  readonly queued: Promise<unknown>;
+  /** The rows before them are nearly through: what takes memory for more than a few batches may begin. */
+  readonly near: Promise<unknown>;
+}
+
+/** Workers that only decode. They end when they are told to. */
+export interface DecodeWorkers {
+  readonly ports: readonly WorkerPort[];
+  stop(): Promise<void>;
+}
+
+/** Workers that have the model: they score what they read. */
+export interface ScoringWorkers {
+  readonly count: number;
+  /** A port to each of them, at the first call. */
+  readonly ports: () => readonly WorkerPort[];
+  readonly contract: Contract;
+  /** The tensors that the contract's outputs come from. */
+  readonly tensors: readonly string[];
+  /** Rows of a batch; it may change. */
+  readonly batchRows: () => number;
+}
+
+export interface SliceReaderOptions {
+  readonly decoder: Decoder;
+  /** Cores that workers may take; 0: everything is read in the main thread. */
+  readonly cores: number;
+  readonly startDecodeWorkers: (count: number) => DecodeWorkers;
+  /** undefined: predictions are made elsewhere. */
+  readonly scoring?: ScoringWorkers | undefined;
+  /** Is told why rows that a worker was to read are read in the main thread. */
+  readonly onFailure?: ((failure: UnitFailure) => void) | undefined;
+}
+
+/** Fewer values are read before a worker has started, and before others could help. */
+const largeValues = 2 ** 20;
+/** More workers would wait for the main thread. */
+const mostDecodeWorkers = 4;
+/** After so many slices in a row of which workers read no row, no more are tried. */
+const fruitlessLimit = 2;
+
+export function openSliceReader(options: SliceReaderOptions): SliceReader {
+  const { decoder, cores, scoring } = options;
+  const pools = openPools(options);
+  let fruitless = 0;
+  /** Whether workers are worth asking for it. */
+  const isForWorkers = (slice: SliceRequest): boolean =>
+    cores > 0 &&
+    fruitless < fruitlessLimit &&
+    (scoring !== undefined || isLarge(slice)) &&
+    directPlan(slice.projection) !== undefined;
+  return {
+    async *read(slices, rowsLeft, turn) {
+      const sharing = scoring && { workers: scoring.count, rowsLeft, batchRows: scoring.batchRows };
+      const shared = slices.every(isForWorkers) ? await decoder.units(slices, sharing) : undefined;
+      if (shared === undefined) {
+        await turn?.near;
+        yield* decoder.read(slices);
+        return;
+      }
+      await turn?.queued; // a worker that is full of later rows would never come to those that are due
+      for (const [index, slice] of slices.entries()) {
+        const units = shared[index];
+        const rowStart = units === undefined ? slice.rowStart : yield* pools.read(slice, units);
+        fruitless = rowStart === slice.rowStart ? fruitless + 1 : 0;
+        if (rowStart < slice.rowEnd) {
+          await turn?.near;
+          yield* decoder.read([{ ...slice, rowStart }]);
+        }
+      }
+    },
+    [Symbol.asyncDispose]: () => pools.close(),
+  };
+}
+
+function isLarge({ rowStart, rowEnd, projection }: SliceRequest): boolean {
+  return (rowEnd - rowStart) * valuesPerRow(projection) >= largeValues;
+}
+
+/** Workers that score what they read, and workers that only decode: each are asked for when they are needed. */
+interface Pools {
+  /** Reads what workers can of a slice; returns the row that is due then. */
+  read(slice: SliceRequest, shared: SliceUnits): AsyncGenerator<ScoredBatch, number>;
+  close(): Promise<void>;
+}
+
+function openPools({ cores, startDecodeWorkers, scoring, onFailure }: SliceReaderOptions): Pools {
+  let scoringPool: UnitPool | undefined;
+  let decoding: { readonly pool: UnitPool; readonly workers: DecodeWorkers } | undefined;
+  const startDecoding = (count: number): NonNullable<typeof decoding> => {
+    const workers = startDecodeWorkers(count);
+    return { workers, pool: openUnitPool(workers.ports, { onFailure }) };
+  };
+  return {
+    async *read(slice, { units, constants, fitting }) {
+      const request = { projection: slice.projection, constants };
+      // A large slice takes all cores: where not each of them has a worker with the model, others decode it.
+      const isScored =
+        scoring !== undefined && (!isLarge(slice) || (scoring.count >= cores && fitting(cores) === cores));
+      if (!isScored) {
+        decoding ??= startDecoding(fitting(Math.min(cores, mostDecodeWorkers)));
+        return yield* decoding.pool.read(units, request);
+      }
+      const { contract, tensors, batchRows } = scoring;
+      scoringPool ??= openUnitPool(scoring.ports(), { batchRows, onFailure });
+      return yield* scoringPool.read(units, { ...request, scoring: { contract, tensors, batchRows: batchRows() } });
+    },
+    async close() {
+      await decoding?.workers.stop();
+    },
+  };
+}

@@ -1,0 +1,233 @@
+import type { Unit } from "../../formats/port.js";
+import type { ScoredBatch } from "../../packing/scored.js";
+import type { WorkerPort } from "../../util/worker-port.js";
+import type { FromUnitServer, ToUnitServer, UnitFailure, UnitRequest } from "./protocol.js";
+
+/** Workers that read units, and maybe score them. */
+export interface UnitPool {
+  /**
+   * The rows of units that follow on each other, in order. Returns the row that is due then: before the last unit's end
+   * where a worker could not go on. A batch holds until the next one is asked for.
+   */
+  read(units: readonly Unit[], request: UnitRequest): AsyncGenerator<ScoredBatch, number>;
+}
+
+export interface UnitPoolOptions {
+  /** Rows of a batch for the model, where the workers have one; it may change. */
+  readonly batchRows?: (() => number) | undefined;
+  /** Is told why a unit whose rows were wanted was not read to its end. */
+  readonly onFailure?: ((failure: UnitFailure) => void) | undefined;
+}
+
+/** A unit at work and one waiting, so that a worker never waits for the main thread. */
+const unitsPerWorker = 2;
+
+interface Job {
+  readonly id: number;
+  readonly unit: Unit;
+  /** See `Unit.group`. */
+  readonly group: string;
+  readonly message: ToUnitServer;
+  worker: PoolWorker | undefined;
+  /** Batches that came and were not taken. */
+  readonly arrived: Extract<FromUnitServer, { kind: "rows" }>[];
+  hasEnded: boolean;
+  isCancelled: boolean;
+  /** Called when a batch comes, and when the job has ended. */
+  wake: (() => void) | undefined;
+}
+
+interface PoolWorker {
+  readonly port: WorkerPort;
+  readonly jobs: Set<Job>;
+  /** The group of the unit that it was given last. */
+  group: string | undefined;
+}
+
+interface Pool extends UnitPoolOptions {
+  readonly workers: readonly PoolWorker[];
+  /** Jobs that no worker has, in the order in which their rows are taken: so the rows that are due are at work. */
+  readonly waiting: Job[];
+  /** Jobs that have not ended, by id. */
+  readonly jobs: Map<number, Job>;
+  nextId: number;
+  isBroken: boolean;
+}
+
+/** @param ports to workers that serve units */
+export function openUnitPool(ports: readonly WorkerPort[], options: UnitPoolOptions = {}): UnitPool {
+  const workers = ports.map((port): PoolWorker => ({ port, jobs: new Set(), group: undefined }));
+  const pool: Pool = { ...options, workers, waiting: [], jobs: new Map(), nextId: 0, isBroken: false };
+  for (const { port } of workers) {
+    port.on("message", (message) => {
+      receive(pool, message as FromUnitServer);
+    });
+    for (const event of ["close", "exit", "error", "messageerror"]) {
+      port.on(event, () => {
+        breakDown(pool, event);
+      });
+    }
+  }
+  return {
+    async *read(units, request) {
+      let due = units[0]?.rowStart ?? 0;
+      const jobs = pool.isBroken ? [] : units.map((unit) => addJob(pool, unit, request));
+      assign(pool);
+      try {
+        for (const job of jobs) {
+          due = yield* rowsOf(pool, job);
+          if (due !== job.unit.rowEnd) {
+            break;
+          }
+        }
+        return due;
+      } finally {
+        for (const job of jobs) {
+          cancel(pool, job);
+        }
+      }
+    },
+  };
+}
+
+function addJob(pool: Pool, unit: Unit, request: UnitRequest): Job {
+  const id = pool.nextId;
+  pool.nextId += 1;
+  const job: Job = {
+    id,
+    unit,
+    group: unit.group ?? String(id),
+    message: { kind: "read", id, unit, ...request },
+    worker: undefined,
+    arrived: [],
+    hasEnded: false,
+    isCancelled: false,
+    wake: undefined,
+  };
+  pool.jobs.set(id, job);
+  pool.waiting.push(job);
+  return job;
+}
+
+/** Gives jobs to workers, first to those that have the fewest. */
+function assign(pool: Pool): void {
+  for (let next = nextJob(pool); next !== undefined; next = nextJob(pool)) {
+    const { worker, place } = next;
+    const [job] = pool.waiting.splice(place, 1) as [Job];
+    job.worker = worker;
+    worker.jobs.add(job);
+    worker.group = job.group;
+    worker.port.postMessage(job.message);
+  }
+}
+
+function nextJob(pool: Pool): { readonly worker: PoolWorker; readonly place: number } | undefined {
+  for (const worker of pool.workers.toSorted((one, other) => one.jobs.size - other.jobs.size)) {
+    const place = worker.jobs.size < unitsPerWorker ? placeOfNext(pool, worker) : -1;
+    if (place >= 0) {
+      return { worker, place };
+    }
+  }
+  return undefined;
+}
+
+/**
+ * The index in `waiting` of a worker's next job: one of the row group that it has open; else one of a row group that no
+ * worker has; else the first. But no job whose rows come before those that the worker is at: it may have to wait until
+ * these are taken, and the rows that are due would wait behind them for ever. -1: there is none.
+ */
+function placeOfNext({ workers, waiting }: Pool, { group, jobs }: PoolWorker): number {
+  const last = Math.max(-1, ...Array.from(jobs, ({ id }) => id));
+  const taken = new Set(workers.map((worker) => worker.group));
+  const isLater = ({ id }: Job): boolean => id > last;
+  const own = waiting.findIndex((job) => job.group === group && isLater(job));
+  const free = own < 0 ? waiting.findIndex((job) => !taken.has(job.group) && isLater(job)) : own;
+  return free < 0 ? waiting.findIndex((job, place) => place === 0 && isLater(job)) : free;
+}
+
+function receive(pool: Pool, message: FromUnitServer): void {
+  const job = pool.jobs.get(message.id);
+  if (job === undefined) {
+    return;
+  }
+  if (message.kind === "end") {
+    if (message.failure !== undefined && !job.isCancelled) {
+      pool.onFailure?.(message.failure);
+    }
+    endJob(pool, job);
+    assign(pool);
+  } else if (job.isCancelled) {
+    giveBack(pool, job, message);
+  } else {
+    job.arrived.push(message);
+    job.wake?.();
+  }
+}
+
+function endJob(pool: Pool, job: Job): void {
+  job.hasEnded = true;
+  job.worker?.jobs.delete(job);
+  pool.jobs.delete(job.id);
+  job.wake?.();
+}
+
+function giveBack({ batchRows }: Pool, { worker }: Job, { buffers, bytes }: Job["arrived"][number]): void {
+  const message: ToUnitServer = { kind: "taken", buffers, bytes, batchRows: batchRows?.() };
+  worker?.port.postMessage(message, [...buffers]);
+}
+
+/** A worker is gone, so none is trusted any more: what they were to read is read in the main thread. */
+function breakDown(pool: Pool, event: string): void {
+  pool.isBroken = true;
+  for (const job of pool.jobs.values()) {
+    if (!job.isCancelled) {
+      pool.onFailure?.({ name: "WorkerGone", message: `a worker that reads units has ended (${event})` });
+    }
+    endJob(pool, job);
+  }
+  pool.waiting.length = 0;
+}
+
+/** Ends a job whose rows are not wanted any more. */
+function cancel(pool: Pool, job: Job): void {
+  for (const message of job.arrived.splice(0)) {
+    giveBack(pool, job, message);
+  }
+  if (job.hasEnded) {
+    return;
+  }
+  job.isCancelled = true;
+  if (job.worker === undefined) {
+    pool.waiting.splice(pool.waiting.indexOf(job), 1);
+    endJob(pool, job);
+  } else {
+    job.worker.port.postMessage({ kind: "cancel", id: job.id } satisfies ToUnitServer);
+  }
+}
+
+/** Rows of a job, as they come; returns the row that is due then. */
+async function* rowsOf(pool: Pool, job: Job): AsyncGenerator<ScoredBatch, number> {
+  let due = job.unit.rowStart;
+  for (;;) {
+    const message = job.arrived.shift();
+    if (message === undefined) {
+      if (job.hasEnded) {
+        return due;
+      }
+      await new Promise<void>((resolve) => {
+        job.wake = resolve;
+      });
+      continue;
+    }
+    const { rowStart, batch } = message;
+    try {
+      if (rowStart !== due || rowStart + batch.rowCount > job.unit.rowEnd) {
+        return due;
+      }
+      due += batch.rowCount;
+      yield batch;
+    } finally {
+      giveBack(pool, job, message);
+    }
+  }
+}
