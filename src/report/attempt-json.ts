@@ -22,6 +22,7 @@ export function attemptJson(record: AttemptRecord): Readonly<Record<string, unkn
     providers_missing: engine?.missing ?? [],
     engine_busy: rounded(record.engineBusy),
     stage_seconds: secondsByStage(record.stages),
+    units_read_again: Object.fromEntries(record.unitsReadAgain),
     scores: record.scores(),
     versions: about.versions,
   };

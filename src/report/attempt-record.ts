@@ -71,6 +71,8 @@ export interface AttemptRecord {
   readonly engine: EngineFacts | undefined;
   readonly counts: AttemptCounts;
   readonly rejectReasons: ReadonlyMap<RejectReason, number>;
+  /** Units that workers did not read to their end, by why: the main thread read the rest of their rows. */
+  readonly unitsReadAgain: ReadonlyMap<string, number>;
   /** Rows that came back from the model or were left out. */
   readonly timeline: Timeline;
   /** From the first row until the run is finished, or until now. */
@@ -83,6 +85,8 @@ export interface AttemptRecord {
   /** Scoring begins, or what is done in its place where nothing is left to be scored. */
   begins(engine?: EngineFacts): void;
   done(rows: number): void;
+  /** A worker did not read a unit to its end. */
+  unitFailed(kind: string): void;
   committed(span: CommittedSpan): void;
   ends(): void;
 }
@@ -100,6 +104,7 @@ export function createAttemptRecord({ about, nowMs, dateMs, onStage }: RecordOpt
   const stages = createStageTimes(nowMs, onStage);
   const timeline = createTimeline();
   const tally = createTally();
+  const unitsReadAgain = new Map<string, number>();
   const scores = createScores();
   const known: { run?: RunFacts; engine?: EngineFacts | undefined; beganMs?: number; endedMs?: number } = {};
   const ranMs = (): number => (known.beganMs === undefined ? 0 : (known.endedMs ?? nowMs()) - known.beganMs);
@@ -109,6 +114,7 @@ export function createAttemptRecord({ about, nowMs, dateMs, onStage }: RecordOpt
     startedMs: dateMs(),
     counts: tally.counts,
     rejectReasons: tally.rejectReasons,
+    unitsReadAgain,
     timeline,
     scores: scores.summaries,
     inputWaitSeconds: 0,
@@ -135,6 +141,9 @@ export function createAttemptRecord({ about, nowMs, dateMs, onStage }: RecordOpt
     },
     done(rows) {
       timeline.add(ranMs(), rows);
+    },
+    unitFailed(kind) {
+      unitsReadAgain.set(kind, (unitsReadAgain.get(kind) ?? 0) + 1);
     },
     committed(span) {
       tally.add(span);

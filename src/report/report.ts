@@ -32,6 +32,8 @@ export interface RunReport {
   readonly engineBusy: number | null;
   /** Where that time went: see `stages`. */
   readonly stageSeconds: Readonly<Record<Stage, number>> | null;
+  /** Units that workers did not read to their end, by why: the main thread read the rest of their rows, slower. */
+  readonly unitsReadAgain: Readonly<Record<string, number>>;
   readonly output: string;
 }
 
@@ -61,6 +63,7 @@ export function reportFields(report: RunReport): Readonly<Record<string, unknown
     providers_missing: report.providersMissing,
     engine_busy: rounded(report.engineBusy),
     stage_seconds: report.stageSeconds,
+    units_read_again: report.unitsReadAgain,
     output: report.output,
   };
 }

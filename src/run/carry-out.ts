@@ -143,6 +143,7 @@ async function conclude(
     providersMissing: record.engine?.missing ?? [],
     engineBusy: record.engineBusy,
     stageSeconds: secondsByStage(record.stages),
+    unitsReadAgain: Object.fromEntries(record.unitsReadAgain),
     output: context.sink.target,
   };
 }

@@ -220,6 +220,7 @@ async function alreadyComplete(
     batchSize: null,
     engineBusy: null,
     stageSeconds: null,
+    unitsReadAgain: {},
     provider: null,
     providersMissing: [],
     output: sink.target,

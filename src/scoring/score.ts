@@ -37,7 +37,7 @@ export interface ScoringTools {
  * Rows that repeat are found in the main thread, before they are scored.
  */
 export function openRunReader(
-  { spec, decodeWorkers }: JobContext,
+  { spec, decodeWorkers, record, log }: JobContext,
   { plan: { contract }, decoder, engine, sizer }: Pick<ScoringTools, "plan" | "decoder" | "engine" | "sizer">,
 ): SliceReader {
   const { unitPorts: ports } = engine;
@@ -48,6 +48,14 @@ export function openRunReader(
       ports === undefined || spec.dedupe
         ? undefined
         : { count: engine.sessions, ports, contract, tensors: tensorsOf(contract), batchRows: () => sizer.rows },
+    onFailure({ kind, message }) {
+      record.unitFailed(kind);
+      if (kind === "defect") {
+        log.warn(`rows are read again, slower, as a worker failed on them; this is a bug in infer-batch: ${message}`);
+      } else {
+        log.debug(`rows are read again in the main thread (${kind}): ${message}`);
+      }
+    },
   });
 }
 
@@ -188,15 +196,16 @@ async function takePiece(
     const to = Math.min(rowsRead(batch), open.span.rowEnd - rowStart);
     const { range, filtered } = open.take(batch, { from, to, row: rowStart + from });
     const repeated = repeatsIn(open);
-    if (batch.predictions !== undefined) {
-      // What is packed so far is followed by other rows than those that the packer gets next.
+    if (batch.predictions === undefined) {
+      for (const full of packer.push(batch, range)) {
+        sinceMs = stages.took("pack", sinceMs);
+        await pipeline.score(open, full);
+        sinceMs = stages.took("wait", sinceMs);
+      }
+    } else {
+      // The packer takes rows that follow on each other only: what it holds comes before these.
       await scoreRest(pipeline, open, packer.flush());
       pipeline.take(open, batch.predictions, range);
-    }
-    for (const full of batch.predictions === undefined ? packer.push(batch, range) : []) {
-      sinceMs = stages.took("pack", sinceMs);
-      await pipeline.score(open, full);
-      sinceMs = stages.took("wait", sinceMs);
     }
     lane.progress.scored(filtered + repeatsIn(open) - repeated);
     from = to;

@@ -49,9 +49,12 @@ export type FromUnitServer =
   /** No more rows of the unit will come. `failure`: what kept the worker from reading the rest of them. */
   | { readonly kind: "end"; readonly id: number; readonly failure?: UnitFailure | undefined };
 
-/** Why a worker did not read a unit to its end. */
+/** Why a worker did not read a unit to its end: the main thread reads the rest of its rows. */
 export interface UnitFailure {
-  /** `RangeError` where the bytes are not as this program reads them; anything else is a defect of the program. */
-  readonly name: string;
+  /**
+   * `unsupported`: only the decoder reads such bytes, or they are damaged; `file`: the file could not be opened or read;
+   * `worker_gone`: the thread has ended; `defect`: anything else, which should never happen.
+   */
+  readonly kind: "unsupported" | "file" | "worker_gone" | "defect";
   readonly message: string;
 }

@@ -181,7 +181,7 @@ function breakDown(pool: Pool, event: string): void {
   pool.isBroken = true;
   for (const job of pool.jobs.values()) {
     if (!job.isCancelled) {
-      pool.onFailure?.({ name: "WorkerGone", message: `a worker that reads units has ended (${event})` });
+      pool.onFailure?.({ kind: "worker_gone", message: `a worker that reads units has ended (${event})` });
     }
     endJob(pool, job);
   }

@@ -20,6 +20,7 @@ export function scorer({ contract, tensors }: UnitScoring, run: RunModel): Score
   return async (batch, rows) => {
     const predictions: Predictions[] = [];
     const isPlain = batch.inputs.every(isGood);
+    let isAtModel = false;
     try {
       for (let from = 0; from < batch.rowCount; from += rows) {
         const range = { from, to: Math.min(from + rows, batch.rowCount) };
@@ -28,15 +29,20 @@ export function scorer({ contract, tensors }: UnitScoring, run: RunModel): Score
         if (packed === undefined) {
           return undefined;
         }
+        isAtModel = true;
         const { outputs, ms } = await run({ inputs: packed.inputs, outputs: tensors });
+        isAtModel = false;
         predictions.push({ rowCount: range.to - from, outputs, ms, packedRows: packed.packedRows });
         if (there === undefined) {
           packing.recycle(packed.inputs);
         }
       }
-    } catch {
+    } catch (error) {
       packing = createPacking(contract); // of what this one holds nothing is known
-      return undefined;
+      if (isAtModel) {
+        return undefined; // the main thread finds the rows that the model fails on
+      }
+      throw error;
     }
     return predictions;
   };

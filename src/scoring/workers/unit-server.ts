@@ -12,7 +12,7 @@ import type { Column } from "../../columnar/types.js";
 import { bytesPerElement, type ElementType, type Values, viewOf } from "../../columnar/values.js";
 import { doWithoutVectors, giveBackMemory, takeMemory } from "../../columnar/memory/vectors.js";
 import type { Predictions, ScoredBatch } from "../../packing/scored.js";
-import { messageOf } from "../../util/errors.js";
+import { errnoOf, JobError, messageOf } from "../../util/errors.js";
 import type { WorkerPort } from "../../util/worker-port.js";
 import type { TakeValues } from "../../packing/direct/matrix.js";
 import { directPlan } from "../../packing/direct/plan.js";
@@ -98,7 +98,9 @@ export function serveUnits(port: WorkerPort, options: UnitServerOptions): void {
 }
 
 function failureOf(error: unknown): UnitFailure {
-  return { name: error instanceof Error ? error.name : "unknown", message: messageOf(error) };
+  const isExpected = error instanceof RangeError || error instanceof JobError;
+  const kind = isExpected ? "unsupported" : errnoOf(error) === undefined ? "defect" : "file";
+  return { kind, message: kind === "defect" && error instanceof Error ? String(error.stack) : messageOf(error) };
 }
 
 function openServer({ openReader, run }: UnitServerOptions): UnitServer {
