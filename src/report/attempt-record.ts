@@ -104,7 +104,6 @@ export function createAttemptRecord({ about, nowMs, dateMs, onStage }: RecordOpt
   const stages = createStageTimes(nowMs, onStage);
   const timeline = createTimeline();
   const tally = createTally();
-  const unitsReadAgain = new Map<string, number>();
   const scores = createScores();
   const known: { run?: RunFacts; engine?: EngineFacts | undefined; beganMs?: number; endedMs?: number } = {};
   const ranMs = (): number => (known.beganMs === undefined ? 0 : (known.endedMs ?? nowMs()) - known.beganMs);
@@ -114,7 +113,7 @@ export function createAttemptRecord({ about, nowMs, dateMs, onStage }: RecordOpt
     startedMs: dateMs(),
     counts: tally.counts,
     rejectReasons: tally.rejectReasons,
-    unitsReadAgain,
+    unitsReadAgain: tally.unitsReadAgain,
     timeline,
     scores: scores.summaries,
     inputWaitSeconds: 0,
@@ -142,9 +141,7 @@ export function createAttemptRecord({ about, nowMs, dateMs, onStage }: RecordOpt
     done(rows) {
       timeline.add(ranMs(), rows);
     },
-    unitFailed(kind) {
-      unitsReadAgain.set(kind, (unitsReadAgain.get(kind) ?? 0) + 1);
-    },
+    unitFailed: tally.unitFailed,
     committed(span) {
       tally.add(span);
       scores.add(span.rows);
@@ -155,16 +152,21 @@ export function createAttemptRecord({ about, nowMs, dateMs, onStage }: RecordOpt
   };
 }
 
-interface Tally extends Pick<AttemptRecord, "counts" | "rejectReasons"> {
+interface Tally extends Pick<AttemptRecord, "counts" | "rejectReasons" | "unitsReadAgain" | "unitFailed"> {
   add(span: CommittedSpan): void;
 }
 
 function createTally(): Tally {
   const counts = { rowsScored: 0, rowsRejected: 0, rowsFiltered: 0, rowsDeduplicated: 0, spansCommitted: 0 };
   const rejectReasons = new Map<RejectReason, number>();
+  const unitsReadAgain = new Map<string, number>();
   return {
     counts,
     rejectReasons,
+    unitsReadAgain,
+    unitFailed(kind) {
+      unitsReadAgain.set(kind, (unitsReadAgain.get(kind) ?? 0) + 1);
+    },
     add({ rows, rejects, filtered, repeated }) {
       counts.rowsScored += rows.rowCount;
       counts.rowsRejected += rejects.length;

@@ -77,6 +77,7 @@ describe.each(fixtures)("$name", (fixture) => {
         status: "complete",
         rowsScored: fixture.rows,
         spansPlanned: spansOf(fixture, commit),
+        unitsReadAgain: {},
       });
       expect(await partNames(out)).toHaveLength(spansOf(fixture, commit));
       expect(differences(await outputRows(out), await goldenRows(fixture))).toEqual([]);

@@ -96,6 +96,7 @@ const report: RunReport = {
   providersMissing: [],
   engineBusy: 0.75,
   stageSeconds: null,
+  unitsReadAgain: {},
   output: "out",
 };
 
