@@ -103,7 +103,7 @@ export interface RecordOptions {
 export function createAttemptRecord({ about, nowMs, dateMs, onStage }: RecordOptions): AttemptRecord {
   const stages = createStageTimes(nowMs, onStage);
   const timeline = createTimeline();
-  const tally = createTally();
+  const { add: addSpan, ...tally } = createTally();
   const scores = createScores();
   const known: { run?: RunFacts; engine?: EngineFacts | undefined; beganMs?: number; endedMs?: number } = {};
   const ranMs = (): number => (known.beganMs === undefined ? 0 : (known.endedMs ?? nowMs()) - known.beganMs);
@@ -111,9 +111,7 @@ export function createAttemptRecord({ about, nowMs, dateMs, onStage }: RecordOpt
     about,
     stages,
     startedMs: dateMs(),
-    counts: tally.counts,
-    rejectReasons: tally.rejectReasons,
-    unitsReadAgain: tally.unitsReadAgain,
+    ...tally,
     timeline,
     scores: scores.summaries,
     inputWaitSeconds: 0,
@@ -141,9 +139,8 @@ export function createAttemptRecord({ about, nowMs, dateMs, onStage }: RecordOpt
     done(rows) {
       timeline.add(ranMs(), rows);
     },
-    unitFailed: tally.unitFailed,
     committed(span) {
-      tally.add(span);
+      addSpan(span);
       scores.add(span.rows);
     },
     ends() {

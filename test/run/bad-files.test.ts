@@ -200,7 +200,6 @@ describe("a shard that cannot be planned: the message names it and says what to 
       exit 75
       --- stderr
       error: planning small: in/*.parquet has 0 rows in 3 files, input.min_rows is 1
-        hint: run the same command again when the input is there, or correct input.path
       "
     `);
   });
