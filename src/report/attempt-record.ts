@@ -103,7 +103,7 @@ export interface RecordOptions {
 export function createAttemptRecord({ about, nowMs, dateMs, onStage }: RecordOptions): AttemptRecord {
   const stages = createStageTimes(nowMs, onStage);
   const timeline = createTimeline();
-  const { add: addSpan, ...tally } = createTally();
+  const tally = createTally();
   const scores = createScores();
   const known: { run?: RunFacts; engine?: EngineFacts | undefined; beganMs?: number; endedMs?: number } = {};
   const ranMs = (): number => (known.beganMs === undefined ? 0 : (known.endedMs ?? nowMs()) - known.beganMs);
@@ -111,7 +111,7 @@ export function createAttemptRecord({ about, nowMs, dateMs, onStage }: RecordOpt
     about,
     stages,
     startedMs: dateMs(),
-    ...tally,
+    ...tally.facts,
     timeline,
     scores: scores.summaries,
     inputWaitSeconds: 0,
@@ -140,7 +140,7 @@ export function createAttemptRecord({ about, nowMs, dateMs, onStage }: RecordOpt
       timeline.add(ranMs(), rows);
     },
     committed(span) {
-      addSpan(span);
+      tally.add(span);
       scores.add(span.rows);
     },
     ends() {
@@ -149,7 +149,10 @@ export function createAttemptRecord({ about, nowMs, dateMs, onStage }: RecordOpt
   };
 }
 
-interface Tally extends Pick<AttemptRecord, "counts" | "rejectReasons" | "unitsReadAgain" | "unitFailed"> {
+type TallyFacts = Pick<AttemptRecord, "counts" | "rejectReasons" | "unitsReadAgain" | "unitFailed">;
+
+interface Tally {
+  readonly facts: TallyFacts;
   add(span: CommittedSpan): void;
 }
 
@@ -157,13 +160,11 @@ function createTally(): Tally {
   const counts = { rowsScored: 0, rowsRejected: 0, rowsFiltered: 0, rowsDeduplicated: 0, spansCommitted: 0 };
   const rejectReasons = new Map<RejectReason, number>();
   const unitsReadAgain = new Map<string, number>();
+  const unitFailed = (kind: string): void => {
+    unitsReadAgain.set(kind, (unitsReadAgain.get(kind) ?? 0) + 1);
+  };
   return {
-    counts,
-    rejectReasons,
-    unitsReadAgain,
-    unitFailed(kind) {
-      unitsReadAgain.set(kind, (unitsReadAgain.get(kind) ?? 0) + 1);
-    },
+    facts: { counts, rejectReasons, unitsReadAgain, unitFailed },
     add({ rows, rejects, filtered, repeated }) {
       counts.rowsScored += rows.rowCount;
       counts.rowsRejected += rejects.length;
