@@ -8,7 +8,7 @@
 import { spawnSync } from "node:child_process";
 import { chmodSync, cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { basename, dirname, join } from "node:path";
+import { basename, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const project = fileURLToPath(new URL("..", import.meta.url));
@@ -39,9 +39,9 @@ const pipe = ["test/sink/arrow/stream.test.ts", "test/run/pipe.test.ts"];
 const likely = {
   append: ["locks", "changed-table"],
   connect: ["connect"],
-  "control-schema": ["locks", "refusals"],
+  schema: ["locks", "refusals"],
   dependents: ["changed-table", "replace"],
-  emptied: ["emptied"],
+  "emptied-table": ["emptied"],
   locks: ["locks", "new-runs"],
   look: ["changed-table", "new-runs"],
   replace: ["locks", "replace", "changed-table"],
@@ -63,11 +63,11 @@ const postgresRuns = [
   "test/cli/nameless-user.test.ts",
 ];
 
-const s3 = ["test/contract/sink.test.ts", "test/sink/s3"];
+const s3 = ["test/contract/sink.test.ts", "test/sink/parquet/s3"];
 const s3Runs = ["test/run/s3-output.test.ts", "test/crash/s3-output.test.ts"];
 
 /**
- * What may be removed: a pattern in the files of a folder of dist/sink, what stands there instead, and the tests in
+ * What may be removed: a pattern in the files of some folders of dist/sink, what stands there instead, and the tests in
  * the order in which they are tried until one is red.
  */
 const removals = [
@@ -91,21 +91,21 @@ const removals = [
     suites: [checks, fence, damage, disk, rest, power],
   },
   {
-    folder: "postgres",
+    folders: ["postgres", "postgres/copy", "postgres/control", "postgres/modes"],
     what: "check",
     pattern: /throw (?=new JobError|new Error\(`\$\{taken|new TakenMeanwhile|new NotCommitted|duplicate)/g,
     instead: "void ",
     suites: [postgres, postgresRuns],
   },
   {
-    folder: "postgres",
+    folders: ["postgres", "postgres/copy", "postgres/control", "postgres/modes"],
     what: "look",
     pattern: /await (?=lock\(|lockRuns?\(|refuse\w+\(|check\w+\(|require\w+\()/g,
     instead: "0 && ",
     suites: [postgres, postgresRuns],
   },
   {
-    folder: "s3",
+    folders: ["parquet/s3"],
     what: "look",
     pattern: /await (?=(?:target\.)?check\(\)|refuseForeign\(|lookAgain\(|withdrawSuccess\(|clear\w+\()/g,
     instead: "0 && ",
@@ -132,7 +132,7 @@ function findMutants() {
 }
 
 function likelySuites(file) {
-  const names = dirname(file) === "postgres" ? [...(likely[basename(file, ".js")] ?? []), "refusals"] : [];
+  const names = file.startsWith("postgres/") ? [...(likely[basename(file, ".js")] ?? []), "refusals"] : [];
   return names.map((name) => [`test/sink/postgres/${name}.test.ts`]);
 }
 

@@ -174,13 +174,13 @@ test("a file that is loaded while other flags are set is compiled anew, and noth
   const { ino } = statSync(file);
   const cache = openCodeCache(file, { grows: true });
   cache.compile("first", text, "/elsewhere/first");
-  setFlagsFromString("--no-flush-bytecode");
+  setFlagsFromString("--no-lazy"); // no run sets it: those of runs may be set by another test of this process
   try {
     const late = cache.compile("late", other, "/elsewhere/late");
     expect(late.cachedDataRejected).toBe(true);
     expect((late.runInThisContext() as () => unknown)()).toBe("other");
   } finally {
-    setFlagsFromString("--flush-bytecode");
+    setFlagsFromString("--lazy");
   }
   cache.keep();
   expect(statSync(file).ino).toBe(ino);
