@@ -100,7 +100,6 @@ s3.describe("an object that vanishes between the listing and its first bytes", (
       "exit 75
       --- stderr
       error: planning wine-forest: the input changes meanwhile: reading s3://<bucket>/lake/t/dt=1/part-00002.parquet: it is gone
-        hint: run the same command again when nobody writes there; input.ready makes a run wait for that
       "
     `);
 
