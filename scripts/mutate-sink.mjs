@@ -107,7 +107,7 @@ const removals = [
   {
     folders: ["parquet/s3"],
     what: "look",
-    pattern: /await (?=(?:target\.)?check\(\)|refuseForeign\(|lookAgain\(|withdrawSuccess\(|clear\w+\()/g,
+    pattern: /await (?=(?:target\.)?check\(\)|refuseForeign\(|retractIfSuperseded\(|withdrawSuccess\(|clear\w+\()/g,
     instead: "0 && ",
     suites: [s3, s3Runs],
   },

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { z } from "../util/zod.js";
 import { errnoOf, messageOf } from "../util/errors.js";
 import { parseJson } from "../plan/parse-plan.js";
-import type { CeilingOf, Ceilings } from "../scoring/batch-limit-cache.js";
+import type { BatchLimitKey, BatchLimitCache } from "../scoring/batch-limit-cache.js";
 import type { Log } from "../scoring/context.js";
 import { cacheFolder } from "../util/cache-folder.js";
 import { componentVersions } from "./version.js";
@@ -16,7 +16,7 @@ const believedMs = 30 * 24 * 60 * 60 * 1000;
 const schema = z.object({ rows: z.int().min(1) });
 
 /** A small file for each model and device, in the cache of this user. */
-export function openCeilings(log: Pick<Log, "debug">, folder = cacheFolder("ceilings")): Ceilings {
+export function openBatchLimitCache(log: Pick<Log, "debug">, folder = cacheFolder("ceilings")): BatchLimitCache {
   return {
     async find(of) {
       const path = await fileOf(folder, of);
@@ -43,7 +43,7 @@ export function openCeilings(log: Pick<Log, "debug">, folder = cacheFolder("ceil
 }
 
 /** Another device, driver, library or model has a file of its own. */
-async function fileOf(folder: string, { modelSha256, device, rowBytes }: CeilingOf): Promise<string> {
+async function fileOf(folder: string, { modelSha256, device, rowBytes }: BatchLimitKey): Promise<string> {
   const memory = device === "cpu" ? String(totalmem()) : await identityOfGpus();
   const key = [modelSha256, device, rowBytes, memory, componentVersions["onnxruntime-node"] ?? ""];
   return join(folder, `${createHash("sha256").update(key.join("\n")).digest("hex")}.json`);

@@ -20,7 +20,7 @@ import type { Sink } from "../sink/port.js";
 import type { Source } from "../storage/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import { type LoadedSpec, loadSpec } from "../spec/load.js";
-import { openCeilings } from "./batch-limit-cache.js";
+import { openBatchLimitCache } from "./batch-limit-cache.js";
 import { usableCores } from "./cores.js";
 import { fileError } from "./file-error.js";
 import { startDecodeWorkers } from "./decode-workers.js";
@@ -95,7 +95,7 @@ export async function openLoaded(
     openModel: () => openModel(spec.model, { folder, ...tools }),
     openEngine: (model, need) =>
       openEngine(model, need, { spec, worker: attempt.worker, cores, log, profileFolder, early }),
-    ceilings: openCeilings(log),
+    batchLimits: openBatchLimitCache(log),
     sha256,
     ...clockOf(tools),
     log,

@@ -5,7 +5,7 @@ import { silentProgress } from "../report/progress.js";
 import type { PipeContext } from "../run/pipe.js";
 import { openArrowStream } from "../sink/arrow/stream.js";
 import { pipeName } from "../spec/pipe-spec.js";
-import { openCeilings } from "./batch-limit-cache.js";
+import { openBatchLimitCache } from "./batch-limit-cache.js";
 import { usableCores } from "./cores.js";
 import { attemptTools, type JobOptions, readSpec, recordOf, sha256 } from "./job-context.js";
 import { openEngine } from "./open-engine.js";
@@ -48,7 +48,7 @@ export async function openPipe(
     openDecoder: () => Promise.resolve(openArrowDecoder({ timezone: spec.timezone, open: input.open })),
     openModel: () => openModel(spec.model, { folder, ...tools }),
     openEngine: (model, need) => openEngine(model, need, { spec, worker, cores, log }),
-    ceilings: openCeilings(log),
+    batchLimits: openBatchLimitCache(log),
     sha256,
     nowMs: () => performance.now(),
     dateMs: () => Date.now(),

@@ -9,7 +9,7 @@ import { count, type RunReport } from "../report/report.js";
 import { secondsByStage } from "../report/stage-times.js";
 import type { AttemptFacts, RunSink, StoredPlan } from "../sink/port.js";
 import type { BatchSizer } from "../scoring/batch-size.js";
-import { type DeviceRoom, openRoom } from "../scoring/batch-limit.js";
+import { type BatchLimit, openBatchLimit } from "../scoring/batch-limit.js";
 import type { JobContext } from "../scoring/context.js";
 import { both } from "./loading.js";
 import { createRejectBudget, runRejectLimit } from "../scoring/rejects.js";
@@ -19,7 +19,7 @@ import { verifyingSource } from "./verify.js";
 import { warmUp } from "../scoring/warm-up.js";
 
 /** A run and what it is carried out with. */
-export interface Standing {
+export interface RunParts {
   readonly stored: StoredPlan;
   readonly run: RunSink;
   readonly decoder: Decoder;
@@ -30,22 +30,22 @@ export interface Standing {
 }
 
 /** Scores this worker's share of what is not committed, and finishes the run when nothing is left of any share. */
-export async function carryOut(context: JobContext, standing: Standing): Promise<RunReport> {
+export async function carryOut(context: JobContext, parts: RunParts): Promise<RunReport> {
   const { worker, signal, record } = context;
-  const { run, engine } = standing;
-  const { plan } = standing.stored;
+  const { run, engine } = parts;
+  const { plan } = parts.stored;
   const share = shareOf(spanCount(plan), worker);
-  record.takesUp(runFacts(standing.stored));
+  record.takesUp(runFacts(parts.stored));
   takeUpRejects(context, plan, run);
-  const [, { room, sizer }] = await both(
+  const [, { batchLimit, sizer }] = await both(
     run.begin(attemptFacts(context, engine.provider)),
     measureEngine(context, plan, { engine, rows: pendingRows(plan, run.committed, share) }),
   );
   signal.throwIfAborted();
   record.begins(engineFacts(engine, sizer));
   return await tellingFailure(run, async () => {
-    await scoreShares(context, { ...standing, sizer, room, share });
-    return await conclude(context, standing);
+    await scoreShares(context, { ...parts, sizer, batchLimit, share });
+    return await conclude(context, parts);
   });
 }
 
@@ -54,9 +54,9 @@ async function measureEngine(
   context: JobContext,
   plan: Plan,
   { engine, rows }: { readonly engine: Engine; readonly rows: number },
-): Promise<{ room: DeviceRoom; sizer: BatchSizer }> {
-  const room = await openRoom(context, { engine, contract: plan.contract, modelSha256: plan.model.sha256 });
-  return { room, sizer: await warmUp(context, { plan, engine, room, rows }) };
+): Promise<{ batchLimit: BatchLimit; sizer: BatchSizer }> {
+  const batchLimit = await openBatchLimit(context, { engine, contract: plan.contract, modelSha256: plan.model.sha256 });
+  return { batchLimit, sizer: await warmUp(context, { plan, engine, batchLimit, rows }) };
 }
 
 function engineFacts({ provider, missing, sessions }: Engine, sizer: BatchSizer): EngineFacts {
@@ -81,20 +81,20 @@ export function runFacts({ plan, planId }: StoredPlan): RunFacts {
 }
 
 /** A run of which this attempt has nothing to score. */
-export type IdleStanding = Pick<Standing, "stored" | "run" | "shardsUnplanned">;
+export type IdleRun = Pick<RunParts, "stored" | "run" | "shardsUnplanned">;
 
 /** Whether all of this worker's share is committed, and there is nothing that it should take over from others. */
 export function isIdle(
   { worker, steal }: JobContext,
-  { stored: { plan }, run }: Omit<IdleStanding, "shardsUnplanned">,
+  { stored: { plan }, run }: Omit<IdleRun, "shardsUnplanned">,
 ): boolean {
   const share = shareOf(spanCount(plan), worker);
   return pendingRows(plan, run.committed, steal ? { from: 0, to: spanCount(plan) } : share) === 0;
 }
 
 /** Finishes the run when nothing is left of any share. Needs neither model nor shards: they may be gone by now. */
-export async function carryOutIdle(context: JobContext, standing: IdleStanding): Promise<RunReport> {
-  const { stored, run } = standing;
+export async function carryOutIdle(context: JobContext, parts: IdleRun): Promise<RunReport> {
+  const { stored, run } = parts;
   context.record.takesUp(runFacts(stored));
   takeUpRejects(context, stored.plan, run);
   // Nothing will be committed, so that no part will name a provider.
@@ -104,14 +104,11 @@ export async function carryOutIdle(context: JobContext, standing: IdleStanding):
     if (countCommitted(run) < spanCount(stored.plan)) {
       await run.refresh();
     }
-    return await conclude(context, standing);
+    return await conclude(context, parts);
   });
 }
 
-async function conclude(
-  context: JobContext,
-  { stored: { plan }, run, shardsUnplanned }: IdleStanding,
-): Promise<RunReport> {
+async function conclude(context: JobContext, { stored: { plan }, run, shardsUnplanned }: IdleRun): Promise<RunReport> {
   const { record } = context;
   context.signal.throwIfAborted();
   const committed = countCommitted(run);
@@ -198,15 +195,15 @@ async function scoreShares(
     engine,
     digests,
     sizer,
-    room,
+    batchLimit,
     share,
-  }: Standing & Pick<ScoringTools, "sizer" | "room"> & { share: SpanRange },
+  }: RunParts & Pick<ScoringTools, "sizer" | "batchLimit"> & { share: SpanRange },
 ): Promise<void> {
   const { worker, progress, signal, log } = context;
   const { plan } = stored;
   const source = verifyingSource(context, { plan, decoder, digests });
   await using reader = openRunReader(context, { plan, decoder, engine, sizer });
-  const tools: ScoringTools = { plan, run, decoder, reader, engine, sizer, room };
+  const tools: ScoringTools = { plan, run, decoder, reader, engine, sizer, batchLimit };
   progress.start(pendingRows(plan, run.committed, share));
   try {
     await scoreSpans({ ...context, source }, tools, share);

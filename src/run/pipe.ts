@@ -8,7 +8,7 @@ import type { PipeReport } from "../report/pipe-report.js";
 import type { RowWriter } from "../sink/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import { type FeedPiece, rowsRead } from "../scoring/feed.js";
-import { openRoom } from "../scoring/batch-limit.js";
+import { openBatchLimit } from "../scoring/batch-limit.js";
 import type { ScoringContext, ShardFiles } from "../scoring/context.js";
 import { bindFirstShard, seenSchema, warnOfLostOutputs } from "./planning.js";
 import { createRejectBudget, type RejectLimit } from "../scoring/rejects.js";
@@ -68,9 +68,9 @@ async function scoreStream(context: PipeContext, tools: Tools): Promise<number> 
   await output.begin(outputColumns(contract));
   const batches = streamedBatches(input);
   const rows = (await batches.begin()) ? 1 : 0;
-  const room = await openRoom(context, { engine, contract, modelSha256: model.sha256 });
+  const batchLimit = await openBatchLimit(context, { engine, contract, modelSha256: model.sha256 });
   const plan = { contract, commitRows: Number.MAX_SAFE_INTEGER };
-  const sizer = await warmUp(context, { plan, engine, room, rows });
+  const sizer = await warmUp(context, { plan, engine, batchLimit, rows });
   const runId = runIdOf(spec.name, spec.params, sha256);
   const target: SpanTarget = {
     unfit: () => [],
@@ -88,7 +88,7 @@ async function scoreStream(context: PipeContext, tools: Tools): Promise<number> 
       contract,
       engine,
       sizer,
-      room,
+      batchLimit,
       target,
       commits: 1, // so they are in order
       spanOf: () => batches.span,

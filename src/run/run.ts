@@ -154,8 +154,8 @@ async function createRun(
 ): Promise<{ stored: StoredPlan; run: RunSink; digests: ReadonlyMap<string, string> }> {
   const { sink, log } = context;
   const plan = await planRun(context, { ...tools, listed: tools.listing.shards });
-  const standing = await sink.create(plan);
-  const stored = { ...standing, plan: withShards(standing.plan, plan.input.shards) };
+  const planned = await sink.create(plan);
+  const stored = { ...planned, plan: withShards(planned.plan, plan.input.shards) };
   const { input, commitRows } = plan;
   const shards = count(input.shards.length, "shard");
   const spans = count(spanCount(plan), "span");

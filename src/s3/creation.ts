@@ -15,7 +15,7 @@ export interface Writing {
 }
 
 /** What stands under a key. */
-export interface Standing {
+export interface StoredObject {
   readonly etag: string;
   readonly sizeBytes: number;
   /** Of its writer's; names in lower case. */
@@ -35,7 +35,7 @@ export type Creation = { readonly kind: "created"; readonly id: string } | { rea
 const idKey = "infer-batch-id";
 
 /** Who wrote an object: no two creations have the same. */
-export function writerOf({ metadata }: Standing): string | undefined {
+export function writerOf({ metadata }: StoredObject): string | undefined {
   return metadata[idKey];
 }
 
@@ -43,7 +43,7 @@ export function callOf(act: string, action: S3Call["action"], object: S3Uri): S3
   return { doing: `${act} ${s3UriText(object)}`, action, object };
 }
 
-export async function head(client: S3Client, { signal }: Watch, { bucket, key }: S3Uri): Promise<Standing> {
+export async function head(client: S3Client, { signal }: Watch, { bucket, key }: S3Uri): Promise<StoredObject> {
   const found = await client.send(new HeadObjectCommand({ Bucket: bucket, Key: key }), { abortSignal: signal });
   return { etag: found.ETag ?? "", sizeBytes: found.ContentLength ?? 0, metadata: found.Metadata ?? {} };
 }

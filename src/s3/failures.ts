@@ -15,7 +15,7 @@ export interface S3Call {
 
 /** What a failed call means. */
 export type S3Failure =
-  /** The weather: it passes. */
+  /** A transient error. */
   | { readonly kind: "transient"; readonly found: string }
   /** As `transient`, once the credentials are looked up again; `error`: where that changes nothing. */
   | { readonly kind: "credentials"; readonly expired: boolean; readonly found: string; readonly error: JobError }

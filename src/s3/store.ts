@@ -30,7 +30,7 @@ export interface ListOptions {
   readonly firstPage?: boolean;
 }
 
-/** A store, as far as reading goes. Every call is tried again while the weather is bad. */
+/** A store, as far as reading goes. Every call is tried again after a transient error. */
 export interface S3Store extends Disposable {
   /**
    * Objects of a bucket whose key begins with a prefix, in the order of their keys.

@@ -11,7 +11,7 @@ import {
   type Creation,
   head,
   isExclusive,
-  type Standing,
+  type StoredObject,
   type Writing,
 } from "./creation.js";
 import { BrokenTransfer, classify, isNotImplemented } from "./failures.js";
@@ -40,11 +40,11 @@ export interface FolderEntry {
   readonly sizeBytes: number | undefined;
 }
 
-/** A store that is written to. Every call is tried again while the weather is bad, and safe to try again. */
+/** A store that is written to. Every call is tried again after a transient error, and safe to try again. */
 export interface S3Target extends S3Store {
   /** Without the object that only marks the folder. A folder's key is given without a slash at its end. */
   entries(folder: S3Uri): Promise<FolderEntry[]>;
-  standing(object: S3Uri): Promise<Standing | undefined>;
+  stored(object: S3Uri): Promise<StoredObject | undefined>;
   readText(object: S3Uri): Promise<{ text: string; etag: string } | undefined>;
   /**
    * Writes an object unless its key is taken. Whose it is that has the key after an answer was lost is told by the
@@ -69,7 +69,7 @@ export function openS3Target(options: S3TargetOptions): S3Target {
   return {
     ...readingStore(attempt, { place, timeouts }, clients),
     entries: (folder) => entries(attempt, folder),
-    standing: (object) =>
+    stored: (object) =>
       orUndefined(attempt(callOf("looking at", "GetObject", object), (client, watch) => head(client, watch, object))),
     readText: (object) =>
       orUndefined(attempt(callOf("reading", "GetObject", object), (client, watch) => text(client, watch, object))),

@@ -1,11 +1,11 @@
 /** What earlier runs found out about memory. To lose it costs time only. */
-export interface Ceilings {
-  find(of: CeilingOf): Promise<number | undefined>;
-  keep(of: CeilingOf, rows: number): Promise<void>;
+export interface BatchLimitCache {
+  find(of: BatchLimitKey): Promise<number | undefined>;
+  keep(of: BatchLimitKey, rows: number): Promise<void>;
 }
 
 /** What a ceiling holds for. */
-export interface CeilingOf {
+export interface BatchLimitKey {
   readonly modelSha256: string;
   /** "cuda:0" */
   readonly device: string;

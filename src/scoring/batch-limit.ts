@@ -7,7 +7,7 @@ import type { BatchSizer } from "./batch-size.js";
 import type { ScoringContext } from "./context.js";
 
 /** How many rows the device has memory for, as far as is known. It only goes down. */
-export interface DeviceRoom {
+export interface BatchLimit {
   /** Of a batch, at most. */
   readonly rows: number;
   /** Told before a batch goes to the engine; what is returned is for `exceeded`. */
@@ -32,13 +32,13 @@ export interface RoomOptions {
 }
 
 /** Begins with what an earlier run found. */
-export async function openRoom(
-  { ceilings, log }: Pick<ScoringContext, "ceilings" | "log">,
+export async function openBatchLimit(
+  { batchLimits, log }: Pick<ScoringContext, "batchLimits" | "log">,
   { engine, contract, modelSha256 }: RoomOptions,
-): Promise<DeviceRoom> {
+): Promise<BatchLimit> {
   const { device } = engine;
   const of = { modelSha256, device, rowBytes: bytesPerRow(contract) };
-  const known = await ceilings.find(of);
+  const known = await batchLimits.find(of);
   if (known !== undefined) {
     log.info(`batches of ${count(known, "row")} at most: an earlier run found no memory for more on ${device}`);
   }
@@ -72,7 +72,7 @@ export async function openRoom(
       );
       renewing = engine.renew();
       await renewing;
-      await ceilings.keep(of, rows);
+      await batchLimits.keep(of, rows);
     },
   };
 }
@@ -85,10 +85,10 @@ function noRoom(device: string, rows: number, message: string): JobError {
 }
 
 /** No batch has more rows than there is room for. */
-export function sizeWithin(room: Pick<DeviceRoom, "rows">, sizer: BatchSizer): BatchSizer {
+export function sizeWithin(batchLimit: Pick<BatchLimit, "rows">, sizer: BatchSizer): BatchSizer {
   return {
     get rows() {
-      return Math.min(sizer.rows, room.rows);
+      return Math.min(sizer.rows, batchLimit.rows);
     },
     took(rows, ms) {
       sizer.took(rows, ms);

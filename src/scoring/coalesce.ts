@@ -1,6 +1,6 @@
 import type { SliceOfRun } from "./windows.js";
 
-export interface TogetherLimits {
+export interface CoalesceLimits {
   /** Whether all shards have the same columns, of the same types. */
   readonly uniform: boolean;
   /** Shards that are worth reading in one go. */
@@ -10,14 +10,14 @@ export interface TogetherLimits {
 }
 
 /** Of larger ones the reading takes longer than the asking. */
-const togetherBytes = 16 * 1024 * 1024;
+const coalescedBytes = 16 * 1024 * 1024;
 
 /**
  * Neighbouring slices that are read in one go: whole shards of one folder that are small together. A query takes
  * milliseconds, and as many for a hundred rows as for ten thousand. Between slices that are neighbours here there may be
  * rows of the run that are committed already: a group has none, its rows are numbered on from its first.
  */
-export function* groupSlices(slices: Iterable<SliceOfRun>, limits: TogetherLimits): Generator<SliceOfRun[]> {
+export function* coalesceSlices(slices: Iterable<SliceOfRun>, limits: CoalesceLimits): Generator<SliceOfRun[]> {
   let group: SliceOfRun[] = [];
   let left = noRoom;
   for (const one of slices) {
@@ -30,7 +30,7 @@ export function* groupSlices(slices: Iterable<SliceOfRun>, limits: TogetherLimit
       group = [];
     }
     if (group.length === 0) {
-      left = alone ? noRoom : { rows: limits.rows, bytes: togetherBytes, folder: folderOf(shard.uri) };
+      left = alone ? noRoom : { rows: limits.rows, bytes: coalescedBytes, folder: folderOf(shard.uri) };
     }
     left = { ...left, rows: left.rows - shard.rows, bytes: left.bytes - shard.sizeBytes };
     group.push(one);

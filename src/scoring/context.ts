@@ -8,7 +8,7 @@ import type { Progress } from "../report/progress.js";
 import type { Sink } from "../sink/port.js";
 import type { Source } from "../storage/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
-import type { Ceilings } from "./batch-limit-cache.js";
+import type { BatchLimitCache } from "./batch-limit-cache.js";
 import type { SliceReaderOptions } from "./workers/slice-reader.js";
 import type { Worker } from "../plan/share.js";
 
@@ -31,7 +31,7 @@ export interface ScoringContext {
   /** Aborted by a signal; its reason is the JobError to end with. */
   readonly signal: AbortSignal;
   /** What earlier runs found out about devices. */
-  readonly ceilings: Ceilings;
+  readonly batchLimits: BatchLimitCache;
   /** Name and version of this program. */
   readonly program: string;
 }

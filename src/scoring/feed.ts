@@ -7,7 +7,7 @@ import type { Spans } from "../plan/spans.js";
 import { type StageWatch, untimed } from "../report/stage-times.js";
 import type { OpenShard, Source } from "../storage/port.js";
 import type { SpanRange } from "../plan/share.js";
-import { groupSlices } from "./coalesce.js";
+import { coalesceSlices } from "./coalesce.js";
 import { type ReadyWindow, type SliceOfRun, windowsAhead } from "./windows.js";
 
 /** Rows of the run as they are decoded. */
@@ -65,8 +65,8 @@ export async function* feedRows(
   ranges: readonly { rowStart: number; rowEnd: number }[],
 ): AsyncGenerator<FeedPiece> {
   const nearRows = Math.ceil(nearValues / valuesPerRow(tools.projection));
-  const together = { uniform: tools.uniform, shards: tools.source.ahead.together, rows: nearRows };
-  const windows = windowsAhead(tools, groupSlices(slicesOf(tools, ranges), together));
+  const together = { uniform: tools.uniform, shards: tools.source.ahead.coalesced, rows: nearRows };
+  const windows = windowsAhead(tools, coalesceSlices(slicesOf(tools, ranges), together));
   const { stages = untimed } = tools;
   const rows = ranges.reduce((sum, { rowStart, rowEnd }) => sum + rowEnd - rowStart, 0);
   const ahead = openAhead(tools, windows, rows);

@@ -2,11 +2,11 @@ import { type FeatureBatch, sliceBatch } from "../packing/packer.js";
 import type { NamedTensor } from "../columnar/tensor.js";
 import type { Engine, EngineResponse } from "../engine/port.js";
 import { assertNever } from "../util/errors.js";
-import type { DeviceRoom } from "./batch-limit.js";
+import type { BatchLimit } from "./batch-limit.js";
 
 export interface BatchTools {
   readonly engine: Engine;
-  readonly room: DeviceRoom;
+  readonly batchLimit: BatchLimit;
   readonly tensors: readonly string[];
   readonly fixedBatchRows: number | null;
   /** Predictions of the batch, or of a part of it. */
@@ -21,13 +21,13 @@ export interface BatchTools {
  * @throws JobError MEMORY when not even one row fits
  */
 export async function scoreBatch(tools: BatchTools, batch: FeatureBatch): Promise<void> {
-  const { engine, room, tensors, fixedBatchRows } = tools;
+  const { engine, batchLimit, tensors, fixedBatchRows } = tools;
   const fixed = fixedBatchRows !== null;
-  if (!fixed && batch.rowCount > 1 && batch.packedRows > room.rows) {
+  if (!fixed && batch.rowCount > 1 && batch.packedRows > batchLimit.rows) {
     await scoreHalves(tools, batch, batch.inputs);
     return;
   }
-  const begun = room.begin(batch.packedRows);
+  const begun = batchLimit.begin(batch.packedRows);
   const response = await engine.run({ inputs: batch.inputs, outputs: tensors });
   switch (response.kind) {
     case "done":
@@ -41,7 +41,7 @@ export async function scoreBatch(tools: BatchTools, batch: FeatureBatch): Promis
       await scoreHalves(tools, batch, response.inputs);
       return;
     case "exhausted":
-      await room.exceeded(begun, { fixed, message: response.message });
+      await batchLimit.exceeded(begun, { fixed, message: response.message });
       await scoreBatch(tools, { ...batch, inputs: response.inputs });
       return;
     default:

@@ -14,7 +14,7 @@ import type { StageWatch } from "../report/stage-times.js";
 import type { OpenShard } from "../storage/port.js";
 import type { BatchSizer } from "./batch-size.js";
 import { checkAll, type FeedPiece, feedRows, pendingRanges, rowsRead } from "./feed.js";
-import type { DeviceRoom } from "./batch-limit.js";
+import type { BatchLimit } from "./batch-limit.js";
 import type { JobContext, ScoringContext } from "./context.js";
 import { openSpan, type OpenSpan } from "./open-span.js";
 import { badRowError, createRejectBudget, describeFaults, type RejectTools, runRejectLimit } from "./rejects.js";
@@ -29,7 +29,7 @@ export interface ScoringTools {
   readonly reader: SliceReader;
   readonly engine: Engine;
   readonly sizer: BatchSizer;
-  readonly room: DeviceRoom;
+  readonly batchLimit: BatchLimit;
 }
 
 /**
@@ -63,7 +63,7 @@ export function openRunReader(
 export async function scoreSpans(context: JobContext, tools: ScoringTools, share: SpanRange): Promise<void> {
   const { source, spec, record } = context;
   const { stages } = record;
-  const { plan, run, decoder, reader, engine, sizer, room } = tools;
+  const { plan, run, decoder, reader, engine, sizer, batchLimit } = tools;
   const { contract, commitRows, runId } = plan;
   const spans = spansOf(plan);
   const uniform = plan.input.uniform === true;
@@ -76,7 +76,7 @@ export async function scoreSpans(context: JobContext, tools: ScoringTools, share
       contract,
       engine,
       sizer,
-      room,
+      batchLimit,
       target: run,
       commits: commitConcurrency,
       spanOf: (row) => spans.at(Math.floor(row / commitRows)),
@@ -93,7 +93,7 @@ export interface PieceTools {
   readonly contract: Contract;
   readonly engine: Engine;
   readonly sizer: BatchSizer;
-  readonly room: DeviceRoom;
+  readonly batchLimit: BatchLimit;
   readonly target: SpanTarget;
   /** Commits under way at once. */
   readonly commits: number;

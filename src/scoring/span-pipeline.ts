@@ -6,7 +6,7 @@ import type { OutputRows, RejectedRow } from "../columnar/types.js";
 import type { Engine } from "../engine/port.js";
 import type { RunSink } from "../sink/port.js";
 import type { BatchSizer } from "./batch-size.js";
-import type { DeviceRoom } from "./batch-limit.js";
+import type { BatchLimit } from "./batch-limit.js";
 import { createInFlight } from "./in-flight.js";
 import type { ScoringContext } from "./context.js";
 import type { OpenSpan } from "./open-span.js";
@@ -36,7 +36,7 @@ export interface SpanPipelineOptions {
   readonly commits: number;
   readonly packer: Packer;
   readonly sizer: BatchSizer;
-  readonly room: DeviceRoom;
+  readonly batchLimit: BatchLimit;
   /** The tensors that the contract's outputs come from, each once. */
   readonly tensors: readonly string[];
   readonly fixedBatchRows: number | null;
@@ -152,7 +152,7 @@ function fittingRows(target: SpanTarget, open: OpenSpan): OutputRows {
 /** Scores one batch into its span. */
 function createPredictor(
   { progress, record: { stages } }: Pick<ScoringContext, "progress" | "record">,
-  { engine, packer, sizer, room, tensors, fixedBatchRows }: SpanPipelineOptions,
+  { engine, packer, sizer, batchLimit, tensors, fixedBatchRows }: SpanPipelineOptions,
 ): (open: OpenSpan, batch: FeatureBatch) => Promise<void> {
   return async (open, batch) => {
     const onDone: BatchTools["onDone"] = (done, response) => {
@@ -170,7 +170,7 @@ function createPredictor(
       open.rows.refuse(row, message);
       progress.scored(1);
     };
-    await scoreBatch({ engine, room, tensors, fixedBatchRows, onDone, onRow }, batch);
+    await scoreBatch({ engine, batchLimit, tensors, fixedBatchRows, onDone, onRow }, batch);
   };
 }
 

@@ -4,13 +4,13 @@ import { bytesPerRow } from "../binding/row-bytes.js";
 import type { Engine } from "../engine/port.js";
 import type { Plan } from "../plan/plan.js";
 import { type BatchSizer, fixedSize, measuringSize, startingSize } from "./batch-size.js";
-import { type DeviceRoom, sizeWithin } from "./batch-limit.js";
+import { type BatchLimit, sizeWithin } from "./batch-limit.js";
 import type { ScoringContext } from "./context.js";
 
 export interface WarmUpOptions {
   readonly plan: Pick<Plan, "contract" | "commitRows">;
   readonly engine: Engine;
-  readonly room: Pick<DeviceRoom, "rows">;
+  readonly batchLimit: Pick<BatchLimit, "rows">;
   /** That will be scored. */
   readonly rows: number;
 }
@@ -21,18 +21,18 @@ const warmUpRows = 256;
 /** Calls the model on blank rows, as its first call costs more than the others, and says how large batches are. */
 export async function warmUp(
   { spec, log }: Pick<ScoringContext, "spec" | "log">,
-  { plan: { contract, commitRows }, engine, room, rows }: WarmUpOptions,
+  { plan: { contract, commitRows }, engine, batchLimit, rows }: WarmUpOptions,
 ): Promise<BatchSizer> {
   const given = contract.fixedBatchRows ?? spec.engine.batch_size;
   if (given !== "auto") {
     const batchRows = contract.fixedBatchRows ?? Math.min(given, commitRows);
     if (rows > 0) {
-      await callAll(engine, contract, contract.fixedBatchRows ?? Math.min(batchRows, warmUpRows, room.rows));
+      await callAll(engine, contract, contract.fixedBatchRows ?? Math.min(batchRows, warmUpRows, batchLimit.rows));
     }
-    return contract.fixedBatchRows === null ? sizeWithin(room, fixedSize(batchRows)) : fixedSize(batchRows);
+    return contract.fixedBatchRows === null ? sizeWithin(batchLimit, fixedSize(batchRows)) : fixedSize(batchRows);
   }
   const { largest, batchBytes } = engine.provider === "cpu" ? cpuBatch : gpuBatch;
-  const most = Math.min(commitRows, room.rows, largest, Math.floor(batchBytes / bytesPerRow(contract)));
+  const most = Math.min(commitRows, batchLimit.rows, largest, Math.floor(batchBytes / bytesPerRow(contract)));
   const limit = Math.max(1, most);
   const measuring = measuringSize({
     start: startingSize(rows === 0 ? 0 : await timeRow(engine, contract), limit),
@@ -41,7 +41,7 @@ export async function warmUp(
       log.debug(`batches of ${settled} rows are the fastest`);
     },
   });
-  return sizeWithin(room, measuring);
+  return sizeWithin(batchLimit, measuring);
 }
 
 /** Where it is not known how heavy the model is. */

@@ -28,7 +28,7 @@ export interface ReadAhead {
   /** Files that wait to be read. */
   readonly files: number;
   /** Small files that are worth opening and reading in one go. */
-  readonly together: number;
+  readonly coalesced: number;
   /** Bytes that are read together where a shard is fetched in parts. */
   readonly windowBytes: number;
   /** Bytes that are fetched and still there, at most, unless one window has more. */

@@ -26,7 +26,7 @@ export interface RetryTools {
   readonly warn: (message: string) => void;
 }
 
-/** Why a try failed: the weather, which passes; or what trying again does not mend, as the error to end with. */
+/** Why a try failed: a transient error; or what trying again does not mend, as the error to end with. */
 export type Verdict =
   | { readonly kind: "again"; readonly found: string }
   | { readonly kind: "end"; readonly error: unknown };

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import type { FeatureBatch } from "#src/packing/packer.js";
 import type { Engine } from "#src/engine/port.js";
 import { JobError } from "#src/util/errors.js";
-import { openRoom } from "#src/scoring/batch-limit.js";
+import { openBatchLimit } from "#src/scoring/batch-limit.js";
 import { scoreBatch } from "#src/scoring/score-batch.js";
 import { emptyContract } from "../support/batches.js";
 import { expectFinished } from "../support/crash.js";
@@ -19,7 +19,7 @@ import { fixtureNamed } from "../support/world.js";
 interface TightJob extends AsyncDisposable {
   readonly spec: string;
   readonly out: string;
-  readonly ceilings: string;
+  readonly batchLimits: string;
   expectFinished(): Promise<void>;
 }
 
@@ -32,7 +32,7 @@ async function tightJob(overrides: SpecOverrides = {}, name = "diabetes-mlp"): P
   return {
     spec,
     out,
-    ceilings: join(folder.path, "ceilings"),
+    batchLimits: join(folder.path, "ceilings"),
     expectFinished: async () => {
       await expectFinished(out, { golden: await goldenRows(fixture) });
     },
@@ -73,7 +73,7 @@ describe("a device without memory for a batch", () => {
     await runTight(job.spec, { ...job, fits: () => 10 });
     await using other = await tightJob({}, "external-data");
 
-    const { engine } = await runTight(other.spec, { fits: () => 1000, ceilings: job.ceilings });
+    const { engine } = await runTight(other.spec, { fits: () => 1000, batchLimits: job.batchLimits });
 
     expect(Math.max(...engine.tried)).toBe(64);
   });
@@ -172,13 +172,16 @@ test("each row of a batch is scored once, or told once, whatever fits and whatev
           [Symbol.asyncDispose]: () => Promise.resolve(),
         };
         const log = { info() {}, warn() {}, debug() {} };
-        const ceilings = { find: () => Promise.resolve(undefined), keep: () => Promise.resolve() };
-        const room = await openRoom({ log, ceilings }, { engine, contract: emptyContract, modelSha256: "" });
+        const batchLimits = { find: () => Promise.resolve(undefined), keep: () => Promise.resolve() };
+        const batchLimit = await openBatchLimit(
+          { log, batchLimits },
+          { engine, contract: emptyContract, modelSha256: "" },
+        );
         const seen: number[] = [];
         const told: number[] = [];
         const tools = {
           engine,
-          room,
+          batchLimit,
           tensors: [],
           fixedBatchRows: null,
           onDone: (done: FeatureBatch) => {

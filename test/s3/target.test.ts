@@ -36,7 +36,7 @@ s3.describe("a large file, sent as a stream", () => {
     const sha256 = createHash("sha256").update(bytes).digest("hex");
     const body = { path, sizeBytes: bytes.length, sha256 };
     const creation = await store.create(object, { body, exclusive: true });
-    const standing = await store.standing(object);
+    const standing = await store.stored(object);
     expect(creation.kind).toBe("created");
     expect(standing === undefined ? undefined : writerOf(standing)).toBe(
       creation.kind === "created" ? creation.id : "",
@@ -54,7 +54,7 @@ s3.describe("a store that is written to", () => {
     const one = { bucket: bucket.name, key: "x/ä one?" };
     const other = { bucket: bucket.name, key: "y/other" };
     await store.create(one, { body: "first", metadata: { "infer-batch-run": "r" }, exclusive: true });
-    const { etag = "" } = (await store.standing(one)) ?? {};
+    const { etag = "" } = (await store.stored(one)) ?? {};
     expect(await store.put(one, "second", etag)).toBe("written");
     expect(await store.put(one, "third", etag)).toBe("changed");
     expect(await store.put(other, "third", etag)).toBe("changed");
@@ -65,7 +65,7 @@ s3.describe("a store that is written to", () => {
     expect(await store.remove(one)).toBe("removed");
     expect(await store.remove(one)).toBe("removed");
     expect(await store.copy(one, other)).toBe(false);
-    expect([await store.readText(one), await store.standing(one)]).toEqual([undefined, undefined]);
+    expect([await store.readText(one), await store.stored(one)]).toEqual([undefined, undefined]);
   });
 
   test("is asked without If-Match where it refuses that", async () => {
@@ -79,7 +79,7 @@ s3.describe("a store that is written to", () => {
     expect(await store.put(object, "second", '"any"')).toBe("written");
     expect((await store.readText(object))?.text).toBe("second");
     expect(await store.remove(object, '"any"')).toBe("removed");
-    expect(await store.standing(object)).toBeUndefined();
+    expect(await store.stored(object)).toBeUndefined();
   });
 
   test("tells what lies in a folder, without the object that marks it", async () => {

@@ -1,14 +1,14 @@
 import { describe, expect, test } from "vitest";
 import type { PlannedShard } from "#src/plan/plan.js";
-import { groupSlices, type TogetherLimits } from "#src/scoring/coalesce.js";
+import { coalesceSlices, type CoalesceLimits } from "#src/scoring/coalesce.js";
 import type { SliceOfRun } from "#src/scoring/windows.js";
 
-const limits: TogetherLimits = { uniform: true, shards: 4, rows: 100 };
+const limits: CoalesceLimits = { uniform: true, shards: 4, rows: 100 };
 
 /** `past`: rows of the run before it that are not asked for. */
 type Shard = Partial<PlannedShard> & { readonly from?: number; readonly to?: number; readonly past?: number };
 
-function groupsOf(shards: readonly Shard[], changed: Partial<TogetherLimits> = {}): string[] {
+function groupsOf(shards: readonly Shard[], changed: Partial<CoalesceLimits> = {}): string[] {
   let row = 0;
   const slices = shards.map(({ from, to, past = 0, ...given }, index): SliceOfRun => {
     const shard = { uri: `d/s${index}`, rows: 10, sizeBytes: 10, fingerprint: "", ...given };
@@ -16,7 +16,7 @@ function groupsOf(shards: readonly Shard[], changed: Partial<TogetherLimits> = {
     row += past + slice.rowEnd - slice.rowStart;
     return { slice, rowStart: row - (slice.rowEnd - slice.rowStart) };
   });
-  return [...groupSlices(slices, { ...limits, ...changed })].map((group) =>
+  return [...coalesceSlices(slices, { ...limits, ...changed })].map((group) =>
     group.map(({ slice }) => slice.shard.uri.split("/").at(-1)).join(" "),
   );
 }

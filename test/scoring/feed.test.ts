@@ -21,7 +21,7 @@ interface Watched {
 function watched(shards: number, { together = 1, uniform = true } = {}): Watched {
   const calls: string[] = [];
   const source = {
-    ahead: { files: 1, together, windowBytes: 1, bytes: 1 },
+    ahead: { files: 1, coalesced: together, windowBytes: 1, bytes: 1 },
     async open({ uri }) {
       calls.push(`open ${uri}`);
       return {

@@ -84,12 +84,12 @@ function slices(): SliceOfRun[] {
 }
 
 function world(
-  ahead: Omit<Source["ahead"], "together">,
+  ahead: Omit<Source["ahead"], "coalesced">,
   fails?: (fetches: number) => boolean,
 ): { seen: Seen; tools: Parameters<typeof windowsAhead>[0] } {
   const seen: Seen = { open: 0, mostOpen: 0, bytes: 0, mostBytes: 0 };
   const projection = { inputs: [], passthrough: [], expressions: null, cast: "exact", missing: "bad_row" } as const;
-  return { seen, tools: { source: slowSource({ ...ahead, together: 1 }, seen, fails), decoder, projection } };
+  return { seen, tools: { source: slowSource({ ...ahead, coalesced: 1 }, seen, fails), decoder, projection } };
 }
 
 describe("windows that are fetched ahead", () => {

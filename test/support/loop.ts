@@ -194,7 +194,7 @@ export async function scoreLoop(rows: readonly LoopRow[], mode: LoopMode, way: L
     {
       contract: bound,
       engine,
-      room: { rows: 1_000_000, begin: (count) => ({ rows: count, renewals: 0 }), async exceeded() {} },
+      batchLimit: { rows: 1_000_000, begin: (count) => ({ rows: count, renewals: 0 }), async exceeded() {} },
       sizer: fixedSize(way.batchRows),
       target,
       commits: 2,

@@ -1,5 +1,5 @@
 import { type AttemptOptions, openJob } from "#src/app/job-context.js";
-import { openCeilings } from "#src/app/batch-limit-cache.js";
+import { openBatchLimitCache } from "#src/app/batch-limit-cache.js";
 import type { Engine } from "#src/engine/port.js";
 import { JobError } from "#src/util/errors.js";
 import type { RunReport } from "#src/report/report.js";
@@ -69,7 +69,7 @@ export interface TightRun {
 /** Carries out a run on such a device. `ceilings`: where it remembers what fits. */
 export async function runTight(
   spec: string,
-  { ceilings, attempt, ...tightness }: Tightness & { ceilings: string; attempt?: Partial<AttemptOptions> },
+  { batchLimits, attempt, ...tightness }: Tightness & { batchLimits: string; attempt?: Partial<AttemptOptions> },
 ): Promise<TightRun> {
   const warnings: string[] = [];
   const log = { info() {}, debug() {}, warn: (message: string) => warnings.push(message) };
@@ -78,7 +78,7 @@ export async function runTight(
   let opened: TightEngine | undefined;
   const done = await runJob({
     ...job,
-    ceilings: openCeilings(log, ceilings),
+    batchLimits: openBatchLimitCache(log, batchLimits),
     openEngine: async (model, need) => {
       opened = tightEngine(await job.openEngine(model, need), tightness);
       return opened;

@@ -4,7 +4,7 @@
  * lies elsewhere, the loops in JavaScript do the same. The loops are in `page-loops.wat`.
  */
 import type { Values } from "../values.js";
-import { areHere, loopsBeside, spareBytes } from "./vectors.js";
+import { areHere, loopsSharingMemory, spareBytes } from "./vectors.js";
 import { pageLoopsCode } from "./page-loops-code.js";
 
 /** See `page-loops.wat`. */
@@ -42,7 +42,7 @@ function loopsOver(...arrays: readonly { readonly buffer: ArrayBufferLike }[]): 
 }
 
 function open(): Opened {
-  const { loops, memory } = loopsBeside(pageLoopsCode);
+  const { loops, memory } = loopsSharingMemory(pageLoopsCode);
   const words = spareBytes / Uint32Array.BYTES_PER_ELEMENT;
   return { loops: loops as Loops, state: new Uint32Array(memory, memory.byteLength - spareBytes, words) };
 }

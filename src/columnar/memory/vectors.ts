@@ -82,7 +82,7 @@ export function areHere(arrays: readonly { readonly buffer: ArrayBufferLike }[])
  * @param code in base64
  * @throws Error where there is none
  */
-export function loopsBeside(code: string): { readonly loops: unknown; readonly memory: ArrayBuffer } {
+export function loopsSharingMemory(code: string): { readonly loops: unknown; readonly memory: ArrayBuffer } {
   const vectors = opened?.vectors;
   const { WebAssembly: here } = globalThis as { WebAssembly?: WebAssemblyHere };
   if (vectors === undefined || here === undefined) {

@@ -2,12 +2,12 @@ import { closeSync, openSync } from "node:fs";
 import { giveBackMemory, takeMemory } from "../../columnar/memory/vectors.js";
 import { readFully } from "../read-fully.js";
 import type { UnitReader } from "../port.js";
-import type { PageRoom } from "./pages/page-memory.js";
+import type { PageMemory } from "./pages/page-memory.js";
 import { openUnitPieces, type ParquetUnit } from "./units.js";
 
 /** Reads units of Parquet shards: pages are unpacked into memory that is used again. */
 export function openParquetUnitReader(): UnitReader {
-  const rooms: PageRoom[] = [];
+  const rooms: PageMemory[] = [];
   let packed = takeMemory(64 * 1024);
   let file: OpenFile | undefined;
   const pieces = openUnitPieces({

@@ -1,7 +1,7 @@
 import { type ColumnRef, boundColumns } from "../../binding/contract.js";
 import type { Column } from "../../columnar/types.js";
 import type { Piece } from "../../columnar/piece.js";
-import { openPageRoom, type PageRoom } from "./pages/page-memory.js";
+import { openPageMemory, type PageMemory } from "./pages/page-memory.js";
 import { type ColumnRows, openColumn, type ReadBytes } from "./pages/column.js";
 import { isUnpacked } from "./pages/codecs.js";
 import type { Footer } from "./footer/footer.js";
@@ -98,7 +98,7 @@ export interface UnitTools {
   readonly read: ReadBytes;
   readonly scratch: (size: number) => Uint8Array;
   /** For each column. */
-  readonly rooms: PageRoom[];
+  readonly rooms: PageMemory[];
 }
 
 /** Reads units, one after the other. */
@@ -121,7 +121,7 @@ export function openUnitPieces({ read, scratch, rooms }: UnitTools): UnitPieces 
   let left: OpenGroup | undefined;
   const columnsOf = (unit: ParquetUnit): OpenGroup["columns"] =>
     unit.columns.map((column, index) => {
-      const room = (rooms[index] ??= openPageRoom());
+      const room = (rooms[index] ??= openPageMemory());
       return [column.name, openColumn(column, { read, scratch, room })];
     });
   return {

@@ -57,7 +57,7 @@ export function sliceSql(slice: Omit<SliceRequest, "file">, table: string): stri
 const shardNumberColumn = "input.shard";
 
 /** The same of several whole shards, in order; before the row number comes that of the shard, from 0 on. */
-export function togetherSql(slices: readonly [SliceRequest, ...SliceRequest[]]): string {
+export function coalescedSql(slices: readonly [SliceRequest, ...SliceRequest[]]): string {
   const paths = slices.map(({ file }) => quotePath(file.path)).join(", ");
   const shardNumber = quoteName(shardNumberColumn);
   const files = `read_parquet([${paths}], ${rowNumberColumn} = true, hive_partitioning = false)`;

@@ -1,7 +1,7 @@
 import type { RunId } from "../../plan/plan.js";
 import { splitTable } from "../../spec/postgres-spec.js";
 import type { Session } from "./connections.js";
-import type { Control, GivenUpRun } from "./control/control.js";
+import type { Control, AbandonedRun } from "./control/control.js";
 import { quoteTable, type TableName } from "./names.js";
 import { stagingTable } from "./modes/replace.js";
 import { keysTable } from "./modes/upsert.js";
@@ -10,7 +10,7 @@ import { keysTable } from "./modes/upsert.js";
  * Drops what the runs before this one left that were given up. Nobody makes it anew: their attempts are fenced. A
  * table of another role stays; that is no reason to fail.
  */
-export async function clearGivenUp(session: Session, control: Control, runId: RunId): Promise<void> {
+export async function clearAbandonedRuns(session: Session, control: Control, runId: RunId): Promise<void> {
   for (const run of await control.givenUp(session, runId)) {
     await dropLeftover(session, control, run);
   }
@@ -20,14 +20,14 @@ export async function clearGivenUp(session: Session, control: Control, runId: Ru
  * Drops a run's own table. Also of one that is about to begin: somebody may have removed its rows from the control
  * tables, to start over.
  */
-export async function dropLeftover(session: Session, control: Control, run: GivenUpRun): Promise<void> {
+export async function dropLeftover(session: Session, control: Control, run: AbandonedRun): Promise<void> {
   const name = leftoverOf(control, run);
   if (name !== undefined && (await isOwned(session, name))) {
     await session.query(`DROP TABLE IF EXISTS ${quoteTable(name)}`);
   }
 }
 
-function leftoverOf({ schema }: Control, { runId, target, mode }: GivenUpRun): TableName | undefined {
+function leftoverOf({ schema }: Control, { runId, target, mode }: AbandonedRun): TableName | undefined {
   switch (mode) {
     case "upsert":
       return keysTable(schema, runId);

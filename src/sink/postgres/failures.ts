@@ -3,7 +3,7 @@ import { type ErrorCode, errnoOf, JobError, messageOf } from "../../util/errors.
 import { connectionErrors } from "../../util/retry.js";
 import { lacksPassword, PasswordRefused } from "./connections.js";
 
-/** What a failed call means: the weather, which passes, or something that trying again does not mend. */
+/** What a failed call means: a transient error, or something that trying again does not mend. */
 export type Failure =
   | { readonly kind: "transient"; readonly found: string }
   | { readonly kind: "permanent"; readonly code: ErrorCode; readonly found: string; readonly hint?: string }

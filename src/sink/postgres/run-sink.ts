@@ -10,7 +10,7 @@ import { type CommittedSpan, readSpans } from "./control/spans.js";
 import type { Control } from "./control/control.js";
 import { encodeRows } from "./copy/copy-binary.js";
 import { otherFiles, refuseEmptied } from "./control/emptied-table.js";
-import { clearGivenUp } from "./abandoned-runs.js";
+import { clearAbandonedRuns } from "./abandoned-runs.js";
 import { lookAtRun } from "./look.js";
 import { lockRun, lockRuns, refuseOvertaken } from "./locks.js";
 import type { Mode } from "./modes/mode.js";
@@ -36,7 +36,7 @@ export interface RunTools extends TransactionTools {
   readonly writer: string;
 }
 
-/** Looking at all rows of a run, and moving them where names are not enough, takes its time. */
+/** TargetState at all rows of a run, and moving them where names are not enough, takes its time. */
 export const finishSeconds = 24 * 3600;
 
 /** What is known of a run's spans. */
@@ -222,7 +222,7 @@ async function clearAndFinish(tools: RunTools, stored: StoredPlan): Promise<void
   const { runId } = stored.plan;
   if (splitRunId(runId).number > 1) {
     await retrying(`clearing up after runs before ${runId}`, retry, (last) =>
-      transact(tools, (session) => clearGivenUp(session, control, runId), { last }),
+      transact(tools, (session) => clearAbandonedRuns(session, control, runId), { last }),
     );
   }
   await retrying(`finishing ${target}`, retry, (last) =>

@@ -5,7 +5,7 @@ import { JobError } from "../../util/errors.js";
 import type { ListedShard } from "../../plan/compare.js";
 import { partitionsOf } from "../../plan/partitions.js";
 import { diskFault, isDenied, isNothingThere } from "./disk-fault.js";
-import { foreseePath } from "./foresee.js";
+import { plannedPath } from "./planned-path.js";
 import { compileGlob, hasWildcards, splitStaticFolder, withoutFoldersOf } from "../glob.js";
 import { type OutputFolder, outputHint } from "../output-folder.js";
 import type { Listing } from "../port.js";
@@ -46,7 +46,7 @@ export async function listUntilSettled(patterns: readonly string[], place: Place
 }
 
 async function list(patterns: readonly string[], { folder, output, fileSystem }: Place): Promise<Listing> {
-  const realOutput = output === undefined ? undefined : await foreseePath(output.folder);
+  const realOutput = output === undefined ? undefined : await plannedPath(output.folder);
   const planned = output === undefined || realOutput === undefined ? undefined : join(realOutput, output.part);
   const plain = new Set<string>();
   const matched = new Set<string>();

@@ -12,7 +12,7 @@ import type { OpenShard, Source } from "../port.js";
 import { type WalkFileSystem, walkFileSystem } from "./walk.js";
 
 /** More of them make reading hardly cheaper. */
-const filesTogether = 64;
+const coalescedFiles = 64;
 const digestBytes = 1024 * 1024;
 
 export interface DiskSourceOptions {
@@ -28,7 +28,7 @@ export function diskSource({ folder, output, fileSystem = walkFileSystem }: Disk
   return {
     ahead: {
       files: 1,
-      together: filesTogether,
+      coalesced: coalescedFiles,
       windowBytes: Number.POSITIVE_INFINITY,
       bytes: Number.POSITIVE_INFINITY,
     },

@@ -2,7 +2,7 @@ import { lstat, readdir, realpath, stat } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { lakeTables } from "../../plan/lake-tables.js";
 import { diskFault, isDenied, isNothingThere } from "./disk-fault.js";
-import { type Entry, entryTowards, foreseePath } from "./foresee.js";
+import { type Entry, entryTowards, plannedPath } from "./planned-path.js";
 import { diskRepairFolder, folderUnread, type Glob, isFolderLeftOut } from "../glob.js";
 import type { MissingFolder, UnreadMatch } from "../port.js";
 
@@ -83,7 +83,7 @@ const logFolders: ReadonlySet<string> = new Set(lakeTables.map(({ log }) => log)
  * @throws JobError PERMISSION, DISK; Vanished when something goes meanwhile
  */
 export async function walk(request: Walk): Promise<Walked> {
-  const real = await foreseePath(request.base);
+  const real = await plannedPath(request.base);
   const progress: Progress = {
     ...request,
     pending: [{ path: "", names: [], real, linked: [real] }],

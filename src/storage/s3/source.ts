@@ -32,7 +32,7 @@ export function s3Source({ reader, spool, output }: S3SourceOptions): Source {
   return {
     ahead: {
       files: filesAhead,
-      together: 1, // each has windows of its own
+      coalesced: 1, // each has windows of its own
       windowBytes: Math.min(windowBytes, spool.maxBytes / 8),
       bytes: Math.min(spool.maxBytes / 2, aheadBytes),
     },

@@ -5,7 +5,7 @@ import type { FixedColumn } from "#src/columnar/types.js";
 import { areFinite } from "#src/columnar/memory/vectors.js";
 import { openColumn } from "#src/formats/parquet/pages/column.js";
 import { readFooter } from "#src/formats/parquet/footer/footer.js";
-import { openPageRoom, type PageRoom } from "#src/formats/parquet/pages/page-memory.js";
+import { openPageMemory, type PageMemory } from "#src/formats/parquet/pages/page-memory.js";
 import { openUnitPieces, type ParquetUnit, parquetUnits } from "#src/formats/parquet/units.js";
 import { nativeZstd } from "#src/formats/codecs/zstd.js";
 import { scratchFolder } from "../../support/job.js";
@@ -96,7 +96,7 @@ test("numbers without NULLs are read to where vectors reach them, however many a
   await writeRows(path, "SELECT row::FLOAT AS f FROM range(24000) t(row)", options);
   const slice = await wholeSlice(path);
   const units = slice && parquetUnits(await readFooter({ path }), slice);
-  const rooms: PageRoom[] = [];
+  const rooms: PageMemory[] = [];
   const tools = { read: reader(readFileSync(path)), scratch: (size: number) => new Uint8Array(size), rooms };
   const reached = units?.flatMap((unit) =>
     Array.from(openUnitPieces(tools).read(unit), ({ columns: read }) =>
@@ -119,7 +119,7 @@ test("units that follow on each other in a row group unpack its pages once", asy
   await writeRows(path, "SELECT row::FLOAT AS f FROM range(9000) t(row)", "DICTIONARY_SIZE_LIMIT 0");
   const slice = await wholeSlice(path);
   const [unit] = (slice && parquetUnits(await readFooter({ path }), slice)) ?? [];
-  const rooms: PageRoom[] = [];
+  const rooms: PageMemory[] = [];
   const read = vi.fn(reader(readFileSync(path)));
   const pieces = openUnitPieces({ read, scratch: (size: number) => new Uint8Array(size), rooms });
   const readRows = (rowStart: number, rowEnd: number): number[] =>
@@ -149,7 +149,7 @@ test("numbers behind levels that are packed to bits are read in place from the s
   const file = tinyParquet({ values, levels, repetition: 1 });
   const page = file.subarray(4, file.indexOf(Buffer.from(new Float64Array(values).buffer)) + 8000);
   const chunk = Buffer.concat([page, page, page]);
-  const room = openPageRoom();
+  const room = openPageMemory();
   const column = doubleChunk(chunk.length, 3000);
   const rowsOf = openColumn(column, { read: reader(chunk), scratch: (size) => new Uint8Array(size), room });
   const inPlace = [1, 2, 3].map(() => {

@@ -1,5 +1,5 @@
 /** Bounds what is held, in bytes. */
-export interface Room {
+export interface ByteBudget {
   /** Waits until what is held leaves room, or nothing is held. */
   take(bytes: number): Promise<void>;
   free(bytes: number): void;
@@ -7,7 +7,7 @@ export interface Room {
   close(): void;
 }
 
-export function createRoom(limit: number): Room {
+export function createByteBudget(limit: number): ByteBudget {
   let used = 0;
   let closed = false;
   let wake: (() => void) | undefined;

@@ -4,7 +4,7 @@ import { type Block, type Message, prefixBytes, readMessage, readPrefix } from "
 import type { IndexedBatch, IndexedDictionary } from "../ipc/numbering.js";
 import { cutOff, metadataLimit, placeOf, type StreamWalk } from "../ipc/stream.js";
 import type { ByteStream } from "./byte-stream.js";
-import type { Room } from "./byte-budget.js";
+import type { ByteBudget } from "./byte-budget.js";
 
 /** Of one message: it is held in one piece. */
 const bodyLimit = 2 ** 30;
@@ -24,7 +24,7 @@ export type HeldMessage =
 interface ReadingTools {
   readonly name: string;
   readonly walk: StreamWalk;
-  readonly room: Room;
+  readonly room: ByteBudget;
 }
 
 /** The messages of a stream, to its end-of-stream marker, which nothing may follow. @throws JobError SHARD_CORRUPT, DISK */

@@ -7,7 +7,7 @@ import { type StreamWalk, walkStream } from "../ipc/stream.js";
 import type { OpenArrow } from "../ipc/shards.js";
 import { type ByteStream, byteStream } from "./byte-stream.js";
 import type { RowStream, ShardFile, StreamedBatch } from "../../port.js";
-import { createRoom } from "./byte-budget.js";
+import { createByteBudget } from "./byte-budget.js";
 
 /** A stream of Arrow's that another program writes, each of its record batches a shard that is in memory. */
 export interface ArrowPipe extends RowStream {
@@ -38,7 +38,7 @@ export function openArrowPipe({ name, chunks, close }: ArrowPipeOptions): ArrowP
   const walk = walkStream(name, mendWriter);
   const known: KnownDictionaries = new Map();
   const held = new Map<string, HeldBatch>();
-  const room = createRoom(heldLimit);
+  const room = createByteBudget(heldLimit);
   const messages = readMessages(stream, { name, walk, room });
   const headFile = fileOf(name, "head");
   let head: Promise<ShardFile> | undefined;

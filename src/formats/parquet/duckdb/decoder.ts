@@ -10,7 +10,7 @@ import type { SchemaReader } from "../footer/footers.js";
 import { bindExpression, createExpressionCheck, describeFailure } from "../../sql/expressions.js";
 import { openLevelCheck } from "../pages/levels.js";
 import { schemaReader } from "./schemas.js";
-import { parquetTable, sliceSql, togetherSql } from "../../sql/slice-sql.js";
+import { parquetTable, sliceSql, coalescedSql } from "../../sql/slice-sql.js";
 import { streamChunks } from "./stream.js";
 import { type Place, placeIn } from "./coalesced.js";
 import type { Decoder, SliceRequest } from "../../port.js";
@@ -62,7 +62,7 @@ async function* readSlices(
 ): AsyncGenerator<RecordBatch> {
   const place = placeIn(slices);
   if (slices.length > 1) {
-    yield* streamTogether(pool, slices, place);
+    yield* streamCoalesced(pool, slices, place);
   }
   for (const [index, slice] of slices.entries()) {
     if (index >= place.slice) {
@@ -135,7 +135,7 @@ async function* untilFailure<T>(chunks: AsyncIterable<T>): AsyncGenerator<T, unk
  * Rows of whole shards as far as they come: what is wrong where they end, each shard's own stream will tell. A row that
  * is past has been yielded.
  */
-async function* streamTogether(
+async function* streamCoalesced(
   pool: ConnectionPool,
   slices: readonly [SliceRequest, ...SliceRequest[]],
   place: Place,
@@ -145,7 +145,7 @@ async function* streamTogether(
       return;
     }
   }
-  for await (const chunk of untilFailure(streamChunks(pool, togetherSql(slices)))) {
+  for await (const chunk of untilFailure(streamChunks(pool, coalescedSql(slices)))) {
     const end = place.after(chunk);
     if (end === undefined) {
       return;

@@ -1,6 +1,6 @@
 import type { Column } from "../../../columnar/types.js";
 import { messageOf } from "../../../util/errors.js";
-import type { PageRoom } from "./page-memory.js";
+import type { PageMemory } from "./page-memory.js";
 import { codecs, unpack } from "./codecs.js";
 import { type PageHeader, parsePageHeader } from "./page-header.js";
 import { encodings, levelBytesOf, mostRows, pageLimitBytes, type PageRows, pageRows } from "./page-values.js";
@@ -25,7 +25,7 @@ export interface ColumnTools {
   readonly read: ReadBytes;
   /** For bytes that are packed: of no more use when a page was unpacked. */
   readonly scratch: (size: number) => Uint8Array;
-  readonly room: PageRoom;
+  readonly room: PageMemory;
 }
 
 /** Most headers are shorter; statistics make them longer. */

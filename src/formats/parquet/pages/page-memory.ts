@@ -4,7 +4,7 @@ import { giveBackMemory, takeMemory } from "../../../columnar/memory/vectors.js"
 type Use = "page" | "dictionary" | "valid" | "values";
 
 /** Memory that the pages of a column are unpacked into, one after the other. */
-export interface PageRoom {
+export interface PageMemory {
   /** By how many bytes the last page's levels were more than `levelBytesOf` says: the next page's are, too, mostly. */
   moreLevelBytes: number;
   /** So many bytes, which hold until the next ones are asked for, for the same use. */
@@ -13,7 +13,7 @@ export interface PageRoom {
   close(): void;
 }
 
-export function openPageRoom(): PageRoom {
+export function openPageMemory(): PageMemory {
   const taken = new Map<Use, Uint8Array<ArrayBuffer>>();
   return {
     moreLevelBytes: 0,

@@ -12,7 +12,7 @@ import {
   spreadHere,
   takeRunsHere,
 } from "../../../columnar/memory/page-loops.js";
-import type { PageRoom } from "./page-memory.js";
+import type { PageMemory } from "./page-memory.js";
 import type { PageHeader } from "./page-header.js";
 import { isOneRun, readRuns } from "./runs.js";
 import type { StoredColumn } from "./storage.js";
@@ -30,7 +30,7 @@ export const pageLimitBytes = 2 ** 28;
 interface PageParts {
   readonly header: PageHeader;
   readonly dictionary: Column | undefined;
-  readonly room: PageRoom;
+  readonly room: PageMemory;
 }
 
 /** Rows of a page, NULLs and all. */
@@ -94,7 +94,7 @@ interface LoopedValues extends PackedValues {
   readonly like: Values;
 }
 
-function valuesRoom(room: PageRoom, { BYTES_PER_ELEMENT: bytes }: Values): Uint8Array<ArrayBuffer> {
+function valuesRoom(room: PageMemory, { BYTES_PER_ELEMENT: bytes }: Values): Uint8Array<ArrayBuffer> {
   return room.memory("values", mostRows * bytes);
 }
 
@@ -115,7 +115,7 @@ function copiedHere(values: Values): LoopedValues {
 /** Puts values among NULLs as rows are taken. */
 function rowsHere(
   values: LoopedValues,
-  { valid, room }: { readonly valid: Uint8Array | undefined; readonly room: PageRoom },
+  { valid, room }: { readonly valid: Uint8Array | undefined; readonly room: PageMemory },
 ): PageRows {
   const element = elementOf(values.like);
   const ones = (from: number, to: number): number =>

@@ -5,7 +5,7 @@ import { parseJson } from "../../../plan/parse-plan.js";
 import { splitRunId } from "../../../plan/identity.js";
 import { damagedOutput, overtaken } from "./damage.js";
 import { createDurably } from "../local/durable.js";
-import type { FileSystem, Looking } from "./file-system.js";
+import type { FileSystem, TargetState } from "./file-system.js";
 import { isEarlier, isLater, isSameJob, type Layout, layoutOf, runOfPart } from "./layout.js";
 import { runOfSuccess } from "./success.js";
 
@@ -38,7 +38,7 @@ export function claimText({ runId }: Layout): string {
  * Refuses files that nobody could tell from ours, or that are another run's: a reader would mix them up.
  * @throws JobError OUTPUT_FOREIGN
  */
-export async function refuseForeign(fs: Looking, layout: Layout): Promise<void> {
+export async function refuseForeign(fs: TargetState, layout: Layout): Promise<void> {
   const { runId } = layout;
   const names = await listFolder(fs, layout.folder);
   const owner = claimSchema.safeParse(parseJson(await readTextOr(fs, layout.claim, ""))).data?.run_id;
@@ -73,7 +73,7 @@ export async function refuseForeign(fs: Looking, layout: Layout): Promise<void> 
 }
 
 /** @throws JobError OUTPUT_FOREIGN for a `_SUCCESS` without a manifest, unless it is of these runs */
-async function refuseOtherSuccess(fs: Looking, layout: Layout, names: readonly string[]): Promise<void> {
+async function refuseOtherSuccess(fs: TargetState, layout: Layout, names: readonly string[]): Promise<void> {
   const success = basename(layout.success);
   if (!names.includes(success) || names.includes(basename(layout.manifest))) {
     return;
@@ -89,7 +89,7 @@ async function refuseOtherSuccess(fs: Looking, layout: Layout, names: readonly s
 }
 
 /** Parts of later runs are there: one came meanwhile, or something removed its plan. */
-async function laterRun(fs: Looking, layout: Layout, names: readonly string[]): Promise<JobError> {
+async function laterRun(fs: TargetState, layout: Layout, names: readonly string[]): Promise<JobError> {
   const runs = names.flatMap((name) => runOfPart(name) ?? []).filter((run) => isLater(run, layout));
   const last = runs.reduce((one, other) => (isLater(other, layoutOf(layout.folder, one)) ? other : one));
   const { plan } = layoutOf(layout.folder, last);
@@ -101,7 +101,7 @@ async function laterRun(fs: Looking, layout: Layout, names: readonly string[]): 
     : overtaken(layout, last);
 }
 
-export async function listFolder(fs: Looking, folder: string): Promise<string[]> {
+export async function listFolder(fs: TargetState, folder: string): Promise<string[]> {
   try {
     return await fs.readdir(folder);
   } catch (error) {
@@ -112,7 +112,7 @@ export async function listFolder(fs: Looking, folder: string): Promise<string[]>
   }
 }
 
-export async function readTextOr<T>(fs: Looking, path: string, absent: T): Promise<string | T> {
+export async function readTextOr<T>(fs: TargetState, path: string, absent: T): Promise<string | T> {
   try {
     return await fs.readText(path);
   } catch (error) {
@@ -123,7 +123,7 @@ export async function readTextOr<T>(fs: Looking, path: string, absent: T): Promi
   }
 }
 
-export async function sizeIfThere(fs: Looking, path: string): Promise<number | undefined> {
+export async function sizeIfThere(fs: TargetState, path: string): Promise<number | undefined> {
   try {
     return await fs.sizeOf(path);
   } catch (error) {

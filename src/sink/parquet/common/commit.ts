@@ -82,9 +82,9 @@ export async function commitPart(
   const counts = await encodePart({ ...commit, rejectsSha256: rejects.sha256 }, temporary);
   // Not before the part is there: see `inTemporary`.
   await check();
-  const standing = await writeRejects(fs, { layout, span: index, ...rejects, writer: maker.writer, check });
-  if (standing !== undefined) {
-    await fs.sync(dirname(standing)); // whoever gave the part its name there may have died before this
+  const rejectsFile = await writeRejects(fs, { layout, span: index, ...rejects, writer: maker.writer, check });
+  if (rejectsFile !== undefined) {
+    await fs.sync(dirname(rejectsFile)); // whoever gave the part its name there may have died before this
     await fs.unlink(temporary);
     return { outcome: "adopted", part: await adopt(target, span) };
   }

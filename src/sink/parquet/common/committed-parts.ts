@@ -1,5 +1,5 @@
 import { sizeIfThere } from "./claim.js";
-import type { Looking } from "./file-system.js";
+import type { TargetState } from "./file-system.js";
 import type { Layout } from "./layout.js";
 import { checkFinished, type Manifest } from "./manifest.js";
 import { type CommittedPart, listParts } from "./parts.js";
@@ -7,7 +7,7 @@ import type { StoredPlan } from "../../port.js";
 
 /** A run at its target. */
 export interface Target {
-  readonly fs: Looking;
+  readonly fs: TargetState;
   /** Checks parts, given by span, against the plan. @throws JobError OUTPUT_DAMAGED */
   readonly inspect: (paths: ReadonlyMap<number, string>) => Promise<Map<number, CommittedPart>>;
   readonly layout: Layout;
@@ -47,7 +47,7 @@ export async function lookAt(
   }
 }
 
-async function isAnyGone(fs: Looking, paths: Iterable<string>): Promise<boolean> {
+async function isAnyGone(fs: TargetState, paths: Iterable<string>): Promise<boolean> {
   for (const path of paths) {
     if ((await sizeIfThere(fs, path)) === undefined) {
       return true;

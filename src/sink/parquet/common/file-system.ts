@@ -3,7 +3,7 @@ import { createReadStream } from "node:fs";
 import { link, mkdir, open, readdir, readFile, rename, rm, stat, unlink } from "node:fs/promises";
 
 /** The calls that looking at a target needs, be it on a disk or in S3. What is not there: an error with ENOENT. */
-export interface Looking {
+export interface TargetState {
   readdir(path: string): Promise<string[]>;
   readText(path: string): Promise<string>;
   sizeOf(path: string): Promise<number>;
@@ -19,7 +19,7 @@ export interface Looking {
  * The calls that publishing on a disk needs. Passed in, so that a test can lose what was not synced, cut a write short
  * or fail the n-th call.
  */
-export interface FileSystem extends Looking {
+export interface FileSystem extends TargetState {
   mkdir(path: string): Promise<void>;
   /** Creates or empties a file and writes all of `text`; not durable before `sync`. */
   writeText(path: string, text: string): Promise<void>;

@@ -7,7 +7,7 @@ import type { Plan, RunId } from "../../../plan/plan.js";
 import { spanAt } from "../../../plan/spans.js";
 import { readTextOr, sizeIfThere } from "./claim.js";
 import { type DamagedFile, damagedOutput, overtaken, refuseDamaged } from "./damage.js";
-import type { Looking } from "./file-system.js";
+import type { TargetState } from "./file-system.js";
 import { isEarlier, isLater, isSameJob, type Layout } from "./layout.js";
 import { type CommittedParts, findPart, rowsLeft } from "./parts.js";
 import { makerSchema } from "./part-label.js";
@@ -92,7 +92,7 @@ const manifestSchema = z.object({
  * @throws JobError OUTPUT_FOREIGN for another job's `_SUCCESS`, PLAN_CHANGED for a later run's, OUTPUT_DAMAGED
  */
 export async function checkFinished(
-  fs: Looking,
+  fs: TargetState,
   layout: Layout,
   { plan, planId }: StoredPlan,
 ): Promise<Manifest | undefined> {
@@ -132,7 +132,7 @@ export async function checkFinished(
 }
 
 /** Parts that are not there, or not as long as the manifest says. */
-async function otherParts(fs: Looking, layout: Layout, { parts }: Manifest): Promise<DamagedFile[]> {
+async function otherParts(fs: TargetState, layout: Layout, { parts }: Manifest): Promise<DamagedFile[]> {
   const sizes = await fs.sizesIn?.(layout.folder);
   const damaged: DamagedFile[] = [];
   for (const part of parts) {
@@ -147,7 +147,7 @@ async function otherParts(fs: Looking, layout: Layout, { parts }: Manifest): Pro
 }
 
 /** `run`: the one that `_SUCCESS` names. */
-async function readManifest(fs: Looking, layout: Layout, run: RunId | undefined): Promise<Manifest> {
+async function readManifest(fs: TargetState, layout: Layout, run: RunId | undefined): Promise<Manifest> {
   const manifest = manifestSchema.safeParse(parseJson(await readTextOr(fs, layout.manifest, "")));
   if (manifest.success) {
     return manifest.data;
@@ -183,7 +183,7 @@ export interface FinishRequest {
 
 /** @throws JobError OUTPUT_DAMAGED when a part is not there any more as it was committed */
 export async function manifestPart(
-  fs: Looking,
+  fs: TargetState,
   { layout, stored, parts, committed }: Pick<FinishRequest, "layout" | "stored" | "parts" | "committed">,
   span: number,
 ): Promise<ManifestPart> {

@@ -6,7 +6,7 @@ import type { Span } from "../../../plan/plan.js";
 import { spanAt, spanCount } from "../../../plan/spans.js";
 import { listFolder, sizeIfThere } from "./claim.js";
 import { type DamagedFile, refuseDamaged } from "./damage.js";
-import type { Looking } from "./file-system.js";
+import type { TargetState } from "./file-system.js";
 import type { Layout } from "./layout.js";
 import { type PartFacts, type PartLabel, partSchema } from "./part-label.js";
 import type { StoredPlan } from "../../port.js";
@@ -37,7 +37,7 @@ const partsPerQuery = 256;
  * Paths of a run's parts, by span. One that the finish of the run moves counts wherever it is: it is looked for where
  * it comes from first, then where it stays.
  */
-export async function listParts(fs: Looking, layout: Layout): Promise<Map<number, string>> {
+export async function listParts(fs: TargetState, layout: Layout): Promise<Map<number, string>> {
   const paths = new Map<number, string>();
   for (const name of layout.parts === layout.folder ? [] : await listFolder(fs, layout.parts)) {
     const span = layout.committedSpanOf(name);
@@ -56,7 +56,7 @@ export async function listParts(fs: Looking, layout: Layout): Promise<Map<number
 
 /** Where a part is: among those that readers see, or not yet. One that was moved meanwhile is where it was moved to. */
 export async function findPart(
-  fs: Looking,
+  fs: TargetState,
   layout: Layout,
   span: number,
 ): Promise<{ path: string; sizeBytes: number } | undefined> {

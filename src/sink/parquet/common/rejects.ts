@@ -6,7 +6,7 @@ import { errnoOf, JobError } from "../../../util/errors.js";
 import { parseJson } from "../../../plan/parse-plan.js";
 import { listFolder, readTextOr } from "./claim.js";
 import { ensureFolder, replaceDurably } from "../local/durable.js";
-import type { FileSystem, Looking } from "./file-system.js";
+import type { FileSystem, TargetState } from "./file-system.js";
 import { type Layout, runOfPart } from "./layout.js";
 import { type CommittedPart, findPart } from "./parts.js";
 import { unlinkIfThere } from "../local/temporary.js";
@@ -100,7 +100,7 @@ export async function writeRejects(
  * @throws JobError OUTPUT_DAMAGED when a file is not the one that its part means
  */
 export async function* readRejects(
-  fs: Looking,
+  fs: TargetState,
   layout: Layout,
   parts: ReadonlyMap<number, Pick<CommittedPart, "rejectsSha256">>,
 ): AsyncGenerator<RejectedRow> {
@@ -124,7 +124,7 @@ export async function* readRejects(
 
 /** Files of the run that attempts wrote whose part is not there: they died, or another one was first. */
 export async function staleRejects(
-  fs: Looking,
+  fs: TargetState,
   layout: Layout,
   parts: readonly { readonly span: number; readonly rejects_sha256: string | null }[],
 ): Promise<string[]> {

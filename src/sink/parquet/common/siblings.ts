@@ -2,7 +2,7 @@ import { z } from "../../../util/zod.js";
 import { parseJson } from "../../../plan/parse-plan.js";
 import type { RunId } from "../../../plan/plan.js";
 import { listFolder, readTextOr } from "./claim.js";
-import type { Looking } from "./file-system.js";
+import type { TargetState } from "./file-system.js";
 import { layoutOf } from "./layout.js";
 import type { UnfinishedRun } from "../../port.js";
 import { latestRun, readPlan } from "./stored-plan.js";
@@ -19,7 +19,7 @@ const runSchema = z.object({ run_id: z.string() });
  * gives its runs; a `RegExp` where a param makes the name.
  */
 export async function findUnfinished(
-  fs: Looking,
+  fs: TargetState,
   { root, pattern }: { root: string; pattern: readonly (string | RegExp)[] },
   { job, base }: { job: string; base: RunId },
 ): Promise<UnfinishedRun[]> {
@@ -33,7 +33,7 @@ export async function findUnfinished(
   return found;
 }
 
-async function expand(fs: Looking, root: string, pattern: readonly (string | RegExp)[]): Promise<string[]> {
+async function expand(fs: TargetState, root: string, pattern: readonly (string | RegExp)[]): Promise<string[]> {
   if (!pattern.some((segment) => segment instanceof RegExp)) {
     return [];
   }
@@ -54,12 +54,12 @@ async function expand(fs: Looking, root: string, pattern: readonly (string | Reg
 }
 
 /** What cannot be listed is nobody's run that this user could finish. */
-async function namesIn(fs: Looking, folder: string): Promise<string[]> {
+async function namesIn(fs: TargetState, folder: string): Promise<string[]> {
   return await listFolder(fs, folder).catch(() => []);
 }
 
 async function unfinishedIn(
-  fs: Looking,
+  fs: TargetState,
   folder: string,
   { job, base }: { job: string; base: RunId },
 ): Promise<UnfinishedRun | undefined> {

@@ -4,7 +4,7 @@ import { numberedRunId, splitRunId } from "../../../plan/identity.js";
 import { parsePlan, planToText } from "../../../plan/parse-plan.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
 import { listFolder, readTextOr, refuseForeign } from "./claim.js";
-import type { Looking } from "./file-system.js";
+import type { TargetState } from "./file-system.js";
 import { damagedOutput, overtaken } from "./damage.js";
 import { type Layout, layoutOf, nextLayout } from "./layout.js";
 import type { StoredPlan } from "../../port.js";
@@ -40,7 +40,7 @@ function sha256(text: string): string {
 
 /** @throws JobError OUTPUT_DAMAGED when it is no plan, OUTPUT_FOREIGN when another version of this program wrote it */
 export async function readPlan(
-  fs: Looking,
+  fs: TargetState,
   { plan: path, runId }: Pick<Layout, "plan" | "runId">,
 ): Promise<StoredPlan | undefined> {
   const text = await readTextOr(fs, path, undefined);
@@ -58,7 +58,7 @@ export async function readPlan(
 }
 
 /** The plan that a run under way rests on. @throws JobError OUTPUT_DAMAGED when it is gone */
-export async function standingPlan(fs: Looking, layout: Layout): Promise<StoredPlan> {
+export async function standingPlan(fs: TargetState, layout: Layout): Promise<StoredPlan> {
   const stored = await readPlan(fs, layout);
   if (stored === undefined) {
     throw new JobError("OUTPUT_DAMAGED", `looking at ${layout.folder}: the run's plan is gone from it`, {
@@ -73,7 +73,7 @@ export async function standingPlan(fs: Looking, layout: Layout): Promise<StoredP
  * repeat or lose rows. Plans can be large, so one that was found right is read again only when its file is another
  * one.
  */
-export function planCheck(fs: Looking, layout: Layout, planId: string): () => Promise<void> {
+export function planCheck(fs: TargetState, layout: Layout, planId: string): () => Promise<void> {
   let right: string | undefined;
   const next = nextLayout(layout);
   return async () => {
@@ -93,7 +93,7 @@ export function planCheck(fs: Looking, layout: Layout, planId: string): () => Pr
   };
 }
 
-async function identityIfThere(fs: Looking, path: string): Promise<string | undefined> {
+async function identityIfThere(fs: TargetState, path: string): Promise<string | undefined> {
   return await fs.identityOf(path).catch((error: unknown) => {
     if (errnoOf(error) === "ENOENT") {
       return undefined;
@@ -103,7 +103,7 @@ async function identityIfThere(fs: Looking, path: string): Promise<string | unde
 }
 
 /** The latest run in a folder of those that start with `base`: the one with the highest number that was planned. */
-export async function latestRun(fs: Looking, folder: string, base: RunId): Promise<RunId> {
+export async function latestRun(fs: TargetState, folder: string, base: RunId): Promise<RunId> {
   const names = (await listFolder(fs, layoutOf(folder, base).runs)) as RunId[];
   const numbers = names.map((name) => splitRunId(name)).filter((run) => run.base === base && run.number > 1);
   for (const { number } of numbers.toSorted((one, other) => other.number - one.number)) {
@@ -122,7 +122,7 @@ export const lostPlanText = '{"format":"infer-batch-lost-plan"}\n';
  * The runs just before this one whose plans are gone, in order. Attempts of an earlier run look for the plan of the run
  * after theirs alone: something must stand there before this run's plan does.
  */
-export async function lostPlans(fs: Looking, { folder, runId }: Layout): Promise<Layout[]> {
+export async function lostPlans(fs: TargetState, { folder, runId }: Layout): Promise<Layout[]> {
   const { base, number } = splitRunId(runId);
   const lost: Layout[] = [];
   for (let earlier = number - 1; earlier > 0; earlier -= 1) {
@@ -136,7 +136,7 @@ export async function lostPlans(fs: Looking, { folder, runId }: Layout): Promise
 }
 
 /** The plan of the latest run. @throws JobError OUTPUT_FOREIGN when the folder holds what is not theirs */
-export async function findPlan(fs: Looking, folder: string, base: RunId): Promise<StoredPlan | undefined> {
+export async function findPlan(fs: TargetState, folder: string, base: RunId): Promise<StoredPlan | undefined> {
   for (;;) {
     const layout = layoutOf(folder, await latestRun(fs, folder, base));
     try {

@@ -12,7 +12,7 @@ import type { Target } from "../common/committed-parts.js";
 import { type RejectsText, textOfRejects } from "../common/rejects.js";
 import type { CommitOutcome, Maker } from "../../port.js";
 import type { S3Uri } from "../../../spec/s3-uri.js";
-import { lookAgain } from "./retract-superseded.js";
+import { retractIfSuperseded } from "./retract-superseded.js";
 import { digestKey, objectAt } from "./target-state.js";
 import type { S3Tools } from "./tools.js";
 
@@ -100,10 +100,10 @@ async function publish(
   if (creation.kind === "exists") {
     return "adopted";
   }
-  await lookAgain(check, async () => {
-    const standing = await store.standing(final);
-    if (standing !== undefined && writerOf(standing) === creation.id) {
-      await store.remove(final, standing.etag);
+  await retractIfSuperseded(check, async () => {
+    const found = await store.stored(final);
+    if (found !== undefined && writerOf(found) === creation.id) {
+      await store.remove(final, found.etag);
       if (rejects.sha256 !== null) {
         await store.remove(rejectsAt(target, part.span, rejects.sha256));
       }

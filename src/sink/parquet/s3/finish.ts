@@ -7,7 +7,7 @@ import { staleRejects } from "../common/rejects.js";
 import type { AttemptJson } from "../../port.js";
 import { clearEarlierRuns, clearProbes, clearWorking } from "./clear.js";
 import { successText } from "../common/success.js";
-import { lookAgain } from "./retract-superseded.js";
+import { retractIfSuperseded } from "./retract-superseded.js";
 import { objectAt } from "./target-state.js";
 import { swapIn } from "./swap.js";
 import { forEachOf, type S3Tools } from "./tools.js";
@@ -77,7 +77,7 @@ async function publishText(
         ? (await store.create(object, { body: text, exclusive })).kind === "created"
         : (await store.put(object, text, exclusive ? there.etag : undefined)) === "written";
     if (written) {
-      await lookAgain(check, async () => {
+      await retractIfSuperseded(check, async () => {
         const now = await store.readText(object);
         if (now?.text === text) {
           await store.remove(object, now.etag);

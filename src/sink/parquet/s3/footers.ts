@@ -60,11 +60,11 @@ export async function inspectInS3(
 /** Makes a file as large as the object, with the bytes of its footer. */
 async function fetchFooter(store: S3Target, uri: string, path: string): Promise<void> {
   const object = objectAt(uri);
-  const standing = await store.standing(object);
-  if (standing === undefined) {
+  const found = await store.stored(object);
+  if (found === undefined) {
     throw Object.assign(new Error(`there is no object ${uri}`), { code: "ENOENT", path: uri });
   }
-  const { etag, sizeBytes } = standing;
+  const { etag, sizeBytes } = found;
   await using file = await open(path, "wx+", 0o600);
   await file.truncate(sizeBytes);
   const fetch = async (start: number, end: number): Promise<void> => {

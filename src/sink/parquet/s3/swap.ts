@@ -4,7 +4,7 @@ import { isEarlier, runOfPart } from "../common/layout.js";
 import { runOfSuccess } from "../common/success.js";
 import type { Target } from "../common/committed-parts.js";
 import { listFolder } from "../common/claim.js";
-import { lookAgain } from "./retract-superseded.js";
+import { retractIfSuperseded } from "./retract-superseded.js";
 import { objectAt } from "./target-state.js";
 import { forEachOf, type S3Tools } from "./tools.js";
 
@@ -19,7 +19,7 @@ export async function swapIn(tools: S3Tools, target: Target): Promise<void> {
   const spans = Array.from({ length: spanCount(stored.plan) }, (_, span) => span);
   const gone = (await forEachOf(spans, (span) => copyIn(tools, target, span))).find((from) => from !== undefined);
   // Also when one could not be copied: a later run that has removed it may not have seen the others come.
-  await lookAgain(check, async () => {
+  await retractIfSuperseded(check, async () => {
     await forEachOf(spans, (span) => store.remove(objectAt(`${layout.folder}/${layout.part(span)}`)));
   });
   if (gone !== undefined) {
@@ -57,5 +57,5 @@ async function withdrawSuccess({ store }: S3Tools, { layout, check }: Target): P
 async function copyIn({ store }: S3Tools, { layout }: Target, span: number): Promise<string | undefined> {
   const [from = "", to = from] = layout.placesOf(span).map(String);
   const isCopied = await store.copy(objectAt(from), objectAt(to));
-  return !isCopied && (await store.standing(objectAt(to))) === undefined ? from : undefined;
+  return !isCopied && (await store.stored(objectAt(to))) === undefined ? from : undefined;
 }

@@ -1,8 +1,8 @@
 import { createHash } from "node:crypto";
 import type { S3Target } from "../../../s3/target.js";
-import type { Standing } from "../../../s3/creation.js";
+import type { StoredObject } from "../../../s3/creation.js";
 import type { S3Uri } from "../../../spec/s3-uri.js";
-import type { Looking } from "../common/file-system.js";
+import type { TargetState } from "../common/file-system.js";
 
 /** The bucket and key of an object or folder; the folder may be the bucket itself. */
 export function objectAt(uri: string): S3Uri {
@@ -14,7 +14,7 @@ export function objectAt(uri: string): S3Uri {
 export const digestKey = "infer-batch-sha256";
 
 /** Looks at a target in S3; paths are URIs. `folder`: the job's own. */
-export function lookInS3(store: S3Target, folder: string): Looking {
+export function lookInS3(store: S3Target, folder: string): TargetState {
   return {
     async readdir(uri) {
       const found = await store.entries(objectAt(uri));
@@ -33,10 +33,10 @@ export function lookInS3(store: S3Target, folder: string): Looking {
       const found = await store.readText(objectAt(uri));
       return found === undefined ? await gone(uri) : found.text;
     },
-    sizeOf: async (uri) => (await standing(store, uri)).sizeBytes,
-    identityOf: async (uri) => (await standing(store, uri)).etag,
+    sizeOf: async (uri) => (await storedObject(store, uri)).sizeBytes,
+    identityOf: async (uri) => (await storedObject(store, uri)).etag,
     async digest(uri) {
-      const { etag, sizeBytes, metadata } = await standing(store, uri);
+      const { etag, sizeBytes, metadata } = await storedObject(store, uri);
       const known = metadata[digestKey];
       return { sizeBytes, sha256: known ?? (await digestOf(store, uri, { etag, sizeBytes })) };
     },
@@ -58,8 +58,8 @@ async function isMarker(store: S3Target, uri: string): Promise<boolean> {
   return true;
 }
 
-async function standing(store: S3Target, uri: string): Promise<Standing> {
-  return (await store.standing(objectAt(uri))) ?? (await gone(uri));
+async function storedObject(store: S3Target, uri: string): Promise<StoredObject> {
+  return (await store.stored(objectAt(uri))) ?? (await gone(uri));
 }
 
 /** As a disk says it. */

@@ -22,13 +22,13 @@ export interface Control {
   /** The last of the runs that came after this one. */
   laterRun(session: Session, runId: RunId): Promise<RunId | undefined>;
   /** Runs before this one that were given up. */
-  givenUp(session: Session, runId: RunId): Promise<readonly GivenUpRun[]>;
+  givenUp(session: Session, runId: RunId): Promise<readonly AbandonedRun[]>;
   /** Plans of a job's unfinished runs, those that start with `base` left out; the newest. */
   unfinished(session: Session, job: string, base: RunId): Promise<readonly Plan[]>;
   isFinished(session: Session, runId: RunId): Promise<boolean>;
 }
 
-export interface GivenUpRun {
+export interface AbandonedRun {
   readonly runId: RunId;
   /** `schema.table` */
   readonly target: string;

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { FixedColumn } from "#src/columnar/types.js";
 import { takeMemory } from "#src/columnar/memory/vectors.js";
-import { openPageRoom } from "#src/formats/parquet/pages/page-memory.js";
+import { openPageMemory } from "#src/formats/parquet/pages/page-memory.js";
 import { encodings, mostRows, pageRows } from "#src/formats/parquet/pages/page-values.js";
 import { packedRun } from "../../../support/parquet-runs.js";
 import { doubleChunk } from "../../../support/parquet-units.js";
@@ -52,7 +52,7 @@ describe.each(["here", "not aligned", "elsewhere"] as const)("rows of a page, %s
     { name: "with few NULLs", isDictionary: false, nulls: 0.002 },
     { name: "of NULLs only", isDictionary: false, nulls: 1 },
   ])("$name, are taken from anywhere on", ({ isDictionary, nulls }) => {
-    const memory = openPageRoom();
+    const memory = openPageMemory();
     const values = memory.memory("dictionary", dictionary.byteLength);
     values.set(new Uint8Array(dictionary.buffer));
     const data = new Float64Array(values.buffer, values.byteOffset, dictionary.length);

@@ -3,12 +3,12 @@ import { basename, dirname, isAbsolute, join, relative, sep } from "node:path";
 import { errnoOf } from "../../util/errors.js";
 
 /** The path without links, as it will be once what is missing of it is there. */
-export async function foreseePath(path: string): Promise<string> {
+export async function plannedPath(path: string): Promise<string> {
   try {
     return await realpath(path);
   } catch (error) {
     const parent = dirname(path);
-    return errnoOf(error) === "ENOENT" && parent !== path ? join(await foreseePath(parent), basename(path)) : path;
+    return errnoOf(error) === "ENOENT" && parent !== path ? join(await plannedPath(parent), basename(path)) : path;
   }
 }
 
