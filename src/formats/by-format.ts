@@ -38,12 +38,7 @@ export function decoderByFormat(
       }
     },
     windows: async (slice, windowBytes) => await (await of(slice.file)).windows(slice, windowBytes),
-    async units(slices, sharing) {
-      const [first, ...others] = sameFormat(slices, ({ file }) => isArrow(file.name, format));
-      return first === undefined || others.length > 0
-        ? undefined
-        : await (await of(first[0].file)).units(first, sharing);
-    },
+    units: async (slice, options) => await (await of(slice.file)).units(slice, options),
     async *read(slices) {
       for (const [first, ...others] of sameFormat(slices, ({ file }) => isArrow(file.name, format))) {
         yield* (await of(first.file)).read([first, ...others]);

@@ -10,16 +10,7 @@ export function namingDecoder(decoder: Decoder): Decoder {
     ...decoder,
     footers: (files) => iterate(files, () => decoder.footers(files)),
     windows: (slice, windowBytes) => call(slice.file, () => decoder.windows(slice, windowBytes)),
-    async units(slices, sharing) {
-      try {
-        return await decoder.units(slices, sharing);
-      } catch (error) {
-        throw renamed(
-          error,
-          slices.map(({ file }) => file),
-        );
-      }
-    },
+    units: (slice, options) => call(slice.file, () => decoder.units(slice, options)),
     read: (slices) =>
       iterate(
         slices.map(({ file }) => file),

@@ -156,6 +156,13 @@ export interface SliceUnits {
   readonly fitting: (workers: number) => number;
 }
 
+export interface UnitOptions {
+  /** False: the slice is one of several that `read` would read in one go. */
+  readonly isAlone: boolean;
+  /** undefined: the workers score nothing. */
+  readonly sharing?: UnitSharing | undefined;
+}
+
 /** Workers that score what they read, which is shared out among them: the less is left, the smaller the units are. */
 export interface UnitSharing {
   readonly workers: number;
@@ -190,10 +197,10 @@ export interface Decoder extends AsyncDisposable {
    */
   windows(slice: SliceRequest, windowBytes: number): Promise<readonly SliceWindow[]>;
   /**
-   * Cuts slices into units, which workers read in place of `read`; undefined: they have to be read by `read`.
+   * Cuts a slice into units, which workers read in place of `read`; undefined: it has to be read by `read`.
    * @throws JobError SHARD_CORRUPT
    */
-  units(slices: readonly SliceRequest[], sharing?: UnitSharing): Promise<readonly SliceUnits[] | undefined>;
+  units(slice: SliceRequest, options: UnitOptions): Promise<SliceUnits | undefined>;
   /**
    * The rows of slices, whose bytes are there, in order and each in file order, in batches of irregular length. A
    * batch's arrays hold until the next one is asked for. Where there are several slices, they are whole shards with

@@ -32,8 +32,11 @@ export async function requireWhole(context: JobContext, listing: Listing): Promi
   requireFolders(context, listing);
   await atKey(context, inputPath, () => refuseLakeTables(context, listing));
   refuseUncommitted(context, listing);
-  if (listing.shards.length > 0 && listing.unmatched.length > 0) {
-    context.log.warn(`no file matches ${listing.unmatched.join(", ")}; other patterns of input.path have some`);
+}
+
+export function warnOfUnmatched({ log }: Pick<JobContext, "log">, { shards, unmatched }: Listing): void {
+  if (shards.length > 0 && unmatched.length > 0) {
+    log.warn(`no file matches ${unmatched.join(", ")}; other patterns of input.path have some`);
   }
 }
 

@@ -9,7 +9,7 @@ import { runIdOf } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
 import type { JobContext } from "../scoring/context.js";
 import { loadEngine } from "./loading.js";
-import { awaitInput, listInput, requireListed, requireWhole } from "./input.js";
+import { awaitInput, listInput, requireListed, requireWhole, warnOfUnmatched } from "./input.js";
 import { bindFirstShard, planRun, type SeenSchema, seenSchema, warnOfLostOutputs } from "./planning.js";
 import { openPinnedModel } from "./run.js";
 
@@ -20,6 +20,7 @@ export async function previewPlan(context: JobContext): Promise<Plan> {
   await awaitInput(context);
   const listing = await listInput(context);
   await requireWhole(context, listing);
+  warnOfUnmatched(context, listing);
   const model = await openPinnedModel(context);
   await using loading = loadEngine(context, model, { inputBytes: 0, preview: true });
   await using decoder = await context.openDecoder(listing.folders);
@@ -84,6 +85,7 @@ async function lookAtFirst<T>(context: JobContext, look: (first: FirstShard) => 
   const [shard] = listing.shards;
   // A folder that is not there yet is no fault of the spec.
   await (shard === undefined ? requireListed(context, listing) : requireWhole(context, listing));
+  warnOfUnmatched(context, listing);
   await using engine = await context.openEngine(model, { inputBytes: 0, preview: true });
   if (shard === undefined) {
     return undefined;

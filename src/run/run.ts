@@ -9,7 +9,7 @@ import { count, type RunReport } from "../report/report.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { Listing } from "../storage/port.js";
 import { carryOut, carryOutIdle, countCommitted, isIdle, runFacts } from "./carry-out.js";
-import { listInput } from "./input.js";
+import { listInput, warnOfUnmatched } from "./input.js";
 import { type InputWait, inputWait } from "./input-wait.js";
 import { atKey, type JobContext, type ScoringContext } from "../scoring/context.js";
 import { loadEngine } from "./loading.js";
@@ -73,7 +73,7 @@ async function takeUpOrStart(context: JobContext, at: { runId: RunId }, input: I
     at.runId = runAfter(at.runId);
     return await startRun(context, at.runId, input);
   }
-  return await takeUp(context, { stored, run, input });
+  return await takeUp(context, at, { stored, run, input });
 }
 
 function runAfter(runId: RunId): RunId {
@@ -86,6 +86,7 @@ async function startRun(context: JobContext, runId: RunId, input: InputWait): Pr
     context.log.warn(text);
   }
   const listing = await input.listing();
+  warnOfUnmatched(context, listing);
   const model = await openPinnedModel(context);
   return await withTools(context, { listing, model }, async (tools) => {
     const created = await createRun(context, { runId, listing, model, ...tools });
@@ -101,6 +102,7 @@ async function startRun(context: JobContext, runId: RunId, input: InputWait): Pr
 
 async function takeUp(
   context: JobContext,
+  at: { runId: RunId },
   { stored, run, input }: { stored: StoredPlan; run: RunSink; input: InputWait },
 ): Promise<RunReport> {
   const { log } = context;
@@ -122,7 +124,8 @@ async function takeUp(
     if (context.newRun && error instanceof JobError && error.exitCode === 66) {
       await context.sink.admitNewRun(runAfter(plan.runId));
       log.warn(`giving up run ${plan.runId}: ${error.message}`);
-      return await startRun(context, runAfter(plan.runId), input);
+      at.runId = runAfter(plan.runId);
+      return await startRun(context, at.runId, input);
     }
     throw error;
   }

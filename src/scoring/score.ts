@@ -41,6 +41,7 @@ export function openRunReader(
   { plan: { contract }, decoder, engine, sizer }: Pick<ScoringTools, "plan" | "decoder" | "engine" | "sizer">,
 ): SliceReader {
   const { unitPorts: ports } = engine;
+  const told = new Set<string>();
   return openSliceReader({
     decoder,
     ...decodeWorkers,
@@ -50,10 +51,13 @@ export function openRunReader(
         : { count: engine.sessions, ports, contract, tensors: tensorsOf(contract), batchRows: () => sizer.rows },
     onFailure({ kind, message }) {
       record.unitFailed(kind);
-      if (kind === "defect") {
-        log.warn(`rows are read again, slower, as a worker failed on them; this is a bug in infer-batch: ${message}`);
-      } else {
+      const isNew = !told.has(kind);
+      told.add(kind);
+      if (kind === "unsupported" || !isNew) {
         log.debug(`rows are read again in the main thread (${kind}): ${message}`);
+      } else {
+        const whose = kind === "defect" ? "; this is a bug in infer-batch" : "";
+        log.warn(`rows are read again, slower, as a worker could not read them${whose}: ${message}`);
       }
     },
   });

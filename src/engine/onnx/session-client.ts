@@ -47,7 +47,7 @@ export async function openSessionClient(
   return {
     signature,
     get waiting() {
-      return pending.size;
+      return broken === undefined ? pending.size : Number.POSITIVE_INFINITY; // it would never answer
     },
     run: (request) =>
       new Promise<EngineResponse>((resolve, reject) => {

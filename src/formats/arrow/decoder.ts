@@ -41,24 +41,18 @@ export function openArrowDecoder({ timezone, files: local, open }: ArrowDecoderO
       const columns = new Set(columnsInFile(projection));
       return await arrowWindows(shard.bytes, shard.index, { rowStart, rowEnd, columns, windowBytes });
     },
-    async units(slices, sharing): Promise<SliceUnits[] | undefined> {
-      const planned: SliceUnits[] = [];
-      let rowsLeft = sharing?.rowsLeft ?? 0;
-      for (const slice of slices) {
-        await using shard = await open(slice.file);
-        const units = local && arrowUnits(shard, slice, local.claimOf, sharing && { ...sharing, rowsLeft });
-        if (units === undefined) {
-          return undefined;
-        }
-        rowsLeft -= slice.rowEnd - slice.rowStart;
-        const hasConstants = hasFolderColumns(slice.projection);
-        planned.push({
-          units,
-          constants: hasConstants ? await (await duckdb.open()).constants(slice, 1) : new Map(),
-          fitting: (workers) => workers, // each holds no more of a batch than the main thread would
-        });
+    async units(slice, { sharing }): Promise<SliceUnits | undefined> {
+      await using shard = await open(slice.file);
+      const units = local && arrowUnits(shard, slice, local.claimOf, sharing);
+      if (units === undefined) {
+        return undefined;
       }
-      return planned;
+      const hasConstants = hasFolderColumns(slice.projection);
+      return {
+        units,
+        constants: hasConstants ? await (await duckdb.open()).constants(slice, 1) : new Map(),
+        fitting: (workers) => workers, // each holds no more of a batch than the main thread would
+      };
     },
     async *read(slices) {
       for (const slice of slices) {

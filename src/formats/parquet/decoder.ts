@@ -21,9 +21,8 @@ export function openParquetDecoder(options: DuckDbReaderOptions): Decoder {
   return namingDecoder({
     footers: (files) => readFooters(async () => (await duckdb.open()).schemas, files, schemas),
     windows: sliceWindows,
-    async units(slices, sharing): Promise<SliceUnits[] | undefined> {
-      const [slice, ...others] = slices;
-      if (slice === undefined || others.length > 0) {
+    async units(slice, { isAlone, sharing }): Promise<SliceUnits | undefined> {
+      if (!isAlone) {
         return undefined; // DuckDB reads several small shards in one query
       }
       const units = parquetUnits(await readFooter(slice.file), slice, sharing);
@@ -32,13 +31,11 @@ export function openParquetDecoder(options: DuckDbReaderOptions): Decoder {
       }
       const { projection } = slice;
       const hasConstants = hasFolderColumns(projection);
-      return [
-        {
-          units,
-          constants: hasConstants ? await (await duckdb.open()).constants(slice) : new Map(),
-          fitting: (workers) => decodingThreads(workers, projection),
-        },
-      ];
+      return {
+        units,
+        constants: hasConstants ? await (await duckdb.open()).constants(slice) : new Map(),
+        fitting: (workers) => decodingThreads(workers, projection),
+      };
     },
     async *read(slices) {
       const [first, ...others] = slices;

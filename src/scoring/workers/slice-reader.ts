@@ -1,5 +1,5 @@
 import { type Contract, valuesPerRow } from "../../binding/contract.js";
-import type { Decoder, SliceRequest, SliceUnits } from "../../formats/port.js";
+import type { Decoder, SliceRequest, SliceUnits, UnitSharing } from "../../formats/port.js";
 import { directPlan } from "../../packing/direct/plan.js";
 import type { ScoredBatch } from "../../packing/scored.js";
 import type { WorkerPort } from "../../util/worker-port.js";
@@ -73,20 +73,33 @@ export function openSliceReader(options: SliceReaderOptions): SliceReader {
     fruitless < fruitlessLimit &&
     (scoring !== undefined || isLarge(slice)) &&
     directPlan(slice.projection) !== undefined;
+  const countFruitless = (isFruitless: boolean): void => {
+    fruitless = isFruitless ? fruitless + 1 : 0;
+    if (fruitless === fruitlessLimit) {
+      const message = `workers read no row of ${fruitlessLimit} slices in a row: the main thread reads the others`;
+      options.onFailure?.({ kind: "unsupported", message });
+    }
+  };
   return {
     async *read(slices, rowsLeft, turn) {
-      const sharing = scoring && { workers: scoring.count, rowsLeft, batchRows: scoring.batchRows };
-      const shared = slices.every(isForWorkers) ? await decoder.units(slices, sharing) : undefined;
-      if (shared === undefined) {
-        await turn?.near;
-        yield* decoder.read(slices);
-        return;
-      }
-      await turn?.queued; // a worker that is full of later rows would never come to those that are due
+      const isAlone = slices.length === 1;
+      let left = rowsLeft;
       for (const [index, slice] of slices.entries()) {
-        const units = shared[index];
-        const rowStart = units === undefined ? slice.rowStart : yield* pools.read(slice, units);
-        fruitless = rowStart === slice.rowStart ? fruitless + 1 : 0;
+        const shared = isForWorkers(slice)
+          ? await decoder.units(slice, { isAlone, sharing: sharingOf(scoring, left) })
+          : undefined;
+        if (shared === undefined && index === 0) {
+          await turn?.near;
+          yield* decoder.read(slices);
+          return;
+        }
+        left -= slice.rowEnd - slice.rowStart;
+        let { rowStart } = slice;
+        if (shared !== undefined) {
+          await turn?.queued; // a worker that is full of later rows would never come to those that are due
+          rowStart = yield* pools.read(slice, shared);
+          countFruitless(rowStart === slice.rowStart);
+        }
         if (rowStart < slice.rowEnd) {
           await turn?.near;
           yield* decoder.read([{ ...slice, rowStart }]);
@@ -95,6 +108,10 @@ export function openSliceReader(options: SliceReaderOptions): SliceReader {
     },
     [Symbol.asyncDispose]: () => pools.close(),
   };
+}
+
+function sharingOf(scoring: ScoringWorkers | undefined, rowsLeft: number): UnitSharing | undefined {
+  return scoring && { workers: scoring.count, rowsLeft, batchRows: scoring.batchRows };
 }
 
 function isLarge({ rowStart, rowEnd, projection }: SliceRequest): boolean {
@@ -117,6 +134,9 @@ function openPools({ cores, startDecodeWorkers, scoring, onFailure }: SliceReade
   };
   return {
     async *read(slice, { units, constants, fitting }) {
+      if (units[0]?.rowStart !== slice.rowStart) {
+        return slice.rowStart; // the shard is not what it was: the decoder tells what is wrong with it
+      }
       const request = { projection: slice.projection, constants };
       // A large slice takes all cores: where not each of them has a worker with the model, others decode it.
       const isScored =

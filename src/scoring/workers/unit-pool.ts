@@ -1,5 +1,6 @@
 import type { Unit } from "../../formats/port.js";
 import type { ScoredBatch } from "../../packing/scored.js";
+import { messageOf } from "../../util/errors.js";
 import type { WorkerPort } from "../../util/worker-port.js";
 import type { FromUnitServer, ToUnitServer, UnitFailure, UnitRequest } from "./protocol.js";
 
@@ -32,6 +33,8 @@ interface Job {
   /** Batches that came and were not taken. */
   readonly arrived: Extract<FromUnitServer, { kind: "rows" }>[];
   hasEnded: boolean;
+  /** Whether it was told why it did not come to its end. */
+  hasFailed: boolean;
   isCancelled: boolean;
   /** Called when a batch comes, and when the job has ended. */
   wake: (() => void) | undefined;
@@ -63,8 +66,8 @@ export function openUnitPool(ports: readonly WorkerPort[], options: UnitPoolOpti
       receive(pool, message as FromUnitServer);
     });
     for (const event of ["close", "exit", "error", "messageerror"]) {
-      port.on(event, () => {
-        breakDown(pool, event);
+      port.on(event, (cause) => {
+        breakDown(pool, cause instanceof Error ? `${event}: ${messageOf(cause)}` : event);
       });
     }
   }
@@ -77,6 +80,10 @@ export function openUnitPool(ports: readonly WorkerPort[], options: UnitPoolOpti
         for (const job of jobs) {
           due = yield* rowsOf(pool, job);
           if (due !== job.unit.rowEnd) {
+            tellFailure(pool, job, {
+              kind: "defect",
+              message: `the rows of a unit end with row ${due}, ${job.unit.rowEnd} were due`,
+            });
             break;
           }
         }
@@ -101,6 +108,7 @@ function addJob(pool: Pool, unit: Unit, request: UnitRequest): Job {
     worker: undefined,
     arrived: [],
     hasEnded: false,
+    hasFailed: false,
     isCancelled: false,
     wake: undefined,
   };
@@ -151,8 +159,8 @@ function receive(pool: Pool, message: FromUnitServer): void {
     return;
   }
   if (message.kind === "end") {
-    if (message.failure !== undefined && !job.isCancelled) {
-      pool.onFailure?.(message.failure);
+    if (message.failure !== undefined) {
+      tellFailure(pool, job, message.failure);
     }
     endJob(pool, job);
     assign(pool);
@@ -161,6 +169,14 @@ function receive(pool: Pool, message: FromUnitServer): void {
   } else {
     job.arrived.push(message);
     job.wake?.();
+  }
+}
+
+/** Once a unit, and of units only whose rows are wanted. */
+function tellFailure(pool: Pool, job: Job, failure: UnitFailure): void {
+  if (!job.isCancelled && !job.hasFailed) {
+    job.hasFailed = true;
+    pool.onFailure?.(failure);
   }
 }
 
@@ -177,12 +193,10 @@ function giveBack({ batchRows }: Pool, { worker }: Job, { buffers, bytes }: Job[
 }
 
 /** A worker is gone, so none is trusted any more: what they were to read is read in the main thread. */
-function breakDown(pool: Pool, event: string): void {
+function breakDown(pool: Pool, why: string): void {
   pool.isBroken = true;
   for (const job of pool.jobs.values()) {
-    if (!job.isCancelled) {
-      pool.onFailure?.({ kind: "worker_gone", message: `a worker that reads units has ended (${event})` });
-    }
+    tellFailure(pool, job, { kind: "worker_gone", message: `a worker that reads units has ended (${why})` });
     endJob(pool, job);
   }
   pool.waiting.length = 0;

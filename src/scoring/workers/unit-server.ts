@@ -90,6 +90,7 @@ export function serveUnits(port: WorkerPort, options: UnitServerOptions): void {
       held.add(-message.bytes);
     }
   });
+  port.on("messageerror", endThread);
   port.on("close", () => {
     isClosed = true;
     held.add(0);
@@ -97,9 +98,19 @@ export function serveUnits(port: WorkerPort, options: UnitServerOptions): void {
   });
 }
 
+/** What was asked for is not known: the main thread is told that this one has ended. */
+function endThread(cause: unknown): never {
+  throw new Error("a message did not arrive whole", { cause });
+}
+
+/** Node's own errors have codes, too; those of the system name the call. */
+function isOfFile(error: unknown): boolean {
+  return error instanceof Error && "syscall" in error && errnoOf(error) !== undefined;
+}
+
 function failureOf(error: unknown): UnitFailure {
   const isExpected = error instanceof RangeError || error instanceof JobError;
-  const kind = isExpected ? "unsupported" : errnoOf(error) === undefined ? "defect" : "file";
+  const kind = isExpected ? "unsupported" : isOfFile(error) ? "file" : "defect";
   return { kind, message: kind === "defect" && error instanceof Error ? String(error.stack) : messageOf(error) };
 }
 

@@ -5,7 +5,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
 import { readFooter } from "#src/formats/parquet/footer/footer.js";
 import { startDecodeWorkers } from "#src/app/decode-workers.js";
-import type { SliceRequest } from "#src/formats/port.js";
+import type { Decoder, SliceRequest } from "#src/formats/port.js";
 import { openSliceReader, type ScoringWorkers, type SliceReader } from "#src/scoring/workers/slice-reader.js";
 import { JobError } from "#src/util/errors.js";
 import { emptyContract, matrixBinding, ref } from "../../support/batches.js";
@@ -142,6 +142,22 @@ describe("a slice of a Parquet shard", () => {
     const dropped = Promise.reject(new Error("nobody wants it"));
     const unwanted = reader.read(both, 200, { queued: dropped, near: dropped });
     await expect(unwanted[Symbol.asyncIterator]().next()).rejects.toThrow("nobody wants it");
+  });
+
+  test("is left to the decoder where its units do not begin with its first row, and no row comes before it", async () => {
+    const asked: number[] = [];
+    const decoder = {
+      units: () => Promise.resolve({ units: [], constants: new Map(), fitting: (count: number) => count }),
+      async *read([first]: readonly SliceRequest[]) {
+        asked.push(first?.rowStart ?? -1);
+        yield* [];
+      },
+    } as Partial<Decoder> as Decoder;
+    await using reader = openSliceReader({ decoder, cores: 2, startDecodeWorkers, scoring: echoing() });
+
+    await readAll(reader, slice("gone", 5000, 10_000));
+
+    expect(asked).toEqual([5000]);
   });
 
   test.runIf(hasPyarrow)("is left to DuckDB from where a page is met that only DuckDB reads", async () => {

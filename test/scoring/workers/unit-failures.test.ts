@@ -29,8 +29,9 @@ async function failuresOf(read: (() => never) | undefined): Promise<UnitFailure[
 
 test.each([
   ["unsupported", "bytes that only the decoder reads", new RangeError("a page of encoding 9")],
-  ["file", "a file that cannot be opened", Object.assign(new Error("no"), { code: "EACCES" })],
+  ["file", "a file that cannot be opened", Object.assign(new Error("no"), { code: "EACCES", syscall: "open" })],
   ["defect", "a defect of the program", new TypeError("x is not a function")],
+  ["defect", "a wrong argument of Node's", Object.assign(new TypeError("no"), { code: "ERR_INVALID_ARG_TYPE" })],
 ])("a worker that cannot read a unit says why: %s, of %s", async (kind, _what, error) => {
   const told = await failuresOf(() => {
     throw error;
@@ -41,4 +42,16 @@ test.each([
 
 test("a unit whose worker has ended is told of once", async () => {
   expect(await failuresOf(undefined)).toMatchObject([{ kind: "worker_gone" }]);
+});
+
+test("a unit that ends early without a reason is a defect", async () => {
+  const { port1, port2 } = new MessageChannel();
+  serveUnits(port2, { openReader: () => ({ read: () => [], close() {} }) });
+  const told: UnitFailure[] = [];
+  const pool = openUnitPool([port1], { onFailure: (failure) => told.push(failure) });
+
+  await pool.read([unit], request).next();
+
+  expect(told).toMatchObject([{ kind: "defect", message: "the rows of a unit end with row 0, 10 were due" }]);
+  port1.close();
 });
