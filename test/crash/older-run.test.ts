@@ -124,7 +124,7 @@ async function runBeside(child: RunningCli, { spec }: PgJob, ms: number): Promis
   }
 }
 
-const seeds = torture ? 40 : 4;
+const seeds = torture ? 40 : 2;
 
 postgres.describe("yesterday's run and today's at the same time", () => {
   test.each(overwriting)(
