@@ -114,25 +114,27 @@ const removals = [
 ];
 
 function findMutants() {
-  return removals.flatMap(({ folders = ["parquet/common", "parquet/local", "arrow"], what, pattern, instead, suites }) => {
-    const files = folders
-      .flatMap((folder) => readdirSync(join(project, "dist/sink", folder)).map((name) => join(folder, name)))
-      .filter((file) => file.endsWith(".js"));
-    const found = files.flatMap((file) => {
-      const text = readFileSync(join(project, "dist/sink", file), "utf8");
-      return [...text.matchAll(pattern)].map(({ index, 0: part }) => ({
-        file,
-        what,
-        suites: [...likelySuites(file), ...suites],
-        line: describe(text, index),
-        text: text.slice(0, index) + instead + text.slice(index + part.length),
-      }));
-    });
-    if (found.length === 0) {
-      throw new Error(`no ${what} to take out of ${folders.join(", ")}: were files moved?`);
-    }
-    return found;
-  });
+  return removals.flatMap(
+    ({ folders = ["parquet/common", "parquet/local", "arrow"], what, pattern, instead, suites }) => {
+      const files = folders
+        .flatMap((folder) => readdirSync(join(project, "dist/sink", folder)).map((name) => join(folder, name)))
+        .filter((file) => file.endsWith(".js"));
+      const found = files.flatMap((file) => {
+        const text = readFileSync(join(project, "dist/sink", file), "utf8");
+        return [...text.matchAll(pattern)].map(({ index, 0: part }) => ({
+          file,
+          what,
+          suites: [...likelySuites(file), ...suites],
+          line: describe(text, index),
+          text: text.slice(0, index) + instead + text.slice(index + part.length),
+        }));
+      });
+      if (found.length === 0) {
+        throw new Error(`no ${what} to take out of ${folders.join(", ")}: were files moved?`);
+      }
+      return found;
+    },
+  );
 }
 
 function likelySuites(file) {
