@@ -8,7 +8,6 @@ import type { Worker } from "../plan/share.js";
 import type { EngineSpec, Provider } from "../spec/engine-spec.js";
 import { parseOutputReference } from "../spec/job-spec.js";
 import type { ModelSpec } from "../spec/model-spec.js";
-import { refuseSmallAddressSpace } from "./address-space.js";
 import { setScoringFlags } from "./v8-flags.js";
 import { startScoringWorker } from "./worker-threads.js";
 
@@ -31,7 +30,6 @@ const smallInputBytes = 1024 * 1024;
  * @throws JobError PROVIDER_MISSING for one that it cannot, DEVICE for one whose GPU fails, unless `cpu` is listed behind
  */
 export async function openEngine(model: ModelFile, need: EngineNeed, options: EngineOptions): Promise<Engine> {
-  refuseSmallAddressSpace();
   const { spec, worker, log, profileFolder, early } = options;
   const preview = "preview" in need;
   const device = await deviceIdOf(spec.engine, worker);

@@ -11,7 +11,6 @@ import type { ModelFile } from "../engine/port.js";
 import { JobError } from "../util/errors.js";
 import { parseJson } from "../plan/parse-plan.js";
 import type { Provider } from "../spec/engine-spec.js";
-import { refuseSmallAddressSpace } from "./address-space.js";
 import { startScoringWorker } from "./worker-threads.js";
 
 /** What became of one batch on a provider. */
@@ -28,7 +27,6 @@ export interface Trial {
 
 /** Runs a batch of one blank row on a provider, and looks which provider did the work. */
 export async function tryProvider(provider: Provider, model: ModelFile, deviceId: number): Promise<Trial> {
-  refuseSmallAddressSpace();
   const folder = await mkdtemp(join(tmpdir(), "infer-batch-doctor-"));
   const nothing = { provider, operators: {}, ms: undefined };
   try {

@@ -28,11 +28,11 @@ export function restoreHint(planned: ListedShard & { readonly sha256?: string | 
     planned.sha256 === undefined
       ? "where the content is what it was"
       : `where \`sha256sum\` still says ${planned.sha256.slice(0, 12)}…`;
-  return `${copied}; ${same}, give it that time again: touch -d ${time} ${plainWord.test(planned.uri) ? planned.uri : "FILE"}`;
+  return `${copied}; ${same}, give it that time again: touch -c -d ${time} ${plainWord.test(planned.uri) ? planned.uri : "FILE"}`;
 }
 
-/** Taken by a shell for one word. */
-const plainWord = /^[\w@%+=:,./-]+$/;
+/** An absolute path that a shell takes for one word: a relative one starts from the folder of the spec. */
+const plainWord = /^\/[\w@%+=:,./-]+$/;
 
 /** RFC 3339, with nanoseconds, as `touch -d` takes it; undefined where the fingerprint is no time. */
 function modifiedAt({ fingerprint }: ListedShard): string | undefined {

@@ -20,7 +20,10 @@ export interface InputWait {
    * @throws JobError INPUT_NOT_READY when the time is over; the signal's reason
    */
   listing(): Promise<Listing>;
-  /** Whether to plan again with another listing after this error, which the last one led to: `input.min_rows` does. */
+  /**
+   * Whether to plan again after this error, which the last listing led to: `input.min_rows`
+   * refuses one, and so does a shard that changes meanwhile.
+   */
   refuses(error: unknown): boolean;
 }
 
@@ -64,15 +67,21 @@ export function inputWait(context: JobContext): InputWait {
       if (last === undefined || !isNotReady(error)) {
         return false;
       }
-      refused = { listing: last, error };
+      refused = { listing: hasChanged(error) ? undefined : last, error };
       last = undefined;
       return true;
     },
   };
 }
 
+/** A shard was written to while the run was planned: what is there now may be planned. */
+function hasChanged({ cause }: JobError): boolean {
+  return cause instanceof JobError && cause.code === "INPUT_CHANGED";
+}
+
 interface Refused {
-  readonly listing: Listing;
+  /** The listing that is refused as long as it stays the same; undefined: another try may take it. */
+  readonly listing: Listing | undefined;
   readonly error: JobError;
 }
 
@@ -83,6 +92,9 @@ async function look(context: JobContext, refused: Refused | undefined): Promise<
   try {
     await awaitInput(context);
     listing = await listInput(context);
+    if (refused?.listing !== undefined && isSame(listing, refused.listing)) {
+      return refused.error;
+    }
     const missing = [...listing.absent, ...listing.missing.map(({ folder }) => `folder ${folder}`)];
     if (missing.length > 0) {
       return notThere(`there is no ${missing.join(", ")}`);
@@ -97,7 +109,7 @@ async function look(context: JobContext, refused: Refused | undefined): Promise<
   if (listing.shards.length === 0) {
     return notThere(`no file matches ${path.join(", ")}`);
   }
-  return refused !== undefined && isSame(listing, refused.listing) ? refused.error : listing;
+  return listing;
 }
 
 function notThere(found: string): JobError {

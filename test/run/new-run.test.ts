@@ -172,7 +172,7 @@ describe("a new run that is not finished", () => {
     expect(await refusalOf(scoreHere(job.spec))).toMatchInlineSnapshot(`
       "66 INPUT_CHANGED
       comparing the input with the plan of this unfinished run: changed since it was planned: in/part-00004.parquet (it has the planned 14162 bytes, but was modified 2026-01-02T00:00:00Z, planned 2026-01-01T00:00:00Z)
-      hint: put back what was planned, with its modification time (cp -p), and run again; where the content is what it was, give it that time again: touch -d 2026-01-01T00:00:00Z in/part-00004.parquet; or give this run up: --new-run scores what is there now"
+      hint: put back what was planned, with its modification time (cp -p), and run again; where the content is what it was, give it that time again: touch -c -d 2026-01-01T00:00:00Z FILE; or give this run up: --new-run scores what is there now"
     `);
     await expectVisible(job, 1);
     expect(await scoreHere(job.spec, newRun)).toMatchObject({ runId: `${id}-r3`, status: "complete", spansResumed: 0 });

@@ -97,7 +97,7 @@ async function expand(
 ): Promise<Walked> {
   // Only the pattern is a pattern: the folder above it may hold brackets in its name.
   const { folder: named, rest } = splitStaticFolder(posix.normalize(pattern).replace(/\/$/, ""));
-  if (/(^|[/{,(|])\.\.([/},)|]|$)/.test(rest)) {
+  if (goesUp(rest) || goesUp(splitStaticFolder(pattern).rest)) {
     throw new JobError("SPEC_INVALID", `${pattern} goes up (..) after a wildcard`, {
       hint: "write each folder as a pattern of its own: input.path takes a list",
     });
@@ -109,6 +109,11 @@ async function expand(
     });
   }
   return walked;
+}
+
+/** Before it is normalized, too: that would take out a wildcard that is followed by `..`. */
+function goesUp(rest: string): boolean {
+  return /(^|[/{,(|])\.\.([/},)|]|$)/.test(rest);
 }
 
 /** One spelling for a file however it was matched, absolute where the spec's was. */

@@ -107,7 +107,7 @@ async function digestOf(path: string, signal: AbortSignal): Promise<string> {
     }
   } catch (error) {
     const errno = errnoOf(error);
-    throw errno === undefined ? error : new JobError("DISK", `reading ${path}: ${errno}`, { cause: error });
+    throw errno === undefined ? error : diskFault(`reading ${path}`, error);
   }
   return hash.digest("hex");
 }
