@@ -1,5 +1,5 @@
 // Makes dist/bundle/ of dist/: the program and its JavaScript packages in a few files. Loading 700 module files was
-// a third of the time of a small job (docs/decisions.md). The native packages stay what npm installed. The files are
+// a third of the time of a small job (docs/decisions/startup.md). The native packages stay what npm installed. The files are
 // CommonJS, loaded by src/start: Node 20 gives nobody the way to keep what V8 made of an ES module.
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";

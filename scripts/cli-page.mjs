@@ -45,9 +45,9 @@ export function cliPage() {
   return [
     "# Command line",
     "",
-    "Made from `src/cli/program.ts` by `npm run docs`; do not edit. `infer-batch help <command>` says the same.",
+    "Generated from `src/cli/program.ts` by `npm run docs`: do not edit this page. `infer-batch help <command>` prints the same text.",
     "",
-    "stdout carries the result, stderr everything else. Exit codes: README. Each command also takes `--help`; `infer-batch --version` tells the version.",
+    "The result goes to stdout, everything else to stderr. [Operations](operations.md#exit-codes) lists the exit codes. Every command also takes `--help`; `infer-batch --version` prints the version.",
     "",
     ...program.commands.flatMap(section),
   ].join("\n");

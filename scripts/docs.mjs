@@ -51,9 +51,9 @@ function* rows(node, path) {
 const reference = [
   "# Job spec, version 1",
   "",
-  "Made from `src/spec/job-spec.ts` by `npm run docs`; do not edit.",
+  "Generated from `src/spec/job-spec.ts` by `npm run docs`: do not edit this page. [The guide](guide.md) explains the keys with examples.",
   "",
-  "A number may also come from `${…}`.",
+  "Wherever a number is expected, `${…}` may stand for it.",
   "",
   "| key | type | default | meaning |",
   "| --- | --- | --- | --- |",

@@ -9,7 +9,7 @@ const grownBytes = 48 * 1024 * 1024;
 /**
  * Collects all of the main thread's garbage every few seconds, and sooner when its heap has grown a lot. V8 does so when
  * the old part of a heap has grown to four times what lives in it: a run over 100,000 shards is done before that.
- * Meanwhile dead objects hold buffers and DuckDB's results, which V8 counts for little or nothing (docs/decisions.md, 105).
+ * Meanwhile dead objects hold buffers and DuckDB's results, which V8 counts for little or nothing (docs/decisions/startup.md).
  */
 export function collectGarbage({ seconds = everySeconds } = {}): Disposable {
   let collect: (() => void) | undefined;

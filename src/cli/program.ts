@@ -13,7 +13,7 @@ export function createProgram(process: Io, early?: EarlyThreads): Command {
   const io = safeIo(process);
   const program = new Command("infer-batch")
     .description(
-      "Scores every row of a set of Parquet or Arrow shards with an ONNX model, exactly once, resumable at any moment",
+      "Score every row of a table in Parquet or Arrow files with an ONNX model, exactly once. A job that was killed resumes.",
     )
     .version(programVersion)
     .exitOverride()
@@ -40,47 +40,52 @@ export function createProgram(process: Io, early?: EarlyThreads): Command {
 }
 
 const param = (): Option =>
-  new Option("--param <name=value>", "set a param of the spec; may be repeated").default([], "none").argParser(collect);
+  new Option("--param <name=value>", "Set a param of the spec; may be repeated").default([], "none").argParser(collect);
 const logLevel = (): Option =>
-  new Option("--log-level <level>", "what to log").choices(["debug", "info", "warn", "error"]).default("info");
+  new Option("--log-level <level>", "Lowest level of log lines")
+    .choices(["debug", "info", "warn", "error"])
+    .default("info");
 const logFormat = (): Option =>
-  new Option("--log-format <format>", "how log lines look on stderr").choices(["pretty", "json"]).default("pretty");
+  new Option("--log-format <format>", "Format of log lines on stderr").choices(["pretty", "json"]).default("pretty");
 
 function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): void {
   program
     .command("run")
     .description(
-      "score what is not committed yet, then finish the run; the same command again resumes or says already_complete",
+      "Score the rows that are not committed yet and finish the run. The same command resumes a run that was interrupted, and does nothing when the run is complete",
     )
-    .argument("<spec>", "the job spec, a YAML file")
+    .argument("<spec>", "Job spec, a YAML file")
     .addOption(param())
     .option(
       "--worker <i/n>",
-      "one of n workers that share the run, from 0; default: as Kubernetes or AWS Batch say, else 0/1",
+      "Be worker i of n that share the run, counted from 0. Default: from the environment of a Kubernetes Indexed Job or an AWS Batch array job, else 0/1",
     )
-    .option("--steal", "when the own share is done, take over what other workers have not committed")
-    .option("--new-run", "score once more what is complete, what was planned and has changed since, or what is damaged")
-    .option("--allow-duplicates", "let --new-run append to a table that holds the rows of the runs before")
+    .option("--steal", "After this worker's own share, score the spans that other workers have not committed")
+    .option(
+      "--new-run",
+      "Plan a new run when this one is complete, when its input, model or spec changed, or when its output is damaged",
+    )
+    .option("--allow-duplicates", "Let --new-run append to a table that holds rows of earlier runs (Postgres: append)")
     .option(
       "--allow-older",
-      "publish over the rows of a run of this job that was planned later (Postgres: upsert, replace)",
+      "Overwrite the rows of a run of this job that was planned later (Postgres: upsert, replace)",
     )
     .addOption(
       new Option(
         "--skip-exit-code <code>",
-        "exit with this code when the run is already complete: Airflow takes 99 for a skipped task",
+        "Exit code when the run is already complete, such as 99, which marks an Airflow task as skipped",
       ).argParser(skipExitCode),
     )
-    .option("--json", "end with one line of JSON on stdout")
-    .option("--quiet", "no progress and no log lines but errors")
-    .option("--no-progress", "no progress bar or progress lines")
+    .option("--json", "Print the result as one line of JSON on stdout")
+    .option("--quiet", "Print errors only")
+    .option("--no-progress", "Print no progress")
     .addOption(
       new Option(
         "--metrics-port <port>",
-        "serve metrics for Prometheus at 127.0.0.1:<port>/metrics while it runs; 0 takes a free port",
+        "Serve Prometheus metrics at http://127.0.0.1:<port>/metrics during the run; 0 takes a free port",
       ).argParser(portOf),
     )
-    .option("--profile <file>", "write a trace of where the time goes, for Perfetto, and log it as a table")
+    .option("--profile <file>", "Write a trace of the run for Perfetto, and log the time by stage")
     .addOption(logLevel())
     .addOption(logFormat())
     .action(async (spec: string, options) => {
@@ -93,11 +98,11 @@ function addPipe(program: Command, io: SafeIo): void {
   program
     .command("pipe")
     .description(
-      "score an Arrow IPC stream on stdin into one on stdout, a batch for each batch; of the spec, where rows come from and go to is not looked at",
+      "Score an Arrow IPC stream from stdin to stdout, one record batch out for each one in. The spec's input paths and its target are ignored",
     )
-    .argument("<spec>", "the job spec, a YAML file")
+    .argument("<spec>", "Job spec, a YAML file")
     .addOption(param())
-    .option("--rejects <file>", "write rows that could not be scored there, a line of JSON each")
+    .option("--rejects <file>", "File for rows that cannot be scored, one line of JSON each")
     .option("--quiet", "no log lines but errors")
     .addOption(logLevel())
     .addOption(logFormat())
@@ -110,10 +115,10 @@ function addPipe(program: Command, io: SafeIo): void {
 function addPlan(program: Command, io: SafeIo): void {
   program
     .command("plan")
-    .description("show shards, rows, spans, bindings and target of a run; writes nothing")
-    .argument("<spec>", "the job spec, a YAML file")
+    .description("Show the shards, rows, spans, bindings and target of a run, without writing anything")
+    .argument("<spec>", "Job spec, a YAML file")
     .addOption(param())
-    .option("--json", "print the plan as JSON")
+    .option("--json", "Print the plan as JSON")
     .action(async (spec: string, options) => {
       const { planCommand } = await import("./commands/plan.js");
       await planCommand(spec, options, io);
@@ -123,8 +128,8 @@ function addPlan(program: Command, io: SafeIo): void {
 function addValidate(program: Command, io: SafeIo): void {
   program
     .command("validate")
-    .description("check a spec, its model and the binding to its first shard; writes nothing")
-    .argument("<spec>", "the job spec, a YAML file")
+    .description("Check a spec, its model and how the model binds to the first shard, without writing anything")
+    .argument("<spec>", "Job spec, a YAML file")
     .addOption(param())
     .action(async (spec: string, options) => {
       const { validateCommand } = await import("./commands/validate.js");
@@ -135,11 +140,13 @@ function addValidate(program: Command, io: SafeIo): void {
 function addTune(program: Command, io: SafeIo): void {
   program
     .command("tune")
-    .description("measure the model alone by batch size and threads, on the job's first rows; kept for the next time")
-    .argument("<spec>", "the job spec, a YAML file")
+    .description(
+      "Measure the model's speed by batch size and threads, on the first rows of the job. The result is cached",
+    )
+    .argument("<spec>", "Job spec, a YAML file")
     .addOption(param())
-    .option("--no-cache", "measure anew, also where this model was measured on this machine before")
-    .option("--json", "one line of JSON")
+    .option("--no-cache", "Measure again even if there is a cached result")
+    .option("--json", "Print one line of JSON")
     .action(async (spec: string, options) => {
       const { tuneCommand } = await import("./commands/tune.js");
       await tuneCommand(spec, options, io);
@@ -149,10 +156,12 @@ function addTune(program: Command, io: SafeIo): void {
 function addStatus(program: Command, io: SafeIo): void {
   program
     .command("status")
-    .description("show how far a run is, and all that is wrong with a damaged output (exit 66); writes nothing")
-    .argument("<spec>", "the job spec, a YAML file")
+    .description(
+      "Show the progress of a run, and every fault of a damaged output (exit code 66), without writing anything",
+    )
+    .argument("<spec>", "Job spec, a YAML file")
     .addOption(param())
-    .option("--json", "one line of JSON")
+    .option("--json", "Print one line of JSON")
     .action(async (spec: string, options) => {
       const { statusCommand } = await import("./commands/status.js");
       await statusCommand(spec, options, io);
@@ -162,10 +171,10 @@ function addStatus(program: Command, io: SafeIo): void {
 function addRejects(program: Command, io: SafeIo): void {
   program
     .command("rejects")
-    .description("show the rows that could not be scored, by reason")
-    .argument("<spec>", "the job spec, a YAML file")
+    .description("Show the rejected rows of a run, grouped by reason")
+    .argument("<spec>", "Job spec, a YAML file")
     .addOption(param())
-    .option("--json", "a line of JSON for each row")
+    .option("--json", "Print one line of JSON for each row")
     .action(async (spec: string, options) => {
       const { rejectsCommand } = await import("./commands/rejects.js");
       await rejectsCommand(spec, options, io);
@@ -175,10 +184,10 @@ function addRejects(program: Command, io: SafeIo): void {
 function addRollback(program: Command, io: SafeIo): void {
   program
     .command("rollback")
-    .description("swap back what the last finished run with mode: replace swapped in")
-    .argument("<spec>", "the job spec, a YAML file")
+    .description("Undo the table swap of the last finished run with mode: replace")
+    .argument("<spec>", "Job spec, a YAML file")
     .addOption(param())
-    .option("--json", "one line of JSON")
+    .option("--json", "Print one line of JSON")
     .action(async (spec: string, options) => {
       const { rollbackCommand } = await import("./commands/rollback.js");
       await rollbackCommand(spec, options, io);
@@ -188,30 +197,25 @@ function addRollback(program: Command, io: SafeIo): void {
 function addInit(program: Command, io: SafeIo): void {
   program
     .command("init")
-    .description(
-      "write a commented job spec for a model and its shards that runs as it is; never over a file that is there",
-    )
-    .argument("[spec]", "the file to write", "job.yaml")
-    .requiredOption("--model <file>", "the ONNX model, or s3://bucket/key")
+    .description("Write a commented job spec for a model and its input files. It never overwrites a file")
+    .argument("[spec]", "File to write", "job.yaml")
+    .requiredOption("--model <file>", "ONNX model: a file or s3://bucket/key")
     .requiredOption(
       "--input <pattern>",
-      "the shards: a glob such as 'data/*.parquet', or s3://bucket/…; may be repeated",
+      "Input files: a glob such as 'data/*.parquet', or s3://bucket/…; may be repeated",
       collect,
     )
     .option(
       "--columns <names>",
-      "input columns to carry through, such as the ids, by comma; default: those that are no features",
+      "Comma-separated input columns to copy to the output, such as ids. Default: those that are not features",
     )
-    .option(
-      "--output <folder>",
-      "where predictions go as Parquet, a folder or s3://bucket/folder; default: out, beside the spec",
-    )
+    .option("--output <folder>", "Folder for Parquet output, or s3://bucket/folder. Default: out, next to the spec")
     .option(
       "--postgres [url]",
-      "predictions go to Postgres instead; a URL with a password is not written into the spec",
+      "Write predictions to Postgres instead. A URL with a password is not written into the spec",
     )
-    .option("--table <name>", "the table in Postgres; default: predictions.<name>")
-    .option("--name <name>", "the job's name; default: as the model file is called")
+    .option("--table <name>", "Table in Postgres. Default: predictions.<name>")
+    .option("--name <name>", "Name of the job. Default: from the model's file name")
     .action(async (spec: string, options) => {
       const { initCommand } = await import("./commands/init.js");
       await initCommand(spec, options, io);
@@ -221,12 +225,11 @@ function addInit(program: Command, io: SafeIo): void {
 function addInspect(program: Command, io: SafeIo): void {
   program
     .command("inspect")
-    .description("show what a model takes and gives, or what a shard's columns, row groups and NULLs are")
-    .argument(
-      "<file>",
-      "an ONNX model, or a shard in Parquet or Arrow, on this machine; which of them is told by its content",
+    .description(
+      "Show the inputs and outputs of a model, or the columns, row groups and NULL counts of a Parquet or Arrow file",
     )
-    .option("--json", "one line of JSON")
+    .argument("<file>", "ONNX model, Parquet file, or Arrow file or stream on this machine; detected by content")
+    .option("--json", "Print one line of JSON")
     .action(async (file: string, options) => {
       const { inspectCommand } = await import("./commands/inspect.js");
       await inspectCommand(file, options, io);
@@ -237,11 +240,11 @@ function addDoctor(program: Command, io: SafeIo): void {
   program
     .command("doctor")
     .description(
-      "tell what scoring on a GPU needs and which part of it is missing, and run a batch on each execution provider; exit 64 when the spec's cannot run, 75 when a GPU that is there fails",
+      "Check what scoring on a GPU needs, report what is missing, and run two batches on each execution provider. Exit code 64 means that this machine cannot run the spec's providers, 75 that a GPU is present and fails",
     )
-    .argument("[spec]", "the job spec whose providers and model to try; default: a tiny model")
+    .argument("[spec]", "Job spec whose providers and model to try; default: a tiny model")
     .addOption(param())
-    .option("--json", "one line of JSON")
+    .option("--json", "Print one line of JSON")
     .action(async (spec: string | undefined, options) => {
       const { doctorCommand } = await import("./commands/doctor.js");
       await doctorCommand(spec, options, io);
@@ -251,7 +254,7 @@ function addDoctor(program: Command, io: SafeIo): void {
 function addSchema(program: Command, io: SafeIo): void {
   program
     .command("schema")
-    .description("print the JSON Schema of the job spec, for editors")
+    .description("Print the JSON Schema of the job spec, for editors")
     .action(async () => {
       const { specJsonSchema } = await import("../spec/job-spec.js");
       io.stdout.write(`${JSON.stringify(specJsonSchema(), undefined, 2)}\n`);

@@ -47,7 +47,7 @@ export function warnOfUnmatched({ log }: Pick<JobContext, "log">, { shards, unma
 export function requireListed({ where }: JobContext, { absent, unread: [unread, ...others] }: Listing): void {
   if (absent.length > 0) {
     throw new JobError("FILE_MISSING", `reading ${where(inputPath)}: there is no ${absent.join(", ")}`, {
-      hint: "paths are relative to the spec's folder; input.ready makes a run wait for input that comes later",
+      hint: "paths are relative to the spec's folder; input.wait makes a run wait for input that comes later",
     });
   }
   if (unread !== undefined) {
@@ -71,7 +71,7 @@ function requireFolders({ spec, where }: JobContext, { missing }: Listing): void
         hint: "run the same command again when the input is there, or correct input.path",
       })
     : new JobError("FILE_MISSING", `reading ${where(inputPath)}: ${found}`, {
-        hint: "paths are relative to the spec's folder; input.ready makes a run wait for input that comes later",
+        hint: "paths are relative to the spec's folder; input.wait makes a run wait for input that comes later",
       });
 }
 

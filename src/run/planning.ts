@@ -209,7 +209,7 @@ export function seenSchema(
 function notSettled(error: unknown, { name }: JobSpec): unknown {
   return error instanceof JobError && error.code === "INPUT_CHANGED"
     ? new JobError("INPUT_NOT_READY", `planning ${name}: the input changes meanwhile: ${error.message}`, {
-        hint: "run the same command again when nobody writes there; input.ready makes a run wait for that",
+        hint: "run the same command again when nobody writes there; with input.ready, a run starts only when a marker is there that is written last",
         cause: error,
       })
     : error;

@@ -13,7 +13,7 @@ export function fixedSize(rows: number): BatchSizer {
 
 /**
  * CPU time of a batch outside `session.run`: messages to the thread and back, tensors made and let go. A table of 4 M
- * rows took this much less for each batch that it was cut into fewer (docs/decisions.md, 50).
+ * rows took this much less for each batch that it was cut into fewer (docs/decisions/models-and-engines.md).
  */
 const overheadMs = 0.05;
 /** The fastest of so many says what a size costs: anything slower was held up by something else. */

@@ -109,8 +109,8 @@ export function draftSpec(draft: SpecDraft): string {
 function header({ schema, command, notes }: SpecDraft): string {
   return [
     ` yaml-language-server: $schema=${schema}`,
-    " Made by `infer-batch init`; every key is told in docs/job-spec.md of infer-batch.",
-    ` \`${command}\` scores what is not scored yet; the same command again resumes, or says already_complete.`,
+    " Made by `infer-batch init`. docs/job-spec.md of infer-batch explains every key.",
+    ` \`${command}\` scores it; the same command resumes a run that was interrupted.`,
     ...notes.map((note) => ` Note: ${note.replaceAll(/\p{Cc}/gu, " ")}`),
   ].join("\n");
 }

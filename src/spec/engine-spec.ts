@@ -28,18 +28,18 @@ export const engine = z.strictObject({
     .default(["cpu"])
     .superRefine(checkOrder)
     .describe(
-      "execution providers, in order of preference; one that this machine cannot run ends the run (64), unless cpu is listed, last",
+      "Execution providers of ONNX Runtime, in order of preference. One that this machine cannot run ends the run with exit code 64, unless cpu is listed last.",
     ),
   device_id: z
     .union([z.literal("worker"), count(0, mostDevices - 1)], { error: deviceError })
     .default(0)
     .describe(
-      "the GPU of cuda and tensorrt, of those that the process sees; worker: worker i takes GPU i, and so around",
+      "GPU for cuda and tensorrt, counted among those that the process sees. worker gives worker i GPU i, modulo the number of GPUs.",
     ),
-  batch_size: autoOrCount(1, 1_048_576).default("auto").describe("rows of one session.run"),
-  threads: autoOrCount(1, 1024)
+  batch_size: autoOrCount(1, 1_048_576)
     .default("auto")
-    .describe("CPU threads for inference; at most as many as there are cores"),
+    .describe("Rows in one call of the model. auto measures sizes on the run's first batches."),
+  threads: autoOrCount(1, 1024).default("auto").describe("CPU threads for inference, at most the number of cores."),
 }) satisfies z.ZodType<EngineSpec>;
 
 /** ONNX Runtime takes the CPU for what no other provider takes, wherever it is named. */

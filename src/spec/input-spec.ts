@@ -31,40 +31,55 @@ export const input = z.strictObject({
   path: z
     .union([text, z.array(text).min(1)], { error: "expected a path or a list of paths" })
     .transform((value) => (typeof value === "string" ? [value] : value))
-    .describe("Parquet files or globs, relative to this file, or s3://bucket/key; or a list of them"),
-  format: z.enum(["parquet", "arrow"]).optional().describe("default: by the name; else Parquet"),
-  ready: text.optional().describe("a file that says the input is complete; not there yet: exit 75"),
+    .describe(
+      "Parquet or Arrow files: a path, a glob, or a list of both, relative to this file or in S3 (s3://bucket/key).",
+    ),
+  format: z
+    .enum(["parquet", "arrow"])
+    .optional()
+    .describe("File format. Default: Arrow for names that end in .arrow, .arrows, .feather or .ipc, else Parquet."),
+  ready: text
+    .optional()
+    .describe(
+      "Marker file that is written when the input is complete. While it is missing, the run ends with exit code 75, or waits where input.wait is set.",
+    ),
   wait: duration
     .optional()
     .describe(
-      "how long an attempt waits until input.ready is there, files match input.path and have input.min_rows rows, before exit 75: such as 30s, 15m or 4h; default: not at all",
+      "How long to wait for input.ready, for files that match input.path and for input.min_rows before exit code 75, such as 30s, 15m or 4h. Default: do not wait.",
     ),
-  min_rows: count(0, Number.MAX_SAFE_INTEGER).default(1).describe("fewer rows: exit 75"),
+  min_rows: count(0, Number.MAX_SAFE_INTEGER)
+    .default(1)
+    .describe("Fewest rows that the input may have; fewer end the run with exit code 75."),
   partitions: z
     .record(z.string(), z.enum(["text", "date", "int64", "float64", "bool"]))
     .default({})
     .describe(
-      "types of values from hive folder names, such as dt: date; default text. A column of that name in the file wins",
+      "Types of the columns in Hive folder names, such as dt: date. Default: text. A column of the same name in the file takes precedence.",
     ),
   columns: z
     .record(name, text)
     .default({})
     .describe(
-      "computed columns: SQL for each row over the shard's columns, such as amount_log: ln(1 + amount); ${name} is a text value there",
+      "Computed columns: DuckDB SQL over the columns of one row, such as amount_log: ln(1 + amount). ${name} stands for a param as a text value, without quotes.",
     ),
-  where: text.optional().describe("SQL for each row; rows where it is not true are left out"),
+  where: text
+    .optional()
+    .describe("Row filter: DuckDB SQL over the columns of one row. Rows for which it is not true are not scored."),
   verify: z
     .enum(["pinned", "full"])
     .default("pinned")
     .describe(
-      "pinned: size and time of each shard must stay as planned; full: its sha256 too, and pages must match the checksums that they have",
+      "pinned checks that size and modification time (in S3: the ETag) of each shard stay as planned. full also checks its sha256 and the page checksums.",
     ),
   ...s3Keys,
   spool: z
     .strictObject({
-      path: text.optional().describe("a folder, relative to this file; default: infer-batch-spool-<uid> in TMPDIR"),
-      max_mb: count(16, 1_048_576).default(1024).describe("MiB that may be there at once"),
+      path: text
+        .optional()
+        .describe("Folder for fetched bytes, relative to this file. Default: infer-batch-spool-<uid> in TMPDIR."),
+      max_mb: count(16, 1_048_576).default(1024).describe("Most MiB that the folder may hold at once."),
     })
     .prefault({})
-    .describe("in S3: where fetched bytes are until they are read"),
+    .describe("For input in S3: where fetched bytes are kept until they are read."),
 }) satisfies z.ZodType<InputSpec>;

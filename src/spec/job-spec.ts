@@ -51,8 +51,11 @@ const columnPath = z
   .regex(/^[A-Za-z_][A-Za-z0-9_.]{0,62}$/, "expected a column, or column.field, of letters, digits and _, at most 63");
 
 const output = z.strictObject({
-  columns: z.array(columnPath).default([]).describe("input columns carried through to the output"),
-  lineage: z.boolean().default(false).describe("true: adds run_id, model_sha256, scored_at"),
+  columns: z
+    .array(columnPath)
+    .default([])
+    .describe("Input columns that are copied to the output, with type and value unchanged."),
+  lineage: z.boolean().default(false).describe("true adds the columns run_id, model_sha256 and scored_at."),
   parquet: parquetOutput.optional(),
   postgres: postgresOutput.optional(),
 }) satisfies z.ZodType<OutputSpec>;
@@ -64,11 +67,11 @@ const rejectLimit = z.union(
 );
 
 const job = z.strictObject({
-  version: z.literal(1).describe("of this format"),
+  version: z.literal(1).describe("Version of the job spec format."),
   name: z
     .string()
     .regex(/^[a-z0-9][a-z0-9-]{0,62}$/, "expected lower-case letters, digits and -, at most 63")
-    .describe("the job's name; the first part of every run id"),
+    .describe("Name of the job. Each run id starts with it."),
   timezone: z
     .string()
     .refine(isTimeZone, {
@@ -76,34 +79,44 @@ const job = z.strictObject({
       params: showFound,
     })
     .default("UTC")
-    .describe("of ${today} and ${yesterday}"),
+    .describe("IANA time zone of ${today}, ${yesterday} and of dates in expressions."),
   params: z
     .record(z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/, "expected letters, digits and _"), z.string())
     .default({})
-    .describe("${name} anywhere below; set with --param name=value; never secrets"),
+    .describe(
+      "Values for ${name} in the rest of the spec; --param name=value overrides one. They identify the run and are logged: never put a secret here.",
+    ),
   input,
   model,
   engine: engine.prefault({}),
   dedupe: z
     .boolean()
     .default(false)
-    .describe("true: rows of a span whose features are the same, byte for byte, are scored once"),
+    .describe(
+      "true scores rows of a span with identical features once. Use it only for models that score each row on its own.",
+    ),
   output,
-  commit_rows: autoOrCount(1, 100_000_000).default("auto").describe("rows that become durable together: a span"),
+  commit_rows: autoOrCount(1, 100_000_000)
+    .default("auto")
+    .describe(
+      "Rows in a span: they are committed together. auto takes 262,144, or fewer where rows are wide or the model is slow.",
+    ),
   on_bad_row: z
     .enum(["fail", "reject"])
     .default("fail")
-    .describe("fail: the first row that cannot be scored ends the run (65); reject: it is set aside under _rejects/"),
+    .describe(
+      "What happens to a row that cannot be scored. fail ends the run with exit code 65; reject sets the row aside, in _rejects/ or in infer_batch.rejects.",
+    ),
   max_rejects: rejectLimit
     .default("0.1%")
     .describe(
-      "rows of the run that may be rejected, whichever attempt did: a count, or a percentage of the planned rows; more: exit 65",
+      "Rejected rows that a run may have, over all its attempts: a count, or a percentage of the planned rows. More end the run with exit code 65.",
     ),
   retry: z
     .strictObject({
       max_seconds: count(0, 86_400)
         .default(300)
-        .describe("how long to try again when the database or the object store is away, before exit 75"),
+        .describe("Seconds to retry while the database or the object store is unavailable, before exit code 75."),
     })
     .prefault({}),
   report: report.prefault({}),

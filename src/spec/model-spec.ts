@@ -41,24 +41,28 @@ export interface MaskSource {
 const longestRow = 1_048_576;
 
 const pad = z.strictObject({
-  to: count(1, longestRow).optional().describe("elements of each row; default: as many as the model's shape says"),
-  value: anyNumber.default(0).describe("what fills shorter lists up; default: 0"),
-  side: z.enum(["left", "right"]).default("right").describe("where it is put"),
+  to: count(1, longestRow)
+    .optional()
+    .describe("Length to which each list is padded. Default: the length in the model's shape."),
+  value: anyNumber.default(0).describe("Value that shorter lists are padded with. Default: 0."),
+  side: z.enum(["left", "right"]).default("right").describe("Side on which padding is added."),
   truncate: z
     .boolean()
     .default(false)
-    .describe("true: of a longer list the first elements count; false: it makes its row a bad one"),
+    .describe("true keeps the first elements of a list that is too long; false makes its row a bad row."),
   shrink: z
     .boolean()
     .default(false)
-    .describe("true: a batch is only as wide as its longest list, for models that take any width and heed their mask"),
+    .describe("true pads each batch only to its longest list. For models that take any length and apply their mask."),
 }) satisfies z.ZodType<PadSpec>;
 
 const filled = z
   .strictObject({
-    column: text.optional().describe("a column of lists of numbers"),
+    column: text.optional().describe("Column of lists of numbers."),
     pad: pad.optional(),
-    mask_of: text.optional().describe("a padded input: 1 where its lists have elements, 0 where they are filled up"),
+    mask_of: text
+      .optional()
+      .describe("Name of a padded input. This input is its attention mask: 1 for elements, 0 for padding."),
   })
   .superRefine((given, context) => {
     const wrong = (path: string[], message: string): void => {
@@ -82,17 +86,17 @@ const inputSource = z.union([z.array(text).min(1), filled], {
 }) satisfies z.ZodType<InputSource>;
 
 export const model = z.strictObject({
-  path: text.describe("an ONNX file, relative to this file, or s3://bucket/key"),
+  path: text.describe("ONNX file, relative to this file, or in S3 (s3://bucket/key)."),
   sha256: z
     .string()
     .regex(/^[0-9a-f]{64}$/, "expected 64 lower-case hex digits")
     .optional()
-    .describe("refuse any other model file"),
+    .describe("SHA-256 that the model file must have."),
   inputs: z
     .record(z.string(), inputSource)
     .optional()
     .describe(
-      "columns of each model input, in order (struct fields as user.age); default: by name, and the numeric columns in file order, minus output.columns, for a single [N,F] input; for lists of any length { column, pad }, for their mask { mask_of }",
+      "What each model input is made from: columns in the model's order (struct fields as user.age), { column, pad } for lists of any length, or { mask_of } for their mask. Default: the column of the input's name; for a single [N,F] input, the numeric columns in file order without output.columns.",
     ),
   outputs: z
     .record(name, text)
@@ -101,16 +105,18 @@ export const model = z.strictObject({
       "expected at least one output, or leave it out for all of them",
     )
     .optional()
-    .describe("output column: tensor or tensor[i]; default: every tensor output under its own name"),
+    .describe(
+      "Output columns: the name of an output tensor, or tensor[i] for one element of each row. Default: each tensor output under its own name.",
+    ),
   cast: z
     .enum(["exact", "lossy"])
     .default("exact")
     .describe(
-      "exact: a number that the input's type cannot hold is a bad row; lossy: it is rounded. Double and decimal always round to floats",
+      "exact makes a row bad when an integer does not fit the input's type exactly; lossy rounds it. Doubles and decimals are always rounded to floats.",
     ),
   missing: z
     .enum(["bad_row", "nan"])
     .default("bad_row")
-    .describe("bad_row: a row with a NULL or NaN feature is a bad row; nan: NULL becomes NaN"),
+    .describe("bad_row makes a row with a NULL or NaN feature bad; nan passes NULL to the model as NaN."),
   ...s3Keys,
 }) satisfies z.ZodType<ModelSpec>;

@@ -34,29 +34,47 @@ const s3OutputKeys = {
   path_style,
   timeouts: z
     .strictObject({
-      connect: count(1, 3600).default(10).describe("seconds"),
-      silence: count(1, 3600).default(20).describe("seconds without a byte in either direction"),
-      request: count(1, 86_400).default(300).describe("seconds for one request, which may send a whole part"),
+      connect: count(1, 3600).default(10).describe("Seconds to connect. Default: 10."),
+      silence: count(1, 3600)
+        .default(20)
+        .describe("Seconds without a byte in either direction before a request is retried. Default: 20."),
+      request: count(1, 86_400)
+        .default(300)
+        .describe("Seconds for one request, which may send a whole part. Default: 300."),
     })
     .optional()
-    .describe("in S3"),
+    .describe("Time limits of requests to S3."),
   sse: z
     .strictObject({
-      algorithm: z.enum(["AES256", "aws:kms"]).describe("AES256: SSE-S3; aws:kms: SSE-KMS"),
-      kms_key: text.optional().describe("aws:kms: id or ARN of the key; default: the account's own for S3"),
-      bucket_key: z.boolean().optional().describe("aws:kms: fewer requests to KMS; default: as the bucket says"),
+      algorithm: z.enum(["AES256", "aws:kms"]).describe("AES256 is SSE-S3, aws:kms is SSE-KMS."),
+      kms_key: text.optional().describe("For aws:kms: id or ARN of the key. Default: the account's key for S3."),
+      bucket_key: z
+        .boolean()
+        .optional()
+        .describe(
+          "For aws:kms: true uses an S3 Bucket Key, which saves requests to KMS. Default: the bucket's setting.",
+        ),
     })
     .optional()
-    .describe("in S3: how the store encrypts what is written; default: as the bucket says"),
+    .describe("Server-side encryption of parts in S3. Default: the bucket's setting."),
   spool: z
-    .strictObject({ path: text.describe("a folder, relative to this file; default: infer-batch-spool in TMPDIR") })
+    .strictObject({
+      path: text.describe(
+        "Folder for parts until they are sent, relative to this file. Default without this key: infer-batch-spool-<uid> in TMPDIR.",
+      ),
+    })
     .optional()
-    .describe("in S3: where parts are until they are sent, two at a time"),
+    .describe("For output in S3: where parts are kept until they are sent, two at a time."),
 };
 
 export const parquetOutput = z.strictObject({
-  path: text.describe("a folder of its own, relative to this file, or s3://bucket/folder"),
-  compression: z.enum(["zstd", "snappy", "gzip", "uncompressed"]).default("zstd").describe("of the parts"),
+  path: text.describe(
+    "Folder for the predictions, relative to this file or in S3 (s3://bucket/folder). It belongs to one run, so put ${ds} into it.",
+  ),
+  compression: z
+    .enum(["zstd", "snappy", "gzip", "uncompressed"])
+    .default("zstd")
+    .describe("Compression of the Parquet parts."),
   ...s3OutputKeys,
 }) satisfies z.ZodType<ParquetOutputSpec>;
 

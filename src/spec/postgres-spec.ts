@@ -45,41 +45,49 @@ export const postgresOutput = z.strictObject({
     )
     .default("")
     .describe(
-      "postgres://user@host:port/database; keep passwords out of this file: ${DATABASE_URL}, PGPASSWORD or .pgpass. Default: PGHOST, PGUSER and their like",
+      "postgres://user@host:port/database. Keep passwords out of this file: use ${DATABASE_URL}, PGPASSWORD or .pgpass. Default: libpq's variables (PGHOST, PGUSER and so on).",
     ),
   table: z
     .string()
     .regex(tableName, "expected table or schema.table, of letters, digits and _, at most 63 each")
-    .describe("schema.table, written as it is: case counts; without a schema, a table of public"),
+    .describe("Target table as schema.table, case-sensitive. Without a schema it is in public."),
   mode: z
     .enum(["append", "upsert", "replace"])
     .default("append")
     .describe(
-      "append: adds rows; upsert: by key, adds or updates rows; replace: swaps a new table in when it is whole",
+      "append adds rows; upsert adds rows and updates those with the same key; replace fills a new table and swaps it in when it is complete.",
     ),
-  key: z.array(name).default([]).describe("output columns that name a row: upsert needs them"),
-  create: z.boolean().default(true).describe("make the table when it is missing"),
-  control_schema: name.default("infer_batch").describe("the schema of plan, progress and rejects; made on first use"),
-  keep_previous: count(0, 100).default(1).describe("replace: tables kept for `infer-batch rollback`"),
+  key: z.array(name).default([]).describe("Output columns that identify a row. Required for upsert."),
+  create: z.boolean().default(true).describe("true creates the table if it does not exist."),
+  control_schema: name
+    .default("infer_batch")
+    .describe("Schema of the control tables (plan, progress, rejects). Created on first use."),
+  keep_previous: count(0, 100).default(1).describe("For replace: previous tables kept for `infer-batch rollback`."),
   on_duplicate: z
     .enum(["fail", "last"])
     .default("fail")
-    .describe("upsert, a key that comes twice in one run: fail (65), or the last row counts"),
+    .describe("For upsert, when a key occurs twice in a run: fail ends it with exit code 65, last keeps the last row."),
   swap: z
     .enum(["rename", "delete_insert"])
     .default("rename")
-    .describe("replace: rename swaps tables; delete_insert keeps the table that views and foreign keys point to"),
+    .describe(
+      "For replace: rename swaps the tables; delete_insert exchanges the rows and keeps the table, which views and foreign keys refer to.",
+    ),
   tls: z
     .enum(["verify-full", "require", "disable"])
     .optional()
-    .describe("default: verify-full, and none on this machine; require: encrypted, but anybody may answer"),
+    .describe(
+      "TLS of the connection. Default: verify-full for other machines, none for this one. require encrypts without checking the server's certificate.",
+    ),
   timeouts: z
     .strictObject({
-      connect: count(1, 3600).default(10).describe("seconds"),
+      connect: count(1, 3600).default(10).describe("Seconds to connect."),
       statement: count(1, 86_400)
         .default(120)
-        .describe("seconds for a statement of a span; a connection that is silent for longer is given up"),
-      lock: count(1, 3600).default(10).describe("seconds to wait for a lock before looking who holds it"),
+        .describe("Seconds for a statement of a span. A connection that is silent for longer is closed."),
+      lock: count(1, 3600)
+        .default(10)
+        .describe("Seconds to wait for a lock before the attempt that holds it is checked, and ended if it hangs."),
     })
     .prefault({}),
 }) satisfies z.ZodType<PostgresOutputSpec>;

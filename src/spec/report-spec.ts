@@ -36,22 +36,31 @@ export const report = z.strictObject({
       params: { showFound: true },
     })
     .optional()
-    .describe("a page about each attempt is written here, such as reports/${ds}.html; one file, no scripts"),
+    .describe(
+      "File for an HTML page about the attempt, such as reports/${ds}.html. It needs no other files and has no scripts.",
+    ),
   metrics: localFile
     .refine((path) => path.endsWith(".prom"), {
       error: "expected a name that ends in .prom: node_exporter reads no others",
       params: { showFound: true },
     })
     .optional()
-    .describe("metrics for Prometheus are kept here, in the folder of node_exporter's textfile collector"),
+    .describe(
+      "File for Prometheus metrics, in the folder of node_exporter's textfile collector. It must end in .prom.",
+    ),
   on_success: url.describe(
-    "called when an attempt finds or leaves the run complete, such as https://hc-ping.com/${HC_UUID}; the URL is never logged",
+    "URL to call when the run is complete after the attempt, such as https://hc-ping.com/${HC_UUID}. The URL is never logged.",
   ),
   on_failure: url.describe(
-    "called when an attempt ends with another exit code than 0, such as https://hc-ping.com/${HC_UUID}/fail",
+    "URL to call when the attempt ends with an exit code other than 0, such as https://hc-ping.com/${HC_UUID}/fail.",
   ),
-  method: z.enum(["get", "post"]).default("get").describe("post: with the report, or the error, as JSON"),
-  timeout: count(1, 60).default(10).describe("seconds for a call with its tries; it never changes the exit code"),
+  method: z
+    .enum(["get", "post"])
+    .default("get")
+    .describe("HTTP method of the calls. post sends the report, or the error, as JSON."),
+  timeout: count(1, 60)
+    .default(10)
+    .describe("Seconds for a call, retries included. A call that fails never changes the exit code."),
 }) satisfies z.ZodType<ReportSpec>;
 
 function isPlainUrl(given: string): boolean {

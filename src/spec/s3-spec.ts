@@ -22,24 +22,28 @@ export const s3Keys = {
   endpoint: text
     .refine(isEndpoint, { error: endpointError })
     .optional()
-    .describe("in S3: URL of a store that is not AWS; default: AWS_ENDPOINT_URL_S3, else AWS"),
+    .describe("For S3: URL of a store that is not AWS. Default: AWS_ENDPOINT_URL_S3, else AWS."),
   region: text
     .regex(/^[A-Za-z0-9-]+$/, "expected a region such as eu-central-1")
     .optional()
-    .describe("in S3: default: AWS_REGION, else that of the profile, else us-east-1"),
+    .describe("For S3: region. Default: AWS_REGION, else the profile's region, else us-east-1."),
   path_style: z
     .boolean()
     .optional()
-    .describe("in S3: true: bucket in the URL's path, not in its host; default: true where there is an endpoint"),
-  request_payer: z.literal("requester").optional().describe("in S3: agrees to pay for the requests"),
+    .describe(
+      "For S3: true puts the bucket into the path of the URL instead of its host name. Default: true if an endpoint is set.",
+    ),
+  request_payer: z.literal("requester").optional().describe("For S3: requester agrees to pay for the requests."),
   timeouts: z
     .strictObject({
-      connect: count(1, 3600).default(10).describe("seconds"),
-      silence: count(1, 3600).default(20).describe("seconds without a byte, before a request is made anew"),
-      request: count(1, 86_400).default(300).describe("seconds for one request, which is for 8 MiB at most"),
+      connect: count(1, 3600).default(10).describe("Seconds to connect. Default: 10."),
+      silence: count(1, 3600).default(20).describe("Seconds without a byte before a request is retried. Default: 20."),
+      request: count(1, 86_400)
+        .default(300)
+        .describe("Seconds for one request, which fetches at most 8 MiB. Default: 300."),
     })
     .optional()
-    .describe("in S3"),
+    .describe("Time limits of requests to S3."),
 };
 
 function isEndpoint(given: string): boolean {

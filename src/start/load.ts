@@ -1,7 +1,7 @@
 /**
  * How the built program is loaded: each file of the bundle asks for the others here. V8 is given what it made of them
  * the last time, since reading and compiling a megabyte of JavaScript took a third of a second of a small job
- * (docs/decisions.md, 110).
+ * (docs/decisions/startup.md).
  */
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";

@@ -1,6 +1,6 @@
 /**
  * What can go wrong, by name, and the exit code it ends in. The code tells a scheduler whether to try
- * again: 64 and 65 no, 66 no (a person decides), 75 yes. See README, "Exit codes".
+ * again: 64 and 65 no, 66 no (a person decides), 75 yes. See docs/operations.md, "Exit codes".
  */
 export const exitCodes = {
   USAGE: 64,

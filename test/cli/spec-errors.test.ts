@@ -142,7 +142,7 @@ describe("a spec that does not fit the world", () => {
       "exit 64
       --- stderr
       error: reading <folder>/job.yaml:5:13: input.path: there is no features.parquet
-        hint: paths are relative to the spec's folder; input.ready makes a run wait for input that comes later
+        hint: paths are relative to the spec's folder; input.wait makes a run wait for input that comes later
       "
     `);
   });
@@ -162,7 +162,7 @@ describe("a spec that does not fit the world", () => {
       "exit 64
       --- stderr
       error: reading <folder>/job.yaml:5:13: input.path: there is no folder <folder>/in (in/dt=1/*.parquet)
-        hint: paths are relative to the spec's folder; input.ready makes a run wait for input that comes later
+        hint: paths are relative to the spec's folder; input.wait makes a run wait for input that comes later
       "
     `);
   });

@@ -33,7 +33,7 @@ interface Known {
 const permanentStates: readonly Known[] = [
   { states: /^28/, code: "PERMISSION", hint: "check user and password: DATABASE_URL, PGPASSWORD or .pgpass" },
   { states: /^3D000|^57P04/, code: "PERMISSION", hint: "check the database's name in the URL" },
-  { states: /^42501/, code: "PERMISSION", hint: "the README lists what a role needs for each mode" },
+  { states: /^42501/, code: "PERMISSION", hint: "docs/postgres.md lists what a role needs for each mode" },
   { states: /^23505/, code: "DUPLICATE_KEY", hint: "mode: upsert updates rows whose key is there already" },
   // 22P03, 08P01: of a COPY whose bytes are not those of a column's type.
   {

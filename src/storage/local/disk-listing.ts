@@ -36,7 +36,7 @@ export async function listUntilSettled(patterns: readonly string[], place: Place
           "INPUT_NOT_READY",
           `listing input.path: files and folders vanish meanwhile, such as ${error.path}`,
           {
-            hint: "run the same command again when nothing moves or removes them; input.ready makes a run wait for that",
+            hint: "run the same command again when nothing moves or removes them; with input.ready, a run starts only when a marker is there that is written last",
             cause: error,
           },
         );
