@@ -25,13 +25,13 @@ async function traceOf(runs: TwoRuns, folder: string): Promise<string[]> {
 
 /**
  * Before a call is after the one before it; a text is torn in the middle. Up to the last part a new run does what any
- * run does, which every-call.test.ts kills at each call: of that, a part is enough. A flush makes no difference to what
- * a killed process leaves.
+ * run does, which every-call.test.ts kills at each call: of that, a part is enough, and all that concerns plans. A flush
+ * makes no difference to what a killed process leaves.
  */
 function momentsOf(trace: readonly string[]): string[] {
   const staged = trace.findLastIndex((call) => call.startsWith("unlink control/tmp/part-"));
   const chosen = trace
-    .filter((_, index) => torture || index > staged || index % 4 === 0)
+    .filter((call, index) => torture || index > staged || index % 4 === 0 || /plan/.test(call))
     .filter((call) => torture || !call.startsWith("sync "));
   const moments: string[] = [];
   for (const [index, call] of chosen.entries()) {
@@ -88,6 +88,7 @@ const damages = [
     old: 2,
     lost: () => Promise.resolve("_infer-batch/diabetes-mlp-4f53cda18c2b-r2/plan.json"),
   },
+  { what: "whose plans are all lost", old: 3, lost: () => Promise.resolve("_infer-batch") },
 ];
 
 test.each(damages)(
@@ -99,7 +100,7 @@ test.each(damages)(
     await using scratch = await scratchFolder();
     const first = join(scratch.path, "first");
     const finished = await twoRuns(await emptyFolder(first), commitRows, { old });
-    await rm(join(finished.out, (await lost(finished)) ?? ""));
+    await rm(join(finished.out, (await lost(finished)) ?? ""), { recursive: true });
     const before = await partNames(finished.out);
     const moments = momentsOf(await traceOf(await copyOf(finished, first, join(scratch.path, "whole")), scratch.path));
     const failures: string[] = [];

@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+import { lostPlanText } from "#src/sink/parquet/common/stored-plan.js";
 import { runHere } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { useS3 } from "../support/s3.js";
@@ -8,6 +9,8 @@ import { runSpec, scoreHere } from "../support/score.js";
 const s3 = useS3();
 
 const idInS3 = "diabetes-mlp-4f53cda18c2b";
+const planInS3 = (number: number): string =>
+  `_infer-batch/${idInS3}${number === 1 ? "" : `-r${number}`}/plan.json`;
 const partInS3 = (span: number): string => `part-0000${span}.${idInS3}.parquet`;
 
 s3.describe("a damaged output in S3", () => {
@@ -32,7 +35,14 @@ s3.describe("a damaged output in S3", () => {
       says: /it has parts of run .*-r2, and no/,
     },
     { what: "without its manifest", runs: 1, gone: ["_manifest.json"], says: /_manifest.json: it is gone or damaged/ },
-  ])("$what: is refused by run, told by status, and replaced by --new-run", async ({ runs, gone = [], cut, says }) => {
+    {
+      what: "whose plans are all lost, after a new run was killed while it marked them",
+      runs: 3,
+      gone: [1, 2, 3].map((number) => planInS3(number)),
+      marked: planInS3(2),
+      says: /it has parts of run .*-r3, and no/,
+    },
+  ])("$what: is refused by run, told by status, and replaced by --new-run", async ({ runs, gone = [], cut, marked, says }) => {
     await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const job = await s3OutputJob(scratch.path, { bucket, port: s3.server().port });
@@ -42,6 +52,9 @@ s3.describe("a damaged output in S3", () => {
     }
     for (const name of gone) {
       await bucket.remove(`${folderName}/${name}`);
+    }
+    if (marked !== undefined) {
+      await bucket.put(`${folderName}/${marked}`, lostPlanText);
     }
     if (cut !== undefined) {
       await bucket.put(`${folderName}/${cut}`, (await bucket.get(`${folderName}/${cut}`)).slice(0, 400));

@@ -135,14 +135,17 @@ export async function lostPlans(fs: TargetState, { folder, runId }: Layout): Pro
   return lost;
 }
 
-/** The plan of the latest run. @throws JobError OUTPUT_FOREIGN when the folder holds what is not theirs */
+/**
+ * The plan of the latest run. @throws JobError OUTPUT_FOREIGN when the folder holds what is not theirs, OUTPUT_DAMAGED
+ * when the latest run has lost its plan
+ */
 export async function findPlan(fs: TargetState, folder: string, base: RunId): Promise<StoredPlan | undefined> {
   for (;;) {
     const layout = layoutOf(folder, await latestRun(fs, folder, base));
     try {
-      const stored = await readPlan(fs, layout);
+      // First: it names the latest run whose parts are there, where the plans of that run and of earlier ones are lost.
       await refuseForeign(fs, layout);
-      return stored;
+      return await readPlan(fs, layout);
     } catch (error) {
       // A run that was opened meanwhile may have put its parts in place: it is the one to look at.
       if ((await latestRun(fs, folder, base).catch(() => layout.runId)) === layout.runId) {
