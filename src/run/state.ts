@@ -10,8 +10,10 @@ import type { JobContext } from "../scoring/context.js";
 export interface RunState {
   readonly runId: RunId;
   readonly status: "not_planned" | "unfinished" | "complete" | "damaged";
-  readonly rowsPlanned: number;
-  readonly spansPlanned: number;
+  /** null: the run's plan is gone or unreadable. */
+  readonly rowsPlanned: number | null;
+  /** null: the run's plan is gone or unreadable. */
+  readonly spansPlanned: number | null;
   /** null: not known of a damaged run. */
   readonly spansCommitted: number | null;
   /** All that is wrong with the output, a line each. */
@@ -36,7 +38,7 @@ export async function runState(context: JobContext): Promise<RunState> {
     return { runId: base, status: "not_planned", ...nothing, ...about };
   }
   if (stored instanceof JobError) {
-    return { runId: base, ...nothing, ...damagedBy(stored), ...about };
+    return { runId: base, ...nothing, rowsPlanned: null, spansPlanned: null, ...damagedBy(stored), ...about };
   }
   const { plan } = stored;
   const planned = { runId: plan.runId, rowsPlanned: plan.input.rows, spansPlanned: spanCount(plan) };

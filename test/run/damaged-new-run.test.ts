@@ -166,7 +166,11 @@ describe("a damaged output", () => {
     expect(refused.stderr).toMatch(/hint: .*; or start over with --new-run/);
     if (!one.what.includes("otherwise")) {
       expect([status.code, status.stderr], status.stdout).toEqual([66, refused.stderr]);
-      expect(status.stdout).toContain(": damaged, ");
+      expect(status.stdout).toMatch(
+        one.says.source.includes("plan.json")
+          ? /: damaged, its plan is gone or unreadable -> /
+          : /: damaged, 6 spans planned \(569 rows\) -> /,
+      );
     }
 
     const { code, stderr, summary } = await runSpec(job.spec, { args: ["--new-run"] });
@@ -200,6 +204,22 @@ describe("a damaged output", () => {
       spans_planned: 6,
       spans_committed: null,
       damage: stdout.trimEnd().split("\n").slice(1),
+    });
+  });
+
+  test("whose plan cannot be read is told by status --json without numbers, not as a run of no rows", async () => {
+    await using scratch = await scratchFolder();
+    const job = await jobIn(scratch.path);
+    await scoreHere(job.spec);
+    await truncate(join(job.out, plan()), 100);
+    const { code, stdout } = await runHere(["status", job.spec, "--json"]);
+    expect(code).toBe(66);
+    expect(JSON.parse(stdout)).toMatchObject({
+      run_id: id,
+      status: "damaged",
+      rows_planned: null,
+      spans_planned: null,
+      spans_committed: null,
     });
   });
 

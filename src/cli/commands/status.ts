@@ -48,6 +48,9 @@ function summary({ runId, status, rowsPlanned, spansPlanned, spansCommitted, out
   if (status === "not_planned") {
     return `${runId}: not planned yet; nothing of it is in ${output}`;
   }
+  if (spansPlanned === null || rowsPlanned === null) {
+    return `${runId}: damaged, its plan is gone or unreadable -> ${output}`;
+  }
   if (spansCommitted === null) {
     return `${runId}: damaged, ${count(spansPlanned, "span")} planned (${count(rowsPlanned, "row")}) -> ${output}`;
   }

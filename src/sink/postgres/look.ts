@@ -59,6 +59,9 @@ async function lookAtOwn(session: Session, { control, mode }: LookTools, plan: P
   try {
     await mode.lookAtOwn?.(session, plan);
   } catch (error) {
+    if (!(error instanceof JobError)) {
+      throw error; // the transaction is aborted, and answers nothing more
+    }
     await refuseOvertaken(session, control, plan.runId);
     if (!(await control.isFinished(session, plan.runId))) {
       throw error;

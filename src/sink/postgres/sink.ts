@@ -115,6 +115,9 @@ async function admitNewRun(session: Session, { control, name, refusesDuplicates 
   try {
     await (refusesDuplicates ? refuseDuplicates(session, name) : undefined);
   } catch (error) {
+    if (!(error instanceof JobError)) {
+      throw error; // the transaction is aborted, and answers nothing more
+    }
     // The rows may be its own: another attempt has planned it.
     if ((await control.readPlan(session, runId)) === undefined) {
       throw error;
