@@ -19,7 +19,7 @@ export function checkPins(
 ): number {
   const { spec, log } = context;
   const where = run.finished ? "this finished run" : "this unfinished run";
-  const hint = hintOf(plan, run.finished, restoreAll);
+  const hint = hintOf(context, run.finished, restoreAll);
   const differences = compareSpec(plan, spec);
   if (differences.length > 0) {
     throw new JobError("PLAN_CHANGED", `comparing the spec with the plan of ${where}: ${differences.join("; ")}`, {
@@ -36,7 +36,7 @@ export function checkPins(
   const change = compareListing(plan, found.listed);
   const broken = run.finished ? { ...change, missing: [] } : { ...pendingOf(plan, run.committed, change), added: [] };
   if (broken.added.length + broken.missing.length + broken.changed.length > 0) {
-    throw changedInput(broken, { plan, finished: run.finished, where, listed: found.listed });
+    throw changedInput(context, broken, { finished: run.finished, where, listed: found.listed });
   }
   if (change.added.length > 0) {
     const added = describe({ added: change.added, missing: [], changed: [] });
@@ -52,26 +52,26 @@ export function checkPins(
 
 /** Says of the first shard that changed what is different. */
 function changedInput(
+  context: JobContext,
   broken: ListingChange,
-  { plan, finished, where, listed }: { plan: Plan; finished: boolean; where: string; listed: readonly ListedShard[] },
+  { finished, where, listed }: { finished: boolean; where: string; listed: readonly ListedShard[] },
 ): JobError {
   const [first] = broken.changed;
   const now = first === undefined ? undefined : listed.find(({ uri }) => uri === first.uri);
   const found = first === undefined || now === undefined ? undefined : pinDifference(first, now);
   const restore = first === undefined || now === undefined ? restoreAll : restoreHint(first, now);
   return new JobError("INPUT_CHANGED", `comparing the input with the plan of ${where}: ${describe(broken, found)}`, {
-    hint: hintOf(plan, finished, restore),
+    hint: hintOf(context, finished, restore),
   });
 }
 
 const restoreAll = "put back what was planned and run again";
 
 /** @param restore what ends the difference */
-function hintOf({ target }: Plan, finished: boolean, restore: string): string {
-  const append = target.kind === "postgres" && target.mode === "append";
-  const newRun = append ? "--new-run --allow-duplicates" : "--new-run";
+function hintOf({ sink: { newRunAdds } }: JobContext, finished: boolean, restore: string): string {
+  const newRun = newRunAdds ? "--new-run --allow-duplicates" : "--new-run";
   if (finished) {
-    const then = append ? "adds it to them" : "then takes their place";
+    const then = newRunAdds ? "adds it to them" : "then takes their place";
     return `the finished predictions are untouched; ${newRun} scores what is there now and ${then}`;
   }
   return `${restore}; or give this run up: ${newRun} scores what is there now`;

@@ -15,6 +15,8 @@ export interface Sink extends AsyncDisposable {
   readonly target: string;
   /** The target, as a plan pins it. */
   readonly planTarget: PlanTarget;
+  /** A new run's rows come beside those of the runs before it; else they take their place. */
+  readonly newRunAdds: boolean;
   /**
    * Looks for the plan of the latest run of this job and these params: `base`, or a new run after it (`base-r2` …).
    * Writes nothing.

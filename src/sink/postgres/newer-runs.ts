@@ -24,7 +24,8 @@ interface NewerRunOptions {
 
 interface NewerRun {
   readonly run_id: string;
-  readonly params: Readonly<Record<string, string>>;
+  /** null: its plan is damaged. */
+  readonly params: Readonly<Record<string, string>> | null;
 }
 
 export function newerRunCheck({ control, table, allowOlder, warn }: NewerRunOptions): RefuseNewer {
@@ -34,7 +35,14 @@ export function newerRunCheck({ control, table, allowOlder, warn }: NewerRunOpti
     const { rows } = await session.query<NewerRun>({ text: newerRuns(control), values: [plan.runId, [...passed]] });
     for (const { run_id: newer, params } of rows) {
       passed.add(newer);
-      if (!concerns(plan, params)) {
+      if (params === null && !replacesAll(plan)) {
+        // Another run's damage is not this run's.
+        warn(
+          `reading run ${newer} from ${control.schema}.runs: its plan is damaged; it was planned after ${plan.runId}, and rows that both have put into ${table} are the older run's now`,
+        );
+        continue;
+      }
+      if (params !== null && !replacesAll(plan) && !sameSeries(plan.params, params)) {
         continue;
       }
       const found = `writing to ${table}: run ${newer} was planned after ${plan.runId}, and its rows are there`;
@@ -48,25 +56,27 @@ export function newerRunCheck({ control, table, allowOlder, warn }: NewerRunOpti
 }
 
 /** A replaced table holds the rows of one run only; rows that are put by key can be those of several series. */
-function concerns({ target, params }: Plan, newer: NewerRun["params"]): boolean {
-  return (target.kind === "postgres" && target.mode === "replace") || sameSeries(params, newer);
+function replacesAll({ target }: Plan): boolean {
+  return target.kind === "postgres" && target.mode === "replace";
 }
 
-function hintFor({ target }: Plan): string {
-  return target.kind === "postgres" && target.mode === "replace"
+function hintFor(plan: Plan): string {
+  return replacesAll(plan)
     ? "the newer rows stay; to replace them with this older run's: run the same command with --allow-older"
     : "the newer rows stay, and so do committed spans; if older rows may be put over newer ones, or no key is in both runs: run the same command with --allow-older";
 }
 
 /**
  * Runs that were planned after $1 and have published rows in the same table, without those that $2 names. A table that
- * was rolled back holds the run's rows no more. The plan is parsed only for what is found.
+ * was rolled back holds the run's rows no more. A plan is parsed only where the run counts and its text is what was stored:
+ * text that is no JSON would abort the transaction.
  */
 function newerRuns(control: Control): string {
   const [runs, spans, finishes, swaps] = (["runs", "spans", "finishes", "swaps"] as const).map((name) =>
     control.table(name),
   );
-  return `SELECT n.run_id, n.plan::json -> 'params' AS params FROM ${runs} r
+  return `SELECT n.run_id, CASE WHEN encode(sha256(convert_to(n.plan, 'UTF8')), 'hex') = n.plan_id
+      THEN n.plan::json -> 'params' END AS params FROM ${runs} r
     JOIN ${runs} n ON n.job = r.job AND n.target = r.target AND n.base <> r.base
       AND (n.planned_at, n.run_id) > (r.planned_at, r.run_id)
     WHERE r.run_id = $1 AND n.run_id <> ALL ($2::text[]) AND CASE n.mode

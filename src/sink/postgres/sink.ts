@@ -58,6 +58,7 @@ export function openPostgresSink(options: PostgresSinkOptions): Sink {
   return {
     target,
     planTarget: planTargetOf(options),
+    newRunAdds: options.spec.mode === "append",
     find: (base) =>
       lookUp<StoredPlan | undefined>(`looking for run ${base}`, undefined, (session) =>
         control.latestPlan(session, base),

@@ -39,6 +39,7 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
   return {
     target: options.target,
     planTarget: { kind: "parquet", uri: options.uri },
+    newRunAdds: false,
     find: (base) => guarded(`looking at ${folder}`, () => findPlan(fs, folder, base)),
     unfinished: async (job, base) => await findUnfinished(fs, { root: "", pattern: options.siblings }, { job, base }),
     expect() {

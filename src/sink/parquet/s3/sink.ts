@@ -39,6 +39,7 @@ export function openS3Sink(options: S3SinkOptions): Sink {
   return {
     target: folder,
     planTarget: { kind: "parquet", uri: options.uri },
+    newRunAdds: false,
     find: (base) => telling(`looking at ${folder}`, () => findPlan(fs, folder, base)),
     async unfinished(job, base) {
       const root = `s3://${objectAt(folder).bucket}`;
