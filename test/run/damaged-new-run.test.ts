@@ -8,6 +8,7 @@ import { scratchFolder } from "../support/job.js";
 import { faultsOfFinished, listing, outputRows, partNames, spanOfName } from "../support/output.js";
 import { leaveUnfinished, runSpec, scoreHere } from "../support/score.js";
 import { holdRun } from "../support/faulty.js";
+import { until } from "../support/waiting.js";
 import { type OwnJob, ownJob } from "../support/world.js";
 
 const commitRows = 100;
@@ -253,6 +254,23 @@ describe("a damaged output", () => {
     const { code, stderr } = await slow.release();
     expect(code, stderr).toBe(0);
     await expectWhole(job, 2);
+  });
+
+  test("is not added to by an attempt of the first run that goes on when the second run's plan was lost", async () => {
+    await using scratch = await scratchFolder();
+    const job = await jobIn(scratch.path);
+    const { spec, out } = job;
+    const late = await holdRun(spec, { out, call: "link part-00004 #1", held: join(scratch.path, "held") });
+    await until(async () => (await partNames(out)).some((name) => spanOfName(name) === 0));
+    await truncate(await partOf(job, 0), 400);
+    expect(await scoreHere(spec, { newRun: true })).toMatchObject({ runId: `${id}-r2`, status: "complete" });
+    await rm(join(out, plan(2)));
+    expect(await scoreHere(spec, { newRun: true })).toMatchObject({ runId: `${id}-r3`, status: "complete" });
+
+    const { code, stderr } = await late.release();
+
+    expect(code, stderr).toBe(66);
+    await expectWhole(job, 3);
   });
 
   test("is not given up without --new-run, nor for a plan that another version of the program wrote", async () => {
