@@ -38,6 +38,14 @@ const canaries = {
   "src/engine/canary.ts": { code: 'import "../models/file.js";\n', rule: "engine-imports-its-own" },
   "src/onnx/canary.ts": { code: 'import "../models/file.js";\n', rule: "onnx-imports-its-own" },
   "src/sink/parquet/canary.ts": { code: 'import "../postgres/sink.js";\n', rule: "sink-parquet-imports-its-own" },
+  "src/sink/parquet/common/canary.ts": {
+    code: 'import "../local/durable.js";\n',
+    rule: "what-parquet-targets-share-knows-none",
+  },
+  "src/sink/parquet/s3/canary.ts": {
+    code: 'import "../local/durable.js";\n',
+    rule: "no-parquet-target-imports-another",
+  },
   "src/sink/postgres/canary.ts": { code: 'import "../../duckdb/pool.js";\n', rule: "sink-postgres-imports-its-own" },
   "src/sink/arrow/canary.ts": { code: 'import "../parquet/local/sink.js";\n', rule: "sink-arrow-imports-its-own" },
   "src/duckdb/canary.ts": { code: 'import "../s3/store.js";\n', rule: "duckdb-imports-its-own" },

@@ -9,8 +9,7 @@ import { runSpec, scoreHere } from "../support/score.js";
 const s3 = useS3();
 
 const idInS3 = "diabetes-mlp-4f53cda18c2b";
-const planInS3 = (number: number): string =>
-  `_infer-batch/${idInS3}${number === 1 ? "" : `-r${number}`}/plan.json`;
+const planInS3 = (number: number): string => `_infer-batch/${idInS3}${number === 1 ? "" : `-r${number}`}/plan.json`;
 const partInS3 = (span: number): string => `part-0000${span}.${idInS3}.parquet`;
 
 s3.describe("a damaged output in S3", () => {
@@ -42,35 +41,38 @@ s3.describe("a damaged output in S3", () => {
       marked: planInS3(2),
       says: /it has parts of run .*-r3, and no/,
     },
-  ])("$what: is refused by run, told by status, and replaced by --new-run", async ({ runs, gone = [], cut, marked, says }) => {
-    await using scratch = await scratchFolder();
-    const bucket = await s3.server().createBucket();
-    const job = await s3OutputJob(scratch.path, { bucket, port: s3.server().port });
-    await scoreHere(job.spec);
-    for (let number = 2; number <= runs; number += 1) {
-      await scoreHere(job.spec, { newRun: true });
-    }
-    for (const name of gone) {
-      await bucket.remove(`${folderName}/${name}`);
-    }
-    if (marked !== undefined) {
-      await bucket.put(`${folderName}/${marked}`, lostPlanText);
-    }
-    if (cut !== undefined) {
-      await bucket.put(`${folderName}/${cut}`, (await bucket.get(`${folderName}/${cut}`)).slice(0, 400));
-    }
-    const status = await runHere(["status", job.spec]);
-    const refused = await runSpec(job.spec);
-    expect([status.code, refused.code], refused.stderr).toEqual([66, 66]);
-    expect(refused.stderr).toMatch(says);
-    expect(refused.stderr).toContain("or start over with --new-run");
-    expect(status.stderr).toBe(refused.stderr);
-    expect(
-      gone.every((name) => name.startsWith("_") || status.stdout.includes(name)),
-      status.stdout,
-    ).toBe(true);
-    const { code, stderr } = await runSpec(job.spec, { args: ["--new-run"] });
-    expect(code, stderr).toBe(0);
-    await job.expectDone(runs + 1);
-  });
+  ])(
+    "$what: is refused by run, told by status, and replaced by --new-run",
+    async ({ runs, gone = [], cut, marked, says }) => {
+      await using scratch = await scratchFolder();
+      const bucket = await s3.server().createBucket();
+      const job = await s3OutputJob(scratch.path, { bucket, port: s3.server().port });
+      await scoreHere(job.spec);
+      for (let number = 2; number <= runs; number += 1) {
+        await scoreHere(job.spec, { newRun: true });
+      }
+      for (const name of gone) {
+        await bucket.remove(`${folderName}/${name}`);
+      }
+      if (marked !== undefined) {
+        await bucket.put(`${folderName}/${marked}`, lostPlanText);
+      }
+      if (cut !== undefined) {
+        await bucket.put(`${folderName}/${cut}`, (await bucket.get(`${folderName}/${cut}`)).slice(0, 400));
+      }
+      const status = await runHere(["status", job.spec]);
+      const refused = await runSpec(job.spec);
+      expect([status.code, refused.code], refused.stderr).toEqual([66, 66]);
+      expect(refused.stderr).toMatch(says);
+      expect(refused.stderr).toContain("or start over with --new-run");
+      expect(status.stderr).toBe(refused.stderr);
+      expect(
+        gone.every((name) => name.startsWith("_") || status.stdout.includes(name)),
+        status.stdout,
+      ).toBe(true);
+      const { code, stderr } = await runSpec(job.spec, { args: ["--new-run"] });
+      expect(code, stderr).toBe(0);
+      await job.expectDone(runs + 1);
+    },
+  );
 });

@@ -116,7 +116,8 @@ postgres.describe("a run in Postgres that is damaged", () => {
     expect(refused.stderr).toMatch(/hint: .*--new-run/);
     if (one.untold === undefined) {
       expect([status.code, status.stderr]).toEqual([66, refused.stderr]);
-      const planned = one.what === "its plan is changed" ? "its plan is gone or unreadable" : "12 spans planned (442 rows)";
+      const planned =
+        one.what === "its plan is changed" ? "its plan is gone or unreadable" : "12 spans planned (442 rows)";
       expect(status.stdout).toContain(`: damaged, ${planned} -> `);
     }
 

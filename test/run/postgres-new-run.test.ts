@@ -97,17 +97,17 @@ postgres.describe("--new-run into Postgres", () => {
   });
 
   test.each([
-    { planned: "append", now: "upsert", flags: "--new-run", then: "takes their place" },
-    { planned: "upsert", now: "append", flags: "--new-run --allow-duplicates", then: "adds it to them" },
+    { planned: "append", now: "upsert", flags: "--new-run", end: "takes their place" },
+    { planned: "upsert", now: "append", flags: "--new-run --allow-duplicates", end: "adds it to them" },
   ] as const)(
     "is proposed as the spec's mode takes it, not as the plan's did: from $planned to $now",
-    async ({ planned, now, flags, then }) => {
+    async ({ planned, now, flags, end }) => {
       await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       await scoreHere(await specFor(scratch.path, database, planned));
       const changed = await specFor(scratch.path, database, now);
       expect(await refusalOf(scoreHere(changed))).toMatch(
-        new RegExp(`output.postgres.mode is "${now}", planned "${planned}".*\nhint: .*; ${flags} scores .* ${then}$`),
+        new RegExp(`output.postgres.mode is "${now}", planned "${planned}".*\nhint: .*; ${flags} scores .* ${end}$`),
       );
     },
   );

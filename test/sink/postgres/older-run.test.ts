@@ -149,29 +149,32 @@ postgres.describe("an older run that is taken up when a newer one is finished", 
     expect(await daysIn(database)).toEqual({ 1: 15, 2: 10 });
   });
 
-  test.each(overwriting)("meets a newer run whose plan was damaged, and ends by no fault of that: %s", async (_, spec) => {
-    await using database = await postgres.server().createDatabase();
-    await using first = sinkFor(database, spec);
-    await commit(await night(first, 1), 0);
-    await using second = sinkFor(database, spec);
-    await wholeNight(second, 2);
-    await database.query("UPDATE infer_batch.runs SET plan = left(plan, 100) WHERE run_id LIKE '%2'");
+  test.each(overwriting)(
+    "meets a newer run whose plan was damaged, and ends by no fault of that: %s",
+    async (_, spec) => {
+      await using database = await postgres.server().createDatabase();
+      await using first = sinkFor(database, spec);
+      await commit(await night(first, 1), 0);
+      await using second = sinkFor(database, spec);
+      await wholeNight(second, 2);
+      await database.query("UPDATE infer_batch.runs SET plan = left(plan, 100) WHERE run_id LIKE '%2'");
 
-    const warnings: string[] = [];
-    await using resumed = sinkFor(database, spec, { warn: (text) => warnings.push(text) });
-    const resuming = wholeNight(resumed, 1);
+      const warnings: string[] = [];
+      await using resumed = sinkFor(database, spec, { warn: (text) => warnings.push(text) });
+      const resuming = wholeNight(resumed, 1);
 
-    if (spec.mode === "replace") {
-      await expect(resuming).rejects.toMatchObject(older); // whatever its params: its rows are all that there are
-      expect(await daysIn(database)).toEqual({ 2: 25 });
-    } else {
-      await resuming;
-      expect(await daysIn(database)).toEqual({ 1: 15, 2: 10 });
-      expect(warnings).toEqual([
-        "reading run job-200000000002 from infer_batch.runs: its plan is damaged; it was planned after job-200000000001, and rows that both have put into scores.predictions are the older run's now",
-      ]);
-    }
-  });
+      if (spec.mode === "replace") {
+        await expect(resuming).rejects.toMatchObject(older); // whatever its params: its rows are all that there are
+        expect(await daysIn(database)).toEqual({ 2: 25 });
+      } else {
+        await resuming;
+        expect(await daysIn(database)).toEqual({ 1: 15, 2: 10 });
+        expect(warnings).toEqual([
+          "reading run job-200000000002 from infer_batch.runs: its plan is damaged; it was planned after job-200000000001, and rows that both have put into scores.predictions are the older run's now",
+        ]);
+      }
+    },
+  );
 
   test("goes on when the newer run has committed nothing yet, or was rolled back", async () => {
     await using database = await postgres.server().createDatabase();

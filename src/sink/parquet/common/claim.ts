@@ -1,38 +1,15 @@
-import { basename, join } from "node:path";
-import { z } from "../../../util/zod.js";
-import { errnoOf, JobError } from "../../../util/errors.js";
-import { parseJson } from "../../../plan/parse-plan.js";
+import { basename } from "node:path";
+import { JobError } from "../../../util/errors.js";
 import { splitRunId } from "../../../plan/identity.js";
 import { damagedOutput, overtaken } from "./damage.js";
-import { createDurably } from "../local/durable.js";
-import type { FileSystem, TargetState } from "./file-system.js";
+import { ifThere, listFolder, type TargetState } from "./file-system.js";
 import { isEarlier, isLater, isSameJob, type Layout, layoutOf, runOfPart } from "./layout.js";
-import { runOfSuccess } from "./success.js";
-
-const claimSchema = z.object({ run_id: z.string() });
+import { runIdIn } from "./named-run.js";
 
 /** Names that are nobody's data. */
 const harmless: ReadonlySet<string> = new Set(["lost+found"]);
 
 const ownFolderHint = "give each run a folder of its own, such as out/dt=${ds}";
-
-/**
- * Makes the folder that of this run and of those before and after it: the first to claim it has it, so that two
- * jobs that start at once cannot both write there. @throws JobError OUTPUT_FOREIGN
- */
-export async function claimFolder(fs: FileSystem, layout: Layout, writer: string): Promise<void> {
-  await createDurably(fs, {
-    temporary: join(layout.temporary, `claim.${writer}`),
-    final: layout.claim,
-    text: claimText(layout),
-  });
-  await refuseForeign(fs, layout);
-}
-
-/** Says whose folder it is. */
-export function claimText({ runId }: Layout): string {
-  return `${JSON.stringify({ run_id: splitRunId(runId).base })}\n`;
-}
 
 /**
  * Refuses files that nobody could tell from ours, or that are another run's: a reader would mix them up.
@@ -41,7 +18,7 @@ export function claimText({ runId }: Layout): string {
 export async function refuseForeign(fs: TargetState, layout: Layout): Promise<void> {
   const { runId } = layout;
   const names = await listFolder(fs, layout.folder);
-  const owner = claimSchema.safeParse(parseJson(await readTextOr(fs, layout.claim, ""))).data?.run_id;
+  const owner = runIdIn(await ifThere(fs.readText(layout.claim)));
   if (owner !== undefined && owner !== splitRunId(runId).base) {
     throw new JobError("OUTPUT_FOREIGN", `looking at ${layout.folder}: it belongs to run ${owner}, not to ${runId}`, {
       hint: ownFolderHint,
@@ -78,7 +55,7 @@ async function refuseOtherSuccess(fs: TargetState, layout: Layout, names: readon
   if (!names.includes(success) || names.includes(basename(layout.manifest))) {
     return;
   }
-  const run = runOfSuccess(await readTextOr(fs, layout.success, ""));
+  const run = runIdIn(await ifThere(fs.readText(layout.success)));
   if (run === undefined || !isSameJob(run, layout)) {
     throw new JobError(
       "OUTPUT_FOREIGN",
@@ -93,43 +70,10 @@ async function laterRun(fs: TargetState, layout: Layout, names: readonly string[
   const runs = names.flatMap((name) => runOfPart(name) ?? []).filter((run) => isLater(run, layout));
   const last = runs.reduce((one, other) => (isLater(other, layoutOf(layout.folder, one)) ? other : one));
   const { plan } = layoutOf(layout.folder, last);
-  return (await sizeIfThere(fs, plan)) === undefined
+  return (await ifThere(fs.sizeOf(plan))) === undefined
     ? damagedOutput(`looking at ${layout.folder}: it has parts of run ${last}, and no ${plan}`, {
         hint: "restore the plan",
         damage: { runId: last },
       })
     : overtaken(layout, last);
-}
-
-export async function listFolder(fs: TargetState, folder: string): Promise<string[]> {
-  try {
-    return await fs.readdir(folder);
-  } catch (error) {
-    if (errnoOf(error) === "ENOENT") {
-      return [];
-    }
-    throw error;
-  }
-}
-
-export async function readTextOr<T>(fs: TargetState, path: string, absent: T): Promise<string | T> {
-  try {
-    return await fs.readText(path);
-  } catch (error) {
-    if (errnoOf(error) === "ENOENT") {
-      return absent;
-    }
-    throw error;
-  }
-}
-
-export async function sizeIfThere(fs: TargetState, path: string): Promise<number | undefined> {
-  try {
-    return await fs.sizeOf(path);
-  } catch (error) {
-    if (errnoOf(error) === "ENOENT") {
-      return undefined;
-    }
-    throw error;
-  }
 }

@@ -1,19 +1,16 @@
-import { basename, dirname } from "node:path";
+import { basename } from "node:path";
 import type { SpanOutput } from "../../../columnar/types.js";
 import type { DuckDbAccess } from "../../../duckdb/instance.js";
 import { firstLine } from "../../../duckdb/sql.js";
 import { JobError, messageOf } from "../../../util/errors.js";
 import type { Span } from "../../../plan/plan.js";
 import type { Compression } from "../../../spec/parquet-spec.js";
-import { sizeIfThere } from "./claim.js";
-import { publish } from "../local/durable.js";
-import type { FileSystem } from "./file-system.js";
+import { ifThere } from "./file-system.js";
 import type { FinishedPart } from "./manifest.js";
 import type { Target } from "./committed-parts.js";
 import { rowsLeft, wholeSpan } from "./parts.js";
-import { textOfRejects, writeRejects } from "./rejects.js";
 import type { PartToWrite } from "./part-file.js";
-import type { CommitOutcome, Maker, StoredPlan } from "../../port.js";
+import type { Maker, StoredPlan } from "../../port.js";
 
 export interface PartToEncode {
   readonly duckdb: DuckDbAccess;
@@ -61,40 +58,6 @@ export async function encodePart(
   return { rows: written, rejected: rejects.length, rejectsSha256, filtered, maker };
 }
 
-/** A run at a target on a disk. */
-export interface DiskTarget extends Target {
-  readonly fs: FileSystem;
-}
-
-export interface PartCommit extends Omit<PartToEncode, "rejectsSha256"> {
-  readonly target: DiskTarget;
-}
-
-/** The rejects first, then the part, whose appearance commits both. */
-export async function commitPart(
-  commit: PartCommit,
-  temporary: string,
-): Promise<{ outcome: CommitOutcome; part: FinishedPart }> {
-  const { target, span, maker } = commit;
-  const { fs, layout, check } = target;
-  const { index } = span;
-  const rejects = textOfRejects(commit.output.rejects);
-  const counts = await encodePart({ ...commit, rejectsSha256: rejects.sha256 }, temporary);
-  // Not before the part is there: see `inTemporary`.
-  await check();
-  const rejectsFile = await writeRejects(fs, { layout, span: index, ...rejects, writer: maker.writer, check });
-  if (rejectsFile !== undefined) {
-    await fs.sync(dirname(rejectsFile)); // whoever gave the part its name there may have died before this
-    await fs.unlink(temporary);
-    return { outcome: "adopted", part: await adopt(target, span) };
-  }
-  const part = { file: layout.part(index), span: index, ...counts, ...(await fs.digest(temporary)) };
-  if ((await publish(fs, temporary, layout.committedPart(index))) === "published") {
-    return { outcome: "committed", part };
-  }
-  return { outcome: "adopted", part: await adopt(target, span) };
-}
-
 /**
  * First writer wins. Theirs must be this span of this plan; bytes may differ. It is looked for where it comes from, then
  * where it stays: an attempt beside this one may finish the run meanwhile.
@@ -112,7 +75,7 @@ export async function adopt({ fs, inspect, layout, check }: Target, span: Span):
       return { file, span: span.index, rows: rowsLeft(span, theirs), ...theirs, sizeBytes, sha256 };
     } catch (error) {
       await check();
-      if ((await sizeIfThere(fs, path)) !== undefined) {
+      if ((await ifThere(fs.sizeOf(path))) !== undefined) {
         throw error;
       }
       gone ??= error;

@@ -1,5 +1,4 @@
-import { sizeIfThere } from "./claim.js";
-import type { TargetState } from "./file-system.js";
+import { ifThere, type TargetState } from "./file-system.js";
 import type { Layout } from "./layout.js";
 import { checkFinished, type Manifest } from "./manifest.js";
 import { type CommittedPart, listParts } from "./parts.js";
@@ -49,7 +48,7 @@ export async function lookAt(
 
 async function isAnyGone(fs: TargetState, paths: Iterable<string>): Promise<boolean> {
   for (const path of paths) {
-    if ((await sizeIfThere(fs, path)) === undefined) {
+    if ((await ifThere(fs.sizeOf(path))) === undefined) {
       return true;
     }
   }

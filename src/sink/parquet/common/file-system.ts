@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { link, mkdir, open, readdir, readFile, rename, rm, stat, unlink } from "node:fs/promises";
+import { errnoOf } from "../../../util/errors.js";
 
 /** The calls that looking at a target needs, be it on a disk or in S3. What is not there: an error with ENOENT. */
 export interface TargetState {
@@ -30,6 +31,23 @@ export interface FileSystem extends TargetState {
   rename(from: string, to: string): Promise<void>;
   unlink(path: string): Promise<void>;
   removeFolder(path: string): Promise<void>;
+}
+
+/** The result of a call on a file or folder; undefined where that does not exist. */
+export async function ifThere<T>(call: Promise<T>): Promise<T | undefined> {
+  try {
+    return await call;
+  } catch (error) {
+    if (errnoOf(error) === "ENOENT") {
+      return undefined;
+    }
+    throw error;
+  }
+}
+
+/** The names in a folder; none where it does not exist. */
+export async function listFolder(fs: TargetState, folder: string): Promise<string[]> {
+  return (await ifThere(fs.readdir(folder))) ?? [];
 }
 
 export const nodeFileSystem: FileSystem = {

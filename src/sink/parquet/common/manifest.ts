@@ -5,14 +5,13 @@ import { JobError } from "../../../util/errors.js";
 import { parseJson } from "../../../plan/parse-plan.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
 import { spanAt } from "../../../plan/spans.js";
-import { readTextOr, sizeIfThere } from "./claim.js";
 import { type DamagedFile, damagedOutput, overtaken, refuseDamaged } from "./damage.js";
-import type { TargetState } from "./file-system.js";
+import { ifThere, type TargetState } from "./file-system.js";
 import { isEarlier, isLater, isSameJob, type Layout } from "./layout.js";
 import { type CommittedParts, findPart, rowsLeft } from "./parts.js";
 import { makerSchema } from "./part-label.js";
 import type { AttemptJson, Maker, StoredPlan } from "../../port.js";
-import { runOfSuccess } from "./success.js";
+import { runIdIn } from "./named-run.js";
 
 export interface FinishedPart {
   readonly file: string;
@@ -97,8 +96,8 @@ export async function checkFinished(
   { plan, planId }: StoredPlan,
 ): Promise<Manifest | undefined> {
   // `_SUCCESS` before the manifest: who finishes this run at the moment writes them in the other order.
-  const success = await readTextOr(fs, layout.success, undefined);
-  const run = success === undefined ? undefined : runOfSuccess(success);
+  const success = await ifThere(fs.readText(layout.success));
+  const run = runIdIn(success);
   if (success === undefined || isEarlier(run, layout)) {
     return undefined;
   }
@@ -137,7 +136,7 @@ async function otherParts(fs: TargetState, layout: Layout, { parts }: Manifest):
   const damaged: DamagedFile[] = [];
   for (const part of parts) {
     const path = `${layout.folder}/${part.file}`;
-    const found = sizes === undefined ? await sizeIfThere(fs, path) : sizes.get(part.file);
+    const found = sizes === undefined ? await ifThere(fs.sizeOf(path)) : sizes.get(part.file);
     if (found !== part.size_bytes) {
       const is = found === undefined ? "it is gone" : `it has ${found} bytes`;
       damaged.push({ path, found: `${is}, the manifest says ${part.size_bytes} bytes` });
@@ -148,7 +147,7 @@ async function otherParts(fs: TargetState, layout: Layout, { parts }: Manifest):
 
 /** `run`: the one that `_SUCCESS` names. */
 async function readManifest(fs: TargetState, layout: Layout, run: RunId | undefined): Promise<Manifest> {
-  const manifest = manifestSchema.safeParse(parseJson(await readTextOr(fs, layout.manifest, "")));
+  const manifest = manifestSchema.safeParse(parseJson((await ifThere(fs.readText(layout.manifest))) ?? ""));
   if (manifest.success) {
     return manifest.data;
   }
@@ -167,24 +166,20 @@ async function readManifest(fs: TargetState, layout: Layout, run: RunId | undefi
   );
 }
 
-export interface FinishRequest {
+/** What the manifest of a run is made from. */
+export interface ManifestSource {
   readonly layout: Layout;
   readonly stored: StoredPlan;
-  readonly writer: string;
-  /** Parts whose digest this attempt knows; those of other attempts are read. */
+  /** Parts of this attempt, whose digests it knows; those of other attempts are read. */
   readonly parts: ReadonlyMap<number, FinishedPart>;
-  /** All of them, as far as labels tell. */
+  /** All parts, as their labels tell. */
   readonly committed: CommittedParts;
-  /** Throws when another plan stands at the target. */
-  readonly check: () => Promise<unknown>;
-  /** Of the one that finishes. */
-  readonly attempt?: AttemptJson | undefined;
 }
 
 /** @throws JobError OUTPUT_DAMAGED when a part is not there any more as it was committed */
 export async function manifestPart(
   fs: TargetState,
-  { layout, stored, parts, committed }: Pick<FinishRequest, "layout" | "stored" | "parts" | "committed">,
+  { layout, stored, parts, committed }: ManifestSource,
   span: number,
 ): Promise<ManifestPart> {
   const file = layout.part(span);

@@ -4,9 +4,8 @@ import { messageOf } from "../../../util/errors.js";
 import { outputColumns } from "../../../binding/contract.js";
 import type { Span } from "../../../plan/plan.js";
 import { spanAt, spanCount } from "../../../plan/spans.js";
-import { listFolder, sizeIfThere } from "./claim.js";
 import { type DamagedFile, refuseDamaged } from "./damage.js";
-import type { TargetState } from "./file-system.js";
+import { ifThere, listFolder, type TargetState } from "./file-system.js";
 import type { Layout } from "./layout.js";
 import { type PartFacts, type PartLabel, partSchema } from "./part-label.js";
 import type { StoredPlan } from "../../port.js";
@@ -62,7 +61,7 @@ export async function findPart(
 ): Promise<{ path: string; sizeBytes: number } | undefined> {
   const [from = "", to = from] = layout.placesOf(span);
   for (const path of [to, from, to]) {
-    const sizeBytes = await sizeIfThere(fs, path);
+    const sizeBytes = await ifThere(fs.sizeOf(path));
     if (sizeBytes !== undefined) {
       return { path, sizeBytes };
     }

@@ -1,9 +1,7 @@
-import { z } from "../../../util/zod.js";
-import { parseJson } from "../../../plan/parse-plan.js";
 import type { RunId } from "../../../plan/plan.js";
-import { listFolder, readTextOr } from "./claim.js";
-import type { TargetState } from "./file-system.js";
+import { ifThere, listFolder, type TargetState } from "./file-system.js";
 import { layoutOf } from "./layout.js";
+import { runIdIn } from "./named-run.js";
 import type { UnfinishedRun } from "../../port.js";
 import { latestRun, readPlan } from "./stored-plan.js";
 
@@ -11,8 +9,6 @@ import { latestRun, readPlan } from "./stored-plan.js";
 const foldersLimit = 400;
 /** In S3 each takes some requests. */
 const foldersAtOnce = 24;
-
-const runSchema = z.object({ run_id: z.string() });
 
 /**
  * Unfinished runs of a job in folders beside its own. `pattern`: segments of the path, below `root`, that the spec
@@ -65,12 +61,12 @@ async function unfinishedIn(
 ): Promise<UnfinishedRun | undefined> {
   try {
     const claim = layoutOf(folder, base).claim;
-    const owner = runSchema.safeParse(parseJson(await readTextOr(fs, claim, ""))).data?.run_id as RunId | undefined;
+    const owner = runIdIn(await ifThere(fs.readText(claim)));
     if (owner === undefined || owner === base || !owner.startsWith(`${job}-`)) {
       return undefined;
     }
     const layout = layoutOf(folder, await latestRun(fs, folder, owner));
-    const finished = runSchema.safeParse(parseJson(await readTextOr(fs, layout.success, ""))).data?.run_id;
+    const finished = runIdIn(await ifThere(fs.readText(layout.success)));
     const stored = finished === layout.runId ? undefined : await readPlan(fs, layout);
     return stored === undefined || stored.plan.job !== job ? undefined : { plan: stored.plan, target: folder };
   } catch {

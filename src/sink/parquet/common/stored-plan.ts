@@ -1,12 +1,12 @@
 import { createHash } from "node:crypto";
-import { errnoOf, JobError } from "../../../util/errors.js";
+import { JobError } from "../../../util/errors.js";
 import { numberedRunId, splitRunId } from "../../../plan/identity.js";
 import { parsePlan, planToText } from "../../../plan/parse-plan.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
-import { listFolder, readTextOr, refuseForeign } from "./claim.js";
-import type { TargetState } from "./file-system.js";
+import { refuseForeign } from "./claim.js";
+import { ifThere, listFolder, type TargetState } from "./file-system.js";
 import { damagedOutput, overtaken } from "./damage.js";
-import { type Layout, layoutOf, nextLayout } from "./layout.js";
+import { isLater, type Layout, layoutOf, nextLayout } from "./layout.js";
 import type { StoredPlan } from "../../port.js";
 
 /**
@@ -43,7 +43,7 @@ export async function readPlan(
   fs: TargetState,
   { plan: path, runId }: Pick<Layout, "plan" | "runId">,
 ): Promise<StoredPlan | undefined> {
-  const text = await readTextOr(fs, path, undefined);
+  const text = await ifThere(fs.readText(path));
   const stored = text === undefined ? undefined : unseal(text);
   if (stored === "damaged") {
     const damage = { runId };
@@ -77,10 +77,10 @@ export function planCheck(fs: TargetState, layout: Layout, planId: string): () =
   let right: string | undefined;
   const next = nextLayout(layout);
   return async () => {
-    if ((await identityIfThere(fs, next.plan)) !== undefined) {
+    if ((await ifThere(fs.identityOf(next.plan))) !== undefined) {
       throw overtaken(layout, next.runId);
     }
-    const now = await identityIfThere(fs, layout.plan);
+    const now = await ifThere(fs.identityOf(layout.plan));
     if (now !== undefined && now === right) {
       return;
     }
@@ -93,26 +93,24 @@ export function planCheck(fs: TargetState, layout: Layout, planId: string): () =
   };
 }
 
-async function identityIfThere(fs: TargetState, path: string): Promise<string | undefined> {
-  return await fs.identityOf(path).catch((error: unknown) => {
-    if (errnoOf(error) === "ENOENT") {
-      return undefined;
-    }
-    throw error;
-  });
-}
-
 /** The latest run in a folder of those that start with `base`: the one with the highest number that was planned. */
 export async function latestRun(fs: TargetState, folder: string, base: RunId): Promise<RunId> {
   const names = (await listFolder(fs, layoutOf(folder, base).runs)) as RunId[];
   const numbers = names.map((name) => splitRunId(name)).filter((run) => run.base === base && run.number > 1);
   for (const { number } of numbers.toSorted((one, other) => other.number - one.number)) {
     const runId = numberedRunId(base, number);
-    if ((await identityIfThere(fs, layoutOf(folder, runId).plan)) !== undefined) {
+    if ((await ifThere(fs.identityOf(layoutOf(folder, runId).plan))) !== undefined) {
       return runId;
     }
   }
   return base;
+}
+
+/** What a failure to plan a run means: that a later run was opened meanwhile, where there is one; else `error`. */
+export async function laterRunOr(fs: TargetState, layout: Layout, error: unknown): Promise<unknown> {
+  const { base } = splitRunId(layout.runId);
+  const latest = await latestRun(fs, layout.folder, base).catch(() => base);
+  return isLater(latest, layout) ? overtaken(layout, latest) : error;
 }
 
 /** Stands in the place of a plan that is gone: not a plan, and a sign for attempts of earlier runs that theirs is over. */
@@ -127,7 +125,7 @@ export async function lostPlans(fs: TargetState, { folder, runId }: Layout): Pro
   const lost: Layout[] = [];
   for (let earlier = number - 1; earlier > 0; earlier -= 1) {
     const layout = layoutOf(folder, numberedRunId(base, earlier));
-    if ((await identityIfThere(fs, layout.plan)) !== undefined) {
+    if ((await ifThere(fs.identityOf(layout.plan))) !== undefined) {
       break;
     }
     lost.unshift(layout);

@@ -1,6 +1,6 @@
 import { dirname, join } from "node:path";
 import { type ErrorCode, errnoOf, JobError } from "../../../util/errors.js";
-import type { FileSystem } from "../common/file-system.js";
+import { type FileSystem, ifThere } from "../common/file-system.js";
 
 /**
  * Gives a complete file its final name, unless that name is taken. Durable when it returns: the file's bytes
@@ -38,23 +38,11 @@ export async function giveName(
     }
   }
   // A look and a rename are two steps: safe for one worker, of which users are warned.
-  if (await isThere(fs, final)) {
+  if ((await ifThere(fs.identityOf(final))) !== undefined) {
     return "exists";
   }
   await fs.rename(temporary, final);
   return "renamed";
-}
-
-async function isThere(fs: FileSystem, path: string): Promise<boolean> {
-  try {
-    await fs.identityOf(path);
-    return true;
-  } catch (error) {
-    if (errnoOf(error) === "ENOENT") {
-      return false;
-    }
-    throw error;
-  }
 }
 
 /** Writes a small file under a final name that is free, all of it or nothing. */

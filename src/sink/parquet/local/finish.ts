@@ -3,12 +3,21 @@ import { errnoOf } from "../../../util/errors.js";
 import { spanCount } from "../../../plan/spans.js";
 import { replaceDurably } from "./durable.js";
 import type { FileSystem } from "../common/file-system.js";
+import type { AttemptJson } from "../../port.js";
 import { isStaged } from "../common/layout.js";
-import { type FinishRequest, type ManifestPart, manifestPart, manifestText } from "../common/manifest.js";
-import { removeStaleRejects } from "../common/rejects.js";
-import { successText } from "../common/success.js";
+import { type ManifestPart, manifestPart, manifestText, type ManifestSource } from "../common/manifest.js";
+import { removeStaleRejects } from "./rejects.js";
+import { successText } from "../common/named-run.js";
 import { swapIn } from "./swap.js";
 import { clearFolder } from "./temporary.js";
+
+export interface FinishRequest extends ManifestSource {
+  readonly writer: string;
+  /** Throws when another plan stands at the target. */
+  readonly check: () => Promise<unknown>;
+  /** What the attempt that finishes the run did. */
+  readonly attempt?: AttemptJson | undefined;
+}
 
 /** Parts in place, manifest, then `_SUCCESS`, then the temporary folders go. Each step may be repeated. */
 export async function writeFinish(fs: FileSystem, request: FinishRequest): Promise<void> {

@@ -1,18 +1,17 @@
 import { join } from "node:path";
 import type { DuckDbAccess } from "../../../duckdb/instance.js";
-import { splitRunId } from "../../../plan/identity.js";
-import { claimFolder, readTextOr } from "../common/claim.js";
+import { refuseForeign } from "../common/claim.js";
 import { createDurably, guarded, makeFolder } from "./durable.js";
-import { overtaken } from "../common/damage.js";
-import { isLater, layoutOf } from "../common/layout.js";
+import { type Layout, layoutOf } from "../common/layout.js";
 import { loadEncoder } from "../common/commit.js";
 import { openParquetRun, type ParquetRunOptions } from "./run-sink.js";
-import { runOfSuccess } from "../common/success.js";
+import { claimText, runIdIn } from "../common/named-run.js";
+import { type FileSystem, ifThere } from "../common/file-system.js";
 import type { Sink } from "../../port.js";
 import { findUnfinished } from "../common/siblings.js";
 import {
   findPlan,
-  latestRun,
+  laterRunOr,
   lostPlans,
   lostPlanText,
   nothingKept,
@@ -59,11 +58,9 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
           const temporary = join(layout.temporary, `plan.${options.writer}`);
           await createDurably(fs, { temporary, final: layout.plan, text: sealedText(plan) });
         }).catch(async (error: unknown) => {
-          const { base } = splitRunId(plan.runId);
-          const latest = await latestRun(fs, folder, base).catch(() => base);
-          throw isLater(latest, layout) ? overtaken(layout, latest) : error;
+          throw await laterRunOr(fs, layout, error);
         });
-        if (runOfSuccess(await readTextOr(fs, layout.success, "")) === plan.runId) {
+        if (runIdIn(await ifThere(fs.readText(layout.success))) === plan.runId) {
           await clearFolder(fs, layout.temporary); // an attempt beside this one has finished the run meanwhile
         }
         return await standingPlan(fs, layout);
@@ -76,6 +73,19 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
       await duckdb[Symbol.asyncDispose]();
     },
   };
+}
+
+/**
+ * Makes the folder that of this run and of those before and after it: the first to claim it has it, so that two
+ * jobs that start at once cannot both write there. @throws JobError OUTPUT_FOREIGN
+ */
+async function claimFolder(fs: FileSystem, layout: Layout, writer: string): Promise<void> {
+  await createDurably(fs, {
+    temporary: join(layout.temporary, `claim.${writer}`),
+    final: layout.claim,
+    text: claimText(layout),
+  });
+  await refuseForeign(fs, layout);
 }
 
 /** There is nothing to be overtaken by before the plan stands. */

@@ -1,12 +1,11 @@
 import { join } from "node:path";
 import { errnoOf } from "../../../util/errors.js";
-import { listFolder, readTextOr } from "../common/claim.js";
 import { giveName } from "./durable.js";
-import type { FileSystem } from "../common/file-system.js";
+import { type FileSystem, ifThere, listFolder } from "../common/file-system.js";
 import { isEarlier, type Layout, runOfPart } from "../common/layout.js";
-import { runOfSuccess } from "../common/success.js";
-import { clearEarlier } from "../common/past-runs.js";
-import { clearFolder, unlinkIfThere } from "./temporary.js";
+import { runIdIn } from "../common/named-run.js";
+import { clearEarlier } from "./past-runs.js";
+import { clearFolder } from "./temporary.js";
 
 /**
  * Puts the parts of a later run in the place of those that readers see, who find no `_SUCCESS` meanwhile. Each step
@@ -41,8 +40,8 @@ export function withdrawnBy(layout: Layout, writer: string): string {
 
 /** Takes an earlier run's `_SUCCESS` away before any of its parts goes. */
 async function withdrawSuccess(fs: FileSystem, layout: Layout, writer: string): Promise<void> {
-  const text = await readTextOr(fs, layout.success, undefined);
-  if (text !== undefined && runOfSuccess(text) === layout.runId) {
+  const text = await ifThere(fs.readText(layout.success));
+  if (text !== undefined && runIdIn(text) === layout.runId) {
     return;
   }
   if (text !== undefined) {
@@ -51,7 +50,7 @@ async function withdrawSuccess(fs: FileSystem, layout: Layout, writer: string): 
       // folder before.
       await fs.rename(layout.success, join(withdrawnBy(layout, writer), "success"));
     } catch (error) {
-      const isGone = errnoOf(error) === "ENOENT" && (await readTextOr(fs, layout.success, undefined)) === undefined;
+      const isGone = errnoOf(error) === "ENOENT" && (await ifThere(fs.readText(layout.success))) === undefined;
       if (!isGone) {
         throw error;
       }
@@ -64,7 +63,7 @@ async function withdrawSuccess(fs: FileSystem, layout: Layout, writer: string): 
 async function removeEarlier(fs: FileSystem, layout: Layout, folder: string): Promise<void> {
   const names = (await listFolder(fs, folder)).filter((name) => isEarlier(runOfPart(name), layout));
   for (const name of names) {
-    await unlinkIfThere(fs, join(folder, name));
+    await ifThere(fs.unlink(join(folder, name)));
   }
 }
 

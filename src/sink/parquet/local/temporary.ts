@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { errnoOf } from "../../../util/errors.js";
 import { ensureFolder } from "./durable.js";
-import type { FileSystem } from "../common/file-system.js";
+import { type FileSystem, ifThere } from "../common/file-system.js";
 
 /** Folders of one run; out of them, files become visible to others by link or rename only. */
 export interface Temporary {
@@ -75,15 +75,7 @@ export async function removeLeftovers(fs: FileSystem, folder: string, rules: Lef
   for (const name of await fs.readdir(folder)) {
     const owner = name.slice(name.indexOf(".") + 1); // every name here is `<what>.<writer>`
     if (owner !== rules.writer && rules.isDead(owner)) {
-      await unlinkIfThere(fs, join(folder, name));
+      await ifThere(fs.unlink(join(folder, name)));
     }
   }
-}
-
-export async function unlinkIfThere(fs: FileSystem, path: string): Promise<void> {
-  await fs.unlink(path).catch((error: unknown) => {
-    if (errnoOf(error) !== "ENOENT") {
-      throw error;
-    }
-  });
 }

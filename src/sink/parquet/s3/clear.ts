@@ -1,5 +1,5 @@
 import type { RunId } from "../../../plan/plan.js";
-import { listFolder } from "../common/claim.js";
+import { listFolder } from "../common/file-system.js";
 import { isEarlier, isStaged, type Layout, layoutOf, runOfPart } from "../common/layout.js";
 import type { Target } from "../common/committed-parts.js";
 import { lookInS3, objectAt } from "./target-state.js";

@@ -1,16 +1,15 @@
 import { unlink } from "node:fs/promises";
-import type { SpanOutput } from "../../../columnar/types.js";
 import { JobError } from "../../../util/errors.js";
 import type { Span } from "../../../plan/plan.js";
 import { writerOf } from "../../../s3/creation.js";
 import { spooling } from "../../../s3/spool.js";
-import { sizeIfThere } from "../common/claim.js";
-import { nodeFileSystem } from "../common/file-system.js";
+import { ifThere, nodeFileSystem } from "../common/file-system.js";
 import type { FinishedPart } from "../common/manifest.js";
 import { adopt, encodePart } from "../common/commit.js";
 import type { Target } from "../common/committed-parts.js";
 import { type RejectsText, textOfRejects } from "../common/rejects.js";
-import type { CommitOutcome, Maker } from "../../port.js";
+import type { SpanCommit } from "../common/run-sink.js";
+import type { CommitOutcome } from "../../port.js";
 import type { S3Uri } from "../../../spec/s3-uri.js";
 import { retractIfSuperseded } from "./retract-superseded.js";
 import { digestKey, objectAt } from "./target-state.js";
@@ -19,12 +18,9 @@ import type { S3Tools } from "./tools.js";
 /** What stores take by one PUT. */
 const partLimitBytes = 5 * 1024 ** 3;
 
-export interface S3Commit {
+export interface S3Commit extends SpanCommit {
   readonly tools: S3Tools;
   readonly target: Target;
-  readonly maker: Omit<Maker, "batchSize">;
-  readonly span: Span;
-  readonly output: SpanOutput;
 }
 
 /** The rejects first, then the part, whose creation commits both. */
@@ -75,7 +71,7 @@ async function encode(
 /** A later run's part may have been put in its place already. */
 async function isThere({ fs, layout }: Target, span: Span): Promise<boolean> {
   for (const uri of layout.placesOf(span.index)) {
-    if ((await sizeIfThere(fs, uri)) !== undefined) {
+    if ((await ifThere(fs.sizeOf(uri))) !== undefined) {
       return true;
     }
   }

@@ -1,28 +1,18 @@
 import { spanCount } from "../../../plan/spans.js";
 import { isStaged } from "../common/layout.js";
-import { type FinishedPart, type ManifestPart, manifestPart, manifestText, tellTheSame } from "../common/manifest.js";
+import { type ManifestPart, manifestPart, manifestText, tellTheSame } from "../common/manifest.js";
 import type { Target } from "../common/committed-parts.js";
-import type { CommittedParts } from "../common/parts.js";
 import { staleRejects } from "../common/rejects.js";
-import type { AttemptJson } from "../../port.js";
+import type { FinishedRun } from "../common/run-sink.js";
 import { clearEarlierRuns, clearProbes, clearWorking } from "./clear.js";
-import { successText } from "../common/success.js";
+import { successText } from "../common/named-run.js";
 import { retractIfSuperseded } from "./retract-superseded.js";
 import { objectAt } from "./target-state.js";
 import { swapIn } from "./swap.js";
 import { forEachOf, type S3Tools } from "./tools.js";
 
-interface Finishing {
-  /** Whose digest this attempt knows. */
-  readonly parts: ReadonlyMap<number, FinishedPart>;
-  /** All of them, as far as labels tell. */
-  readonly committed: CommittedParts;
-  /** Of the one that finishes. */
-  readonly attempt?: AttemptJson | undefined;
-}
-
 /** Parts in place, manifest, then `_SUCCESS`. Each step may be repeated, and done by several at once. */
-export async function finishInS3(tools: S3Tools, target: Target, known: Finishing): Promise<void> {
+export async function finishInS3(tools: S3Tools, target: Target, known: FinishedRun): Promise<void> {
   const { store } = tools;
   const { fs, layout, stored } = target;
   const spans = Array.from({ length: spanCount(stored.plan) }, (_, span) => span);

@@ -1,10 +1,8 @@
 import { JobError } from "../../../util/errors.js";
-import { knownOf, type Known, makersOf, note, noteOwn, rejectedRows } from "../common/known-parts.js";
-import { isStaged, layoutOf } from "../common/layout.js";
-import { lookAt, type Target } from "../common/committed-parts.js";
-import { readRejects } from "../common/rejects.js";
-import { refuseForeign } from "../common/claim.js";
-import type { AttemptJson, Maker, RunSink, StoredPlan } from "../../port.js";
+import type { RunSink, StoredPlan } from "../../port.js";
+import type { Target } from "../common/committed-parts.js";
+import { layoutOf } from "../common/layout.js";
+import { openRun, type Publisher } from "../common/run-sink.js";
 import { planCheck } from "../common/stored-plan.js";
 import { clearEarlierRuns, clearProbes, clearWorking } from "./clear.js";
 import { commitToS3 } from "./commit.js";
@@ -20,41 +18,21 @@ export async function openS3Run(tools: S3Tools, stored: StoredPlan): Promise<Run
   const check = planCheck(fs, layout, stored.planId);
   const inspect: Target["inspect"] = (uris) => inspectInS3({ ...tools, stored }, uris);
   const target: Target = { fs, inspect, layout, stored, check };
-  const { finished, parts } = await lookAt(target, () => true);
-  const known = knownOf(stored, parts);
-  let maker: Omit<Maker, "batchSize"> | undefined;
+  return await openRun(target, s3Publisher(tools, target), writer);
+}
+
+function s3Publisher(tools: S3Tools, target: Target): Publisher {
   return {
-    finished,
-    committed: known.committed,
-    get rejectedRows() {
-      return rejectedRows(known);
+    telling,
+    prepare: (workers) => prepare(tools, target, workers),
+    commit: (commit) => commitToS3({ tools, target, ...commit }),
+    async finishing(work) {
+      await target.check(); // before what a later run has put there is taken for foreign
+      await work();
     },
-    get makers() {
-      return makersOf(known);
-    },
-    rejects: () => readRejects(fs, layout, known.parts),
-    unfit: () => [], // a part has the columns' own types
-    refresh: () =>
-      telling(`looking at ${folder}`, async () => {
-        note(known, (await lookAt(target, (span) => !known.parts.has(span))).parts);
-      }),
-    begin: (attempt) =>
-      telling(`preparing ${folder}`, async () => {
-        await prepare(tools, target, attempt.workers);
-        maker = { writer, ...attempt };
-      }),
-    commit: (span, output) =>
-      telling(`writing ${layout.committedPart(span.index)}`, async () => {
-        if (maker === undefined) {
-          throw new Error("a span is committed before the run has begun");
-        }
-        const { outcome, part } = await commitToS3({ tools, target, maker, span, output });
-        noteOwn(known, part);
-        return outcome;
-      }),
-    tidy: () => tidyUp(tools, target),
-    finish: (attempt) => telling(`finishing ${folder}`, () => finishRun(tools, target, { known, attempt })),
-    failed: () => Promise.resolve(),
+    publish: (run) => finishInS3(tools, target, run),
+    clear: () => clearWorking(tools, target.layout),
+    clearEarlier: () => clearEarlierRuns(tools, target),
   };
 }
 
@@ -73,32 +51,4 @@ async function prepare(tools: S3Tools, target: Target, workers: number): Promise
     );
   }
   warn(`${folder}: the store does not keep to If-None-Match, so run only one worker at a time`);
-}
-
-async function finishRun(
-  tools: S3Tools,
-  target: Target,
-  { known, attempt }: { readonly known: Known; readonly attempt: AttemptJson | undefined },
-): Promise<void> {
-  const { fs, layout } = target;
-  await target.check(); // before what a later run has put there is taken for foreign
-  await refuseForeign(fs, layout);
-  // Those of others are looked at again: what is published now must be whole now.
-  const now = await lookAt(target, (span) => !known.own.has(span));
-  note(known, now.parts);
-  if (!now.finished) {
-    await finishInS3(tools, target, { parts: known.own, committed: known.parts, attempt });
-  } else if (isStaged(layout.runId)) {
-    await clearWorking(tools, layout); // by an attempt beside this one, which may have died before it did
-  }
-}
-
-/** Nothing rests on it: what may not be removed stays. */
-async function tidyUp(tools: S3Tools, target: Target): Promise<void> {
-  try {
-    await clearWorking(tools, target.layout);
-    await clearEarlierRuns(tools, target);
-  } catch {
-    // The run is complete all the same.
-  }
 }

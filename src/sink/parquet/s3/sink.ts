@@ -1,14 +1,13 @@
 import type { DuckDbAccess } from "../../../duckdb/instance.js";
-import { splitRunId } from "../../../plan/identity.js";
-import { claimText, refuseForeign } from "../common/claim.js";
-import { overtaken } from "../common/damage.js";
-import { isLater, layoutOf } from "../common/layout.js";
+import { refuseForeign } from "../common/claim.js";
+import { claimText } from "../common/named-run.js";
+import { layoutOf } from "../common/layout.js";
 import { loadEncoder } from "../common/commit.js";
 import type { Sink } from "../../port.js";
 import { findUnfinished } from "../common/siblings.js";
 import {
   findPlan,
-  latestRun,
+  laterRunOr,
   lostPlans,
   lostPlanText,
   nothingKept,
@@ -60,9 +59,7 @@ export function openS3Sink(options: S3SinkOptions): Sink {
           }
           await store.create(objectAt(layout.plan), { ...request, body: sealedText(plan) });
         } catch (error) {
-          const { base } = splitRunId(plan.runId);
-          const latest = await latestRun(fs, folder, base).catch(() => base);
-          throw isLater(latest, layout) ? overtaken(layout, latest) : error;
+          throw await laterRunOr(fs, layout, error);
         }
         return await standingPlan(fs, layout);
       });

@@ -1,9 +1,9 @@
 import { JobError } from "../../../util/errors.js";
 import { spanCount } from "../../../plan/spans.js";
 import { isEarlier, runOfPart } from "../common/layout.js";
-import { runOfSuccess } from "../common/success.js";
+import { runIdIn } from "../common/named-run.js";
 import type { Target } from "../common/committed-parts.js";
-import { listFolder } from "../common/claim.js";
+import { listFolder } from "../common/file-system.js";
 import { retractIfSuperseded } from "./retract-superseded.js";
 import { objectAt } from "./target-state.js";
 import { forEachOf, type S3Tools } from "./tools.js";
@@ -39,7 +39,7 @@ async function withdrawSuccess({ store }: S3Tools, { layout, check }: Target): P
   for (;;) {
     await check();
     const there = await store.readText(object);
-    if (there === undefined || runOfSuccess(there.text) === layout.runId) {
+    if (there === undefined || runIdIn(there.text) === layout.runId) {
       return;
     }
     // Where the store knows no `If-Match`, one that a finisher beside this one has published since may go: this one

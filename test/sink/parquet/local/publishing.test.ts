@@ -3,12 +3,21 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { OutputRows } from "#src/columnar/types.js";
 import type { DuckDBConnection } from "#src/duckdb/instance.js";
+import { numberedRunId } from "#src/plan/identity.js";
 import { spanAt } from "#src/plan/spans.js";
 import { layoutOf } from "#src/sink/parquet/common/layout.js";
 import type { RunSink } from "#src/sink/port.js";
 import { allLost, commitsSurvive } from "../../../support/lossy-disk.js";
 import { partNames, spanOfName } from "../../../support/output.js";
-import { beginDrive, driveFolder, drivePlan, driveRows, openDriveSink } from "../../../support/sink-drive.js";
+import {
+  beginDrive,
+  driveFolder,
+  drivePlan,
+  driveRows,
+  driveSpans,
+  openDriveSink,
+} from "../../../support/sink-drive.js";
+import { begun } from "../../../support/sinks.js";
 import { sharedDuckDb } from "../../../support/sink-options.js";
 import { type DiskRun, finish, onDisk } from "../../../support/sink-torture.js";
 
@@ -66,6 +75,33 @@ describe("a part that another attempt has linked", () => {
     });
   });
 });
+
+test.each([1, 2])(
+  "a finish of run %i that another attempt made, and died before it flushed _SUCCESS, is durable when it is told",
+  async (number) => {
+    await onDisk(async ({ root, disk }) => {
+      const plan = { ...drivePlan, runId: numberedRunId(drivePlan.runId, number) };
+      await using first = await openDriveSink(root, disk.fs);
+      await using second = await openDriveSink(root, disk.fs);
+      const [one, other] = [(await begun(first, plan)).run, (await begun(second, plan)).run];
+      for (let span = 0; span < driveSpans; span += 1) {
+        await commit(one, span);
+      }
+      await other.refresh();
+      disk.stopAfter(/^rename lake\/out\/_SUCCESS/);
+      await expect(one.finish()).rejects.toThrow("the machine is off: sync");
+      disk.kill();
+
+      await other.finish();
+
+      await disk.losePower(allLost);
+      await using later = await openDriveSink(root, disk.fs);
+      const stored = await later.find(drivePlan.runId);
+      expect(stored?.plan.runId).toBe(plan.runId);
+      expect(stored === undefined ? undefined : (await later.open(stored)).finished).toBe(true);
+    });
+  },
+);
 
 test("a part whose name survives a power failure by chance has its rejects with it", async () => {
   await onDisk(async (run) => {

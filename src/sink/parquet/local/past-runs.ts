@@ -1,9 +1,8 @@
 import { basename } from "node:path";
 import type { RunId } from "../../../plan/plan.js";
-import { listFolder } from "./claim.js";
-import type { FileSystem } from "./file-system.js";
-import { isEarlier, isStaged, type Layout, layoutOf } from "./layout.js";
-import { clearFolder } from "../local/temporary.js";
+import { type FileSystem, listFolder } from "../common/file-system.js";
+import { isEarlier, isStaged, type Layout, layoutOf } from "../common/layout.js";
+import { clearFolder } from "./temporary.js";
 
 /** Folders of a run that nobody needs when it is finished, or given up for a later one. */
 function workingFolders(layout: Layout): string[] {
