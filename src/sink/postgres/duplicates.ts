@@ -1,6 +1,7 @@
 import { JobError } from "../../util/errors.js";
 import type { Session } from "./connections.js";
 import { quoteTable, showTable, type TableName } from "./names.js";
+import { readsAllRows } from "./table.js";
 
 /**
  * Nothing takes the rows back that a run has added to a table with mode: append; a new run would add them again. In an
@@ -11,7 +12,7 @@ import { quoteTable, showTable, type TableName } from "./names.js";
 export async function refuseDuplicates(session: Session, name: TableName): Promise<void> {
   // Who may not read all of the rows cannot say that there are none.
   const readable = await session.query<{ readable: boolean }>({
-    text: `SELECT has_table_privilege(c.oid, 'SELECT') AND NOT row_security_active(c.oid) AS readable
+    text: `SELECT ${readsAllRows} AS readable
       FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2`,
     values: [name.schema, name.table],
   });

@@ -51,6 +51,9 @@ interface CatalogRow {
   readonly computed: boolean;
 }
 
+/** SQL for whether this role may read all rows of the table that a query calls `c`, a row of pg_class. */
+export const readsAllRows = "has_table_privilege(c.oid, 'SELECT') AND NOT row_security_active(c.oid)";
+
 /** A table's columns; undefined when there is no such table. */
 export async function findTable(session: Session, name: TableName): Promise<FoundTable | undefined> {
   const { rows } = await session.query<CatalogRow>({

@@ -61,6 +61,21 @@ async function wholeNight(sink: Sink, day: number, more: NightOptions = {}): Pro
   await one.run.finish();
 }
 
+/** Day 1's run commits its first spans, then day 2's run is carried out, of a region of its own if need be. */
+async function beganBeforeWhole(
+  database: Database,
+  spec: PgSinkOptions["postgres"],
+  { region = "EU", early = [0] }: { readonly region?: string; readonly early?: readonly number[] | undefined } = {},
+): Promise<void> {
+  await using first = sinkFor(database, spec);
+  const one = await night(first, 1);
+  for (const span of early) {
+    await commit(one, span);
+  }
+  await using second = sinkFor(database, spec);
+  await wholeNight(second, 2, { region });
+}
+
 /** How many rows of each day are in the table. */
 async function daysIn(database: Database): Promise<Record<string, number>> {
   const rows = await database.query(
@@ -98,10 +113,7 @@ async function untilWaiting(database: Database, work: Promise<unknown>): Promise
 postgres.describe("an older run that is taken up when a newer one is finished", () => {
   test.each(overwriting)("is refused before anything is scored, and the newer rows stay: %s", async (_mode, spec) => {
     await using database = await postgres.server().createDatabase();
-    await using first = sinkFor(database, spec);
-    await commit(await night(first, 1), 0);
-    await using second = sinkFor(database, spec);
-    await wholeNight(second, 2);
+    await beganBeforeWhole(database, spec);
 
     const { run } = await again(database, spec);
     await expect(run.begin(alone)).rejects.toMatchObject(older);
@@ -113,10 +125,7 @@ postgres.describe("an older run that is taken up when a newer one is finished", 
     "takes the place of the newer rows where that is allowed, and says so: %s",
     async (_, spec) => {
       await using database = await postgres.server().createDatabase();
-      await using first = sinkFor(database, spec);
-      await commit(await night(first, 1), 0);
-      await using second = sinkFor(database, spec);
-      await wholeNight(second, 2);
+      await beganBeforeWhole(database, spec);
 
       const warnings: string[] = [];
       await using allowed = sinkFor(database, spec, { allowOlder: true, warn: (text) => warnings.push(text) });
@@ -127,36 +136,30 @@ postgres.describe("an older run that is taken up when a newer one is finished", 
     },
   );
 
-  test("adds its rows where nothing is overwritten: append", async () => {
+  test.each<[string, { spec: PgSinkOptions["postgres"]; region?: string; early?: number[]; days: object }]>([
+    ["adds its rows where nothing is overwritten: append", { spec: append[1], days: { 1: 25, 2: 25 } }],
+    [
+      "goes on in upsert when the newer run is of another series, such as another region",
+      { spec: upsert[1], region: "USA", days: { 1: 15, 2: 10 } },
+    ],
+    [
+      "is finished in upsert when all its rows were there before the newer ones",
+      { spec: upsert[1], early: [0, 1, 2], days: { 2: 25 } },
+    ],
+  ])("%s", async (_, { spec, region = "EU", early, days }) => {
     await using database = await postgres.server().createDatabase();
-    const [, spec] = append;
-    await using first = sinkFor(database, spec);
-    await commit(await night(first, 1), 0);
-    await using second = sinkFor(database, spec);
-    await wholeNight(second, 2);
-    await wholeNight(first, 1);
-    expect(await database.query("SELECT count(*)::int AS n FROM scores.predictions")).toEqual([{ n: 50 }]);
-  });
-
-  test("goes on in upsert when the newer run is of another series, such as another region", async () => {
-    await using database = await postgres.server().createDatabase();
-    const [, spec] = upsert;
-    await using first = sinkFor(database, spec);
-    await commit(await night(first, 1), 0);
-    await using second = sinkFor(database, spec);
-    await wholeNight(second, 2, { region: "USA" });
-    await wholeNight(first, 1);
-    expect(await daysIn(database)).toEqual({ 1: 15, 2: 10 });
+    await beganBeforeWhole(database, spec, { region, early });
+    await using sink = sinkFor(database, spec);
+    await wholeNight(sink, 1);
+    expect(await daysIn(database)).toEqual(days);
+    expect(await database.query("SELECT DISTINCT status FROM infer_batch.progress")).toEqual([{ status: "complete" }]);
   });
 
   test.each(overwriting)(
     "meets a newer run whose plan was damaged, and ends by no fault of that: %s",
     async (_, spec) => {
       await using database = await postgres.server().createDatabase();
-      await using first = sinkFor(database, spec);
-      await commit(await night(first, 1), 0);
-      await using second = sinkFor(database, spec);
-      await wholeNight(second, 2);
+      await beganBeforeWhole(database, spec);
       await database.query("UPDATE infer_batch.runs SET plan = left(plan, 100) WHERE run_id LIKE '%2'");
 
       const warnings: string[] = [];
@@ -189,18 +192,6 @@ postgres.describe("an older run that is taken up when a newer one is finished", 
     await second.rollback();
     await one.run.finish();
     expect(await daysIn(database)).toEqual({ 1: 25 });
-  });
-
-  test("is finished in upsert when all its rows were there before the newer ones", async () => {
-    await using database = await postgres.server().createDatabase();
-    const [, spec] = upsert;
-    await using first = sinkFor(database, spec);
-    await commitAll(await night(first, 1));
-    await using second = sinkFor(database, spec);
-    await wholeNight(second, 2);
-    await wholeNight(first, 1);
-    expect(await daysIn(database)).toEqual({ 2: 25 });
-    expect(await database.query("SELECT DISTINCT status FROM infer_batch.progress")).toEqual([{ status: "complete" }]);
   });
 });
 

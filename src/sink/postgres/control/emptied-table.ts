@@ -3,6 +3,7 @@ import type { Plan } from "../../../plan/plan.js";
 import type { Session } from "../connections.js";
 import type { Control } from "./control.js";
 import { quoteTable, showTable, type TableName } from "../names.js";
+import { readsAllRows } from "../table.js";
 
 /** SQL for a digest that names the files of a table's rows, its partitions' too. `oid`: SQL for the table's. */
 export function filesSql(oid: string): string {
@@ -26,7 +27,7 @@ export async function otherFiles(session: Session, { name, control, plan }: Writ
     text: `SELECT files FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, LATERAL (SELECT ${filesSql("c.oid")} AS files) AS f
       WHERE n.nspname = $2 AND c.relname = $3
         AND EXISTS (SELECT FROM ${control.table("spans")} s WHERE s.run_id = $1 AND s.rows > 0 AND s.table_files <> files)
-        AND has_table_privilege(c.oid, 'SELECT') AND NOT row_security_active(c.oid)`,
+        AND ${readsAllRows}`,
     values: [plan.runId, name.schema, name.table],
   });
   return rows[0]?.files;

@@ -16,26 +16,7 @@ export interface CommittedSpan {
   readonly table: number;
 }
 
-/** Of a control row, in the order in which `insertSpan` gives them. */
-const columns = [
-  "span",
-  "plan_id",
-  "row_start",
-  "row_end",
-  "rows",
-  "rejected",
-  "filtered",
-  "writer",
-  "worker",
-  "workers",
-  "program",
-  "provider",
-  "batch_size",
-  "on_bad_row",
-  "table_oid",
-];
-
-/** int8 comes as text. */
+/** A control row but for its run; int8 comes as text. */
 const schema = z.object({
   span: z.int(),
   plan_id: z.string(),
@@ -53,6 +34,8 @@ const schema = z.object({
   on_bad_row: z.enum(["fail", "reject"]),
   table_oid: z.int(),
 });
+
+const columns = schema.keyof().options;
 
 /** The columns of a control row, as a query that calls its table `s` selects them. */
 export const spanColumns = columns.map((column) => `s.${column}`).join(", ");
@@ -105,10 +88,26 @@ export async function insertSpan(
     readonly table: number;
   },
 ): Promise<void> {
-  const made = [writer, worker, workers, program, provider, batchSize, onBadRow, table];
+  const row: z.infer<typeof schema> = {
+    span: index,
+    plan_id: planId,
+    row_start: rowStart,
+    row_end: rowEnd,
+    rows,
+    rejected,
+    filtered,
+    writer,
+    worker,
+    workers,
+    program,
+    provider,
+    batch_size: batchSize,
+    on_bad_row: onBadRow,
+    table_oid: table,
+  };
   await session.query({
     text: `INSERT INTO ${control.table("spans")} (run_id, ${columns.join(", ")}, table_files)
       VALUES ($1, ${columns.map((_, at) => `$${at + 2}`).join(", ")}, ${filesSql(`$${columns.length + 1}::oid`)})`,
-    values: [plan.runId, index, planId, rowStart, rowEnd, rows, rejected, filtered, ...made],
+    values: [plan.runId, ...columns.map((column) => row[column])],
   });
 }
