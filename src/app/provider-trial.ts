@@ -23,6 +23,8 @@ export interface Trial {
   /** Of the second batch: the first lays out memory. */
   readonly ms: number | undefined;
   readonly fault: string | undefined;
+  /** What a run on this provider would end with, as far as one batch tells. */
+  readonly error?: JobError | undefined;
 }
 
 /** Runs a batch of one blank row on a provider, and looks which provider did the work. */
@@ -30,16 +32,16 @@ export async function tryProvider(provider: Provider, model: ModelFile, deviceId
   const folder = await mkdtemp(join(tmpdir(), "infer-batch-doctor-"));
   const nothing = { provider, operators: {}, ms: undefined };
   try {
-    const { ms, fault } = await runBlank(provider, model, { deviceId, folder });
+    const ran = await runBlank(provider, model, { deviceId, folder });
     const operators = await operatorsByProvider(folder);
-    const idle = fault === undefined && operators[provider] === undefined;
-    return { provider, state: fault === undefined ? (idle ? "idle" : "ok") : "failed", operators, ms, fault };
+    const state = ran.fault !== undefined ? "failed" : operators[provider] === undefined ? "idle" : "ok";
+    return { provider, state, operators, ...ran };
   } catch (error) {
     if (error instanceof ProviderFault) {
       return { ...nothing, state: "missing", fault: error.message };
     }
     if (error instanceof JobError && error.exitCode === 75) {
-      return { ...nothing, state: "failed", fault: error.message };
+      return { ...nothing, state: "failed", fault: error.message, error };
     }
     throw error;
   } finally {
@@ -51,7 +53,7 @@ async function runBlank(
   provider: Provider,
   model: ModelFile,
   { deviceId, folder }: { readonly deviceId: number; readonly folder: string },
-): Promise<Pick<Trial, "ms" | "fault">> {
+): Promise<Pick<Trial, "ms" | "fault" | "error">> {
   const layout = { sessions: 1, intraOpThreads: 1 };
   await using engine = await openOnnxEngine({
     model,
@@ -66,11 +68,20 @@ async function runBlank(
   for (let round = 0; round < 2; round += 1) {
     const response = await engine.run({ inputs: blankInputs(engine.signature), outputs });
     if (response.kind !== "done") {
-      return { ms: undefined, fault: response.message };
+      const { kind, message } = response;
+      // A model may refuse zeros; that says nothing about a run's rows.
+      const error = kind === "exhausted" ? noMemory(engine.device, message) : undefined;
+      return { ms: undefined, fault: message, error };
     }
     ({ ms } = response);
   }
   return { ms, fault: undefined };
+}
+
+function noMemory(device: string, message: string): JobError {
+  return new JobError("MEMORY", `scoring on ${device}: there is no memory for a batch of one row: ${message}`, {
+    hint: "find out what else holds the memory (nvidia-smi lists the processes of a GPU), or use a machine with more; then run the same command again",
+  });
 }
 
 /** One row of zeros and empty texts; dimensions that may vary are 1. */

@@ -83,6 +83,34 @@ describe("doctor", () => {
     );
   });
 
+  test("ends with 75 where its batch finds no memory on the provider that a run would score on", async () => {
+    await using scratch = await scratchFolder();
+    const path = join(scratch.path, "terabyte.onnx");
+    await writeModel(path, {
+      inputs: [{ name: "x", dtype: "float32", shape: ["N", 4] }],
+      outputs: [{ name: "y", dtype: "float32", shape: ["N", 4] }],
+      nodes: [
+        { op: "Shape", from: ["x"], to: "shape" },
+        { op: "Cast", from: ["thousands"], to: "times", attributes: { to: 7 } },
+        { op: "Mul", from: ["shape", "times"], to: "large" },
+        { op: "ConstantOfShape", from: ["large"], to: "zeros" },
+        { op: "ReduceMax", from: ["zeros"], to: "largest" },
+        { op: "Add", from: ["x", "largest"], to: "y" },
+      ],
+      constants: [{ name: "thousands", values: [2 ** 20, 2 ** 20] }],
+    });
+    await withSpec(
+      {},
+      async (spec) => {
+        const { code, stdout, stderr } = await runHere(["doctor", spec]);
+        expect([code, stderr]).toEqual([75, expect.stringMatching(/^error: scoring on cpu: .*memory/)]);
+        expect(stdout).toMatch(/^ {2}cpu +failed +\S/m);
+        expect(stdout.trimEnd().split("\n").at(-1)).toBe("A run with providers [cpu] would end with 75.");
+      },
+      { model: { path } },
+    );
+  });
+
   test("says when a provider can be used and is of no use to the model", () => {
     const cpu = { provider: "cpu", state: "ok", operators: { cpu: 9 }, ms: 1, fault: undefined };
     const idle = { provider: "cuda", state: "idle", operators: { cpu: 9 }, ms: 2.25, fault: undefined };

@@ -16,7 +16,7 @@ import { openTinyModel, type Trial, tryProvider } from "../../app/provider-trial
 import { programVersion } from "../../app/version.js";
 import { findWorker } from "../../app/worker.js";
 
-/** Tells what a run needs of this machine, and tries it. @throws JobError PROVIDER_MISSING, DEVICE when a run could not be */
+/** Tells what a run needs of this machine, and tries it. @throws JobError PROVIDER_MISSING, DEVICE, MEMORY where a run would end so */
 export async function doctorCommand(
   specPath: string | undefined,
   options: JobOptions & { readonly json?: boolean },
@@ -33,11 +33,23 @@ export async function doctorCommand(
   for (const provider of triedProviders(asked, machine)) {
     trials.push(await tryProvider(provider, model, deviceId));
   }
-  const runsOn = verdict(asked, trials);
   const platform = machine.platform.replace("/", " ");
-  const error = runsOn === undefined ? cannotRun(asked, { parts, trials, machine }) : undefined;
-  const outcome = runsOn ?? error?.exitCode ?? 1;
-  const found: Diagnosis = { program: programVersion, platform, asked, parts, trials, model: model.name, outcome };
+  const scoresOn = providerOfRun(asked, trials);
+  const error =
+    scoresOn === undefined
+      ? cannotRun(asked, { parts, trials, machine })
+      : trials.find(({ provider }) => provider === scoresOn)?.error;
+  const outcome = error?.exitCode ?? scoresOn ?? 1;
+  const shown = trials.map(({ error: _, ...trial }) => trial);
+  const found: Diagnosis = {
+    program: programVersion,
+    platform,
+    asked,
+    parts,
+    trials: shown,
+    model: model.name,
+    outcome,
+  };
   io.stdout.write(options.json === true ? `${doctorJson(found)}\n` : doctorText(found));
   if (error !== undefined) {
     throw error;
@@ -72,8 +84,11 @@ function triedProviders(asked: readonly Provider[], machine: Machine): Provider[
   );
 }
 
-/** As `openEngine` does: a provider that is missing ends a run, unless cpu is listed. */
-function verdict(asked: readonly Provider[], trials: readonly Trial[]): Provider | undefined {
+/**
+ * The provider that a run would score on, chosen as `openEngine` does: a missing provider ends a run, unless cpu is
+ * listed. A provider that is there and fails is chosen all the same, and ends the run.
+ */
+function providerOfRun(asked: readonly Provider[], trials: readonly Trial[]): Provider | undefined {
   const missing = (provider: Provider): boolean =>
     trials.some((trial) => trial.provider === provider && trial.state === "missing");
   const usable = asked.filter((provider) => !missing(provider));
