@@ -1,3 +1,5 @@
+import { errnoOf, JobError } from "./errors.js";
+
 /** One end of a channel between two threads, as Node's workers and message ports have it. */
 export interface WorkerPort {
   postMessage(message: unknown, transfer?: readonly ArrayBuffer[]): void;
@@ -6,4 +8,18 @@ export interface WorkerPort {
    * whole.
    */
   on(event: string, hear: (message: unknown) => void): unknown;
+}
+
+/**
+ * The error to end with when a worker thread broke: MEMORY where its heap reached its limit, which Node sets for each
+ * thread; any other reason is a bug.
+ * @param doing what the thread did, as messages begin
+ */
+export function brokenThread(doing: string, cause: unknown): Error {
+  return errnoOf(cause) === "ERR_WORKER_OUT_OF_MEMORY"
+    ? new JobError("MEMORY", `${doing}: a worker thread reached its memory limit`, {
+        hint: "give each thread of Node more memory, such as NODE_OPTIONS=--max-old-space-size=8192 (MiB), or lower engine.batch_size; then run the same command again",
+        cause,
+      })
+    : new Error(`${doing}: a worker thread broke`, { cause });
 }

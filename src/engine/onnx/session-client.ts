@@ -2,6 +2,7 @@ import { getSystemErrorName } from "node:util";
 import type { MessagePort, Worker } from "node:worker_threads";
 import type { ModelSignature } from "../../columnar/tensor.js";
 import { JobError } from "../../util/errors.js";
+import { brokenThread } from "../../util/worker-port.js";
 import { openingFault, ProviderFault, runningFault, shortFault } from "../devices/device-faults.js";
 import type { FromWorker, ToWorker, WorkerSettings } from "./protocol.js";
 import type { EngineRequest, EngineResponse, ModelFile } from "../port.js";
@@ -41,7 +42,7 @@ export async function openSessionClient(
   let broken: Error | undefined;
   worker.postMessage({ kind: "open", settings } satisfies ToWorker);
   const signature = await listen(worker, pending, { settings, name }, (error) => {
-    broken = error;
+    broken ??= error; // a thread that broke ends, too
   });
   let nextId = 0;
   return {
@@ -94,7 +95,7 @@ async function listen(
       pending.clear();
     };
     worker.on("error", (cause) => {
-      fail(new Error("the inference thread broke", { cause }));
+      fail(brokenThread(`scoring with ${model.name}`, cause));
     });
     worker.once("exit", () => {
       fail(new Error("the inference thread ended early"));

@@ -4,6 +4,7 @@ import type { S3Options } from "../../s3/attempts.js";
 import type { ListedObject } from "../../s3/listing.js";
 import type { Found, FromReader, ReaderCall, ReaderSettings, ToReader } from "./reader-protocol.js";
 import { receivedError } from "./reader-protocol.js";
+import { brokenThread } from "../../util/worker-port.js";
 import type { S3Reader } from "./reader.js";
 import type { ObjectFacts } from "../../s3/store.js";
 
@@ -115,7 +116,7 @@ function listen(worker: Worker, pending: Map<number, Pending>, warn: (message: s
     pending.clear();
   };
   worker.on("error", (cause) => {
-    fail(new Error("the thread that reads from S3 broke", { cause }));
+    fail(brokenThread("reading from S3", cause));
   });
   worker.once("exit", () => {
     fail(new Error("the thread that reads from S3 has ended"));
