@@ -11,6 +11,7 @@ import type { ModelFile } from "../engine/port.js";
 import { JobError } from "../util/errors.js";
 import { parseJson } from "../plan/parse-plan.js";
 import type { Provider } from "../spec/engine-spec.js";
+import { machineError } from "./machine-errors.js";
 import { startScoringWorker } from "./worker-threads.js";
 
 /** What became of one batch on a provider. */
@@ -40,8 +41,9 @@ export async function tryProvider(provider: Provider, model: ModelFile, deviceId
     if (error instanceof ProviderFault) {
       return { ...nothing, state: "missing", fault: error.message };
     }
-    if (error instanceof JobError && error.exitCode === 75) {
-      return { ...nothing, state: "failed", fault: error.message, error };
+    const ofMachine = machineError(error) ?? error;
+    if (ofMachine instanceof JobError && (ofMachine !== error || ofMachine.exitCode === 75)) {
+      return { ...nothing, state: "failed", fault: ofMachine.message, error: ofMachine };
     }
     throw error;
   } finally {

@@ -9,7 +9,7 @@ import { ping } from "../report/ping.js";
 import { reportFields, reportText, type RunReport } from "../report/report.js";
 import type { Log } from "../scoring/context.js";
 import type { LoadedSpec } from "../spec/load.js";
-import { openFilesError } from "./open-files.js";
+import { machineError } from "./machine-errors.js";
 import { keepWriting, placeReports, readReport, type ReportFiles, writeReport } from "./report-files.js";
 
 /** An attempt that is to be told of, from the moment that its spec is read. */
@@ -157,7 +157,7 @@ function pingBody(record: AttemptRecord, outcome: Outcome): string {
 }
 
 function failedBy(thrown: unknown): Outcome {
-  const error = openFilesError(thrown) ?? thrown;
+  const error = machineError(thrown) ?? thrown;
   const known = error instanceof JobError ? error : undefined;
   return {
     kind: "failed",

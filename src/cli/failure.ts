@@ -1,7 +1,7 @@
 import type { CommanderError } from "commander";
 import { type ExitCode, exitCodeOf, JobError } from "../util/errors.js";
 import { type Io, safeOutput } from "./io.js";
-import { openFilesError } from "../app/open-files.js";
+import { machineError } from "../app/machine-errors.js";
 import { leaveLastWords } from "./termination-log.js";
 
 export interface OutputOptions {
@@ -12,7 +12,7 @@ export interface OutputOptions {
 /** Writes an error for people or for a log collector, and returns the exit code it ends in. */
 export function failWith(thrown: unknown, { logFormat, quiet }: OutputOptions, io: Pick<Io, "stderr">): ExitCode {
   const stderr = safeOutput(io.stderr);
-  const error = openFilesError(thrown) ?? thrown;
+  const error = machineError(thrown) ?? thrown;
   const { text, hint } = error instanceof JobError ? jobErrorText(error) : { text: bugText(error), hint: "" };
   leaveLastWords(text, hint);
   if (logFormat === "json") {

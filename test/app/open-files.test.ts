@@ -1,7 +1,7 @@
 import { spawnSync, type SpawnSyncReturns } from "node:child_process";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { openFilesError } from "#src/app/open-files.js";
+import { openFilesError } from "#src/app/machine-errors.js";
 import { JobError } from "#src/util/errors.js";
 import { projectFolder } from "../support/cli.js";
 import { fixtures, scratchFolder, writeSpec } from "../support/job.js";

@@ -32,6 +32,7 @@ describe("doctor", () => {
     expect(found["parts"]).toMatchObject([
       { name: "Node", state: "ok", found: expect.stringContaining(process.versions.node) as string },
       { name: "onnxruntime-node", state: "ok" },
+      { name: "DuckDB", state: "ok", found: expect.stringMatching(/^\d/) as string },
       {
         name: "provider library",
         state: "missing",

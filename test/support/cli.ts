@@ -25,6 +25,8 @@ export interface CliOptions {
   readonly node?: readonly string[];
   /** Runs the modules that the bundle is made of: what `node` imports can then get at the same packages. */
   readonly unbundled?: boolean;
+  /** The program, where it is installed in another place. */
+  readonly program?: string;
   /** Called with the process once it runs. */
   readonly onStart?: (child: RunningCli) => void;
   /** Called with all of stderr so far, whenever there is more of it. */
@@ -40,7 +42,7 @@ export interface RunningCli {
 export async function runCli(args: readonly string[], options: CliOptions = {}): Promise<CliResult> {
   const child = spawn(
     process.execPath,
-    [...(options.node ?? []), options.unbundled === true ? modules : program, ...args],
+    [...(options.node ?? []), options.unbundled === true ? modules : (options.program ?? program), ...args],
     {
       cwd: options.cwd ?? projectFolder,
       env: { ...process.env, NO_COLOR: "1", ...options.env },

@@ -13,7 +13,9 @@ import { deviceIdOf } from "../../app/open-engine.js";
 import { openModel } from "../../app/open-model.js";
 import { type MissingProvider, providerMissing } from "../../app/provider-missing.js";
 import { openTinyModel, type Trial, tryProvider } from "../../app/provider-trial.js";
-import { programVersion } from "../../app/version.js";
+import { openDuckDb } from "../../duckdb/instance.js";
+import { machineError } from "../../app/machine-errors.js";
+import { componentVersions, programVersion } from "../../app/version.js";
 import { findWorker } from "../../app/worker.js";
 
 /** Tells what a run needs of this machine, and tries it. @throws JobError PROVIDER_MISSING, DEVICE, MEMORY where a run would end so */
@@ -27,7 +29,8 @@ export async function doctorCommand(
   const engine = loaded?.spec.engine;
   const deviceId = engine === undefined ? 0 : await deviceIdOf(engine, findWorker(undefined, process.env));
   const asked: readonly Provider[] = engine?.providers ?? ["cpu"];
-  const parts = [...runtimeParts(machine), ...(await partsOf(asked, machine, deviceId))];
+  const duckdb = await tryDuckDb();
+  const parts = [...runtimeParts(machine), duckDbPart(duckdb), ...(await partsOf(asked, machine, deviceId))];
   const trials: Trial[] = [];
   await using model = await modelOf(loaded, specPath, io);
   for (const provider of triedProviders(asked, machine)) {
@@ -38,7 +41,7 @@ export async function doctorCommand(
   const error =
     scoresOn === undefined
       ? cannotRun(asked, { parts, trials, machine })
-      : trials.find(({ provider }) => provider === scoresOn)?.error;
+      : (trials.find(({ provider }) => provider === scoresOn)?.error ?? duckdb);
   const outcome = error?.exitCode ?? scoresOn ?? 1;
   const shown = trials.map(({ error: _, ...trial }) => trial);
   const found: Diagnosis = {
@@ -67,6 +70,27 @@ function runtimeParts(machine: Machine): Part[] {
       ? { name, state: "ok", found: `${runtime.version}, ${folder}` }
       : { name, state: "missing", found: `${runtime.version} has no library in ${folder}`, remedy: "install it anew" },
   ];
+}
+
+/** Why DuckDB, which writes predictions to Parquet and decodes most shards, cannot be loaded; undefined: it can. */
+async function tryDuckDb(): Promise<JobError | undefined> {
+  try {
+    using _ = await openDuckDb({ threads: 1, allowed: {} });
+    return undefined;
+  } catch (error) {
+    const known = machineError(error);
+    if (known === undefined) {
+      throw error;
+    }
+    return known;
+  }
+}
+
+function duckDbPart(fault: JobError | undefined): Part {
+  const name = "DuckDB";
+  return fault === undefined
+    ? { name, state: "ok", found: componentVersions["@duckdb/node-bindings"] ?? "" }
+    : { name, state: "missing", found: fault.message, remedy: fault.hint };
 }
 
 /** What a GPU needs is told without a spec, too. */

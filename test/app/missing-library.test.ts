@@ -1,0 +1,71 @@
+import { cp, mkdir, rm, symlink } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { machineError } from "#src/app/machine-errors.js";
+import { projectFolder, runCli } from "../support/cli.js";
+import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
+
+const wine = fixtures[2] as (typeof fixtures)[number];
+const platform = `${process.platform}-${process.arch}`;
+
+/** The program as `npm ci` installs it on a machine of another platform: its own native packages are not there. */
+async function installWithout(library: "duckdb" | "onnxruntime", folder: string): Promise<string> {
+  const modules = join(folder, "node_modules");
+  for (const part of ["bin", "dist", "package.json"]) {
+    await cp(join(projectFolder, part), join(folder, part), { recursive: true });
+  }
+  await mkdir(join(modules, "@duckdb"), { recursive: true });
+  const copy = async (name: string): Promise<void> => {
+    await cp(join(projectFolder, "node_modules", name), join(modules, name), { recursive: true });
+  };
+  const link = async (name: string): Promise<void> => {
+    await symlink(join(projectFolder, "node_modules", name), join(modules, name));
+  };
+  await link("onnxruntime-common");
+  if (library === "duckdb") {
+    await copy("@duckdb/node-bindings");
+    await link("onnxruntime-node");
+  } else {
+    await link("@duckdb/node-bindings");
+    await copy("onnxruntime-node");
+    await rm(join(modules, "onnxruntime-node/bin"), { recursive: true });
+  }
+  return join(folder, "bin/infer-batch.js");
+}
+
+describe("a native library of another platform", () => {
+  test.each([
+    { library: "duckdb", name: "DuckDB", commands: ["run", "doctor"] },
+    { library: "onnxruntime", name: "ONNX Runtime", commands: ["run", "plan", "doctor"] },
+  ] as const)("a command that needs $name ends with 64 and says to install it for this platform", async (missing) => {
+    await using scratch = await scratchFolder();
+    const program = await installWithout(missing.library, join(scratch.path, "installed"));
+    const spec = await writeSpec(scratch.path, wine);
+    for (const command of missing.commands) {
+      const ended = await runCli([command, spec], { program });
+      expect(ended.stderr).toContain(
+        `error: loading ${missing.name}: its native library for ${platform} is not installed`,
+      );
+      expect(ended.stderr).toMatch(/\n {2}hint: run `npm ci` on this machine/);
+      expect([command, ended.code, ended.stderr.includes("\n    at ")]).toEqual([command, 64, false]);
+    }
+  });
+
+  test("a library that the system cannot load is told with the reason", () => {
+    const said = "libc.musl-x86_64.so.1: cannot open shared object file: No such file or directory";
+    const cause = Object.assign(new Error(`${said}, /x/@duckdb/node-bindings-linux-x64/duckdb.node`), {
+      code: "ERR_DLOPEN_FAILED",
+    });
+    expect(machineError(new Error("x", { cause }))).toMatchObject({
+      exitCode: 64,
+      message: expect.stringMatching(
+        /^loading DuckDB: its native library for \S+ cannot be loaded \(libc\.musl/,
+      ) as string,
+    });
+  });
+
+  test("a module of our own that is missing stays a bug", () => {
+    const own = Object.assign(new Error("Cannot find module './chunk-running.js'"), { code: "MODULE_NOT_FOUND" });
+    expect(machineError(own)).toBeUndefined();
+  });
+});
