@@ -23,7 +23,7 @@ import { type LoadedSpec, loadSpec } from "../spec/load.js";
 import { openBatchLimitCache } from "./batch-limit-cache.js";
 import { usableCores } from "./cores.js";
 import { fileError } from "./file-error.js";
-import { startDecodeWorkers } from "./decode-workers.js";
+import { startDecodeWorkers } from "./worker-threads.js";
 import { openEngine } from "./open-engine.js";
 import { openModel } from "./open-model.js";
 import { openSink, type Permissions, writtenTo } from "./open-sink.js";

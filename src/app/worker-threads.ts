@@ -1,14 +1,26 @@
-import { refuseSmallAddressSpace } from "./address-space.js";
+import { Worker } from "node:worker_threads";
 import { startThread } from "../engine/onnx/early-threads.js";
-import type { Worker } from "node:worker_threads";
+import type { DecodeWorkers } from "../scoring/workers/slice-reader.js";
+import { refuseSmallAddressSpace } from "./address-space.js";
 
 /** The file that runs in workers that have a session of the model. */
 export const scoringWorker = new URL("./scoring-worker.js", import.meta.url);
 /** The file that runs in workers that only decode. */
-export const decodeWorker = new URL("./decode-worker.js", import.meta.url);
+const decodeWorker = new URL("./decode-worker.js", import.meta.url);
 
 /** @throws JobError USAGE where `ulimit -v` leaves it no room */
 export function startScoringWorker(): Worker {
   refuseSmallAddressSpace();
   return startThread(scoringWorker);
+}
+
+/** Starts workers that only decode. They load no native library, so that they may be terminated at any time. */
+export function startDecodeWorkers(count: number): DecodeWorkers {
+  const ports = Array.from({ length: count }, () => new Worker(decodeWorker, { name: "decode" }));
+  return {
+    ports,
+    async stop() {
+      await Promise.all(ports.map((worker) => worker.terminate()));
+    },
+  };
 }
