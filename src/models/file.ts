@@ -1,9 +1,10 @@
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
-import { lstat, readFile, realpath, stat } from "node:fs/promises";
+import { lstat, open, readFile, realpath, stat } from "node:fs/promises";
 import { dirname, isAbsolute, join, normalize, sep } from "node:path";
 import { errnoOf, JobError, messageOf } from "../util/errors.js";
 import { type OnnxProto, readOnnxProto } from "../onnx/proto.js";
+import { checkOutline } from "../onnx/outline.js";
 import { findTexts } from "../onnx/texts.js";
 import { readTraits } from "../onnx/traits.js";
 import type { ModelFile } from "../engine/port.js";
@@ -60,8 +61,12 @@ export async function readModel(
 ): Promise<{ bytes: Uint8Array; proto: OnnxProto }> {
   let bytes: Uint8Array;
   try {
+    await refuseOtherFile(path, refuse);
     bytes = await readFile(path);
   } catch (error) {
+    if (error instanceof JobError) {
+      throw error;
+    }
     // Protobuf ends at 2 GiB as Node's readFile does: larger models keep their weights in other files.
     throw errnoOf(error) === "ERR_FS_FILE_TOO_LARGE" ? refuse(path, error) : unreadable(path, error);
   }
@@ -69,6 +74,27 @@ export async function readModel(
     return { bytes, proto: readOnnxProto(bytes) };
   } catch (cause) {
     throw refuse(path, cause);
+  }
+}
+
+/** A smaller file is read whole at once. */
+const smallFileBytes = 16 * 1024 * 1024;
+
+/** Refuses a large file that is no model by a few of its bytes: no memory is taken for the others. */
+async function refuseOtherFile(path: string, refuse: (path: string, cause: unknown) => JobError): Promise<void> {
+  await using file = await open(path);
+  const { size } = await file.stat();
+  if (size <= smallFileBytes) {
+    return;
+  }
+  const bytes = Buffer.alloc(64);
+  try {
+    await checkOutline(size, async (from, length) => {
+      const { bytesRead } = await file.read(bytes, 0, length, from);
+      return bytes.subarray(0, bytesRead);
+    });
+  } catch (error) {
+    throw errnoOf(error) === undefined ? refuse(path, error) : error;
   }
 }
 
