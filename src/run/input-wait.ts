@@ -7,71 +7,44 @@ import { awaitInput, listInput, requireWhole } from "./input.js";
 const firstPauseMs = 1000;
 const pauseGrowth = 1.5;
 const longestPauseMs = 60_000;
-/** A large listing takes long and, in S3, costs money: the next look comes after so many times what the last one took. */
-const pausePerLook = 20;
+/** A large listing takes long and, in S3, costs money: the next one comes after so many times what the last one took. */
+const pausePerListing = 20;
 const toldAgainMs = 30 * 60_000;
 
-/** The input of an attempt that plans a run: it waits up to `input.wait` until there is one. */
-export interface InputWait {
-  /** Whether an input was refused before, and another one is waited for. */
-  readonly hasRefused: boolean;
-  /**
-   * The shards, once `input.ready` is there. With `input.wait` there is at least one, and every path without wildcards.
-   * @throws JobError INPUT_NOT_READY when the time is over; the signal's reason
-   */
-  listing(): Promise<Listing>;
-  /**
-   * Whether to plan again after this error, which the last listing led to: `input.min_rows`
-   * refuses one, and so does a shard that changes meanwhile.
-   */
-  refuses(error: unknown): boolean;
-}
-
-export function inputWait(context: JobContext): InputWait {
+/**
+ * Calls `work` with the listing of the input, as soon as there is one: with `input.wait` it waits until `input.ready` is
+ * there, and then until there is at least one shard, and every path without wildcards. Where `work` finds that the input
+ * is not ready (`input.min_rows`, a shard that changes meanwhile), it is called again with another listing.
+ * @throws JobError INPUT_NOT_READY when the time is over; the signal's reason; what `work` throws
+ */
+export async function withInput<T>(context: JobContext, work: (listing: Listing) => Promise<T>): Promise<T> {
   const waitSeconds = context.spec.input.wait;
   if (waitSeconds === undefined) {
-    return {
-      hasRefused: false,
-      async listing() {
-        await awaitInput(context);
-        const listing = await listInput(context);
-        await requireWhole(context, listing);
-        return listing;
-      },
-      refuses: () => false,
-    };
+    await awaitInput(context);
+    const listing = await listInput(context);
+    await requireWhole(context, listing);
+    return await work(listing);
   }
   const pauses = createPauses(context, waitSeconds);
-  let last: Listing | undefined;
   let refused: Refused | undefined;
-  return {
-    get hasRefused() {
-      return refused !== undefined;
-    },
-    async listing() {
-      if (refused !== undefined) {
-        await pauses.pause(refused.error, 0);
+  for (;;) {
+    const startedMs = context.nowMs();
+    const found = await listWhenReady(context, refused);
+    if (found instanceof JobError) {
+      await pauses.pause(found, context.nowMs() - startedMs);
+      continue;
+    }
+    pauses.end();
+    try {
+      return await work(found);
+    } catch (error) {
+      if (!isNotReady(error)) {
+        throw error;
       }
-      for (;;) {
-        const lookedMs = context.nowMs();
-        const found = await look(context, refused);
-        if (!(found instanceof JobError)) {
-          pauses.ends();
-          last = found;
-          return found;
-        }
-        await pauses.pause(found, context.nowMs() - lookedMs);
-      }
-    },
-    refuses(error) {
-      if (last === undefined || !isNotReady(error)) {
-        return false;
-      }
-      refused = { listing: hasChanged(error) ? undefined : last, error };
-      last = undefined;
-      return true;
-    },
-  };
+      refused = { listing: hasChanged(error) ? undefined : found, error };
+      await pauses.pause(error, 0);
+    }
+  }
 }
 
 /** A shard was written to while the run was planned: what is there now may be planned. */
@@ -86,7 +59,7 @@ interface Refused {
 }
 
 /** The listing, or why there is none yet. */
-async function look(context: JobContext, refused: Refused | undefined): Promise<Listing | JobError> {
+async function listWhenReady(context: JobContext, refused: Refused | undefined): Promise<Listing | JobError> {
   const { path } = context.spec.input;
   let listing: Listing;
   try {
@@ -134,8 +107,9 @@ function isSame({ shards: some }: Listing, { shards: others }: Listing): boolean
 
 interface Pauses {
   /** @throws JobError when the time is over; the signal's reason */
-  pause(why: JobError, lookMs: number): Promise<void>;
-  ends(): void;
+  pause(why: JobError, listingMs: number): Promise<void>;
+  /** The input is there. */
+  end(): void;
 }
 
 function createPauses({ nowMs, sleep, log, record }: JobContext, waitSeconds: number): Pauses {
@@ -144,7 +118,7 @@ function createPauses({ nowMs, sleep, log, record }: JobContext, waitSeconds: nu
   const told = { message: "", ms: startedMs };
   const waitedSeconds = (): number => (nowMs() - startedMs) / 1000;
   return {
-    async pause(why, lookMs) {
+    async pause(why, listingMs) {
       const leftMs = waitSeconds * 1000 - (nowMs() - startedMs);
       if (leftMs <= 0) {
         const { code, message, hint } = why;
@@ -159,11 +133,11 @@ function createPauses({ nowMs, sleep, log, record }: JobContext, waitSeconds: nu
         told.message = why.message;
         told.ms = nowMs();
       }
-      await sleep(Math.min(leftMs, Math.max(nextMs, pausePerLook * lookMs)));
+      await sleep(Math.min(leftMs, Math.max(nextMs, pausePerListing * listingMs)));
       nextMs = Math.min(longestPauseMs, nextMs * pauseGrowth);
       record.inputWaitSeconds = waitedSeconds();
     },
-    ends() {
+    end() {
       if (told.message !== "") {
         log.info(`found the input after ${showDuration(waitedSeconds())}`);
       }

@@ -2,27 +2,21 @@ import { bindContract } from "../binding/bind-contract.js";
 import { type Contract, outputColumns, usedColumns } from "../binding/contract.js";
 import { lostOutputs } from "../binding/model-traits.js";
 import { bytesPerRow } from "../binding/row-bytes.js";
-import type { SourceColumn } from "../columnar/types.js";
-import type { Decoder, ShardFooter, ShardSchema } from "../formats/port.js";
+import type { Decoder } from "../formats/port.js";
 import type { Engine, ModelFile } from "../engine/port.js";
 import { JobError } from "../util/errors.js";
 import { makePlan } from "../plan/make-plan.js";
 import type { ListedShard } from "../plan/compare.js";
-import { partitionColumns } from "../plan/partitions.js";
-import type { Plan, PlannedShard, RunId } from "../plan/plan.js";
+import type { Plan, RunId } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { count } from "../report/report.js";
-import type { JobSpec } from "../spec/job-spec.js";
 import { refuseDrift, withTypesOf } from "./drift.js";
 import { bindExpressions } from "./expressions.js";
 import type { JobContext, ScoringContext, ShardFiles } from "../scoring/context.js";
 import { both } from "./loading.js";
 import { probeRows } from "./probe-rows.js";
-import { verifyShards } from "./verify.js";
+import { readShards, type SeenSchema, type SeenShards } from "./read-shards.js";
 import { timeRow } from "../scoring/warm-up.js";
-
-/** Shards opened at once while footers are read. */
-const footerConcurrency = 256;
 
 /** Each is a file, and a byte of memory. */
 const spansLimit = 2 ** 24;
@@ -34,36 +28,20 @@ export interface PlanningTools {
   readonly model: ModelFile;
   /** Open by the time that the footers are read, or soon after. */
   readonly engine: Promise<Engine>;
+  /** Default: they are read while the engine is opened. */
+  readonly shards?: SeenShards | undefined;
 }
 
 /** Reads footers, binds the model to their schema and makes the plan. Writes nothing. */
 export async function planRun(
   context: JobContext,
-  { runId, listed, decoder, model, engine: loading }: PlanningTools,
+  { runId, listed, decoder, model, engine: loading, ...read }: PlanningTools,
 ): Promise<Plan> {
   const { spec } = context;
-  const refused = new AbortController();
-  loading.catch((error: unknown) => {
-    refused.abort(error); // footers may be many
-  });
-  const signal = AbortSignal.any([context.signal, refused.signal]);
-  const reading = readShards({ ...context, signal }, decoder, listed).catch((error: unknown) => {
-    throw notSettled(error, spec);
-  });
-  const [engine, { shards, schemas, encrypted }] = await both(loading, reading);
-  const rows = shards.reduce((sum, shard) => sum + shard.rows, 0);
-  if (shards.length === 0) {
-    throw new JobError("INPUT_NOT_READY", `planning ${spec.name}: no file matches ${spec.input.path.join(", ")}`, {
-      hint: "run the same command again when the input is there, or correct input.path",
-    });
-  }
-  if (rows < spec.input.min_rows) {
-    throw new JobError(
-      "INPUT_NOT_READY",
-      `planning ${spec.name}: ${spec.input.path.join(", ")} has ${rows} rows in ${shards.length} files, input.min_rows is ${spec.input.min_rows}`,
-      { hint: "run the same command again when the input is there, or correct input.path" },
-    );
-  }
+  const [engine, { shards, rows, schemas, encrypted }] = await both(
+    loading,
+    read.shards === undefined ? readBeside(context, loading, { decoder, listed }) : Promise.resolve(read.shards),
+  );
   const [first, ...others] = schemas;
   const typed = first === undefined ? [] : [withTypesOf(others, first), ...others];
   const contract = await bindShards(context, typed, { decoder, model, engine });
@@ -188,80 +166,18 @@ function refuseLargeBatches({ spec, where }: Pick<ScoringContext, "spec" | "wher
   }
 }
 
-/** Columns of a shard, those of its folder names included. */
-export interface SeenSchema {
-  readonly shard: ListedShard;
-  /** The shard, as messages name it. */
-  readonly name: string;
-  readonly columns: readonly SourceColumn[];
-}
-
-export function seenSchema(
-  spec: JobSpec,
-  { shard, name }: { shard: ListedShard; name: string },
-  { schema }: ShardFooter,
-): SeenSchema {
-  const fromFolders = partitionColumns(shard.uri, schema.columns, spec.input.partitions);
-  return { shard, name, columns: [...schema.columns, ...fromFolders] };
-}
-
-/** Nothing is planned yet that a shard could differ from: the same command finds what is there by then. */
-function notSettled(error: unknown, { name }: JobSpec): unknown {
-  return error instanceof JobError && error.code === "INPUT_CHANGED"
-    ? new JobError("INPUT_NOT_READY", `planning ${name}: the input changes meanwhile: ${error.message}`, {
-        hint: "run the same command again when nobody writes there; with input.ready, a run starts only when a marker is there that is written last",
-        cause: error,
-      })
-    : error;
-}
-
-interface SeenShards {
-  readonly shards: readonly PlannedShard[];
-  /** The different ones. */
-  readonly schemas: readonly SeenSchema[];
-  /** Column -> the first shard where it is encrypted. */
-  readonly encrypted: ReadonlyMap<string, string>;
-}
-
-async function readShards(context: JobContext, decoder: Decoder, listed: readonly ListedShard[]): Promise<SeenShards> {
-  const shards: PlannedShard[] = [];
-  const encrypted = new Map<string, string>();
-  const verifying = context.spec.input.verify === "full" ? verifyShards(context, decoder) : undefined;
-  /** By columns of the file, then by names of the folders' columns: many shards share few. */
-  const schemas = new Map<ShardSchema, Map<string, SeenSchema>>();
-  const { spec, source, signal } = context;
-  for (let start = 0; start < listed.length; start += footerConcurrency) {
-    signal.throwIfAborted();
-    const group = listed.slice(start, start + footerConcurrency);
-    const opened = await Promise.all(group.map((shard) => source.open(shard)));
-    try {
-      let index = 0;
-      for await (const footer of decoder.footers(opened)) {
-        const shard = group[index];
-        const file = opened[index];
-        index += 1;
-        if (shard !== undefined && file !== undefined) {
-          const sha256 = await verifying?.shard(file);
-          await file.check();
-          const { uri, sizeBytes, fingerprint } = shard;
-          const planned = { uri, sizeBytes, fingerprint, rows: footer.rows };
-          shards.push(sha256 === undefined ? planned : { ...planned, sha256 });
-          for (const column of footer.encrypted) {
-            encrypted.set(column, encrypted.get(column) ?? file.name);
-          }
-          const seen = seenSchema(spec, { shard, name: file.name }, footer);
-          const same = schemas.get(footer.schema) ?? new Map<string, SeenSchema>();
-          const folders = seen.columns.slice(footer.schema.columns.length).map(({ name }) => name);
-          schemas.set(footer.schema, same.set(folders.join("/"), same.get(folders.join("/")) ?? seen));
-        }
-      }
-    } finally {
-      await Promise.all(opened.map((shard) => shard[Symbol.asyncDispose]()));
-    }
-  }
-  verifying?.told();
-  const seen = [...schemas.values()].flatMap((same) => Array.from(same.values()));
-  return { shards, schemas: seen, encrypted };
+/** Footers may be many: they are not read to the end where the engine is refused. */
+async function readBeside(
+  context: JobContext,
+  loading: Promise<Engine>,
+  { decoder, listed }: Pick<PlanningTools, "decoder" | "listed">,
+): Promise<SeenShards> {
+  const refused = new AbortController();
+  loading.catch((error: unknown) => {
+    refused.abort(error);
+  });
+  const signal = AbortSignal.any([context.signal, refused.signal]);
+  return await readShards({ ...context, signal }, decoder, listed);
 }
 
 /** Other columns of a file may be encrypted: they are not read. */

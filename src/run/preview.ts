@@ -10,7 +10,8 @@ import type { Plan } from "../plan/plan.js";
 import type { JobContext } from "../scoring/context.js";
 import { loadEngine } from "./loading.js";
 import { awaitInput, listInput, requireListed, requireWhole, warnOfUnmatched } from "./input.js";
-import { bindFirstShard, planRun, type SeenSchema, seenSchema, warnOfLostOutputs } from "./planning.js";
+import { bindFirstShard, planRun, warnOfLostOutputs } from "./planning.js";
+import { type SeenSchema, seenSchema } from "./read-shards.js";
 import { openPinnedModel } from "./run.js";
 
 /** The plan that `run` would make now, whether or not one stands at the target. Writes nothing. */

@@ -1,5 +1,4 @@
-import type { Decoder } from "../formats/port.js";
-import type { Engine, ModelFile } from "../engine/port.js";
+import type { ModelFile } from "../engine/port.js";
 import { type Damage, JobError, messageOf } from "../util/errors.js";
 import { numberedRunId, runIdOf, splitRunId } from "../plan/identity.js";
 import { withShards } from "../plan/compare.js";
@@ -10,10 +9,11 @@ import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { Listing } from "../storage/port.js";
 import { carryOut, carryOutIdle, countCommitted, isIdle, runFacts } from "./carry-out.js";
 import { listInput, warnOfUnmatched } from "./input.js";
-import { type InputWait, inputWait } from "./input-wait.js";
+import { withInput } from "./input-wait.js";
 import { atKey, type JobContext, type ScoringContext } from "../scoring/context.js";
-import { loadEngine } from "./loading.js";
-import { planRun } from "./planning.js";
+import { loadEngine, type LoadingEngine } from "./loading.js";
+import { planRun, type PlanningTools } from "./planning.js";
+import { mayBeTooFew, readShards } from "./read-shards.js";
 import { checkPins } from "./resume.js";
 import { unfinishedRuns } from "./state.js";
 
@@ -23,33 +23,17 @@ import { unfinishedRuns } from "./state.js";
  * @throws JobError
  */
 export async function runJob(context: JobContext): Promise<RunReport> {
-  const input = inputWait(context);
-  for (;;) {
-    try {
-      return await runOnce(context, input);
-    } catch (error) {
-      if (!input.refuses(error)) {
-        throw error;
-      }
-    }
-  }
-}
-
-async function runOnce(context: JobContext, input: InputWait): Promise<RunReport> {
-  const { spec, sink, log } = context;
-  const base = runIdOf(spec.name, spec.params, context.sha256);
-  const at = { runId: base };
+  const { spec, sink, sha256 } = context;
   try {
-    return await takeUpOrStart(context, at, input);
+    const base = runIdOf(spec.name, spec.params, sha256);
+    const stored = await sink.find(base);
+    return stored === undefined ? await startRun(context, base) : await takeUp(context, stored);
   } catch (error) {
     const damage = damageOf(context, error);
     if (damage === undefined) {
       throw error;
     }
-    const runId = (damage.runId ?? at.runId) as RunId;
-    await sink.admitNewRun(runAfter(runId));
-    log.warn(`giving up run ${runId}: ${messageOf(error)}`);
-    return await startRun(context, runAfter(runId), input);
+    return await giveUp(context, damage.runId as RunId, error);
   }
 }
 
@@ -58,55 +42,56 @@ function damageOf({ newRun, record }: JobContext, error: unknown): Damage | unde
   return newRun && error instanceof JobError && record.counts.spansCommitted === 0 ? error.damage : undefined;
 }
 
-/** `at`: the latest run of the job and its params; then the one that is worked on. */
-async function takeUpOrStart(context: JobContext, at: { runId: RunId }, input: InputWait): Promise<RunReport> {
-  const { sink, log } = context;
-  const stored = await sink.find(at.runId);
-  if (stored === undefined) {
-    return await startRun(context, at.runId, input);
-  }
-  at.runId = stored.plan.runId;
-  const run = await sink.open(stored);
-  if (context.newRun && run.finished) {
-    await sink.admitNewRun(runAfter(at.runId));
-    log.info(`opening a run after ${at.runId}, which is complete`);
-    at.runId = runAfter(at.runId);
-    return await startRun(context, at.runId, input);
-  }
-  return await takeUp(context, at, { stored, run, input });
+async function giveUp(context: JobContext, runId: RunId, why: unknown): Promise<RunReport> {
+  return await startNext(context, runId, () => {
+    context.log.warn(`giving up run ${runId}: ${messageOf(why)}`);
+  });
 }
 
-function runAfter(runId: RunId): RunId {
+/** Starts the run after `runId`. @param tell says why, once the target admits it */
+async function startNext(context: JobContext, runId: RunId, tell: () => void): Promise<RunReport> {
   const { base, number } = splitRunId(runId);
-  return numberedRunId(base, number + 1);
+  const next = numberedRunId(base, number + 1);
+  await context.sink.admitNewRun(next);
+  tell();
+  return await startRun(context, next);
 }
 
-async function startRun(context: JobContext, runId: RunId, input: InputWait): Promise<RunReport> {
-  for (const { text } of input.hasRefused ? [] : await unfinishedRuns(context)) {
+/** Plans a run, as soon as its input is there, and carries it out. */
+async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
+  for (const { text } of await unfinishedRuns(context)) {
     context.log.warn(text);
   }
-  const listing = await input.listing();
-  warnOfUnmatched(context, listing);
-  const model = await openPinnedModel(context);
-  return await withTools(context, { listing, model }, async (tools) => {
-    const created = await createRun(context, { runId, listing, model, ...tools });
+  return await withInput(context, async (listing) => {
+    warnOfUnmatched(context, listing);
+    const model = await openPinnedModel(context);
+    await using decoder = await context.openDecoder(listing.folders);
+    const shards = mayBeTooFew(context, listing.shards)
+      ? await readShards(context, decoder, listing.shards)
+      : undefined;
+    await using loading = beginLoading(context, { listing, model });
+    const tools = { listing, model, decoder, engine: loading.engine };
+    const created = await createRun(context, { runId, shards, ...tools });
     // Another attempt may have written its plan first, and that one stands.
     const pins = { listed: listing.shards, modelSha256: model.sha256 };
     const shardsUnplanned = checkPins(context, created.stored.plan, created.run, pins);
     if (created.run.finished) {
       return await alreadyComplete(context, created); // by that other attempt
     }
-    return await carryOut(context, { ...created, ...tools, engine: await tools.engine, shardsUnplanned });
+    return await carryOut(context, { ...created, decoder, engine: await loading.engine, shardsUnplanned });
   });
 }
 
-async function takeUp(
-  context: JobContext,
-  at: { runId: RunId },
-  { stored, run, input }: { stored: StoredPlan; run: RunSink; input: InputWait },
-): Promise<RunReport> {
-  const { log } = context;
+/** Goes on with a run that has a plan; with `--new-run` starts the next one where it is finished, or does not hold. */
+async function takeUp(context: JobContext, stored: StoredPlan): Promise<RunReport> {
+  const { log, newRun, sink } = context;
   const { plan } = stored;
+  const run = await sink.open(stored);
+  if (newRun && run.finished) {
+    return await startNext(context, plan.runId, () => {
+      log.info(`opening a run after ${plan.runId}, which is complete`);
+    });
+  }
   const listing = await listInput(context);
   if (run.finished) {
     checkPins(context, plan, run, { listed: listing.shards, modelSha256: await digestIfThere(context) });
@@ -121,11 +106,8 @@ async function takeUp(
     // Before the model is loaded: what has changed should be said at once.
     shardsUnplanned = checkPins(context, plan, run, { listed: listing.shards, modelSha256 });
   } catch (error) {
-    if (context.newRun && error instanceof JobError && error.exitCode === 66) {
-      await context.sink.admitNewRun(runAfter(plan.runId));
-      log.warn(`giving up run ${plan.runId}: ${error.message}`);
-      at.runId = runAfter(plan.runId);
-      return await startRun(context, at.runId, input);
+    if (newRun && error instanceof JobError && error.exitCode === 66) {
+      return await giveUp(context, plan.runId, error);
     }
     throw error;
   }
@@ -133,27 +115,26 @@ async function takeUp(
   if (model === undefined) {
     return await carryOutIdle(context, { stored, run, shardsUnplanned });
   }
-  return await withTools(context, { listing, model }, async ({ decoder, engine }) =>
-    carryOut(context, { stored, run, decoder, engine: await engine, shardsUnplanned, digests: new Map() }),
-  );
+  await using loading = beginLoading(context, { listing, model });
+  await using decoder = await context.openDecoder(listing.folders);
+  const engine = await loading.engine;
+  return await carryOut(context, { stored, run, decoder, engine, shardsUnplanned, digests: new Map() });
 }
 
-/** Opens decoder and engine for `work`, and closes them: the one while the other is being opened. */
-async function withTools<T>(
+/** Threads load the model meanwhile; the sink may do the same with what it needs. */
+function beginLoading(
   context: JobContext,
-  { listing, model }: { listing: Listing; model: ModelFile },
-  work: (tools: { decoder: Decoder; engine: Promise<Engine> }) => Promise<T>,
-): Promise<T> {
+  { listing, model }: { readonly listing: Listing; readonly model: ModelFile },
+): LoadingEngine {
   const inputBytes = listing.shards.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
-  await using loading = loadEngine(context, model, { inputBytes });
-  context.sink.expect(); // while threads load the model
-  await using decoder = await context.openDecoder(listing.folders);
-  return await work({ decoder, engine: loading.engine });
+  const loading = loadEngine(context, model, { inputBytes });
+  context.sink.expect();
+  return loading;
 }
 
 async function createRun(
   context: JobContext,
-  tools: { runId: RunId; listing: Listing; decoder: Decoder; engine: Promise<Engine>; model: ModelFile },
+  tools: Omit<PlanningTools, "listed"> & { readonly listing: Listing },
 ): Promise<{ stored: StoredPlan; run: RunSink; digests: ReadonlyMap<string, string> }> {
   const { sink, log } = context;
   const plan = await planRun(context, { ...tools, listed: tools.listing.shards });

@@ -39,8 +39,8 @@ export type ExitCode = 0 | 1 | (typeof exitCodes)[ErrorCode];
 
 /** What an OUTPUT_DAMAGED error found that a new run gets past: it needs nothing of the run that is damaged. */
 export interface Damage {
-  /** The damaged run, where it is another one than the caller knows of: its plan cannot be read. */
-  readonly runId?: string;
+  /** The damaged run. */
+  readonly runId: string;
   /** All that is wrong, a line each; default: the message. */
   readonly found?: readonly string[];
 }

@@ -2,7 +2,7 @@ import { cp, mkdir, readFile, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { JobContext } from "#src/scoring/context.js";
-import { inputWait } from "#src/run/input-wait.js";
+import { withInput } from "#src/run/input-wait.js";
 import { type CliResult, projectFolder, runCli } from "../support/cli.js";
 import { fixtures, scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
 
@@ -185,9 +185,7 @@ async function waitInVain(lookMs: number): Promise<{ looks: number; said: string
     log: { info: (line: string) => said.push(line) },
     record: { inputWaitSeconds: 0 },
   } as unknown as JobContext;
-  const error: unknown = await inputWait(context)
-    .listing()
-    .catch((thrown: unknown) => thrown);
+  const error: unknown = await withInput(context, () => Promise.resolve()).catch((thrown: unknown) => thrown);
   return { looks, said, hours: context.record.inputWaitSeconds / 3600, error };
 }
 

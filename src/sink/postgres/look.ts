@@ -96,12 +96,12 @@ async function refuseLost(
   await refuseOvertaken(session, control, runId); // which has taken it away
   const doing = `looking at table ${showTable(name)}: run ${runId} has rows in it, and it is gone`;
   if (found === undefined) {
-    throw damagedRun(doing, { hint: "restore it" });
+    throw damagedRun(doing, { hint: "restore it", runId });
   }
   const moved = `UPDATE ${control.table("spans")} SET table_oid = ${found.oid} WHERE run_id = '${runId}'`;
   throw new JobError("OUTPUT_DAMAGED", `${doing}: this is another one of that name`, {
     hint: `restore it, or start over with --new-run. If its rows are here, as after a restore: ${moved}`,
-    damage: {},
+    damage: { runId },
   });
 }
 

@@ -11,7 +11,7 @@ export interface DamagedFile {
 /** An output that a new run gets past. `hint`: what else can be done. */
 export function damagedOutput(
   message: string,
-  { hint, damage = {}, cause }: { readonly hint: string; readonly damage?: Damage; readonly cause?: unknown },
+  { hint, damage, cause }: { readonly hint: string; readonly damage: Damage; readonly cause?: unknown },
 ): JobError {
   return new JobError("OUTPUT_DAMAGED", message, {
     hint: `${hint}; or start over with --new-run, which scores all rows again and then takes the old parts away`,
@@ -21,10 +21,11 @@ export function damagedOutput(
 }
 
 /**
- * One error for all damaged files; none where there are none.
+ * One error for all damaged files of a run; none where there are none.
  * @throws JobError OUTPUT_DAMAGED
  */
 export function refuseDamaged(
+  runId: string,
   files: readonly DamagedFile[],
   hint: { readonly one: string; readonly more: string },
 ): void {
@@ -36,7 +37,7 @@ export function refuseDamaged(
     others.length === 0 ? "" : `; ${others.length} more ${others.length === 1 ? "part is" : "parts are"} damaged`;
   throw damagedOutput(`checking ${first.path}: ${first.found}${more}`, {
     hint: others.length === 0 ? hint.one : `${hint.more} (infer-batch status lists them)`,
-    damage: { found: [first, ...others].map(({ path, found }) => `${path}: ${found}`) },
+    damage: { runId, found: [first, ...others].map(({ path, found }) => `${path}: ${found}`) },
     ...(first.cause instanceof Error ? { cause: first.cause } : {}),
   });
 }

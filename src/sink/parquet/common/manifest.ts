@@ -120,10 +120,10 @@ export async function checkFinished(
   if (manifest.plan_id !== planId) {
     throw damagedOutput(
       `reading ${layout.manifest}: it is of plan ${manifest.plan_id}, the folder's plan is ${planId}`,
-      { hint: "restore the folder" },
+      { hint: "restore the folder", damage: { runId: plan.runId } },
     );
   }
-  refuseDamaged(await otherParts(fs, layout, manifest), {
+  refuseDamaged(plan.runId, await otherParts(fs, layout, manifest), {
     one: "restore it; or delete _SUCCESS and the part, and run the same command again: its span is then scored anew",
     more: "restore them; or delete _SUCCESS and the parts, and run the same command again: their spans are then scored anew",
   });

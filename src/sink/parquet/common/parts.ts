@@ -76,8 +76,8 @@ export interface InspectedParts {
 }
 
 /** @throws JobError OUTPUT_DAMAGED where there are damaged ones, naming all of them */
-export function wholeParts({ committed, damaged }: InspectedParts): Map<number, CommittedPart> {
-  refuseDamaged(damaged, {
+export function wholeParts({ plan }: StoredPlan, { committed, damaged }: InspectedParts): Map<number, CommittedPart> {
+  refuseDamaged(plan.runId, damaged, {
     one: "delete this file and run the same command again: its span is then scored anew",
     more: "delete these files and run the same command again: their spans are then scored anew",
   });

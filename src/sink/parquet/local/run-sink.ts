@@ -30,7 +30,7 @@ export async function openParquetRun(options: ParquetRunOptions, stored: StoredP
   const { fs, folder, writer, duckdb } = options;
   const layout = layoutOf(folder, stored.plan.runId);
   const check = planCheck(fs, layout, stored.planId);
-  const inspect: DiskTarget["inspect"] = async (paths) => wholeParts(await inspectParts(duckdb, stored, paths));
+  const inspect: DiskTarget["inspect"] = async (paths) => wholeParts(stored, await inspectParts(duckdb, stored, paths));
   const target: DiskTarget = { fs, inspect, layout, stored, check };
   return await openRun(target, diskPublisher(options, target), writer);
 }

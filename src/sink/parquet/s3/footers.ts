@@ -54,7 +54,7 @@ export async function inspectInS3(
       await Promise.all(group.map(({ path }) => unlink(path).catch(() => undefined)));
     }
   }
-  return wholeParts(parts);
+  return wholeParts(tools.stored, parts);
 }
 
 /** Makes a file as large as the object, with the bytes of its footer. */

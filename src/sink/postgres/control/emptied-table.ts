@@ -65,7 +65,7 @@ export async function refuseEmptied(
   const found = `${doing}: ${showTable(name)} holds ${row.there} rows, and the run has put ${row.due} there`;
   throw new JobError("OUTPUT_DAMAGED", found, {
     hint: `somebody emptied it meanwhile. ${wayOut(plan, name, row)}. If rows were taken away on purpose: ${kept}`,
-    damage: {},
+    damage: { runId: plan.runId },
   });
 }
 

@@ -63,6 +63,7 @@ export function committedSpan(control: Control, { plan, planId }: StoredPlan, ro
     const which = data === undefined ? "a span" : `span ${data.span}`;
     throw damagedRun(`looking at ${control.schema}.spans: ${which} of run ${plan.runId} is not of its plan`, {
       hint: "somebody changed the control tables; restore them",
+      runId: plan.runId,
     });
   }
   const { writer, worker, workers, program, provider, batch_size: batchSize, on_bad_row: onBadRow } = data;

@@ -60,6 +60,7 @@ export function replaceMode(tools: ModeTools): Mode {
       if (found === undefined) {
         throw damagedRun(`looking at table ${showTable(staging)}: the staging table is gone`, {
           hint: "somebody removed it; restore it",
+          runId: plan.runId,
         });
       }
       return keyNotNull(fitColumns(staging, found, output), spec.key);
@@ -159,7 +160,7 @@ async function checkStaging(session: Session, { control }: ModeTools, plan: Plan
   if (row?.there !== row?.due) {
     throw damagedRun(
       `finishing run ${plan.runId}: ${showTable(staging)} holds ${row?.there} rows, its spans gave ${row?.due}`,
-      { hint: "somebody changed the staging table; restore it" },
+      { hint: "somebody changed the staging table; restore it", runId: plan.runId },
     );
   }
   await session.query(`ANALYZE ${quoteTable(staging)}`);

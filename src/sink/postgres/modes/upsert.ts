@@ -32,7 +32,7 @@ export function upsertMode({ name, spec, control, refuseNewer }: ModeTools): Mod
         comment: `Predictions of job ${plan.job}`,
       });
       await requireUnique(session, name, spec.key);
-      await makeKeys(session, tableOf(plan), { name, key: spec.key, mayCreate });
+      await makeKeys(session, plan, { table: tableOf(plan), name, key: spec.key, mayCreate });
       return keyNotNull(columns, spec.key);
     },
     async write(session, rows) {
@@ -54,7 +54,7 @@ export function upsertMode({ name, spec, control, refuseNewer }: ModeTools): Mod
     dueRows: (plan) => `SELECT count(*) FROM ${keysOf(plan)}`,
     async lookAtOwn(session, plan) {
       if ((await oidOf(session, tableOf(plan))) === undefined) {
-        throw keysGone(tableOf(plan));
+        throw keysGone(plan, tableOf(plan));
       }
     },
     async finish(session, plan) {
@@ -120,14 +120,14 @@ export async function requireUnique(session: Session, name: TableName, key: read
  */
 async function makeKeys(
   session: Session,
-  table: TableName,
-  { name, key, mayCreate }: { name: TableName; key: readonly string[]; mayCreate: boolean },
+  plan: Plan,
+  { table, name, key, mayCreate }: { table: TableName; name: TableName; key: readonly string[]; mayCreate: boolean },
 ): Promise<void> {
   if ((await oidOf(session, table)) !== undefined) {
     return;
   }
   if (!mayCreate) {
-    throw keysGone(table);
+    throw keysGone(plan, table);
   }
   const keys = quoteTable(table);
   const columns = key.map(quoteName).join(", ");
@@ -141,9 +141,10 @@ async function makeKeys(
   );
 }
 
-function keysGone(table: TableName): JobError {
+function keysGone({ runId }: Plan, table: TableName): JobError {
   return damagedRun(`looking at table ${showTable(table)}: the table of the run's keys is gone`, {
     hint: "somebody removed it; restore it",
+    runId,
   });
 }
 

@@ -1,0 +1,123 @@
+import type { SourceColumn } from "../columnar/types.js";
+import type { Decoder, ShardFooter, ShardSchema } from "../formats/port.js";
+import type { ListedShard } from "../plan/compare.js";
+import { partitionColumns } from "../plan/partitions.js";
+import type { PlannedShard } from "../plan/plan.js";
+import type { JobContext } from "../scoring/context.js";
+import type { JobSpec } from "../spec/job-spec.js";
+import { JobError } from "../util/errors.js";
+import { verifyShards } from "./verify.js";
+
+/** Shards opened at once while footers are read. */
+const footerConcurrency = 256;
+
+/** Columns of a shard, those of its folder names included. */
+export interface SeenSchema {
+  readonly shard: ListedShard;
+  /** The shard, as messages name it. */
+  readonly name: string;
+  readonly columns: readonly SourceColumn[];
+}
+
+export function seenSchema(
+  spec: JobSpec,
+  { shard, name }: { shard: ListedShard; name: string },
+  { schema }: ShardFooter,
+): SeenSchema {
+  const fromFolders = partitionColumns(shard.uri, schema.columns, spec.input.partitions);
+  return { shard, name, columns: [...schema.columns, ...fromFolders] };
+}
+
+/** What the footers of all shards say. */
+export interface SeenShards {
+  readonly shards: readonly PlannedShard[];
+  /** Of all of them together. */
+  readonly rows: number;
+  /** The different ones. */
+  readonly schemas: readonly SeenSchema[];
+  /** Column -> the first shard where it is encrypted. */
+  readonly encrypted: ReadonlyMap<string, string>;
+}
+
+/** Whether so few rows may be there that they are refused: then they are counted before the model is loaded. */
+export function mayBeTooFew({ spec: { input } }: JobContext, listed: readonly ListedShard[]): boolean {
+  return listed.length === 0 || input.wait !== undefined || input.min_rows > 1;
+}
+
+const notReadyHint = "run the same command again when the input is there, or correct input.path";
+
+/**
+ * Reads the footers of all shards.
+ * @throws JobError INPUT_NOT_READY where there are fewer rows than `input.min_rows`, or a shard changes meanwhile
+ */
+export async function readShards(
+  context: JobContext,
+  decoder: Decoder,
+  listed: readonly ListedShard[],
+): Promise<SeenShards> {
+  const { name, input } = context.spec;
+  const path = input.path.join(", ");
+  if (listed.length === 0) {
+    throw new JobError("INPUT_NOT_READY", `planning ${name}: no file matches ${path}`, { hint: notReadyHint });
+  }
+  const seen = await readFooters(context, decoder, listed).catch((error: unknown) => {
+    throw notSettled(error, context.spec);
+  });
+  if (seen.rows < input.min_rows) {
+    const found = `${path} has ${seen.rows} rows in ${listed.length} files, input.min_rows is ${input.min_rows}`;
+    throw new JobError("INPUT_NOT_READY", `planning ${name}: ${found}`, { hint: notReadyHint });
+  }
+  return seen;
+}
+
+/** Nothing is planned yet that a shard could differ from: the same command finds what is there by then. */
+function notSettled(error: unknown, { name }: JobSpec): unknown {
+  return error instanceof JobError && error.code === "INPUT_CHANGED"
+    ? new JobError("INPUT_NOT_READY", `planning ${name}: the input changes meanwhile: ${error.message}`, {
+        hint: "run the same command again when nobody writes there; with input.ready, a run starts only when a marker is there that is written last",
+        cause: error,
+      })
+    : error;
+}
+
+async function readFooters(context: JobContext, decoder: Decoder, listed: readonly ListedShard[]): Promise<SeenShards> {
+  const shards: PlannedShard[] = [];
+  const encrypted = new Map<string, string>();
+  const verifying = context.spec.input.verify === "full" ? verifyShards(context, decoder) : undefined;
+  /** By columns of the file, then by names of the folders' columns: many shards share few. */
+  const schemas = new Map<ShardSchema, Map<string, SeenSchema>>();
+  const { spec, source, signal } = context;
+  for (let start = 0; start < listed.length; start += footerConcurrency) {
+    signal.throwIfAborted();
+    const group = listed.slice(start, start + footerConcurrency);
+    const opened = await Promise.all(group.map((shard) => source.open(shard)));
+    try {
+      let index = 0;
+      for await (const footer of decoder.footers(opened)) {
+        const shard = group[index];
+        const file = opened[index];
+        index += 1;
+        if (shard !== undefined && file !== undefined) {
+          const sha256 = await verifying?.shard(file);
+          await file.check();
+          const { uri, sizeBytes, fingerprint } = shard;
+          const planned = { uri, sizeBytes, fingerprint, rows: footer.rows };
+          shards.push(sha256 === undefined ? planned : { ...planned, sha256 });
+          for (const column of footer.encrypted) {
+            encrypted.set(column, encrypted.get(column) ?? file.name);
+          }
+          const seen = seenSchema(spec, { shard, name: file.name }, footer);
+          const same = schemas.get(footer.schema) ?? new Map<string, SeenSchema>();
+          const folders = seen.columns.slice(footer.schema.columns.length).map(({ name }) => name);
+          schemas.set(footer.schema, same.set(folders.join("/"), same.get(folders.join("/")) ?? seen));
+        }
+      }
+    } finally {
+      await Promise.all(opened.map((shard) => shard[Symbol.asyncDispose]()));
+    }
+  }
+  verifying?.told();
+  const seen = [...schemas.values()].flatMap((same) => Array.from(same.values()));
+  const rows = shards.reduce((sum, shard) => sum + shard.rows, 0);
+  return { shards, rows, schemas: seen, encrypted };
+}
