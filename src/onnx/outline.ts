@@ -3,7 +3,7 @@ import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
 /** More than any field's number and length take: ten bytes each. */
 const headBytes = 20;
 /** A model has a field for each function and each pair of metadata, and a handful of others. */
-const fieldsLimit = 65_536;
+const fieldsLimit = 16_384;
 const graphField = 7;
 
 /**

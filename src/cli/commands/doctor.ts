@@ -43,7 +43,7 @@ export async function doctorCommand(
       ? cannotRun(asked, { parts, trials, machine })
       : (trials.find(({ provider }) => provider === scoresOn)?.error ?? duckdb);
   const outcome = error?.exitCode ?? scoresOn ?? 1;
-  const shown = trials.map(({ error: _, ...trial }) => trial);
+  const shown = trials.map(({ provider, state, operators, ms, fault }) => ({ provider, state, operators, ms, fault }));
   const found: Diagnosis = {
     program: programVersion,
     platform,
