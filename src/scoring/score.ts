@@ -60,6 +60,9 @@ export function openRunReader(
         log.warn(`rows are read again, slower, as a worker could not read them${whose}: ${message}`);
       }
     },
+    onGivenUp(reason) {
+      log.debug(`the main thread reads all further slices: ${reason}`);
+    },
   });
 }
 

@@ -52,8 +52,10 @@ export interface SliceReaderOptions {
   readonly startDecodeWorkers: (count: number) => DecodeWorkers;
   /** undefined: predictions are made elsewhere. */
   readonly scoring?: ScoringWorkers | undefined;
-  /** Is told why rows that a worker was to read are read in the main thread. */
+  /** Called once for each unit that a worker did not read to its end; the main thread reads the rest of its rows. */
   readonly onFailure?: ((failure: UnitFailure) => void) | undefined;
+  /** Called once, with the reason, when workers are given no more slices. */
+  readonly onGivenUp?: ((reason: string) => void) | undefined;
 }
 
 /** Fewer values are read before a worker has started, and before others could help. */
@@ -76,8 +78,7 @@ export function openSliceReader(options: SliceReaderOptions): SliceReader {
   const countFruitless = (isFruitless: boolean): void => {
     fruitless = isFruitless ? fruitless + 1 : 0;
     if (fruitless === fruitlessLimit) {
-      const message = `workers read no row of ${fruitlessLimit} slices in a row: the main thread reads the others`;
-      options.onFailure?.({ kind: "unsupported", message });
+      options.onGivenUp?.(`workers read no row of ${fruitlessLimit} slices in a row`);
     }
   };
   return {

@@ -160,6 +160,38 @@ describe("a slice of a Parquet shard", () => {
     expect(asked).toEqual([5000]);
   });
 
+  test("is left to the decoder alone once workers could read no row of two slices, each of which counts once", async () => {
+    const asked: number[] = [];
+    const failures: string[] = [];
+    const reasons: string[] = [];
+    const decoder = {
+      units: ({ rowStart, rowEnd }: SliceRequest) => {
+        const unit = { format: "parquet", group: "gone", path: "/gone", groupStart: 0, columns: [], rowStart, rowEnd };
+        return Promise.resolve({ units: [unit], constants: new Map(), fitting: (count: number) => count });
+      },
+      async *read([first]: readonly SliceRequest[]) {
+        asked.push(first?.rowStart ?? -1);
+        yield* [];
+      },
+    } as Partial<Decoder> as Decoder;
+    await using reader = openSliceReader({
+      decoder,
+      cores: 2,
+      startDecodeWorkers,
+      scoring: echoing(),
+      onFailure: ({ kind }) => failures.push(kind),
+      onGivenUp: (reason) => reasons.push(reason),
+    });
+
+    for (const rowStart of [0, 10, 20]) {
+      await readAll(reader, slice("/gone", rowStart, rowStart + 10));
+    }
+
+    expect(asked).toEqual([0, 10, 20]);
+    expect(failures).toEqual(["file", "file"]);
+    expect(reasons).toEqual(["workers read no row of 2 slices in a row"]);
+  });
+
   test.runIf(hasPyarrow)("is left to DuckDB from where a page is met that only DuckDB reads", async () => {
     await using scratch = await scratchFolder();
     const path = join(scratch.path, "a.parquet");
