@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { InputBinding } from "#src/binding/contract.js";
 import type { NamedTensor } from "#src/columnar/tensor.js";
-import type { DecodedInput } from "#src/columnar/types.js";
+import type { DecodedInput, RecordBatch } from "#src/columnar/types.js";
 import { scorer } from "#src/scoring/workers/unit-scorer.js";
 import { emptyContract } from "../../support/batches.js";
 
@@ -74,5 +74,37 @@ describe.for([list, matrix])("rows of numbers, for an input of kind $kind", (bin
   test("are not scored where one is NULL", async () => {
     const input = { ...rowsOf(1, 2, 3, 4, 5, 6), valid: Uint8Array.of(1, 1, 1, 0, 1, 1) } as DecodedInput;
     expect((await score(binding, input)).scored).toBeUndefined();
+  });
+});
+
+describe("a batch that is not scored", () => {
+  const contract = { ...emptyContract, inputs: [matrix], fixedBatchRows: null };
+  const asked = { contract, tensors: [], batchRows: 2 };
+  const batchOf = (input: DecodedInput): RecordBatch => ({ rowCount: 3, inputs: [input], carried: [] });
+
+  test("has no predictions where the model fails: the main thread finds the rows that it fails on", async () => {
+    const score = scorer(asked, () => Promise.reject(new Error("the model refuses it")));
+    expect(await score(batchOf(rowsOf(1, 2, 3, 4, 5, 6)), 2)).toBeUndefined();
+  });
+
+  test("is a defect where packing fails, before the model is called", async () => {
+    let calls = 0;
+    const score = scorer(asked, () => {
+      calls += 1;
+      return Promise.resolve({ outputs: [], ms: 0 });
+    });
+    const unfit = { kind: "matrix", width: 2, data: undefined, valid: Uint8Array.of(1) } as unknown as DecodedInput;
+    await expect(score(batchOf(unfit), 2)).rejects.toThrow(TypeError);
+    expect(calls).toBe(0);
+  });
+
+  test("is a defect where packing fails after the model has scored the rows before", async () => {
+    const { data } = rowsOf(1, 2, 3, 4, 5, 6) as { data: Float32Array };
+    const input = { kind: "matrix", width: 2, data, valid: Uint8Array.of(1, 1, 1, 1, 1, 1) } as unknown as DecodedInput;
+    const score = scorer(asked, () => {
+      Object.assign(input, { data: undefined });
+      return Promise.resolve({ outputs: [], ms: 0 });
+    });
+    await expect(score(batchOf(input), 2)).rejects.toThrow(TypeError);
   });
 });
