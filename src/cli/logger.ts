@@ -38,7 +38,7 @@ export function createLog({ raw }: SafeOutput, { level, format, color }: LogOpti
 }
 
 /** Warnings only, as lines for people: of commands that end soon. */
-export function warningsOnly(stderr: Output): Log {
+export function warningsOnly(stderr: SafeOutput): Log {
   return {
     info() {},
     debug() {},
