@@ -13,6 +13,8 @@ export interface TinyFile {
   readonly pageValues?: number;
   readonly pageBytes?: number;
   readonly unpackedBytes?: number;
+  /** Of the chunk, where it says something else than the page. */
+  readonly chunkUnpackedBytes?: number;
   /** Of the schema: 5 is DOUBLE; of the chunk: 0 is no codec. */
   readonly schemaType?: number;
   readonly codec?: number;
@@ -51,7 +53,7 @@ export function tinyParquet(file: TinyFile): Buffer {
     3: list(types.binary, [binary(file.chunkName ?? "x")]),
     4: i32(file.codec ?? 0),
     5: i64(file.chunkValues ?? count),
-    6: i64(file.unpackedBytes ?? chunkBytes),
+    6: i64(file.chunkUnpackedBytes ?? file.unpackedBytes ?? chunkBytes),
     7: i64(file.chunkBytes ?? chunkBytes),
     9: i64(4),
     ...(file.dictionaryAt === undefined ? {} : { 11: i64(file.dictionaryAt) }),

@@ -3,17 +3,11 @@ import { firstLine } from "../../../duckdb/sql.js";
 import type { ConnectionPool } from "../../../duckdb/pool.js";
 import { JobError, messageOf } from "../../../util/errors.js";
 import { columnSql } from "../../sql/cast-sql.js";
+import { corrupt, type Damage } from "../damage.js";
 import { type Footer, readFooter } from "../footer/footer.js";
 import { verifyPages } from "../pages/verify.js";
 import { fromRows, inSlice, parquetTable } from "../../sql/slice-sql.js";
 import type { ShardFile, SliceRequest } from "../../port.js";
-
-/** What people can do about a shard that DuckDB cannot read. */
-function hintFor(found: string): string {
-  return /unsupported|only supported|not supported/i.test(found)
-    ? "the shard has a codec or an encoding that cannot be read; write it again with another one, and score that with --new-run"
-    : "put the planned file back, with its time (cp -p), and run again: committed spans are kept. If it has to be written anew, --new-run scores it";
-}
 
 /** How a stream over the rows of a slice ended. */
 export interface StreamEnd {
@@ -21,12 +15,6 @@ export interface StreamEnd {
   readonly reached: number;
   /** What DuckDB said; a stream that meets an error may also just end. */
   readonly cause: unknown;
-}
-
-export interface Damage {
-  readonly error: JobError;
-  /** Rows of the slice before this one are whole. */
-  readonly rowStart: number;
 }
 
 /**
@@ -132,9 +120,4 @@ async function tryToRead(
   } catch (cause) {
     return { cause };
   }
-}
-
-/** What is said of a shard whose pages are not what they should be. */
-export function corrupt(path: string, found: string, cause?: unknown): JobError {
-  return new JobError("SHARD_CORRUPT", `reading ${path}: ${found}`, { hint: hintFor(found), cause });
 }

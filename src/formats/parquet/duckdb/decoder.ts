@@ -8,7 +8,7 @@ import { folderConstants } from "../../sql/folder-constants.js";
 import { findDamage, type StreamEnd } from "./damage.js";
 import type { SchemaReader } from "../footer/footers.js";
 import { bindExpression, createExpressionCheck, describeFailure } from "../../sql/expressions.js";
-import { openLevelCheck } from "../pages/levels.js";
+import { findUnfitLevels } from "../pages/levels.js";
 import { schemaReader } from "./schemas.js";
 import { parquetTable, sliceSql, coalescedSql } from "../../sql/slice-sql.js";
 import { streamChunks } from "./stream.js";
@@ -76,7 +76,7 @@ async function* readSlices(
  * before DuckDB is given them: where they do not fit their pages, it may end the process.
  */
 async function* readSlice(pool: ConnectionPool, slice: SliceRequest): AsyncGenerator<RecordBatch> {
-  const unfit = await openLevelCheck(slice).through(slice.rowEnd);
+  const unfit = await findUnfitLevels(slice);
   if (unfit === undefined) {
     yield* readWhole(pool, slice);
     return;
@@ -141,7 +141,7 @@ async function* streamCoalesced(
   place: Place,
 ): AsyncGenerator<RecordBatch> {
   for (const slice of slices) {
-    if ((await openLevelCheck(slice).through(slice.rowEnd)) !== undefined) {
+    if ((await findUnfitLevels(slice)) !== undefined) {
       return;
     }
   }

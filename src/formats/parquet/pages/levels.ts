@@ -6,22 +6,16 @@ import { promises } from "node:fs";
 import { boundColumns, type Projection } from "../../../binding/contract.js";
 import { errnoOf, JobError, messageOf } from "../../../util/errors.js";
 import { countLevels } from "./level-runs.js";
-import { corrupt, type Damage } from "../duckdb/damage.js";
+import { corrupt, type Damage } from "../damage.js";
 import { codecs } from "./codecs.js";
 import { type ColumnChunk, type Footer, readFooter } from "../footer/footer.js";
 import type { Leaf } from "../footer/leaves.js";
 import { encodings } from "./page-values.js";
 import type { PageHeader } from "./page-header.js";
-import { PageFault, type ReadBytes, readHeader, windowed } from "./verify.js";
+import { type Page, PageFault, pagesOf, type ReadBytes, windowed } from "./page-walk.js";
 import { hasReadableStart, unpackStart } from "./prefix.js";
 import { columnsInFile } from "../../planned-columns.js";
 import type { SliceRequest } from "../../port.js";
-
-/** Checks the levels of the nested columns that a slice reads, a row group at a time. */
-export interface LevelCheck {
-  /** Checks the row groups of the slice's rows before `rowEnd`, each once; the first damage in them. */
-  through(rowEnd: number): Promise<Damage | undefined>;
-}
 
 /** A row group's rows in a slice, and the columns that are checked. */
 interface GroupLevels {
@@ -38,23 +32,19 @@ interface GroupLevels {
 const startBytes = 8 * 1024;
 const lengthBytes = Uint32Array.BYTES_PER_ELEMENT;
 
-export function openLevelCheck(slice: SliceRequest): LevelCheck {
-  let found: { readonly footer: Footer; readonly groups: GroupLevels[] } | undefined;
-  let damage: Damage | undefined;
-  return {
-    async through(rowEnd) {
-      if (damage !== undefined || !mayBeNested(slice.projection)) {
-        return damage;
-      }
-      found ??= await nestedGroups(slice);
-      const { groups, footer } = found;
-      while (damage === undefined && groups[0] !== undefined && groups[0].rowStart < rowEnd) {
-        damage = await checkGroup(slice, footer, groups[0]);
-        groups.shift();
-      }
+/** The first damage in the levels of the nested columns that a slice reads, if there is any. */
+export async function findUnfitLevels(slice: SliceRequest): Promise<Damage | undefined> {
+  if (!mayBeNested(slice.projection)) {
+    return undefined;
+  }
+  const footer = await readFooter(slice.file);
+  for (const group of nestedGroups(slice, footer)) {
+    const damage = await checkGroup(slice, footer, group);
+    if (damage !== undefined) {
       return damage;
-    },
-  };
+    }
+  }
+  return undefined;
 }
 
 /** Types of what expressions use are not known here. */
@@ -68,8 +58,7 @@ function mayBeNested(projection: Projection): boolean {
   );
 }
 
-async function nestedGroups(slice: SliceRequest): Promise<{ footer: Footer; groups: GroupLevels[] }> {
-  const footer = await readFooter(slice.file);
+function nestedGroups(slice: SliceRequest, footer: Footer): GroupLevels[] {
   const names = new Set(columnsInFile(slice.projection).map((name) => name.toLowerCase()));
   const groups: GroupLevels[] = [];
   let groupStart = 0;
@@ -86,7 +75,7 @@ async function nestedGroups(slice: SliceRequest): Promise<{ footer: Footer; grou
       groups.push({ group, rows, rowStart, rowEnd, columns });
     }
   }
-  return { footer, groups };
+  return groups;
 }
 
 function isNested({ path, repetition, definition }: Leaf): boolean {
@@ -130,30 +119,26 @@ interface CheckedChunk {
 
 /** @throws PageFault */
 async function checkChunk(read: ReadBytes, { chunk, leaf, rows, footer }: CheckedChunk): Promise<void> {
-  let at = chunk.start;
   let values = 0;
   let begun = 0;
-  while (values < chunk.values) {
-    const { header, headerBytes } = await readHeader(read, at, chunk);
-    const body = at + headerBytes;
-    const where = `the page at byte ${at}`;
-    if (header.compressedBytes < 0 || header.values < 0 || body + header.compressedBytes > footer.pagesEnd) {
-      throw new PageFault(chunk, `${where} claims ${header.compressedBytes} bytes and ${header.values} values`);
-    }
+  for await (const page of pagesOf(read, chunk, footer)) {
+    const { header, place } = page;
     if (header.kind.startsWith("data") && header.values > 0) {
       try {
-        const { first, rowsBegun } = await checkPage(pageStart(read, { chunk, header, body }), { header, leaf });
+        const { first, rowsBegun } = await checkPage(pageStart(read, chunk, page), { header, leaf });
         if (values === 0 && first !== 0) {
           throw new RangeError(`its first repetition level is ${first}, not 0: it begins inside a row`);
         }
         begun += rowsBegun;
       } catch (error) {
         // A file that cannot be read is not a damaged page.
-        throw errnoOf(error) === undefined ? new PageFault(chunk, `${where}: ${messageOf(error)}`) : error;
+        throw errnoOf(error) === undefined ? new PageFault(chunk, `${place}: ${messageOf(error)}`) : error;
       }
     }
     values += header.values;
-    at = body + header.compressedBytes;
+    if (values >= chunk.values) {
+      break;
+    }
   }
   if (leaf.repetition > 0 && begun !== rows) {
     throw new PageFault(chunk, `its repetition levels begin ${begun} rows, the row group has ${rows}`);
@@ -163,10 +148,7 @@ async function checkChunk(read: ReadBytes, { chunk, leaf, rows, footer }: Checke
 /** The first bytes of a page, unpacked: at least so many. @throws RangeError where it has fewer */
 type PageStart = (length: number) => Promise<Uint8Array>;
 
-function pageStart(
-  read: ReadBytes,
-  { chunk, header, body }: { chunk: ColumnChunk; header: PageHeader; body: number },
-): PageStart {
+function pageStart(read: ReadBytes, chunk: ColumnChunk, { header, bodyStart }: Page): PageStart {
   const { kind, compressedBytes, uncompressedBytes: wholeBytes } = header;
   const isPlain = kind === "data-v2" || chunk.codec === codecs.none;
   let unpacked: Uint8Array = new Uint8Array(0);
@@ -174,8 +156,8 @@ function pageStart(
     const length = Math.min(Math.max(wanted, startBytes), isPlain ? compressedBytes : wholeBytes);
     if (unpacked.length < wanted && wanted <= length) {
       unpacked = isPlain
-        ? await read(body, length)
-        : await unpackStart(chunk.codec, await read(body, compressedBytes), { length, wholeBytes });
+        ? await read(bodyStart, length)
+        : await unpackStart(chunk.codec, await read(bodyStart, compressedBytes), { length, wholeBytes });
     }
     if (unpacked.length < wanted) {
       throw new RangeError("its levels end in the middle");

@@ -1,17 +1,10 @@
 import { promises } from "node:fs";
-import type { FileHandle } from "node:fs/promises";
 import { crc32 } from "node:zlib";
-import { errnoOf, JobError, messageOf } from "../../../util/errors.js";
+import { errnoOf, JobError } from "../../../util/errors.js";
 import { type ColumnChunk, type Footer, placeOf, readFooter } from "../footer/footer.js";
 import type { PageCounts, ShardFile } from "../../port.js";
-import { type PageHeader, parsePageHeader } from "./page-header.js";
+import { PageFault, pagesOf, type ReadBytes, windowBytes, windowed } from "./page-walk.js";
 import { rangesOf } from "../windows.js";
-
-/** Bytes of a file that are held at once. */
-const windowBytes = 1024 * 1024;
-/** Most page headers have less than 100 bytes; with long texts as statistics they grow. */
-const headerGuessBytes = 1024;
-const headerLimitBytes = 16 * 1024 * 1024;
 
 const hint = "the shard was damaged after it was written: fetch it again from where it came, or write it again";
 
@@ -52,41 +45,11 @@ export async function verifyPages(
   return counts;
 }
 
-/** What is wrong with a page. */
-export class PageFault extends Error {
-  readonly chunk: ColumnChunk;
-
-  constructor(chunk: ColumnChunk, message: string) {
-    super(message);
-    this.chunk = chunk;
-  }
-}
-
 function placeIn({ rowGroups }: Footer, { chunk }: PageFault): string {
   return placeOf(
     rowGroups.findIndex(({ chunks }) => chunks.includes(chunk)),
     chunk,
   );
-}
-
-/** Bytes [at, at + length), as far as pages go. */
-export type ReadBytes = (at: number, length: number) => Promise<Uint8Array>;
-
-export function windowed(file: FileHandle, { pagesEnd }: Footer): ReadBytes {
-  let start = 0;
-  let bytes: Uint8Array = new Uint8Array(0);
-  let buffer = Buffer.allocUnsafe(windowBytes);
-  return async (at, length) => {
-    const wanted = Math.min(length, pagesEnd - at);
-    if (at < start || at + wanted > start + bytes.length) {
-      const size = Math.min(Math.max(wanted, windowBytes), pagesEnd - at);
-      buffer = buffer.length < size ? Buffer.allocUnsafe(size) : buffer;
-      const { bytesRead } = await file.read(buffer, 0, size, at);
-      start = at;
-      bytes = buffer.subarray(0, bytesRead);
-    }
-    return bytes.subarray(at - start, at - start + wanted);
-  };
 }
 
 interface Walk {
@@ -97,52 +60,23 @@ interface Walk {
 
 async function verifyChunk(read: ReadBytes, chunk: ColumnChunk, { footer, counts, signal }: Walk): Promise<void> {
   const end = chunk.start + chunk.compressedBytes;
-  let at = chunk.start;
   let values = 0;
-  while (at < end) {
-    const { header, headerBytes } = await readHeader(read, at, chunk);
-    const body = at + headerBytes;
-    const where = `the page at byte ${at}`;
-    if (header.compressedBytes < 0 || body + header.compressedBytes > footer.pagesEnd) {
-      throw new PageFault(chunk, `${where} claims ${header.compressedBytes} bytes, which the file does not have`);
-    }
-    if (header.uncompressedBytes < 0 || header.uncompressedBytes > chunk.uncompressedBytes) {
-      const most = `its column chunk ${chunk.uncompressedBytes}`;
-      throw new PageFault(chunk, `${where} claims ${header.uncompressedBytes} bytes when unpacked, ${most}`);
-    }
+  for await (const { header, place, bodyStart, bodyEnd } of pagesOf(read, chunk, footer)) {
     if (header.crc !== undefined) {
-      const found = await checksum(read, { at: body, length: header.compressedBytes, signal });
+      const found = await checksum(read, { at: bodyStart, length: header.compressedBytes, signal });
       if (found !== header.crc >>> 0) {
-        throw new PageFault(chunk, `${where} does not match its checksum`);
+        throw new PageFault(chunk, `${place} does not match its checksum`);
       }
       counts.checksums += 1;
     }
     counts.pages += 1;
     values += header.values;
-    at = body + header.compressedBytes;
+    if (bodyEnd >= end) {
+      break;
+    }
   }
   if (values !== chunk.values) {
     throw new PageFault(chunk, `its pages have ${values} values, the footer promises ${chunk.values}`);
-  }
-}
-
-/** @throws PageFault */
-export async function readHeader(
-  read: ReadBytes,
-  at: number,
-  chunk: ColumnChunk,
-): Promise<{ header: PageHeader; headerBytes: number }> {
-  for (let length = headerGuessBytes; ; length *= 16) {
-    const bytes = await read(at, length);
-    const cursor = { bytes, at: 0 };
-    try {
-      return { header: parsePageHeader(cursor), headerBytes: cursor.at };
-    } catch (error) {
-      const isCut = error instanceof RangeError && bytes.length === length && length < headerLimitBytes;
-      if (!isCut) {
-        throw new PageFault(chunk, `the page at byte ${at} has a damaged header (${messageOf(error)})`);
-      }
-    }
   }
 }
 

@@ -92,6 +92,16 @@ describe("a list's levels", () => {
       file: { levels: levels(packedRun([0, 1, 0], 1), all), levelEncoding: 4 },
       says: "levels of encoding 4 are not supported",
     },
+    {
+      what: "lie in a page that claims to be larger, when unpacked, than its column chunk",
+      file: { levels: levels(all, all), codec: 2, unpackedBytes: 2 ** 31 - 1, chunkUnpackedBytes: 100 },
+      says: "the page at byte 4 claims 2147483647 bytes when unpacked, its column chunk 100",
+    },
+    {
+      what: "lie in a page that claims less than no values",
+      file: { levels: levels(all, all), pageValues: -3 },
+      says: "the page at byte 4 claims -3 values",
+    },
   ])("that $what are refused", async ({ file, says }) => {
     const { rows, error = "" } = await readTiny(file);
 

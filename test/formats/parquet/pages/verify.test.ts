@@ -101,6 +101,12 @@ describe("a page is refused, with its row group, column and byte, when", () => {
     expect(process.memoryUsage().rss - before).toBeLessThan(300 * 1024 * 1024);
   });
 
+  test("it claims to be larger, when unpacked, than its column chunk", async () => {
+    expect(await tiny({ codec: 2, unpackedBytes: 2 ** 31 - 1, chunkUnpackedBytes: 100 })).toBe(
+      "65 SHARD_CORRUPT checking a.parquet: row group 0, column `x`: the page at byte 4 claims 2147483647 bytes when unpacked, its column chunk 100",
+    );
+  });
+
   test("it holds fewer or more values than the footer promises", async () => {
     expect(await tiny({ pageValues: 2 })).toMatchInlineSnapshot(
       `"65 SHARD_CORRUPT checking a.parquet: row group 0, column \`x\`: its pages have 2 values, the footer promises 3"`,
