@@ -13,8 +13,8 @@ const scripts = new Set(Object.keys((JSON.parse(read("package.json")) as { scrip
 const paths = new Set(files);
 const baseNames = new Set(files.map((path) => path.slice(path.lastIndexOf("/") + 1)));
 
-/** Folders that a page may leave out of a path: docs/decisions/ and docs/architecture.md are about src/. */
-const roots = ["", "src/", "test/"];
+/** Folders that a page may leave out of a path, as it says itself. */
+const roots = ["", "src/", "test/", "src/sink/parquet/", "src/sink/postgres/"];
 
 /** Source files that a page names, from one of the roots on, or by name alone. */
 function missingFiles(text: string): string[] {
