@@ -240,7 +240,7 @@ function addDoctor(program: Command, io: SafeIo): void {
   program
     .command("doctor")
     .description(
-      "Check what scoring on a GPU needs, report what is missing, and run two batches on each execution provider. Exit code 64 means that this machine cannot run the spec's providers, 75 that a GPU is present and fails",
+      "Check what scoring on a GPU needs, report what is missing, and run two batches on each execution provider. Exit code 64 means that this machine cannot run the spec's providers, 75 that a provider fails or has no memory",
     )
     .argument("[spec]", "Job spec whose providers and model to try; default: a tiny model")
     .addOption(param())
