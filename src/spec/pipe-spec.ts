@@ -6,7 +6,7 @@ export const pipeName = "stdin";
 
 /** What a pipe has no use for: where rows are and go, whether all are there, what becomes durable when, who is told. */
 const unused = [
-  ...["path", "format", "ready", "min_rows", "partitions", "verify", "spool"].map((key) => ["input", key]),
+  ...["path", "format", "ready", "wait", "min_rows", "partitions", "verify", "spool"].map((key) => ["input", key]),
   ...["endpoint", "region", "path_style", "request_payer", "timeouts"].map((key) => ["input", key]),
   ["output", "parquet"],
   ["output", "postgres"],

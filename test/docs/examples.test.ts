@@ -1,0 +1,97 @@
+import { spawnSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { cp, mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { parse, stringify } from "yaml";
+import { loadSpec } from "#src/spec/load.js";
+import { projectFolder, runCli } from "../support/cli.js";
+import { scratchFolder } from "../support/job.js";
+
+const { status, stdout } = spawnSync("git", ["ls-files", "*.md"], { cwd: projectFolder, encoding: "utf8" });
+const pages = stdout.split("\n").filter((path) => /^(?:README\.md|(?:docs|deploy|examples)\/.*)$/.test(path));
+
+/** The fenced blocks of a page that are of one language. */
+function blocks(page: string, language: string): string[] {
+  const text = readFileSync(join(projectFolder, page), "utf8");
+  return [...text.matchAll(new RegExp(`^\`\`\`${language}\\n([^]*?)^\`\`\``, "gm"))].map(([, block = ""]) => block);
+}
+
+type Mapping = Record<string, unknown>;
+
+const isMapping = (value: unknown): value is Mapping =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+
+function merged(base: Mapping, other: Mapping): Mapping {
+  const both = Object.entries(other).map(([key, value]): [string, unknown] => {
+    const inBase = base[key];
+    return [key, isMapping(inBase) && isMapping(value) ? merged(inBase, value) : value];
+  });
+  return { ...base, ...Object.fromEntries(both) };
+}
+
+/** What a page leaves out of a spec. */
+const rest = {
+  version: 1,
+  name: "example",
+  params: { ds: "2026-01-31" },
+  input: { path: "features/*.parquet" },
+  model: { path: "model.onnx" },
+};
+const target = { parquet: { path: "out/dt=${ds}" } };
+
+/** A spec of its own, or part of one, as the loader takes it. @throws JobError */
+function load(block: string): void {
+  const given = parse(block) as Mapping;
+  const output = isMapping(given["output"]) ? given["output"] : {};
+  const isWhole = "parquet" in output || "postgres" in output;
+  const text = "version" in given ? block : stringify(merged({ ...rest, output: isWhole ? {} : target }, given));
+  const env = { DATABASE_URL: "postgres://user@host/database", HC_UUID: "0", PING_URL: "https://hc-ping.com/0" };
+  loadSpec(text, { file: "job.yaml", params: {}, env, nowMs: 0 });
+}
+
+const specs = pages.flatMap((page) => blocks(page, "yaml").map((block, index) => ({ page, block, index: index + 1 })));
+
+test.skipIf(status !== 0).each(specs)("example $index of $page is a spec that the program takes", ({ block }) => {
+  load(block);
+});
+
+test("an example with a mistake is refused", () => {
+  expect(specs.length).toBeGreaterThan(10);
+  expect(() => {
+    load("output: { postgres: { table: scores.daily, mode: append, key: [id] } }");
+  }).toThrow("mode append does not use a key");
+});
+
+/** Commands of a page about the example job, each with what it prints there. */
+function sessions(page: string): { args: string[]; printed: string }[] {
+  return blocks(page, "console").flatMap((block) =>
+    block
+      .split(/^\$ /m)
+      .filter((text) => text.startsWith("npx infer-batch ") && text.includes("jobs/daily.yaml"))
+      .map((text) => {
+        const [line = "", ...printed] = text.split("\n");
+        return { args: line.split(" ").slice(2), printed: printed.join("\n") };
+      }),
+  );
+}
+
+/** Without times of day and speeds. */
+const still = (text: string): string =>
+  text
+    .replaceAll(/^\[\d\d:\d\d:\d\d\]/gm, "[time]")
+    .replaceAll(/in \d+\.\d s \([\d.]+ ?[kM]? rows\/s\)/g, "in a while");
+
+test("the sessions that the README and docs/operations.md show are what the commands print, one after the other", async () => {
+  await using scratch = await scratchFolder();
+  for (const folder of ["jobs", "fixtures/data/cancer", "fixtures/models"]) {
+    await mkdir(join(scratch.path, folder), { recursive: true });
+    await cp(join(projectFolder, folder), join(scratch.path, folder), { recursive: true });
+  }
+  const shown = ["README.md", "docs/operations.md"].flatMap(sessions);
+  expect(shown.map(({ args }) => args[0])).toEqual(["run", "run", "status"]);
+  for (const { args, printed } of shown) {
+    const said = await runCli(args, { cwd: scratch.path });
+    expect(still(`${said.stderr}${said.stdout}`)).toBe(still(printed));
+  }
+});
