@@ -41,8 +41,9 @@ const shownColumns = 4;
 const isParquet = (file) => /\.parquet(\.encrypted)?$/.test(file);
 
 const howToFetch = [
-  "The files of up to 17,000 bytes (Parquet) and 5,000 bytes (Arrow) are part of this repository, in",
-  "`fixtures/corpora/small`, where `scripts/small-corpora.mjs` copied them: `npm test` reads those. To read all of them:",
+  "Apache publishes test files for readers of Parquet and Arrow. Those of up to 17,000 bytes (Parquet) and 5,000 bytes",
+  "(Arrow) are part of this repository, in `fixtures/corpora/small`, copied by `scripts/small-corpora.mjs`: `npm test`",
+  "reads those. To read all of them:",
   "",
   "```",
   "mkdir corpora && cd corpora",
@@ -51,8 +52,8 @@ const howToFetch = [
   "cd .. && INFER_BATCH_CORPORA=$PWD/corpora npm test",
   "```",
   "",
-  "Without the variable they are looked for in `../shared/corpora`; `INFER_BATCH_CORPORA=` (empty) reads the small ones",
-  "wherever others are.",
+  "Without the variable, the tests look in `../shared/corpora`. With an empty `INFER_BATCH_CORPORA=` they read the small",
+  "files in any case.",
   "",
 ];
 
@@ -65,16 +66,16 @@ export function corporaPage() {
   return [
     "# Other projects' files",
     "",
-    "Made from `fixtures/corpora/*.expected.json` by `npm run docs`; do not edit.",
+    "Generated from `fixtures/corpora/*.expected.json` by `npm run docs`: do not edit this page.",
     "",
     ...howToFetch,
     "## Parquet",
     "",
     "`test/corpora/` takes each file of [apache/parquet-testing](https://github.com/apache/parquet-testing) (commit 1a2a751)",
-    "through `inspect` and through a `run` that carries its columns and sends those of numbers through an identity model.",
-    "The commands are carried out in processes of their own, each within 10 seconds of processor time and 600 MB; a crash or a hang would be",
-    "that file's. Each ends in 0, 64 or 65, without a stack trace. What comes out is compared with what",
-    `${reader} reads (kept in \`fixtures/corpora/parquet-testing.json\`), and with the corpus's own CSV where it has one:`,
+    "through `inspect` and through a `run` that carries its columns and feeds the numeric ones to an identity model.",
+    "Each command runs in a process of its own, within 10 seconds of processor time and 600 MB, so that a crash or a hang",
+    "is attributed to its file. Each ends with 0, 64 or 65, without a stack trace. The output is compared with what",
+    `${reader} reads (kept in \`fixtures/corpora/parquet-testing.json\`), and with the corpus's own CSV if there is one:`,
     "each value, NULL and row, in order.",
     "",
     `Of ${shown.length} files, ${count(({ run }) => run === "read")} are read and ${count(({ run }) => run !== "read")} are refused.`,
@@ -95,8 +96,8 @@ export function corporaPage() {
       return `| ${cells.join(" | ")} |`.replaceAll("|  |", "| |");
     }),
     "",
-    `The ${others.length} other files there (texts, CSV, bloom filters) are refused: \`inspect\` says that they are neither`,
-    "Parquet nor ONNX (64), a run that they are no Parquet (65).",
+    `The ${others.length} other files there (texts, CSV, bloom filters) are refused: \`inspect\` reports that they are neither`,
+    "Parquet nor ONNX (64), a run reports that they are not Parquet (65).",
     "",
     ...arrowSection(),
   ].join("\n");
@@ -112,8 +113,8 @@ function arrowSection() {
     "## Arrow",
     "",
     "`test/corpora/` decodes each golden file of [apache/arrow-testing](https://github.com/apache/arrow-testing) (commit",
-    "9cfebfe) and compares each value of each column that can be used with the file's JSON twin. The fuzzers' findings are",
-    "read in one process of at most 600 MB: each is refused with 65, within 10 seconds of processor time.",
+    "9cfebfe) and compares each value of each usable column with the file's JSON twin. The findings of fuzzers are read in",
+    "one process of at most 600 MB: each is refused with 65, within 10 seconds of processor time.",
     "",
     `Of ${expected.length} golden files, ${expected.length - refused} are read and ${refused} are refused.`,
     "",
