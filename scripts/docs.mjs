@@ -25,22 +25,29 @@ function typeText(node) {
   }
   if (node.type === "array") return `list of ${typeText(node.items)}`;
   if (node.type === "object") return "mapping";
-  if (node.type === "integer") return `number from ${node.minimum} to ${node.maximum}`;
+  if (node.type === "integer") {
+    const most = node.maximum === Number.MAX_SAFE_INTEGER ? "" : ` to ${node.maximum}`;
+    return `number from ${node.minimum}${most}`;
+  }
   if (node.type === "string" && node.pattern?.includes("\\d{1,15}")) return "text of a number";
   return node.type === "string" ? "text" : String(node.type);
 }
 
-function* rows(node, path) {
+const cell = (text) => text.replaceAll("|", "\\|").replaceAll("<", "&lt;");
+
+/** @param needed whether each spec has this mapping */
+function* rows(node, path, needed = true) {
   for (const [key, child] of Object.entries(node.properties ?? {})) {
     const name = path === "" ? key : `${path}.${key}`;
+    const required = (node.required ?? []).includes(key);
     if (child.properties !== undefined) {
-      yield* rows(child, name);
+      yield* rows(child, name, needed && required);
       continue;
     }
     const value = valueAt(name) ?? child.default;
     const known = value === undefined ? "" : `\`${JSON.stringify(value)}\``;
-    const standard = (node.required ?? []).includes(key) ? "required" : known;
-    yield `| \`${name}\` | ${typeText(child)} | ${standard} | ${(child.description ?? "").replaceAll("|", "\\|")} |`;
+    const standard = required ? (needed ? "required" : `required in \`${path}\``) : known;
+    yield `| \`${name}\` | ${typeText(child)} | ${standard} | ${cell(child.description ?? "")} |`;
     const entry = child.additionalProperties?.anyOf?.find(({ properties }) => properties !== undefined);
     if (entry !== undefined) {
       yield* rows(entry, `${name}.<name>`);

@@ -103,7 +103,7 @@ function addPipe(program: Command, io: SafeIo): void {
     .argument("<spec>", "Job spec, a YAML file")
     .addOption(param())
     .option("--rejects <file>", "File for rows that cannot be scored, one line of JSON each")
-    .option("--quiet", "no log lines but errors")
+    .option("--quiet", "Print errors only")
     .addOption(logLevel())
     .addOption(logFormat())
     .action(async (spec: string, options) => {

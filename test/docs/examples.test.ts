@@ -82,14 +82,14 @@ const still = (text: string): string =>
     .replaceAll(/^\[\d\d:\d\d:\d\d\]/gm, "[time]")
     .replaceAll(/in \d+\.\d s \([\d.]+ ?[kM]? rows\/s\)/g, "in a while");
 
-test("the sessions that the README and docs/operations.md show are what the commands print, one after the other", async () => {
+test("the sessions over the example job that pages show are what the commands print, one after the other", async () => {
   await using scratch = await scratchFolder();
   for (const folder of ["jobs", "fixtures/data/cancer", "fixtures/models"]) {
     await mkdir(join(scratch.path, folder), { recursive: true });
     await cp(join(projectFolder, folder), join(scratch.path, folder), { recursive: true });
   }
-  const shown = ["README.md", "docs/operations.md"].flatMap(sessions);
-  expect(shown.map(({ args }) => args[0])).toEqual(["run", "run", "status"]);
+  const shown = ["docs/guide.md", "README.md", "docs/operations.md"].flatMap(sessions);
+  expect(shown.map(({ args }) => args[0])).toEqual(["plan", "run", "run", "status"]);
   for (const { args, printed } of shown) {
     const said = await runCli(args, { cwd: scratch.path });
     expect(still(`${said.stderr}${said.stdout}`)).toBe(still(printed));
