@@ -307,13 +307,7 @@ describe("of the spec", () => {
   test("where rows are and go is not looked at, nor variables in it", async () => {
     await using scratch = await scratchFolder();
     const spec = await pipeJob(scratch.path, {
-      input: {
-        path: "s3://${NOWHERE}/x",
-        ready: "no",
-        wait: "${NO_SUCH_TIME}",
-        format: "parquet",
-        partitions: { dt: "date" },
-      },
+      input: { path: "s3://${NOWHERE}/x", ready: "no", wait: "${NO}", format: "parquet", partitions: { dt: "date" } },
       output: { columns: ["id"], postgres: { url: "${NO_SUCH_URL}", table: "no table", mode: 7 } },
       commit_rows: 3,
       report: { on_success: "${NO_SUCH_PING}" },
