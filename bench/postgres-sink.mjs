@@ -100,7 +100,7 @@ export async function sinkOnly(url, rows) {
     createdBy: "bench",
   });
   const run = await sink.open(stored);
-  await run.begin({
+  const writer = await run.begin({
     worker: 0,
     workers: 1,
     program: "bench",
@@ -110,10 +110,10 @@ export async function sinkOnly(url, rows) {
   const spans = Array.from({ length: spanCount(stored.plan) }, (_, index) => spanAt(stored.plan, index)).values();
   const worker = async () => {
     for (const span of spans) {
-      await run.commit(span, { rows: rowsOf(span), rejects: [], filtered: 0, batchSize: commitRows });
+      await writer.commit(span, { rows: rowsOf(span), rejects: [], filtered: 0, batchSize: commitRows });
     }
   };
   await Promise.all(Array.from({ length: commitConcurrency }, worker));
-  await run.finish();
+  await writer.finish();
   await sink[Symbol.asyncDispose]();
 }

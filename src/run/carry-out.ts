@@ -7,7 +7,7 @@ import { attemptJson } from "../report/attempt-json.js";
 import type { EngineFacts, RunFacts } from "../report/attempt-record.js";
 import { count, type RunReport } from "../report/report.js";
 import { secondsByStage } from "../report/stage-times.js";
-import type { AttemptFacts, RunSink, StoredPlan } from "../sink/port.js";
+import type { AttemptFacts, RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import type { BatchSizer } from "../scoring/batch-size.js";
 import { type BatchLimit, openBatchLimit } from "../scoring/batch-limit.js";
 import type { JobContext } from "../scoring/context.js";
@@ -37,15 +37,15 @@ export async function carryOut(context: JobContext, parts: RunParts): Promise<Ru
   const share = shareOf(spanCount(plan), worker);
   record.takesUp(runFacts(parts.stored));
   takeUpRejects(context, plan, run);
-  const [, { batchLimit, sizer }] = await both(
+  const [writer, { batchLimit, sizer }] = await both(
     run.begin(attemptFacts(context, engine.provider)),
     measureEngine(context, plan, { engine, rows: pendingRows(plan, run.committed, share) }),
   );
   signal.throwIfAborted();
   record.begins(engineFacts(engine, sizer));
-  return await tellingFailure(run, async () => {
-    await scoreShares(context, { ...parts, sizer, batchLimit, share });
-    return await conclude(context, parts);
+  return await tellingFailure(writer, async () => {
+    await scoreShares(context, { ...parts, writer, sizer, batchLimit, share });
+    return await conclude(context, parts, writer);
   });
 }
 
@@ -98,17 +98,21 @@ export async function carryOutIdle(context: JobContext, parts: IdleRun): Promise
   context.record.takesUp(runFacts(stored));
   takeUpRejects(context, stored.plan, run);
   // Nothing will be committed, so that no part will name a provider.
-  await run.begin(attemptFacts(context, "none"));
+  const writer = await run.begin(attemptFacts(context, "none"));
   context.record.begins();
-  return await tellingFailure(run, async () => {
+  return await tellingFailure(writer, async () => {
     if (countCommitted(run) < spanCount(stored.plan)) {
       await run.refresh();
     }
-    return await conclude(context, parts);
+    return await conclude(context, parts, writer);
   });
 }
 
-async function conclude(context: JobContext, { stored: { plan }, run, shardsUnplanned }: IdleRun): Promise<RunReport> {
+async function conclude(
+  context: JobContext,
+  { stored: { plan }, run, shardsUnplanned }: IdleRun,
+  writer: RunWriter,
+): Promise<RunReport> {
   const { record } = context;
   context.signal.throwIfAborted();
   const committed = countCommitted(run);
@@ -116,7 +120,7 @@ async function conclude(context: JobContext, { stored: { plan }, run, shardsUnpl
   if (complete) {
     // Of all workers together: each saw its own and those that were there before it.
     checkRejects(context, plan, run);
-    await run.finish(attemptJson(record));
+    await writer.finish(attemptJson(record));
     context.log.debug(`finished run ${plan.runId}`);
   }
   record.ends();
@@ -146,12 +150,12 @@ async function conclude(context: JobContext, { stored: { plan }, run, shardsUnpl
 }
 
 /** Those who look at the target should see why an attempt ended there. */
-async function tellingFailure<T>(run: RunSink, work: () => Promise<T>): Promise<T> {
+async function tellingFailure<T>(writer: RunWriter, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
     if (error instanceof JobError) {
-      await run.failed(error);
+      await writer.failed?.(error);
     }
     throw error;
   }
@@ -191,19 +195,20 @@ async function scoreShares(
   {
     stored,
     run,
+    writer,
     decoder,
     engine,
     digests,
     sizer,
     batchLimit,
     share,
-  }: RunParts & Pick<ScoringTools, "sizer" | "batchLimit"> & { share: SpanRange },
+  }: RunParts & Pick<ScoringTools, "writer" | "sizer" | "batchLimit"> & { share: SpanRange },
 ): Promise<void> {
   const { worker, progress, signal, log } = context;
   const { plan } = stored;
   const source = verifyingSource(context, { plan, decoder, digests });
   await using reader = openRunReader(context, { plan, decoder, engine, sizer });
-  const tools: ScoringTools = { plan, run, decoder, reader, engine, sizer, batchLimit };
+  const tools: ScoringTools = { plan, run, writer, decoder, reader, engine, sizer, batchLimit };
   progress.start(pendingRows(plan, run.committed, share));
   try {
     await scoreSpans({ ...context, source }, tools, share);

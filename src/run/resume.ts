@@ -17,10 +17,10 @@ export function checkPins(
   run: RunSink,
   found: { listed: readonly ListedShard[]; modelSha256: string | undefined },
 ): number {
-  const { spec, log } = context;
+  const { spec, sink, log } = context;
   const where = run.finished ? "this finished run" : "this unfinished run";
   const hint = hintOf(context, run.finished, restoreAll);
-  const differences = compareSpec(plan, spec);
+  const differences = [...compareSpec(plan, spec), ...(sink.compareTarget?.(plan.target) ?? [])];
   if (differences.length > 0) {
     throw new JobError("PLAN_CHANGED", `comparing the spec with the plan of ${where}: ${differences.join("; ")}`, {
       hint,

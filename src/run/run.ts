@@ -52,7 +52,7 @@ async function giveUp(context: JobContext, runId: RunId, why: unknown): Promise<
 async function startNext(context: JobContext, runId: RunId, tell: () => void): Promise<RunReport> {
   const { base, number } = splitRunId(runId);
   const next = numberedRunId(base, number + 1);
-  await context.sink.admitNewRun(next);
+  await context.sink.admitNewRun?.(next);
   tell();
   return await startRun(context, next);
 }
@@ -128,7 +128,7 @@ function beginLoading(
 ): LoadingEngine {
   const inputBytes = listing.shards.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
   const loading = loadEngine(context, model, { inputBytes });
-  context.sink.expect();
+  context.sink.expect?.();
   return loading;
 }
 
@@ -186,7 +186,7 @@ async function alreadyComplete(
 ): Promise<RunReport> {
   const { plan } = stored;
   record.takesUp(runFacts(stored));
-  await run.tidy();
+  await run.tidy?.();
   return {
     runId: plan.runId,
     status: "already_complete",

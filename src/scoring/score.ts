@@ -8,7 +8,7 @@ import type { Decoder } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
 import type { Plan, Span } from "../plan/plan.js";
 import { spansOf } from "../plan/spans.js";
-import { commitConcurrency, type RunSink } from "../sink/port.js";
+import { commitConcurrency, type RunSink, type RunWriter } from "../sink/port.js";
 import type { Progress } from "../report/progress.js";
 import type { StageWatch } from "../report/stage-times.js";
 import type { OpenShard } from "../storage/port.js";
@@ -25,6 +25,7 @@ import { createSpanPipeline, type SpanPipeline, type SpanTarget } from "./span-p
 export interface ScoringTools {
   readonly plan: Plan;
   readonly run: RunSink;
+  readonly writer: RunWriter;
   readonly decoder: Decoder;
   readonly reader: SliceReader;
   readonly engine: Engine;
@@ -70,7 +71,7 @@ export function openRunReader(
 export async function scoreSpans(context: JobContext, tools: ScoringTools, share: SpanRange): Promise<void> {
   const { source, spec, record } = context;
   const { stages } = record;
-  const { plan, run, decoder, reader, engine, sizer, batchLimit } = tools;
+  const { plan, run, writer, decoder, reader, engine, sizer, batchLimit } = tools;
   const { contract, commitRows, runId } = plan;
   const spans = spansOf(plan);
   const uniform = plan.input.uniform === true;
@@ -84,7 +85,7 @@ export async function scoreSpans(context: JobContext, tools: ScoringTools, share
       engine,
       sizer,
       batchLimit,
-      target: run,
+      target: writer,
       commits: commitConcurrency,
       spanOf: (row) => spans.at(Math.floor(row / commitRows)),
       lineage: () => ({ runId, modelSha256: plan.model.sha256, scoredAtMs: context.dateMs() }),

@@ -4,7 +4,7 @@ import type { Predictions } from "../packing/scored.js";
 import type { Tensor } from "../columnar/tensor.js";
 import type { OutputRows, RejectedRow } from "../columnar/types.js";
 import type { Engine } from "../engine/port.js";
-import type { RunSink } from "../sink/port.js";
+import type { RunWriter } from "../sink/port.js";
 import type { BatchSizer } from "./batch-size.js";
 import type { BatchLimit } from "./batch-limit.js";
 import { createInFlight } from "./in-flight.js";
@@ -27,7 +27,7 @@ export interface SpanPipeline {
 }
 
 /** Where the rows of spans go. */
-export type SpanTarget = Pick<RunSink, "unfit" | "commit">;
+export type SpanTarget = Pick<RunWriter, "unfit" | "commit">;
 
 export interface SpanPipelineOptions {
   readonly engine: Engine;
@@ -141,7 +141,7 @@ function rowsOf(
 function fittingRows(target: SpanTarget, open: OpenSpan): OutputRows {
   const { span, rows, keptRows } = open;
   const output = rows.finish(keptRows);
-  const unfit = target.unfit(output);
+  const unfit = target.unfit?.(output) ?? [];
   const rowNumbers = rows.rowsAt(unfit.map(({ row }) => row));
   for (const [index, { column, found }] of unfit.entries()) {
     open.onFault({ reason: "target", column, row: rowNumbers[index] ?? span.rowStart, value: found });

@@ -9,7 +9,10 @@ export interface StoredPlan {
   readonly planId: string;
 }
 
-/** The write end: keeps the plan, publishes spans, knows which are committed. */
+/**
+ * The write end: keeps the plan, publishes spans, knows which are committed. What only some targets can do, or must be
+ * asked, is optional.
+ */
 export interface Sink extends AsyncDisposable {
   /** The target, as a message names it. */
   readonly target: string;
@@ -17,6 +20,8 @@ export interface Sink extends AsyncDisposable {
   readonly planTarget: PlanTarget;
   /** A new run's rows come beside those of the runs before it; else they take their place. */
   readonly newRunAdds: boolean;
+  /** What the spec asks of the target now that differs from what was planned, a line each. Default: nothing can. */
+  compareTarget?(planned: PlanTarget): readonly string[];
   /**
    * Looks for the plan of the latest run of this job and these params: `base`, or a new run after it (`base-r2` …).
    * Writes nothing.
@@ -29,14 +34,14 @@ export interface Sink extends AsyncDisposable {
    */
   unfinished(job: string, base: RunId): Promise<readonly UnfinishedRun[]>;
   /** Told that spans will be committed: what that takes can be loaded beside the model. Never fails. */
-  expect(): void;
+  expect?(): void;
   /**
    * Asked before a run is opened after another one, which it gives up or scores once more; not where it is planned
-   * already.
+   * already. Default: a new run is always welcome.
    * @throws JobError USAGE where the rows of the runs before would stay beside its own
    */
-  admitNewRun(runId: RunId): Promise<void>;
-  /** Stores a plan unless one is there: the first writer wins, and everybody gets the plan that stands. */
+  admitNewRun?(runId: RunId): Promise<void>;
+  /** Stores a plan unless there is one: the first writer wins, and everybody gets the plan that is stored. */
   create(plan: Plan): Promise<StoredPlan>;
   /**
    * Looks at what is committed, checking each part against the plan; writes nothing.
@@ -44,10 +49,11 @@ export interface Sink extends AsyncDisposable {
    */
   open(stored: StoredPlan): Promise<RunSink>;
   /**
-   * Puts back what the last finished run replaced. Returns where the rows are now that were there.
+   * Puts back what the last finished run replaced. Returns where the rows are now that were there. Default: the target
+   * keeps nothing of what a run replaces.
    * @throws JobError USAGE when there is nothing to go back to
    */
-  rollback(): Promise<string>;
+  rollback?(): Promise<string>;
 }
 
 export interface UnfinishedRun {
@@ -76,6 +82,7 @@ export interface Maker extends AttemptFacts {
   readonly writer: string;
 }
 
+/** What is known of a run at its target. */
 export interface RunSink {
   readonly finished: boolean;
   /** One byte a span of the plan: 1 = committed, as far as is known: `commit` and `refresh` add to it. */
@@ -88,13 +95,22 @@ export interface RunSink {
   rejects(): AsyncIterable<RejectedRow>;
   /** Looks for what other attempts committed meanwhile. @throws JobError OUTPUT_DAMAGED */
   refresh(): Promise<void>;
-  /** Values that the target cannot hold, at most one a row: such rows are not to be committed. */
-  unfit(rows: OutputRows): readonly UnfitValue[];
   /**
-   * Makes the target ready to be written to. Called once, before the first commit or finish.
+   * Makes the target ready to be written to, once in an attempt.
    * @throws JobError USAGE when several workers would not be safe there
    */
-  begin(attempt: AttemptFacts): Promise<void>;
+  begin(attempt: AttemptFacts): Promise<RunWriter>;
+  /**
+   * Of a finished run only: removes what attempts left behind that were still about when it was finished. Never fails
+   * for what it may not remove: readers do not see it.
+   */
+  tidy?(): Promise<void>;
+}
+
+/** Writes to a run that has begun. */
+export interface RunWriter {
+  /** Values that the target cannot hold, at most one a row: such rows are not to be committed. Default: it holds all. */
+  unfit?(rows: OutputRows): readonly UnfitValue[];
   /**
    * Publishes a span's rows, and those it rejected, durably and all at once, or finds that somebody did before
    * and adopts theirs. Rows, rejects and filtered rows together are the span's. Safe to repeat. Calls for
@@ -103,17 +119,12 @@ export interface RunSink {
    */
   commit(span: Span, output: SpanOutput): Promise<CommitOutcome>;
   /**
-   * Of a finished run only: removes what attempts left behind that were still about when it was finished. Never fails
-   * for what it may not remove: readers do not see it.
-   */
-  tidy(): Promise<void>;
-  /**
    * Called when every span is committed; idempotent, so that two finishers do no harm. `attempt`: what the one that
    * finishes did, plain JSON, for those who read the manifest where there is one.
    */
   finish(attempt?: AttemptJson): Promise<void>;
   /** Told of the error that this attempt ends with, for those who look at the target. Never fails. */
-  failed(error: JobError): Promise<void>;
+  failed?(error: JobError): Promise<void>;
 }
 
 export type AttemptJson = Readonly<Record<string, unknown>>;

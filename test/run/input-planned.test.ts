@@ -43,9 +43,9 @@ async function runWithArrivals(
         calls.finds += 1;
         return sink.find(base);
       },
-      admitNewRun(runId) {
+      async admitNewRun(runId) {
         calls.admissions += 1;
-        return sink.admitNewRun(runId);
+        await sink.admitNewRun?.(runId);
       },
     },
     openEngine(model, need) {

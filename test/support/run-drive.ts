@@ -5,10 +5,17 @@ import { numberedRunId, splitRunId } from "#src/plan/identity.js";
 import type { Plan, RunId } from "#src/plan/plan.js";
 import { spanAt } from "#src/plan/spans.js";
 import { type FileSystem, nodeFileSystem } from "#src/sink/parquet/common/file-system.js";
-import type { RunSink } from "#src/sink/port.js";
 import { scratchFolder } from "./job.js";
 import { faultsOfFinished, outputRows, partNames } from "./output.js";
-import { alone, driveFolder, drivePlan, driveRows, driveSpans, openDriveSink } from "./sink-drive.js";
+import {
+  type BegunRun,
+  beginUnlessFinished,
+  driveFolder,
+  drivePlan,
+  driveRows,
+  driveSpans,
+  openDriveSink,
+} from "./sink-drive.js";
 
 /** The n-th run of the sink-drive job. */
 export function runPlan(number: number): Plan {
@@ -39,7 +46,7 @@ function runOutput(span: number, number: number): SpanOutput {
 
 /** One attempt at one run, step by step. */
 export interface RunAttempt extends AsyncDisposable {
-  readonly run: RunSink;
+  readonly run: BegunRun;
   commit(span: number): Promise<void>;
   /** Commits what is not committed and finishes. */
   rest(): Promise<void>;
@@ -60,10 +67,7 @@ export async function openAttempt(
     const plan = runPlan(number);
     const found = looks ? await sink.find(drivePlan.runId) : undefined;
     const stored = found?.plan.runId === plan.runId ? found : await sink.create(plan);
-    const run = await sink.open(stored);
-    if (!run.finished) {
-      await run.begin(alone);
-    }
+    const run = await beginUnlessFinished(await sink.open(stored));
     const commit = async (span: number): Promise<void> => {
       await run.commit(spanAt(plan, span), runOutput(span, number));
     };

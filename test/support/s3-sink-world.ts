@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { numberedRunId } from "#src/plan/identity.js";
 import type { Plan } from "#src/plan/plan.js";
 import { spanAt, spanCount } from "#src/plan/spans.js";
-import type { RunSink, Sink } from "#src/sink/port.js";
+import type { RunWriter, Sink } from "#src/sink/port.js";
 import { type HttpProxy, httpProxy } from "./http-proxy.js";
 import { scratchFolder } from "./job.js";
 import { faultsOfFinished, outputRows } from "./output.js";
@@ -102,7 +102,11 @@ export function s3Plan(number = 1): Plan {
   return { ...plan, runId: numberedRunId(plan.runId, number) };
 }
 
-export async function commitSpan(run: RunSink, span: number, number = 1): Promise<"committed" | "adopted"> {
+export async function commitSpan(
+  run: Pick<RunWriter, "commit">,
+  span: number,
+  number = 1,
+): Promise<"committed" | "adopted"> {
   const ids = idsOf(spanAt(s3Plan(), span));
   const rows = outputOf(
     ids.filter((id) => id !== rejectedRow),
@@ -118,14 +122,14 @@ export async function carryOutS3(sink: Sink, number = 1): Promise<void> {
   const stored = found?.plan.runId === s3Plan(number).runId ? found : await sink.create(s3Plan(number));
   const run = await sink.open(stored);
   if (run.finished) {
-    await run.tidy();
+    await run.tidy?.();
     return;
   }
-  await run.begin({ worker: 0, workers: 1, program: "test", provider: "cpu", onBadRow: "reject" });
+  const writer = await run.begin({ worker: 0, workers: 1, program: "test", provider: "cpu", onBadRow: "reject" });
   for (let span = 0; span < spanCount(s3Plan()); span += 1) {
     if (run.committed[span] === 0) {
-      await commitSpan(run, span, number);
+      await commitSpan(writer, span, number);
     }
   }
-  await run.finish();
+  await writer.finish();
 }

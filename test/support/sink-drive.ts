@@ -8,7 +8,7 @@ import { type FileSystem, nodeFileSystem } from "#src/sink/parquet/common/file-s
 import { layoutOf } from "#src/sink/parquet/common/layout.js";
 import { textOfRejects } from "#src/sink/parquet/common/rejects.js";
 import { openParquetSink } from "#src/sink/parquet/local/sink.js";
-import type { AttemptFacts, RunSink, Sink } from "#src/sink/port.js";
+import type { AttemptFacts, RunSink, RunWriter, Sink } from "#src/sink/port.js";
 import { readPlan } from "#src/sink/parquet/common/stored-plan.js";
 import { ref } from "./batches.js";
 import { faultsOfFinished, partNames, spanOfName } from "./output.js";
@@ -40,6 +40,24 @@ export const alone: AttemptFacts = {
   provider: "cpu",
   onBadRow: "reject",
 };
+
+/** A run that has begun: what is known of it, and what writes to it, in one. */
+export interface BegunRun extends RunSink, RunWriter {}
+
+export async function beginRun(run: RunSink, attempt: AttemptFacts = alone): Promise<BegunRun> {
+  return joined(run, await run.begin(attempt));
+}
+
+/** A finished run is not begun: what writes to it is not to be called. */
+export async function beginUnlessFinished(run: RunSink): Promise<BegunRun> {
+  return run.finished ? joined(run, {} as RunWriter) : await beginRun(run);
+}
+
+/** With the getters of both, which tell what is known by now. */
+function joined(run: RunSink, writer: RunWriter): BegunRun {
+  const properties = { ...Object.getOwnPropertyDescriptors(run), ...Object.getOwnPropertyDescriptors(writer) };
+  return Object.defineProperties({}, properties) as BegunRun;
+}
 
 export const driveSpans = spanCount(drivePlan);
 
@@ -101,14 +119,10 @@ export function openDriveSink(
 }
 
 /** Takes up or plans the run, and makes it ready to be committed to. `planner`: plans of different ones differ. */
-export async function beginDrive(sink: Sink, planner = 0): Promise<RunSink> {
+export async function beginDrive(sink: Sink, planner = 0): Promise<BegunRun> {
   const plan = { ...drivePlan, createdBy: `planner ${planner}` };
   const stored = (await sink.find(plan.runId)) ?? (await sink.create(plan));
-  const run = await sink.open(stored);
-  if (!run.finished) {
-    await run.begin(alone);
-  }
-  return run;
+  return await beginUnlessFinished(await sink.open(stored));
 }
 
 export interface Attempt {

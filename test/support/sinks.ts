@@ -5,16 +5,16 @@ import type { Plan, PlanTarget, RunId, Span } from "#src/plan/plan.js";
 import { spanAt, spanCount } from "#src/plan/spans.js";
 import { nodeFileSystem } from "#src/sink/parquet/common/file-system.js";
 import { openParquetSink } from "#src/sink/parquet/local/sink.js";
-import type { AttemptFacts, RunSink, Sink, StoredPlan } from "#src/sink/port.js";
+import type { AttemptFacts, Sink, StoredPlan } from "#src/sink/port.js";
 import { connectionOf } from "#src/sink/postgres/connect.js";
 import { openSpool } from "#src/s3/spool.js";
 import type { S3TargetOptions } from "#src/s3/target.js";
 import { openS3Sink } from "#src/sink/parquet/s3/sink.js";
-import { openPostgresSink } from "#src/sink/postgres/sink.js";
+import { openPostgresSink, type PostgresSink } from "#src/sink/postgres/sink.js";
 import type { PostgresOutputSpec } from "#src/spec/postgres-spec.js";
 import { planOf } from "./plans.js";
 import { s3Target } from "./s3-target.js";
-import { alone } from "./sink-drive.js";
+import { alone, type BegunRun, beginRun } from "./sink-drive.js";
 import { sharedDuckDb, sinkOptions } from "./sink-options.js";
 
 /** `id` is carried, `score` is predicted. */
@@ -70,7 +70,7 @@ export function whole(rows: OutputRows, rejects: readonly RejectedRow[] = []): S
 
 /** Commits the spans that `which` says, each row's id its number in the run. */
 export async function commitSpans(
-  run: RunSink,
+  run: BegunRun,
   { plan }: StoredPlan,
   which: (span: number) => boolean = () => true,
 ): Promise<void> {
@@ -149,7 +149,7 @@ export function pgSink({
   warn = () => undefined,
   allowOlder = false,
   allowDuplicates = true,
-}: PgSinkOptions): Sink {
+}: PgSinkOptions): PostgresSink {
   const spec: PostgresOutputSpec = {
     url,
     table: "scores.predictions",
@@ -186,11 +186,9 @@ export async function begun(
   sink: Sink,
   plan: Plan,
   attempt: AttemptFacts = alone,
-): Promise<{ stored: StoredPlan; run: RunSink }> {
+): Promise<{ stored: StoredPlan; run: BegunRun }> {
   const stored = await sink.create(plan);
-  const run = await sink.open(stored);
-  await run.begin(attempt);
-  return { stored, run };
+  return { stored, run: await beginRun(await sink.open(stored), attempt) };
 }
 
 /** A whole run: every span, then the finish. */

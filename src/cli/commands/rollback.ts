@@ -1,4 +1,5 @@
 import type { SafeIo } from "../io.js";
+import { JobError } from "../../util/errors.js";
 import { type JobOptions, openJob } from "../../app/job-context.js";
 
 export async function rollbackCommand(
@@ -7,10 +8,16 @@ export async function rollbackCommand(
   io: SafeIo,
 ): Promise<void> {
   await using job = await openJob(spec, options);
-  const undone = await job.sink.rollback();
+  const { sink } = job;
+  if (sink.rollback === undefined) {
+    throw new JobError("USAGE", `rolling back ${sink.target}: a new run keeps nothing of the files that it replaces`, {
+      hint: "rollback is for output.postgres with mode: replace",
+    });
+  }
+  const undone = await sink.rollback();
   io.stdout.write(
     options.json === true
-      ? `${JSON.stringify({ output: job.sink.target, undone })}\n`
-      : `${job.sink.target} holds again what it held before; what was rolled back is kept as ${undone}\n`,
+      ? `${JSON.stringify({ output: sink.target, undone })}\n`
+      : `${sink.target} holds again what it held before; what was rolled back is kept as ${undone}\n`,
   );
 }

@@ -4,7 +4,7 @@ import { JobError, messageOf } from "../../util/errors.js";
 import { splitRunId } from "../../plan/identity.js";
 import type { Plan, RunId, Span } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
-import type { AttemptFacts, Maker, RunSink, StoredPlan } from "../port.js";
+import type { AttemptFacts, Maker, RunSink, RunWriter, StoredPlan } from "../port.js";
 import type { Session } from "./connections.js";
 import { type CommittedSpan, readSpans } from "./control/spans.js";
 import type { Control } from "./control/control.js";
@@ -17,7 +17,7 @@ import type { Mode } from "./modes/mode.js";
 import { quoteTable, showTable, type TableName } from "./names.js";
 import type { RefuseNewer } from "./newer-runs.js";
 import { readRejects } from "./control/reject-rows.js";
-import type { RetryTools, Work } from "../../util/retry.js";
+import type { RetryTools } from "../../util/retry.js";
 import { retrying } from "./retry.js";
 import { commitSpan, type SpanCommit } from "./span-transaction.js";
 import { findTable, fitColumns, refuseChanged, type TargetColumn } from "./table.js";
@@ -36,7 +36,7 @@ export interface RunTools extends TransactionTools {
   readonly writer: string;
 }
 
-/** TargetState at all rows of a run, and moving them where names are not enough, takes its time. */
+/** Checking all rows of a run takes its time, and so does moving them where names are not enough. */
 export const finishSeconds = 24 * 3600;
 
 /** What is known of a run's spans. */
@@ -90,8 +90,6 @@ function runSink(
 ): RunSink {
   const { connections, control, retry, target, writer } = tools;
   const { plan } = stored;
-  let begun: Begun | undefined;
-  const withRetry = <T>(doing: string, work: Work<T>): Promise<T> => retrying(doing, retry, work);
   return {
     finished,
     committed: known.committed,
@@ -103,31 +101,39 @@ function runSink(
     },
     rejects: () => readRejects(connections, control, plan.runId),
     refresh: () =>
-      withRetry(`looking at ${target}`, async () => {
+      retrying(`looking at ${target}`, retry, async () => {
         note(known, await transact(tools, (session) => readSpans(session, control, stored)));
       }),
-    begin: (attempt) =>
-      withRetry(`preparing ${target}`, async (last) => {
-        const start = { stored, known, attempt };
-        const columns = await transact(tools, (session) => beginRun(session, tools, start), { last });
-        begun = { columns, maker: { writer, ...attempt } };
-      }),
-    unfit: (rows) => unfitRows(rows, begun?.columns ?? []),
+    async begin(attempt) {
+      const start = { stored, known, attempt };
+      const columns = await retrying(`preparing ${target}`, retry, (last) =>
+        transact(tools, (session) => beginRun(session, tools, start), { last }),
+      );
+      return runWriter(tools, stored, { known, begun: { columns, maker: { writer, ...attempt } } });
+    },
+    // No `tidy`: attempts that come late are fenced and leave nothing.
+  };
+}
+
+function runWriter(
+  tools: RunTools,
+  stored: StoredPlan,
+  { known, begun }: { readonly known: Known; readonly begun: Begun },
+): RunWriter {
+  return {
+    unfit: (rows) => unfitRows(rows, begun.columns),
     async commit(span, output) {
-      if (begun === undefined) {
-        throw new Error("a span is committed before the run has begun");
-      }
       const commit = spanCommit(tools, stored, begun, { span, output });
-      const { outcome, committed } = await withRetry(`writing span ${span.index} to ${target}`, (last) =>
-        commitSpan(tools, commit, last),
+      const { outcome, committed } = await retrying(
+        `writing span ${span.index} to ${tools.target}`,
+        tools.retry,
+        (last) => commitSpan(tools, commit, last),
       );
       note(known, [committed]);
       return outcome;
     },
-    // Attempts that come late are fenced and leave nothing.
-    tidy: () => Promise.resolve(),
     finish: () => clearAndFinish(tools, stored),
-    failed: (error) => tellFailure(tools, plan.runId, error),
+    failed: (error) => tellFailure(tools, stored.plan.runId, error),
   };
 }
 

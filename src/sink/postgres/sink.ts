@@ -37,6 +37,11 @@ export interface PostgresSinkOptions {
   readonly program: string;
 }
 
+export interface PostgresSink extends Sink {
+  admitNewRun(runId: RunId): Promise<void>;
+  rollback(): Promise<string>;
+}
+
 interface Tools extends RunTools {
   readonly spec: PostgresOutputSpec;
   /** A new run adds its rows to those of the runs before. */
@@ -44,7 +49,7 @@ interface Tools extends RunTools {
 }
 
 /** Rows and progress in one database: a span's rows and its row in the control table commit together. */
-export function openPostgresSink(options: PostgresSinkOptions): Sink {
+export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
   const { settings, retry, program } = options;
   const tools = toolsOf(options);
   const { control, connections, target } = tools;
@@ -67,7 +72,6 @@ export function openPostgresSink(options: PostgresSinkOptions): Sink {
       lookUp<readonly UnfinishedRun[]>(`looking for unfinished runs of ${job}`, [], async (session) =>
         (await control.unfinished(session, job, base)).map((plan) => ({ plan, target: targetOf(plan, settings) })),
       ),
-    expect() {}, // there are connections
     admitNewRun: (runId) => lookUp(`looking at ${target}`, undefined, (session) => admitNewRun(session, tools, runId)),
     create: (plan) =>
       retrying(`preparing ${target}`, retry, async (last) => {

@@ -2,12 +2,13 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import type { Plan } from "#src/plan/plan.js";
 import { spanAt } from "#src/plan/spans.js";
-import type { RunSink, Sink, StoredPlan } from "#src/sink/port.js";
+import type { RunSink, StoredPlan } from "#src/sink/port.js";
+import type { PostgresSink } from "#src/sink/postgres/sink.js";
 import { modes } from "../../support/pg-amid.js";
 import type { Database } from "../../support/pg-database.js";
 import { stopAt } from "../../support/pg-stop.js";
 import { usePostgres } from "../../support/postgres.js";
-import { alone } from "../../support/sink-drive.js";
+import { alone, type BegunRun } from "../../support/sink-drive.js";
 import { begun, idsOf, outputOf, pgSink, type PgSinkOptions, planFor, whole } from "../../support/sinks.js";
 
 const postgres = usePostgres();
@@ -16,13 +17,13 @@ const [append, upsert, replace] = modes;
 
 /** The run of a night: its predictions are the day of the month, so that it shows whose rows there are. */
 interface Night {
-  readonly sink: Sink;
+  readonly sink: PostgresSink;
   readonly stored: StoredPlan;
-  readonly run: RunSink;
+  readonly run: BegunRun;
   readonly day: number;
 }
 
-function planOfNight(sink: Sink, day: number, region: string): Plan {
+function planOfNight(sink: PostgresSink, day: number, region: string): Plan {
   const runId = `job-${region.length}${String(day).padStart(11, "0")}`;
   const params = { ds: `2026-11-0${day}`, region };
   return { ...planFor(sink.planTarget, { runId }), params };
@@ -32,12 +33,12 @@ interface NightOptions extends Partial<PgSinkOptions> {
   readonly region?: string;
 }
 
-function sinkFor({ url }: Database, postgresSpec: PgSinkOptions["postgres"], more: NightOptions = {}): Sink {
+function sinkFor({ url }: Database, postgresSpec: PgSinkOptions["postgres"], more: NightOptions = {}): PostgresSink {
   return pgSink({ url, postgres: postgresSpec ?? {}, retrySeconds: 60, ...more });
 }
 
 /** Plans or takes up the run of a day, and is ready to commit. */
-async function night(sink: Sink, day: number, { region = "EU" }: NightOptions = {}): Promise<Night> {
+async function night(sink: PostgresSink, day: number, { region = "EU" }: NightOptions = {}): Promise<Night> {
   const { stored, run } = await begun(sink, planOfNight(sink, day, region));
   return { sink, stored, run, day };
 }
@@ -55,7 +56,7 @@ async function commitAll(one: Night): Promise<void> {
   }
 }
 
-async function wholeNight(sink: Sink, day: number, more: NightOptions = {}): Promise<void> {
+async function wholeNight(sink: PostgresSink, day: number, more: NightOptions = {}): Promise<void> {
   const one = await night(sink, day, more);
   await commitAll(one);
   await one.run.finish();

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import type { RunSink, Sink, StoredPlan } from "#src/sink/port.js";
+import type { StoredPlan } from "#src/sink/port.js";
+import type { PostgresSink } from "#src/sink/postgres/sink.js";
 import { connectionOf } from "#src/sink/postgres/connect.js";
 import { openConnections } from "#src/sink/postgres/connections.js";
 import { transact } from "#src/sink/postgres/transaction.js";
@@ -7,13 +8,13 @@ import type { Database } from "../../support/pg-database.js";
 import { plainTable } from "../../support/pg-amid.js";
 import { usePostgres } from "../../support/postgres.js";
 import { begun, carryOut, commitSpans, pgSink, type PgSinkOptions, planFor } from "../../support/sinks.js";
-import { alone } from "../../support/sink-drive.js";
+import { alone, type BegunRun } from "../../support/sink-drive.js";
 
 const postgres = usePostgres();
 
 const runId = "job-000000000040";
-const plan = (sink: Sink) => planFor(sink.planTarget, { rows: 40, runId });
-const sinkOf = (database: Database, spec: PgSinkOptions["postgres"]): Sink =>
+const plan = (sink: PostgresSink) => planFor(sink.planTarget, { rows: 40, runId });
+const sinkOf = (database: Database, spec: PgSinkOptions["postgres"]): PostgresSink =>
   pgSink({ url: database.url, postgres: spec ?? {} });
 
 const replace = { mode: "replace", key: ["id"] } as const;
@@ -54,7 +55,7 @@ postgres.describe("a plan is refused, and not stored,", () => {
 });
 
 /** A run whose spans are committed, before its finish. */
-async function allCommitted(sink: Sink): Promise<{ stored: StoredPlan; run: RunSink }> {
+async function allCommitted(sink: PostgresSink): Promise<{ stored: StoredPlan; run: BegunRun }> {
   const standing = await begun(sink, plan(sink));
   await commitSpans(standing.run, standing.stored);
   return standing;

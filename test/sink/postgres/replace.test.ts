@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { Sink } from "#src/sink/port.js";
+import type { PostgresSink } from "#src/sink/postgres/sink.js";
 import type { Database } from "../../support/pg-database.js";
 import { expectInOrder, readMeanwhile } from "../../support/pg-reader.js";
 import { usePostgres } from "../../support/postgres.js";
@@ -7,7 +7,7 @@ import { begun, carryOut, commitSpans, pgSink, planFor } from "../../support/sin
 
 const postgres = usePostgres();
 
-const replace = (database: Database, more: object = {}): Sink =>
+const replace = (database: Database, more: object = {}): PostgresSink =>
   pgSink({ url: database.url, postgres: { mode: "replace", key: ["id"], ...more } });
 
 /** A whole run of so many rows. */

@@ -1,6 +1,6 @@
 import type { SpanOutput } from "../../../columnar/types.js";
 import type { Span } from "../../../plan/plan.js";
-import type { AttemptJson, CommitOutcome, Maker, RunSink } from "../../port.js";
+import type { AttemptJson, CommitOutcome, Maker, RunSink, RunWriter } from "../../port.js";
 import { refuseForeign } from "./claim.js";
 import { lookAt, type Target } from "./committed-parts.js";
 import { knownOf, type Known, makersOf, note, noteOwn, rejectedRows } from "./known-parts.js";
@@ -50,7 +50,6 @@ export async function openRun(target: Target, publisher: Publisher, writer: stri
   const { finished, parts } = await lookAt(target, () => true);
   await (finished ? publisher.settle?.() : undefined);
   const known = knownOf(stored, parts);
-  let maker: Omit<Maker, "batchSize"> | undefined;
   return {
     finished,
     committed: known.committed,
@@ -61,7 +60,6 @@ export async function openRun(target: Target, publisher: Publisher, writer: stri
       return makersOf(known);
     },
     rejects: () => readRejects(fs, layout, known.parts),
-    unfit: () => [], // a part has the columns' own types
     refresh: () =>
       telling(`looking at ${folder}`, async () => {
         note(known, (await lookAt(target, (span) => !known.parts.has(span))).parts);
@@ -69,20 +67,27 @@ export async function openRun(target: Target, publisher: Publisher, writer: stri
     begin: (attempt) =>
       telling(`preparing ${folder}`, async () => {
         await publisher.prepare(attempt.workers);
-        maker = { writer, ...attempt };
+        return runWriter(target, publisher, { known, maker: { writer, ...attempt } });
       }),
+    tidy: () => tidyUp(publisher),
+  };
+}
+
+function runWriter(
+  target: Target,
+  publisher: Publisher,
+  { known, maker }: { readonly known: Known; readonly maker: SpanCommit["maker"] },
+): RunWriter {
+  const { layout } = target;
+  const { telling } = publisher;
+  return {
     commit: (span, output) =>
       telling(`writing ${layout.committedPart(span.index)}`, async () => {
-        if (maker === undefined) {
-          throw new Error("a span is committed before the run has begun");
-        }
         const { outcome, part } = await publisher.commit({ span, output, maker });
         noteOwn(known, part);
         return outcome;
       }),
-    tidy: () => tidyUp(publisher),
-    finish: (attempt) => telling(`finishing ${folder}`, () => finishRun(target, publisher, { known, attempt })),
-    failed: () => Promise.resolve(),
+    finish: (attempt) => telling(`finishing ${layout.folder}`, () => finishRun(target, publisher, { known, attempt })),
   };
 }
 

@@ -152,10 +152,3 @@ export async function findPlan(fs: TargetState, folder: string, base: RunId): Pr
     }
   }
 }
-
-/** There is nothing to roll back to. */
-export function nothingKept(folder: string): JobError {
-  return new JobError("USAGE", `rolling back ${folder}: a new run keeps nothing of the files that it replaces`, {
-    hint: "rollback is for output.postgres with mode: replace",
-  });
-}

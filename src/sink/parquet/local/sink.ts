@@ -9,15 +9,7 @@ import { claimText, runIdIn } from "../common/named-run.js";
 import { type FileSystem, ifThere } from "../common/file-system.js";
 import type { Sink } from "../../port.js";
 import { findUnfinished } from "../common/siblings.js";
-import {
-  findPlan,
-  laterRunOr,
-  lostPlans,
-  lostPlanText,
-  nothingKept,
-  sealedText,
-  standingPlan,
-} from "../common/stored-plan.js";
+import { findPlan, laterRunOr, lostPlans, lostPlanText, sealedText, standingPlan } from "../common/stored-plan.js";
 import { clearFolder, inTemporary } from "./temporary.js";
 
 /** `folder` need not exist. `writer` names this attempt's temporary files: unique among all on all machines. */
@@ -67,8 +59,6 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
       });
     },
     open: (stored) => guarded(`looking at ${folder}`, () => openParquetRun(options, stored)),
-    admitNewRun: () => Promise.resolve(), // its parts take the place of those before
-    rollback: () => Promise.reject(nothingKept(folder)),
     async [Symbol.asyncDispose]() {
       await duckdb[Symbol.asyncDispose]();
     },

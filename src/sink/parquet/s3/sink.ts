@@ -5,15 +5,7 @@ import { layoutOf } from "../common/layout.js";
 import { loadEncoder } from "../common/commit.js";
 import type { Sink } from "../../port.js";
 import { findUnfinished } from "../common/siblings.js";
-import {
-  findPlan,
-  laterRunOr,
-  lostPlans,
-  lostPlanText,
-  nothingKept,
-  sealedText,
-  standingPlan,
-} from "../common/stored-plan.js";
+import { findPlan, laterRunOr, lostPlans, lostPlanText, sealedText, standingPlan } from "../common/stored-plan.js";
 import { lookInS3, objectAt } from "./target-state.js";
 import { openS3Run } from "./run-sink.js";
 import { type S3Tools, telling } from "./tools.js";
@@ -65,8 +57,6 @@ export function openS3Sink(options: S3SinkOptions): Sink {
       });
     },
     open: (stored) => telling(`looking at ${folder}`, () => openS3Run(tools, stored)),
-    admitNewRun: () => Promise.resolve(), // its parts take the place of those before
-    rollback: () => Promise.reject(nothingKept(folder)),
     async [Symbol.asyncDispose]() {
       await duckdb[Symbol.asyncDispose]();
       await spool[Symbol.asyncDispose]();

@@ -3,12 +3,13 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { spanAt } from "#src/plan/spans.js";
 import { nodeFileSystem } from "#src/sink/parquet/common/file-system.js";
-import type { RunSink, Sink } from "#src/sink/port.js";
+import type { Sink } from "#src/sink/port.js";
 import { sealedText } from "#src/sink/parquet/common/stored-plan.js";
 import { scratchFolder } from "../../../support/job.js";
 import { query, writeRows } from "../../../support/parquet.js";
 import {
   beginDrive,
+  type BegunRun,
   drive,
   driveFolder,
   drivePlan,
@@ -41,7 +42,7 @@ async function standing(spans: number | "finished", work: (run: Standing) => Pro
   });
 }
 
-async function commit(run: RunSink, span: number): Promise<unknown> {
+async function commit(run: BegunRun, span: number): Promise<unknown> {
   return await run.commit(spanAt(drivePlan, span), driveRows(span));
 }
 

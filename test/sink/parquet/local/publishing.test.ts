@@ -6,11 +6,11 @@ import type { DuckDBConnection } from "#src/duckdb/instance.js";
 import { numberedRunId } from "#src/plan/identity.js";
 import { spanAt } from "#src/plan/spans.js";
 import { layoutOf } from "#src/sink/parquet/common/layout.js";
-import type { RunSink } from "#src/sink/port.js";
 import { allLost, commitsSurvive } from "../../../support/lossy-disk.js";
 import { partNames, spanOfName } from "../../../support/output.js";
 import {
   beginDrive,
+  type BegunRun,
   driveFolder,
   drivePlan,
   driveRows,
@@ -21,12 +21,12 @@ import { begun } from "../../../support/sinks.js";
 import { sharedDuckDb } from "../../../support/sink-options.js";
 import { type DiskRun, finish, onDisk } from "../../../support/sink-torture.js";
 
-async function commit(run: RunSink, span: number, rows: OutputRows = driveRows(span).rows): Promise<unknown> {
+async function commit(run: BegunRun, span: number, rows: OutputRows = driveRows(span).rows): Promise<unknown> {
   return await run.commit(spanAt(drivePlan, span), { ...driveRows(span), rows });
 }
 
 /** Two attempts beside each other: neither knew of the other's parts when it began. */
-async function sideBySide({ root, disk: { fs } }: DiskRun, work: (one: RunSink, other: RunSink) => Promise<void>) {
+async function sideBySide({ root, disk: { fs } }: DiskRun, work: (one: BegunRun, other: BegunRun) => Promise<void>) {
   await using first = await openDriveSink(root, fs);
   await using second = await openDriveSink(root, fs);
   await work(await beginDrive(first), await beginDrive(second));

@@ -1,9 +1,9 @@
 import { expect, test } from "vitest";
-import type { RunSink, Sink } from "#src/sink/port.js";
+import type { Sink } from "#src/sink/port.js";
 import { holdFirst, s3Error } from "../../../support/http-proxy.js";
 import { useS3 } from "../../../support/s3.js";
 import { carryOutS3, commitSpan, s3Plan, s3World } from "../../../support/s3-sink-world.js";
-import { alone } from "../../../support/sink-drive.js";
+import { alone, type BegunRun } from "../../../support/sink-drive.js";
 import { begun } from "../../../support/sinks.js";
 import { until } from "../../../support/waiting.js";
 
@@ -12,7 +12,7 @@ const s3 = useS3();
 const overtaken = { code: "PLAN_CHANGED", exitCode: 66, message: expect.stringMatching(/came after/) };
 
 /** A run with every span committed, and not yet finished. */
-async function committed(sink: Sink, number: number): Promise<RunSink> {
+async function committed(sink: Sink, number: number): Promise<BegunRun> {
   const { run } = await begun(sink, s3Plan(number));
   for (const span of [0, 1, 2]) {
     await commitSpan(run, span, number);
