@@ -26,7 +26,7 @@ import { fileError } from "./file-error.js";
 import { startDecodeWorkers } from "./worker-threads.js";
 import { openEngine } from "./open-engine.js";
 import { openModel } from "./open-model.js";
-import { openSink, type Permissions, writtenTo } from "./open-sink.js";
+import { openSink, type Permissions, targetName, writtenTo } from "./open-sink.js";
 import { openSource } from "./open-source.js";
 import { readStart } from "./read-start.js";
 import { componentVersions, programVersion } from "./version.js";
@@ -138,12 +138,12 @@ function clockOf({ retry }: AttemptTools): Pick<JobContext, "nowMs" | "dateMs" |
 }
 
 export function recordOf(
-  { name, params, output: { parquet, postgres } }: JobSpec,
+  spec: JobSpec,
   { worker, onStage }: Pick<AttemptAbout, "worker"> & Pick<RecordOptions, "onStage">,
 ): AttemptRecord {
-  const output = parquet?.path ?? postgres?.table ?? "stdout";
+  const { name, params } = spec;
   return createAttemptRecord({
-    about: { job: name, params, versions: componentVersions, worker, output },
+    about: { job: name, params, versions: componentVersions, worker, output: targetName(spec) },
     nowMs: () => performance.now(),
     dateMs: Date.now,
     onStage,

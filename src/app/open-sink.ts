@@ -8,9 +8,10 @@ import { openParquetSink } from "../sink/parquet/local/sink.js";
 import { commitConcurrency, type Sink } from "../sink/port.js";
 import type { OutputFolder } from "../storage/output-folder.js";
 import { anyValue } from "../spec/fill-document.js";
-import type { JobSpec } from "../spec/job-spec.js";
+import type { JobSpec, TargetSpecs } from "../spec/job-spec.js";
 import type { LoadedSpec } from "../spec/load.js";
 import { type ParquetOutputSpec, s3Folder } from "../spec/parquet-spec.js";
+import type { PostgresOutputSpec } from "../spec/postgres-spec.js";
 import { isS3Uri } from "../spec/s3-uri.js";
 import { openTarget, spoolRoot, storeUrl } from "./open-store.js";
 import { programVersion } from "./version.js";
@@ -39,29 +40,73 @@ export interface SinkTools {
   readonly variablesOf: LoadedSpec["variablesOf"];
 }
 
-/** Files on a disk or in S3, or a table in Postgres. */
-export async function openSink(spec: JobSpec, tools: SinkTools): Promise<Sink> {
-  const { parquet, postgres } = spec.output;
-  if (postgres !== undefined) {
-    // Loaded where it is used: a job that writes files starts the sooner.
-    const { connectionOf, openPostgresSink } = await import("../sink/postgres/sink.js");
-    return openPostgresSink({
-      spec: postgres,
-      settings: connectionOf(postgres, process.env, tools.variablesOf(["output", "postgres", "url"])),
-      retry: tools.retry,
-      writer: tools.writer,
-      allowDuplicates: tools.attempt.allowDuplicates === true,
-      allowOlder: tools.attempt.allowOlder === true,
-      program: `infer-batch ${programVersion}`,
-    });
-  }
-  if (parquet === undefined) {
-    throw new Error("a spec without a target has passed its check");
-  }
-  return isS3Uri(parquet.path) ? await openInS3(parquet, tools) : openOnDisk(parquet, tools);
+/** A target that a spec names, as the program uses it. */
+interface ChosenTarget {
+  /** Names the target in reports. */
+  readonly name: string;
+  open(tools: SinkTools): Promise<Sink>;
+  /** Where predictions are written as files, which are no input. Default: nowhere. */
+  writtenTo?(spec: JobSpec, place: Place): OutputFolder | undefined;
 }
 
-function openOnDisk({ path, compression }: ParquetOutputSpec, tools: SinkTools): Sink {
+interface Place {
+  /** The spec's. */
+  readonly folder: string;
+  readonly sha256: Sha256;
+}
+
+/** All kinds of targets. A new one: its key in `TargetSpecs`, its sink below `src/sink/`, and an entry here. */
+const targetKinds: Readonly<Record<keyof TargetSpecs, (output: TargetSpecs) => ChosenTarget | undefined>> = {
+  parquet: ({ parquet }) =>
+    parquet && {
+      name: parquet.path,
+      open: (tools) => (isS3Uri(parquet.path) ? openInS3(parquet, tools) : openOnDisk(parquet, tools)),
+      writtenTo: (spec, place) => filesOf(parquet, spec, place),
+    },
+  postgres: ({ postgres }) => postgres && { name: postgres.table, open: (tools) => openInPostgres(postgres, tools) },
+};
+
+/** undefined where rows go through a pipe. */
+function chosenTarget({ output }: JobSpec): ChosenTarget | undefined {
+  return Object.values(targetKinds)
+    .map((choose) => choose(output))
+    .find((target) => target !== undefined);
+}
+
+/** Opens the target that a spec names: files on a disk or in S3, or a table in Postgres. */
+export async function openSink(spec: JobSpec, tools: SinkTools): Promise<Sink> {
+  const target = chosenTarget(spec);
+  if (target === undefined) {
+    throw new Error("a spec without a target has passed its check");
+  }
+  return await target.open(tools);
+}
+
+/** Names the target in reports. */
+export function targetName(spec: JobSpec): string {
+  return chosenTarget(spec)?.name ?? "stdout";
+}
+
+/** Where predictions are written as files, which are no input. */
+export function writtenTo(spec: JobSpec, place: Place): OutputFolder | undefined {
+  return chosenTarget(spec)?.writtenTo?.(spec, place);
+}
+
+async function openInPostgres(postgres: PostgresOutputSpec, tools: SinkTools): Promise<Sink> {
+  // Loaded where it is used: a job that writes files starts the sooner.
+  const { connectionOf, openPostgresSink } = await import("../sink/postgres/sink.js");
+  return openPostgresSink({
+    spec: postgres,
+    settings: connectionOf(postgres, process.env, tools.variablesOf(["output", "postgres", "url"])),
+    retry: tools.retry,
+    writer: tools.writer,
+    allowDuplicates: tools.attempt.allowDuplicates === true,
+    allowOlder: tools.attempt.allowOlder === true,
+    program: `infer-batch ${programVersion}`,
+  });
+}
+
+async function openOnDisk({ path, compression }: ParquetOutputSpec, tools: SinkTools): Promise<Sink> {
   const { folder, outputPattern, writer, isDead, warn } = tools;
   return openParquetSink({
     folder: resolve(folder, path),
@@ -99,14 +144,11 @@ async function openInS3(parquet: ParquetOutputSpec, tools: SinkTools): Promise<S
   });
 }
 
-/** Where predictions are written as files, which are no input. */
-export function writtenTo(
-  { name, params, input, output: { parquet } }: JobSpec,
-  { folder, sha256 }: { folder: string; sha256: Sha256 },
+function filesOf(
+  parquet: ParquetOutputSpec,
+  { name, params, input }: JobSpec,
+  { folder, sha256 }: Place,
 ): OutputFolder | undefined {
-  if (parquet === undefined) {
-    return undefined;
-  }
   const inS3 = isS3Uri(parquet.path);
   if (inS3 && storeUrl(parquet) !== storeUrl(input)) {
     return undefined; // a bucket of the same name in another store

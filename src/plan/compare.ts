@@ -1,5 +1,4 @@
 import type { JobSpec } from "../spec/job-spec.js";
-import { splitTable } from "../spec/postgres-spec.js";
 import { bindingRequest } from "./make-plan.js";
 import type { Plan, PlannedShard } from "./plan.js";
 
@@ -54,7 +53,7 @@ function isSame(one: PlannedShard, other: PlannedShard | undefined): boolean {
   );
 }
 
-/** What the spec asks for now that differs from what was planned, a line each. */
+/** What the spec asks for now that differs from what was planned, a line each; the sink compares its target. */
 export function compareSpec(plan: Plan, spec: JobSpec): string[] {
   const asked = bindingRequest(spec);
   return [
@@ -68,25 +67,11 @@ export function compareSpec(plan: Plan, spec: JobSpec): string[] {
     ...difference("model.missing", plan.request.missing, asked.missing),
     ...difference("output.lineage", plan.contract.lineage === true, spec.output.lineage),
     ...difference("output.columns", plan.request.passthrough, asked.passthrough),
-    ...targetDifferences(plan, spec),
   ];
 }
 
-/** A folder holds its own plan; a database may hold those of many targets. */
-function targetDifferences({ target }: Plan, { output: { postgres } }: JobSpec): string[] {
-  if (target.kind === "parquet" || postgres === undefined) {
-    return [];
-  }
-  const { schema, table } = splitTable(postgres.table);
-  return [
-    ...difference("output.postgres.table", target.table, `${schema}.${table}`),
-    ...difference("output.postgres.mode", target.mode, postgres.mode),
-    ...difference("output.postgres.key", target.key, postgres.key),
-    ...difference("output.postgres.on_duplicate", target.onDuplicate, postgres.on_duplicate),
-  ];
-}
-
-function difference(key: string, planned: unknown, asked: unknown): string[] {
+/** A setting that differs from what was planned, as a line; none where it is the same. */
+export function difference(key: string, planned: unknown, asked: unknown): string[] {
   const was = JSON.stringify(planned);
   const is = JSON.stringify(asked);
   return was === is ? [] : [`${key} is ${is}, planned ${was}`];

@@ -102,17 +102,7 @@ const schema = z.strictObject({
     missing: z.enum(["bad_row", "nan"]),
   }),
   contract,
-  target: z.discriminatedUnion("kind", [
-    z.strictObject({ kind: z.literal("parquet"), uri: z.string() }),
-    z.strictObject({
-      kind: z.literal("postgres"),
-      server: z.string(),
-      table: z.string(),
-      mode: z.enum(["append", "upsert", "replace"]),
-      key: z.array(z.string()),
-      onDuplicate: z.enum(["fail", "last"]),
-    }),
-  ]),
+  target: z.looseObject({ kind: z.string() }),
   commitRows: z.int().min(1),
   createdBy: z.string(),
 }) satisfies z.ZodType<Plan>;

@@ -1,7 +1,6 @@
 import type { Contract } from "../binding/contract.js";
 import type { PartitionType } from "../spec/input-spec.js";
 import type { InputSource } from "../spec/model-spec.js";
-import type { PostgresMode } from "../spec/postgres-spec.js";
 
 declare const runIdBrand: unique symbol;
 /** `<job name>-<12 hex of the params' digest>`; names files, so it never holds a `/` or `.`. */
@@ -46,19 +45,14 @@ export interface Plan {
   readonly createdBy: string;
 }
 
-/** Where the rows go. Never holds what opens it. */
-export type PlanTarget =
-  | { readonly kind: "parquet"; readonly uri: string }
-  | {
-      readonly kind: "postgres";
-      /** `host:port/database`: for people. A server may move while a run is unfinished. */
-      readonly server: string;
-      /** `schema.table` */
-      readonly table: string;
-      readonly mode: PostgresMode;
-      readonly key: readonly string[];
-      readonly onDuplicate: "fail" | "last";
-    };
+/**
+ * Where the rows go, as the sink of this kind describes it: only that sink reads more than `kind`. Never holds what
+ * opens the target.
+ */
+export interface PlanTarget {
+  readonly kind: string;
+  readonly [setting: string]: unknown;
+}
 
 export interface BindingRequest {
   readonly inputs: Readonly<Record<string, InputSource>> | null;

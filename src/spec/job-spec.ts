@@ -33,13 +33,16 @@ export interface JobSpec {
   readonly report: ReportSpec;
 }
 
-export interface OutputSpec {
+/** A key for each kind of target. Exactly one is there; none where rows go through a pipe. */
+export interface TargetSpecs {
+  readonly parquet?: ParquetOutputSpec | undefined;
+  readonly postgres?: PostgresOutputSpec | undefined;
+}
+
+export interface OutputSpec extends TargetSpecs {
   /** Input columns carried through. */
   readonly columns: readonly string[];
   readonly lineage: boolean;
-  /** Exactly one of the two is there; none where rows go through a pipe. */
-  readonly parquet?: ParquetOutputSpec | undefined;
-  readonly postgres?: PostgresOutputSpec | undefined;
 }
 
 /** Of a check of our own: its message is put after what was found. */

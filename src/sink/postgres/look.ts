@@ -11,6 +11,7 @@ import type { Mode } from "./modes/mode.js";
 import { showTable, type TableName } from "./names.js";
 import { lastSwap } from "./modes/swap.js";
 import { findTable, type FoundTable } from "./table.js";
+import { plannedTarget } from "./target.js";
 
 interface LookTools {
   readonly control: Control;
@@ -37,9 +38,9 @@ export async function lookAtRun(
     name = mode.rowsAt(plan, { finished });
     found = await findTable(session, name);
   }
-  const { target } = plan;
+  const target = plannedTarget(plan);
   // A spec that names another target by now is told so when it is compared with the plan.
-  if (target.kind === "postgres" && target.table === showTable(tools.name) && target.mode === mode.kind) {
+  if (target.table === showTable(tools.name) && target.mode === mode.kind) {
     await refuseLost(session, tools, stored, { name, found, finished, spans });
     if (finished && mode.kind === "replace") {
       await tellRollback(session, tools, stored);

@@ -3,6 +3,7 @@ import { sameSeries } from "../../plan/series.js";
 import type { Plan } from "../../plan/plan.js";
 import type { Session } from "./connections.js";
 import type { Control } from "./control/control.js";
+import { plannedTarget } from "./target.js";
 
 /**
  * Stops a run that was planned before another one of its job, with other params, whose rows are in the table by now:
@@ -56,8 +57,8 @@ export function newerRunCheck({ control, table, allowOlder, warn }: NewerRunOpti
 }
 
 /** A replaced table holds the rows of one run only; rows that are put by key can be those of several series. */
-function replacesAll({ target }: Plan): boolean {
-  return target.kind === "postgres" && target.mode === "replace";
+function replacesAll(plan: Plan): boolean {
+  return plannedTarget(plan).mode === "replace";
 }
 
 function hintFor(plan: Plan): string {

@@ -1,6 +1,6 @@
 import { assertNever, JobError } from "../../util/errors.js";
 import { splitRunId } from "../../plan/identity.js";
-import type { Plan, PlanTarget, RunId } from "../../plan/plan.js";
+import type { Plan, RunId } from "../../plan/plan.js";
 import { type PostgresOutputSpec, splitTable } from "../../spec/postgres-spec.js";
 import type { Sink, StoredPlan, UnfinishedRun } from "../port.js";
 import { appendMode } from "./modes/append.js";
@@ -18,6 +18,7 @@ import { replaceMode, rollBack } from "./modes/replace.js";
 import type { RetryTools } from "../../util/retry.js";
 import { retrying } from "./retry.js";
 import { finishSeconds, openRun, prepareRun, type RunTools } from "./run-sink.js";
+import { compareTargets, plannedTarget, targetOf } from "./target.js";
 import { transact } from "./transaction.js";
 import { upsertMode } from "./modes/upsert.js";
 
@@ -53,6 +54,7 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
   const { settings, retry, program } = options;
   const tools = toolsOf(options);
   const { control, connections, target } = tools;
+  const planTarget = targetOf(options.spec, settings);
   /** Where there are no control tables yet, nothing was ever done. */
   const lookUp = async <T>(doing: string, none: T, work: (session: Session) => Promise<T>): Promise<T> =>
     await retrying(`${doing} at ${settings.server}`, retry, () =>
@@ -62,15 +64,16 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
     );
   return {
     target,
-    planTarget: planTargetOf(options),
+    planTarget,
     newRunAdds: options.spec.mode === "append",
+    compareTarget: (planned) => compareTargets(planned, planTarget),
     find: (base) =>
       lookUp<StoredPlan | undefined>(`looking for run ${base}`, undefined, (session) =>
         control.latestPlan(session, base),
       ),
     unfinished: (job, base) =>
       lookUp<readonly UnfinishedRun[]>(`looking for unfinished runs of ${job}`, [], async (session) =>
-        (await control.unfinished(session, job, base)).map((plan) => ({ plan, target: targetOf(plan, settings) })),
+        (await control.unfinished(session, job, base)).map((plan) => ({ plan, target: tableOf(plan, settings) })),
       ),
     admitNewRun: (runId) => lookUp(`looking at ${target}`, undefined, (session) => admitNewRun(session, tools, runId)),
     create: (plan) =>
@@ -112,8 +115,8 @@ function toolsOf(options: PostgresSinkOptions): Tools {
 }
 
 /** The run's own table: another run of the job may have another one. */
-function targetOf({ target }: Plan, { server }: ConnectionSettings): string {
-  return `${target.kind === "postgres" ? target.table : target.uri} at ${server}`;
+function tableOf(plan: Plan, { server }: ConnectionSettings): string {
+  return `${plannedTarget(plan).table} at ${server}`;
 }
 
 async function admitNewRun(session: Session, { control, name, refusesDuplicates }: Tools, runId: RunId): Promise<void> {
@@ -178,16 +181,4 @@ function modeOf(tools: ModeTools): Mode {
     default:
       return assertNever(tools.spec.mode);
   }
-}
-
-function planTargetOf({ spec, settings }: PostgresSinkOptions): PlanTarget {
-  const { mode, key, on_duplicate: onDuplicate } = spec;
-  return {
-    kind: "postgres",
-    server: settings.server,
-    table: showTable(splitTable(spec.table)),
-    mode,
-    key,
-    onDuplicate,
-  };
 }

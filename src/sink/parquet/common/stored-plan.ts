@@ -31,7 +31,7 @@ function unseal(sealed: string): StoredPlan | "damaged" | "unknown" {
     return "damaged";
   }
   const plan = parsePlan(text);
-  return plan === undefined ? "unknown" : { plan, planId };
+  return plan?.target.kind === "parquet" ? { plan, planId } : "unknown";
 }
 
 function sha256(text: string): string {

@@ -8,6 +8,7 @@ import type { StoredPlan } from "../../port.js";
 import type { Session } from "../connections.js";
 import { damagedRun } from "../damage.js";
 import { quoteName } from "../names.js";
+import { isPostgresPlan, plannedTarget } from "../target.js";
 
 /** Reads and inserts rows of the control tables; each call is a statement or two on the session it is given. */
 export interface Control {
@@ -113,29 +114,18 @@ async function planBy(session: Session, schema: string, from: string, id: RunId)
 
 function storedPlan({ plan: text, plan_id: planId }: PlanRow): StoredPlan | undefined {
   const plan = planIdOf(text) === planId ? parsePlan(text) : undefined;
-  return plan?.target.kind === "postgres" ? { plan, planId } : undefined;
+  return plan !== undefined && isPostgresPlan(plan) ? { plan, planId } : undefined;
 }
 
 /** Keeps the plan unless there is one. */
 async function storePlan(session: Session, table: string, plan: Plan): Promise<boolean> {
   const text = planToText(plan);
-  const { target } = plan;
+  const { table: target, mode } = plannedTarget(plan);
   const { base, number } = splitRunId(plan.runId);
   const { rowCount } = await session.query({
     text: `INSERT INTO ${table} (run_id, base, number, plan_id, job, target, mode, rows_planned, spans_planned, plan)
           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`,
-    values: [
-      plan.runId,
-      base,
-      number,
-      planIdOf(text),
-      plan.job,
-      target.kind === "postgres" ? target.table : target.uri,
-      target.kind === "postgres" ? target.mode : target.kind,
-      plan.input.rows,
-      spanCount(plan),
-      text,
-    ],
+    values: [plan.runId, base, number, planIdOf(text), plan.job, target, mode, plan.input.rows, spanCount(plan), text],
   });
   return rowCount === 1;
 }

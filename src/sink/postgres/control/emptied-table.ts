@@ -4,6 +4,7 @@ import type { Session } from "../connections.js";
 import type { Control } from "./control.js";
 import { quoteTable, showTable, type TableName } from "../names.js";
 import { readsAllRows } from "../table.js";
+import { plannedTarget } from "../target.js";
 
 /** SQL for a digest that names the files of a table's rows, its partitions' too. `oid`: SQL for the table's. */
 export function filesSql(oid: string): string {
@@ -70,9 +71,9 @@ export async function refuseEmptied(
 }
 
 /** How all rows of the run come into the table again, and none of them twice. */
-function wayOut({ target }: Plan, name: TableName, { there, since }: Counted): string {
+function wayOut(plan: Plan, name: TableName, { there, since }: Counted): string {
   const again = "run the same command with --new-run";
-  if (there === "0" || target.kind !== "postgres" || target.mode !== "append") {
+  if (there === "0" || plannedTarget(plan).mode !== "append") {
     return `To score all rows again: ${again}`;
   }
   const left = since === "0" ? "" : `${since} of its rows are of spans that were committed since. `;

@@ -1,0 +1,55 @@
+import { difference } from "../../plan/compare.js";
+import type { Plan, PlanTarget } from "../../plan/plan.js";
+import type { PostgresMode, PostgresOutputSpec } from "../../spec/postgres-spec.js";
+import { splitTable } from "../../spec/postgres-spec.js";
+import { z } from "../../util/zod.js";
+import { showTable } from "./names.js";
+
+/** What a plan pins of a table in Postgres. */
+export interface PostgresTarget extends PlanTarget {
+  readonly kind: "postgres";
+  /** `host:port/database`: for people. A server may move while a run is unfinished. */
+  readonly server: string;
+  /** `schema.table` */
+  readonly table: string;
+  readonly mode: PostgresMode;
+  readonly key: readonly string[];
+  readonly onDuplicate: "fail" | "last";
+}
+
+const schema = z.strictObject({
+  kind: z.literal("postgres"),
+  server: z.string(),
+  table: z.string(),
+  mode: z.enum(["append", "upsert", "replace"]),
+  key: z.array(z.string()),
+  onDuplicate: z.enum(["fail", "last"]),
+}) satisfies z.ZodType<PostgresTarget>;
+
+/** The target of a spec. */
+export function targetOf(
+  { table, mode, key, on_duplicate: onDuplicate }: PostgresOutputSpec,
+  { server }: { readonly server: string },
+): PostgresTarget {
+  return { kind: "postgres", server, table: showTable(splitTable(table)), mode, key, onDuplicate };
+}
+
+/** Whether a plan is for a table in Postgres: one that this program can carry out. */
+export function isPostgresPlan({ target }: Plan): boolean {
+  return schema.safeParse(target).success;
+}
+
+/** What a plan pins of its table. @throws Error for one that `isPostgresPlan` does not admit */
+export function plannedTarget({ target }: Plan): PostgresTarget {
+  return schema.parse(target);
+}
+
+/** What is asked of the target now that differs from what was planned, a line each. A server may move. */
+export function compareTargets(planned: PlanTarget, asked: PostgresTarget): string[] {
+  return [
+    ...difference("output.postgres.table", planned["table"], asked.table),
+    ...difference("output.postgres.mode", planned["mode"], asked.mode),
+    ...difference("output.postgres.key", planned["key"], asked.key),
+    ...difference("output.postgres.on_duplicate", planned["onDuplicate"], asked.onDuplicate),
+  ];
+}
