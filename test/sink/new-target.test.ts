@@ -1,0 +1,96 @@
+import { createHash } from "node:crypto";
+import { expect, test } from "vitest";
+import { openJob } from "#src/app/job-context.js";
+import type { OutputRows } from "#src/columnar/types.js";
+import { parsePlan, planToText } from "#src/plan/parse-plan.js";
+import { splitRunId } from "#src/plan/identity.js";
+import { spanCount } from "#src/plan/spans.js";
+import { runJob } from "#src/run/run.js";
+import { rejectedRows, runState } from "#src/run/state.js";
+import type { RunSink, Sink, StoredPlan } from "#src/sink/port.js";
+import { collect } from "../support/sinks.js";
+import { fixtureNamed } from "../support/world.js";
+import { scratchFolder, writeSpec } from "../support/job.js";
+
+interface MemoryRun {
+  readonly text: string;
+  readonly spans: Map<number, OutputRows>;
+  finished: boolean;
+}
+
+/** A target of a kind of its own, with nothing that the port leaves to a sink. */
+function memoryTarget(runs: MemoryRun[] = []): { sink: Sink; runs: MemoryRun[] } {
+  const stored = ({ text }: MemoryRun): StoredPlan => {
+    const plan = parsePlan(text);
+    if (plan === undefined) {
+      throw new Error("a plan of this kind of target cannot be read");
+    }
+    return { plan, planId: createHash("sha256").update(text).digest("hex") };
+  };
+  const runOf = (run: MemoryRun): RunSink => ({
+    get finished() {
+      return run.finished;
+    },
+    get committed() {
+      return Uint8Array.from({ length: spanCount(stored(run).plan) }, (_, span) => Number(run.spans.has(span)));
+    },
+    rejectedRows: 0,
+    makers: new Map(),
+    async *rejects() {},
+    refresh: () => Promise.resolve(),
+    begin: () =>
+      Promise.resolve({
+        commit(span, { rows }) {
+          run.spans.set(span.index, rows);
+          return Promise.resolve("committed" as const);
+        },
+        finish() {
+          run.finished = true;
+          return Promise.resolve();
+        },
+      }),
+  });
+  const sink: Sink = {
+    target: "memory",
+    planTarget: { kind: "memory", shelf: ["a", 1] },
+    newRunAdds: false,
+    find: () => Promise.resolve(runs.map(stored).at(-1)),
+    unfinished: () => Promise.resolve([]),
+    create(plan) {
+      const run = { text: planToText(plan), spans: new Map<number, OutputRows>(), finished: false };
+      runs.push(run);
+      return Promise.resolve(stored(run));
+    },
+    open({ plan }) {
+      const found = runs.find((run) => stored(run).plan.runId === plan.runId);
+      return found === undefined ? Promise.reject(new Error("no such run")) : Promise.resolve(runOf(found));
+    },
+    [Symbol.asyncDispose]: () => Promise.resolve(),
+  };
+  return { sink, runs };
+}
+
+test("a target of a new kind, with none of the optional capabilities, takes a run, its status and a new run", async () => {
+  await using scratch = await scratchFolder();
+  const fixture = fixtureNamed("diabetes-mlp");
+  const spec = await writeSpec(scratch.path, fixture, { commit_rows: 200 });
+  const { sink, runs } = memoryTarget();
+  const score = async (newRun: boolean): Promise<string> => {
+    const attempt = { worker: { index: 0, count: 1 }, steal: false, newRun };
+    await using job = await openJob(spec, { param: [] }, { attempt });
+    return (await runJob({ ...job, sink })).status;
+  };
+
+  expect(await score(false)).toBe("complete");
+  expect(await score(false)).toBe("already_complete");
+  expect(await score(true)).toBe("complete");
+
+  expect(runs.map(({ text }) => splitRunId(parsePlan(text)?.runId ?? ("" as never)).number)).toEqual([1, 2]);
+  for (const { spans, text } of runs) {
+    expect([...spans.values()].reduce((sum, { rowCount }) => sum + rowCount, 0)).toBe(fixture.rows);
+    expect(parsePlan(text)?.target).toEqual({ kind: "memory", shelf: ["a", 1] });
+  }
+  await using job = await openJob(spec, { param: [] });
+  expect(await runState({ ...job, sink })).toMatchObject({ status: "complete", spansPlanned: 3, spansCommitted: 3 });
+  expect(await collect(rejectedRows({ ...job, sink }))).toEqual([]);
+});
