@@ -21,7 +21,7 @@ const parts = {
     instead: "file = undefined; const known = file === undefined ?",
   },
   texts: {
-    file: "dist/models/file.js",
+    file: "dist/models/model-file.js",
     pattern: /findTexts\(bytes, proto\)/,
     instead: "{ inputs: [], outputs: [] }",
   },

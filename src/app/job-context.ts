@@ -25,7 +25,7 @@ import { usableCores } from "./cores.js";
 import { fileError } from "./file-error.js";
 import { startDecodeWorkers } from "./worker-threads.js";
 import { openEngine } from "./open-engine.js";
-import { openModel } from "./open-model.js";
+import { resolveModel } from "./open-model.js";
 import { openSink, type Permissions, targetName, writtenTo } from "./open-sink.js";
 import { openSource } from "./open-source.js";
 import { readStart } from "./read-start.js";
@@ -92,7 +92,7 @@ export async function openLoaded(
     sink,
     source,
     ...decoding(spec, cores),
-    openModel: () => openModel(spec.model, { folder, ...tools }),
+    resolveModel: (planned) => resolveModel(spec.model, { folder, ...tools }, planned),
     openEngine: (model, need) =>
       openEngine(model, need, { spec, worker: attempt.worker, cores, log, profileFolder, early }),
     batchLimits: openBatchLimitCache(log),

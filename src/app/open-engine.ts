@@ -1,7 +1,9 @@
 import { ProviderFault } from "../engine/devices/device-faults.js";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
 import { openOnnxEngine } from "../engine/onnx/engine.js";
-import type { Engine, ModelFile, TextTensors } from "../engine/port.js";
+import type { Engine } from "../engine/port.js";
+import type { ModelFile } from "../models/port.js";
+import type { TextTensors } from "../columnar/tensor.js";
 import { JobError } from "../util/errors.js";
 import type { EngineLayout, EngineNeed, Log } from "../scoring/context.js";
 import type { Worker } from "../plan/share.js";

@@ -1,10 +1,9 @@
-import { resolve } from "node:path";
-import { openModelFile } from "../models/file.js";
-import type { ModelFile } from "../engine/port.js";
-import type { RetryTools } from "../util/retry.js";
+import { fileModels } from "../models/file.js";
+import type { ModelSource, ResolvedModel } from "../models/port.js";
 import type { ModelSpec } from "../spec/model-spec.js";
 import { isS3Uri } from "../spec/s3-uri.js";
 import { cacheFolder } from "../util/cache-folder.js";
+import type { RetryTools } from "../util/retry.js";
 import { openStore, storeUrl } from "./open-store.js";
 
 export interface ModelTools {
@@ -17,14 +16,31 @@ export interface ModelTools {
   readonly signal: AbortSignal;
 }
 
-/** From the disk, or from S3 through a cache of this user. */
-export async function openModel(model: ModelSpec, tools: ModelTools): Promise<ModelFile> {
-  if (!isS3Uri(model.path)) {
-    return await openModelFile(resolve(tools.folder, model.path));
+interface SourceKind {
+  readonly owns: (uri: string) => boolean;
+  readonly open: (model: ModelSpec, tools: ModelTools) => Promise<ModelSource>;
+}
+
+/** Where models come from, by their URI; the first that owns it. */
+const kinds: readonly SourceKind[] = [
+  { owns: isS3Uri, open: openS3Models },
+  { owns: () => true, open: (_model, { folder }) => Promise.resolve(fileModels(folder)) },
+];
+
+/** The model of a spec. @param planned the digest that the plan of an unfinished run pins */
+export async function resolveModel(model: ModelSpec, tools: ModelTools, planned?: string): Promise<ResolvedModel> {
+  const kind = kinds.find(({ owns }) => owns(model.path));
+  if (kind === undefined) {
+    throw new Error(`no source of models for ${model.path}`);
   }
-  const { openS3Model } = await import("../models/s3.js");
-  using store = await openStore(model, tools);
+  using source = await kind.open(model, tools);
+  return await source.resolve(model.path, planned ?? model.sha256);
+}
+
+async function openS3Models(model: ModelSpec, tools: ModelTools): Promise<ModelSource> {
+  const { s3Models } = await import("../models/s3.js");
+  const { openModelCache } = await import("../models/cache.js");
   const { writer, isDead } = tools;
-  const endpoint = storeUrl(model);
-  return await openS3Model(model.path, model.sha256, { store, endpoint, cache: cacheFolder("models"), writer, isDead });
+  const cache = openModelCache({ folder: cacheFolder("models"), writer, isDead });
+  return s3Models({ store: await openStore(model, tools), endpoint: storeUrl(model), cache });
 }

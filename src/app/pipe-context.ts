@@ -9,7 +9,7 @@ import { openBatchLimitCache } from "./batch-limit-cache.js";
 import { usableCores } from "./cores.js";
 import { attemptTools, type JobOptions, readSpec, recordOf, sha256 } from "./job-context.js";
 import { openEngine } from "./open-engine.js";
-import { openModel } from "./open-model.js";
+import { resolveModel } from "./open-model.js";
 import { programVersion } from "./version.js";
 
 /** The two ends of a pipe. */
@@ -46,7 +46,7 @@ export async function openPipe(
     input,
     output: openArrowStream(stdio.write),
     openDecoder: () => Promise.resolve(openArrowDecoder({ timezone: spec.timezone, open: input.open })),
-    openModel: () => openModel(spec.model, { folder, ...tools }),
+    resolveModel: () => resolveModel(spec.model, { folder, ...tools }),
     openEngine: (model, need) => openEngine(model, need, { spec, worker, cores, log }),
     batchLimits: openBatchLimitCache(log),
     sha256,

@@ -2,7 +2,7 @@ import { batchDependence, lostOutputs, type ModelTraits } from "../binding/model
 import { showTensor } from "../binding/side-by-side.js";
 import type { ModelSignature, TensorSignature } from "../columnar/tensor.js";
 import type { ShardDetails } from "../formats/port.js";
-import type { OnnxFile } from "../models/file.js";
+import type { OnnxFile } from "../models/model-file.js";
 import { printable } from "../util/printable.js";
 import { showBytes } from "../report/plan-text.js";
 import { count, showCount } from "../report/report.js";

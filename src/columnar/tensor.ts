@@ -34,6 +34,12 @@ export interface TensorSignature {
   readonly shape: readonly (number | null)[];
 }
 
+/** Names of a model's inputs and outputs of texts. */
+export interface TextTensors {
+  readonly inputs: readonly string[];
+  readonly outputs: readonly string[];
+}
+
 export interface ModelSignature {
   readonly inputs: readonly TensorSignature[];
   readonly outputs: readonly TensorSignature[];

@@ -1,4 +1,3 @@
-import type { ModelTraits } from "../binding/model-traits.js";
 import type { WorkerPort } from "../util/worker-port.js";
 import type { ModelSignature, NamedTensor, Tensor } from "../columnar/tensor.js";
 
@@ -55,27 +54,4 @@ export interface Engine extends AsyncDisposable {
    * @throws JobError MEMORY when the model does not fit any more
    */
   renew(): Promise<void>;
-}
-
-/** Names of tensors. */
-export interface TextTensors {
-  readonly inputs: readonly string[];
-  readonly outputs: readonly string[];
-}
-
-/** A model file, and the digest of every byte that its predictions depend on. */
-export interface ModelFile {
-  /** On this machine. */
-  readonly path: string;
-  /** As messages name it. */
-  readonly name: string;
-  /** Hex; of the file alone, or of a list of digests when it has external data. */
-  readonly sha256: string;
-  /** With external data. */
-  readonly sizeBytes: number;
-  /** Inputs and outputs of texts that the engine may pass as numbers. */
-  readonly texts: TextTensors;
-  readonly traits: ModelTraits;
-  /** @throws JobError MODEL_CHANGED when a file behind the digest was touched since */
-  check(): Promise<void>;
 }

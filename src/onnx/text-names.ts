@@ -1,4 +1,4 @@
-import type { TextTensors } from "../engine/port.js";
+import type { TextTensors } from "../columnar/tensor.js";
 
 export const noTexts: TextTensors = { inputs: [], outputs: [] };
 

@@ -1,6 +1,6 @@
 import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import type { OnnxProto } from "./proto.js";
-import type { TextTensors } from "../engine/port.js";
+import type { TextTensors } from "../columnar/tensor.js";
 import { inputEntries, inputPlaces, noTexts, outputEntries, outputPlaces, outputShape } from "./text-names.js";
 
 // Field numbers of onnx.proto3: ModelProto.graph; GraphProto.node, initializer, input, output, value_info;

@@ -1,4 +1,5 @@
-import type { Engine, ModelFile } from "../engine/port.js";
+import type { Engine } from "../engine/port.js";
+import type { ModelFile } from "../models/port.js";
 import type { EngineNeed, ScoringContext } from "../scoring/context.js";
 
 /** An engine that is being opened, in threads of its own: there is other work meanwhile. */

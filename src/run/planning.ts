@@ -3,7 +3,8 @@ import { type Contract, outputColumns, usedColumns } from "../binding/contract.j
 import { lostOutputs } from "../binding/model-traits.js";
 import { bytesPerRow } from "../binding/row-bytes.js";
 import type { Decoder } from "../formats/port.js";
-import type { Engine, ModelFile } from "../engine/port.js";
+import type { Engine } from "../engine/port.js";
+import type { ModelFile } from "../models/port.js";
 import { JobError } from "../util/errors.js";
 import { makePlan } from "../plan/make-plan.js";
 import type { ListedShard } from "../plan/compare.js";

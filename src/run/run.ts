@@ -1,4 +1,4 @@
-import type { ModelFile } from "../engine/port.js";
+import type { ModelFile } from "../models/port.js";
 import { type Damage, JobError, messageOf } from "../util/errors.js";
 import { numberedRunId, runIdOf, splitRunId } from "../plan/identity.js";
 import { withShards } from "../plan/compare.js";
@@ -99,8 +99,10 @@ async function takeUp(context: JobContext, stored: StoredPlan): Promise<RunRepor
   }
   const idle = isIdle(context, { stored, run });
   // Where nothing is left to be scored the model may be gone, as it may when the run is finished.
-  const model = idle ? undefined : await openPinnedModel(context);
-  const modelSha256 = model === undefined ? await digestIfThere(context) : model.sha256;
+  // Of another URI the plan says nothing: what it leads to is compared with the plan below.
+  const planned = plan.model.uri === context.spec.model.path ? plan.model.sha256 : undefined;
+  const model = idle ? undefined : await openPinnedModel(context, planned);
+  const modelSha256 = model === undefined ? await digestIfThere(context, planned) : model.sha256;
   let shardsUnplanned: number;
   try {
     // Before the model is loaded: what has changed should be said at once.
@@ -153,9 +155,9 @@ function digestsIn({ input }: Plan): ReadonlyMap<string, string> {
   return new Map(input.shards.flatMap(({ uri, sha256 }) => (sha256 === undefined ? [] : [[uri, sha256]])));
 }
 
-async function digestIfThere(context: JobContext): Promise<string | undefined> {
+async function digestIfThere(context: JobContext, planned?: string): Promise<string | undefined> {
   try {
-    return (await openPinnedModel(context)).sha256;
+    return (await openPinnedModel(context, planned)).sha256;
   } catch (error) {
     if (error instanceof JobError && error.code === "FILE_MISSING") {
       return undefined; // what is scored does not need its model any more
@@ -164,10 +166,14 @@ async function digestIfThere(context: JobContext): Promise<string | undefined> {
   }
 }
 
-/** @throws JobError MODEL_PIN when the spec pins another digest */
-export async function openPinnedModel(context: ScoringContext): Promise<ModelFile> {
+/**
+ * The spec's model.
+ * @param planned the digest that the plan of an unfinished run pins
+ * @throws JobError MODEL_PIN when the spec pins another digest
+ */
+export async function openPinnedModel(context: ScoringContext, planned?: string): Promise<ModelFile> {
   return await atKey(context, ["model", "path"], async () => {
-    const model = await context.openModel();
+    const { file: model } = await context.resolveModel(planned);
     const pinned = context.spec.model.sha256;
     if (pinned !== undefined && pinned !== model.sha256) {
       throw new JobError(

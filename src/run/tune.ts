@@ -1,7 +1,8 @@
 import type { Contract } from "../binding/contract.js";
 import { createPacker, type FeatureBatch, sliceBatch } from "../packing/packer.js";
 import type { NamedTensor } from "../columnar/tensor.js";
-import type { Engine, ModelFile } from "../engine/port.js";
+import type { Engine } from "../engine/port.js";
+import type { ModelFile } from "../models/port.js";
 import { JobError } from "../util/errors.js";
 import { runIdOf } from "../plan/identity.js";
 import { spansOf } from "../plan/spans.js";

@@ -1,5 +1,6 @@
 import type { Decoder, ShardFile } from "../formats/port.js";
-import type { Engine, ModelFile } from "../engine/port.js";
+import type { Engine } from "../engine/port.js";
+import type { ModelFile, ResolvedModel } from "../models/port.js";
 import { JobError } from "../util/errors.js";
 import type { ListedShard } from "../plan/compare.js";
 import type { Sha256 } from "../plan/identity.js";
@@ -17,7 +18,8 @@ export interface ScoringContext {
   readonly spec: JobSpec;
   /** Where a key of the spec stands: "job.yaml:4:9: input.path". */
   readonly where: (path: readonly string[]) => string;
-  readonly openModel: () => Promise<ModelFile>;
+  /** Finds the spec's model. @param planned the digest that the plan of an unfinished run pins */
+  readonly resolveModel: (planned?: string) => Promise<ResolvedModel>;
   readonly openEngine: (model: ModelFile, need: EngineNeed) => Promise<Engine>;
   readonly sha256: Sha256;
   readonly nowMs: () => number;

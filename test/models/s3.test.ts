@@ -1,9 +1,10 @@
 import { mkdir, readdir, readFile, rm, truncate, utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { openModelFile } from "#src/models/file.js";
-import type { ModelFile } from "#src/engine/port.js";
-import { openS3Model } from "#src/models/s3.js";
+import { openModelFile } from "#src/models/model-file.js";
+import type { ModelFile } from "#src/models/port.js";
+import { openModelCache } from "#src/models/cache.js";
+import { s3Models } from "#src/models/s3.js";
 import { identity, lookup, refusalOf } from "../support/faulty.js";
 import { type HttpProxy, httpProxy } from "../support/http-proxy.js";
 import { scratchFolder } from "../support/job.js";
@@ -51,10 +52,11 @@ async function modelInS3(location?: string): Promise<World> {
       seen = proxy.requests.length;
       return since.map((request) => request.replace(/^GET \/[^/]+\/([^?]+).*/, "$1"));
     },
-    open(pinned, writer = "dead.as.an.earlier.container") {
+    async open(pinned, writer = "dead.as.an.earlier.container") {
+      const isDead = (other: string): boolean => other.startsWith("dead");
       const store = storeAt({ port: proxy.port });
-      const options = { store, endpoint: "test", cache, writer, isDead: (other: string) => other.startsWith("dead") };
-      return openS3Model(`s3://${bucket.name}/models/net.onnx`, pinned, options);
+      using models = s3Models({ store, endpoint: "test", cache: openModelCache({ folder: cache, writer, isDead }) });
+      return (await models.resolve(`s3://${bucket.name}/models/net.onnx`, pinned)).file;
     },
     async [Symbol.asyncDispose]() {
       await proxy[Symbol.asyncDispose]();

@@ -2,7 +2,7 @@ import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { checkOutline } from "#src/onnx/outline.js";
-import { openModelFile } from "#src/models/file.js";
+import { openModelFile } from "#src/models/model-file.js";
 import { projectFolder } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { writeModel } from "../support/onnx.js";

@@ -1,7 +1,8 @@
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { type AttemptOptions, openJob } from "#src/app/job-context.js";
-import type { Engine, ModelFile } from "#src/engine/port.js";
+import type { Engine } from "#src/engine/port.js";
+import type { ModelFile } from "#src/models/port.js";
 import type { RunReport } from "#src/report/report.js";
 import type { EngineNeed, JobContext } from "#src/scoring/context.js";
 import { runJob } from "#src/run/run.js";

@@ -1,7 +1,7 @@
 import { dirname, resolve } from "node:path";
 import { libraryFolder, type Machine, thisMachine } from "../../engine/devices/machine.js";
 import { gpuParts, type Part } from "../../engine/devices/gpu-parts.js";
-import type { ModelFile } from "../../engine/port.js";
+import type { ModelFile } from "../../models/port.js";
 import { JobError } from "../../util/errors.js";
 import { type Diagnosis, doctorJson, doctorText } from "../../report/doctor-text.js";
 import type { Provider } from "../../spec/engine-spec.js";
@@ -10,7 +10,7 @@ import type { SafeIo } from "../io.js";
 import { attemptTools, type JobOptions, readSpec } from "../../app/job-context.js";
 import { warningsOnly } from "../logger.js";
 import { deviceIdOf } from "../../app/open-engine.js";
-import { openModel } from "../../app/open-model.js";
+import { resolveModel } from "../../app/open-model.js";
 import { type MissingProvider, providerMissing } from "../../app/provider-missing.js";
 import { openTinyModel, type Trial, tryProvider } from "../../app/provider-trial.js";
 import { openDuckDb } from "../../duckdb/instance.js";
@@ -141,6 +141,6 @@ async function modelOf(
   }
   const { spec } = loaded;
   const tools = attemptTools(spec, warningsOnly(io.stderr), new AbortController().signal);
-  const model = await openModel(spec.model, { folder: dirname(resolve(specPath)), ...tools });
+  const { file: model } = await resolveModel(spec.model, { folder: dirname(resolve(specPath)), ...tools });
   return { ...model, [Symbol.asyncDispose]: () => Promise.resolve() };
 }

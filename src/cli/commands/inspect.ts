@@ -2,7 +2,7 @@ import { type FileHandle, open, stat } from "node:fs/promises";
 import { extname, resolve } from "node:path";
 import { beginsArrowStream, inspectArrow } from "../../formats/arrow/inspect.js";
 import { inspectParquet } from "../../formats/parquet/inspect.js";
-import { openModelFile } from "../../models/file.js";
+import { openModelFile } from "../../models/model-file.js";
 import { startScoringWorker } from "../../app/worker-threads.js";
 import { openOnnxEngine } from "../../engine/onnx/engine.js";
 import { JobError, messageOf } from "../../util/errors.js";

@@ -1,14 +1,23 @@
 import { MessageChannel, type MessagePort, type Worker } from "node:worker_threads";
-import type { ModelSignature } from "../../columnar/tensor.js";
+import type { ModelSignature, TextTensors } from "../../columnar/tensor.js";
 import type { WorkerPort } from "../../util/worker-port.js";
 import type { Provider } from "../../spec/engine-spec.js";
 import { openSessionClient, type SessionClient } from "./session-client.js";
 import type { WorkerSettings } from "./protocol.js";
-import type { Engine, ModelFile, TextTensors } from "../port.js";
+import type { Engine } from "../port.js";
 import { noTexts } from "../../onnx/text-names.js";
 
+/** An ONNX file to be loaded. */
+export interface OnnxModel {
+  readonly path: string;
+  /** The model as messages name it. */
+  readonly name: string;
+  /** @throws JobError MODEL_CHANGED when the file is not the one that was digested */
+  check(): Promise<void>;
+}
+
 export interface OnnxEngineOptions {
-  readonly model: ModelFile;
+  readonly model: OnnxModel;
   /** Those of its texts that are passed as numbers; default: none. */
   readonly texts?: TextTensors | undefined;
   /** The first takes what it can of the model, the next what is left, the CPU the rest. */

@@ -1,7 +1,7 @@
 import type { MessagePort } from "node:worker_threads";
-import type { ModelSignature } from "../../columnar/tensor.js";
+import type { ModelSignature, TextTensors } from "../../columnar/tensor.js";
 import type { Provider } from "../../spec/engine-spec.js";
-import type { EngineRequest, EngineResponse, TextTensors } from "../port.js";
+import type { EngineRequest, EngineResponse } from "../port.js";
 
 /** What the main thread and a session's worker say to each other. */
 export interface WorkerSettings {

@@ -5,7 +5,7 @@ import { JobError } from "../../util/errors.js";
 import { brokenThread } from "../../util/worker-port.js";
 import { openingFault, ProviderFault, runningFault, shortFault } from "../devices/device-faults.js";
 import type { FromWorker, ToWorker, WorkerSettings } from "./protocol.js";
-import type { EngineRequest, EngineResponse, ModelFile } from "../port.js";
+import type { EngineRequest, EngineResponse } from "../port.js";
 import { refusalOf, withoutSource } from "./runtime-text.js";
 
 interface Pending {
@@ -127,7 +127,8 @@ async function listen(
   });
 }
 
-interface LoadedModel extends Pick<ModelFile, "name"> {
+interface LoadedModel {
+  readonly name: string;
   readonly settings: WorkerSettings;
 }
 

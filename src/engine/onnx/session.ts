@@ -10,12 +10,13 @@ import {
   type NamedTensor,
   type Tensor,
   type TensorSignature,
+  type TextTensors,
 } from "../../columnar/tensor.js";
 import type { Values } from "../../columnar/values.js";
 import { messageOf } from "../../util/errors.js";
 import { profilePrefix, type WorkerSettings } from "./protocol.js";
 import { passNumbers } from "../../onnx/texts.js";
-import type { EngineRequest, TextTensors } from "../port.js";
+import type { EngineRequest } from "../port.js";
 import { inputEntries, inputPlaces, noTexts, outputEntries, outputPlaces, outputShape } from "../../onnx/text-names.js";
 
 /** Given by the thread that it runs in: what is bundled with this must not load its native library. */

@@ -4,7 +4,7 @@ import { expect, test, vi } from "vitest";
 import { scoringWorker } from "#src/app/worker-threads.js";
 import { startEarlyThreads } from "#src/engine/onnx/early-threads.js";
 import { openOnnxEngine } from "#src/engine/onnx/engine.js";
-import { openModelFile } from "#src/models/file.js";
+import { openModelFile } from "#src/models/model-file.js";
 import { projectFolder } from "../../support/cli.js";
 
 async function openEngine(early: ReturnType<typeof startEarlyThreads>) {

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { startScoringWorker as startWorker } from "#src/app/worker-threads.js";
-import { openModelFile } from "#src/models/file.js";
+import { openModelFile } from "#src/models/model-file.js";
 import { openOnnxEngine } from "#src/engine/onnx/engine.js";
 import type { Engine, EngineRequest } from "#src/engine/port.js";
 import { JobError } from "#src/util/errors.js";

@@ -2,7 +2,7 @@ import { appendFile, link, mkdir, readFile, stat, symlink, truncate, utimes, wri
 import { createHash } from "node:crypto";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { openModelFile } from "#src/models/file.js";
+import { openModelFile } from "#src/models/model-file.js";
 import { identity, refusalOf } from "../support/faulty.js";
 import { scratchFolder } from "../support/job.js";
 import { writeModel } from "../support/onnx.js";

@@ -1,0 +1,199 @@
+import { createHash } from "node:crypto";
+import { mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } from "node:fs/promises";
+import { dirname, join, normalize } from "node:path";
+import { parseJson } from "../plan/parse-plan.js";
+import { errnoOf, JobError } from "../util/errors.js";
+import { z } from "../util/zod.js";
+import { notOnnx, openModelFile, readModel, refuseOutside } from "./model-file.js";
+import type { ModelFile } from "./port.js";
+
+export interface ModelCacheOptions {
+  /** Holds models of all jobs, each in a folder named by its digest. */
+  readonly folder: string;
+  /** Names this process among all on all machines. */
+  readonly writer: string;
+  readonly isDead: (writer: string) => boolean;
+}
+
+/** What was found at a place before: where the states of all files are the same, nothing need be fetched. */
+export interface KnownModel {
+  readonly sha256: string;
+  /** Files of external data, each with what changes when it is replaced, such as an ETag. */
+  readonly external: readonly { readonly location: string; readonly etag: string }[];
+}
+
+/** Files that are fetched into the cache. */
+export interface ModelFetch {
+  /** Names the place and its state: the same key stands for the same bytes. */
+  readonly key: string;
+  /** The model as messages name it. */
+  readonly name: string;
+  /** Fetches the model itself to `path`. */
+  model(path: string): Promise<void>;
+  /** Fetches a file of external data to `path`, and returns its state. */
+  external(location: string, path: string): Promise<string>;
+}
+
+/** Models that were fetched to this machine. Each is digested again before it is used. */
+export interface ModelCache {
+  /** The model of that digest; undefined: it is not there, or damaged. */
+  find(sha256: string, name: string): Promise<ModelFile | undefined>;
+  known(key: string): Promise<KnownModel | undefined>;
+  /** @throws JobError MODEL_INVALID, DISK, PERMISSION; what `fetch` throws */
+  add(fetch: ModelFetch): Promise<ModelFile>;
+}
+
+/** In a model's folder. Its external data lies beside it, by the names that it gives them. */
+const modelName = "infer-batch.model.onnx";
+
+/** Models that nobody used for so long are removed when another one comes. */
+const unusedMs = 30 * 24 * 60 * 60 * 1000;
+
+const knownSchema = z.object({
+  sha256: z.string().regex(/^[0-9a-f]{64}$/),
+  external: z.array(z.object({ location: z.string(), etag: z.string() })),
+}) satisfies z.ZodType<KnownModel>;
+
+export function openModelCache(options: ModelCacheOptions): ModelCache {
+  const { folder } = options;
+  return {
+    find: (sha256, name) => find(folder, sha256, name),
+    known: async (key) =>
+      knownSchema.safeParse(parseJson(await readFile(notePath(folder, key), "utf8").catch(() => ""))).data,
+    add: (fetch) => caching(folder, () => add(options, fetch)),
+  };
+}
+
+function notePath(folder: string, key: string): string {
+  return join(folder, "by-object", `${createHash("sha256").update(key).digest("hex")}.json`);
+}
+
+async function find(cache: string, sha256: string, name: string): Promise<ModelFile | undefined> {
+  const folder = join(cache, sha256);
+  try {
+    const now = new Date();
+    await utimes(folder, now, now); // it is in use
+    const model = await openModelFile(join(folder, modelName));
+    return model.sha256 === sha256 ? { ...model, name } : undefined;
+  } catch (error) {
+    if (error instanceof JobError || errnoOf(error) !== undefined) {
+      return undefined; // whatever is wrong with it, it can be fetched
+    }
+    throw error;
+  }
+}
+
+async function add(options: ModelCacheOptions, fetch: ModelFetch): Promise<ModelFile> {
+  const { folder: cache, writer } = options;
+  const { name } = fetch;
+  const note = notePath(cache, fetch.key);
+  const making = join(cache, "tmp", writer);
+  await mkdir(dirname(note), { recursive: true });
+  await mkdir(making, { recursive: true });
+  try {
+    await tidy(options);
+    const path = join(making, modelName);
+    await fetch.model(path);
+    const external: KnownModel["external"][number][] = [];
+    for (const location of await externalData(path, name)) {
+      const to = join(making, normalize(location));
+      await mkdir(dirname(to), { recursive: true });
+      external.push({ location, etag: await fetch.external(location, to) });
+    }
+    const { sha256 } = await openModelFile(path);
+    await putInto(options, making, { name, sha256 });
+    const temporary = join(cache, "tmp", `${writer}.json`);
+    await writeFile(temporary, JSON.stringify({ sha256, external } satisfies KnownModel));
+    await rename(temporary, note);
+    const model = await find(cache, sha256, name);
+    if (model === undefined) {
+      throw new JobError("DISK", `loading model ${name}: what was put into ${cache} is not there any more`, {
+        hint: "something else writes there; run the same command again",
+      });
+    }
+    return model;
+  } finally {
+    await rm(making, { recursive: true, force: true });
+  }
+}
+
+async function externalData(path: string, model: string): Promise<readonly string[]> {
+  const { proto } = await readModel(path, (_path, cause) => notOnnx(model, cause));
+  const locations = proto.externalData;
+  for (const location of locations) {
+    refuseOutside(model, location);
+    if ([modelName, "."].includes(normalize(location)) || location.endsWith("/")) {
+      throw new JobError(
+        "MODEL_INVALID",
+        `loading model ${model}: its external data cannot be called \`${location}\``,
+        {
+          hint: "external data is a file beside the model; give it another name",
+        },
+      );
+    }
+  }
+  return locations;
+}
+
+/** A folder appears whole under its name. One that is there stays, unless it is damaged: others may be using it. */
+async function putInto(
+  { folder: cache, writer }: ModelCacheOptions,
+  from: string,
+  { name, sha256 }: { name: string; sha256: string },
+): Promise<void> {
+  const [to, aside] = [join(cache, sha256), join(cache, "tmp", `${writer}.damaged`)];
+  if (await renamed(from, to)) {
+    return;
+  }
+  if ((await find(cache, sha256, name)) === undefined) {
+    await renamed(to, aside);
+    await rm(aside, { recursive: true, force: true });
+    await renamed(from, to);
+  }
+}
+
+/** false: the name is taken, or there is nothing to be renamed. */
+async function renamed(from: string, to: string): Promise<boolean> {
+  try {
+    await rename(from, to);
+    return true;
+  } catch (error) {
+    if (["ENOTEMPTY", "EEXIST", "ENOENT"].includes(errnoOf(error) ?? "")) {
+      return false;
+    }
+    throw error;
+  }
+}
+
+/** Removes what dead processes left, and models that nobody has used for long. */
+async function tidy({ folder: cache, writer, isDead }: ModelCacheOptions): Promise<void> {
+  for (const name of await readdir(join(cache, "tmp"))) {
+    if (name !== writer && isDead(name)) {
+      await rm(join(cache, "tmp", name), { recursive: true, force: true });
+    }
+  }
+  for (const name of await readdir(cache)) {
+    const folder = join(cache, name);
+    const used = /^[0-9a-f]{64}$/.test(name) ? await stat(folder).catch(() => undefined) : undefined;
+    if (used !== undefined && Date.now() - used.mtimeMs > unusedMs) {
+      await rm(folder, { recursive: true, force: true });
+    }
+  }
+}
+
+/** Does `work`; an error of the disk is told with the cache's folder. */
+async function caching<T>(cache: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    const errno = errnoOf(error);
+    if (error instanceof JobError || errno === undefined || !/^E[A-Z0-9]+$/.test(errno)) {
+      throw error;
+    }
+    const code = ["EACCES", "EPERM", "EROFS"].includes(errno) ? "PERMISSION" : "DISK";
+    throw new JobError(code, `keeping a model in ${cache}: ${errno}`, {
+      hint: "XDG_CACHE_HOME names another folder for what may be fetched again",
+      cause: error,
+    });
+  }
+}

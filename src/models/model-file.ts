@@ -1,0 +1,185 @@
+import { createHash } from "node:crypto";
+import { createReadStream } from "node:fs";
+import { lstat, open, readFile, realpath, stat } from "node:fs/promises";
+import { dirname, isAbsolute, join, normalize, sep } from "node:path";
+import { errnoOf, JobError, messageOf } from "../util/errors.js";
+import { type OnnxProto, readOnnxProto } from "../onnx/proto.js";
+import { checkOutline } from "../onnx/outline.js";
+import { findTexts } from "../onnx/texts.js";
+import { readTraits } from "../onnx/traits.js";
+import type { ModelFile } from "./port.js";
+
+export interface OnnxFile extends ModelFile {
+  /** Of the file alone. */
+  readonly fileBytes: number;
+  readonly proto: OnnxProto;
+  readonly externalData: readonly { readonly location: string; readonly sizeBytes: number }[];
+}
+
+/**
+ * Reads and digests a model and the external data files it names.
+ * @param refuse makes the error for a file that is not ONNX
+ * @throws JobError FILE_MISSING, PERMISSION, MODEL_INVALID
+ */
+export async function openModelFile(path: string, refuse = notOnnx): Promise<OnnxFile> {
+  const before = await statOf(path);
+  const { bytes, proto } = await readModel(path, refuse);
+  const main = createHash("sha256").update(bytes).digest("hex");
+  const files = [{ path, fingerprint: before }];
+  const externalData: OnnxFile["externalData"][number][] = [];
+  const digests = [`${main}  model`];
+  let sizeBytes = bytes.length;
+  for (const location of proto.externalData) {
+    const file = await externalFile(path, location);
+    files.push({ path: file, fingerprint: await statOf(file) });
+    const external = await digestFile(file);
+    sizeBytes += external.sizeBytes;
+    externalData.push({ location, sizeBytes: external.sizeBytes });
+    digests.push(`${external.sha256}  ${location}`);
+  }
+  const check = async (): Promise<void> => {
+    for (const file of files) {
+      if ((await statOf(file.path)) !== file.fingerprint) {
+        throw new JobError("MODEL_CHANGED", `loading ${path}: ${file.path} was written to while it was being loaded`, {
+          hint: "run again when the model is in place",
+        });
+      }
+    }
+  };
+  // The digest stands for the bytes only if nothing was written while they were read.
+  await check();
+  const sha256 = digests.length === 1 ? main : createHash("sha256").update(digests.join("\n")).digest("hex");
+  const texts = findTexts(bytes, proto);
+  const traits = readTraits(bytes, proto);
+  return { path, name: path, sha256, sizeBytes, texts, traits, check, fileBytes: bytes.length, proto, externalData };
+}
+
+/** @throws JobError as `openModelFile` */
+export async function readModel(
+  path: string,
+  refuse: (path: string, cause: unknown) => JobError,
+): Promise<{ bytes: Uint8Array; proto: OnnxProto }> {
+  let bytes: Uint8Array;
+  try {
+    await refuseOtherFile(path, refuse);
+    bytes = await readFile(path);
+  } catch (error) {
+    if (error instanceof JobError) {
+      throw error;
+    }
+    // Protobuf ends at 2 GiB as Node's readFile does: larger models keep their weights in other files.
+    throw errnoOf(error) === "ERR_FS_FILE_TOO_LARGE" ? refuse(path, error) : unreadable(path, error);
+  }
+  try {
+    return { bytes, proto: readOnnxProto(bytes) };
+  } catch (cause) {
+    throw refuse(path, cause);
+  }
+}
+
+/** A smaller file is read whole at once. */
+const smallFileBytes = 16 * 1024 * 1024;
+
+/** Refuses a large file that is no model by a few of its bytes: no memory is taken for the others. */
+async function refuseOtherFile(path: string, refuse: (path: string, cause: unknown) => JobError): Promise<void> {
+  await using file = await open(path);
+  const { size } = await file.stat();
+  if (size <= smallFileBytes) {
+    return;
+  }
+  const bytes = Buffer.alloc(64);
+  try {
+    await checkOutline(size, async (from, length) => {
+      const { bytesRead } = await file.read(bytes, 0, length, from);
+      return bytes.subarray(0, bytesRead);
+    });
+  } catch (error) {
+    throw errnoOf(error) === undefined ? refuse(path, error) : error;
+  }
+}
+
+export function notOnnx(path: string, cause: unknown): JobError {
+  return new JobError("MODEL_INVALID", `loading model ${path}: it is not an ONNX file`, {
+    hint: "is this the right file, and was it copied whole?",
+    cause,
+  });
+}
+
+function unreadable(path: string, cause: unknown): JobError {
+  return errnoOf(cause) === "EACCES"
+    ? new JobError("PERMISSION", `loading model ${path}: permission denied`, { hint: "grant read permission", cause })
+    : new JobError("DISK", `loading model ${path}: ${errnoOf(cause) ?? messageOf(cause)}`, { cause });
+}
+
+async function statOf(path: string): Promise<string> {
+  try {
+    const found = await stat(path, { bigint: true });
+    if (!found.isFile()) {
+      throw new JobError("FILE_MISSING", `loading model ${path}: it is not a file`, {
+        hint: "model.path names one .onnx file",
+      });
+    }
+    return `${found.ino}:${found.size}:${found.mtimeNs}:${found.ctimeNs}`;
+  } catch (error) {
+    if (error instanceof JobError) {
+      throw error;
+    }
+    if (errnoOf(error) === "EACCES") {
+      throw unreadable(path, error);
+    }
+    throw new JobError("FILE_MISSING", `loading model ${path}: there is no such file`, {
+      hint: "model.path is relative to the spec's folder",
+      cause: error,
+    });
+  }
+}
+
+async function digestFile(path: string): Promise<{ sha256: string; sizeBytes: number }> {
+  const hash = createHash("sha256");
+  let sizeBytes = 0;
+  try {
+    for await (const piece of createReadStream(path, { highWaterMark: 1 << 20 }) as AsyncIterable<Buffer>) {
+      hash.update(piece);
+      sizeBytes += piece.length;
+    }
+  } catch (error) {
+    throw unreadable(path, error);
+  }
+  return { sha256: hash.digest("hex"), sizeBytes };
+}
+
+/** @throws JobError MODEL_INVALID for external data that is not named by a path inside the model's folder */
+export function refuseOutside(model: string, location: string): void {
+  const clean = normalize(location);
+  if (location === "" || isAbsolute(clean) || clean === ".." || clean.startsWith(`..${sep}`)) {
+    throw refused(model, location, "lies outside the model's folder");
+  }
+}
+
+function refused(model: string, location: string, found: string): JobError {
+  return new JobError("MODEL_INVALID", `loading model ${model}: its external data \`${location}\` ${found}`, {
+    hint: "external data must be a plain file beside the model, named by a relative path",
+  });
+}
+
+/** External data must be a plain file in the model's folder: a model must not be able to read other files. */
+async function externalFile(model: string, location: string): Promise<string> {
+  refuseOutside(model, location);
+  const file = join(dirname(model), normalize(location));
+  const missing = (cause: unknown): never => {
+    throw new JobError("FILE_MISSING", `loading model ${model}: its external data ${file} is not there`, {
+      hint: "copy the model together with its external data files",
+      cause,
+    });
+  };
+  const found = await lstat(file).catch(missing);
+  // A folder on the way may be a link to anywhere.
+  const [home, there] = await Promise.all([realpath(dirname(model)), realpath(dirname(file)).catch(missing)]);
+  if (there !== home && !there.startsWith(home.endsWith(sep) ? home : `${home}${sep}`)) {
+    throw refused(model, location, "lies outside the model's folder");
+  }
+  if (!found.isFile() || found.nlink > 1) {
+    throw refused(model, location, found.isFile() ? "is a hard link" : "is not a plain file");
+  }
+  return file;
+}

@@ -1,0 +1,79 @@
+import { mkdir, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { projectFolder } from "../support/cli.js";
+import { type Fixture, fixtures, scratchFolder, writeSpec } from "../support/job.js";
+import { outputRows, partNames, spanOfName } from "../support/output.js";
+import { runInS3 } from "../support/s3-job.js";
+import { type Bucket, useS3 } from "../support/s3.js";
+
+const s3 = useS3();
+const wine = fixtures[2] as Fixture;
+const models = join(projectFolder, "fixtures/models");
+
+interface ModelJob extends AsyncDisposable {
+  readonly bucket: Bucket;
+  readonly out: string;
+  /** Runs with a cache of models of that name, one for each machine. */
+  run(machine: string, key?: string): ReturnType<typeof runInS3>;
+}
+
+/** A run of which span 1 is not committed, with its model at `s3://…/wine.onnx`, which another model then replaces. */
+async function unfinishedJob(): Promise<ModelJob> {
+  const scratch = await scratchFolder();
+  const bucket = await s3.server().createBucket();
+  const out = join(scratch.path, "out");
+  await mkdir(join(scratch.path, "caches"));
+  await bucket.putFile("wine.onnx", join(models, wine.model));
+  const run: ModelJob["run"] = async (machine, key = "wine.onnx") => {
+    const spec = await writeSpec(scratch.path, wine, {
+      model: { path: `s3://${bucket.name}/${key}` },
+      commit_rows: 60,
+    });
+    const env = { XDG_CACHE_HOME: join(scratch.path, "caches", machine) };
+    return await runInS3(["run", spec, "--no-progress"], { port: s3.server().port, env });
+  };
+  expect(await run("first")).toMatchObject({ code: 0 });
+  for (const name of ["_SUCCESS", "_manifest.json"]) {
+    await rm(join(out, name));
+  }
+  for (const name of await partNames(out)) {
+    await (spanOfName(name) === 1 ? rm(join(out, name)) : undefined);
+  }
+  await bucket.putFile("wine.onnx", join(models, "wine-zipmap.onnx"));
+  return { bucket, out, run, [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose]() };
+}
+
+s3.describe("an unfinished run whose model in S3 was replaced", () => {
+  test("goes on with the model that it planned where this machine has it", async () => {
+    await using job = await unfinishedJob();
+
+    const ended = await job.run("first");
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    expect((await outputRows(job.out)).length).toBe(wine.rows);
+  });
+
+  test("ends with 66 where no copy of the planned model is left", async () => {
+    await using job = await unfinishedJob();
+
+    const ended = await job.run("another");
+
+    expect([ended.code, ended.stderr]).toEqual([66, expect.stringMatching(/its sha256 is [0-9a-f]{64}, planned /)]);
+    await job.bucket.putFile("wine.onnx", join(models, wine.model));
+    expect(await job.run("another")).toMatchObject({ code: 0 });
+    expect((await outputRows(job.out)).length).toBe(wine.rows);
+  });
+
+  test("ends with 66 where the spec names another model, whatever copies this machine has", async () => {
+    await using job = await unfinishedJob();
+    await job.bucket.putFile("other.onnx", join(models, "wine-zipmap.onnx"));
+
+    const ended = await job.run("first", "other.onnx");
+
+    expect([ended.code, ended.stderr]).toEqual([
+      66,
+      expect.stringMatching(/comparing s3:\S+\/other\.onnx with the plan/),
+    ]);
+  });
+});
