@@ -1,7 +1,7 @@
 import { readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { decodeTexts, encodeTexts, type NamedTensor } from "#src/columnar/tensor.js";
+import { decodeTexts, encodeTexts, type NamedTensor, type TextTensors } from "#src/columnar/tensor.js";
 import { openModelFile } from "#src/models/model-file.js";
 import { startScoringWorker as startWorker } from "#src/app/worker-threads.js";
 import { openOnnxEngine } from "#src/engine/onnx/engine.js";
