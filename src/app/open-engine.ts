@@ -1,6 +1,6 @@
 import { ProviderFault } from "../engine/devices/device-faults.js";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
-import { openOnnxEngine } from "../engine/onnx/engine.js";
+import { type OnnxEngine, openOnnxEngine } from "../engine/onnx/engine.js";
 import type { Engine } from "../engine/port.js";
 import type { ModelFile } from "../models/port.js";
 import type { TextTensors } from "../columnar/tensor.js";
@@ -77,8 +77,8 @@ function neededTexts({ texts }: ModelFile, { outputs }: Pick<ModelSpec, "outputs
   return { inputs: texts.inputs, outputs: texts.outputs.filter((name) => tensors.has(name)) };
 }
 
-function withScoringFlags(engine: Engine): Engine {
-  const flags = setScoringFlags(engine.opened());
+function withScoringFlags(engine: OnnxEngine): Engine {
+  const flags = setScoringFlags(engine.local.opened());
   return {
     ...engine,
     async [Symbol.asyncDispose]() {

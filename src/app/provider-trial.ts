@@ -72,7 +72,7 @@ async function runBlank(
     if (response.kind !== "done") {
       const { kind, message } = response;
       // A model may refuse zeros; that says nothing about a run's rows.
-      const error = kind === "exhausted" ? noMemory(engine.device, message) : undefined;
+      const error = kind === "exhausted" ? noMemory(engine.local.device, message) : undefined;
       return { ms: undefined, fault: message, error };
     }
     ({ ms } = response);

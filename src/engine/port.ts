@@ -1,51 +1,61 @@
 import type { WorkerPort } from "../util/worker-port.js";
 import type { ModelSignature, NamedTensor, Tensor } from "../columnar/tensor.js";
 
-/** One `session.run`. The tensors' buffers go to the engine and are detached here. */
+/** One batch. The tensors' buffers go to the engine and are detached here. */
 export interface EngineRequest {
   readonly inputs: readonly NamedTensor[];
   /** Names of the tensors wanted. */
   readonly outputs: readonly string[];
 }
 
+/** What became of a batch; `inputs` are the tensors of the request, back from the engine. */
 export type EngineResponse =
   | {
       readonly kind: "done";
       /** In the order asked for; the shapes are those that came, not those that the model declares. */
       readonly outputs: readonly Tensor[];
-      /** Milliseconds that it took, without what it waited for its turn. */
+      /** Milliseconds that the model took, without the wait for its turn. */
       readonly ms: number;
-      /** Tensors of the request, to be filled anew. */
+      /** Without tensors that cannot be used again. */
       readonly inputs: readonly NamedTensor[];
     }
-  /** The model refused the batch: some row of it, or all. */
+  /** The model refuses the values of the batch: it is halved until the rows are found, which are bad rows. */
   | { readonly kind: "failed"; readonly message: string; readonly inputs: readonly NamedTensor[] }
-  /** There was no memory for the batch. Fewer rows may fit, once the engine is renewed. */
+  /** The batch is too large. Fewer rows may fit, once a local engine is renewed. */
   | { readonly kind: "exhausted"; readonly message: string; readonly inputs: readonly NamedTensor[] };
 
-/** A loaded model on some hardware. */
+/** A model that can be asked for predictions, wherever it computes. */
 export interface Engine extends AsyncDisposable {
   readonly signature: ModelSignature;
-  /** The first execution provider of those in use. */
+  /** What computes, as reports and parts name it; of a local engine, the first execution provider in use. */
   readonly provider: string;
-  /** Where that one computes, as messages name it: "cpu", "cuda:0". */
-  readonly device: string;
-  /** Those that were asked for before it and that this machine cannot run. */
-  readonly missing: readonly string[];
-  /** Batches that it works on at once, when all of its sessions are open: one is from the beginning. */
-  readonly sessions: number;
-  /** When they are. @throws JobError MODEL_INVALID, MEMORY, MODEL_CHANGED */
-  opened(): Promise<void>;
   /** Batches worth having under way at once: more than that only wait. */
   readonly concurrency: number;
   /**
-   * Calls may overlap and are served in no particular order.
-   * @throws JobError DEVICE when the device fails
+   * Calls may overlap and are served in no particular order. A response is about the rows of the batch alone; whatever is
+   * no row's fault is thrown and ends the attempt, with no row set aside.
+   * @throws JobError that ends with 75 where another attempt may succeed, after the engine's own retries (a device that
+   * fails); any other JobError where none will
    */
   run(request: EngineRequest): Promise<EngineResponse>;
+  /** undefined: the model computes elsewhere. */
+  readonly local?: LocalEngine | undefined;
+}
+
+/** What an engine has besides where it computes on this machine. */
+export interface LocalEngine {
+  /** Where the first execution provider in use computes, as messages name it: "cpu", "cuda:0". */
+  readonly device: string;
+  /** Execution providers that were asked for before it and that this machine cannot run. */
+  readonly missing: readonly string[];
+  /** Batches that are computed at once when all sessions are open; the engine is there when the first one is. */
+  readonly sessions: number;
+  /** Resolves when all sessions are open. @throws JobError MODEL_INVALID, MEMORY, MODEL_CHANGED */
+  opened(): Promise<void>;
   /**
-   * A port to each of the engine's workers, which read units and score their rows there, between the calls of `run`.
-   * undefined: a device computes, which should not wait for that. The ports end when the engine is renewed or closed.
+   * Returns a port to each of the engine's workers, which read units and score their rows there, between the calls of
+   * `run`. The ports end when the engine is renewed or closed. undefined: a device computes, which should not wait for
+   * reading.
    */
   readonly unitPorts?: (() => readonly WorkerPort[]) | undefined;
   /**

@@ -59,7 +59,8 @@ async function measureEngine(
   return { batchLimit, sizer: await warmUp(context, { plan, engine, batchLimit, rows }) };
 }
 
-function engineFacts({ provider, missing, sessions }: Engine, sizer: BatchSizer): EngineFacts {
+function engineFacts({ provider, concurrency, local }: Engine, sizer: BatchSizer): EngineFacts {
+  const { missing = [], sessions = concurrency } = local ?? {};
   return { provider, missing, sessions, batchRows: () => sizer.rows };
 }
 

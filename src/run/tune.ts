@@ -43,7 +43,7 @@ export async function* tune(
   let rows: { readonly contract: Contract; readonly batch: FeatureBatch } | undefined;
   for (const layout of layouts) {
     await using engine = await context.openEngine(model, layout);
-    await engine.opened();
+    await engine.local?.opened();
     if (rows === undefined) {
       await using decoder = await context.openDecoder(listing.folders);
       const runId = runIdOf(spec.name, spec.params, context.sha256);

@@ -36,12 +36,13 @@ export async function openBatchLimit(
   { batchLimits, log }: Pick<ScoringContext, "batchLimits" | "log">,
   { engine, contract, modelSha256 }: RoomOptions,
 ): Promise<BatchLimit> {
-  const { device } = engine;
+  const device = engine.local?.device ?? engine.provider;
   const of = { modelSha256, device, rowBytes: bytesPerRow(contract) };
   const known = await batchLimits.find(of);
   if (known !== undefined) {
     log.info(`batches of ${count(known, "row")} at most: an earlier run found no memory for more on ${device}`);
   }
+  const reloads = engine.local === undefined ? "" : "the model is loaded anew, ";
   let rows = known ?? Number.POSITIVE_INFINITY;
   let renewals = 0;
   /** Of the batches since the engine was renewed: whichever fails, this one took most of the memory. */
@@ -68,9 +69,9 @@ export async function openBatchLimit(
       renewals += 1;
       largest = 0;
       log.warn(
-        `no memory for a batch of ${count(tried, "row")} on ${device}: the model is loaded anew, batches have ${count(rows, "row")} at most from here on`,
+        `no memory for a batch of ${count(tried, "row")} on ${device}: ${reloads}batches have ${count(rows, "row")} at most from here on`,
       );
-      renewing = engine.renew();
+      renewing = engine.local?.renew() ?? Promise.resolve();
       await renewing;
       await batchLimits.keep(of, rows);
     },

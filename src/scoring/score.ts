@@ -41,7 +41,7 @@ export function openRunReader(
   { spec, decodeWorkers, record, log }: JobContext,
   { plan: { contract }, decoder, engine, sizer }: Pick<ScoringTools, "plan" | "decoder" | "engine" | "sizer">,
 ): SliceReader {
-  const { unitPorts: ports } = engine;
+  const { unitPorts: ports, sessions = 1 } = engine.local ?? {};
   const told = new Set<string>();
   return openSliceReader({
     decoder,
@@ -49,7 +49,7 @@ export function openRunReader(
     scoring:
       ports === undefined || spec.dedupe
         ? undefined
-        : { count: engine.sessions, ports, contract, tensors: tensorsOf(contract), batchRows: () => sizer.rows },
+        : { count: sessions, ports, contract, tensors: tensorsOf(contract), batchRows: () => sizer.rows },
     onFailure({ kind, message }) {
       record.unitFailed(kind);
       const isNew = !told.has(kind);
@@ -75,7 +75,8 @@ export async function scoreSpans(context: JobContext, tools: ScoringTools, share
   const { contract, commitRows, runId } = plan;
   const spans = spansOf(plan);
   const uniform = plan.input.uniform === true;
-  const windowsAhead = engine.unitPorts === undefined || spec.dedupe ? 1 : engine.sessions;
+  const { unitPorts, sessions = 1 } = engine.local ?? {};
+  const windowsAhead = unitPorts === undefined || spec.dedupe ? 1 : sessions;
   const feed = { source, decoder, reader, windowsAhead, spans, projection: contract, uniform, stages };
   const limit = runRejectLimit(spec, { rows: plan.input.rows, already: run.rejectedRows });
   await scorePieces(

@@ -150,10 +150,6 @@ test("each row of a batch is scored once, or told once, whatever fits and whatev
         const engine: Engine = {
           signature: { inputs: [], outputs: [] },
           provider: "cuda",
-          device: "cuda:1",
-          missing: [],
-          sessions: 1,
-          opened: () => Promise.resolve(),
           concurrency: 2,
           run({ inputs }) {
             const rows = inputs.flatMap(({ data }) => (data instanceof Float32Array ? [...data] : []));
@@ -165,9 +161,15 @@ test("each row of a batch is scored once, or told once, whatever fits and whatev
                 : { kind: "done", outputs: [], ms: 1, inputs },
             );
           },
-          renew() {
-            taken = false;
-            return Promise.resolve();
+          local: {
+            device: "cuda:1",
+            missing: [],
+            sessions: 1,
+            opened: () => Promise.resolve(),
+            renew() {
+              taken = false;
+              return Promise.resolve();
+            },
           },
           [Symbol.asyncDispose]: () => Promise.resolve(),
         };

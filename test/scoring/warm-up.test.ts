@@ -9,10 +9,6 @@ function engineTaking(ms: readonly (number | undefined)[]): Engine & { readonly 
   return {
     signature: { inputs: [], outputs: [] },
     provider: "cpu",
-    device: "cpu",
-    missing: [],
-    sessions: 1,
-    opened: () => Promise.resolve(),
     concurrency: 2,
     get calls() {
       return calls;
@@ -26,7 +22,6 @@ function engineTaking(ms: readonly (number | undefined)[]): Engine & { readonly 
           : { kind: "done", outputs: [], ms: taken, inputs },
       );
     },
-    renew: () => Promise.resolve(),
     [Symbol.asyncDispose]: () => Promise.resolve(),
   };
 }

@@ -99,10 +99,6 @@ function fakeEngine(seed: number): { engine: Engine; asked: () => number } {
   const engine: Engine = {
     signature: { inputs: [], outputs: [] },
     provider: "cpu",
-    device: "",
-    missing: [],
-    sessions: 3,
-    opened: () => Promise.resolve(),
     concurrency: 3,
     async run({ inputs }) {
       calls += 1;
@@ -119,7 +115,6 @@ function fakeEngine(seed: number): { engine: Engine; asked: () => number } {
       );
       return { kind: "done", ms: 0, inputs, outputs: outputsOf(predicted) };
     },
-    async renew() {},
     async [Symbol.asyncDispose]() {},
   };
   return { engine, asked: () => asked };

@@ -24,6 +24,10 @@ export interface TightEngine extends Engine {
  * all of it, so that nothing fits any more until the engine is renewed, as with ONNX Runtime's arena.
  */
 function tightEngine(engine: Engine, { fits, broken = () => false }: Tightness): TightEngine {
+  const { local } = engine;
+  if (local === undefined) {
+    throw new Error("an engine without a device");
+  }
   const tried: number[] = [];
   let renewals = 0;
   let takenIn = -1; // which renewal
@@ -31,7 +35,15 @@ function tightEngine(engine: Engine, { fits, broken = () => false }: Tightness):
   return {
     ...engine,
     provider: "cuda",
-    device: "cuda:0",
+    local: {
+      ...local,
+      device: "cuda:0",
+      async renew() {
+        renewals += 1;
+        renewing = local.renew();
+        await renewing;
+      },
+    },
     tried,
     get renewals() {
       return renewals;
@@ -50,11 +62,6 @@ function tightEngine(engine: Engine, { fits, broken = () => false }: Tightness):
         return { kind: "exhausted", message, inputs: request.inputs };
       }
       return await engine.run(request);
-    },
-    async renew() {
-      renewals += 1;
-      renewing = engine.renew();
-      await renewing;
     },
   };
 }

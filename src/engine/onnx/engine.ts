@@ -4,7 +4,7 @@ import type { WorkerPort } from "../../util/worker-port.js";
 import type { Provider } from "../../spec/engine-spec.js";
 import { openSessionClient, type SessionClient } from "./session-client.js";
 import type { WorkerSettings } from "./protocol.js";
-import type { Engine } from "../port.js";
+import type { Engine, LocalEngine } from "../port.js";
 import { noTexts } from "../../onnx/text-names.js";
 
 /** An ONNX file to be loaded. */
@@ -36,6 +36,11 @@ export interface OnnxEngineOptions {
   readonly profileFolder?: string | undefined;
 }
 
+/** An engine that computes on this machine. */
+export interface OnnxEngine extends Engine {
+  readonly local: LocalEngine;
+}
+
 /** A batch at work and one waiting, so that a session never waits for the main thread. */
 const batchesPerSession = 2;
 
@@ -45,7 +50,7 @@ const batchesPerSession = 2;
  * @throws ProviderFault when this machine cannot run a provider; JobError MODEL_INVALID when the model cannot be
  * loaded, MEMORY when it does not fit, MODEL_CHANGED when it is written to meanwhile
  */
-export async function openOnnxEngine(options: OnnxEngineOptions): Promise<Engine> {
+export async function openOnnxEngine(options: OnnxEngineOptions): Promise<OnnxEngine> {
   const { providers, deviceId = 0, missing = [], sessions } = options;
   const [provider = "cpu"] = providers;
   const device = provider === "cpu" ? provider : `${provider}:${deviceId}`;
@@ -55,22 +60,24 @@ export async function openOnnxEngine(options: OnnxEngineOptions): Promise<Engine
   return {
     signature: first.signature,
     provider,
-    device,
-    missing,
-    sessions,
-    opened: async () => {
-      await (await sessionsNow).opened();
-    },
     concurrency: sessions * batchesPerSession,
     run: async (request) => await (await sessionsNow).leastBusy().run(request),
-    unitPorts: provider === "cpu" ? first.unitPorts : undefined,
-    async renew() {
-      const before = sessionsNow;
-      sessionsNow = before.then(async (old) => {
-        await old.close();
-        return await open();
-      });
-      await sessionsNow;
+    local: {
+      device,
+      missing,
+      sessions,
+      opened: async () => {
+        await (await sessionsNow).opened();
+      },
+      unitPorts: provider === "cpu" ? first.unitPorts : undefined,
+      async renew() {
+        const before = sessionsNow;
+        sessionsNow = before.then(async (old) => {
+          await old.close();
+          return await open();
+        });
+        await sessionsNow;
+      },
     },
     async [Symbol.asyncDispose]() {
       await (await sessionsNow.catch(() => undefined))?.close();

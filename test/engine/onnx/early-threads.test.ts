@@ -24,7 +24,7 @@ test("an engine takes threads that were started before, then others", async () =
 
   await using engine = await openEngine(early);
 
-  await engine.opened();
+  await engine.local.opened();
 
   expect(take).toHaveBeenCalledTimes(2);
   expect(early.count).toBe(0);

@@ -3,14 +3,14 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { startScoringWorker as startWorker } from "#src/app/worker-threads.js";
 import { openModelFile } from "#src/models/model-file.js";
-import { openOnnxEngine } from "#src/engine/onnx/engine.js";
-import type { Engine, EngineRequest } from "#src/engine/port.js";
+import { type OnnxEngine, openOnnxEngine } from "#src/engine/onnx/engine.js";
+import type { EngineRequest } from "#src/engine/port.js";
 import { JobError } from "#src/util/errors.js";
 import { identity, lookup, refusalOf } from "../../support/faulty.js";
 import { scratchFolder } from "../../support/job.js";
 import { type SmallModel, writeModel } from "../../support/onnx.js";
 
-async function engineOf(folder: string, small: SmallModel, sessions = 1): Promise<Engine> {
+async function engineOf(folder: string, small: SmallModel, sessions = 1): Promise<OnnxEngine> {
   const path = join(folder, "model.onnx");
   await writeModel(path, small);
   return await openOnnxEngine({
@@ -82,13 +82,13 @@ describe("an engine", () => {
       sessions: 2,
       intraOpThreads: 1,
     });
-    const ports = engine.unitPorts?.() ?? [];
+    const ports = engine.local.unitPorts?.() ?? [];
     const ends = ports.map((port) => new Promise((resolve) => port.on("close", resolve)));
 
     expect(await engine.run(floats(1))).toMatchObject({ kind: "done" });
     touched.abort();
 
-    await expect(engine.opened()).rejects.toThrow("it was written to");
+    await expect(engine.local.opened()).rejects.toThrow("it was written to");
     await expect(engine.run(floats(1))).rejects.toThrow("it was written to");
     expect(ends).toHaveLength(2);
     await Promise.race(ends); // whoever has the port of that session is not left waiting
@@ -99,7 +99,7 @@ describe("an engine", () => {
     const engine = await engineOf(scratch.path, identity, 2);
     await engine[Symbol.asyncDispose]();
 
-    const ports = engine.unitPorts?.() ?? [];
+    const ports = engine.local.unitPorts?.() ?? [];
 
     await Promise.all(ports.map((port) => new Promise((resolve) => port.on("close", resolve))));
     expect(ports).toHaveLength(2);
@@ -180,7 +180,7 @@ describe("an engine without memory for a batch", () => {
     });
     expect(much).toMatchObject({ kind: "exhausted", inputs: [{ dims: [rows, 1] }] });
 
-    await engine.renew();
+    await engine.local.renew();
     expect(await engine.run(floats(2, 3))).toMatchObject({ outputs: [{ data: Float32Array.of(4, 6, 6, 9) }] });
   });
 
@@ -189,7 +189,7 @@ describe("an engine without memory for a batch", () => {
     await using engine = await engineOf(scratch.path, identity, 2);
 
     const before = [1, 2, 3].map((value) => engine.run(floats(value)));
-    const renewed = engine.renew();
+    const renewed = engine.local.renew();
     const meanwhile = [4, 5].map((value) => engine.run(floats(value)));
     await renewed;
 
@@ -202,7 +202,7 @@ describe("an engine without memory for a batch", () => {
     await using engine = await engineOf(scratch.path, identity);
     await writeModel(join(scratch.path, "model.onnx"), lookup());
 
-    expect(await refusalOf(engine.renew())).toMatch(/^66 MODEL_CHANGED\n/);
+    expect(await refusalOf(engine.local.renew())).toMatch(/^66 MODEL_CHANGED\n/);
     expect(await refusalOf(engine.run(floats(1)))).toMatch(/^66 MODEL_CHANGED\n/);
   });
 });
