@@ -21,7 +21,7 @@ const checks = [
 ];
 const fence = [
   "test/sink/parquet/local/past-runs.test.ts",
-  "test/sink/parquet/local/overtaken-runs.test.ts",
+  "test/sink/parquet/local/superseded-runs.test.ts",
   "test/sink/parquet/local/looking-on.test.ts",
 ];
 const power = ["test/sink/parquet/local/lost-unsynced.test.ts", "test/sink/parquet/local/no-hard-links.test.ts"];
@@ -43,7 +43,7 @@ const likely = {
   dependents: ["changed-table", "replace"],
   "emptied-table": ["emptied"],
   locks: ["locks", "new-runs"],
-  look: ["changed-table", "new-runs"],
+  "read-run": ["changed-table", "new-runs"],
   replace: ["locks", "replace", "changed-table"],
   "run-sink": ["locks", "new-runs"],
   shape: ["changed-table"],
@@ -67,7 +67,7 @@ const s3 = ["test/contract/sink.test.ts", "test/sink/parquet/s3"];
 const s3Runs = ["test/run/s3-output.test.ts", "test/crash/s3-output.test.ts"];
 
 /**
- * What may be removed: a pattern in the files of some folders of dist/sink, what stands there instead, and the tests in
+ * What may be removed: a pattern in the files of some folders of dist/sink, what takes its place, and the tests in
  * the order in which they are tried until one is red.
  */
 const removals = [
@@ -80,7 +80,7 @@ const removals = [
   {
     what: "check",
     // What "cannot happen" is left in, but for a count that is not the span's.
-    pattern: /throw (?=new JobError|new Error\(`\$\{written|new Committed|damaged|sizeNow|other)/g,
+    pattern: /throw (?=new JobError|new Error\(`\$\{written|new Committed|damaged|superseded|sizeNow|other)/g,
     instead: "void ",
     suites: [checks, damage, disk, rest, power, pipe],
   },
@@ -93,7 +93,7 @@ const removals = [
   {
     folders: ["postgres", "postgres/copy", "postgres/control", "postgres/modes"],
     what: "check",
-    pattern: /throw (?=new JobError|new Error\(`\$\{taken|new TakenMeanwhile|new NotCommitted|duplicate)/g,
+    pattern: /throw (?=new JobError|new Error\(`\$\{taken|new KeyTakenConcurrently|new NotCommitted|duplicate)/g,
     instead: "void ",
     suites: [postgres, postgresRuns],
   },

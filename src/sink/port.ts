@@ -2,71 +2,77 @@ import type { ColumnType, OutputRows, RejectedRow, SpanOutput } from "../columna
 import type { JobError } from "../util/errors.js";
 import type { Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
 
-/** A plan as it stands at the target, where the first writer put it. */
+/** A plan that is stored at the target: the first writer's. */
 export interface StoredPlan {
   readonly plan: Plan;
-  /** Hex sha256 of its text: names the plan in every part. */
+  /** Hex sha256 of the plan's text. Every part names its plan by it. */
   readonly planId: string;
 }
 
 /**
- * The write end: keeps the plan, publishes spans, knows which are committed. What only some targets can do, or must be
- * asked, is optional.
+ * The write end of a job: it stores plans, publishes spans, and knows which are committed. What only some targets can
+ * do, or need to be asked, is optional.
  */
 export interface Sink extends AsyncDisposable {
-  /** The target, as a message names it. */
+  /** Name of the target in messages. */
   readonly target: string;
-  /** The target, as a plan pins it. */
+  /** The target as a plan pins it. */
   readonly planTarget: PlanTarget;
-  /** A new run's rows come beside those of the runs before it; else they take their place. */
+  /** Whether a new run's rows are added to those of earlier runs. False: they replace those. */
   readonly newRunAdds: boolean;
-  /** What the spec asks of the target now that differs from what was planned, a line each. Default: nothing can. */
+  /**
+   * Compares the target that the spec names with the planned one. Returns a line for each setting that differs.
+   * Default: none can differ.
+   */
   compareTarget?(planned: PlanTarget): readonly string[];
   /**
-   * Looks for the plan of the latest run of this job and these params: `base`, or a new run after it (`base-r2` …).
-   * Writes nothing.
-   * @throws JobError OUTPUT_FOREIGN when the target holds what is not theirs
+   * Finds the plan of the latest run of this job and these params: `base`, or a new run after it (`base-r2` …). Writes
+   * nothing.
+   * @throws JobError OUTPUT_FOREIGN when the target holds files or rows of something else
    */
   find(base: RunId): Promise<StoredPlan | undefined>;
   /**
-   * Plans of this job's other runs that were begun and are not finished, as far as the target can tell where they
-   * lie; at most some. Writes nothing.
+   * Finds unfinished runs of this job with other params, as far as the target knows where they are. Returns a bounded
+   * number. Writes nothing.
    */
   unfinished(job: string, base: RunId): Promise<readonly UnfinishedRun[]>;
-  /** Told that spans will be committed: what that takes can be loaded beside the model. Never fails. */
+  /**
+   * Announces that spans will be committed, so that the sink can load what that takes while the model loads. Never
+   * fails.
+   */
   expect?(): void;
   /**
-   * Asked before a run is opened after another one, which it gives up or scores once more; not where it is planned
-   * already. Default: a new run is always welcome.
-   * @throws JobError USAGE where the rows of the runs before would stay beside its own
+   * Asks whether a run may be opened after another one, which it abandons or scores again. Not asked for a run that is
+   * planned already. Default: it may.
+   * @throws JobError USAGE where the rows of earlier runs would stay beside its own
    */
   admitNewRun?(runId: RunId): Promise<void>;
-  /** Stores a plan unless there is one: the first writer wins, and everybody gets the plan that is stored. */
+  /** Stores a plan unless there is one. Returns the stored plan, which is the first writer's. */
   create(plan: Plan): Promise<StoredPlan>;
   /**
-   * Looks at what is committed, checking each part against the plan; writes nothing.
+   * Reads what is committed of a run, and checks each part against the plan. Writes nothing.
    * @throws JobError OUTPUT_DAMAGED
    */
   open(stored: StoredPlan): Promise<RunSink>;
   /**
-   * Puts back what the last finished run replaced. Returns where the rows are now that were there. Default: the target
-   * keeps nothing of what a run replaces.
-   * @throws JobError USAGE when there is nothing to go back to
+   * Restores what the last finished run replaced. Returns where the rows of that run are kept. Default: the target
+   * keeps nothing that a run replaces.
+   * @throws JobError USAGE when there is nothing to restore
    */
   rollback?(): Promise<string>;
 }
 
 export interface UnfinishedRun {
   readonly plan: Plan;
-  /** As a message names it. */
+  /** Name of its target in messages. */
   readonly target: string;
 }
 
 export type CommitOutcome = "committed" | "adopted";
 
-/** What an attempt made its spans with: recorded with each, for people; never compared. */
+/** Facts about an attempt that are recorded with each span it commits. They inform people, and are never compared. */
 export interface AttemptFacts {
-  /** One of `workers`, from 0. */
+  /** Index of this worker among `workers`, from 0. */
   readonly worker: number;
   readonly workers: number;
   readonly program: string;
@@ -74,78 +80,84 @@ export interface AttemptFacts {
   readonly onBadRow: "fail" | "reject";
 }
 
-/** Who committed a span. */
+/** The attempt that committed a span. */
 export interface Maker extends AttemptFacts {
-  /** Rows that the model was given at once. */
+  /** Rows of one inference call. */
   readonly batchSize: number;
-  /** Host, process and a number of its own. */
+  /** Names the attempt: host, process id and a random number. */
   readonly writer: string;
 }
 
-/** What is known of a run at its target. */
+/** A run at its target, for reading. */
 export interface RunSink {
   readonly finished: boolean;
-  /** One byte a span of the plan: 1 = committed, as far as is known: `commit` and `refresh` add to it. */
+  /** One byte for each span of the plan: 1 means committed. `commit` and `refresh` update it. */
   readonly committed: Uint8Array;
-  /** Rows that the committed spans rejected. */
+  /** Rejected rows of all committed spans. */
   readonly rejectedRows: number;
-  /** By committed span. */
+  /** The attempt that committed each span, by span. */
   readonly makers: ReadonlyMap<number, Maker>;
-  /** The rejected rows of committed spans, in span order. */
+  /** Yields the rejected rows of committed spans, in span order. */
   rejects(): AsyncIterable<RejectedRow>;
-  /** Looks for what other attempts committed meanwhile. @throws JobError OUTPUT_DAMAGED */
+  /** Reads which spans other attempts have committed meanwhile. @throws JobError OUTPUT_DAMAGED */
   refresh(): Promise<void>;
   /**
-   * Makes the target ready to be written to, once in an attempt.
+   * Prepares the target for writing. Called once in an attempt.
    * @throws JobError USAGE when several workers would not be safe there
    */
   begin(attempt: AttemptFacts): Promise<RunWriter>;
   /**
-   * Of a finished run only: removes what attempts left behind that were still about when it was finished. Never fails
-   * for what it may not remove: readers do not see it.
+   * Removes what attempts left behind that were still working when the run was finished. Called for a finished run
+   * only. Does not fail where it may not remove something: readers never see it.
    */
   tidy?(): Promise<void>;
 }
 
-/** Writes to a run that has begun. */
+/** A run that has begun, for writing. */
 export interface RunWriter {
-  /** Values that the target cannot hold, at most one a row: such rows are not to be committed. Default: it holds all. */
+  /**
+   * Finds values that the target cannot hold, at most one a row. Such rows must not be committed. Default: the target
+   * holds every value.
+   */
   unfit?(rows: OutputRows): readonly UnfitValue[];
   /**
-   * Publishes a span's rows, and those it rejected, durably and all at once, or finds that somebody did before
-   * and adopts theirs. Rows, rejects and filtered rows together are the span's. Safe to repeat. Calls for
-   * different spans may overlap.
+   * Publishes a span's rows and its rejected rows, atomically and durably; or adopts those of the attempt that
+   * committed the span first. Published, rejected and filtered rows together are all rows of the span. Safe to repeat.
+   * Calls for different spans may overlap.
    * @throws JobError DISK, OUTPUT_DAMAGED
    */
   commit(span: Span, output: SpanOutput): Promise<CommitOutcome>;
   /**
-   * Called when every span is committed; idempotent, so that two finishers do no harm. `attempt`: what the one that
-   * finishes did, plain JSON, for those who read the manifest where there is one.
+   * Finishes the run. Called when every span is committed; idempotent, so that two attempts can both call it.
+   * `attempt`: plain JSON about the attempt that finishes, for the manifest where there is one.
    */
   finish(attempt?: AttemptJson): Promise<void>;
-  /** Told of the error that this attempt ends with, for those who look at the target. Never fails. */
+  /** Records the error that this attempt ends with, for people who look at the target. Never fails. */
   failed?(error: JobError): Promise<void>;
 }
 
 export type AttemptJson = Readonly<Record<string, unknown>>;
 
 export interface UnfitValue {
-  /** Of the rows that were asked about. */
+  /** Index of the row among those passed to `unfit`. */
   readonly row: number;
   readonly column: string;
-  /** What is wrong with it. */
+  /** What is wrong with the value. */
   readonly found: string;
 }
 
-/** Commits worth having under way at once: one is encoded while another waits for the disk. */
+/** Number of commits under way at once: one part is encoded while another waits for the disk. */
 export const commitConcurrency = 2;
 
-/** The write end of a pipe: rows in order, for a program that reads them as they come. */
+/** The write end of a pipe: a program reads the rows in order, as they come. */
 export interface RowWriter {
-  /** Tells the columns, before any rows. @throws JobError CONTRACT for a type that cannot be told */
+  /**
+   * Writes the columns' names and types, before any rows. @throws JobError CONTRACT for a type that the stream cannot
+   * express
+   */
   begin(columns: readonly { readonly name: string; readonly type: ColumnType }[]): Promise<void>;
-  /** Is done when there is room for more. Never called before the last call is done. */
+  /** Writes rows, and resolves when there is room for more. Calls never overlap. */
   write(rows: OutputRows): Promise<void>;
-  /** All rows came: a reader that does not meet this knows that some are missing. */
+  /** Marks the end of the rows: a reader that does not find the mark knows that some are missing. */
   end(): Promise<void>;
 }

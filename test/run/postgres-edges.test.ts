@@ -85,7 +85,7 @@ postgres.describe("a table that does not fit", () => {
 
   test.each([
     ["missing, and not to be made", "CREATE SCHEMA scores", { create: false }, "there is no such table"],
-    ["a view", "CREATE SCHEMA scores; CREATE VIEW scores.predictions AS SELECT 1 AS id", {}, "it is no table"],
+    ["a view", "CREATE SCHEMA scores; CREATE VIEW scores.predictions AS SELECT 1 AS id", {}, "it is not a table"],
   ])("is refused when it is %s", async (_what, sql, more, said) => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();

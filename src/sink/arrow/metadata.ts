@@ -25,19 +25,19 @@ export function schemaMessage(columns: readonly ArrowColumn[]): Uint8Array {
   return message(builder, headers.schema, { header: builder.endObject(), bodyBytes: 0 });
 }
 
-/** Length and NULLs of a column, or of what lies in one. */
+/** Rows and NULLs of a column, or of a child of one. */
 export interface NodeFacts {
   readonly length: number;
   readonly nulls: number;
 }
 
-/** Where a buffer lies in the body. */
+/** Position of a buffer in the body. */
 export interface BufferFacts {
   readonly offset: number;
   readonly bytes: number;
 }
 
-/** What comes before the body of a record batch. */
+/** The metadata of a record batch, which precedes its body. */
 export function batchMessage(
   rows: number,
   {
@@ -94,7 +94,7 @@ function pairs(builder: Builder, values: readonly (readonly [number, number])[])
   return builder.endVector();
 }
 
-/** `column`: the output column that it is of. */
+/** Adds a field. `column`: the output column that it belongs to. */
 function field(builder: Builder, name: string, { type, column }: { type: ColumnType; column: string }): number {
   const children = childrenOf(type).map((child) => field(builder, child.name, { type: child.type, column }));
   const childrenAt = vectorOf(builder, children);

@@ -3,7 +3,7 @@ import { assertNever, JobError } from "../../util/errors.js";
 import { batchMessage, type BufferFacts, type NodeFacts, schemaMessage } from "./metadata.js";
 import type { RowWriter } from "../port.js";
 
-/** Writes an Arrow IPC stream. `write` takes chunks in order, and is done when there is room for more. */
+/** Writes an Arrow IPC stream. `write` takes chunks in order, and resolves when there is room for more. */
 export function openArrowStream(write: (chunks: readonly Uint8Array[]) => Promise<void>): RowWriter {
   return {
     begin: (columns) => write(framed(schemaMessage(columns))),
@@ -19,7 +19,7 @@ export function openArrowStream(write: (chunks: readonly Uint8Array[]) => Promis
   };
 }
 
-/** What buffers begin at multiples of, as Arrow's own writers have it. */
+/** Buffers begin at multiples of this many bytes, as in Arrow's own writers. */
 const alignment = 64;
 const metadataAlignment = 8;
 const padding = new Uint8Array(alignment);
@@ -66,7 +66,7 @@ function createBody(): Body {
   };
 }
 
-/** A column and what lies in it, in the order of Arrow's own layouts. */
+/** Adds a column and its children, in the order of Arrow's layouts. */
 function addColumn(body: Body, type: ColumnType, { column, rows }: { column: Column; rows: number }): void {
   const nulls = column.valid === undefined ? 0 : countNulls(column.valid, rows);
   body.nodes.push({ length: rows, nulls });
@@ -116,7 +116,7 @@ function countNulls(valid: Uint8Array, rows: number): number {
   return nulls;
 }
 
-/** A byte each as a bit each, the least significant first. */
+/** Packs flags of a byte each into bits, the least significant first. */
 function packBits(flags: ArrayLike<number>, rows: number): Uint8Array {
   const bits = new Uint8Array(Math.ceil(rows / 8));
   for (let row = 0; row < rows; row += 1) {
@@ -128,7 +128,7 @@ function packBits(flags: ArrayLike<number>, rows: number): Uint8Array {
 /** Arrow's offsets are signed. */
 const offsetLimit = 2 ** 31 - 1;
 
-/** They begin at 0 in all that is built here. @throws JobError OUTPUT_REFUSED */
+/** Offsets as Arrow has them, which begin at 0. @throws JobError OUTPUT_REFUSED */
 function offsetsFrom0(offsets: Uint32Array, rows: number): Uint32Array {
   const end = offsets[rows] ?? 0;
   if (end > offsetLimit || offsets[0] !== 0) {

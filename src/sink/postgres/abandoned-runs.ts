@@ -7,18 +7,18 @@ import { stagingTable } from "./modes/replace.js";
 import { keysTable } from "./modes/upsert.js";
 
 /**
- * Drops what the runs before this one left that were given up. Nobody makes it anew: their attempts are fenced. A
- * table of another role stays; that is no reason to fail.
+ * Drops the tables of earlier, abandoned runs. Their attempts are fenced, so none of them makes a table again. A table
+ * that belongs to another role stays: that is no reason to fail.
  */
 export async function clearAbandonedRuns(session: Session, control: Control, runId: RunId): Promise<void> {
-  for (const run of await control.givenUp(session, runId)) {
+  for (const run of await control.abandonedRuns(session, runId)) {
     await dropLeftover(session, control, run);
   }
 }
 
 /**
- * Drops a run's own table. Also of one that is about to begin: somebody may have removed its rows from the control
- * tables, to start over.
+ * Drops a run's own table, also before the run begins: somebody may have removed the run from the control tables, to
+ * start over.
  */
 export async function dropLeftover(session: Session, control: Control, run: AbandonedRun): Promise<void> {
   const name = leftoverOf(control, run);

@@ -1,21 +1,21 @@
 import type { Connections } from "./connections.js";
 
-/** How often those who block are looked at, in shares of the lock timeout. */
-const looksPerTimeout = 4;
+/** Checks for blockers in one lock timeout. */
+const checksPerTimeout = 4;
 
 /**
- * While a transaction waits for a lock: ends those that hold it and have fallen silent, such as an attempt whose
- * machine is gone while the server still waits for its next byte; no timeout of the server ends that one. Only
- * sessions of this program and this role are touched, and only when they made no step between two looks. Ending
- * one that lives does no harm: it does its span again, and finds it committed.
+ * Ends silent sessions that block a transaction, while that waits for a lock. An attempt whose machine is gone can hold
+ * one while the server waits for its next byte, and no timeout of the server ends that session. Only sessions of this
+ * program and this role are ended, and only when they made no step between two checks. To end a session that is alive
+ * does no harm: its attempt repeats the span, and finds it committed.
  */
 export function watchBlockers(
   connections: Connections,
   { pid, lockSeconds, warn }: { pid: number; lockSeconds: number; warn: (message: string) => void },
 ): { stop(): Promise<void> } {
   let before = new Map<number, string>();
-  let looking: Promise<void> = Promise.resolve();
-  const look = async (): Promise<void> => {
+  let checking: Promise<void> = Promise.resolve();
+  const check = async (): Promise<void> => {
     const { rows } = await connections.use((session) =>
       session.query<{ pid: number; step: string }>({ text: silentBlockers, values: [pid] }),
     );
@@ -31,20 +31,20 @@ export function watchBlockers(
   };
   const timer = setInterval(
     () => {
-      // A look that fails is not worth failing for: the lock's timeout ends the wait.
-      looking = looking.then(look).catch(() => undefined);
+      // A failed check is ignored: the lock's timeout ends the wait.
+      checking = checking.then(check).catch(() => undefined);
     },
-    (lockSeconds * 1000) / looksPerTimeout,
+    (lockSeconds * 1000) / checksPerTimeout,
   );
   return {
     async stop() {
       clearInterval(timer);
-      await looking;
+      await checking;
     },
   };
 }
 
-/** Those that wait for their client, and how far they have come. */
+/** Sessions that wait for their client, and how far they have come. */
 const silentBlockers = `
   SELECT a.pid, concat_ws(' ', a.backend_start, a.xact_start, a.state_change, a.state, c.bytes_processed) AS step
   FROM unnest(pg_catalog.pg_blocking_pids($1)) AS b (pid)

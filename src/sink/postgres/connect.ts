@@ -5,15 +5,17 @@ import pgpass from "pgpass";
 import { JobError, messageOf } from "../../util/errors.js";
 import type { PostgresOutputSpec, PostgresTls } from "../../spec/postgres-spec.js";
 
-/** How to reach a server. Only `password` is secret; it is asked for when it is needed, and kept nowhere. */
+/** How to reach a server. Only the password is secret: it is read when a connection needs it, and not kept. */
 export interface ConnectionSettings {
   readonly host: string;
   readonly port: number;
   readonly user: string;
   readonly database: string;
-  /** Asked for each connection. */
+  /** Called for each connection. */
   readonly password: () => Promise<string | undefined>;
-  /** Whether it is read from .pgpass each time: a given one stays what it was when this process started. */
+  /**
+   * Whether the password is read from .pgpass each time. A given password stays as it was when this process started.
+   */
   readonly passwordMayChange: boolean;
   readonly ssl: ConnectionOptions | false;
   /** `host:port/database`, for people. */
@@ -33,13 +35,17 @@ const knownParameters = new Set([
   "connect_timeout",
 ]);
 
-/** `variables`: those of the environment that a URL was made from, since the URL itself is never quoted. */
+/**
+ * The act of reading a URL, for messages. `variables`: the environment variables that the URL was made from; the URL
+ * itself is never quoted.
+ */
 function readingUrl(variables: readonly string[]): string {
   return variables.length === 0 ? doing : `${doing}, made from ${variables.map((name) => `\${${name}}`).join(" and ")}`;
 }
 
 /**
- * The URL's parts, else what libpq's environment variables say, else libpq's defaults.
+ * The connection settings of a URL; what it leaves out comes from libpq's environment variables, then from libpq's
+ * defaults.
  * @throws JobError SPEC_INVALID, which never quotes the URL
  */
 export function connectionOf(
@@ -79,7 +85,7 @@ function ownName(): string {
   try {
     return userInfo().username;
   } catch (cause) {
-    // In a container a user need not have a name.
+    // In a container, a user may have no name.
     throw new JobError("SPEC_INVALID", `${doing}: it names no user, and the one that runs this has no name`, {
       hint: "name it in the URL, or set PGUSER",
       cause,
@@ -87,7 +93,7 @@ function ownName(): string {
   }
 }
 
-/** @throws JobError SPEC_INVALID, which begins with `reading` */
+/** Parses a URL. @throws JobError SPEC_INVALID, which begins with `reading` */
 function parseUrl(url: string, reading: string): URL | undefined {
   if (url === "") {
     return undefined;
@@ -100,7 +106,8 @@ function parseUrl(url: string, reading: string): URL | undefined {
       hint: "expected postgres://user:password@host:port/database, with %xx for characters that mean something in URLs",
     });
   }
-  // `postgres://ana:12/34@host/db` is host `ana`, port 12: the rest of the password would be shown as the database.
+  // `postgres://ana:12/34@host/db` parses as host `ana`, port 12: a message would show the rest of the password as the
+  // database.
   if (`${parsed.pathname}${parsed.search}${parsed.hash}`.includes("@") || parsed.hash !== "") {
     throw new JobError("SPEC_INVALID", `${reading}: there is an @ or a # behind the host`, {
       hint: "write %2F for a / in a password, %3F for a ?, %23 for a # and %40 for an @",
@@ -129,7 +136,7 @@ function refuseUndecodable(part: string, reading: string): void {
   }
 }
 
-/** IPv6 addresses stand in brackets in a URL. */
+/** The host of a URL; an IPv6 address is in brackets there. */
 function urlHost(parsed: URL | undefined): string | undefined {
   return nonEmpty(decoded(parsed?.hostname)?.replace(/^\[(.*)\]$/, "$1"));
 }
@@ -155,7 +162,7 @@ async function passwordFromFile(of: {
 
 type TlsMode = PostgresTls | "none";
 
-/** On the way to another machine, certificates are checked unless the spec itself says otherwise. */
+/** The TLS mode: certificates of other machines are checked unless the spec itself says otherwise. */
 function tlsMode(host: string, sslmode: string | undefined, asked: PostgresTls | undefined): TlsMode {
   if (asked !== undefined) {
     return asked === "disable" ? "none" : asked;
@@ -190,7 +197,7 @@ function sslOf(
     ...(cert === undefined ? {} : { cert: readPem(cert, "sslcert") }),
     ...(key === undefined ? {} : { key: readPem(key, "sslkey") }),
     rejectUnauthorized: verify,
-    // The name that was asked for, which Node does not know of where it is an address.
+    // Checks the name that was asked for: Node does not know it where it is an address.
     checkServerIdentity: (_name, certificate) => (verify ? checkServerIdentity(host, certificate) : undefined),
   };
 }

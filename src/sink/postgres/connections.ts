@@ -7,28 +7,31 @@ import type { ConnectionSettings } from "./connect.js";
 
 export type Session = Pick<ClientBase, "query">;
 
-/** Connections to one server; at most a few. */
+/** A small pool of connections to one server. */
 export interface Connections extends AsyncDisposable {
   /**
-   * Lends a connection to `work`. One that `work` failed on is closed, whatever state it is in: the server then
-   * rolls back. `silentSeconds`: how long nothing may come or go before the connection is given up.
+   * Lends a connection to `work`. When `work` fails, the connection is closed, and the server rolls back.
+   * `silentSeconds`: a connection without any data for so long is given up.
    */
   use<T>(work: (session: Session) => Promise<T>, options?: { readonly silentSeconds?: number }): Promise<T>;
 }
 
-/** 28P01, or there is none to send: .pgpass may be empty while it is written anew. */
+/**
+ * Whether the server refused the password (28P01), or there is none to send: .pgpass may be empty while it is
+ * rewritten.
+ */
 function isPasswordRefused(error: unknown): boolean {
   return (error instanceof DatabaseError && error.code === "28P01") || lacksPassword(error);
 }
 
-/** As `pg` says that the server asks for a password and none is there. */
+/** Whether `pg` reports that the server asks for a password and there is none. */
 export function lacksPassword(error: unknown): boolean {
   return /SASL|password must be a string/i.test(messageOf(error));
 }
 
 /**
- * The server refuses a password in mid-run, after it took one. `mayChange`: it is read again for each connection, and
- * whoever rotates it may write the file later than the role.
+ * Thrown when the server refuses a password after it took one in this process. `mayChange`: the password is read again
+ * for each connection, and its file may be written later than the role was changed.
  */
 export class PasswordRefused extends Error {
   override readonly name = "PasswordRefused";
@@ -40,9 +43,9 @@ export class PasswordRefused extends Error {
   }
 }
 
-/** One for each span under way, one to look at those who block them, one to spare. */
+/** A connection for each span under way, one to check for blockers, and one spare. */
 const connectionLimit = 4;
-/** A statement that the server ends at its timeout must be heard to end. */
+/** Added to timeouts of the server, so that its report of the timeout can still arrive. */
 const graceSeconds = 5;
 
 export function openConnections(settings: ConnectionSettings, timeouts: PostgresTimeouts): Connections {
@@ -53,7 +56,7 @@ export function openConnections(settings: ConnectionSettings, timeouts: Postgres
     user,
     database,
     ssl,
-    // Typed as giving a text; that there is none is for the server to say.
+    // The type asks for a text; where there is none, the server reports it.
     password: password as () => Promise<string>,
     application_name: "infer-batch",
     max: connectionLimit,
@@ -63,7 +66,7 @@ export function openConnections(settings: ConnectionSettings, timeouts: Postgres
     keepAliveInitialDelayMillis: 10_000,
     allowExitOnIdle: true,
   });
-  // A connection that dies between two uses is the next user's to notice; unheard events would end the process.
+  // The next use notices a connection that has died; an error event that nobody handles would end the process.
   pool.on("error", () => undefined);
   pool.on("connect", (client) => {
     client.on("error", () => undefined);
@@ -112,7 +115,10 @@ function connecting(
   };
 }
 
-/** Neither TCP nor the server's timeouts notice a peer that takes data and never answers. */
+/**
+ * Closes a connection that is silent for too long: neither TCP nor the server's timeouts notice a peer that takes data
+ * and never answers.
+ */
 function watchSilence(client: PoolClient, seconds: number): { stop(): void } {
   const socket = (client as PoolClient & { readonly connection: { readonly stream: Socket } }).connection.stream;
   const onTimeout = (): void => {
@@ -127,7 +133,9 @@ function watchSilence(client: PoolClient, seconds: number): { stop(): void } {
   };
 }
 
-/** Runs a `COPY … FROM STDIN` over chunks that lie ready, no faster than the server takes them; the rows it counted. */
+/**
+ * Runs a `COPY … FROM STDIN` over encoded chunks, with back-pressure. Returns the number of rows that the server took.
+ */
 export async function copyIn(session: Session, sql: string, chunks: readonly Uint8Array[]): Promise<number> {
   const stream = session.query(copyFrom(sql));
   return await new Promise((resolve, reject) => {

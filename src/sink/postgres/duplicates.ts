@@ -4,13 +4,13 @@ import { quoteTable, showTable, type TableName } from "./names.js";
 import { readsAllRows } from "./table.js";
 
 /**
- * Nothing takes the rows back that a run has added to a table with mode: append; a new run would add them again. In an
- * empty table there are none. Where they are read by who plans the new run, alone behind the fence around the runs, no
+ * Refuses a new run in mode append where the table holds rows: the new run would add the same rows again. Only an empty
+ * table has none of them. The attempt that plans the run checks this alone behind the fence around the runs, so that no
  * row of an earlier run can come later.
  * @throws JobError USAGE
  */
 export async function refuseDuplicates(session: Session, name: TableName): Promise<void> {
-  // Who may not read all of the rows cannot say that there are none.
+  // A role that may not read all rows cannot tell that there are none.
   const readable = await session.query<{ readable: boolean }>({
     text: `SELECT ${readsAllRows} AS readable
       FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2`,

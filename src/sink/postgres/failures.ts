@@ -3,23 +3,23 @@ import { type ErrorCode, errnoOf, JobError, messageOf } from "../../util/errors.
 import { connectionErrors } from "../../util/retry.js";
 import { lacksPassword, PasswordRefused } from "./connections.js";
 
-/** What a failed call means: a transient error, or something that trying again does not mend. */
+/** The kind of a failed call: a transient error, a permanent one, or a bug. */
 export type Failure =
   | { readonly kind: "transient"; readonly found: string }
   | { readonly kind: "permanent"; readonly code: ErrorCode; readonly found: string; readonly hint?: string }
   | { readonly kind: "bug" };
 
-/** Of TLS, by Node's and OpenSSL's names. */
+/** Codes of TLS errors, by Node and OpenSSL. */
 const certificateErrors = /^(ERR_TLS_|CERT_|DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT|UNABLE_TO_)/;
 
-/** What `pg` says of a connection that is gone, without a code. */
+/** Messages of `pg` for a lost connection, which have no code. */
 const lostConnection =
   /^(Connection terminated|timeout expired|timeout exceeded when trying to connect|Client has encountered a connection error|Client was closed|Connection ended)/;
 
 /**
- * SQLSTATEs, or their classes, that pass: of the connection, the server and its resources, and of a transaction or
- * session that was not in the state that it should be in. What is not known does not pass: it comes from a trigger,
- * a limit or a damaged table, and would be tried for `retry.max_seconds` in every attempt.
+ * SQLSTATEs, or their classes, of transient errors: of the connection, of the server and its resources, and of a
+ * transaction or session in a wrong state. Unknown states count as permanent: they come from a trigger, a limit or a
+ * damaged table, and each attempt would retry them for `retry.max_seconds`.
  * https://www.postgresql.org/docs/current/errcodes-appendix.html
  */
 const transientStates = /^(08|25|26|40|53|58|72|HV|XX000|55P03|55006|57014|57P01|57P02|57P03|57P05)/;
@@ -35,11 +35,11 @@ const permanentStates: readonly Known[] = [
   { states: /^3D000|^57P04/, code: "PERMISSION", hint: "check the database's name in the URL" },
   { states: /^42501/, code: "PERMISSION", hint: "docs/postgres.md lists what a role needs for each mode" },
   { states: /^23505/, code: "DUPLICATE_KEY", hint: "mode: upsert updates rows whose key is there already" },
-  // 22P03, 08P01: of a COPY whose bytes are not those of a column's type.
+  // 22P03, 08P01: a COPY whose bytes do not fit a column's type.
   {
     states: /^(42|3F|2B|0A|22P03|08P01)/,
     code: "OUTPUT_MISMATCH",
-    hint: "the table is not as it was when it was looked at",
+    hint: "the table has changed since it was checked",
   },
 ];
 const refused: Omit<Known, "states"> = {
@@ -57,7 +57,7 @@ export function classify(error: unknown): Failure {
   if (error instanceof DatabaseError) {
     return ofServer(error);
   }
-  // Several addresses of one name, all tried in vain.
+  // A name with several addresses: all of them failed.
   if (error instanceof AggregateError && error.errors.length > 0) {
     return classify(error.errors[0]);
   }
@@ -108,17 +108,17 @@ function ofConnection(error: unknown): Failure {
     : { kind: "bug" };
 }
 
-/** "COPY predictions, line 7, column id": which row of a span it was. */
+/** The row of a span that failed, as the server reports it: "COPY predictions, line 7, column id". */
 function copyPlace({ where }: DatabaseError): string | undefined {
   return where?.split("\n").find((line) => line.startsWith("COPY "));
 }
 
-/** A value of another width than the column's type has it: told as a breach of the protocol. */
+/** Whether a value was shorter than its column's type: the server reports that as a protocol violation. */
 function isShortField(error: DatabaseError): boolean {
   return error.code === "08P01" && copyPlace(error) !== undefined;
 }
 
-/** The error that a user meets. Messages of the server hold names and values, never credentials. */
+/** The error as users see it. Messages of the server hold names and values, never credentials. */
 export function databaseError(doing: string, error: unknown): unknown {
   if (error instanceof JobError) {
     return error;

@@ -4,7 +4,7 @@ import type { RunId } from "../../plan/plan.js";
 import type { Session } from "./connections.js";
 import type { Control } from "./control/control.js";
 
-/** Waits for a lock by name. It is the transaction's: behind a pooler, a session is not ours. */
+/** Waits for a lock by name. The lock belongs to the transaction: behind a pooler, a session may be shared. */
 export async function lock(
   session: Session,
   name: string,
@@ -17,32 +17,32 @@ export async function lock(
 }
 
 /**
- * Makes and removes a run's tables one attempt at a time: two that swap tables would lock each other out, and one
- * that is late would make anew what the finish has taken away.
+ * Lets one attempt at a time make and remove a run's tables. Two attempts that swap tables would deadlock, and a late
+ * one would make anew what the finish has removed.
  */
 export async function lockRun(session: Session, runId: RunId): Promise<void> {
   await lock(session, `run ${runId}`);
 }
 
 /**
- * The fence around the runs of one job and its params. Whatever makes something of a run visible takes it `shared`,
- * looks for a later run, and commits; a later run's plan is stored by a transaction that has it alone. So what an
- * earlier run does is there before a later plan stands, or never.
+ * The fence around the runs of one job and its params. A transaction that makes something of a run visible takes it
+ * `shared`, checks for a later run, and commits; a transaction that stores a later run's plan takes it alone. So all of
+ * an earlier run is visible before a later plan is stored, or never.
  */
 export async function lockRuns(session: Session, runId: RunId, how: { readonly shared: boolean }): Promise<void> {
   await lock(session, `runs ${splitRunId(runId).base}`, how);
 }
 
 /**
- * Stops an attempt whose run was followed by another one. A statement of its own: it sees what was committed while
+ * Stops an attempt whose run was superseded. The check is a statement of its own: it sees what was committed while
  * `lockRuns` waited.
  * @throws JobError PLAN_CHANGED
  */
-export async function refuseOvertaken(session: Session, control: Control, runId: RunId): Promise<void> {
+export async function refuseSuperseded(session: Session, control: Control, runId: RunId): Promise<void> {
   const later = await control.laterRun(session, runId);
   if (later !== undefined) {
     throw new JobError("PLAN_CHANGED", `looking at ${control.schema}.runs: run ${later} came after ${runId}`, {
-      hint: "run the same command again: it takes up that run",
+      hint: "run the same command again: it continues that run",
     });
   }
 }

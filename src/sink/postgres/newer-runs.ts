@@ -6,17 +6,17 @@ import type { Control } from "./control/control.js";
 import { plannedTarget } from "./target.js";
 
 /**
- * Stops a run that was planned before another one of its job, with other params, whose rows are in the table by now:
- * yesterday's rows would take the place of today's. Call it in the transaction that publishes, when that holds the
- * locks which the newer run's transaction needs for the same rows. Then either the newer run is seen here, or it
- * publishes after this one.
+ * Stops a run when the table holds rows of a run of the same job, with other params, that was planned later:
+ * yesterday's rows would replace today's. Called in the transaction that publishes, when that holds the locks that the
+ * newer run's transaction needs for the same rows. So either the newer run is seen here, or it publishes after this
+ * one.
  * @throws JobError OUTPUT_NEWER
  */
 export type RefuseNewer = (session: Session, plan: Plan) => Promise<void>;
 
 interface NewerRunOptions {
   readonly control: Control;
-  /** The table, as a message names it. */
+  /** Name of the table in messages. */
   readonly table: string;
   /** Publish all the same, with a warning. */
   readonly allowOlder: boolean;
@@ -25,21 +25,21 @@ interface NewerRunOptions {
 
 interface NewerRun {
   readonly run_id: string;
-  /** null: its plan is damaged. */
+  /** null: the plan of that run is damaged. */
   readonly params: Readonly<Record<string, string>> | null;
 }
 
 export function newerRunCheck({ control, table, allowOlder, warn }: NewerRunOptions): RefuseNewer {
-  /** Newer runs that do not count: their params are read once. */
+  /** Newer runs that do not concern this one: their params are read once. */
   const passed = new Set<string>();
   return async (session, plan) => {
     const { rows } = await session.query<NewerRun>({ text: newerRuns(control), values: [plan.runId, [...passed]] });
     for (const { run_id: newer, params } of rows) {
       passed.add(newer);
       if (params === null && !replacesAll(plan)) {
-        // Another run's damage is not this run's.
+        // Damage of another run is no error of this one.
         warn(
-          `reading run ${newer} from ${control.schema}.runs: its plan is damaged; it was planned after ${plan.runId}, and rows that both have put into ${table} are the older run's now`,
+          `reading run ${newer} from ${control.schema}.runs: its plan is damaged, and does not say whether it is of the same series; it was planned after ${plan.runId}, whose rows replace its rows of the same keys in ${table}`,
         );
         continue;
       }
@@ -56,7 +56,7 @@ export function newerRunCheck({ control, table, allowOlder, warn }: NewerRunOpti
   };
 }
 
-/** A replaced table holds the rows of one run only; rows that are put by key can be those of several series. */
+/** Whether a run's rows replace all others. In mode upsert, rows of several series can be in one table. */
 function replacesAll(plan: Plan): boolean {
   return plannedTarget(plan).mode === "replace";
 }
@@ -68,9 +68,9 @@ function hintFor(plan: Plan): string {
 }
 
 /**
- * Runs that were planned after $1 and have published rows in the same table, without those that $2 names. A table that
- * was rolled back holds the run's rows no more. A plan is parsed only where the run counts and its text is what was stored:
- * text that is no JSON would abort the transaction.
+ * SQL for the runs that were planned after $1 and have published rows in the same table, without those in $2. A table
+ * that was rolled back no longer holds the run's rows. A plan is parsed only where its text is the one that was stored:
+ * text that is not JSON would abort the transaction.
  */
 function newerRuns(control: Control): string {
   const [runs, spans, finishes, swaps] = (["runs", "spans", "finishes", "swaps"] as const).map((name) =>

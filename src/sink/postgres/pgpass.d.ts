@@ -1,5 +1,5 @@
 declare module "pgpass" {
-  /** Looks for a password in `PGPASSFILE` or `~/.pgpass`; undefined when there is none. */
+  /** Finds a password in `PGPASSFILE` or `~/.pgpass`; undefined when there is none. */
   export default function pgpass(
     connection: { host: string; port: number; user: string; database: string },
     callback: (password: string | undefined) => void,

@@ -2,7 +2,10 @@ import { JobError } from "../../util/errors.js";
 import { type RetryRules, type RetryTools, tryAgain, type Work } from "../../util/retry.js";
 import { classify, databaseError } from "./failures.js";
 
-/** @throws JobError DATABASE when the time is up: see `tryAgain` */
+/**
+ * Retries `work` while it fails with transient errors of the database. @throws JobError DATABASE when the time is up:
+ * see `tryAgain`
+ */
 export async function retrying<T>(doing: string, tools: RetryTools, work: Work<T>): Promise<T> {
   const rules: RetryRules = {
     judge(error) {

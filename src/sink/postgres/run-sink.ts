@@ -9,10 +9,10 @@ import type { Session } from "./connections.js";
 import { type CommittedSpan, readSpans } from "./control/spans.js";
 import type { Control } from "./control/control.js";
 import { encodeRows } from "./copy/copy-binary.js";
-import { otherFiles, refuseEmptied } from "./control/emptied-table.js";
+import { changedFiles, refuseEmptied } from "./control/emptied-table.js";
 import { clearAbandonedRuns } from "./abandoned-runs.js";
-import { lookAtRun } from "./look.js";
-import { lockRun, lockRuns, refuseOvertaken } from "./locks.js";
+import { readRun } from "./read-run.js";
+import { lockRun, lockRuns, refuseSuperseded } from "./locks.js";
 import type { Mode } from "./modes/mode.js";
 import { quoteTable, showTable, type TableName } from "./names.js";
 import type { RefuseNewer } from "./newer-runs.js";
@@ -25,7 +25,7 @@ import { transact, type TransactionTools } from "./transaction.js";
 import { unfitRows } from "./unfit.js";
 
 export interface RunTools extends TransactionTools {
-  /** The target, as a message names it. */
+  /** Name of the target in messages. */
   readonly target: string;
   readonly name: TableName;
   readonly control: Control;
@@ -36,34 +36,36 @@ export interface RunTools extends TransactionTools {
   readonly writer: string;
 }
 
-/** Checking all rows of a run takes its time, and so does moving them where names are not enough. */
+/** Limit of a check of all rows of a run, and of moving them where a rename is not enough. */
 export const finishSeconds = 24 * 3600;
 
-/** What is known of a run's spans. */
+/** What this attempt knows of a run's spans. */
 interface Known {
   readonly committed: Uint8Array;
   readonly spans: Map<number, CommittedSpan>;
 }
 
 export async function openRun(tools: RunTools, stored: StoredPlan): Promise<RunSink> {
-  const { finished, spans, files } = await transact(tools, (session) => lookAtRun(session, tools, stored));
+  const { finished, spans, files } = await transact(tools, (session) => readRun(session, tools, stored));
   if (files !== undefined) {
     await countRows(tools, stored, files);
   }
   return runSink(tools, stored, { known: knownOf(stored.plan, spans), finished });
 }
 
-/** Of a table that may have been emptied. @throws JobError OUTPUT_DAMAGED where rows of the run are gone */
+/**
+ * Counts the rows of a table that may have been emptied. @throws JobError OUTPUT_DAMAGED where rows of the run are gone
+ */
 async function countRows(tools: RunTools, { plan }: StoredPlan, files: string): Promise<void> {
   const { control, mode, name } = tools;
-  const due = mode.dueRows?.(plan) ?? "0";
+  const due = mode.writtenRows?.(plan) ?? "0";
   const doing = `looking at run ${plan.runId}`;
   try {
     await transact(tools, (session) => refuseEmptied(session, { name, control, plan, doing, due, files }), {
       silentSeconds: finishSeconds,
     });
   } catch (error) {
-    // Whoever finishes it meanwhile has counted, and takes away what it was counted by.
+    // An attempt that finishes the run meanwhile has counted the rows, and removes what they are counted by.
     if (!(await transact(tools, (session) => control.isFinished(session, plan.runId)))) {
       throw error;
     }
@@ -72,11 +74,11 @@ async function countRows(tools: RunTools, { plan }: StoredPlan, files: string): 
 
 function knownOf(plan: Plan, spans: readonly CommittedSpan[]): Known {
   const known: Known = { committed: new Uint8Array(spanCount(plan)), spans: new Map() };
-  note(known, spans);
+  addSpans(known, spans);
   return known;
 }
 
-function note({ committed, spans }: Known, found: readonly CommittedSpan[]): void {
+function addSpans({ committed, spans }: Known, found: readonly CommittedSpan[]): void {
   for (const one of found) {
     committed[one.span] = 1;
     spans.set(one.span, one);
@@ -102,7 +104,7 @@ function runSink(
     rejects: () => readRejects(connections, control, plan.runId),
     refresh: () =>
       retrying(`looking at ${target}`, retry, async () => {
-        note(known, await transact(tools, (session) => readSpans(session, control, stored)));
+        addSpans(known, await transact(tools, (session) => readSpans(session, control, stored)));
       }),
     async begin(attempt) {
       const start = { stored, known, attempt };
@@ -111,7 +113,7 @@ function runSink(
       );
       return runWriter(tools, stored, { known, begun: { columns, maker: { writer, ...attempt } } });
     },
-    // No `tidy`: attempts that come late are fenced and leave nothing.
+    // No `tidy`: late attempts are fenced and leave nothing.
   };
 }
 
@@ -129,21 +131,21 @@ function runWriter(
         tools.retry,
         (last) => commitSpan(tools, commit, last),
       );
-      note(known, [committed]);
+      addSpans(known, [committed]);
       return outcome;
     },
     finish: () => clearAndFinish(tools, stored),
-    failed: (error) => tellFailure(tools, stored.plan.runId, error),
+    failed: (error) => recordFailure(tools, stored.plan.runId, error),
   };
 }
 
-/** What this attempt writes to, and as whom. */
+/** What this attempt writes to, and as which maker. */
 interface Begun {
   readonly columns: readonly TargetColumn[];
   readonly maker: Omit<Maker, "batchSize">;
 }
 
-/** Encodes before the transaction begins: it then lasts as long as the server takes, and no longer. */
+/** Encodes a span before its transaction begins, which then lasts only as long as the server takes. */
 function spanCommit(
   { mode }: RunTools,
   stored: StoredPlan,
@@ -169,7 +171,7 @@ function spanCommit(
     async refuseChanged(session) {
       const name = mode.rowsAt(stored.plan, { finished: false });
       if ((await findTable(session, name)) !== undefined) {
-        await refuseChanged(session, name, columns); // of a table that is gone the server has said so
+        await refuseChanged(session, name, columns); // for a table that is gone, the server has reported it
       }
     },
   };
@@ -189,7 +191,7 @@ async function beginRun(
   const { control, mode, writer } = tools;
   const { runId } = stored.plan;
   await lockRuns(session, runId, { shared: true });
-  await refuseOvertaken(session, control, runId);
+  await refuseSuperseded(session, control, runId);
   await lockRun(session, runId);
   if (publishesMore(mode, known) && !(await control.isFinished(session, runId))) {
     await tools.refuseNewer(session, stored.plan); // before anything is scored in vain
@@ -202,12 +204,12 @@ async function beginRun(
   return columns;
 }
 
-/** Whether rows of this run can still take the place of others: `replace` puts all of them there at the end. */
+/** Whether rows of this run can still replace others: `replace` swaps all of them in at the end. */
 function publishesMore({ kind }: Mode, { committed }: Known): boolean {
   return kind === "replace" || (kind === "upsert" && committed.includes(0));
 }
 
-/** The columns that rows go to, their tables made where that is still due. */
+/** Prepares the tables of a run, and returns the columns that rows are written to. */
 export async function prepareRun(
   session: Session,
   { control, mode }: Pick<RunTools, "control" | "mode">,
@@ -217,7 +219,7 @@ export async function prepareRun(
   if (!(await control.isFinished(session, plan.runId))) {
     return await mode.prepare(session, plan, options);
   }
-  // By another attempt, a moment ago: what is left to do is to find that out span by span.
+  // Another attempt has just finished the run: this one finds each span committed.
   const name = mode.rowsAt(plan, { finished: true });
   const found = await findTable(session, name);
   return found === undefined ? [] : fitColumns(name, found, outputColumns(plan.contract));
@@ -234,7 +236,7 @@ async function clearAndFinish(tools: RunTools, stored: StoredPlan): Promise<void
   await retrying(`finishing ${target}`, retry, (last) =>
     transact(tools, (session) => finishRun(session, tools, stored), { last, silentSeconds: finishSeconds }),
   );
-  await dropSurplus(tools);
+  await dropUnneededTables(tools);
 }
 
 async function finishRun(session: Session, tools: RunTools, stored: StoredPlan): Promise<void> {
@@ -245,7 +247,7 @@ async function finishRun(session: Session, tools: RunTools, stored: StoredPlan):
   if (await control.isFinished(session, plan.runId)) {
     return;
   }
-  await refuseOvertaken(session, control, plan.runId);
+  await refuseSuperseded(session, control, plan.runId);
   const now = knownOf(plan, await readSpans(session, control, stored));
   const missing = now.committed.indexOf(0);
   if (missing >= 0) {
@@ -255,8 +257,8 @@ async function finishRun(session: Session, tools: RunTools, stored: StoredPlan):
       { hint: "somebody changed the control tables under the run; run the same command again" },
     );
   }
-  const due = mode.dueRows?.(plan);
-  const files = due === undefined ? undefined : await otherFiles(session, { name, control, plan });
+  const due = mode.writtenRows?.(plan);
+  const files = due === undefined ? undefined : await changedFiles(session, { name, control, plan });
   if (due !== undefined && files !== undefined) {
     await refuseEmptied(session, { name, control, plan, doing: `finishing run ${plan.runId}`, due, files });
   }
@@ -268,26 +270,28 @@ async function finishRun(session: Session, tools: RunTools, stored: StoredPlan):
 }
 
 /**
- * After the finish, since whoever reads one of these tables or has made a view of it is no reason to keep the run from
- * being finished, nor readers of the target waiting. The next finish tries again.
+ * Drops tables that are no longer needed, after the finish: a session that reads one, or a view of one, must neither
+ * fail the finish nor make readers of the target wait. The next finish tries again.
  */
-async function dropSurplus(tools: RunTools): Promise<void> {
+async function dropUnneededTables(tools: RunTools): Promise<void> {
   const { mode, warn } = tools;
   try {
-    for (const name of await transact(tools, (session) => mode.surplus?.(session) ?? Promise.resolve([]))) {
+    for (const name of await transact(tools, (session) => mode.unneededTables?.(session) ?? Promise.resolve([]))) {
       await transact(tools, (session) => session.query(`DROP TABLE IF EXISTS ${quoteTable(name)}`)).catch(
         (error: unknown) => {
-          warn(`table ${showTable(name)} is not needed any more, and stays: ${messageOf(error)}`);
+          warn(`table ${showTable(name)} is no longer needed, and could not be dropped: ${messageOf(error)}`);
         },
       );
     }
   } catch (error) {
-    warn(`tables that are not needed any more stay: ${messageOf(error)}`);
+    warn(`tables that are no longer needed could not be dropped: ${messageOf(error)}`);
   }
 }
 
-/** For those who look at the control tables; an attempt that cannot reach them has other ways to tell. */
-async function tellFailure(tools: RunTools, runId: RunId, { code, message }: JobError): Promise<void> {
+/**
+ * Records an error for people who look at the control tables. An attempt that cannot reach them reports it elsewhere.
+ */
+async function recordFailure(tools: RunTools, runId: RunId, { code, message }: JobError): Promise<void> {
   if (code === "DATABASE") {
     return;
   }

@@ -10,7 +10,7 @@ import { hasControlTables, makeControlTables } from "./control/schema.js";
 import { controlOf } from "./control/control.js";
 import { refuseDuplicates } from "./duplicates.js";
 import { dropLeftover } from "./abandoned-runs.js";
-import { lockRun, lockRuns, refuseOvertaken } from "./locks.js";
+import { lockRun, lockRuns, refuseSuperseded } from "./locks.js";
 import type { Mode, ModeTools } from "./modes/mode.js";
 import { showTable } from "./names.js";
 import { newerRunCheck } from "./newer-runs.js";
@@ -30,9 +30,9 @@ export interface PostgresSinkOptions {
   readonly retry: RetryTools;
   /** Names this attempt among all attempts on all machines. */
   readonly writer: string;
-  /** Let a new run add rows beside those of the runs before: mode append. */
+  /** Lets a new run add its rows beside those of earlier runs, in mode append. */
   readonly allowDuplicates: boolean;
-  /** Publish also over the rows of a run that was planned later. */
+  /** Lets a run publish over the rows of a run that was planned later. */
   readonly allowOlder: boolean;
   /** Name and version of this program. */
   readonly program: string;
@@ -45,18 +45,18 @@ export interface PostgresSink extends Sink {
 
 interface Tools extends RunTools {
   readonly spec: PostgresOutputSpec;
-  /** A new run adds its rows to those of the runs before. */
+  /** Whether a new run over existing rows is refused. */
   readonly refusesDuplicates: boolean;
 }
 
-/** Rows and progress in one database: a span's rows and its row in the control table commit together. */
+/** Opens a table as a target. A span's rows and its row in the control table commit in one transaction. */
 export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
   const { settings, retry, program } = options;
   const tools = toolsOf(options);
   const { control, connections, target } = tools;
   const planTarget = targetOf(options.spec, settings);
-  /** Where there are no control tables yet, nothing was ever done. */
-  const lookUp = async <T>(doing: string, none: T, work: (session: Session) => Promise<T>): Promise<T> =>
+  /** Without control tables, nothing was ever done. */
+  const withControlTables = async <T>(doing: string, none: T, work: (session: Session) => Promise<T>): Promise<T> =>
     await retrying(`${doing} at ${settings.server}`, retry, () =>
       transact(tools, async (session) =>
         (await hasControlTables(session, control.schema)) ? await work(session) : none,
@@ -68,14 +68,15 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
     newRunAdds: options.spec.mode === "append",
     compareTarget: (planned) => compareTargets(planned, planTarget),
     find: (base) =>
-      lookUp<StoredPlan | undefined>(`looking for run ${base}`, undefined, (session) =>
+      withControlTables<StoredPlan | undefined>(`looking for run ${base}`, undefined, (session) =>
         control.latestPlan(session, base),
       ),
     unfinished: (job, base) =>
-      lookUp<readonly UnfinishedRun[]>(`looking for unfinished runs of ${job}`, [], async (session) =>
+      withControlTables<readonly UnfinishedRun[]>(`looking for unfinished runs of ${job}`, [], async (session) =>
         (await control.unfinished(session, job, base)).map((plan) => ({ plan, target: tableOf(plan, settings) })),
       ),
-    admitNewRun: (runId) => lookUp(`looking at ${target}`, undefined, (session) => admitNewRun(session, tools, runId)),
+    admitNewRun: (runId) =>
+      withControlTables(`looking at ${target}`, undefined, (session) => admitNewRun(session, tools, runId)),
     create: (plan) =>
       retrying(`preparing ${target}`, retry, async (last) => {
         await transact(tools, (session) => makeControlTables(session, control.schema, program), { last });
@@ -114,7 +115,7 @@ function toolsOf(options: PostgresSinkOptions): Tools {
   };
 }
 
-/** The run's own table: another run of the job may have another one. */
+/** Names a run's own table, which may differ from this one's. */
 function tableOf(plan: Plan, { server }: ConnectionSettings): string {
   return `${plannedTarget(plan).table} at ${server}`;
 }
@@ -124,9 +125,9 @@ async function admitNewRun(session: Session, { control, name, refusesDuplicates 
     await (refusesDuplicates ? refuseDuplicates(session, name) : undefined);
   } catch (error) {
     if (!(error instanceof JobError)) {
-      throw error; // the transaction is aborted, and answers nothing more
+      throw error; // the transaction is aborted: further queries would fail
     }
-    // The rows may be its own: another attempt has planned it.
+    // The rows may be this run's own: another attempt has planned it.
     if ((await control.readPlan(session, runId)) === undefined) {
       throw error;
     }
@@ -137,7 +138,7 @@ async function createRun(session: Session, tools: Tools, plan: Plan): Promise<St
   const { control } = tools;
   const { runId } = plan;
   await lockRuns(session, runId, { shared: false });
-  await refuseOvertaken(session, control, runId);
+  await refuseSuperseded(session, control, runId);
   if (await control.storePlan(session, plan)) {
     if (splitRunId(runId).number > 1 && tools.refusesDuplicates) {
       await refuseDuplicates(session, tools.name);
@@ -153,7 +154,7 @@ async function createRun(session: Session, tools: Tools, plan: Plan): Promise<St
   return stored;
 }
 
-/** @throws JobError USAGE where nothing was replaced */
+/** Rolls back the last replacement. @throws JobError USAGE where there is none */
 async function rollBackTarget(tools: Tools, last: unknown): Promise<string> {
   const { spec, control } = tools;
   if (spec.mode !== "replace") {

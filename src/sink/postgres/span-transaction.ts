@@ -6,10 +6,10 @@ import type { CommitOutcome, Maker, StoredPlan } from "../port.js";
 import type { Session } from "./connections.js";
 import type { Control } from "./control/control.js";
 import { classify } from "./failures.js";
-import { lockRuns, refuseOvertaken } from "./locks.js";
+import { lockRuns, refuseSuperseded } from "./locks.js";
 import { insertRejects } from "./control/reject-rows.js";
 import { type CommittedSpan, committedSpan, insertSpan, spanColumns } from "./control/spans.js";
-import { TakenMeanwhile } from "./modes/taken-keys.js";
+import { KeyTakenConcurrently } from "./modes/key-conflict.js";
 import { transact, type TransactionTools } from "./transaction.js";
 
 /** A span that is encoded and ready to be sent. */
@@ -22,9 +22,9 @@ export interface SpanCommit {
   readonly maker: Maker;
   /** OID of the table that takes the rows. */
   readonly table: number;
-  /** Sends the rows, in the transaction that the session is in; returns how many the server took. */
+  /** Sends the rows in the session's transaction; returns how many the server took. */
   readonly write: (session: Session) => Promise<number>;
-  /** Throws where the table's columns are others than those that the rows were encoded for. */
+  /** Throws where the table's columns differ from those that the rows were encoded for. */
   readonly refuseChanged: (session: Session) => Promise<void>;
 }
 
@@ -33,10 +33,9 @@ export interface SpanTools extends TransactionTools {
 }
 
 /**
- * Commits a span's rows and its control row in one transaction, or finds that this was done. Safe to repeat, and
- * repeating is how an unknown outcome is resolved: the first thing it does is to ask the control table, and the
- * control row, which can be there once only, is inserted last, so that nobody who is slow or gone holds it.
- * `last`: why the try before this one failed.
+ * Commits a span's rows and its control row in one transaction, or finds that this was done. Safe to repeat: repeating
+ * resolves an unknown outcome, since the control table is read first. The control row, which is unique, is inserted
+ * last, so that a slow or dead attempt does not hold it for long. `last`: the error of the previous try.
  */
 export async function commitSpan(
   tools: SpanTools,
@@ -45,7 +44,7 @@ export async function commitSpan(
 ): Promise<{ outcome: CommitOutcome; committed: CommittedSpan }> {
   const { span, rejects, maker, table } = commit;
   const work = async (session: Session): Promise<CommittedSpan> => {
-    const found = await look(session, tools.control, commit);
+    const found = await readControlRow(session, tools.control, commit);
     if (found === undefined) {
       await publish(session, tools.control, commit);
     }
@@ -55,7 +54,7 @@ export async function commitSpan(
   try {
     committed = await transact(tools, work, { last });
   } catch (error) {
-    const found = await takenBy(tools, commit, error);
+    const found = await explainRefusal(tools, commit, error);
     if (found === undefined) {
       throw error;
     }
@@ -65,25 +64,25 @@ export async function commitSpan(
 }
 
 /**
- * The span as it was committed, if it was.
- * @throws JobError OUTPUT_DAMAGED when the plan at the target is gone or another one
+ * Reads the span's control row; undefined when it is not committed.
+ * @throws JobError OUTPUT_DAMAGED when the stored plan is gone or another one
  */
-async function look(
+async function readControlRow(
   session: Session,
   control: Control,
   { stored, span }: SpanCommit,
 ): Promise<CommittedSpan | undefined> {
-  const { rows } = await session.query<{ standing: string | null; span: number | null }>({
-    text: `SELECT r.plan_id AS standing, ${spanColumns} FROM (SELECT 1) AS one
+  const { rows } = await session.query<{ stored_plan_id: string | null; span: number | null }>({
+    text: `SELECT r.plan_id AS stored_plan_id, ${spanColumns} FROM (SELECT 1) AS one
       LEFT JOIN ${control.table("runs")} r ON r.run_id = $1
       LEFT JOIN ${control.table("spans")} s ON s.run_id = $1 AND s.span = $2`,
     values: [stored.plan.runId, span.index],
   });
   const [row] = rows;
-  if (row?.standing !== stored.planId) {
+  if (row?.stored_plan_id !== stored.planId) {
     throw new JobError(
       "OUTPUT_DAMAGED",
-      `looking at ${control.schema}.runs: the plan of run ${stored.plan.runId} is ${row?.standing === null ? "gone" : "another one"}`,
+      `looking at ${control.schema}.runs: the plan of run ${stored.plan.runId} is ${row?.stored_plan_id === null ? "gone" : "another one"}`,
       { hint: "somebody changed the control tables under the run; run the same command again" },
     );
   }
@@ -103,9 +102,9 @@ async function publish(session: Session, control: Control, commit: SpanCommit): 
     throw new Error(`${rowCount} rows, ${rejects.length} rejected and ${filtered} filtered out for span ${span.index}`);
   }
   await insertRejects(session, control, { runId, span: span.index, rejects });
-  // As late as can be: from here on a later run waits for this transaction to end.
+  // As late as possible: from here on, a later run waits for the end of this transaction.
   await lockRuns(session, runId, { shared: true });
-  await refuseOvertaken(session, control, runId);
+  await refuseSuperseded(session, control, runId);
   await insertSpan(session, control, {
     stored,
     span,
@@ -116,26 +115,30 @@ async function publish(session: Session, control: Control, commit: SpanCommit): 
 }
 
 /**
- * What the server refuses, such as a key that is taken or a table that is gone, may mean that another attempt
- * committed this very span a moment ago (then, that span), that a later run has cleared this one away, or that a
- * column has another type by now, of which a server says "insufficient data left in message".
+ * Explains an error of the server, such as a key conflict or a missing table: another attempt may have committed this
+ * span (then, that span is returned), a later run may have removed this one's table, or a column may have changed its
+ * type, which a server reports as "insufficient data left in message".
  */
-async function takenBy(tools: SpanTools, commit: SpanCommit, error: unknown): Promise<CommittedSpan | undefined> {
+async function explainRefusal(
+  tools: SpanTools,
+  commit: SpanCommit,
+  error: unknown,
+): Promise<CommittedSpan | undefined> {
   const isRefusal = error instanceof DatabaseError && classify(error).kind === "permanent";
-  if (!isRefusal && !(error instanceof TakenMeanwhile)) {
+  if (!isRefusal && !(error instanceof KeyTakenConcurrently)) {
     return undefined;
   }
   const { control } = tools;
   try {
     return await transact(tools, async (session) => {
-      const found = await look(session, control, commit);
+      const found = await readControlRow(session, control, commit);
       if (found === undefined) {
-        await refuseOvertaken(session, control, commit.stored.plan.runId);
+        await refuseSuperseded(session, control, commit.stored.plan.runId);
         await commit.refuseChanged(session);
       }
       return found;
     });
   } catch (cause) {
-    throw cause instanceof JobError ? cause : new TakenMeanwhile({ cause });
+    throw cause instanceof JobError ? cause : new KeyTakenConcurrently({ cause });
   }
 }

@@ -5,25 +5,25 @@ import { lock } from "./locks.js";
 import { quoteName, quoteTable, showTable, type TableName } from "./names.js";
 import { fits, isPgName, type PgType, pgTypeOf, sqlOf } from "./types.js";
 
-/** A column as it is to be written. */
+/** A column that is to be written. */
 export interface OutputColumn {
   readonly name: string;
   readonly type: ColumnType;
 }
 
-/** A column as the table has it. */
+/** A column of the table. */
 export interface TableColumn {
   readonly name: string;
-  /** As Postgres shows it. */
+  /** The type as Postgres shows it. */
   readonly shown: string;
-  /** undefined: a type that nothing is written to. */
+  /** undefined: a type that this program does not write. */
   readonly type: PgType | undefined;
   readonly notNull: boolean;
-  /** Filled by the table itself where nothing is given. */
+  /** Filled by the table where no value is given. */
   readonly filled: boolean;
-  /** Computed, or an identity that is always generated: nothing may be given. */
+  /** Computed, or an identity that is always generated: no value may be given. */
   readonly generated: boolean;
-  /** Computed from other columns: nothing can be given, whatever is said. */
+  /** Computed from other columns: no value can be given at all. */
   readonly computed: boolean;
 }
 
@@ -31,7 +31,7 @@ export interface FoundTable {
   readonly oid: number;
   /** `pg_class.relkind` */
   readonly kind: string;
-  /** UNLOGGED: empty after a crash of the server. */
+  /** UNLOGGED: a crash of the server empties it. */
   readonly unlogged: boolean;
   readonly columns: readonly TableColumn[];
 }
@@ -51,10 +51,10 @@ interface CatalogRow {
   readonly computed: boolean;
 }
 
-/** SQL for whether this role may read all rows of the table that a query calls `c`, a row of pg_class. */
+/** SQL for whether this role may read all rows of the table `c`, a row of pg_class. */
 export const readsAllRows = "has_table_privilege(c.oid, 'SELECT') AND NOT row_security_active(c.oid)";
 
-/** A table's columns; undefined when there is no such table. */
+/** Reads a table's columns; undefined when there is no such table. */
 export async function findTable(session: Session, name: TableName): Promise<FoundTable | undefined> {
   const { rows } = await session.query<CatalogRow>({
     text: `SELECT c.oid::int8::float8 AS oid, c.relkind, c.relpersistence = 'u' AS unlogged, a.attname, format_type(a.atttypid, a.atttypmod) AS shown,
@@ -97,7 +97,7 @@ function typeOf({ base, element, typmod }: CatalogRow): PgType | undefined {
   if (!isPgName(name)) {
     return undefined;
   }
-  // https://www.postgresql.org/docs/current/catalog-pg-attribute.html: typmods count 4 bytes of a header that is gone
+  // https://www.postgresql.org/docs/current/catalog-pg-attribute.html: typmods count 4 bytes of a former header
   const parameter = typmod - 4;
   const isText = name === "varchar" || name === "bpchar";
   return {
@@ -111,7 +111,7 @@ function typeOf({ base, element, typmod }: CatalogRow): PgType | undefined {
   };
 }
 
-/** What is written to a column of the table. */
+/** A column of the table that rows are written to. */
 export interface TargetColumn {
   /** OID of its table. */
   readonly table: number;
@@ -119,13 +119,10 @@ export interface TargetColumn {
   readonly type: PgType & { readonly notNull: boolean };
 }
 
-/**
- * Where each output column goes, in output order.
- * @throws JobError OUTPUT_MISMATCH that shows both sides
- */
+/** Matches output columns with the table's, in output order. @throws JobError OUTPUT_MISMATCH that shows both sides */
 export function fitColumns(name: TableName, found: FoundTable, output: readonly OutputColumn[]): TargetColumn[] {
   if (found.kind !== "r" && found.kind !== "p") {
-    throw new JobError("OUTPUT_MISMATCH", `looking at ${showTable(name)}: it is no table`, {
+    throw new JobError("OUTPUT_MISMATCH", `looking at ${showTable(name)}: it is not a table`, {
       hint: "output.postgres.table must name a table, not a view or an index",
     });
   }
@@ -176,9 +173,10 @@ function aligned(lines: readonly string[][]): string {
 }
 
 /**
- * For a transaction that has written to the table, so that nobody can alter it any more. COPY's binary format has no
- * types: an integer column takes the bytes of a real one and makes something else of them.
- * @throws JobError OUTPUT_DAMAGED when it is another table by now, OUTPUT_MISMATCH when its columns are others
+ * Refuses a table that changed since the run began. Called in a transaction that has written to the table, so that
+ * nobody can alter it any more. COPY's binary format has no types: an integer column would take the bytes of a real one
+ * as an integer.
+ * @throws JobError OUTPUT_DAMAGED when it is another table, OUTPUT_MISMATCH when its columns differ
  */
 export async function refuseChanged(
   session: Session,
@@ -204,14 +202,14 @@ export async function refuseChanged(
         "OUTPUT_MISMATCH",
         `writing to ${showTable(name)}: column ${column} was ${sqlOf(wanted)} when the run began, and is ${now?.shown ?? "gone"}`,
         {
-          hint: "change it back, or run the same command again: it looks whether the columns still fit; committed spans are kept",
+          hint: "change it back, or run the same command again: it checks again whether the columns fit; committed spans are kept",
         },
       );
     }
   }
 }
 
-/** Makes the table, and its schema where it is missing. The session is in a transaction. */
+/** Makes the table, and its schema where that is missing. Needs a transaction. */
 export async function createTable(
   session: Session,
   name: TableName,
@@ -219,7 +217,7 @@ export async function createTable(
   { key, comment }: { key: readonly string[]; comment: string },
 ): Promise<void> {
   if (!(await hasSchema(session, name.schema))) {
-    await lock(session, name.schema); // jobs with other tables make it too
+    await lock(session, name.schema); // jobs with other tables make it, too
     if (!(await hasSchema(session, name.schema))) {
       await session.query(`CREATE SCHEMA ${quoteName(name.schema)}`);
     }

@@ -26,7 +26,7 @@ const schema = z.strictObject({
   onDuplicate: z.enum(["fail", "last"]),
 }) satisfies z.ZodType<PostgresTarget>;
 
-/** The target of a spec. */
+/** The target that a spec names. */
 export function targetOf(
   { table, mode, key, on_duplicate: onDuplicate }: PostgresOutputSpec,
   { server }: { readonly server: string },
@@ -34,17 +34,20 @@ export function targetOf(
   return { kind: "postgres", server, table: showTable(splitTable(table)), mode, key, onDuplicate };
 }
 
-/** Whether a plan is for a table in Postgres: one that this program can carry out. */
+/** Whether a plan is for a table in Postgres, in a form that this program knows. */
 export function isPostgresPlan({ target }: Plan): boolean {
   return schema.safeParse(target).success;
 }
 
-/** What a plan pins of its table. @throws Error for one that `isPostgresPlan` does not admit */
+/** What a plan pins of its table. @throws Error for a plan that `isPostgresPlan` does not admit */
 export function plannedTarget({ target }: Plan): PostgresTarget {
   return schema.parse(target);
 }
 
-/** What is asked of the target now that differs from what was planned, a line each. A server may move. */
+/**
+ * Returns a line for each setting that differs between the planned target and the one that is asked for. The server may
+ * differ.
+ */
 export function compareTargets(planned: PlanTarget, asked: PostgresTarget): string[] {
   return [
     ...difference("output.postgres.table", planned["table"], asked.table),

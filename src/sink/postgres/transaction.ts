@@ -3,9 +3,9 @@ import type { PostgresTimeouts } from "../../spec/postgres-spec.js";
 import { watchBlockers } from "./blockers.js";
 import type { Connections, Session } from "./connections.js";
 
-/** COMMIT was answered by something else: the transaction had failed before, and nothing of it stands. */
+/** The server answered COMMIT with something else: the transaction had failed before, and was rolled back. */
 class NotCommitted extends Error {
-  readonly code = "ECONNABORTED"; // as with any transaction that was lost: try again
+  readonly code = "ECONNABORTED"; // as for any lost transaction: try again
 }
 
 const lockTimeout = "55P03";
@@ -17,8 +17,8 @@ export interface TransactionTools {
 }
 
 /**
- * Does `work` in a transaction of its own. `last`: why the try before failed; when that was a lock that somebody
- * holds, those who hold it are watched this time.
+ * Runs `work` in a transaction of its own. `last`: the error of the previous try; when that was a lock timeout,
+ * sessions that hold locks are watched this time.
  */
 export async function transact<T>(
   { connections, timeouts, warn }: TransactionTools,
@@ -44,8 +44,8 @@ export async function transact<T>(
 }
 
 /**
- * Does `work` in one transaction. Everything is set for the transaction only: behind a pooler, the next one may
- * be on another session. When it throws, the connection must be closed; the server then rolls back.
+ * Runs `work` in one transaction. All settings are the transaction's: behind a pooler, the next one may use another
+ * session. When it throws, the connection must be closed; the server then rolls back.
  */
 async function inTransaction<T>(session: Session, timeouts: PostgresTimeouts, work: () => Promise<T>): Promise<T> {
   await session.query(begin(timeouts));

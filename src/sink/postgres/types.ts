@@ -31,9 +31,9 @@ export type PgName = keyof typeof oidOf;
 export interface PgType {
   readonly name: PgName;
   readonly array: boolean;
-  /** Of varchar(n) and char(n), in characters. */
+  /** Length of varchar(n) and char(n), in characters. */
   readonly maxLength: number | undefined;
-  /** Of numeric(p,s). */
+  /** Precision and scale of numeric(p,s). */
   readonly decimal: { readonly precision: number; readonly scale: number } | undefined;
 }
 
@@ -41,7 +41,7 @@ export function isPgName(name: string): name is PgName {
   return Object.hasOwn(oidOf, name);
 }
 
-/** The words of SQL for the names that SQL has words for. */
+/** SQL's own words for types that have one. */
 const sqlNames: Partial<Readonly<Record<PgName, string>>> = {
   bool: "boolean",
   int2: "smallint",
@@ -57,7 +57,7 @@ const sqlNames: Partial<Readonly<Record<PgName, string>>> = {
   timestamptz: "timestamp with time zone",
 };
 
-/** As `format_type` writes it: "numeric(10,2)", "real[]". */
+/** Shows a type as `format_type` writes it: "numeric(10,2)", "real[]". */
 export function sqlOf({ name, array, maxLength, decimal }: PgType): string {
   const parameters =
     maxLength !== undefined ? `(${maxLength})` : decimal !== undefined ? `(${decimal.precision},${decimal.scale})` : "";
@@ -93,7 +93,7 @@ const scalars: Readonly<Record<ScalarType, PgName>> = {
   interval: "interval",
 };
 
-/** The type that a column gets in a table that we make. Lists of lists and structs become jsonb. */
+/** The type of a column in a table that this program makes. Lists of lists and structs become jsonb. */
 export function pgTypeOf(type: ColumnType): PgType {
   if (typeof type === "string") {
     const name = scalars[type];
@@ -113,7 +113,7 @@ export function pgTypeOf(type: ColumnType): PgType {
   }
 }
 
-/** What each type can be written to without losing anything, besides its own. */
+/** Types that each type can be written to without loss, besides its own. */
 const wider: Partial<Readonly<Record<ScalarType, readonly PgName[]>>> = {
   int8: ["int4", "int8", "float4", "float8", "numeric"],
   int16: ["int4", "int8", "float4", "float8", "numeric"],
@@ -137,7 +137,7 @@ const integerDigits: Partial<Readonly<Record<ScalarType, number>>> = {
   uint64: 20,
 };
 
-/** Whether every value of `type` has a place in `target`; texts and dates at their edges are looked at row by row. */
+/** Whether every value of `type` fits `target`; texts and extreme dates are checked row by row. */
 export function fits(type: ColumnType, target: PgType): boolean {
   const isJson = target.name === "json" || target.name === "jsonb";
   if (typeof type !== "string" && type.kind !== "decimal") {

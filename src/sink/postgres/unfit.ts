@@ -5,7 +5,7 @@ import { numbersOf } from "./copy/fields.js";
 import type { TargetColumn } from "./table.js";
 import type { PgType } from "./types.js";
 
-/** The values that have no place in their columns of the table: one a row at most, in row order. */
+/** Finds values that do not fit their columns of the table: at most one a row, in row order. */
 export function unfitRows(rows: OutputRows, columns: readonly Pick<TargetColumn, "type">[]): UnfitValue[] {
   const unfit = new Map<number, UnfitValue>();
   for (const [index, { name, type, column }] of rows.columns.entries()) {
@@ -20,8 +20,8 @@ export function unfitRows(rows: OutputRows, columns: readonly Pick<TargetColumn,
 }
 
 /**
- * The values that Postgres would refuse in the middle of a COPY: one a row at most, in row order. Values are looked
- * at only where the types leave something to look for.
+ * Finds values that Postgres would refuse in the middle of a COPY: at most one a row, in row order. Values are checked
+ * only where their type does not ensure that they fit.
  */
 function unfitValues(
   type: ColumnType,
@@ -43,7 +43,7 @@ function unfitValues(
   return [...unfit].map(([row, found]) => ({ row, found })).toSorted((one, other) => one.row - other.row);
 }
 
-type Tell = (row: number, found: string) => void;
+type Report = (row: number, found: string) => void;
 
 /** Texts inside a value that becomes JSON are quoted: they need not be JSON themselves. */
 const partOfJson: PgType = { name: "text", array: false, maxLength: undefined, decimal: undefined };
@@ -52,16 +52,16 @@ function collect(
   type: ColumnType,
   column: Column,
   { target, rowCount }: { target: PgType; rowCount: number },
-  tell: Tell,
+  report: Report,
 ): void {
   switch (column.kind) {
     case "bytes":
       if (type === "utf8") {
-        texts(column, target, rowCount, tell);
+        texts(column, target, rowCount, report);
       }
       break;
     case "fixed":
-      moments(type, column, rowCount, tell);
+      moments(type, column, rowCount, report);
       break;
     case "list": {
       const rowOf = rowFinder(column.offsets, column.valid, rowCount);
@@ -70,7 +70,7 @@ function collect(
       collect(element, column.child, { target: inner, rowCount: column.offsets[rowCount] ?? 0 }, (index, found) => {
         const row = rowOf(index);
         if (row !== undefined) {
-          tell(row, found);
+          report(row, found);
         }
       });
       break;
@@ -81,7 +81,7 @@ function collect(
         if (field !== undefined) {
           collect(field, child, { target: partOfJson, rowCount }, (row, found) => {
             if (column.valid?.[row] !== 0) {
-              tell(row, found);
+              report(row, found);
             }
           });
         }
@@ -90,7 +90,7 @@ function collect(
   }
 }
 
-/** The row of a list column that an element lies in, when that row is not NULL. */
+/** Makes a function that finds the row of a list's element; undefined where that row is NULL. */
 function rowFinder(
   offsets: Uint32Array,
   valid: Uint8Array | undefined,
@@ -113,19 +113,19 @@ function rowFinder(
 
 const shownCharacters = 60;
 
-function texts({ offsets, bytes, valid }: BytesColumn, target: PgType, rowCount: number, tell: Tell): void {
+function texts({ offsets, bytes, valid }: BytesColumn, target: PgType, rowCount: number, report: Report): void {
   const end = offsets[rowCount] ?? 0;
   const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const shown = (row: number): string => {
     const value = text.subarray(offsets[row], offsets[row + 1]).toString("utf8");
     return JSON.stringify(value.length > shownCharacters ? `${value.slice(0, shownCharacters)}…` : value);
   };
-  // One native search over all rows: almost always, there is none.
+  // One native search over all rows: there is almost never a match.
   const rowOf = rowFinder(offsets, valid, rowCount);
   for (let at = text.indexOf(0, offsets[0] ?? 0); at >= 0 && at < end; ) {
     const row = rowOf(at);
     if (row !== undefined) {
-      tell(row, `${shown(row)}, and text in Postgres cannot hold \\u0000`);
+      report(row, `${shown(row)}, and text in Postgres cannot hold \\u0000`);
     }
     at = text.indexOf(0, row === undefined ? at + 1 : (offsets[row + 1] ?? end));
   }
@@ -134,7 +134,7 @@ function texts({ offsets, bytes, valid }: BytesColumn, target: PgType, rowCount:
       const fault =
         valid?.[row] === 0 ? undefined : jsonFault(text.toString("utf8", offsets[row], offsets[row + 1]), target.name);
       if (fault !== undefined) {
-        tell(row, `${shown(row)}, ${fault}`);
+        report(row, `${shown(row)}, ${fault}`);
       }
     }
   }
@@ -145,12 +145,12 @@ function texts({ offsets, bytes, valid }: BytesColumn, target: PgType, rowCount:
   for (let row = 0; row < rowCount; row += 1) {
     const [from, to] = [offsets[row] ?? 0, offsets[row + 1] ?? 0];
     if (to - from > maxLength && valid?.[row] !== 0 && characters(text, from, to) > maxLength) {
-      tell(row, `${shown(row)}, longer than ${maxLength} characters`);
+      report(row, `${shown(row)}, longer than ${maxLength} characters`);
     }
   }
 }
 
-/** Character 0, or half of a surrogate pair, as `JSON.stringify` escapes them. */
+/** A character 0, or half of a surrogate pair, as `JSON.stringify` escapes them. */
 const unheld = /(?<!\\)(?:\\\\)*\\u(?:0000|d[89a-f])/;
 
 function jsonFault(text: string, name: "json" | "jsonb"): string | undefined {
@@ -160,13 +160,13 @@ function jsonFault(text: string, name: "json" | "jsonb"): string | undefined {
   } catch {
     return "which is no JSON";
   }
-  // json keeps the text as it is, jsonb what it means.
+  // json keeps the text as it is; jsonb keeps its meaning.
   return name === "jsonb" && text.includes("\\u") && unheld.test(JSON.stringify(value))
     ? "which jsonb cannot hold: a character 0 or half a surrogate pair"
     : undefined;
 }
 
-/** Bytes that do not continue a character. */
+/** Counts the bytes that do not continue a character. */
 function characters(text: Uint8Array, from: number, to: number): number {
   let count = 0;
   for (let at = from; at < to; at += 1) {
@@ -177,8 +177,8 @@ function characters(text: Uint8Array, from: number, to: number): number {
   return count;
 }
 
-/** The calendar of Postgres is shorter than DuckDB's at both ends. */
-function moments(type: ColumnType, column: Column, rowCount: number, tell: Tell): void {
+/** Finds dates and timestamps outside of Postgres's calendar, which is shorter than DuckDB's at both ends. */
+function moments(type: ColumnType, column: Column, rowCount: number, report: Report): void {
   if (column.kind !== "fixed") {
     return;
   }
@@ -187,14 +187,14 @@ function moments(type: ColumnType, column: Column, rowCount: number, tell: Tell)
     const days = numbersOf(data);
     for (let row = 0; row < rowCount; row += 1) {
       if (!hasDay(days[row] as number) && valid?.[row] !== 0) {
-        tell(row, `a date ${days[row]} days from 1970, out of the range of Postgres`);
+        report(row, `a date ${days[row]} days from 1970, out of the range of Postgres`);
       }
     }
   } else if (type === "timestamp[us]" || type === "timestamp[us, UTC]" || type === "timestamp[ns]") {
     for (let row = 0; row < rowCount; row += 1) {
       const value = data[row] as bigint;
       if (!hasMoment(type === "timestamp[ns]" ? floorThousands(value) : value) && valid?.[row] !== 0) {
-        tell(row, `a timestamp ${value} microseconds from 1970, out of the range of Postgres`);
+        report(row, `a timestamp ${value} microseconds from 1970, out of the range of Postgres`);
       }
     }
   }

@@ -221,7 +221,7 @@ postgres.describe("a table that is to be renamed away", () => {
     await carryOut(sink, planFor(sink.planTarget, { rows: 55, runId: runOf(55) }));
     expect(await count(database)).toBe(55);
     expect(warned.join()).toMatch(
-      /table scores\.predictions__before_\w+ is not needed any more, and stays: cannot drop/,
+      /table scores\.predictions__before_\w+ is no longer needed, and could not be dropped: cannot drop/,
     );
   });
 });

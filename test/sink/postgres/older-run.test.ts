@@ -174,7 +174,7 @@ postgres.describe("an older run that is taken up when a newer one is finished", 
         await resuming;
         expect(await daysIn(database)).toEqual({ 1: 15, 2: 10 });
         expect(warnings).toEqual([
-          "reading run job-200000000002 from infer_batch.runs: its plan is damaged; it was planned after job-200000000001, and rows that both have put into scores.predictions are the older run's now",
+          "reading run job-200000000002 from infer_batch.runs: its plan is damaged, and does not say whether it is of the same series; it was planned after job-200000000001, whose rows replace its rows of the same keys in scores.predictions",
         ]);
       }
     },

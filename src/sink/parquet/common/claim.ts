@@ -1,19 +1,20 @@
 import { basename } from "node:path";
 import { JobError } from "../../../util/errors.js";
 import { splitRunId } from "../../../plan/identity.js";
-import { damagedOutput, overtaken } from "./damage.js";
+import { damagedOutput, superseded } from "./damage.js";
 import { ifThere, listFolder, type TargetState } from "./file-system.js";
 import { isEarlier, isLater, isSameJob, type Layout, layoutOf, runOfPart } from "./layout.js";
 import { runIdIn } from "./named-run.js";
 
-/** Names that are nobody's data. */
-const harmless: ReadonlySet<string> = new Set(["lost+found"]);
+/** Names that a file system makes for itself. */
+const systemNames: ReadonlySet<string> = new Set(["lost+found"]);
 
 const ownFolderHint = "give each run a folder of its own, such as out/dt=${ds}";
 
 /**
- * Refuses files that nobody could tell from ours, or that are another run's: a reader would mix them up.
- * @throws JobError OUTPUT_FOREIGN
+ * Refuses a folder that holds files which no run wrote, or parts of another job's run: readers would mix them with
+ * ours.
+ * @throws JobError OUTPUT_FOREIGN; OUTPUT_DAMAGED when a later run has parts and no plan; PLAN_CHANGED for a later run
  */
 export async function refuseForeign(fs: TargetState, layout: Layout): Promise<void> {
   const { runId } = layout;
@@ -26,7 +27,7 @@ export async function refuseForeign(fs: TargetState, layout: Layout): Promise<vo
   }
   await refuseOtherSuccess(fs, layout, names);
   for (const name of names) {
-    if (name.startsWith("_") || name.startsWith(".") || harmless.has(name) || layout.spanOf(name) !== undefined) {
+    if (name.startsWith("_") || name.startsWith(".") || systemNames.has(name) || layout.spanOf(name) !== undefined) {
       continue;
     }
     const other = runOfPart(name);
@@ -49,7 +50,7 @@ export async function refuseForeign(fs: TargetState, layout: Layout): Promise<vo
   }
 }
 
-/** @throws JobError OUTPUT_FOREIGN for a `_SUCCESS` without a manifest, unless it is of these runs */
+/** Refuses a `_SUCCESS` without a manifest, unless it names a run of this job. @throws JobError OUTPUT_FOREIGN */
 async function refuseOtherSuccess(fs: TargetState, layout: Layout, names: readonly string[]): Promise<void> {
   const success = basename(layout.success);
   if (!names.includes(success) || names.includes(basename(layout.manifest))) {
@@ -65,7 +66,7 @@ async function refuseOtherSuccess(fs: TargetState, layout: Layout, names: readon
   }
 }
 
-/** Parts of later runs are there: one came meanwhile, or something removed its plan. */
+/** The error for parts of a later run: it was opened meanwhile, or its plan was removed. */
 async function laterRun(fs: TargetState, layout: Layout, names: readonly string[]): Promise<JobError> {
   const runs = names.flatMap((name) => runOfPart(name) ?? []).filter((run) => isLater(run, layout));
   const last = runs.reduce((one, other) => (isLater(other, layoutOf(layout.folder, one)) ? other : one));
@@ -75,5 +76,5 @@ async function laterRun(fs: TargetState, layout: Layout, names: readonly string[
         hint: "restore the plan",
         damage: { runId: last },
       })
-    : overtaken(layout, last);
+    : superseded(layout, last);
 }

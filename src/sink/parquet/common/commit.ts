@@ -8,7 +8,7 @@ import type { Compression } from "../../../spec/parquet-spec.js";
 import { ifThere } from "./file-system.js";
 import type { FinishedPart } from "./manifest.js";
 import type { Target } from "./committed-parts.js";
-import { rowsLeft, wholeSpan } from "./parts.js";
+import { partRows, isWholeSpan } from "./parts.js";
 import type { PartToWrite } from "./part-file.js";
 import type { Maker, StoredPlan } from "../../port.js";
 
@@ -19,17 +19,20 @@ export interface PartToEncode {
   readonly stored: StoredPlan;
   readonly span: Span;
   readonly output: SpanOutput;
-  /** Of the text of its rejects. */
+  /** Hex sha256 of the text of the span's rejects; null without rejects. */
   readonly rejectsSha256: string | null;
 }
 
-/** Begins to load what parts are encoded with. What is in the way, the first commit tells. */
+/** Starts loading what encodes parts. If that fails, the first commit reports it. */
 export function loadEncoder(duckdb: DuckDbAccess): void {
   duckdb.load();
   import("./part-file.js").catch(() => undefined);
 }
 
-/** Writes a span's part into a temporary file. Returns what its label counts. @throws Error unless it is whole */
+/**
+ * Writes a span's part into a temporary file. Returns the counts of its label. @throws Error when rows of the span are
+ * missing
+ */
 export async function encodePart(
   { duckdb, compression, maker: by, stored, span, output, rejectsSha256 }: PartToEncode,
   temporary: string,
@@ -49,7 +52,7 @@ export async function encodePart(
     maker,
   };
   const written = await encode(duckdb, { path: temporary, rows, label, compression });
-  if (written !== rows.rowCount || !wholeSpan(span, { rows: written, ...label })) {
+  if (written !== rows.rowCount || !isWholeSpan(span, { rows: written, ...label })) {
     throw new Error(
       `${written} rows were written, ${rejects.length} rejected and ${filtered} filtered out of ${rowEnd - rowStart}`,
     );
@@ -59,20 +62,21 @@ export async function encodePart(
 }
 
 /**
- * First writer wins. Theirs must be this span of this plan; bytes may differ. It is looked for where it comes from, then
- * where it stays: an attempt beside this one may finish the run meanwhile.
+ * Adopts the part that another attempt has committed: the first writer wins. It must be this span of this plan; its
+ * bytes may differ. The part may move while it is read, when another attempt finishes the run: each place is tried, the
+ * staged one first.
  */
 export async function adopt({ fs, inspect, layout, check }: Target, span: Span): Promise<FinishedPart> {
   const file = layout.part(span.index);
   let gone: unknown;
-  for (const path of layout.placesOf(span.index)) {
+  for (const path of layout.pathsOf(span.index)) {
     try {
       const theirs = (await inspect(new Map([[span.index, path]]))).get(span.index);
       if (theirs === undefined) {
-        throw new Error(`span ${span.index} was looked for and not told`);
+        throw new Error(`span ${span.index} was inspected without a result`);
       }
       const { sizeBytes, sha256 } = await fs.digest(path);
-      return { file, span: span.index, rows: rowsLeft(span, theirs), ...theirs, sizeBytes, sha256 };
+      return { file, span: span.index, rows: partRows(span, theirs), ...theirs, sizeBytes, sha256 };
     } catch (error) {
       await check();
       if ((await ifThere(fs.sizeOf(path))) !== undefined) {
@@ -84,7 +88,7 @@ export async function adopt({ fs, inspect, layout, check }: Target, span: Span):
   throw gone;
 }
 
-/** DuckDB gives the errno's text only. */
+/** DuckDB's messages hold the text of an errno, not its name. */
 const errnoTexts: Readonly<Record<string, string>> = {
   ENOENT: "No such file or directory",
   ENOSPC: "No space left on device",
@@ -95,7 +99,7 @@ const errnoTexts: Readonly<Record<string, string>> = {
 };
 
 async function encode(duckdb: DuckDbAccess, part: PartToWrite): Promise<number> {
-  const { writePart } = await import("./part-file.js"); // and DuckDB's library with it
+  const { writePart } = await import("./part-file.js"); // with it, DuckDB's library is loaded
   try {
     return await writePart(duckdb, part);
   } catch (error) {

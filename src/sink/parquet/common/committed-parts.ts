@@ -4,29 +4,29 @@ import { checkFinished, type Manifest } from "./manifest.js";
 import { type CommittedPart, listParts } from "./parts.js";
 import type { StoredPlan } from "../../port.js";
 
-/** A run at its target. */
+/** A run at a Parquet target. */
 export interface Target {
   readonly fs: TargetState;
   /** Checks parts, given by span, against the plan. @throws JobError OUTPUT_DAMAGED */
   readonly inspect: (paths: ReadonlyMap<number, string>) => Promise<Map<number, CommittedPart>>;
   readonly layout: Layout;
   readonly stored: StoredPlan;
-  /** Throws when another plan stands there. */
+  /** Throws when another plan is stored at the target, or a later run was opened. */
   readonly check: () => Promise<void>;
 }
 
-/** More than moves of a part: from where it was staged to where it stays. */
-const looksLimit = 10;
+/** More attempts than a part can move: once, from where it is staged to its final path. */
+const readsLimit = 10;
 
 /**
- * Whether the run is finished, and its parts: of one that is not, those that `wanted` names. An attempt beside this
- * one may move them meanwhile, and one of a later run take them away.
+ * Reads whether a run is finished, and its committed parts: all of a finished run, else those of the `wanted` spans.
+ * Other attempts may move parts meanwhile, or remove them for a later run: it then reads again.
  */
-export async function lookAt(
+export async function committedParts(
   { fs, inspect, layout, stored, check }: Target,
   wanted: (span: number) => boolean,
 ): Promise<{ finished: boolean; parts: Map<number, CommittedPart> }> {
-  for (let looks = 1; ; looks += 1) {
+  for (let reads = 1; ; reads += 1) {
     let paths = new Map<number, string>();
     try {
       const manifest = await checkFinished(fs, layout, stored);
@@ -35,11 +35,11 @@ export async function lookAt(
       }
       paths = new Map([...(await listParts(fs, layout))].filter(([span]) => wanted(span)));
       const parts = await inspect(paths);
-      await check(); // parts that a later run has taken away are not parts to be made again
+      await check(); // parts that a later run removed must not be scored again
       return { finished: false, parts };
     } catch (error) {
       await check();
-      if (looks === looksLimit || !(await isAnyGone(fs, paths.values()))) {
+      if (reads === readsLimit || !(await isAnyGone(fs, paths.values()))) {
         throw error;
       }
     }

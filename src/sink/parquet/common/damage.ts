@@ -1,14 +1,14 @@
 import { type Damage, JobError } from "../../../util/errors.js";
 import type { Layout } from "./layout.js";
 
-/** A file of the output that is not what was committed. */
+/** An output file that differs from what was committed. */
 export interface DamagedFile {
   readonly path: string;
   readonly found: string;
   readonly cause?: unknown;
 }
 
-/** An output that a new run gets past. `hint`: what else can be done. */
+/** The error for a damaged output that a new run can replace. `hint`: how else to mend it. */
 export function damagedOutput(
   message: string,
   { hint, damage, cause }: { readonly hint: string; readonly damage: Damage; readonly cause?: unknown },
@@ -21,7 +21,7 @@ export function damagedOutput(
 }
 
 /**
- * One error for all damaged files of a run; none where there are none.
+ * Reports all damaged files of a run in one error; does nothing where there are none.
  * @throws JobError OUTPUT_DAMAGED
  */
 export function refuseDamaged(
@@ -42,9 +42,9 @@ export function refuseDamaged(
   });
 }
 
-/** An attempt is told that its run is one of the past. */
-export function overtaken({ folder, runId }: Pick<Layout, "folder" | "runId">, later: string): JobError {
+/** The error for an attempt whose run was superseded by a later one. */
+export function superseded({ folder, runId }: Pick<Layout, "folder" | "runId">, later: string): JobError {
   return new JobError("PLAN_CHANGED", `looking at ${folder}: run ${later} came after ${runId}`, {
-    hint: "run the same command again: it takes up that run",
+    hint: "run the same command again: it continues that run",
   });
 }

@@ -2,8 +2,8 @@ import type { Column, ColumnType, NamedColumn } from "../../../columnar/types.js
 import { assertNever } from "../../../util/errors.js";
 
 /**
- * Whether a dictionary made by DuckDB could change a value: it holds one of those that compare equal, and 0 equals
- * -0, a month 30 days.
+ * Whether a dictionary made by DuckDB could change a value. A dictionary keeps one of several values that compare
+ * equal: 0 equals -0, and a month equals 30 days.
  */
 export function dictionaryMerges(columns: readonly NamedColumn[]): boolean {
   return columns.some(({ type, column }) => mergesIn(type, column));
@@ -31,7 +31,7 @@ function mergesIn(type: ColumnType, column: Column): boolean {
   }
 }
 
-/** As integers, since a search among floats would find 0 too, and by a search that runs in native code. */
+/** Searches integers, since a search among floats finds 0 too. The search runs in native code. */
 function hasNegativeZero(
   type: ColumnType,
   { buffer, byteOffset, length }: ArrayBufferView & { length: number },

@@ -3,30 +3,30 @@ import { createReadStream } from "node:fs";
 import { link, mkdir, open, readdir, readFile, rename, rm, stat, unlink } from "node:fs/promises";
 import { errnoOf } from "../../../util/errors.js";
 
-/** The calls that looking at a target needs, be it on a disk or in S3. What is not there: an error with ENOENT. */
+/** The calls that read the state of a target, on a disk or in S3. They fail with ENOENT for what does not exist. */
 export interface TargetState {
   readdir(path: string): Promise<string[]>;
   readText(path: string): Promise<string>;
   sizeOf(path: string): Promise<number>;
-  /** Differs when another file has the name, or this one was written to. */
+  /** A text that changes when another file takes the name, or this file is written to. */
   identityOf(path: string): Promise<string>;
-  /** Reads a file through: its length, and sha256 in hex. */
+  /** Reads a whole file: its length, and its sha256 in hex. */
   digest(path: string): Promise<{ sizeBytes: number; sha256: string }>;
-  /** Sizes of all files in a folder, by name; only where that is less work than asking for each. */
+  /** Sizes of all files in a folder, by name. Offered only where that costs less than a call for each file. */
   sizesIn?(folder: string): Promise<ReadonlyMap<string, number>>;
 }
 
 /**
- * The calls that publishing on a disk needs. Passed in, so that a test can lose what was not synced, cut a write short
- * or fail the n-th call.
+ * The calls that publish on a disk. Tests pass in file systems that lose what was not synced, cut a write short or fail
+ * the n-th call.
  */
 export interface FileSystem extends TargetState {
   mkdir(path: string): Promise<void>;
-  /** Creates or empties a file and writes all of `text`; not durable before `sync`. */
+  /** Creates or empties a file and writes all of `text`. Not durable before `sync`. */
   writeText(path: string, text: string): Promise<void>;
   /** Flushes a file or a folder to the disk. */
   sync(path: string): Promise<void>;
-  /** Fails with EEXIST where `to` exists: this is what makes the first writer win. */
+  /** Gives a file a second name. Fails with EEXIST where `to` exists: so the first writer wins. */
   link(from: string, to: string): Promise<void>;
   rename(from: string, to: string): Promise<void>;
   unlink(path: string): Promise<void>;

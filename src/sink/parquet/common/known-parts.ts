@@ -3,40 +3,40 @@ import type { FinishedPart } from "./manifest.js";
 import type { CommittedPart } from "./parts.js";
 import type { Maker, StoredPlan } from "../../port.js";
 
-/** What is known of a run's spans. */
+/** What this attempt knows of a run's spans. */
 export interface Known {
   readonly committed: Uint8Array;
   readonly parts: Map<number, CommittedPart>;
-  /** Those that this attempt committed or adopted. */
+  /** Parts that this attempt committed or adopted. */
   readonly own: Map<number, FinishedPart>;
 }
 
 export function knownOf({ plan }: StoredPlan, parts: ReadonlyMap<number, CommittedPart>): Known {
   const known: Known = { committed: new Uint8Array(spanCount(plan)), parts: new Map(), own: new Map() };
-  note(known, parts);
+  addParts(known, parts);
   return known;
 }
 
-/** Adds to what is known. */
-export function note(known: Known, parts: ReadonlyMap<number, CommittedPart>): void {
+/** Adds parts to what is known. */
+export function addParts(known: Known, parts: ReadonlyMap<number, CommittedPart>): void {
   for (const [span, { rejected, rejectsSha256, filtered, maker }] of parts) {
     known.committed[span] = 1;
     known.parts.set(span, { rejected, rejectsSha256, filtered, maker });
   }
 }
 
-/** Adds what this attempt committed or adopted. */
-export function noteOwn(known: Known, part: FinishedPart): void {
+/** Adds a part that this attempt committed or adopted. */
+export function addOwnPart(known: Known, part: FinishedPart): void {
   known.own.set(part.span, part);
-  note(known, new Map([[part.span, part]]));
+  addParts(known, new Map([[part.span, part]]));
 }
 
-/** Rows that the committed spans rejected. */
+/** Counts the rejected rows of committed spans. */
 export function rejectedRows({ parts }: Known): number {
   return [...parts.values()].reduce((sum, { rejected }) => sum + rejected, 0);
 }
 
-/** Who committed which span. */
+/** The attempt that committed each span, by span. */
 export function makersOf({ parts }: Known): Map<number, Maker> {
   return new Map([...parts].map(([span, part]) => [span, part.maker]));
 }

@@ -5,10 +5,10 @@ import { JobError } from "../../../util/errors.js";
 import { parseJson } from "../../../plan/parse-plan.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
 import { spanAt } from "../../../plan/spans.js";
-import { type DamagedFile, damagedOutput, overtaken, refuseDamaged } from "./damage.js";
+import { type DamagedFile, damagedOutput, superseded, refuseDamaged } from "./damage.js";
 import { ifThere, type TargetState } from "./file-system.js";
 import { isEarlier, isLater, isSameJob, type Layout } from "./layout.js";
-import { type CommittedParts, findPart, rowsLeft } from "./parts.js";
+import { type CommittedParts, findPart, partRows } from "./parts.js";
 import { makerSchema } from "./part-label.js";
 import type { AttemptJson, Maker, StoredPlan } from "../../port.js";
 import { runIdIn } from "./named-run.js";
@@ -39,7 +39,7 @@ export interface Manifest {
   readonly rows_filtered: number;
   readonly columns: readonly { readonly name: string; readonly type: string }[];
   readonly parts: readonly ManifestPart[];
-  /** What the attempt that finished the run did itself; for people and dashboards. */
+  /** What the attempt that finished the run did; for people and dashboards. */
   readonly attempt?: AttemptJson | undefined;
 }
 
@@ -48,10 +48,10 @@ export interface ManifestPart {
   readonly span: number;
   readonly rows: number;
   readonly rejected: number;
-  /** Of the text of its file under `_rejects/`, whose name has its first 16 digits. */
+  /** Hex sha256 of the text of its file under `_rejects/`, whose name has the first 16 digits; null without rejects. */
   readonly rejects_sha256: string | null;
   readonly filtered: number;
-  /** The attempt that committed it. */
+  /** The attempt that committed the part. */
   readonly maker: Maker;
   readonly size_bytes: number;
   readonly sha256: string;
@@ -86,8 +86,8 @@ const manifestSchema = z.object({
 }) satisfies z.ZodType<Manifest>;
 
 /**
- * The manifest of this run if it is finished and its parts are still those it names (by name and size); undefined
- * while an earlier run's predictions stand.
+ * Reads the manifest of this run if it is finished, and checks that its parts exist with the sizes that it names.
+ * Returns undefined while the predictions are those of an earlier run.
  * @throws JobError OUTPUT_FOREIGN for another job's `_SUCCESS`, PLAN_CHANGED for a later run's, OUTPUT_DAMAGED
  */
 export async function checkFinished(
@@ -95,7 +95,7 @@ export async function checkFinished(
   layout: Layout,
   { plan, planId }: StoredPlan,
 ): Promise<Manifest | undefined> {
-  // `_SUCCESS` before the manifest: who finishes this run at the moment writes them in the other order.
+  // `_SUCCESS` is read before the manifest: an attempt that finishes the run at this moment writes the manifest first.
   const success = await ifThere(fs.readText(layout.success));
   const run = runIdIn(success);
   if (success === undefined || isEarlier(run, layout)) {
@@ -106,7 +106,7 @@ export async function checkFinished(
     return undefined;
   }
   if (isLater(manifest.run_id as RunId, layout)) {
-    throw overtaken(layout, manifest.run_id);
+    throw superseded(layout, manifest.run_id);
   }
   if (manifest.run_id !== plan.runId) {
     throw new JobError(
@@ -123,15 +123,15 @@ export async function checkFinished(
       { hint: "restore the folder", damage: { runId: plan.runId } },
     );
   }
-  refuseDamaged(plan.runId, await otherParts(fs, layout, manifest), {
+  refuseDamaged(plan.runId, await differingParts(fs, layout, manifest), {
     one: "restore it; or delete _SUCCESS and the part, and run the same command again: its span is then scored anew",
     more: "restore them; or delete _SUCCESS and the parts, and run the same command again: their spans are then scored anew",
   });
   return manifest;
 }
 
-/** Parts that are not there, or not as long as the manifest says. */
-async function otherParts(fs: TargetState, layout: Layout, { parts }: Manifest): Promise<DamagedFile[]> {
+/** Finds parts that are missing, or whose length differs from the manifest's. */
+async function differingParts(fs: TargetState, layout: Layout, { parts }: Manifest): Promise<DamagedFile[]> {
   const sizes = await fs.sizesIn?.(layout.folder);
   const damaged: DamagedFile[] = [];
   for (const part of parts) {
@@ -145,7 +145,7 @@ async function otherParts(fs: TargetState, layout: Layout, { parts }: Manifest):
   return damaged;
 }
 
-/** `run`: the one that `_SUCCESS` names. */
+/** Reads the manifest. `run`: the run that `_SUCCESS` names. */
 async function readManifest(fs: TargetState, layout: Layout, run: RunId | undefined): Promise<Manifest> {
   const manifest = manifestSchema.safeParse(parseJson((await ifThere(fs.readText(layout.manifest))) ?? ""));
   if (manifest.success) {
@@ -166,17 +166,20 @@ async function readManifest(fs: TargetState, layout: Layout, run: RunId | undefi
   );
 }
 
-/** What the manifest of a run is made from. */
+/** The facts that a run's manifest is made from. */
 export interface ManifestSource {
   readonly layout: Layout;
   readonly stored: StoredPlan;
-  /** Parts of this attempt, whose digests it knows; those of other attempts are read. */
+  /** Parts that this attempt committed or adopted, with their digests. The files of other parts are read for theirs. */
   readonly parts: ReadonlyMap<number, FinishedPart>;
-  /** All parts, as their labels tell. */
+  /** All committed parts, as their labels describe them. */
   readonly committed: CommittedParts;
 }
 
-/** @throws JobError OUTPUT_DAMAGED when a part is not there any more as it was committed */
+/**
+ * Describes a span's part for the manifest. @throws JobError OUTPUT_DAMAGED when the part is missing, or not as it was
+ * committed
+ */
 export async function manifestPart(
   fs: TargetState,
   { layout, stored, parts, committed }: ManifestSource,
@@ -201,7 +204,7 @@ export async function manifestPart(
     );
   }
   const { rejected, rejectsSha256, filtered, maker } = label;
-  const rows = rowsLeft(spanAt(stored.plan, span), label);
+  const rows = partRows(spanAt(stored.plan, span), label);
   const { sizeBytes, sha256 } = known ?? (await fs.digest(found.path));
   const counts = { rows, rejected, rejects_sha256: rejectsSha256, filtered };
   return { file, span, ...counts, maker, size_bytes: sizeBytes, sha256 };
@@ -230,8 +233,8 @@ export function manifestText(
   return `${JSON.stringify(manifest, undefined, 1)}\n`;
 }
 
-/** Whether two manifests tell the same of a run, whichever attempts finished it. */
-export function tellTheSame(one: string, other: string): boolean {
+/** Whether two manifests describe the run alike, whichever attempt finished it. */
+export function describeSameRun(one: string, other: string): boolean {
   const [ofOne, ofOther] = [one, other].map(withoutAttempt);
   return ofOne !== undefined && ofOne === ofOther;
 }

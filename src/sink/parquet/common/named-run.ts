@@ -7,12 +7,12 @@ import type { Layout } from "./layout.js";
 
 const schema = z.object({ run_id: z.string() });
 
-/** The run that a `run.json` or `_SUCCESS` names; undefined where there is none, or it is no text of this program. */
+/** The run that the text of a `run.json` or `_SUCCESS` names; undefined for no text, or one that names none. */
 export function runIdIn(text: string | undefined): RunId | undefined {
   return text === undefined ? undefined : (schema.safeParse(parseJson(text)).data?.run_id as RunId | undefined);
 }
 
-/** The text of `run.json`: the first of the runs that a folder belongs to. */
+/** The text of `run.json`, which names the first of the runs that a folder belongs to. */
 export function claimText({ runId }: Pick<Layout, "runId">): string {
   return `${JSON.stringify({ run_id: splitRunId(runId).base })}\n`;
 }

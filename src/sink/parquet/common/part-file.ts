@@ -23,7 +23,9 @@ export interface PartToWrite {
   readonly compression: Compression;
 }
 
-/** Encodes a span's rows into a Parquet file. Not durable yet. Returns the rows that DuckDB says it wrote. */
+/**
+ * Encodes a span's rows into a Parquet file, which is not durable yet. Returns the number of rows that DuckDB wrote.
+ */
 export async function writePart(
   duckdb: DuckDbAccess,
   { path, rows, label, compression }: PartToWrite,
@@ -43,7 +45,7 @@ export async function writePart(
     );
     return result.rowsChanged;
   } finally {
-    connection.closeSync(); // and the temporary table with it
+    connection.closeSync(); // drops the temporary table, too
   }
 }
 
@@ -62,7 +64,7 @@ async function appendRows(connection: DuckDBConnection, table: string, rows: Out
   appender.closeSync();
 }
 
-/** Reads the footers of parts. @throws Error of DuckDB when one of them cannot be read */
+/** Reads the footers of parts. @throws Error of DuckDB when one cannot be read */
 export async function describeParts(connection: DuckDBConnection, paths: readonly string[]): Promise<PartFacts[]> {
   const list = quotePaths(paths);
   const labels = new Map<string, PartLabel>();

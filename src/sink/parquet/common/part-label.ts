@@ -4,7 +4,7 @@ import { sqlTypeOf } from "../../../duckdb/sql.js";
 import { parseJson } from "../../../plan/parse-plan.js";
 import type { Maker } from "../../port.js";
 
-/** What each part says of itself in Parquet's key-value metadata. */
+/** The label of a part, in Parquet's key-value metadata. */
 export interface PartLabel {
   readonly runId: string;
   readonly planId: string;
@@ -13,7 +13,7 @@ export interface PartLabel {
   readonly rowEnd: number;
   /** Rows of the span that are not in the part but in its file under `_rejects/`. */
   readonly rejected: number;
-  /** Of that file's text, in hex: the file is found by it. null: there is none. */
+  /** Hex sha256 of that file's text, by which the file is found; null without rejects. */
   readonly rejectsSha256: string | null;
   /** Rows of the span that `input.where` left out. */
   readonly filtered: number;
@@ -22,7 +22,7 @@ export interface PartLabel {
 
 export interface PartFacts {
   readonly path: string;
-  /** undefined: not labelled as a part. */
+  /** undefined: the file has no label of a part. */
   readonly label: PartLabel | undefined;
   readonly rows: number;
   /** `name TYPE, …` */
@@ -34,7 +34,7 @@ export function partSchema(columns: readonly Pick<NamedColumn, "name" | "type">[
   return columns.map(({ name, type }) => `${name} ${sqlTypeOf(type)}`).join(", ");
 }
 
-/** As it stands in labels and manifests. */
+/** A maker as labels and manifests hold it. */
 export const makerSchema = z.object({
   writer: z.string(),
   worker: z.int(),

@@ -10,31 +10,31 @@ import type { Layout } from "./layout.js";
 import { type PartFacts, type PartLabel, partSchema } from "./part-label.js";
 import type { StoredPlan } from "../../port.js";
 
-/** By committed span: what its part says of itself. */
+/** The committed parts of a run, by span. */
 export type CommittedParts = ReadonlyMap<number, CommittedPart>;
 
-/** What is kept of a part's label. */
+/** The fields of a part's label that are kept. */
 export type CommittedPart = SpanCounts & Pick<PartLabel, "rejectsSha256" | "maker">;
 
-/** Rows of a span that are not in its part. */
+/** Counts of the rows of a span that are not in its part. */
 export type SpanCounts = Pick<PartLabel, "rejected" | "filtered">;
 
-/** Rows of a span that are in its part. */
-export function rowsLeft({ rowStart, rowEnd }: Pick<Span, "rowStart" | "rowEnd">, counts: SpanCounts): number {
+/** Counts the rows of a span that are in its part. */
+export function partRows({ rowStart, rowEnd }: Pick<Span, "rowStart" | "rowEnd">, counts: SpanCounts): number {
   return rowEnd - rowStart - counts.rejected - counts.filtered;
 }
 
 /** Whether all rows of a span are accounted for. */
-export function wholeSpan(span: Pick<Span, "rowStart" | "rowEnd">, part: SpanCounts & { rows: number }): boolean {
-  return part.rows === rowsLeft(span, part);
+export function isWholeSpan(span: Pick<Span, "rowStart" | "rowEnd">, part: SpanCounts & { rows: number }): boolean {
+  return part.rows === partRows(span, part);
 }
 
-/** Footers read by one query. */
+/** Footers that one query reads. */
 const partsPerQuery = 256;
 
 /**
- * Paths of a run's parts, by span. One that the finish of the run moves counts wherever it is: it is looked for where
- * it comes from first, then where it stays.
+ * Lists the paths of a run's parts, by span. A part that a finish moves meanwhile is found: the staged folder is listed
+ * first, then the final one.
  */
 export async function listParts(fs: TargetState, layout: Layout): Promise<Map<number, string>> {
   const paths = new Map<number, string>();
@@ -53,13 +53,13 @@ export async function listParts(fs: TargetState, layout: Layout): Promise<Map<nu
   return paths;
 }
 
-/** Where a part is: among those that readers see, or not yet. One that was moved meanwhile is where it was moved to. */
+/** Finds a span's part, at its final path or where it is staged, also while a finish moves it. */
 export async function findPart(
   fs: TargetState,
   layout: Layout,
   span: number,
 ): Promise<{ path: string; sizeBytes: number } | undefined> {
-  const [from = "", to = from] = layout.placesOf(span);
+  const [from = "", to = from] = layout.pathsOf(span);
   for (const path of [to, from, to]) {
     const sizeBytes = await ifThere(fs.sizeOf(path));
     if (sizeBytes !== undefined) {
@@ -69,14 +69,17 @@ export async function findPart(
   return undefined;
 }
 
-/** Parts that are the plan's, by span, and those that are not. */
+/** Parts that match the plan, by span, and parts that do not. */
 export interface InspectedParts {
   readonly committed: Map<number, CommittedPart>;
   readonly damaged: DamagedFile[];
 }
 
-/** @throws JobError OUTPUT_DAMAGED where there are damaged ones, naming all of them */
-export function wholeParts({ plan }: StoredPlan, { committed, damaged }: InspectedParts): Map<number, CommittedPart> {
+/** The committed parts, where none is damaged. @throws JobError OUTPUT_DAMAGED that names all damaged parts */
+export function requireUndamaged(
+  { plan }: StoredPlan,
+  { committed, damaged }: InspectedParts,
+): Map<number, CommittedPart> {
   refuseDamaged(plan.runId, damaged, {
     one: "delete this file and run the same command again: its span is then scored anew",
     more: "delete these files and run the same command again: their spans are then scored anew",
@@ -84,10 +87,7 @@ export function wholeParts({ plan }: StoredPlan, { committed, damaged }: Inspect
   return committed;
 }
 
-/**
- * Checks parts against the plan: label, rows and columns, not just their names.
- * @param nameOf how a message names the part at a path
- */
+/** Checks the label, rows and columns of parts against the plan. @param nameOf names the part at a path in messages */
 export async function inspectParts(
   duckdb: DuckDbAccess,
   stored: StoredPlan,
@@ -96,7 +96,7 @@ export async function inspectParts(
 ): Promise<InspectedParts> {
   const parts: InspectedParts = { committed: new Map(), damaged: [] };
   if (paths.size === 0) {
-    return parts; // of a new run: what it takes to look is loaded beside the scoring
+    return parts; // a new run: DuckDB's library is loaded later, while rows are scored
   }
   const all = [...paths];
   const connection = await duckdb.connect();
@@ -124,12 +124,12 @@ export async function inspectParts(
   return parts;
 }
 
-/** By path: what a part says of itself, or why it cannot be read. */
+/** Reads the facts of parts, by path; an Error for a part that cannot be read. */
 async function readGroup(
   connection: DuckDBConnection,
   paths: readonly string[],
 ): Promise<Map<string, PartFacts | Error>> {
-  const { describeParts } = await import("./part-file.js"); // and DuckDB's library with it
+  const { describeParts } = await import("./part-file.js"); // with it, DuckDB's library is loaded
   try {
     const facts = await describeParts(connection, paths);
     return new Map(facts.map((part) => [part.path, part]));
@@ -148,7 +148,7 @@ async function readGroup(
   }
 }
 
-/** What the part says of itself, or what is wrong with it. */
+/** The label of a part that matches the plan; else what is wrong with it. */
 function checkPart(stored: StoredPlan, span: number, facts: PartFacts | Error | undefined): PartLabel | string {
   if (facts instanceof Error) {
     return firstLine(messageOf(facts));
@@ -163,7 +163,7 @@ function checkPart(stored: StoredPlan, span: number, facts: PartFacts | Error | 
   if (span >= spanCount(plan) || label.span !== span || label.runId !== plan.runId || label.planId !== planId) {
     return `it is labelled as span ${label.span} of run ${label.runId}, plan ${label.planId.slice(0, 12)}`;
   }
-  if (label.rowStart !== rowStart || label.rowEnd !== rowEnd || !wholeSpan(label, { ...label, rows: facts.rows })) {
+  if (label.rowStart !== rowStart || label.rowEnd !== rowEnd || !isWholeSpan(label, { ...label, rows: facts.rows })) {
     return `it holds ${facts.rows} rows, rejected ${label.rejected} and filtered out ${label.filtered} where the plan has rows ${rowStart} to ${rowEnd}`;
   }
   return facts.schema === schema ? label : `its columns are (${facts.schema}), planned (${schema})`;

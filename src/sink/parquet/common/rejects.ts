@@ -16,10 +16,10 @@ const schema = z.object({
   value: z.string().nullable(),
 }) satisfies z.ZodType<RejectedRow>;
 
-/** A span's rejected rows, a line of JSON each. */
+/** A span's rejected rows as text: a line of JSON each. */
 export interface RejectsText {
   readonly text: string;
-  /** null: there are none. */
+  /** Hex sha256 of the text; null without rejects. */
   readonly sha256: string | null;
 }
 
@@ -33,8 +33,8 @@ function sha256Of(text: string): string {
 }
 
 /**
- * The rejected rows of committed spans. `parts`: what each span's part says of them.
- * @throws JobError OUTPUT_DAMAGED when a file is not the one that its part means
+ * Yields the rejected rows of committed spans. `parts`: the labels that name the files of rejects.
+ * @throws JobError OUTPUT_DAMAGED when a file is not the one that its part names
  */
 export async function* readRejects(
   fs: TargetState,
@@ -50,7 +50,7 @@ export async function* readRejects(
     if (text === undefined || sha256Of(text) !== rejectsSha256) {
       const found = text === undefined ? "it is gone" : "it is not what was written with its part";
       throw new JobError("OUTPUT_DAMAGED", `reading ${path}: ${found}`, {
-        hint: "restore the file; the predictions are not concerned",
+        hint: "restore the file; the predictions are not affected",
       });
     }
     for (const line of text.split("\n").slice(0, -1)) {
@@ -59,7 +59,10 @@ export async function* readRejects(
   }
 }
 
-/** Files of the run that attempts wrote whose part is not there: they died, or another one was first. */
+/**
+ * Lists files of rejects of this run that no part names: their attempts died, or another attempt committed the span
+ * first.
+ */
 export async function staleRejects(
   fs: TargetState,
   layout: Layout,

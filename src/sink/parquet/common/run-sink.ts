@@ -2,28 +2,28 @@ import type { SpanOutput } from "../../../columnar/types.js";
 import type { Span } from "../../../plan/plan.js";
 import type { AttemptJson, CommitOutcome, Maker, RunSink, RunWriter } from "../../port.js";
 import { refuseForeign } from "./claim.js";
-import { lookAt, type Target } from "./committed-parts.js";
-import { knownOf, type Known, makersOf, note, noteOwn, rejectedRows } from "./known-parts.js";
+import { committedParts, type Target } from "./committed-parts.js";
+import { knownOf, type Known, makersOf, addParts, addOwnPart, rejectedRows } from "./known-parts.js";
 import type { FinishedPart } from "./manifest.js";
 import { readRejects } from "./rejects.js";
 
-/** What a disk and S3 do in their own ways for the run at a target. */
+/** The steps of a run that disks and S3 do differently. */
 export interface Publisher {
-  /** Runs `work`; an error of the disk or the store is told with what was being done. */
-  readonly telling: <T>(doing: string, work: () => Promise<T>) => Promise<T>;
-  /** Makes the target ready for parts. @throws JobError USAGE when several workers would not be safe there */
+  /** Runs `work`; errors of the disk or the store are reported with the act, `doing`. */
+  readonly guarded: <T>(doing: string, work: () => Promise<T>) => Promise<T>;
+  /** Prepares the target for parts. @throws JobError USAGE when several workers would not be safe there */
   readonly prepare: (workers: number) => Promise<void>;
-  /** Publishes a span's part, its rejects first, or adopts the part that another attempt has published. */
+  /** Publishes a span's rejects, then its part; or adopts the part that another attempt has published. */
   readonly commit: (commit: SpanCommit) => Promise<{ outcome: CommitOutcome; part: FinishedPart }>;
-  /** Runs `work`, which finishes the run; throws when another plan is stored, or a later run came. */
+  /** Runs `work`, which finishes the run. Throws when another plan is stored, or a later run was opened. */
   readonly finishing: (work: () => Promise<void>) => Promise<void>;
-  /** Puts the parts in place, then writes the manifest, then `_SUCCESS`. Each step may be repeated. */
+  /** Moves the parts into place, then writes the manifest, then `_SUCCESS`. Each step may be repeated. */
   readonly publish: (run: FinishedRun) => Promise<void>;
-  /** Makes durable that the run is finished: the attempt that wrote `_SUCCESS` may have died before it did. */
-  readonly settle?: () => Promise<void>;
-  /** Removes the files that attempts worked with, once the run is finished. */
+  /** Makes a finished run durable: the attempt that wrote `_SUCCESS` may have died before it flushed the name. */
+  readonly flushFinish?: () => Promise<void>;
+  /** Removes the working files of a finished run. */
   readonly clear: () => Promise<void>;
-  /** Removes what attempts of the runs before this one have left or published too late. */
+  /** Removes what attempts of earlier runs have left, or published too late. */
   readonly clearEarlier: () => Promise<void>;
 }
 
@@ -34,9 +34,9 @@ export interface SpanCommit {
 }
 
 export interface FinishedRun {
-  /** Parts of this attempt, whose digests it knows. */
+  /** Parts that this attempt committed or adopted, with their digests. */
   readonly parts: Known["own"];
-  /** All parts, as their labels tell. */
+  /** All committed parts, as their labels describe them. */
   readonly committed: Known["parts"];
   /** What the attempt that finishes the run did. */
   readonly attempt: AttemptJson | undefined;
@@ -46,9 +46,9 @@ export interface FinishedRun {
 export async function openRun(target: Target, publisher: Publisher, writer: string): Promise<RunSink> {
   const { fs, layout, stored } = target;
   const { folder } = layout;
-  const { telling } = publisher;
-  const { finished, parts } = await lookAt(target, () => true);
-  await (finished ? publisher.settle?.() : undefined);
+  const { guarded } = publisher;
+  const { finished, parts } = await committedParts(target, () => true);
+  await (finished ? publisher.flushFinish?.() : undefined);
   const known = knownOf(stored, parts);
   return {
     finished,
@@ -61,11 +61,11 @@ export async function openRun(target: Target, publisher: Publisher, writer: stri
     },
     rejects: () => readRejects(fs, layout, known.parts),
     refresh: () =>
-      telling(`looking at ${folder}`, async () => {
-        note(known, (await lookAt(target, (span) => !known.parts.has(span))).parts);
+      guarded(`looking at ${folder}`, async () => {
+        addParts(known, (await committedParts(target, (span) => !known.parts.has(span))).parts);
       }),
     begin: (attempt) =>
-      telling(`preparing ${folder}`, async () => {
+      guarded(`preparing ${folder}`, async () => {
         await publisher.prepare(attempt.workers);
         return runWriter(target, publisher, { known, maker: { writer, ...attempt } });
       }),
@@ -79,15 +79,15 @@ function runWriter(
   { known, maker }: { readonly known: Known; readonly maker: SpanCommit["maker"] },
 ): RunWriter {
   const { layout } = target;
-  const { telling } = publisher;
+  const { guarded } = publisher;
   return {
     commit: (span, output) =>
-      telling(`writing ${layout.committedPart(span.index)}`, async () => {
+      guarded(`writing ${layout.committedPart(span.index)}`, async () => {
         const { outcome, part } = await publisher.commit({ span, output, maker });
-        noteOwn(known, part);
+        addOwnPart(known, part);
         return outcome;
       }),
-    finish: (attempt) => telling(`finishing ${layout.folder}`, () => finishRun(target, publisher, { known, attempt })),
+    finish: (attempt) => guarded(`finishing ${layout.folder}`, () => finishRun(target, publisher, { known, attempt })),
   };
 }
 
@@ -98,12 +98,12 @@ async function finishRun(
 ): Promise<void> {
   await publisher.finishing(async () => {
     await refuseForeign(target.fs, target.layout);
-    // Those of others are checked again: what is published now must be whole now.
-    const now = await lookAt(target, (span) => !known.own.has(span));
-    note(known, now.parts);
+    // Parts of other attempts are checked again: all that is published now must be whole now.
+    const now = await committedParts(target, (span) => !known.own.has(span));
+    addParts(known, now.parts);
     if (now.finished) {
-      // Another attempt did, and may have died before it cleared up.
-      await publisher.settle?.();
+      // Another attempt finished the run, and may have died before it cleared up.
+      await publisher.flushFinish?.();
       await publisher.clear();
       return;
     }
@@ -111,12 +111,14 @@ async function finishRun(
   });
 }
 
-/** A run is complete whatever may not be removed, as in an archive. */
+/**
+ * Clears up after a finished run. What may not be removed, as in an archive, stays: the run is complete all the same.
+ */
 async function tidyUp(publisher: Publisher): Promise<void> {
   try {
     await publisher.clear();
     await publisher.clearEarlier();
   } catch {
-    // Readers do not see it.
+    // readers do not see what stays
   }
 }

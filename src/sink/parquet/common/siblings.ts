@@ -5,14 +5,14 @@ import { runIdIn } from "./named-run.js";
 import type { UnfinishedRun } from "../../port.js";
 import { latestRun, readPlan } from "./stored-plan.js";
 
-/** Folders looked at below one folder: the last by name, which are the latest where names are dates. */
+/** Folders that are searched below one folder: the last by name, which are the latest where names are dates. */
 const foldersLimit = 400;
-/** In S3 each takes some requests. */
+/** Folders that are read at once. In S3, each takes some requests. */
 const foldersAtOnce = 24;
 
 /**
- * Unfinished runs of a job in folders beside its own. `pattern`: segments of the path, below `root`, that the spec
- * gives its runs; a `RegExp` where a param makes the name.
+ * Finds unfinished runs of a job in sibling folders: those of other params. `pattern`: segments of the output path
+ * below `root`; a `RegExp` stands for a segment that contains a param.
  */
 export async function findUnfinished(
   fs: TargetState,
@@ -49,7 +49,7 @@ async function expand(fs: TargetState, root: string, pattern: readonly (string |
   return folders;
 }
 
-/** What cannot be listed is nobody's run that this user could finish. */
+/** Lists a folder; a folder that cannot be listed counts as empty, since this user could not finish a run there. */
 async function namesIn(fs: TargetState, folder: string): Promise<string[]> {
   return await listFolder(fs, folder).catch(() => []);
 }
@@ -70,6 +70,6 @@ async function unfinishedIn(
     const stored = finished === layout.runId ? undefined : await readPlan(fs, layout);
     return stored === undefined || stored.plan.job !== job ? undefined : { plan: stored.plan, target: folder };
   } catch {
-    return undefined; // another run's damage is not this run's
+    return undefined; // damage of another run is no error of this one
   }
 }

@@ -5,13 +5,13 @@ import { parsePlan, planToText } from "../../../plan/parse-plan.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
 import { refuseForeign } from "./claim.js";
 import { ifThere, listFolder, type TargetState } from "./file-system.js";
-import { damagedOutput, overtaken } from "./damage.js";
+import { damagedOutput, superseded } from "./damage.js";
 import { isLater, type Layout, layoutOf, nextLayout } from "./layout.js";
 import type { StoredPlan } from "../../port.js";
 
 /**
- * A plan's text as it is kept: its sha256 is in its last line, so that a plan that was damaged and still is one
- * (another column bound, another row counted) is not carried out.
+ * The text of a plan as it is stored. Its last line holds the sha256 of the rest, so that a damaged plan which still
+ * parses (another column bound, another row count) is not carried out.
  */
 export function sealedText(plan: Plan): string {
   const text = planToText(plan);
@@ -21,11 +21,14 @@ export function sealedText(plan: Plan): string {
 const textEnd = /\n\}\n$/;
 const sealedEnd = /,\n "sha256": "([0-9a-f]{64})"\n\}\n$/;
 
-/** "damaged" when the text is not what was sealed, "unknown" when it is and this program cannot read it. */
+/**
+ * Reads a sealed plan. "damaged": the text is not the one that was sealed. "unknown": it is, and this program cannot
+ * read it.
+ */
 function unseal(sealed: string): StoredPlan | "damaged" | "unknown" {
   const [, seal] = sealedEnd.exec(sealed) ?? [];
   const text = sealed.replace(sealedEnd, "\n}\n");
-  // Not `seal` itself, which would keep all of the text.
+  // A digest of its own: `seal` is a slice of the text and would keep all of it in memory.
   const planId = sha256(text);
   if (seal !== planId) {
     return "damaged";
@@ -38,7 +41,10 @@ function sha256(text: string): string {
   return createHash("sha256").update(text).digest("hex");
 }
 
-/** @throws JobError OUTPUT_DAMAGED when it is no plan, OUTPUT_FOREIGN when another version of this program wrote it */
+/**
+ * Reads a run's plan; undefined where there is none.
+ * @throws JobError OUTPUT_DAMAGED when it is not a plan, OUTPUT_FOREIGN when another version of this program wrote it
+ */
 export async function readPlan(
   fs: TargetState,
   { plan: path, runId }: Pick<Layout, "plan" | "runId">,
@@ -57,8 +63,8 @@ export async function readPlan(
   return stored;
 }
 
-/** The plan that a run under way rests on. @throws JobError OUTPUT_DAMAGED when it is gone */
-export async function standingPlan(fs: TargetState, layout: Layout): Promise<StoredPlan> {
+/** Reads the plan that a run under way depends on. @throws JobError OUTPUT_DAMAGED when it is gone */
+export async function storedPlan(fs: TargetState, layout: Layout): Promise<StoredPlan> {
   const stored = await readPlan(fs, layout);
   if (stored === undefined) {
     throw new JobError("OUTPUT_DAMAGED", `looking at ${layout.folder}: the run's plan is gone from it`, {
@@ -69,31 +75,30 @@ export async function standingPlan(fs: TargetState, layout: Layout): Promise<Sto
 }
 
 /**
- * A check that the plan at the target is still this one, and that no run came after it: parts of another plan would
- * repeat or lose rows. Plans can be large, so one that was found right is read again only when its file is another
- * one.
+ * Makes a check that this plan is still stored at the target and that no later run was opened: parts of another plan
+ * would repeat or lose rows. Plans can be large, so a plan is read again only when its file has changed.
  */
 export function planCheck(fs: TargetState, layout: Layout, planId: string): () => Promise<void> {
   let right: string | undefined;
   const next = nextLayout(layout);
   return async () => {
     if ((await ifThere(fs.identityOf(next.plan))) !== undefined) {
-      throw overtaken(layout, next.runId);
+      throw superseded(layout, next.runId);
     }
     const now = await ifThere(fs.identityOf(layout.plan));
     if (now !== undefined && now === right) {
       return;
     }
-    if ((await standingPlan(fs, layout)).planId !== planId) {
+    if ((await storedPlan(fs, layout)).planId !== planId) {
       throw new JobError("OUTPUT_DAMAGED", `looking at ${layout.folder}: the run was planned anew meanwhile`, {
-        hint: "run the same command again: it takes up the plan that stands",
+        hint: "run the same command again: it continues with the plan that is stored",
       });
     }
     right = now;
   };
 }
 
-/** The latest run in a folder of those that start with `base`: the one with the highest number that was planned. */
+/** The latest run in a folder of those that start with `base`: the planned one with the highest number. */
 export async function latestRun(fs: TargetState, folder: string, base: RunId): Promise<RunId> {
   const names = (await listFolder(fs, layoutOf(folder, base).runs)) as RunId[];
   const numbers = names.map((name) => splitRunId(name)).filter((run) => run.base === base && run.number > 1);
@@ -106,19 +111,19 @@ export async function latestRun(fs: TargetState, folder: string, base: RunId): P
   return base;
 }
 
-/** What a failure to plan a run means: that a later run was opened meanwhile, where there is one; else `error`. */
+/** The error for a plan that could not be stored: a later run supersedes it, where there is one; else `error`. */
 export async function laterRunOr(fs: TargetState, layout: Layout, error: unknown): Promise<unknown> {
   const { base } = splitRunId(layout.runId);
   const latest = await latestRun(fs, layout.folder, base).catch(() => base);
-  return isLater(latest, layout) ? overtaken(layout, latest) : error;
+  return isLater(latest, layout) ? superseded(layout, latest) : error;
 }
 
-/** Stands in the place of a plan that is gone: not a plan, and a sign for attempts of earlier runs that theirs is over. */
+/** The text of the marker in place of a lost plan. It is not a plan; attempts of the run before find it, and stop. */
 export const lostPlanText = '{"format":"infer-batch-lost-plan"}\n';
 
 /**
- * The runs just before this one whose plans are gone, in order. Attempts of an earlier run look for the plan of the run
- * after theirs alone: something must stand there before this run's plan does.
+ * Lists the runs just before this one whose plans are gone, in order. An attempt checks only for a plan of the run
+ * after its own: there must be a marker for each before this run's plan is stored.
  */
 export async function lostPlans(fs: TargetState, { folder, runId }: Layout): Promise<Layout[]> {
   const { base, number } = splitRunId(runId);
@@ -134,18 +139,19 @@ export async function lostPlans(fs: TargetState, { folder, runId }: Layout): Pro
 }
 
 /**
- * The plan of the latest run. @throws JobError OUTPUT_FOREIGN when the folder holds what is not theirs, OUTPUT_DAMAGED
- * when the latest run has lost its plan
+ * Finds the plan of the latest run.
+ * @throws JobError OUTPUT_FOREIGN when the folder holds files of something else, OUTPUT_DAMAGED when the latest run has
+ * lost its plan
  */
 export async function findPlan(fs: TargetState, folder: string, base: RunId): Promise<StoredPlan | undefined> {
   for (;;) {
     const layout = layoutOf(folder, await latestRun(fs, folder, base));
     try {
-      // First: it names the latest run whose parts are there, where the plans of that run and of earlier ones are lost.
+      // First: where plans are lost, this names the latest run that has parts.
       await refuseForeign(fs, layout);
       return await readPlan(fs, layout);
     } catch (error) {
-      // A run that was opened meanwhile may have put its parts in place: it is the one to look at.
+      // A run that was opened meanwhile may have moved its parts into place: that one is the latest now.
       if ((await latestRun(fs, folder, base).catch(() => layout.runId)) === layout.runId) {
         throw error;
       }

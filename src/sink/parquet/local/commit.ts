@@ -8,7 +8,7 @@ import { textOfRejects } from "../common/rejects.js";
 import { publish } from "./durable.js";
 import { writeRejects } from "./rejects.js";
 
-/** A run at a target on a disk. */
+/** A run at a Parquet target on a disk. */
 export interface DiskTarget extends Target {
   readonly fs: FileSystem;
 }
@@ -17,7 +17,7 @@ export interface PartCommit extends Omit<PartToEncode, "rejectsSha256"> {
   readonly target: DiskTarget;
 }
 
-/** The rejects first, then the part, whose appearance commits both. */
+/** Publishes a span's rejects, then its part. The part's appearance under its final name commits both. */
 export async function commitPart(
   commit: PartCommit,
   temporary: string,
@@ -27,11 +27,11 @@ export async function commitPart(
   const { index } = span;
   const rejects = textOfRejects(commit.output.rejects);
   const counts = await encodePart({ ...commit, rejectsSha256: rejects.sha256 }, temporary);
-  // Not before the part is there: see `inTemporary`.
+  // Not before the part is there: see `withFolders`.
   await check();
   const rejectsFile = await writeRejects(fs, { layout, span: index, ...rejects, writer: maker.writer, check });
   if (rejectsFile !== undefined) {
-    await fs.sync(dirname(rejectsFile)); // whoever gave the part its name there may have died before this
+    await fs.sync(dirname(rejectsFile)); // the attempt that gave the part its name there may have died before it flushed that
     await fs.unlink(temporary);
     return { outcome: "adopted", part: await adopt(target, span) };
   }

@@ -3,25 +3,25 @@ import { type ErrorCode, errnoOf, JobError } from "../../../util/errors.js";
 import { type FileSystem, ifThere } from "../common/file-system.js";
 
 /**
- * Gives a complete file its final name, unless that name is taken. Durable when it returns: the file's bytes
- * are flushed before the name exists, and the name is flushed before anybody is told.
- * (temporary file → fsync → link → fsync of the folder; the temporary name goes last.)
+ * Gives a complete file its final name, unless that name is taken. The file's bytes are flushed before the name exists,
+ * and the name is flushed before this returns: temporary file → fsync → link → fsync of the folder. The temporary name
+ * goes last.
  */
 export async function publish(fs: FileSystem, temporary: string, final: string): Promise<"published" | "exists"> {
   await fs.sync(temporary);
-  const outcome = await giveName(fs, temporary, final);
-  await fs.sync(dirname(final)); // where it exists too: whoever gave it that name may have died before this
+  const outcome = await linkOrRename(fs, temporary, final);
+  await fs.sync(dirname(final)); // also where the name is taken: the attempt that gave it may have died before it flushed it
   if (outcome !== "renamed") {
     await fs.unlink(temporary);
   }
   return outcome === "exists" ? "exists" : "published";
 }
 
-/** What `link` says where there are no hard links. */
+/** Errors of `link` on a file system without hard links. */
 const noHardLinks: ReadonlySet<string | undefined> = new Set(["EPERM", "ENOTSUP", "EOPNOTSUPP", "ENOSYS", "EMLINK"]);
 
-/** Gives a file one more name, unless that is taken; where there are no hard links, another name. */
-export async function giveName(
+/** Gives a file a second name, unless that is taken. Without hard links, it renames the file. */
+export async function linkOrRename(
   fs: FileSystem,
   temporary: string,
   final: string,
@@ -37,7 +37,7 @@ export async function giveName(
       throw error;
     }
   }
-  // A look and a rename are two steps: safe for one worker, of which users are warned.
+  // A check and a rename are two steps: safe for one worker only, of which users are warned.
   if ((await ifThere(fs.identityOf(final))) !== undefined) {
     return "exists";
   }
@@ -45,12 +45,12 @@ export async function giveName(
   return "renamed";
 }
 
-/** Writes a small file under a final name that is free, all of it or nothing. */
+/** Creates a small file under a free final name, atomically. */
 export async function createDurably(
   fs: FileSystem,
   { temporary, final, text }: { temporary: string; final: string; text: string },
 ): Promise<"published" | "exists"> {
-  return await orDrop(fs, temporary, async () => {
+  return await orRemove(fs, temporary, async () => {
     await fs.writeText(temporary, text);
     return await publish(fs, temporary, final);
   });
@@ -60,13 +60,15 @@ export interface Replacement {
   readonly temporary: string;
   readonly final: string;
   readonly text: string;
-  /** Throws when this must not be published any more. Asked when the temporary file is there: see `inTemporary`. */
+  /**
+   * Throws when the file must not be published any more. Called when the temporary file is there: see `withFolders`.
+   */
   readonly check: () => Promise<unknown>;
 }
 
-/** Writes a small file over whatever has its name; readers see the old one or the new one. */
+/** Replaces a small file atomically: readers see the old one or the new one. */
 export async function replaceDurably(fs: FileSystem, { temporary, final, text, check }: Replacement): Promise<void> {
-  await orDrop(fs, temporary, async () => {
+  await orRemove(fs, temporary, async () => {
     await fs.writeText(temporary, text);
     await fs.sync(temporary);
     await check();
@@ -76,19 +78,19 @@ export async function replaceDurably(fs: FileSystem, { temporary, final, text, c
 }
 
 /**
- * Does `work`, which writes a temporary file; where it fails the file goes. On a full disk each attempt would
- * otherwise leave one more, and those of attempts on other hosts stay until the run is finished.
+ * Runs `work`, which writes a temporary file, and removes the file when that fails. On a full disk each attempt would
+ * otherwise leave one more, and files of attempts on other hosts stay until the run is finished.
  */
-export async function orDrop<T>(fs: FileSystem, temporary: string, work: () => Promise<T>): Promise<T> {
+export async function orRemove<T>(fs: FileSystem, temporary: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
-    await fs.unlink(temporary).catch(() => undefined); // gone already, or the disk takes nothing any more
+    await fs.unlink(temporary).catch(() => undefined); // it is gone already, or the disk fails altogether
     throw error;
   }
 }
 
-/** Makes a folder unless it is there; its name is not flushed. */
+/** Makes a folder unless it exists. Does not flush its name. */
 export async function ensureFolder(fs: FileSystem, path: string): Promise<void> {
   await fs.mkdir(path).catch((error: unknown) => {
     if (errnoOf(error) !== "EEXIST") {
@@ -98,8 +100,8 @@ export async function ensureFolder(fs: FileSystem, path: string): Promise<void> 
 }
 
 /**
- * Makes a folder and those above it; each new name is flushed in the folder that holds it. Nothing is done
- * where it is there: what is written into its parent next flushes its name too.
+ * Makes a folder and those above it, and flushes each new name. Does nothing where the folder exists: the next write
+ * into its parent flushes its name, too.
  */
 export async function makeFolder(fs: FileSystem, path: string): Promise<void> {
   const parent = dirname(path);
@@ -120,14 +122,15 @@ export async function makeFolder(fs: FileSystem, path: string): Promise<void> {
   }
   await fs.sync(parent);
   await fs.sync(dirname(parent)).catch((error: unknown) => {
-    // Whoever made the parent may have died before its name was flushed. Where we may not look, it was not us.
+    // The process that made the parent may have died before it flushed the name. A folder that we may not open was made
+    // by another user.
     if (errnoOf(error) !== "EACCES") {
       throw error;
     }
   });
 }
 
-/** Whether `folder` can hold hard links, which atomic publishing rests on. */
+/** Whether `folder` can hold hard links, which atomic publishing depends on. */
 export async function hasHardLinks(fs: FileSystem, folder: string, writer: string): Promise<boolean> {
   const from = join(folder, `probe.${writer}`);
   const to = join(folder, `probe-link.${writer}`);
@@ -146,7 +149,7 @@ export async function hasHardLinks(fs: FileSystem, folder: string, writer: strin
   }
 }
 
-/** What a call on a disk can fail with; hints for `DISK` hold for any file, others for the target. */
+/** Errors of a disk, by errno. Hints for `DISK` hold for any file, others for the target. */
 export const diskErrors: Readonly<Record<string, { code: ErrorCode; found: string; hint: string }>> = {
   ENOSPC: {
     code: "DISK",
@@ -191,7 +194,7 @@ export const diskErrors: Readonly<Record<string, { code: ErrorCode; found: strin
   },
 };
 
-/** Does `work`; what fails on the way is told with what was being done. */
+/** Runs `work`; an error of the disk is reported with the act, `doing`. */
 export async function guarded<T>(doing: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -200,7 +203,7 @@ export async function guarded<T>(doing: string, work: () => Promise<T>): Promise
   }
 }
 
-/** What a failed call on the target means to a user. */
+/** The JobError for a call on the target that failed. */
 function diskError(doing: string, error: unknown): JobError {
   if (error instanceof JobError) {
     return error;

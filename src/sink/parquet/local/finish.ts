@@ -13,13 +13,16 @@ import { clearFolder } from "./temporary.js";
 
 export interface FinishRequest extends ManifestSource {
   readonly writer: string;
-  /** Throws when another plan stands at the target. */
+  /** Throws when another plan is stored at the target, or a later run was opened. */
   readonly check: () => Promise<unknown>;
   /** What the attempt that finishes the run did. */
   readonly attempt?: AttemptJson | undefined;
 }
 
-/** Parts in place, manifest, then `_SUCCESS`, then the temporary folders go. Each step may be repeated. */
+/**
+ * Moves the parts into place, writes the manifest, then `_SUCCESS`, then removes the temporary folders. Each step may
+ * be repeated.
+ */
 export async function writeFinish(fs: FileSystem, request: FinishRequest): Promise<void> {
   const { layout, stored, writer, check } = request;
   const parts: ManifestPart[] = [];
@@ -43,7 +46,7 @@ export async function writeFinish(fs: FileSystem, request: FinishRequest): Promi
     check,
   });
   await fs.removeFolder(layout.temporary).catch((error: unknown) => {
-    // An attempt beside this one wrote into it just now; it will finish too.
+    // Another attempt wrote into the folder just now; it will finish, too.
     if (errnoOf(error) !== "ENOTEMPTY") {
       throw error;
     }

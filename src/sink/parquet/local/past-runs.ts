@@ -4,12 +4,12 @@ import { type FileSystem, listFolder } from "../common/file-system.js";
 import { isEarlier, isStaged, type Layout, layoutOf } from "../common/layout.js";
 import { clearFolder } from "./temporary.js";
 
-/** Folders of a run that nobody needs when it is finished, or given up for a later one. */
+/** Folders that a run needs no more once it is finished, or abandoned for a later one. */
 function workingFolders(layout: Layout): string[] {
   return [layout.temporary, layout.withdrawn, ...(isStaged(layout.runId) ? [layout.parts] : [])];
 }
 
-/** Removes what attempts made for a run that is past: one listing where there is nothing. */
+/** Removes the working files of a run that is over. Costs one listing where there are none. */
 export async function clearRun(fs: FileSystem, layout: Layout): Promise<void> {
   const names = new Set(await listFolder(fs, layout.control));
   for (const folder of workingFolders(layout)) {
@@ -20,8 +20,8 @@ export async function clearRun(fs: FileSystem, layout: Layout): Promise<void> {
 }
 
 /**
- * The same for all runs before this one, whose plan stands: attempts of them that are still about lose the files that
- * they would publish, see `inTemporary`.
+ * Removes the working files of all earlier runs. This run's plan must be stored: late attempts of those runs then lose
+ * the files that they would publish, see `withFolders`.
  */
 export async function clearEarlier(fs: FileSystem, layout: Layout): Promise<void> {
   for (const name of (await listFolder(fs, layout.runs)) as RunId[]) {

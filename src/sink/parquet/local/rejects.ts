@@ -9,16 +9,16 @@ interface RejectsFile extends RejectsText {
   readonly layout: Layout;
   readonly span: number;
   readonly writer: string;
-  /** Throws when another plan stands at the target. */
+  /** Throws when another plan is stored at the target, or a later run was opened. */
   readonly check: () => Promise<unknown>;
 }
 
-/** Rejects that are not published begin like this. */
+/** Prefix of files of rejects that are not published yet. */
 const temporaryName = "rejects-";
 
-/** Another attempt has committed the span: the rows that it rejected count. */
+/** Thrown when another attempt has committed the span: the rows that it rejected count. */
 class Committed extends Error {
-  /** Of its part. */
+  /** Path of the committed part. */
   readonly path: string;
 
   constructor(path: string) {
@@ -28,10 +28,12 @@ class Committed extends Error {
 }
 
 /**
- * Publishes a span's rejected rows, before the part that commits them. Where another attempt's part is there, at
- * the path that is returned, they are not published: after the finish nobody would remove them. The look comes when the
- * temporary file is there: a finish, which comes after the part, first takes the temporary file away and then removes
- * what is stale. So either this look finds the part, or the finish finds this file, under one name or the other.
+ * Publishes a span's rejected rows, before the part that commits them. Where another attempt has committed the part, it
+ * publishes nothing, and returns the path of that part: after the finish nobody would remove the rejects.
+ *
+ * The part is looked for when the temporary file is there. A finish comes after the part: it first removes the
+ * temporary file, then stale rejects. So either the part is found here, or the finish finds this file, under one of its
+ * names.
  */
 export async function writeRejects(
   fs: FileSystem,
@@ -60,11 +62,11 @@ export async function writeRejects(
     }
     throw error;
   }
-  await fs.sync(layout.folder); // the name of the folder too: the part, which lies beside it, must not outlive it
+  await fs.sync(layout.folder); // also the name of the folder: the part, which is beside it, must not outlive it
   return undefined;
 }
 
-/** Removes files of rejects of the run that no part names, and those that are not published yet. */
+/** Removes files of rejects of this run that no part names, and those that are not published yet. */
 export async function removeStaleRejects(
   fs: FileSystem,
   layout: Layout,
@@ -78,6 +80,7 @@ export async function removeStaleRejects(
   for (const name of await staleRejects(fs, layout, parts)) {
     await ifThere(fs.unlink(join(layout.rejects, name)));
   }
-  // Readers of a finished run must not meet them again. Where none are left, too: whoever removed them may have died.
+  // Readers of a finished run must not find stale rejects again. Also where none are left: the attempt that removed
+  // them may have died before it flushed that.
   await ifThere(fs.sync(layout.rejects));
 }

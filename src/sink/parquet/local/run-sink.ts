@@ -5,24 +5,24 @@ import type { Compression } from "../../../spec/parquet-spec.js";
 import type { RunSink, StoredPlan } from "../../port.js";
 import type { FileSystem } from "../common/file-system.js";
 import { isStaged, layoutOf } from "../common/layout.js";
-import { inspectParts, wholeParts } from "../common/parts.js";
+import { inspectParts, requireUndamaged } from "../common/parts.js";
 import { openRun, type Publisher } from "../common/run-sink.js";
 import { planCheck } from "../common/stored-plan.js";
 import { commitPart, type DiskTarget } from "./commit.js";
-import { guarded, hasHardLinks, makeFolder, orDrop } from "./durable.js";
+import { guarded, hasHardLinks, makeFolder, orRemove } from "./durable.js";
 import { writeFinish } from "./finish.js";
 import { clearEarlier, clearRun } from "./past-runs.js";
 import { withdrawnBy } from "./swap.js";
-import { inTemporary, type LeftoverRules, removeLeftovers, type Temporary } from "./temporary.js";
+import { withFolders, type LeftoverRules, removeLeftovers, type Temporary } from "./temporary.js";
 
 export interface ParquetRunOptions extends LeftoverRules {
-  /** Absolute. */
+  /** Absolute path of the output folder. */
   readonly folder: string;
   readonly compression: Compression;
   readonly fs: FileSystem;
-  /** To write and read parts with. */
+  /** Writes and reads parts. */
   readonly duckdb: DuckDbAccess;
-  /** Told of what a user should know and need not act on. */
+  /** Warns the user of what needs no action. */
   readonly warn: (message: string) => void;
 }
 
@@ -30,7 +30,8 @@ export async function openParquetRun(options: ParquetRunOptions, stored: StoredP
   const { fs, folder, writer, duckdb } = options;
   const layout = layoutOf(folder, stored.plan.runId);
   const check = planCheck(fs, layout, stored.planId);
-  const inspect: DiskTarget["inspect"] = async (paths) => wholeParts(stored, await inspectParts(duckdb, stored, paths));
+  const inspect: DiskTarget["inspect"] = async (paths) =>
+    requireUndamaged(stored, await inspectParts(duckdb, stored, paths));
   const target: DiskTarget = { fs, inspect, layout, stored, check };
   return await openRun(target, diskPublisher(options, target), writer);
 }
@@ -42,16 +43,16 @@ function diskPublisher(options: ParquetRunOptions, target: DiskTarget): Publishe
   const temporary = { fs, folders: [layout.temporary, ...(staged ? [layout.parts] : [])], check };
   const withdrawn = staged ? [layout.withdrawn, withdrawnBy(layout, writer)] : [];
   return {
-    telling: guarded,
+    guarded: guarded,
     prepare: (workers) => prepare(options, { target, temporary }, workers),
     async commit({ span, output, maker }) {
       const commit = { duckdb, compression, maker, stored, span, output, target };
       const file = join(layout.temporary, `part-${span.index}.${writer}`);
-      return await inTemporary(temporary, () => orDrop(fs, file, () => commitPart(commit, file)));
+      return await withFolders(temporary, () => orRemove(fs, file, () => commitPart(commit, file)));
     },
-    finishing: (work) => inTemporary({ ...temporary, folders: [...temporary.folders, ...withdrawn] }, work),
+    finishing: (work) => withFolders({ ...temporary, folders: [...temporary.folders, ...withdrawn] }, work),
     publish: (run) => writeFinish(fs, { layout, stored, writer, check, ...run }),
-    settle: () => settle(fs, folder),
+    flushFinish: () => flushFinish(fs, folder),
     clear: () => clearRun(fs, layout),
     clearEarlier: () => clearEarlier(fs, layout),
   };
@@ -62,13 +63,13 @@ async function prepare(
   { target: { fs, layout }, temporary }: { target: DiskTarget; temporary: Temporary },
   workers: number,
 ): Promise<void> {
-  // Whoever planned the run may have died before the plan's name was flushed: parts must not outlive it.
+  // The attempt that planned the run may have died before it flushed the plan's name: parts must not outlive it.
   await fs.sync(layout.control);
-  await clearEarlier(fs, layout); // what attempts of runs before it, that came too late, may have left
+  await clearEarlier(fs, layout); // late attempts of earlier runs may have left files
   if (isStaged(layout.runId)) {
     await makeFolder(fs, layout.parts);
   }
-  const linked = await inTemporary(temporary, async () => {
+  const linked = await withFolders(temporary, async () => {
     await removeLeftovers(fs, layout.temporary, options);
     return await hasHardLinks(fs, layout.temporary, options.writer);
   });
@@ -87,9 +88,9 @@ function oneWorkerOnly({ folder, warn }: ParquetRunOptions, workers: number): vo
 }
 
 /** Flushes the folder's names: the attempt that wrote `_SUCCESS` may have died before it did. */
-async function settle(fs: FileSystem, folder: string): Promise<void> {
+async function flushFinish(fs: FileSystem, folder: string): Promise<void> {
   await fs.sync(folder).catch((error: unknown) => {
-    // An archive that cannot be written to has nothing to flush.
+    // A read-only archive has nothing to flush.
     if (!["EROFS", "EINVAL"].includes(errnoOf(error) ?? "")) {
       throw error;
     }

@@ -9,22 +9,28 @@ import { claimText, runIdIn } from "../common/named-run.js";
 import { type FileSystem, ifThere } from "../common/file-system.js";
 import type { Sink } from "../../port.js";
 import { findUnfinished } from "../common/siblings.js";
-import { findPlan, laterRunOr, lostPlans, lostPlanText, sealedText, standingPlan } from "../common/stored-plan.js";
-import { clearFolder, inTemporary } from "./temporary.js";
+import { findPlan, laterRunOr, lostPlans, lostPlanText, sealedText, storedPlan } from "../common/stored-plan.js";
+import { clearFolder, withFolders } from "./temporary.js";
 
-/** `folder` need not exist. `writer` names this attempt's temporary files: unique among all on all machines. */
+/**
+ * `folder` need not exist. `writer` names this attempt's temporary files: it is unique among all attempts on all
+ * machines.
+ */
 export interface ParquetSinkOptions extends ParquetRunOptions {
-  /** How messages and reports name the folder. */
+  /** Names the folder in messages and reports. */
   readonly target: string;
-  /** As the spec wrote it: a checkout or a volume may move between attempts. */
+  /** The path as the spec wrote it: a checkout or a volume may move between attempts. */
   readonly uri: string;
-  /** May touch the folder; closed with the sink. */
+  /** May read and write in the folder; closed with the sink. */
   readonly duckdb: DuckDbAccess & AsyncDisposable;
-  /** Where the job's other runs lie: segments of an absolute path. */
+  /** Pattern of the folders of the job's other runs: segments of an absolute path. */
   readonly siblings: readonly (string | RegExp)[];
 }
 
-/** One Parquet file a span, whose appearance under its final name is the commit. */
+/**
+ * Opens a target that is a folder. Each span is one Parquet file, and its appearance under the final name is the
+ * commit.
+ */
 export function openParquetSink(options: ParquetSinkOptions): Sink {
   const { folder, fs, duckdb } = options;
   return {
@@ -40,7 +46,7 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
       const layout = layoutOf(folder, plan.runId);
       return await guarded(`writing the plan to ${layout.plan}`, async () => {
         await makeFolder(fs, layout.control);
-        await inTemporary({ fs, folders: [layout.temporary], check: nothingToCheck }, async () => {
+        await withFolders({ fs, folders: [layout.temporary], check: nothingToCheck }, async () => {
           await claimFolder(fs, layout, options.writer);
           for (const lost of await lostPlans(fs, layout)) {
             await makeFolder(fs, lost.control);
@@ -53,9 +59,9 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
           throw await laterRunOr(fs, layout, error);
         });
         if (runIdIn(await ifThere(fs.readText(layout.success))) === plan.runId) {
-          await clearFolder(fs, layout.temporary); // an attempt beside this one has finished the run meanwhile
+          await clearFolder(fs, layout.temporary); // another attempt has finished the run meanwhile
         }
-        return await standingPlan(fs, layout);
+        return await storedPlan(fs, layout);
       });
     },
     open: (stored) => guarded(`looking at ${folder}`, () => openParquetRun(options, stored)),
@@ -66,8 +72,9 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
 }
 
 /**
- * Makes the folder that of this run and of those before and after it: the first to claim it has it, so that two
- * jobs that start at once cannot both write there. @throws JobError OUTPUT_FOREIGN
+ * Claims the folder for this run and those before and after it. The first to claim it owns it, so that two jobs that
+ * start at once cannot both write there.
+ * @throws JobError OUTPUT_FOREIGN
  */
 async function claimFolder(fs: FileSystem, layout: Layout, writer: string): Promise<void> {
   await createDurably(fs, {
@@ -78,5 +85,5 @@ async function claimFolder(fs: FileSystem, layout: Layout, writer: string): Prom
   await refuseForeign(fs, layout);
 }
 
-/** There is nothing to be overtaken by before the plan stands. */
+/** Until the plan is stored, no later run can supersede this one. */
 const nothingToCheck = (): Promise<void> => Promise.resolve();

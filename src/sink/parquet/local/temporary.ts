@@ -3,29 +3,29 @@ import { errnoOf } from "../../../util/errors.js";
 import { ensureFolder } from "./durable.js";
 import { type FileSystem, ifThere } from "../common/file-system.js";
 
-/** Folders of one run; out of them, files become visible to others by link or rename only. */
+/** Working folders of one run. A file in them becomes visible to others only by a link or a rename. */
 export interface Temporary {
   readonly fs: FileSystem;
-  /** Whoever finishes this run, or one after it, removes them. */
+  /** Removed by the attempt that finishes this run, or a later one. */
   readonly folders: readonly string[];
-  /** Throws when the run that they were for is no more. */
+  /** Throws when the run was superseded, or its plan is another one. */
   readonly check: () => Promise<unknown>;
 }
 
-/** More than attempts that could finish one run within the same few milliseconds. */
-const clearedAwayLimit = 100;
+/** More than the attempts that can finish one run within a few milliseconds. */
+const retriesLimit = 100;
 
 /**
- * Does `work` with the folders there. Whoever finishes the run clears them away, from under the hands of attempts
- * beside it: they do their step again, which is safe for every step. Anything else that is gone was removed by
- * somebody who should not have, and stays gone.
+ * Runs `work` with the folders in place. An attempt that finishes the run removes them, also while others work in them:
+ * those repeat their step, which is safe for every step. Where anything else is missing, somebody removed it who should
+ * not have: that is an error.
  *
- * This is a fence, too. A run that comes after this one first writes its plan, then removes these folders, then
- * publishes. Whatever `work` gives a final name has a temporary name that no other attempt uses, and is there before
- * `work` looks for a later plan (`check`). So either that look found the plan, or the file was there before the folder
- * was removed and is gone. That the folder is there says nothing: any attempt may have made it again meanwhile.
+ * The folders are a fence, too. A later run first stores its plan, then removes these folders, then publishes. A file
+ * that `work` publishes has a temporary name of this attempt only, and exists before `work` checks for a later plan
+ * (`check`). So either the check finds the plan, or the file existed before the folder was removed, and is gone. That
+ * the folder exists proves nothing: any attempt may have made it again.
  */
-export async function inTemporary<T>({ fs, folders, check }: Temporary, work: () => Promise<T>): Promise<T> {
+export async function withFolders<T>({ fs, folders, check }: Temporary, work: () => Promise<T>): Promise<T> {
   for (let cleared = 0; ; cleared += 1) {
     try {
       for (const folder of folders) {
@@ -35,9 +35,9 @@ export async function inTemporary<T>({ fs, folders, check }: Temporary, work: ()
       return await work();
     } catch (error) {
       if (errnoOf(error) === "ENOENT") {
-        await check(); // where the whole folder was removed, that is what has to be told
+        await check(); // where all of the output was removed, this reports it
       }
-      if (!isCleared(error, folders) || cleared === clearedAwayLimit) {
+      if (!isCleared(error, folders) || cleared === retriesLimit) {
         throw error;
       }
     }
@@ -45,19 +45,19 @@ export async function inTemporary<T>({ fs, folders, check }: Temporary, work: ()
 }
 
 function isCleared(error: unknown, folders: readonly string[]): boolean {
-  // Of the two names of a link or rename the error does not say which is not there.
+  // The error does not say which of the two names of a link or rename is missing.
   const paths = error instanceof Error ? [Reflect.get(error, "path"), Reflect.get(error, "dest")] : [];
   return errnoOf(error) === "ENOENT" && folders.some((folder) => paths.some((path) => String(path).startsWith(folder)));
 }
 
-/** Removes a folder with all that is in it, whatever is written into it meanwhile. */
+/** Removes a folder and its contents, even while attempts write into it. */
 export async function clearFolder(fs: FileSystem, folder: string): Promise<void> {
   for (let written = 0; ; written += 1) {
     try {
       await fs.removeFolder(folder);
       return;
     } catch (error) {
-      if (errnoOf(error) !== "ENOTEMPTY" || written === clearedAwayLimit) {
+      if (errnoOf(error) !== "ENOTEMPTY" || written === retriesLimit) {
         throw error;
       }
     }
@@ -65,12 +65,12 @@ export async function clearFolder(fs: FileSystem, folder: string): Promise<void>
 }
 
 export interface LeftoverRules {
-  /** This attempt's own files stay. */
+  /** The writer whose files stay: this attempt's. */
   readonly writer: string;
   readonly isDead: (writer: string) => boolean;
 }
 
-/** Temporary files of attempts that died. Their names say whose they are; those of the living stay. */
+/** Removes temporary files of attempts that died, which their names tell. Files of running attempts stay. */
 export async function removeLeftovers(fs: FileSystem, folder: string, rules: LeftoverRules): Promise<void> {
   for (const name of await fs.readdir(folder)) {
     const owner = name.slice(name.indexOf(".") + 1); // every name here is `<what>.<writer>`

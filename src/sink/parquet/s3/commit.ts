@@ -15,7 +15,7 @@ import { retractIfSuperseded } from "./retract-superseded.js";
 import { digestKey, objectAt } from "./target-state.js";
 import type { S3Tools } from "./tools.js";
 
-/** What stores take by one PUT. */
+/** The largest object that stores take by one PUT. */
 const partLimitBytes = 5 * 1024 ** 3;
 
 export interface S3Commit extends SpanCommit {
@@ -23,7 +23,7 @@ export interface S3Commit extends SpanCommit {
   readonly target: Target;
 }
 
-/** The rejects first, then the part, whose creation commits both. */
+/** Publishes a span's rejects, then its part. The creation of the part commits both. */
 export async function commitToS3(commit: S3Commit): Promise<{ outcome: CommitOutcome; part: FinishedPart }> {
   const { tools, target, span } = commit;
   await tools.spool.ready();
@@ -68,9 +68,9 @@ async function encode(
   return { file: target.layout.part(span.index), span: span.index, ...counts, ...facts };
 }
 
-/** A later run's part may have been put in its place already. */
+/** Whether the part exists, also where the finish of a later run has copied it. */
 async function isThere({ fs, layout }: Target, span: Span): Promise<boolean> {
-  for (const uri of layout.placesOf(span.index)) {
+  for (const uri of layout.pathsOf(span.index)) {
     if ((await ifThere(fs.sizeOf(uri))) !== undefined) {
       return true;
     }
@@ -108,7 +108,7 @@ async function publish(
   return "committed";
 }
 
-/** For people, and for whoever adopts the part. */
+/** Metadata of a part: for people, and for attempts that adopt the part. */
 function metadataOf({ plan, planId }: Target["stored"], part: FinishedPart): Record<string, string> {
   return {
     "infer-batch-run": plan.runId,

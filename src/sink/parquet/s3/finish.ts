@@ -1,6 +1,6 @@
 import { spanCount } from "../../../plan/spans.js";
 import { isStaged } from "../common/layout.js";
-import { type ManifestPart, manifestPart, manifestText, tellTheSame } from "../common/manifest.js";
+import { type ManifestPart, manifestPart, manifestText, describeSameRun } from "../common/manifest.js";
 import type { Target } from "../common/committed-parts.js";
 import { staleRejects } from "../common/rejects.js";
 import type { FinishedRun } from "../common/run-sink.js";
@@ -9,14 +9,17 @@ import { successText } from "../common/named-run.js";
 import { retractIfSuperseded } from "./retract-superseded.js";
 import { objectAt } from "./target-state.js";
 import { swapIn } from "./swap.js";
-import { forEachOf, type S3Tools } from "./tools.js";
+import { mapBounded, type S3Tools } from "./tools.js";
 
-/** Parts in place, manifest, then `_SUCCESS`. Each step may be repeated, and done by several at once. */
+/**
+ * Copies the parts into place, then writes the manifest, then `_SUCCESS`. Each step may be repeated, and done by
+ * several attempts at once.
+ */
 export async function finishInS3(tools: S3Tools, target: Target, known: FinishedRun): Promise<void> {
   const { store } = tools;
   const { fs, layout, stored } = target;
   const spans = Array.from({ length: spanCount(stored.plan) }, (_, span) => span);
-  const parts: ManifestPart[] = await forEachOf(spans, (span) =>
+  const parts: ManifestPart[] = await mapBounded(spans, (span) =>
     manifestPart(fs, { layout, stored, ...known }, span),
   ).catch(async (error: unknown) => {
     await target.check(); // a later run may have removed them
@@ -26,11 +29,11 @@ export async function finishInS3(tools: S3Tools, target: Target, known: Finished
     await swapIn(tools, target);
   }
   const stale = await staleRejects(fs, layout, parts);
-  await forEachOf(stale, (name) => store.remove(objectAt(`${layout.rejects}/${name}`)));
+  await mapBounded(stale, (name) => store.remove(objectAt(`${layout.rejects}/${name}`)));
   await publishText(tools, target, {
     uri: layout.manifest,
     text: manifestText(stored, parts, known.attempt),
-    isSame: tellTheSame,
+    isSame: describeSameRun,
   });
   await publishText(tools, target, {
     uri: layout.success,
@@ -42,12 +45,12 @@ export async function finishInS3(tools: S3Tools, target: Target, known: Finished
   await clearEarlierRuns(tools, target);
 }
 
-/** More than others that could write this at once. */
+/** More than the attempts that can write one object at once. */
 const triesLimit = 10;
 
 /**
- * Creates a small object, or writes over the one that an earlier run left, or an earlier finish of this one; never over
- * a later run's. `isSame`: whether what is there will do; of many who finish a run at once, one writes.
+ * Creates a small object, or replaces the one of an earlier run or an earlier finish of this run; never a later run's.
+ * `isSame`: whether the existing object will do. Of many attempts that finish a run at once, one writes.
  */
 async function publishText(
   { store, isExclusive }: S3Tools,

@@ -4,15 +4,15 @@ import { JobError } from "../../../util/errors.js";
 import { writingTo } from "../../../s3/download.js";
 import type { Spool } from "../../../s3/spool.js";
 import type { S3Target } from "../../../s3/target.js";
-import { type CommittedPart, type InspectedParts, inspectParts, wholeParts } from "../common/parts.js";
+import { type CommittedPart, type InspectedParts, inspectParts, requireUndamaged } from "../common/parts.js";
 import type { StoredPlan } from "../../port.js";
 import { objectAt } from "./target-state.js";
 
 /** Enough for the footer of a part with few columns, and its label. */
 const guessedBytes = 32 * 1024;
-/** Length of the footer, and PAR1. */
+/** The footer's length and the magic bytes PAR1. */
 const endBytes = 8;
-/** Files with footers that are there at once. */
+/** Footer files that exist at once. */
 const partsAtOnce = 256;
 
 export interface FooterTools {
@@ -22,7 +22,7 @@ export interface FooterTools {
   readonly stored: StoredPlan;
 }
 
-/** Checks parts in S3 by their footers, which are fetched into files with holes. @throws JobError OUTPUT_DAMAGED */
+/** Checks parts in S3 by their footers, which are fetched into sparse files. @throws JobError OUTPUT_DAMAGED */
 export async function inspectInS3(
   tools: FooterTools,
   uris: ReadonlyMap<number, string>,
@@ -54,10 +54,10 @@ export async function inspectInS3(
       await Promise.all(group.map(({ path }) => unlink(path).catch(() => undefined)));
     }
   }
-  return wholeParts(tools.stored, parts);
+  return requireUndamaged(tools.stored, parts);
 }
 
-/** Makes a file as large as the object, with the bytes of its footer. */
+/** Makes a sparse file as large as the object, with the bytes of its footer. */
 async function fetchFooter(store: S3Target, uri: string, path: string): Promise<void> {
   const object = objectAt(uri);
   const found = await store.stored(object);
@@ -82,7 +82,7 @@ async function fetchFooter(store: S3Target, uri: string, path: string): Promise<
   }
 }
 
-/** Nobody writes over a part: to have done so is no change of the input. */
+/** Reports a part that changed while it was read as damage of the output, not as a changed input. */
 function asDamage(error: unknown, uri: string): unknown {
   return error instanceof JobError && error.code === "INPUT_CHANGED"
     ? new JobError("OUTPUT_DAMAGED", `checking ${uri}: it was removed or replaced while it was read`, {

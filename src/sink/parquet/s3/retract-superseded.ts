@@ -2,8 +2,8 @@ import { JobError } from "../../../util/errors.js";
 import type { Target } from "../common/committed-parts.js";
 
 /**
- * After something was published: whoever finds that a later run has come takes back what is its own. Nothing holds an
- * object back from being created late, as a folder that is gone does on a disk.
+ * Checks for a later run after something was published; where there is one, takes back what this attempt published. In
+ * S3 nothing prevents an object from being created too late, as a removed folder does on a disk.
  */
 export async function retractIfSuperseded(check: Target["check"], takeBack: () => Promise<unknown>): Promise<void> {
   try {

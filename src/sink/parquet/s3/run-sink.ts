@@ -8,12 +8,12 @@ import { clearEarlierRuns, clearProbes, clearWorking } from "./clear.js";
 import { commitToS3 } from "./commit.js";
 import { finishInS3 } from "./finish.js";
 import { inspectInS3 } from "./footers.js";
-import { lookInS3 } from "./target-state.js";
-import { type S3Tools, telling } from "./tools.js";
+import { targetStateInS3 } from "./target-state.js";
+import { type S3Tools, guarded } from "./tools.js";
 
 export async function openS3Run(tools: S3Tools, stored: StoredPlan): Promise<RunSink> {
   const { folder, store, writer } = tools;
-  const fs = lookInS3(store, folder);
+  const fs = targetStateInS3(store, folder);
   const layout = layoutOf(folder, stored.plan.runId);
   const check = planCheck(fs, layout, stored.planId);
   const inspect: Target["inspect"] = (uris) => inspectInS3({ ...tools, stored }, uris);
@@ -23,11 +23,11 @@ export async function openS3Run(tools: S3Tools, stored: StoredPlan): Promise<Run
 
 function s3Publisher(tools: S3Tools, target: Target): Publisher {
   return {
-    telling,
+    guarded,
     prepare: (workers) => prepare(tools, target, workers),
     commit: (commit) => commitToS3({ tools, target, ...commit }),
     async finishing(work) {
-      await target.check(); // before what a later run has put there is taken for foreign
+      await target.check(); // before objects of a later run are taken for foreign ones
       await work();
     },
     publish: (run) => finishInS3(tools, target, run),
@@ -46,9 +46,9 @@ async function prepare(tools: S3Tools, target: Target, workers: number): Promise
   if (workers > 1) {
     throw new JobError(
       "USAGE",
-      `preparing ${folder}: the store does not keep to If-None-Match, and ${workers} workers would share it`,
+      `preparing ${folder}: the store does not honour If-None-Match, and ${workers} workers would share it`,
       { hint: "two workers could publish one part there; use one worker, or another store for the output" },
     );
   }
-  warn(`${folder}: the store does not keep to If-None-Match, so run only one worker at a time`);
+  warn(`${folder}: the store does not honour If-None-Match, so run only one worker at a time`);
 }

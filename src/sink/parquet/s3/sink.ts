@@ -5,25 +5,25 @@ import { layoutOf } from "../common/layout.js";
 import { loadEncoder } from "../common/commit.js";
 import type { Sink } from "../../port.js";
 import { findUnfinished } from "../common/siblings.js";
-import { findPlan, laterRunOr, lostPlans, lostPlanText, sealedText, standingPlan } from "../common/stored-plan.js";
-import { lookInS3, objectAt } from "./target-state.js";
+import { findPlan, laterRunOr, lostPlans, lostPlanText, sealedText, storedPlan } from "../common/stored-plan.js";
+import { targetStateInS3, objectAt } from "./target-state.js";
 import { openS3Run } from "./run-sink.js";
-import { type S3Tools, telling } from "./tools.js";
+import { type S3Tools, guarded } from "./tools.js";
 
 /** Closing the sink closes `store`, `spool` and `duckdb`. */
 export interface S3SinkOptions extends Omit<S3Tools, "duckdb" | "isExclusive"> {
-  /** As the spec wrote it. */
+  /** The URI as the spec wrote it. */
   readonly uri: string;
-  /** To write and read parts with; it may touch the spool's folder. */
+  /** Writes and reads parts; it may read and write in the spool's folder. */
   readonly duckdb: DuckDbAccess & AsyncDisposable;
-  /** Where the job's other runs lie: segments of a key, below the bucket. */
+  /** Pattern of the folders of the job's other runs: segments of a key, below the bucket. */
   readonly siblings: readonly (string | RegExp)[];
 }
 
-/** One Parquet object a span, whose creation is the commit. */
+/** Opens a target in S3. Each span is one Parquet object, and its creation is the commit. */
 export function openS3Sink(options: S3SinkOptions): Sink {
   const { folder, store, spool, duckdb } = options;
-  const fs = lookInS3(store, folder);
+  const fs = targetStateInS3(store, folder);
   let exclusive: Promise<boolean> | undefined;
   const probe = objectAt(`${folder}/_infer-batch/probe.${options.writer}`);
   const tools: S3Tools = { ...options, isExclusive: () => (exclusive ??= store.isExclusive(probe)) };
@@ -31,7 +31,7 @@ export function openS3Sink(options: S3SinkOptions): Sink {
     target: folder,
     planTarget: { kind: "parquet", uri: options.uri },
     newRunAdds: false,
-    find: (base) => telling(`looking at ${folder}`, () => findPlan(fs, folder, base)),
+    find: (base) => guarded(`looking at ${folder}`, () => findPlan(fs, folder, base)),
     async unfinished(job, base) {
       const root = `s3://${objectAt(folder).bucket}`;
       return await findUnfinished(fs, { root, pattern: options.siblings }, { job, base });
@@ -41,7 +41,7 @@ export function openS3Sink(options: S3SinkOptions): Sink {
     },
     async create(plan) {
       const layout = layoutOf(folder, plan.runId);
-      return await telling(`writing the plan to ${layout.plan}`, async () => {
+      return await guarded(`writing the plan to ${layout.plan}`, async () => {
         try {
           const request = { exclusive: await tools.isExclusive() };
           await store.create(objectAt(layout.claim), { ...request, body: claimText(layout) });
@@ -53,10 +53,10 @@ export function openS3Sink(options: S3SinkOptions): Sink {
         } catch (error) {
           throw await laterRunOr(fs, layout, error);
         }
-        return await standingPlan(fs, layout);
+        return await storedPlan(fs, layout);
       });
     },
-    open: (stored) => telling(`looking at ${folder}`, () => openS3Run(tools, stored)),
+    open: (stored) => guarded(`looking at ${folder}`, () => openS3Run(tools, stored)),
     async [Symbol.asyncDispose]() {
       await duckdb[Symbol.asyncDispose]();
       await spool[Symbol.asyncDispose]();

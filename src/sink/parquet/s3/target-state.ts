@@ -10,11 +10,11 @@ export function objectAt(uri: string): S3Uri {
   return { bucket, key };
 }
 
-/** In a part's metadata: what an attempt that adopts it need not read it for. */
+/** Metadata key of a part's digest, so that an attempt that adopts the part need not read it. */
 export const digestKey = "infer-batch-sha256";
 
-/** Looks at a target in S3; paths are URIs. `folder`: the job's own. */
-export function lookInS3(store: S3Target, folder: string): TargetState {
+/** Reads the state of a target in S3. Paths are URIs. `folder`: the job's own. */
+export function targetStateInS3(store: S3Target, folder: string): TargetState {
   return {
     async readdir(uri) {
       const found = await store.entries(objectAt(uri));
@@ -47,7 +47,7 @@ export function lookInS3(store: S3Target, folder: string): TargetState {
   };
 }
 
-/** Whether nothing is in a folder but the object of no bytes with which some programs make one. */
+/** Whether a folder holds nothing but the empty object with which some programs make a folder. */
 async function isMarker(store: S3Target, uri: string): Promise<boolean> {
   const { bucket, key } = objectAt(uri);
   for await (const { key: one, sizeBytes } of store.list(bucket, `${key}/`)) {
@@ -62,13 +62,13 @@ async function storedObject(store: S3Target, uri: string): Promise<StoredObject>
   return (await store.stored(objectAt(uri))) ?? (await gone(uri));
 }
 
-/** As a disk says it. */
+/** Rejects as a disk does for a missing file. */
 function gone(uri: string): Promise<never> {
   const error = new Error(`there is no object ${uri}`);
   return Promise.reject(Object.assign(error, { code: "ENOENT", path: uri }));
 }
 
-/** Of an object that somebody else has put there, such as from a backup. */
+/** Computes the digest of an object that another program has put there, such as from a backup. */
 async function digestOf(
   store: S3Target,
   uri: string,

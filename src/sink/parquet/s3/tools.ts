@@ -4,26 +4,26 @@ import type { Spool } from "../../../s3/spool.js";
 import type { S3Target } from "../../../s3/target.js";
 import type { Compression } from "../../../spec/parquet-spec.js";
 
-/** What an attempt at a target in S3 works with. */
+/** The tools of an attempt at a target in S3. */
 export interface S3Tools {
   readonly store: S3Target;
   /** The target, as `s3://bucket/key`, without a slash at its end. */
   readonly folder: string;
-  /** Where parts are until they are sent, and footers until they are read. */
+  /** Holds parts until they are sent, and footers until they are read. */
   readonly spool: Spool;
   readonly duckdb: DuckDbAccess;
   readonly compression: Compression;
-  /** Names this attempt: unique among all on all machines. */
+  /** Names this attempt: unique among all attempts on all machines. */
   readonly writer: string;
   readonly isDead: (writer: string) => boolean;
-  /** Told of what a user should know and need not act on. */
+  /** Warns the user of what needs no action. */
   readonly warn: (message: string) => void;
-  /** Whether the store keeps to `If-None-Match`; asked of it once. */
+  /** Whether the store honours `If-None-Match`; the store is asked once. */
   readonly isExclusive: () => Promise<boolean>;
 }
 
-/** Does `work`; an object that is gone from under it is told with what was being done. */
-export async function telling<T>(doing: string, work: () => Promise<T>): Promise<T> {
+/** Runs `work`; an object that disappears meanwhile is reported with the act, `doing`. */
+export async function guarded<T>(doing: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
@@ -37,11 +37,11 @@ export async function telling<T>(doing: string, work: () => Promise<T>): Promise
   }
 }
 
-/** Requests that one step has under way at once; the store bounds those of all. */
+/** Requests of one step under way at once. The store bounds those of all steps. */
 const atOnce = 24;
 
-/** Does `work` for all, some at a time. */
-export async function forEachOf<T, R>(all: readonly T[], work: (one: T) => Promise<R>): Promise<R[]> {
+/** Runs `work` for each item, a bounded number at a time. */
+export async function mapBounded<T, R>(all: readonly T[], work: (one: T) => Promise<R>): Promise<R[]> {
   const results: R[] = [];
   for (let start = 0; start < all.length; start += atOnce) {
     results.push(...(await Promise.all(all.slice(start, start + atOnce).map(work))));

@@ -10,21 +10,21 @@ import { damagedRun } from "../damage.js";
 import { quoteName } from "../names.js";
 import { isPostgresPlan, plannedTarget } from "../target.js";
 
-/** Reads and inserts rows of the control tables; each call is a statement or two on the session it is given. */
+/** Reads and inserts rows of the control tables. Each call is one or two statements on the given session. */
 export interface Control {
   readonly schema: string;
   /** `"infer_batch".spans` */
   table(name: "runs" | "attempts" | "spans" | "rejects" | "finishes" | "errors" | "swaps"): string;
   readPlan(session: Session, runId: RunId): Promise<StoredPlan | undefined>;
-  /** Of the last of the runs that start with `base`. */
+  /** Reads the plan of the latest of the runs that start with `base`. */
   latestPlan(session: Session, base: RunId): Promise<StoredPlan | undefined>;
-  /** Whether it is this one that stands now; else there was one before. */
+  /** Stores a plan unless the run has one. Returns whether this one was stored. */
   storePlan(session: Session, plan: Plan): Promise<boolean>;
-  /** The last of the runs that came after this one. */
+  /** The latest of the runs after this one; undefined where there is none. */
   laterRun(session: Session, runId: RunId): Promise<RunId | undefined>;
-  /** Runs before this one that were given up. */
-  givenUp(session: Session, runId: RunId): Promise<readonly AbandonedRun[]>;
-  /** Plans of a job's unfinished runs, those that start with `base` left out; the newest. */
+  /** Earlier runs of the same job and params that were abandoned. */
+  abandonedRuns(session: Session, runId: RunId): Promise<readonly AbandonedRun[]>;
+  /** Plans of the job's unfinished runs but those that start with `base`, the newest first; a bounded number. */
   unfinished(session: Session, job: string, base: RunId): Promise<readonly Plan[]>;
   isFinished(session: Session, runId: RunId): Promise<boolean>;
 }
@@ -36,7 +36,7 @@ export interface AbandonedRun {
   readonly mode: string;
 }
 
-/** Plans can be large, and a list of many would help nobody. */
+/** Plans can be large, and nobody reads a long list. */
 const unfinishedLimit = 20;
 
 export function controlOf(schema: string): Control {
@@ -57,7 +57,7 @@ export function controlOf(schema: string): Control {
       });
       return rows[0] === undefined ? undefined : numberedRunId(base, rows[0].number);
     },
-    async givenUp(session, runId) {
+    async abandonedRuns(session, runId) {
       const { base, number } = splitRunId(runId);
       const { rows } = await session.query<{ run_id: RunId; target: string; mode: string }>({
         text: `SELECT run_id, target, mode FROM ${table("runs")} r WHERE base = $1 AND number < $2 AND ${isUnfinished}`,
@@ -72,7 +72,7 @@ export function controlOf(schema: string): Control {
           ORDER BY planned_at DESC LIMIT ${unfinishedLimit}`,
         values: [job, base],
       });
-      // Another run's damage is not this run's.
+      // Damage of another run is no error of this one.
       return rows.flatMap((row) => storedPlan(row)?.plan ?? []);
     },
     async isFinished(session, runId) {
@@ -90,7 +90,10 @@ interface PlanRow {
   readonly plan_id: string;
 }
 
-/** @throws JobError OUTPUT_DAMAGED when it is no plan, OUTPUT_FOREIGN when another version of this program wrote it */
+/**
+ * Reads one run's plan.
+ * @throws JobError OUTPUT_DAMAGED when it is not a plan, OUTPUT_FOREIGN when another version of this program wrote it
+ */
 async function planBy(session: Session, schema: string, from: string, id: RunId): Promise<StoredPlan | undefined> {
   const { rows } = await session.query<PlanRow & { run_id: RunId }>({
     text: `SELECT run_id, plan, plan_id FROM ${from}`,
@@ -117,7 +120,7 @@ function storedPlan({ plan: text, plan_id: planId }: PlanRow): StoredPlan | unde
   return plan !== undefined && isPostgresPlan(plan) ? { plan, planId } : undefined;
 }
 
-/** Keeps the plan unless there is one. */
+/** Stores a plan unless the run has one. Returns whether it was stored. */
 async function storePlan(session: Session, table: string, plan: Plan): Promise<boolean> {
   const text = planToText(plan);
   const { table: target, mode } = plannedTarget(plan);

@@ -6,7 +6,7 @@ import { quoteTable, showTable, type TableName } from "../names.js";
 import { readsAllRows } from "../table.js";
 import { plannedTarget } from "../target.js";
 
-/** SQL for a digest that names the files of a table's rows, its partitions' too. `oid`: SQL for the table's. */
+/** SQL for a digest that names the files of a table's rows, and of its partitions. `oid`: SQL for the table's OID. */
 export function filesSql(oid: string): string {
   return `(SELECT md5(coalesce(string_agg(pg_relation_filenode(relid)::text, ' ' ORDER BY relid::oid), ''))
     FROM (SELECT relid FROM pg_partition_tree(${oid}) UNION SELECT ${oid}::regclass) AS tables)`;
@@ -19,11 +19,11 @@ interface Written {
 }
 
 /**
- * Whether somebody may have emptied a table that a run has written into span by span: the digest of its files where
- * they are others than those that took the spans. TRUNCATE gives a table other files, as VACUUM FULL, CLUSTER and ALTER
- * TABLE do, which keep the rows. undefined too for who may not read the table, or not all of its rows.
+ * Detects that a table may have been emptied since a run wrote spans into it. Returns the digest of its files where
+ * they differ from those that took the spans. TRUNCATE gives a table new files; so do VACUUM FULL, CLUSTER and ALTER
+ * TABLE, which keep the rows. Returns undefined where the files are the same, or where this role may not read all rows.
  */
-export async function otherFiles(session: Session, { name, control, plan }: Written): Promise<string | undefined> {
+export async function changedFiles(session: Session, { name, control, plan }: Written): Promise<string | undefined> {
   const { rows } = await session.query<{ files: string }>({
     text: `SELECT files FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, LATERAL (SELECT ${filesSql("c.oid")} AS files) AS f
       WHERE n.nspname = $2 AND c.relname = $3
@@ -41,9 +41,9 @@ interface Counted {
 }
 
 /**
- * Counts the rows of a table whose files are others by now: never in a run that nobody disturbed. Fewer than the run
- * has put there cannot be all of its rows. `doing`: what a message says of it. `due`: SQL for how many the run has put
- * there, `$1` the run.
+ * Counts the rows of a table whose files have changed, which never happens in an undisturbed run. A table with fewer
+ * rows than the run has written has lost some. `doing`: the act, for messages. `due`: SQL for how many rows the run has
+ * written, `$1` the run.
  * @throws JobError OUTPUT_DAMAGED
  */
 export async function refuseEmptied(
@@ -51,7 +51,7 @@ export async function refuseEmptied(
   { name, control, plan, doing, due, files }: Written & { doing: string; due: string; files: string },
 ): Promise<void> {
   const spans = control.table("spans");
-  await session.query("SET LOCAL statement_timeout = 0"); // how long it takes is no sign of trouble
+  await session.query("SET LOCAL statement_timeout = 0"); // a count may take longer than the limit of a statement
   const { rows } = await session.query<Counted>({
     text: `SELECT (SELECT count(*) FROM ${quoteTable(name)}) AS there, (${due})::int8 AS due,
       (SELECT coalesce(sum(rows), 0)::int8 FROM ${spans} WHERE run_id = $1 AND table_files = $2) AS since
@@ -65,13 +65,13 @@ export async function refuseEmptied(
   const kept = `UPDATE ${spans} SET table_files = '${files}' WHERE run_id = '${plan.runId}'`;
   const found = `${doing}: ${showTable(name)} holds ${row.there} rows, and the run has put ${row.due} there`;
   throw new JobError("OUTPUT_DAMAGED", found, {
-    hint: `somebody emptied it meanwhile. ${wayOut(plan, name, row)}. If rows were taken away on purpose: ${kept}`,
+    hint: `somebody emptied it meanwhile. ${repairHint(plan, name, row)}. If rows were taken away on purpose: ${kept}`,
     damage: { runId: plan.runId },
   });
 }
 
-/** How all rows of the run come into the table again, and none of them twice. */
-function wayOut(plan: Plan, name: TableName, { there, since }: Counted): string {
+/** Says how to get all rows of the run into the table again, each once. */
+function repairHint(plan: Plan, name: TableName, { there, since }: Counted): string {
   const again = "run the same command with --new-run";
   if (there === "0" || plannedTarget(plan).mode !== "append") {
     return `To score all rows again: ${again}`;

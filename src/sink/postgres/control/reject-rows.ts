@@ -4,18 +4,18 @@ import type { RunId } from "../../../plan/plan.js";
 import type { Connections, Session } from "../connections.js";
 import type { Control } from "./control.js";
 
-/** Postgres text cannot hold the character with code 0; its picture can be shown. */
+/** Replaces the character with code 0, which Postgres text cannot hold, with a visible symbol. */
 function showNul(text: string): string {
   return text.replaceAll("\u0000", "\u2400");
 }
 
-/** Inserts a span's rejected rows, in the transaction that the session is in. */
+/** Inserts a span's rejected rows in the session's transaction. */
 export async function insertRejects(
   session: Session,
   control: Control,
   { runId, span, rejects }: { runId: RunId; span: number; rejects: readonly RejectedRow[] },
 ): Promise<void> {
-  // Neither a text in JavaScript nor a jsonb value can be as long as millions of rejects are.
+  // In groups: millions of rejects exceed the longest text of JavaScript, and the largest jsonb value.
   for (let from = 0; from < rejects.length; from += rowsPerInsert) {
     const group = rejects.slice(from, from + rowsPerInsert);
     await insertGroup(session, control, { runId, span, from, group });
@@ -61,7 +61,7 @@ const schema = z.object({
   columns: z.record(z.string(), z.string().nullable()),
 });
 
-/** The rejected rows of a run's committed spans, in span order, some at a time. */
+/** Yields the rejected rows of a run's committed spans, in span order. Reads a bounded number at a time. */
 export async function* readRejects(
   connections: Connections,
   control: Control,

@@ -5,7 +5,7 @@ import { lock } from "../locks.js";
 import { quoteName } from "../names.js";
 import { hasSchema } from "../table.js";
 
-/** Of the control tables. A change adds a step that leads from the version before to the new one. */
+/** Layout of the control tables. A change adds a step that migrates the previous layout. */
 const version = 1;
 
 interface ColumnComment {
@@ -15,7 +15,7 @@ interface ColumnComment {
   readonly constraints?: string;
 }
 
-/** Rows are only ever inserted: a role that may INSERT and SELECT is enough. */
+/** The control tables. Rows are only inserted: a role with INSERT and SELECT is enough. */
 const tables: readonly ColumnComment[] = [
   {
     table: "version",
@@ -158,7 +158,7 @@ LEFT JOIN LATERAL (
 COMMENT ON VIEW @.progress IS 'A row for each run: how far it is, how fast, and the last error';
 `;
 
-/** All that makes the control tables, as one transaction. */
+/** SQL that makes the control tables, for one transaction. */
 function creation(schema: string, program: string): string {
   const name = quoteName(schema);
   const made = tables.map(({ table, comment, columns, constraints }) => {
@@ -181,9 +181,9 @@ function quoteText(text: string): string {
   return `'${text.replaceAll("'", "''")}'`;
 }
 
-/** Whether the control tables are there. @throws JobError OUTPUT_FOREIGN when a newer program made them */
+/** Whether the control tables exist. @throws JobError OUTPUT_FOREIGN when a newer program made them */
 export async function hasControlTables(session: Session, schema: string): Promise<boolean> {
-  // Not by to_regclass, which may answer from a cache that is older than a lock that was waited for.
+  // Not by to_regclass, which may answer from a cache that is older than the lock it waited for.
   const there = await session.query({
     text: "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = 'version'",
     values: [schema],
@@ -205,12 +205,14 @@ export async function hasControlTables(session: Session, schema: string): Promis
   return true;
 }
 
-/** Makes the control tables where they are missing; of several that try at once, one does. In a transaction. */
+/**
+ * Makes the control tables where they are missing. Of several attempts at once, one makes them. Needs a transaction.
+ */
 export async function makeControlTables(session: Session, schema: string, program: string): Promise<void> {
   if (await hasControlTables(session, schema)) {
     return;
   }
-  // Of the transaction, not of the session: a pooler may give each transaction another one.
+  // The lock is the transaction's, since a pooler may give each transaction another session.
   await lock(session, schema);
   if (!(await hasControlTables(session, schema))) {
     const making = (await hasSchema(session, schema)) ? "" : `CREATE SCHEMA ${quoteName(schema)};`;

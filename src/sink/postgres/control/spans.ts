@@ -7,7 +7,7 @@ import type { Control } from "./control.js";
 import { damagedRun } from "../damage.js";
 import { filesSql } from "./emptied-table.js";
 
-/** What the control row of a span tells. */
+/** A committed span, as its control row describes it. */
 export interface CommittedSpan {
   readonly span: number;
   readonly rejected: number;
@@ -16,7 +16,7 @@ export interface CommittedSpan {
   readonly table: number;
 }
 
-/** A control row but for its run; int8 comes as text. */
+/** A control row without its run. int8 comes as text. */
 const schema = z.object({
   span: z.int(),
   plan_id: z.string(),
@@ -37,10 +37,10 @@ const schema = z.object({
 
 const columns = schema.keyof().options;
 
-/** The columns of a control row, as a query that calls its table `s` selects them. */
+/** The columns of a control row, for a query that calls the table `s`. */
 export const spanColumns = columns.map((column) => `s.${column}`).join(", ");
 
-/** The committed spans of a run. @throws JobError OUTPUT_DAMAGED when a row is not of the plan */
+/** Reads the committed spans of a run. @throws JobError OUTPUT_DAMAGED when a row does not match the plan */
 export async function readSpans(session: Session, control: Control, stored: StoredPlan): Promise<CommittedSpan[]> {
   const { rows } = await session.query({
     text: `SELECT ${spanColumns} FROM ${control.table("spans")} s WHERE s.run_id = $1`,
@@ -49,7 +49,7 @@ export async function readSpans(session: Session, control: Control, stored: Stor
   return rows.map((row) => committedSpan(control, stored, row));
 }
 
-/** @throws JobError OUTPUT_DAMAGED when the row is not of the plan */
+/** Parses a control row. @throws JobError OUTPUT_DAMAGED when it does not match the plan */
 export function committedSpan(control: Control, { plan, planId }: StoredPlan, row: unknown): CommittedSpan {
   const { data } = schema.safeParse(row);
   const due = data === undefined || data.span >= spanCount(plan) ? undefined : spanAt(plan, data.span);
@@ -71,7 +71,7 @@ export function committedSpan(control: Control, { plan, planId }: StoredPlan, ro
   return { span: data.span, rejected: data.rejected, maker, table: data.table_oid };
 }
 
-/** Makes a span a committed one, once the transaction is. */
+/** Inserts a span's control row, which commits the span with the transaction. */
 export async function insertSpan(
   session: Session,
   control: Control,

@@ -5,7 +5,7 @@ import type { FieldWriter, Out } from "./fields.js";
 const headerBytes = 12;
 const dimensionBytes = 8;
 
-/** Lists as arrays of one dimension; `elements` writes the rows of the list's child. */
+/** Writes lists as arrays of one dimension. `elements` writes the rows of the list's child. */
 export function arrayField({ offsets, child, valid }: ListColumn, elements: FieldWriter, oid: number): FieldWriter {
   const { sizeRow, writeElements } = elementTools(elements);
   const hasNulls = child.valid === undefined ? 0 : 1;
@@ -51,9 +51,9 @@ function headOf(length: number): number {
   return headerBytes + (length === 0 ? 0 : dimensionBytes);
 }
 
-/** The elements of one row at a time. */
+/** Writes the elements of one row at a time. */
 function elementTools(elements: FieldWriter): {
-  /** Bytes of elements [start, end), their length words counted. */
+  /** Bytes of elements [start, end), including their length words. */
   sizeRow: (start: number, end: number) => number;
   /** Writes the elements that were sized last; returns where they end. */
   writeElements: (out: Out, at: number, start: number, end: number) => number;

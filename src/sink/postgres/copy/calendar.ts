@@ -34,7 +34,7 @@ export function floorThousands(nanos: bigint): bigint {
   return nanos % 1000n < 0n ? micros - 1n : micros;
 }
 
-/** "2026-01-31", with as many digits of the year as it takes; years before 1 are told as ISO 8601 does. */
+/** "2026-01-31", with as many digits of the year as it takes; years before 1 as ISO 8601 writes them. */
 export function dateText(day: number): string {
   // http://howardhinnant.github.io/date_algorithms.html#civil_from_days
   const shifted = day + 719_468;

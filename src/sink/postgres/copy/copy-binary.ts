@@ -31,7 +31,7 @@ const trailer = Buffer.from([0xff, 0xff]);
 const blockRows = 4096;
 const blockBytes = 4 * 1024 * 1024;
 
-/** What `COPY … FROM STDIN (FORMAT binary)` takes for the rows; `types`: those of the table's columns, in order. */
+/** Encodes rows for `COPY … FROM STDIN (FORMAT binary)`. `types`: those of the table's columns, in order. */
 export function encodeRows(
   columns: readonly Pick<NamedColumn, "type" | "column">[],
   types: readonly PgType[],
@@ -58,7 +58,7 @@ interface Scratch {
   readonly positions: Int32Array;
 }
 
-/** Encodes rows from `from` on, as many as make a chunk of a fair size; returns the row after them. */
+/** Encodes a chunk of rows from `from` on; returns the row after them. */
 function encodeBlock(
   fields: readonly FieldWriter[],
   { from, to }: { from: number; to: number },
@@ -181,7 +181,7 @@ function asBytes(column: Column): BytesColumn {
 
 const jsonbVersion = 1;
 
-/** Values that lie ready as bytes. `prefix`: a byte before each. */
+/** Writes values that are bytes already. `prefix`: a byte before each. */
 function bytesField({ offsets, bytes, valid }: BytesColumn, prefix?: number): FieldWriter {
   const extra = prefix === undefined ? 0 : 1;
   return {

@@ -3,11 +3,11 @@ import type { Values } from "../../../columnar/values.js";
 import { daysTo2000, floorThousands, infiniteDay, infiniteMicros, isInfinite, microsTo2000 } from "./calendar.js";
 
 /**
- * Writes the values of one column as COPY's binary format has them: a 32-bit length, then the value; a NULL is a
- * length of -1. Everything is big-endian.
+ * Writes the values of one column in COPY's binary format: a 32-bit length, then the value; a NULL is a length of -1.
+ * Everything is big-endian.
  */
 export interface FieldWriter {
-  /** Bytes of every value, its length word not counted; undefined where they differ or some are NULL. */
+  /** Bytes of every value, without its length word; undefined where they differ or some are NULL. */
   readonly width: number | undefined;
   /** Adds the bytes of the values of rows [from, to) to sizes[0 …]. */
   measure(from: number, to: number, sizes: Int32Array): void;

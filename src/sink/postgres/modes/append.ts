@@ -6,7 +6,7 @@ import type { EncodedRows, Mode, ModeTools } from "./mode.js";
 import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
 import { createTable, findTable, fitColumns, type OutputColumn, refuseChanged, type TargetColumn } from "../table.js";
 
-/** Rows go straight into the table. */
+/** Mode append: rows are copied straight into the table. */
 export function appendMode({ name, spec, control }: ModeTools): Mode {
   return {
     kind: "append",
@@ -18,11 +18,14 @@ export function appendMode({ name, spec, control }: ModeTools): Mode {
         comment: `Predictions of job ${plan.job}`,
       }),
     write: (session, rows) => copyRows(session, name, rows),
-    dueRows: () => `SELECT sum(rows) FROM ${control.table("spans")} WHERE run_id = $1`,
+    writtenRows: () => `SELECT sum(rows) FROM ${control.table("spans")} WHERE run_id = $1`,
   };
 }
 
-/** Sends a span's rows to the table that the run began with; returns how many the server took. */
+/**
+ * Copies a span's rows into a table; returns how many the server took. Checks that it is still the table that the run
+ * began with.
+ */
 export async function copyRows(session: Session, name: TableName, { chunks, columns }: EncodedRows): Promise<number> {
   const taken = await copyIn(session, copySql(quoteTable(name), columns), chunks);
   await refuseChanged(session, name, columns);
@@ -33,7 +36,7 @@ export function copySql(table: string, columns: readonly TargetColumn[]): string
   return `COPY ${table} (${columns.map((column) => quoteName(column.name)).join(", ")}) FROM STDIN (FORMAT binary)`;
 }
 
-/** The table's columns, made where they may be. */
+/** Checks the table's columns, and makes the table where it may. */
 export async function prepareTable(
   session: Session,
   name: TableName,
@@ -42,7 +45,7 @@ export async function prepareTable(
 ): Promise<TargetColumn[]> {
   let found = await findTable(session, name);
   if (found === undefined && mayCreate) {
-    // Several attempts may start at once; the lock is the transaction's.
+    // Several attempts may start at once. The lock is the transaction's.
     await lock(session, showTable(name));
     await createTable(session, name, output, { key, comment });
     found = await findTable(session, name);

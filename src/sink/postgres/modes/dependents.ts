@@ -3,9 +3,9 @@ import type { Session } from "../connections.js";
 import { showTable, type TableName } from "../names.js";
 
 /**
- * What would keep to the old table, or be lost, when a table is swapped by renaming: views and foreign keys follow
- * a table's OID, not its name, and so do functions and columns that use its row type; triggers and policies belong
- * to the table that had them.
+ * SQL for the objects that would stay with the old table, or be lost, when a table is swapped by renaming. Views and
+ * foreign keys follow a table's OID, not its name, and so do functions and columns that use its row type; triggers and
+ * policies belong to one table.
  */
 const dependents = `
   SELECT 'view ' || v.oid::regclass AS shown FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid
@@ -28,7 +28,7 @@ const dependents = `
   UNION SELECT 'parent table ' || inhparent::regclass FROM pg_inherits WHERE inhrelid = $1
   ORDER BY 1`;
 
-/** @throws JobError OUTPUT_MISMATCH that lists what depends on the table */
+/** Refuses to swap a table that other objects depend on. @throws JobError OUTPUT_MISMATCH that lists them */
 export async function refuseDependents(session: Session, name: TableName, oid: number): Promise<void> {
   const { rows } = await session.query<{ shown: string }>({ text: dependents, values: [oid] });
   if (rows.length > 0) {
@@ -41,8 +41,8 @@ export async function refuseDependents(session: Session, name: TableName, oid: n
 }
 
 /**
- * For an exchange of rows without a key, which deletes all of them first: those who refer to them would be deleted
- * too (CASCADE), forget whom they meant (SET NULL), or keep the rows from being deleted.
+ * Refuses to exchange rows without a key where foreign keys refer to them. All rows are deleted first: rows that refer
+ * to them would be deleted, too (CASCADE), lose their reference (SET NULL), or prevent the deletion.
  * @throws JobError OUTPUT_MISMATCH
  */
 export async function refuseReferred(session: Session, name: TableName, oid: number): Promise<void> {

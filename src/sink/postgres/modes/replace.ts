@@ -9,7 +9,7 @@ import { lock } from "../locks.js";
 import type { Mode, ModeTools } from "./mode.js";
 import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
 import { refuseOtherShape } from "./shape.js";
-import { furnish, makeHolder, makeLike, oidOf } from "./staging.js";
+import { copyAttributes, makeRowTable, makeLike, oidOf } from "./staging.js";
 import {
   copyTable,
   derivedName,
@@ -24,8 +24,8 @@ import { createTable, findTable, fitColumns, type FoundTable } from "../table.js
 import { keyNotNull, requireKey, requireUnique, shortHash } from "./upsert.js";
 
 /**
- * Rows go into a staging table like the target; when every span is there, one short transaction swaps it in.
- * Readers see the old predictions or the new.
+ * Mode replace: rows are copied into a staging table like the target. When every span is committed, one short
+ * transaction swaps it in: readers see the old predictions or the new ones.
  */
 export function replaceMode(tools: ModeTools): Mode {
   const { name, spec } = tools;
@@ -53,7 +53,7 @@ export function replaceMode(tools: ModeTools): Mode {
         if (found === undefined) {
           await (target === undefined
             ? createTable(session, staging, output, { key: spec.key, comment: `Predictions of job ${plan.job}` })
-            : (spec.swap === "rename" ? makeLike : makeHolder)(session, name, staging));
+            : (spec.swap === "rename" ? makeLike : makeRowTable)(session, name, staging));
           found = await findTable(session, staging);
         }
       }
@@ -67,13 +67,13 @@ export function replaceMode(tools: ModeTools): Mode {
     },
     write: (session, rows) => copyRows(session, stagingOf(rows.plan), rows),
     finish: (session, plan) => swapIn(session, tools, plan, stagingOf(plan)),
-    surplus: (session) => keptTables(session, tools.control, name, spec.keep_previous),
+    unneededTables: (session) => keptTables(session, tools.control, name, spec.keep_previous),
   };
 }
 
-/** Holds the rows of an unfinished run. */
+/** Name of the staging table, which holds the rows of an unfinished run. */
 export function stagingTable(target: TableName, runId: RunId): TableName {
-  // The whole name, of which the longest lose their ends to the suffix.
+  // The digest is made from the whole name: a long one is cut off before the suffix.
   return derivedName(target, `__staging_${shortHash(`${showTable(target)} ${runId}`)}`);
 }
 
@@ -92,14 +92,14 @@ async function refuseUnfit(session: Session, { name, spec }: ModeTools, target: 
 
 async function swapIn(session: Session, tools: ModeTools, plan: Plan, staging: TableName): Promise<void> {
   const { name, spec, control, refuseNewer } = tools;
-  // The rows have been committed span by span; how long it takes to look at them is no sign of trouble.
+  // The rows were committed span by span; checking all of them may take longer than the limit of a statement.
   await session.query("SET LOCAL statement_timeout = 0");
   await session.query(wholeTables);
   await checkStaging(session, tools, plan, staging);
   if (spec.swap === "rename" && (await findTable(session, name)) !== undefined) {
-    await furnish(session, name, staging); // checking a new foreign key takes its time
+    await copyAttributes(session, name, staging); // to check a new foreign key takes its time
   }
-  // Also where there is no table yet that could be locked: finishers of several runs publish one after the other.
+  // Also where no table exists that could be locked: finishers of several runs publish one after the other.
   await lock(session, `swap ${showTable(name)}`);
   await refuseNewer(session, plan);
   const target = await lockTarget(session, tools);
@@ -112,7 +112,7 @@ async function swapIn(session: Session, tools: ModeTools, plan: Plan, staging: T
   const output = outputColumns(plan.contract);
   if (spec.swap === "rename") {
     await refuseUnfit(session, tools, target);
-    await furnish(session, name, staging);
+    await copyAttributes(session, name, staging);
     const oids = { target: target.oid, staging: await oidOf(session, staging) };
     await refuseOtherShape(session, { target: name, staging }, oids);
     await exchangeNames(session, { target: name, incoming: staging, kept });
@@ -131,10 +131,10 @@ async function swapIn(session: Session, tools: ModeTools, plan: Plan, staging: T
   await recordSwap(session, control, name, { runId: plan.runId, action: "replace", kept: isKept ? kept.table : null });
 }
 
-/** A policy that hides rows from this role would leave them there. */
+/** A policy that hides rows from this role would keep them in the table. */
 const wholeTables = "SET LOCAL row_security = off";
 
-/** The target as it is now, and stays until the transaction ends; undefined when there is none. */
+/** Locks the target until the transaction ends, and reads its columns; undefined when there is none. */
 async function lockTarget(session: Session, { name, spec }: ModeTools): Promise<FoundTable | undefined> {
   if ((await findTable(session, name)) === undefined) {
     return undefined;
@@ -149,7 +149,7 @@ function writableColumns({ columns }: FoundTable): string[] {
   return columns.filter(({ computed }) => !computed).map((column) => column.name);
 }
 
-/** @throws JobError OUTPUT_DAMAGED when the staging table does not hold what the control table says */
+/** Checks that the staging table holds the rows that the control table counts. @throws JobError OUTPUT_DAMAGED */
 async function checkStaging(session: Session, { control }: ModeTools, plan: Plan, staging: TableName): Promise<void> {
   const { rows } = await session.query<{ there: string; due: string }>({
     text: `SELECT (SELECT count(*) FROM ${quoteTable(staging)}) AS there,
@@ -167,9 +167,9 @@ async function checkStaging(session: Session, { control }: ModeTools, plan: Plan
 }
 
 /**
- * Swaps back what the last `replace` put in; the rows that were there stay in a table of their own. Returns the
- * name of that table.
- * @throws JobError USAGE when there is nothing to go back to
+ * Swaps back the table that the last `replace` replaced. The rows of that run are kept in a table whose name is
+ * returned.
+ * @throws JobError USAGE when there is nothing to restore
  */
 export async function rollBack(session: Session, tools: ModeTools): Promise<string> {
   const { name, spec, control } = tools;
@@ -204,7 +204,7 @@ export async function rollBack(session: Session, tools: ModeTools): Promise<stri
   const undone = await freeName(session, name, "__undone", last.runId);
   if (spec.swap === "rename") {
     await refuseDependents(session, name, target.oid);
-    await furnish(session, name, before);
+    await copyAttributes(session, name, before);
     await exchangeNames(session, { target: name, incoming: before, kept: undone });
   } else {
     await refuseUnfit(session, tools, target);

@@ -2,12 +2,12 @@ import { JobError } from "../../../util/errors.js";
 import type { Session } from "../connections.js";
 import { showTable, type TableName } from "../names.js";
 
-/** What an index is but its name, of the row of `pg_index` called `i`. */
+/** SQL for the shape of an index, all but its name. `i`: its row of `pg_index`. */
 export const indexShape = `concat_ws(' ', CASE WHEN i.indisprimary THEN 'primary' WHEN i.indisunique THEN 'unique' END, 'index',
   substr(pg_get_indexdef(i.indexrelid), strpos(pg_get_indexdef(i.indexrelid), ' USING ') + 1),
   (SELECT 'of a constraint' FROM pg_constraint k WHERE k.conindid = i.indexrelid AND k.conrelid = i.indrelid))`;
 
-/** Columns, constraints and indexes of table $1 that $2 does not have. */
+/** SQL for columns, constraints and indexes of table $1 that table $2 does not have. */
 const missing = `
   WITH facts AS (
     SELECT attrelid AS of, concat_ws(' ', 'column', quote_ident(attname), format_type(atttypid, atttypmod),
@@ -23,8 +23,7 @@ const missing = `
   SELECT fact FROM facts WHERE of = $1 EXCEPT ALL SELECT fact FROM facts WHERE of = $2 ORDER BY 1`;
 
 /**
- * For the moment before two tables change names: what was done to the one since the other was made like it would be
- * undone by that.
+ * Compares two tables just before they exchange names: a change that was made to only one of them would be lost.
  * @throws JobError OUTPUT_MISMATCH
  */
 export async function refuseOtherShape(

@@ -2,8 +2,8 @@ import type { Session } from "../connections.js";
 import { quoteTable, type TableName } from "../names.js";
 
 /**
- * Statements that make a table what another is beyond what LIKE copies: owner, grants, foreign keys, storage
- * parameters, replica identity, comment. Safe to repeat. $1: the model, $2: the copy, as OIDs.
+ * SQL for statements that copy what LIKE does not: owner, grants, foreign keys, storage parameters, replica identity,
+ * comment. Safe to repeat. $1: the model, $2: the copy, as OIDs.
  */
 const furnishing = `
   WITH model AS (SELECT * FROM pg_class WHERE oid = $1), copy AS (SELECT * FROM pg_class WHERE oid = $2),
@@ -30,19 +30,19 @@ const furnishing = `
     FROM model, copy WHERE model.relreplident IN ('f', 'n') AND copy.relreplident <> model.relreplident
   ORDER BY 1`;
 
-/** Makes a table that holds what another holds: columns, defaults, checks, indexes. */
-export async function makeHolder(session: Session, model: TableName, copy: TableName): Promise<void> {
+/** Makes a table that can hold the rows of another one: columns, defaults, checks, indexes. */
+export async function makeRowTable(session: Session, model: TableName, copy: TableName): Promise<void> {
   await session.query(`CREATE TABLE ${quoteTable(copy)} (LIKE ${quoteTable(model)} INCLUDING ALL)`);
 }
 
-/** Makes a table like another in all that a reader or writer could notice, but its rows. */
+/** Makes a table like another one, in all that readers and writers notice, but without rows. */
 export async function makeLike(session: Session, model: TableName, copy: TableName): Promise<void> {
-  await makeHolder(session, model, copy);
-  await furnish(session, model, copy);
+  await makeRowTable(session, model, copy);
+  await copyAttributes(session, model, copy);
 }
 
-/** Gives a table what may have been granted, or said of another, since it was made like that one. */
-export async function furnish(session: Session, model: TableName, copy: TableName): Promise<void> {
+/** Copies grants, comments and the like that were added to the model since the copy was made. */
+export async function copyAttributes(session: Session, model: TableName, copy: TableName): Promise<void> {
   const oids = [await oidOf(session, model), await oidOf(session, copy)];
   const { rows } = await session.query<{ sql: string }>({ text: furnishing, values: oids });
   await runAll(session, rows);

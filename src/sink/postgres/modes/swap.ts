@@ -3,16 +3,16 @@ import type { Session } from "../connections.js";
 import type { Control } from "../control/control.js";
 import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
 import { indexShape } from "./shape.js";
-import { makeHolder, oidOf, runAll } from "./staging.js";
+import { makeRowTable, oidOf, runAll } from "./staging.js";
 import { findTable } from "../table.js";
 import { shortHash } from "./upsert.js";
 
-/** Room for a suffix below Postgres's 63 bytes. */
+/** Appends a suffix to a table's name, which is shortened to Postgres's limit of 63 bytes. */
 export function derivedName({ schema, table }: TableName, suffix: string): TableName {
   return { schema, table: `${table.slice(0, 63 - suffix.length)}${suffix}` };
 }
 
-/** A name for a table that is kept: `suffix` and a digest that nobody has yet. */
+/** A free name for a table that is kept: `suffix` and a digest. */
 export async function freeName(session: Session, target: TableName, suffix: string, runId: string): Promise<TableName> {
   for (let n = 1; ; n += 1) {
     const name = derivedName(target, `${suffix}_${shortHash(`${showTable(target)} ${runId} ${n}`)}`);
@@ -23,9 +23,9 @@ export async function freeName(session: Session, target: TableName, suffix: stri
 }
 
 /**
- * Gives `incoming` the target's name, and the target the name `kept`; indexes, the constraints behind them and
- * owned sequences go with the name. The caller holds the locks. Indexes are told apart by what they are: their OIDs
- * are in another order after a REINDEX CONCURRENTLY.
+ * Gives `incoming` the target's name, and the target the name `kept`. Indexes, their constraints and owned sequences
+ * exchange names, too. The caller holds the locks. Indexes are matched by their shape: after a REINDEX CONCURRENTLY
+ * their OIDs are in another order.
  */
 export async function exchangeNames(
   session: Session,
@@ -52,8 +52,8 @@ export async function exchangeNames(
 }
 
 /**
- * Exchanges the rows of the target for those of another table, in the transaction that the session is in: readers
- * see the old ones until it commits. With a key, rows that stay keep their place, so that foreign keys hold.
+ * Exchanges the rows of the target for those of another table, in the session's transaction: readers see the old ones
+ * until it commits. With a key, rows that stay keep their place, so that foreign keys hold.
  */
 export async function exchangeRows(
   session: Session,
@@ -68,7 +68,7 @@ export async function exchangeRows(
     readonly from: TableName;
     readonly key: readonly string[];
     readonly columns: readonly string[];
-    /** Columns that can be inserted, and never updated. */
+    /** Columns that can be inserted but not updated. */
     readonly fixed?: readonly string[];
   },
 ): Promise<void> {
@@ -102,14 +102,14 @@ export async function exchangeRows(
   }
 }
 
-/** A copy of the table with its rows. `columns`: those that can be written. */
+/** Copies a table with its rows. `columns`: those that can be written. */
 export async function copyTable(
   session: Session,
   from: TableName,
   to: TableName,
   columns: readonly string[],
 ): Promise<void> {
-  await makeHolder(session, from, to);
+  await makeRowTable(session, from, to);
   const names = columns.map(quoteName).join(", ");
   await session.query(
     `INSERT INTO ${quoteTable(to)} (${names}) OVERRIDING SYSTEM VALUE SELECT ${names} FROM ${quoteTable(from)}`,
@@ -119,7 +119,7 @@ export async function copyTable(
 export interface Swap {
   readonly runId: string;
   readonly action: "replace" | "rollback";
-  /** Where the rows from before are. */
+  /** The table that keeps the replaced rows; null where none are kept. */
   readonly kept: string | null;
 }
 
@@ -131,7 +131,7 @@ export async function recordSwap(session: Session, control: Control, target: Tab
 }
 
 export interface RecordedSwap extends Swap {
-  /** OID of the target since then. */
+  /** OID of the target since this swap. */
   readonly table: number;
 }
 
@@ -142,7 +142,7 @@ interface SwapRow {
   readonly table_oid: number;
 }
 
-/** The last swap of the target. */
+/** Reads the last swap of the target. */
 export async function lastSwap(
   session: Session,
   control: Control,
@@ -158,7 +158,7 @@ export async function lastSwap(
     : { runId: row.run_id, action: row.action, kept: row.kept, table: row.table_oid };
 }
 
-/** Tables that were kept by earlier swaps and are there still, all but the newest `keep`. */
+/** Tables that earlier swaps kept and that still exist, without the newest `keep`. */
 export async function keptTables(
   session: Session,
   control: Control,

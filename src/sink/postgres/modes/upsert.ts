@@ -9,13 +9,13 @@ import type { EncodedRows, Mode, ModeTools } from "./mode.js";
 import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
 import { oidOf } from "./staging.js";
 import { refuseChanged, type TargetColumn } from "../table.js";
-import { TakenMeanwhile } from "./taken-keys.js";
+import { KeyTakenConcurrently } from "./key-conflict.js";
 
 const temporary = "pg_temp.infer_batch_span";
 
 /**
- * Rows go into a temporary table, and from there by key into the target. Which keys the run has had is kept in a
- * table of its own until the run is finished: a key that comes twice, in one span or in two, is never silent.
+ * Mode upsert: rows are copied into a temporary table, and put from there into the target by key. A table of the run's
+ * own keeps its keys until it is finished, so that a key that comes twice, in one span or in two, is never missed.
  */
 export function upsertMode({ name, spec, control, refuseNewer }: ModeTools): Mode {
   const tableOf = ({ runId }: Plan): TableName => keysTable(control.schema, runId);
@@ -47,12 +47,12 @@ export function upsertMode({ name, spec, control, refuseNewer }: ModeTools): Mod
         await refuseMissing(session, merge, rows);
       }
       await refuseChanged(session, name, rows.columns);
-      // With the rows locked: a newer run that has put one of them has committed, and is seen; another one waits.
+      // The rows are locked now: a newer run that has put one of them has committed, and is seen; or it waits.
       await refuseNewer(session, rows.plan);
       return taken;
     },
-    dueRows: (plan) => `SELECT count(*) FROM ${keysOf(plan)}`,
-    async lookAtOwn(session, plan) {
+    writtenRows: (plan) => `SELECT count(*) FROM ${keysOf(plan)}`,
+    async checkOwnTables(session, plan) {
       if ((await oidOf(session, tableOf(plan))) === undefined) {
         throw keysGone(plan, tableOf(plan));
       }
@@ -63,17 +63,17 @@ export function upsertMode({ name, spec, control, refuseNewer }: ModeTools): Mod
   };
 }
 
-/** Holds the keys that an unfinished run has had. */
+/** Name of the table that holds the keys of an unfinished run. */
 export function keysTable(schema: string, runId: RunId): TableName {
   return { schema, table: `keys_${shortHash(runId)}` };
 }
 
-/** Names a run's own tables: 12 hex digits. */
+/** 12 hex digits that name a run's own tables. */
 export function shortHash(text: string): string {
   return createHash("sha256").update(text).digest("hex").slice(0, 12);
 }
 
-/** @throws JobError OUTPUT_MISMATCH when a key column is no output column */
+/** Checks that each key column is an output column. @throws JobError OUTPUT_MISMATCH */
 export function requireKey(key: readonly string[], output: readonly { readonly name: string }[]): void {
   const names = output.map(({ name }) => name);
   for (const column of key) {
@@ -87,14 +87,14 @@ export function requireKey(key: readonly string[], output: readonly { readonly n
   }
 }
 
-/** NULL is never equal to NULL: rows with one in the key would come again and again. */
+/** Makes key columns NOT NULL: NULL equals no NULL, so that such rows would be added again and again. */
 export function keyNotNull(columns: readonly TargetColumn[], key: readonly string[]): TargetColumn[] {
   return columns.map((column) =>
     key.includes(column.name) ? { ...column, type: { ...column.type, notNull: true } } : column,
   );
 }
 
-/** @throws JobError OUTPUT_MISMATCH when nothing keeps the key unique: ON CONFLICT needs an index that does */
+/** Checks that the key is unique, which ON CONFLICT needs an index for. @throws JobError OUTPUT_MISMATCH */
 export async function requireUnique(session: Session, name: TableName, key: readonly string[]): Promise<void> {
   const { rows } = await session.query({
     text: `SELECT 1 FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -115,8 +115,9 @@ export async function requireUnique(session: Session, name: TableName, key: read
 }
 
 /**
- * One attempt at a time: the caller has locked the run.
- * @throws JobError OUTPUT_DAMAGED when it is gone while spans stand, whose keys would then be taken twice silently
+ * Makes the table of a run's keys. The caller has locked the run: one attempt at a time does this.
+ * @throws JobError OUTPUT_DAMAGED when the table is gone while spans are committed: their keys could be put twice
+ * silently
  */
 async function makeKeys(
   session: Session,
@@ -134,7 +135,7 @@ async function makeKeys(
   await session.query(
     `CREATE TABLE ${keys} AS SELECT ${columns}, 0 AS infer_batch_span FROM ${quoteTable(name)} WITH NO DATA`,
   );
-  // Without a name, which would have to be another one for each run that is under way.
+  // The constraint has no name of its own, which would have to be unique among runs.
   await session.query(`ALTER TABLE ${keys} ADD PRIMARY KEY (${columns})`);
   await session.query(
     `COMMENT ON TABLE ${keys} IS 'Keys that an unfinished run has had, by span; goes when it is finished'`,
@@ -154,7 +155,7 @@ interface Merge {
   readonly key: readonly string[];
 }
 
-/** Keys in order, so that two spans with the same keys wait for each other instead of locking each other out. */
+/** SQL that inserts keys in order, so that two spans with the same keys wait for each other and do not deadlock. */
 function insertSql({ target, key }: Merge, columns: readonly TargetColumn[], from: string): string {
   const names = columns.map((column) => quoteName(column.name));
   const keyNames = key.map(quoteName);
@@ -167,15 +168,15 @@ function insertSql({ target, key }: Merge, columns: readonly TargetColumn[], fro
     ORDER BY ${keyNames.map((column) => `s.${column}`).join(", ")} ON CONFLICT (${keyNames.join(", ")}) ${update}`;
 }
 
-/** How many rows were inserted or updated, of how many. */
+/** Counts of a merge: rows put, of rows due. */
 interface Merged {
   readonly put: number;
   readonly due: number;
 }
 
 /**
- * A row that is not put may be there already, just like it is: with nothing to update, or by a trigger that keeps
- * such updates out. But a trigger may also keep out what is not there.
+ * Checks rows that were not put. A row may already be in the target with the same values, with nothing to update, or a
+ * trigger may ignore such updates. But a trigger may also keep out a row that is not in the target.
  * @throws JobError OUTPUT_REFUSED
  */
 async function refuseMissing(session: Session, { target, key }: Merge, { span }: EncodedRows): Promise<void> {
@@ -215,7 +216,7 @@ async function mergeOnce(session: Session, merge: Merge, rows: EncodedRows): Pro
        JOIN ${temporary} s USING (${key}) WHERE k.infer_batch_span <> ${rows.span} ORDER BY 1 LIMIT 1`,
     );
     if (other.rows.length === 0) {
-      throw new TakenMeanwhile(); // by the same span of another attempt
+      throw new KeyTakenConcurrently(); // by the same span of another attempt
     }
     const { infer_batch_span: span, ...found } = other.rows[0] ?? {};
     throw duplicate(merge, found, `in span ${String(span)} and in span ${rows.span}`);
@@ -230,10 +231,13 @@ function duplicate({ key }: Merge, row: unknown, where: string): JobError {
   });
 }
 
-/** Whatever the order in which spans are committed: a key belongs to the last span that has it, and to its last row there. */
+/**
+ * Merges a span's rows so that the last one of a key counts: of the last span that has the key, whatever the order of
+ * commits, and of its last row there.
+ */
 async function mergeLast(session: Session, merge: Merge, rows: EncodedRows): Promise<Merged> {
   const key = merge.key.map(quoteName).join(", ");
-  // Rows of a table that was filled by one COPY lie in their order.
+  // Rows of a table that one COPY filled are in their order.
   const merged = await session.query<{ readonly put: number; readonly due: number }>(
     `WITH s AS MATERIALIZED (SELECT DISTINCT ON (${key}) * FROM ${temporary} ORDER BY ${key}, ctid DESC),
      won AS (INSERT INTO ${merge.keys} AS k SELECT ${key}, ${rows.span} FROM s ORDER BY ${key}

@@ -5,25 +5,28 @@ import type { Session } from "./connections.js";
 import { type CommittedSpan, readSpans } from "./control/spans.js";
 import type { Control } from "./control/control.js";
 import { damagedRun } from "./damage.js";
-import { otherFiles } from "./control/emptied-table.js";
-import { refuseOvertaken } from "./locks.js";
+import { changedFiles } from "./control/emptied-table.js";
+import { refuseSuperseded } from "./locks.js";
 import type { Mode } from "./modes/mode.js";
 import { showTable, type TableName } from "./names.js";
 import { lastSwap } from "./modes/swap.js";
 import { findTable, type FoundTable } from "./table.js";
 import { plannedTarget } from "./target.js";
 
-interface LookTools {
+interface ReadTools {
   readonly control: Control;
   readonly mode: Mode;
   readonly name: TableName;
   readonly warn: (message: string) => void;
 }
 
-/** What is committed of a run. `files`: see `otherFiles`. @throws JobError OUTPUT_DAMAGED when it cannot be, or its rows are gone */
-export async function lookAtRun(
+/**
+ * Reads what is committed of a run, and checks that its rows are there. `files`: see `otherFiles`.
+ * @throws JobError OUTPUT_DAMAGED
+ */
+export async function readRun(
   session: Session,
-  tools: LookTools,
+  tools: ReadTools,
   stored: StoredPlan,
 ): Promise<{ finished: boolean; spans: readonly CommittedSpan[]; files: string | undefined }> {
   const { control, mode } = tools;
@@ -39,31 +42,35 @@ export async function lookAtRun(
     found = await findTable(session, name);
   }
   const target = plannedTarget(plan);
-  // A spec that names another target by now is told so when it is compared with the plan.
+  // A spec that names another target is reported when it is compared with the plan.
   if (target.table === showTable(tools.name) && target.mode === mode.kind) {
     await refuseLost(session, tools, stored, { name, found, finished, spans });
     if (finished && mode.kind === "replace") {
-      await tellRollback(session, tools, stored);
+      await warnOfRollback(session, tools, stored);
     }
     if (!finished && spans.length > 0) {
-      await lookAtOwn(session, tools, plan);
+      await checkOwnTables(session, tools, plan);
       const files =
-        mode.dueRows === undefined ? undefined : await otherFiles(session, { name: tools.name, control, plan });
+        mode.writtenRows === undefined ? undefined : await changedFiles(session, { name: tools.name, control, plan });
       return { finished, spans, files };
     }
   }
   return { finished, spans, files: undefined };
 }
 
-/** @throws JobError OUTPUT_DAMAGED, unless another attempt finished the run meanwhile, or a later run came */
-async function lookAtOwn(session: Session, { control, mode }: LookTools, plan: Plan): Promise<void> {
+/**
+ * Checks the tables that an unfinished run has for itself. Ignores what is missing when another attempt has finished
+ * the run.
+ * @throws JobError OUTPUT_DAMAGED; PLAN_CHANGED when a later run was opened
+ */
+async function checkOwnTables(session: Session, { control, mode }: ReadTools, plan: Plan): Promise<void> {
   try {
-    await mode.lookAtOwn?.(session, plan);
+    await mode.checkOwnTables?.(session, plan);
   } catch (error) {
     if (!(error instanceof JobError)) {
       throw error; // the transaction is aborted, and answers nothing more
     }
-    await refuseOvertaken(session, control, plan.runId);
+    await refuseSuperseded(session, control, plan.runId);
     if (!(await control.isFinished(session, plan.runId))) {
       throw error;
     }
@@ -71,12 +78,14 @@ async function lookAtOwn(session: Session, { control, mode }: LookTools, plan: P
 }
 
 /**
- * Rows that are counted as committed went into a table: making it anew, or taking another one for it, would lose them
- * silently. What becomes of them once the run is finished is for their readers to say.
+ * Refuses a table that is gone, or is another one, while committed spans have rows in it: to make it anew, or to take
+ * the other one for it, would lose them silently. Of a finished run only the table's existence is checked: its rows may
+ * have changed since.
+ * @throws JobError OUTPUT_DAMAGED
  */
 async function refuseLost(
   session: Session,
-  { control }: LookTools,
+  { control }: ReadTools,
   { plan: { runId } }: StoredPlan,
   {
     name,
@@ -94,7 +103,7 @@ async function refuseLost(
   if (lost === undefined) {
     return;
   }
-  await refuseOvertaken(session, control, runId); // which has taken it away
+  await refuseSuperseded(session, control, runId); // a later run may have removed the table
   const doing = `looking at table ${showTable(name)}: run ${runId} has rows in it, and it is gone`;
   if (found === undefined) {
     throw damagedRun(doing, { hint: "restore it", runId });
@@ -106,8 +115,8 @@ async function refuseLost(
   });
 }
 
-/** A finished run stays finished when its rows were taken back; who runs it again should know. */
-async function tellRollback(session: Session, tools: LookTools, { plan: { runId } }: StoredPlan): Promise<void> {
+/** Warns that a finished run was rolled back: it stays finished. */
+async function warnOfRollback(session: Session, tools: ReadTools, { plan: { runId } }: StoredPlan): Promise<void> {
   const last = await lastSwap(session, tools.control, tools.name);
   if (last?.action === "rollback" && last.runId === runId) {
     tools.warn(`run ${runId} was rolled back: its rows are not in ${showTable(tools.name)}; --new-run scores it again`);
