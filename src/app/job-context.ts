@@ -22,13 +22,12 @@ import type { JobSpec } from "../spec/job-spec.js";
 import { type LoadedSpec, loadSpec } from "../spec/load.js";
 import { openBatchLimitCache } from "./batch-limit-cache.js";
 import { usableCores } from "./cores.js";
-import { fileError } from "./file-error.js";
+import { fileError, readStart } from "./given-files.js";
 import { startDecodeWorkers } from "./worker-threads.js";
 import { openEngine } from "./open-engine.js";
 import { resolveModel } from "./open-model.js";
 import { openSink, type Permissions, targetName, writtenTo } from "./open-sink.js";
 import { openSource } from "./open-source.js";
-import { readStart } from "./read-start.js";
 import { componentVersions, programVersion } from "./version.js";
 import { checkSeveral } from "./worker.js";
 
@@ -119,14 +118,17 @@ interface EndsTools {
 
 /** Where shards come from, and where predictions go. */
 async function openEnds(
-  { spec, variablesOf, outputPattern }: LoadedSpec,
+  { spec, variablesOf, outputPattern, where }: LoadedSpec,
   { folder, cores, attempt, ...tools }: AttemptTools & EndsTools,
 ): Promise<{ source: Source; sink: Sink }> {
   const output = writtenTo(spec, { folder, sha256 });
   // First: a thread that reads from S3 has much to load.
   const source = await openSource(spec.input, { folder, output, ...tools });
   try {
-    return { source, sink: await openSink(spec, { folder, cores, outputPattern, variablesOf, attempt, ...tools }) };
+    return {
+      source,
+      sink: await openSink(spec, { folder, cores, outputPattern, variablesOf, where, attempt, ...tools }),
+    };
   } catch (error) {
     await source[Symbol.asyncDispose]();
     throw error;

@@ -13,6 +13,9 @@ import type { LoadedSpec } from "../spec/load.js";
 import { type ParquetOutputSpec, s3Folder } from "../spec/parquet-spec.js";
 import type { PostgresOutputSpec } from "../spec/postgres-spec.js";
 import { isS3Uri } from "../spec/s3-uri.js";
+import { readSecret } from "./secrets.js";
+import { secretFile } from "../spec/secrets.js";
+import type { Secrets } from "../sink/postgres/connect.js";
 import { openTarget, spoolRoot, storeUrl } from "./open-store.js";
 import { programVersion } from "./version.js";
 
@@ -38,6 +41,7 @@ export interface SinkTools {
   /** The output's path with `anyValue` in the place of each param. */
   readonly outputPattern: string;
   readonly variablesOf: LoadedSpec["variablesOf"];
+  readonly where: LoadedSpec["where"];
 }
 
 /** A target that a spec names, as the program uses it. */
@@ -95,15 +99,33 @@ export function writtenTo(spec: JobSpec, place: Place): OutputFolder | undefined
 async function openInPostgres(postgres: PostgresOutputSpec, tools: SinkTools): Promise<Sink> {
   // Loaded where it is used: a job that writes files starts the sooner.
   const { connectionOf, openPostgresSink } = await import("../sink/postgres/sink.js");
+  const isFromFile = [postgres.url, postgres.password ?? ""].some((value) => secretFile(value) !== undefined);
+  const read = (): Promise<Secrets> => secretsOf(postgres, tools);
   return openPostgresSink({
     spec: postgres,
-    settings: connectionOf(postgres, process.env, tools.variablesOf(["output", "postgres", "url"])),
+    settings: connectionOf({ ...postgres, ...(await read()) }, process.env, {
+      variables: tools.variablesOf(urlKey),
+      reread: isFromFile ? read : undefined,
+    }),
     retry: tools.retry,
     writer: tools.writer,
     allowDuplicates: tools.attempt.allowDuplicates === true,
     allowOlder: tools.attempt.allowOlder === true,
     program: `infer-batch ${programVersion}`,
   });
+}
+
+const urlKey = ["output", "postgres", "url"];
+
+/** As they are now. @throws JobError as `readSecret` */
+async function secretsOf({ url, password }: PostgresOutputSpec, { folder, where }: SinkTools): Promise<Secrets> {
+  return {
+    url: await readSecret(url, { folder, key: where(urlKey) }),
+    password:
+      password === undefined
+        ? undefined
+        : await readSecret(password, { folder, key: where(["output", "postgres", "password"]) }),
+  };
 }
 
 async function openOnDisk({ path, compression }: ParquetOutputSpec, tools: SinkTools): Promise<Sink> {

@@ -10,6 +10,8 @@ import { reportFields, reportText, type RunReport } from "../report/report.js";
 import type { Log } from "../scoring/context.js";
 import type { LoadedSpec } from "../spec/load.js";
 import { machineError } from "./machine-errors.js";
+import { isPlainUrl } from "../spec/report-spec.js";
+import { readSecret } from "./secrets.js";
 import { keepWriting, placeReports, readReport, type ReportFiles, writeReport } from "./report-files.js";
 
 /** An attempt that is to be told of, from the moment that its spec is read. */
@@ -119,11 +121,18 @@ async function writePage(
   }
 }
 
-async function callFor({ loaded, record, log, signal }: ReportingContext, outcome: Outcome): Promise<void> {
+async function callFor(context: ReportingContext, outcome: Outcome): Promise<void> {
+  const { loaded, record, log, signal } = context;
   const { on_success: onSuccess, on_failure: onFailure, method, timeout } = loaded.spec.report;
-  const [key, url] =
-    outcome.kind === "failed" ? ["on_failure", onFailure] : ["on_success", succeeded(outcome) ? onSuccess : ""];
-  if (url === "") {
+  const [key, value] =
+    outcome.kind === "failed"
+      ? (["on_failure", onFailure] as const)
+      : (["on_success", succeeded(outcome) ? onSuccess : ""] as const);
+  if (value === "") {
+    return;
+  }
+  const url = await pingUrl(context, key, value);
+  if (url === undefined) {
     return;
   }
   const stopped = signal.aborted;
@@ -137,6 +146,24 @@ async function callFor({ loaded, record, log, signal }: ReportingContext, outcom
   if (found !== undefined) {
     log.warn(found);
   }
+}
+
+/** undefined: there is none, which is logged. */
+async function pingUrl(
+  { loaded: { where }, folder, log }: ReportingContext,
+  key: "on_success" | "on_failure",
+  value: string,
+): Promise<string | undefined> {
+  try {
+    const url = await readSecret(value, { folder, key: where(["report", key]) });
+    if (isPlainUrl(url)) {
+      return url;
+    }
+    log.warn(`calling report.${key}: the file does not hold an http(s) URL`);
+  } catch (error) {
+    log.warn(`calling report.${key}: ${messageOf(error)}`);
+  }
+  return undefined;
 }
 
 function pingBody(record: AttemptRecord, outcome: Outcome): string {

@@ -9,7 +9,7 @@ import { table } from "../report/table.js";
 import { createTrace, otherTids, type Trace, type TraceEvent, tracePid, trackName } from "../report/trace.js";
 import type { Log } from "../scoring/context.js";
 import type { JobSpec } from "../spec/job-spec.js";
-import { fileError } from "../app/file-error.js";
+import { fileError } from "../app/given-files.js";
 import { refuseAmongPredictions } from "../app/report-files.js";
 
 /** `run --profile FILE`: where the time goes, as a table and as a trace. */

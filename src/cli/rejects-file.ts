@@ -1,6 +1,6 @@
 import { open } from "node:fs/promises";
 import type { RejectedRow } from "../columnar/types.js";
-import { fileError } from "../app/file-error.js";
+import { fileError } from "../app/given-files.js";
 
 /** Takes rejected rows, a line of JSON each. */
 export interface RejectsFile extends AsyncDisposable {

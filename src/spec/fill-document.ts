@@ -2,7 +2,7 @@ import { isMap, isNode, isScalar, isSeq } from "yaml";
 import { assertNever } from "../util/errors.js";
 import { didYouMean } from "../util/suggest.js";
 import type { Problem } from "./problems.js";
-import { hideCredentials, isSecretKey } from "./secrets.js";
+import { hideCredentials, isSecretKey, secretFile, secretKeys } from "./secrets.js";
 import { clockParams, filledLimit, fillTemplate, type TemplateFault } from "./template.js";
 import type { YamlDocument } from "./yaml-text.js";
 
@@ -159,6 +159,10 @@ function fillNode(node: unknown, path: Path, scope: Scope): void {
     }
   } else if (isScalar(node) && typeof node.value === "string") {
     const template = node.value;
+    if (template.includes("${file:") && !template.includes("$${file:")) {
+      scope.problems.push(...fileProblems(template, path));
+      return; // read when the value is needed, and never into a plan
+    }
     const inSql = isExpression(path);
     const lookup = (name: string): string | undefined => {
       const value = scope.lookup(name);
@@ -180,6 +184,16 @@ function fillNode(node: unknown, path: Path, scope: Scope): void {
       scope.problems.push({ path, text: faultText(filled.fault, path, scope.declared) });
     }
   }
+}
+
+function fileProblems(template: string, path: Path): Problem[] {
+  if (!secretKeys.has(path.join("."))) {
+    const text = `found \${file:…}, which only keys that hold a secret take: ${[...secretKeys].join(", ")}`;
+    return [{ path, text }];
+  }
+  return secretFile(template) === undefined
+    ? [{ path, text: "found ${file:…} inside a text; it stands for a whole value, as ${file:/run/secrets/name}" }]
+    : [];
 }
 
 /** SQL is kept in the plan, and environment variables may be secrets: only params are filled in there. */

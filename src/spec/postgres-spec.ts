@@ -3,8 +3,10 @@ import { count, name, outputName } from "./values.js";
 
 /** A table in Postgres as the target. */
 export interface PostgresOutputSpec {
-  /** May hold a password, so it goes nowhere but into the connection. Empty: from PGHOST and its like. */
+  /** May hold a password, so it goes nowhere but into the connection. Empty: from PGHOST and its like. A secret. */
   readonly url: string;
+  /** In place of one in the URL. A secret. */
+  readonly password?: string | undefined;
   /** `schema.table`, or a table of `public`. */
   readonly table: string;
   readonly mode: PostgresMode;
@@ -40,12 +42,19 @@ export const postgresOutput = z.strictObject({
   url: z
     .string()
     .regex(
-      /^$|^postgres(ql)?:\/\//,
+      /^$|^postgres(ql)?:\/\/|^\$\{.+\}$/,
       "expected postgres://user@host:port/database, with %xx for characters that mean something in URLs, best from the environment: ${DATABASE_URL}",
     )
     .default("")
     .describe(
-      "postgres://user@host:port/database. Keep passwords out of this file: use ${DATABASE_URL}, PGPASSWORD or .pgpass. Default: libpq's variables (PGHOST, PGUSER and so on).",
+      "postgres://user@host:port/database. Keep passwords out of this file: use ${DATABASE_URL}, ${file:/run/secrets/database-url}, PGPASSWORD or .pgpass. Default: libpq's variables (PGHOST, PGUSER and so on).",
+    ),
+  password: z
+    .string()
+    .min(1)
+    .optional()
+    .describe(
+      "Password, in place of one in the URL: ${file:/run/secrets/password} is read again for each connection, so it may change during a run; ${PASSWORD} comes from the environment.",
     ),
   table: z
     .string()

@@ -1,5 +1,6 @@
 import { z } from "../util/zod.js";
 import { isS3Uri } from "./s3-uri.js";
+import { secretFile } from "./secrets.js";
 import { count, text } from "./values.js";
 
 /** How an attempt is told of; it belongs to the attempt, and what fails of it fails nothing else. */
@@ -23,7 +24,7 @@ const localFile = text.refine((path) => !isS3Uri(path), {
 
 const url = z
   .string()
-  .refine((given) => given === "" || isPlainUrl(given), {
+  .refine((given) => given === "" || isPlainUrl(given) || secretFile(given) !== undefined, {
     error: "expected http(s)://host/…, without user:password@, best from the environment: ${PING_URL}",
     params: { showFound: true },
   })
@@ -49,7 +50,7 @@ export const report = z.strictObject({
       "File for Prometheus metrics, in the folder of node_exporter's textfile collector. It must end in .prom.",
     ),
   on_success: url.describe(
-    "URL to call when the run is complete after the attempt, such as https://hc-ping.com/${HC_UUID}. The URL is never logged.",
+    "URL to call when the run is complete after the attempt, such as https://hc-ping.com/${HC_UUID} or ${file:/run/secrets/ping-url}. The URL is never logged.",
   ),
   on_failure: url.describe(
     "URL to call when the attempt ends with an exit code other than 0, such as https://hc-ping.com/${HC_UUID}/fail.",
@@ -63,7 +64,7 @@ export const report = z.strictObject({
     .describe("Seconds for a call, retries included. A call that fails never changes the exit code."),
 }) satisfies z.ZodType<ReportSpec>;
 
-function isPlainUrl(given: string): boolean {
+export function isPlainUrl(given: string): boolean {
   try {
     const { protocol, username, password } = new URL(given);
     return /^https?:$/.test(protocol) && username === "" && password === "";

@@ -1,8 +1,20 @@
-/** Keys whose values are never shown, whatever is wrong with them. */
-const secretKeys: ReadonlySet<string> = new Set(["output.postgres.url", "report.on_success", "report.on_failure"]);
+/** Keys whose values are never shown, whatever is wrong with them. They alone may be read from a file. */
+export const secretKeys: ReadonlySet<string> = new Set([
+  "output.postgres.url",
+  "output.postgres.password",
+  "report.on_success",
+  "report.on_failure",
+]);
 
 export function isSecretKey(path: readonly (string | number)[]): boolean {
   return secretKeys.has(path.join("."));
+}
+
+const fileReference = /^\$\{file:([^}\0]+)\}$/;
+
+/** The path in `${file:PATH}`: the value is what that file holds, each time that it is needed. undefined: it is given. */
+export function secretFile(value: string): string | undefined {
+  return fileReference.exec(value)?.[1];
 }
 
 /** The text without what stands before the host of a URL: `postgres://user:secret@db/x` may have got anywhere. */

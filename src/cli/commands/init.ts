@@ -8,7 +8,7 @@ import { previewContract, previewSchema } from "../../run/preview.js";
 import { draftSpec, type SpecDraft } from "../../spec/draft.js";
 import { specJsonSchema } from "../../spec/job-spec.js";
 import { loadSpec } from "../../spec/load.js";
-import { fileError } from "../../app/file-error.js";
+import { fileError } from "../../app/given-files.js";
 import { isS3Uri } from "../../spec/s3-uri.js";
 import type { SafeIo } from "../io.js";
 import { openLoaded, shellWord } from "../../app/job-context.js";

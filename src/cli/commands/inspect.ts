@@ -7,7 +7,7 @@ import { startScoringWorker } from "../../app/worker-threads.js";
 import { openOnnxEngine } from "../../engine/onnx/engine.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { isS3Uri } from "../../spec/s3-uri.js";
-import { fileError } from "../../app/file-error.js";
+import { fileError } from "../../app/given-files.js";
 import { modelJson, modelText, shardJson, shardText } from "../inspect-text.js";
 import type { SafeIo } from "../io.js";
 

@@ -14,7 +14,7 @@ export interface ConnectionSettings {
   /** Called for each connection. */
   readonly password: () => Promise<string | undefined>;
   /**
-   * Whether the password is read from .pgpass each time. A given password stays as it was when this process started.
+   * Whether the password is read from a file each time. A given password stays as it was when this process started.
    */
   readonly passwordMayChange: boolean;
   readonly ssl: ConnectionOptions | false;
@@ -43,15 +43,26 @@ function readingUrl(variables: readonly string[]): string {
   return variables.length === 0 ? doing : `${doing}, made from ${variables.map((name) => `\${${name}}`).join(" and ")}`;
 }
 
+/** What a spec says that may be secret, as it is now. */
+export type Secrets = Pick<PostgresOutputSpec, "url" | "password">;
+
+/** Where the secrets of a spec come from. */
+export interface SecretSources {
+  /** Environment variables that the URL was made from. */
+  readonly variables?: readonly string[];
+  /** Reads the files that hold them anew; undefined: they stay the same in this process. */
+  readonly reread?: (() => Promise<Secrets>) | undefined;
+}
+
 /**
  * The connection settings of a URL; what it leaves out comes from libpq's environment variables, then from libpq's
  * defaults.
  * @throws JobError SPEC_INVALID, which never quotes the URL
  */
 export function connectionOf(
-  { url, tls }: Pick<PostgresOutputSpec, "url" | "tls">,
+  { url, password, tls }: Secrets & Pick<PostgresOutputSpec, "tls">,
   env: Environment,
-  variables: readonly string[] = [],
+  { variables = [], reread }: SecretSources = {},
 ): ConnectionSettings {
   const parsed = parseUrl(url, readingUrl(variables));
   const parameter = (name: string, variable: string): string | undefined =>
@@ -63,7 +74,7 @@ export function connectionOf(
   }
   const user = nonEmpty(decoded(parsed?.username)) ?? nonEmpty(env["PGUSER"]) ?? ownName();
   const database = nonEmpty(decoded(parsed?.pathname.slice(1))) ?? nonEmpty(env["PGDATABASE"]) ?? user;
-  const given = nonEmpty(decoded(parsed?.password)) ?? nonEmpty(env["PGPASSWORD"]);
+  const given = passwordIn({ url, password }, env);
   const files = {
     ca: parameter("sslrootcert", "PGSSLROOTCERT"),
     cert: parameter("sslcert", "PGSSLCERT"),
@@ -74,11 +85,20 @@ export function connectionOf(
     port,
     user,
     database,
-    passwordMayChange: given === undefined,
-    password: async () => given ?? (await passwordFromFile({ host, port, user, database })),
+    passwordMayChange: given === undefined || reread !== undefined,
+    async password() {
+      const now = reread === undefined ? given : passwordIn(await reread(), env);
+      return now ?? (await passwordFromFile({ host, port, user, database }));
+    },
     ssl: sslOf(tlsMode(host, parameter("sslmode", "PGSSLMODE"), tls), host, files),
     server: `${host}:${port}/${database}`,
   };
+}
+
+/** Of the URL, once a run has begun, the password alone may change: the pool has its other parts. */
+function passwordIn({ url, password }: Secrets, env: Environment): string | undefined {
+  const { password: inUrl } = parseUrl(url, doing) ?? {};
+  return nonEmpty(password) ?? nonEmpty(decoded(inUrl)) ?? nonEmpty(env["PGPASSWORD"]);
 }
 
 function ownName(): string {
@@ -101,8 +121,11 @@ function parseUrl(url: string, reading: string): URL | undefined {
   let parsed: URL;
   try {
     parsed = new URL(url);
+    if (!/^postgres(ql)?:$/.test(parsed.protocol)) {
+      throw new Error("of another protocol");
+    }
   } catch {
-    throw new JobError("SPEC_INVALID", `${reading}: it is not a URL`, {
+    throw new JobError("SPEC_INVALID", `${reading}: it is not a URL of Postgres`, {
       hint: "expected postgres://user:password@host:port/database, with %xx for characters that mean something in URLs",
     });
   }

@@ -2,7 +2,7 @@ import type { Socket } from "node:net";
 import { type ClientBase, DatabaseError, Pool, type PoolClient } from "pg";
 import { from as copyFrom } from "pg-copy-streams";
 import type { PostgresTimeouts } from "../../spec/postgres-spec.js";
-import { messageOf } from "../../util/errors.js";
+import { JobError, messageOf } from "../../util/errors.js";
 import type { ConnectionSettings } from "./connect.js";
 
 export type Session = Pick<ClientBase, "query">;
@@ -17,11 +17,13 @@ export interface Connections extends AsyncDisposable {
 }
 
 /**
- * Whether the server refused the password (28P01), or there is none to send: .pgpass may be empty while it is
- * rewritten.
+ * Whether the server refused the password (28P01), or there is none to send: a file with a password may be empty, or
+ * away, while it is rewritten.
  */
 function isPasswordRefused(error: unknown): boolean {
-  return (error instanceof DatabaseError && error.code === "28P01") || lacksPassword(error);
+  return (
+    (error instanceof DatabaseError && error.code === "28P01") || lacksPassword(error) || error instanceof JobError
+  );
 }
 
 /** Whether `pg` reports that the server asks for a password and there is none. */
@@ -38,7 +40,11 @@ export class PasswordRefused extends Error {
   readonly mayChange: boolean;
 
   constructor(mayChange: boolean, options: { readonly cause: unknown }) {
-    super("the server does not take the password any more that it took before", options);
+    const { cause } = options;
+    super(
+      cause instanceof JobError ? cause.message : "the server does not take the password any more that it took before",
+      options,
+    );
     this.mayChange = mayChange;
   }
 }

@@ -31,7 +31,11 @@ interface Known {
 }
 
 const permanentStates: readonly Known[] = [
-  { states: /^28/, code: "PERMISSION", hint: "check user and password: DATABASE_URL, PGPASSWORD or .pgpass" },
+  {
+    states: /^28/,
+    code: "PERMISSION",
+    hint: "check user and password: output.postgres.url and password, PGPASSWORD or .pgpass",
+  },
   { states: /^3D000|^57P04/, code: "PERMISSION", hint: "check the database's name in the URL" },
   { states: /^42501/, code: "PERMISSION", hint: "docs/postgres.md lists what a role needs for each mode" },
   { states: /^23505/, code: "DUPLICATE_KEY", hint: "mode: upsert updates rows whose key is there already" },
@@ -100,7 +104,7 @@ function ofConnection(error: unknown): Failure {
       kind: "permanent",
       code: "PERMISSION",
       found: "the server asks for a password, and there is none",
-      hint: "set it by DATABASE_URL, PGPASSWORD or .pgpass",
+      hint: "set it by output.postgres.url or password, PGPASSWORD or .pgpass",
     };
   }
   return connectionErrors.has(errno) || lostConnection.test(message)

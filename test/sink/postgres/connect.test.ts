@@ -70,7 +70,7 @@ describe("where to connect", () => {
   test.each(["postgres://u:s3cr3t@host:port/d", "postgres://u:s3cr3t%zz@h/d", "postgres://u:12/s3cr3t@h/d"])(
     "names the variable that a wrong URL comes from: %s",
     (url) => {
-      const said = refusal(() => connectionOf({ url }, {}, ["DATABASE_URL"]));
+      const said = refusal(() => connectionOf({ url }, {}, { variables: ["DATABASE_URL"] }));
       expect(said).toMatch(/^64 SPEC_INVALID\nreading output\.postgres\.url, made from \$\{DATABASE_URL\}: .*\nhint: /);
       expect(said).not.toContain("s3cr3t");
     },

@@ -1,10 +1,12 @@
-import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
 import type { RunId } from "#src/plan/plan.js";
 import { connectionOf } from "#src/sink/postgres/connect.js";
-import { openConnections } from "#src/sink/postgres/connections.js";
+import { type Connections, openConnections } from "#src/sink/postgres/connections.js";
+import { retrying } from "#src/sink/postgres/retry.js";
+import { JobError } from "#src/util/errors.js";
 import { count, runOf } from "../../support/pg-amid.js";
 import type { Database } from "../../support/pg-database.js";
 import { runCli } from "../../support/cli.js";
@@ -142,5 +144,72 @@ postgres.describe("a password that is changed in mid-run", () => {
     expect(code, stderr).toBe(0);
     expect(stderr).not.toMatch(/first|second|third/);
     expect(await tableFaults(world.database, fixture)).toEqual([]);
+  });
+
+  test("a run takes the password that ${file:…} holds then, in a URL or alone, with every character", async () => {
+    await using world = await rotating();
+    await using scratch = await scratchFolder();
+    const fixture = fixtureNamed("diabetes-mlp");
+    const secrets = join(scratch.path, "secrets");
+    mkdirSync(secrets);
+    const asUrl = (password: string): string =>
+      world.url.replace("rotating@", `rotating:${encodeURIComponent(password)}@`);
+    const write = (password: string): void => {
+      writeFileSync(join(secrets, "password"), `${password}\n`, { mode: 0o644 });
+      writeFileSync(join(secrets, "url"), `${asUrl(password)}\n`, { mode: 0o644 });
+    };
+    await world.database.query(`CREATE SCHEMA scores; CREATE TABLE scores.predictions (id int8, score real);
+      CREATE FUNCTION scores.slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.1); RETURN NULL; END $$;
+      CREATE TRIGGER slow AFTER INSERT ON scores.predictions FOR EACH STATEMENT EXECUTE FUNCTION scores.slow()`);
+    for (const postgres of [{ url: world.url, password: "${file:secrets/password}" }, { url: "${file:secrets/url}" }]) {
+      await world.rotate("first-secret");
+      write("first-secret");
+      const retry = { max_seconds: 60 };
+      const spec = await writePgSpec(scratch.path, fixture, world, { output: { postgres }, commit_rows: 10, retry });
+      const before = await count(world.database);
+      let hasEnded = false;
+      const run = runCli(["run", spec, "--json", "--log-level", "debug", "--new-run", "--allow-duplicates"]).finally(
+        () => {
+          hasEnded = true;
+        },
+      );
+      await until(async () => hasEnded || (await count(world.database)) > before);
+      await world.rotate("a/b@c:d#e%f é");
+      write("a/b@c:d#e%f é");
+      const { code, stdout, stderr } = await run;
+
+      expect(code, stderr).toBe(0);
+      expect(`${stdout}${stderr}`).not.toMatch(/first-secret|a\/b@c/);
+      const plans = await world.database.query("SELECT plan FROM infer_batch.runs");
+      expect(JSON.stringify(plans)).not.toMatch(/first-secret|a\/b@c|secrets/);
+    }
+    expect(await count(world.database)).toBe(2 * fixture.rows);
+  });
+
+  test("a file that is away while it is written anew is waited for in mid-run, and final at the start", async () => {
+    await using world = await rotating();
+    const warnings: string[] = [];
+    const away = new JobError("FILE_MISSING", "reading output.postgres.password: /run/x: there is no such file");
+    let read = (): Promise<string> => Promise.reject(away);
+    const url = world.url;
+    const settings = connectionOf({ url, password: "" }, {}, { reread: async () => ({ url, password: await read() }) });
+    const tools = { maxSeconds: 60, nowMs: () => performance.now(), random: Math.random };
+    const asking = async (connections: Connections): Promise<unknown> =>
+      retrying("asking", { ...tools, sleep: () => Promise.resolve(), warn: (text) => void warnings.push(text) }, () =>
+        connections.use((session) => session.query("SELECT 1")),
+      );
+    await using connections = openConnections(settings, { connect: 60, statement: 60, lock: 60 });
+    await expect(asking(connections)).rejects.toMatchObject({ exitCode: 64 });
+    read = () => Promise.resolve("first");
+    await asking(connections);
+    await world.rotate("second");
+    let reads = 0;
+    read = () => {
+      reads += 1;
+      return reads < 3 ? Promise.reject(away) : Promise.resolve("second");
+    };
+    await asking(connections);
+
+    expect(warnings.join("\n")).toContain("/run/x: there is no such file");
   });
 });

@@ -1,3 +1,4 @@
+import { open } from "node:fs/promises";
 import { type ErrorCode, errnoOf, JobError } from "../util/errors.js";
 import { diskErrors } from "../sink/parquet/local/durable.js";
 
@@ -28,4 +29,23 @@ export function fileError(doing: string, error: unknown, hint: string): unknown 
   const { code, found } = known;
   const remedy = code === "DISK" ? diskErrors[errno]?.hint : hint;
   return new JobError(code, `${doing}: ${found} (${errno})`, { hint: remedy ?? hint, cause: error });
+}
+
+/**
+ * The text that a file begins with, of at most `limitBytes`: what a file or a pipe holds more, such as `/dev/zero`, is
+ * not read.
+ * @throws Error of the system
+ */
+export async function readStart(path: string, limitBytes: number): Promise<string> {
+  await using file = await open(path);
+  const bytes = Buffer.alloc(limitBytes);
+  let length = 0;
+  while (length < limitBytes) {
+    const { bytesRead } = await file.read(bytes, length, limitBytes - length, null); // a pipe has no positions
+    if (bytesRead === 0) {
+      break;
+    }
+    length += bytesRead;
+  }
+  return bytes.toString("utf8", 0, length);
 }

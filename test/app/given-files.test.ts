@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { fileError } from "#src/app/file-error.js";
+import { fileError } from "#src/app/given-files.js";
 import { JobError } from "#src/util/errors.js";
 import { runHere } from "../support/cli.js";
 
