@@ -15,7 +15,7 @@ const openFilesErrnos: ReadonlySet<string | undefined> = new Set(["EMFILE", "ENF
 const openFilesText = /^E[MN]FILE: |: E[MN]FILE$|: Too many open files(?: in system)?$/;
 
 /** Threads and native libraries fail for want of open files, too, some of them with a text alone. */
-export function openFilesError(error: unknown): JobError | undefined {
+function openFilesError(error: unknown): JobError | undefined {
   const cause = causeOf(
     error,
     (one) => openFilesErrnos.has(errnoOf(one)) || (!(one instanceof JobError) && openFilesText.test(one.message)),

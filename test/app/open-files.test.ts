@@ -1,7 +1,7 @@
 import { spawnSync, type SpawnSyncReturns } from "node:child_process";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { openFilesError } from "#src/app/machine-errors.js";
+import { machineError } from "#src/app/machine-errors.js";
 import { JobError } from "#src/util/errors.js";
 import { projectFolder } from "../support/cli.js";
 import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
@@ -65,7 +65,7 @@ describe("what says that too many files are open", () => {
     new Error("the inference thread broke", { cause: system("EMFILE") }),
     new JobError("SHARD_CORRUPT", "reading a.parquet: it cannot be opened", { cause: system("EMFILE") }),
   ])("%s", (error) => {
-    expect(openFilesError(error)).toMatchObject({ code: "DISK", exitCode: 75 });
+    expect(machineError(error)).toMatchObject({ code: "DISK", exitCode: 75 });
   });
 
   test.each([
@@ -77,6 +77,6 @@ describe("what says that too many files are open", () => {
     "EMFILE: thrown",
     undefined,
   ])("not %s", (error) => {
-    expect(openFilesError(error)).toBeUndefined();
+    expect(machineError(error)).toBeUndefined();
   });
 });

@@ -24,6 +24,8 @@ interface World extends AsyncDisposable {
   open(pinned?: string, writer?: string): Promise<ModelFile>;
 }
 
+const isDead = (writer: string): boolean => writer.startsWith("dead");
+
 /** A model at `s3://…/models/net.onnx`, with external data where `location` names it. */
 async function modelInS3(location?: string): Promise<World> {
   const scratch = await scratchFolder();
@@ -53,7 +55,6 @@ async function modelInS3(location?: string): Promise<World> {
       return since.map((request) => request.replace(/^GET \/[^/]+\/([^?]+).*/, "$1"));
     },
     async open(pinned, writer = "dead.as.an.earlier.container") {
-      const isDead = (other: string): boolean => other.startsWith("dead");
       const store = storeAt({ port: proxy.port });
       using models = s3Models({ store, endpoint: "test", cache: openModelCache({ folder: cache, writer, isDead }) });
       return (await models.resolve(`s3://${bucket.name}/models/net.onnx`, pinned)).file;

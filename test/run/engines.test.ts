@@ -48,6 +48,14 @@ async function runElsewhere(answer: (engine: Engine) => Engine["run"], overrides
   };
 }
 
+/** Takes twenty rows at once. */
+const limited =
+  (engine: Engine): Engine["run"] =>
+  (request): Promise<EngineResponse> =>
+    (request.inputs[0]?.dims[0] ?? 0) > 20
+      ? Promise.resolve({ kind: "exhausted", message: "the request is too large", inputs: request.inputs })
+      : engine.run(request);
+
 describe("an engine that is not of this machine", () => {
   test("scores a run: it needs no device, no workers and nothing to renew", async () => {
     await using run = await runElsewhere((engine) => (request) => engine.run(request));
@@ -57,12 +65,6 @@ describe("an engine that is not of this machine", () => {
   });
 
   test("gets smaller batches where it takes no more rows at once", async () => {
-    const limited =
-      (engine: Engine): Engine["run"] =>
-      (request): Promise<EngineResponse> =>
-        (request.inputs[0]?.dims[0] ?? 0) > 20
-          ? Promise.resolve({ kind: "exhausted", message: "the request is too large", inputs: request.inputs })
-          : engine.run(request);
     await using run = await runElsewhere(limited, { engine: { batch_size: 64 } });
 
     expect(run.outcome).toMatchObject({ status: "complete", rowsScored: 442 });

@@ -161,11 +161,15 @@ postgres.describe("a password that is changed in mid-run", () => {
     await world.database.query(`CREATE SCHEMA scores; CREATE TABLE scores.predictions (id int8, score real);
       CREATE FUNCTION scores.slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.1); RETURN NULL; END $$;
       CREATE TRIGGER slow AFTER INSERT ON scores.predictions FOR EACH STATEMENT EXECUTE FUNCTION scores.slow()`);
-    for (const postgres of [{ url: world.url, password: "${file:secrets/password}" }, { url: "${file:secrets/url}" }]) {
+    for (const given of [{ url: world.url, password: "${file:secrets/password}" }, { url: "${file:secrets/url}" }]) {
       await world.rotate("first-secret");
       write("first-secret");
       const retry = { max_seconds: 60 };
-      const spec = await writePgSpec(scratch.path, fixture, world, { output: { postgres }, commit_rows: 10, retry });
+      const spec = await writePgSpec(scratch.path, fixture, world, {
+        output: { postgres: given },
+        commit_rows: 10,
+        retry,
+      });
       const before = await count(world.database);
       let hasEnded = false;
       const run = runCli(["run", spec, "--json", "--log-level", "debug", "--new-run", "--allow-duplicates"]).finally(
