@@ -72,6 +72,16 @@ test.skipIf(status !== 0).each(pages)("every file, test, script and heading that
   }).toEqual({ files: [], tests: [], scripts: [], anchors: [] });
 });
 
+test.skipIf(status !== 0).each(["docs", "docs/decisions"])(
+  "%s/README.md has a link to each page of its folder",
+  (folder) => {
+    const inFolder = pages.filter((page) => dirname(page) === folder && !page.endsWith("/README.md"));
+    const index = read(`${folder}/README.md`);
+    expect(inFolder.length).toBeGreaterThan(5);
+    expect(inFolder.filter((page) => !index.includes(`](${page.slice(folder.length + 1)})`))).toEqual([]);
+  },
+);
+
 test("names that do not exist are found", () => {
   expect(missingFiles("`run/run.ts`, `run/runs.ts`, `src/run/run.ts`, run.ts and no-such.ts")).toEqual([
     "run/runs.ts",
