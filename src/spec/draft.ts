@@ -83,7 +83,7 @@ export function draftSpec(draft: SpecDraft): string {
   });
   document.commentBefore = header(draft);
   const comment = commenter(document);
-  comment(["timezone"], "of ${today}; an IANA name such as Europe/Berlin");
+  comment(["timezone"], "for ${today}; an IANA name such as Europe/Berlin");
   comment(["params", "ds"], "the day of the run; another one: --param ds=2026-01-31");
   comment(["input", "path"], "relative to this file; ${ds} may be part of it: features/dt=${ds}/*.parquet");
   comment(["model", "path"], `to refuse any other file: sha256: ${model.sha256}`);
@@ -96,12 +96,12 @@ export function draftSpec(draft: SpecDraft): string {
   for (const [column, reference] of Object.entries(model.outputs)) {
     comment(["model", "outputs", column], draft.types.get(reference.replace(/\[\d+\]$/, "")) ?? "");
   }
-  comment(["output", "columns"], "input columns that are written beside the predictions");
+  comment(["output", "columns"], "input columns copied to the output");
   comment(["output", "parquet", "path"], "a folder for each run; readers wait for its _SUCCESS");
   comment(["output", "postgres", "url"], "keep passwords out of this file: DATABASE_URL, PGPASSWORD or .pgpass");
-  comment(["output", "postgres", "table"], "made when it is missing");
-  comment(["output", "postgres", "mode"], "append; upsert with key: [the columns that name a row]; or replace");
-  comment(["on_bad_row"], "reject: sets rows aside that cannot be scored, up to max_rejects");
+  comment(["output", "postgres", "table"], "created if it does not exist");
+  comment(["output", "postgres", "mode"], "append; upsert with key: [the columns that identify a row]; or replace");
+  comment(["on_bad_row"], "reject sets aside rows that cannot be scored, up to max_rejects");
   flow(document, ["output", "columns"]);
   return document.toString({ lineWidth: 110, flowCollectionPadding: false });
 }
