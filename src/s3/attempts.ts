@@ -4,7 +4,7 @@ import { type RetryTools, tryAgain, type Verdict } from "../util/retry.js";
 import { type Watch, watchRequest } from "./watch.js";
 import { type Clients, defaultTimeouts, type S3Place, type S3Timeouts } from "./client.js";
 import { classify, type S3Call } from "./failures.js";
-import { createLimit } from "./limit.js";
+import { createLimit } from "../util/limit.js";
 
 export interface S3Options {
   readonly place: S3Place;

@@ -2,7 +2,7 @@ import { errnoOf, JobError } from "./errors.js";
 
 /** One end of a channel between two threads, as Node's workers and message ports have it. */
 export interface WorkerPort {
-  postMessage(message: unknown, transfer?: readonly ArrayBuffer[]): void;
+  postMessage(message: unknown, transfer?: readonly object[]): void;
   /**
    * `message`; `close` or `exit`: the other end is gone; `error`: it broke; `messageerror`: a message did not arrive
    * whole.
@@ -22,4 +22,14 @@ export function brokenThread(doing: string, cause: unknown): Error {
         cause,
       })
     : new Error(`${doing}: a worker thread broke`, { cause });
+}
+
+/** Resolves when a worker has ended, whether it broke or not. */
+export async function untilExit(worker: WorkerPort): Promise<void> {
+  worker.on("error", () => {}); // one that nobody listens for would end this process; the exit follows
+  await new Promise<void>((resolve) => {
+    worker.on("exit", () => {
+      resolve();
+    });
+  });
 }

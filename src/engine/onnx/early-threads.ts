@@ -1,5 +1,7 @@
 import { Worker } from "node:worker_threads";
-import type { ToWorker } from "./protocol.js";
+import { notifyServer } from "../../util/rpc/client.js";
+import { untilExit } from "../../util/worker-port.js";
+import { sessionProtocol } from "./protocol.js";
 
 /** Threads that have loaded ONNX Runtime, or are about to, and wait to be told of a model. */
 export interface EarlyThreads extends AsyncDisposable {
@@ -23,7 +25,7 @@ export function startEarlyThreads(entry: URL, cores: number): EarlyThreads {
     Array.from({ length: count }, () => {
       const worker = startThread(entry);
       worker.unref();
-      return [worker, ended(worker)];
+      return [worker, untilExit(worker)];
     }),
   );
   for (const [worker, end] of waiting) {
@@ -46,23 +48,11 @@ export function startEarlyThreads(entry: URL, cores: number): EarlyThreads {
       // Not `terminate`: Node aborts the process when a thread is torn down that is loading a native library.
       for (const worker of waiting.keys()) {
         worker.ref();
-        worker.postMessage({ kind: "close" } satisfies ToWorker);
+        notifyServer(worker, sessionProtocol, "close", { body: undefined });
       }
       await Promise.all(waiting.values());
     },
   };
-}
-
-/** When it has, whatever the reason. */
-async function ended(worker: Worker): Promise<void> {
-  await new Promise<void>((resolve) => {
-    worker.once("exit", () => {
-      resolve();
-    });
-    worker.on("error", () => {
-      resolve();
-    });
-  });
 }
 
 /** Starts a thread that has loaded ONNX Runtime soon. @param entry the file that it runs */

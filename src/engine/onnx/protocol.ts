@@ -1,9 +1,11 @@
 import type { MessagePort } from "node:worker_threads";
 import type { ModelSignature, TextTensors } from "../../columnar/tensor.js";
 import type { Provider } from "../../spec/engine-spec.js";
+import { isOfKind, isRecord, isUndefined } from "../../util/checks.js";
+import type { RpcProtocol } from "../../util/rpc/protocol.js";
 import type { EngineRequest, EngineResponse } from "../port.js";
 
-/** What the main thread and a session's worker say to each other. */
+/** What a session is opened with. */
 export interface WorkerSettings {
   readonly modelPath: string;
   readonly texts: TextTensors;
@@ -28,14 +30,31 @@ export function parseProfileName(name: string): { readonly session: number; read
   return session === undefined ? undefined : { session: Number(session), startedMs: Number(startedUs) / 1000 };
 }
 
-export type ToWorker =
-  | { readonly kind: "open"; readonly settings: WorkerSettings }
-  | ({ readonly kind: "run"; readonly id: number } & EngineRequest)
-  /** Units are read and scored for whoever has the other end of the port. */
-  | { readonly kind: "units"; readonly port: MessagePort }
-  | { readonly kind: "close" };
-
-export type FromWorker =
+/** A session that is open, or why the model was refused. */
+export type Opened =
   | { readonly kind: "ready"; readonly signature: ModelSignature }
-  | { readonly kind: "refused"; readonly message: string }
-  | ({ readonly id: number } & Exclude<EngineResponse, { kind: "exhausted" }>);
+  | { readonly kind: "refused"; readonly message: string };
+
+/** What a session answers: it cannot tell a device without memory from other failures. */
+export type SessionResponse = Exclude<EngineResponse, { kind: "exhausted" }>;
+
+const isSettings = (value: unknown): value is WorkerSettings =>
+  isRecord(value) && typeof value["modelPath"] === "string";
+const isRequest = (value: unknown): value is EngineRequest =>
+  isRecord(value) && Array.isArray(value["inputs"]) && Array.isArray(value["outputs"]);
+const isPort = (value: unknown): value is MessagePort => isRecord(value) && typeof value["postMessage"] === "function";
+
+/** Between the main thread and the thread of a session. */
+export const sessionProtocol = {
+  calls: {
+    open: { request: isSettings, result: isOfKind<Opened>({ ready: true, refused: true }) },
+    run: { request: isRequest, result: isOfKind<SessionResponse>({ done: true, failed: true }) },
+  },
+  toServer: {
+    /** The thread reads and scores units for whoever has the other end of the port. */
+    units: isPort,
+    /** The thread ends when it has answered the calls before. */
+    close: isUndefined,
+  },
+  toClient: {},
+} satisfies RpcProtocol;

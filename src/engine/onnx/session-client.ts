@@ -1,17 +1,13 @@
 import { getSystemErrorName } from "node:util";
 import type { MessagePort, Worker } from "node:worker_threads";
-import type { ModelSignature } from "../../columnar/tensor.js";
+import { type ModelSignature, numericBuffers } from "../../columnar/tensor.js";
 import { JobError } from "../../util/errors.js";
-import { brokenThread } from "../../util/worker-port.js";
+import { openRpcClient } from "../../util/rpc/client.js";
+import { untilExit } from "../../util/worker-port.js";
 import { openingFault, ProviderFault, runningFault, shortFault } from "../devices/device-faults.js";
-import type { FromWorker, ToWorker, WorkerSettings } from "./protocol.js";
+import { sessionProtocol, type SessionResponse, type WorkerSettings } from "./protocol.js";
 import type { EngineRequest, EngineResponse } from "../port.js";
 import { refusalOf, withoutSource } from "./runtime-text.js";
-
-interface Pending {
-  resolve(response: EngineResponse): void;
-  reject(error: Error): void;
-}
 
 /** A session in a worker of its own. */
 export interface SessionClient {
@@ -33,98 +29,50 @@ export async function openSessionClient(
   settings: WorkerSettings,
   name: string,
 ): Promise<SessionClient> {
-  const pending = new Map<number, Pending>();
-  const ended = new Promise<void>((resolve) => {
-    worker.once("exit", () => {
-      resolve();
-    });
-  });
-  let broken: Error | undefined;
-  worker.postMessage({ kind: "open", settings } satisfies ToWorker);
-  const signature = await listen(worker, pending, { settings, name }, (error) => {
-    broken ??= error; // a thread that broke ends, too
-  });
-  let nextId = 0;
+  const ended = untilExit(worker);
+  const client = openRpcClient(worker, sessionProtocol, { doing: `scoring with ${name}`, hear: {} });
+  const close = async (): Promise<void> => {
+    client.notify("close", { body: undefined });
+    await ended;
+  };
+  const opened = await client.call("open", { body: settings }).result;
+  if (opened.kind === "refused") {
+    await close();
+    throw refusedModel({ settings, name }, opened.message);
+  }
   return {
-    signature,
+    signature: opened.signature,
     get waiting() {
-      return broken === undefined ? pending.size : Number.POSITIVE_INFINITY; // it would never answer
+      return client.broken === undefined ? client.pending : Number.POSITIVE_INFINITY; // it would never answer
     },
-    run: (request) =>
-      new Promise<EngineResponse>((resolve, reject) => {
-        if (broken !== undefined) {
-          reject(broken); // a thread that has ended would never answer
-          return;
-        }
-        const id = nextId;
-        nextId += 1;
-        pending.set(id, { resolve, reject });
-        const buffers = new Set(
-          request.inputs.flatMap((input) => (input.dtype === "string" ? [] : [input.data.buffer])),
-        );
-        worker.postMessage({ kind: "run", id, ...request } satisfies ToWorker, [...buffers]);
-      }),
+    async run(request) {
+      const call = client.call("run", { body: request, transfer: [...new Set(numericBuffers(request.inputs))] });
+      return responseOf({ settings, name }, await call.result);
+    },
     serveUnits(port) {
-      if (broken !== undefined) {
+      if (client.broken !== undefined) {
         port.close(); // a thread that has ended would never answer
         return;
       }
-      worker.postMessage({ kind: "units", port } satisfies ToWorker, [port]);
+      client.notify("units", { body: port, transfer: [port] });
     },
-    async close() {
-      worker.postMessage({ kind: "close" } satisfies ToWorker);
-      await ended;
-    },
+    close,
   };
 }
 
-/** Resolves with the model's signature once it is loaded; from then on answers go to `pending`. */
-async function listen(
-  worker: Worker,
-  pending: Map<number, Pending>,
-  model: LoadedModel,
-  onBroken: (error: Error) => void,
-): Promise<ModelSignature> {
-  return await new Promise((resolve, reject) => {
-    const fail = (error: Error): void => {
-      onBroken(error);
-      reject(error);
-      for (const call of pending.values()) {
-        call.reject(error);
-      }
-      pending.clear();
-    };
-    worker.on("error", (cause) => {
-      fail(brokenThread(`scoring with ${model.name}`, cause));
-    });
-    worker.once("exit", () => {
-      fail(new Error("the inference thread ended early"));
-    });
-    worker.on("messageerror", (cause) => {
-      fail(new Error("an answer of the inference thread did not arrive whole", { cause }));
-    });
-    worker.on("message", (message: FromWorker) => {
-      if (message.kind === "ready") {
-        resolve(message.signature);
-      } else if (message.kind === "refused") {
-        reject(refusedModel(model, message.message));
-      } else {
-        const { id, ...response } = message;
-        const call = pending.get(id);
-        pending.delete(id);
-        const fault = response.kind === "failed" ? runningFault(response.message) : undefined;
-        if (response.kind !== "failed") {
-          call?.resolve(response);
-        } else if (fault === undefined) {
-          call?.resolve({ ...response, message: withoutSource(response.message) });
-        } else if (fault.kind === "memory") {
-          call?.resolve({ ...response, kind: "exhausted" });
-        } else {
-          call?.reject(brokenDevice(model, response.message));
-        }
-      }
-    });
-  });
+/** Tells failures of the device from those of the model. @throws JobError DEVICE */
+function responseOf(model: LoadedModel, response: SessionResponse): EngineResponse {
+  if (response.kind !== "failed") {
+    return response;
+  }
+  const fault = runningFault(response.message);
+  if (fault === undefined) {
+    return { ...response, message: withoutSource(response.message) };
+  }
+  if (fault.kind === "memory") {
+    return { ...response, kind: "exhausted" };
+  }
+  throw brokenDevice(model, response.message);
 }
 
 interface LoadedModel {

@@ -1,8 +1,11 @@
 import type { MessagePort } from "node:worker_threads";
 import type * as OnnxRuntime from "onnxruntime-node";
-import type { Tensor } from "../../columnar/tensor.js";
+import { numericBuffers, type Tensor } from "../../columnar/tensor.js";
 import { messageOf } from "../../util/errors.js";
-import type { FromWorker, ToWorker, WorkerSettings } from "./protocol.js";
+import { createLimit } from "../../util/limit.js";
+import type { Sent } from "../../util/rpc/protocol.js";
+import { serveRpc } from "../../util/rpc/server.js";
+import { type Opened, sessionProtocol, type SessionResponse } from "./protocol.js";
 import { onnxOptions, type OnnxSession, openSession, type Runtime } from "./session.js";
 import type { EngineRequest } from "../port.js";
 
@@ -22,42 +25,47 @@ export interface SessionServerOptions {
  */
 export function serveSession(port: MessagePort, { runtime, serveUnits }: SessionServerOptions): void {
   let opened: OnnxSession | undefined;
-  const send = (message: FromWorker, transfer: readonly ArrayBuffer[] = []): void => {
-    port.postMessage(message, [...transfer]);
-  };
-  const open = async (settings: WorkerSettings): Promise<void> => {
-    try {
-      opened = await openSession(runtime, settings);
-      send({ kind: "ready", signature: opened.signature });
-    } catch (error) {
-      send({ kind: "refused", message: messageOf(error) });
-      port.close();
-    }
-  };
-  const answer = async (message: ToWorker): Promise<void> => {
-    if (message.kind === "open") {
-      await open(message.settings);
-    } else if (message.kind === "close") {
-      await opened?.close(); // undefined: it was never told of a model
-      port.close();
-    } else if (message.kind === "units") {
-      const session = opened;
-      if (session !== undefined) {
-        serveUnits(message.port, (request) => timedRun(session, request));
-      }
-    } else if (opened !== undefined) {
-      await runBatch(opened, message, send);
-    }
-  };
-  let queue = Promise.resolve();
-  port.on("messageerror", (cause) => {
-    throw new Error("a batch did not arrive whole", { cause }); // ends the thread, which is told
-  });
-  port.on("message", (message: ToWorker) => {
-    queue = queue.then(() => answer(message));
+  const inTurn = createLimit(1);
+  serveRpc(port, sessionProtocol, {
+    calls: {
+      open: (settings) =>
+        inTurn(async (): Promise<Sent<Opened>> => {
+          try {
+            opened = await openSession(runtime, settings);
+            return { body: { kind: "ready", signature: opened.signature } };
+          } catch (error) {
+            return { body: { kind: "refused", message: messageOf(error) } };
+          }
+        }),
+      run: (request) => inTurn(() => runBatch(requireOpen(opened), request)),
+    },
+    hear: {
+      units(end) {
+        void inTurn(() => {
+          const session = requireOpen(opened);
+          serveUnits(end, (request) => timedRun(session, request));
+          return Promise.resolve();
+        });
+      },
+      close() {
+        void inTurn(async () => {
+          await opened?.close(); // undefined: there never was a model for it
+          setImmediate(() => {
+            port.close(); // by now the answer to the call before is sent
+          });
+        });
+      },
+    },
   });
   runtime.env.logLevel = "fatal"; // what is missing of a provider is told by us
   openSmallest(runtime).catch(() => undefined); // what is wrong will be told of the model that is asked for
+}
+
+function requireOpen(session: OnnxSession | undefined): OnnxSession {
+  if (session === undefined) {
+    throw new Error("a session is used before it is open");
+  }
+  return session;
 }
 
 async function timedRun(session: OnnxSession, request: EngineRequest): Promise<{ outputs: Tensor[]; ms: number }> {
@@ -66,25 +74,18 @@ async function timedRun(session: OnnxSession, request: EngineRequest): Promise<{
   return { outputs, ms: Number(process.hrtime.bigint() - started) / 1e6 };
 }
 
-async function runBatch(
-  session: OnnxSession,
-  message: Extract<ToWorker, { kind: "run" }>,
-  send: (message: FromWorker, transfer: readonly ArrayBuffer[]) => void,
-): Promise<void> {
-  const { id, inputs } = message;
-  const buffers = buffersOf(inputs);
+async function runBatch(session: OnnxSession, request: EngineRequest): Promise<Sent<SessionResponse>> {
+  const { inputs } = request;
+  const buffers = numericBuffers(inputs);
   try {
-    const { outputs, ms } = await timedRun(session, message);
+    const { outputs, ms } = await timedRun(session, request);
     // Texts have no buffers worth sending back.
     const reusable = inputs.filter(({ dtype }) => dtype !== "string");
-    send({ kind: "done", id, outputs, ms, inputs: reusable }, [...buffers, ...buffersOf(outputs)]);
+    const transfer = [...new Set([...buffers, ...numericBuffers(outputs)])];
+    return { body: { kind: "done", outputs, ms, inputs: reusable }, transfer };
   } catch (error) {
-    send({ kind: "failed", id, message: messageOf(error), inputs }, buffers);
+    return { body: { kind: "failed", message: messageOf(error), inputs }, transfer: [...new Set(buffers)] };
   }
-}
-
-function buffersOf(tensors: readonly Tensor[]): ArrayBuffer[] {
-  return [...new Set(tensors.flatMap((tensor) => (tensor.dtype === "string" ? [] : [tensor.data.buffer])))];
 }
 
 /** A model of one node, y = Identity(x). */

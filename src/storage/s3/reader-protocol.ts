@@ -1,65 +1,57 @@
-import { errnoOf, type ErrorCode, JobError, messageOf } from "../../util/errors.js";
 import type { S3Uri } from "../../spec/s3-uri.js";
 import type { S3Place, S3Timeouts } from "../../s3/client.js";
 import type { ListedObject } from "../../s3/listing.js";
 import type { ListOptions, ObjectFacts, ReadRequest } from "../../s3/store.js";
+import { isInteger, isRecord, isUndefined } from "../../util/checks.js";
+import type { RpcProtocol } from "../../util/rpc/protocol.js";
 
-/** What the main thread and the one that reads from S3 say to each other. */
+/** What the thread that reads from S3 is started with. */
 export interface ReaderSettings {
   readonly place: S3Place;
   readonly timeouts: S3Timeouts | undefined;
   readonly retrySeconds: number;
 }
 
-export type ReaderCall =
-  | { readonly kind: "list"; readonly bucket: string; readonly prefix: string; readonly options: ListOptions }
-  | { readonly kind: "look"; readonly object: S3Uri }
-  | { readonly kind: "fetch"; readonly doing: string; readonly request: ReadRequest; readonly fd: number }
-  | { readonly kind: "bytes"; readonly doing: string; readonly request: ReadRequest };
-
-export type ToReader =
-  | { readonly kind: "call"; readonly id: number; readonly call: ReaderCall }
-  | { readonly kind: "cancel"; readonly id: number }
-  /** The job is stopped: all that is under way ends, pauses before another try included. */
-  | { readonly kind: "stop" }
-  /** Nothing will be asked any more. */
-  | { readonly kind: "end" };
-
-/** What a call has found: nothing for `list`, whose objects come before, and for `fetch`. */
-export type Found = ObjectFacts | Uint8Array | undefined;
-
-export type FromReader =
-  | { readonly kind: "warning"; readonly message: string }
-  | { readonly kind: "objects"; readonly id: number; readonly objects: readonly ListedObject[] }
-  | { readonly kind: "done"; readonly id: number; readonly found: Found }
-  | { readonly kind: "failed"; readonly id: number; readonly error: SentError };
-
-/** An error on its way between threads: a copy would lose its class and code. */
-export interface SentError {
-  /** Of a JobError. */
-  readonly job?: { readonly code: ErrorCode; readonly hint: string | undefined };
-  readonly message: string;
-  readonly errno: string | undefined;
-  readonly stack: string | undefined;
-  readonly cause: string | undefined;
+interface ListCall {
+  readonly bucket: string;
+  readonly prefix: string;
+  readonly options: ListOptions;
 }
 
-export function sentError(error: unknown): SentError {
-  const cause: unknown = error instanceof Error ? error.cause : undefined;
-  return {
-    ...(error instanceof JobError ? { job: { code: error.code, hint: error.hint } } : {}),
-    message: messageOf(error),
-    errno: errnoOf(error),
-    stack: error instanceof Error ? error.stack : undefined,
-    cause: cause === undefined ? undefined : messageOf(cause),
-  };
+interface BytesCall {
+  readonly doing: string;
+  readonly request: ReadRequest;
 }
 
-export function receivedError({ job, message, errno, stack, cause }: SentError): Error {
-  const options = cause === undefined ? {} : { cause: new Error(cause) };
-  if (job !== undefined) {
-    return new JobError(job.code, message, { ...options, ...(job.hint === undefined ? {} : { hint: job.hint }) });
-  }
-  const error = new Error(message, options);
-  return Object.assign(error, errno === undefined ? {} : { code: errno }, stack === undefined ? {} : { stack });
+interface FetchCall extends BytesCall {
+  /** Descriptor of the file that is written to. */
+  readonly fd: number;
 }
+
+const isListCall = (value: unknown): value is ListCall =>
+  isRecord(value) && typeof value["bucket"] === "string" && typeof value["prefix"] === "string";
+const isUri = (value: unknown): value is S3Uri => isRecord(value) && typeof value["key"] === "string";
+const isBytesCall = (value: unknown): value is BytesCall => isRecord(value) && isRecord(value["request"]);
+const isFetchCall = (value: unknown): value is FetchCall => isBytesCall(value) && "fd" in value && isInteger(value.fd);
+const isListed = (value: unknown): value is ListedObject[] => Array.isArray(value);
+const isFacts = (value: unknown): value is ObjectFacts | undefined => value === undefined || isRecord(value);
+const isBytes = (value: unknown): value is Uint8Array<ArrayBuffer> => value instanceof Uint8Array;
+const isText = (value: unknown): value is string => typeof value === "string";
+
+/** Between the main thread and the thread that reads from S3. */
+export const readerProtocol = {
+  calls: {
+    /** The items are pages of the listing. */
+    list: { request: isListCall, item: isListed, result: isUndefined },
+    look: { request: isUri, result: isFacts },
+    fetch: { request: isFetchCall, result: isUndefined },
+    bytes: { request: isBytesCall, result: isBytes },
+  },
+  toServer: {
+    /** The job is stopped: all calls under way end, and pauses between retries too. */
+    stop: isUndefined,
+    /** No more calls will come: the thread ends. */
+    end: isUndefined,
+  },
+  toClient: { warning: isText },
+} satisfies RpcProtocol;

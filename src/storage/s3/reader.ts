@@ -15,7 +15,7 @@ export interface S3Reader extends AsyncDisposable {
    */
   fetch(doing: string, request: ReadRequest, fd: number, signal?: AbortSignal): Promise<void>;
   /** Reads bytes into memory. @throws JobError as `S3Store.read` */
-  bytes(doing: string, request: ReadRequest, signal?: AbortSignal): Promise<Uint8Array>;
+  bytes(doing: string, request: ReadRequest, signal?: AbortSignal): Promise<Uint8Array<ArrayBuffer>>;
 }
 
 /** Reads in this thread. */

@@ -4,18 +4,11 @@
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";
-import { assertNever } from "../../util/errors.js";
-import {
-  type FromReader,
-  type Found,
-  type ReaderCall,
-  type ReaderSettings,
-  sentError,
-  type ToReader,
-} from "./reader-protocol.js";
+import { type ReaderSettings, readerProtocol } from "./reader-protocol.js";
 import type { ListedObject } from "../../s3/listing.js";
 import { readerOf } from "./reader.js";
 import { openS3Store } from "../../s3/store.js";
+import { type RpcContext, serveRpc } from "../../util/rpc/server.js";
 
 const port = parentPort;
 if (port === null) {
@@ -37,73 +30,52 @@ const reader = readerOf(
       random: Math.random,
       sleep: (ms) => sleep(ms, undefined, { signal: job.signal }),
       warn: (message) => {
-        send({ kind: "warning", message });
+        server.notify("warning", { body: message });
       },
     },
     signal: job.signal,
   }),
 );
-const running = new Map<number, AbortController>();
 
-function send(message: FromReader, transfer: readonly ArrayBuffer[] = []): void {
-  port?.postMessage(message, [...transfer]);
-}
-
-async function list(id: number, call: ReaderCall & { kind: "list" }, signal: AbortSignal): Promise<void> {
-  let objects: ListedObject[] = [];
-  for await (const object of reader.list(call.bucket, call.prefix, call.options)) {
-    signal.throwIfAborted();
-    objects.push(object);
-    if (objects.length === objectsAtOnce) {
-      send({ kind: "objects", id, objects });
-      objects = [];
-    }
-  }
-  send({ kind: "objects", id, objects });
-}
-
-async function find(id: number, call: ReaderCall, signal: AbortSignal): Promise<Found> {
-  switch (call.kind) {
-    case "list":
-      await list(id, call, signal);
-      return undefined;
-    case "look":
-      return await reader.look(call.object);
-    case "fetch":
-      await reader.fetch(call.doing, call.request, call.fd, signal);
-      return undefined;
-    case "bytes":
-      return await reader.bytes(call.doing, call.request, signal);
-    default:
-      return assertNever(call);
-  }
-}
-
-async function answer(id: number, call: ReaderCall): Promise<void> {
+/** Aborted when the call is cancelled. */
+function signalOf(context: RpcContext<never>): AbortSignal {
   const stop = new AbortController();
-  running.set(id, stop);
-  try {
-    const found = await find(id, call, stop.signal);
-    send({ kind: "done", id, found }, found instanceof Uint8Array ? [found.buffer as ArrayBuffer] : []);
-  } catch (error) {
-    send({ kind: "failed", id, error: sentError(error) });
-  } finally {
-    running.delete(id);
-  }
+  context.onCancel(() => {
+    stop.abort(new Error("the call is cancelled"));
+  });
+  return stop.signal;
 }
 
-port.on("message", (message: ToReader) => {
-  switch (message.kind) {
-    case "call":
-      void answer(message.id, message.call);
-      break;
-    case "cancel":
-      running.get(message.id)?.abort(new Error("nobody wants it any more"));
-      break;
-    case "stop":
+const server = serveRpc(port, readerProtocol, {
+  calls: {
+    async list({ bucket, prefix, options }, { send }) {
+      let objects: ListedObject[] = [];
+      for await (const object of reader.list(bucket, prefix, options)) {
+        objects.push(object);
+        if (objects.length === objectsAtOnce) {
+          send({ body: objects });
+          objects = [];
+        }
+      }
+      send({ body: objects });
+      return { body: undefined };
+    },
+    look: async (object) => ({ body: await reader.look(object) }),
+    async fetch({ doing, request, fd }, context) {
+      await reader.fetch(doing, request, fd, signalOf(context));
+      return { body: undefined };
+    },
+    async bytes({ doing, request }, context) {
+      const bytes = await reader.bytes(doing, request, signalOf(context));
+      return { body: bytes, transfer: [bytes.buffer] };
+    },
+  },
+  hear: {
+    stop() {
       job.abort(new Error("the job is stopped"));
-      break;
-    case "end":
+    },
+    end() {
       process.exit(); // this thread alone
-  }
+    },
+  },
 });

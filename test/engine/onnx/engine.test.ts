@@ -133,7 +133,7 @@ describe("an engine", () => {
     const engine = await engineOf(scratch.path, identity);
     await engine[Symbol.asyncDispose]();
 
-    await expect(engine.run(floats(1))).rejects.toThrow("the inference thread ended early");
+    await expect(engine.run(floats(1))).rejects.toThrow("the worker thread has ended");
   });
 
   test("is refused a model that ONNX Runtime cannot load", async () => {

@@ -1,0 +1,210 @@
+import { MessageChannel, type MessagePort } from "node:worker_threads";
+import { expect, onTestFinished, test, vi } from "vitest";
+import { isInteger, isUndefined } from "#src/util/checks.js";
+import { JobError } from "#src/util/errors.js";
+import { openRpcClient, type RpcClient } from "#src/util/rpc/client.js";
+import type { RpcProtocol } from "#src/util/rpc/protocol.js";
+import { type RpcHandlers, serveRpc } from "#src/util/rpc/server.js";
+
+const isText = (value: unknown): value is string => typeof value === "string";
+const isBytes = (value: unknown): value is Uint8Array<ArrayBuffer> => value instanceof Uint8Array;
+
+const protocol = {
+  calls: {
+    /** The numbers below the one that is asked for, and their sum. */
+    count: { request: isInteger, item: isInteger, result: isInteger },
+    bytes: { request: isInteger, result: isBytes },
+    fail: { request: isText, result: isUndefined },
+    wait: { request: isUndefined, result: isText },
+  },
+  toServer: { hello: isText },
+  toClient: { welcome: isText },
+} satisfies RpcProtocol;
+
+type Server = RpcHandlers<typeof protocol>;
+
+/** Serves in this thread, over real ports. */
+function connect(changes: Partial<Server["calls"]> = {}): {
+  client: RpcClient<typeof protocol>;
+  welcomes: string[];
+  broken: string[];
+  port: MessagePort;
+} {
+  const { port1, port2 } = new MessageChannel();
+  const server = serveRpc(port2, protocol, {
+    calls: {
+      count: (limit, { send }) => {
+        for (let number = 0; number < limit; number += 1) {
+          send({ body: number });
+        }
+        return Promise.resolve({ body: (limit * (limit - 1)) / 2 });
+      },
+      bytes: (length) => {
+        const bytes = new Uint8Array(length).fill(7);
+        return Promise.resolve({ body: bytes, transfer: [bytes.buffer] });
+      },
+      fail: (message) =>
+        Promise.reject(new JobError("DISK", message, { hint: "free some space", cause: new Error("ENOSPC") })),
+      wait: (_request, { isCancelled, onCancel }) =>
+        new Promise((resolve) => {
+          onCancel(() => {
+            resolve({ body: `cancelled: ${String(isCancelled())}` });
+          });
+        }),
+      ...changes,
+    },
+    hear: {
+      hello(name) {
+        server.notify("welcome", { body: name });
+      },
+    },
+  });
+  const welcomes: string[] = [];
+  const broken: string[] = [];
+  const client = openRpcClient(port1, protocol, {
+    doing: "counting",
+    hear: {
+      welcome(name) {
+        welcomes.push(name);
+      },
+    },
+    onBroken: ({ message }) => broken.push(message),
+  });
+  onTestFinished(() => {
+    port1.close();
+  });
+  return { client, welcomes, broken, port: port2 };
+}
+
+test("a call is answered with its items in order, then with its result", async () => {
+  const { client } = connect();
+  const items: [call: string, item: number][] = [];
+
+  const calls = [
+    client.call("count", { body: 3 }, (item) => items.push(["first", item])),
+    client.call("count", { body: 2 }, (item) => items.push(["second", item])),
+  ];
+
+  expect(client.pending).toBe(2);
+  expect(await Promise.all(calls.map(({ result }) => result))).toEqual([3, 1]);
+  expect(items.filter(([call]) => call === "first").map(([, item]) => item)).toEqual([0, 1, 2]);
+  expect(items.filter(([call]) => call === "second").map(([, item]) => item)).toEqual([0, 1]);
+  expect(client.pending).toBe(0);
+});
+
+test("a result's buffers are moved, not copied, where the server says so", async () => {
+  const made: Uint8Array<ArrayBuffer>[] = [];
+  const { client } = connect({
+    bytes: (length) => {
+      const bytes = new Uint8Array(length).fill(9);
+      made.push(bytes);
+      return Promise.resolve({ body: bytes, transfer: [bytes.buffer] });
+    },
+  });
+
+  expect(await client.call("bytes", { body: 3 }).result).toEqual(Uint8Array.of(9, 9, 9));
+  expect(made[0]?.length).toBe(0);
+});
+
+test("an error keeps its class, code, hint and cause on its way to the client", async () => {
+  const { client } = connect();
+
+  const error: unknown = await client
+    .call("fail", { body: "writing out/a: no space" })
+    .result.catch((cause: unknown) => cause);
+
+  expect(error).toBeInstanceOf(JobError);
+  expect(error).toMatchObject({ code: "DISK", message: "writing out/a: no space", hint: "free some space" });
+  expect((error as JobError).cause).toMatchObject({ message: "ENOSPC" });
+});
+
+test("a result that cannot be sent is an error of its call alone", async () => {
+  const { client } = connect({ wait: () => Promise.resolve({ body: (() => "") as unknown as string }) });
+
+  await expect(client.call("wait", { body: undefined }).result).rejects.toThrow("could not be cloned");
+  expect(await client.call("count", { body: 2 }).result).toBe(1);
+});
+
+test("a call that is cancelled is settled when the server has stopped", async () => {
+  const { client } = connect();
+  const call = client.call("wait", { body: undefined });
+
+  call.cancel();
+
+  expect(await call.result).toBe("cancelled: true");
+});
+
+test("notices go both ways", async () => {
+  const { client, welcomes } = connect();
+
+  client.notify("hello", { body: "Ada" });
+
+  await vi.waitFor(() => {
+    expect(welcomes).toEqual(["Ada"]);
+  });
+});
+
+test("calls under way, and later ones, are rejected once the other end is gone", async () => {
+  const { client, broken, port } = connect();
+  const call = client.call("wait", { body: undefined });
+
+  port.close();
+
+  await expect(call.result).rejects.toThrow("counting: the worker thread has ended");
+  await expect(client.call("count", { body: 1 }).result).rejects.toThrow("counting: the worker thread has ended");
+  expect({ pending: client.pending, broken }).toEqual({
+    pending: 0,
+    broken: ["counting: the worker thread has ended"],
+  });
+});
+
+test.each<{ what: string; message: unknown; says: string }>([
+  { what: "is none of the protocol", message: "hello", says: "an answer" },
+  { what: "has a result of another type", message: { rpc: "result", id: 0, body: 3 }, says: "a result" },
+  { what: "has an item where there should be none", message: { rpc: "item", id: 0, body: 3 }, says: "an item" },
+  { what: "has an error that is none", message: { rpc: "error", id: 0, error: "no" }, says: "an answer" },
+  { what: "answers another call", message: { rpc: "result", id: 9, body: "" }, says: "an answer to call 9" },
+  { what: "is a notice of an unknown name", message: { rpc: "notice", name: "bye", body: "" }, says: "the notice bye" },
+  {
+    what: "is a notice of another type",
+    message: { rpc: "notice", name: "welcome", body: 1 },
+    says: "the notice welcome",
+  },
+])("an answer that $what ends all calls", async ({ message, says }) => {
+  const { client, broken, port } = connect();
+  const call = client.call("wait", { body: undefined });
+
+  port.postMessage(message);
+
+  await expect(call.result).rejects.toThrow(`a message between threads does not fit: ${says}`);
+  expect(broken).toHaveLength(1);
+});
+
+function unused(): never {
+  throw new Error("nothing is called");
+}
+
+test.each<{ what: string; message: unknown; says: string }>([
+  { what: "is none of the protocol", message: 3, says: "a call" },
+  {
+    what: "asks for what there is not",
+    message: { rpc: "call", id: 0, name: "toString", body: 1 },
+    says: "a call of toString",
+  },
+  { what: "takes another type", message: { rpc: "call", id: 0, name: "count", body: "1" }, says: "a call of count" },
+  { what: "is a notice of another type", message: { rpc: "notice", name: "hello", body: 1 }, says: "the notice hello" },
+])("a call that $what ends the server's thread", ({ message, says }) => {
+  let hear: ((message: unknown) => void) | undefined;
+  const port = {
+    postMessage() {},
+    on(event: string, listener: (message: unknown) => void) {
+      hear = event === "message" ? listener : hear;
+    },
+  };
+  serveRpc(port, protocol, {
+    calls: { count: unused, bytes: unused, fail: unused, wait: unused },
+    hear: { hello: unused },
+  });
+
+  expect(() => hear?.(message)).toThrow(`a message between threads does not fit: ${says}`);
+});
