@@ -7,6 +7,7 @@ import type { Spans } from "../plan/spans.js";
 import { type StageWatch, untimed } from "../report/stage-times.js";
 import type { OpenShard, Source } from "../storage/port.js";
 import type { SpanRange } from "../plan/share.js";
+import { createEvent } from "../util/condition.js";
 import { coalesceSlices } from "./coalesce.js";
 import { type ReadyWindow, type SliceOfRun, windowsAhead } from "./windows.js";
 
@@ -189,15 +190,6 @@ interface OpenWindow {
   close(): Promise<void>;
 }
 
-/** Told once, to all who wait for it. */
-function createSignal(): { readonly told: Promise<void>; readonly tell: () => void } {
-  let resolve: (() => void) | undefined;
-  const told = new Promise<void>((tell) => {
-    resolve = tell;
-  });
-  return { told, tell: () => resolve?.() };
-}
-
 interface Place {
   /** `queued` of the window before. */
   readonly before: Promise<unknown>;
@@ -206,13 +198,13 @@ interface Place {
 }
 
 function openWindow(tools: FeedTools, window: ReadyWindow, { before, rowsLeft }: Place): OpenWindow {
-  const [near, unwanted, ended] = [createSignal(), createSignal(), createSignal()];
-  const dropped = unwanted.told.then(() => {
+  const [near, unwanted, ended] = [createEvent(), createEvent(), createEvent()];
+  const dropped = unwanted.happened.then(() => {
     throw new Error("a window that nobody wants any more");
   });
   const whileWanted = <T>(promise: Promise<T>): Promise<T> => handled(Promise.race([promise, dropped]));
-  const turn = { queued: whileWanted(before), near: whileWanted(near.told) };
-  const pieces = readWindow(tools, window, { there: whileWanted(window.there), turn, rowsLeft, ended: ended.tell });
+  const turn = { queued: whileWanted(before), near: whileWanted(near.happened) };
+  const pieces = readWindow(tools, window, { there: whileWanted(window.there), turn, rowsLeft, ended: ended.set });
   const first = handled(pieces.next());
   return {
     rowEnd: window.rowEnd,
@@ -220,10 +212,10 @@ function openWindow(tools: FeedTools, window: ReadyWindow, { before, rowsLeft }:
     first,
     pieces,
     // Of several slices, one is begun when the one before it is through.
-    queued: window.requests.length === 1 ? first.catch(() => undefined) : ended.told,
-    isNear: near.tell,
+    queued: window.requests.length === 1 ? first.catch(() => undefined) : ended.happened,
+    isNear: near.set,
     async close() {
-      unwanted.tell();
+      unwanted.set();
       await first.catch(() => undefined);
       await pieces.return(undefined);
     },

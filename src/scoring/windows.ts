@@ -3,6 +3,7 @@ import type { Projection } from "../binding/contract.js";
 import { partitionsOf } from "../plan/partitions.js";
 import type { Slice } from "../plan/plan.js";
 import type { OpenShard, Source } from "../storage/port.js";
+import { type Condition, createCondition } from "../util/condition.js";
 
 /** A slice, and the run's number of its first row. */
 export interface SliceOfRun {
@@ -37,29 +38,29 @@ export async function* windowsAhead(
   tools: WindowTools,
   groups: Iterable<readonly SliceOfRun[]>,
 ): AsyncGenerator<ReadyWindow> {
-  const change = createChange();
+  const change = createCondition();
   const queue: Queue = { ready: [], heldBytes: 0, closed: false, ended: false, change };
   const filling = fill(tools, groups, queue).finally(() => {
     queue.ended = true;
-    change.tell();
+    change.notify();
   });
   filling.catch(() => undefined); // awaited below; until then it must not count as unhandled
   try {
     for (;;) {
       const next = queue.ready.shift();
       if (next !== undefined) {
-        change.tell();
+        change.notify();
         yield await next;
       } else if (queue.ended) {
         await filling;
         return;
       } else {
-        await change.told();
+        await change.wait();
       }
     }
   } finally {
     queue.closed = true;
-    change.tell();
+    change.notify();
     await filling.catch(() => undefined);
     for (const window of await Promise.allSettled(queue.ready)) {
       await (window.status === "fulfilled" ? window.value.done() : undefined);
@@ -74,7 +75,7 @@ interface Queue {
   heldBytes: number;
   closed: boolean;
   ended: boolean;
-  readonly change: Change;
+  readonly change: Condition;
 }
 
 /** Begins window after window, when there is room for it. */
@@ -87,7 +88,7 @@ async function fill(tools: WindowTools, groups: Iterable<readonly SliceOfRun[]>,
       !queue.closed &&
       (queue.ready.length >= files || (queue.heldBytes > 0 && queue.heldBytes + bytes > limitBytes))
     ) {
-      await queue.change.told();
+      await queue.change.wait();
     }
     if (queue.closed) {
       await closeAll(window.opened);
@@ -96,35 +97,12 @@ async function fill(tools: WindowTools, groups: Iterable<readonly SliceOfRun[]>,
     queue.heldBytes += bytes;
     const opened = openWindow(tools, window, () => {
       queue.heldBytes -= bytes;
-      queue.change.tell();
+      queue.change.notify();
     });
     opened.catch(() => undefined); // awaited later, by whoever takes it
     queue.ready.push(opened);
-    queue.change.tell();
+    queue.change.notify();
   }
-}
-
-interface Change {
-  tell(): void;
-  told(): Promise<void>;
-}
-
-/** Something has changed: whoever waits looks again. */
-function createChange(): Change {
-  let waiting: (() => void)[] = [];
-  return {
-    tell() {
-      const all = waiting;
-      waiting = [];
-      for (const wake of all) {
-        wake();
-      }
-    },
-    told: () =>
-      new Promise((resolve) => {
-        waiting.push(resolve);
-      }),
-  };
 }
 
 /** A window that is not begun. The first one of a slice has the file that the slice was looked at with. */

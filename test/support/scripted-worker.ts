@@ -1,21 +1,38 @@
-import type { FromUnitServer, ToUnitServer } from "#src/scoring/workers/protocol.js";
+import type { SentRows } from "#src/scoring/workers/protocol.js";
+import type { ToClient, ToServer } from "#src/util/rpc/protocol.js";
 import type { WorkerPort } from "#src/util/worker-port.js";
 
-/** A worker that answers as the test says. */
-export function scripted(answer: (message: ToUnitServer, send: (message: FromUnitServer) => void) => void): {
-  port: WorkerPort;
-  heard: ToUnitServer[];
-} {
-  const heard: ToUnitServer[] = [];
+/** How a call is answered. */
+export interface Answer {
+  rows(rows: SentRows): void;
+  /** The unit is read, without a failure. */
+  end(): void;
+}
+
+/** A worker that answers each unit it is to read as the test says. */
+export function scripted(answerCall: (answer: Answer) => void): { port: WorkerPort; heard: ToServer[] } {
+  const heard: ToServer[] = [];
   let tell: ((message: unknown) => void) | undefined;
+  const send = (message: ToClient): void => {
+    setImmediate(() => {
+      tell?.(message);
+    });
+  };
   const port: WorkerPort = {
     postMessage(message) {
-      heard.push(message as ToUnitServer);
-      answer(message as ToUnitServer, (reply) => {
-        setImmediate(() => {
-          tell?.(reply);
+      const received = message as ToServer;
+      heard.push(received);
+      if (received.rpc === "call") {
+        const { id } = received;
+        answerCall({
+          rows(body) {
+            send({ rpc: "item", id, body });
+          },
+          end() {
+            send({ rpc: "result", id, body: undefined });
+          },
         });
-      });
+      }
     },
     on(event, hear) {
       tell = event === "message" ? hear : tell;

@@ -2,6 +2,8 @@ import type { Contract, Projection } from "../../binding/contract.js";
 import type { Column } from "../../columnar/types.js";
 import type { Unit } from "../../formats/port.js";
 import type { ScoredBatch } from "../../packing/scored.js";
+import { isInteger, isOfKind, isRecord } from "../../util/checks.js";
+import type { RpcProtocol } from "../../util/rpc/protocol.js";
 
 /** What a worker makes of a unit's rows. */
 export interface UnitRequest {
@@ -20,34 +22,29 @@ export interface UnitScoring {
   readonly batchRows: number;
 }
 
-/** What the main thread tells a worker that reads units. */
-export type ToUnitServer =
-  | ({ readonly kind: "read"; readonly id: number; readonly unit: Unit } & UnitRequest)
-  /** A batch is done with. `batchRows`: rows of the batches that are scored from here on. */
-  | {
-      readonly kind: "taken";
-      readonly buffers: readonly ArrayBuffer[];
-      readonly bytes: number;
-      readonly batchRows?: number | undefined;
-    }
-  /** The rest of a unit is not wanted any more. */
-  | { readonly kind: "cancel"; readonly id: number };
+/** A unit, and what a worker makes of its rows. */
+export interface ReadCall extends UnitRequest {
+  readonly unit: Unit;
+}
 
-/** What a worker that reads units answers. */
-export type FromUnitServer =
-  | {
-      readonly kind: "rows";
-      readonly id: number;
-      /** The batch's first row, as a row of the shard. */
-      readonly rowStart: number;
-      readonly batch: ScoredBatch;
-      /** To be given back. */
-      readonly buffers: readonly ArrayBuffer[];
-      /** What the batch takes, predictions included. */
-      readonly bytes: number;
-    }
-  /** No more rows of the unit will come. `failure`: what kept the worker from reading the rest of them. */
-  | { readonly kind: "end"; readonly id: number; readonly failure?: UnitFailure | undefined };
+/** Rows of a unit. */
+export interface SentRows {
+  /** The batch's first row, as a row of the shard. */
+  readonly rowStart: number;
+  readonly batch: ScoredBatch;
+  /** Buffers to be given back. */
+  readonly buffers: readonly ArrayBuffer[];
+  /** The size of the batch, predictions included. */
+  readonly bytes: number;
+}
+
+/** A batch that the main thread is done with. */
+export interface TakenRows {
+  readonly buffers: readonly ArrayBuffer[];
+  readonly bytes: number;
+  /** Rows of the batches that are scored from here on. */
+  readonly batchRows: number | undefined;
+}
 
 /** Why a worker did not read a unit to its end: the main thread reads the rest of its rows. */
 export interface UnitFailure {
@@ -58,3 +55,30 @@ export interface UnitFailure {
   readonly kind: "unsupported" | "file" | "worker_gone" | "defect";
   readonly message: string;
 }
+
+const isReadCall = (value: unknown): value is ReadCall =>
+  isRecord(value) && isRecord(value["unit"]) && isRecord(value["projection"]) && value["constants"] instanceof Map;
+const isSentRows = (value: unknown): value is SentRows =>
+  isRecord(value) &&
+  isInteger(value["rowStart"]) &&
+  isRecord(value["batch"]) &&
+  isInteger(value["batch"]["rowCount"]) &&
+  Array.isArray(value["buffers"]) &&
+  isInteger(value["bytes"]);
+const isTakenRows = (value: unknown): value is TakenRows =>
+  isRecord(value) && Array.isArray(value["buffers"]) && isInteger(value["bytes"]);
+const isFailureKind = isOfKind<UnitFailure>({ unsupported: true, file: true, worker_gone: true, defect: true });
+const isResult = (value: unknown): value is UnitFailure | undefined => value === undefined || isFailureKind(value);
+
+/** Between the main thread and a worker that reads units. */
+export const unitProtocol = {
+  calls: {
+    /**
+     * The items are the unit's rows, in order. The result is undefined where they are all of its rows, else what kept
+     * the worker from reading the others.
+     */
+    read: { request: isReadCall, item: isSentRows, result: isResult },
+  },
+  toServer: { taken: isTakenRows },
+  toClient: {},
+} satisfies RpcProtocol;

@@ -1,8 +1,10 @@
 import type { Unit } from "../../formats/port.js";
 import type { ScoredBatch } from "../../packing/scored.js";
 import { messageOf } from "../../util/errors.js";
+import { type Condition, createCondition } from "../../util/condition.js";
+import { openRpcClient, type RpcClient } from "../../util/rpc/client.js";
 import type { WorkerPort } from "../../util/worker-port.js";
-import type { FromUnitServer, ToUnitServer, UnitFailure, UnitRequest } from "./protocol.js";
+import { type SentRows, type UnitFailure, unitProtocol, type UnitRequest } from "./protocol.js";
 
 /** Workers that read units, and maybe score them. */
 export interface UnitPool {
@@ -28,20 +30,22 @@ interface Job {
   readonly unit: Unit;
   /** See `Unit.group`. */
   readonly group: string;
-  readonly message: ToUnitServer;
+  readonly request: UnitRequest;
   worker: PoolWorker | undefined;
+  /** Set while a worker has the job. */
+  cancel: (() => void) | undefined;
   /** Batches that came and were not taken. */
-  readonly arrived: Extract<FromUnitServer, { kind: "rows" }>[];
+  readonly arrived: SentRows[];
   hasEnded: boolean;
   /** Whether it was told why it did not come to its end. */
   hasFailed: boolean;
   isCancelled: boolean;
-  /** Called when a batch comes, and when the job has ended. */
-  wake: (() => void) | undefined;
+  /** A batch came, or the job has ended. */
+  readonly changed: Condition;
 }
 
 interface PoolWorker {
-  readonly port: WorkerPort;
+  readonly client: RpcClient<typeof unitProtocol>;
   readonly jobs: Set<Job>;
   /** The group of the unit that it was given last. */
   group: string | undefined;
@@ -51,25 +55,25 @@ interface Pool extends UnitPoolOptions {
   readonly workers: readonly PoolWorker[];
   /** Jobs that no worker has, in the order in which their rows are taken: so the rows that are due are at work. */
   readonly waiting: Job[];
-  /** Jobs that have not ended, by id. */
-  readonly jobs: Map<number, Job>;
+  /** Jobs that have not ended. */
+  readonly jobs: Set<Job>;
   nextId: number;
   isBroken: boolean;
 }
 
 /** @param ports to workers that serve units */
 export function openUnitPool(ports: readonly WorkerPort[], options: UnitPoolOptions = {}): UnitPool {
-  const workers = ports.map((port): PoolWorker => ({ port, jobs: new Set(), group: undefined }));
-  const pool: Pool = { ...options, workers, waiting: [], jobs: new Map(), nextId: 0, isBroken: false };
-  for (const { port } of workers) {
-    port.on("message", (message) => {
-      receive(pool, message as FromUnitServer);
+  const workers: PoolWorker[] = [];
+  const pool: Pool = { ...options, workers, waiting: [], jobs: new Set(), nextId: 0, isBroken: false };
+  for (const port of ports) {
+    const client = openRpcClient(port, unitProtocol, {
+      server: "a worker that reads units",
+      hear: {},
+      onBroken(error) {
+        breakDown(pool, error);
+      },
     });
-    for (const event of ["close", "exit", "error", "messageerror"]) {
-      port.on(event, (cause) => {
-        breakDown(pool, cause instanceof Error ? `${event}: ${messageOf(cause)}` : event);
-      });
-    }
+    workers.push({ client, jobs: new Set(), group: undefined });
   }
   return {
     async *read(units, request) {
@@ -104,15 +108,16 @@ function addJob(pool: Pool, unit: Unit, request: UnitRequest): Job {
     id,
     unit,
     group: unit.group ?? String(id),
-    message: { kind: "read", id, unit, ...request },
+    request,
     worker: undefined,
+    cancel: undefined,
     arrived: [],
     hasEnded: false,
     hasFailed: false,
     isCancelled: false,
-    wake: undefined,
+    changed: createCondition(),
   };
-  pool.jobs.set(id, job);
+  pool.jobs.add(job);
   pool.waiting.push(job);
   return job;
 }
@@ -125,7 +130,7 @@ function assign(pool: Pool): void {
     job.worker = worker;
     worker.jobs.add(job);
     worker.group = job.group;
-    worker.port.postMessage(job.message);
+    start(pool, job, worker);
   }
 }
 
@@ -153,23 +158,30 @@ function placeOfNext({ workers, waiting }: Pool, { group, jobs }: PoolWorker): n
   return free < 0 ? waiting.findIndex((job, place) => place === 0 && isLater(job)) : free;
 }
 
-function receive(pool: Pool, message: FromUnitServer): void {
-  const job = pool.jobs.get(message.id);
-  if (job === undefined) {
-    return;
-  }
-  if (message.kind === "end") {
-    if (message.failure !== undefined) {
-      tellFailure(pool, job, message.failure);
+function start(pool: Pool, job: Job, { client }: PoolWorker): void {
+  const { unit, request } = job;
+  const call = client.call("read", { body: { unit, ...request } }, (rows) => {
+    if (job.hasEnded) {
+      return; // another worker broke: none is trusted any more
+    }
+    if (job.isCancelled) {
+      giveBack(pool, job, rows);
+    } else {
+      job.arrived.push(rows);
+      job.changed.notify();
+    }
+  });
+  job.cancel = call.cancel;
+  const end = (failure: UnitFailure | undefined): void => {
+    if (failure !== undefined) {
+      tellFailure(pool, job, failure);
     }
     endJob(pool, job);
     assign(pool);
-  } else if (job.isCancelled) {
-    giveBack(pool, job, message);
-  } else {
-    job.arrived.push(message);
-    job.wake?.();
-  }
+  };
+  void call.result.then(end, (error: unknown) => {
+    end({ kind: "defect", message: messageOf(error) });
+  });
 }
 
 /** Once a unit, and of units only whose rows are wanted. */
@@ -183,20 +195,20 @@ function tellFailure(pool: Pool, job: Job, failure: UnitFailure): void {
 function endJob(pool: Pool, job: Job): void {
   job.hasEnded = true;
   job.worker?.jobs.delete(job);
-  pool.jobs.delete(job.id);
-  job.wake?.();
+  pool.jobs.delete(job);
+  job.changed.notify();
 }
 
-function giveBack({ batchRows }: Pool, { worker }: Job, { buffers, bytes }: Job["arrived"][number]): void {
-  const message: ToUnitServer = { kind: "taken", buffers, bytes, batchRows: batchRows?.() };
-  worker?.port.postMessage(message, [...buffers]);
+function giveBack({ batchRows }: Pool, { worker }: Job, { buffers, bytes }: SentRows): void {
+  worker?.client.notify("taken", { body: { buffers, bytes, batchRows: batchRows?.() }, transfer: buffers });
 }
 
 /** A worker is gone, so none is trusted any more: what they were to read is read in the main thread. */
-function breakDown(pool: Pool, why: string): void {
+function breakDown(pool: Pool, { message, cause }: Error): void {
   pool.isBroken = true;
-  for (const job of pool.jobs.values()) {
-    tellFailure(pool, job, { kind: "worker_gone", message: `a worker that reads units has ended (${why})` });
+  const why = cause === undefined ? message : `${message}: ${messageOf(cause)}`;
+  for (const job of pool.jobs) {
+    tellFailure(pool, job, { kind: "worker_gone", message: why });
     endJob(pool, job);
   }
   pool.waiting.length = 0;
@@ -215,7 +227,7 @@ function cancel(pool: Pool, job: Job): void {
     pool.waiting.splice(pool.waiting.indexOf(job), 1);
     endJob(pool, job);
   } else {
-    job.worker.port.postMessage({ kind: "cancel", id: job.id } satisfies ToUnitServer);
+    job.cancel?.();
   }
 }
 
@@ -228,9 +240,7 @@ async function* rowsOf(pool: Pool, job: Job): AsyncGenerator<ScoredBatch, number
       if (job.hasEnded) {
         return due;
       }
-      await new Promise<void>((resolve) => {
-        job.wake = resolve;
-      });
+      await job.changed.wait();
       continue;
     }
     const { rowStart, batch } = message;

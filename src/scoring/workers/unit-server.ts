@@ -6,19 +6,20 @@
 import { readFileSync } from "node:fs";
 import { setImmediate } from "node:timers/promises";
 import { type BufferPool, createBufferPool } from "../../columnar/memory/buffer-pool.js";
-import { createColumnBuilder } from "../../columnar/column-builder.js";
 import { numericBuffers } from "../../columnar/tensor.js";
-import type { Column } from "../../columnar/types.js";
-import { bytesPerElement, type ElementType, type Values, viewOf } from "../../columnar/values.js";
-import { doWithoutVectors, giveBackMemory, takeMemory } from "../../columnar/memory/vectors.js";
+import type { ElementType } from "../../columnar/values.js";
+import { doWithoutVectors } from "../../columnar/memory/vectors.js";
 import type { Predictions, ScoredBatch } from "../../packing/scored.js";
+import { createCondition } from "../../util/condition.js";
 import { errnoOf, JobError, messageOf } from "../../util/errors.js";
+import { createLimit } from "../../util/limit.js";
+import { type RpcContext, serveRpc } from "../../util/rpc/server.js";
 import type { WorkerPort } from "../../util/worker-port.js";
-import type { TakeValues } from "../../packing/direct/matrix.js";
 import { directPlan } from "../../packing/direct/plan.js";
-import { packParcel, type ParcelTools } from "./batch-transfer.js";
-import type { FromUnitServer, ToUnitServer, UnitFailure, UnitRequest } from "./protocol.js";
-import type { Projection } from "../../binding/contract.js";
+import { matrixMemory, parcelTools } from "./batch-memory.js";
+import { packParcel } from "./batch-transfer.js";
+import { repeater } from "./folder-columns.js";
+import { type ReadCall, type SentRows, type UnitFailure, unitProtocol } from "./protocol.js";
 import { decodedRowBytes } from "../../binding/row-bytes.js";
 import type { Unit, UnitReader } from "../../formats/port.js";
 import { type RunModel, scorer } from "./unit-scorer.js";
@@ -30,14 +31,6 @@ const batchBytes = 1024 * 1024;
 const batchLimits = { least: 256, most: 16 * 1024 };
 /** In the model, of rows that are sent together, about. */
 const stepMs = 50;
-/** Sizes are rounded up, so that buffers that come back fit again. */
-const roundedBytes = 4096;
-
-function roundUp(bytes: number): number {
-  return Math.ceil(bytes / roundedBytes) * roundedBytes;
-}
-
-type ReadMessage = Extract<ToUnitServer, { kind: "read" }>;
 
 export interface UnitServerOptions {
   /** Opens the reader of a format's units. */
@@ -46,22 +39,18 @@ export interface UnitServerOptions {
   readonly run?: RunModel | undefined;
 }
 
-/** Answers what comes on a port. */
+/** Answers the calls that come on a port: reads one unit after the other. */
 export function serveUnits(port: WorkerPort, options: UnitServerOptions): void {
-  const cancelled = new Set<number>();
   const held = heldRows();
   const server = openServer(options);
+  const inTurn = createLimit(1);
   let isClosed = false;
-  const send = (message: FromUnitServer, transfer: readonly ArrayBuffer[] = []): void => {
-    port.postMessage(message, [...transfer]);
-  };
-  const read = async (message: ReadMessage): Promise<void> => {
-    const { id } = message;
-    const isUnwanted = (): boolean => isClosed || cancelled.has(id);
-    for await (const { rowStart, batch, buffers } of batchesOf(server, message)) {
+  const read = async (call: ReadCall, { isCancelled, send }: RpcContext<SentRows>): Promise<void> => {
+    const isUnwanted = (): boolean => isClosed || isCancelled();
+    for await (const { rowStart, batch, buffers } of batchesOf(server, call)) {
       const sent = new Set([...buffers, ...(batch.predictions ?? []).flatMap((part) => numericBuffers(part.outputs))]);
       const bytes = sizeOf([...sent]);
-      send({ kind: "rows", id, rowStart, batch, buffers, bytes }, [...sent]);
+      send({ body: { rowStart, batch, buffers, bytes }, transfer: [...sent] });
       held.add(bytes);
       await setImmediate(); // hears what the main thread says
       await held.room(isUnwanted);
@@ -70,37 +59,28 @@ export function serveUnits(port: WorkerPort, options: UnitServerOptions): void {
       }
     }
   };
-  /** Where it fails, the main thread reads the rest of the unit's rows. */
-  const answer = async (message: ReadMessage): Promise<void> => {
-    const failure = await read(message).then(() => undefined, failureOf);
-    cancelled.delete(message.id);
-    send({ kind: "end", id: message.id, failure });
-  };
-  let queue = Promise.resolve();
-  port.on("message", (received) => {
-    const message = received as ToUnitServer;
-    if (message.kind === "read") {
-      queue = queue.then(() => answer(message));
-    } else if (message.kind === "cancel") {
-      cancelled.add(message.id);
-      held.add(0);
-    } else {
-      takeBack(server.pool, message.buffers);
-      server.wantedRows = message.batchRows ?? server.wantedRows;
-      held.add(-message.bytes);
-    }
+  serveRpc(port, unitProtocol, {
+    calls: {
+      async read(call, context) {
+        context.onCancel(held.recheck);
+        // Where it fails, the main thread reads the rest of the unit's rows.
+        const failure = await inTurn(() => read(call, context).then(() => undefined, failureOf));
+        return { body: failure };
+      },
+    },
+    hear: {
+      taken({ buffers, bytes, batchRows }) {
+        takeBack(server.pool, buffers);
+        server.wantedRows = batchRows ?? server.wantedRows;
+        held.add(-bytes);
+      },
+    },
   });
-  port.on("messageerror", endThread);
   port.on("close", () => {
     isClosed = true;
-    held.add(0);
-    void closeAfter(queue, server);
+    held.recheck();
+    void inTurn(() => close(server));
   });
-}
-
-/** What was asked for is not known: the main thread is told that this one has ended. */
-function endThread(cause: unknown): never {
-  throw new Error("a message did not arrive whole", { cause });
 }
 
 /** Node's own errors have codes, too; those of the system name the call. */
@@ -133,13 +113,13 @@ function openServer({ openReader, run }: UnitServerOptions): UnitServer {
   };
 }
 
-/** Gives back all memory when what is under way has ended. */
-async function closeAfter(queue: Promise<unknown>, { matrices, readers }: UnitServer): Promise<void> {
-  await queue;
+/** Gives back all memory. */
+function close({ matrices, readers }: UnitServer): Promise<void> {
   matrices.clear();
   for (const reader of readers.values()) {
     reader.close();
   }
+  return Promise.resolve();
 }
 
 /** `ulimit -v`. False where it is not known. */
@@ -159,21 +139,28 @@ function takeBack(pool: BufferPool, buffers: readonly ArrayBuffer[]): void {
   }
 }
 
-/** Bytes that were sent and have not come back. */
-function heldRows(): { add(bytes: number): void; room(isUnwanted: () => boolean): Promise<void> } {
+/** Bounds the bytes that were sent and have not come back. */
+interface HeldRows {
+  add(bytes: number): void;
+  /** Has those who wait look again whether their rows are still wanted. */
+  readonly recheck: () => void;
+  /** Waits until more may be sent, or nobody wants it. */
+  room(isUnwanted: () => boolean): Promise<void>;
+}
+
+function heldRows(): HeldRows {
   let held = 0;
-  let wake: (() => void) | undefined;
+  const changed = createCondition();
   const isFull = (): boolean => held > heldLimitBytes;
   return {
     add(bytes) {
       held += bytes;
-      wake?.();
+      changed.notify();
     },
+    recheck: changed.notify,
     async room(isUnwanted) {
       while (isFull() && !isUnwanted()) {
-        await new Promise<void>((resolve) => {
-          wake = resolve;
-        });
+        await changed.wait();
       }
     },
   };
@@ -201,7 +188,7 @@ interface SentBatch {
 /** The rows of a unit, in order, in memory of their own. */
 async function* batchesOf(
   server: UnitServer,
-  { unit, projection, constants, scoring }: ReadMessage,
+  { unit, projection, constants, scoring }: ReadCall,
 ): AsyncGenerator<SentBatch> {
   const { pool, matrices, run } = server;
   const tools = parcelTools((bytes) => pool.take(bytes));
@@ -255,68 +242,4 @@ function stepsFor(
 
 function sizeOf(buffers: readonly ArrayBuffer[]): number {
   return buffers.reduce((sum, { byteLength }) => sum + byteLength, 0);
-}
-
-interface PooledTools extends ParcelTools {
-  /** Those of the buffers that were taken that were not sent. */
-  left(sent: readonly ArrayBuffer[]): ArrayBuffer[];
-  /** Another batch begins. */
-  clear(): void;
-}
-
-/** Memory from a pool, which knows what was made for one batch. */
-function parcelTools(takeBuffer: (bytes: number) => ArrayBuffer): PooledTools {
-  const made = new Map<Values, ArrayBuffer>();
-  return {
-    take(element, length) {
-      const bytes = length * bytesPerElement(element);
-      const buffer = takeBuffer(roundUp(bytes));
-      const values = viewOf(element, buffer, 0, length);
-      made.set(values, buffer);
-      return values;
-    },
-    isOwn: (values) => made.has(values),
-    left: (sent) => [...made.values()].filter((buffer) => !sent.includes(buffer)),
-    clear() {
-      made.clear();
-    },
-  };
-}
-
-/** Memory for what is not sent, or only copies of it. */
-function matrixMemory(): { readonly take: TakeValues; clear(): void } {
-  const pieces: Uint8Array<ArrayBuffer>[] = [];
-  return {
-    take(element, length) {
-      const piece = takeMemory(length * bytesPerElement(element));
-      pieces.push(piece);
-      return viewOf(element, piece.buffer, piece.byteOffset, length);
-    },
-    clear() {
-      giveBackMemory(pieces.splice(0));
-    },
-  };
-}
-
-/** Columns from folder names, of one row each, as columns of at least so many. */
-function repeater(projection: Projection, constants: UnitRequest["constants"]): (rows: number) => Map<string, Column> {
-  let made = { rows: 0, columns: new Map<string, Column>() };
-  const repeated = (rows: number): Map<string, Column> => {
-    const columns = new Map<string, Column>();
-    for (const { source } of projection.passthrough) {
-      const one = constants.get(source.path[0] ?? "");
-      if (source.partition === true && one !== undefined) {
-        const builder = createColumnBuilder(source.type, rows);
-        for (let row = 0; row < rows; row += 1) {
-          builder.append(one, 0, 1);
-        }
-        columns.set(source.path[0] ?? "", builder.finish());
-      }
-    }
-    return columns;
-  };
-  return (rows) => {
-    made = made.rows < rows ? { rows, columns: repeated(rows) } : made;
-    return made.columns;
-  };
 }

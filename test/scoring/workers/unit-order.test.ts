@@ -1,9 +1,10 @@
 import { setImmediate as turn, setTimeout as after } from "node:timers/promises";
 import { expect, test } from "vitest";
 import type { ScoredBatch } from "#src/packing/scored.js";
-import type { FromUnitServer, ToUnitServer } from "#src/scoring/workers/protocol.js";
+import type { ReadCall, SentRows, TakenRows } from "#src/scoring/workers/protocol.js";
 import { openUnitPool } from "#src/scoring/workers/unit-pool.js";
 import type { ParquetUnit } from "#src/formats/parquet/units.js";
+import type { ToClient, ToServer } from "#src/util/rpc/protocol.js";
 import type { WorkerPort } from "#src/util/worker-port.js";
 import { emptyContract } from "../../support/batches.js";
 import { randomOf } from "../../support/random.js";
@@ -14,7 +15,7 @@ const common = { format: "parquet", path: "a.parquet", columns: [] } as const;
 /** A thread that makes rows of nothing, some at a time, at its own pace, and waits when it holds too many. */
 function paced(random: () => number, heldLimit: number): WorkerPort {
   const heard: ((message: unknown) => void)[] = [];
-  const hear = (message: FromUnitServer): void => {
+  const hear = (message: ToClient): void => {
     for (const one of heard) {
       one(message);
     }
@@ -31,21 +32,23 @@ function paced(random: () => number, heldLimit: number): WorkerPort {
   const serveUnit = async (id: number, rowStart: number, rowEnd: number): Promise<void> => {
     for (let row = rowStart; row < rowEnd; row += 1) {
       await pause();
-      hear({ kind: "rows", id, rowStart: row, batch: { rowCount: 1, inputs: [], carried: [] }, buffers: [], bytes: 1 });
+      const batch = { rowCount: 1, inputs: [], carried: [] };
+      hear({ rpc: "item", id, body: { rowStart: row, batch, buffers: [], bytes: 1 } satisfies SentRows });
       held += 1;
       while (isFull()) {
         await new Promise<void>((resolve) => waiting.push(resolve));
       }
     }
-    hear({ kind: "end", id });
+    hear({ rpc: "result", id, body: undefined });
   };
   return {
     postMessage(message) {
-      const told = message as ToUnitServer;
-      if (told.kind === "read") {
-        queue = queue.then(() => serveUnit(told.id, told.unit.rowStart, told.unit.rowEnd));
-      } else if (told.kind === "taken") {
-        held -= told.bytes;
+      const told = message as ToServer;
+      if (told.rpc === "call") {
+        const { rowStart, rowEnd } = (told.body as ReadCall).unit;
+        queue = queue.then(() => serveUnit(told.id, rowStart, rowEnd));
+      } else if (told.rpc === "notice") {
+        held -= (told.body as TakenRows).bytes;
         for (const wake of waiting.splice(0)) {
           wake();
         }

@@ -4,12 +4,13 @@ import { MessageChannel } from "node:worker_threads";
 import { describe, expect, test, vi } from "vitest";
 import type { ScoredBatch } from "#src/packing/scored.js";
 import { openUnitReader } from "#src/app/unit-readers.js";
-import type { FromUnitServer, UnitRequest } from "#src/scoring/workers/protocol.js";
+import type { SentRows, UnitRequest } from "#src/scoring/workers/protocol.js";
 import { openUnitPool, type UnitPool } from "#src/scoring/workers/unit-pool.js";
 import { readFooter } from "#src/formats/parquet/footer/footer.js";
 import { type ParquetUnit, parquetUnits } from "#src/formats/parquet/units.js";
 import { serveUnits } from "#src/scoring/workers/unit-server.js";
 import type { RunModel } from "#src/scoring/workers/unit-scorer.js";
+import type { ToClient } from "#src/util/rpc/protocol.js";
 import type { WorkerPort } from "#src/util/worker-port.js";
 import { emptyContract, matrixBinding, ref } from "../../support/batches.js";
 import { scratchFolder } from "../../support/job.js";
@@ -154,13 +155,11 @@ describe("a thread that does not keep to its unit", () => {
     { what: "sends rows of the unit after it", rows: [{ rowStart: 0, rowCount: 11 }], reached: 0, came: [] },
     { what: "ends before its end", rows: [{ rowStart: 0, rowCount: 9 }], reached: 9, came: [9] },
   ])("is not believed: it $what", async ({ rows, reached, came }) => {
-    const { port } = scripted((message, send) => {
-      if (message.kind === "read") {
-        for (const { rowStart, rowCount } of rows) {
-          send({ kind: "rows", id: message.id, rowStart, batch: batchOf(rowCount), buffers: [], bytes: 0 });
-        }
-        send({ kind: "end", id: message.id });
+    const { port } = scripted((answer) => {
+      for (const { rowStart, rowCount } of rows) {
+        answer.rows({ rowStart, batch: batchOf(rowCount), buffers: [], bytes: 0 });
       }
+      answer.end();
     });
     const found: number[] = [];
 
@@ -182,11 +181,9 @@ const manyOutputs: RunModel = async ({ inputs }) => {
 describe("whoever stops reading", () => {
   test("has the thread stop, and gives back what came", async () => {
     const buffer = new ArrayBuffer(8);
-    const { port, heard } = scripted((message, send) => {
-      if (message.kind === "read") {
-        for (const rowStart of [0, 5]) {
-          send({ kind: "rows", id: message.id, rowStart, batch: batchOf(5), buffers: [buffer], bytes: 8 });
-        }
+    const { port, heard } = scripted((answer) => {
+      for (const rowStart of [0, 5]) {
+        answer.rows({ rowStart, batch: batchOf(5), buffers: [buffer], bytes: 8 });
       }
     });
     const batches = openUnitPool([port]).read([unit(0, 10), unit(10, 20), unit(20, 30)], request);
@@ -194,10 +191,10 @@ describe("whoever stops reading", () => {
     await batches.return(0);
 
     await vi.waitFor(() => {
-      expect(heard.filter(({ kind }) => kind === "taken")).toHaveLength(4); // two of each unit that was begun
+      expect(heard.filter(({ rpc }) => rpc === "notice")).toHaveLength(4); // two of each unit that was begun
     });
-    expect(heard.flatMap((message) => (message.kind === "cancel" ? [message.id] : []))).toEqual([0, 1]);
-    expect(heard.flatMap((message) => (message.kind === "read" ? [message.id] : []))).toEqual([0, 1]);
+    expect(heard.flatMap((message) => (message.rpc === "cancel" ? [message.id] : []))).toEqual([0, 1]);
+    expect(heard.flatMap((message) => (message.rpc === "call" ? [message.id] : []))).toEqual([0, 1]);
   });
 
   test.each([
@@ -211,8 +208,8 @@ describe("whoever stops reading", () => {
     const one = thread(run);
     let sentRows = 0;
     one.port.on("message", (message) => {
-      const sent = message as FromUnitServer;
-      sentRows += sent.kind === "rows" ? sent.batch.rowCount : 0;
+      const sent = message as ToClient;
+      sentRows += sent.rpc === "item" ? (sent.body as SentRows).batch.rowCount : 0;
     });
     const batches = openUnitPool([one.port]).read(units, asked);
     await batches.next();

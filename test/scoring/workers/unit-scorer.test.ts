@@ -77,34 +77,35 @@ describe.for([list, matrix])("rows of numbers, for an input of kind $kind", (bin
   });
 });
 
+const batchOf = (input: DecodedInput): RecordBatch => ({ rowCount: 3, inputs: [input], carried: [] });
+
 describe("a batch that is not scored", () => {
   const contract = { ...emptyContract, inputs: [matrix], fixedBatchRows: null };
   const asked = { contract, tensors: [], batchRows: 2 };
-  const batchOf = (input: DecodedInput): RecordBatch => ({ rowCount: 3, inputs: [input], carried: [] });
 
   test("has no predictions where the model fails: the main thread finds the rows that it fails on", async () => {
-    const score = scorer(asked, () => Promise.reject(new Error("the model refuses it")));
-    expect(await score(batchOf(rowsOf(1, 2, 3, 4, 5, 6)), 2)).toBeUndefined();
+    const run = scorer(asked, () => Promise.reject(new Error("the model refuses it")));
+    expect(await run(batchOf(rowsOf(1, 2, 3, 4, 5, 6)), 2)).toBeUndefined();
   });
 
   test("is a defect where packing fails, before the model is called", async () => {
     let calls = 0;
-    const score = scorer(asked, () => {
+    const run = scorer(asked, () => {
       calls += 1;
       return Promise.resolve({ outputs: [], ms: 0 });
     });
     const unfit = { kind: "matrix", width: 2, data: undefined, valid: Uint8Array.of(1) } as unknown as DecodedInput;
-    await expect(score(batchOf(unfit), 2)).rejects.toThrow(TypeError);
+    await expect(run(batchOf(unfit), 2)).rejects.toThrow(TypeError);
     expect(calls).toBe(0);
   });
 
   test("is a defect where packing fails after the model has scored the rows before", async () => {
     const { data } = rowsOf(1, 2, 3, 4, 5, 6) as { data: Float32Array };
     const input = { kind: "matrix", width: 2, data, valid: Uint8Array.of(1, 1, 1, 1, 1, 1) } as unknown as DecodedInput;
-    const score = scorer(asked, () => {
+    const run = scorer(asked, () => {
       Object.assign(input, { data: undefined });
       return Promise.resolve({ outputs: [], ms: 0 });
     });
-    await expect(score(batchOf(input), 2)).rejects.toThrow(TypeError);
+    await expect(run(batchOf(input), 2)).rejects.toThrow(TypeError);
   });
 });

@@ -1,37 +1,33 @@
-/** Bounds what is held, in bytes. */
+import { createCondition } from "../../../util/condition.js";
+
+/** Bounds how many bytes are held at once. */
 export interface ByteBudget {
-  /** Waits until what is held leaves room, or nothing is held. */
+  /** Waits until so many bytes fit into the limit, or none are held. */
   take(bytes: number): Promise<void>;
   free(bytes: number): void;
-  /** Whoever waits need not any more. */
+  /** Ends all waiting: what is taken from then on is not bounded. */
   close(): void;
 }
 
 export function createByteBudget(limit: number): ByteBudget {
   let used = 0;
   let closed = false;
-  let wake: (() => void) | undefined;
-  const change = (): void => {
-    wake?.();
-    wake = undefined;
-  };
+  const changed = createCondition();
+  const fits = (bytes: number): boolean => used === 0 || used + bytes <= limit || closed;
   return {
     async take(bytes) {
-      const mustWait = (): boolean => used > 0 && used + bytes > limit && !closed;
-      while (mustWait()) {
-        await new Promise<void>((resolve) => {
-          wake = resolve;
-        });
+      while (!fits(bytes)) {
+        await changed.wait();
       }
       used += bytes;
     },
     free(bytes) {
       used -= bytes;
-      change();
+      changed.notify();
     },
     close() {
       closed = true;
-      change();
+      changed.notify();
     },
   };
 }

@@ -1,0 +1,52 @@
+import { giveBackMemory, takeMemory } from "../../columnar/memory/vectors.js";
+import { bytesPerElement, type Values, viewOf } from "../../columnar/values.js";
+import type { TakeValues } from "../../packing/direct/matrix.js";
+import type { ParcelTools } from "./batch-transfer.js";
+
+/** Sizes are rounded up, so that buffers that come back fit again. */
+const roundedBytes = 4096;
+
+function roundUp(bytes: number): number {
+  return Math.ceil(bytes / roundedBytes) * roundedBytes;
+}
+
+export interface PooledTools extends ParcelTools {
+  /** Those of the buffers that were taken that were not sent. */
+  left(sent: readonly ArrayBuffer[]): ArrayBuffer[];
+  /** Another batch begins. */
+  clear(): void;
+}
+
+/** Memory from a pool, which knows what was made for one batch. */
+export function parcelTools(takeBuffer: (bytes: number) => ArrayBuffer): PooledTools {
+  const made = new Map<Values, ArrayBuffer>();
+  return {
+    take(element, length) {
+      const bytes = length * bytesPerElement(element);
+      const buffer = takeBuffer(roundUp(bytes));
+      const values = viewOf(element, buffer, 0, length);
+      made.set(values, buffer);
+      return values;
+    },
+    isOwn: (values) => made.has(values),
+    left: (sent) => [...made.values()].filter((buffer) => !sent.includes(buffer)),
+    clear() {
+      made.clear();
+    },
+  };
+}
+
+/** Memory for what is not sent, or only copies of it. */
+export function matrixMemory(): { readonly take: TakeValues; clear(): void } {
+  const pieces: Uint8Array<ArrayBuffer>[] = [];
+  return {
+    take(element, length) {
+      const piece = takeMemory(length * bytesPerElement(element));
+      pieces.push(piece);
+      return viewOf(element, piece.buffer, piece.byteOffset, length);
+    },
+    clear() {
+      giveBackMemory(pieces.splice(0));
+    },
+  };
+}

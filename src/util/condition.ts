@@ -1,0 +1,41 @@
+/**
+ * Waits for a state to change. Nothing is handed over: a waiter checks the state again when it is woken, in a loop, as
+ * with a condition variable.
+ */
+export interface Condition {
+  /** Resolves at the next call of `notify`. */
+  wait(): Promise<void>;
+  /** Wakes all who wait. */
+  readonly notify: () => void;
+}
+
+export function createCondition(): Condition {
+  let waiting: (() => void)[] = [];
+  return {
+    wait: () =>
+      new Promise((resolve) => {
+        waiting.push(resolve);
+      }),
+    notify() {
+      const woken = waiting;
+      waiting = [];
+      for (const wake of woken) {
+        wake();
+      }
+    },
+  };
+}
+
+/** Something that happens once: those who wait for it before and after are told alike. */
+export interface OneTimeEvent {
+  readonly happened: Promise<void>;
+  readonly set: () => void;
+}
+
+export function createEvent(): OneTimeEvent {
+  let resolve: (() => void) | undefined;
+  const happened = new Promise<void>((settle) => {
+    resolve = settle;
+  });
+  return { happened, set: () => resolve?.() };
+}
