@@ -1,13 +1,7 @@
 import { bindInputs } from "./bind-inputs.js";
 import { bindOutputs } from "./bind-outputs.js";
-import {
-  boundColumns,
-  type Contract,
-  type ContractRequest,
-  findColumn,
-  type PassthroughBinding,
-  refuse,
-} from "./contract.js";
+import { boundColumns, type Contract, type PassthroughBinding } from "./contract.js";
+import { type ContractRequest, findColumn, refuse } from "./contract-request.js";
 
 /**
  * Binds a model's signature to a shard's columns before anything is scored.

@@ -1,15 +1,8 @@
 import type { InputSource, MaskSource } from "../spec/model-spec.js";
 import { didYouMean } from "../util/suggest.js";
 import { bindMask, bindPadded, isList, isNumeric, padExample, requireNumbers } from "./bind-padded.js";
-import {
-  type ColumnRef,
-  type Contract,
-  type ContractRequest,
-  findColumn,
-  type InputBinding,
-  type NumericTensorType,
-  refuse,
-} from "./contract.js";
+import type { ColumnRef, Contract, InputBinding, NumericTensorType } from "./contract.js";
+import { type ContractRequest, findColumn, refuse } from "./contract-request.js";
 import { showTensor } from "./side-by-side.js";
 import { isTensorType, type TensorSignature } from "../columnar/tensor.js";
 import { showType } from "../columnar/types.js";

@@ -2,7 +2,8 @@ import { parseOutputReference } from "../spec/job-spec.js";
 import { outputName } from "../spec/values.js";
 import { didYouMean } from "../util/suggest.js";
 import { keepRows } from "./batch-rows.js";
-import { type ContractRequest, type OutputBinding, refuse } from "./contract.js";
+import type { OutputBinding } from "./contract.js";
+import { type ContractRequest, refuse } from "./contract-request.js";
 import { showTensor } from "./side-by-side.js";
 import { columnTypeOfTensor, isTensorType, type TensorSignature } from "../columnar/tensor.js";
 

@@ -1,14 +1,7 @@
 import type { MaskSource, PaddedSource } from "../spec/model-spec.js";
 import { didYouMean } from "../util/suggest.js";
-import {
-  type ColumnRef,
-  type ContractRequest,
-  findColumn,
-  type InputBinding,
-  type NumericTensorType,
-  type PaddedBinding,
-  refuse,
-} from "./contract.js";
+import type { ColumnRef, InputBinding, NumericTensorType, PaddedBinding } from "./contract.js";
+import { type ContractRequest, findColumn, refuse } from "./contract-request.js";
 import { showTensor } from "./side-by-side.js";
 import { isTensorType, type TensorSignature } from "../columnar/tensor.js";
 import { type ColumnType, showType } from "../columnar/types.js";

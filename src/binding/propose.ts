@@ -1,7 +1,7 @@
 import { parseOutputReference } from "../spec/job-spec.js";
 import { outputName } from "../spec/values.js";
 import { isList, padExample } from "./bind-padded.js";
-import { type ContractRequest, refuse } from "./contract.js";
+import { type ContractRequest, refuse } from "./contract-request.js";
 import { batchDependence, type ModelTraits, tensorRemedy } from "./model-traits.js";
 import { type ProposedSource, proposeTokens } from "./propose-tokens.js";
 import { showTensor } from "./side-by-side.js";

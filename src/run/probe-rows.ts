@@ -1,5 +1,5 @@
 import { mixedRows } from "../binding/batch-rows.js";
-import type { Contract } from "../binding/contract.js";
+import { type Contract, outputTensors } from "../binding/contract.js";
 import { blankInputs } from "../packing/packer.js";
 import type { Engine } from "../engine/port.js";
 
@@ -17,7 +17,7 @@ export async function probeRows(engine: Engine, contract: Contract): Promise<voi
     return;
   }
   const rows = contract.fixedBatchRows ?? probedRows;
-  const outputs = [...new Set(contract.outputs.map(({ tensor }) => tensor))];
+  const outputs = outputTensors(contract);
   const response = await engine.run({ inputs: blankInputs(contract, rows), outputs });
   if (response.kind !== "done") {
     return;

@@ -1,4 +1,4 @@
-import type { Contract } from "../binding/contract.js";
+import { type Contract, outputTensors } from "../binding/contract.js";
 import { createDistinctPacker } from "../packing/distinct-packer.js";
 import type { DistinctRows } from "../packing/distinct-rows.js";
 import type { RowFault } from "../packing/input-target.js";
@@ -49,7 +49,7 @@ export function openRunReader(
     scoring:
       ports === undefined || spec.dedupe
         ? undefined
-        : { count: sessions, ports, contract, tensors: tensorsOf(contract), batchRows: () => sizer.rows },
+        : { count: sessions, ports, contract, tensors: outputTensors(contract), batchRows: () => sizer.rows },
     onFailure({ kind, message }) {
       record.unitFailed(kind);
       const isNew = !told.has(kind);
@@ -133,7 +133,7 @@ export async function scorePieces(
   const pipeline = createSpanPipeline(context, {
     ...tools,
     packer,
-    tensors: tensorsOf(contract),
+    tensors: outputTensors(contract),
     fixedBatchRows: contract.fixedBatchRows,
     describe: (faults) => describeFaults(rejects, faults),
     complete: (rows) => (contract.lineage === true ? withLineage(rows, lineage()) : rows),
@@ -154,11 +154,6 @@ export async function scorePieces(
     await pipeline.settled();
     throw error instanceof PendingFault ? await badRowError(rejects, error.fault) : error;
   }
-}
-
-/** Those that the outputs come from, each once. */
-function tensorsOf({ outputs }: Contract): string[] {
-  return [...new Set(outputs.map(({ tensor }) => tensor))];
 }
 
 /** Where rows are on their way from decoder to batches. */

@@ -1,4 +1,4 @@
-import type { Contract } from "../binding/contract.js";
+import { type Contract, outputTensors } from "../binding/contract.js";
 import { blankInputs } from "../packing/packer.js";
 import { bytesPerRow } from "../binding/row-bytes.js";
 import type { Engine } from "../engine/port.js";
@@ -74,7 +74,7 @@ const gpuBatch: LargestBatch = { largest: 131_072, batchBytes: 64 * 1024 * 1024 
 
 /** As many calls as are under way at once, so that each session has one. What each took, in milliseconds. */
 async function callAll(engine: Engine, contract: Contract, rows: number): Promise<number[]> {
-  const outputs = [...new Set(contract.outputs.map(({ tensor }) => tensor))];
+  const outputs = outputTensors(contract);
   const calls = Array.from({ length: engine.concurrency }, () =>
     engine.run({ inputs: blankInputs(contract, rows), outputs }),
   );

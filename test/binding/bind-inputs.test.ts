@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { ContractRequest } from "#src/binding/contract.js";
+import type { ContractRequest } from "#src/binding/contract-request.js";
 import { type ColumnType, showType } from "#src/columnar/types.js";
 import { numericTensorTypes } from "#src/columnar/tensor.js";
 import {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { ContractRequest } from "#src/binding/contract.js";
+import type { ContractRequest } from "#src/binding/contract-request.js";
 import { columnTypeOfTensor, type TensorType } from "#src/columnar/tensor.js";
 import { bind, refused, tensor, withOutput } from "../support/contracts.js";
 

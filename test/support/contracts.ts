@@ -1,5 +1,6 @@
 import { bindContract } from "#src/binding/bind-contract.js";
-import { type Contract, type ContractRequest, featureColumns } from "#src/binding/contract.js";
+import { type Contract, featureColumns } from "#src/binding/contract.js";
+import type { ContractRequest } from "#src/binding/contract-request.js";
 import type { TensorSignature } from "#src/columnar/tensor.js";
 import { type ColumnType, showType, type SourceColumn } from "#src/columnar/types.js";
 import { refusal } from "./spec.js";
