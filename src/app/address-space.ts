@@ -1,5 +1,5 @@
-import { readFileSync } from "node:fs";
 import { JobError } from "../util/errors.js";
+import { type ReadText, readText } from "./read-text.js";
 
 const gib = 1024 ** 3;
 /** With one thread that scores; V8 and native libraries reserve far more than they use. Measured: 1.95 GiB. */
@@ -9,17 +9,9 @@ const baseBytes = 1.5 * gib;
 const threadBytes = 0.625 * gib;
 
 /** What `ulimit -v` leaves this process: bytes of addresses, used or not. Infinite where nothing limits them. */
-export function addressSpaceBytes(limits = readLimits()): number {
-  const [, bytes] = /^Max address space +(\d+) /m.exec(limits) ?? [];
+export function addressSpaceBytes(read: ReadText = readText): number {
+  const [, bytes] = /^Max address space +(\d+) /m.exec(read("/proc/self/limits") ?? "") ?? [];
   return bytes === undefined ? Number.POSITIVE_INFINITY : Number(bytes);
-}
-
-function readLimits(): string {
-  try {
-    return readFileSync("/proc/self/limits", "latin1");
-  } catch {
-    return ""; // not Linux
-  }
 }
 
 /** Threads that score, of whom a limit of addresses leaves room for; at least 1. */

@@ -1,10 +1,7 @@
-import { readFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { dirname, join } from "node:path";
 import { addressSpaceBytes, threadsWithin } from "./address-space.js";
-
-/** Text of a file under the root, or undefined where there is none. */
-export type ReadText = (path: string) => string | undefined;
+import { type ReadText, readText } from "./read-text.js";
 
 /**
  * CPU cores that this process may keep busy: those it may run on, or what its control groups allow it, where that is
@@ -12,7 +9,7 @@ export type ReadText = (path: string) => string | undefined;
  * addresses for so many threads.
  */
 export function usableCores(available = availableParallelism(), read: ReadText = readText): number {
-  const threads = threadsWithin(addressSpaceBytes(read("/proc/self/limits") ?? ""));
+  const threads = threadsWithin(addressSpaceBytes(read));
   const quotas = (read("/proc/self/cgroup") ?? "").split("\n").flatMap((line) => quotasOf(line, read));
   return Math.max(1, Math.min(available, threads, ...quotas.map((quota) => Math.ceil(quota))));
 }
@@ -51,12 +48,4 @@ function ratio(quotaText: string | undefined, periodText: string | undefined): n
   const quota = Number(quotaText);
   const period = Number(periodText);
   return quota > 0 && period > 0 ? [quota / period] : [];
-}
-
-function readText(path: string): string | undefined {
-  try {
-    return readFileSync(path, "utf8");
-  } catch {
-    return undefined; // not Linux, or a group that it may not look at
-  }
 }

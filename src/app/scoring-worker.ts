@@ -2,8 +2,7 @@
 import { parentPort } from "node:worker_threads";
 import * as onnxruntime from "onnxruntime-node";
 import { serveSession } from "../engine/onnx/session-server.js";
-import { serveUnits } from "../scoring/workers/unit-server.js";
-import { openUnitReader } from "./unit-readers.js";
+import { serveUnitsOn } from "./serve-units.js";
 
 // Node 24 has Float16Array, and onnxruntime-common makes one of the bits that it is given; but Node-API, by which they
 // go on, knows of no such arrays, and takes them for empty. Without it they stay what they are, in this thread.
@@ -12,9 +11,4 @@ Reflect.deleteProperty(globalThis, "Float16Array");
 if (parentPort === null) {
   throw new Error("scoring-worker runs in a worker thread only");
 }
-serveSession(parentPort, {
-  runtime: onnxruntime,
-  serveUnits(port, run) {
-    serveUnits(port, { openReader: openUnitReader, run });
-  },
-});
+serveSession(parentPort, { runtime: onnxruntime, serveUnits: serveUnitsOn });

@@ -7,16 +7,13 @@ import type { Sent } from "../../util/rpc/protocol.js";
 import { serveRpc } from "../../util/rpc/server.js";
 import { type Opened, sessionProtocol, type SessionResponse } from "./protocol.js";
 import { onnxOptions, type OnnxSession, openSession, type Runtime } from "./session.js";
-import type { EngineRequest } from "../port.js";
-
-/** Runs the model on tensors that stay their owner's. Rejects where the model fails. */
-type RunSession = (request: EngineRequest) => Promise<{ outputs: Tensor[]; ms: number }>;
+import type { EngineRequest, RunModel } from "../port.js";
 
 export interface SessionServerOptions {
   /** ONNX Runtime: given, so that what is bundled with this loads no native library. */
   readonly runtime: Runtime & Pick<typeof OnnxRuntime, "env">;
   /** Reads and scores units for whoever has the other end of `port`. */
-  readonly serveUnits: (port: MessagePort, run: RunSession) => void;
+  readonly serveUnits: (port: MessagePort, run: RunModel) => void;
 }
 
 /**

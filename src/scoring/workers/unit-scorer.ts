@@ -1,16 +1,11 @@
 import { matrixDims } from "../../packing/input-target.js";
 import { createPacker, type FeatureBatch } from "../../packing/packer.js";
-import type { NamedTensor, Tensor } from "../../columnar/tensor.js";
+import type { NamedTensor } from "../../columnar/tensor.js";
 import type { Predictions } from "../../packing/scored.js";
 import type { DecodedInput, RecordBatch } from "../../columnar/types.js";
+import type { RunModel } from "../../engine/port.js";
 import { isKnownFinite } from "./batch-transfer.js";
 import type { UnitScoring } from "./protocol.js";
-
-/** Runs the model on tensors that stay whose they are. Rejects where the model fails. */
-export type RunModel = (request: {
-  readonly inputs: readonly NamedTensor[];
-  readonly outputs: readonly string[];
-}) => Promise<{ readonly outputs: readonly Tensor[]; readonly ms: number }>;
 
 /** Scores a batch, so many rows at a time; undefined: a row is bad, or the model fails. */
 export type ScoreBatch = (batch: RecordBatch, rows: number) => Promise<Predictions[] | undefined>;

@@ -3,8 +3,6 @@
  * rows as they are made. Where it cannot go on it ends a unit early and says why: the main thread reads the rest with
  * the decoder, which tells what is wrong with the shard.
  */
-import { readFileSync } from "node:fs";
-import { setImmediate } from "node:timers/promises";
 import { type BufferPool, createBufferPool } from "../../columnar/memory/buffer-pool.js";
 import { numericBuffers } from "../../columnar/tensor.js";
 import type { ElementType } from "../../columnar/values.js";
@@ -20,9 +18,10 @@ import { matrixMemory, parcelTools } from "./batch-memory.js";
 import { packParcel } from "./batch-transfer.js";
 import { repeater } from "./folder-columns.js";
 import { type ReadCall, type SentRows, type UnitFailure, unitProtocol } from "./protocol.js";
+import type { RunModel } from "../../engine/port.js";
 import { decodedRowBytes } from "../../binding/row-bytes.js";
 import type { Unit, UnitReader } from "../../formats/port.js";
-import { type RunModel, scorer } from "./unit-scorer.js";
+import { scorer } from "./unit-scorer.js";
 
 /** Rows that are sent and not taken yet: more than a row group mostly has. */
 const heldLimitBytes = 24 * 1024 * 1024;
@@ -37,6 +36,8 @@ export interface UnitServerOptions {
   readonly openReader: (format: Unit["format"]) => UnitReader;
   /** The model, where this thread has it. */
   readonly run?: RunModel | undefined;
+  /** `ulimit -v` is set: WebAssembly, which reserves many more addresses than it uses, is left alone. */
+  readonly isAddressSpaceLimited?: boolean | undefined;
 }
 
 /** Answers the calls that come on a port: reads one unit after the other. */
@@ -52,7 +53,7 @@ export function serveUnits(port: WorkerPort, options: UnitServerOptions): void {
       const bytes = sizeOf([...sent]);
       send({ body: { rowStart, batch, buffers, bytes }, transfer: [...sent] });
       held.add(bytes);
-      await setImmediate(); // hears what the main thread says
+      await untilHeard();
       await held.room(isUnwanted);
       if (isUnwanted()) {
         return;
@@ -83,6 +84,13 @@ export function serveUnits(port: WorkerPort, options: UnitServerOptions): void {
   });
 }
 
+/** Lets messages of the main thread come in. */
+async function untilHeard(): Promise<void> {
+  await new Promise((resolve) => {
+    setImmediate(resolve);
+  });
+}
+
 /** Node's own errors have codes, too; those of the system name the call. */
 function isOfFile(error: unknown): boolean {
   return error instanceof Error && "syscall" in error && errnoOf(error) !== undefined;
@@ -94,8 +102,8 @@ function failureOf(error: unknown): UnitFailure {
   return { kind, message: kind === "defect" && error instanceof Error ? String(error.stack) : messageOf(error) };
 }
 
-function openServer({ openReader, run }: UnitServerOptions): UnitServer {
-  if (isAddressSpaceLimited()) {
+function openServer({ openReader, run, isAddressSpaceLimited }: UnitServerOptions): UnitServer {
+  if (isAddressSpaceLimited === true) {
     doWithoutVectors();
   }
   const readers = new Map<Unit["format"], UnitReader>();
@@ -120,15 +128,6 @@ function close({ matrices, readers }: UnitServer): Promise<void> {
     reader.close();
   }
   return Promise.resolve();
-}
-
-/** `ulimit -v`. False where it is not known. */
-function isAddressSpaceLimited(): boolean {
-  try {
-    return !/^Max address space +unlimited /m.test(readFileSync("/proc/self/limits", "latin1"));
-  } catch {
-    return false;
-  }
 }
 
 /** Texts make buffers of many sizes, few of which fit again. */

@@ -7,7 +7,7 @@ import { arrowUnits } from "#src/formats/arrow/units.js";
 import type { UnitRequest } from "#src/scoring/workers/protocol.js";
 import { openUnitReader } from "#src/app/unit-readers.js";
 import type { Unit } from "#src/formats/port.js";
-import type { RunModel } from "#src/scoring/workers/unit-scorer.js";
+import type { RunModel } from "#src/engine/port.js";
 import { openUnitPool } from "#src/scoring/workers/unit-pool.js";
 import { readFooter } from "#src/formats/parquet/footer/footer.js";
 import { parquetUnits } from "#src/formats/parquet/units.js";

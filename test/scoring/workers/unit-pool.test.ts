@@ -9,7 +9,7 @@ import { openUnitPool, type UnitPool } from "#src/scoring/workers/unit-pool.js";
 import { readFooter } from "#src/formats/parquet/footer/footer.js";
 import { type ParquetUnit, parquetUnits } from "#src/formats/parquet/units.js";
 import { serveUnits } from "#src/scoring/workers/unit-server.js";
-import type { RunModel } from "#src/scoring/workers/unit-scorer.js";
+import type { RunModel } from "#src/engine/port.js";
 import type { ToClient } from "#src/util/rpc/protocol.js";
 import type { WorkerPort } from "#src/util/worker-port.js";
 import { emptyContract, matrixBinding, ref } from "../../support/batches.js";
