@@ -3,7 +3,7 @@ import { JobError } from "../../util/errors.js";
 import type { ArrowIndex } from "./ipc/numbering.js";
 import type { OpenArrow } from "./ipc/shards.js";
 import { sourceColumns } from "./columns/types.js";
-import { rowNumberColumn } from "../sql/slice-sql.js";
+import { reservedName, rowNumberColumn } from "../sql/slice-sql.js";
 import type { ShardFile, ShardFooter, ShardSchema } from "../port.js";
 
 /** Files that are open at once. */
@@ -44,9 +44,7 @@ export function columnsOf(path: string, { schema }: ArrowIndex): SourceColumn[] 
       });
     }
     if (folded === rowNumberColumn) {
-      throw new JobError("SCHEMA_MISMATCH", `reading the schema of ${path}: a column is called ${rowNumberColumn}`, {
-        hint: "that name is taken by the reader; rename the column",
-      });
+      throw reservedName(path);
     }
     names.add(folded);
   }

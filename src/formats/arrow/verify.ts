@@ -1,5 +1,5 @@
 import { readPieces } from "./columns/batches.js";
-import { rewriteArrow } from "./ipc/bytes.js";
+import { rewriteShard } from "../hints.js";
 import type { OpenArrow } from "./ipc/shards.js";
 import { columnTypeOf } from "./columns/types.js";
 import { fetchArrowRows } from "./windows.js";
@@ -22,7 +22,7 @@ export async function verifyArrow(
   const columns = new Map(readable.map(({ name }) => [name, undefined]));
   if (columns.size < readable.length) {
     throw new JobError("SCHEMA_MISMATCH", `checking ${file.path}: two columns have the same name`, {
-      hint: rewriteArrow,
+      hint: rewriteShard,
     });
   }
   for (const { rowStart, rows } of index.batches) {

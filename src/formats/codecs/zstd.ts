@@ -1,6 +1,61 @@
 import * as zlib from "node:zlib";
+import type { Transform } from "node:stream";
+import { Decompress } from "fzstd";
+import { messageOf } from "../../util/errors.js";
+import { streamStart } from "./stream-start.js";
 
 type Unpack = (data: Uint8Array, options: { maxOutputLength: number }) => Buffer<ArrayBuffer>;
 
-/** Node has it since 22.15. */
-export const nativeZstd = (zlib as { zstdDecompressSync?: Unpack }).zstdDecompressSync;
+/** Node has them since 22.15. */
+const { zstdDecompressSync, createZstdDecompress } = zlib as {
+  zstdDecompressSync?: Unpack;
+  createZstdDecompress?: () => Transform;
+};
+
+/** Whether frames are unpacked by native code. */
+export const isZstdNative = zstdDecompressSync !== undefined;
+
+/** Bytes that fzstd is given at once: it unpacks all that it is given. */
+const pieceBytes = 64 * 1024;
+
+/** Unpacks a frame of exactly `length` bytes. @throws RangeError where it is damaged, or of another length */
+export function unpackZstd(packed: Uint8Array, length: number): Uint8Array<ArrayBuffer> {
+  try {
+    const found = zstdDecompressSync?.(packed, { maxOutputLength: Math.max(1, length) }) ?? unpackHere(packed, length);
+    if (found.length !== length) {
+      throw new RangeError(`${found.length} bytes, ${length} are due`);
+    }
+    return found;
+  } catch (error) {
+    throw new RangeError(`a zstd frame is damaged: ${messageOf(error)}`, { cause: error });
+  }
+}
+
+/** Chunk by chunk: only so does fzstd tell how many bytes there were. */
+function unpackHere(packed: Uint8Array, length: number): Uint8Array<ArrayBuffer> {
+  const target = new Uint8Array(length);
+  let filled = 0;
+  const stream = new Decompress((chunk) => {
+    target.set(chunk, filled); // beyond its end this throws
+    filled += chunk.length;
+  });
+  stream.push(packed, true);
+  return target.subarray(0, filled);
+}
+
+/** Fills `target` with the first bytes of a frame; returns how many there were. */
+export async function unpackZstdStart(packed: Uint8Array, target: Uint8Array): Promise<number> {
+  if (createZstdDecompress !== undefined) {
+    return await streamStart(createZstdDecompress(), packed, target);
+  }
+  let filled = 0;
+  const stream = new Decompress((chunk) => {
+    const part = chunk.subarray(0, target.length - filled);
+    target.set(part, filled);
+    filled += part.length;
+  });
+  for (let at = 0; at < packed.length && filled < target.length; at += pieceBytes) {
+    stream.push(packed.subarray(at, at + pieceBytes), at + pieceBytes >= packed.length);
+  }
+  return filled;
+}

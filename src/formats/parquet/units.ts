@@ -5,6 +5,7 @@ import { openPageMemory, type PageMemory } from "./pages/page-memory.js";
 import { type ColumnRows, openColumn, type ReadBytes } from "./pages/column.js";
 import { isUnpacked } from "./pages/codecs.js";
 import type { Footer } from "./footer/footer.js";
+import { groupsBetween } from "./footer/groups.js";
 import { type StoredColumn, storageOf } from "./pages/storage.js";
 import { columnsInFile } from "../planned-columns.js";
 import type { SliceRequest, Unit, UnitSharing } from "../port.js";
@@ -32,23 +33,17 @@ export function parquetUnits(
   const names = columnsInFile(projection);
   const refs = new Map(boundColumns(projection).map((ref) => [ref.path[0] ?? "", ref]));
   const units: ParquetUnit[] = [];
-  let groupStart = 0;
-  for (const [group, { rows }] of footer.rowGroups.entries()) {
-    const from = Math.max(groupStart, rowStart);
-    const to = Math.min(groupStart + rows, rowEnd);
-    if (from < to) {
-      const columns = storedColumns(footer, { group, names, refs });
-      if (columns === undefined) {
-        return undefined;
-      }
-      const { path } = file;
-      const common = { format: "parquet", group: `${groupStart} ${path}`, path, groupStart, columns } as const;
-      const most = unitRows(mostRows, from - rowStart, sharing);
-      for (const part of cutRows({ from, to }, most, sharing)) {
-        units.push({ ...common, rowStart: part.from, rowEnd: part.to });
-      }
+  for (const { group, groupStart, rowStart: from, rowEnd: to } of groupsBetween(footer, { rowStart, rowEnd })) {
+    const columns = storedColumns(footer, { group, names, refs });
+    if (columns === undefined) {
+      return undefined;
     }
-    groupStart += rows;
+    const { path } = file;
+    const common = { format: "parquet", group: `${groupStart} ${path}`, path, groupStart, columns } as const;
+    const most = unitRows(mostRows, from - rowStart, sharing);
+    for (const part of cutRows({ from, to }, most, sharing)) {
+      units.push({ ...common, rowStart: part.from, rowEnd: part.to });
+    }
   }
   return units;
 }

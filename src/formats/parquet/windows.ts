@@ -1,6 +1,7 @@
 import { columnsInFile } from "../planned-columns.js";
 import { boundsOf } from "../sql/slice-sql.js";
 import { type ColumnChunk, type Footer, readFooter } from "./footer/footer.js";
+import { groupsBetween } from "./footer/groups.js";
 import type { ByteRange, ShardFile, SliceRequest, SliceWindow } from "../port.js";
 
 /** Some writers left the header of the dictionary's page out of a chunk's size (PARQUET-816). */
@@ -61,14 +62,7 @@ export async function sliceWindows(
   const footer = await readFooter(file);
   const columns = columnsInFile(projection);
   const windows: { rowStart: number; rowEnd: number; ranges: ByteRange[]; bytes: number }[] = [];
-  let groupStart = 0;
-  for (const [group, { rows }] of footer.rowGroups.entries()) {
-    const from = Math.max(groupStart, rowStart);
-    const to = Math.min(groupStart + rows, rowEnd);
-    groupStart += rows;
-    if (from >= to) {
-      continue;
-    }
+  for (const { group, rowStart: from, rowEnd: to } of groupsBetween(footer, { rowStart, rowEnd })) {
     const ranges = rangesOf(footer, chunksOf(footer, group, columns));
     const bytes = bytesIn(ranges);
     const last = windows.at(-1);
@@ -100,14 +94,9 @@ export async function fetchRows(
     return;
   }
   const footer = await readFooter(file);
-  const { rowStart, rowEnd } = boundsOf(rows);
   const ranges: ByteRange[] = [];
-  let groupStart = 0;
-  for (const [group, { rows: groupRows }] of footer.rowGroups.entries()) {
-    if (groupStart < rowEnd && groupStart + groupRows > rowStart) {
-      ranges.push(...rangesOf(footer, chunksOf(footer, group, columns)));
-    }
-    groupStart += groupRows;
+  for (const { group } of groupsBetween(footer, boundsOf(rows))) {
+    ranges.push(...rangesOf(footer, chunksOf(footer, group, columns)));
   }
   await file.remote.fetch(ranges);
 }

@@ -1,5 +1,5 @@
 import { type ColumnRef, type DecodedBinding, decodedInputs, type CastRules } from "../../binding/contract.js";
-import { assertNever } from "../../util/errors.js";
+import { assertNever, JobError } from "../../util/errors.js";
 import { quoteName, quotePath } from "../../duckdb/sql.js";
 import { castSql, castTarget, columnSql } from "./cast-sql.js";
 import { rowStateSql, withExpressions } from "./expression-sql.js";
@@ -7,6 +7,13 @@ import type { Partitions, RowsRequest, SliceRequest } from "../port.js";
 
 /** Name of the row-number column that DuckDB adds; a column of the file with this name is refused when planning. */
 export const rowNumberColumn = "file_row_number";
+
+/** The error for a shard with a column of that name. */
+export function reservedName(path: string): JobError {
+  return new JobError("SCHEMA_MISMATCH", `reading the schema of ${path}: a column is called ${rowNumberColumn}`, {
+    hint: "that name is taken by the reader; rename the column",
+  });
+}
 
 /** `FROM …`: some rows of a shard, told by a condition on their number, with what expressions make of them. */
 export function fromRows(

@@ -7,7 +7,7 @@ import { openColumn } from "#src/formats/parquet/pages/column.js";
 import { readFooter } from "#src/formats/parquet/footer/footer.js";
 import { openPageMemory, type PageMemory } from "#src/formats/parquet/pages/page-memory.js";
 import { openUnitPieces, type ParquetUnit, parquetUnits } from "#src/formats/parquet/units.js";
-import { nativeZstd } from "#src/formats/codecs/zstd.js";
+import { isZstdNative } from "#src/formats/codecs/zstd.js";
 import { scratchFolder } from "../../support/job.js";
 import { writeRows } from "../../support/parquet.js";
 import { tinyParquet } from "../../support/parquet-bytes.js";
@@ -51,7 +51,7 @@ function cutsOf(rows: number, count: number): RowBounds[] {
 
 const rows = 1300;
 const small = "data_page_size=700";
-const codecs = ["none", "snappy", "gzip", ...(nativeZstd === undefined ? [] : ["zstd"])];
+const codecs = ["none", "snappy", "gzip", ...(!isZstdNative ? [] : ["zstd"])];
 
 const writings: readonly Writing[] = [
   ...codecs.flatMap((codec) =>

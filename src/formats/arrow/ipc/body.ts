@@ -1,10 +1,8 @@
-import { Decompress } from "fzstd";
-import { messageOf } from "../../../util/errors.js";
 import { damageOf, type ShardBytes } from "./bytes.js";
 import type { ArrowNode, BufferPlace } from "./layout.js";
 import type { BatchHeader, Block } from "./messages.js";
 import { unpackLz4 } from "../../codecs/lz4.js";
-import { nativeZstd } from "../../codecs/zstd.js";
+import { unpackZstd } from "../../codecs/zstd.js";
 
 /** The bytes of a batch's buffers, unpacked. */
 export interface Body {
@@ -109,36 +107,6 @@ function unpack(packed: Uint8Array<ArrayBuffer>, codec: "lz4" | "zstd"): Uint8Ar
     return target;
   }
   return unpackZstd(data, length);
-}
-
-function unpackZstd(data: Uint8Array, length: number): Uint8Array<ArrayBuffer> {
-  try {
-    if (nativeZstd !== undefined) {
-      const found = nativeZstd(data, { maxOutputLength: length });
-      if (found.length !== length) {
-        throw new RangeError(`${found.length} bytes, ${length} are due`);
-      }
-      return found;
-    }
-    return streamZstd(data, length);
-  } catch (error) {
-    throw new RangeError(`a zstd frame is damaged: ${messageOf(error)}`, { cause: error });
-  }
-}
-
-/** Chunk by chunk: only so does fzstd tell how many bytes there were. */
-function streamZstd(data: Uint8Array, length: number): Uint8Array<ArrayBuffer> {
-  const target = new Uint8Array(length);
-  let filled = 0;
-  const stream = new Decompress((chunk) => {
-    target.set(chunk, filled); // beyond its end this throws
-    filled += chunk.length;
-  });
-  stream.push(data, true);
-  if (filled !== length) {
-    throw new RangeError(`${filled} bytes, ${length} are due`);
-  }
-  return target;
 }
 
 /** Bytes of a file that are read together, since they lie together. */

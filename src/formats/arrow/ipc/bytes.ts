@@ -1,6 +1,7 @@
 import { closeSync, fstatSync, openSync, promises } from "node:fs"; // a thread needs no more of promises
 import { errnoOf, JobError } from "../../../util/errors.js";
 import type { ByteRange, ShardFile } from "../../port.js";
+import { rewriteShard } from "../../hints.js";
 import { readFully, readLimitBytes } from "../../read-fully.js";
 
 /** A shard's bytes, read where they are asked for. */
@@ -101,14 +102,19 @@ export function openBytesHere(file: ShardFile): Promise<ShardBytes> {
   });
 }
 
-export const rewriteArrow = "write the shard again, or take it out of input.path";
+/** @throws JobError SHARD_CORRUPT where a schema says so */
+export function refuseBigEndian(path: string, bigEndian: boolean | undefined): void {
+  if (bigEndian === true) {
+    throw corruptArrow(path, "its numbers are big-endian, which are not read", "write it on, or for, another machine");
+  }
+}
 
-export function corruptArrow(path: string, found: string, hint = rewriteArrow, cause?: unknown): JobError {
+export function corruptArrow(path: string, found: string, hint = rewriteShard, cause?: unknown): JobError {
   return new JobError("SHARD_CORRUPT", `reading ${path}: ${found}`, { hint, cause });
 }
 
 /** What a walk over damaged bytes throws, as what it means; all else as it is. */
-export function damageOf(error: unknown, path: string, place: string, hint = rewriteArrow): unknown {
+export function damageOf(error: unknown, path: string, place: string, hint = rewriteShard): unknown {
   return error instanceof RangeError
     ? corruptArrow(path, `${place} is damaged (${error.message})`, hint, error)
     : error;

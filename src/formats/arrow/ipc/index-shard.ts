@@ -1,6 +1,7 @@
 import type { Claim } from "../../by-format.js";
 import { inBatch } from "./body.js";
-import { corruptArrow, damageOf, type MessageReader, rewriteArrow, type ShardBytes } from "./bytes.js";
+import { corruptArrow, damageOf, type MessageReader, refuseBigEndian, type ShardBytes } from "./bytes.js";
+import { rewriteShard } from "../../hints.js";
 import { type Block, type Message, readFooterTable, readMessage, readPrefix } from "./messages.js";
 import { type ArrowIndex, type IndexedBatch, type IndexedDictionary, numberMessages } from "./numbering.js";
 import { readStreamIndex } from "./stream.js";
@@ -20,15 +21,13 @@ export async function readIndex(bytes: ShardBytes, claim: Claim): Promise<ArrowI
   const kind = head.startsWith(magic) ? "file" : "stream";
   refuseOther(head, { kind, claim, path });
   const index = kind === "file" ? await readFileIndex(bytes, reader) : await readStreamIndex(bytes, reader);
-  if (index.schema.bigEndian) {
-    throw corruptArrow(path, "its numbers are big-endian, which are not read", "write it on, or for, another machine");
-  }
+  refuseBigEndian(path, index.schema.bigEndian);
   return index;
 }
 
 function refuseOther(head: string, { kind, claim, path }: { kind: string; claim: Claim; path: string }): void {
   if (head === "") {
-    throw corruptArrow(path, "the file is empty (0 bytes)", `its writer was stopped, perhaps; ${rewriteArrow}`);
+    throw corruptArrow(path, "the file is empty (0 bytes)", `its writer was stopped, perhaps; ${rewriteShard}`);
   }
   if (head.startsWith("PAR1")) {
     throw corruptArrow(
@@ -55,7 +54,7 @@ async function readFileIndex(bytes: ShardBytes, reader: MessageReader): Promise<
   const tail = tailStart < headBytes ? undefined : await reader.read(tailStart, sizeBytes);
   if (tail === undefined || latin1(tail.subarray(4)) !== magic) {
     const found = `it begins as an Arrow file, but its end is missing (${sizeBytes} bytes)`;
-    throw corruptArrow(file.path, found, `the file was cut off, or is still being written; ${rewriteArrow}`);
+    throw corruptArrow(file.path, found, `the file was cut off, or is still being written; ${rewriteShard}`);
   }
   const footerBytes = new DataView(tail.buffer, tail.byteOffset).getInt32(0, true);
   const bodyEnd = tailStart - footerBytes;

@@ -1,4 +1,5 @@
-import { corruptArrow, damageOf, type MessageReader, rewriteArrow, type ShardBytes } from "./bytes.js";
+import { corruptArrow, damageOf, type MessageReader, type ShardBytes } from "./bytes.js";
+import { rewriteShard } from "../../hints.js";
 import { type Block, type Message, readMessage, readPrefix } from "./messages.js";
 import {
   type ArrowIndex,
@@ -29,7 +30,7 @@ export interface StreamWalk {
   end(): ArrowSchema;
 }
 
-export function walkStream(path: string, hint = rewriteArrow): StreamWalk {
+export function walkStream(path: string, hint = rewriteShard): StreamWalk {
   let schema: ArrowSchema | undefined;
   let version = 0;
   let numbering: Numbering | undefined;
@@ -95,7 +96,7 @@ export async function readStreamIndex(bytes: ShardBytes, reader: MessageReader):
         return { kind: "stream", version, sizeBytes, schema, footerBytes, batches, dictionaries, rows };
       }
       if (next === undefined) {
-        const hint = `its writer was stopped, or the file was cut off; ${rewriteArrow}`;
+        const hint = `its writer was stopped, or the file was cut off; ${rewriteShard}`;
         throw cutOff(file.path, `it stops at byte ${at} of ${sizeBytes}`, hint);
       }
       const { block, message } = next;

@@ -1,5 +1,5 @@
 import { errnoOf, JobError } from "../../../util/errors.js";
-import { corruptArrow, damageOf } from "../ipc/bytes.js";
+import { corruptArrow, damageOf, refuseBigEndian } from "../ipc/bytes.js";
 import { type Block, type Message, prefixBytes, readMessage, readPrefix } from "../ipc/messages.js";
 import type { IndexedBatch, IndexedDictionary } from "../ipc/numbering.js";
 import { cutOff, metadataLimit, placeOf, type StreamWalk } from "../ipc/stream.js";
@@ -131,12 +131,6 @@ function refuseLarge(name: string, { bodyBytes, header }: Message): void {
   if (bodyBytes > bodyLimit) {
     const found = `a ${header.kind} message of ${bodyBytes} bytes, at most ${bodyLimit} are read at once`;
     throw corruptArrow(name, found, "write smaller record batches");
-  }
-}
-
-function refuseBigEndian(name: string, bigEndian: boolean | undefined): void {
-  if (bigEndian === true) {
-    throw corruptArrow(name, "its numbers are big-endian, which are not read", "write it on, or for, another machine");
   }
 }
 

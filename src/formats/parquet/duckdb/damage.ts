@@ -5,6 +5,7 @@ import { JobError, messageOf } from "../../../util/errors.js";
 import { columnSql } from "../../sql/cast-sql.js";
 import { corrupt, type Damage } from "../damage.js";
 import { type Footer, readFooter } from "../footer/footer.js";
+import { groupsBetween } from "../footer/groups.js";
 import { verifyPages } from "../pages/verify.js";
 import { fromRows, inSlice, parquetTable } from "../../sql/slice-sql.js";
 import type { ShardFile, SliceRequest } from "../../port.js";
@@ -54,12 +55,10 @@ function kindOf(path: string, error: unknown): JobError | undefined {
 
 async function firstDamaged(pool: ConnectionPool, slice: SliceRequest, footer: Footer): Promise<Found | undefined> {
   const columns = columnsOf(slice);
-  let rowStart = 0;
-  for (const [group, { rows }] of footer.rowGroups.entries()) {
-    const range = { rowStart: Math.max(rowStart, slice.rowStart), rowEnd: Math.min(rowStart + rows, slice.rowEnd) };
-    rowStart += rows;
-    const together = range.rowStart < range.rowEnd ? await tryToRead(pool, { ...slice, ...range }, columns) : undefined;
-    if (together === undefined) {
+  for (const { group, rowStart, rowEnd } of groupsBetween(footer, slice)) {
+    const range = { rowStart, rowEnd };
+    const failureOfAll = await tryToRead(pool, { ...slice, ...range }, columns);
+    if (failureOfAll === undefined) {
       continue;
     }
     for (const column of columns) {
@@ -68,7 +67,7 @@ async function firstDamaged(pool: ConnectionPool, slice: SliceRequest, footer: F
         return { group, range, column, failure };
       }
     }
-    return { group, range, failure: together };
+    return { group, range, failure: failureOfAll };
   }
   return undefined;
 }

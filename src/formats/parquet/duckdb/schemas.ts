@@ -4,6 +4,7 @@ import { readColumns, schemaDigests } from "../../../duckdb/parquet-schema.js";
 import type { ConnectionPool } from "../../../duckdb/pool.js";
 import { firstLine } from "../../../duckdb/sql.js";
 import { JobError, messageOf } from "../../../util/errors.js";
+import { rewriteShard } from "../../hints.js";
 import type { SchemaReader } from "../footer/footers.js";
 
 /** As DuckDB reads them. */
@@ -28,7 +29,7 @@ async function readDigests(
     const path = paths[0] ?? "";
     const found = firstLine(messageOf(error)).replaceAll(` '${path}'`, "");
     throw new JobError("SHARD_CORRUPT", `reading the footer of ${path}: ${found}`, {
-      hint: "the footer is damaged; write the shard again, or take it out of input.path",
+      hint: `the footer is damaged; ${rewriteShard}`,
       cause: error,
     });
   }

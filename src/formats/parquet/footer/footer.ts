@@ -1,7 +1,8 @@
 import { promises } from "node:fs";
 import { errnoOf, JobError, messageOf } from "../../../util/errors.js";
 import { type Leaf, leavesOf, readElement, type SchemaElement, withoutMeaning } from "./leaves.js";
-import { corruptFooter, magicBytes, readTail, rewrite } from "./tail.js";
+import { corruptFooter, magicBytes, readTail } from "./tail.js";
+import { rewriteShard } from "../../hints.js";
 import type { ShardFile } from "../../port.js";
 import { type Cursor, readBinary, readI32, readI64, readInner, readList, readStruct } from "./thrift.js";
 
@@ -60,7 +61,7 @@ export async function readFooter(shard: Pick<ShardFile, "path" | "remote">): Pro
     const footer = parse(bytes, { path, pagesEnd, sizeBytes });
     const fault = faultOf(footer);
     if (fault !== undefined) {
-      throw corruptFooter(path, fault, `the footer is damaged, or its writer is faulty; ${rewrite}`);
+      throw corruptFooter(path, fault, `the footer is damaged, or its writer is faulty; ${rewriteShard}`);
     }
     return { ...footer, rows: rowsIn(footer) };
   } catch (error) {
@@ -106,7 +107,7 @@ function parse(
     });
   } catch (error) {
     const found = `it is damaged (byte ${cursor.at} of ${bytes.length}: ${messageOf(error)})`;
-    throw corruptFooter(path, found, rewrite, error);
+    throw corruptFooter(path, found, rewriteShard, error);
   }
   const leaves = leavesOf(elements);
   // Without spreading: V8 gives each object that is made so from another one's rest a shape of its own, which lasts.

@@ -1,7 +1,6 @@
 import type { SourceColumn } from "../../../columnar/types.js";
-import { JobError } from "../../../util/errors.js";
 import { type Footer, readFooter } from "./footer.js";
-import { rowNumberColumn } from "../../sql/slice-sql.js";
+import { reservedName, rowNumberColumn } from "../../sql/slice-sql.js";
 import { plainColumns } from "../pages/storage.js";
 import type { ShardFile, ShardFooter, ShardSchema } from "../../port.js";
 
@@ -85,9 +84,7 @@ function plainSchema(path: string, columns: readonly SourceColumn[], schemas: Ma
 
 function checkedSchema(path: string, columns: readonly SourceColumn[]): ShardSchema {
   if (columns.some(({ name }) => name.toLowerCase() === rowNumberColumn)) {
-    throw new JobError("SCHEMA_MISMATCH", `reading the schema of ${path}: a column is called ${rowNumberColumn}`, {
-      hint: "that name is taken by the reader; rename the column",
-    });
+    throw reservedName(path);
   }
   return { columns };
 }

@@ -1,6 +1,6 @@
 import { gunzipSync } from "node:zlib";
 import { unpackSnappy } from "../../codecs/snappy.js";
-import { nativeZstd } from "../../codecs/zstd.js";
+import { isZstdNative, unpackZstd } from "../../codecs/zstd.js";
 import { messageOf } from "../../../util/errors.js";
 
 /** By the numbers of parquet.thrift. */
@@ -8,26 +8,28 @@ export const codecs = { none: 0, snappy: 1, gzip: 2, brotli: 4, zstd: 6, lz4Raw:
 
 /** Whether pages of this codec are unpacked here about as fast as DuckDB does it. */
 export function isUnpacked(codec: number): boolean {
-  return codec === codecs.zstd ? nativeZstd !== undefined : [codecs.none, codecs.snappy, codecs.gzip].includes(codec);
+  return codec === codecs.zstd ? isZstdNative : [codecs.none, codecs.snappy, codecs.gzip].includes(codec);
 }
 
 /** Fills exactly `target`. @throws RangeError where that is not what comes */
 export function unpack(codec: number, packed: Uint8Array, target: Uint8Array): void {
   if (codec === codecs.snappy) {
     unpackSnappy(packed, target);
-    return;
+  } else if (codec === codecs.zstd) {
+    target.set(unpackZstd(packed, target.length));
+  } else {
+    target.set(unpackGzip(packed, target.length));
   }
-  const unpacked = unpackByNode(codec, packed, Math.max(1, target.length));
-  if (unpacked?.length !== target.length) {
-    throw new RangeError(`${unpacked?.length} bytes, ${target.length} are due`);
-  }
-  target.set(unpacked);
 }
 
-function unpackByNode(codec: number, packed: Uint8Array, maxOutputLength: number): Uint8Array | undefined {
+function unpackGzip(packed: Uint8Array, length: number): Uint8Array {
   try {
-    return codec === codecs.zstd ? nativeZstd?.(packed, { maxOutputLength }) : gunzipSync(packed, { maxOutputLength });
+    const found = gunzipSync(packed, { maxOutputLength: Math.max(1, length) });
+    if (found.length !== length) {
+      throw new RangeError(`${found.length} bytes, ${length} are due`);
+    }
+    return found;
   } catch (error) {
-    throw new RangeError(`a page of codec ${codec} is damaged: ${messageOf(error)}`, { cause: error });
+    throw new RangeError(`a gzip page is damaged: ${messageOf(error)}`, { cause: error });
   }
 }

@@ -1,4 +1,4 @@
-import { readVarint } from "../footer/thrift.js";
+import { nextRun, openRuns, repeatedValue, type Runs } from "./runs.js";
 
 /** Bits that are set, by byte. */
 const ones = Uint8Array.from({ length: 256 }, (_, byte) => {
@@ -20,51 +20,30 @@ export function countLevels(
   { at, end, most }: { readonly at: number; readonly end: number; readonly most: number },
   count: number,
 ): { readonly first: number; readonly zeros: number } {
-  const width = 32 - Math.clz32(most);
-  const cursor = { bytes: bytes.subarray(0, end), at };
+  const runs = openRuns(bytes, { at, end, width: 32 - Math.clz32(most) });
   let first = -1;
   let counted = 0;
   let zeros = 0;
   while (counted < count) {
-    if (cursor.at >= end) {
+    if (runs.at >= end || !nextRun(runs, count - counted)) {
       throw new RangeError(`it has levels for ${counted} values, its header promises ${count}`);
     }
-    const head = readVarint(cursor);
-    const repeats = Math.floor(head / 2);
-    const isPacked = head % 2 === 1;
-    const length = Math.min(count - counted, isPacked ? repeats * 8 : repeats);
-    const size = Math.ceil(((isPacked ? length : 1) * width) / 8);
-    if (length === 0 || cursor.at + size > end) {
-      throw new RangeError(`it has levels for ${counted} values, its header promises ${count}`);
-    }
-    const run = { at: cursor.at, width, most };
-    const found = isPacked ? countPacked(bytes, run, length) : repeated(bytes, run, length);
+    const found = runs.isPacked ? countPacked(runs, most) : countRepeated(runs, most);
     first = first < 0 ? found.first : first;
     zeros += found.zeros;
-    counted += length;
-    cursor.at += isPacked ? repeats * width : size;
+    counted += runs.length;
   }
   return { first, zeros };
 }
 
-interface Run {
-  readonly at: number;
-  /** Bits of a level. */
-  readonly width: number;
-  readonly most: number;
-}
-
-function repeated(bytes: Uint8Array, { at, width, most }: Run, length: number): { first: number; zeros: number } {
-  let value = 0;
-  for (let index = 0; index * 8 < width; index += 1) {
-    value += (bytes[at + index] as number) * 256 ** index;
-  }
+function countRepeated(runs: Runs, most: number): { first: number; zeros: number } {
+  const value = repeatedValue(runs);
   requireAtMost(value, most);
-  return { first: value, zeros: value === 0 ? length : 0 };
+  return { first: value, zeros: value === 0 ? runs.length : 0 };
 }
 
 /** The lowest bit first. */
-function countPacked(bytes: Uint8Array, { at, width, most }: Run, length: number): { first: number; zeros: number } {
+function countPacked({ bytes, width, valuesAt: at, length }: Runs, most: number): { first: number; zeros: number } {
   const mask = 2 ** width - 1;
   const first = (bytes[at] as number) & mask;
   if (width === 1) {

@@ -9,6 +9,7 @@ import { countLevels } from "./level-runs.js";
 import { corrupt, type Damage } from "../damage.js";
 import { codecs } from "./codecs.js";
 import { type ColumnChunk, type Footer, readFooter } from "../footer/footer.js";
+import { groupsBetween } from "../footer/groups.js";
 import type { Leaf } from "../footer/leaves.js";
 import { encodings } from "./page-values.js";
 import type { PageHeader } from "./page-header.js";
@@ -61,18 +62,14 @@ function mayBeNested(projection: Projection): boolean {
 function nestedGroups(slice: SliceRequest, footer: Footer): GroupLevels[] {
   const names = new Set(columnsInFile(slice.projection).map((name) => name.toLowerCase()));
   const groups: GroupLevels[] = [];
-  let groupStart = 0;
-  for (const [group, { rows, chunks }] of footer.rowGroups.entries()) {
-    const rowStart = Math.max(groupStart, slice.rowStart);
-    const rowEnd = Math.min(groupStart + rows, slice.rowEnd);
-    groupStart += rows;
+  for (const { group, groupRows, rowStart, rowEnd, chunks } of groupsBetween(footer, slice)) {
     const columns = footer.leaves.flatMap((leaf, index) => {
       const chunk = chunks[index];
       const isRead = names.has((leaf.path[0] ?? "").toLowerCase()) && isNested(leaf);
       return isRead && chunk !== undefined && isChecked(chunk) ? [{ chunk, leaf }] : [];
     });
-    if (rowStart < rowEnd && columns.length > 0) {
-      groups.push({ group, rows, rowStart, rowEnd, columns });
+    if (columns.length > 0) {
+      groups.push({ group, rows: groupRows, rowStart, rowEnd, columns });
     }
   }
   return groups;

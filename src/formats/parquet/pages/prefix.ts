@@ -1,16 +1,10 @@
 import * as zlib from "node:zlib";
-import type { Transform } from "node:stream";
-import { Decompress } from "fzstd";
 import { messageOf } from "../../../util/errors.js";
 import { unpackLz4Start } from "../../codecs/lz4.js";
-import { codecs } from "./codecs.js";
 import { unpackSnappyStart } from "../../codecs/snappy.js";
-
-/** Node has it since 22.15. */
-const { createZstdDecompress } = zlib as { createZstdDecompress?: () => Transform };
-
-/** Bytes of a page that are given to a decompressor at once where it does not ask for them itself. */
-const pieceBytes = 64 * 1024;
+import { streamStart } from "../../codecs/stream-start.js";
+import { unpackZstdStart } from "../../codecs/zstd.js";
+import { codecs } from "./codecs.js";
 
 /** Whether the start of a page of this codec can be unpacked here. */
 export function hasReadableStart(codec: number): boolean {
@@ -47,45 +41,14 @@ async function start(
       unpackLz4Start(packed, target);
       return target;
     case codecs.gzip:
-      return await streamStart(zlib.createGunzip(), packed, target);
+      return whole(target, await streamStart(zlib.createGunzip(), packed, target));
     case codecs.brotli:
-      return await streamStart(zlib.createBrotliDecompress(), packed, target);
+      return whole(target, await streamStart(zlib.createBrotliDecompress(), packed, target));
     case codecs.zstd:
-      return createZstdDecompress === undefined
-        ? zstdStart(packed, target)
-        : await streamStart(createZstdDecompress(), packed, target);
+      return whole(target, await unpackZstdStart(packed, target));
     default:
       throw new RangeError(`codec ${codec} is not unpacked here`);
   }
-}
-
-async function streamStart(stream: Transform, packed: Uint8Array, target: Uint8Array): Promise<Uint8Array> {
-  let filled = 0;
-  stream.end(packed);
-  for await (const chunk of stream as AsyncIterable<Buffer>) {
-    filled = fill(target, filled, chunk);
-    if (filled === target.length) {
-      break; // which ends the stream
-    }
-  }
-  return whole(target, filled);
-}
-
-function zstdStart(packed: Uint8Array, target: Uint8Array): Uint8Array {
-  let filled = 0;
-  const stream = new Decompress((chunk) => {
-    filled = fill(target, filled, chunk);
-  });
-  for (let at = 0; at < packed.length && filled < target.length; at += pieceBytes) {
-    stream.push(packed.subarray(at, at + pieceBytes), at + pieceBytes >= packed.length);
-  }
-  return whole(target, filled);
-}
-
-function fill(target: Uint8Array, filled: number, chunk: Uint8Array): number {
-  const part = chunk.subarray(0, target.length - filled);
-  target.set(part, filled);
-  return filled + part.length;
 }
 
 function whole(target: Uint8Array, filled: number): Uint8Array {

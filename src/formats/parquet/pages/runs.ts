@@ -2,12 +2,12 @@
  * Runs of small numbers, repeated or packed to bits: definition levels, and places in a dictionary.
  * https://github.com/apache/parquet-format/blob/master/Encodings.md#RLE
  */
-import { readVarint } from "../footer/thrift.js";
+import { type Cursor, readVarint } from "../footer/thrift.js";
 
 /** Wider ones would not fit into what unpacking holds; no dictionary has as many entries. */
 const widestBits = 24;
 /** Readers that count in 32 bits would lose the rest of a longer run. */
-const longestHead = 2 ** 32 - 1;
+const longestRun = 2 ** 31 - 1;
 
 /**
  * Fills `target[0, count)` from bytes [at, end), numbers of `width` bits each.
@@ -15,50 +15,86 @@ const longestHead = 2 ** 32 - 1;
  */
 export function readRuns(
   bytes: Uint8Array,
-  { at: start, end, width }: { readonly at: number; readonly end: number; readonly width: number },
+  { at, end, width }: { readonly at: number; readonly end: number; readonly width: number },
   target: Uint8Array | Uint32Array,
   count: number,
 ): void {
   if (width > widestBits || end > bytes.length) {
     throw new RangeError(`numbers of ${width} bits up to byte ${end} of ${bytes.length}`);
   }
-  const cursor = { bytes: bytes.subarray(0, end), at: start };
+  const runs = openRuns(bytes, { at, end, width });
   let filled = 0;
   while (filled < count) {
-    const head = readVarint(cursor);
-    const { at } = cursor;
-    const isPacked = head % 2 === 1;
-    const repeats = Math.floor(head / 2);
-    const length = Math.min(count - filled, isPacked ? repeats * 8 : repeats);
-    const size = isPacked ? Math.ceil((length * width) / 8) : Math.ceil(width / 8);
-    if (length === 0 || at + size > end || head > longestHead) {
+    if (!nextRun(runs, count - filled) || runs.repeats > longestRun) {
       throw new RangeError("runs end in the middle");
     }
+    const { isPacked, repeats, length, valuesAt } = runs;
     // Of packed ones the last eight may not all be there; what only fills a run up must be.
-    const isLonger = isPacked ? repeats * 8 >= length + 8 && at + repeats * width > end : repeats > length;
+    const isLonger = isPacked ? repeats * 8 >= length + 8 && valuesAt + repeats * width > end : repeats > length;
     if (isLonger) {
       throw new RangeError(`a run of ${repeats}, and ${length} numbers are due`);
     }
     if (isPacked) {
-      unpackBits(bytes, at, width, target, { from: filled, to: filled + length });
-      cursor.at = at + repeats * width;
+      unpackBits(bytes, valuesAt, width, target, { from: filled, to: filled + length });
     } else {
-      let value = 0;
-      for (let index = 0; index < size; index += 1) {
-        value |= (bytes[at + index] as number) << (index * 8);
-      }
+      const value = repeatedValue(runs);
       if (value >= 1 << width) {
         throw new RangeError(`the number ${value} in ${width} bits`);
       }
       target.fill(value, filled, filled + length);
-      cursor.at = at + size;
     }
     filled += length;
   }
   // Where nothing is due, some writers leave an empty run.
-  if (count > 0 && cursor.at < end) {
-    throw new RangeError(`${end - cursor.at} bytes behind the last run`);
+  if (count > 0 && runs.at < end) {
+    throw new RangeError(`${end - runs.at} bytes behind the last run`);
   }
+}
+
+/** Runs, up to where the bytes end; and the one that was found last. One object for all: there may be millions. */
+export interface Runs extends Cursor {
+  /** Bits of a number. */
+  readonly width: number;
+  /** Packed to bits, by eights; else one number, repeated. */
+  isPacked: boolean;
+  /** What the run's head says: how many times the number is repeated, or how many eights are packed. */
+  repeats: number;
+  /** How many of the run's numbers are due. */
+  length: number;
+  valuesAt: number;
+}
+
+/** Runs of numbers of `width` bits, in bytes [at, end). */
+export function openRuns(
+  bytes: Uint8Array,
+  { at, end, width }: { readonly at: number; readonly end: number; readonly width: number },
+): Runs {
+  return { bytes: bytes.subarray(0, end), at, width, isPacked: false, repeats: 0, length: 0, valuesAt: at };
+}
+
+/** Goes on to the next run, of which at most `due` numbers are read. False: it has none, or its bytes are not all there. */
+export function nextRun(runs: Runs, due: number): boolean {
+  const head = readVarint(runs);
+  const { bytes, at, width } = runs;
+  const isPacked = head % 2 === 1;
+  const repeats = Math.floor(head / 2);
+  const length = Math.min(due, isPacked ? repeats * 8 : repeats);
+  const bytesDue = Math.ceil(((isPacked ? length : 1) * width) / 8);
+  runs.isPacked = isPacked;
+  runs.repeats = repeats;
+  runs.length = length;
+  runs.valuesAt = at;
+  runs.at = at + (isPacked ? repeats * width : bytesDue);
+  return length > 0 && at + bytesDue <= bytes.length;
+}
+
+/** The number that a run repeats. */
+export function repeatedValue({ bytes, width, valuesAt }: Runs): number {
+  let value = 0;
+  for (let index = 0; index * 8 < width; index += 1) {
+    value |= (bytes[valuesAt + index] as number) << (index * 8);
+  }
+  return value;
 }
 
 /** Whether numbers of one bit are all `value`, and written as one run: as they are where nothing is NULL. */
