@@ -9,6 +9,11 @@ export interface ListedShard {
   readonly fingerprint: string;
 }
 
+/** Whether a shard's name, size and fingerprint are those of another: its bytes are not compared. */
+export function isSameShard(one: ListedShard, other: ListedShard): boolean {
+  return one.uri === other.uri && one.sizeBytes === other.sizeBytes && one.fingerprint === other.fingerprint;
+}
+
 export interface ListingChange {
   readonly added: readonly string[];
   readonly missing: readonly PlannedShard[];
@@ -25,7 +30,7 @@ export function compareListing(plan: Plan, listed: readonly ListedShard[]): List
     now.delete(shard.uri);
     if (found === undefined) {
       missing.push(shard);
-    } else if (found.sizeBytes !== shard.sizeBytes || found.fingerprint !== shard.fingerprint) {
+    } else if (!isSameShard(found, shard)) {
       changed.push(shard);
     }
   }
@@ -44,13 +49,7 @@ export function withShards(plan: Plan, shards: readonly PlannedShard[]): Plan {
 }
 
 function isSame(one: PlannedShard, other: PlannedShard | undefined): boolean {
-  return (
-    one.uri === other?.uri &&
-    one.sizeBytes === other.sizeBytes &&
-    one.fingerprint === other.fingerprint &&
-    one.rows === other.rows &&
-    one.sha256 === other.sha256
-  );
+  return other !== undefined && isSameShard(one, other) && one.rows === other.rows && one.sha256 === other.sha256;
 }
 
 /** What the spec asks for now that differs from what was planned, a line each; the sink compares its target. */

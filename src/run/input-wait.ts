@@ -1,8 +1,9 @@
+import { isSameShard } from "../plan/compare.js";
 import { JobError } from "../util/errors.js";
 import { showDuration } from "../report/report.js";
 import type { Listing } from "../storage/port.js";
 import type { JobContext } from "../scoring/context.js";
-import { awaitInput, listInput, requireWhole } from "./input.js";
+import { awaitInput, laterInputHint, listInput, requireWhole, wholeInput } from "./input.js";
 
 const firstPauseMs = 1000;
 const pauseGrowth = 1.5;
@@ -20,10 +21,7 @@ const toldAgainMs = 30 * 60_000;
 export async function withInput<T>(context: JobContext, work: (listing: Listing) => Promise<T>): Promise<T> {
   const waitSeconds = context.spec.input.wait;
   if (waitSeconds === undefined) {
-    await awaitInput(context);
-    const listing = await listInput(context);
-    await requireWhole(context, listing);
-    return await work(listing);
+    return await work(await wholeInput(context));
   }
   const pauses = createPauses(context, waitSeconds);
   let refused: Refused | undefined;
@@ -86,9 +84,7 @@ async function listWhenReady(context: JobContext, refused: Refused | undefined):
 }
 
 function notThere(found: string): JobError {
-  return new JobError("INPUT_NOT_READY", `waiting for input: ${found}`, {
-    hint: "run the same command again when the input is there, or correct input.path",
-  });
+  return new JobError("INPUT_NOT_READY", `waiting for input: ${found}`, { hint: laterInputHint });
 }
 
 function isNotReady(error: unknown): error is JobError {
@@ -100,7 +96,7 @@ function isSame({ shards: some }: Listing, { shards: others }: Listing): boolean
     some.length === others.length &&
     some.every((shard, index) => {
       const other = others[index];
-      return shard.uri === other?.uri && shard.sizeBytes === other.sizeBytes && shard.fingerprint === other.fingerprint;
+      return other !== undefined && isSameShard(shard, other);
     })
   );
 }

@@ -5,6 +5,9 @@ import { atKey, type JobContext } from "../scoring/context.js";
 
 const inputPath = ["input", "path"];
 
+export const laterInputHint = "run the same command again when the input is there, or correct input.path";
+const pathHint = "paths are relative to the spec's folder; input.wait makes a run wait for input that comes later";
+
 /** Folders that are looked at for a table's log at once. */
 const rootsAtOnce = 8;
 
@@ -20,6 +23,14 @@ export async function awaitInput({ spec, source }: JobContext): Promise<void> {
 
 export async function listInput(context: JobContext): Promise<Listing> {
   return await atKey(context, inputPath, () => context.source.list(context.spec.input.path));
+}
+
+/** The job's input as it is now, all of it. @throws JobError as `awaitInput`, `listInput` and `requireWhole` */
+export async function wholeInput(context: JobContext): Promise<Listing> {
+  await awaitInput(context);
+  const listing = await listInput(context);
+  await requireWhole(context, listing);
+  return listing;
 }
 
 /**
@@ -47,7 +58,7 @@ export function warnOfUnmatched({ log }: Pick<JobContext, "log">, { shards, unma
 export function requireListed({ where }: JobContext, { absent, unread: [unread, ...others] }: Listing): void {
   if (absent.length > 0) {
     throw new JobError("FILE_MISSING", `reading ${where(inputPath)}: there is no ${absent.join(", ")}`, {
-      hint: "paths are relative to the spec's folder; input.wait makes a run wait for input that comes later",
+      hint: pathHint,
     });
   }
   if (unread !== undefined) {
@@ -68,10 +79,10 @@ function requireFolders({ spec, where }: JobContext, { missing }: Listing): void
   const found = `there is no folder ${first.folder} (${first.pattern})`;
   throw first.isParentThere
     ? new JobError("INPUT_NOT_READY", `planning ${spec.name}: ${found}`, {
-        hint: "run the same command again when the input is there, or correct input.path",
+        hint: laterInputHint,
       })
     : new JobError("FILE_MISSING", `reading ${where(inputPath)}: ${found}`, {
-        hint: "paths are relative to the spec's folder; input.wait makes a run wait for input that comes later",
+        hint: pathHint,
       });
 }
 

@@ -6,6 +6,7 @@ import type { PlannedShard } from "../plan/plan.js";
 import type { JobContext } from "../scoring/context.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import { JobError } from "../util/errors.js";
+import { laterInputHint } from "./input.js";
 import { verifyShards } from "./verify.js";
 
 /** Shards opened at once while footers are read. */
@@ -44,8 +45,6 @@ export function mayBeTooFew({ spec: { input } }: JobContext, listed: readonly Li
   return listed.length === 0 || input.wait !== undefined || input.min_rows > 1;
 }
 
-const notReadyHint = "run the same command again when the input is there, or correct input.path";
-
 /**
  * Reads the footers of all shards.
  * @throws JobError INPUT_NOT_READY where there are fewer rows than `input.min_rows`, or a shard changes meanwhile
@@ -58,14 +57,14 @@ export async function readShards(
   const { name, input } = context.spec;
   const path = input.path.join(", ");
   if (listed.length === 0) {
-    throw new JobError("INPUT_NOT_READY", `planning ${name}: no file matches ${path}`, { hint: notReadyHint });
+    throw new JobError("INPUT_NOT_READY", `planning ${name}: no file matches ${path}`, { hint: laterInputHint });
   }
   const seen = await readFooters(context, decoder, listed).catch((error: unknown) => {
     throw notSettled(error, context.spec);
   });
   if (seen.rows < input.min_rows) {
     const found = `${path} has ${seen.rows} rows in ${listed.length} files, input.min_rows is ${input.min_rows}`;
-    throw new JobError("INPUT_NOT_READY", `planning ${name}: ${found}`, { hint: notReadyHint });
+    throw new JobError("INPUT_NOT_READY", `planning ${name}: ${found}`, { hint: laterInputHint });
   }
   return seen;
 }

@@ -1,4 +1,4 @@
-import type { Contract } from "../binding/contract.js";
+import { type Contract, outputTensors } from "../binding/contract.js";
 import { createPacker, type FeatureBatch, sliceBatch } from "../packing/packer.js";
 import type { NamedTensor } from "../columnar/tensor.js";
 import type { Engine } from "../engine/port.js";
@@ -9,7 +9,7 @@ import { spansOf } from "../plan/spans.js";
 import { feedRows } from "../scoring/feed.js";
 import { openSliceReader } from "../scoring/workers/slice-reader.js";
 import type { EngineLayout, JobContext } from "../scoring/context.js";
-import { awaitInput, listInput, requireWhole } from "./input.js";
+import { wholeInput } from "./input.js";
 import { planRun } from "./planning.js";
 
 /** How fast the model is alone: nothing is read or written meanwhile. */
@@ -37,9 +37,7 @@ export async function* tune(
   { layouts, ms, onFewRows }: TuneOptions,
 ): AsyncGenerator<Tuning> {
   const { spec, signal } = context;
-  await awaitInput(context);
-  const listing = await listInput(context);
-  await requireWhole(context, listing);
+  const listing = await wholeInput(context);
   let rows: { readonly contract: Contract; readonly batch: FeatureBatch } | undefined;
   for (const layout of layouts) {
     await using engine = await context.openEngine(model, layout);
@@ -120,7 +118,7 @@ async function rate(
   engine: Engine,
   { contract, batch, ms }: { contract: Contract; batch: FeatureBatch; ms: number },
 ): Promise<number | undefined> {
-  const outputs = [...new Set(contract.outputs.map(({ tensor }) => tensor))];
+  const outputs = outputTensors(contract);
   let startedMs = nowMs();
   let rows = 0;
   let fits = true;

@@ -67,7 +67,7 @@ export function openUnitPool(ports: readonly WorkerPort[], options: UnitPoolOpti
   const pool: Pool = { ...options, workers, waiting: [], jobs: new Set(), nextId: 0, isBroken: false };
   for (const port of ports) {
     const client = openRpcClient(port, unitProtocol, {
-      server: "a worker that reads units",
+      doing: "reading units",
       hear: {},
       onBroken(error) {
         breakDown(pool, error);

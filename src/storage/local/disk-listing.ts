@@ -8,6 +8,7 @@ import { diskFault, isDenied, isNothingThere } from "./disk-fault.js";
 import { plannedPath } from "./planned-path.js";
 import { compileGlob, hasWildcards, splitStaticFolder, withoutFoldersOf } from "../glob.js";
 import { type OutputFolder, outputHint } from "../output-folder.js";
+import { joinListings } from "../join-listings.js";
 import type { Listing } from "../port.js";
 import { Vanished, walk, type Walked, type WalkFileSystem } from "./walk.js";
 
@@ -50,7 +51,7 @@ async function list(patterns: readonly string[], { folder, output, fileSystem }:
   const planned = output === undefined || realOutput === undefined ? undefined : join(realOutput, output.part);
   const plain = new Set<string>();
   const matched = new Set<string>();
-  const about: Pick<Listing, "unmatched" | "missing" | "unread" | "tableRoots">[] = [];
+  const parts: Partial<Listing>[] = [];
   for (const pattern of patterns) {
     if (await isPlain(pattern, folder)) {
       plain.add(normalize(pattern, resolve(folder, pattern), folder));
@@ -60,7 +61,7 @@ async function list(patterns: readonly string[], { folder, output, fileSystem }:
     for (const path of walked.files) {
       matched.add(normalize(pattern, path, folder));
     }
-    about.push({
+    parts.push({
       unmatched: walked.files.length === 0 ? [pattern] : [],
       missing: walked.missing === undefined ? [] : [{ pattern, ...walked.missing }],
       unread: walked.unread.map((one) => ({ pattern, ...one })),
@@ -73,16 +74,8 @@ async function list(patterns: readonly string[], { folder, output, fileSystem }:
   if (gone !== undefined) {
     throw new Vanished(resolve(folder, gone));
   }
-  return {
-    ...found,
-    unmatched: about.flatMap(({ unmatched }) => unmatched),
-    missing: about.flatMap(({ missing }) => missing),
-    unread: withoutFoldersOf(
-      about.flatMap(({ unread }) => unread),
-      () => uris.map((uri) => resolve(folder, uri)),
-    ),
-    tableRoots: about.flatMap(({ tableRoots }) => tableRoots),
-  };
+  const listing = joinListings([found, ...parts]);
+  return { ...listing, unread: withoutFoldersOf(listing.unread, () => uris.map((uri) => resolve(folder, uri))) };
 }
 
 /** A path without wildcards, or with some in the name of a file that is there. */
@@ -227,7 +220,7 @@ export async function statOrUndefined(path: string): Promise<BigIntStats | undef
     if (isNothingThere(error)) {
       return undefined;
     }
-    throw diskFault(`looking at ${path}`, error, { hint: "grant read permission" });
+    throw diskFault(`looking at ${path}`, error);
   }
 }
 

@@ -14,39 +14,33 @@ import {
   withoutFoldersOf,
 } from "../glob.js";
 import { type OutputFolder, outputHint } from "../output-folder.js";
+import { joinListings } from "../join-listings.js";
 import type { Listing, UnreadMatch } from "../port.js";
 import { fingerprintOf } from "./shard.js";
 
 /** Folders above a pattern that are looked at for a table's log; each costs a request or three. */
 const rootsAbove = 12;
 
-type FoundOf = Omit<Listing, "folders" | "missing">;
-
 /** @throws JobError as `Source.list` */
 export async function listPatterns(
   reader: S3Reader,
   patterns: readonly string[],
   output: OutputFolder | undefined,
-): Promise<Omit<Listing, "folders">> {
-  const all: FoundOf[] = [];
+): Promise<Listing> {
+  const parts: Partial<Listing>[] = [];
   for (const pattern of patterns) {
-    all.push(await expand(reader, pattern, output));
+    parts.push(await expand(reader, pattern, output));
   }
-  const shards = new Map(all.flatMap((one) => one.shards.map((shard) => [shard.uri, shard] as const)));
+  const listing = joinListings(parts);
+  const shards = new Map(listing.shards.map((shard) => [shard.uri, shard])); // patterns may find the same ones
   const written = [...shards.keys()].find((uri) => output !== undefined && uri.startsWith(`${output.folder}/`));
   if (written !== undefined) {
     throw new JobError("SPEC_INVALID", `${written} lies in output.parquet.path`, { hint: outputHint });
   }
   return {
-    shards: [...shards.values()].toSorted((one, other) => (one.uri < other.uri ? -1 : 1)),
-    absent: all.flatMap(({ absent }) => absent),
-    unmatched: all.flatMap(({ unmatched }) => unmatched),
-    unread: withoutFoldersOf(
-      all.flatMap(({ unread }) => unread),
-      () => [...shards.keys()],
-    ),
-    tableRoots: all.flatMap(({ tableRoots }) => tableRoots),
-    missing: [], // a store has no folders
+    ...listing,
+    shards: [...shards.values()],
+    unread: withoutFoldersOf(listing.unread, () => [...shards.keys()]),
   };
 }
 
@@ -68,13 +62,13 @@ export async function namesIn(reader: S3Reader, folder: string): Promise<string[
   return names;
 }
 
-async function expand(reader: S3Reader, pattern: string, output: OutputFolder | undefined): Promise<FoundOf> {
+/** `missing` is left out: a store has no folders. */
+async function expand(reader: S3Reader, pattern: string, output: OutputFolder | undefined): Promise<Partial<Listing>> {
   const { bucket, key } = parseS3Uri(pattern);
-  const nothing = { shards: [], absent: [], unmatched: [], unread: [], tableRoots: [] };
   if (!hasWildcards(key)) {
     const facts = await reader.look({ bucket, key });
     const shard = facts === undefined ? undefined : shardOf({ bucket, key }, facts);
-    return shard === undefined ? { ...nothing, absent: [pattern] } : { ...nothing, shards: [shard] };
+    return shard === undefined ? { absent: [pattern] } : { shards: [shard] };
   }
   const glob = compileGlob(key);
   refuseOutput(pattern, glob, output);
@@ -85,13 +79,12 @@ async function expand(reader: S3Reader, pattern: string, output: OutputFolder | 
   const inOneFolder = !key.slice(start.length).includes("/") && !key.includes("**");
   for await (const object of reader.list(bucket, start, { folder: inOneFolder })) {
     if (object.key === key) {
-      return { ...nothing, shards: [shardOf({ bucket, key }, object)] }; // its own name holds a wildcard character
+      return { shards: [shardOf({ bucket, key }, object)] }; // its own name holds a wildcard character
     }
     take(object);
   }
   const { objects } = matched;
   return {
-    ...nothing,
     shards: objects.map((object) => shardOf({ bucket, key: object.key }, object)),
     unmatched: objects.length === 0 ? [pattern] : [],
     unread: unreadOf(matched, glob, uriOf).map(({ path, finding, hint }) => ({ pattern, path, finding, hint })),
