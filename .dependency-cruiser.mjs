@@ -61,13 +61,13 @@ export default {
     {
       name: "scoring-knows-ports-only",
       severity: "error",
-      from: { path: "^src/scoring/", pathNot: "^src/scoring/workers/" },
+      from: { path: "^src/scoring/" },
       to: { path: "^src/", pathNot: `^src/(scoring|report)/|${ports}|${pure}` },
     },
     {
       name: "run-knows-no-library-or-node",
       severity: "error",
-      from: { path: "^src/(run|scoring)/", pathNot: "^src/scoring/workers/" },
+      from: { path: "^src/(run|scoring)/" },
       to: { dependencyTypes: ["npm", "core"] },
     },
     {
@@ -83,7 +83,7 @@ export default {
       from: { path: "^src/formats/(sql/|codecs/|[^/]+$)" },
       to: { path: "^src/formats/(parquet|arrow)/" },
     },
-    roomRule("formats", "^src/(duckdb|scoring/workers)/"),
+    roomRule("formats", "^src/duckdb/"),
     roomRule("storage/local", port("storage")),
     roomRule("storage", "^src/s3/"),
     {

@@ -25,6 +25,14 @@ const canaries = {
   "src/run/canary.ts": { code: 'import "../engine/onnx/engine.js";\n', rule: "run-knows-ports-only" },
   "src/scoring/canary.ts": { code: 'import "../formats/parquet/decoder.js";\n', rule: "scoring-knows-ports-only" },
   "src/scoring/canary-node.ts": { code: 'import "node:fs";\n', rule: "run-knows-no-library-or-node" },
+  "src/scoring/workers/canary.ts": {
+    code: 'import "../../formats/parquet/unit-reader.js";\n',
+    rule: "scoring-knows-ports-only",
+  },
+  "src/scoring/workers/canary-node.ts": {
+    code: 'import "node:worker_threads";\n',
+    rule: "run-knows-no-library-or-node",
+  },
   "src/run/canary-types.ts": {
     code: 'import type { RunOptions } from "../cli/main.js";\nexport type A = RunOptions;\n',
     rule: "run-does-not-know-cli",
@@ -32,6 +40,10 @@ const canaries = {
   "src/formats/arrow/canary.ts": { code: 'import "../parquet/decoder.js";\n', rule: "no-format-imports-another" },
   "src/formats/sql/canary.ts": { code: 'import "../arrow/decoder.js";\n', rule: "what-formats-share-knows-no-format" },
   "src/formats/canary.ts": { code: 'import "../sink/port.js";\n', rule: "formats-imports-its-own" },
+  "src/formats/canary-workers.ts": {
+    code: 'import "../scoring/workers/protocol.js";\n',
+    rule: "formats-imports-its-own",
+  },
   "src/storage/local/canary.ts": { code: 'import "../s3/source.js";\n', rule: "storage-local-imports-its-own" },
   "src/storage/canary.ts": { code: 'import "../duckdb/pool.js";\n', rule: "storage-imports-its-own" },
   "src/models/canary.ts": { code: 'import "../engine/onnx/engine.js";\n', rule: "models-imports-its-own" },
