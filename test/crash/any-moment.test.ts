@@ -113,8 +113,10 @@ async function killAtRandom(seed: number, pace: Pace): Promise<Wreck[]> {
   return wrecks;
 }
 
-describe("a run of many spans that is killed at random moments", () => {
-  test(`comes out once, ${moments} seeds`, { timeout: 1_200_000 }, async () => {
+describe("a run of many spans, killed at random moments", () => {
+  test(`a run that is killed at random moments and resumed has each row once, ${moments} seeds`, {
+    timeout: 1_200_000,
+  }, async () => {
     const pace = await paceOf();
     const failures: string[] = [];
     const wrecks: Wreck[] = [];

@@ -48,9 +48,9 @@ async function idOf({ database }: PgJob, ds: string): Promise<string> {
   return String(rows[0]?.["run_id"]);
 }
 
-postgres.describe("yesterday's run that was killed at any statement, when today's is complete", () => {
+postgres.describe("an older run that was killed at any statement, after a newer run is complete", () => {
   test.each(overwriting)(
-    "is never published over it, unless --allow-older says so: %s",
+    "a resumed older run never replaces a newer run's rows without --allow-older: %s",
     {
       timeout: 1_200_000,
     },
@@ -126,9 +126,9 @@ async function runBeside(child: RunningCli, { spec }: PgJob, ms: number): Promis
 
 const seeds = torture ? 40 : 2;
 
-postgres.describe("yesterday's run and today's at the same time", () => {
+postgres.describe("an older run and a newer one at the same time", () => {
   test.each(overwriting)(
-    `leave today's rows, whichever ends first, ${seeds} seeds: %s`,
+    `an older and a newer run at the same time leave the newer rows, ${seeds} seeds: %s`,
     {
       timeout: 900_000,
     },

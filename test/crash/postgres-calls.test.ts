@@ -69,9 +69,9 @@ async function killThenFinish(job: PgJob, moment: string): Promise<number> {
   return report.status === "already_complete" ? 4 : report.spansResumed;
 }
 
-postgres.describe("a run into Postgres that dies at any statement", () => {
+postgres.describe("a run into Postgres that is killed at any statement", () => {
   test.each(["append", "upsert", "replace"] as const)(
-    "leaves every row once, and readers the old rows or the new: %s",
+    "a run into Postgres that is killed at any statement leaves each row once, and readers see old rows or new ones: %s",
     async (mode) => {
       const kills = killsOf(await traceOf(mode), { ofEnd: mode !== "append" });
       const failures: string[] = [];

@@ -23,8 +23,10 @@ async function emptiedJob(folder: string, database: Database): Promise<PgJob> {
   return job;
 }
 
-postgres.describe("a new run over one whose table was emptied", () => {
-  test("puts each row there once, whatever statement it is killed at", { timeout: 900_000 }, async () => {
+postgres.describe("a new run over a run whose table was emptied", () => {
+  test("a new run over an emptied table has each row once, whatever statement it is killed at", {
+    timeout: 900_000,
+  }, async () => {
     await using scratch = await scratchFolder();
     const traced = async (): Promise<string[]> => {
       await using database = await postgres.server().createDatabase();
@@ -61,7 +63,7 @@ postgres.describe("a new run over one whose table was emptied", () => {
     expect(ends).toEqual(new Set([0, 64]));
   });
 
-  test("is opened once by two processes at once, and each row is there once", async () => {
+  test("two processes that open a new run over an emptied table at once open it once, with each row once", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const { spec, fixture } = await emptiedJob(scratch.path, database);

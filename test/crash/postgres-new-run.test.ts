@@ -47,9 +47,9 @@ async function expectNew({ database, fixture }: PgJob): Promise<void> {
   expect(await leftTables(database)).toEqual([]);
 }
 
-postgres.describe("a new run into Postgres that dies at any statement", () => {
+postgres.describe("a new run into Postgres that is killed at any statement", () => {
   test.each(["upsert", "replace"] as const)(
-    "is finished by the same command: %s",
+    "the same command finishes a new run into Postgres that was killed at any statement: %s",
     async (mode) => {
       await using scratch = await scratchFolder();
       const traced = async (): Promise<string[]> => {
@@ -108,7 +108,7 @@ postgres.describe("a new run into Postgres that dies at any statement", () => {
 const moments = torture ? 60 : 3;
 
 postgres.describe("a new run that is opened while an attempt of the run before works", () => {
-  test(`ends that one, whose last span was there before it was planned, ${moments} seeds`, {
+  test(`opening a new run ends an attempt of the run before, whose committed spans are there before the plan, ${moments} seeds`, {
     timeout: 900_000,
   }, async () => {
     const failures: string[] = [];

@@ -46,10 +46,13 @@ async function bounce(afterMs: number): Promise<void> {
   void sleep(downMs).then(() => postgres.server().start());
 }
 
-postgres.describe("a server that is killed", () => {
-  test.each(["append", "upsert", "replace"] as const)("in the middle of a COPY: %s", async (mode) => {
-    await scoreThrough(mode, { moment: "inCopy", call: /^COPY .* #2$/ }, () => bounce(0));
-  });
+postgres.describe("a Postgres server that is killed", () => {
+  test.each(["append", "upsert", "replace"] as const)(
+    "a server that is killed in the middle of a COPY loses and doubles no row: %s",
+    async (mode) => {
+      await scoreThrough(mode, { moment: "inCopy", call: /^COPY .* #2$/ }, () => bounce(0));
+    },
+  );
 
   // The COMMIT was sent; what becomes of it depends on how far the server came.
   test.each([0, 1, 2, 5, 10, 20].flatMap((ms) => (["append", "replace"] as const).map((mode) => [mode, ms] as const)))(
@@ -59,7 +62,7 @@ postgres.describe("a server that is killed", () => {
     },
   );
 
-  test("while it finishes a replacement", async () => {
+  test("a server that is killed while a run swaps its table loses and doubles no row", async () => {
     await scoreThrough("replace", { moment: "sent", call: /^ALTER TABLE .* RENAME/ }, () => bounce(5));
   });
 });
@@ -77,7 +80,7 @@ const inCopy = (chunk: Buffer): boolean => chunk.includes("PGCOPY");
 
 const faults: readonly Fault[] = ["cut", "reset", "stall", "deaf"];
 
-postgres.describe("a connection that breaks", () => {
+postgres.describe("a connection to Postgres that breaks", () => {
   // Together: all that most of them do is to wait for an answer that does not come.
   test.concurrent.for(
     faults.flatMap((fault) =>
@@ -101,7 +104,7 @@ postgres.describe("a connection that breaks", () => {
     await expectFinishedPg(job);
   });
 
-  test("for good ends with 75 in time, and keeps what is committed", async () => {
+  test("a connection that stays broken ends the run with 75 in time, and committed spans are kept", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const proxy = await tcpProxy(postgres.server().port);

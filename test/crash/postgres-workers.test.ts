@@ -13,12 +13,12 @@ import { until } from "../support/waiting.js";
 const postgres = usePostgres();
 const timeouts = { connect: 5, statement: 2, lock: 1 };
 
-postgres.describe("attempts side by side", () => {
+postgres.describe("several attempts at once into Postgres", () => {
   test.each([
     [2, "append"],
     [4, "upsert"],
     [3, "replace"],
-  ] as const)("%d at once on one run: %s", async (attempts, mode) => {
+  ] as const)("%d attempts at once on one run leave each row once: %s", async (attempts, mode) => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const job = await pgJob(scratch.path, database, mode);
@@ -38,7 +38,7 @@ async function isHolding(database: Database): Promise<boolean> {
   return row?.["n"] !== 0;
 }
 
-postgres.describe("an attempt that is stopped for longer than every timeout, and continued", () => {
+postgres.describe("an attempt that is stopped for longer than every timeout", () => {
   // Together: what they do most is to wait.
   test.concurrent.for(
     (
@@ -114,7 +114,9 @@ async function killedSomewhere(spec: string, random: () => number): Promise<void
 const moments = torture ? 100 : 9;
 
 postgres.describe("a run into Postgres that is killed at random moments", () => {
-  test(`comes out once, ${moments} seeds`, { timeout: 1_800_000 }, async () => {
+  test(`a run into Postgres that is killed at random moments and resumed has each row once, ${moments} seeds`, {
+    timeout: 1_800_000,
+  }, async () => {
     const failures: string[] = [];
     const left: number[] = [];
     for (let seed = 1; seed <= moments; seed += 1) {

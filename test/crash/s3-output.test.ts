@@ -49,7 +49,7 @@ async function runAndKill(
 }
 
 /**
- * Requests at which a process is killed, before they go on or after they were carried out; `sink/s3/every-request` has
+ * Requests at which a process is killed, before they go on or after they were carried out; `sink/parquet/s3/every-request` has
  * the others, without processes.
  */
 const moments: readonly (readonly [RegExp, "before" | "after"])[] = [
@@ -58,24 +58,27 @@ const moments: readonly (readonly [RegExp, "before" | "after"])[] = [
 ];
 
 s3.describe("a process that is killed while it writes to S3", () => {
-  test.each(moments)("at %s (%s) leaves a run that the same command finishes", async (pattern, when) => {
-    await using world = await worldOf();
-    const signal = await runAndKill(world, [], (kill) => {
-      let struck = false;
-      world.proxy.twist = (request): Twist | undefined => {
-        const hung = pattern.test(request) && !struck;
-        struck ||= hung;
-        return hung ? { kind: "hang", after: when === "after", hung: kill } : undefined;
-      };
-    });
-    world.proxy.twist = undefined;
-    expect(signal).toBe("SIGKILL");
-    await world.job.expectSound();
-    await scoreHere(world.job.spec);
-    await world.job.expectDone();
-  });
+  test.each(moments)(
+    "a process that is killed at %s (%s) leaves a run that the same command finishes",
+    async (pattern, when) => {
+      await using world = await worldOf();
+      const signal = await runAndKill(world, [], (kill) => {
+        let struck = false;
+        world.proxy.twist = (request): Twist | undefined => {
+          const hung = pattern.test(request) && !struck;
+          struck ||= hung;
+          return hung ? { kind: "hang", after: when === "after", hung: kill } : undefined;
+        };
+      });
+      world.proxy.twist = undefined;
+      expect(signal).toBe("SIGKILL");
+      await world.job.expectSound();
+      await scoreHere(world.job.spec);
+      await world.job.expectDone();
+    },
+  );
 
-  test("at any moment leaves every row once", async () => {
+  test("a process that is killed at any moment while it writes to S3 leaves a run that has each row once", async () => {
     const pace = await paceOf();
     const count = torture ? 100 : 9;
     const failures: string[] = [];
@@ -139,17 +142,20 @@ async function paceOf(): Promise<{ requests: number; requestMs: number }> {
 }
 
 s3.describe("several workers on one run in S3", () => {
-  test.each([2, 4])("%i of them, who steal, make each row once and one manifest", async (count) => {
-    await using world = await worldOf();
-    const specs = await Promise.all(Array.from({ length: count }, () => world.job.specOfAnother()));
-    const reports = await Promise.all(
-      specs.map((spec, index) => scoreHere(spec, { ...workerOf(index, count), steal: true })),
-    );
-    expect(reports.map(({ status }) => status)).toContain("complete");
-    await world.job.expectDone();
-  });
+  test.each([2, 4])(
+    "%i workers that steal from each other leave each row once and one manifest in S3",
+    async (count) => {
+      await using world = await worldOf();
+      const specs = await Promise.all(Array.from({ length: count }, () => world.job.specOfAnother()));
+      const reports = await Promise.all(
+        specs.map((spec, index) => scoreHere(spec, { ...workerOf(index, count), steal: true })),
+      );
+      expect(reports.map(({ status }) => status)).toContain("complete");
+      await world.job.expectDone();
+    },
+  );
 
-  test("one of whom is killed again and again, are done by the other", async () => {
+  test("a worker finishes the spans of another one that is killed again and again", async () => {
     await using world = await worldOf();
     const dying = async (part: RegExp, after: boolean): Promise<void> => {
       const signal = await runAndKill(world, ["--worker", "1/2"], (kill) => {

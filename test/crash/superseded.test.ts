@@ -51,13 +51,15 @@ async function momentsOf(): Promise<string[]> {
   return calls.filter((call) => torture || !call.startsWith("sync "));
 }
 
-test("a process that is overtaken at any durable call ends well and does no harm", { timeout: 600_000 }, async () => {
+test("a process that another one overtakes at any durable call ends well and does no harm", {
+  timeout: 600_000,
+}, async () => {
   const failures: string[] = [];
   await inParallel(await momentsOf(), parallelRuns, async (call) => {
     try {
       await overtake(call);
     } catch (error) {
-      failures.push(`overtaken before ${call}: ${error instanceof Error ? error.message : String(error)}`);
+      failures.push(`superseded before ${call}: ${error instanceof Error ? error.message : String(error)}`);
     }
   });
 

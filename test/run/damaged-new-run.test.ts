@@ -154,33 +154,36 @@ async function expectWhole(job: OwnJob, number: number): Promise<void> {
 }
 
 describe("a damaged output", () => {
-  test.each(cases)("is refused by run, told by status, and replaced by --new-run: $what", async (one) => {
-    await using scratch = await scratchFolder();
-    const job = await jobIn(scratch.path);
-    await one.before(job);
-    await one.damage(job);
+  test.each(cases)(
+    "a damaged output is refused by run, reported by status, and replaced by --new-run: $what",
+    async (one) => {
+      await using scratch = await scratchFolder();
+      const job = await jobIn(scratch.path);
+      await one.before(job);
+      await one.damage(job);
 
-    const status = await runHere(["status", job.spec]);
-    const refused = await runSpec(job.spec);
-    expect(refused.code, refused.stderr).toBe(66);
-    expect(refused.stderr).toMatch(one.says);
-    expect(refused.stderr).toMatch(/hint: .*; or start over with --new-run/);
-    if (!one.what.includes("otherwise")) {
-      expect([status.code, status.stderr], status.stdout).toEqual([66, refused.stderr]);
-      expect(status.stdout).toMatch(
-        one.says.source.includes("plan.json")
-          ? /: damaged, its plan is gone or unreadable -> /
-          : /: damaged, 6 spans planned \(569 rows\) -> /,
-      );
-    }
+      const status = await runHere(["status", job.spec]);
+      const refused = await runSpec(job.spec);
+      expect(refused.code, refused.stderr).toBe(66);
+      expect(refused.stderr).toMatch(one.says);
+      expect(refused.stderr).toMatch(/hint: .*; or start over with --new-run/);
+      if (!one.what.includes("otherwise")) {
+        expect([status.code, status.stderr], status.stdout).toEqual([66, refused.stderr]);
+        expect(status.stdout).toMatch(
+          one.says.source.includes("plan.json")
+            ? /: damaged, its plan is gone or unreadable -> /
+            : /: damaged, 6 spans planned \(569 rows\) -> /,
+        );
+      }
 
-    const { code, stderr, summary } = await runSpec(job.spec, { args: ["--new-run"] });
-    expect([code, summary], stderr).toMatchObject([0, { status: "complete", spans_resumed: 0 }]);
-    expect(stderr).toMatch(/giving up run cancer-logistic-\w+(-r2)?: /);
-    await expectWhole(job, one.number ?? 2);
-  });
+      const { code, stderr, summary } = await runSpec(job.spec, { args: ["--new-run"] });
+      expect([code, summary], stderr).toMatchObject([0, { status: "complete", spans_resumed: 0 }]);
+      expect(stderr).toMatch(/giving up run cancer-logistic-\w+(-r2)?: /);
+      await expectWhole(job, one.number ?? 2);
+    },
+  );
 
-  test("is told whole by status: every part that is gone or damaged, as text and as JSON", async () => {
+  test("status lists every part that is missing or damaged, as text and as JSON", async () => {
     await using scratch = await scratchFolder();
     const job = await jobIn(scratch.path);
     await scoreHere(job.spec);
@@ -208,7 +211,7 @@ describe("a damaged output", () => {
     });
   });
 
-  test("whose plan cannot be read is told by status --json without numbers, not as a run of no rows", async () => {
+  test("status --json gives null for the numbers of a plan that cannot be read, not 0", async () => {
     await using scratch = await scratchFolder();
     const job = await jobIn(scratch.path);
     await scoreHere(job.spec);
@@ -224,7 +227,7 @@ describe("a damaged output", () => {
     });
   });
 
-  test("of an unfinished run is told whole by status, too", async () => {
+  test("status lists every damaged part of an unfinished run, too", async () => {
     await using scratch = await scratchFolder();
     const job = await jobIn(scratch.path);
     await unfinished(job);
@@ -239,7 +242,7 @@ describe("a damaged output", () => {
     ]);
   });
 
-  test("stays as it is for readers until the new run's parts are all there", async () => {
+  test("a damaged output stays as it is for readers until all parts of the new run exist", async () => {
     await using scratch = await scratchFolder();
     const job = await jobIn(scratch.path);
     await scoreHere(job.spec);
@@ -256,7 +259,7 @@ describe("a damaged output", () => {
     await expectWhole(job, 2);
   });
 
-  test("is not added to by an attempt of the first run that goes on when the second run's plan was lost", async () => {
+  test("a late attempt of the first run adds nothing after the second run's plan was lost and a third one was opened", async () => {
     await using scratch = await scratchFolder();
     const job = await jobIn(scratch.path);
     const { spec, out } = job;
@@ -273,7 +276,7 @@ describe("a damaged output", () => {
     await expectWhole(job, 3);
   });
 
-  test("is not given up without --new-run, nor for a plan that another version of the program wrote", async () => {
+  test("a damaged output is kept without --new-run, and so is one whose plan another version of the program wrote", async () => {
     await using scratch = await scratchFolder();
     const job = await jobIn(scratch.path);
     await scoreHere(job.spec);
@@ -289,14 +292,14 @@ describe("a damaged output", () => {
     expect(await listing(job.out)).toEqual(before);
   });
 
-  test("is replaced once by two processes with --new-run at once", async () => {
+  test("two processes with --new-run at once replace a damaged output once", async () => {
     await using scratch = await scratchFolder();
     const job = await jobIn(scratch.path);
     await scoreHere(job.spec);
     await rm(await partOf(job, 1));
     const results = await Promise.all([1, 2].map(() => runSpec(job.spec, { ownProcess: true, args: ["--new-run"] })));
     for (const { code, stderr } of results) {
-      // One that comes when the other's is complete opens one after it; one that is overtaken is told to run again.
+      // A process that comes when the other's run is complete opens the next one; a superseded one is told to run again.
       expect([0, 66], stderr).toContain(code);
     }
     expect(results.map(({ code }) => code)).toContain(0);

@@ -46,7 +46,7 @@ async function visible(out: string): Promise<string[]> {
 }
 
 describe("--new-run over a finished run", () => {
-  test("scores everything once more and takes its place; again and again", async () => {
+  test("--new-run over a finished run scores all rows again and replaces the old ones, each time", async () => {
     await using scratch = await scratchFolder();
     const job = await finishedJob(scratch.path);
     for (const number of [2, 3]) {
@@ -61,7 +61,7 @@ describe("--new-run over a finished run", () => {
     }
   });
 
-  test("scores what is there now, where a plain run refuses, and says so", async () => {
+  test("--new-run scores the input as it is now, and a plain run refuses a changed one with that hint", async () => {
     await using scratch = await scratchFolder();
     const job = await finishedJob(scratch.path);
     await utimes(job.shard(1), later, later);
@@ -76,7 +76,7 @@ describe("--new-run over a finished run", () => {
     await expectRun(job, 2);
   });
 
-  test("takes another model and another spec", async () => {
+  test("--new-run takes a changed model and a changed spec", async () => {
     await using scratch = await scratchFolder();
     const job = await finishedJob(scratch.path);
     const bytes = await readFile(job.model);
@@ -97,14 +97,14 @@ describe("--new-run over a finished run", () => {
     expect([rows.length, Object.keys(rows[0] ?? {})]).toEqual([178, ["id", "label"]]);
   });
 
-  test("on nothing yet is the first run", async () => {
+  test("--new-run without an earlier run opens the first run", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", settings);
     expect(await scoreHere(job.spec, newRun)).toMatchObject({ runId: id, status: "complete" });
     await expectRun(job, 1);
   });
 
-  test("is refused among files that no run wrote, which stay as they are", async () => {
+  test("--new-run among files that no run wrote is refused, and the files are kept", async () => {
     await using scratch = await scratchFolder();
     const job = await finishedJob(scratch.path);
     for (const name of ["mine.parquet", "part-00000.other-4f53cda18c2b.parquet"]) {
@@ -117,7 +117,7 @@ describe("--new-run over a finished run", () => {
     expect((await scoreHere(job.spec, newRun)).status).toBe("complete");
   });
 
-  test("takes the rejects of the earlier run away", async () => {
+  test("--new-run removes the rejects of the earlier run", async () => {
     await using scratch = await scratchFolder();
     const spoilt = [spoil(10, "bmi", "NULL", "null", null), spoil(300, "bmi", "NULL", "null", null)];
     const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, {
@@ -133,11 +133,11 @@ describe("--new-run over a finished run", () => {
   });
 });
 
-describe("a new run that is not finished", () => {
+describe("an unfinished new run", () => {
   test.each([
     { how: "a plain run", args: {} },
     { how: "--new-run", args: newRun },
-  ])("leaves the old predictions to readers, and $how takes it up", async ({ args }) => {
+  ])("an unfinished new run leaves readers the old predictions, and $how resumes it", async ({ args }) => {
     await using scratch = await scratchFolder();
     const job = await finishedJob(scratch.path);
     const before = await visible(job.out);
@@ -152,7 +152,7 @@ describe("a new run that is not finished", () => {
     expect((await scoreHere(job.spec)).status).toBe("already_complete");
   });
 
-  test("is carried on by several workers", async () => {
+  test("several workers carry out one new run", async () => {
     await using scratch = await scratchFolder();
     const job = await finishedJob(scratch.path);
     await kill(job, "after link control/plan.json #1");
@@ -163,7 +163,7 @@ describe("a new run that is not finished", () => {
     await expectRun(job, 2);
   });
 
-  test("is refused by a plain run when its pins do not hold, and given up by --new-run", async () => {
+  test("a plain run refuses a new run whose pins do not hold, and --new-run abandons it", async () => {
     await using scratch = await scratchFolder();
     const job = await finishedJob(scratch.path);
     await kill(job, "after link control/parts/part-00001 #1");
@@ -179,7 +179,7 @@ describe("a new run that is not finished", () => {
     await expectRun(job, 3);
   });
 
-  test("is given up where it is the first one, too", async () => {
+  test("--new-run abandons a first run whose pins do not hold", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", settings);
     await kill(job, "after link part-00001 #1", []);
@@ -189,7 +189,7 @@ describe("a new run that is not finished", () => {
     await expectRun(job, 2);
   });
 
-  test("and was not even planned is planned by the next --new-run", async () => {
+  test("a new run that was killed before it was planned is planned by the next --new-run", async () => {
     await using scratch = await scratchFolder();
     const job = await finishedJob(scratch.path);
     await kill(job, "before link control/plan.json #1");
@@ -207,7 +207,7 @@ async function expectVisible({ out, fixture }: OwnJob, number: number): Promise<
   expect(run).toBe(number === 1 ? id : `${id}-r${number}`);
 }
 
-test("one that finds its new run planned and finished by another has nothing to do", async () => {
+test("a process that finds its new run planned and finished by another has nothing to do", async () => {
   await using scratch = await scratchFolder();
   const job = await finishedJob(scratch.path);
   const held = join(scratch.path, "held");
@@ -222,20 +222,20 @@ test("one that finds its new run planned and finished by another has nothing to 
   expect(await visible(job.out)).toEqual(before);
 });
 
-test("two processes with --new-run at once end well, with every row once", async () => {
+test("two processes with --new-run at once end well, and each row is there once", async () => {
   await using scratch = await scratchFolder();
   const job = await finishedJob(scratch.path);
 
   const results = await Promise.all([1, 2].map(() => runSpec(job.spec, { ownProcess: true, args: ["--new-run"] })));
 
   for (const { code, stderr, summary } of results) {
-    // One that comes when the other's is complete opens one after it; one that is overtaken is told to run again.
+    // A process that comes when the other's run is complete opens the next one; a superseded one is told to run again.
     expect([0, 66], stderr).toContain(code);
     expect(code === 0 ? summary?.spans_committed : 4).toBe(4);
   }
   expect(results.map(({ code }) => code)).toContain(0);
   const { runId, status } = await scoreHere(job.spec);
   expect(status).toBe("already_complete");
-  // Not that nothing is left: one that was overtaken may leave what it had staged, for the next run to clear.
+  // Something may be left: staged parts of a superseded process, which the next run clears.
   await expectVisible(job, Number(/-r(\d)$/.exec(runId)?.[1]));
 });

@@ -32,24 +32,27 @@ async function countRows(database: Database): Promise<unknown> {
 }
 
 postgres.describe("--new-run into Postgres", () => {
-  test.each(["upsert", "replace"] as const)("over a finished run gives each row once more: %s", async (mode) => {
-    await using scratch = await scratchFolder();
-    await using database = await postgres.server().createDatabase();
-    const spec = await specFor(scratch.path, database, mode);
-    await scoreHere(spec);
-    await database.query("UPDATE scores.predictions SET score = -1");
-    expect(await scoreHere(spec, { newRun: true })).toMatchObject({
-      runId: `${id}-r2`,
-      status: "complete",
-      rowsScored: 442,
-      spansResumed: 0,
-    });
-    expect(await tableFaults(database, fixture)).toEqual([]);
-    expect(await scoreHere(spec)).toMatchObject({ runId: `${id}-r2`, status: "already_complete" });
-    expect(await statuses(database)).toEqual([" complete", "-r2 complete"]);
-  });
+  test.each(["upsert", "replace"] as const)(
+    "--new-run over a finished run in Postgres replaces its rows: %s",
+    async (mode) => {
+      await using scratch = await scratchFolder();
+      await using database = await postgres.server().createDatabase();
+      const spec = await specFor(scratch.path, database, mode);
+      await scoreHere(spec);
+      await database.query("UPDATE scores.predictions SET score = -1");
+      expect(await scoreHere(spec, { newRun: true })).toMatchObject({
+        runId: `${id}-r2`,
+        status: "complete",
+        rowsScored: 442,
+        spansResumed: 0,
+      });
+      expect(await tableFaults(database, fixture)).toEqual([]);
+      expect(await scoreHere(spec)).toMatchObject({ runId: `${id}-r2`, status: "already_complete" });
+      expect(await statuses(database)).toEqual([" complete", "-r2 complete"]);
+    },
+  );
 
-  test("is refused over the rows of a run before it in append, unless duplicates are allowed", async () => {
+  test("--new-run in append is refused over the rows of an earlier run, unless duplicates are allowed", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await specFor(scratch.path, database, "append");
@@ -74,33 +77,36 @@ postgres.describe("--new-run into Postgres", () => {
     expect(await tableFaults(database, fixture)).toEqual([]);
   });
 
-  test.each(modes)("gives up a run whose pins do not hold, and what it committed is done again: %s", async (mode) => {
-    await using scratch = await scratchFolder();
-    await using database = await postgres.server().createDatabase();
-    await scoreHere(await specFor(scratch.path, database, mode), workerOf(0, 2));
-    const changed = await specFor(scratch.path, database, mode, { model: { cast: "lossy" } });
-    const flags = mode === "append" ? "--new-run --allow-duplicates" : "--new-run";
-    expect(await refusalOf(scoreHere(changed))).toMatch(
-      new RegExp(`^66 PLAN_CHANGED\n.*model.cast.*\nhint: put back .*: ${flags} scores what is there now$`),
-    );
-    expect(await scoreHere(changed, { newRun: true, allowDuplicates: true })).toMatchObject({
-      runId: `${id}-r2`,
-      status: "complete",
-      rowsScored: 442,
-    });
-    expect(await statuses(database)).toEqual([" given_up", "-r2 complete"]);
-    if (mode === "append") {
-      expect(await countRows(database)).toEqual({ n: 682, ids: 442 });
-    } else {
-      expect(await tableFaults(database, fixture)).toEqual([]);
-    }
-  });
+  test.each(modes)(
+    "--new-run abandons a run whose pins do not hold, and scores its committed rows again: %s",
+    async (mode) => {
+      await using scratch = await scratchFolder();
+      await using database = await postgres.server().createDatabase();
+      await scoreHere(await specFor(scratch.path, database, mode), workerOf(0, 2));
+      const changed = await specFor(scratch.path, database, mode, { model: { cast: "lossy" } });
+      const flags = mode === "append" ? "--new-run --allow-duplicates" : "--new-run";
+      expect(await refusalOf(scoreHere(changed))).toMatch(
+        new RegExp(`^66 PLAN_CHANGED\n.*model.cast.*\nhint: put back .*: ${flags} scores what is there now$`),
+      );
+      expect(await scoreHere(changed, { newRun: true, allowDuplicates: true })).toMatchObject({
+        runId: `${id}-r2`,
+        status: "complete",
+        rowsScored: 442,
+      });
+      expect(await statuses(database)).toEqual([" given_up", "-r2 complete"]);
+      if (mode === "append") {
+        expect(await countRows(database)).toEqual({ n: 682, ids: 442 });
+      } else {
+        expect(await tableFaults(database, fixture)).toEqual([]);
+      }
+    },
+  );
 
   test.each([
     { planned: "append", now: "upsert", flags: "--new-run", end: "takes their place" },
     { planned: "upsert", now: "append", flags: "--new-run --allow-duplicates", end: "adds it to them" },
   ] as const)(
-    "is proposed as the spec's mode takes it, not as the plan's did: from $planned to $now",
+    "the hint for --new-run follows the mode of the spec, not of the plan: from $planned to $now",
     async ({ planned, now, flags, end }) => {
       await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
@@ -112,7 +118,7 @@ postgres.describe("--new-run into Postgres", () => {
     },
   );
 
-  test("takes an unfinished run up whose pins hold", async () => {
+  test("--new-run resumes an unfinished run whose pins hold", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await specFor(scratch.path, database, "append");
@@ -127,7 +133,7 @@ postgres.describe("--new-run into Postgres", () => {
 });
 
 postgres.describe("several workers into Postgres", () => {
-  test.each(modes)("share a run; the last one finishes it: %s", async (mode) => {
+  test.each(modes)("workers share a run into Postgres, and the last one finishes it: %s", async (mode) => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await specFor(scratch.path, database, mode);
@@ -151,49 +157,55 @@ postgres.describe("several workers into Postgres", () => {
     ]);
   });
 
-  test.each(modes)("at once, and one that takes over what a dead one left: %s", async (mode) => {
-    await using scratch = await scratchFolder();
-    await using database = await postgres.server().createDatabase();
-    const spec = await specFor(scratch.path, database, mode);
-    const both = await Promise.all(
-      [0, 1].map((index) => runSpec(spec, { ownProcess: true, args: ["--worker", `${index}/3`] })),
-    );
-    expect(both.map(({ code, stderr }) => (code === 0 ? 0 : stderr))).toEqual([0, 0]);
-    expect(both.map(({ summary }) => summary?.status)).toEqual(["partial", "partial"]);
-    const { code, stderr, summary } = await runSpec(spec, { args: ["--worker", "0/3", "--steal"] });
-    expect([code, summary?.status], stderr).toEqual([0, "complete"]);
-    expect(await tableFaults(database, fixture)).toEqual([]);
-  });
+  test.each(modes)(
+    "two workers at once, and one that takes over the spans of a missing one, leave each row once: %s",
+    async (mode) => {
+      await using scratch = await scratchFolder();
+      await using database = await postgres.server().createDatabase();
+      const spec = await specFor(scratch.path, database, mode);
+      const both = await Promise.all(
+        [0, 1].map((index) => runSpec(spec, { ownProcess: true, args: ["--worker", `${index}/3`] })),
+      );
+      expect(both.map(({ code, stderr }) => (code === 0 ? 0 : stderr))).toEqual([0, 0]);
+      expect(both.map(({ summary }) => summary?.status)).toEqual(["partial", "partial"]);
+      const { code, stderr, summary } = await runSpec(spec, { args: ["--worker", "0/3", "--steal"] });
+      expect([code, summary?.status], stderr).toEqual([0, "complete"]);
+      expect(await tableFaults(database, fixture)).toEqual([]);
+    },
+  );
 });
 
 postgres.describe("a row filter and a computed column", () => {
-  test.each(modes)("leave out and add in Postgres what they do in files: %s", async (mode) => {
-    await using scratch = await scratchFolder();
-    await using database = await postgres.server().createDatabase();
-    const spec = await specFor(scratch.path, database, mode, {
-      input: { where: "id % 3 = 0", columns: { bmi: "bmi + 0" } },
-    });
-    const expected = (await goldenRows(fixture)).filter((row) => BigInt(String(row["id"])) % 3n === 0n);
-    expect(await scoreHere(spec)).toMatchObject({
-      status: "complete",
-      rowsScored: expected.length,
-      rowsFiltered: 442 - expected.length,
-    });
-    const rows = await database.query("SELECT id, score FROM scores.predictions ORDER BY id");
-    expect(
-      differences(
-        rows.map(({ id: key, score }) => ({ id: BigInt(String(key)), score })),
-        expected,
-      ),
-    ).toEqual([]);
-    expect(await database.query("SELECT rows_committed, rows_filtered FROM infer_batch.progress")).toEqual([
-      { rows_committed: String(expected.length), rows_filtered: String(442 - expected.length) },
-    ]);
-  });
+  test.each(modes)(
+    "a row filter and a computed column give the same rows in Postgres as in files: %s",
+    async (mode) => {
+      await using scratch = await scratchFolder();
+      await using database = await postgres.server().createDatabase();
+      const spec = await specFor(scratch.path, database, mode, {
+        input: { where: "id % 3 = 0", columns: { bmi: "bmi + 0" } },
+      });
+      const expected = (await goldenRows(fixture)).filter((row) => BigInt(String(row["id"])) % 3n === 0n);
+      expect(await scoreHere(spec)).toMatchObject({
+        status: "complete",
+        rowsScored: expected.length,
+        rowsFiltered: 442 - expected.length,
+      });
+      const rows = await database.query("SELECT id, score FROM scores.predictions ORDER BY id");
+      expect(
+        differences(
+          rows.map(({ id: key, score }) => ({ id: BigInt(String(key)), score })),
+          expected,
+        ),
+      ).toEqual([]);
+      expect(await database.query("SELECT rows_committed, rows_filtered FROM infer_batch.progress")).toEqual([
+        { rows_committed: String(expected.length), rows_filtered: String(442 - expected.length) },
+      ]);
+    },
+  );
 });
 
-postgres.describe("a run of other params that waits to be finished", () => {
-  test("is named by run and status, with the command that finishes it", async () => {
+postgres.describe("an unfinished run of other params", () => {
+  test("run and status name an unfinished run of other params, with the command that finishes it", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const withDay = (ds: string): Promise<string> => specFor(scratch.path, database, "upsert", { params: { ds } });

@@ -37,7 +37,7 @@ export async function inspectWreck(folder: string, expected: Expected, stderr: s
   return { committed, begun: await spansBegun(folder, committed) };
 }
 
-/** Spans that left a temporary part behind or that later spans have overtaken. */
+/** Spans that left a temporary part, or that are missing while later spans are committed. */
 async function spansBegun(folder: string, committed: readonly number[]): Promise<number[]> {
   const names = await readdir(folder, { recursive: true }).catch(() => []);
   const temporary = names.flatMap((name) => {

@@ -47,7 +47,7 @@ export async function mirror(bucket: Bucket, folder: string, to: string): Promis
   return copied;
 }
 
-/** As `sink/s3/clear` has it. */
+/** The prefix of probes, as in `sink/parquet/s3/clear`. */
 const probeStart = "probe.";
 
 /** undefined: what a killed attempt asked the store with, and a later one has removed since it was listed. */

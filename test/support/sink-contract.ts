@@ -20,14 +20,14 @@ const upTo = (end: number): number[] => Array.from({ length: end }, (_, id) => i
 /** What every sink keeps to. */
 export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): void {
   describe(name, () => {
-    test("finds no run where none was planned, and leaves nothing behind by looking", async () => {
+    test("a sink finds no run where none was planned, and leaves nothing behind by searching", async () => {
       await using world = await worldOf();
       await using sink = await world.open();
       expect(await sink.find(planFor(sink.planTarget).runId)).toBeUndefined();
       expect(await world.ids()).toEqual([]);
     });
 
-    test("keeps the first plan: others get the one that stands", async () => {
+    test("a sink keeps the first plan, and gives it to others", async () => {
       await using world = await worldOf();
       await using sink = await world.open();
       await using other = await world.open();
@@ -37,7 +37,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       expect(await other.find(first.plan.runId)).toEqual(first);
     });
 
-    test("gives everybody the same plan when many plan at once", async () => {
+    test("a sink gives all attempts the same plan when many plan at once", async () => {
       await using world = await worldOf();
       const sinks = await Promise.all(upTo(4).map(() => world.open()));
       try {
@@ -50,7 +50,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       }
     });
 
-    test("commits spans in any order, and knows them when it is opened again", async () => {
+    test("a sink commits spans in any order, and knows them when it is opened again", async () => {
       await using world = await worldOf();
       await using sink = await world.open();
       const { stored, run } = await begun(sink, planFor(sink.planTarget));
@@ -63,7 +63,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       expect(again.finished).toBe(false);
     });
 
-    test("tells once when a span's bytes are ready, and before it is committed", async () => {
+    test("a sink reports once that a span is encoded, before it is committed", async () => {
       await using world = await worldOf();
       await using sink = await world.open();
       const { stored, run } = await begun(sink, planFor(sink.planTarget));
@@ -73,7 +73,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       expect([told, run.committed[0]]).toEqual([[0], 1]);
     });
 
-    test("adopts a span that another attempt committed, whatever it made of it", async () => {
+    test("a sink adopts a span that another attempt committed, whatever its values", async () => {
       await using world = await worldOf();
       await using one = await world.open();
       await using other = await world.open();
@@ -87,7 +87,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       expect(await world.ids()).toEqual(upTo(25));
     });
 
-    test("has one winner when many commit one span at once", async () => {
+    test("a sink has one winner when many attempts commit one span at once", async () => {
       await using world = await worldOf();
       const sinks = await Promise.all(upTo(3).map(() => world.open()));
       try {
@@ -109,7 +109,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       }
     });
 
-    test("keeps rejected rows beside the rows of their span, in order", async () => {
+    test("a sink keeps rejected rows beside the rows of their span, in order", async () => {
       await using world = await worldOf();
       await using sink = await world.open();
       const { stored, run } = await begun(sink, planFor(sink.planTarget));
@@ -127,7 +127,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       expect(await world.ids()).toEqual([...upTo(8), ...idsOf(second)]);
     });
 
-    test("counts the rows that were filtered out as part of their span", async () => {
+    test("a sink counts filtered rows as part of their span", async () => {
       await using world = await worldOf();
       await using sink = await world.open();
       const { stored, run } = await begun(sink, planFor(sink.planTarget));
@@ -143,7 +143,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       expect(await world.ids()).toEqual([...upTo(6), ...idsOf(third)]);
     });
 
-    test("knows what it commits itself, learns what others do when it looks again, and who did it", async () => {
+    test("a sink knows what it commits itself, reads what others commit, and who did", async () => {
       await using world = await worldOf();
       await using one = await world.open();
       await using other = await world.open();
@@ -169,7 +169,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       expect(await world.ids()).toEqual(upTo(25).slice(1));
     });
 
-    test("finds the last of the runs of one job and its params; its rows are what readers then find", async () => {
+    test("a sink finds the latest run of one job and its params, and readers find that run's rows", async () => {
       await using world = await worldOf();
       await using sink = await world.open();
       const plan = planFor(sink.planTarget);
@@ -189,7 +189,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       expect(stored === undefined ? undefined : (await sink.open(stored)).finished).toBe(true);
     });
 
-    test("commits and finishes nothing of a run that another one has followed", async () => {
+    test("a sink commits and finishes nothing of a superseded run", async () => {
       await using world = await worldOf();
       await using one = await world.open();
       await using other = await world.open();
@@ -217,7 +217,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       expect(await world.ids()).toEqual(world.adds ? ascending([...before, ...upTo(25)]) : upTo(25));
     });
 
-    test("refuses to commit fewer rows than the span has", async () => {
+    test("a sink refuses to commit fewer rows than the span has", async () => {
       await using world = await worldOf();
       await using sink = await world.open();
       const { stored, run } = await begun(sink, planFor(sink.planTarget));
@@ -225,7 +225,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       expect([...(await sink.open(stored)).committed]).toEqual([0, 0, 0]);
     });
 
-    test("is finished once, however often it is told so, and then says so", async () => {
+    test("a sink finishes a run once, however often it is asked to", async () => {
       await using world = await worldOf();
       await using sink = await world.open();
       await using other = await world.open();
@@ -239,7 +239,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       expect(await world.ids()).toEqual(upTo(25));
     });
 
-    test("a late attempt finds it finished, and makes nothing anew", async () => {
+    test("a late attempt at a sink finds the run finished, and makes nothing anew", async () => {
       await using world = await worldOf();
       await using sink = await world.open();
       await using other = await world.open();
@@ -255,7 +255,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       expect(await world.ids()).toEqual(upTo(25));
     });
 
-    test("is not finished while a span is missing", async () => {
+    test("a sink does not finish a run while a span is missing", async () => {
       await using world = await worldOf();
       await using sink = await world.open();
       const { stored, run } = await begun(sink, planFor(sink.planTarget));
@@ -264,7 +264,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       expect((await sink.open(stored)).finished).toBe(false);
     });
 
-    test("does not commit by being closed", async () => {
+    test("a sink does not commit by being closed", async () => {
       await using world = await worldOf();
       const plan = await (async () => {
         await using sink = await world.open();
@@ -278,7 +278,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       expect(run.finished).toBe(false);
     });
 
-    test("takes the error that an attempt ends with, and never fails over it", async () => {
+    test("a sink records the error that an attempt ends with, and never fails over it", async () => {
       await using world = await worldOf();
       await using sink = await world.open();
       const { run } = await begun(sink, planFor(sink.planTarget));

@@ -15,16 +15,19 @@ const withTrigger = (body: string): string => `${plainTable};
   CREATE FUNCTION scores.f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ${body} RETURN NEW; END $$;
   CREATE TRIGGER t BEFORE INSERT ON scores.predictions FOR EACH ROW EXECUTE FUNCTION scores.f()`;
 
-postgres.describe("a column whose type changes in mid-run", () => {
-  test.each(modes)("is never given the bytes of the old type: %s", async (_mode, spec) => {
-    await using database = await postgres.server().createDatabase();
-    await database.query(plainTable);
-    const change = "ALTER TABLE scores.predictions ALTER score TYPE int4";
-    await expect(changeAmid(database, spec, change)).rejects.toMatchObject({ code: "OUTPUT_MISMATCH", exitCode: 64 });
-    expect(await database.query("SELECT count(*)::int AS n FROM scores.predictions WHERE score > 10")).toEqual([
-      { n: 0 },
-    ]);
-  });
+postgres.describe("a column whose type changes during a run", () => {
+  test.each(modes)(
+    "a column whose type changes during a run is never given bytes of the old type: %s",
+    async (_mode, spec) => {
+      await using database = await postgres.server().createDatabase();
+      await database.query(plainTable);
+      const change = "ALTER TABLE scores.predictions ALTER score TYPE int4";
+      await expect(changeAmid(database, spec, change)).rejects.toMatchObject({ code: "OUTPUT_MISMATCH", exitCode: 64 });
+      expect(await database.query("SELECT count(*)::int AS n FROM scores.predictions WHERE score > 10")).toEqual([
+        { n: 0 },
+      ]);
+    },
+  );
 
   test.each([
     [
@@ -43,7 +46,7 @@ postgres.describe("a column whose type changes in mid-run", () => {
     ["gone", { mode: "append" }, "DROP score", "was real when the run began, and is gone"],
     ["another name", { mode: "append" }, "RENAME score TO points", "was real when the run began, and is gone"],
   ] as const)(
-    "a column that changed is told as what it is, not as what the server makes of the bytes: %s",
+    "a changed column is reported as such, not by the server's error about its bytes: %s",
     async (_what, spec, sql, said) => {
       await using database = await postgres.server().createDatabase();
       await database.query(plainTable);
@@ -55,7 +58,7 @@ postgres.describe("a column whose type changes in mid-run", () => {
     },
   );
 
-  test("is taken up where it still fits", async () => {
+  test("a changed column is written where its values still fit", async () => {
     await using database = await postgres.server().createDatabase();
     const spec = { mode: "append" } as const;
     const change = "ALTER TABLE scores.predictions ALTER score TYPE float8";
@@ -89,7 +92,7 @@ postgres.describe("a table that is made anew in mid-run", () => {
 });
 
 postgres.describe("a trigger that keeps a row out", () => {
-  test.each(modes)("is noticed: %s", async (_mode, spec) => {
+  test.each(modes)("a trigger that keeps a row out is noticed: %s", async (_mode, spec) => {
     await using database = await postgres.server().createDatabase();
     await database.query(withTrigger("IF NEW.id = 3 THEN RETURN NULL; END IF;"));
     for (const more of spec.mode === "upsert" ? [{}, { on_duplicate: "last" as const }] : [{}]) {
@@ -101,7 +104,7 @@ postgres.describe("a trigger that keeps a row out", () => {
     }
   });
 
-  test("from an upsert, since it would change nothing, is no matter", async () => {
+  test("a trigger that ignores updates without a change is no error in upsert", async () => {
     await using database = await postgres.server().createDatabase();
     await database.query(`${withTrigger("")};
       CREATE TRIGGER same BEFORE UPDATE ON scores.predictions FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()`);
@@ -112,13 +115,13 @@ postgres.describe("a trigger that keeps a row out", () => {
   });
 });
 
-postgres.describe("a rule or a policy over a table whose rows are exchanged", () => {
+postgres.describe("rules and policies of a table whose rows are exchanged", () => {
   const spec = { mode: "replace", key: [], swap: "delete_insert" } as const;
 
   test.each([
     ["a rule that eats rows", "CREATE RULE r AS ON INSERT TO scores.predictions DO INSTEAD NOTHING"],
     ["a rule that keeps rows", "CREATE RULE r AS ON DELETE TO scores.predictions DO INSTEAD NOTHING"],
-  ])("is noticed: %s", async (_what, sql) => {
+  ])("a rule or trigger is noticed when rows are exchanged: %s", async (_what, sql) => {
     await using database = await postgres.server().createDatabase();
     await wholeRun(database, 25, spec);
     await database.query(sql);
@@ -126,7 +129,7 @@ postgres.describe("a rule or a policy over a table whose rows are exchanged", ()
     expect(await count(database)).toBe(25);
   });
 
-  test("is noticed: a policy that hides rows from the role that would delete them", async () => {
+  test("a policy that hides rows from the role that would delete them is noticed", async () => {
     await using database = await postgres.server().createDatabase();
     await database.query(`DROP ROLE IF EXISTS blinkered; CREATE ROLE blinkered LOGIN;
       GRANT CREATE ON DATABASE ${database.name} TO blinkered; CREATE SCHEMA scores; GRANT ALL ON SCHEMA scores TO blinkered;
@@ -149,7 +152,7 @@ postgres.describe("a table that is to be renamed away", () => {
     ["a check", "ALTER TABLE scores.predictions ADD CHECK (score >= 0)", "it has constraint predictions_score_check"],
     ["no index more", "DROP INDEX scores.early", "it has no index USING btree (score, id)"],
     ["no default more", "ALTER TABLE scores.predictions ALTER score DROP DEFAULT", "it has no column score real"],
-  ])("and has %s since its like was made is not, until that is mended", async (_what, sql, said) => {
+  ])("a table that has %s since its copy was made is not renamed, until that is mended", async (_what, sql, said) => {
     await using database = await postgres.server().createDatabase();
     await database.query(`CREATE SCHEMA scores; CREATE TABLE scores.predictions (id int8 PRIMARY KEY, score real DEFAULT 1);
       CREATE INDEX early ON scores.predictions (score, id)`);
@@ -162,7 +165,7 @@ postgres.describe("a table that is to be renamed away", () => {
     expect(await count(database)).toBe(40);
   });
 
-  test("and was granted to somebody meanwhile hands that on", async () => {
+  test("a table's new grants and comment are copied when it is renamed away", async () => {
     await using database = await postgres.server().createDatabase();
     await wholeRun(database, 25);
     const sql = "GRANT SELECT ON scores.predictions TO PUBLIC; COMMENT ON TABLE scores.predictions IS 'better'";
@@ -173,7 +176,7 @@ postgres.describe("a table that is to be renamed away", () => {
     ).toEqual([{ said: "better", open: true }]);
   });
 
-  test("keeps the names of its indexes after one was built anew", async () => {
+  test("indexes keep their names when a table is renamed away after one was rebuilt", async () => {
     await using database = await postgres.server().createDatabase();
     await wholeRun(database, 25);
     await database.query(
@@ -196,7 +199,7 @@ postgres.describe("a table that is to be renamed away", () => {
       "CREATE TABLE scores.log (was scores.predictions[])",
       "column was of table scores.log",
     ],
-  ])("and has %s is refused", async (_what, sql, shown) => {
+  ])("a table that has %s is not renamed away", async (_what, sql, shown) => {
     await using database = await postgres.server().createDatabase();
     await wholeRun(database, 25);
     await database.query(sql);
@@ -204,7 +207,7 @@ postgres.describe("a table that is to be renamed away", () => {
     expect(await count(database)).toBe(25);
   });
 
-  test("is finished although somebody has made a view of the table before it", async () => {
+  test("a run is finished although a view refers to the table of the run before", async () => {
     await using database = await postgres.server().createDatabase();
     await wholeRun(database, 25);
     await wholeRun(database, 40);
@@ -247,8 +250,8 @@ postgres.describe("a run that somebody has removed from the control tables", () 
   });
 });
 
-postgres.describe("a database", () => {
-  test("of another encoding takes what that can say", async () => {
+postgres.describe("a database with settings of its own", () => {
+  test("a database of another encoding takes all texts that it can hold", async () => {
     await using database = await postgres.server().createDatabase();
     await database.query("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0");
     await using latin = await postgres.server().open("latin");
@@ -257,7 +260,7 @@ postgres.describe("a database", () => {
     expect(await count(latin)).toBe(25);
   });
 
-  test("whose transactions are serializable and whose search_path is hostile gets its control tables once", async () => {
+  test("a database with serializable transactions and a hostile search_path gets its control tables once", async () => {
     await using database = await postgres.server().createDatabase();
     await database.query(`CREATE FUNCTION public.round(numeric) RETURNS numeric LANGUAGE sql AS 'SELECT 42::numeric';
       ALTER DATABASE ${database.name} SET search_path = public, pg_catalog;

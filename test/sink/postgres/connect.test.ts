@@ -9,8 +9,8 @@ import { refusal } from "../../support/spec.js";
 const settings = (url: string, env: Readonly<Record<string, string>> = {}, tls?: PostgresTls): ConnectionSettings =>
   connectionOf({ url, tls }, env);
 
-describe("where to connect", () => {
-  test("is what the URL says, part by part", async () => {
+describe("the connection settings", () => {
+  test("each part of a URL becomes a connection setting", async () => {
     const found = settings("postgresql://an%40na:p%3Aw%2F%25@db.example:6543/la%20ke", { PGHOST: "no", PGUSER: "no" });
     expect(found).toMatchObject({ host: "db.example", port: 6543, user: "an@na", database: "la ke" });
     expect(await found.password()).toBe("p:w/%");
@@ -18,21 +18,21 @@ describe("where to connect", () => {
     expect(JSON.stringify(found)).not.toContain("p:w");
   });
 
-  test("is what libpq's variables say where the URL says nothing", async () => {
+  test("libpq's variables fill in what the URL leaves out", async () => {
     const env = { PGHOST: "h", PGPORT: "1", PGUSER: "u", PGDATABASE: "d", PGPASSWORD: "p" };
     expect(settings("", env)).toMatchObject({ host: "h", port: 1, user: "u", database: "d" });
     expect(await settings("postgres://", env).password()).toBe("p");
     expect(settings("postgres://other/", env)).toMatchObject({ host: "other", port: 1, database: "d" });
   });
 
-  test("is this machine else, as libpq has it", () => {
+  test("without a URL's host and variables, the connection goes to this machine, as in libpq", () => {
     const user = userInfo().username;
     expect(settings("", {})).toMatchObject({ host: "localhost", port: 5432, user, database: user, ssl: false });
     expect(settings("postgres:///d?host=/run/postgresql")).toMatchObject({ host: "/run/postgresql", ssl: false });
     expect(settings("postgres://[::1]:5/d")).toMatchObject({ host: "::1", port: 5, ssl: false });
   });
 
-  test("takes the password from .pgpass when there is no other", async () => {
+  test("the password comes from .pgpass when there is no other", async () => {
     const folder = mkdtempSync(join(tmpdir(), "pgpass-"));
     const file = join(folder, "pgpass");
     writeFileSync(file, "db.example:*:lake:ana:from file\n", { mode: 0o600 });
@@ -61,14 +61,14 @@ describe("where to connect", () => {
     "postgres://u:12?s3cr3t@h/d",
     "postgres://u:12#s3cr3t@h/d",
     "postgres://u:12?s3cr3t",
-  ])("never quotes a URL that is wrong: %s", (url) => {
+  ])("a wrong URL is never quoted: %s", (url) => {
     const said = refusal(() => settings(url));
     expect(said).toMatch(/^64 SPEC_INVALID\nreading output\.postgres\.url: /);
     expect(said).not.toContain("s3cr3t");
   });
 
   test.each(["postgres://u:s3cr3t@host:port/d", "postgres://u:s3cr3t%zz@h/d", "postgres://u:12/s3cr3t@h/d"])(
-    "names the variable that a wrong URL comes from: %s",
+    "the error for a wrong URL names the variable that it comes from: %s",
     (url) => {
       const said = refusal(() => connectionOf({ url }, {}, { variables: ["DATABASE_URL"] }));
       expect(said).toMatch(/^64 SPEC_INVALID\nreading output\.postgres\.url, made from \$\{DATABASE_URL\}: .*\nhint: /);
@@ -76,7 +76,7 @@ describe("where to connect", () => {
     },
   );
 
-  test.each(["0", "65536", "x", "5432.5"])("refuses a port that is none: PGPORT=%s", (port) => {
+  test.each(["0", "65536", "x", "5432.5"])("a port that is not a number is refused: PGPORT=%s", (port) => {
     const said = refusal(() => settings("postgres://db.example/lake", { PGPORT: port }));
     expect(said).toMatch(/^64 SPEC_INVALID\n.*the port is not a number from 1 to 65535/);
   });
@@ -85,15 +85,15 @@ describe("where to connect", () => {
 const verifies = ({ ssl }: ConnectionSettings): boolean | undefined =>
   ssl === false ? undefined : ssl.rejectUnauthorized;
 
-describe("TLS", () => {
-  test("checks the certificate on the way to another machine, whatever the URL says", () => {
+describe("TLS to Postgres", () => {
+  test("the certificate of another machine is checked, whatever the URL says", () => {
     expect(verifies(settings("postgres://db.example/d"))).toBe(true);
     expect(verifies(settings("postgres://10.0.0.1/d?sslmode=require"))).toBe(true);
     expect(verifies(settings("postgres://db.example/d", { PGSSLMODE: "prefer" }))).toBe(true);
     expect(verifies(settings("postgres://127.0.0.1.example/d"))).toBe(true);
   });
 
-  test("checks the name that was asked for", () => {
+  test("the certificate must be for the name that was asked for", () => {
     const { ssl } = settings("postgres://db.example/d");
     const certificate = { subject: { CN: "other.example" }, subjectaltname: "DNS:other.example" } as never;
     expect(ssl !== false && ssl.checkServerIdentity?.("ignored", certificate)).toBeInstanceOf(Error);
@@ -101,7 +101,7 @@ describe("TLS", () => {
     expect(ssl !== false && ssl.checkServerIdentity?.("ignored", right)).toBeUndefined();
   });
 
-  test("is given up only where the spec itself says so", () => {
+  test("TLS is not used only where the spec itself says so", () => {
     expect(refusal(() => settings("postgres://db.example/d?sslmode=disable"))).toContain(
       "hint: write output.postgres.tls: disable in the spec if that is meant",
     );
@@ -110,7 +110,7 @@ describe("TLS", () => {
     expect(verifies(settings("postgres://localhost/d", {}, "verify-full"))).toBe(true);
   });
 
-  test("names an authority's certificate that cannot be read", () => {
+  test("an authority's certificate that cannot be read is named", () => {
     expect(refusal(() => settings("postgres://db.example/d?sslrootcert=/nowhere.pem"))).toContain(
       "64 FILE_MISSING\nreading sslrootcert /nowhere.pem",
     );

@@ -148,8 +148,8 @@ const text = (...values: string[]): Column => {
   return { kind: "bytes", offsets, bytes, valid: undefined };
 };
 
-postgres.describe("COPY BINARY", () => {
-  test.each(typeCases)("$name arrives as Postgres reads its text", async (given) => {
+postgres.describe("rows in COPY's binary format", () => {
+  test.each(typeCases)("$name arrives in Postgres as Postgres reads its text", async (given) => {
     database ??= await postgres.server().createDatabase();
     const fitting = { ...given, values: await fittingValues(given) };
     expect(fitting.values.length).toBeGreaterThan(0);
@@ -184,7 +184,7 @@ postgres.describe("COPY BINARY", () => {
     },
   );
 
-  test("numbers of any size and scale arrive as numeric", async () => {
+  test("numbers of any size and scale arrive in Postgres as numeric", async () => {
     database ??= await postgres.server().createDatabase();
     const db = database;
     await db.query("CREATE TABLE numbers (v numeric)");
@@ -253,7 +253,7 @@ postgres.describe("COPY BINARY", () => {
     ]);
   });
 
-  test("chunks stay small where rows are long", () => {
+  test("chunks of COPY stay small where rows are long", () => {
     const size = 1024 * 1024;
     const bytes = new Uint8Array(10 * size);
     const offsets = Uint32Array.from({ length: 11 }, (_, row) => row * size);

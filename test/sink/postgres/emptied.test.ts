@@ -4,7 +4,7 @@ import { usePostgres } from "../../support/postgres.js";
 
 const postgres = usePostgres();
 
-postgres.describe("a table that is emptied in mid-run", () => {
+postgres.describe("a table that is emptied during a run", () => {
   const writing = modes.slice(0, 2);
   const partitioned =
     "CREATE SCHEMA scores; CREATE TABLE scores.predictions (id int8 PRIMARY KEY, score real) PARTITION BY HASH (id)";
@@ -39,21 +39,21 @@ postgres.describe("a table that is emptied in mid-run", () => {
     },
   );
 
-  test.each(writing)("is no matter where the rows are kept: %s", async (_mode, spec) => {
+  test.each(writing)("a table that gets other files and keeps its rows is no error: %s", async (_mode, spec) => {
     await using database = await postgres.server().createDatabase();
     await database.query(plainTable);
     await changeAmid(database, spec, "VACUUM FULL scores.predictions");
     expect(await count(database)).toBe(40);
   });
 
-  test("by DELETE is for who deletes to know: nothing is counted", async () => {
+  test("rows removed by DELETE are not counted", async () => {
     await using database = await postgres.server().createDatabase();
     await database.query(plainTable);
     await changeAmid(database, { mode: "append" }, "DELETE FROM scores.predictions");
     expect(await count(database)).toBe(30);
   });
 
-  test("is not looked for by who may not read it, and may append all the same", async () => {
+  test("an emptied table is not noticed by a role that may not read it, which may append all the same", async () => {
     await using database = await postgres.server().createDatabase();
     await wholeRun(database, 20, { mode: "append", key: [] });
     await database.query(`CREATE ROLE appender LOGIN; GRANT USAGE ON SCHEMA scores, infer_batch TO appender;

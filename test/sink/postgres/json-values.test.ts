@@ -27,24 +27,27 @@ const texts = [
   "01",
 ];
 
-postgres.describe("a text that goes to a JSON column", () => {
-  test.each(["json", "jsonb"] as const)("is a bad row where the server would refuse it: %s", async (name) => {
-    await using database = await postgres.server().createDatabase();
-    const parts = texts.map((text) => Buffer.from(text));
-    const offsets = new Uint32Array(texts.length + 1);
-    for (const [index, part] of parts.entries()) {
-      offsets[index + 1] = (offsets[index] ?? 0) + part.length;
-    }
-    const column = { kind: "bytes", offsets, bytes: Buffer.concat(parts), valid: undefined } as const;
-    const type = { ...pgTypeOf("utf8"), name, notNull: false };
-    const rows = { rowCount: texts.length, columns: [{ name: "doc", type: "utf8", column } as const] };
-    const unfit = unfitRows(rows, [{ type }]).map(({ row }) => texts[row]);
+postgres.describe("a text for a JSON column", () => {
+  test.each(["json", "jsonb"] as const)(
+    "a text for a JSON column is a bad row where the server would refuse it: %s",
+    async (name) => {
+      await using database = await postgres.server().createDatabase();
+      const parts = texts.map((text) => Buffer.from(text));
+      const offsets = new Uint32Array(texts.length + 1);
+      for (const [index, part] of parts.entries()) {
+        offsets[index + 1] = (offsets[index] ?? 0) + part.length;
+      }
+      const column = { kind: "bytes", offsets, bytes: Buffer.concat(parts), valid: undefined } as const;
+      const type = { ...pgTypeOf("utf8"), name, notNull: false };
+      const rows = { rowCount: texts.length, columns: [{ name: "doc", type: "utf8", column } as const] };
+      const unfit = unfitRows(rows, [{ type }]).map(({ row }) => texts[row]);
 
-    const refused: string[] = [];
-    for (const text of texts) {
-      await database.query(`SELECT $1::${name}`, [text]).catch(() => refused.push(text));
-    }
-    expect(refused.length).toBeGreaterThan(8);
-    expect(unfit).toEqual(refused);
-  });
+      const refused: string[] = [];
+      for (const text of texts) {
+        await database.query(`SELECT $1::${name}`, [text]).catch(() => refused.push(text));
+      }
+      expect(refused.length).toBeGreaterThan(8);
+      expect(unfit).toEqual(refused);
+    },
+  );
 });

@@ -50,7 +50,7 @@ async function isWaiting(database: Database): Promise<boolean> {
 
 const fence = `runs ${runId}`;
 
-postgres.describe("while another attempt holds a lock", () => {
+postgres.describe("locks of another attempt", () => {
   test.each<{ step: keyof typeof steps; name: string; mode?: keyof typeof modes; shared?: boolean }>([
     // Two that made the same thing at once would be refused by the server's own indexes.
     { step: "create", name: "infer_batch" },
@@ -67,28 +67,31 @@ postgres.describe("while another attempt holds a lock", () => {
     { step: "create", name: `run ${runId}` },
     { step: "begin", name: `run ${runId}` },
     { step: "finish", name: `run ${runId}` },
-  ])("of $name, one that wants to $step waits", async ({ step, name, mode = "append", shared = false }) => {
-    await using database = await postgres.server().createDatabase();
-    await using holder = await postgres.server().open(database.name);
-    await using sink = pgSink({
-      url: database.url,
-      postgres: { ...modes[mode], timeouts: { connect: 5, statement: 60, lock: 60 } },
-    });
-    const work = await steps[step](sink);
-    await holder.query("BEGIN");
-    const take = `pg_advisory_xact_lock${shared ? "_shared" : ""}`;
-    await holder.query(`SELECT ${take}(hashtextextended($1, 0))`, [`infer-batch ${name}`]);
-    const state = { ended: false };
-    const working = work().finally(() => {
-      state.ended = true;
-    });
+  ])(
+    "an attempt that wants to $step waits for another's lock of $name",
+    async ({ step, name, mode = "append", shared = false }) => {
+      await using database = await postgres.server().createDatabase();
+      await using holder = await postgres.server().open(database.name);
+      await using sink = pgSink({
+        url: database.url,
+        postgres: { ...modes[mode], timeouts: { connect: 5, statement: 60, lock: 60 } },
+      });
+      const work = await steps[step](sink);
+      await holder.query("BEGIN");
+      const take = `pg_advisory_xact_lock${shared ? "_shared" : ""}`;
+      await holder.query(`SELECT ${take}(hashtextextended($1, 0))`, [`infer-batch ${name}`]);
+      const state = { ended: false };
+      const working = work().finally(() => {
+        state.ended = true;
+      });
 
-    while (!state.ended && !(await isWaiting(database))) {
-      await sleep(2);
-    }
+      while (!state.ended && !(await isWaiting(database))) {
+        await sleep(2);
+      }
 
-    expect(state.ended, "ended without waiting").toBe(false);
-    await holder.query("COMMIT");
-    await working;
-  });
+      expect(state.ended, "ended without waiting").toBe(false);
+      await holder.query("COMMIT");
+      await working;
+    },
+  );
 });

@@ -47,33 +47,36 @@ async function idsIn(database: Database): Promise<number[]> {
   return (await database.query("SELECT id FROM scores.predictions ORDER BY 1")).map(({ id }) => Number(id));
 }
 
-postgres.describe("a new run over one whose attempt still works", () => {
-  test.each(["append", "upsert", "replace"] as const)("waits for a span that is being committed: %s", async (mode) => {
-    await using database = await postgres.server().createDatabase();
-    await using old = sinkOf(database, mode);
-    await using next = sinkOf(database, mode, { lockSeconds: 60 }); // whom it waits for is not ended
-    const { stored, run } = await begun(old, runOf(old, 1));
-    using stop = stopAt("before", controlRow);
-    const [first, second] = [spanAt(stored.plan, 0), spanAt(stored.plan, 1)];
-    const committing = run.commit(first, whole(outputOf(idsOf(first))));
-    await stop.reached;
+postgres.describe("a new run while an attempt of the run before works", () => {
+  test.each(["append", "upsert", "replace"] as const)(
+    "a new run waits for a span that is being committed: %s",
+    async (mode) => {
+      await using database = await postgres.server().createDatabase();
+      await using old = sinkOf(database, mode);
+      await using next = sinkOf(database, mode, { lockSeconds: 60 }); // whom it waits for is not ended
+      const { stored, run } = await begun(old, runOf(old, 1));
+      using stop = stopAt("before", controlRow);
+      const [first, second] = [spanAt(stored.plan, 0), spanAt(stored.plan, 1)];
+      const committing = run.commit(first, whole(outputOf(idsOf(first))));
+      await stop.reached;
 
-    const state = { planned: false };
-    const planning = next.create(runOf(next, 2)).then((plan) => {
-      state.planned = true;
-      return plan;
-    });
-    while (!(await isWaited(database))) {
-      expect(state.planned).toBe(false);
-      await sleep(10);
-    }
-    stop.go();
-    expect(await committing).toBe("committed");
-    expect((await planning).plan.runId).toBe(runOf(next, 2).runId);
-    await expect(run.commit(second, whole(outputOf(idsOf(second))))).rejects.toMatchObject({ code: "PLAN_CHANGED" });
-  });
+      const state = { planned: false };
+      const planning = next.create(runOf(next, 2)).then((plan) => {
+        state.planned = true;
+        return plan;
+      });
+      while (!(await isWaited(database))) {
+        expect(state.planned).toBe(false);
+        await sleep(10);
+      }
+      stop.go();
+      expect(await committing).toBe("committed");
+      expect((await planning).plan.runId).toBe(runOf(next, 2).runId);
+      await expect(run.commit(second, whole(outputOf(idsOf(second))))).rejects.toMatchObject({ code: "PLAN_CHANGED" });
+    },
+  );
 
-  test("does not wait for a span that is being sent, of which then nothing is committed", async () => {
+  test("a new run does not wait for a span that is being sent, and that span is not committed", async () => {
     await using database = await postgres.server().createDatabase();
     await using old = sinkOf(database);
     await using next = sinkOf(database);
@@ -93,7 +96,7 @@ postgres.describe("a new run over one whose attempt still works", () => {
     expect(await database.query("SELECT * FROM infer_batch.spans")).toEqual([]);
   });
 
-  test("ends an attempt that is silent in the middle of its commit", async () => {
+  test("a new run ends an attempt that is silent in the middle of its commit", async () => {
     await using database = await postgres.server().createDatabase();
     const warnings: string[] = [];
     await using old = sinkOf(database, "append", { retrySeconds: 20 });
@@ -114,7 +117,7 @@ postgres.describe("a new run over one whose attempt still works", () => {
   const second = numberedRunId("job-000000000000" as RunId, 2);
   const duplicates = { code: "USAGE", message: expect.stringMatching(/keeps the rows of the runs before/) as string };
 
-  test("finds the rows of a span that is committed just before it is planned, and adds none twice", async () => {
+  test("a new run in append finds the rows of a span that is committed just before it is planned", async () => {
     await using database = await postgres.server().createDatabase();
     await using old = pgSink({ url: database.url, postgres: append });
     await using next = pgSink({ url: database.url, postgres: append, allowDuplicates: false });
@@ -137,7 +140,7 @@ postgres.describe("a new run over one whose attempt still works", () => {
     expect(await idsIn(database)).toEqual(Array.from({ length: 25 }, (_, id) => id));
   });
 
-  test("finds an empty table, into which no span of the run before it is committed any more", async () => {
+  test("a new run in append over an empty table keeps spans of the run before from being committed", async () => {
     await using database = await postgres.server().createDatabase();
     await using old = pgSink({ url: database.url, postgres: append });
     await using next = pgSink({ url: database.url, postgres: append, allowDuplicates: false });
@@ -151,7 +154,7 @@ postgres.describe("a new run over one whose attempt still works", () => {
     expect(await idsIn(database)).toEqual(Array.from({ length: 25 }, (_, id) => id));
   });
 
-  test("is refused to who may not read the table, nor all of its rows, and so cannot say that it is empty", async () => {
+  test("a new run in append is refused to a role that may not read all rows of the table", async () => {
     await using database = await postgres.server().createDatabase();
     await using old = pgSink({ url: database.url, postgres: append });
     await begun(old, runOf(old, 1));
@@ -170,7 +173,7 @@ postgres.describe("a new run over one whose attempt still works", () => {
     }
   });
 
-  test("cannot be planned over by the run before it", async () => {
+  test("an attempt of an earlier run cannot plan it again after a new run", async () => {
     await using database = await postgres.server().createDatabase();
     await using sink = sinkOf(database);
     await sink.create(runOf(sink, 2));
@@ -182,27 +185,30 @@ postgres.describe("a new run over one whose attempt still works", () => {
 const ownTables =
   "SELECT schemaname, tablename FROM pg_tables WHERE tablename LIKE '%staging%' OR tablename LIKE 'keys%' ORDER BY 1, 2";
 
-postgres.describe("a run that was given up", () => {
-  test.each(["upsert", "replace"] as const)("leaves nothing behind once the next one is finished: %s", async (mode) => {
-    await using database = await postgres.server().createDatabase();
-    await using sink = sinkOf(database, mode);
-    for (const number of [1, 2]) {
-      const { run, stored } = await begun(sink, runOf(sink, number));
-      await commitSpans(run, stored, (index) => index === 0);
-    }
-    await sink.create(runOf(sink, 3));
-    expect(await database.query(ownTables)).toHaveLength(3);
-    await carryOut(sink, runOf(sink, 3));
-    expect(await database.query(ownTables)).toEqual([]);
-    expect(await idsIn(database)).toEqual(Array.from({ length: 25 }, (_, id) => id));
-    expect(await database.query("SELECT run_id, status FROM infer_batch.progress ORDER BY 1")).toEqual([
-      { run_id: runOf(sink, 1).runId, status: "given_up" },
-      { run_id: runOf(sink, 2).runId, status: "given_up" },
-      { run_id: runOf(sink, 3).runId, status: "complete" },
-    ]);
-  });
+postgres.describe("an abandoned run in Postgres", () => {
+  test.each(["upsert", "replace"] as const)(
+    "an abandoned run leaves nothing behind once the next one is finished: %s",
+    async (mode) => {
+      await using database = await postgres.server().createDatabase();
+      await using sink = sinkOf(database, mode);
+      for (const number of [1, 2]) {
+        const { run, stored } = await begun(sink, runOf(sink, number));
+        await commitSpans(run, stored, (index) => index === 0);
+      }
+      await sink.create(runOf(sink, 3));
+      expect(await database.query(ownTables)).toHaveLength(3);
+      await carryOut(sink, runOf(sink, 3));
+      expect(await database.query(ownTables)).toEqual([]);
+      expect(await idsIn(database)).toEqual(Array.from({ length: 25 }, (_, id) => id));
+      expect(await database.query("SELECT run_id, status FROM infer_batch.progress ORDER BY 1")).toEqual([
+        { run_id: runOf(sink, 1).runId, status: "given_up" },
+        { run_id: runOf(sink, 2).runId, status: "given_up" },
+        { run_id: runOf(sink, 3).runId, status: "complete" },
+      ]);
+    },
+  );
 
-  test("leaves a table that is another role's by now, which is no reason to fail", async () => {
+  test("an abandoned run's table stays where it belongs to another role, and the next run is finished", async () => {
     await using database = await postgres.server().createDatabase();
     await database.query(`DROP ROLE IF EXISTS giver; CREATE ROLE giver LOGIN;
       GRANT CREATE, TEMPORARY ON DATABASE ${database.name} TO giver`);
@@ -219,8 +225,8 @@ postgres.describe("a run that was given up", () => {
   });
 });
 
-postgres.describe("unfinished runs", () => {
-  test("of the job are found, each the last of its params, and those of the asked params left out", async () => {
+postgres.describe("unfinished runs in Postgres", () => {
+  test("the unfinished runs of a job are the latest of each other params", async () => {
     await using database = await postgres.server().createDatabase();
     await using sink = sinkOf(database);
     const plan = (base: string, number = 1, job = "job"): Plan => ({
@@ -253,7 +259,7 @@ postgres.describe("a control row that somebody changed", () => {
     ["UPDATE infer_batch.spans SET span = 7", "span 7"],
     ["UPDATE infer_batch.spans SET row_end = 9, rows = 9", "span 0"],
     ["UPDATE infer_batch.spans SET on_bad_row = 'maybe'", "a span"],
-  ])("%s: 66", async (sql, which) => {
+  ])("a control row that was changed ends the run with 66: %s", async (sql, which) => {
     await using database = await postgres.server().createDatabase();
     await using sink = sinkOf(database);
     const { stored, run } = await begun(sink, runOf(sink, 1));

@@ -111,31 +111,31 @@ async function untilWaiting(database: Database, work: Promise<unknown>): Promise
   }
 }
 
-postgres.describe("an older run that is taken up when a newer one is finished", () => {
-  test.each(overwriting)("is refused before anything is scored, and the newer rows stay: %s", async (_mode, spec) => {
-    await using database = await postgres.server().createDatabase();
-    await beganBeforeWhole(database, spec);
-
-    const { run } = await again(database, spec);
-    await expect(run.begin(alone)).rejects.toMatchObject(older);
-
-    expect(await daysIn(database)).toEqual({ 2: 25 });
-  });
-
+postgres.describe("an older run that is resumed after a newer one is finished", () => {
   test.each(overwriting)(
-    "takes the place of the newer rows where that is allowed, and says so: %s",
-    async (_, spec) => {
+    "an older run is refused before anything is scored, and the newer rows stay: %s",
+    async (_mode, spec) => {
       await using database = await postgres.server().createDatabase();
       await beganBeforeWhole(database, spec);
 
-      const warnings: string[] = [];
-      await using allowed = sinkFor(database, spec, { allowOlder: true, warn: (text) => warnings.push(text) });
-      await wholeNight(allowed, 1);
+      const { run } = await again(database, spec);
+      await expect(run.begin(alone)).rejects.toMatchObject(older);
 
-      expect(await daysIn(database)).toEqual(spec.mode === "replace" ? { 1: 25 } : { 1: 15, 2: 10 });
-      expect(warnings).toEqual([`${older.message}; this older run is published over them, as --allow-older says`]);
+      expect(await daysIn(database)).toEqual({ 2: 25 });
     },
   );
+
+  test.each(overwriting)("an older run replaces the newer rows with --allow-older, and warns: %s", async (_, spec) => {
+    await using database = await postgres.server().createDatabase();
+    await beganBeforeWhole(database, spec);
+
+    const warnings: string[] = [];
+    await using allowed = sinkFor(database, spec, { allowOlder: true, warn: (text) => warnings.push(text) });
+    await wholeNight(allowed, 1);
+
+    expect(await daysIn(database)).toEqual(spec.mode === "replace" ? { 1: 25 } : { 1: 15, 2: 10 });
+    expect(warnings).toEqual([`${older.message}; this older run is published over them, as --allow-older says`]);
+  });
 
   test.each<[string, { spec: PgSinkOptions["postgres"]; region?: string; early?: number[]; days: object }]>([
     ["adds its rows where nothing is overwritten: append", { spec: append[1], days: { 1: 25, 2: 25 } }],
@@ -147,7 +147,7 @@ postgres.describe("an older run that is taken up when a newer one is finished", 
       "is finished in upsert when all its rows were there before the newer ones",
       { spec: upsert[1], early: [0, 1, 2], days: { 2: 25 } },
     ],
-  ])("%s", async (_, { spec, region = "EU", early, days }) => {
+  ])("an older run %s", async (_, { spec, region = "EU", early, days }) => {
     await using database = await postgres.server().createDatabase();
     await beganBeforeWhole(database, spec, { region, early });
     await using sink = sinkFor(database, spec);
@@ -156,31 +156,28 @@ postgres.describe("an older run that is taken up when a newer one is finished", 
     expect(await database.query("SELECT DISTINCT status FROM infer_batch.progress")).toEqual([{ status: "complete" }]);
   });
 
-  test.each(overwriting)(
-    "meets a newer run whose plan was damaged, and ends by no fault of that: %s",
-    async (_, spec) => {
-      await using database = await postgres.server().createDatabase();
-      await beganBeforeWhole(database, spec);
-      await database.query("UPDATE infer_batch.runs SET plan = left(plan, 100) WHERE run_id LIKE '%2'");
+  test.each(overwriting)("an older run is not ended by the damaged plan of a newer one: %s", async (_, spec) => {
+    await using database = await postgres.server().createDatabase();
+    await beganBeforeWhole(database, spec);
+    await database.query("UPDATE infer_batch.runs SET plan = left(plan, 100) WHERE run_id LIKE '%2'");
 
-      const warnings: string[] = [];
-      await using resumed = sinkFor(database, spec, { warn: (text) => warnings.push(text) });
-      const resuming = wholeNight(resumed, 1);
+    const warnings: string[] = [];
+    await using resumed = sinkFor(database, spec, { warn: (text) => warnings.push(text) });
+    const resuming = wholeNight(resumed, 1);
 
-      if (spec.mode === "replace") {
-        await expect(resuming).rejects.toMatchObject(older); // whatever its params: its rows are all that there are
-        expect(await daysIn(database)).toEqual({ 2: 25 });
-      } else {
-        await resuming;
-        expect(await daysIn(database)).toEqual({ 1: 15, 2: 10 });
-        expect(warnings).toEqual([
-          "reading run job-200000000002 from infer_batch.runs: its plan is damaged, and does not say whether it is of the same series; it was planned after job-200000000001, whose rows replace its rows of the same keys in scores.predictions",
-        ]);
-      }
-    },
-  );
+    if (spec.mode === "replace") {
+      await expect(resuming).rejects.toMatchObject(older); // whatever its params: its rows are all that there are
+      expect(await daysIn(database)).toEqual({ 2: 25 });
+    } else {
+      await resuming;
+      expect(await daysIn(database)).toEqual({ 1: 15, 2: 10 });
+      expect(warnings).toEqual([
+        "reading run job-200000000002 from infer_batch.runs: its plan is damaged, and does not say whether it is of the same series; it was planned after job-200000000001, whose rows replace its rows of the same keys in scores.predictions",
+      ]);
+    }
+  });
 
-  test("goes on when the newer run has committed nothing yet, or was rolled back", async () => {
+  test("an older run goes on when the newer one has committed nothing yet, or was rolled back", async () => {
     await using database = await postgres.server().createDatabase();
     const [, spec] = replace;
     await using first = sinkFor(database, spec);
@@ -213,25 +210,28 @@ postgres.describe("an older run and a newer one that publish at the same time", 
   const replacing = overwriting.filter(([, { mode }]) => mode === "replace");
   const cases = replacing.flatMap(([mode, spec]) => tables.map(([what, sql]) => ({ mode, spec, what, sql })));
 
-  test.each(cases)("the newer one first: the older one is refused; $mode, $what", async ({ spec, sql }) => {
-    await using database = await postgres.server().createDatabase();
-    await database.query(sql);
-    await using first = sinkFor(database, spec);
-    await using second = sinkFor(database, spec);
-    const [one, two] = [await night(first, 1), await night(second, 2)];
-    await Promise.all([commitAll(one), commitAll(two)]);
-    using stop = stopAt("before", /^INSERT INTO "infer_batch"\.finishes/);
-    const newer = two.run.finish();
-    await stop.reached;
-    const finishing = one.run.finish();
-    await untilWaiting(database, finishing);
-    stop.go();
-    await newer;
-    await expect(finishing).rejects.toMatchObject(older);
-    expect(await daysIn(database)).toEqual({ 2: 25 });
-  });
+  test.each(cases)(
+    "an older run is refused when the newer one publishes first; $mode, $what",
+    async ({ spec, sql }) => {
+      await using database = await postgres.server().createDatabase();
+      await database.query(sql);
+      await using first = sinkFor(database, spec);
+      await using second = sinkFor(database, spec);
+      const [one, two] = [await night(first, 1), await night(second, 2)];
+      await Promise.all([commitAll(one), commitAll(two)]);
+      using stop = stopAt("before", /^INSERT INTO "infer_batch"\.finishes/);
+      const newer = two.run.finish();
+      await stop.reached;
+      const finishing = one.run.finish();
+      await untilWaiting(database, finishing);
+      stop.go();
+      await newer;
+      await expect(finishing).rejects.toMatchObject(older);
+      expect(await daysIn(database)).toEqual({ 2: 25 });
+    },
+  );
 
-  test.each(cases)("the older one first: the newer one follows; $mode, $what", async ({ spec, sql }) => {
+  test.each(cases)("a newer run publishes after an older one that is first; $mode, $what", async ({ spec, sql }) => {
     await using database = await postgres.server().createDatabase();
     await database.query(sql);
     await using first = sinkFor(database, spec);
@@ -252,7 +252,7 @@ postgres.describe("an older run and a newer one that publish at the same time", 
   test.each([
     ["the older one", 1],
     ["the newer one", 2],
-  ] as const)("upsert, %s first: the newer rows stay", async (_, early) => {
+  ] as const)("the newer rows stay in upsert when %s publishes first", async (_, early) => {
     await using database = await postgres.server().createDatabase();
     const [, spec] = upsert;
     await using first = sinkFor(database, spec);

@@ -28,7 +28,7 @@ const mismatch = (text: RegExp): object => ({
 const damaged = (text: RegExp): object => ({ code: "OUTPUT_DAMAGED", message: expect.stringMatching(text) as string });
 const usage = (text: RegExp): object => ({ code: "USAGE", message: expect.stringMatching(text) as string });
 
-postgres.describe("a plan is refused, and not stored,", () => {
+postgres.describe("plans that are refused and not stored", () => {
   const view = "CREATE VIEW scores.top AS SELECT * FROM scores.predictions";
   const partitioned =
     "CREATE SCHEMA scores; CREATE TABLE scores.predictions (id int8 PRIMARY KEY, score real) PARTITION BY HASH (id)";
@@ -45,7 +45,7 @@ postgres.describe("a plan is refused, and not stored,", () => {
     ["whose key is no output column", { ...upsert, key: ["nope"] }, plainTable, /`nope` is not an output column/],
     ["whose key nothing keeps unique", upsert, plainTable.replace("PRIMARY KEY", ""), /no primary key or unique index/],
     ["whose key nothing keeps unique", byRows, plainTable.replace("PRIMARY KEY", ""), /no primary key or unique index/],
-  ])("%s", async (_, spec, sql, says) => {
+  ])("a plan is refused and not stored: one %s", async (_, spec, sql, says) => {
     await using database = await postgres.server().createDatabase();
     await database.query(sql);
     await using sink = sinkOf(database, spec);
@@ -68,7 +68,7 @@ const keyGone: [string, PgSinkOptions["postgres"], string, object] = [
   mismatch(/no primary key or unique index/),
 ];
 
-postgres.describe("the finish is refused", () => {
+postgres.describe("finishes that are refused", () => {
   test.each<[string, PgSinkOptions["postgres"], string, object]>([
     [
       "where a span's control row is gone",
@@ -83,7 +83,7 @@ postgres.describe("the finish is refused", () => {
       mismatch(/view scores\.top/),
     ],
     keyGone,
-  ])("%s", async (_, spec, sql, error) => {
+  ])("the finish is refused %s", async (_, spec, sql, error) => {
     await using database = await postgres.server().createDatabase();
     await database.query(plainTable);
     await using sink = sinkOf(database, spec);
@@ -94,11 +94,11 @@ postgres.describe("the finish is refused", () => {
   });
 });
 
-postgres.describe("an attempt that is under way is refused", () => {
+postgres.describe("an attempt that is refused while it works", () => {
   test.each([
     ["gone", "DELETE FROM infer_batch.attempts; DELETE FROM infer_batch.runs"],
     ["another one", "UPDATE infer_batch.runs SET plan_id = 'x'"],
-  ])("a span when the plan is %s", async (what, sql) => {
+  ])("a span is refused when the plan is %s", async (what, sql) => {
     await using database = await postgres.server().createDatabase();
     await using sink = sinkOf(database, { mode: "append" });
     const { stored, run } = await begun(sink, plan(sink));
@@ -107,7 +107,7 @@ postgres.describe("an attempt that is under way is refused", () => {
     expect(await database.query("SELECT FROM scores.predictions")).toEqual([]);
   });
 
-  test("its beginning when the control tables are of a later version", async () => {
+  test("an attempt does not begin when the control tables are of a later version", async () => {
     await using database = await postgres.server().createDatabase();
     await using sink = sinkOf(database, { mode: "append" });
     const { runId: base } = (await sink.create(plan(sink))).plan;
@@ -118,35 +118,35 @@ postgres.describe("an attempt that is under way is refused", () => {
   });
 
   test.each([{ mode: "append" as const }, upsert, replace])(
-    "its beginning and its finish when a later run was planned: $mode",
+    "an attempt neither begins nor finishes when a later run was planned: $mode",
     async (spec) => {
       await using database = await postgres.server().createDatabase();
       await using sink = sinkOf(database, spec);
       const { stored, run } = await allCommitted(sink);
       const late = await sink.open(stored);
       await sink.create(planFor(sink.planTarget, { rows: 40, runId: `${runId}-r2` }));
-      const overtaken = { code: "PLAN_CHANGED", message: expect.stringMatching(/-r2 came after/) as string };
-      await expect(late.begin(alone)).rejects.toMatchObject(overtaken);
-      await expect(run.finish()).rejects.toMatchObject(overtaken);
+      const superseded = { code: "PLAN_CHANGED", message: expect.stringMatching(/-r2 came after/) as string };
+      await expect(late.begin(alone)).rejects.toMatchObject(superseded);
+      await expect(run.finish()).rejects.toMatchObject(superseded);
       expect(await database.query("SELECT FROM infer_batch.finishes")).toEqual([]);
     },
   );
 
-  test("its look at spans whose table a later run has taken away, and its next span, by that run's name", async () => {
+  test("an attempt is refused by the later run's name when that has removed its table", async () => {
     await using database = await postgres.server().createDatabase();
     await using sink = sinkOf(database, replace);
     const { stored, run } = await begun(sink, plan(sink));
     await commitSpans(run, stored, (span) => span === 0);
     await carryOut(sink, planFor(sink.planTarget, { rows: 40, runId: `${runId}-r2` }));
-    const overtaken = {
+    const superseded = {
       code: "PLAN_CHANGED",
       message: expect.stringMatching(/run job-000000000040-r2 came after/) as string,
     };
-    await expect(sink.open(stored)).rejects.toMatchObject(overtaken);
-    await expect(commitSpans(run, stored)).rejects.toMatchObject(overtaken);
+    await expect(sink.open(stored)).rejects.toMatchObject(superseded);
+    await expect(commitSpans(run, stored)).rejects.toMatchObject(superseded);
   });
 
-  test("its transaction when the server has given it up, which its COMMIT does not say", async () => {
+  test("an attempt finds that the server rolled its transaction back, which COMMIT does not report as an error", async () => {
     await using database = await postgres.server().createDatabase();
     const timeouts = { connect: 5, statement: 30, lock: 1 };
     await using connections = openConnections(connectionOf({ url: database.url }, {}), timeouts);
@@ -157,7 +157,7 @@ postgres.describe("an attempt that is under way is refused", () => {
     await expect(work).rejects.toThrow("the server answered COMMIT with ROLLBACK");
   });
 
-  test("its beginning when the plan's text was changed", async () => {
+  test("an attempt does not begin when the plan's text was changed", async () => {
     await using database = await postgres.server().createDatabase();
     await using sink = sinkOf(database, { mode: "append" });
     const { runId: base } = (await sink.create(plan(sink))).plan;
@@ -165,7 +165,7 @@ postgres.describe("an attempt that is under way is refused", () => {
     await expect(sink.find(base)).rejects.toMatchObject(damaged(/it is not a plan/));
   });
 
-  test("its beginning when the staging table with its spans is gone", async () => {
+  test("an attempt does not begin when the staging table with its spans is gone", async () => {
     await using database = await postgres.server().createDatabase();
     await using sink = sinkOf(database, replace);
     const { stored, run } = await begun(sink, plan(sink));
@@ -177,14 +177,14 @@ postgres.describe("an attempt that is under way is refused", () => {
   });
 });
 
-postgres.describe("a rollback is refused", () => {
-  test("in another mode than replace", async () => {
+postgres.describe("rollbacks that are refused", () => {
+  test("a rollback is refused in another mode than replace", async () => {
     await using database = await postgres.server().createDatabase();
     await using sink = sinkOf(database, { mode: "append" });
     await expect(sink.rollback()).rejects.toMatchObject(usage(/output\.postgres\.mode is append/));
   });
 
-  test("where no run has ever been", async () => {
+  test("a rollback is refused where no run has ever been", async () => {
     await using database = await postgres.server().createDatabase();
     await database.query(plainTable);
     await using sink = sinkOf(database, replace);
@@ -200,7 +200,7 @@ postgres.describe("a rollback is refused", () => {
       mismatch(/view scores\.top/),
     ],
     keyGone,
-  ])("%s", async (_, spec, sql, error) => {
+  ])("a rollback is refused %s", async (_, spec, sql, error) => {
     await using database = await postgres.server().createDatabase();
     await database.query(plainTable);
     await using sink = sinkOf(database, spec);

@@ -56,8 +56,8 @@ async function describeTable(database: Database): Promise<unknown[]> {
 
 let roles = 0;
 
-postgres.describe("replace", () => {
-  test("shows the old rows until all of the new ones are there", async () => {
+postgres.describe("mode replace", () => {
+  test("replace shows the old rows until all new ones are there", async () => {
     await using database = await postgres.server().createDatabase();
     await runOf(database, 25);
     await using sink = replace(database);
@@ -68,7 +68,7 @@ postgres.describe("replace", () => {
     expect(await count(database)).toBe(40);
   });
 
-  test("never shows a reader another count", async () => {
+  test("replace never shows a reader another number of rows", async () => {
     await using database = await postgres.server().createDatabase();
     await runOf(database, 25);
     await using reader = await postgres.server().open(database.name);
@@ -88,7 +88,7 @@ postgres.describe("replace", () => {
     );
   });
 
-  test.each([["rename"], ["delete_insert"]])("keeps all that the table is, but its rows: %s", async (swap) => {
+  test.each([["rename"], ["delete_insert"]])("replace keeps all properties of the table: %s", async (swap) => {
     await using database = await postgres.server().createDatabase();
     roles += 1;
     await database.query(furnished.replaceAll("@", String(roles)));
@@ -107,7 +107,7 @@ postgres.describe("replace", () => {
   });
 
   test.each([["rename"], ["delete_insert"]])(
-    "keeps the tables before it, as many as are asked for: %s",
+    "replace keeps as many earlier tables as the spec asks for: %s",
     async (swap) => {
       await using database = await postgres.server().createDatabase();
       for (const rows of [10, 20, 30, 40]) {
@@ -119,7 +119,7 @@ postgres.describe("replace", () => {
     },
   );
 
-  test.each([["rename"], ["delete_insert"]])("is swapped back by a rollback, once: %s", async (swap) => {
+  test.each([["rename"], ["delete_insert"]])("a rollback swaps a replacement back, once: %s", async (swap) => {
     await using database = await postgres.server().createDatabase();
     await runOf(database, 25, { swap });
     await using sink = replace(database, { swap });
@@ -138,7 +138,7 @@ postgres.describe("replace", () => {
     expect(await tables(database)).toEqual(["predictions", "predictions__before"]);
   });
 
-  test("does not swap away what another job has put there since", async () => {
+  test("a rollback does not swap away a table that another job has put there since", async () => {
     await using database = await postgres.server().createDatabase();
     await runOf(database, 25);
     await runOf(database, 30);
@@ -151,7 +151,7 @@ postgres.describe("replace", () => {
     expect(await count(database)).toBe(40);
   });
 
-  test.each([["rename"], ["delete_insert"]])("is swapped back where the table counts its rows: %s", async (swap) => {
+  test.each([["rename"], ["delete_insert"]])("a rollback works where the table numbers its rows: %s", async (swap) => {
     await using database = await postgres.server().createDatabase();
     await database.query(
       "CREATE SCHEMA scores; CREATE TABLE scores.predictions (n int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id int8 UNIQUE, score real)",
@@ -177,7 +177,7 @@ postgres.describe("replace", () => {
     ]);
   });
 
-  describe("a table that others depend on", () => {
+  describe("a table that other objects depend on", () => {
     const dependents = [
       ["a view", "CREATE VIEW scores.top AS SELECT id FROM scores.predictions", "view scores.top"],
       [
@@ -193,33 +193,39 @@ postgres.describe("replace", () => {
       ["a policy", "CREATE POLICY p ON scores.predictions", "policy p"],
     ] as const;
 
-    test.each(dependents)("by %s is not renamed, and says why", async (_what, sql, shown) => {
-      await using database = await postgres.server().createDatabase();
-      await runOf(database, 25);
-      await database.query(sql);
-      await expect(runOf(database, 40)).rejects.toMatchObject({
-        code: "OUTPUT_MISMATCH",
-        exitCode: 64,
-        message: expect.stringContaining(shown),
-        hint: expect.stringContaining("swap: delete_insert"),
-      });
-      expect(await count(database)).toBe(25);
-    });
+    test.each(dependents)(
+      "a table that %s depends on is not renamed, and the error says why",
+      async (_what, sql, shown) => {
+        await using database = await postgres.server().createDatabase();
+        await runOf(database, 25);
+        await database.query(sql);
+        await expect(runOf(database, 40)).rejects.toMatchObject({
+          code: "OUTPUT_MISMATCH",
+          exitCode: 64,
+          message: expect.stringContaining(shown),
+          hint: expect.stringContaining("swap: delete_insert"),
+        });
+        expect(await count(database)).toBe(25);
+      },
+    );
 
-    test.each(dependents)("by %s is replaced in one transaction where the spec says so", async (_what, sql) => {
-      await using database = await postgres.server().createDatabase();
-      await runOf(database, 25);
-      await database.query(sql);
-      await runOf(database, 40, { swap: "delete_insert" });
-      expect(await count(database)).toBe(40);
-      await using sink = replace(database, { swap: "delete_insert" });
-      await sink.rollback();
-      expect(await count(database)).toBe(25);
-    });
+    test.each(dependents)(
+      "a table that %s depends on is replaced in one transaction where the spec says so",
+      async (_what, sql) => {
+        await using database = await postgres.server().createDatabase();
+        await runOf(database, 25);
+        await database.query(sql);
+        await runOf(database, 40, { swap: "delete_insert" });
+        expect(await count(database)).toBe(40);
+        await using sink = replace(database, { swap: "delete_insert" });
+        await sink.rollback();
+        expect(await count(database)).toBe(25);
+      },
+    );
   });
 
   test.each([["CASCADE"], ["SET NULL"], ["NO ACTION"]])(
-    "does not delete all rows when others refer to them: ON DELETE %s",
+    "replace does not delete all rows when foreign keys refer to them: ON DELETE %s",
     async (action) => {
       await using database = await postgres.server().createDatabase();
       await runOf(database, 25, { swap: "delete_insert" });
@@ -235,7 +241,7 @@ postgres.describe("replace", () => {
     },
   );
 
-  test("does not swap in a staging table that somebody changed", async () => {
+  test("replace does not swap in a staging table that somebody changed", async () => {
     await using database = await postgres.server().createDatabase();
     await runOf(database, 25);
     await using sink = replace(database);
@@ -247,7 +253,7 @@ postgres.describe("replace", () => {
     expect(await count(database)).toBe(25);
   });
 
-  test("waits for a reader that holds the table, and tries again", async () => {
+  test("replace waits for a reader that holds the table, and retries", async () => {
     await using database = await postgres.server().createDatabase();
     await runOf(database, 25);
     await using reader = await postgres.server().open(database.name);

@@ -28,8 +28,8 @@ function world(maxSeconds: number, random = 1) {
   return { tools, slept, warned };
 }
 
-describe("what passes", () => {
-  test("is tried again with pauses that double up to a limit", async () => {
+describe("transient errors of Postgres", () => {
+  test("a transient error is retried with pauses that double up to a limit", async () => {
     const { tools, slept, warned } = world(60);
     let tries = 0;
     const result = await retrying("writing", tools, () => {
@@ -41,7 +41,7 @@ describe("what passes", () => {
     expect(warned[0]).toBe("writing: state 57P01 [57P01]; trying again in 0.2 s");
   });
 
-  test("is given up in time, with everything committed kept", async () => {
+  test("retries end in time, and committed spans are kept", async () => {
     const { tools, slept } = world(3);
     const error: unknown = await retrying("writing", tools, () =>
       Promise.reject(Object.assign(new Error("connect ECONNREFUSED"), { code: "ECONNREFUSED" })),
@@ -66,7 +66,7 @@ describe("what passes", () => {
     "25P03",
     "25P04",
     "XX000",
-  ])("SQLSTATE %s passes", async (code) => {
+  ])("SQLSTATE %s is transient", async (code) => {
     const { tools, slept } = world(10);
     let failed = false;
     await retrying("x", tools, () => {
@@ -79,7 +79,7 @@ describe("what passes", () => {
     expect(slept).toHaveLength(1);
   });
 
-  test("tells the next try why the last one failed", async () => {
+  test("a retry is told why the last try failed", async () => {
     const { tools } = world(10);
     const seen: unknown[] = [];
     await retrying("x", tools, (last) => {
@@ -89,7 +89,7 @@ describe("what passes", () => {
     expect(seen).toMatchObject([undefined, { code: "55P03" }]);
   });
 
-  test("stops when the job is stopped", async () => {
+  test("retries stop when the job is stopped", async () => {
     const { tools } = world(10);
     const stop = new JobError("SIGTERM", "stopping");
     const sleeping = { ...tools, sleep: () => Promise.reject(stop) };
@@ -97,7 +97,7 @@ describe("what passes", () => {
   });
 });
 
-describe("what does not pass", () => {
+describe("permanent errors of Postgres", () => {
   test.each([
     ["28P01", 64],
     ["28000", 64],
@@ -122,7 +122,7 @@ describe("what does not pass", () => {
     expect(slept).toEqual([]);
   });
 
-  test("is a bug where nobody knows it", async () => {
+  test("an unknown error is a bug", async () => {
     const { tools } = world(10);
     const bug = new TypeError("x is not a function");
     await expect(retrying("x", tools, () => Promise.reject(bug))).rejects.toBe(bug);

@@ -3,8 +3,8 @@ import { usePostgres } from "../../support/postgres.js";
 
 const postgres = usePostgres();
 
-postgres.describe("the server that tests run on", () => {
-  test("is durable as by default, and keeps what was committed when it is killed", async () => {
+postgres.describe("the Postgres server of the tests", () => {
+  test("the Postgres server of the tests is durable by default, and keeps what was committed when it is killed", async () => {
     await using database = await postgres.server().createDatabase();
     await database.query("CREATE TABLE t (id int8); INSERT INTO t SELECT generate_series(1, 1000)");
     const [settings] = await database.query(

@@ -7,8 +7,8 @@ import { begun, carryOut, commitSpans, pgSink, planFor } from "../../support/sin
 const postgres = usePostgres();
 
 // What is asked after an error, in a transaction that it has aborted, must not take the error's place.
-postgres.describe("an error of the server in a look at the target", () => {
-  test("is told when a new run is admitted while another session holds the table", async () => {
+postgres.describe("an error of the server while the target is read", () => {
+  test("a lock timeout is reported as such when a new run is admitted", async () => {
     await using database = await postgres.server().createDatabase();
     await using holder = await postgres.server().open(database.name);
     const timeouts = { connect: 5, statement: 60, lock: 1 };
@@ -22,7 +22,7 @@ postgres.describe("an error of the server in a look at the target", () => {
     });
   });
 
-  test("is told when the catalog cannot be read for the keys of an unfinished upsert", async () => {
+  test("a missing permission is reported as such when an unfinished upsert is opened", async () => {
     await using database = await postgres.server().createDatabase();
     const upsert = { mode: "upsert", key: ["id"] } as const;
     await using sink = pgSink({ url: database.url, postgres: upsert });

@@ -24,8 +24,8 @@ const unfit = (type: ColumnType, column: Column, rowCount: number, target: Parti
   ]);
 const rowsOf = (...args: Parameters<typeof unfit>): number[] => unfit(...args).map(({ row }) => row);
 
-describe("a value that Postgres cannot hold", () => {
-  test("is text with \\u0000, at any place, and each row is named once", () => {
+describe("values that Postgres cannot hold", () => {
+  test("text with \\u0000 does not fit, at any place, and each row is named once", () => {
     const column = texts(["a", "\u0000", "b\u0000c\u0000d", null, "", "x\u0000", "y"]);
     expect(unfit("utf8", column, 7)).toEqual([
       { row: 1, column: "v", found: String.raw`"\u0000", and text in Postgres cannot hold \u0000` },
@@ -34,11 +34,11 @@ describe("a value that Postgres cannot hold", () => {
     ]);
   });
 
-  test("is not bytes with \\u0000", () => {
+  test("bytes with \\u0000 fit", () => {
     expect(rowsOf("binary", texts(["\u0000"]), 1)).toEqual([]);
   });
 
-  test("is found inside lists and structs, but not under a NULL", () => {
+  test("text with \\u0000 does not fit inside lists and structs, and fits under a NULL", () => {
     const list: Column = {
       kind: "list",
       offsets: Uint32Array.of(0, 2, 2, 3, 4),
@@ -51,12 +51,12 @@ describe("a value that Postgres cannot hold", () => {
     expect(rowsOf({ kind: "struct", fields: [{ name: "a", type: listType }] }, struct, 4)).toEqual([3]);
   });
 
-  test("is a text longer than its column, counted in characters", () => {
+  test("text longer than its column does not fit, counted in characters", () => {
     const column = texts(["äöü", "äöüx", null, "abc", "日本語が"]);
     expect(rowsOf("utf8", column, 5, { name: "varchar", maxLength: 3 })).toEqual([1, 4]);
   });
 
-  test("is a NULL where the table has NOT NULL", () => {
+  test("a NULL does not fit a NOT NULL column", () => {
     const column: Column = {
       kind: "fixed",
       lanes: 1,
@@ -67,7 +67,7 @@ describe("a value that Postgres cannot hold", () => {
     expect(rowsOf("int32", column, 3, { notNull: true })).toEqual([1]);
   });
 
-  test("is a date or a moment before or after its calendar", () => {
+  test("a date or timestamp outside of Postgres's calendar does not fit", () => {
     const days = Int32Array.of(-2_440_588, -2_440_589, 2_145_042_905, 2_145_042_906, 0x7fff_ffff, -0x7fff_ffff);
     expect(rowsOf("date32", { kind: "fixed", lanes: 1, data: days, valid: undefined }, 6)).toEqual([1, 3]);
     const first = -211_813_488_000_000_000n + 946_684_800_000_000n;

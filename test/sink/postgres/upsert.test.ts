@@ -39,8 +39,8 @@ const scores = async (database: Database): Promise<string> =>
     .map(({ id, score }) => `${String(id)}=${String(score)}`)
     .join(" ");
 
-postgres.describe("upsert", () => {
-  test("adds rows, and updates those whose key is there", async () => {
+postgres.describe("mode upsert", () => {
+  test("upsert adds rows, and updates those whose key exists", async () => {
     await using database = await postgres.server().createDatabase();
     await runOf(database, [
       [1, 2],
@@ -57,7 +57,7 @@ postgres.describe("upsert", () => {
     expect(await scores(database)).toBe("1=2 2=1 3=1 4=3 5=0 6=3");
   });
 
-  test("leaves other columns of the table as they are", async () => {
+  test("upsert leaves other columns of the table as they are", async () => {
     await using database = await postgres.server().createDatabase();
     await database.query(
       "CREATE SCHEMA scores; CREATE TABLE scores.predictions (note text DEFAULT 'new', id int8 PRIMARY KEY, score real); INSERT INTO scores.predictions VALUES ('old', 1, 9)",
@@ -87,21 +87,24 @@ postgres.describe("upsert", () => {
         ],
         'id = "7" comes in span 0 and in span 1',
       ],
-    ])("%s ends the run by its name, and nothing of the span stands", async (_what, spans, said) => {
-      await using database = await postgres.server().createDatabase();
-      await expect(runOf(database, spans)).rejects.toMatchObject({
-        code: "DUPLICATE_KEY",
-        exitCode: 65,
-        message: expect.stringContaining(said),
-      });
-      const [control] = await database.query(
-        "SELECT (SELECT coalesce(sum(rows), 0)::int FROM infer_batch.spans) AS due, (SELECT count(*)::int FROM scores.predictions) AS there",
-      );
-      expect(control?.["there"]).toBe(control?.["due"]);
-    });
+    ])(
+      "a key that comes twice %s ends the run, which names it, and nothing of the span is committed",
+      async (_what, spans, said) => {
+        await using database = await postgres.server().createDatabase();
+        await expect(runOf(database, spans)).rejects.toMatchObject({
+          code: "DUPLICATE_KEY",
+          exitCode: 65,
+          message: expect.stringContaining(said),
+        });
+        const [control] = await database.query(
+          "SELECT (SELECT coalesce(sum(rows), 0)::int FROM infer_batch.spans) AS due, (SELECT count(*)::int FROM scores.predictions) AS there",
+        );
+        expect(control?.["there"]).toBe(control?.["due"]);
+      },
+    );
 
     test.each([[[0, 1, 2]], [[2, 1, 0]], [[1, 2, 0]]])(
-      "counts as its last row where the spec says so, in whatever order spans are committed: %s",
+      "the last row of a key counts where the spec says so, in whatever order spans are committed: %s",
       async (order) => {
         await using database = await postgres.server().createDatabase();
         const spans = [
@@ -114,7 +117,7 @@ postgres.describe("upsert", () => {
       },
     );
 
-    test("in another run is no duplicate", async () => {
+    test("a key in another run is no duplicate", async () => {
       await using database = await postgres.server().createDatabase();
       await runOf(database, [[1], [2]]);
       await runOf(database, [[2], [1]], { runId: "job-000000000001" });
@@ -122,13 +125,13 @@ postgres.describe("upsert", () => {
     });
   });
 
-  test("leaves no table of its own when it is finished", async () => {
+  test("a finished upsert leaves no table of its own", async () => {
     await using database = await postgres.server().createDatabase();
     await runOf(database, [[1], [2]]);
     expect(await database.query("SELECT tablename FROM pg_tables WHERE tablename LIKE 'keys%'")).toEqual([]);
   });
 
-  test("two attempts that share keys and spans do not lock each other out", async () => {
+  test("two upserts that share keys and spans do not deadlock", async () => {
     await using database = await postgres.server().createDatabase();
     const sinks = [upsert(database), upsert(database), upsert(database)];
     try {
@@ -148,7 +151,7 @@ postgres.describe("upsert", () => {
       "one over some rows only",
       "CREATE TABLE scores.predictions (id int8, score real); CREATE UNIQUE INDEX ON scores.predictions (id) WHERE score > 0",
     ],
-  ])("is refused before anything is scored where the key has %s", async (_what, sql) => {
+  ])("upsert is refused before anything is scored where the key has %s", async (_what, sql) => {
     await using database = await postgres.server().createDatabase();
     await database.query(`CREATE SCHEMA scores; ${sql}`);
     await using sink = upsert(database);
@@ -160,7 +163,7 @@ postgres.describe("upsert", () => {
     expect(await sink.find(planFor(sink.planTarget).runId)).toBeUndefined();
   });
 
-  test("does not go on when the table of its keys is gone: a key could come twice unseen", async () => {
+  test("upsert is refused when the table of its keys is gone: a key could come twice unnoticed", async () => {
     await using database = await postgres.server().createDatabase();
     await using sink = upsert(database);
     const { stored, run } = await begun(sink, planFor(sink.planTarget));
@@ -178,7 +181,7 @@ postgres.describe("upsert", () => {
     await expect(sink.open(stored)).rejects.toMatchObject(gone);
   });
 
-  test("of two runs that are both unfinished, each has its keys", async () => {
+  test("two unfinished upserts each have their own keys", async () => {
     await using database = await postgres.server().createDatabase();
     await using sink = upsert(database);
     const other = { ...planFor(sink.planTarget), runId: planFor(sink.planTarget, { runId: "job-000000000001" }).runId };

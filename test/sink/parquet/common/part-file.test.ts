@@ -26,7 +26,7 @@ async function encodings(files: string): Promise<unknown[]> {
   return (await query(`SELECT encodings FROM parquet_metadata('${files}')`)).map((row) => row["encodings"]);
 }
 
-describe("values that compare equal and differ stay what they are in a part", () => {
+describe("values that compare equal and differ", () => {
   test.each([
     { type: "FLOAT", one: "0", other: "'-0.0'" },
     { type: "DOUBLE", one: "0", other: "'-0.0'" },
@@ -37,7 +37,7 @@ describe("values that compare equal and differ stay what they are in a part", ()
     { type: "STRUCT(a INTEGER, b DOUBLE)", one: "{'a': 1, 'b': 0}", other: "{'a': 1, 'b': '-0.0'}" },
     { type: "STRUCT(b FLOAT)[]", one: "[NULL, {'b': 0}]", other: "[NULL, {'b': '-0.0'}]" },
     { type: "INTERVAL[]", one: "[INTERVAL '1 month']", other: "[INTERVAL '30 days']" },
-  ])("$one and $other as $type", async ({ type, one, other }) => {
+  ])("a part keeps values that compare equal and differ: $one and $other as $type", async ({ type, one, other }) => {
     await using scratch = await scratchFolder();
     const v = `(CASE row % 2 WHEN 0 THEN (${one})::${type} ELSE (${other})::${type} END) AS v`;
 
@@ -48,7 +48,7 @@ describe("values that compare equal and differ stay what they are in a part", ()
     expect(await texts(output, "v")).toEqual(given);
   });
 
-  test("among predictions", async () => {
+  test("a part keeps values that compare equal and differ among predictions", async () => {
     await using scratch = await scratchFolder();
 
     const { output } = await carry(scratch.path, "1 AS v, CASE row % 2 WHEN 0 THEN 0 ELSE '-0.0'::FLOAT END AS x");

@@ -49,7 +49,7 @@ async function partOf(root: string, span: number): Promise<string> {
   return join(driveFolder(root), name ?? "there is no such part");
 }
 
-test("a plan of which any bit is not as it was written is refused with 66", { timeout: 600_000 }, async () => {
+test("a plan with any bit changed is refused with 66", { timeout: 600_000 }, async () => {
   await using scratch = await scratchFolder();
   const root = await written(scratch.path, 1);
   const plan = join(driveFolder(root), "_infer-batch", drivePlan.runId, "plan.json");
@@ -73,7 +73,7 @@ test("a plan of which any bit is not as it was written is refused with 66", { ti
   expect((await beginDrive(sink)).committed).toEqual(Uint8Array.of(1, 0, 0));
 });
 
-test("a part that an attempt takes up is refused or read, whatever bit of it was turned", async () => {
+test("a part with any bit changed is refused or read right by an attempt that resumes its run", async () => {
   await using scratch = await scratchFolder();
   const root = await written(scratch.path, 2);
   const part = await partOf(root, 0);
@@ -99,7 +99,7 @@ test("a part that an attempt takes up is refused or read, whatever bit of it was
 });
 
 /** docs/faults.md says so: taking up a run reads footers, and a finished one is believed by name and size. */
-test("a bit turned in a page of a part is found by who compares the manifest's digest only", async () => {
+test("a bit changed in a page of a part is found only by comparing the manifest's digest", async () => {
   await using scratch = await scratchFolder();
   const root = await written(scratch.path);
   const part = await partOf(root, 0);

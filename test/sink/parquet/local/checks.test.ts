@@ -66,40 +66,46 @@ describe("a folder is refused", () => {
     ],
   ];
 
-  test.each(strange)("for %s when a run is looked for", async (_, put, says) => {
+  test.each(strange)("a folder is refused for %s when a run is looked for", async (_, put, says) => {
     await standing(1, async ({ out, sink }) => {
       await put(out);
       await expect(sink.find(drivePlan.runId)).rejects.toMatchObject(foreign(says));
     });
   });
 
-  test.each(strange)("for %s that came since it was looked at, before there is a plan", async (_, put, says) => {
-    await standing(0, async ({ out, sink, plan }) => {
-      await rm(plan);
-      expect(await sink.find(drivePlan.runId)).toBeUndefined();
-      await put(out);
-      await expect(sink.create(drivePlan)).rejects.toMatchObject(foreign(says));
-      expect(await readdir(join(plan, ".."))).not.toContain("plan.json");
-    });
-  });
+  test.each(strange)(
+    "a folder is refused for %s that came after the search, before there is a plan",
+    async (_, put, says) => {
+      await standing(0, async ({ out, sink, plan }) => {
+        await rm(plan);
+        expect(await sink.find(drivePlan.runId)).toBeUndefined();
+        await put(out);
+        await expect(sink.create(drivePlan)).rejects.toMatchObject(foreign(says));
+        expect(await readdir(join(plan, ".."))).not.toContain("plan.json");
+      });
+    },
+  );
 
-  test.each(strange)("for %s that came while the run went on, before it is finished", async (_, put, says) => {
-    await standing(2, async ({ out, sink }) => {
-      const run = await beginDrive(sink);
-      await commit(run, 2);
-      await put(out);
-      await expect(run.finish()).rejects.toMatchObject(foreign(says));
-      expect(await readdir(out)).not.toContain("_manifest.json");
-    });
-  });
+  test.each(strange)(
+    "a folder is refused for %s that came during the run, before the run is finished",
+    async (_, put, says) => {
+      await standing(2, async ({ out, sink }) => {
+        const run = await beginDrive(sink);
+        await commit(run, 2);
+        await put(out);
+        await expect(run.finish()).rejects.toMatchObject(foreign(says));
+        expect(await readdir(out)).not.toContain("_manifest.json");
+      });
+    },
+  );
 });
 
-describe("a finished run is refused", () => {
+describe("a finished run with a wrong manifest or part", () => {
   test.each<[string, object, object]>([
     ["of another run", { run_id: "b-1" }, foreign(/it holds run b-1/)],
     ["of another plan", { plan_id: "0".repeat(64) }, damaged(/it is of plan 0{64}/)],
     ["that is none", { format: "x" }, damaged(/_manifest.json: it is gone or damaged/)],
-  ])("with a manifest %s", async (_, change, error) => {
+  ])("a finished run is refused with a manifest %s", async (_, change, error) => {
     await standing("finished", async ({ out, sink }) => {
       await changeManifest(out, change);
       await expect(beginDrive(sink)).rejects.toMatchObject(error);
@@ -109,7 +115,7 @@ describe("a finished run is refused", () => {
   test.each([
     { what: "is gone", damage: (part: string) => rm(part), says: /it is gone, the manifest says/ },
     { what: "is shorter", damage: (part: string) => truncate(part, 400), says: /it has 400 bytes, the manifest says/ },
-  ])("when a part $what", async ({ damage, says }) => {
+  ])("a finished run is refused when a part $what", async ({ damage, says }) => {
     await standing("finished", async ({ sink, part }) => {
       await damage(part(1));
       await expect(beginDrive(sink)).rejects.toMatchObject(damaged(says));
@@ -140,15 +146,15 @@ const partDamages: readonly [string, (run: Standing) => Promise<void>, RegExp][]
   ],
 ];
 
-describe("a part is refused when it", () => {
-  test.each(partDamages)("%s", async (_, damage, says) => {
+describe("a part that does not match the plan", () => {
+  test.each(partDamages)("a part is refused when it %s", async (_, damage, says) => {
     await standing(2, async (run) => {
       await damage(run);
       await expect(beginDrive(run.sink)).rejects.toMatchObject(damaged(says));
     });
   });
 
-  test("has a row less", async () => {
+  test("a part is refused when it has one row less", async () => {
     await standing(2, async ({ sink, part }) => {
       await rewrite(part(0), "SELECT DISTINCT ON (id > 1) *");
       await expect(beginDrive(sink)).rejects.toMatchObject(
@@ -157,7 +163,7 @@ describe("a part is refused when it", () => {
     });
   });
 
-  test("was damaged after the attempt began, and the run is not finished", async () => {
+  test("a part that was damaged during the attempt is refused, and the run is not finished", async () => {
     await standing(2, async (run) => {
       const taken = await beginDrive(run.sink);
       await commit(taken, 2);
@@ -170,15 +176,18 @@ describe("a part is refused when it", () => {
   test.each([
     { what: "is gone", damage: (part: string) => rm(part), says: /is gone since it was committed/ },
     { what: "was cut short", damage: (part: string) => truncate(part, 9), says: /has 9 bytes since it was committed/ },
-  ])("$what since this attempt committed it, and the run is not finished", async ({ damage, says }) => {
-    await standing(2, async ({ out, sink, part }) => {
-      const run = await beginDrive(sink);
-      await commit(run, 2);
-      await damage(part(2));
-      await expect(run.finish()).rejects.toMatchObject(damaged(says));
-      expect(await readdir(out)).not.toContain("_SUCCESS");
-    });
-  });
+  ])(
+    "a part is refused when it $what since this attempt committed it, and the run is not finished",
+    async ({ damage, says }) => {
+      await standing(2, async ({ out, sink, part }) => {
+        const run = await beginDrive(sink);
+        await commit(run, 2);
+        await damage(part(2));
+        await expect(run.finish()).rejects.toMatchObject(damaged(says));
+        expect(await readdir(out)).not.toContain("_SUCCESS");
+      });
+    },
+  );
 });
 
 describe("a plan that is gone or another one", () => {
@@ -188,26 +197,32 @@ describe("a plan that is gone or another one", () => {
     ["none", (plan) => writeFile(plan, "{}"), /it is not a plan of this program/],
   ];
 
-  test.each(changes)("(%s) keeps a span from being published", async (_, change, says) => {
-    await standing(1, async ({ out, sink, plan }) => {
-      const run = await beginDrive(sink);
-      await change(plan);
-      await expect(commit(run, 1)).rejects.toMatchObject(damaged(says));
-      expect((await readdir(out)).filter((name) => name.startsWith("part-"))).toHaveLength(1);
-    });
-  });
+  test.each(changes)(
+    "a plan that is gone or another one (%s) keeps a span from being published",
+    async (_, change, says) => {
+      await standing(1, async ({ out, sink, plan }) => {
+        const run = await beginDrive(sink);
+        await change(plan);
+        await expect(commit(run, 1)).rejects.toMatchObject(damaged(says));
+        expect((await readdir(out)).filter((name) => name.startsWith("part-"))).toHaveLength(1);
+      });
+    },
+  );
 
-  test.each(changes)("(%s) keeps the run from being finished", async (_, change, says) => {
-    await standing(2, async ({ out, sink, plan }) => {
-      const run = await beginDrive(sink);
-      await commit(run, 2);
-      await change(plan);
-      await expect(run.finish()).rejects.toMatchObject(damaged(says));
-      expect(await readdir(out)).not.toContain("_manifest.json");
-    });
-  });
+  test.each(changes)(
+    "a plan that is gone or another one (%s) keeps the run from being finished",
+    async (_, change, says) => {
+      await standing(2, async ({ out, sink, plan }) => {
+        const run = await beginDrive(sink);
+        await commit(run, 2);
+        await change(plan);
+        await expect(run.finish()).rejects.toMatchObject(damaged(says));
+        expect(await readdir(out)).not.toContain("_manifest.json");
+      });
+    },
+  );
 
-  test("(with the whole folder) is not put back as folders by an attempt that goes on", async () => {
+  test("an attempt does not make the folders of a removed output again", async () => {
     await standing(1, async ({ out, sink }) => {
       const run = await beginDrive(sink);
       await rm(join(out, "_infer-batch"), { recursive: true });

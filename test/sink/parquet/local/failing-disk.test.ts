@@ -42,28 +42,34 @@ async function failOnce(run: DiskRun, at: number, call: string, { fault, code }:
   expect(call.startsWith("unlink ") || call.startsWith("removeFolder ") ? [] : files).toEqual([]);
 }
 
-describe("a disk that fails once, at any call of the sink,", () => {
-  test.each(failures)("because it $what, ends the attempt; the same command finishes the run", async (failure) => {
-    const failed = await atEachCall(
-      async (run, at, call) => {
-        await failOnce(run, at, call, failure);
-        await finish(run);
-      },
-      { only: failure.only, every: torture ? 1 : 2 },
-    );
-    expect(failed).toEqual([]);
-  });
+describe("a disk that fails once, at any call", () => {
+  test.each(failures)(
+    "a disk that fails once at any call, because it $what, ends the attempt, and the same command finishes the run",
+    async (failure) => {
+      const failed = await atEachCall(
+        async (run, at, call) => {
+          await failOnce(run, at, call, failure);
+          await finish(run);
+        },
+        { only: failure.only, every: torture ? 1 : 2 },
+      );
+      expect(failed).toEqual([]);
+    },
+  );
 
-  test.each(failures)("because it $what, loses nothing when the power fails then", async (failure) => {
-    const failed = await atEachCall(
-      async (run, at, call) => {
-        await failOnce(run, at, call, failure);
-        await run.disk.losePower(allLost);
-        await run.check();
-        await finish(run);
-      },
-      { only: failure.only, every: torture ? 1 : 4, from: torture ? 0 : 1 },
-    );
-    expect(failed).toEqual([]);
-  });
+  test.each(failures)(
+    "a disk that fails once at any call, because it $what, loses nothing in a power failure after that",
+    async (failure) => {
+      const failed = await atEachCall(
+        async (run, at, call) => {
+          await failOnce(run, at, call, failure);
+          await run.disk.losePower(allLost);
+          await run.check();
+          await finish(run);
+        },
+        { only: failure.only, every: torture ? 1 : 4, from: torture ? 0 : 1 },
+      );
+      expect(failed).toEqual([]);
+    },
+  );
 });

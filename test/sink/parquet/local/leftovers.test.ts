@@ -34,7 +34,7 @@ function counting(): { fs: FileSystem; unlinked: () => number } {
   };
 }
 
-test(`${leftovers} temporary files of killed attempts are gone when the next begins; those of the living stay`, async () => {
+test(`the next attempt removes ${leftovers} temporary files of killed attempts, and keeps those of running ones`, async () => {
   await using scratch = await scratchFolder();
   const root = join(scratch.path, "disk");
   await mkdir(root);

@@ -76,8 +76,8 @@ async function atEachCall(
   return failures;
 }
 
-describe("who looks at a run sees it whole", () => {
-  test("while its parts are moved and its finish is written", async () => {
+describe("a reader of a run's state", () => {
+  test("an attempt that reads a run sees it whole while its parts are moved and its finish is written", async () => {
     const failures = await atEachCall(
       (root) => carryOutRun(root, 2),
       (seen) => {
@@ -87,7 +87,7 @@ describe("who looks at a run sees it whole", () => {
     expect(failures).toEqual([]);
   });
 
-  test("and not finished before its _SUCCESS is there", async () => {
+  test("an attempt that reads a run sees it unfinished before its _SUCCESS exists", async () => {
     const failures = await atEachCall(
       async (root) => {
         const fs = hookedDisk(root, {
@@ -109,21 +109,24 @@ describe("who looks at a run sees it whole", () => {
   test.each([
     { was: "unfinished", onDisk: onStaged },
     { was: "finished", onDisk: onFinished },
-  ])("or is told to look again, when it was $was and the next run takes its place", async ({ onDisk }) => {
-    const failures = await atEachCall(
-      async (root) => {
-        await carryOutRun(root, 2);
-        await carryOutRun(root, 3);
-      },
-      (seen) => {
-        if (seen instanceof JobError) {
-          expect([seen.code, seen.message]).toEqual(["PLAN_CHANGED", expect.stringContaining("came after")]);
-        } else {
-          expect(seen).toMatchObject({ committed: driveSpans });
-        }
-      },
-      onDisk,
-    );
-    expect(failures).toEqual([]);
-  });
+  ])(
+    "an attempt that reads a run which was $was while the next run replaces it sees it whole, or is sent to that run",
+    async ({ onDisk }) => {
+      const failures = await atEachCall(
+        async (root) => {
+          await carryOutRun(root, 2);
+          await carryOutRun(root, 3);
+        },
+        (seen) => {
+          if (seen instanceof JobError) {
+            expect([seen.code, seen.message]).toEqual(["PLAN_CHANGED", expect.stringContaining("came after")]);
+          } else {
+            expect(seen).toMatchObject({ committed: driveSpans });
+          }
+        },
+        onDisk,
+      );
+      expect(failures).toEqual([]);
+    },
+  );
 });

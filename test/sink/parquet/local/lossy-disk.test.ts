@@ -27,7 +27,7 @@ async function leftAfter(work: Work, luck: Luck): Promise<object> {
 }
 
 describe("a disk that loses what was not synced", () => {
-  test("forgets a file whose name or bytes were not", async () => {
+  test("the lossy disk forgets a file whose name or bytes were not synced", async () => {
     const left = await leftBy([allLost, bytesLost], async ({ fs }: LossyDisk, root: string) => {
       await fs.writeText(join(root, "bytes"), "b");
       await fs.sync(join(root, "bytes"));
@@ -36,7 +36,7 @@ describe("a disk that loses what was not synced", () => {
     expect(left).toEqual([{}, { bytes: "b", neither: "" }]);
   });
 
-  test("keeps a file with synced bytes in a synced folder, under each synced name", async () => {
+  test("the lossy disk keeps a file with synced bytes in a synced folder, under each synced name", async () => {
     const left = await leftBy([allLost, bytesLost], async ({ fs }: LossyDisk, root: string) => {
       await fs.writeText(join(root, "a"), "text");
       await fs.sync(join(root, "a"));
@@ -51,7 +51,7 @@ describe("a disk that loses what was not synced", () => {
     ]);
   });
 
-  test("brings back what was renamed over, and folders that were removed", async () => {
+  test("the lossy disk restores files that were renamed over, and folders that were removed", async () => {
     const left = await leftBy([allLost, bytesLost], async ({ fs }: LossyDisk, root: string) => {
       await fs.mkdir(join(root, "d"));
       for (const name of ["old", "new", "d/inside"]) {
@@ -66,7 +66,7 @@ describe("a disk that loses what was not synced", () => {
     expect(left).toEqual([{ old: "old", new: "new", "d/inside": "d/inside" }, { old: "new" }]);
   });
 
-  test("loses a folder with all that was synced in it when its own name was not", async () => {
+  test("the lossy disk loses a folder with all that was synced in it when its own name was not", async () => {
     const left = await leftBy([allLost, bytesLost], async ({ fs }: LossyDisk, root: string) => {
       await fs.mkdir(join(root, "d"));
       await fs.writeText(join(root, "d/f"), "f");
@@ -76,7 +76,7 @@ describe("a disk that loses what was not synced", () => {
     expect(left).toEqual([{}, { "d/f": "f" }]);
   });
 
-  test("sees files that somebody else writes", async () => {
+  test("the lossy disk sees files that another program writes", async () => {
     const left = await leftBy([allLost, namesLost], async ({ fs }: LossyDisk, root: string) => {
       await writeFile(join(root, "theirs"), "1");
       await fs.sync(join(root, "theirs"));
@@ -86,7 +86,7 @@ describe("a disk that loses what was not synced", () => {
     expect(left).toEqual([{ theirs: "1" }, { theirs: "12" }]);
   });
 
-  test("does not bring back the bytes of a sync that failed", async () => {
+  test("the lossy disk does not restore the bytes of a sync that failed", async () => {
     const left = await leftBy([allLost], async (disk: LossyDisk, root: string) => {
       await disk.fs.writeText(join(root, "a"), "text");
       disk.faultAt(0, { kind: "fail", errno: "EIO" });
@@ -97,7 +97,7 @@ describe("a disk that loses what was not synced", () => {
     expect(left).toEqual([{ a: "" }]);
   });
 
-  test("cuts a write short, fails before or after the work, and stops for good", async () => {
+  test("the lossy disk cuts a write short, fails before or after the work, and stops for good", async () => {
     await using scratch = await scratchFolder();
     const root = join(scratch.path, "disk");
     await mkdir(root);

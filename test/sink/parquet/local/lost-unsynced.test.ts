@@ -19,40 +19,46 @@ const lucks: readonly (readonly [string, (at: number) => Luck])[] = [
   ),
 ];
 
-describe("power that fails before any call of the sink", () => {
-  test.each(lucks)("loses nothing that was told, and the run can be finished: %s", async (_, luckAt) => {
-    const failures = await atEachCall(
-      async (run, at) => {
-        run.disk.faultAt(at, { kind: "stop" });
-        await run.attempt();
-        await run.disk.losePower(luckAt(at));
-        await run.check();
+describe("a power failure before any call of the sink", () => {
+  test.each(lucks)(
+    "a power failure before any call loses nothing that was reported, and the run can be finished: %s",
+    async (_, luckAt) => {
+      const failures = await atEachCall(
+        async (run, at) => {
+          run.disk.faultAt(at, { kind: "stop" });
+          await run.attempt();
+          await run.disk.losePower(luckAt(at));
+          await run.check();
 
-        await finish(run);
+          await finish(run);
 
-        await run.disk.losePower(luckAt(at + 500));
-        await run.check();
-      },
-      { ...changing, ends: luckAt(0) !== allLost }, // the same calls once more, of the others fewer
-    );
-    expect(failures).toEqual([]);
-  });
+          await run.disk.losePower(luckAt(at + 500));
+          await run.check();
+        },
+        { ...changing, ends: luckAt(0) !== allLost }, // the same calls once more, of the others fewer
+      );
+      expect(failures).toEqual([]);
+    },
+  );
 });
 
-describe("a process that is killed before any call, and power that fails later", () => {
-  test.each(torture ? [1, 3] : [1])("loses nothing that the next attempt told: %i spans of it", async (spans) => {
-    const failures = await atEachCall(async (run, at) => {
-      run.disk.faultAt(at, { kind: "stop" });
-      await run.attempt();
-      run.disk.kill();
-      await run.check();
-      expect(await run.attempt({ spans })).toBeUndefined();
+describe("a process that is killed before any call, and a power failure after that", () => {
+  test.each(torture ? [1, 3] : [1])(
+    "a power failure after a kill loses nothing that the next attempt reported: %i spans of it",
+    async (spans) => {
+      const failures = await atEachCall(async (run, at) => {
+        run.disk.faultAt(at, { kind: "stop" });
+        await run.attempt();
+        run.disk.kill();
+        await run.check();
+        expect(await run.attempt({ spans })).toBeUndefined();
 
-      await run.disk.losePower(allLost);
+        await run.disk.losePower(allLost);
 
-      await run.check();
-      await finish(run);
-    }, changing);
-    expect(failures).toEqual([]);
-  });
+        await run.check();
+        await finish(run);
+      }, changing);
+      expect(failures).toEqual([]);
+    },
+  );
 });

@@ -90,7 +90,7 @@ test.each(failures)(
   },
 );
 
-test("a power failure after a new run was told finished takes nothing of it away, and brings nothing back", async () => {
+test("a power failure after a new run was reported finished removes nothing of it, and restores nothing old", async () => {
   for (const luck of [...lucks, anyLuck(randomOf(1)), anyLuck(randomOf(2))]) {
     await onRunDisk(2, async (root) => {
       const disk = lossyDisk(root);

@@ -12,7 +12,7 @@ const without = { refused: ["link"] };
 const changing = { ...without, only: (call: string) => !readingCall.test(call), every: torture ? 1 : 3 };
 
 describe("a file system without hard links", () => {
-  test("takes a run to its end, with a warning to keep to one worker", async () => {
+  test("a run without hard links is finished, with a warning to keep to one worker", async () => {
     await onDisk(async (run) => {
       const warnings: string[] = [];
 
@@ -23,7 +23,7 @@ describe("a file system without hard links", () => {
     }, without.refused);
   });
 
-  test("is refused for several workers before anything is published", async () => {
+  test("several workers are refused without hard links, before anything is published", async () => {
     await onDisk(async ({ root, disk: { fs } }) => {
       await using sink = await openDriveSink(root, fs);
       const run = await sink.open(await sink.create(drivePlan));
@@ -35,7 +35,7 @@ describe("a file system without hard links", () => {
     }, without.refused);
   });
 
-  test("takes a new run to its end wherever it is killed in its swap", { timeout: 300_000 }, async () => {
+  test("a new run without hard links is finished wherever it is killed in its swap", { timeout: 300_000 }, async () => {
     let calls: readonly string[] = [];
     await onRunDisk(2, async (root) => {
       const disk = lossyDisk(root, without.refused);
@@ -62,7 +62,7 @@ describe("a file system without hard links", () => {
     expect(failures).toEqual([]);
   });
 
-  test("loses nothing that was told when the power fails before any call", async () => {
+  test("a power failure before any call loses nothing that was reported without hard links", async () => {
     const failures = await atEachCall(async (run, at) => {
       run.disk.faultAt(at, { kind: "stop" });
       await run.attempt();
@@ -73,7 +73,7 @@ describe("a file system without hard links", () => {
     expect(failures).toEqual([]);
   });
 
-  test("loses nothing that the next attempt of a killed process told", async () => {
+  test("a power failure after a kill loses nothing that the next attempt reported without hard links", async () => {
     const failures = await atEachCall(async (run, at) => {
       run.disk.faultAt(at, { kind: "stop" });
       await run.attempt();
@@ -86,7 +86,7 @@ describe("a file system without hard links", () => {
     expect(failures).toEqual([]);
   });
 
-  test("keeps what a first writer has published, all the same", async () => {
+  test("the first writer's part is kept without hard links, too", async () => {
     await onDisk(async ({ root, disk: { fs } }) => {
       await using one = await openDriveSink(root, fs);
       await using other = await openDriveSink(root, fs);

@@ -31,8 +31,8 @@ async function sameCommand(root: string, fs: FileSystem = nodeFileSystem): Promi
   await run?.tidy?.();
 }
 
-describe("what attempts leave that went on when their run was past", () => {
-  test("is there, and removed by the command that finds the run complete", async () => {
+describe("files that late attempts of past runs leave", () => {
+  test("the command that finds the run complete removes files of late attempts of past runs", async () => {
     await onRunDisk(1, async (root) => {
       {
         await using late = await openAttempt(root, 1);
@@ -46,7 +46,7 @@ describe("what attempts leave that went on when their run was past", () => {
     });
   });
 
-  test("is nothing that readers see, also when the run after theirs has lost its plan", async () => {
+  test("readers do not see files of late attempts, also when the run after theirs has lost its plan", async () => {
     await onRunDisk(1, async (root) => {
       await using late = await openAttempt(root, 1);
       await carryOutRun(root, 2);
@@ -60,7 +60,7 @@ describe("what attempts leave that went on when their run was past", () => {
     });
   });
 
-  test("is removed whole when a run is complete, its own and those before it", async () => {
+  test("a complete run's working files are removed, and those of the runs before it", async () => {
     await onRunDisk(3, async (root) => {
       await leave(root, 1);
       await leave(root, 2);
@@ -70,7 +70,7 @@ describe("what attempts leave that went on when their run was past", () => {
     });
   });
 
-  test("is removed when the next run begins; the files of its own attempts stay", async () => {
+  test("the next run removes working files of past runs when it begins, and keeps those of its own attempts", async () => {
     await onRunDisk(3, async (root) => {
       await leave(root, 1);
       await leave(root, 2);
@@ -86,7 +86,7 @@ describe("what attempts leave that went on when their run was past", () => {
     });
   });
 
-  test("stays in a folder that cannot be written to, which is no failure", async () => {
+  test("working files stay in a folder that cannot be written to, and the run is complete all the same", async () => {
     await onRunDisk(2, async (root) => {
       await leave(root, 1);
       const readOnly = Object.assign(new Error("read-only"), { code: "EROFS" });
@@ -95,7 +95,7 @@ describe("what attempts leave that went on when their run was past", () => {
     });
   });
 
-  test("costs no removal where there is nothing", async () => {
+  test("a complete run without working files costs no removal", async () => {
     await onRunDisk(4, async (root) => {
       const removed: string[] = [];
       const removeFolder = async (path: string): Promise<void> => {
@@ -107,7 +107,7 @@ describe("what attempts leave that went on when their run was past", () => {
   });
 });
 
-test("an attempt that looked for a later run just before there was one publishes nothing of what it writes then", async () => {
+test("an attempt that checked for a later run just before one was opened publishes nothing", async () => {
   await onRunDisk(1, async (root) => {
     let isCommitting = false;
     const fs = hookedDisk(root, {
@@ -130,7 +130,7 @@ test("an attempt that looked for a later run just before there was one publishes
 
 const isNamed = (call: string): boolean => /^link .*part-00001/.test(call);
 
-test("an attempt that came second with a span, whose part a later run has taken away since, is told of that run", async () => {
+test("an attempt whose span was committed by another, and removed by a later run, names that run", async () => {
   await onRunDisk(1, async (root) => {
     let stage: "idle" | "committing" | "beaten" = "idle";
     const other = await openAttempt(root, 1);

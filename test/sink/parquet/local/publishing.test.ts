@@ -47,7 +47,7 @@ describe("a part that another attempt has linked", () => {
   test.each([
     { span: 0, what: "without rejects" },
     { span: 1, what: "with rejects" },
-  ])("and died before it flushed the name is adopted durably: one $what", async ({ span }) => {
+  ])("a part of an attempt that died before it flushed the name is adopted durably: one $what", async ({ span }) => {
     await onDisk(async (run) => {
       await sideBySide(run, async (one, other) => {
         run.disk.stopAfter(/^link lake\/out\/part-/);
@@ -63,7 +63,7 @@ describe("a part that another attempt has linked", () => {
     });
   });
 
-  test("is checked before it is adopted", async () => {
+  test("a part of another attempt is checked before it is adopted", async () => {
     await onDisk(async (run) => {
       await sideBySide(run, async (one, other) => {
         await commit(one, 0);
@@ -77,7 +77,7 @@ describe("a part that another attempt has linked", () => {
 });
 
 test.each([1, 2])(
-  "a finish of run %i that another attempt made, and died before it flushed _SUCCESS, is durable when it is told",
+  "a finish of run %i by an attempt that died before it flushed _SUCCESS is durable when another attempt reports it",
   async (number) => {
     await onDisk(async ({ root, disk }) => {
       const plan = { ...drivePlan, runId: numberedRunId(drivePlan.runId, number) };
@@ -103,7 +103,7 @@ test.each([1, 2])(
   },
 );
 
-test("a part whose name survives a power failure by chance has its rejects with it", async () => {
+test("a part whose name survives a power failure by chance has its rejects", async () => {
   await onDisk(async (run) => {
     run.disk.stopAfter(/^link lake\/out\/part-00001/);
     expect(await run.attempt()).toBeInstanceOf(Error);
@@ -116,8 +116,8 @@ test("a part whose name survives a power failure by chance has its rejects with 
   });
 });
 
-describe("a span is not published", () => {
-  test("when its rows are not as many as the plan says", async () => {
+describe("a span that is not whole", () => {
+  test("a span with fewer rows than the plan says is not published", async () => {
     await onDisk(async (run) => {
       await using sink = await openDriveSink(run.root, run.disk.fs);
       const { rows } = driveRows(0);
@@ -130,7 +130,7 @@ describe("a span is not published", () => {
     });
   });
 
-  test("when DuckDB says that it wrote fewer rows than it was given", async () => {
+  test("a span of which DuckDB wrote fewer rows is not published", async () => {
     await onDisk(async (run) => {
       const duckdb = duckDbWith(
         (ask) => async (sql) => Object.defineProperty(await ask(sql), "rowsChanged", { value: 3 }),
@@ -144,8 +144,8 @@ describe("a span is not published", () => {
   });
 });
 
-describe("rejects of an attempt that died, for a part without any", () => {
-  test("are gone when the run is finished, and stay gone", async () => {
+describe("rejects of a dead attempt", () => {
+  test("rejects of a dead attempt are removed when another one finishes the run without any, and stay removed", async () => {
     await onDisk(async (run) => {
       expect(await run.attempt({ spans: 2 })).toBeUndefined();
       const folder = join(driveFolder(run.root), "_rejects");
@@ -162,7 +162,7 @@ describe("rejects of an attempt that died, for a part without any", () => {
   });
 });
 
-describe("what DuckDB says of the disk", () => {
+describe("errors of DuckDB about the disk", () => {
   test.each([
     ["IO Error: Could not write file: No space left on device", "DISK", "the disk is full (ENOSPC)"],
     ["IO Error: Could not write file: Disk quota exceeded", "DISK", "the disk quota is used up (EDQUOT)"],
@@ -171,7 +171,7 @@ describe("what DuckDB says of the disk", () => {
     ["IO Error: Cannot open file: Permission denied", "PERMISSION", "permission denied (EACCES)"],
     ["IO Error: something else", "DISK", "something else"],
     ["Out of Memory Error: failed to allocate", "MEMORY", "failed to allocate"],
-  ])("(%s) is told as what it is", async (said, code, text) => {
+  ])("DuckDB's error (%s) is reported as the right error of this program", async (said, code, text) => {
     await onDisk(async (run) => {
       const duckdb = duckDbWith(() => () => Promise.reject(new Error(said)));
       await using sink = await openDriveSink(run.root, run.disk.fs, { duckdb });

@@ -28,7 +28,7 @@ async function onSmallDisk(
 }
 
 describe.skipIf(!mayMount)("a real file system", () => {
-  test("that is full in the middle of a run ends it with 75; with more room the same command finishes", async () => {
+  test("a disk that is full in the middle of a run ends it with 75; with more space the same command finishes it", async () => {
     await onSmallDisk("size=32k", async ({ spec, out, disk }) => {
       const golden = await goldenRows(fixture);
 
@@ -52,7 +52,7 @@ describe.skipIf(!mayMount)("a real file system", () => {
     });
   });
 
-  test("that is full before there is a plan ends the run with 75", async () => {
+  test("a disk that is full before there is a plan ends the run with 75", async () => {
     await onSmallDisk("size=8k", async ({ spec, out, disk }) => {
       await writeFile(join(disk.path, "full"), Buffer.alloc(4096));
 
@@ -67,7 +67,7 @@ describe.skipIf(!mayMount)("a real file system", () => {
     });
   });
 
-  test("that has no inodes left ends the run with 75", async () => {
+  test("a disk without free inodes ends the run with 75", async () => {
     await onSmallDisk("nr_inodes=14,size=4m", async ({ spec, out, disk }) => {
       const { code, stderr } = await runSpec(spec);
       expect(code, stderr).toBe(75);
@@ -78,7 +78,7 @@ describe.skipIf(!mayMount)("a real file system", () => {
     });
   });
 
-  test("that is read-only is refused with 64, and nothing is changed", async () => {
+  test("a read-only file system is refused with 64, and nothing is changed", async () => {
     await onSmallDisk("size=4m", async ({ spec, out, disk }) => {
       await leaveUnfinished(spec, out, (span) => span < 4);
       disk.remount("ro");
@@ -92,7 +92,7 @@ describe.skipIf(!mayMount)("a real file system", () => {
     });
   });
 
-  test("that was made read-only after the run was finished is fine", async () => {
+  test("a file system that was made read-only after the run was finished is no error", async () => {
     await onSmallDisk("size=4m", async ({ spec, disk }) => {
       await runSpec(spec);
       disk.remount("ro");
@@ -105,7 +105,7 @@ const isRoot = process.getuid?.() === 0;
 const nobody = 65_534;
 
 describe.skipIf(!isRoot)("a folder that this user may not write to", () => {
-  test("is refused with 64, and nothing is changed", async () => {
+  test("a folder that this user may not write to is refused with 64, and nothing is changed", async () => {
     await using scratch = await scratchFolder();
     const { spec, out } = await jobOn(scratch.path, join(scratch.path, "out"));
     await mkdir(out);
@@ -118,7 +118,7 @@ describe.skipIf(!isRoot)("a folder that this user may not write to", () => {
     expect(await readdir(out)).toEqual([]);
   });
 
-  test("is no hindrance where only the folder above it is closed", async () => {
+  test("a folder above the output that this user may not write to is no error", async () => {
     await using scratch = await scratchFolder();
     const { spec, out } = await jobOn(scratch.path, join(scratch.path, "closed/out"));
     await mkdir(out, { recursive: true });

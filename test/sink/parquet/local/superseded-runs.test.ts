@@ -108,8 +108,8 @@ describe.each([
   { number: 1, ending: "finished" },
   { number: 1, ending: "given up" },
   { number: 2, ending: "given up" },
-])("an attempt at run $number, which was $ending, that goes on when the next run is done", ({ number, ending }) => {
-  test("publishes nothing, wherever it was stopped and whoever made its folders again", {
+])("a late attempt at run $number, which was $ending, after the next run is finished", ({ number, ending }) => {
+  test("a late attempt at run $number, which was $ending, publishes nothing wherever it was stopped", {
     timeout: 300_000,
   }, async () => {
     const failures = await atEachMoment(number, async (root, at) => {
@@ -136,8 +136,10 @@ describe.each([
   });
 });
 
-describe("of several that finish a new run", () => {
-  test("one that is stopped before any call does not take back what others told", { timeout: 300_000 }, async () => {
+describe("several attempts that finish a new run", () => {
+  test("a finisher that is stopped before any call does not take back what others reported", {
+    timeout: 300_000,
+  }, async () => {
     const failures = await atEachMoment(2, async (root, at) => {
       const stopped = stopAt(root, 2, at, async () => {
         expect(await successOf(root), "at all times").toBe(2);
@@ -158,7 +160,7 @@ describe("of several that finish a new run", () => {
     expect(failures).toEqual([]);
   });
 
-  test("one that comes second with a part finds it wherever the finish has moved it", async () => {
+  test("an attempt whose span another one committed finds the part wherever the finish has moved it", async () => {
     const failures: string[] = [];
     let calls = 1;
     for (let at = 0; at < calls; at += 1) {
@@ -245,7 +247,7 @@ function stopAtFinish(root: string, number: number): LateFinisher {
 /** Pairs of moments, drawn by seed. */
 const pairs = torture ? 400 : 25;
 
-test(`readers of two stopped attempts, one of each run, see one run or none (${pairs} pairs)`, {
+test(`readers see one run or none while stopped attempts of two runs go on (${pairs} pairs)`, {
   timeout: 600_000,
 }, async () => {
   const [old, next] = [await momentsOf(1), await momentsOf(2)];

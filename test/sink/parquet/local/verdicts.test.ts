@@ -133,24 +133,27 @@ function callOf(calls: readonly string[], pattern: RegExp): number {
 }
 
 describe("the rejects of a part are its own attempt's", () => {
-  test.each(others)("wherever another attempt, which rejects $rejected, runs meanwhile", async ({ rejected }) => {
-    const calls = await callsOf(one.rejected);
-    const all = [...calls.keys()].filter((at) => !readingCall.test(calls[at] ?? ""));
-    const span = callOf(calls, /^rename lake\/out\/_rejects\/part-00001/);
-    const stops = torture ? all : all.filter((at) => Math.abs(at - span) < 12);
-    const failures: string[] = [];
-    await inParallel(stops, 2, async (stop) => {
-      await onRoot(async (root) => {
-        await interleave(root, { stop, rejected });
-        failures.push(...(await faults(root)).map((fault) => `${stop} ${calls[stop]}: ${fault}`));
-      }).catch((error: unknown) => {
-        failures.push(`${stop} ${calls[stop]}: ${String(error)}`);
+  test.each(others)(
+    "a part has the rejects of its own attempt wherever another attempt, which rejects $rejected, runs meanwhile",
+    async ({ rejected }) => {
+      const calls = await callsOf(one.rejected);
+      const all = [...calls.keys()].filter((at) => !readingCall.test(calls[at] ?? ""));
+      const span = callOf(calls, /^rename lake\/out\/_rejects\/part-00001/);
+      const stops = torture ? all : all.filter((at) => Math.abs(at - span) < 12);
+      const failures: string[] = [];
+      await inParallel(stops, 2, async (stop) => {
+        await onRoot(async (root) => {
+          await interleave(root, { stop, rejected });
+          failures.push(...(await faults(root)).map((fault) => `${stop} ${calls[stop]}: ${fault}`));
+        }).catch((error: unknown) => {
+          failures.push(`${stop} ${calls[stop]}: ${String(error)}`);
+        });
       });
-    });
-    expect(failures).toEqual([]);
-  });
+      expect(failures).toEqual([]);
+    },
+  );
 
-  test("when one is about to publish its rejects, or its part, at any moment of the other", async () => {
+  test("a part has the rejects of its own attempt when another one is about to publish at any moment", async () => {
     const calls = await callsOf(one.rejected);
     const stops = [/^rename lake\/out\/_rejects\/part-00001/, /^link lake\/out\/part-00001/].map((call) =>
       callOf(calls, call),
@@ -176,7 +179,7 @@ describe("the rejects of a part are its own attempt's", () => {
     expect(failures).toEqual([]);
   });
 
-  test("when the first is killed between its rejects and its part, and power fails after the other's", async () => {
+  test("a part has its rejects when one attempt is killed between both, and power fails after another's", async () => {
     await onDisk(async (run) => {
       run.disk.stopBefore(/^link lake\/out\/part-00001/);
       expect(await run.attempt(one)).toBeInstanceOf(Error);
@@ -193,7 +196,7 @@ describe("the rejects of a part are its own attempt's", () => {
     });
   });
 
-  test("when a finisher is killed before it has flushed that stale ones are gone", async () => {
+  test("a part has its rejects when a finisher is killed before it flushed the removal of stale ones", async () => {
     await onDisk(async (run) => {
       run.disk.stopBefore(/^link lake\/out\/part-00001/);
       expect(await run.attempt(one)).toBeInstanceOf(Error);

@@ -20,13 +20,13 @@ async function unfinished(): Promise<{ at: S3World; part: (span: number) => stri
   };
 }
 
-s3.describe("a part in S3 that an attempt takes up", () => {
+s3.describe("a part in S3 that a resumed attempt checks", () => {
   test.each([
     ["is cut short", (bytes: Uint8Array) => bytes.subarray(0, bytes.length - 20), /PAR1|magic|footer|No magic bytes/i],
     ["is empty", () => new Uint8Array(0), /checking s3:/],
     ["is no Parquet at all", () => Buffer.from("PAR1 but no more than that, and nobody knows why"), /checking s3:/],
     ["says that its footer is longer than it is", (bytes: Uint8Array) => longFooter(bytes), /checking s3:/],
-  ])("%s: 66, naming it", async (_what, damage, said) => {
+  ])("a part in S3 is refused with 66, by its name: %s", async (_what, damage, said) => {
     await using world = await unfinished();
     const { at, part } = world;
     await at.bucket.put(part(1), damage(await at.bucket.get(part(1))));
@@ -37,7 +37,7 @@ s3.describe("a part in S3 that an attempt takes up", () => {
     expect(String(error)).not.toContain("spool");
   });
 
-  test("is another span's, or another plan's: 66", async () => {
+  test("a part in S3 of another span or another plan is refused with 66", async () => {
     await using world = await unfinished();
     const { at, part } = world;
     await at.bucket.put(part(1), await at.bucket.get(part(0)));
@@ -48,7 +48,7 @@ s3.describe("a part in S3 that an attempt takes up", () => {
     });
   });
 
-  test("was put back from a copy without its metadata: it is read for its digest", async () => {
+  test("a part in S3 that was restored without its metadata is read for its digest", async () => {
     await using world = await unfinished();
     const { at, part } = world;
     await at.bucket.put(part(1), await at.bucket.get(part(1)));
@@ -59,7 +59,7 @@ s3.describe("a part in S3 that an attempt takes up", () => {
 });
 
 s3.describe("a target in S3", () => {
-  test("loses the rejects that a dead attempt left for a part without any, when the run is finished", async () => {
+  test("rejects that a dead attempt left in S3 are removed when the run is finished without any", async () => {
     await using world = await unfinished();
     const { at } = world;
     await at.bucket.put(`lake/out/_rejects/part-00001.${s3Plan().runId}.0123456789abcdef.jsonl`, "{}\n");
@@ -68,19 +68,22 @@ s3.describe("a target in S3", () => {
     expect(await at.faults()).toEqual([]);
   });
 
-  test.each(["gone", "of another size"])("with a part that is %s since the run was finished: 66", async (what) => {
-    await using world = await unfinished();
-    const { at, part } = world;
-    await using sink = await at.open();
-    await carryOutS3(sink);
-    await (what === "gone" ? at.bucket.remove(part(2)) : at.bucket.put(part(2), "x"));
-    await expect(carryOutS3(sink)).rejects.toMatchObject({
-      code: "OUTPUT_DAMAGED",
-      message: expect.stringMatching(/^checking s3:.*part-00002.*(gone|it has 1 bytes), the manifest says \d+ bytes/),
-    });
-  });
+  test.each(["gone", "of another size"])(
+    "a finished run in S3 is refused with 66 when a part is %s by then",
+    async (what) => {
+      await using world = await unfinished();
+      const { at, part } = world;
+      await using sink = await at.open();
+      await carryOutS3(sink);
+      await (what === "gone" ? at.bucket.remove(part(2)) : at.bucket.put(part(2), "x"));
+      await expect(carryOutS3(sink)).rejects.toMatchObject({
+        code: "OUTPUT_DAMAGED",
+        message: expect.stringMatching(/^checking s3:.*part-00002.*(gone|it has 1 bytes), the manifest says \d+ bytes/),
+      });
+    },
+  );
 
-  test("that loses a part while the run goes on has no _SUCCESS: 66", async () => {
+  test("a run in S3 that loses a part while it goes on has no _SUCCESS: 66", async () => {
     await using world = await unfinished();
     const { at, part } = world;
     await using sink = await at.open();
@@ -92,7 +95,7 @@ s3.describe("a target in S3", () => {
     expect(await at.names()).not.toContain("_SUCCESS");
   });
 
-  test("in which something else puts an object while the run goes on has no _SUCCESS: 64", async () => {
+  test("a run in S3 has no _SUCCESS when another program puts an object there while it goes on: 64", async () => {
     await using world = await unfinished();
     const { at } = world;
     await using sink = await at.open();
@@ -110,7 +113,7 @@ s3.describe("a target in S3", () => {
     expect(await at.faults()).toEqual([]);
   });
 
-  test("whose plan was damaged, replaced or removed: 66, and nothing more of the run", async () => {
+  test("a run in S3 whose plan was damaged, replaced or removed ends with 66, and publishes nothing more", async () => {
     await using world = await unfinished();
     const { at } = world;
     const plan = `lake/out/_infer-batch/${s3Plan().runId}/plan.json`;
@@ -124,7 +127,7 @@ s3.describe("a target in S3", () => {
     expect((await at.names()).filter((name) => name.startsWith("part-"))).toHaveLength(2);
   });
 
-  test("of another job: 64", async () => {
+  test("a folder of another job in S3 is refused with 64", async () => {
     await using world = await unfinished();
     const { at } = world;
     await using sink = await at.open();

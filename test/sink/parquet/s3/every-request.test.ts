@@ -82,7 +82,7 @@ async function faultsOf(at: S3World, number: number, moment: Moment): Promise<st
 }
 
 s3.describe("a process that dies at any request to a target in S3", () => {
-  test("leaves a run that the next one finishes", async () => {
+  test("a process that dies at any request to S3 leaves a run that the next one finishes", async () => {
     await using first = await s3World(s3.server());
     const moments = await momentsOf(first, 1);
     const faults: string[] = [];
@@ -94,7 +94,7 @@ s3.describe("a process that dies at any request to a target in S3", () => {
     expect(moments.length).toBeGreaterThan(9);
   }, 1_800_000);
 
-  test("leaves a new run that the next one finishes; readers see the old rows or the new", async () => {
+  test("a process that dies at any request leaves a new run that the next one finishes; readers see old rows or new ones", async () => {
     await using at = await s3World(s3.server());
     await using sink = await at.open();
     await carryOutS3(sink);

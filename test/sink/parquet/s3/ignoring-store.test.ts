@@ -25,7 +25,7 @@ s3.describe.each([
   ["ignores If-None-Match", ignoring],
   ["refuses If-None-Match", refusing],
 ])("a store that %s", (_what, make) => {
-  test("is written to by one worker, who is warned; what stands there is adopted, not written over", async () => {
+  test("one worker writes to a store that ignores If-None-Match, is warned, and adopts existing parts", async () => {
     await using at = await s3World(s3.server());
     make(at);
     const warnings: string[] = [];
@@ -42,7 +42,7 @@ s3.describe.each([
     expect(await at.faults(2)).toEqual([]);
   });
 
-  test("is refused by several workers before anything is committed", async () => {
+  test("several workers are refused in a store that ignores If-None-Match, before anything is committed", async () => {
     await using at = await s3World(s3.server());
     make(at);
     await using sink = await at.open();
@@ -59,8 +59,8 @@ s3.describe.each([
   });
 });
 
-s3.describe("a store that keeps to If-None-Match", () => {
-  test("is found to, also while somebody else removes what it is asked with", async () => {
+s3.describe("a store that honours If-None-Match", () => {
+  test("a store that honours If-None-Match is recognised, also while another program removes the probe", async () => {
     await using at = await s3World(s3.server());
     let asked = 0;
     at.proxy.twist = (request): Twist | undefined => {
@@ -76,7 +76,7 @@ s3.describe("a store that keeps to If-None-Match", () => {
     expect((await at.names()).filter((name) => name.includes("probe"))).toEqual([]);
   });
 
-  test("has what dead attempts asked it with removed, not what others are asking with", async () => {
+  test("probes of dead attempts are removed, and those of running ones stay", async () => {
     await using at = await s3World(s3.server());
     await at.bucket.put("lake/out/_infer-batch/probe.dead", "");
     await at.bucket.put("lake/out/_infer-batch/probe.elsewhere", "");

@@ -9,7 +9,7 @@ import { until } from "../../../support/waiting.js";
 
 const s3 = useS3();
 
-const overtaken = { code: "PLAN_CHANGED", exitCode: 66, message: expect.stringMatching(/came after/) };
+const superseded = { code: "PLAN_CHANGED", exitCode: 66, message: expect.stringMatching(/came after/) };
 
 /** A run with every span committed, and not yet finished. */
 async function committed(sink: Sink, number: number): Promise<BegunRun> {
@@ -20,8 +20,8 @@ async function committed(sink: Sink, number: number): Promise<BegunRun> {
   return run;
 }
 
-s3.describe("an attempt that goes on when a later run has come", () => {
-  test("takes back the part that it published then", async () => {
+s3.describe("a late attempt in S3, after a later run was opened", () => {
+  test("a late attempt takes back the part that it published after a later run was opened", async () => {
     await using at = await s3World(s3.server());
     await using late = await at.open();
     await using next = await at.open();
@@ -32,11 +32,11 @@ s3.describe("an attempt that goes on when a later run has come", () => {
     await reached;
     await carryOutS3(next, 2);
     go();
-    await expect(committing).rejects.toMatchObject(overtaken);
+    await expect(committing).rejects.toMatchObject(superseded);
     expect(await at.faults(2)).toEqual([]);
   });
 
-  test("publishes nothing, also when the run after its own has lost its plan", async () => {
+  test("a late attempt publishes nothing, also when the run after its own has lost its plan", async () => {
     await using at = await s3World(s3.server());
     await using late = await at.open();
     await using next = await at.open();
@@ -46,11 +46,11 @@ s3.describe("an attempt that goes on when a later run has come", () => {
     await at.bucket.remove(`lake/out/_infer-batch/${s3Plan(2).runId}/plan.json`);
     await using last = await at.open();
     await (await committed(last, 3)).finish();
-    await expect(commitSpan(run, 1)).rejects.toMatchObject(overtaken);
+    await expect(commitSpan(run, 1)).rejects.toMatchObject(superseded);
     expect(await at.faults(3)).toEqual([]);
   });
 
-  test("takes back no part but its own", async () => {
+  test("a late attempt takes back no part but its own", async () => {
     await using at = await s3World(s3.server());
     await using late = await at.open();
     await using other = await at.open();
@@ -67,23 +67,26 @@ s3.describe("an attempt that goes on when a later run has come", () => {
     expect((await at.names()).filter((name) => name.startsWith("part-"))).toHaveLength(1);
   });
 
-  test.each(["_manifest.json", "_SUCCESS"])("takes back the %s that it published then", async (name) => {
-    await using at = await s3World(s3.server());
-    await using late = await at.open();
-    await using next = await at.open();
-    const run = await committed(late, 1);
-    const { reached, go } = holdFirst(at.proxy, new RegExp(`^PUT .*/${name}`));
-    const finishing = run.finish();
-    await reached;
-    await next.create(s3Plan(2));
-    go();
-    await expect(finishing).rejects.toMatchObject(overtaken);
-    expect(await at.names()).not.toContain(name);
-    await carryOutS3(next, 2);
-    expect(await at.faults(2)).toEqual([]);
-  });
+  test.each(["_manifest.json", "_SUCCESS"])(
+    "a late attempt takes back the %s that it published after a later run was opened",
+    async (name) => {
+      await using at = await s3World(s3.server());
+      await using late = await at.open();
+      await using next = await at.open();
+      const run = await committed(late, 1);
+      const { reached, go } = holdFirst(at.proxy, new RegExp(`^PUT .*/${name}`));
+      const finishing = run.finish();
+      await reached;
+      await next.create(s3Plan(2));
+      go();
+      await expect(finishing).rejects.toMatchObject(superseded);
+      expect(await at.names()).not.toContain(name);
+      await carryOutS3(next, 2);
+      expect(await at.faults(2)).toEqual([]);
+    },
+  );
 
-  test("finds a later run's manifest and _SUCCESS, and leaves them", async () => {
+  test("a late attempt leaves a later run's manifest and _SUCCESS as they are", async () => {
     await using at = await s3World(s3.server());
     await using late = await at.open();
     await using next = await at.open();
@@ -93,11 +96,11 @@ s3.describe("an attempt that goes on when a later run has come", () => {
     await reached;
     await carryOutS3(next, 2);
     go();
-    await expect(finishing).rejects.toMatchObject(overtaken);
+    await expect(finishing).rejects.toMatchObject(superseded);
     expect(await at.faults(2)).toEqual([]);
   });
 
-  test("as a second finisher of a swap, does no harm", async () => {
+  test("a late attempt that finishes a swap a second time does no harm", async () => {
     await using at = await s3World(s3.server());
     await using one = await at.open();
     await using other = await at.open();
@@ -120,30 +123,30 @@ s3.describe("an attempt that goes on when a later run has come", () => {
     }
   });
 
-  test("is told before it scores anything, and writes nothing", async () => {
+  test("a late attempt is refused before it scores anything, and writes nothing", async () => {
     await using at = await s3World(s3.server());
     await using late = await at.open();
     await using next = await at.open();
     const run = await late.open(await late.create(s3Plan()));
     await next.create(s3Plan(2));
     const from = at.proxy.requests.length;
-    await expect(run.begin(alone)).rejects.toMatchObject(overtaken);
+    await expect(run.begin(alone)).rejects.toMatchObject(superseded);
     expect(at.proxy.requests.slice(from).filter((request) => !/^(GET|HEAD) /.test(request))).toEqual([]);
   });
 
-  test("shows readers nothing of a span that it scored meanwhile", async () => {
+  test("a late attempt shows readers nothing of a span that it scored meanwhile", async () => {
     await using at = await s3World(s3.server());
     await using late = await at.open();
     await using next = await at.open();
     const { run } = await begun(late, s3Plan());
     await carryOutS3(next, 2);
     const from = at.proxy.requests.length;
-    await expect(commitSpan(run, 2)).rejects.toMatchObject(overtaken);
+    await expect(commitSpan(run, 2)).rejects.toMatchObject(superseded);
     expect(at.proxy.requests.slice(from).filter((request) => !/^(GET|HEAD) /.test(request))).toEqual([]);
     expect(await at.faults(2)).toEqual([]);
   });
 
-  test("takes back the parts that it put in place then, as the later run's finisher died before it could", async () => {
+  test("a late attempt takes back the parts that it copied when the later run's finisher died before it could", async () => {
     await using at = await s3World(s3.server());
     await using late = await at.open();
     await using next = await at.open();
@@ -156,12 +159,12 @@ s3.describe("an attempt that goes on when a later run has come", () => {
     at.proxy.twist = (request) => (/^DELETE .*-r2\.staged/.test(request) ? s3Error(403, "AccessDenied") : undefined);
     await expect(later.finish()).rejects.toThrow("AccessDenied");
     go();
-    await expect(finishing).rejects.toMatchObject(overtaken);
+    await expect(finishing).rejects.toMatchObject(superseded);
     expect(await at.names()).toContain("_SUCCESS");
     expect(await at.faultsMidway()).toEqual([]);
   });
 
-  test("takes back the rejects of the part that it published then", async () => {
+  test("a late attempt takes back the rejects of the part that it published", async () => {
     await using at = await s3World(s3.server());
     await using late = await at.open();
     await using next = await at.open();
@@ -171,7 +174,7 @@ s3.describe("an attempt that goes on when a later run has come", () => {
     await reached;
     await carryOutS3(next, 2);
     go();
-    await expect(committing).rejects.toMatchObject(overtaken);
+    await expect(committing).rejects.toMatchObject(superseded);
     expect(await at.faults(2)).toEqual([]);
   });
 
@@ -179,7 +182,7 @@ s3.describe("an attempt that goes on when a later run has come", () => {
     { what: "a later run's _SUCCESS where its predecessor's was, and leaves it", request: /^DELETE .*_SUCCESS/ },
     { what: "parts gone that it looks for, and is told why", request: /^HEAD .*part-00001\.[^/]*-r2\.parquet/ },
     { what: "parts gone that it copies, and is told why", request: /^PUT .*part-00001\.[^/]*-r2\.parquet/ },
-  ])("finds $what", async ({ request }) => {
+  ])("a late attempt finds $what", async ({ request }) => {
     await using at = await s3World(s3.server());
     await using late = await at.open();
     await using next = await at.open();
@@ -190,11 +193,11 @@ s3.describe("an attempt that goes on when a later run has come", () => {
     await reached;
     await carryOutS3(next, 3);
     go();
-    await expect(finishing).rejects.toMatchObject(overtaken);
+    await expect(finishing).rejects.toMatchObject(superseded);
     expect(await at.faults(3)).toEqual([]);
   });
 
-  test("takes back the parts that it put in place then, when one that it staged is gone already", async () => {
+  test("a late attempt takes back the parts that it copied when one of its staged parts is gone", async () => {
     await using at = await s3World(s3.server());
     await using late = await at.open();
     await using next = await at.open();
@@ -215,12 +218,12 @@ s3.describe("an attempt that goes on when a later run has come", () => {
     for (const go of held) {
       go();
     }
-    await expect(finishing).rejects.toMatchObject(overtaken);
+    await expect(finishing).rejects.toMatchObject(superseded);
     expect(await at.names()).toContain("_SUCCESS");
     expect(await at.faultsMidway()).toEqual([]);
   });
 
-  test("is killed then, and what it published is removed by the next command", async () => {
+  test("the next command removes what a late attempt published when it was killed before it took that back", async () => {
     await using at = await s3World(s3.server());
     await using sink = await at.open();
     await carryOutS3(sink);

@@ -7,7 +7,7 @@ import { begun } from "../../../support/sinks.js";
 const s3 = useS3();
 
 s3.describe("parts that stay staged in S3", () => {
-  test("go with the run that replaces theirs, by its own finish", async () => {
+  test("staged parts in S3 are removed by the finish of the run that replaces theirs", async () => {
     await using at = await s3World(s3.server());
     await using sink = await at.open();
     await carryOutS3(sink);
@@ -18,7 +18,7 @@ s3.describe("parts that stay staged in S3", () => {
     expect(await at.faults(3)).toEqual([]);
   });
 
-  test("go when an attempt finds its run finished by another, who died before it removed them", async () => {
+  test("staged parts in S3 are removed when their finisher died and another attempt finds the run finished", async () => {
     await using at = await s3World(s3.server());
     await using sink = await at.open();
     await using other = await at.open();
@@ -38,7 +38,7 @@ s3.describe("parts that stay staged in S3", () => {
     expect(await at.faults(2)).toEqual([]);
   });
 
-  test("go when one arrives after another attempt finished the run, by the finish of who sent it", async () => {
+  test("a staged part that arrives in S3 after the finish is removed by the attempt that sent it", async () => {
     await using at = await s3World(s3.server());
     await using slow = await at.open();
     await using fast = await at.open();

@@ -10,8 +10,8 @@ const s3 = useS3();
 const world = () => s3World(s3.server());
 const isWrite = (request: string): boolean => /^(PUT|DELETE) /.test(request);
 
-s3.describe("an attempt at a target in S3 that does not hear of what it did", () => {
-  test("finds each of its writes done, and takes it for its own", async () => {
+s3.describe("an attempt in S3 whose answers are lost", () => {
+  test("an attempt in S3 whose answers are lost recognises each of its writes as its own", async () => {
     await using at = await world();
     await using sink = await at.open();
     for (const number of [1, 2]) {
@@ -30,7 +30,7 @@ s3.describe("an attempt at a target in S3 that does not hear of what it did", ()
     }
   });
 
-  test("counts a part as its own when its own earlier try has the key: 412", async () => {
+  test("an attempt in S3 counts a part as its own when its own earlier try has the key: 412", async () => {
     await using at = await world();
     await using sink = await at.open();
     const { run } = await begun(sink, s3Plan());
@@ -47,7 +47,7 @@ s3.describe("an attempt at a target in S3 that does not hear of what it did", ()
     expect([...run.committed]).toEqual([0, 1, 0]);
   });
 
-  test("adopts the part of another that has the key: 412", async () => {
+  test("an attempt in S3 adopts a part of another attempt that has the key: 412", async () => {
     await using at = await world();
     await using slow = await at.open();
     await using fast = await at.open();
@@ -66,7 +66,7 @@ s3.describe("an attempt at a target in S3 that does not hear of what it did", ()
     expect(await at.faults()).toEqual([]);
   });
 
-  test("leaves no rejects where another's part, which has none, was first", async () => {
+  test("an attempt in S3 leaves no rejects where another one committed the part without any", async () => {
     await using at = await world();
     await using slow = await at.open();
     await using fast = await at.open();
@@ -89,7 +89,7 @@ s3.describe("an attempt at a target in S3 that does not hear of what it did", ()
     ["a conflict with another write (409)", s3Error(409, "ConditionalRequestConflict")],
     ["an error inside a 200", s3Error(200, "InternalError")],
     ["bytes that were damaged on the way", { kind: "damage" } as const],
-  ])("tries again after %s", async (what, twist) => {
+  ])("an attempt in S3 retries after %s", async (what, twist) => {
     await using at = await world();
     await using sink = await at.open();
     await carryOutS3(sink);
@@ -108,7 +108,7 @@ s3.describe("an attempt at a target in S3 that does not hear of what it did", ()
     expect(await at.faults(2)).toEqual([]);
   });
 
-  test("ends with 75 when the store stays away, and the same run goes on from there", async () => {
+  test("a store that stays away ends the run with 75, and the same command finishes it", async () => {
     await using at = await world();
     await using sink = await at.open({ retrySeconds: 0.2 });
     const { run } = await begun(sink, s3Plan());
@@ -123,7 +123,7 @@ s3.describe("an attempt at a target in S3 that does not hear of what it did", ()
     expect(await at.faults()).toEqual([]);
   });
 
-  test("goes on when the server is killed and started again", async () => {
+  test("an attempt in S3 continues when the server is killed and started again", async () => {
     await using at = await world();
     await using sink = await at.open();
     let restarted: Promise<void> | undefined;

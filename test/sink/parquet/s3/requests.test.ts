@@ -24,8 +24,8 @@ function watching({ proxy }: S3World): Seen[] {
   return seen;
 }
 
-s3.describe("what is sent to a target in S3", () => {
-  test("is signed with its sha256, checked by it, and told in the object's metadata", async () => {
+s3.describe("requests to a target in S3", () => {
+  test("a request to S3 is signed with its sha256, which the store checks and the object's metadata has", async () => {
     await using at = await s3World(s3.server());
     const seen = watching(at);
     await using sink = await at.open();
@@ -52,7 +52,7 @@ s3.describe("what is sent to a target in S3", () => {
     ).toEqual([]);
   });
 
-  test("asks for the encryption that the spec says, copies too", async () => {
+  test("requests to S3 ask for the encryption that the spec names, copies too", async () => {
     await using at = await s3World(s3.server());
     const seen = watching(at);
     const encryption = { algorithm: "aws:kms", keyId: "arn:aws:kms:eu-central-1:1:key/a", bucketKey: true } as const;
@@ -69,7 +69,7 @@ s3.describe("what is sent to a target in S3", () => {
     expect(writes.filter(({ headers }) => headers["x-amz-copy-source"] !== undefined)).toHaveLength(3);
   });
 
-  test("is a handful of requests a span, and a footer when it is taken up", async () => {
+  test("a run in S3 takes a few requests a span, and one footer a part when it is resumed", async () => {
     await using at = await s3World(s3.server());
     await using sink = await at.open();
     const { run } = await begun(sink, s3Plan());
@@ -86,7 +86,7 @@ s3.describe("what is sent to a target in S3", () => {
     expect(parts).toEqual([]); // a finished run is believed by its manifest and one listing
   });
 
-  test("is one manifest, of however many attempts that finish a run", async () => {
+  test("several attempts that finish a run in S3 write one manifest", async () => {
     await using at = await s3World(s3.server());
     await using sink = await at.open();
     const { run } = await begun(sink, s3Plan());
