@@ -21,17 +21,17 @@ export async function inParallel<T>(
 
 /** What a killed attempt left. */
 export interface Wreck {
-  /** Spans whose part stands under its final name. */
+  /** Spans whose part has its final name. */
   readonly committed: readonly number[];
-  /** Spans it had begun to publish and did not. */
+  /** Spans that the attempt began to publish and did not. */
   readonly begun: readonly number[];
 }
 
-/** Looks at an output folder right after a kill and fails when a reader would find anything wrong in it. */
+/** Checks an output folder right after a kill; fails when a reader would find a fault. */
 export async function inspectWreck(folder: string, expected: Expected, stderr: string): Promise<Wreck> {
   expect(await faultsAtAnyMoment(folder, expected)).toEqual([]);
   const committed = (await partNames(folder)).map(spanOfName);
-  // What was said to be committed is: log lines are written at once.
+  // Spans that were logged as committed are: log lines are written at once.
   const announced = [...stderr.matchAll(/span (\d+) committed/g)].map(([, span]) => Number(span));
   expect(announced.filter((span) => !committed.includes(span))).toEqual([]);
   return { committed, begun: await spansBegun(folder, committed) };
@@ -49,8 +49,8 @@ async function spansBegun(folder: string, committed: readonly number[]): Promise
 }
 
 /**
- * Spans that are done again after a kill are those that were being published, at most commitConcurrency. (One
- * more was being scored, and left nothing behind.)
+ * Expects that few spans are repeated after a kill: those that were being published, at most commitConcurrency. (One
+ * more was being scored, and left nothing.)
  */
 export function expectFewDoneAgain({ begun }: Wreck): void {
   expect(begun.length).toBeLessThanOrEqual(commitConcurrency);

@@ -12,13 +12,13 @@ export const modes = [
 /** The run of so many rows. */
 export const runOf = (rows: number): string => `job-${String(rows).padStart(12, "0")}`;
 
-/** Carries a run of so many rows out. */
+/** Carries out a run of so many rows. */
 export async function wholeRun(database: Database, rows: number, more: PgSinkOptions["postgres"] = {}): Promise<void> {
   await using sink = pgSink({ url: database.url, postgres: { mode: "replace", key: ["id"], ...more } });
   await carryOut(sink, planFor(sink.planTarget, { rows, runId: runOf(rows) }));
 }
 
-/** A run of 40 rows is begun and its first span committed, `sql` is done, then the run goes on to its end. */
+/** Begins a run of 40 rows, commits its first span, runs `sql`, then carries the run to its end. */
 export async function changeAmid(
   database: Database,
   postgresSpec: PgSinkOptions["postgres"],

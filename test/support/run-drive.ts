@@ -22,12 +22,12 @@ export function runPlan(number: number): Plan {
   return { ...drivePlan, runId: numberedRunId(drivePlan.runId, number) };
 }
 
-/** Each run predicts something else, so that what a reader sees tells which run it is of. */
+/** Each run predicts other values, so that rows tell which run they are of. */
 function scoreOf(row: number, number: number): number {
   return row / 2 + number * 1000;
 }
 
-/** What run `number` makes of a span. */
+/** The output of a span in run `number`. */
 function runOutput(span: number, number: number): SpanOutput {
   const output = driveRows(span);
   const columns = output.rows.columns.map((column) =>
@@ -53,8 +53,8 @@ export interface RunAttempt extends AsyncDisposable {
 }
 
 /**
- * Plans run `number`, or takes up its plan, and makes it ready, as `run` does. `looks`: for what is there; with
- * `--new-run` over a damaged output it is planned all the same.
+ * Plans run `number`, or finds its plan, and begins it, as `run` does. `looks`: false plans it without searching, as
+ * `--new-run` does over a damaged output.
  */
 export async function openAttempt(
   root: string,
@@ -116,13 +116,13 @@ export async function successOf(root: string): Promise<number | undefined> {
   return text === undefined ? undefined : splitRunId((JSON.parse(text) as { run_id: RunId }).run_id).number;
 }
 
-/** What a reader who trusts a present `_SUCCESS` would find wrong. Empty too when there is none. */
+/** Faults that a reader finds who trusts a present `_SUCCESS`. Empty, too, when there is none. */
 export async function faultsForReaders(root: string): Promise<string[]> {
   const number = await successOf(root);
   return number === undefined ? [] : await faultsOfRows(root, number);
 }
 
-/** What keeps the folder from being run `number`, finished, and nothing else. */
+/** Faults that keep the folder from being run `number`, finished, and nothing else. */
 export async function faultsOfRun(root: string, number: number): Promise<string[]> {
   const success = await successOf(root);
   const faults = success === number ? [] : [`_SUCCESS is of run ${success}, expected ${number}`];

@@ -21,14 +21,14 @@ export interface S3World extends AsyncDisposable {
   /** Names below the target's folder. */
   names(): Promise<string[]>;
   get(name: string): Promise<string>;
-  /** What is wrong with a finished run. Empty when nothing is. `number`: of the run whose rows must be there. */
+  /** Faults of a finished run; empty when there are none. `number`: the run whose rows must be there. */
   faults(number?: number): Promise<string[]>;
-  /** What a reader finds wrong who trusts `_SUCCESS`, and what is half written. Empty when nothing is. */
+  /** Faults that a reader finds who trusts `_SUCCESS`, and half-written objects. Empty when there are none. */
   faultsMidway(): Promise<string[]>;
 }
 
 const rowsOfRun = 25;
-/** Set aside, in the last span: its part and rejects are those of all at which a process is killed. */
+/** The row that is rejected, in the last span, at whose part and rejects processes are killed. */
 const rejectedRow = 23;
 
 export async function s3World(server: S3Server): Promise<S3World> {
@@ -88,7 +88,7 @@ export async function s3World(server: S3Server): Promise<S3World> {
   return world;
 }
 
-/** Each run predicts something else, so that what a reader sees tells which run it is of. */
+/** Each run predicts other values, so that rows tell which run they are of. */
 const scoreOf = (number: number) => (id: number) => id / 4 + number * 1000;
 
 function expectedRows(number: number): string {
@@ -116,7 +116,7 @@ export async function commitSpan(
   return await run.commit(spanAt(s3Plan(), span), whole(rows, rejects));
 }
 
-/** Plans or takes up a run and carries it to its end, as `run` does. */
+/** Finds or plans a run and carries it to its end, as `run` does. */
 export async function carryOutS3(sink: Sink, number = 1): Promise<void> {
   const found = await sink.find(s3Plan().runId);
   const stored = found?.plan.runId === s3Plan(number).runId ? found : await sink.create(s3Plan(number));

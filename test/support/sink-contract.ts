@@ -17,7 +17,7 @@ export interface SinkWorld extends AsyncDisposable {
 export const ascending = (ids: readonly number[]): number[] => ids.toSorted((one, other) => one - other);
 const upTo = (end: number): number[] => Array.from({ length: end }, (_, id) => id);
 
-/** What every sink keeps to. */
+/** The contract of every sink. */
 export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): void {
   describe(name, () => {
     test("a sink finds no run where none was planned, and leaves nothing behind by searching", async () => {

@@ -32,7 +32,7 @@ export const drivePlan: Plan = {
     missing: "bad_row",
   },
 };
-/** As a lone worker begins. */
+/** An attempt of one worker alone. */
 export const alone: AttemptFacts = {
   worker: 0,
   workers: 1,
@@ -41,19 +41,19 @@ export const alone: AttemptFacts = {
   onBadRow: "reject",
 };
 
-/** A run that has begun: what is known of it, and what writes to it, in one. */
+/** A run that has begun: what is known of it, and what writes to it, in one object. */
 export interface BegunRun extends RunSink, RunWriter {}
 
 export async function beginRun(run: RunSink, attempt: AttemptFacts = alone): Promise<BegunRun> {
   return joined(run, await run.begin(attempt));
 }
 
-/** A finished run is not begun: what writes to it is not to be called. */
+/** Begins a run unless it is finished. What writes to a finished one must not be called. */
 export async function beginUnlessFinished(run: RunSink): Promise<BegunRun> {
   return run.finished ? joined(run, {} as RunWriter) : await beginRun(run);
 }
 
-/** With the getters of both, which tell what is known by now. */
+/** Joins both with their getters, which give current values. */
 function joined(run: RunSink, writer: RunWriter): BegunRun {
   const properties = { ...Object.getOwnPropertyDescriptors(run), ...Object.getOwnPropertyDescriptors(writer) };
   return Object.defineProperties({}, properties) as BegunRun;
@@ -61,10 +61,10 @@ function joined(run: RunSink, writer: RunWriter): BegunRun {
 
 export const driveSpans = spanCount(drivePlan);
 
-/** The output lies this deep: the folder above it is made by the run too. */
+/** The output folder of a drive. The run makes the folder above it, too. */
 export const driveFolder = (root: string): string => join(root, "lake/out");
 
-/** A span's rows as a run would hand them to its sink. `rejected`: the rows that this attempt sets aside. */
+/** A span's rows as a run hands them to its sink. `rejected`: the rows that this attempt rejects. */
 export function driveRows(span: number, rejected: readonly number[] = [rejectedRow]): SpanOutput {
   const { rowStart, rowEnd } = spanAt(drivePlan, span);
   const all = Array.from({ length: rowEnd - rowStart }, (_, index) => rowStart + index);
@@ -86,7 +86,7 @@ export function driveRows(span: number, rejected: readonly number[] = [rejectedR
   };
 }
 
-/** What a run has told the world: it must hold from then on. */
+/** What a run has reported. It must hold from then on. */
 export interface Told {
   readonly committed: Set<number>;
   finished: boolean;
@@ -97,7 +97,7 @@ export const nothingTold = (): Told => ({ committed: new Set(), finished: false,
 
 let writers = 0;
 
-/** A sink of an attempt of its own; those before it are dead, unless `isDead` says otherwise. */
+/** Opens the sink of a new attempt. Earlier attempts count as dead, unless `isDead` says otherwise. */
 export function openDriveSink(
   root: string,
   fs: FileSystem,
@@ -118,7 +118,7 @@ export function openDriveSink(
   );
 }
 
-/** Takes up or plans the run, and makes it ready to be committed to. `planner`: plans of different ones differ. */
+/** Finds or plans the run, and begins it. `planner`: different ones make different plans. */
 export async function beginDrive(sink: Sink, planner = 0): Promise<BegunRun> {
   const plan = { ...drivePlan, createdBy: `planner ${planner}` };
   const stored = (await sink.find(plan.runId)) ?? (await sink.create(plan));
@@ -128,23 +128,23 @@ export async function beginDrive(sink: Sink, planner = 0): Promise<BegunRun> {
 export interface Attempt {
   readonly root: string;
   readonly fs: FileSystem;
-  /** Told of what was committed and finished, when it was. */
+  /** Collects what was reported as committed and finished. */
   readonly told: Told;
-  /** Spans to commit at most; with all of them the run is finished. */
+  /** Spans to commit at most; with all of them, the run is finished. */
   readonly spans?: number;
-  /** Rows that this attempt sets aside. */
+  /** Rows that this attempt rejects. */
   readonly rejected?: readonly number[];
   readonly warn?: ((message: string) => void) | undefined;
-  /** Whether the attempt of another writer is. */
+  /** Whether the attempt of another writer is dead. */
   readonly isDead?: ((writer: string) => boolean) | undefined;
   readonly duckdb?: typeof sinkOptions.duckdb;
 }
 
-/** One process from its start to its end: what `run` asks of its sink. */
+/** One process from start to end, with the calls that `run` makes to its sink. */
 export async function drive(attempt: Attempt): Promise<void> {
   const { root, fs, told, spans = Number.POSITIVE_INFINITY, rejected } = attempt;
   await using sink = await openDriveSink(root, fs, attempt);
-  // The world moves on between attempts: a plan that was lost is not made again just like it was.
+  // Plans of different attempts differ, as they do in the world: a lost plan is not made again as it was.
   told.attempts += 1;
   const run = await beginDrive(sink, told.attempts);
   const pending = [...run.committed.keys()].filter((span) => run.committed[span] === 0);
@@ -160,7 +160,7 @@ export async function drive(attempt: Attempt): Promise<void> {
 
 const sound = new Map<string, readonly string[]>();
 
-/** What is wrong with the output, given what was told. Empty when nothing is. */
+/** Faults of the output, given what was reported. Empty when there are none. */
 export async function faultsOf(root: string, told: Told): Promise<string[]> {
   const folder = driveFolder(root);
   const parts = await partNames(folder);
@@ -187,7 +187,7 @@ export async function faultsOf(root: string, told: Told): Promise<string[]> {
   return faults;
 }
 
-/** A part and the rejects that it commits. */
+/** Faults of a part and of the rejects that it commits. */
 async function faultsOfPart(path: string, span: number): Promise<string[]> {
   const { rows, rejects } = driveRows(span);
   const key = `${span} ${createHash("sha256")
@@ -219,7 +219,7 @@ async function differencesOf(path: string, rows: OutputRows): Promise<string[]> 
 const rejectsName = (span: number): string =>
   layoutOf("", drivePlan.runId).rejectsOf(span, textOfRejects(driveRows(span).rejects).sha256 ?? "");
 
-/** Files of rejects, in a finished run, that no part names. */
+/** Files of rejects in a finished run that no part names. */
 async function strayRejects(folder: string): Promise<string[]> {
   const names = await readdir(join(folder, "_rejects")).catch(() => []);
   return names
@@ -227,7 +227,7 @@ async function strayRejects(folder: string): Promise<string[]> {
     .map((name) => `_rejects/${name} is there, which no part names`);
 }
 
-/** Small files under a final name are whole. */
+/** Faults of small files under a final name, which must be whole. */
 async function faultsOfControl(folder: string): Promise<string[]> {
   const faults: string[] = [];
   const control = join(folder, "_infer-batch");

@@ -12,9 +12,9 @@ export interface DiskRun {
   readonly disk: LossyDisk;
   readonly root: string;
   readonly told: Told;
-  /** One attempt, to its end or to the fault that stops it; what it threw. */
+  /** Runs one attempt to its end or to the fault that stops it; returns what it threw. */
   readonly attempt: (options?: Partial<Attempt>) => Promise<unknown>;
-  /** Fails when what was told does not hold. */
+  /** Fails when something that was reported does not hold. */
   readonly check: () => Promise<void>;
 }
 
@@ -39,7 +39,7 @@ export async function onDisk(work: (run: DiskRun) => Promise<void>, refused: rea
   });
 }
 
-/** Carries the run to its end and looks at it. */
+/** Carries the run to its end and checks it. */
 export async function finish({ attempt, check, told }: DiskRun): Promise<void> {
   expect(await attempt()).toBeUndefined();
   expect(told.finished).toBe(true);
@@ -72,7 +72,7 @@ export interface AtEachCall {
   readonly ends?: boolean;
 }
 
-/** Does `work` for each call of an undisturbed run; all that went wrong, with the call it went wrong at. */
+/** Runs `work` for each call of an undisturbed run. Returns all failures, each with its call. */
 export async function atEachCall(
   work: (run: DiskRun, at: number, call: string) => Promise<void>,
   { refused = [], only = () => true, every = 1, from = 0, ends = false }: AtEachCall = {},

@@ -63,12 +63,12 @@ export const rejectOf = (row: number): RejectedRow => ({
   value: null,
 });
 
-/** What a span comes to of which every row was scored, or rejected. */
+/** The output of a span whose rows were all scored or rejected. */
 export function whole(rows: OutputRows, rejects: readonly RejectedRow[] = []): SpanOutput {
   return { rows, rejects, filtered: 0, batchSize: 4096 };
 }
 
-/** Commits the spans that `which` says, each row's id its number in the run. */
+/** Commits the spans for which `which` is true. Each row's id is its number in the run. */
 export async function commitSpans(
   run: BegunRun,
   { plan }: StoredPlan,
@@ -102,7 +102,7 @@ export interface S3SinkOptions {
   readonly port: number;
   /** `s3://bucket/folder` */
   readonly uri: string;
-  /** A folder of this machine for what is on its way. */
+  /** A folder of this machine for the spool. */
   readonly spool: string;
   readonly retrySeconds?: number;
   readonly warn?: (message: string) => void;
@@ -160,7 +160,7 @@ export function pgSink({
     keep_previous: 1,
     on_duplicate: "fail",
     swap: "rename",
-    timeouts: { connect: 60, statement: 60, lock: 60 }, // whom somebody waits for is not taken for dead
+    timeouts: { connect: 60, statement: 60, lock: 60 }, // long enough that a session which others wait for is not ended as dead
     ...postgres,
   };
   writers += 1;
@@ -181,7 +181,7 @@ export function pgSink({
   });
 }
 
-/** Opens a run in a sink and makes it ready to be written to. */
+/** Plans, opens and begins a run. */
 export async function begun(
   sink: Sink,
   plan: Plan,
@@ -191,7 +191,7 @@ export async function begun(
   return { stored, run: await beginRun(await sink.open(stored), attempt) };
 }
 
-/** A whole run: every span, then the finish. */
+/** Carries a run out: every span, then the finish. */
 export async function carryOut(sink: Sink, plan: Plan): Promise<void> {
   const { stored, run } = await begun(sink, plan);
   await commitSpans(run, stored);

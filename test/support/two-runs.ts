@@ -8,7 +8,7 @@ import { type Row, readFiles } from "./parquet.js";
 import { scoreHere } from "./score.js";
 import { fixtureNamed } from "./world.js";
 
-/** A finished run, and a spec that asks for another column: a new run over it shows what its rows are of. */
+/** A finished run, and a spec that asks for another column: rows tell whether they are of the new run. */
 export interface TwoRuns {
   readonly spec: string;
   readonly out: string;
@@ -38,7 +38,9 @@ export async function copyOf(runs: TwoRuns, from: string, to: string): Promise<T
 /** What a reader counts: rows of the old run, of the new one, or nothing. */
 export type Look = "old" | "new" | "nothing" | { readonly faults: readonly string[] };
 
-/** As a reader is told to look: `_SUCCESS`, all parts, `_SUCCESS` again; what differs is thrown away. */
+/**
+ * Reads as readers are told to: `_SUCCESS`, all parts, `_SUCCESS` again. What was read is dropped when that differs.
+ */
 export async function look({ out, old, new: next }: TwoRuns): Promise<Look> {
   const before = await successIn(out);
   if (before === undefined) {
@@ -61,7 +63,7 @@ async function successIn(out: string): Promise<string | undefined> {
   return await readFile(join(out, "_SUCCESS"), "utf8").catch(() => undefined);
 }
 
-/** The end: the new rows, and nothing of the run before it. */
+/** Expects the new rows, and nothing of the run before. */
 export async function expectNew({ out, new: next }: TwoRuns): Promise<void> {
   expect(differences(await outputRows(out), next)).toEqual([]);
   expect(await faultsOfFinished(out, next.length)).toEqual([]);

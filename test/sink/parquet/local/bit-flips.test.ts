@@ -8,7 +8,7 @@ import { beginDrive, drive, driveFolder, drivePlan, nothingTold, openDriveSink }
 import { randomOf } from "../../../support/random.js";
 import { torture } from "../../../support/torture.js";
 
-/** What of a plan's end is its seal, or part of what is around it. */
+/** Bytes at the end of a plan that hold its seal. */
 const sealBytes = 100;
 
 /** A run that is finished, or has its first spans. */
@@ -31,7 +31,7 @@ async function withEachFlip(path: string, bits: Iterable<number>, look: (bit: nu
   await writeFile(path, whole);
 }
 
-/** "" when it is taken, else the code. Whatever is not a JobError is thrown on. */
+/** "" for success, else the error's code. Throws what is no JobError. */
 async function outcomeOf(act: Promise<unknown>): Promise<string> {
   try {
     await act;
@@ -98,7 +98,7 @@ test("a part with any bit changed is refused or read right by an attempt that re
   expect(found.length).toBeGreaterThan(inFooter.length / 2);
 });
 
-/** docs/faults.md says so: taking up a run reads footers, and a finished one is believed by name and size. */
+/** docs/faults.md says so: a resumed run reads footers only, and a finished one is checked by names and sizes. */
 test("a bit changed in a page of a part is found only by comparing the manifest's digest", async () => {
   await using scratch = await scratchFolder();
   const root = await written(scratch.path);

@@ -18,7 +18,7 @@ import {
   openDriveSink,
 } from "../../../support/sink-drive.js";
 
-/** A run with these many spans committed, or finished, and a sink that is opened anew. */
+/** A run with so many spans committed, or finished, and a sink that was opened anew. */
 interface Standing {
   readonly out: string;
   readonly sink: Sink;
@@ -123,7 +123,7 @@ describe("a finished run with a wrong manifest or part", () => {
   });
 });
 
-/** Writes a part's rows again, its label too unless another is given. */
+/** Writes a part's rows again, with its label unless another is given. */
 async function rewrite(part: string, select: string, label?: string): Promise<void> {
   const copy = `${part}.copy`;
   await rename(part, copy);

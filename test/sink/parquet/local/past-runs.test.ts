@@ -9,12 +9,12 @@ import { driveFolder, drivePlan, openDriveSink } from "../../../support/sink-dri
 const controlOf = (root: string, number: number): string =>
   join(driveFolder(root), "_infer-batch", runPlan(number).runId);
 
-/** All that lies in the control folder of a run. */
+/** Names in the control folder of a run. */
 async function control(root: string, number: number): Promise<string[]> {
   return (await readdir(controlOf(root, number), { recursive: true })).toSorted();
 }
 
-/** What an attempt of a run leaves that is killed when it came too late, on this host or another. */
+/** Makes the files that a late, killed attempt of a run leaves, on this host or another. */
 async function leave(root: string, number: number): Promise<void> {
   for (const folder of ["tmp", "withdrawn/elsewhere.7.ab", ...(number > 1 ? ["parts"] : [])]) {
     await mkdir(join(controlOf(root, number), folder), { recursive: true });
@@ -22,7 +22,7 @@ async function leave(root: string, number: number): Promise<void> {
   }
 }
 
-/** As the same command does that finds the run complete. */
+/** Does what the same command does when it finds the run complete. */
 async function sameCommand(root: string, fs: FileSystem = nodeFileSystem): Promise<void> {
   await using sink = await openDriveSink(root, fs);
   const stored = await sink.find(drivePlan.runId);
@@ -112,7 +112,7 @@ test("an attempt that checked for a later run just before one was opened publish
     let isCommitting = false;
     const fs = hookedDisk(root, {
       async before(_at, call) {
-        // The later run's plan was looked for by the call before; what is written now lies in a folder made anew.
+        // The call before checked for the later run's plan; this attempt now writes into a folder that was made anew.
         if (isCommitting && call === `identityOf lake/out/_infer-batch/${runPlan(1).runId}/plan`) {
           isCommitting = false;
           await carryOutRun(root, 1);
@@ -142,7 +142,7 @@ test("an attempt whose span was committed by another, and removed by a later run
         }
       },
       async after(_at, call) {
-        // The last call before it looks at the part of the other.
+        // The last call before it inspects the other's part.
         if (stage === "beaten" && call === "unlink tmp/part-1") {
           stage = "idle";
           await other[Symbol.asyncDispose]();

@@ -25,14 +25,14 @@ async function commit(run: BegunRun, span: number, rows: OutputRows = driveRows(
   return await run.commit(spanAt(drivePlan, span), { ...driveRows(span), rows });
 }
 
-/** Two attempts beside each other: neither knew of the other's parts when it began. */
+/** Runs two attempts side by side: neither knew of the other's parts when it began. */
 async function sideBySide({ root, disk: { fs } }: DiskRun, work: (one: BegunRun, other: BegunRun) => Promise<void>) {
   await using first = await openDriveSink(root, fs);
   await using second = await openDriveSink(root, fs);
   await work(await beginDrive(first), await beginDrive(second));
 }
 
-/** DuckDB that answers otherwise. */
+/** A DuckDB whose answers are changed. */
 function duckDbWith(answer: (run: DuckDBConnection["run"]) => (sql: string) => Promise<unknown>) {
   return {
     ...sharedDuckDb,

@@ -94,7 +94,7 @@ async function atEachMoment(number: number, work: (root: string, at: number) => 
   return failures;
 }
 
-/** It is told to run again, or does not notice. */
+/** Expects that the attempt is told to run again, or does not notice. */
 function expectRefused(error: unknown): void {
   if (error !== undefined) {
     expect(error instanceof JobError ? [error.code, error.message] : error).toEqual([
@@ -118,7 +118,7 @@ describe.each([
       });
       expect(await stopped.reached).toBe(true);
       {
-        // Begun before the next run was opened; looks for it only when it commits its next span.
+        // Begun before the next run was opened: it checks for that only when it commits its next span.
         await using late = await openAttempt(root, number);
         if (ending === "finished") {
           await carryOutRun(root, number);
@@ -145,7 +145,7 @@ describe("several attempts that finish a new run", () => {
         expect(await successOf(root), "at all times").toBe(2);
       });
       expect(await stopped.reached).toBe(true);
-      // Knows that the run is not finished, and stops when it has made the folders again that the finish cleared.
+      // It knows that the run is not finished, and stops when it has made the folders again that the finish removed.
       const late = stopAtFinish(root, 2);
       await late.begun;
       await carryOutRun(root, 2);
@@ -154,7 +154,7 @@ describe("several attempts that finish a new run", () => {
       expect(await late.resume()).toBeUndefined();
       expect(await faultsOfRun(root, 2)).toEqual([]);
       const staging = join(driveFolder(root), "_infer-batch", runPlan(2).runId);
-      // An attempt that came to plan it may have made its folder for temporary files again.
+      // An attempt that came to plan it may have made its temporary folder again.
       expect((await readdir(staging, { recursive: true })).filter((name) => name !== "tmp")).toEqual(["plan.json"]);
     });
     expect(failures).toEqual([]);
@@ -194,9 +194,9 @@ describe("several attempts that finish a new run", () => {
 
 interface LateFinisher {
   readonly begun: Promise<void>;
-  /** Returns when its folders are made. */
+  /** Resolves when its folders are made. */
   finishes(): Promise<void>;
-  /** Lets it go on; what it threw. */
+  /** Lets it go on; returns what it threw. */
   resume(): Promise<unknown>;
 }
 

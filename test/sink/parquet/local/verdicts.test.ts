@@ -22,15 +22,15 @@ import { onDisk, readingCall } from "../../../support/sink-torture.js";
 import { tellingCalls, torture } from "../../../support/torture.js";
 
 /**
- * Two attempts may set other rows of one span aside: `on_bad_row` and `cast` are the attempt's, and another GPU gives
- * an infinity where this one gives a number. Rows 4 to 7 are span 1.
+ * Two attempts may reject different rows of one span: `on_bad_row` and `cast` belong to the attempt, and another GPU
+ * may give an infinity. Rows 4 to 7 are span 1.
  */
 const one = { rejected: [5] };
 const others = [{ rejected: [6] }, { rejected: [4, 7, 9] }, { rejected: [] }];
 
 const allRows = Array.from({ length: 11 }, (_, row) => row);
 
-/** What is wrong: each row is in a part or, with the run's own words, among the rejects of that part; never both. */
+/** Faults: each row must be in a part, or among the rejects of that part, never both. */
 async function faults(root: string): Promise<string[]> {
   await using sink = await openDriveSink(root, nodeFileSystem);
   const stored = await sink.find(drivePlan.runId);
@@ -53,7 +53,7 @@ async function faults(root: string): Promise<string[]> {
   return [...found, ...(run.finished ? await faultsOfFolder(root, rejects) : [])];
 }
 
-/** A finished run: who reads `_rejects/` and the manifest without this program must see the same. */
+/** Faults of a finished run for those who read `_rejects/` and the manifest without this program. */
 async function faultsOfFolder(root: string, rejects: readonly RejectedRow[]): Promise<string[]> {
   const folder = join(driveFolder(root), "_rejects");
   const names = await rejectNames(driveFolder(root));
@@ -125,7 +125,7 @@ async function interleave(
   await other;
 }
 
-/** A call of the first span that an attempt sets rows of aside, by number. */
+/** The call of the first span of which an attempt rejects rows, by number. */
 function callOf(calls: readonly string[], pattern: RegExp): number {
   const found = calls.findIndex((call) => pattern.test(call));
   expect(found, String(pattern)).toBeGreaterThan(-1);

@@ -46,7 +46,7 @@ async function momentsOf(at: S3World, number: number): Promise<Moment[]> {
   ];
 }
 
-/** A process that is gone: from this moment on nothing of it arrives. */
+/** Kills a process: from this moment on, none of its requests arrive. */
 async function dieAt(at: S3World, number: number, { kind, nth, after }: Moment): Promise<boolean> {
   const dead = new AbortController();
   await using sink = await at.open({ retrySeconds: 0, target: { signal: dead.signal } });
@@ -68,7 +68,7 @@ async function dieAt(at: S3World, number: number, { kind, nth, after }: Moment):
   return struck;
 }
 
-/** Kills run `number` at a moment; what is wrong then, and after the next process has finished it. */
+/** Kills run `number` at a moment. Returns faults right then, and after the next process has finished it. */
 async function faultsOf(at: S3World, number: number, moment: Moment): Promise<string[]> {
   const struck = await dieAt(at, number, moment);
   const midway = await at.faultsMidway();

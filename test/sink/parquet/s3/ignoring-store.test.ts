@@ -7,7 +7,10 @@ import { begun } from "../../../support/sinks.js";
 
 const s3 = useS3();
 
-/** A store that takes every PUT, whatever stands there: the object is gone when the PUT arrives. */
+/**
+ * Makes the store take every PUT, as one that ignores the header: the existing object is removed before the PUT
+ * arrives.
+ */
 function ignoring({ bucket, proxy }: S3World): void {
   proxy.twist = (request, headers): Twist | undefined => {
     const key = decodeURIComponent(request.split(" ")[1]?.split("?")[0] ?? "").slice(bucket.name.length + 2);
@@ -15,7 +18,7 @@ function ignoring({ bucket, proxy }: S3World): void {
   };
 }
 
-/** One that refuses the header. */
+/** Makes the store refuse the header. */
 function refusing({ proxy }: S3World): void {
   proxy.twist = (_request, headers) =>
     headers["if-none-match"] === undefined ? undefined : s3Error(501, "NotImplemented");
