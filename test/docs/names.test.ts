@@ -82,7 +82,34 @@ test.skipIf(status !== 0).each(["docs", "docs/decisions"])(
   },
 );
 
+/** Modules in the trees of docs/architecture.md: a folder at the start of a line, its modules below, two spaces in. */
+function missingModules(text: string): string[] {
+  const missing: string[] = [];
+  const isThere = (path: string): boolean => paths.has(`src/${path}.ts`) || isFolder(path);
+  for (const [, tree = ""] of text.matchAll(/^```\n([^]*?)^```/gm)) {
+    let folder = "";
+    for (const [, indent = "", names = ""] of tree.matchAll(/^( {2})?(\S(?:.*?\S)?)(?: {2,}.*| *)$/gm)) {
+      const entries = names.split(/[,;] /).map((name) => name.replace(/\/$/, ""));
+      if (indent === "") {
+        folder = names.endsWith("/") ? `${entries[0]}/` : `${entries[0]?.replace(/[^/]*$/, "")}`;
+      }
+      missing.push(
+        ...entries.map((name) => (indent === "" ? name : `${folder}${name}`)).filter((path) => !isThere(path)),
+      );
+    }
+  }
+  return missing;
+}
+
+test.skipIf(status !== 0)("every module in the trees of docs/architecture.md exists", () => {
+  const [, text = ""] = read("docs/architecture.md").split(/^(?=## Workers$)/m);
+  expect(missingModules(text.replaceAll(/^```\nout\/[^]*?^```/gm, ""))).toEqual([]);
+});
+
 test("names that do not exist are found", () => {
+  expect(
+    missingModules("```\nrun/\n  run, runs      what\n  input-wait, wat  why\n         more\nplan/pins    pins\n```\n"),
+  ).toEqual(["run/runs", "run/wat"]);
   expect(missingFiles("`run/run.ts`, `run/runs.ts`, `src/run/run.ts`, run.ts and no-such.ts")).toEqual([
     "run/runs.ts",
     "no-such.ts",
