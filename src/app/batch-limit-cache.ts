@@ -24,8 +24,11 @@ export function openBatchLimitCache(log: Pick<Log, "debug">, folder = cacheFolde
         const { mtimeMs } = await stat(path);
         const found = schema.safeParse(parseJson(await readFile(path, "utf8")));
         return found.success && Date.now() - mtimeMs < believedMs ? found.data.rows : undefined;
-      } catch {
-        return undefined;
+      } catch (error) {
+        if (errnoOf(error) !== "ENOENT") {
+          log.debug(`reading what fits on ${of.device} in ${folder}: ${errnoOf(error) ?? messageOf(error)}`);
+        }
+        return undefined; // it is found out again
       }
     },
     async keep(of, rows) {

@@ -54,6 +54,7 @@ export async function refuseAmongPredictions(
 /** Without links, as far as it is there. */
 async function realPath(path: string): Promise<string> {
   const parent = dirname(path);
+  // Not there, or not for this user to look at: opening the file tells.
   return await realpath(path).catch(async () =>
     parent === path ? path : join(await realPath(parent), basename(path)),
   );
@@ -61,6 +62,7 @@ async function realPath(path: string): Promise<string> {
 
 /** The text of a report that is there; empty where there is none. Nothing else is opened: a pipe would hold us up. */
 export async function readReport(path: string): Promise<string> {
+  // One that cannot be read is written anew, which says what is wrong.
   const found = await stat(path).catch(() => undefined);
   return found?.isFile() === true ? await readFile(path, "utf8").catch(() => "") : "";
 }

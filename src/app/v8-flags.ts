@@ -41,7 +41,7 @@ export function setScoringFlags(started: Promise<unknown>): Disposable {
   const begin = (): void => {
     timer = isOver ? undefined : setTimeout(set, laterMs).unref();
   };
-  started.then(begin, () => undefined); // whoever calls the engine is told
+  started.then(begin, () => undefined); // an engine that cannot be opened: whoever asked for it is told
   return {
     [Symbol.dispose]() {
       isOver = true;

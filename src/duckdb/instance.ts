@@ -1,6 +1,7 @@
 import type { DuckDBConnection } from "@duckdb/node-api";
 import { whenNeeded } from "../util/when-needed.js";
 import { quoteText } from "./sql.js";
+import { awaitedLater } from "../util/promises.js";
 
 export interface DuckDbOptions {
   readonly threads: number;
@@ -27,7 +28,7 @@ export function duckDbWhenNeeded(options: DuckDbOptions): DuckDbAccess & AsyncDi
   return {
     connect: async () => await (await duckdb.open()).connect(),
     load() {
-      duckdb.open().catch(() => undefined);
+      void awaitedLater(duckdb.open());
     },
     [Symbol.asyncDispose]: () => duckdb[Symbol.asyncDispose](),
   };

@@ -1,4 +1,5 @@
 import type { Decoder, ShardFile } from "./port.js";
+import { ifOpened } from "../util/promises.js";
 
 /** What `input.format` says; undefined: the names tell. */
 export type Format = "parquet" | "arrow" | undefined;
@@ -50,7 +51,7 @@ export function decoderByFormat(
     describeFailure: async (request) => await (await of(request.file)).describeFailure(request),
     async [Symbol.asyncDispose]() {
       for (const decoder of opened.values()) {
-        await (await decoder.catch(() => undefined))?.[Symbol.asyncDispose]();
+        await (await ifOpened(decoder))?.[Symbol.asyncDispose]();
       }
     },
   };

@@ -58,6 +58,7 @@ export function openModelCache(options: ModelCacheOptions): ModelCache {
   const { folder } = options;
   return {
     find: (sha256, name) => find(folder, sha256, name),
+    // A note that cannot be read is none: the model is looked at again.
     known: async (key) =>
       knownSchema.safeParse(parseJson(await readFile(notePath(folder, key), "utf8").catch(() => ""))).data,
     add: (fetch) => caching(folder, () => add(options, fetch)),
@@ -174,6 +175,7 @@ async function tidy({ folder: cache, writer, isDead }: ModelCacheOptions): Promi
   }
   for (const name of await readdir(cache)) {
     const folder = join(cache, name);
+    // Another process may have removed it.
     const used = /^[0-9a-f]{64}$/.test(name) ? await stat(folder).catch(() => undefined) : undefined;
     if (used !== undefined && Date.now() - used.mtimeMs > unusedMs) {
       await rm(folder, { recursive: true, force: true });

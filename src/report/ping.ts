@@ -28,6 +28,7 @@ export async function ping({ key, tries, ...request }: Ping): Promise<string | u
     if (!failure.again || turn === tries || signal.aborted) {
       return `calling ${key}: ${failure.found}`;
     }
+    // When the time is over, the next call ends at once and says so.
     await sleep(pauseMs * 2 ** turn, undefined, { signal }).catch(() => undefined);
   }
 }

@@ -1,6 +1,7 @@
 import type { Engine } from "../engine/port.js";
 import type { ModelFile } from "../models/port.js";
 import type { EngineNeed, ScoringContext } from "../scoring/context.js";
+import { awaitedLater, ifOpened } from "../util/promises.js";
 
 /** An engine that is being opened, in threads of its own: there is other work meanwhile. */
 export interface LoadingEngine extends AsyncDisposable {
@@ -10,13 +11,11 @@ export interface LoadingEngine extends AsyncDisposable {
 
 /** Closing it waits until the engine is open, and closes that. */
 export function loadEngine(context: ScoringContext, model: ModelFile, need: EngineNeed): LoadingEngine {
-  const engine = context.openEngine(model, need);
-  engine.catch(() => undefined);
+  const engine = awaitedLater(context.openEngine(model, need));
   return {
     engine,
     async [Symbol.asyncDispose]() {
-      const [opened] = await Promise.allSettled([engine]);
-      await (opened.status === "fulfilled" ? opened.value[Symbol.asyncDispose]() : undefined);
+      await (await ifOpened(engine))?.[Symbol.asyncDispose]();
     },
   };
 }

@@ -1,5 +1,6 @@
 import { S3Client } from "@aws-sdk/client-s3";
 import { credentialsFrom } from "./credentials.js";
+import { ifOpened } from "../util/promises.js";
 
 /** How a store is reached. What is left out comes from the environment, as the AWS command line takes it. */
 export interface S3Place {
@@ -66,7 +67,7 @@ export function createClients(options: ClientOptions, connections: number): Clie
     },
     [Symbol.dispose]() {
       for (const client of made) {
-        client.then((one) => one.destroy()).catch(() => undefined);
+        void ifOpened(client).then((one) => one?.destroy());
       }
     },
   };
@@ -101,6 +102,6 @@ async function makeClient(options: ClientOptions, connections: number): Promise<
     return client;
   } catch {
     client.destroy();
-    return make(defaultRegion); // stores that are not AWS do not care
+    return make(defaultRegion); // none is set: stores that are not AWS do not care, and AWS names the right one
   }
 }

@@ -175,7 +175,7 @@ function isEc2(): boolean {
     try {
       return (text as RegExp).test(readFileSync(path as string, "latin1"));
     } catch {
-      return false;
+      return false; // not such a machine, or not to be told
     }
   });
 }

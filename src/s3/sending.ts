@@ -84,6 +84,6 @@ async function fileBody(
       done(undefined, piece);
     },
   });
-  const bytes = pipeline(createReadStream(path, { highWaterMark: pieceBytes }), heard, () => undefined);
+  const bytes = pipeline(createReadStream(path, { highWaterMark: pieceBytes }), heard, () => undefined); // the request that reads it fails too
   return { ...facts, bytes };
 }

@@ -8,6 +8,7 @@ import { type StageWatch, untimed } from "../report/stage-times.js";
 import type { OpenShard, Source } from "../storage/port.js";
 import type { SpanRange } from "../plan/share.js";
 import { createEvent } from "../util/condition.js";
+import { awaitedLater, ifOpened, settled } from "../util/promises.js";
 import { coalesceSlices } from "./coalesce.js";
 import { type ReadyWindow, type SliceOfRun, windowsAhead } from "./windows.js";
 
@@ -138,18 +139,15 @@ function openAhead(tools: FeedTools, windows: AsyncGenerator<ReadyWindow>, rows:
     take: () => upcoming.shift() ?? open(),
     fill() {
       while (upcoming.length < tools.windowsAhead) {
-        upcoming.push(handled(open()));
+        upcoming.push(awaitedLater(open()));
       }
     },
     isNear() {
-      upcoming[0]?.then(
-        (window) => window?.isNear(),
-        () => undefined,
-      );
+      void ifOpened(upcoming[0]).then((window) => window?.isNear());
     },
     async close() {
       isClosed = true;
-      const closing = upcoming.map(async (next) => await (await next.catch(() => undefined))?.close());
+      const closing = upcoming.map(async (next) => await (await ifOpened(next))?.close());
       await Promise.all(closing);
       await windows.return(undefined);
     },
@@ -179,7 +177,7 @@ interface OpenWindow {
   /** The run's number of the row after its last. */
   readonly rowEnd: number;
   readonly there: Promise<void>;
-  /** Its decoding has begun. What it rejects with counts as handled. */
+  /** Its decoding has begun. It is awaited later. */
   readonly first: Promise<IteratorResult<FeedPiece>>;
   /** After the first. */
   readonly pieces: AsyncGenerator<FeedPiece>;
@@ -202,30 +200,24 @@ function openWindow(tools: FeedTools, window: ReadyWindow, { before, rowsLeft }:
   const dropped = unwanted.happened.then(() => {
     throw new Error("a window that nobody wants any more");
   });
-  const whileWanted = <T>(promise: Promise<T>): Promise<T> => handled(Promise.race([promise, dropped]));
+  const whileWanted = <T>(promise: Promise<T>): Promise<T> => awaitedLater(Promise.race([promise, dropped]));
   const turn = { queued: whileWanted(before), near: whileWanted(near.happened) };
   const pieces = readWindow(tools, window, { there: whileWanted(window.there), turn, rowsLeft, ended: ended.set });
-  const first = handled(pieces.next());
+  const first = awaitedLater(pieces.next());
   return {
     rowEnd: window.rowEnd,
     there: window.there,
     first,
     pieces,
     // Of several slices, one is begun when the one before it is through.
-    queued: window.requests.length === 1 ? first.catch(() => undefined) : ended.happened,
+    queued: window.requests.length === 1 ? settled(first) : ended.happened,
     isNear: near.set,
     async close() {
       unwanted.set();
-      await first.catch(() => undefined);
+      await settled(first);
       await pieces.return(undefined);
     },
   };
-}
-
-/** It is awaited later, or never; until then a rejection must not count as unhandled. */
-export function handled<T>(promise: Promise<T>): Promise<T> {
-  promise.catch(() => undefined);
-  return promise;
 }
 
 interface WindowPlace extends Pick<Place, "rowsLeft"> {

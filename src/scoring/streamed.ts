@@ -1,6 +1,6 @@
 import type { RowStream, ShardFile, StreamedBatch } from "../formats/port.js";
 import type { PlannedShard, Span } from "../plan/plan.js";
-import { handled } from "./feed.js";
+import { awaitedLater } from "../util/promises.js";
 import type { ShardFiles } from "./context.js";
 
 /** The batches of a stream: each is a span, and a shard of its own, until it is released. */
@@ -82,12 +82,12 @@ function readingAhead<T>(iterator: AsyncGenerator<T, void>): ReadingAhead<T> {
     return value ?? undefined;
   };
   let next: Promise<T | undefined> | undefined;
-  const look = (): Promise<T | undefined> => (next ??= handled(step()));
+  const look = (): Promise<T | undefined> => (next ??= awaitedLater(step()));
   return {
     look,
     async take() {
       const taken = await look();
-      next = taken === undefined ? next : handled(step());
+      next = taken === undefined ? next : awaitedLater(step());
       return taken;
     },
   };

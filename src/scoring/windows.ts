@@ -4,6 +4,7 @@ import { partitionsOf } from "../plan/partitions.js";
 import type { Slice } from "../plan/plan.js";
 import type { OpenShard, Source } from "../storage/port.js";
 import { type Condition, createCondition } from "../util/condition.js";
+import { awaitedLater, settled } from "../util/promises.js";
 
 /** A slice, and the run's number of its first row. */
 export interface SliceOfRun {
@@ -40,11 +41,12 @@ export async function* windowsAhead(
 ): AsyncGenerator<ReadyWindow> {
   const change = createCondition();
   const queue: Queue = { ready: [], heldBytes: 0, closed: false, ended: false, change };
-  const filling = fill(tools, groups, queue).finally(() => {
-    queue.ended = true;
-    change.notify();
-  });
-  filling.catch(() => undefined); // awaited below; until then it must not count as unhandled
+  const filling = awaitedLater(
+    fill(tools, groups, queue).finally(() => {
+      queue.ended = true;
+      change.notify();
+    }),
+  );
   try {
     for (;;) {
       const next = queue.ready.shift();
@@ -61,7 +63,7 @@ export async function* windowsAhead(
   } finally {
     queue.closed = true;
     change.notify();
-    await filling.catch(() => undefined);
+    await settled(filling);
     for (const window of await Promise.allSettled(queue.ready)) {
       await (window.status === "fulfilled" ? window.value.done() : undefined);
     }
@@ -99,8 +101,7 @@ async function fill(tools: WindowTools, groups: Iterable<readonly SliceOfRun[]>,
       queue.heldBytes -= bytes;
       queue.change.notify();
     });
-    opened.catch(() => undefined); // awaited later, by whoever takes it
-    queue.ready.push(opened);
+    queue.ready.push(awaitedLater(opened));
     queue.change.notify();
   }
 }
@@ -130,9 +131,7 @@ function cutAhead(
       if (group.done === true) {
         return;
       }
-      const cut = cutGroup(tools, group.value);
-      cut.catch(() => undefined);
-      cutting.push(cut);
+      cutting.push(awaitedLater(cutGroup(tools, group.value)));
     }
   };
   return {
@@ -231,8 +230,7 @@ async function openWindow(tools: WindowTools, window: CutWindow, onDone: () => v
     window.opened.length > 0
       ? window.opened
       : await Promise.all(slices.map(({ slice }) => tools.source.open(slice.shard)));
-  const there = fetchAll(shards, ranges);
-  there.catch(() => undefined); // whoever reads the window meets it
+  const there = awaitedLater(fetchAll(shards, ranges));
   const rowStart = slices[0]?.rowStart ?? 0;
   return {
     rowStart,

@@ -215,7 +215,7 @@ function isTimeZone(value: string): boolean {
   try {
     return Intl.DateTimeFormat("en", { timeZone: value }).resolvedOptions().timeZone !== "";
   } catch {
-    return false;
+    return false; // no time zone: the schema says what is due
   }
 }
 

@@ -69,6 +69,6 @@ export function isPlainUrl(given: string): boolean {
     const { protocol, username, password } = new URL(given);
     return /^https?:$/.test(protocol) && username === "" && password === "";
   } catch {
-    return false;
+    return false; // no URL: the schema says what is due
   }
 }

@@ -51,7 +51,7 @@ function isEndpoint(given: string): boolean {
     const { protocol, username, password, search, hash } = new URL(given);
     return /^https?:$/.test(protocol) && [username, password, search, hash].every((part) => part === "");
   } catch {
-    return false;
+    return false; // no URL: the schema says what is due
   }
 }
 

@@ -139,12 +139,12 @@ function readOwn(file: string): Buffer | undefined {
   try {
     opened = openSync(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
   } catch {
-    return undefined;
+    return undefined; // nothing was kept yet, or it is not for this user: the code is compiled anew
   }
   try {
     return isOwn(opened) ? readFileSync(opened) : undefined;
   } catch {
-    return undefined;
+    return undefined; // the same
   } finally {
     closeSync(opened);
   }

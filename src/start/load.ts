@@ -65,7 +65,7 @@ function folderOrNone(): string | undefined {
   try {
     return cacheFolder("code");
   } catch {
-    return undefined;
+    return undefined; // nothing is kept: the code is compiled anew
   }
 }
 

@@ -1,3 +1,4 @@
+import { ifOpened } from "./promises.js";
 /** What is opened when it is first asked for, and closed if it was. */
 export interface WhenNeeded<T> extends AsyncDisposable {
   open(): Promise<T>;
@@ -8,7 +9,7 @@ export function whenNeeded<T extends AsyncDisposable | Disposable>(open: () => P
   return {
     open: () => (opened ??= open()),
     async [Symbol.asyncDispose]() {
-      const found = await opened?.catch(() => undefined);
+      const found = await ifOpened(opened);
       if (found === undefined) {
         return;
       }

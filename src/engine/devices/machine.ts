@@ -36,14 +36,14 @@ export function thisMachine(): Machine {
       try {
         return readFileSync(path, "utf8");
       } catch {
-        return undefined;
+        return undefined; // what cannot be read is not there, as far as this program is concerned: doctor says so
       }
     },
     list(folder) {
       try {
         return readdirSync(folder).toSorted();
       } catch {
-        return [];
+        return []; // the same
       }
     },
     async run(program, args) {
@@ -51,7 +51,7 @@ export function thisMachine(): Machine {
         const { stdout, stderr } = await promisify(execFile)(program, args, { timeout: longestMs });
         return `${stdout}${stderr}`;
       } catch {
-        return undefined;
+        return undefined; // the program is not there, or fails: doctor says so
       }
     },
   };

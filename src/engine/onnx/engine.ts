@@ -6,6 +6,7 @@ import { openSessionClient, type SessionClient } from "./session-client.js";
 import type { WorkerSettings } from "./protocol.js";
 import type { Engine, LocalEngine } from "../port.js";
 import { noTexts } from "../../onnx/text-names.js";
+import { ifOpened } from "../../util/promises.js";
 
 /** An ONNX file to be loaded. */
 export interface OnnxModel {
@@ -80,7 +81,7 @@ export async function openOnnxEngine(options: OnnxEngineOptions): Promise<OnnxEn
       },
     },
     async [Symbol.asyncDispose]() {
-      await (await sessionsNow.catch(() => undefined))?.close();
+      await (await ifOpened(sessionsNow))?.close();
     },
   };
 }

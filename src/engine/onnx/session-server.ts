@@ -8,6 +8,7 @@ import { serveRpc } from "../../util/rpc/server.js";
 import { type Opened, sessionProtocol, type SessionResponse } from "./protocol.js";
 import { onnxOptions, type OnnxSession, openSession, type Runtime } from "./session.js";
 import type { EngineRequest, RunModel } from "../port.js";
+import { settled } from "../../util/promises.js";
 
 export interface SessionServerOptions {
   /** ONNX Runtime: given, so that what is bundled with this loads no native library. */
@@ -55,7 +56,7 @@ export function serveSession(port: MessagePort, { runtime, serveUnits }: Session
     },
   });
   runtime.env.logLevel = "fatal"; // what is missing of a provider is told by us
-  openSmallest(runtime).catch(() => undefined); // what is wrong will be told of the model that is asked for
+  void settled(openSmallest(runtime)); // what is wrong is told of the model that is asked for
 }
 
 function requireOpen(session: OnnxSession | undefined): OnnxSession {

@@ -39,6 +39,7 @@ async function checkInside(
   for (const part of parts.refused) {
     throw refused(text, `it has ${part}`);
   }
+  // A macro that cannot be checked is refused, by its name.
   const checkMacro = async (definition: string): Promise<NamesInExpression | undefined> =>
     // A macro may call another of its own name, and that is itself among its definitions.
     around.includes(definition)

@@ -301,5 +301,5 @@ async function recordFailure(tools: RunTools, runId: RunId, { code, message }: J
       text: `INSERT INTO ${control.table("errors")} (run_id, writer, code, message) VALUES ($1, $2, $3, $4)`,
       values: [runId, writer, code, message.replaceAll("\u0000", "\u2400")],
     }),
-  ).catch(() => undefined);
+  ).catch(() => undefined); // the attempt ends with the error that was to be written down
 }

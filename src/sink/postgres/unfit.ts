@@ -158,7 +158,7 @@ function jsonFault(text: string, name: "json" | "jsonb"): string | undefined {
   try {
     value = JSON.parse(text);
   } catch {
-    return "which is no JSON";
+    return "which is no JSON"; // the server would not say in which row
   }
   // json keeps the text as it is; jsonb keeps its meaning.
   return name === "jsonb" && text.includes("\\u") && unheld.test(JSON.stringify(value))

@@ -226,5 +226,5 @@ export async function statOrUndefined(path: string): Promise<BigIntStats | undef
 
 /** The path without links; the path itself where nothing is. */
 export async function realOr(path: string): Promise<string> {
-  return await realpath(path).catch(() => path);
+  return await realpath(path).catch(() => path); // what is wrong with it, opening it tells
 }

@@ -239,6 +239,7 @@ async function follow(progress: Progress, link: Link): Promise<void> {
     if (!isNothingThere(error)) {
       throw diskFault(`looking at ${absolute}`, error, { hint: "grant read permission on what the link leads to" });
     }
+    // The link itself is gone, or on its way.
     await lstat(absolute).catch(() => {
       throw new Vanished(absolute);
     });

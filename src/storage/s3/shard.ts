@@ -8,6 +8,7 @@ import type { OpenShard } from "../port.js";
 import { type ByteRange, normalRanges, requestsFor, withoutRanges } from "./ranges.js";
 import { type Spool, spooling } from "../../s3/spool.js";
 import type { Tails } from "./tails.js";
+import { awaitedLater } from "../../util/promises.js";
 
 export interface ShardTools {
   readonly reader: S3Reader;
@@ -103,8 +104,7 @@ function createFetched({ reader, spool, tails }: ShardTools, { shard, file, sign
       const missing = withoutRanges(wanted, normalRanges(known, sizeBytes));
       refuseLarge(spool, shard, [...known, ...missing]);
       for (const range of requestsFor(missing)) {
-        const there = request(range);
-        there.catch(() => undefined); // awaited below, unless another one fails first
+        const there = awaitedLater(request(range));
         asked.push({ range, there });
       }
       const overlaps = asked.filter(({ range }) =>
@@ -146,9 +146,7 @@ async function digestOf(reader: S3Reader, shard: ListedShard, signal: AbortSigna
   for (let next = 0; next < due.length || reading.length > 0; ) {
     for (; reading.length < digestAhead && next < due.length; next += 1) {
       const range = due[next] ?? { start: 0, end: 0 };
-      const piece = reader.bytes(`reading ${shard.uri}`, { ...pinned(shard), ...range }, signal);
-      piece.catch(() => undefined); // awaited in its turn
-      reading.push(piece);
+      reading.push(awaitedLater(reader.bytes(`reading ${shard.uri}`, { ...pinned(shard), ...range }, signal)));
     }
     hash.update((await reading.shift()) ?? Buffer.alloc(0));
   }

@@ -8,6 +8,7 @@ import { type Dictionaries, type KnownDictionaries, openDictionaries } from "./d
 import type { ArrowIndex, IndexedBatch } from "../ipc/numbering.js";
 import { type ArrowNode, layoutBatch } from "../ipc/layout.js";
 import { type BatchHeader, readMessage, readPrefix } from "../ipc/messages.js";
+import { awaitedLater, settled } from "../../../util/promises.js";
 
 export interface PiecesRequest {
   readonly rowStart: number;
@@ -45,12 +46,11 @@ export async function* readPieces(bytes: ShardBytes, index: ArrowIndex, request:
       if (piece.done === true) {
         return;
       }
-      next = pieces.next();
-      next.catch(() => undefined); // awaited when this one is done with
+      next = awaitedLater(pieces.next());
       yield piece.value;
     }
   } finally {
-    await next.catch(() => undefined);
+    await settled(next);
     await pieces.return(undefined);
   }
 }

@@ -1,5 +1,6 @@
 import type { DuckDBDataChunk } from "@duckdb/node-api";
 import type { ConnectionPool } from "../../../duckdb/pool.js";
+import { awaitedLater, settled } from "../../../util/promises.js";
 
 /**
  * The chunks that a query gives, of 2,048 rows at most. A chunk holds until the next one is asked for.
@@ -19,8 +20,7 @@ export async function* streamChunks(pool: ConnectionPool, sql: string): AsyncGen
         break;
       }
       // Decoded while this one is packed: DuckDB's only thread may be the one that fetches.
-      fetched = result.fetchChunk();
-      fetched.catch(() => undefined); // awaited when this one is done with
+      fetched = awaitedLater(result.fetchChunk());
       yield chunk;
     }
     finished = true;
@@ -28,7 +28,7 @@ export async function* streamChunks(pool: ConnectionPool, sql: string): AsyncGen
     if (finished) {
       pool.giveBack(connection);
     } else {
-      await fetched?.catch(() => undefined);
+      await settled(fetched);
       connection.closeSync(); // a stream that was left in the middle must not be met by the next query
     }
   }

@@ -11,6 +11,7 @@ import type { Target } from "./committed-parts.js";
 import { partRows, isWholeSpan } from "./parts.js";
 import type { PartToWrite } from "./part-file.js";
 import type { Maker, StoredPlan } from "../../port.js";
+import { awaitedLater } from "../../../util/promises.js";
 
 export interface PartToEncode {
   readonly duckdb: DuckDbAccess;
@@ -26,7 +27,7 @@ export interface PartToEncode {
 /** Starts loading what encodes parts. If that fails, the first commit reports it. */
 export function loadEncoder(duckdb: DuckDbAccess): void {
   duckdb.load();
-  import("./part-file.js").catch(() => undefined);
+  void awaitedLater(import("./part-file.js"));
 }
 
 /**

@@ -119,6 +119,6 @@ async function tidyUp(publisher: Publisher): Promise<void> {
     await publisher.clear();
     await publisher.clearEarlier();
   } catch {
-    // readers do not see what stays
+    // Readers do not see what stays.
   }
 }

@@ -114,7 +114,7 @@ export async function latestRun(fs: TargetState, folder: string, base: RunId): P
 /** The error for a plan that could not be stored: a later run supersedes it, where there is one; else `error`. */
 export async function laterRunOr(fs: TargetState, layout: Layout, error: unknown): Promise<unknown> {
   const { base } = splitRunId(layout.runId);
-  const latest = await latestRun(fs, layout.folder, base).catch(() => base);
+  const latest = await latestRun(fs, layout.folder, base).catch(() => base); // `error` says more
   return isLater(latest, layout) ? superseded(layout, latest) : error;
 }
 
@@ -151,7 +151,8 @@ export async function findPlan(fs: TargetState, folder: string, base: RunId): Pr
       await refuseForeign(fs, layout);
       return await readPlan(fs, layout);
     } catch (error) {
-      // A run that was opened meanwhile may have moved its parts into place: that one is the latest now.
+      // A run that was opened meanwhile may have moved its parts into place: it is the latest now.
+      // Where that cannot be read, `error` says more.
       if ((await latestRun(fs, folder, base).catch(() => layout.runId)) === layout.runId) {
         throw error;
       }

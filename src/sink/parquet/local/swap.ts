@@ -73,7 +73,7 @@ async function moveIn(fs: FileSystem, from: string, to: string): Promise<void> {
   try {
     await linkOrRename(fs, from, to);
   } catch (error) {
-    // Another attempt has moved the part: it was renamed, where there are no hard links.
+    // Another attempt has moved the part: it was renamed, where there are no hard links. If not, `error` says what is wrong.
     if (errnoOf(error) !== "ENOENT" || (await fs.identityOf(to).catch(() => undefined)) === undefined) {
       throw error;
     }

@@ -44,7 +44,7 @@ export async function commitToS3(commit: S3Commit): Promise<{ outcome: CommitOut
     }
     return { outcome: "adopted", part: theirs };
   } finally {
-    await unlink(path).catch(() => undefined);
+    await unlink(path).catch(() => undefined); // the folder of the spool goes when the attempt ends
   }
 }
 

@@ -51,6 +51,7 @@ export async function inspectInS3(
       }
       parts.damaged.push(...found.damaged);
     } finally {
+      // The folder of the spool goes when the attempt ends.
       await Promise.all(group.map(({ path }) => unlink(path).catch(() => undefined)));
     }
   }
