@@ -17,12 +17,12 @@ const project = fileURLToPath(new URL("..", import.meta.url));
 const parts = {
   "code-cache": {
     file: "dist/start/code-cache.js",
-    pattern: /const known = file === undefined \?/,
-    instead: "file = undefined; const known = file === undefined ?",
+    pattern: /const cached = file === undefined \?/,
+    instead: "file = undefined; const cached = file === undefined ?",
   },
   texts: {
     file: "dist/models/model-file.js",
-    pattern: /findTexts\(bytes, proto\)/,
+    pattern: /findTextTensors\(bytes, proto\)/,
     instead: "{ inputs: [], outputs: [] }",
   },
   wasm: {

@@ -37,7 +37,7 @@ async function readAsJobsDo() {
   };
   const signal = new AbortController().signal;
   const spool = openSpool({ root: folder, writer: "bench", use: "in", isDead: () => false, maxBytes: 1024 ** 3 });
-  const reader = openReaderThread({ place: {}, retry, signal });
+  const reader = openReaderThread({ settings: {}, retry, signal });
   const source = s3Source({ reader, spool });
   const threads = availableParallelism();
   const decoder = openParquetDecoder({ threads, folders: [spool.folder], timezone: "UTC" });

@@ -7,11 +7,11 @@ import type { Decoder } from "../formats/port.js";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
 import { errnoOf, JobError } from "../util/errors.js";
 import {
-  type AttemptAbout,
+  type AttemptInfo,
   type AttemptRecord,
   createAttemptRecord,
   type RecordOptions,
-  recordedProgress,
+  withRecord,
 } from "../report/attempt-record.js";
 import { type Progress, silentProgress } from "../report/progress.js";
 import type { RetryTools } from "../util/retry.js";
@@ -98,7 +98,7 @@ export async function openLoaded(
     sha256,
     ...clockOf(tools),
     log,
-    progress: recordedProgress(progress, record),
+    progress: withRecord(progress, record),
     record,
     ...attempt,
     signal,
@@ -141,11 +141,11 @@ function clockOf({ retry }: AttemptTools): Pick<JobContext, "nowMs" | "dateMs" |
 
 export function recordOf(
   spec: JobSpec,
-  { worker, onStage }: Pick<AttemptAbout, "worker"> & Pick<RecordOptions, "onStage">,
+  { worker, onStage }: Pick<AttemptInfo, "worker"> & Pick<RecordOptions, "onStage">,
 ): AttemptRecord {
   const { name, params } = spec;
   return createAttemptRecord({
-    about: { job: name, params, versions: componentVersions, worker, output: targetName(spec) },
+    info: { job: name, params, versions: componentVersions, worker, output: targetName(spec) },
     nowMs: () => performance.now(),
     dateMs: Date.now,
     onStage,

@@ -1,5 +1,5 @@
 import { isAbsolute, relative, resolve, sep } from "node:path";
-import { duckDbWhenNeeded } from "../duckdb/instance.js";
+import { openDuckDbLazily } from "../duckdb/instance.js";
 import { runIdOf, type Sha256 } from "../plan/identity.js";
 import type { RetryTools } from "../util/retry.js";
 import { nodeFileSystem } from "../sink/parquet/common/file-system.js";
@@ -132,7 +132,7 @@ async function openOnDisk({ path, compression }: ParquetOutputSpec, tools: SinkT
   const { folder, outputPattern, writer, isDead, warn } = tools;
   return openParquetSink({
     folder: resolve(folder, path),
-    duckdb: duckDbWhenNeeded({ threads: encodingThreads(tools.cores), allowed: { folders: [resolve(folder, path)] } }),
+    duckdb: openDuckDbLazily({ threads: encodingThreads(tools.cores), allowed: { folders: [resolve(folder, path)] } }),
     target: shortPath(resolve(folder, path)),
     uri: path,
     compression,
@@ -157,7 +157,7 @@ async function openInS3(parquet: ParquetOutputSpec, tools: SinkTools): Promise<S
     folder: s3Folder(path),
     uri: path,
     spool: outgoing,
-    duckdb: duckDbWhenNeeded({ threads: encodingThreads(tools.cores), allowed: { folders: [outgoing.folder] } }),
+    duckdb: openDuckDbLazily({ threads: encodingThreads(tools.cores), allowed: { folders: [outgoing.folder] } }),
     compression,
     siblings: segmentPatterns(s3Folder(tools.outputPattern).split("/").slice(3)),
     writer,

@@ -31,9 +31,9 @@ export async function openSource(input: InputSpec, tools: SourceTools): Promise<
   const reader = openReaderThread(s3Options(input, tools)); // first: it has the most to load, and then to wait for
   const { s3Source } = await import("../storage/s3/source.js");
   const { openSpool } = await import("../s3/spool.js");
-  const { severalSources } = await import("../storage/several.js");
+  const { combineSources } = await import("../storage/combined-source.js");
   const { path, max_mb: maxMb } = input.spool;
   const root = spoolRoot(folder, path);
   const spool = openSpool({ root, writer, use: "in", isDead, maxBytes: maxMb * 1024 * 1024 });
-  return severalSources({ disk, s3: s3Source({ reader, spool, output: inS3 ? output : undefined }) });
+  return combineSources({ disk, s3: s3Source({ reader, spool, output: inS3 ? output : undefined }) });
 }

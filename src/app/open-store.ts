@@ -1,6 +1,6 @@
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
-import type { S3Options } from "../s3/attempts.js";
+import type { S3Options } from "../s3/requests.js";
 import type { S3Store } from "../s3/store.js";
 import type { S3Target } from "../s3/target.js";
 import type { S3OutputSpec } from "../spec/parquet-spec.js";
@@ -29,7 +29,7 @@ export function s3Options(
 ): S3Options {
   const { connect = 10, silence = 20, request = 300 } = timeouts ?? {};
   return {
-    place: { endpoint, region, pathStyle, requestPayer },
+    settings: { endpoint, region, pathStyle, requestPayer },
     timeouts: { connectMs: connect * 1000, silenceMs: silence * 1000, requestMs: request * 1000 },
     retry,
     signal,

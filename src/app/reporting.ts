@@ -1,8 +1,8 @@
 import { errnoOf, JobError, messageOf, exitCodeOf } from "../util/errors.js";
 import { attemptJson } from "../report/attempt-json.js";
 import type { AttemptRecord } from "../report/attempt-record.js";
-import { htmlReport, tellsOf } from "../report/html-report.js";
-import { type EarlierMetrics, earlierMetrics, type MetricsState, metricsText } from "../report/metrics-text.js";
+import { htmlReport, isPageOf } from "../report/html-report.js";
+import { type PreviousMetrics, parsePreviousMetrics, type MetricsState, metricsText } from "../report/metrics-text.js";
 import type { MetricsServer } from "../report/metrics-server.js";
 import { type Outcome, statusOf } from "../report/outcome.js";
 import { ping } from "../report/ping.js";
@@ -40,7 +40,7 @@ const pingTries = 3;
 export async function reporting(context: ReportingContext, work: () => Promise<RunReport>): Promise<RunReport> {
   const { loaded, folder, record, log } = context;
   let files: ReportFiles = {};
-  let earlier: EarlierMetrics = {};
+  let earlier: PreviousMetrics = {};
   let ended: { readonly outcome: Outcome; readonly endedMs: number } | undefined;
   const metrics = (): string => metricsText(stateOf(record, ended, earlier), earlier);
   let keeping: ReturnType<typeof keepWriting> | undefined;
@@ -51,9 +51,9 @@ export async function reporting(context: ReportingContext, work: () => Promise<R
   }
   let outcome: Outcome;
   try {
-    files = await placeReports(loaded, { folder, worker: record.about.worker });
+    files = await placeReports(loaded, { folder, worker: record.info.worker });
     if (files.metrics !== undefined) {
-      earlier = earlierMetrics(await readReport(files.metrics), record.about);
+      earlier = parsePreviousMetrics(await readReport(files.metrics), record.info);
       keeping = keepWriting(log, { key: "report.metrics", path: files.metrics, text: metrics });
     }
     outcome = { kind: "done", report: await work() };
@@ -79,7 +79,7 @@ function succeeded(outcome: Outcome): boolean {
 function stateOf(
   record: AttemptRecord,
   ended: { readonly outcome: Outcome; readonly endedMs: number } | undefined,
-  earlier: EarlierMetrics,
+  earlier: PreviousMetrics,
 ): MetricsState {
   const lastSuccessMs = ended !== undefined && succeeded(ended.outcome) ? ended.endedMs : earlier.lastSuccessMs;
   return { record, outcome: ended?.outcome, endedMs: ended?.endedMs, lastSuccessMs };
@@ -111,7 +111,7 @@ async function writePage(
 ): Promise<void> {
   if (
     html === undefined ||
-    (statusOf(outcome) === "already_complete" && tellsOf(await readReport(html), record.run?.runId))
+    (statusOf(outcome) === "already_complete" && isPageOf(await readReport(html), record.run?.runId))
   ) {
     return;
   }
@@ -167,20 +167,20 @@ async function pingUrl(
 }
 
 function pingBody(record: AttemptRecord, outcome: Outcome): string {
-  const { about, run } = record;
+  const { info, run } = record;
   const told =
     outcome.kind === "done"
       ? { exit_code: 0, text: reportText(outcome.report), ...reportFields(outcome.report) }
       : {
           exit_code: outcome.exitCode,
-          text: `${about.job}: failed: ${outcome.message}`,
+          text: `${info.job}: failed: ${outcome.message}`,
           run_id: run?.runId ?? null,
           status: "failed",
           code: outcome.code,
           message: outcome.message,
           hint: outcome.hint ?? null,
         };
-  return JSON.stringify({ job: about.job, ...told, attempt: attemptJson(record) });
+  return JSON.stringify({ job: info.job, ...told, attempt: attemptJson(record) });
 }
 
 function failedBy(thrown: unknown): Outcome {

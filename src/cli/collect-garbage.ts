@@ -1,28 +1,28 @@
 import { getHeapStatistics, setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 
-const lookSeconds = 0.5;
-const everySeconds = 5;
-/** More than the young part of a heap, which V8 looks after. */
-const grownBytes = 48 * 1024 * 1024;
+const pollSeconds = 0.5;
+const intervalSeconds = 5;
+/** Growth of the heap that triggers a collection; more than its young generation, which V8 collects by itself. */
+const growthBytes = 48 * 1024 * 1024;
 
 /**
- * Collects all of the main thread's garbage every few seconds, and sooner when its heap has grown a lot. V8 does so when
- * the old part of a heap has grown to four times what lives in it: a run over 100,000 shards is done before that.
- * Meanwhile dead objects hold buffers and DuckDB's results, which V8 counts for little or nothing (docs/decisions/startup.md).
+ * Collects the main thread's garbage every few seconds, and sooner when its heap has grown a lot. V8 would wait until the
+ * old generation has grown to four times its live size, and a run over 100,000 shards is over before that. Meanwhile dead
+ * objects hold buffers and DuckDB results, which V8 counts for little or nothing (docs/decisions/startup.md).
  */
-export function collectGarbage({ seconds = everySeconds } = {}): Disposable {
+export function collectGarbage({ seconds = intervalSeconds } = {}): Disposable {
   let collect: (() => void) | undefined;
-  let left = usedBytes();
+  let usedAfterLast = usedBytes();
   let last = performance.now();
   const timer = setInterval(() => {
-    if (performance.now() - last >= seconds * 1000 || usedBytes() - left > grownBytes) {
+    if (performance.now() - last >= seconds * 1000 || usedBytes() - usedAfterLast > growthBytes) {
       collect ??= exposedCollector();
       collect();
-      left = usedBytes();
+      usedAfterLast = usedBytes();
       last = performance.now();
     }
-  }, Math.min(lookSeconds, seconds) * 1000).unref();
+  }, Math.min(pollSeconds, seconds) * 1000).unref();
   return {
     [Symbol.dispose]() {
       clearInterval(timer);
@@ -34,10 +34,10 @@ function usedBytes(): number {
   return getHeapStatistics().used_heap_size;
 }
 
-/** Node has no function of its own for it. */
+/** V8's `gc` function, which Node exposes only by a flag. */
 function exposedCollector(): () => void {
   setFlagsFromString("--expose-gc");
   const collect = runInNewContext("gc") as () => void;
-  setFlagsFromString("--no-expose-gc"); // code that is kept is for the flags that a process begins with
+  setFlagsFromString("--no-expose-gc"); // cached code is valid only for the flags that the process started with
   return collect;
 }

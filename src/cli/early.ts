@@ -3,8 +3,8 @@ import { type EarlyThreads, startEarlyThreads } from "../engine/onnx/early-threa
 import { hasRoomForThreads } from "../app/address-space.js";
 import { usableCores } from "../app/cores.js";
 
-/** For a command line that scores: begins what takes longest, on other cores than this one, before all else is loaded. */
-export function startEarly([command, ...rest]: readonly string[]): EarlyThreads | undefined {
+/** Starts the worker threads of `run`, its slowest part, on other cores before the rest of the program is loaded. */
+export function startThreadsForRun([command, ...rest]: readonly string[]): EarlyThreads | undefined {
   const scores = command === "run" && rest.length > 0 && !rest.some((word) => word === "--help" || word === "-h");
   return scores && hasRoomForThreads() ? startEarlyThreads(scoringWorker, usableCores()) : undefined;
 }

@@ -2,43 +2,44 @@ import type { CommanderError } from "commander";
 import { type ExitCode, exitCodeOf, JobError } from "../util/errors.js";
 import { type Io, safeOutput } from "./io.js";
 import { machineError } from "../app/machine-errors.js";
-import { leaveLastWords } from "./termination-log.js";
+import { writeTerminationMessage } from "./termination-log.js";
 
+/** Options of a command that decide how its errors are written. */
 export interface OutputOptions {
   readonly quiet?: boolean;
   readonly logFormat?: "pretty" | "json";
 }
 
-/** Writes an error for people or for a log collector, and returns the exit code it ends in. */
+/** Writes an error to stderr, for people or as a JSON log line. Returns its exit code. */
 export function failWith(thrown: unknown, { logFormat, quiet }: OutputOptions, io: Pick<Io, "stderr">): ExitCode {
   const stderr = safeOutput(io.stderr);
   const error = machineError(thrown) ?? thrown;
   const { text, hint } = error instanceof JobError ? jobErrorText(error) : { text: bugText(error), hint: "" };
-  leaveLastWords(text, hint);
+  writeTerminationMessage(text, hint);
   if (logFormat === "json") {
-    const known = error instanceof JobError ? { code: error.code, hint: error.hint } : { code: "BUG" };
+    const identity = error instanceof JobError ? { code: error.code, hint: error.hint } : { code: "BUG" };
     const line = {
       level: "error",
       time: new Date().toISOString(),
-      ...known,
+      ...identity,
       exit_code: exitCodeOf(error),
       msg: messageText(error),
     };
     stderr.write(`${JSON.stringify(line)}\n`);
   } else {
-    // Cron mails what is said: an input that is late is told in one line, and not with silence, which would be success.
+    // Cron mails all output: a late input is one line. No output at all would mean success.
     const isLate = error instanceof JobError && error.code === "INPUT_NOT_READY";
     stderr.write(quiet === true && isLate ? text : `${text}${hint}`);
   }
   return exitCodeOf(error);
 }
 
-/** The exit code of a command line that was not understood, or that asked for help; commander has said the rest. */
+/** The exit code of a usage error or of a request for help; commander has already written the message. */
 export function usageExit({ code, exitCode, message }: CommanderError): ExitCode {
   if (exitCode === 0) {
     return 0;
   }
-  leaveLastWords(code === "commander.help" ? "error: there is no command\n" : `${message}\n`);
+  writeTerminationMessage(code === "commander.help" ? "error: there is no command\n" : `${message}\n`);
   return 64;
 }
 

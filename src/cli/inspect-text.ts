@@ -8,14 +8,16 @@ import { showBytes } from "../report/plan-text.js";
 import { count, showCount } from "../report/report.js";
 import { table } from "../report/table.js";
 
-export interface SeenModel extends OnnxFile {
-  /** As ONNX Runtime understands it. */
+/** A model file, and its signature. */
+export interface InspectedModel extends OnnxFile {
+  /** Inputs and outputs, as ONNX Runtime reports them. */
   readonly signature: ModelSignature;
 }
 
-const shownCharacters = 100;
+const maxCharacters = 100;
 
-export function modelText({ path, fileBytes, sha256, externalData, proto, signature, traits }: SeenModel): string {
+/** A model as a table. */
+export function modelText({ path, fileBytes, sha256, externalData, proto, signature, traits }: InspectedModel): string {
   const facts: [string, string][] = [
     ["model", path],
     ["size", exactBytes(fileBytes)],
@@ -23,14 +25,14 @@ export function modelText({ path, fileBytes, sha256, externalData, proto, signat
     ["sha256", sha256],
     ["opset", proto.opsetImports.map(({ domain, version }) => `${opsetDomain(domain)} ${version}`).join(", ")],
     ["ir", String(proto.irVersion)],
-    ["producer", shortened(`${proto.producerName} ${proto.producerVersion}`)],
+    ["producer", firstLine(`${proto.producerName} ${proto.producerVersion}`)],
     ["domain", proto.domain],
     ["version", proto.modelVersion === 0n ? "" : String(proto.modelVersion)],
-    ["doc", shortened(proto.docString)],
+    ["doc", firstLine(proto.docString)],
   ];
   return lines([
     ...factLines(facts),
-    ...section("metadata", table([...proto.metadataProps].map(([key, value]) => [key, shortened(value)]))),
+    ...section("metadata", table([...proto.metadataProps].map(([key, value]) => [key, firstLine(value)]))),
     ...section("inputs", table(signature.inputs.map((tensor) => [tensor.name, showTensor(tensor)]))),
     ...section("outputs", table(signature.outputs.map((tensor) => [tensor.name, outputType(tensor, traits)]))),
     ...section(
@@ -40,7 +42,8 @@ export function modelText({ path, fileBytes, sha256, externalData, proto, signat
   ]);
 }
 
-export function modelJson({ path, fileBytes, sha256, externalData, proto, signature, traits }: SeenModel): string {
+/** A model as one line of JSON. */
+export function modelJson({ path, fileBytes, sha256, externalData, proto, signature, traits }: InspectedModel): string {
   const notes = notesOf(traits);
   return JSON.stringify({
     kind: "model",
@@ -69,22 +72,23 @@ function outputType(tensor: TensorSignature, { otherOutputs }: ModelTraits): str
   return otherOutputs.find(({ name }) => name === tensor.name)?.type ?? showTensor(tensor);
 }
 
-/** What a job with this model should know. */
+/** Warnings about using the model in a job. */
 function notesOf(traits: ModelTraits): string[] {
   const dependence = batchDependence(traits);
   return [...lostOutputs(traits, undefined), ...(dependence === undefined ? [] : [dependence])];
 }
 
-/** `dtype` and `shape` are null where it is no tensor; a dimension is null where it may vary. */
+/** `dtype` and `shape` are null for a value that is not a tensor; a dynamic dimension is null. */
 function tensorJson({ name, dtype, shape }: TensorSignature): object {
   return { name, dtype: dtype ?? null, shape: dtype === undefined ? null : shape };
 }
 
-/** The default domain has two spellings. */
+/** The name of an operator set's domain; the default domain has two spellings. */
 function opsetDomain(domain: string): string {
   return domain === "" ? "ai.onnx" : domain;
 }
 
+/** A shard as a table. */
 export function shardText(shard: ShardDetails): string {
   const { rowGroups, rowGroupRows, columns } = shard;
   const compressed = columns.reduce((sum, column) => sum + column.compressedBytes, 0);
@@ -110,6 +114,7 @@ export function shardText(shard: ShardDetails): string {
   return lines([...factLines(facts), "", ...table([header, ...rows], { right: [2, 4, 5] })]);
 }
 
+/** A shard as one line of JSON. */
 export function shardJson(shard: ShardDetails): string {
   return JSON.stringify({
     kind: "shard",
@@ -138,11 +143,11 @@ function rowRange({ min, max }: { readonly min: number; readonly max: number }):
   return min === max ? count(max, "row") : `${showCount(min)} to ${count(max, "row")}`;
 }
 
-/** What is not set is not shown. */
+/** Name and value of each fact; facts without a value are left out. */
 function factLines(facts: readonly (readonly [string, string])[]): string[] {
-  const known = facts.filter(([, value]) => value !== "");
-  const width = Math.max(...known.map(([name]) => name.length));
-  return known.map(([name, value]) => `${name.padEnd(width)}  ${printable(value)}`);
+  const shown = facts.filter(([, value]) => value !== "");
+  const width = Math.max(...shown.map(([name]) => name.length));
+  return shown.map(([name, value]) => `${name.padEnd(width)}  ${printable(value)}`);
 }
 
 function section(title: string, body: readonly string[]): string[] {
@@ -158,17 +163,17 @@ function exactBytes(bytes: number): string {
   return bytes < 1024 ? count(bytes, "byte") : `${showBytes(bytes)} (${count(bytes, "byte")})`;
 }
 
-/** The first line, and not too much of it: some exporters put whole vocabularies into one. */
-function shortened(text: string): string {
+/** The first line of a text, cut to 100 characters: some exporters write whole vocabularies into one. */
+function firstLine(text: string): string {
   const [first = ""] = text.trim().split(/\r?\n/, 1);
-  return first.length > shownCharacters
-    ? `${first.slice(0, shownCharacters)}…`
+  return first.length > maxCharacters
+    ? `${first.slice(0, maxCharacters)}…`
     : first === text.trim()
       ? first
       : `${first} …`;
 }
 
-/** JSON numbers lose what a double cannot hold. */
+/** A JSON number, or text where a double would lose digits. */
 function jsonInteger(value: bigint): number | string {
   const number = Number(value);
   return Number.isSafeInteger(number) ? number : String(value);

@@ -1,15 +1,15 @@
 import { printableLines } from "../util/printable.js";
 
-/** What a command line uses of its process: Node's `process` is one. */
+/** The part of a process that a command line uses; `process` itself implements it. */
 export interface Io {
-  /** The result. */
+  /** Receives the result. */
   readonly stdout: Output;
-  /** All else that is said. */
+  /** Receives all other messages. */
   readonly stderr: Output;
   exitCode?: number | string | null | undefined;
 }
 
-/** A stream of the process, or whatever takes text. */
+/** A stream of the process, or another receiver of text. */
 export type Output = ProcessStream | TextOutput;
 
 type ProcessStream = NodeJS.WriteStream & { readonly fd: number };
@@ -20,22 +20,22 @@ interface TextOutput {
   write(text: string): unknown;
 }
 
-/** What commands write to. */
+/** The outputs of a command, safe for terminals. */
 export interface SafeIo {
   readonly stdout: SafeOutput;
   readonly stderr: SafeOutput;
   exitCode?: Io["exitCode"];
 }
 
-/** An output on which no text can move the cursor, change colours or reorder what is shown. */
+/** An output whose text cannot move a terminal's cursor, change its colours or reorder characters. */
 export interface SafeOutput {
-  /** Writes text with the characters that a terminal obeys shown as their codes; newlines stay. */
+  /** Writes text; control characters are written as codes, except newlines. */
   write(text: string): unknown;
-  /** The output itself, for colours and a progress bar. */
+  /** The underlying output, for colours and a progress bar. */
   readonly raw: Output;
 }
 
-/** Names of files, columns, tensors and keys are anybody's: this is the one place where text leaves for a terminal. */
+/** Makes the outputs of a process safe: names of files, columns, tensors and keys may contain anything. */
 export function safeIo(io: Io): SafeIo {
   return {
     stdout: safeOutput(io.stdout),
@@ -49,6 +49,7 @@ export function safeIo(io: Io): SafeIo {
   };
 }
 
+/** Makes one output safe. */
 export function safeOutput(raw: Output): SafeOutput {
   return { write: (text) => raw.write(printableLines(text)), raw };
 }

@@ -4,16 +4,17 @@ import { printableLines } from "../util/printable.js";
 import type { Log } from "../scoring/context.js";
 import type { Output, SafeOutput } from "./io.js";
 
+/** How log lines look, and which are written. */
 export interface LogOptions {
   readonly level: "debug" | "info" | "warn" | "error";
   readonly format: "pretty" | "json";
   readonly color: boolean;
 }
 
-/** Log lines on stderr, written at once: what was said before a kill is there after it. */
+/** Makes a log on stderr. Lines are written synchronously, so that they survive a kill. */
 export function createLog({ raw }: SafeOutput, { level, format, color }: LogOptions): Log {
   const stream = lineStream(raw);
-  // Not of the whole pretty line, which has colours.
+  // Messages are made safe one by one: a whole pretty line contains colours.
   const shown = format === "json" ? (message: string) => message : printableLines;
   const logger = pino(
     {
@@ -37,8 +38,8 @@ export function createLog({ raw }: SafeOutput, { level, format, color }: LogOpti
   };
 }
 
-/** Warnings only, as lines for people: of commands that end soon. */
-export function warningsOnly(stderr: SafeOutput): Log {
+/** Makes a log for short commands, which writes only warnings, as plain lines. */
+export function createWarningLog(stderr: SafeOutput): Log {
   return {
     info() {},
     debug() {},
@@ -52,7 +53,7 @@ function lineStream(stderr: Output): DestinationStream {
   if (stderr.fd === undefined) {
     return stderr;
   }
-  // A log that cannot be written must not end the job.
+  // Errors are ignored: a log that cannot be written must not end the job.
   return destination({ fd: stderr.fd, sync: true }).on("error", () => undefined);
 }
 
@@ -73,7 +74,7 @@ function prettyStream(stream: DestinationStream, color: boolean): DestinationStr
   };
 }
 
-/** https://no-color.org */
+/** Whether to write colours to a stream: https://no-color.org */
 export function wantsColor(stream: { isTTY?: boolean }): boolean {
   return stream.isTTY === true && (process.env["NO_COLOR"] ?? "") === "";
 }

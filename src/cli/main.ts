@@ -1,16 +1,16 @@
 import { errnoOf, JobError } from "../util/errors.js";
 import { collectGarbage } from "./collect-garbage.js";
-import { startEarly } from "./early.js";
+import { startThreadsForRun } from "./early.js";
 import { failWith } from "./failure.js";
 import { endOnSignalsAsFirstProcess } from "./signals.js";
 
-/** Whoever reads our output may stop before we are done (`| head`): that is no error. A log that is lost is none either. */
+// A reader of stdout may stop early (`| head`), and a log may be lost: neither is an error.
 process.stderr.on("error", () => undefined);
 process.stdout.on("error", (error) => {
   if (errnoOf(error) !== "EPIPE") {
     process.exitCode = failWith(
       new JobError("DISK", `writing to stdout: ${error.message}`, {
-        hint: "what the command did stands; only its report is lost",
+        hint: "the command did its work; only its report is lost",
       }),
       {},
       process,
@@ -18,25 +18,25 @@ process.stdout.on("error", (error) => {
   }
 });
 
-/** A process that has nothing left to wait for ends as if all were well. */
+// Without this check, a process whose event loop runs empty would exit with 0 before its command has ended.
 let isRunning = true;
 process.on("exit", (code) => {
   if (isRunning && code === 0) {
-    process.exitCode = failWith(new Error("nothing is left to wait for, but the command has not ended"), {}, process);
+    process.exitCode = failWith(new Error("the event loop is empty, but the command has not ended"), {}, process);
   }
 });
 
 endOnSignalsAsFirstProcess();
 collectGarbage();
 void main(process.argv.slice(2)).catch((error: unknown) => {
-  process.exitCode = failWith(error, {}, process); // a part of the program that could not be loaded
+  process.exitCode = failWith(error, {}, process); // an error of loading the program
 });
 
 async function main(args: readonly string[]): Promise<void> {
   {
-    await using early = startEarly(args);
+    await using early = startThreadsForRun(args);
     const { runProgram } = await import("./run-program.js");
     await runProgram(args, process, early);
   }
-  isRunning = false; // not where it was thrown, of which Node may be told to think nothing
+  isRunning = false; // not when it throws: Node may be told to ignore unhandled rejections
 }

@@ -12,16 +12,17 @@ import type { JobSpec } from "../spec/job-spec.js";
 import { fileError } from "../app/given-files.js";
 import { refuseAmongPredictions } from "../app/report-files.js";
 
-/** `run --profile FILE`: where the time goes, as a table and as a trace. */
+/** The profile of `run --profile FILE`: a trace, and a table of the time that each stage took. */
 export interface Profile extends AsyncDisposable {
-  readonly onStage: Trace["piece"];
-  /** Where sessions leave their own profiles. */
+  /** Receives each piece of work, for the trace. */
+  readonly onStage: Trace["addWork"];
+  /** The folder to which sessions write their own profiles. */
   readonly folder: string;
-  /** Writes the trace, and the table to the log. Sessions are closed by now. */
+  /** Writes the trace, and logs the table. Sessions must be closed. */
   end(times: StageTimes): Promise<void>;
 }
 
-/** @throws JobError USAGE, PERMISSION when the file cannot be written: said before anything is scored */
+/** Creates the file before anything is scored. @throws JobError USAGE, PERMISSION when it cannot be written */
 export async function openProfile(
   file: string | undefined,
   { spec, folder: specFolder, log }: { readonly spec: JobSpec; readonly folder: string; readonly log: Log },
@@ -30,27 +31,27 @@ export async function openProfile(
     return undefined;
   }
   const path = resolve(file);
-  const doing = `writing --profile ${path}`;
+  const act = `writing --profile ${path}`;
   if (extname(path) !== ".json") {
-    throw new JobError("USAGE", `${doing}: expected a name that ends in .json`, {
-      hint: "the file is written over: it should be no other's, such as trace.json",
+    throw new JobError("USAGE", `${act}: expected a name that ends in .json`, {
+      hint: "an existing file is replaced; choose a name such as trace.json",
     });
   }
-  await refuseAmongPredictions(spec, { folder: specFolder, path: dirname(path), doing });
-  const folder = await emptyTrace(path, doing);
+  await refuseAmongPredictions(spec, { folder: specFolder, path: dirname(path), doing: act });
+  const folder = await createTraceFile(path, act);
   const trace = createTrace();
   return {
-    onStage: trace.piece,
+    onStage: trace.addWork,
     folder,
     async end(times) {
       try {
-        await writeFile(path, trace.text(await sessionEvents(folder, log)));
+        await writeFile(path, trace.toJson(await sessionEvents(folder, log)));
       } catch (error) {
-        log.warn(`writing --profile ${path}: ${errnoOf(error) ?? messageOf(error)}`); // the run is what it was
+        log.warn(`writing --profile ${path}: ${errnoOf(error) ?? messageOf(error)}`); // the run itself succeeded
         return;
       }
       if (trace.dropped > 0) {
-        log.warn(`${file} has the first pieces of work only: ${trace.dropped} more did not fit`);
+        log.warn(`${file} has only the first events: ${trace.dropped} more did not fit`);
       }
       log.info([`profile: ${file}, to be opened in https://ui.perfetto.dev`, ...stageTable(times)].join("\n"));
     },
@@ -60,24 +61,24 @@ export async function openProfile(
   };
 }
 
-/** Makes the file, and a folder for what sessions write. */
-async function emptyTrace(path: string, doing: string): Promise<string> {
+/** Creates the file, and a temporary folder for the profiles of sessions. */
+async function createTraceFile(path: string, act: string): Promise<string> {
   try {
     await writeFile(path, "");
     return await mkdtemp(join(tmpdir(), "infer-batch-profile-"));
   } catch (cause) {
-    const hint = "name a file in a folder that is there and can be written to; TMPDIR takes what sessions write";
-    throw fileError(doing, cause, hint);
+    const hint = "name a file in an existing folder that can be written to; sessions write to TMPDIR";
+    throw fileError(act, cause, hint);
   }
 }
 
 const meanings: Readonly<Record<(typeof stages)[number], string>> = {
-  read: "until bytes were there",
-  decode: "until rows were columns, or scored by who decodes them",
-  pack: "copying them into batches",
-  infer: "in the model, of all sessions together",
-  encode: "until a span was bytes",
-  commit: "until it was durable",
+  read: "until the bytes arrived",
+  decode: "until rows were columns, or were scored by the worker that decoded them",
+  pack: "copying rows into batches",
+  infer: "in the model, all sessions together",
+  encode: "until a span was encoded",
+  commit: "until a span was durable",
   wait: "for the model or the target",
 };
 
@@ -86,10 +87,10 @@ function stageTable({ ms }: StageTimes): string[] {
   return table([["stage", "seconds", ""], ...rows], { right: [1] });
 }
 
-/** Larger ones would take more memory than the job. */
-const mostBytes = 64 * 1024 * 1024;
+/** Larger profiles of sessions are left out: parsing them would take more memory than the job. */
+const maxProfileBytes = 64 * 1024 * 1024;
 
-/** ONNX Runtime's own, on tracks of their own. */
+/** Events of ONNX Runtime's profile, in the Trace Event Format. */
 const runtimeEvents = z.array(
   z.object({
     name: z.string(),
@@ -106,18 +107,19 @@ async function sessionEvents(folder: string, log: Log): Promise<TraceEvent[]> {
   const events: TraceEvent[] = [];
   const threads = new Map<string, number>();
   for (const name of (await readdir(folder)).toSorted()) {
-    const about = parseProfileName(name);
-    if (about === undefined) {
+    const profile = parseProfileName(name);
+    if (profile === undefined) {
       continue;
     }
-    const { session, startedMs } = about;
+    const { session, startedMs } = profile;
     const path = join(folder, name);
-    if ((await stat(path)).size > mostBytes) {
-      log.warn(`the profile of session ${session} is larger than ${mostBytes} bytes and left out of the trace`);
+    if ((await stat(path)).size > maxProfileBytes) {
+      log.warn(`the profile of session ${session} is larger than ${maxProfileBytes} bytes and left out of the trace`);
       continue;
     }
     const text = await readFile(path, "utf8");
-    const found = runtimeEvents.safeParse(text === "" ? [] : JSON.parse(text)); // empty: of a session that was not opened
+    // A session that was never opened leaves an empty profile.
+    const found = runtimeEvents.safeParse(text === "" ? [] : JSON.parse(text));
     for (const { tid, ts, ...event } of found.success ? found.data : []) {
       const thread = `session ${session}, thread ${tid}`;
       if (!threads.has(thread)) {

@@ -5,9 +5,9 @@ import { skipExitCode } from "./skip-exit-code.js";
 import { programVersion } from "../app/version.js";
 
 /**
- * Every command and option, and nothing that runs: docs and tests read them here.
- * Commands are loaded when they are called: `--help` should not wait for the native libraries.
- * @param early threads for `run`, which has its own where there are none
+ * Builds the command-line parser with all commands and options, which docs and tests read. Commands are imported when they
+ * run, so that `--help` does not wait for the native libraries.
+ * @param early threads for `run`, which starts its own when there are none
  */
 export function createProgram(process: Io, early?: EarlyThreads): Command {
   const io = safeIo(process);
@@ -261,13 +261,13 @@ function addSchema(program: Command, io: SafeIo): void {
     });
 }
 
-function collect(given: string, all: readonly string[] = []): string[] {
-  return [...all, given];
+function collect(value: string, all: readonly string[] = []): string[] {
+  return [...all, value];
 }
 
-function portOf(given: string): number {
-  const port = Number(given);
-  if (!/^\d{1,5}$/.test(given) || port > 65_535) {
+function portOf(value: string): number {
+  const port = Number(value);
+  if (!/^\d{1,5}$/.test(value) || port > 65_535) {
     throw new InvalidArgumentError("expected a number from 0 to 65535");
   }
   return port;

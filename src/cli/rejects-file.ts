@@ -2,21 +2,21 @@ import { open } from "node:fs/promises";
 import type { RejectedRow } from "../columnar/types.js";
 import { fileError } from "../app/given-files.js";
 
-/** Takes rejected rows, a line of JSON each. */
+/** Writes rejected rows, one line of JSON each. */
 export interface RejectsFile extends AsyncDisposable {
   write(rows: readonly RejectedRow[]): Promise<void>;
 }
 
-/** A new file, in the place of one that is there. @throws JobError DISK, PERMISSION, FILE_MISSING */
+/** Creates or replaces a file for rejected rows. @throws JobError DISK, PERMISSION, FILE_MISSING */
 export async function openRejectsFile(path: string): Promise<RejectsFile> {
-  const file = await onDisk(path, () => open(path, "w"));
+  const file = await withFileError(path, () => open(path, "w"));
   return {
-    write: (rows) => onDisk(path, () => file.appendFile(rows.map((row) => `${JSON.stringify(row)}\n`).join(""))),
+    write: (rows) => withFileError(path, () => file.appendFile(rows.map((row) => `${JSON.stringify(row)}\n`).join(""))),
     [Symbol.asyncDispose]: () => file.close(),
   };
 }
 
-async function onDisk<T>(path: string, act: () => Promise<T>): Promise<T> {
+async function withFileError<T>(path: string, act: () => Promise<T>): Promise<T> {
   try {
     return await act();
   } catch (error) {

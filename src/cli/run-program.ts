@@ -5,8 +5,8 @@ import type { Io } from "./io.js";
 import { createProgram } from "./program.js";
 
 /**
- * Carries out a command line (without node and the program's name) and sets `io.exitCode`. A process may carry out
- * several: nothing of one is left for the next.
+ * Runs a command line, without the names of node and the program, and sets `io.exitCode`. A process may run several: no
+ * state is shared between them.
  */
 export async function runProgram(args: readonly string[], io: Io, early?: EarlyThreads): Promise<void> {
   const program = createProgram(io, early);

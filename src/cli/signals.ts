@@ -2,15 +2,15 @@ import { constants } from "node:os";
 import { JobError } from "../util/errors.js";
 import type { SafeOutput } from "./io.js";
 
-/** Spans in flight are finished or dropped within this time after a signal. */
+/** After a signal, spans in flight must be committed or dropped within this time. */
 const graceMs = 5000;
 
 const stopSignals = ["SIGINT", "SIGTERM"] as const;
 type StopSignal = (typeof stopSignals)[number];
 
 /**
- * Lets SIGINT and SIGTERM end the first process of a container, as they end any other: the kernel drops a signal that
- * this process does not handle. A command that handles them itself, by `abortOnSignals`, comes first.
+ * Makes SIGINT and SIGTERM end the process when it is the first of a container: the kernel drops signals that such a
+ * process does not handle. A handler of `abortOnSignals` takes precedence.
  */
 export function endOnSignalsAsFirstProcess(): void {
   if (process.pid !== 1) {
@@ -25,7 +25,7 @@ export function endOnSignalsAsFirstProcess(): void {
   }
 }
 
-/** What a stop leaves behind, and what to do then. */
+/** What a message says about a stop. */
 interface StopText {
   readonly kept: string;
   readonly hint: string;
@@ -34,9 +34,9 @@ interface StopText {
 const runText: StopText = { kept: "committed spans are kept", hint: "the same command again does the rest" };
 
 /**
- * An AbortSignal that ends a job between batches. SIGINT and SIGTERM abort it. A second one, or the end of the
- * grace time, ends the process at once, by the signal itself: `process.exit` would tear threads down inside the
- * model and abort with 134.
+ * Makes an AbortSignal that SIGINT and SIGTERM abort, to stop a job between batches. A second signal, or the end of the
+ * grace time, kills the process by the signal itself: `process.exit` would tear threads down inside the model, which
+ * aborts with 134.
  */
 export function abortOnSignals(
   stderr: SafeOutput,
@@ -51,11 +51,11 @@ export function abortOnSignals(
     timer = setTimeout(dieBy, graceMs, name).unref();
     controller.abort(new JobError(name, `stopping on ${name}: ${kept}`, { hint }));
   };
-  // A bug outside every await would tear the process down in the same way: unwind instead, and end with 1.
+  // An uncaught exception would tear the process down in the same way: stop the job instead, and exit with 1.
   const onBug = (error: unknown): void => {
     stderr.write(`${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
     controller.abort(error);
-    timer ??= setTimeout(endNow, graceMs, "SIGKILL").unref();
+    timer ??= setTimeout(killSelf, graceMs, "SIGKILL").unref();
   };
   const remove = (): void => {
     process.off("uncaughtException", onBug);
@@ -64,7 +64,7 @@ export function abortOnSignals(
   };
   const dieBy = (name: StopSignal): void => {
     remove();
-    endNow(name);
+    killSelf(name);
   };
   process.on("SIGINT", onSignal);
   process.on("SIGTERM", onSignal);
@@ -78,10 +78,10 @@ export function abortOnSignals(
   };
 }
 
-/** Ends the process by a signal of its own. */
-function endNow(name: StopSignal | "SIGKILL"): void {
+/** Ends the process by sending itself a signal. */
+function killSelf(name: StopSignal | "SIGKILL"): void {
   process.kill(process.pid, name);
-  // Still here: as the first process of a container it gets no signal of its own. It may abort inside the model then,
-  // but it does not stay until somebody kills it from outside.
+  // The first process of a container does not get its own signal. It exits instead: that may abort inside the model, but
+  // the process does not linger until it is killed from outside.
   setTimeout(() => process.exit(128 + constants.signals[name]), 100);
 }

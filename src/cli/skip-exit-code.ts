@@ -1,22 +1,22 @@
 import { InvalidArgumentError } from "commander";
 import { exitCodes } from "../util/errors.js";
 
-/** Shells and container runtimes give 126 to 255 a meaning of their own, and 1 and 2 to too many failures. */
-const first = 3;
-const last = 125;
-const taken = new Set<number>(Object.values(exitCodes));
+// Shells and container runtimes give 126 to 255 their own meaning; 1 and 2 stand for too many failures.
+const minCode = 3;
+const maxCode = 125;
+const usedCodes = new Set<number>(Object.values(exitCodes));
 
 /**
- * What `run --skip-exit-code` ends with when there is nothing to do: a code that nothing else ends with.
- * @throws InvalidArgumentError
+ * Parses `run --skip-exit-code`, the exit code of a run that is already complete.
+ * @throws InvalidArgumentError when it is not a number from 3 to 125, or is an exit code of other outcomes
  */
 export function skipExitCode(text: string): number {
   const code = /^\d{1,3}$/.test(text) ? Number(text) : Number.NaN;
-  if (taken.has(code)) {
+  if (usedCodes.has(code)) {
     throw new InvalidArgumentError(`Exit code ${code} means something else here; 99 is free.`);
   }
-  if (!(code >= first && code <= last)) {
-    throw new InvalidArgumentError(`Expected a number from ${first} to ${last}, such as 99.`);
+  if (!(code >= minCode && code <= maxCode)) {
+    throw new InvalidArgumentError(`Expected a number from ${minCode} to ${maxCode}, such as 99.`);
   }
   return code;
 }

@@ -1,15 +1,15 @@
 import { errnoOf, JobError } from "../util/errors.js";
 import type { Stdio } from "../app/pipe-context.js";
 
-/** What a reader of stdout that stops before all came ends a pipe with: it has what it wanted. */
+/** The abort reason when the reader of stdout has closed it early. That is not an error. */
 export const readerLeft: unique symbol = Symbol("the reader of stdout has left");
 
-const nothing = new Uint8Array(0);
+const noBytes = new Uint8Array(0);
 
-/** @throws JobError USAGE where either is a terminal */
+/** Opens stdin and stdout of a pipe. @throws JobError USAGE when either is a terminal */
 export function openStdio(stop: AbortSignal): Stdio {
   const { stdin, stdout } = process;
-  refuseTerminals(stdin.isTTY, stdout.isTTY);
+  checkNoTerminal(stdin.isTTY, stdout.isTTY);
   const failed = new AbortController();
   const signal = AbortSignal.any([stop, failed.signal]);
   const close = (): void => {
@@ -21,11 +21,11 @@ export function openStdio(stop: AbortSignal): Stdio {
   };
   signal.addEventListener("abort", onAbort);
   const fail = (error: unknown): void => {
-    failed.abort(errnoOf(error) === "EPIPE" ? readerLeft : unwritable(error));
+    failed.abort(errnoOf(error) === "EPIPE" ? readerLeft : writeError(error));
   };
-  stdout.removeAllListeners("error"); // the program's own says that only a report is lost
+  stdout.removeAllListeners("error"); // main.ts reports stdout errors as a lost report
   stdout.on("error", fail);
-  stdin.on("error", () => undefined); // whoever reads meets it
+  stdin.on("error", () => undefined); // the reader of `chunks` gets the error too
   return {
     chunks: stdin,
     close,
@@ -35,8 +35,8 @@ export function openStdio(stop: AbortSignal): Stdio {
       signal.removeEventListener("abort", onAbort);
       close();
       if (signal.aborted && stdout.writableLength > 0) {
-        // A write that the reader holds up keeps the process. No model is at work any more: it may end, when its exit
-        // code is set.
+        // A pending write would keep the process alive. No model runs any more, so the process may exit once its exit code
+        // is set.
         setImmediate(() => process.exit());
       }
     },
@@ -50,14 +50,14 @@ function writeAll(
   const { stdout } = process;
   return new Promise((resolve, reject) => {
     const stopped = (): void => {
-      reject(signal.reason as Error); // a write that the reader holds up does not end by itself
+      reject(signal.reason as Error); // a write that the reader blocks does not end by itself
     };
     signal.addEventListener("abort", stopped, { once: true });
     stdout.cork();
     for (const chunk of chunks) {
       stdout.write(chunk);
     }
-    stdout.write(nothing, (error) => {
+    stdout.write(noBytes, (error) => {
       signal.removeEventListener("abort", stopped);
       if (error === null || error === undefined) {
         resolve();
@@ -70,16 +70,16 @@ function writeAll(
   });
 }
 
-function refuseTerminals(stdin: boolean, stdout: boolean): void {
+function checkNoTerminal(stdin: boolean, stdout: boolean): void {
   if (stdin || stdout) {
     const found = stdin ? "opening stdin: it is a terminal" : "opening stdout: it is a terminal";
-    throw new JobError("USAGE", `${found}, where an Arrow stream is due`, {
+    throw new JobError("USAGE", `${found}, expected an Arrow stream`, {
       hint: "such as infer-batch pipe job.yaml < in.arrows > out.arrows",
     });
   }
 }
 
-function unwritable(error: unknown): JobError {
+function writeError(error: unknown): JobError {
   return new JobError("DISK", `writing to stdout: ${errnoOf(error) ?? String(error)}`, {
     hint: "what was written so far has no end-of-stream marker; run it again",
     cause: error,

@@ -3,27 +3,29 @@ import { whenNeeded } from "../util/when-needed.js";
 import { quoteText } from "./sql.js";
 import { awaitedLater } from "../util/promises.js";
 
+/** How to open a DuckDB instance. */
 export interface DuckDbOptions {
   readonly threads: number;
-  /** The only files that SQL may touch, as absolute paths; folders are open with all that lies in them. */
+  /** The only files that SQL may access, as absolute paths; a folder includes all files below it. */
   readonly allowed: { readonly files?: readonly string[]; readonly folders?: readonly string[] };
-  /** Settings of every connection, made before the configuration is locked. */
+  /** Settings of every connection. */
   readonly settings?: Readonly<Record<string, string>>;
-  /** Connections to make before that, with settings that cannot be global; `connect` hands them out first. */
+  /** Connections with settings of their own, which cannot be set after the lock; `connect` returns these first. */
   readonly prepared?: { readonly connections: number; readonly settings: Readonly<Record<string, string>> };
 }
 
-/** What connects to a DuckDB of our own: in memory, without extensions, telemetry or any file but those allowed. */
+/** A locked-down DuckDB in memory: no extensions, no telemetry, no files but those allowed. */
 export interface DuckDbAccess {
   connect(): Promise<DuckDBConnection>;
-  /** Begins to open it. What is in the way, `connect` tells. */
+  /** Starts to open the instance. If that fails, `connect` rejects. */
   load(): void;
 }
 
+/** An open DuckDB instance. */
 export interface DuckDb extends Pick<DuckDbAccess, "connect">, Disposable {}
 
-/** Opened when something first connects to it: that takes some 20 ms. */
-export function duckDbWhenNeeded(options: DuckDbOptions): DuckDbAccess & AsyncDisposable {
+/** Makes an instance that opens on first use, because opening takes about 20 ms. */
+export function openDuckDbLazily(options: DuckDbOptions): DuckDbAccess & AsyncDisposable {
   const duckdb = whenNeeded(() => openDuckDb(options));
   return {
     connect: async () => await (await duckdb.open()).connect(),
@@ -34,8 +36,9 @@ export function duckDbWhenNeeded(options: DuckDbOptions): DuckDbAccess & AsyncDi
   };
 }
 
+/** Opens a DuckDB instance, and locks its configuration. */
 export async function openDuckDb({ threads, allowed, settings = {}, prepared }: DuckDbOptions): Promise<DuckDb> {
-  // Its library is large: what needs no DuckDB, and what can be begun before, does not wait for it.
+  // Imported here: the library is large, and what does not need DuckDB should not wait for it.
   const { DuckDBInstance } = await import("@duckdb/node-api");
   const instance = await DuckDBInstance.create(":memory:", {
     threads: String(threads),
@@ -47,13 +50,13 @@ export async function openDuckDb({ threads, allowed, settings = {}, prepared }: 
   const all: Record<string, string> = {
     ...settings,
     preserve_insertion_order: "true",
-    // A GeoParquet column stays the bytes that it is in the file: DuckDB refuses all of a file whose "geo" metadata it
-    // does not understand, such as that of GeoParquet 0.x.
+    // A GeoParquet column stays bytes: DuckDB refuses a whole file whose "geo" metadata it does not understand, such as
+    // that of GeoParquet 0.x.
     enable_geoparquet_conversion: "false",
-    // It keeps what was read of each file for as long as there is memory (20 KiB a tiny shard, and more of larger
-    // ones), and gives a file's old bytes when it was written to within the same second. Nothing is read twice here.
+    // The cache keeps what was read of each file while there is memory (20 KiB for a tiny shard, more for larger ones),
+    // and returns old bytes of a file that was rewritten within the same second. Here nothing is read twice.
     enable_external_file_cache: "false",
-    // A temporary folder in the working directory would be a surprise; spans are sized to fit in memory.
+    // DuckDB would create a temporary folder in the working directory. Spans are sized to fit in memory.
     temp_directory: "''",
     allowed_paths: `[${files.map(quoteText).join(", ")}]`,
     allowed_directories: `[${folders.map(quoteText).join(", ")}]`,

@@ -3,7 +3,7 @@ import type { SourceColumn } from "../columnar/types.js";
 import { quotePath, quotePaths } from "./sql.js";
 import { columnTypeOf } from "./types.js";
 
-/** A digest of everything in a footer that the columns' types can depend on, for each file. */
+/** For each file, a digest of all footer fields that the columns' types can depend on. */
 export async function schemaDigests(
   connection: DuckDBConnection,
   paths: readonly string[],
@@ -16,7 +16,7 @@ export async function schemaDigests(
   return new Map(found.getRows().map(([path, digest]) => [String(path), String(digest)]));
 }
 
-/** The columns of one file, in file order. @throws Error of DuckDB */
+/** Reads the columns of one file, in file order. @throws Error from DuckDB */
 export async function readColumns(connection: DuckDBConnection, path: string): Promise<SourceColumn[]> {
   const empty = await connection.run(
     `SELECT * FROM read_parquet(${quotePath(path)}, hive_partitioning = false) LIMIT 0`,
@@ -32,35 +32,35 @@ export async function readColumns(connection: DuckDBConnection, path: string): P
 
 function sourceColumn(name: string, from: DuckDBType | undefined): SourceColumn {
   const type = from === undefined ? undefined : columnTypeOf(from);
-  const column = { name, sourceType: shownType(from), type };
+  const column = { name, sourceType: typeText(from), type };
   return type === undefined && from instanceof DuckDBStructType
     ? { ...column, fields: from.entryNames.map((field, index) => sourceColumn(field, from.entryTypes[index])) }
     : column;
 }
 
-/** DuckDB's name of a type, without a geometry's coordinate system, which can be a page of JSON. */
-function shownType(type: DuckDBType | undefined): string {
+/** DuckDB's name of a type, without the coordinate system of a geometry, which can be a page of JSON. */
+function typeText(type: DuckDBType | undefined): string {
   return String(type).replaceAll(/GEOMETRY\('(?:[^']|'')*'\)/g, "GEOMETRY");
 }
 
-/** DuckDB reads decimals of more than 38 digits as DOUBLE, and wrongly. */
+/** The most digits of DuckDB's decimals. It reads wider ones as DOUBLE, with wrong values. */
 const decimalDigits = 38;
 
-/** By place in the file: columns that are, or hold, such decimals, with the type that they really have. */
+/** Finds columns that are, or contain, wider decimals; returns the Parquet type by the column's position in the file. */
 async function wideDecimals(connection: DuckDBConnection, path: string): Promise<ReadonlyMap<number, string>> {
   const found = await connection.runAndReadAll(
     `SELECT num_children, precision, scale FROM parquet_schema(${quotePaths([path])}) ORDER BY column_id`,
   );
   const wide = new Map<number, string>();
   let column = -1;
-  /** Elements that are still to come below the current column. */
-  let left = 0;
+  /** Schema elements left in the current column. */
+  let remaining = 0;
   for (const [children, precision, scale] of found.getRows().slice(1)) {
-    if (left === 0) {
+    if (remaining === 0) {
       column += 1;
-      left = 1;
+      remaining = 1;
     }
-    left += Number(children ?? 0) - 1;
+    remaining += Number(children ?? 0) - 1;
     if (Number(precision ?? 0) > decimalDigits) {
       wide.set(column, `DECIMAL(${Number(precision)},${Number(scale)})`);
     }

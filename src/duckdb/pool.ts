@@ -1,27 +1,29 @@
 import type { DuckDbAccess, DuckDBConnection } from "./instance.js";
 
-/** One connection a stream: a second query on it would silently cut the first one off. */
+/** Connections to one instance. Each stream needs its own: a second query on a connection silently truncates the first. */
 export interface ConnectionPool {
+  /** Runs `work` with a connection that is released at its end. */
   use<T>(work: (connection: DuckDBConnection) => Promise<T>): Promise<T>;
-  take(): Promise<DuckDBConnection>;
-  giveBack(connection: DuckDBConnection): void;
+  acquire(): Promise<DuckDBConnection>;
+  release(connection: DuckDBConnection): void;
 }
 
-export function connectionPool(duckdb: Pick<DuckDbAccess, "connect">): ConnectionPool & { close(): void } {
+/** Makes an empty pool. `close` closes its idle connections. */
+export function createConnectionPool(duckdb: Pick<DuckDbAccess, "connect">): ConnectionPool & { close(): void } {
   const idle: DuckDBConnection[] = [];
-  const take = async (): Promise<DuckDBConnection> => idle.pop() ?? (await duckdb.connect());
-  const giveBack = (connection: DuckDBConnection): void => {
+  const acquire = async (): Promise<DuckDBConnection> => idle.pop() ?? (await duckdb.connect());
+  const release = (connection: DuckDBConnection): void => {
     idle.push(connection);
   };
   return {
-    take,
-    giveBack,
+    acquire,
+    release,
     async use(work) {
-      const connection = await take();
+      const connection = await acquire();
       try {
         return await work(connection);
       } finally {
-        giveBack(connection);
+        release(connection);
       }
     },
     close() {

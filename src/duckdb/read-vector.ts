@@ -14,20 +14,20 @@ import { allocate, bytesPerElement, copyValues, type ElementType, type Values, v
 
 type Vector = ReturnType<typeof duckdb.data_chunk_get_vector>;
 
-/** Column `index` of a chunk. The binding copies what it hands out, so the values outlive the chunk. */
+/** Reads column `index` of a chunk. The binding copies its data, so the column outlives the chunk. */
 export function readColumn(chunk: DuckDBDataChunk, index: number, type: ColumnType): Column {
   return readVector(duckdb.data_chunk_get_vector(chunk.chunk, index), type, chunk.rowCount);
 }
 
-/** Whether column `index` of a chunk holds such numbers: reading it as others may read past its end. */
-export function isOfType(chunk: DuckDBDataChunk, index: number, type: "int64" | "uint64"): boolean {
+/** Whether column `index` of a chunk has this type. Reading a column as a wider type may read past its end. */
+export function hasIntegerType(chunk: DuckDBDataChunk, index: number, type: "int64" | "uint64"): boolean {
   const vector = duckdb.data_chunk_get_vector(chunk.chunk, index);
   const wanted = type === "int64" ? duckdb.Type.BIGINT : duckdb.Type.UBIGINT;
   return duckdb.get_type_id(duckdb.vector_get_column_type(vector)) === wanted;
 }
 
-/** Column `index` of a chunk as a matrix of one column. */
-export function readFlat(chunk: DuckDBDataChunk, index: number, element: ElementType): Matrix {
+/** Reads column `index` of a chunk of scalars as a matrix of width 1. */
+export function readScalars(chunk: DuckDBDataChunk, index: number, element: ElementType): Matrix {
   return {
     kind: "matrix",
     width: 1,
@@ -36,8 +36,9 @@ export function readFlat(chunk: DuckDBDataChunk, index: number, element: Element
 }
 
 /**
- * A LIST column whose every row holds `width` elements, as a matrix. Rows that do not lie in order in the child
- * are gathered; those that DuckDB packs itself do.
+ * Reads a LIST column, whose rows all have `width` elements, as a matrix. Rows whose elements do not follow each other in
+ * the child vector are gathered; those that DuckDB itself packs do.
+ * @throws Error when a row has another number of elements
  */
 export function readMatrix(chunk: DuckDBDataChunk, index: number, element: ElementType, width: number): Matrix {
   const vector = duckdb.data_chunk_get_vector(chunk.chunk, index);
@@ -66,7 +67,7 @@ export function readMatrix(chunk: DuckDBDataChunk, index: number, element: Eleme
   return { kind: "matrix", width, data, valid };
 }
 
-/** Four words a row: a list's row is an offset and a length into the child, 64 bits each, of which 32 are enough. */
+/** Four words for each row: a list entry is an offset and a length, of 64 bits each, of which the low 32 are enough. */
 function listWords(vector: Vector, rows: number): Uint32Array {
   const bytes = duckdb.vector_get_data(vector, rows * 16);
   return new Uint32Array(bytes.buffer as ArrayBuffer, bytes.byteOffset, rows * 4);
@@ -108,7 +109,7 @@ function view(
   };
 }
 
-/** DuckDB's string: 4 bytes of length, then the text itself when it has at most 12 bytes, else a pointer to it. */
+/** A DuckDB string: 4 bytes of length, then the text itself if it has at most 12 bytes, else a pointer to it. */
 const stringBytes = 16;
 const inlineBytes = 12;
 const pointerOffset = 8;
@@ -140,7 +141,7 @@ function readBytes(vector: Vector, rows: number): BytesColumn {
   return { kind: "bytes", offsets, bytes, valid };
 }
 
-/** Rows of a list need not lie in order in its child. */
+/** Reads a LIST column; its rows need not follow each other in the child vector. */
 function readList(vector: Vector, element: ColumnType, rows: number): ListColumn {
   const words = listWords(vector, rows);
   const child = readVector(duckdb.list_vector_get_child(vector), element, duckdb.list_vector_get_size(vector));
@@ -166,7 +167,7 @@ function readList(vector: Vector, element: ColumnType, rows: number): ListColumn
   return { kind: "list", offsets, child: gathered.finish(), valid };
 }
 
-/** DuckDB keeps one bit a value in 64-bit words, least significant first; no mask at all means no NULL. */
+/** DuckDB's validity mask has one bit for each value, in 64-bit words, lowest first; without a mask there is no NULL. */
 function validBytes(vector: Vector, length: number): Uint8Array | undefined {
   const mask: Uint8Array | null = duckdb.vector_get_validity(vector, Math.ceil(length / 64) * 8);
   if (mask === null || allSet(mask, length)) {

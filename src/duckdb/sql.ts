@@ -26,7 +26,7 @@ const scalarNames: Readonly<Record<ScalarType, string>> = {
   interval: "INTERVAL",
 };
 
-/** As DuckDB itself writes a type: "BIGINT" for int64. */
+/** The SQL name of a column type, as DuckDB writes it: "BIGINT" for int64. */
 export function sqlTypeOf(type: ColumnType): string {
   if (typeof type === "string") {
     return scalarNames[type];
@@ -43,32 +43,32 @@ export function sqlTypeOf(type: ColumnType): string {
   }
 }
 
-/** An SQL identifier. */
+/** Quotes an SQL identifier. */
 export function quoteName(name: string): string {
   return `"${name.replaceAll('"', '""')}"`;
 }
 
-/** An SQL text literal. */
+/** Quotes an SQL text literal. */
 export function quoteText(text: string): string {
   return `'${text.replaceAll("'", "''")}'`;
 }
 
-/** A glob that matches exactly this path: DuckDB's readers take every path for a glob. */
+/** A glob that matches exactly this path: DuckDB's readers treat every path as a glob. */
 export function exactGlob(path: string): string {
   return path.replaceAll(/[[*?]/g, (character) => `[${character}]`);
 }
 
-/** A literal that names exactly this file. */
+/** The literal of a glob that matches exactly this path. */
 export function quotePath(path: string): string {
   return quoteText(exactGlob(path));
 }
 
-/** A list literal of files for `read_parquet` and its metadata functions. */
+/** The list literal of files, for `read_parquet` and the metadata functions. */
 export function quotePaths(paths: readonly string[]): string {
   return `[${paths.map(quotePath).join(", ")}]`;
 }
 
-/** Errors are plain `Error`s that differ by prefix; the LINE … ^ picture below the first line helps nobody. */
+/** The first line of a DuckDB error, which says what is wrong; the lines below quote the SQL. */
 export function firstLine(message: string): string {
   return message.split("\n", 1)[0] ?? "";
 }

@@ -58,6 +58,7 @@ const scalars: Readonly<Record<ScalarType, DuckDBType>> = {
 
 const scalarOf = new Map(scalarTypes.map((type) => [scalars[type].typeId, type]));
 
+/** The DuckDB type of a column type. */
 export function duckDbTypeOf(type: ColumnType): DuckDBType {
   if (typeof type === "string") {
     return scalars[type];
@@ -68,7 +69,7 @@ export function duckDbTypeOf(type: ColumnType): DuckDBType {
     case "list":
       return LIST(duckDbTypeOf(type.element));
     case "struct":
-      // Not STRUCT({…}): an object would put fields named like numbers first.
+      // Not STRUCT({…}): objects order keys that look like numbers first.
       return new DuckDBStructType(
         type.fields.map(({ name }) => name),
         type.fields.map((field) => duckDbTypeOf(field.type)),
@@ -78,7 +79,7 @@ export function duckDbTypeOf(type: ColumnType): DuckDBType {
   }
 }
 
-/** The column type of a DuckDB type, or undefined where none fits: maps, unions, variants and the like. */
+/** The column type of a DuckDB type; undefined for maps, unions, variants and others without one. */
 export function columnTypeOf(type: DuckDBType): ColumnType | undefined {
   if (type instanceof DuckDBDecimalType) {
     return { kind: "decimal", precision: type.width, scale: type.scale };

@@ -9,7 +9,7 @@ interface Range {
   readonly to: number;
 }
 
-/** Fills column `index` of a chunk that is to be appended with rows [from, to) of a column of the same type. */
+/** Writes rows [from, to) of a column into column `index` of a chunk, which has the same type. */
 export function writeColumn(chunk: DuckDBDataChunk, index: number, column: Column, range: Range): void {
   writeVector(duckdb.data_chunk_get_vector(chunk.chunk, index), column, range);
 }
@@ -55,7 +55,7 @@ function writeFixed(vector: Vector, { data, lanes }: FixedColumn, { from, to }: 
 const stringBytes = 16;
 const inlineBytes = 12;
 
-/** Short texts are written as DuckDB keeps them, inside their slot; longer ones are handed over one by one. */
+/** Writes short texts into their slots, as DuckDB stores them, and passes longer ones to DuckDB one by one. */
 function writeBytes(vector: Vector, { offsets, bytes, valid }: BytesColumn, { from, to }: Range): void {
   const slots = new Uint8Array((to - from) * stringBytes);
   const lengths = new Uint32Array(slots.buffer);

@@ -5,7 +5,7 @@ import { dirname, isAbsolute, join, normalize, sep } from "node:path";
 import { errnoOf, JobError, messageOf } from "../util/errors.js";
 import { type OnnxProto, readOnnxProto } from "../onnx/proto.js";
 import { checkOutline } from "../onnx/outline.js";
-import { findTexts } from "../onnx/texts.js";
+import { findTextTensors } from "../onnx/texts.js";
 import { readTraits } from "../onnx/traits.js";
 import type { ModelFile } from "./port.js";
 
@@ -49,7 +49,7 @@ export async function openModelFile(path: string, refuse = notOnnx): Promise<Onn
   // The digest stands for the bytes only if nothing was written while they were read.
   await check();
   const sha256 = digests.length === 1 ? main : createHash("sha256").update(digests.join("\n")).digest("hex");
-  const texts = findTexts(bytes, proto);
+  const texts = findTextTensors(bytes, proto);
   const traits = readTraits(bytes, proto);
   return { path, name: path, sha256, sizeBytes, texts, traits, check, fileBytes: bytes.length, proto, externalData };
 }

@@ -1,6 +1,6 @@
 import { normalize } from "node:path";
 import { download } from "../s3/download.js";
-import type { ObjectFacts, S3Store } from "../s3/store.js";
+import type { ObjectStat, S3Store } from "../s3/store.js";
 import { parseS3Uri, type S3Uri, s3UriText } from "../spec/s3-uri.js";
 import { JobError } from "../util/errors.js";
 import type { KnownModel, ModelCache } from "./cache.js";
@@ -52,8 +52,8 @@ async function findObject({ store, endpoint, cache }: S3ModelOptions, uri: strin
   });
 }
 
-async function lookAt(store: S3Store, object: S3Uri, model: string): Promise<ObjectFacts> {
-  const facts = await store.look(object);
+async function lookAt(store: S3Store, object: S3Uri, model: string): Promise<ObjectStat> {
+  const facts = await store.stat(object);
   if (facts === undefined) {
     throw new JobError("FILE_MISSING", `loading model ${model}: there is no object ${s3UriText(object)}`, {
       hint: "model.path names one object; external data lies beside it, by the names that the model gives",
@@ -65,7 +65,7 @@ async function lookAt(store: S3Store, object: S3Uri, model: string): Promise<Obj
 /** Whether the external data are still those that were found with the model. */
 async function holds(store: S3Store, model: S3Uri, { external }: KnownModel): Promise<boolean> {
   for (const { location, etag } of external) {
-    if ((await store.look(beside(model, location)))?.etag !== etag) {
+    if ((await store.stat(beside(model, location)))?.etag !== etag) {
       return false;
     }
   }
@@ -79,7 +79,7 @@ function beside({ bucket, key }: S3Uri, location: string): S3Uri {
 
 async function fetchFile(
   store: S3Store,
-  object: ObjectFacts & { readonly object: S3Uri },
+  object: ObjectStat & { readonly object: S3Uri },
   path: string,
   model: string,
 ): Promise<void> {

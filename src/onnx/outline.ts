@@ -1,36 +1,37 @@
 import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
 
-/** More than any field's number and length take: ten bytes each. */
-const headBytes = 20;
-/** A model has a field for each function and each pair of metadata, and a handful of others. */
-const fieldsLimit = 16_384;
+/** More bytes than the tag and length of any field take, which are ten each. */
+const maxHeaderBytes = 20;
+/** More fields than a model has: one for each function and pair of metadata, and a handful of others. */
+const maxFields = 16_384;
 const graphField = 7;
 
 /**
- * Tells a model from another large file by the outermost fields of its ModelProto, of which some bytes are read each.
- * @throws Error when they are not those of a ModelProto
+ * Checks that a large file is a ModelProto by its outermost fields, reading a few bytes of each.
+ * @param read returns bytes [offset, offset + length) of the file
+ * @throws Error when they are not the fields of a ModelProto, or there is no graph
  */
 export async function checkOutline(
   sizeBytes: number,
-  read: (from: number, length: number) => Promise<Uint8Array>,
+  read: (offset: number, length: number) => Promise<Uint8Array>,
 ): Promise<void> {
-  let at = 0;
+  let offset = 0;
   let hasGraph = false;
-  for (let fields = 0; at < sizeBytes; fields += 1) {
-    if (fields === fieldsLimit) {
-      throw new RangeError(`more than ${fieldsLimit} fields`);
+  for (let fields = 0; offset < sizeBytes; fields += 1) {
+    if (fields === maxFields) {
+      throw new RangeError(`more than ${maxFields} fields`);
     }
-    const head = new BinaryReader(await read(at, Math.min(headBytes, sizeBytes - at)));
-    const [field, wire] = head.tag();
+    const header = new BinaryReader(await read(offset, Math.min(maxHeaderBytes, sizeBytes - offset)));
+    const [field, wire] = header.tag();
     if (wire === WireType.LengthDelimited) {
       hasGraph ||= field === graphField;
-      at += head.uint32();
+      offset += header.uint32();
     } else {
-      head.skip(wire, field);
+      header.skip(wire, field);
     }
-    at += head.pos;
+    offset += header.pos;
   }
-  if (at !== sizeBytes) {
+  if (offset !== sizeBytes) {
     throw new RangeError("a field runs past the end of the file");
   }
   if (!hasGraph) {

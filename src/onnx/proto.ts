@@ -1,10 +1,10 @@
 import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
 
-/** What a model file says of itself, and the files that hold its tensors' bytes. Text that is not set is "". */
+/** A model's metadata, and the files that hold its tensors. Text that is not set is "". */
 export interface OnnxProto {
   /** 0 when not set. */
   readonly irVersion: bigint;
-  /** Each pair once, in file order. The domain of ONNX's own operators is written "ai.onnx" or "". */
+  /** Distinct, in file order. The domain of ONNX's own operators is "ai.onnx" or "". */
   readonly opsetImports: readonly OpsetImport[];
   readonly producerName: string;
   readonly producerVersion: string;
@@ -40,7 +40,7 @@ attribute[6] = graph;
 attribute[11] = graph;
 const modelFunction: Visitor = { 7: node, 11: attribute };
 
-// The same of ModelProto.
+// Fields of ModelProto with scalar values.
 const versions: Readonly<Record<number, "irVersion" | "modelVersion">> = { 1: "irVersion", 5: "modelVersion" };
 const texts: Readonly<Record<number, "producerName" | "producerVersion" | "domain" | "docString">> = {
   2: "producerName",
@@ -56,12 +56,12 @@ const functionsField = 25;
 const depthLimit = 64;
 
 /**
- * Walks a serialized ModelProto without loading its tensors.
- * @throws Error when the bytes are not one, or hold no graph
+ * Parses a serialized ModelProto without loading its tensors.
+ * @throws Error when the bytes are not a ModelProto, or have no graph
  */
 export function readOnnxProto(bytes: Uint8Array): OnnxProto {
   const reader = new BinaryReader(bytes);
-  const said = { irVersion: 0n, modelVersion: 0n, producerName: "", producerVersion: "", domain: "", docString: "" };
+  const scalars = { irVersion: 0n, modelVersion: 0n, producerName: "", producerVersion: "", domain: "", docString: "" };
   const opsets = new Map<string, OpsetImport>();
   const metadataProps = new Map<string, string>();
   const locations = new Set<string>();
@@ -69,7 +69,7 @@ export function readOnnxProto(bytes: Uint8Array): OnnxProto {
   readFields(reader, bytes.length, (field, wire) => {
     const version = versions[field];
     if (wire === WireType.Varint && version !== undefined) {
-      said[version] = readInt64(reader);
+      scalars[version] = readInt64(reader);
       return true;
     }
     if (wire !== WireType.LengthDelimited) {
@@ -77,7 +77,7 @@ export function readOnnxProto(bytes: Uint8Array): OnnxProto {
     }
     const text = texts[field];
     if (text !== undefined) {
-      said[text] = reader.string();
+      scalars[text] = reader.string();
     } else if (field === graphField || field === functionsField) {
       graphs += field === graphField ? 1 : 0;
       walk(reader, endOfMessage(reader), field === graphField ? graph : modelFunction, { locations, depth: 1 });
@@ -94,14 +94,18 @@ export function readOnnxProto(bytes: Uint8Array): OnnxProto {
   if (graphs === 0) {
     throw new Error("it holds no graph");
   }
-  return { ...said, opsetImports: [...opsets.values()], metadataProps, externalData: [...locations].toSorted() };
+  return { ...scalars, opsetImports: [...opsets.values()], metadataProps, externalData: [...locations].toSorted() };
 }
 
-/** Hands every field of a message to `take`, which reads it, or returns false to have it skipped. */
-export function readFields(reader: BinaryReader, end: number, take: (field: number, wire: WireType) => boolean): void {
+/** Calls `readField` for every field of a message; it reads the value, or returns false to skip it. */
+export function readFields(
+  reader: BinaryReader,
+  end: number,
+  readField: (field: number, wire: WireType) => boolean,
+): void {
   while (reader.pos < end) {
     const [field, wire] = reader.tag();
-    if (!take(field, wire)) {
+    if (!readField(field, wire)) {
       reader.skip(wire, field);
     }
   }
@@ -110,7 +114,7 @@ export function readFields(reader: BinaryReader, end: number, take: (field: numb
   }
 }
 
-/** Reads a length; the message that follows ends where this says. */
+/** Reads the length of a nested message, and returns the position of its end. */
 export function endOfMessage(reader: BinaryReader): number {
   const end = reader.uint32() + reader.pos;
   if (end > reader.len) {
@@ -145,7 +149,7 @@ function walk(
   });
 }
 
-/** StringStringEntryProto: key, value. */
+/** Reads a StringStringEntryProto: key, value. */
 function readStringEntry(reader: BinaryReader, end: number): [string, string] {
   const entry: [string, string] = ["", ""];
   readFields(reader, end, (field, wire) => {
@@ -158,7 +162,7 @@ function readStringEntry(reader: BinaryReader, end: number): [string, string] {
   return entry;
 }
 
-/** OperatorSetIdProto: domain, version. */
+/** Reads an OperatorSetIdProto: domain, version. */
 function readOpsetImport(reader: BinaryReader, end: number): OpsetImport {
   let domain = "";
   let version = 0n;
@@ -175,7 +179,7 @@ function readOpsetImport(reader: BinaryReader, end: number): OpsetImport {
   return { domain, version };
 }
 
-/** The library gives text where there is no BigInt; Node has it. */
+/** Converts to bigint: without BigInt support the library would return text, and its type says so. */
 function readInt64(reader: BinaryReader): bigint {
   return BigInt(reader.int64());
 }

@@ -1,7 +1,7 @@
 import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import type { OnnxProto } from "./proto.js";
 import type { TextTensors } from "../columnar/tensor.js";
-import { inputEntries, inputPlaces, noTexts, outputEntries, outputPlaces, outputShape } from "./text-names.js";
+import { inputValues, inputIndices, noTexts, outputValues, outputIndices, outputShape } from "./text-names.js";
 
 // Field numbers of onnx.proto3: ModelProto.graph; GraphProto.node, initializer, input, output, value_info;
 // NodeProto.input, output, op_type; TensorProto.name; ValueInfoProto.name, type; TypeProto.tensor_type;
@@ -18,26 +18,26 @@ const dimensionName = 2;
 /** TensorProto.DataType. */
 const types = { int64: 7, string: 8 } as const;
 
-/** The operator Unique is there since. */
-const uniqueSince = 11n;
-/** Larger models go as they are: each session would keep a copy of its bytes. */
-const mostBytes = 2 ** 24;
+/** The first opset with the operator Unique. */
+const uniqueSinceOpset = 11n;
+/** Larger models are not changed: each session would keep a copy of their bytes. */
+const maxModelBytes = 2 ** 24;
 
 /**
- * The inputs and outputs of texts that `passNumbers` can replace.
- * @param bytes a serialized ModelProto, of which `proto` was read
+ * Finds the text inputs and outputs that `replaceTexts` can replace.
+ * @param bytes a serialized ModelProto, which was parsed to `proto`
  */
-export function findTexts(bytes: Uint8Array, { opsetImports, externalData }: OnnxProto): TextTensors {
+export function findTextTensors(bytes: Uint8Array, { opsetImports, externalData }: OnnxProto): TextTensors {
   const versions = opsetImports.filter(({ domain }) => domain === "" || domain === "ai.onnx");
-  if (versions.length === 0 || externalData.length > 0 || bytes.length > mostBytes) {
+  if (versions.length === 0 || externalData.length > 0 || bytes.length > maxModelBytes) {
     return noTexts;
   }
   try {
     const { inputs, outputs } = textsOf(bytes);
-    const hasUnique = versions.every(({ version }) => version >= uniqueSince);
+    const hasUnique = versions.every(({ version }) => version >= uniqueSinceOpset);
     return { inputs, outputs: hasUnique ? outputs : [] };
   } catch {
-    return noTexts; // what is wrong with it ONNX Runtime says, or nothing
+    return noTexts; // ONNX Runtime reports what is wrong with the model, if anything is
   }
 }
 
@@ -57,48 +57,48 @@ function textsOf(bytes: Uint8Array): TextTensors {
     }
   }
   for (const constant of inputs.size === 0 ? [] : constants) {
-    inputs.delete(textIn(constant, tensorName)); // an input that is a constant, too, may be left out
+    inputs.delete(textIn(constant, tensorName)); // an input with a default value is optional
   }
   return { inputs: [...inputs], outputs: [...outputs] };
 }
 
 /**
- * The model with numbers in place of these texts. To pass a text between JavaScript and ONNX Runtime takes longer than
- * most models take for a row; so an input becomes its distinct texts and their places, which a node Gather makes texts
- * of, and beside an output come its distinct texts and their places, by a node Unique, and its shape. The model itself
- * stays as it is.
- * @throws where `bytes` are not those that `texts` were found in
+ * Adds nodes to a model so that these text tensors are passed as numbers: passing a text between JavaScript and ONNX
+ * Runtime takes longer than most models take for a row. An input becomes its distinct values and the indices of its
+ * elements, from which a Gather node makes the texts. For an output, a Unique node adds its distinct values and indices,
+ * and a Shape node its shape. The model's own nodes stay as they are.
+ * @throws when the texts are not those of `bytes`
  */
-export function passNumbers(bytes: Uint8Array, { inputs, outputs }: TextTensors): Uint8Array<ArrayBuffer> {
+export function replaceTexts(bytes: Uint8Array, { inputs, outputs }: TextTensors): Uint8Array<ArrayBuffer> {
   const before = new BinaryWriter();
   for (const name of inputs) {
-    put(before, graphFields.node, nodeOf("Gather", [inputEntries(name), inputPlaces(name)], [name]));
-    put(before, graphFields.input, vectorOf(inputEntries(name), types.string));
+    writeMessage(before, graphFields.node, nodeOf("Gather", [inputValues(name), inputIndices(name)], [name]));
+    writeMessage(before, graphFields.input, vectorOf(inputValues(name), types.string));
   }
   const after = new BinaryWriter();
   for (const name of outputs) {
-    put(after, graphFields.node, nodeOf("Unique", [name], [outputEntries(name), "", outputPlaces(name)]));
-    put(after, graphFields.node, nodeOf("Shape", [name], [outputShape(name)]));
-    put(after, graphFields.output, vectorOf(outputEntries(name), types.string));
-    put(after, graphFields.output, vectorOf(outputPlaces(name), types.int64));
-    put(after, graphFields.output, vectorOf(outputShape(name), types.int64));
+    writeMessage(after, graphFields.node, nodeOf("Unique", [name], [outputValues(name), "", outputIndices(name)]));
+    writeMessage(after, graphFields.node, nodeOf("Shape", [name], [outputShape(name)]));
+    writeMessage(after, graphFields.output, vectorOf(outputValues(name), types.string));
+    writeMessage(after, graphFields.output, vectorOf(outputIndices(name), types.int64));
+    writeMessage(after, graphFields.output, vectorOf(outputShape(name), types.int64));
   }
   const model = new BinaryWriter();
-  // Graphs that come one after the other are one to protobuf. Nodes have to come in the order in which they run.
-  put(model, modelGraph, before.finish());
+  // Protobuf merges repeated `graph` fields. Nodes must come in the order in which they run.
+  writeMessage(model, modelGraph, before.finish());
   for (const { field, content, raw } of fieldsIn(bytes)) {
     if (field === modelGraph && content !== undefined) {
-      put(model, modelGraph, withPlaces(content, new Set(inputs)));
+      writeMessage(model, modelGraph, withIndexInputs(content, new Set(inputs)));
     } else {
       model.raw(raw);
     }
   }
-  put(model, modelGraph, after.finish());
+  writeMessage(model, modelGraph, after.finish());
   return model.finish();
 }
 
-/** A graph whose inputs of these names are the places of their texts, in the same shape. */
-function withPlaces(graph: Uint8Array, names: ReadonlySet<string>): Uint8Array {
+/** Makes the inputs with these names int64 tensors of indices, with the same shape. */
+function withIndexInputs(graph: Uint8Array, names: ReadonlySet<string>): Uint8Array {
   const writer = new BinaryWriter();
   for (const { field, content, raw } of fieldsIn(graph)) {
     const isValue = field === graphFields.input || field === graphFields.valueInfo;
@@ -106,13 +106,17 @@ function withPlaces(graph: Uint8Array, names: ReadonlySet<string>): Uint8Array {
     if (content === undefined || name === undefined || !names.has(name)) {
       writer.raw(raw);
     } else if (field === graphFields.input) {
-      // The last of what is said twice counts, for each field of a message within it, too.
+      // Protobuf takes the last value of a repeated field, also within a nested message.
       const element = new BinaryWriter().tag(tensorFields.elemType, WireType.Varint).int32(types.int64).finish();
-      const type = put(new BinaryWriter(), tensorType, element).finish();
-      const said = putText(new BinaryWriter(), valueFields.name, inputPlaces(name));
-      put(writer, graphFields.input, Buffer.concat([content, put(said, valueFields.type, type).finish()]));
+      const type = writeMessage(new BinaryWriter(), tensorType, element).finish();
+      const valueInfo = writeText(new BinaryWriter(), valueFields.name, inputIndices(name));
+      writeMessage(
+        writer,
+        graphFields.input,
+        Buffer.concat([content, writeMessage(valueInfo, valueFields.type, type).finish()]),
+      );
     }
-    // Else it is left out: of an input, value_info is not heeded, but would be of the node that it becomes.
+    // The value_info of a replaced input is dropped: it would now describe the Gather node's output.
   }
   return writer.finish();
 }
@@ -120,36 +124,40 @@ function withPlaces(graph: Uint8Array, names: ReadonlySet<string>): Uint8Array {
 function nodeOf(operator: string, from: readonly string[], to: readonly string[]): Uint8Array {
   const node = new BinaryWriter();
   for (const name of from) {
-    putText(node, nodeFields.input, name);
+    writeText(node, nodeFields.input, name);
   }
   for (const name of to) {
-    putText(node, nodeFields.output, name);
+    writeText(node, nodeFields.output, name);
   }
-  return putText(node, nodeFields.opType, operator).finish();
+  return writeText(node, nodeFields.opType, operator).finish();
 }
 
-/** A tensor of one dimension, of any length. */
+/** A ValueInfoProto of one dimension of any length. */
 function vectorOf(name: string, type: number): Uint8Array {
-  const dimension = putText(new BinaryWriter(), dimensionName, `length of ${name}`).finish();
-  const shape = put(new BinaryWriter(), shapeDimension, dimension).finish();
+  const dimension = writeText(new BinaryWriter(), dimensionName, `length of ${name}`).finish();
+  const shape = writeMessage(new BinaryWriter(), shapeDimension, dimension).finish();
   const tensor = new BinaryWriter().tag(tensorFields.elemType, WireType.Varint).int32(type);
-  const said = put(new BinaryWriter(), tensorType, put(tensor, tensorFields.shape, shape).finish()).finish();
-  return put(putText(new BinaryWriter(), valueFields.name, name), valueFields.type, said).finish();
+  const valueInfo = writeMessage(
+    new BinaryWriter(),
+    tensorType,
+    writeMessage(tensor, tensorFields.shape, shape).finish(),
+  ).finish();
+  return writeMessage(writeText(new BinaryWriter(), valueFields.name, name), valueFields.type, valueInfo).finish();
 }
 
-function put(writer: BinaryWriter, field: number, content: Uint8Array): BinaryWriter {
+function writeMessage(writer: BinaryWriter, field: number, content: Uint8Array): BinaryWriter {
   return writer.tag(field, WireType.LengthDelimited).bytes(content);
 }
 
-function putText(writer: BinaryWriter, field: number, text: string): BinaryWriter {
+function writeText(writer: BinaryWriter, field: number, text: string): BinaryWriter {
   return writer.tag(field, WireType.LengthDelimited).string(text);
 }
 
 interface Field {
   readonly field: number;
-  /** With its tag. */
+  /** The field's bytes, with its tag. */
   readonly raw: Uint8Array;
-  /** Of a message, a text, bytes. */
+  /** The bytes of a message, string or bytes field; undefined for other fields. */
   readonly content: Uint8Array | undefined;
 }
 
@@ -176,7 +184,7 @@ function* messagesIn(message: Uint8Array, wanted: number): Generator<Uint8Array,
   }
 }
 
-/** @throws TypeError where it is not UTF-8 */
+/** The last value of a string field, "" if there is none. @throws TypeError when it is not UTF-8 */
 function textIn(message: Uint8Array, wanted: number): string {
   let last: Uint8Array = new Uint8Array();
   for (const content of messagesIn(message, wanted)) {
@@ -185,7 +193,7 @@ function textIn(message: Uint8Array, wanted: number): string {
   return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(last);
 }
 
-/** Whether a ValueInfoProto is a tensor of texts. */
+/** Whether a ValueInfoProto describes a tensor of strings. */
 function isText(value: Uint8Array): boolean {
   let element = 0;
   for (const type of messagesIn(value, valueFields.type)) {

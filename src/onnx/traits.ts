@@ -2,12 +2,12 @@ import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
 import type { ModelTraits } from "../binding/model-traits.js";
 import { endOfMessage, type OnnxProto, readFields } from "./proto.js";
 
-/** Operators of ONNX and of ONNX Runtime that quantise their input by its smallest and largest value. */
-const dynamic = new Set(["DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"]);
+/** Operators of ONNX and ONNX Runtime that quantise an input by its smallest and largest value. */
+const dynamicQuantizers = new Set(["DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"]);
 
 type Visitor = { readonly [field: number]: Visitor };
 
-// Field numbers of onnx.proto3: from ModelProto, a graph, or a function, to each NodeProto, also in its attributes.
+// Field numbers of onnx.proto3, from ModelProto through graphs, functions and attributes to each NodeProto.
 const node: { [field: number]: Visitor } = {};
 const graph: Visitor = { 1: node };
 node[5] = { 6: graph, 11: graph };
@@ -16,27 +16,27 @@ const opTypeField = 4;
 const graphField = 7;
 const outputField = 12;
 
-/** @param bytes a serialized ModelProto that `readOnnxProto` has walked */
+/** Reads traits of a serialized ModelProto that `readOnnxProto` has parsed. Damage is left for ONNX Runtime to report. */
 export function readTraits(bytes: Uint8Array, { producerName }: Pick<OnnxProto, "producerName">): ModelTraits {
-  const found: Found = { operators: new Set(), outputs: [] };
+  const found: FoundTraits = { operators: new Set(), outputs: [] };
   try {
     walk(new BinaryReader(bytes), bytes.length, model, found);
   } catch {
-    // What is damaged here, ONNX Runtime will refuse, and say more of it.
+    // ONNX Runtime refuses a damaged model with a better message.
   }
   return {
     producer: producerName,
     otherOutputs: found.outputs.filter(({ type }) => !type.startsWith("tensor(")),
-    batchScales: [...found.operators].filter((name) => dynamic.has(name)).toSorted(),
+    batchScales: [...found.operators].filter((name) => dynamicQuantizers.has(name)).toSorted(),
   };
 }
 
-interface Found {
+interface FoundTraits {
   readonly operators: Set<string>;
   readonly outputs: { readonly name: string; readonly type: string }[];
 }
 
-function walk(reader: BinaryReader, end: number, visitor: Visitor, found: Found): void {
+function walk(reader: BinaryReader, end: number, visitor: Visitor, found: FoundTraits): void {
   readFields(reader, end, (field, wire) => {
     if (wire !== WireType.LengthDelimited) {
       return false;
@@ -55,7 +55,7 @@ function walk(reader: BinaryReader, end: number, visitor: Visitor, found: Found)
   });
 }
 
-/** The model's own, whose outputs are the model's. */
+/** The model's own graph, whose outputs are those of the model. */
 const topGraph: Visitor = { ...graph };
 
 /** ValueInfoProto: name, type. */
@@ -75,13 +75,12 @@ function readOutput(reader: BinaryReader, end: number): { name: string; type: st
   return { name, type };
 }
 
-/** Of TensorProto.DataType, as ONNX Runtime names them. */
-const elements = "undefined float uint8 int8 uint16 int16 int32 int64 string bool float16 double uint32 uint64".split(
-  " ",
-);
+/** Names of TensorProto.DataType, by number, as ONNX Runtime writes them. */
+const elementTypes =
+  "undefined float uint8 int8 uint16 int16 int32 int64 string bool float16 double uint32 uint64".split(" ");
 const depthLimit = 16;
 
-/** TypeProto, as ONNX Runtime shows it: "seq(map(int64,tensor(float)))". */
+/** The text of a TypeProto, as ONNX Runtime writes it: "seq(map(int64,tensor(float)))". */
 function readType(reader: BinaryReader, end: number, depth: number): string {
   if (depth > depthLimit) {
     throw new RangeError(`types nested more than ${depthLimit} deep`);
@@ -96,7 +95,7 @@ function readType(reader: BinaryReader, end: number, depth: number): string {
     readFields(reader, endOfMessage(reader), (part, partWire) => {
       if (partWire === WireType.Varint && part === 1) {
         const element = reader.int32();
-        parts.push(elements[element] ?? String(element));
+        parts.push(elementTypes[element] ?? String(element));
       } else if (partWire === WireType.LengthDelimited && isType(field, part)) {
         parts.push(readType(reader, endOfMessage(reader), depth + 1));
       } else {
@@ -110,7 +109,7 @@ function readType(reader: BinaryReader, end: number, depth: number): string {
   return found;
 }
 
-/** TypeProto's fields. */
+/** Names of TypeProto's fields, by number. */
 const kinds: Readonly<Record<number, string>> = {
   1: "tensor",
   4: "seq",
@@ -119,7 +118,7 @@ const kinds: Readonly<Record<number, string>> = {
   9: "optional",
 };
 
-/** Whether a field of a sequence, a map or an optional is the type of what it holds. */
+/** Whether a field of a sequence, map or optional holds the type of its elements. */
 function isType(kind: number, field: number): boolean {
   return (kind === 5 && field === 2) || ((kind === 4 || kind === 9) && field === 1);
 }

@@ -2,76 +2,77 @@ import type { JobSpec } from "../spec/job-spec.js";
 import { bindingRequest } from "./make-plan.js";
 import type { Plan, PlannedShard } from "./plan.js";
 
-/** A shard as it is now; undefined fields of the plan (rows) are not read again. */
+/** A shard as a listing finds it: its identity, without its rows. */
 export interface ListedShard {
   readonly uri: string;
   readonly sizeBytes: number;
+  /** Changes when the file is replaced: `mtime:` and nanoseconds, or `etag:` and the ETag. */
   readonly fingerprint: string;
 }
 
-/** Whether a shard's name, size and fingerprint are those of another: its bytes are not compared. */
+/** Whether two shards have the same URI, size and fingerprint. Their bytes are not compared. */
 export function isSameShard(one: ListedShard, other: ListedShard): boolean {
   return one.uri === other.uri && one.sizeBytes === other.sizeBytes && one.fingerprint === other.fingerprint;
 }
 
+/** How a listing differs from a plan. */
 export interface ListingChange {
   readonly added: readonly string[];
   readonly missing: readonly PlannedShard[];
   readonly changed: readonly PlannedShard[];
 }
 
-/** What happened to the shards since they were planned. */
+/** Compares the shards of a plan with a new listing. */
 export function compareListing(plan: Plan, listed: readonly ListedShard[]): ListingChange {
-  const now = new Map(listed.map((shard) => [shard.uri, shard]));
+  const current = new Map(listed.map((shard) => [shard.uri, shard]));
   const missing: PlannedShard[] = [];
   const changed: PlannedShard[] = [];
   for (const shard of plan.input.shards) {
-    const found = now.get(shard.uri);
-    now.delete(shard.uri);
+    const found = current.get(shard.uri);
+    current.delete(shard.uri);
     if (found === undefined) {
       missing.push(shard);
     } else if (!isSameShard(found, shard)) {
       changed.push(shard);
     }
   }
-  return { added: [...now.keys()], missing, changed };
+  return { added: [...current.keys()], missing, changed };
 }
 
 /**
- * The plan with these shards in place of its own where they say the same: of 100,000, whose names the listing has, too,
- * one copy is enough.
+ * The plan with `shards` in place of its own equal shards. A plan and a listing of 100,000 shards then share one copy.
  */
-export function withShards(plan: Plan, shards: readonly PlannedShard[]): Plan {
+export function reuseShards(plan: Plan, shards: readonly PlannedShard[]): Plan {
   const own = plan.input.shards;
-  return own.length === shards.length && own.every((shard, index) => isSame(shard, shards[index]))
+  return own.length === shards.length && own.every((shard, index) => isSamePlannedShard(shard, shards[index]))
     ? { ...plan, input: { ...plan.input, shards } }
     : plan;
 }
 
-function isSame(one: PlannedShard, other: PlannedShard | undefined): boolean {
+function isSamePlannedShard(one: PlannedShard, other: PlannedShard | undefined): boolean {
   return other !== undefined && isSameShard(one, other) && one.rows === other.rows && one.sha256 === other.sha256;
 }
 
-/** What the spec asks for now that differs from what was planned, a line each; the sink compares its target. */
+/** Compares the spec with the plan, except for its target; returns a line for each key that differs. */
 export function compareSpec(plan: Plan, spec: JobSpec): string[] {
-  const asked = bindingRequest(spec);
+  const requested = bindingRequest(spec);
   return [
     ...difference("timezone", plan.timezone, spec.timezone),
-    ...difference("model.inputs", plan.request.inputs, asked.inputs),
-    ...difference("model.outputs", plan.request.outputs, asked.outputs),
-    ...difference("input.partitions", plan.request.partitions, asked.partitions),
-    ...difference("input.columns", plan.request.columns, asked.columns),
-    ...difference("input.where", plan.request.where, asked.where),
-    ...difference("model.cast", plan.request.cast, asked.cast),
-    ...difference("model.missing", plan.request.missing, asked.missing),
+    ...difference("model.inputs", plan.request.inputs, requested.inputs),
+    ...difference("model.outputs", plan.request.outputs, requested.outputs),
+    ...difference("input.partitions", plan.request.partitions, requested.partitions),
+    ...difference("input.columns", plan.request.columns, requested.columns),
+    ...difference("input.where", plan.request.where, requested.where),
+    ...difference("model.cast", plan.request.cast, requested.cast),
+    ...difference("model.missing", plan.request.missing, requested.missing),
     ...difference("output.lineage", plan.contract.lineage === true, spec.output.lineage),
-    ...difference("output.columns", plan.request.passthrough, asked.passthrough),
+    ...difference("output.columns", plan.request.passthrough, requested.passthrough),
   ];
 }
 
-/** A setting that differs from what was planned, as a line; none where it is the same. */
-export function difference(key: string, planned: unknown, asked: unknown): string[] {
+/** Compares one key of the spec with the plan; returns one line when it differs, else none. */
+export function difference(key: string, planned: unknown, requested: unknown): string[] {
   const was = JSON.stringify(planned);
-  const is = JSON.stringify(asked);
+  const is = JSON.stringify(requested);
   return was === is ? [] : [`${key} is ${is}, planned ${was}`];
 }

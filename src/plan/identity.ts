@@ -1,11 +1,11 @@
 import type { RunId } from "./plan.js";
 
-/** Hex sha256 of a UTF-8 text; passed in, since this room is pure. */
+/** Hex sha256 of a UTF-8 text; passed in, because this folder has no I/O and no `node:` imports. */
 export type Sha256 = (text: string) => string;
 
 /**
- * The same job with the same params is the same run. Params are sorted by name, so that their order in the
- * spec does not matter.
+ * The id of a job's run with these params: equal job and params give an equal id. Params are sorted by name, so their
+ * order in the spec does not matter.
  */
 export function runIdOf(job: string, params: Readonly<Record<string, string>>, sha256: Sha256): RunId {
   const canonical = Object.keys(params)
@@ -14,12 +14,12 @@ export function runIdOf(job: string, params: Readonly<Record<string, string>>, s
   return `${job}-${sha256(JSON.stringify(canonical)).slice(0, 12)}` as RunId;
 }
 
-/** `base` for the first run, `base-r2` for the second that `--new-run` opens, and so on. */
+/** The id of the `number`-th run with the same job and params: `base`, then `base-r2` and so on, for `--new-run`. */
 export function numberedRunId(base: RunId, number: number): RunId {
   return number === 1 ? base : (`${base}-r${number}` as RunId);
 }
 
-/** Takes a numbered run id apart. */
+/** Splits a run id into that of the first run and its number; the inverse of `numberedRunId`. */
 export function splitRunId(runId: RunId): { base: RunId; number: number } {
   const [, base, number] = /^(.+-[0-9a-f]{12})-r([1-9]\d{0,8})$/.exec(runId) ?? [];
   return base === undefined ? { base: runId, number: 1 } : { base: base as RunId, number: Number(number) };

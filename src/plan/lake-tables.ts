@@ -1,18 +1,20 @@
 import { JobError } from "../util/errors.js";
 
 /**
- * A table format that keeps files of removed and rewritten rows beside those that count: only its log tells them apart.
+ * A table format whose folders hold data files of removed and rewritten rows beside the current ones. Only its log tells
+ * them apart.
  */
 export interface LakeTable {
   readonly format: string;
-  /** The folder of its log, in the table's own folder. */
+  /** The name of the log's folder, inside the table's folder. */
   readonly log: string;
-  /** Whether a file there is one that such a log has. */
+  /** Whether a file in that folder belongs to such a log, by its name. */
   readonly isLogFile: (name: string) => boolean;
-  /** How to get at the rows that count. */
+  /** A command that exports the current rows of a table. */
   readonly exportBy: (table: string) => string;
 }
 
+/** The table formats that are recognized. */
 export const lakeTables: readonly LakeTable[] = [
   {
     format: "Delta Lake",
@@ -34,7 +36,7 @@ export const lakeTables: readonly LakeTable[] = [
   },
 ];
 
-/** SPEC_INVALID, where a pattern matches data files of a table. */
+/** The SPEC_INVALID error for a pattern that matches a table's data files. */
 export function lakeTableError(pattern: string, table: string, { format, exportBy }: LakeTable): JobError {
   return new JobError(
     "SPEC_INVALID",

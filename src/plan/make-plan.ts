@@ -3,19 +3,20 @@ import { bytesPerValue } from "../columnar/types.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { BindingRequest, Plan, PlannedShard, PlanTarget, RunId } from "./plan.js";
 
-/** Rows a span where the spec says `auto`: a fraction of a second to half a minute of scoring. */
+/** The most rows of a span with `commit_rows: auto`: a fraction of a second to half a minute of scoring. */
 const defaultCommitRows = 262_144;
-/** One session's time for a span of a slow model: what a killed attempt loses at most. */
+/** The time that one session takes for a span of a slow model. A killed attempt loses at most this much work. */
 const spanMs = 30_000;
-/** The least: with a part for every few rows readers would have a harder time than whoever waits for a rerun. */
+/** The fewest rows of a span: with smaller parts, reading the output costs more than scoring a span again saves. */
 const slowestCommitRows = 64;
 /**
- * A span is held in memory until it is committed, some at a time, and three times over while it is encoded: as our
- * columns, as DuckDB's, and as pages.
+ * The most bytes of a span's output columns. A few spans are in memory at once, and each has three copies while it is
+ * encoded: our columns, DuckDB's, and Parquet pages.
  */
 const spanBytesLimit = 32 * 1024 * 1024;
 
-export interface PlanFacts {
+/** What a plan is made from. */
+export interface PlanInputs {
   readonly runId: RunId;
   readonly spec: JobSpec;
   readonly shards: readonly PlannedShard[];
@@ -23,15 +24,16 @@ export interface PlanFacts {
   readonly uniform: boolean;
   readonly modelSha256: string;
   readonly contract: Contract;
-  /** Of one session, about; 0: not known, or not worth asking. */
+  /** About the time of one session; 0 when it was not measured. */
   readonly msPerRow: number;
-  /** As the sink names it. */
+  /** The target, as the sink describes it. */
   readonly target: PlanTarget;
-  /** Name and version of the program that plans. */
+  /** Name and version of the program. */
   readonly createdBy: string;
 }
 
-export function makePlan(facts: PlanFacts): Plan {
+/** Makes the plan of a run. Pure: equal inputs make equal plans. */
+export function makePlan(facts: PlanInputs): Plan {
   const { runId, spec, shards, modelSha256, contract, msPerRow, target, createdBy } = facts;
   return {
     format: "infer-batch-plan",
@@ -55,6 +57,7 @@ export function makePlan(facts: PlanFacts): Plan {
   };
 }
 
+/** The keys of the spec that decide the bindings. */
 export function bindingRequest(spec: JobSpec): BindingRequest {
   const { inputs = null, outputs = null, cast, missing } = spec.model;
   const { partitions, columns, where = null } = spec.input;
@@ -64,7 +67,7 @@ export function bindingRequest(spec: JobSpec): BindingRequest {
 function autoCommitRows(contract: Contract, msPerRow: number): number {
   const rowBytes = outputColumns(contract).reduce((sum, { type }) => sum + bytesPerValue(type), 0);
   const inMemory = Math.max(1, Math.floor(spanBytesLimit / Math.max(1, rowBytes)));
-  // A power of two: two measurements rarely disagree about it.
+  // A power of two, so that two measurements rarely disagree.
   const inTime = msPerRow === 0 ? defaultCommitRows : 2 ** Math.floor(Math.log2(spanMs / msPerRow));
   return Math.min(defaultCommitRows, inMemory, Math.max(slowestCommitRows, inTime));
 }

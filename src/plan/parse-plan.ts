@@ -107,12 +107,12 @@ const schema = z.strictObject({
   createdBy: z.string(),
 }) satisfies z.ZodType<Plan>;
 
-/** The text of a plan as it is kept at the target. */
+/** A plan as the text that the target stores. */
 export function planToText(plan: Plan): string {
   return `${JSON.stringify(plan, undefined, 1)}\n`;
 }
 
-/** Reads a kept plan; undefined when the text is damaged, or of a version that this program does not know. */
+/** Parses a stored plan; undefined when the text is damaged, or of a version that this program does not know. */
 export function parsePlan(text: string): Plan | undefined {
   const result = schema.safeParse(parseJson(text));
   if (!result.success) {
@@ -122,7 +122,7 @@ export function parsePlan(text: string): Plan | undefined {
   return shards.reduce((sum, shard) => sum + shard.rows, 0) === total ? result.data : undefined;
 }
 
-/** undefined where the text is no JSON. */
+/** Parses JSON; undefined when the text is not JSON. */
 export function parseJson(text: string): unknown {
   try {
     return JSON.parse(text);

@@ -2,7 +2,7 @@ import type { ColumnType, SourceColumn } from "../columnar/types.js";
 import { JobError } from "../util/errors.js";
 import type { PartitionType } from "../spec/input-spec.js";
 
-/** What Hive writes for NULL. */
+/** The folder value that Hive writes for NULL. */
 const hiveNull = "__HIVE_DEFAULT_PARTITION__";
 
 interface TypeRule {
@@ -26,7 +26,7 @@ function isDate(text: string): boolean {
   return !Number.isNaN(time) && new Date(time).toISOString().startsWith(text);
 }
 
-/** `key=value` folders of a shard's URI, as Hive names them: escaped with %xx, NULL by a name of its own. */
+/** The `key=value` folders of a shard's URI, in Hive's naming: values are escaped with %xx, and NULL has its own. */
 export function partitionsOf(uri: string): ReadonlyMap<string, string | null> {
   if (!uri.includes("=")) {
     return noPartitions;
@@ -42,21 +42,21 @@ export function partitionsOf(uri: string): ReadonlyMap<string, string | null> {
   return found;
 }
 
-/** One for all shards: they are many. */
+/** Shared by all shards without partitions, because there may be many. */
 const noPartitions: ReadonlyMap<string, string | null> = new Map<string, string | null>();
 
 function unescape(text: string): string {
   try {
     return decodeURIComponent(text);
   } catch {
-    return text; // a % that Hive did not write
+    return text; // a % that is not an escape
   }
 }
 
 /**
- * The columns that a shard's folders give, typed by `input.partitions`, default text. A column of that name in
- * the file wins.
- * @throws JobError SCHEMA_MISMATCH when a value is not of its type
+ * The columns that a shard's folders give, with the types of `input.partitions`, text by default. A column of that name
+ * in the file takes precedence.
+ * @throws JobError SCHEMA_MISMATCH when a value does not fit its type
  */
 export function partitionColumns(
   uri: string,
@@ -72,9 +72,13 @@ export function partitionColumns(
     const declared = Object.hasOwn(types, name) ? (types[name] ?? "text") : "text";
     const { type, fits } = rules[declared];
     if (value !== null && !fits(value)) {
-      throw new JobError("SCHEMA_MISMATCH", `planning: the folder ${name}=${value} of ${uri} is no ${declared}`, {
-        hint: `input.partitions says ${name}: ${declared}; correct it, or take that folder out of input.path`,
-      });
+      throw new JobError(
+        "SCHEMA_MISMATCH",
+        `planning: the folder ${name}=${value} of ${uri} is not of type ${declared}`,
+        {
+          hint: `input.partitions says ${name}: ${declared}; correct it, or take that folder out of input.path`,
+        },
+      );
     }
     columns.push({ name, sourceType: `${declared}, from the folder name`, type, partition: true });
   }

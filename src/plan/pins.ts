@@ -1,6 +1,6 @@
 import type { ListedShard } from "./compare.js";
 
-/** How a shard differs from what was planned of it; undefined when it does not. */
+/** Says how a shard differs from its plan; undefined when size and fingerprint are equal. */
 export function pinDifference(planned: ListedShard, now: ListedShard): string | undefined {
   if (now.sizeBytes !== planned.sizeBytes) {
     return `it has ${now.sizeBytes} bytes, planned ${planned.sizeBytes}`;
@@ -8,15 +8,15 @@ export function pinDifference(planned: ListedShard, now: ListedShard): string | 
   if (now.fingerprint === planned.fingerprint) {
     return undefined;
   }
-  const [timeNow, timePlanned] = [modifiedAt(now), modifiedAt(planned)];
+  const [timeNow, timePlanned] = [modifiedTime(now), modifiedTime(planned)];
   return timeNow === undefined || timePlanned === undefined
     ? `it has the planned ${planned.sizeBytes} bytes, but is ${now.fingerprint}, planned ${planned.fingerprint}`
     : `it has the planned ${planned.sizeBytes} bytes, but was modified ${timeNow}, planned ${timePlanned}`;
 }
 
-/** What to do when a shard is no longer as planned. The time counts on a disk: the bytes are not compared. */
+/** The hint for a shard that differs from its plan. On disk the time decides: the bytes are not compared. */
 export function restoreHint(planned: ListedShard & { readonly sha256?: string | undefined }, now: ListedShard): string {
-  const time = modifiedAt(planned);
+  const time = modifiedTime(planned);
   if (time === undefined) {
     return "put back what was planned and run again";
   }
@@ -31,11 +31,11 @@ export function restoreHint(planned: ListedShard & { readonly sha256?: string | 
   return `${copied}; ${same}, give it that time again: touch -c -d ${time} ${plainWord.test(planned.uri) ? planned.uri : "FILE"}`;
 }
 
-/** An absolute path that a shell takes for one word: a relative one starts from the folder of the spec. */
+/** An absolute path without characters that a shell interprets. Relative paths would refer to the spec's folder. */
 const plainWord = /^\/[\w@%+=:,./-]+$/;
 
-/** RFC 3339, with nanoseconds, as `touch -d` takes it; undefined where the fingerprint is no time. */
-function modifiedAt({ fingerprint }: ListedShard): string | undefined {
+/** The time in a fingerprint, in RFC 3339 with nanoseconds, for `touch -d`; undefined for an ETag. */
+function modifiedTime({ fingerprint }: ListedShard): string | undefined {
   const [, digits] = /^mtime:(\d{10,19})$/.exec(fingerprint) ?? [];
   if (digits === undefined) {
     return undefined;

@@ -3,23 +3,23 @@ import type { PartitionType } from "../spec/input-spec.js";
 import type { InputSource } from "../spec/model-spec.js";
 
 declare const runIdBrand: unique symbol;
-/** `<job name>-<12 hex of the params' digest>`; names files, so it never holds a `/` or `.`. */
+/** `<job name>-<12 hex of the params' digest>`, with `-r<n>` for later runs. It names files, so it has no `/` or `.`. */
 export type RunId = string & { readonly [runIdBrand]: "RunId" };
 
-/** A shard as the run pinned it. Its rows are `[rowStart, rowStart + rows)` of the run. */
+/** A shard as the plan pins it. */
 export interface PlannedShard {
   readonly uri: string;
   readonly sizeBytes: number;
-  /** What changes when the file is replaced: mtime in ns, or an ETag. */
+  /** Changes when the file is replaced: `mtime:` and nanoseconds, or `etag:` and the ETag. */
   readonly fingerprint: string;
   readonly rows: number;
-  /** Hex digest of its bytes; where `input.verify: full` planned it. */
+  /** Hex digest of the shard's bytes; present when it was planned with `input.verify: full`. */
   readonly sha256?: string | undefined;
 }
 
 /**
- * What a run does, fixed before any row is scored; a pure function of spec, listing and model. Spans are
- * derived from it (spans.ts), not listed, so that a plan of 100,000 shards stays small.
+ * What a run does, fixed before any row is scored; a pure function of spec, listing and model. Spans are derived from it
+ * (spans.ts), so that a plan of 100,000 shards stays small.
  */
 export interface Plan {
   readonly format: "infer-batch-plan";
@@ -32,11 +32,11 @@ export interface Plan {
     readonly format: "parquet";
     readonly shards: readonly PlannedShard[];
     readonly rows: number;
-    /** All shards have the same columns, with the same types: then small ones are read together. */
+    /** Whether all shards have the same columns, of the same types; small shards are then read together. */
     readonly uniform?: true | undefined;
   };
   readonly model: { readonly uri: string; readonly sha256: string };
-  /** What the spec asked for, to be compared by a later attempt without opening the model. */
+  /** The bindings that the spec asks for. A later attempt compares them without opening the model. */
   readonly request: BindingRequest;
   readonly contract: Contract;
   readonly target: PlanTarget;
@@ -46,14 +46,15 @@ export interface Plan {
 }
 
 /**
- * Where the rows go, as the sink of this kind describes it: only that sink reads more than `kind`. Never holds what
- * opens the target.
+ * Where the output rows go, as the sink of this kind describes it; only that sink reads more than `kind`. Never contains
+ * credentials.
  */
 export interface PlanTarget {
   readonly kind: string;
   readonly [setting: string]: unknown;
 }
 
+/** The keys of a spec that decide the bindings; null when not set. */
 export interface BindingRequest {
   readonly inputs: Readonly<Record<string, InputSource>> | null;
   readonly outputs: Readonly<Record<string, string>> | null;
@@ -65,6 +66,7 @@ export interface BindingRequest {
   readonly missing: Contract["missing"];
 }
 
+/** A range of a run's rows that is committed at once. */
 export interface Span {
   readonly index: number;
   /** Rows of the run, [rowStart, rowEnd). */
@@ -72,7 +74,7 @@ export interface Span {
   readonly rowEnd: number;
 }
 
-/** Rows [rowStart, rowEnd) of one shard, counted within the shard. */
+/** Rows [rowStart, rowEnd) of one shard, numbered from the shard's first row. */
 export interface Slice {
   readonly shard: PlannedShard;
   readonly rowStart: number;

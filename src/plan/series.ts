@@ -4,8 +4,8 @@ type Params = Readonly<Record<string, string>>;
 const dateText = /^\d{4}(-?W\d{2}|([-/.]?)(0[1-9]|1[0-2])(\2(0[1-9]|[12]\d|3[01])([T _].*)?)?)$/;
 
 /**
- * Whether two runs of a job are nights of one series: their params are equal, except those that are dates in both.
- * A run for region=EU does not write the rows of one for region=US; yesterday's run writes those of today's.
+ * Whether two runs of a job belong to one series: all params are equal, except those that are dates in both. Runs of one
+ * series write the same rows, such as yesterday's and today's; region=EU and region=US do not.
  */
 export function sameSeries(one: Params, other: Params): boolean {
   const names = new Set([...Object.keys(one), ...Object.keys(other)]);

@@ -1,27 +1,28 @@
-/** One of several processes that carry out a run together. */
+/** One of several processes that work on a run together. */
 export interface Worker {
-  /** From 0. */
+  /** From 0 to `count` - 1. */
   readonly index: number;
   readonly count: number;
 }
 
-/** Spans [from, to). */
+/** The spans [from, to), by index. */
 export interface SpanRange {
   readonly from: number;
   readonly to: number;
 }
 
-/** A worker's part of a run: neighbouring spans, so that it reads neighbouring rows. */
+/** A worker's share of a run: neighbouring spans, so that it reads neighbouring rows. */
 export function shareOf(spanCount: number, { index, count }: Worker): SpanRange {
   return { from: Math.floor((spanCount * index) / count), to: Math.floor((spanCount * (index + 1)) / count) };
 }
 
-/** Spans that are taken over at once. */
-const stolenAtOnce = 4;
+/** The most spans that a worker takes over at once. */
+const maxStolenSpans = 4;
 
 /**
- * Spans of another worker that are worth taking over: the last ones that are pending in the share where most are,
- * since its owner, if it lives, works from the front. Of equal shares each worker takes another one.
+ * The spans of another worker that are worth taking over: the last pending ones of the share with the most pending spans,
+ * because its owner works from the front. Among equal shares each worker picks a different one.
+ * @param committed a flag for each span
  */
 export function spansToSteal(committed: Uint8Array, worker: Worker): SpanRange | undefined {
   let best: { readonly range: SpanRange; readonly pending: number } | undefined;
@@ -37,6 +38,6 @@ export function spansToSteal(committed: Uint8Array, worker: Worker): SpanRange |
     return undefined;
   }
   const to = committed.lastIndexOf(0, best.range.to - 1) + 1;
-  const wanted = Math.min(stolenAtOnce, Math.ceil(best.pending / 2));
+  const wanted = Math.min(maxStolenSpans, Math.ceil(best.pending / 2));
   return { from: Math.max(best.range.from, to - wanted), to };
 }

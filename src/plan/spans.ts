@@ -1,24 +1,27 @@
 import type { Plan, PlannedShard, Slice, Span } from "./plan.js";
 
+/** The number of a plan's spans. */
 export function spanCount(plan: Plan): number {
   return Math.ceil(plan.input.rows / plan.commitRows);
 }
 
+/** The span with this index. */
 export function spanAt(plan: Plan, index: number): Span {
   const rowStart = index * plan.commitRows;
   return { index, rowStart, rowEnd: Math.min(rowStart + plan.commitRows, plan.input.rows) };
 }
 
+/** The spans of a plan. */
 export interface Spans {
   readonly count: number;
   at(index: number): Span;
-  /** The shard slices that make up rows [rowStart, rowEnd) of the run, in order; none is empty. */
+  /** The slices of shards that make up rows [rowStart, rowEnd) of the run, in order; none is empty. */
   slices(span: { rowStart: number; rowEnd: number }): Slice[];
-  /** Where a row of the run lies. */
+  /** The shard that contains a row of the run, and the row's number within it. @throws RangeError without shards */
   locate(row: number): { shard: PlannedShard; row: number };
 }
 
-/** The spans of a plan, with an index for finding rows among very many shards. */
+/** Indexes a plan's shards, to find rows among very many of them by binary search. */
 export function spansOf(plan: Plan): Spans {
   const { shards } = plan.input;
   const starts = new Float64Array(shards.length + 1);

@@ -2,12 +2,12 @@ import type { AttemptRecord } from "./attempt-record.js";
 import { rounded } from "./report.js";
 import { secondsByStage } from "./stage-times.js";
 
-/** What an attempt did, as plain JSON: for the manifest of the run that it finishes, and for whoever is called. */
+/** What an attempt did, as plain JSON, for the manifest of the run and for pings. */
 export function attemptJson(record: AttemptRecord): Readonly<Record<string, unknown>> {
-  const { about, counts, engine } = record;
+  const { info, counts, engine } = record;
   return {
-    worker: about.worker.index,
-    workers: about.worker.count,
+    worker: info.worker.index,
+    workers: info.worker.count,
     started_at: new Date(record.startedMs).toISOString(),
     input_wait_seconds: rounded(record.inputWaitSeconds),
     seconds: rounded(record.seconds),
@@ -24,6 +24,6 @@ export function attemptJson(record: AttemptRecord): Readonly<Record<string, unkn
     stage_seconds: secondsByStage(record.stages),
     units_read_again: Object.fromEntries(record.unitsReadAgain),
     scores: record.scores(),
-    versions: about.versions,
+    versions: info.versions,
   };
 }

@@ -4,20 +4,20 @@ import { createScoreSketch, type ScoreSketch, type ScoreSummary } from "./score-
 import { createStageTimes, type Stage, type StageTimes } from "./stage-times.js";
 import { createTimeline, type Timeline } from "./timeline.js";
 
-/** Who attempts what. */
-export interface AttemptAbout {
-  /** The spec's name. */
+/** The identity of an attempt. */
+export interface AttemptInfo {
+  /** The job's name in the spec. */
   readonly job: string;
   readonly worker: { readonly index: number; readonly count: number };
   readonly params: Readonly<Record<string, string>>;
-  /** Of this program and what it stands on, by name. */
+  /** Versions of this program and its libraries, by name. */
   readonly versions: Readonly<Record<string, string>>;
-  /** The target, as messages name it. */
+  /** The target's name in messages. */
   readonly output: string;
 }
 
-/** The run that an attempt works on, as its plan has it. */
-export interface RunFacts {
+/** The run of an attempt, from its plan. */
+export interface RunInfo {
   readonly runId: string;
   readonly planId: string;
   readonly rows: number;
@@ -27,15 +27,17 @@ export interface RunFacts {
   readonly shardBytes: number;
   readonly modelUri: string;
   readonly modelSha256: string;
+  /** The columns that the model predicts. */
   readonly predicted: readonly { readonly name: string; readonly type: ColumnType }[];
 }
 
-export interface EngineFacts {
+/** What scores the rows of an attempt. */
+export interface EngineInfo {
   readonly provider: string;
-  /** Those that were asked for before it and that the machine cannot run. */
+  /** Providers that the spec prefers and that this machine cannot run. */
   readonly missing: readonly string[];
   readonly sessions: number;
-  /** Of the next batch. */
+  /** The size of the next batch. */
   readonly batchRows: () => number;
 }
 
@@ -44,71 +46,77 @@ export interface CommittedSpan {
   readonly rows: OutputRows;
   readonly rejects: readonly RejectedRow[];
   readonly filtered: number;
-  /** Rows that took the prediction of a row before them. */
+  /** Rows that took the prediction of an equal earlier row. */
   readonly repeated: number;
 }
 
-/** Of the spans that this attempt committed. */
+/** Totals over the spans that this attempt committed. */
 export interface AttemptCounts {
   readonly rowsScored: number;
   readonly rowsRejected: number;
   readonly rowsFiltered: number;
-  /** Of those that were scored, the ones that took the prediction of a row before them. */
+  /** Scored rows that took the prediction of an equal earlier row. */
   readonly rowsDeduplicated: number;
   readonly spansCommitted: number;
 }
 
-/** What an attempt has done so far, for all who tell of it. `run/` fills it in; its size does not grow with the run. */
+/** What an attempt has done so far, for reports and metrics. `run/` updates it; its size does not grow with the run. */
 export interface AttemptRecord {
-  readonly about: AttemptAbout;
+  readonly info: AttemptInfo;
   readonly stages: StageTimes;
-  /** When this process began, in milliseconds from 1970. */
+  /** When this process started, in milliseconds since 1970. */
   readonly startedMs: number;
-  /** How long it waited for its input; set while it waits. */
+  /** Seconds spent waiting for input; updated during the wait. */
   inputWaitSeconds: number;
-  readonly run: RunFacts | undefined;
-  /** undefined where nothing was to be scored. */
-  readonly engine: EngineFacts | undefined;
+  readonly run: RunInfo | undefined;
+  /** undefined before scoring starts, and when there is nothing to score. */
+  readonly engine: EngineInfo | undefined;
   readonly counts: AttemptCounts;
   readonly rejectReasons: ReadonlyMap<RejectReason, number>;
-  /** Units that workers did not read to their end, by why: the main thread read the rest of their rows. */
+  /** Units that workers could not read to the end, by reason; the main thread read the rest of their rows. */
   readonly unitsReadAgain: ReadonlyMap<string, number>;
-  /** Rows that came back from the model or were left out. */
+  /** Rows over time that came back from the model or were left out. */
   readonly timeline: Timeline;
-  /** From the first row until the run is finished, or until now. */
+  /** From the start of scoring until the run is finished, or until now. */
   readonly seconds: number;
-  /** Of that time, the share that a session of the model spent on rows; null where there was none. */
+  /** The share of that time in which sessions were busy; null without an engine. */
   readonly engineBusy: number | null;
+  /** Summaries of the predictions so far, one for each column. */
   scores(): readonly ScoreSummary[];
-  /** The plan stands. */
-  takesUp(run: RunFacts): void;
-  /** Scoring begins, or what is done in its place where nothing is left to be scored. */
-  begins(engine?: EngineFacts): void;
-  done(rows: number): void;
-  /** A worker did not read a unit to its end. */
-  unitFailed(kind: string): void;
-  committed(span: CommittedSpan): void;
-  ends(): void;
+  /** Sets the run, once its plan exists. */
+  setRun(run: RunInfo): void;
+  /** Starts the clock of `seconds`; without an engine when nothing is left to score. */
+  startScoring(engine?: EngineInfo): void;
+  /** Adds rows to the timeline. */
+  addRows(rows: number): void;
+  /** Counts a unit that a worker could not read to the end. */
+  addFailedUnit(kind: string): void;
+  /** Adds a committed span to the counts and summaries. */
+  addSpan(span: CommittedSpan): void;
+  /** Stops the clock of `seconds`. */
+  finish(): void;
 }
 
+/** What a record starts with. */
 export interface RecordOptions {
-  readonly about: AttemptAbout;
+  readonly info: AttemptInfo;
   readonly nowMs: () => number;
-  /** Milliseconds from 1970. */
+  /** Milliseconds since 1970. */
   readonly dateMs: () => number;
-  /** Told of each piece of a stage. */
+  /** Called for each piece of work of a stage. */
   readonly onStage?: ((stage: Stage, startedMs: number, endedMs: number) => void) | undefined;
 }
 
-export function createAttemptRecord({ about, nowMs, dateMs, onStage }: RecordOptions): AttemptRecord {
+/** Makes an empty record. */
+export function createAttemptRecord({ info, nowMs, dateMs, onStage }: RecordOptions): AttemptRecord {
   const stages = createStageTimes(nowMs, onStage);
   const timeline = createTimeline();
   const tally = createTally();
   const scores = createScores();
-  const known: { run?: RunFacts; engine?: EngineFacts | undefined; beganMs?: number; endedMs?: number } = {};
-  const ranMs = (): number => (known.beganMs === undefined ? 0 : (known.endedMs ?? nowMs()) - known.beganMs);
+  const state: { run?: RunInfo; engine?: EngineInfo | undefined; beganMs?: number; endedMs?: number } = {};
+  const ranMs = (): number => (state.beganMs === undefined ? 0 : (state.endedMs ?? nowMs()) - state.beganMs);
   return {
-    about,
+    info,
     stages,
     startedMs: dateMs(),
     ...tally.facts,
@@ -116,40 +124,40 @@ export function createAttemptRecord({ about, nowMs, dateMs, onStage }: RecordOpt
     scores: scores.summaries,
     inputWaitSeconds: 0,
     get run() {
-      return known.run;
+      return state.run;
     },
     get engine() {
-      return known.engine;
+      return state.engine;
     },
     get seconds() {
       return ranMs() / 1000;
     },
     get engineBusy() {
-      const available = (known.engine?.sessions ?? 0) * ranMs();
+      const available = (state.engine?.sessions ?? 0) * ranMs();
       return available === 0 ? null : stages.ms.infer / available;
     },
-    takesUp(run) {
-      known.run = run;
-      scores.expect(run.predicted);
+    setRun(run) {
+      state.run = run;
+      scores.addColumns(run.predicted);
     },
-    begins(engine) {
-      known.engine = engine;
-      known.beganMs = nowMs();
+    startScoring(engine) {
+      state.engine = engine;
+      state.beganMs = nowMs();
     },
-    done(rows) {
+    addRows(rows) {
       timeline.add(ranMs(), rows);
     },
-    committed(span) {
+    addSpan(span) {
       tally.add(span);
       scores.add(span.rows);
     },
-    ends() {
-      known.endedMs = nowMs();
+    finish() {
+      state.endedMs = nowMs();
     },
   };
 }
 
-type TallyFacts = Pick<AttemptRecord, "counts" | "rejectReasons" | "unitsReadAgain" | "unitFailed">;
+type TallyFacts = Pick<AttemptRecord, "counts" | "rejectReasons" | "unitsReadAgain" | "addFailedUnit">;
 
 interface Tally {
   readonly facts: TallyFacts;
@@ -160,11 +168,11 @@ function createTally(): Tally {
   const counts = { rowsScored: 0, rowsRejected: 0, rowsFiltered: 0, rowsDeduplicated: 0, spansCommitted: 0 };
   const rejectReasons = new Map<RejectReason, number>();
   const unitsReadAgain = new Map<string, number>();
-  const unitFailed = (kind: string): void => {
+  const addFailedUnit = (kind: string): void => {
     unitsReadAgain.set(kind, (unitsReadAgain.get(kind) ?? 0) + 1);
   };
   return {
-    facts: { counts, rejectReasons, unitsReadAgain, unitFailed },
+    facts: { counts, rejectReasons, unitsReadAgain, addFailedUnit },
     add({ rows, rejects, filtered, repeated }) {
       counts.rowsScored += rows.rowCount;
       counts.rowsRejected += rejects.length;
@@ -178,11 +186,11 @@ function createTally(): Tally {
   };
 }
 
-/** More columns than anybody would look at; each costs 128 KiB. */
-const sketchedColumns = 32;
+/** Columns beyond these have no sketch; each costs 128 KiB. */
+const maxSketchedColumns = 32;
 
 interface Scores {
-  expect(predicted: RunFacts["predicted"]): void;
+  addColumns(predicted: RunInfo["predicted"]): void;
   add(rows: OutputRows): void;
   readonly summaries: () => readonly ScoreSummary[];
 }
@@ -190,8 +198,8 @@ interface Scores {
 function createScores(): Scores {
   const sketches = new Map<string, ScoreSketch>();
   return {
-    expect(predicted) {
-      for (const { name, type } of predicted.slice(0, sketchedColumns)) {
+    addColumns(predicted) {
+      for (const { name, type } of predicted.slice(0, maxSketchedColumns)) {
         const sketch = createScoreSketch(name, type);
         if (sketch !== undefined) {
           sketches.set(name, sketch);
@@ -207,14 +215,14 @@ function createScores(): Scores {
   };
 }
 
-/** Tells the record, too. */
-export function recordedProgress(progress: Progress, record: AttemptRecord): Progress {
+/** Wraps a progress so that the record counts the same rows. */
+export function withRecord(progress: Progress, record: AttemptRecord): Progress {
   return {
     start(rows) {
       progress.start(rows);
     },
     scored(rows) {
-      record.done(rows);
+      record.addRows(rows);
       progress.scored(rows);
     },
     stop() {

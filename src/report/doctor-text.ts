@@ -1,19 +1,20 @@
 import { table } from "./table.js";
 
-/** What `infer-batch doctor` found. */
+/** The findings of `infer-batch doctor`. */
 export interface Diagnosis {
   readonly program: string;
   readonly platform: string;
-  /** As the spec has them; without a spec, those that are looked at. */
+  /** Providers of the spec; without a spec, all that are checked. */
   readonly asked: readonly string[];
   readonly parts: readonly DiagnosisPart[];
-  /** One batch on each provider. */
+  /** A trial batch on each provider. */
   readonly trials: readonly DiagnosisTrial[];
   readonly model: string;
-  /** Where a run would score: the first of the asked ones that can; a number: the exit code that it would end with. */
+  /** The provider on which a run would score, or the exit code with which it would end. */
   readonly outcome: string | number;
 }
 
+/** A library, driver or device that a provider needs. */
 export interface DiagnosisPart {
   readonly name: string;
   readonly state: string;
@@ -21,6 +22,7 @@ export interface DiagnosisPart {
   readonly remedy?: string | undefined;
 }
 
+/** A batch on one provider. */
 export interface DiagnosisTrial {
   readonly provider: string;
   readonly state: string;
@@ -29,10 +31,11 @@ export interface DiagnosisTrial {
   readonly fault: string | undefined;
 }
 
+/** The findings as one line of JSON. */
 export function doctorJson({ program, outcome, ...found }: Diagnosis): string {
   const trials = found.trials.map((trial) => ({ ...trial, ms: trial.ms ?? null, fault: trial.fault ?? null }));
-  const parts = found.parts.map(({ name, state, found: what, remedy }) => {
-    return { name, state, found: what, remedy: remedy ?? null };
+  const parts = found.parts.map(({ name, state, found: finding, remedy }) => {
+    return { name, state, found: finding, remedy: remedy ?? null };
   });
   return JSON.stringify({
     version: program,
@@ -43,6 +46,7 @@ export function doctorJson({ program, outcome, ...found }: Diagnosis): string {
   });
 }
 
+/** The findings as text. */
 export function doctorText({ program, platform, asked, parts, trials, model, outcome }: Diagnosis): string {
   const remedies = parts.flatMap(({ name, state, remedy }) =>
     remedy === undefined || state === "ok" ? [] : [`  ${name}: ${remedy}`],

@@ -6,10 +6,10 @@ import { showBytes } from "./plan-text.js";
 import { count, showCount, showDuration, showRate } from "./report.js";
 import { secondsByStage, stages } from "./stage-times.js";
 
-/** An attempt as one page that needs nothing else: no script, no font, no image, nothing from any network. */
+/** An attempt as a self-contained HTML page: no script, font, image or network request. */
 export function htmlReport(record: AttemptRecord, outcome: Outcome, endedMs: number): string {
-  const { about, run } = record;
-  const title = `${about.job}: ${statusOf(outcome).replaceAll("_", " ")}`;
+  const { info, run } = record;
+  const title = `${info.job}: ${statusOf(outcome).replaceAll("_", " ")}`;
   const page = html`<!doctype html>
 <html lang="en">
 <head>
@@ -22,13 +22,13 @@ export function htmlReport(record: AttemptRecord, outcome: Outcome, endedMs: num
 </head>
 <body>
 <h1>${title}</h1>
-<p>${run?.runId ?? "no run was planned"}, worker ${about.worker.index} of ${about.worker.count}, ${utc(record.startedMs)} to ${utc(endedMs)}</p>
+<p>${run?.runId ?? "no run was planned"}, worker ${info.worker.index} of ${info.worker.count}, ${utc(record.startedMs)} to ${utc(endedMs)}</p>
 ${failure(outcome)}
 ${tiles(record, outcome)}
 <h2>Rows a second</h2>
 ${record.timeline.rows.length === 0 ? none("Nothing was scored.") : throughputChart(record.timeline)}
 <h2>Seconds by stage</h2>
-<p>read, decode, pack and wait are the lane that feeds the model, one after the other; the others run beside it.</p>
+<p>read, decode, pack and wait follow each other in the loop that feeds the model; the others run beside it.</p>
 ${stageBars(record)}
 <h2>Predictions</h2>
 ${scores(record)}
@@ -45,9 +45,9 @@ ${facts(record, outcome)}
 const statusName = "infer-batch";
 
 /** Whether a page is about an attempt at this run that did not fail. */
-export function tellsOf(page: string, runId: string | undefined): boolean {
-  const [, told, status] = new RegExp(`<meta name="${statusName}" content="(\\S*) (\\w+)">`).exec(page) ?? [];
-  return told !== undefined && told === runId && status !== "failed";
+export function isPageOf(page: string, runId: string | undefined): boolean {
+  const [, pageRunId, status] = new RegExp(`<meta name="${statusName}" content="(\\S*) (\\w+)">`).exec(page) ?? [];
+  return pageRunId !== undefined && pageRunId === runId && status !== "failed";
 }
 
 function failure(outcome: Outcome): Html {
@@ -94,8 +94,8 @@ function rejects({ rejectReasons }: AttemptRecord): Html {
   return rows.length === 0 ? none("None.") : bars(rows.toSorted((one, other) => other.value - one.value));
 }
 
-function facts({ about, run, engine, inputWaitSeconds }: AttemptRecord, outcome: Outcome): Html {
-  const params = Object.entries(about.params).map(([name, value]): [string, string] => [`param ${name}`, value]);
+function facts({ info, run, engine, inputWaitSeconds }: AttemptRecord, outcome: Outcome): Html {
+  const params = Object.entries(info.params).map(([name, value]): [string, string] => [`param ${name}`, value]);
   const ofRun: [string, string][] =
     run === undefined
       ? []
@@ -116,8 +116,8 @@ function facts({ about, run, engine, inputWaitSeconds }: AttemptRecord, outcome:
         ];
   const waited: [string, string][] =
     inputWaitSeconds === 0 ? [] : [["waited for the input", showDuration(inputWaitSeconds)]];
-  const output: [string, string] = ["output", outcome.kind === "done" ? outcome.report.output : about.output];
-  const all = [...params, ...ofRun, ...ofEngine, ...waited, output, ...Object.entries(about.versions)];
+  const output: [string, string] = ["output", outcome.kind === "done" ? outcome.report.output : info.output];
+  const all = [...params, ...ofRun, ...ofEngine, ...waited, output, ...Object.entries(info.versions)];
   return html`<table>${all.map(([name, value]) => html`<tr><th>${name}</th><td>${value}</td></tr>`)}</table>`;
 }
 

@@ -1,12 +1,13 @@
 import { printable } from "../util/printable.js";
 
-/** Markup. Only `html` makes it, which escapes all that it is given as text: what a file, a model or a spec is called. */
+/** Markup. Only `html` makes it, and escapes all text in it, such as names of files, models and specs. */
 export interface Html {
   readonly markup: string;
 }
 
 type Part = Html | string | number | readonly Html[];
 
+/** A template tag that escapes its values, except those that are markup. */
 export function html(texts: TemplateStringsArray, ...parts: readonly Part[]): Html {
   const markup = texts.map((text, index) => {
     const part = parts[index];
@@ -15,6 +16,7 @@ export function html(texts: TemplateStringsArray, ...parts: readonly Part[]): Ht
   return { markup: markup.join("") };
 }
 
+/** Empty markup. */
 export const nothing: Html = { markup: "" };
 
 function markupOf(part: Part): string {
@@ -32,7 +34,7 @@ const entities: Readonly<Record<string, string>> = {
   "'": "&#39;",
 };
 
-/** As text between tags and in quoted attributes. */
+/** Escapes text for use between tags and in quoted attributes. */
 function escapeHtml(text: string): string {
   return printable(text).replaceAll(/[&<>"']/g, (character) => entities[character] ?? "");
 }

@@ -1,23 +1,24 @@
 import { createServer } from "node:http";
 import { type AddressInfo, isIP } from "node:net";
 
+/** A server of metrics over HTTP. */
 export interface MetricsServer extends AsyncDisposable {
   readonly url: string;
 }
 
 /**
- * Whether a request names this machine by an address or as localhost. A web page whose name its owner has pointed at
- * 127.0.0.1 (DNS rebinding) reaches the loopback interface of whoever looks at it, but still sends its own name.
+ * Whether a Host header names this machine by an address or as localhost. A web page can point its own name at 127.0.0.1
+ * (DNS rebinding) to reach a visitor's loopback interface, but its requests still carry that name.
  */
-function namesThisMachine(host: string | undefined): boolean {
+function isLocalHost(host: string | undefined): boolean {
   const [, bracketed, name = ""] = /^(?:\[([^\]]*)\]|([^:]*))(?::\d*)?$/.exec(host ?? "") ?? [];
   return host === undefined || isIP(bracketed ?? name) !== 0 || /^(?:.+\.)?localhost\.?$/i.test(name);
 }
 
-/** Answers `GET /metrics` on the loopback interface, for as long as the attempt lasts. @throws Error EADDRINUSE … */
+/** Answers `GET /metrics` on the loopback interface until it is disposed. @throws Error of `listen`, such as EADDRINUSE */
 export async function serveMetrics(port: number, text: () => string): Promise<MetricsServer> {
   const server = createServer((request, response) => {
-    if (!namesThisMachine(request.headers.host)) {
+    if (!isLocalHost(request.headers.host)) {
       response.writeHead(403, { "content-type": "text/plain" }).end("ask for 127.0.0.1 or localhost\n");
       return;
     }
@@ -31,7 +32,7 @@ export async function serveMetrics(port: number, text: () => string): Promise<Me
     server.once("error", reject);
     server.listen(port, "127.0.0.1", resolve);
   });
-  server.unref(); // a job that is done does not wait for its readers
+  server.unref(); // open connections must not keep a finished job running
   const { port: given } = server.address() as AddressInfo;
   return {
     url: `http://127.0.0.1:${given}/metrics`,

@@ -1,15 +1,16 @@
 import { rejectReasons } from "../columnar/types.js";
-import type { AttemptAbout, AttemptRecord } from "./attempt-record.js";
+import type { AttemptInfo, AttemptRecord } from "./attempt-record.js";
 import { type Outcome, statusOf } from "./outcome.js";
 import { secondsByStage, stages } from "./stage-times.js";
 
+/** What the metrics of an attempt are made from. */
 export interface MetricsState {
   readonly record: AttemptRecord;
-  /** undefined while it runs. */
+  /** undefined while the attempt is running. */
   readonly outcome: Outcome | undefined;
-  /** Milliseconds from 1970; of an attempt before this one, unless this one has succeeded. */
+  /** The last success of this or an earlier attempt, in milliseconds since 1970. */
   readonly lastSuccessMs: number | undefined;
-  /** When the attempt ended; milliseconds from 1970. */
+  /** When the attempt ended, in milliseconds since 1970. */
   readonly endedMs: number | undefined;
 }
 
@@ -22,26 +23,26 @@ interface Gauge {
 type Labels = Readonly<Record<string, string>>;
 
 const lastSuccess = "infer_batch_last_success_timestamp_seconds";
-const info = "infer_batch_info";
+const infoMetric = "infer_batch_info";
 
 /**
- * The attempt in Prometheus' text format, version 0.0.4
- * (https://prometheus.io/docs/instrumenting/exposition_formats/). All are gauges: they tell of one attempt, the one
- * that runs or that ran last, and start over with the next. What is not known is left out.
+ * The metrics of an attempt in Prometheus' text format, version 0.0.4
+ * (https://prometheus.io/docs/instrumenting/exposition_formats/). All are gauges, because they describe one attempt, the
+ * running or the last one, and start over with the next. Unknown values are left out.
  */
-export function metricsText(state: MetricsState, earlier: EarlierMetrics = {}): string {
+export function metricsText(state: MetricsState, previous: PreviousMetrics = {}): string {
   const { record, outcome } = state;
-  const common = commonLabels(record.about);
+  const common = commonLabels(record.info);
   const end = endGauges(state).map((gauge) => gaugeText(gauge, common));
-  const { work } = earlier;
-  // What the attempt did that had something to do is still to be seen when the next one has nothing to do.
+  const { work } = previous;
+  // An attempt with nothing to do repeats the gauges of the attempt that did the work.
   if (outcome !== undefined && statusOf(outcome) === "already_complete" && work?.runId === record.run?.runId) {
     return [...end, work?.text ?? ""].join("");
   }
   return [...end, ...workGauges(state).map((gauge) => gaugeText(gauge, common))].join("");
 }
 
-// `job` would meet the label of that name that Prometheus gives each target.
+// Not `job`: Prometheus gives each target a label of that name.
 function commonLabels({ job, worker }: AttemptLabels): Labels {
   return { batch_job: job, worker: String(worker.index) };
 }
@@ -49,43 +50,43 @@ function commonLabels({ job, worker }: AttemptLabels): Labels {
 function endGauges({ record, outcome, lastSuccessMs, endedMs }: MetricsState): Gauge[] {
   const exitCode = outcome === undefined ? undefined : outcome.kind === "done" ? 0 : outcome.exitCode;
   return [
-    one("infer_batch_running", "1 while an attempt is under way", outcome === undefined ? 1 : 0),
+    one("infer_batch_running", "1 while an attempt is running", outcome === undefined ? 1 : 0),
     one(lastSuccess, "When an attempt last ended well; kept when one fails", seconds(lastSuccessMs)),
     one("infer_batch_started_timestamp_seconds", "When the attempt began", seconds(record.startedMs)),
     one("infer_batch_input_wait_seconds", "How long the attempt waited for its input", record.inputWaitSeconds),
     one("infer_batch_ended_timestamp_seconds", "When the attempt ended", seconds(endedMs)),
-    one("infer_batch_exit_code", "Exit code of the attempt: 0 is success, 75 may be tried again", exitCode),
+    one("infer_batch_exit_code", "Exit code of the attempt: 0 is success, 75 may be retried", exitCode),
   ];
 }
 
 function workGauges(state: MetricsState): Gauge[] {
-  const { run, engine, about } = state.record;
+  const { run, engine, info } = state.record;
   const labels = {
     run_id: run?.runId ?? "",
     model_sha256: run?.modelSha256 ?? "",
     provider: engine?.provider ?? "",
-    version: about.versions["infer-batch"] ?? "",
+    version: info.versions["infer-batch"] ?? "",
   };
-  const help = "1; its labels tell run, model, execution provider and version";
-  const told = { name: info, help, samples: [{ labels, value: 1 }] };
+  const help = "1; its labels are run, model, execution provider and version";
+  const infoGauge = { name: infoMetric, help, samples: [{ labels, value: 1 }] };
   const missing = {
     name: "infer_batch_provider_missing",
-    help: "1 for each execution provider that was asked for and that the machine cannot run: another one did the work",
+    help: "1 for each execution provider that the spec prefers and the machine cannot run: another provider did the work",
     samples: (engine?.missing ?? []).map((provider) => ({ labels: { provider }, value: 1 })),
   };
-  return [told, missing, ...countGauges(state), ...timeGauges(state)];
+  return [infoGauge, missing, ...countGauges(state), ...timeGauges(state)];
 }
 
 function countGauges({ record: { run, counts, rejectReasons: found }, outcome }: MetricsState): Gauge[] {
   const committed = outcome?.kind === "done" ? outcome.report.spansCommitted : undefined;
   return [
     one("infer_batch_rows_planned", "Input rows of the run", run?.rows),
-    one("infer_batch_rows_scored", "Rows that the attempt committed predictions of", counts.rowsScored),
+    one("infer_batch_rows_scored", "Rows whose predictions the attempt committed", counts.rowsScored),
     one("infer_batch_rows_filtered", "Rows that input.where left out", counts.rowsFiltered),
     one("infer_batch_rows_deduplicated", "Scored rows that took a repeated row's prediction", counts.rowsDeduplicated),
     {
       name: "infer_batch_rows_rejected",
-      help: "Rows that the attempt set aside, by reason",
+      help: "Rows that the attempt rejected, by reason",
       samples: rejectReasons.map((reason) => ({ labels: { reason }, value: found.get(reason) ?? 0 })),
     },
     one("infer_batch_spans_planned", "Spans of the run", run?.spans),
@@ -100,7 +101,7 @@ function timeGauges({ record }: MetricsState): Gauge[] {
     one("infer_batch_scoring_seconds", "From the attempt's first row until the run's end", record.seconds),
     {
       name: "infer_batch_stage_seconds",
-      help: "Seconds by stage; read, decode, pack and wait add up to the lane that feeds the model",
+      help: "Seconds by stage; read, decode, pack and wait add up to the time of the loop that feeds the model",
       samples: stages.map((stage) => ({ labels: { stage }, value: byStage[stage] })),
     },
     one("infer_batch_engine_busy_ratio", "Share of the time that a session of the model worked", record.engineBusy),
@@ -116,11 +117,11 @@ function seconds(ms: number | undefined): number | undefined {
 }
 
 function gaugeText({ name, help, samples }: Gauge, common: Labels): string {
-  const known = samples.filter(({ value }) => value !== undefined);
-  if (known.length === 0) {
+  const measured = samples.filter(({ value }) => value !== undefined);
+  if (measured.length === 0) {
     return "";
   }
-  const lines = known.map(({ labels, value }) => `${name}{${labelsText({ ...common, ...labels })}} ${value}\n`);
+  const lines = measured.map(({ labels, value }) => `${name}{${labelsText({ ...common, ...labels })}} ${value}\n`);
   return `# HELP ${name} ${help}\n# TYPE ${name} gauge\n${lines.join("")}`;
 }
 
@@ -134,23 +135,23 @@ function escapeLabel(value: string): string {
   return value.replaceAll("\\", "\\\\").replaceAll('"', '\\"').replaceAll("\n", "\\n");
 }
 
-/** What tells one job's metrics from another's. */
-type AttemptLabels = Pick<AttemptAbout, "job" | "worker">;
+/** The labels that tell the metrics of one job and worker from those of others. */
+type AttemptLabels = Pick<AttemptInfo, "job" | "worker">;
 
-/** What is taken over from a text of an attempt before this one. */
-export interface EarlierMetrics {
-  /** Milliseconds from 1970. */
+/** Metrics of an earlier attempt that are taken over. */
+export interface PreviousMetrics {
+  /** Milliseconds since 1970. */
   readonly lastSuccessMs?: number | undefined;
-  /** The gauges that tell what it did. */
+  /** The text of the gauges that say what it did. */
   readonly work?: { readonly runId: string; readonly text: string } | undefined;
 }
 
-/** Of the same job and worker: what is another's, or no text of ours, has nothing to be taken over. */
-export function earlierMetrics(text: string, about: AttemptLabels): EarlierMetrics {
-  const labels = labelsText(commonLabels(about));
+/** Parses earlier metrics of the same job and worker; other texts give an empty result. */
+export function parsePreviousMetrics(text: string, attempt: AttemptLabels): PreviousMetrics {
+  const labels = labelsText(commonLabels(attempt));
   const [, success] = new RegExp(`^${lastSuccess}\\{${escapeRegExp(labels)}\\} ([\\d.e+]+)$`, "m").exec(text) ?? [];
-  const [, runId] = new RegExp(`^${info}\\{${escapeRegExp(labels)},run_id="([^"]+)"`, "m").exec(text) ?? [];
-  const begin = text.indexOf(`# HELP ${info} `);
+  const [, runId] = new RegExp(`^${infoMetric}\\{${escapeRegExp(labels)},run_id="([^"]+)"`, "m").exec(text) ?? [];
+  const begin = text.indexOf(`# HELP ${infoMetric} `);
   return {
     lastSuccessMs: success === undefined ? undefined : Number(success) * 1000,
     work: runId === undefined || begin < 0 ? undefined : { runId, text: text.slice(begin) },

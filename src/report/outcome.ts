@@ -6,14 +6,14 @@ export type Outcome =
   | { readonly kind: "done"; readonly report: RunReport }
   | {
       readonly kind: "failed";
-      /** Of a JobError, or BUG. */
+      /** The code of a JobError, or BUG. */
       readonly code: string;
       readonly message: string;
       readonly hint: string | undefined;
       readonly exitCode: ExitCode;
     };
 
-/** "complete", "already_complete", "partial" or "failed". */
+/** The outcome as one word: "complete", "already_complete", "partial" or "failed". */
 export function statusOf(outcome: Outcome): RunReport["status"] | "failed" {
   return outcome.kind === "done" ? outcome.report.status : "failed";
 }

@@ -1,13 +1,14 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { errnoOf } from "../util/errors.js";
 
+/** A URL to call, and what to send. */
 export interface Ping {
-  /** Where the spec has it ("report.on_failure"): its URL may hold a secret, and is told nowhere. */
+  /** The key of the spec ("report.on_failure"), for messages: the URL may contain a secret, and is never written. */
   readonly key: string;
   readonly url: string;
-  /** JSON to POST; undefined: GET. */
+  /** JSON that is sent by POST; undefined for a GET. */
   readonly body: string | undefined;
-  /** For all tries together. */
+  /** The limit of all tries together. */
   readonly timeoutMs: number;
   readonly tries: number;
 }
@@ -15,8 +16,8 @@ export interface Ping {
 const pauseMs = 250;
 
 /**
- * Calls a URL. Never fails: what has been scored stands, whoever is told of it. Returns what went wrong, for the log.
- * A redirect is not followed, since it could take the secret of a URL to somebody else.
+ * Calls a URL. Resolves to an error for the log, and never rejects: a failed call does not change the run's outcome.
+ * Redirects are not followed, because they could pass a secret in the URL on to another server.
  */
 export async function ping({ key, tries, ...request }: Ping): Promise<string | undefined> {
   const signal = AbortSignal.timeout(request.timeoutMs);
@@ -25,7 +26,7 @@ export async function ping({ key, tries, ...request }: Ping): Promise<string | u
     if (failure === undefined) {
       return undefined;
     }
-    if (!failure.again || turn === tries || signal.aborted) {
+    if (!failure.isTransient || turn === tries || signal.aborted) {
       return `calling ${key}: ${failure.found}`;
     }
     // When the time is over, the next call ends at once and says so.
@@ -34,10 +35,10 @@ export async function ping({ key, tries, ...request }: Ping): Promise<string | u
 }
 
 interface Failure {
-  /** In words that quote nothing of the URL. */
+  /** The error, without any part of the URL. */
   readonly found: string;
-  /** Whether it is worth another try. */
-  readonly again: boolean;
+  /** Whether another try may succeed. */
+  readonly isTransient: boolean;
 }
 
 async function call(
@@ -52,12 +53,12 @@ async function call(
     });
     await response.body?.cancel();
     const { ok, status } = response;
-    return ok ? undefined : { found: `HTTP ${status}`, again: status >= 500 || status === 429 };
+    return ok ? undefined : { found: `HTTP ${status}`, isTransient: status >= 500 || status === 429 };
   } catch (error) {
     if (signal.aborted) {
-      return { found: `no answer within ${timeoutMs / 1000} s`, again: false };
+      return { found: `no answer within ${timeoutMs / 1000} s`, isTransient: false };
     }
     const errno = errnoOf(error instanceof Error ? error.cause : undefined);
-    return { found: errno ?? "the request failed", again: errno !== undefined };
+    return { found: errno ?? "the request failed", isTransient: errno !== undefined };
   }
 }

@@ -1,17 +1,17 @@
 import { count, repeatedText } from "./report.js";
 
-/** What became of a stream's rows. */
+/** Counts of a pipe's rows. */
 export interface PipeReport {
   readonly rowsRead: number;
   readonly rowsScored: number;
   readonly rowsRejected: number;
   readonly rowsFiltered: number;
-  /** Of those that were scored, the ones that took the prediction of a row before them. */
+  /** Scored rows that took the prediction of an equal earlier row. */
   readonly rowsDeduplicated: number;
   readonly seconds: number;
 }
 
-/** One line for people. */
+/** The report as one line for people. */
 export function pipeText(report: PipeReport): string {
   const { rowsRead, rowsScored, rowsRejected, rowsFiltered, rowsDeduplicated, seconds } = report;
   const others = [

@@ -9,7 +9,7 @@ import { count, showCount } from "./report.js";
 const shownShards = 10;
 const shownColumns = 8;
 
-/** A plan as a page of text. */
+/** A plan as text. */
 export function planText(plan: Plan, target: string): string {
   const { shards, rows } = plan.input;
   const bytes = shards.reduce((sum, shard) => sum + shard.sizeBytes, 0);
@@ -31,7 +31,7 @@ export function planText(plan: Plan, target: string): string {
   ].join("\n");
 }
 
-/** Which columns go where. */
+/** The bindings of a contract as text: which columns go where. */
 export function contractText(contract: Contract): string {
   const rows = contract.fixedBatchRows === null ? "N" : String(contract.fixedBatchRows);
   const lines = contract.inputs.map((binding) => `input    ${inputText(binding, contract, rows)}`);
@@ -80,7 +80,7 @@ function paddingText({ value, side, truncate, shrink }: PaddedBinding): string {
   return `padded with ${value} on the ${side}${more}`;
 }
 
-/** "1.5 MiB". */
+/** A size such as "1.5 MiB". */
 export function showBytes(bytes: number): string {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let value = bytes;

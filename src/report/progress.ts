@@ -1,18 +1,19 @@
 import { SingleBar } from "cli-progress";
 import { count, showCount, showRate } from "./report.js";
 
-/** Told by the loop as it goes. */
+/** Receives the progress of scoring. */
 export interface Progress {
-  /** The rows that this attempt will score. */
+  /** Called once, with the rows that this attempt will score. */
   start(rows: number): void;
-  /** Rows scored, not yet durable. */
+  /** Called with the number of rows that were scored since; they are not yet durable. */
   scored(rows: number): void;
   stop(): void;
 }
 
+/** A progress that shows nothing. */
 export const silentProgress: Progress = { start() {}, scored() {}, stop() {} };
 
-/** A bar on a terminal. */
+/** A progress bar, for terminals. */
 export function barProgress(stream: NodeJS.WritableStream, nowMs: () => number): Progress {
   const bar = new SingleBar({
     stream,
@@ -40,9 +41,9 @@ export function barProgress(stream: NodeJS.WritableStream, nowMs: () => number):
   };
 }
 
-const lineEveryMs = 10_000;
+const lineIntervalMs = 10_000;
 
-/** A line now and then, where no terminal is. */
+/** A progress line every ten seconds, for outputs that are not terminals. */
 export function lineProgress(write: (line: string) => void, nowMs: () => number): Progress {
   let startedMs = 0;
   let lineMs = 0;
@@ -57,7 +58,7 @@ export function lineProgress(write: (line: string) => void, nowMs: () => number)
     scored(rows) {
       done += rows;
       const now = nowMs();
-      if (now - lineMs >= lineEveryMs && done < total) {
+      if (now - lineMs >= lineIntervalMs && done < total) {
         lineMs = now;
         const rate = (done * 1000) / (now - startedMs);
         const left = Math.round((total - done) / Math.max(rate, 1e-9));

@@ -9,14 +9,15 @@ interface Group {
   readonly samples: RejectedRow[];
 }
 
-/** Rejected rows counted by reason and column, with the first few of each. */
+/** Counts rejected rows by reason and column, and keeps the first few of each. */
 export interface RejectSummary {
   readonly rows: number;
   add(rejected: RejectedRow): void;
-  /** Most first. */
+  /** Lines of text, largest count first. */
   lines(): string[];
 }
 
+/** Makes an empty summary. */
 export function summarizeRejects(): RejectSummary {
   const groups = new Map<string, Group>();
   let total = 0;
@@ -42,6 +43,7 @@ export function summarizeRejects(): RejectSummary {
   };
 }
 
+/** The summary of all rejected rows as text. */
 export async function rejectsText(rows: AsyncIterable<RejectedRow>): Promise<string> {
   const summary = summarizeRejects();
   for await (const rejected of rows) {

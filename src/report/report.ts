@@ -1,47 +1,48 @@
 import type { Stage } from "./stage-times.js";
 
-/** What one attempt did; its JSON is the last line that `run --json` prints. */
+/** What an attempt did; as JSON it is the last line of `run --json`. */
 export interface RunReport {
   readonly runId: string;
-  /** partial: this worker's share is done, that of others is not. */
+  /** `partial`: this worker's share is done, that of other workers is not. */
   readonly status: "complete" | "already_complete" | "partial";
   readonly rowsPlanned: number;
-  /** By this attempt. */
+  /** Rows that this attempt scored. */
   readonly rowsScored: number;
-  /** By this attempt. */
+  /** Rows that this attempt rejected. */
   readonly rowsRejected: number;
-  /** By this attempt. */
+  /** Rows that this attempt filtered out. */
   readonly rowsFiltered: number;
-  /** Of those that it scored, the ones that took the prediction of a row before them. */
+  /** Scored rows that took the prediction of an equal earlier row. */
   readonly rowsDeduplicated: number;
   readonly spansPlanned: number;
-  /** All that stand at the target now. */
+  /** All spans that are committed at the target. */
   readonly spansCommitted: number;
-  /** Found committed by another attempt. */
+  /** Spans that another attempt had committed. */
   readonly spansResumed: number;
-  /** Files that came after the run was planned and are not part of it. */
+  /** Files that were added after the run was planned, and are not part of it. */
   readonly shardsUnplanned: number;
-  /** How long this attempt waited for its input, before `seconds` begin. */
+  /** Time spent waiting for input, before `seconds`. */
   readonly inputWaitSeconds: number;
   readonly seconds: number;
   readonly batchSize: number | null;
   readonly provider: string | null;
-  /** Those that were asked for before it and that the machine cannot run. */
+  /** Providers that the spec prefers and that this machine cannot run. */
   readonly providersMissing: readonly string[];
-  /** Of the time between the first row and the last commit, the share that a session of the model spent on rows. */
+  /** The share of the time between first row and last commit in which sessions were busy. */
   readonly engineBusy: number | null;
-  /** Where that time went: see `stages`. */
+  /** How that time was spent, by stage. */
   readonly stageSeconds: Readonly<Record<Stage, number>> | null;
-  /** Units that workers did not read to their end, by why: the main thread read the rest of their rows, slower. */
+  /** Units that workers could not read to the end, by reason; the main thread read the rest, more slowly. */
   readonly unitsReadAgain: Readonly<Record<string, number>>;
   readonly output: string;
 }
 
-/** The names and order of design: one line, stable, for scripts. */
+/** The report as one line of JSON. Names and order are stable, for scripts. */
 export function reportJson(report: RunReport): string {
   return JSON.stringify(reportFields(report));
 }
 
+/** The report's fields under their JSON names. */
 export function reportFields(report: RunReport): Readonly<Record<string, unknown>> {
   return {
     run_id: report.runId,
@@ -68,12 +69,12 @@ export function reportFields(report: RunReport): Readonly<Record<string, unknown
   };
 }
 
-/** To three places: milliseconds, thousandths of a share. */
+/** Rounds to three decimals: milliseconds, or thousandths of a share. */
 export function rounded(value: number | null): number | null {
   return value === null ? null : Math.round(value * 1000) / 1000;
 }
 
-/** One line for people. */
+/** The report as one line for people. */
 export function reportText(report: RunReport): string {
   const { runId, output } = report;
   if (report.status === "already_complete") {
@@ -90,7 +91,7 @@ export function reportText(report: RunReport): string {
   return `${runId}: ${status}, ${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${repeatedText(report.rowsDeduplicated)}${rejected}${filtered}${resumed} -> ${output}`;
 }
 
-/** Of rows that were scored: what follows their count. */
+/** The part of a report that follows the count of scored rows: how many took the prediction of an equal row. */
 export function repeatedText(rows: number): string {
   return rows === 0 ? "" : `, ${showCount(rows)} of them as repeats`;
 }
@@ -99,17 +100,17 @@ function rate({ rowsScored, seconds }: RunReport): number {
   return seconds > 0 ? rowsScored / seconds : 0;
 }
 
-/** "1,797 rows". */
+/** A count with its noun: "1,797 rows". */
 export function count(value: number, noun: string): string {
   return `${showCount(value)} ${noun}${value === 1 ? "" : "s"}`;
 }
 
-/** "1,797": of a whole number, without `Intl`, whose first use takes 15 ms. */
+/** A whole number with separators: "1,797". Without `Intl`, whose first use takes 15 ms. */
 export function showCount(value: number): string {
   return String(value).replaceAll(/\B(?=(?:\d{3})+$)/g, ",");
 }
 
-/** "45 s", "12 min", "3 h 40 min". */
+/** A duration: "45 s", "12 min", "3 h 40 min". */
 export function showDuration(seconds: number): string {
   if (seconds < 120) {
     return `${Math.round(seconds)} s`;
@@ -119,7 +120,7 @@ export function showDuration(seconds: number): string {
   return minutes < 120 ? `${minutes} min` : rest === 0 ? `${hours} h` : `${hours} h ${rest} min`;
 }
 
-/** "2.4 M rows/s". */
+/** A rate: "2.4 M rows/s". */
 export function showRate(rowsPerSecond: number): string {
   if (rowsPerSecond >= 1e6) {
     return `${(rowsPerSecond / 1e6).toFixed(2)} M rows/s`;

@@ -1,33 +1,35 @@
 /**
- * Where the time of an attempt goes. The lane that feeds the model reads, decodes, packs or waits: these four add up
- * to the time that scoring takes. Beside it, and each other, sessions infer and spans are encoded and committed.
+ * The stages of an attempt. One loop feeds the model, and reads, decodes, packs or waits: these four add up to the time
+ * of scoring. At the same time sessions infer, and spans are encoded and committed.
  *
- * read: until the bytes of the next rows are there (files on a disk are read while they are decoded). decode: until
- * the next rows are columns. pack: copying them into batches, and what is carried through. wait: until a session takes
- * one more batch, or the target one more span. infer: inside the model, all sessions together. encode: from a span's
- * last prediction until its bytes are ready. commit: until they are durable.
+ * read: until the bytes of the next rows arrive (files on a disk are read while they are decoded). decode: until the next
+ * rows are columns. pack: copying rows into batches, and carried columns into spans. wait: until a session takes another
+ * batch, or the target another span. infer: inside the model, all sessions together. encode: from a span's last prediction
+ * until its bytes are ready. commit: until they are durable.
  */
 export const stages = ["read", "decode", "pack", "infer", "encode", "commit", "wait"] as const;
 
+/** One of the stages. */
 export type Stage = (typeof stages)[number];
 
-/** Told what stages took: for a batch, a chunk or a span at a time, never for a row. */
-export interface StageWatch {
-  /** The clock that all of them are told by. */
+/** Records how long stages take: once for a batch, chunk or span, never for a row. */
+export interface StageTimer {
+  /** The clock of all times, in milliseconds. */
   readonly nowMs: () => number;
-  /** A stage worked from `startedMs` until `endedMs`, or until now. Returns its end, where the next one may begin. */
+  /** Records that a stage ran from `startedMs` until `endedMs`, by default now. Returns the end. */
   took(stage: Stage, startedMs: number, endedMs?: number): number;
 }
 
-export interface StageTimes extends StageWatch {
-  /** Of each stage so far. */
+/** The times of all stages. */
+export interface StageTimes extends StageTimer {
+  /** The total of each stage so far. */
   readonly ms: Readonly<Record<Stage, number>>;
 }
 
-/** `also` is told of every piece: for a trace. */
+/** Makes a timer with all totals 0. `onStage` receives every recorded piece of work. */
 export function createStageTimes(
   nowMs: () => number,
-  also?: (stage: Stage, startedMs: number, endedMs: number) => void,
+  onStage?: (stage: Stage, startedMs: number, endedMs: number) => void,
 ): StageTimes {
   const ms = { read: 0, decode: 0, pack: 0, infer: 0, encode: 0, commit: 0, wait: 0 };
   return {
@@ -35,17 +37,17 @@ export function createStageTimes(
     nowMs,
     took(stage, startedMs, endedMs = nowMs()) {
       ms[stage] += endedMs - startedMs;
-      also?.(stage, startedMs, endedMs);
+      onStage?.(stage, startedMs, endedMs);
       return endedMs;
     },
   };
 }
 
-/** Seconds of each stage, to the millisecond. */
+/** The totals in seconds, rounded to milliseconds. */
 export function secondsByStage({ ms }: StageTimes): Record<Stage, number> {
   const seconds = stages.map((stage) => [stage, Math.round(ms[stage]) / 1000]);
   return Object.fromEntries(seconds) as Record<Stage, number>;
 }
 
-/** Where nobody asks. */
-export const untimed: StageWatch = { nowMs: () => 0, took: () => 0 };
+/** A timer that records nothing. */
+export const untimed: StageTimer = { nowMs: () => 0, took: () => 0 };

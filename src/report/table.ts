@@ -1,8 +1,8 @@
 import { printable } from "../util/printable.js";
 
 /**
- * Rows as lines of text, in columns two spaces apart and two spaces in; columns of `right` end at the same place.
- * What a terminal would obey or a line could not hold is shown as its code.
+ * Formats rows as lines with aligned columns, indented by two spaces and two spaces apart. Columns in `right` are aligned
+ * right. Control characters and newlines are shown as codes.
  */
 export function table(
   rows: readonly (readonly string[])[],

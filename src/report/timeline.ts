@@ -1,15 +1,16 @@
-/** Rows by time in at most `limit` steps of one width, which doubles as time goes by. */
+/** Row counts over time, in at most 120 steps of equal width, which doubles when they are full. */
 export interface Timeline {
   readonly widthMs: number;
-  /** Of each step from the first on. */
+  /** The rows of each step. */
   readonly rows: readonly number[];
-  /** Rows that were done `atMs` after the beginning. */
+  /** Adds rows that were done at `atMs`, measured from the start. */
   add(atMs: number, rows: number): void;
 }
 
-const limit = 120;
+const maxSteps = 120;
 const firstWidthMs = 100;
 
+/** Makes an empty timeline. */
 export function createTimeline(): Timeline {
   let widthMs = firstWidthMs;
   let steps: number[] = [];
@@ -21,7 +22,7 @@ export function createTimeline(): Timeline {
       return steps;
     },
     add(atMs, rows) {
-      while (atMs >= widthMs * limit) {
+      while (atMs >= widthMs * maxSteps) {
         widthMs *= 2;
         steps = Array.from({ length: Math.ceil(steps.length / 2) }, (_, index) => {
           return (steps[2 * index] ?? 0) + (steps[2 * index + 1] ?? 0);

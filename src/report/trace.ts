@@ -1,6 +1,6 @@
 import type { Stage } from "./stage-times.js";
 
-/** A piece of work, as the Trace Event Format has it; times in microseconds. */
+/** An event of the Trace Event Format; times in microseconds. */
 export interface TraceEvent {
   readonly name: string;
   readonly cat?: string | undefined;
@@ -12,23 +12,23 @@ export interface TraceEvent {
   readonly args?: Readonly<Record<string, unknown>> | undefined;
 }
 
-/** What an attempt did, for Perfetto and chrome://tracing. */
+/** A trace of an attempt for Perfetto and chrome://tracing. */
 export interface Trace {
-  /** A stage worked from then until then, in milliseconds. */
-  readonly piece: (stage: Stage, startedMs: number, endedMs: number) => void;
-  /** Pieces that came when there was no more room. */
+  /** Adds a piece of work of a stage; times in milliseconds. */
+  readonly addWork: (stage: Stage, startedMs: number, endedMs: number) => void;
+  /** The number of pieces that did not fit. */
   readonly dropped: number;
   /**
-   * A JSON object in the Trace Event Format
-   * (https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU), with `others` beside ours.
+   * The trace as a JSON object in the Trace Event Format
+   * (https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU), with `others` added.
    */
-  text(others: readonly TraceEvent[]): string;
+  toJson(others: readonly TraceEvent[]): string;
 }
 
-/** 12 MB; a run of 4 M rows has some thousands. */
-const mostPieces = 500_000;
+/** The most pieces of a trace, about 12 MB; a run of 4 M rows has some thousands. */
+const maxEvents = 500_000;
 
-/** What works one after the other is drawn as one track, what overlaps itself as several. */
+/** The track of each stage. Work on one track that overlaps is drawn on several lines. */
 const tracks: Readonly<Record<Stage, string>> = {
   read: "feed",
   decode: "feed",
@@ -39,16 +39,18 @@ const tracks: Readonly<Record<Stage, string>> = {
   commit: "publish",
 };
 
+/** The process id in all events. */
 export const tracePid = 1;
-/** Numbers of tracks from here on are free for others. */
+/** The first thread id that is free for `others`. */
 export const otherTids = 1000;
 
-export function createTrace(limit = mostPieces): Trace {
+/** Makes an empty trace. */
+export function createTrace(limit = maxEvents): Trace {
   const stages: Stage[] = [];
   const times: number[] = [];
   let dropped = 0;
   return {
-    piece(stage, startedMs, endedMs) {
+    addWork(stage, startedMs, endedMs) {
       if (stages.length >= limit) {
         dropped += 1;
         return;
@@ -59,13 +61,13 @@ export function createTrace(limit = mostPieces): Trace {
     get dropped() {
       return dropped;
     },
-    text(others) {
+    toJson(others) {
       const lanes = createLanes();
       const pieces = stages
         .map((stage, index) => ({ stage, from: times[index * 2] ?? 0, to: times[index * 2 + 1] ?? 0 }))
         .toSorted((one, other) => one.from - other.from);
       const events = pieces.map(({ stage, from, to }): TraceEvent => {
-        const tid = lanes.take(tracks[stage], from, to);
+        const tid = lanes.assign(tracks[stage], from, to);
         return { name: stage, ph: "X", ts: micros(from), dur: micros(to - from), pid: tracePid, tid };
       });
       const all = [...lanes.names(), ...events, ...others];
@@ -74,21 +76,22 @@ export function createTrace(limit = mostPieces): Trace {
   };
 }
 
-/** To a nanosecond. */
+/** Microseconds, rounded to nanoseconds. */
 function micros(ms: number): number {
   return Math.round(ms * 1e6) / 1000;
 }
 
 interface Lanes {
-  /** The number of a lane of this track that is free from then on. */
-  take(track: string, from: number, to: number): number;
+  /** Returns the line of this track that is free from `from` on, and reserves it until `to`. */
+  assign(track: string, from: number, to: number): number;
   names(): TraceEvent[];
 }
 
+/** Makes lines, numbered from 1; each belongs to a track. */
 function createLanes(): Lanes {
   const lanes: { track: string; busyUntil: number }[] = [];
   return {
-    take(track, from, to) {
+    assign(track, from, to) {
       const free = lanes.findIndex((lane) => lane.track === track && lane.busyUntil <= from);
       const index = free < 0 ? lanes.push({ track, busyUntil: to }) - 1 : free;
       const lane = lanes[index];
@@ -101,7 +104,7 @@ function createLanes(): Lanes {
   };
 }
 
-/** Says what a track is called. */
+/** The metadata event that names a line. */
 export function trackName(tid: number, name: string): TraceEvent {
   return { name: "thread_name", ph: "M", pid: tracePid, tid, args: { name } };
 }

@@ -4,7 +4,7 @@ import { JobError } from "../util/errors.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { attemptJson } from "../report/attempt-json.js";
-import type { EngineFacts, RunFacts } from "../report/attempt-record.js";
+import type { EngineInfo, RunInfo } from "../report/attempt-record.js";
 import { count, type RunReport } from "../report/report.js";
 import { secondsByStage } from "../report/stage-times.js";
 import type { AttemptFacts, RunSink, RunWriter, StoredPlan } from "../sink/port.js";
@@ -35,14 +35,14 @@ export async function carryOut(context: JobContext, parts: RunParts): Promise<Ru
   const { run, engine } = parts;
   const { plan } = parts.stored;
   const share = shareOf(spanCount(plan), worker);
-  record.takesUp(runFacts(parts.stored));
+  record.setRun(runFacts(parts.stored));
   takeUpRejects(context, plan, run);
   const [writer, { batchLimit, sizer }] = await both(
     run.begin(attemptFacts(context, engine.provider)),
     measureEngine(context, plan, { engine, rows: pendingRows(plan, run.committed, share) }),
   );
   signal.throwIfAborted();
-  record.begins(engineFacts(engine, sizer));
+  record.startScoring(engineFacts(engine, sizer));
   return await tellingFailure(writer, async () => {
     await scoreShares(context, { ...parts, writer, sizer, batchLimit, share });
     return await conclude(context, parts, writer);
@@ -59,13 +59,13 @@ async function measureEngine(
   return { batchLimit, sizer: await warmUp(context, { plan, engine, batchLimit, rows }) };
 }
 
-function engineFacts({ provider, concurrency, local }: Engine, sizer: BatchSizer): EngineFacts {
+function engineFacts({ provider, concurrency, local }: Engine, sizer: BatchSizer): EngineInfo {
   const { missing = [], sessions = concurrency } = local ?? {};
   return { provider, missing, sessions, batchRows: () => sizer.rows };
 }
 
 /** What a plan says of its run, for those who tell of it. */
-export function runFacts({ plan, planId }: StoredPlan): RunFacts {
+export function runFacts({ plan, planId }: StoredPlan): RunInfo {
   const { runId, input, commitRows, model, contract } = plan;
   return {
     runId,
@@ -96,11 +96,11 @@ export function isIdle(
 /** Finishes the run when nothing is left of any share. Needs neither model nor shards: they may be gone by now. */
 export async function carryOutIdle(context: JobContext, parts: IdleRun): Promise<RunReport> {
   const { stored, run } = parts;
-  context.record.takesUp(runFacts(stored));
+  context.record.setRun(runFacts(stored));
   takeUpRejects(context, stored.plan, run);
   // Nothing will be committed, so that no part will name a provider.
   const writer = await run.begin(attemptFacts(context, "none"));
-  context.record.begins();
+  context.record.startScoring();
   return await tellingFailure(writer, async () => {
     if (countCommitted(run) < spanCount(stored.plan)) {
       await run.refresh();
@@ -124,7 +124,7 @@ async function conclude(
     await writer.finish(attemptJson(record));
     context.log.debug(`finished run ${plan.runId}`);
   }
-  record.ends();
+  record.finish();
   const { rowsScored, rowsRejected, rowsFiltered, rowsDeduplicated, spansCommitted } = record.counts;
   return {
     runId: plan.runId,

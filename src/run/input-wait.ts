@@ -66,7 +66,7 @@ async function listWhenReady(context: JobContext, refused: Refused | undefined):
     if (refused?.listing !== undefined && isSame(listing, refused.listing)) {
       return refused.error;
     }
-    const missing = [...listing.absent, ...listing.missing.map(({ folder }) => `folder ${folder}`)];
+    const missing = [...listing.missingFiles, ...listing.missingFolders.map(({ folder }) => `folder ${folder}`)];
     if (missing.length > 0) {
       return notThere(`there is no ${missing.join(", ")}`);
     }

@@ -55,9 +55,9 @@ export function warnOfUnmatched({ log }: Pick<JobContext, "log">, { shards, unma
  * @throws JobError FILE_MISSING for a path without wildcards that is not there, SPEC_INVALID for a match that is no
  * file
  */
-export function requireListed({ where }: JobContext, { absent, unread: [unread, ...others] }: Listing): void {
-  if (absent.length > 0) {
-    throw new JobError("FILE_MISSING", `reading ${where(inputPath)}: there is no ${absent.join(", ")}`, {
+export function requireListed({ where }: JobContext, { missingFiles, unreadable: [unread, ...others] }: Listing): void {
+  if (missingFiles.length > 0) {
+    throw new JobError("FILE_MISSING", `reading ${where(inputPath)}: there is no ${missingFiles.join(", ")}`, {
       hint: pathHint,
     });
   }
@@ -71,13 +71,13 @@ export function requireListed({ where }: JobContext, { absent, unread: [unread, 
 }
 
 /** A folder in its place may be a day's that is yet to come; where the place itself is not there, the path is wrong. */
-function requireFolders({ spec, where }: JobContext, { missing }: Listing): void {
-  const first = missing.find(({ isParentThere }) => !isParentThere) ?? missing[0];
+function requireFolders({ spec, where }: JobContext, { missingFolders }: Listing): void {
+  const first = missingFolders.find(({ parentExists }) => !parentExists) ?? missingFolders[0];
   if (first === undefined) {
     return;
   }
   const found = `there is no folder ${first.folder} (${first.pattern})`;
-  throw first.isParentThere
+  throw first.parentExists
     ? new JobError("INPUT_NOT_READY", `planning ${spec.name}: ${found}`, {
         hint: laterInputHint,
       })
@@ -108,7 +108,7 @@ async function refuseLakeTables({ source }: JobContext, { tableRoots }: Listing)
     await Promise.all(
       group.flatMap(([folder, pattern]) =>
         lakeTables.map(async (table) => {
-          const names = await source.names(`${folder}/${table.log}`);
+          const names = await source.listNames(`${folder}/${table.log}`);
           if (names.some((name) => table.isLogFile(name))) {
             throw lakeTableError(pattern, folder, table);
           }

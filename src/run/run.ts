@@ -1,7 +1,7 @@
 import type { ModelFile } from "../models/port.js";
 import { type Damage, JobError, messageOf } from "../util/errors.js";
 import { numberedRunId, runIdOf, splitRunId } from "../plan/identity.js";
-import { withShards } from "../plan/compare.js";
+import { reuseShards } from "../plan/compare.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { count, type RunReport } from "../report/report.js";
@@ -141,7 +141,7 @@ async function createRun(
   const { sink, log } = context;
   const plan = await planRun(context, { ...tools, listed: tools.listing.shards });
   const planned = await sink.create(plan);
-  const stored = { ...planned, plan: withShards(planned.plan, plan.input.shards) };
+  const stored = { ...planned, plan: reuseShards(planned.plan, plan.input.shards) };
   const { input, commitRows } = plan;
   const shards = count(input.shards.length, "shard");
   const spans = count(spanCount(plan), "span");
@@ -191,7 +191,7 @@ async function alreadyComplete(
   { stored, run }: { stored: StoredPlan; run: RunSink },
 ): Promise<RunReport> {
   const { plan } = stored;
-  record.takesUp(runFacts(stored));
+  record.setRun(runFacts(stored));
   await run.tidy?.();
   return {
     runId: plan.runId,

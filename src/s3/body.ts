@@ -1,39 +1,39 @@
 import type { Readable } from "node:stream";
-import { BrokenTransfer } from "./failures.js";
-import type { Watch } from "./watch.js";
+import { TransferError } from "./failures.js";
+import type { Watchdog } from "./watchdog.js";
 
 /**
- * Reads a small body through. Bodies of the SDK can hang when a connection is lost: it is torn down when the watch says
- * so, and its bytes are counted.
- * @throws BrokenTransfer when it has fewer or more bytes
+ * Reads a short response body to its end. A body stream of the SDK can hang after its connection is lost: the
+ * watchdog's signal destroys it, and its bytes are counted.
+ * @throws TransferError when the body has fewer or more than `expectedBytes`
  */
 export async function readBody(
   body: Readable,
-  { expectedBytes, watch }: { expectedBytes: number; watch: Watch },
+  { expectedBytes, watchdog }: { expectedBytes: number; watchdog: Watchdog },
 ): Promise<Buffer> {
   const tearDown = (): void => {
-    body.destroy(watch.signal.reason instanceof Error ? watch.signal.reason : undefined);
+    body.destroy(watchdog.signal.reason instanceof Error ? watchdog.signal.reason : undefined);
   };
-  watch.signal.addEventListener("abort", tearDown, { once: true });
-  const pieces: Uint8Array[] = [];
-  let seen = 0;
+  watchdog.signal.addEventListener("abort", tearDown, { once: true });
+  const chunks: Uint8Array[] = [];
+  let receivedBytes = 0;
   try {
-    if (watch.signal.aborted) {
+    if (watchdog.signal.aborted) {
       tearDown();
     }
-    for await (const piece of body as AsyncIterable<Uint8Array>) {
-      watch.heard();
-      seen += piece.length;
-      if (seen > expectedBytes) {
+    for await (const chunk of body as AsyncIterable<Uint8Array>) {
+      watchdog.reset();
+      receivedBytes += chunk.length;
+      if (receivedBytes > expectedBytes) {
         break;
       }
-      pieces.push(piece);
+      chunks.push(chunk);
     }
   } finally {
-    watch.signal.removeEventListener("abort", tearDown);
+    watchdog.signal.removeEventListener("abort", tearDown);
   }
-  if (seen !== expectedBytes) {
-    throw new BrokenTransfer(`a body of ${expectedBytes} bytes ended after ${seen}`);
+  if (receivedBytes !== expectedBytes) {
+    throw new TransferError(`a body of ${expectedBytes} bytes ended after ${receivedBytes}`);
   }
-  return Buffer.concat(pieces);
+  return Buffer.concat(chunks);
 }

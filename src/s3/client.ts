@@ -2,54 +2,57 @@ import { S3Client } from "@aws-sdk/client-s3";
 import { credentialsFrom } from "./credentials.js";
 import { ifOpened } from "../util/promises.js";
 
-/** How a store is reached. What is left out comes from the environment, as the AWS command line takes it. */
-export interface S3Place {
+/** How to reach a store. What is undefined comes from the environment, as for the AWS command line. */
+export interface S3Settings {
   readonly endpoint?: string | undefined;
   readonly region?: string | undefined;
   readonly pathStyle?: boolean | undefined;
   readonly requestPayer?: "requester" | undefined;
 }
 
+/** Limits of one HTTP request. */
 export interface S3Timeouts {
   readonly connectMs: number;
-  /** Without a byte, of an answer or of a body. */
+  /** The longest pause in which no byte of the response arrives or of the request leaves. */
   readonly silenceMs: number;
-  /** For one request, its body included. */
+  /** The whole request, the response body included. */
   readonly requestMs: number;
 }
 
+/** The limits that a job uses. */
 export const defaultTimeouts: S3Timeouts = { connectMs: 10_000, silenceMs: 20_000, requestMs: 300_000 };
 
-/** Hands out the client; a new one knows credentials that were rotated since. */
-export interface Clients extends Disposable {
+/** Keeps the SDK client that requests are sent with, and replaces it when credentials were rotated. */
+export interface ClientProvider extends Disposable {
   current(): Promise<S3Client>;
-  /** After the store refused `client`: false when there is no newer one, and credentials were looked up just now. */
+  /** Replaces a client whose credentials the store refused. Resolves to false when they were looked up a moment ago. */
   renew(client: S3Client): Promise<boolean>;
 }
 
-/** How often rotated credentials are looked for. */
+/** Credentials are looked up at most this often. */
 const renewalMs = 5000;
 
 const defaultRegion = "us-east-1";
 
+/** How clients reach a store. */
 export interface ClientOptions {
-  readonly place: S3Place;
+  readonly settings: S3Settings;
   readonly timeouts?: S3Timeouts | undefined;
-  /** The job's: whoever waits for credentials is told its reason when it is aborted. */
+  /** The job's signal; a search for credentials rejects with its reason. */
   readonly signal: AbortSignal;
 }
 
-/** `connections`: sockets to the store. */
-export function createClients(options: ClientOptions, connections: number): Clients {
-  // The SDK writes to stderr that it will drop Node 20 one day.
+/** Makes a provider whose clients open at most `maxSockets` sockets each. */
+export function createClientProvider(options: ClientOptions, maxSockets: number): ClientProvider {
+  // The SDK warns on stderr that it will drop Node 20.
   process.env["AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED"] ??= "true";
-  const made: Promise<S3Client>[] = [];
+  const clients: Promise<S3Client>[] = [];
   let current: Promise<S3Client> | undefined;
-  let madeMs = 0;
+  let createdMs = 0;
   const make = (): Promise<S3Client> => {
-    madeMs = performance.now();
-    const client = makeClient(options, connections);
-    made.push(client);
+    createdMs = performance.now();
+    const client = makeClient(options, maxSockets);
+    clients.push(client);
     return client;
   };
   return {
@@ -58,50 +61,50 @@ export function createClients(options: ClientOptions, connections: number): Clie
       if ((await current) !== client) {
         return true;
       }
-      const ageMs = performance.now() - madeMs;
-      if (ageMs > renewalMs || made.length === 1) {
-        current = make(); // requests that are under way with the old one may still come through
+      const ageMs = performance.now() - createdMs;
+      if (ageMs > renewalMs || clients.length === 1) {
+        current = make(); // requests in flight with the old client may still succeed
         return true;
       }
       return false;
     },
     [Symbol.dispose]() {
-      for (const client of made) {
+      for (const client of clients) {
         void ifOpened(client).then((one) => one?.destroy());
       }
     },
   };
 }
 
-async function makeClient(options: ClientOptions, connections: number): Promise<S3Client> {
-  const { place, timeouts: { connectMs, requestMs } = defaultTimeouts, signal } = options;
-  const endpoint = place.endpoint ?? process.env["AWS_ENDPOINT_URL_S3"] ?? process.env["AWS_ENDPOINT_URL"];
+async function makeClient(options: ClientOptions, maxSockets: number): Promise<S3Client> {
+  const { settings, timeouts: { connectMs, requestMs } = defaultTimeouts, signal } = options;
+  const endpoint = settings.endpoint ?? process.env["AWS_ENDPOINT_URL_S3"] ?? process.env["AWS_ENDPOINT_URL"];
   const make = (region: string | undefined): S3Client =>
     new S3Client({
       ...(region === undefined ? {} : { region }),
-      ...(place.endpoint === undefined ? {} : { endpoint: place.endpoint }),
-      forcePathStyle: place.pathStyle ?? endpoint !== undefined,
-      // A bucket's own region is told in the answer to a request that went elsewhere.
+      ...(settings.endpoint === undefined ? {} : { endpoint: settings.endpoint }),
+      forcePathStyle: settings.pathStyle ?? endpoint !== undefined,
+      // AWS names a bucket's region in its response to a request that went to another one.
       followRegionRedirects: endpoint === undefined,
-      // It would tell users on stderr that a stream cannot be sent again; we open the file anew.
+      // The SDK would warn on stderr that a stream cannot be sent twice; a retry opens the file anew.
       logger: { debug: () => undefined, info: () => undefined, warn: () => undefined, error: () => undefined },
-      // Tries are ours: they resume a body where it broke off, and end when the job does.
+      // `SendRequest` retries: it resumes a body where it ended, and stops with the job.
       maxAttempts: 1,
-      // Ranges have no checksums, and some stores know none.
+      // Ranges have no checksums, and some stores support none.
       responseChecksumValidation: "WHEN_REQUIRED",
-      credentials: credentialsFrom({ requestMs: connectMs, allMs: requestMs, signal }),
+      credentials: credentialsFrom({ requestMs: connectMs, totalMs: requestMs, signal }),
       requestHandler: {
         connectionTimeout: connectMs,
-        httpAgent: { keepAlive: true, maxSockets: connections },
-        httpsAgent: { keepAlive: true, maxSockets: connections },
+        httpAgent: { keepAlive: true, maxSockets },
+        httpsAgent: { keepAlive: true, maxSockets },
       },
     });
-  const client = make(place.region);
+  const client = make(settings.region);
   try {
     await client.config.region();
     return client;
   } catch {
     client.destroy();
-    return make(defaultRegion); // none is set: stores that are not AWS do not care, and AWS names the right one
+    return make(defaultRegion); // no region is set: other stores ignore it, and AWS names the right one
   }
 }

@@ -3,75 +3,81 @@ import { subscribe } from "node:diagnostics_channel";
 import type { ClientRequest } from "node:http";
 import { messageOf } from "../util/errors.js";
 
-/** One HTTP request that the SDK makes while it looks for credentials. */
+/** One HTTP request that the SDK sends in its search for credentials. */
 export interface CredentialRequest {
   /** `host` or `host:port`. */
   readonly host: string;
   readonly path: string;
-  /** undefined: no answer came. */
+  /** undefined: no response arrived. */
   readonly status: number | undefined;
-  /** Why no answer came, as the system says it. */
+  /** Why no response arrived, in the system's words. */
   readonly error: string | undefined;
 }
 
-export interface WatchLimits {
-  /** From a request to its end. */
+/** Limits of one search for credentials. */
+export interface SearchLimits {
+  /** One request, from its start to its end. */
   readonly requestMs: number;
-  /** For all of it, programs that the SDK runs included. */
-  readonly allMs: number;
-  /** The job's: its reason is thrown when it is aborted. */
+  /** The whole search, programs that the SDK runs included. */
+  readonly totalMs: number;
+  /** The job's signal; the search rejects with its reason. */
   readonly signal: AbortSignal;
 }
 
-/** A credentials service did not answer in time. */
-export class SilentService extends Error {}
+/** A credentials service did not answer within a limit. */
+export class CredentialsTimeoutError extends Error {}
 
 interface Search {
   readonly requests: CredentialRequest[];
-  readonly limits: WatchLimits;
+  readonly limits: SearchLimits;
   readonly open: Set<ClientRequest>;
-  /** Ends the search; requests that the SDK still makes for it are ended, too. */
+  /** Rejects the search with `reason`, and destroys its open requests. */
   readonly end: (reason: Error) => void;
-  isOver: boolean;
+  hasEnded: boolean;
 }
 
 const searches = new AsyncLocalStorage<Search>();
 let isSubscribed = false;
 
 /**
- * Runs `work`, a search of the SDK's for credentials, and records its HTTP requests in `requests`. The SDK neither
- * says what they met nor takes a signal or a limit of time: some of its providers wait a minute for each of four tries.
- * @throws SilentService when a limit is exceeded; the signal's reason; what `work` throws
+ * Runs `search`, which has the SDK look for credentials, and records the HTTP requests that it sends in `requests`. The
+ * SDK neither reports their outcome nor takes a signal or a timeout: some of its providers wait a minute for each of
+ * four attempts.
+ * @throws CredentialsTimeoutError when a limit is exceeded; the signal's reason; what `search` throws
  */
-export async function watchSearch<T>(
+export async function recordRequests<T>(
   requests: CredentialRequest[],
-  limits: WatchLimits,
-  work: () => Promise<T>,
+  limits: SearchLimits,
+  search: () => Promise<T>,
 ): Promise<T> {
   subscribeOnce();
-  const { signal, allMs } = limits;
-  const over = new AbortController();
-  let late: NodeJS.Timeout | undefined;
+  const { signal, totalMs } = limits;
+  const settled = new AbortController();
+  let timeout: NodeJS.Timeout | undefined;
   try {
     return await new Promise<T>((resolve, reject) => {
-      const search: Search = { requests, limits, open: new Set(), end: endSearch, isOver: false };
+      const state: Search = { requests, limits, open: new Set(), end: endSearch, hasEnded: false };
       function endSearch(reason: Error): void {
-        search.isOver = true;
+        state.hasEnded = true;
         reject(reason);
-        for (const request of search.open) {
+        for (const request of state.open) {
           request.destroy();
         }
       }
       const stop = (): void => {
         endSearch(signal.reason as Error);
       };
-      signal.addEventListener("abort", stop, { once: true, signal: over.signal });
-      late = setTimeout(endSearch, allMs, new SilentService(`no credentials came within ${allMs / 1000} s`));
-      searches.run(search, work).then(resolve, reject);
+      signal.addEventListener("abort", stop, { once: true, signal: settled.signal });
+      timeout = setTimeout(
+        endSearch,
+        totalMs,
+        new CredentialsTimeoutError(`no credentials came within ${totalMs / 1000} s`),
+      );
+      searches.run(state, search).then(resolve, reject);
     });
   } finally {
-    clearTimeout(late);
-    over.abort();
+    clearTimeout(timeout);
+    settled.abort();
   }
 }
 
@@ -90,34 +96,34 @@ function subscribeOnce(): void {
 
 function record(search: Search, request: ClientRequest): void {
   const { requests, limits, open } = search;
-  if (search.isOver) {
+  if (search.hasEnded) {
     request.destroy();
     return;
   }
   const { host } = request;
   const port = String(request.getHeader("host") ?? "").slice(host.length);
-  const at = requests.push({ host: `${host}${port}`, path: request.path, status: undefined, error: undefined }) - 1;
-  const note = (found: Partial<CredentialRequest>): void => {
-    const before = requests[at];
-    if (before !== undefined) {
-      requests[at] = { ...before, ...found };
+  const index = requests.push({ host: `${host}${port}`, path: request.path, status: undefined, error: undefined }) - 1;
+  const update = (outcome: Partial<CredentialRequest>): void => {
+    const recorded = requests[index];
+    if (recorded !== undefined) {
+      requests[index] = { ...recorded, ...outcome };
     }
   };
-  const silent = setTimeout(() => {
+  const timeout = setTimeout(() => {
     const seconds = limits.requestMs / 1000;
-    note({ error: `no answer within ${seconds} s` });
-    search.end(new SilentService(`${host}${port} does not answer within ${seconds} s`));
-    request.destroy(); // also where the search is over, and the SDK refreshes what it has
+    update({ error: `no answer within ${seconds} s` });
+    search.end(new CredentialsTimeoutError(`${host}${port} does not answer within ${seconds} s`));
+    request.destroy(); // the SDK may also refresh credentials after the search has ended
   }, limits.requestMs);
   open.add(request);
   request.once("response", ({ statusCode }) => {
-    note({ status: statusCode });
+    update({ status: statusCode });
   });
   request.once("error", (error) => {
-    note({ error: messageOf(error) });
+    update({ error: messageOf(error) });
   });
   request.once("close", () => {
-    clearTimeout(silent);
+    clearTimeout(timeout);
     open.delete(request);
   });
 }

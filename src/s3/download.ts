@@ -1,13 +1,13 @@
 import { writeSync } from "node:fs";
 import { open } from "node:fs/promises";
 import type { S3Uri } from "../spec/s3-uri.js";
-import type { ObjectFacts, S3Store } from "./store.js";
+import type { ObjectStat, S3Store } from "./store.js";
 
-/** Bytes of one request: parallel ones fill a fast line, and one that breaks off costs little. */
+/** The most bytes that one request asks for: parallel requests fill the network, and a failed one costs little. */
 const requestBytes = 8 * 1024 * 1024;
 
-/** [start, end) in equal pieces, none larger than a request may be. */
-export function inPieces({ start, end }: { start: number; end: number }): { start: number; end: number }[] {
+/** Splits [start, end) into equal ranges of at most 8 MiB. */
+export function splitRange({ start, end }: { start: number; end: number }): { start: number; end: number }[] {
   const count = Math.ceil((end - start) / requestBytes);
   const size = Math.ceil((end - start) / count);
   return Array.from({ length: count }, (_, index) => ({
@@ -16,43 +16,43 @@ export function inPieces({ start, end }: { start: number; end: number }): { star
   }));
 }
 
-/** Fetches a whole object into a new file. Not durable. @throws JobError as `S3Store.read` does */
+/** Downloads an object into the new file `path`. The file is not fsynced. @throws JobError as `S3Store.read` does */
 export async function download(
   store: S3Store,
-  doing: string,
-  { object, etag, sizeBytes }: ObjectFacts & { readonly object: S3Uri },
+  act: string,
+  { object, etag, sizeBytes }: ObjectStat & { readonly object: S3Uri },
   path: string,
 ): Promise<void> {
   await using file = await open(path, "wx");
   await file.truncate(sizeBytes);
   const stop = new AbortController();
-  const reading = inPieces({ start: 0, end: sizeBytes }).map((piece) =>
-    store.read(doing, { object, etag, ...piece }, writingTo(file.fd), stop.signal),
+  const reading = splitRange({ start: 0, end: sizeBytes }).map((range) =>
+    store.read(act, { object, etag, ...range }, writeAtOffset(file.fd), stop.signal),
   );
   try {
     await Promise.all(reading);
   } finally {
-    stop.abort(new Error("another piece failed"));
-    await Promise.allSettled(reading); // none may write any more when the file is closed
+    stop.abort(new Error("another range failed"));
+    await Promise.allSettled(reading); // none may write after the file is closed
   }
 }
 
 /**
- * What is written at once, ending where it would in a file of such pieces. Linux gives larger writes larger pages, which
- * come from memory that nobody used lately; for these it has pages at hand that were freed just now.
+ * The size of a single write, aligned. For larger writes Linux takes larger pages, which come from memory that was not
+ * used lately; for these it has pages that were freed a moment ago.
  */
-const writtenBytes = 32 * 1024;
+const writeBytes = 32 * 1024;
 
 /**
- * Writes pieces to where they are in the object, at once: they hold no longer. It blocks its thread for as long as the
- * disk takes.
+ * Makes a function that writes bytes to a file at their offset in the object. It writes synchronously, because the
+ * bytes are overwritten after it returns, and blocks its thread meanwhile.
  */
-export function writingTo(fd: number): (piece: Uint8Array, at: number) => void {
-  return (piece, at) => {
-    // A single write may take less than it was given.
-    for (let done = 0; done < piece.length; ) {
-      const room = writtenBytes - ((at + done) % writtenBytes);
-      done += writeSync(fd, piece, done, Math.min(room, piece.length - done), at + done);
+export function writeAtOffset(fd: number): (bytes: Uint8Array, offset: number) => void {
+  return (bytes, offset) => {
+    // A single write may write less than it was given.
+    for (let written = 0; written < bytes.length; ) {
+      const room = writeBytes - ((offset + written) % writeBytes);
+      written += writeSync(fd, bytes, written, Math.min(room, bytes.length - written), offset + written);
     }
   };
 }

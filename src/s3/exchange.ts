@@ -1,61 +1,65 @@
 import { HTTPParser } from "http-parser-js";
-import type { Connection } from "./connections.js";
-import { BrokenTransfer } from "./failures.js";
+import type { Connection } from "./connection-pool.js";
+import { TransferError } from "./failures.js";
 
-export interface Answer {
+/** An HTTP response. */
+export interface HttpResponse {
   readonly status: number;
-  /** Names in small letters. */
+  /** Names in lower case. */
   readonly headers: Readonly<Record<string, string>>;
-  /** Where it was not taken. */
+  /** The first MiB of the body; empty where a function of `onHeaders` received it. */
   readonly body: Buffer;
 }
 
-export interface Exchange {
-  /** The request, which has no body. */
+/** A request, and what receives its response. */
+export interface ExchangeOptions {
+  /** The whole request, as it is sent; it has no body. */
   readonly text: string;
   /**
-   * Called when the answer's headers are there; takes its body, piece after piece. A piece holds until it returns.
-   * undefined: the body is short, and collected. What it throws ends the exchange.
+   * Called with status and headers; returns a function that receives each chunk of the body, whose bytes are
+   * overwritten after it returns, or undefined to have the body collected. An error that either throws ends the exchange.
    */
-  readonly begin: (answer: Omit<Answer, "body">) => ((piece: Uint8Array) => void) | undefined;
-  /** Called whenever something comes. */
-  readonly heard: () => void;
-  /** Ends it with its reason. */
+  readonly onHeaders: (response: Omit<HttpResponse, "body">) => ((chunk: Uint8Array) => void) | undefined;
+  /** Called whenever bytes arrive. */
+  readonly onData: () => void;
+  /** Ends the exchange with its reason. */
   readonly signal: AbortSignal;
 }
 
-/** Of a body that is collected: what stores say of errors is short. */
-const collectedBytes = 1024 * 1024;
+/** The most bytes of a collected body: error responses are short. */
+const maxBufferedBytes = 1024 * 1024;
 
-/** Nothing of an answer came over a connection that was used before: the peer had closed it. */
-export class StaleConnection extends Error {}
+/** A connection from the pool closed before any byte of the response: the server had closed it while it was idle. */
+export class StaleConnectionError extends Error {}
 
 /**
- * One request and its answer.
- * @throws BrokenTransfer, StaleConnection, what the socket says, what `begin` and the taking of the body throw
+ * Sends one request and reads its response. The connection goes back to the pool when the server keeps it open, and is
+ * destroyed otherwise.
+ * @throws TransferError, StaleConnectionError, the socket's error, the signal's reason, what the callbacks throw
  */
-export async function exchange(connection: Connection, { text, begin, heard, signal }: Exchange): Promise<Answer> {
-  return await new Promise<Answer>((resolve, reject) => {
-    let anything = false;
-    const end = (): void => {
+export async function exchange(connection: Connection, options: ExchangeOptions): Promise<HttpResponse> {
+  const { text, onHeaders, onData, signal } = options;
+  return await new Promise<HttpResponse>((resolve, reject) => {
+    let hasData = false;
+    const cleanUp = (): void => {
       signal.removeEventListener("abort", stop);
     };
     const fail = (error: unknown): void => {
-      end();
+      cleanUp();
       connection.destroy();
       reject(error instanceof Error ? error : new Error(String(error)));
     };
     const stop = (): void => {
       fail(signal.reason);
     };
-    const answer = readAnswer(begin, (found, again) => {
-      end();
-      if (again) {
-        connection.keep();
+    const reader = readResponse(onHeaders, (response, isReusable) => {
+      cleanUp();
+      if (isReusable) {
+        connection.release();
       } else {
         connection.destroy();
       }
-      resolve(found);
+      resolve(response);
     });
     signal.addEventListener("abort", stop, { once: true });
     if (signal.aborted) {
@@ -63,19 +67,19 @@ export async function exchange(connection: Connection, { text, begin, heard, sig
       return;
     }
     connection.send(text, {
-      heard(bytes) {
-        anything = true;
-        heard();
+      onData(bytes) {
+        hasData = true;
+        onData();
         try {
-          answer.read(bytes);
+          reader.read(bytes);
         } catch (error) {
           fail(error);
         }
       },
-      lost(error) {
-        if (!anything && connection.used) {
-          fail(new StaleConnection("the connection was closed while it was idle", { cause: error }));
-        } else if (error !== undefined || !answer.isWhole()) {
+      onClose(error) {
+        if (!hasData && connection.isReused) {
+          fail(new StaleConnectionError("the connection was closed while it was idle", { cause: error }));
+        } else if (error !== undefined || !reader.finish()) {
           fail(error ?? connectionLost());
         }
       },
@@ -87,68 +91,71 @@ function connectionLost(): Error {
   return Object.assign(new Error("the connection was closed"), { code: "ECONNRESET" });
 }
 
-interface AnswerReader {
-  /** @throws BrokenTransfer, what the taker throws */
+interface ResponseReader {
+  /** Parses the bytes that arrived. @throws TransferError, what `onHeaders` and the body's receiver throw */
   read(bytes: Buffer): void;
-  /** The connection has ended: whether the answer had, too. */
-  isWhole(): boolean;
+  /** Called when the connection has ended. Returns whether the response is complete. */
+  finish(): boolean;
 }
 
-/** `onEnd`: called when the answer is whole; `again`: another one may follow. */
-function readAnswer(begin: Exchange["begin"], onEnd: (answer: Answer, again: boolean) => void): AnswerReader {
+/** Parses a response. `onEnd` is called when it is complete; `isReusable`: the connection can carry another request. */
+function readResponse(
+  onHeaders: ExchangeOptions["onHeaders"],
+  onEnd: (response: HttpResponse, isReusable: boolean) => void,
+): ResponseReader {
   const parser = new HTTPParser(HTTPParser.RESPONSE);
-  let head: Omit<Answer, "body"> = { status: 0, headers: {} };
+  let head: Omit<HttpResponse, "body"> = { status: 0, headers: {} };
   let keepAlive = false;
-  let whole = false;
-  /** Where the last piece of a body ends in memory: behind it there must be nothing, or what is it an answer to? */
+  let isComplete = false;
+  /** The offset in memory at which the body's last chunk ends. Bytes after it belong to no request. */
   let bodyEnd = -1;
-  const { collect, body } = createCollector();
-  let take = collect;
+  const { collect, body } = createBodyBuffer();
+  let receiveBody = collect;
   parser[HTTPParser.kOnHeadersComplete] = ({ statusCode, headers, shouldKeepAlive }) => {
-    if (!whole) {
+    if (!isComplete) {
       head = { status: statusCode, headers: headersOf(headers) };
       keepAlive = shouldKeepAlive;
-      take = (statusCode < 200 ? undefined : begin(head)) ?? collect;
+      receiveBody = (statusCode < 200 ? undefined : onHeaders(head)) ?? collect;
     }
   };
-  parser[HTTPParser.kOnBody] = (chunk, offset, length) => {
-    const piece = chunk.subarray(offset, offset + length);
-    if (!whole) {
-      bodyEnd = piece.byteOffset + piece.length;
-      take(piece);
+  parser[HTTPParser.kOnBody] = (buffer, offset, length) => {
+    const chunk = buffer.subarray(offset, offset + length);
+    if (!isComplete) {
+      bodyEnd = chunk.byteOffset + chunk.length;
+      receiveBody(chunk);
     }
   };
   parser[HTTPParser.kOnMessageComplete] = () => {
-    whole ||= head.status >= 200; // others only say that the answer is to come
+    isComplete ||= head.status >= 200; // 1xx: the final response follows
   };
   return {
     read(bytes) {
       bodyEnd = -1;
-      const read = parser.execute(bytes);
-      if (whole) {
+      const parsed = parser.execute(bytes);
+      if (isComplete) {
         onEnd({ ...head, body: body() }, keepAlive && bodyEnd === bytes.byteOffset + bytes.length);
-      } else if (typeof read !== "number" || !/^\d*$/.test(head.headers["content-length"] ?? "")) {
-        throw new BrokenTransfer("the store's answer is no HTTP");
+      } else if (typeof parsed !== "number" || !/^\d*$/.test(head.headers["content-length"] ?? "")) {
+        throw new TransferError("the store's response is not HTTP");
       }
     },
-    isWhole() {
+    finish() {
       parser.finish();
-      if (whole) {
+      if (isComplete) {
         onEnd({ ...head, body: body() }, false);
       }
-      return whole;
+      return isComplete;
     },
   };
 }
 
-/** Keeps the beginning of a body. */
-function createCollector(): { readonly collect: (piece: Uint8Array) => void; readonly body: () => Buffer } {
+/** Collects the first MiB of a body. */
+function createBodyBuffer(): { readonly collect: (chunk: Uint8Array) => void; readonly body: () => Buffer } {
   const collected: Buffer[] = [];
-  let left = collectedBytes;
+  let remaining = maxBufferedBytes;
   return {
-    collect(piece) {
-      collected.push(Buffer.from(piece.subarray(0, Math.max(0, left))));
-      left -= piece.length;
+    collect(chunk) {
+      collected.push(Buffer.from(chunk.subarray(0, Math.max(0, remaining))));
+      remaining -= chunk.length;
     },
     body: () => Buffer.concat(collected),
   };

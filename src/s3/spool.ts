@@ -2,49 +2,52 @@ import { lstat, mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { errnoOf, JobError } from "../util/errors.js";
 
+/** Where a spool is, and how much it may hold. */
 export interface SpoolOptions {
-  /** Holds a folder for each process; made where it is not there. */
+  /** The folder that has a subfolder for each process. Created when it is missing, with mode 0700. */
   readonly root: string;
-  /** Names this process among all on all machines. */
+  /** Names this process among all processes on all machines. */
   readonly writer: string;
-  /** Another one for each spool of a process. */
+  /** Tells the spools of one process apart: "in" for downloads, "out" for uploads. */
   readonly use: "in" | "out";
+  /** Whether a writer's process has ended; its leftovers are removed. */
   readonly isDead: (writer: string) => boolean;
-  /** Bytes of one file at most, and of all that are under way together. */
+  /** The largest file, and the most bytes in flight together. */
   readonly maxBytes: number;
 }
 
-/** A folder for files that hold what is fetched until it is read, or written until it is sent; gone when it is closed. */
+/** A folder for files that are fetched until they are read, or written until they are sent. Disposing removes it. */
 export interface Spool extends AsyncDisposable {
   readonly folder: string;
   readonly use: SpoolOptions["use"];
   readonly maxBytes: number;
-  /** Makes the folder, once; removes what processes left that are dead. */
-  ready(): Promise<void>;
-  /** An unused name in it. */
+  /** Creates the folder, once, and removes the folders of dead processes. @throws JobError PERMISSION, DISK */
+  prepare(): Promise<void>;
+  /** Returns a path that no earlier call returned. */
   newPath(): string;
 }
 
+/** Makes a spool; its folder is created by `prepare`. */
 export function openSpool({ root, writer, use, isDead, maxBytes }: SpoolOptions): Spool {
   const folder = join(root, `${writer}.${use}`);
-  // This process may have several; one that had its number before is dead.
+  // Another process that had this one's id before is dead; a folder under this writer's name is this process's own.
   const isOwn = (name: string): boolean => name.startsWith(`${writer}.`);
   let files = 0;
-  let made: Promise<void> | undefined;
+  let prepared: Promise<void> | undefined;
   return {
     folder,
     use,
     maxBytes,
-    ready: () =>
-      (made ??= spooling({ folder: root, use }, async () => {
+    prepare: () =>
+      (prepared ??= withSpoolErrors({ folder: root, use }, async () => {
         await prepare({ root, folder, use }, (name) => !isOwn(name) && isDead(name));
       })),
     newPath() {
       files += 1;
-      return join(folder, `${files}.spool`); // no name is the beginning of another
+      return join(folder, `${files}.spool`); // the suffix keeps one name from being a prefix of another
     },
     async [Symbol.asyncDispose]() {
-      if (made !== undefined) {
+      if (prepared !== undefined) {
         await rm(folder, { recursive: true, force: true });
       }
     },
@@ -59,10 +62,10 @@ async function prepare(
   const { uid } = await lstat(root);
   const own = process.getuid?.();
   if (own !== undefined && uid !== own && uid !== 0) {
-    // Its owner may rename what this process makes there, and put something else in its place: in a folder that all
-    // may write to, such as /tmp, somebody may have made it for that. Volumes of Kubernetes and Docker are root's.
+    // The owner could replace what this process puts there. In a folder that all may write to, such as /tmp, an
+    // attacker may have created it for that. Volumes of Kubernetes and Docker belong to root.
     throw new JobError("PERMISSION", `spooling to ${root}: it belongs to another user (${uid})`, {
-      hint: `${keys[use].path} names another folder; one that is not there yet is made`,
+      hint: `set ${keys[use].path} to another folder; a missing one is created`,
     });
   }
   await mkdir(folder, { mode: 0o700 });
@@ -73,14 +76,17 @@ async function prepare(
   }
 }
 
-/** Keys of the spec that a spool's folder, and what it holds, come from. */
+/** Keys of the spec that set a spool's folder and size, for hints. */
 const keys = {
-  in: { path: "input.spool.path", size: ", input.spool.max_mb how much may be there" },
-  out: { path: "output.parquet.spool.path", size: ", with room for two parts" },
+  in: { path: "input.spool.path", size: ", or lower input.spool.max_mb" },
+  out: { path: "output.parquet.spool.path", size: " with room for two parts" },
 } as const;
 
-/** Does `work`; what the disk says is told with what it was wanted for. */
-export async function spooling<T>({ folder, use }: Pick<Spool, "folder" | "use">, work: () => Promise<T>): Promise<T> {
+/** Runs `work`, and turns an error of the disk into a JobError that names the spool. @throws JobError PERMISSION, DISK */
+export async function withSpoolErrors<T>(
+  { folder, use }: Pick<Spool, "folder" | "use">,
+  work: () => Promise<T>,
+): Promise<T> {
   try {
     return await work();
   } catch (error) {
@@ -93,7 +99,7 @@ export async function spooling<T>({ folder, use }: Pick<Spool, "folder" | "use">
     throw new JobError(
       ["EACCES", "EPERM", "EROFS"].includes(errno) ? "PERMISSION" : "DISK",
       `spooling to ${folder}: ${full ? "the disk is full" : "it cannot be written to"} (${errno})`,
-      { hint: `${path} names another folder${full ? size : ""}`, cause: error },
+      { hint: `set ${path} to another folder${full ? size : ""}`, cause: error },
     );
   }
 }

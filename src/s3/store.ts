@@ -1,20 +1,28 @@
 import { GetObjectCommand, HeadObjectCommand, type S3Client } from "@aws-sdk/client-s3";
 import { type S3Uri, s3UriText } from "../spec/s3-uri.js";
-import { type Attempt, changed, createAttempts, NotThere, requestsAtOnce, type S3Options } from "./attempts.js";
-import { createClients, defaultTimeouts } from "./client.js";
-import { type Connections, openConnections } from "./connections.js";
-import { sendOver } from "./direct.js";
-import type { Answer } from "./exchange.js";
-import { BrokenTransfer, type S3Call } from "./failures.js";
-import { foldersIn, type ListedObject, listPages, objectsIn } from "./listing.js";
-import type { Watch } from "./watch.js";
+import {
+  type SendRequest,
+  objectChangedError,
+  createSendRequest,
+  ObjectMissingError,
+  maxConcurrentRequests,
+  type S3Options,
+} from "./requests.js";
+import { createClientProvider, defaultTimeouts } from "./client.js";
+import { type ConnectionPool, openConnectionPool } from "./connection-pool.js";
+import { sendOverPool } from "./pool-transport.js";
+import type { HttpResponse } from "./exchange.js";
+import { TransferError, type S3Call } from "./failures.js";
+import { foldersOf, type ListedObject, listPages, objectsOf } from "./listing.js";
+import type { Watchdog } from "./watchdog.js";
 
-export interface ObjectFacts {
+/** What HEAD reports about an object. */
+export interface ObjectStat {
   readonly etag: string;
   readonly sizeBytes: number;
 }
 
-/** What is read of an object: some bytes of what it was when it was pinned. */
+/** A range of an object whose ETag is known. */
 export interface ReadRequest {
   readonly object: S3Uri;
   readonly etag: string;
@@ -23,54 +31,56 @@ export interface ReadRequest {
   readonly end: number;
 }
 
+/** Which objects a listing yields. */
 export interface ListOptions {
-  /** Of keys with a slash after the prefix only what they begin with is told, once, as an object of no bytes. */
+  /** Lists keys with a slash after the prefix by their common prefix only, once each, as objects without ETag and bytes. */
   readonly folder?: boolean;
-  /** Only what the store tells in its first answer. */
+  /** Lists only the store's first page. */
   readonly firstPage?: boolean;
 }
 
-/** A store, as far as reading goes. Every call is tried again after a transient error. */
+/** A store, for reading. Every call is retried after a transient error. */
 export interface S3Store extends Disposable {
   /**
-   * Objects of a bucket whose key begins with a prefix, in the order of their keys.
+   * Lists the objects of a bucket whose keys start with `prefix`, in the order of the keys.
    * @throws JobError FILE_MISSING for a bucket that is not there, PERMISSION, OBJECT_STORE
    */
   list(bucket: string, prefix: string, options?: ListOptions): AsyncIterable<ListedObject>;
-  /** undefined: it is not there. @throws JobError PERMISSION, OBJECT_STORE */
-  look(object: S3Uri): Promise<ObjectFacts | undefined>;
+  /** Resolves to undefined when the object does not exist. @throws JobError PERMISSION, OBJECT_STORE */
+  stat(object: S3Uri): Promise<ObjectStat | undefined>;
   /**
-   * Reads bytes of an object that must still be the one with this ETag, and hands them on in order.
-   * @param doing how messages begin
-   * @param take gets pieces that hold until it returns
-   * @throws JobError INPUT_CHANGED, PERMISSION, OBJECT_STORE
+   * Reads a range of an object, and passes it on in order.
+   * @param act begins messages, such as "reading s3://bucket/key"
+   * @param onBytes receives bytes, which are overwritten after it returns, and their offset in the object
+   * @throws JobError INPUT_CHANGED when the object's ETag is another one, PERMISSION, OBJECT_STORE
    */
   read(
-    doing: string,
+    act: string,
     request: ReadRequest,
-    take: (piece: Uint8Array, at: number) => void,
+    onBytes: (bytes: Uint8Array, offset: number) => void,
     signal?: AbortSignal,
   ): Promise<void>;
 }
 
+/** Opens a store for reading. */
 export function openS3Store(options: S3Options): S3Store {
-  const clients = createClients(options, requestsAtOnce);
-  return readingStore(createAttempts(options, clients), options, clients);
+  const clients = createClientProvider(options, maxConcurrentRequests);
+  return createReadingStore(createSendRequest(options, clients), options, clients);
 }
 
-/** What reads, of a store. Closing it closes the clients. */
-export function readingStore(
-  attempt: Attempt,
-  { place, timeouts = defaultTimeouts }: Pick<S3Options, "place" | "timeouts">,
+/** Makes the reading half of a store. Disposing it disposes `clients`. */
+export function createReadingStore(
+  sendRequest: SendRequest,
+  { settings, timeouts = defaultTimeouts }: Pick<S3Options, "settings" | "timeouts">,
   clients: Disposable,
 ): S3Store {
-  const connections = openConnections(timeouts.connectMs);
-  const payer = place.requestPayer === undefined ? {} : { RequestPayer: place.requestPayer };
+  const pool = openConnectionPool(timeouts.connectMs);
+  const payer = settings.requestPayer === undefined ? {} : { RequestPayer: settings.requestPayer };
   return {
     async *list(bucket, prefix, { folder = false, firstPage = false } = {}) {
-      for await (const page of listPages(attempt, { bucket, key: prefix }, { folder, payer })) {
-        yield* objectsIn(page);
-        for (const key of foldersIn(page)) {
+      for await (const page of listPages(sendRequest, { bucket, key: prefix }, { folder, payer })) {
+        yield* objectsOf(page);
+        for (const key of foldersOf(page)) {
           yield { key, etag: "", sizeBytes: 0 };
         }
         if (firstPage) {
@@ -78,91 +88,91 @@ export function readingStore(
         }
       }
     },
-    async look(object) {
-      const call: S3Call = { doing: `looking at ${s3UriText(object)}`, action: "GetObject", object };
+    async stat(object) {
+      const call: S3Call = { act: `looking at ${s3UriText(object)}`, action: "GetObject", object };
       const command = new HeadObjectCommand({ Bucket: object.bucket, Key: object.key, ...payer });
       try {
-        return await attempt(call, async (client, { signal }) => {
+        return await sendRequest(call, async (client, { signal }) => {
           const { ETag: etag, ContentLength: sizeBytes } = await client.send(command, { abortSignal: signal });
           if (etag === undefined || etag === "" || sizeBytes === undefined) {
-            throw new BrokenTransfer("the store does not say an object's ETag or size");
+            throw new TransferError("the response to HEAD has no ETag or no size");
           }
           return { etag, sizeBytes };
         });
       } catch (error) {
-        if (error instanceof NotThere) {
+        if (error instanceof ObjectMissingError) {
           return undefined;
         }
         throw error;
       }
     },
-    read: (doing, request, take, signal) => read(attempt, { connections, payer }, { doing, request, take, signal }),
+    read: (act, request, onBytes, signal) => readRange(sendRequest, { pool, payer }, { act, request, onBytes, signal }),
     [Symbol.dispose]() {
-      connections[Symbol.dispose]();
+      pool[Symbol.dispose]();
       clients[Symbol.dispose]();
     },
   };
 }
 
-interface Reading {
-  readonly doing: string;
+interface RangeRead {
+  readonly act: string;
   readonly request: ReadRequest;
-  readonly take: (piece: Uint8Array, at: number) => void;
+  readonly onBytes: (bytes: Uint8Array, offset: number) => void;
   readonly signal: AbortSignal | undefined;
 }
 
-/** Each try goes on where the one before broke off. */
-async function read(
-  attempt: Attempt,
-  { connections, payer }: { connections: Connections; payer: object },
-  { doing, request: { object, etag, start, end }, take, signal }: Reading,
+/** Reads a range; each attempt resumes where the last one ended. */
+async function readRange(
+  sendRequest: SendRequest,
+  { pool, payer }: { pool: ConnectionPool; payer: object },
+  { act, request: { object, etag, start, end }, onBytes, signal }: RangeRead,
 ): Promise<void> {
-  const call: S3Call = { doing, action: "GetObject", object };
-  let at = start;
-  const begin = (answer: Omit<Answer, "body">): ((piece: Uint8Array) => void) | undefined => {
-    if (answer.status < 200 || answer.status >= 300) {
-      return undefined; // what it means is for the SDK to say
+  const call: S3Call = { act, action: "GetObject", object };
+  let offset = start;
+  const onHeaders = (response: Omit<HttpResponse, "body">): ((chunk: Uint8Array) => void) | undefined => {
+    if (response.status < 200 || response.status >= 300) {
+      return undefined; // the SDK turns other statuses into errors
     }
-    refuseOther(answer, { start: at, end, etag });
-    const expected = end - at;
-    return (piece) => {
-      if (at + piece.length > end) {
-        throw new BrokenTransfer(`a body of ${expected} bytes has more`);
+    checkResponse(response, { start: offset, end, etag });
+    const expected = end - offset;
+    return (chunk) => {
+      if (offset + chunk.length > end) {
+        throw new TransferError(`a body of ${expected} bytes is longer`);
       }
-      take(piece, at);
-      at += piece.length;
+      onBytes(chunk, offset);
+      offset += chunk.length;
     };
   };
-  const readOn = async (client: S3Client, { heard, signal: stopped }: Watch): Promise<void> => {
-    const from = at;
+  const resume = async (client: S3Client, { reset, signal: stopped }: Watchdog): Promise<void> => {
+    const from = offset;
     if (from === end) {
-      return; // all of it had come when something failed
+      return; // the last attempt failed after its last byte
     }
-    const range = { Range: `bytes=${at}-${end - 1}`, IfMatch: etag };
+    const range = { Range: `bytes=${from}-${end - 1}`, IfMatch: etag };
     const command = new GetObjectCommand({ Bucket: object.bucket, Key: object.key, ...range, ...payer });
-    sendOver(connections, command, { begin, heard, signal: stopped });
+    sendOverPool(pool, command, { onHeaders, onData: reset, signal: stopped });
     await client.send(command, { abortSignal: stopped });
-    if (at < end) {
-      throw new BrokenTransfer(`a body of ${end - from} bytes ended after ${at - from}`);
+    if (offset < end) {
+      throw new TransferError(`a body of ${end - from} bytes ended after ${offset - from}`);
     }
   };
-  await attempt(call, readOn, signal).catch((error: unknown) => {
-    throw error instanceof NotThere ? changed(call, "it is gone") : error;
+  await sendRequest(call, resume, signal).catch((error: unknown) => {
+    throw error instanceof ObjectMissingError ? objectChangedError(call, "it is gone") : error;
   });
 }
 
-/** @throws BrokenTransfer when an answer is not for these bytes of this object */
-function refuseOther(
-  { headers }: Omit<Answer, "body">,
+/** @throws TransferError when a response holds other bytes, or those of another object */
+function checkResponse(
+  { headers }: Omit<HttpResponse, "body">,
   { start, end, etag }: { start: number; end: number; etag: string },
 ): void {
   const { "content-range": range, etag: found } = headers;
   if (range !== undefined ? !range.startsWith(`bytes ${start}-${end - 1}/`) : start !== 0) {
-    throw new BrokenTransfer(
+    throw new TransferError(
       `the store answered with ${range ?? "all bytes"} where ${start} to ${end - 1} were asked for`,
     );
   }
   if (found !== undefined && found !== etag) {
-    throw new BrokenTransfer(`the store answered with ETag ${found} where ${etag} was asked for`);
+    throw new TransferError(`the store answered with ETag ${found} where ${etag} was asked for`);
   }
 }

@@ -1,91 +1,107 @@
 import type { Readable } from "node:stream";
 import { CopyObjectCommand, DeleteObjectCommand, GetObjectCommand, type S3Client } from "@aws-sdk/client-s3";
 import type { S3Uri } from "../spec/s3-uri.js";
-import { type Attempt, createAttempts, NotThere, requestsAtOnce, type S3Options } from "./attempts.js";
-import { readBody } from "./body.js";
-import { createClients, defaultTimeouts } from "./client.js";
 import {
-  callOf,
-  create,
+  type SendRequest,
+  createSendRequest,
+  ObjectMissingError,
+  maxConcurrentRequests,
+  type S3Options,
+} from "./requests.js";
+import { readBody } from "./body.js";
+import { createClientProvider, defaultTimeouts } from "./client.js";
+import {
+  s3Call,
+  createObject,
   type CreateRequest,
-  type Creation,
-  head,
-  isExclusive,
+  type CreateResult,
+  headObject,
+  honoursIfNoneMatch,
   type StoredObject,
-  type Writing,
-} from "./creation.js";
-import { BrokenTransfer, classify, isNotImplemented } from "./failures.js";
-import { listPages, objectsIn } from "./listing.js";
-import { type PutOptions, send } from "./sending.js";
-import { readingStore, type S3Store } from "./store.js";
-import type { Watch } from "./watch.js";
+  type WriteContext,
+} from "./create-object.js";
+import { TransferError, classify, isNotImplemented } from "./failures.js";
+import { listPages, objectsOf } from "./listing.js";
+import { type PutOptions, putObject } from "./put-object.js";
+import { createReadingStore, type S3Store } from "./store.js";
+import type { Watchdog } from "./watchdog.js";
 
-/** How the store is to encrypt what is written; nothing: as the bucket says. */
+/** Server-side encryption of objects that are written; undefined leaves it to the bucket. */
 export interface Encryption {
   readonly algorithm: "AES256" | "aws:kms";
   readonly keyId?: string | undefined;
   readonly bucketKey?: boolean | undefined;
 }
 
+/** How to reach a store, and how to write to it. */
 export interface S3TargetOptions extends S3Options {
-  /** Names this process among all on all machines. */
+  /** Names this process among all processes on all machines. */
   readonly writer: string;
   readonly encryption?: Encryption | undefined;
 }
 
-/** What lies right below a folder. */
+/** An object or folder directly below a folder. */
 export interface FolderEntry {
   readonly name: string;
-  /** undefined: a folder. */
+  /** undefined for a folder. */
   readonly sizeBytes: number | undefined;
 }
 
-/** A store that is written to. Every call is tried again after a transient error, and safe to try again. */
+/** A store, for reading and writing. Every call is retried after a transient error, and is safe to retry. */
 export interface S3Target extends S3Store {
-  /** Without the object that only marks the folder. A folder's key is given without a slash at its end. */
-  entries(folder: S3Uri): Promise<FolderEntry[]>;
-  stored(object: S3Uri): Promise<StoredObject | undefined>;
+  /** Lists what is directly below a folder, whose key has no slash at its end. The folder's marker object is left out. */
+  listFolder(folder: S3Uri): Promise<FolderEntry[]>;
+  /** Resolves to undefined when the object does not exist. */
+  head(object: S3Uri): Promise<StoredObject | undefined>;
+  /** Reads a small UTF-8 object; undefined when it does not exist. */
   readText(object: S3Uri): Promise<{ text: string; etag: string } | undefined>;
   /**
-   * Writes an object unless its key is taken. Whose it is that has the key after an answer was lost is told by the
-   * id of its writer, which is in its metadata: its own counts as created.
+   * Creates an object unless its key is taken. After a lost response the id in the object's metadata tells whether this
+   * call created it.
    */
-  create(object: S3Uri, request: CreateRequest): Promise<Creation>;
-  /** Writes over whatever has the key; with `etag`, only over that one, as far as the store knows of `If-Match`. */
+  create(object: S3Uri, request: CreateRequest): Promise<CreateResult>;
+  /** Overwrites an object. With `etag` only that version, where the store supports `If-Match`. */
   put(object: S3Uri, text: string, etag?: string): Promise<"written" | "changed">;
-  /** Copies an object within the store, metadata and all. @returns whether `from` was there */
+  /** Copies an object within the store, with its metadata. Resolves to whether `from` exists. */
   copy(from: S3Uri, to: S3Uri): Promise<boolean>;
-  /** Safe where it is gone. With `etag`: only that one, as far as the store knows of `If-Match`. */
+  /** Deletes an object that may be gone already. With `etag` only that version, where the store supports `If-Match`. */
   remove(object: S3Uri, etag?: string): Promise<"removed" | "changed">;
-  /** Whether the store keeps to `If-None-Match`. `probe`: an unused key; it is free again when this returns. */
-  isExclusive(probe: S3Uri): Promise<boolean>;
+  /** Whether the store honours `If-None-Match`. Writes to `probe`, an unused key, and deletes it again. */
+  honoursIfNoneMatch(probe: S3Uri): Promise<boolean>;
 }
 
+/** Opens a store for reading and writing. */
 export function openS3Target(options: S3TargetOptions): S3Target {
-  const { place, timeouts = defaultTimeouts } = options;
-  const clients = createClients(options, requestsAtOnce);
-  const attempt = createAttempts(options, clients);
-  const tools: Writing = { attempt, writer: options.writer, encryption: encryptionOf(options.encryption) };
+  const { settings, timeouts = defaultTimeouts } = options;
+  const clients = createClientProvider(options, maxConcurrentRequests);
+  const sendRequest = createSendRequest(options, clients);
+  const context: WriteContext = { sendRequest, writer: options.writer, encryption: encryptionOf(options.encryption) };
   return {
-    ...readingStore(attempt, { place, timeouts }, clients),
-    entries: (folder) => entries(attempt, folder),
-    stored: (object) =>
-      orUndefined(attempt(callOf("looking at", "GetObject", object), (client, watch) => head(client, watch, object))),
+    ...createReadingStore(sendRequest, { settings, timeouts }, clients),
+    listFolder: (folder) => listFolder(sendRequest, folder),
+    head: (object) =>
+      orUndefined(
+        sendRequest(s3Call("looking at", "GetObject", object), (client, watchdog) =>
+          headObject(client, watchdog, object),
+        ),
+      ),
     readText: (object) =>
-      orUndefined(attempt(callOf("reading", "GetObject", object), (client, watch) => text(client, watch, object))),
-    create: (object, request) => create(tools, object, request),
-    put: (object, body, etag) => put(tools, object, { body, etag }),
-    copy: (from, to) => copy(tools, from, to),
-    remove: (object, etag) => remove(attempt, object, etag),
-    isExclusive: (probe) => isExclusive(tools, probe, () => remove(attempt, probe, undefined)),
+      orUndefined(
+        sendRequest(s3Call("reading", "GetObject", object), (client, watchdog) => readText(client, watchdog, object)),
+      ),
+    create: (object, request) => createObject(context, object, request),
+    put: (object, body, etag) => put(context, object, { body, etag }),
+    copy: (from, to) => copy(context, from, to),
+    remove: (object, etag) => remove(sendRequest, object, etag),
+    honoursIfNoneMatch: (probe) => honoursIfNoneMatch(context, probe, () => remove(sendRequest, probe, undefined)),
   };
 }
 
-function encryptionOf(given: Encryption | undefined): PutOptions {
-  if (given === undefined) {
+function encryptionOf(encryption: Encryption | undefined): PutOptions {
+  if (encryption === undefined) {
     return {};
   }
-  const { algorithm, keyId, bucketKey } = given;
+  const { algorithm, keyId, bucketKey } = encryption;
   return {
     ServerSideEncryption: algorithm,
     ...(keyId === undefined ? {} : { SSEKMSKeyId: keyId }),
@@ -97,18 +113,18 @@ async function orUndefined<T>(work: Promise<T>): Promise<T | undefined> {
   try {
     return await work;
   } catch (error) {
-    if (error instanceof NotThere) {
+    if (error instanceof ObjectMissingError) {
       return undefined;
     }
     throw error;
   }
 }
 
-async function entries(attempt: Attempt, { bucket, key }: S3Uri): Promise<FolderEntry[]> {
+async function listFolder(sendRequest: SendRequest, { bucket, key }: S3Uri): Promise<FolderEntry[]> {
   const prefix = key === "" ? "" : `${key}/`;
   const found: FolderEntry[] = [];
-  for await (const page of listPages(attempt, { bucket, key: prefix }, { folder: true })) {
-    for (const { key: one, sizeBytes } of objectsIn(page)) {
+  for await (const page of listPages(sendRequest, { bucket, key: prefix }, { folder: true })) {
+    for (const { key: one, sizeBytes } of objectsOf(page)) {
       if (one !== prefix) {
         found.push({ name: one.slice(prefix.length), sizeBytes });
       }
@@ -120,37 +136,41 @@ async function entries(attempt: Attempt, { bucket, key }: S3Uri): Promise<Folder
   return found;
 }
 
-async function text(client: S3Client, watch: Watch, { bucket, key }: S3Uri): Promise<{ text: string; etag: string }> {
+async function readText(
+  client: S3Client,
+  watchdog: Watchdog,
+  { bucket, key }: S3Uri,
+): Promise<{ text: string; etag: string }> {
   const command = new GetObjectCommand({ Bucket: bucket, Key: key });
   const {
     Body,
     ContentLength: expectedBytes,
     ETag: etag = "",
-  } = await client.send(command, { abortSignal: watch.signal });
+  } = await client.send(command, { abortSignal: watchdog.signal });
   const body = Body as Readable | undefined;
   if (body === undefined || expectedBytes === undefined) {
     body?.destroy();
-    throw new BrokenTransfer("the store answered without a body, or its length");
+    throw new TransferError("the response has no body, or does not give its length");
   }
-  return { text: (await readBody(body, { expectedBytes, watch })).toString("utf8"), etag };
+  return { text: (await readBody(body, { expectedBytes, watchdog })).toString("utf8"), etag };
 }
 
 async function put(
-  { attempt, encryption, writer }: Writing,
+  { sendRequest, encryption, writer }: WriteContext,
   object: S3Uri,
   { body, etag }: { body: string; etag: string | undefined },
 ): Promise<"written" | "changed"> {
-  const call = callOf("writing", "PutObject", object);
+  const call = s3Call("writing", "PutObject", object);
   const options = { ...encryption, ...(etag === undefined ? {} : { IfMatch: etag }) };
-  const outcome = await attempt(call, async (client, watch) => {
+  const outcome = await sendRequest(call, async (client, watchdog) => {
     try {
-      await send(client, watch, object, { body, options });
+      await putObject(client, watchdog, object, { body, options });
       return "written";
     } catch (error) {
       if (etag !== undefined && isNotImplemented(error)) {
         return "unconditional";
       }
-      // With an ETag given: another one has the key, or none.
+      // 412 and 404: the key has another object, or none.
       if (etag !== undefined && ["exists", "missing"].includes(classify(error, call).kind)) {
         return "changed";
       }
@@ -158,31 +178,35 @@ async function put(
     }
   });
   return outcome === "unconditional"
-    ? await put({ attempt, encryption, writer }, object, { body, etag: undefined })
+    ? await put({ sendRequest, encryption, writer }, object, { body, etag: undefined })
     : outcome;
 }
 
-async function copy({ attempt, encryption }: Writing, from: S3Uri, to: S3Uri): Promise<boolean> {
+async function copy({ sendRequest, encryption }: WriteContext, from: S3Uri, to: S3Uri): Promise<boolean> {
   const source = `${from.bucket}/${from.key.split("/").map(encodeURIComponent).join("/")}`;
   const command = new CopyObjectCommand({ Bucket: to.bucket, Key: to.key, CopySource: source, ...encryption });
   try {
-    await attempt(callOf("writing", "PutObject", to), (client, { signal }) =>
+    await sendRequest(s3Call("writing", "PutObject", to), (client, { signal }) =>
       client.send(command, { abortSignal: signal }),
     );
     return true;
   } catch (error) {
-    if (error instanceof NotThere) {
+    if (error instanceof ObjectMissingError) {
       return false;
     }
     throw error;
   }
 }
 
-async function remove(attempt: Attempt, object: S3Uri, etag: string | undefined): Promise<"removed" | "changed"> {
-  const call = callOf("removing", "DeleteObject", object);
+async function remove(
+  sendRequest: SendRequest,
+  object: S3Uri,
+  etag: string | undefined,
+): Promise<"removed" | "changed"> {
+  const call = s3Call("removing", "DeleteObject", object);
   const match = etag === undefined ? {} : { IfMatch: etag };
   const command = new DeleteObjectCommand({ Bucket: object.bucket, Key: object.key, ...match });
-  const outcome = await attempt(call, async (client, { signal }) => {
+  const outcome = await sendRequest(call, async (client, { signal }) => {
     try {
       await client.send(command, { abortSignal: signal });
       return "removed";
@@ -197,5 +221,5 @@ async function remove(attempt: Attempt, object: S3Uri, etag: string | undefined)
       return kind === "missing" ? "removed" : "changed";
     }
   });
-  return outcome === "unconditional" ? await remove(attempt, object, undefined) : outcome;
+  return outcome === "unconditional" ? await remove(sendRequest, object, undefined) : outcome;
 }

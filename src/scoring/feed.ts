@@ -4,7 +4,7 @@ import type { RecordBatch } from "../columnar/types.js";
 import type { Decoder } from "../formats/port.js";
 import type { SliceReader, Turn } from "./workers/slice-reader.js";
 import type { Spans } from "../plan/spans.js";
-import { type StageWatch, untimed } from "../report/stage-times.js";
+import { type StageTimer, untimed } from "../report/stage-times.js";
 import type { OpenShard, Source } from "../storage/port.js";
 import type { SpanRange } from "../plan/share.js";
 import { createEvent } from "../util/condition.js";
@@ -55,7 +55,7 @@ export interface FeedTools {
   /** Windows that are begun before their turn: as many as there are workers that score, so that each has something to do. */
   readonly windowsAhead: number;
   /** Told what `read` and `decode` took of its reader's time. */
-  readonly stages?: StageWatch;
+  readonly stages?: StageTimer;
 }
 
 /**
@@ -67,7 +67,7 @@ export async function* feedRows(
   ranges: readonly { rowStart: number; rowEnd: number }[],
 ): AsyncGenerator<FeedPiece> {
   const nearRows = Math.ceil(nearValues / valuesPerRow(tools.projection));
-  const together = { uniform: tools.uniform, shards: tools.source.ahead.coalesced, rows: nearRows };
+  const together = { uniform: tools.uniform, shards: tools.source.readAhead.coalescedFiles, rows: nearRows };
   const windows = windowsAhead(tools, coalesceSlices(slicesOf(tools, ranges), together));
   const { stages = untimed } = tools;
   const rows = ranges.reduce((sum, { rowStart, rowEnd }) => sum + rowEnd - rowStart, 0);

@@ -10,7 +10,7 @@ import type { Plan, Span } from "../plan/plan.js";
 import { spansOf } from "../plan/spans.js";
 import { commitConcurrency, type RunSink, type RunWriter } from "../sink/port.js";
 import type { Progress } from "../report/progress.js";
-import type { StageWatch } from "../report/stage-times.js";
+import type { StageTimer } from "../report/stage-times.js";
 import type { OpenShard } from "../storage/port.js";
 import type { BatchSizer } from "./batch-size.js";
 import { checkAll, type FeedPiece, feedRows, pendingRanges, rowsRead } from "./feed.js";
@@ -51,7 +51,7 @@ export function openRunReader(
         ? undefined
         : { count: sessions, ports, contract, tensors: outputTensors(contract), batchRows: () => sizer.rows },
     onFailure({ kind, message }) {
-      record.unitFailed(kind);
+      record.addFailedUnit(kind);
       const isNew = !told.has(kind);
       told.add(kind);
       if (kind === "unsupported" || !isNew) {
@@ -159,7 +159,7 @@ export async function scorePieces(
 /** Where rows are on their way from decoder to batches. */
 interface Lane extends Pick<PieceTools, "contract" | "spanOf" | "dedupe"> {
   readonly progress: Progress;
-  readonly stages: StageWatch;
+  readonly stages: StageTimer;
   readonly onFault: (open: OpenSpan, fault: RowFault) => void;
   /** The span whose rows come. */
   open: OpenSpan | undefined;

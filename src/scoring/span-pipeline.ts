@@ -70,7 +70,7 @@ export function createSpanPipeline(
     const outcome = await options.target.commit(span, { rows, rejects, filtered, batchSize, onEncoded });
     stages.took("commit", sinceMs);
     if (outcome === "committed") {
-      record.committed({ rows: output, rejects, filtered, repeated: open.rows.repeatedRows });
+      record.addSpan({ rows: output, rejects, filtered, repeated: open.rows.repeatedRows });
     }
     log.debug(`span ${span.index} ${outcome}`);
   };

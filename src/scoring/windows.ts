@@ -82,7 +82,7 @@ interface Queue {
 
 /** Begins window after window, when there is room for it. */
 async function fill(tools: WindowTools, groups: Iterable<readonly SliceOfRun[]>, queue: Queue): Promise<void> {
-  const { files, bytes: limitBytes } = tools.source.ahead;
+  const { files, bytes: limitBytes } = tools.source.readAhead;
   await using cut = cutAhead(tools, groups, files);
   for (let window = await cut.next(); window !== undefined; window = await cut.next()) {
     const { bytes } = window;
@@ -195,7 +195,7 @@ async function cutSlice(tools: WindowTools, slice: SliceOfRun): Promise<CutWindo
     if (opened.remote === undefined) {
       return [{ slices: [slice], ranges: [], bytes: 0, opened: [opened] }];
     }
-    const windows = await decoder.windows(requestOf(tools, slice, opened), source.ahead.windowBytes);
+    const windows = await decoder.windows(requestOf(tools, slice, opened), source.readAhead.windowBytes);
     return windows.map((window, index) => ({
       slices: [partOf(slice, window)],
       ranges: window.ranges,

@@ -1,7 +1,7 @@
 /**
- * How the built program is loaded: each file of the bundle asks for the others here. V8 is given what it made of them
- * the last time, since reading and compiling a megabyte of JavaScript took a third of a second of a small job
- * (docs/decisions/startup.md).
+ * The module loader of the built program: the files of the bundle require each other through it. It gives V8 the code
+ * that was compiled the last time, because reading and compiling a megabyte of JavaScript took a third of a second of a
+ * small job (docs/decisions/startup.md).
  */
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -11,57 +11,57 @@ import { isMainThread } from "node:worker_threads";
 import { cacheFolder } from "../util/cache-folder.js";
 import { type CodeCache, openCodeCache } from "./code-cache.js";
 
-/** Of all files of the bundle; scripts/bundle.mjs puts it here. */
+/** A digest of all files of the bundle; scripts/bundle.mjs defines it. */
 declare const bundleDigest: string;
 
-interface Loaded {
+interface LoadedModule {
   readonly exports: unknown;
 }
 
 type Wrapper = (
   exports: unknown,
   require: (id: string) => unknown,
-  module: Loaded,
+  module: LoadedModule,
   filename: string,
   folder: string,
 ) => void;
 
 const folder = import.meta.dirname;
-const native = createRequire(import.meta.url);
-const loaded = new Map<string, Loaded>();
+const nodeRequire = createRequire(import.meta.url);
+const loaded = new Map<string, LoadedModule>();
 let cache: CodeCache | undefined;
 
-/** What the file that a process or a thread begins with exports, or another one that it hosts. */
+/** Loads the first file of a process or thread, or another entry file, and returns its exports. */
 export function load(entry: string): unknown {
   if (cache === undefined) {
-    // A thread starts before it is known what for, and one that has nothing to do compiles little.
-    const opened = openCodeCache(cacheFile(entry), { grows: !isMainThread });
+    // A thread starts before its task is known, and compiles little until it has one.
+    const opened = openCodeCache(cacheFile(entry), { checkGrowth: !isMainThread });
     cache = opened;
     process.once("exit", (code) => {
       if (code === 0) {
-        opened.keep();
+        opened.save();
       }
     });
   }
   return loadFile(entry, cache);
 }
 
-/** One for each kind of thread and command: they load different files, and of these compile different functions. */
+/** One file for each command, and one for threads: they load different files, and compile different functions. */
 function cacheFile(entry: string): string | undefined {
   const { env, version, arch, argv } = process;
   if (env["NODE_DISABLE_COMPILE_CACHE"] !== undefined || env["NODE_V8_COVERAGE"] !== undefined) {
     return undefined;
   }
   const [command = "none"] = isMainThread ? (/^[a-z]+$/.exec(argv[2] ?? "") ?? []) : ["thread"];
-  const kinds = folderOrNone();
-  // Not below the working directory: whoever unpacks an archive there has not asked for its code.
+  const kinds = cacheFolderOrUndefined();
+  // Not below the working directory: an archive that was unpacked there must not bring code along.
   return kinds !== undefined && isAbsolute(kinds)
     ? join(kinds, `${bundleDigest}-${version}-${arch}`, `${command}-${entry}`)
     : undefined;
 }
 
-/** A user may have no home, and none is needed for this. */
-function folderOrNone(): string | undefined {
+/** Undefined when the user has no home folder. */
+function cacheFolderOrUndefined(): string | undefined {
   try {
     return cacheFolder("code");
   } catch {
@@ -74,25 +74,25 @@ function loadFile(name: string, from: CodeCache): unknown {
   if (before !== undefined) {
     return before.exports;
   }
-  const module: Loaded = { exports: {} };
+  const module: LoadedModule = { exports: {} };
   loaded.set(name, module);
   const filename = join(folder, name);
   const text = readFileSync(filename, "latin1"); // scripts/bundle.mjs writes ASCII
   const wrapped = `(function(exports,require,module,__filename,__dirname){${text}\n})`;
   const run = from.compile(name, wrapped, filename).runInThisContext() as Wrapper;
   try {
-    run(module.exports, (id) => request(id, from), module, filename, folder);
+    run(module.exports, (id) => requireModule(id, from), module, filename, folder);
   } catch (error) {
-    loaded.delete(name); // whoever asks again is told the same
+    loaded.delete(name); // requiring it again throws the same error
     throw error;
   }
   return module.exports;
 }
 
-/** Threads are told of files by URL; whatever else is asked for is Node's own, or a package's. */
-function request(id: string, from: CodeCache): unknown {
+/** Requires a file of the bundle, a file by URL (worker threads), or a module of Node or of a package. */
+function requireModule(id: string, from: CodeCache): unknown {
   if (id.startsWith("./")) {
     return loadFile(id.slice(2), from);
   }
-  return native(id.startsWith("file:") ? fileURLToPath(id) : id);
+  return nodeRequire(id.startsWith("file:") ? fileURLToPath(id) : id);
 }

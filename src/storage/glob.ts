@@ -1,28 +1,30 @@
 import picomatch from "picomatch";
-import type { UnreadMatch } from "./port.js";
+import type { UnreadableMatch } from "./port.js";
 
 /**
- * The rules of all patterns, on a disk and in S3: `*` stops at a slash, names that begin with a dot are matched by a
- * pattern that writes the dot only, a leading `!` is a character. `s`: a name may hold a newline.
+ * The matching rules of all patterns, on disk and in S3: `*` stops at a slash, only a pattern that writes a leading dot
+ * matches names that start with one, and a leading `!` is a plain character. Flag `s`: names may contain a newline.
  */
 const rules = { dot: false, nonegate: true, posix: true, flags: "s" } as const;
 
+/** A compiled pattern. */
 export interface Glob {
   readonly pattern: string;
   matches(path: string): boolean;
-  /** Whether something below this folder may match; the folder as names from where the pattern starts. */
+  /** Whether a path below `folder` may match. `folder` is the list of names from where the pattern starts. */
   mayMatchBelow(folder: readonly string[]): boolean;
 }
 
+/** Whether a pattern has a wildcard, so that it is not just a path. */
 export function hasWildcards(pattern: string): boolean {
   return picomatch.scan(pattern).isGlob;
 }
 
-/** @param pattern not empty, with `/` between names */
+/** Compiles a pattern, which is not empty and has `/` between names. */
 export function compileGlob(pattern: string): Glob {
   const matches = picomatch(pattern, rules);
   const parts = splitPattern(pattern).map((text) => ({ text, matches: picomatch(text, rules) }));
-  // One that writes a dot where a name begins, or excludes others than those.
+  // A part with a dot at the start of a name, or a negation, may match hidden names.
   const hasHiddenParts = parts.some(({ text }) => /!\(|(?:^|[{(|,[])[\\@+]*\./.test(text));
   return {
     pattern,
@@ -30,7 +32,7 @@ export function compileGlob(pattern: string): Glob {
     mayMatchBelow(folder) {
       for (const [index, part] of parts.entries()) {
         if (part.text.includes("/")) {
-          return true; // braces around several names
+          return true; // braces that span several names
         }
         if (part.text === "**") {
           return hasHiddenParts || folder.slice(index).every((name) => !name.startsWith("."));
@@ -48,7 +50,7 @@ export function compileGlob(pattern: string): Glob {
   };
 }
 
-/** Splits at slashes, except for those inside brackets and braces. */
+/** Splits a pattern at its slashes, except for those inside brackets and braces. */
 function splitPattern(pattern: string): string[] {
   const parts: string[] = [];
   let part = "";
@@ -73,28 +75,31 @@ function splitPattern(pattern: string): string[] {
   return [...parts, part];
 }
 
-/** What every path that matches begins with: the text before the first wildcard. */
-export function literalStart(pattern: string): string {
+/** The text before the first wildcard, with which every matching path starts. */
+export function literalPrefix(pattern: string): string {
   return pattern.slice(0, /[\\*?[{(]|[!+@]\(/.exec(pattern)?.index ?? pattern.length);
 }
 
-/** The folder that all matches lie in, as the pattern names it, and the pattern below it. */
+/** Splits a pattern into the folder that all matches are below, and the pattern below that folder. */
 export function splitStaticFolder(pattern: string): { readonly folder: string; readonly rest: string } {
-  const slash = literalStart(pattern).lastIndexOf("/");
+  const slash = literalPrefix(pattern).lastIndexOf("/");
   return { folder: slash < 0 ? "" : pattern.slice(0, slash + 1), rest: pattern.slice(slash + 1) };
 }
 
 /**
- * Whether a pattern matches a folder's own path as if it were a file, and none below it: its rows would be left out
- * without a word. Where any name below a folder matches (`**`), its own name says nothing.
+ * Whether a pattern matches a folder's own path but no path below it: the files in there would be left out silently.
+ * A folder that `**` matches is not such a case, because the files below it match too.
  */
-export function isFolderLeftOut(glob: Glob, folder: string): boolean {
+export function matchesFolderOnly(glob: Glob, folder: string): boolean {
   const name = folder.slice(folder.lastIndexOf("/") + 1);
   return glob.matches(folder) && !isMetadataName(name) && !glob.matches(`${folder}/x`);
 }
 
-/** Those that are not folders of files that are read. */
-export function withoutFoldersOf<T extends UnreadMatch>(unread: readonly T[], files: () => readonly string[]): T[] {
+/** Drops unreadable folders that have files in `files`: those are read after all. */
+export function withoutFoldersOfFiles<T extends UnreadableMatch>(
+  unread: readonly T[],
+  files: () => readonly string[],
+): T[] {
   if (unread.length === 0) {
     return [];
   }
@@ -102,16 +107,16 @@ export function withoutFoldersOf<T extends UnreadMatch>(unread: readonly T[], fi
   return unread.filter(({ path }) => !all.some((file) => file.startsWith(`${path}/`)));
 }
 
-/** A disk has it at its top, for its own repair; it is closed to all but root. */
+/** The folder at the top of an ext file system that `fsck` uses; only root may list it. */
 export const diskRepairFolder = "lost+found";
 
-/** Spark, Hive and this program keep what is no data under such names. */
+/** Whether a name marks metadata, by the conventions of Spark, Hive and this program. */
 function isMetadataName(name: string): boolean {
   return name.startsWith("_") || name.startsWith(".") || name === diskRepairFolder;
 }
 
-/** A folder that a pattern matches as if it were a file. */
-export function folderUnread(path: string): UnreadMatch {
+/** Describes a folder that a pattern matches as if it were a file. */
+export function unreadableFolder(path: string): UnreadableMatch {
   return {
     path,
     finding: "which is a folder",

@@ -5,17 +5,17 @@ function byUri(one: ListedShard, other: ListedShard): number {
   return one.uri === other.uri ? 0 : one.uri < other.uri ? -1 : 1;
 }
 
-/** What some patterns find, as one listing; shards are sorted by URI. */
+/** Joins listings into one, whose shards are sorted by URI. */
 export function joinListings(parts: readonly Partial<Listing>[]): Listing {
   const all = <K extends keyof Listing>(key: K): Listing[K][number][] =>
     parts.flatMap((part): readonly Listing[K][number][] => part[key] ?? []);
   return {
     shards: all("shards").toSorted(byUri),
-    absent: all("absent"),
+    missingFiles: all("missingFiles"),
     folders: all("folders"),
     unmatched: all("unmatched"),
-    missing: all("missing"),
-    unread: all("unread"),
+    missingFolders: all("missingFolders"),
+    unreadable: all("unreadable"),
     tableRoots: all("tableRoots"),
   };
 }

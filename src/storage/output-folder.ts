@@ -1,10 +1,10 @@
-/** The job's own output, where it writes files: what lies there is no input. */
+/** The folder that the job writes files to. Files in it are never input. */
 export interface OutputFolder {
   /** A path, or `s3://bucket/folder`. */
   readonly folder: string;
-  /** The name of a file that the run will write there. */
+  /** The name of a part that the run will write there. */
   readonly part: string;
 }
 
-/** The hint of messages about it. */
+/** The hint of errors about input in the output folder. */
 export const outputHint = "write the output outside the folders that input.path matches";

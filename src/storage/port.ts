@@ -1,79 +1,84 @@
 import type { ListedShard } from "../plan/compare.js";
 
-/** The read end: lists shards and makes their bytes readable as local files. */
+/** The read end of a job: lists shards, and makes their bytes readable as local files. */
 export interface Source extends AsyncDisposable {
-  /** How much of what comes next is worth having under way while something is read. */
-  readonly ahead: ReadAhead;
+  /** How far to read ahead. */
+  readonly readAhead: ReadAhead;
   /**
-   * Shards that the patterns name, sorted by URI. A file that several patterns or links lead to comes once,
-   * under the first of its URIs, unless its folders give a column different values.
-   * @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID when the output lies among them, or will
+   * Lists the shards that patterns name, sorted by URI. A file that several patterns or links lead to is listed once,
+   * under the first of its URIs, unless the folders give a partition column different values.
+   * @throws JobError FILE_MISSING, PERMISSION; SPEC_INVALID when the output is among the shards, or will be
    */
   list(patterns: readonly string[]): Promise<Listing>;
   /**
-   * Names of files directly in a folder, some of them where they are many; none where it is not there or may not be
-   * listed.
+   * Lists the names directly in a folder: of a large folder only some, of a folder that is missing or may not be listed
+   * none.
    */
-  names(folder: string): Promise<readonly string[]>;
-  /** Whether a marker such as `_SUCCESS` is there. */
+  listNames(folder: string): Promise<readonly string[]>;
+  /** Whether a marker such as `_SUCCESS` exists. */
   exists(uri: string): Promise<boolean>;
   /**
-   * Makes a shard's bytes readable until disposed.
-   * @throws JobError INPUT_CHANGED when they are not those that were pinned
+   * Opens a shard for reading until it is disposed.
+   * @throws JobError INPUT_CHANGED when its size or fingerprint is not the planned one
    */
   open(shard: ListedShard): Promise<OpenShard>;
 }
 
+/** Bounds of reading ahead. */
 export interface ReadAhead {
-  /** Files that wait to be read. */
+  /** Files that are open before they are read. */
   readonly files: number;
-  /** Small files that are worth opening and reading in one go. */
-  readonly coalesced: number;
-  /** Bytes that are read together where a shard is fetched in parts. */
+  /** Small files that are opened and read together. */
+  readonly coalescedFiles: number;
+  /** Bytes of a window, the part of a shard that is fetched at once; infinite where shards are local. */
   readonly windowBytes: number;
-  /** Bytes that are fetched and still there, at most, unless one window has more. */
+  /** Bytes that were fetched and not yet freed, at most; a single larger window is still fetched. */
   readonly bytes: number;
 }
 
+/** What patterns name. */
 export interface Listing {
   readonly shards: readonly ListedShard[];
-  /** Paths without wildcards where nothing is. */
-  readonly absent: readonly string[];
-  /** The local folders that the opened shards will lie in. */
+  /** Paths without wildcards that do not exist. */
+  readonly missingFiles: readonly string[];
+  /** Local folders in which opened shards will be. */
   readonly folders: readonly string[];
-  /** Patterns that match nothing. */
+  /** Patterns that match no file. */
   readonly unmatched: readonly string[];
-  /** Where the folder that a pattern names before its first wildcard is not there. */
-  readonly missing: readonly (MissingFolder & { readonly pattern: string })[];
-  /** What patterns match and cannot be read as a shard. */
-  readonly unread: readonly (UnreadMatch & { readonly pattern: string })[];
-  /** Folders that may be those of lakehouse tables, with shards of a pattern below them. */
+  /** Patterns whose folder before the first wildcard does not exist. */
+  readonly missingFolders: readonly (MissingFolder & { readonly pattern: string })[];
+  /** Matches that cannot be read as a shard. */
+  readonly unreadable: readonly (UnreadableMatch & { readonly pattern: string })[];
+  /** Folders above shards that may be the roots of lakehouse tables. */
   readonly tableRoots: readonly { readonly folder: string; readonly pattern: string }[];
 }
 
+/** A path that does not exist. */
 export interface MissingFolder {
-  /** The first folder of the path that is not there. */
+  /** The first folder of the path that does not exist. */
   readonly folder: string;
-  /** Whether it is the last one of the path, too. */
-  readonly isParentThere: boolean;
+  /** Whether only the last folder of the path is missing. */
+  readonly parentExists: boolean;
 }
 
-export interface UnreadMatch {
+/** A match that is not a readable file. */
+export interface UnreadableMatch {
   readonly path: string;
-  /** As a message goes on after the path. */
+  /** The part of a message that follows the path. */
   readonly finding: string;
   readonly hint: string;
 }
 
+/** A shard that is open for reading. */
 export interface OpenShard extends AsyncDisposable {
   /** An absolute path on this machine. */
   readonly path: string;
-  /** As messages name the shard. */
+  /** The shard's name in messages. */
   readonly name: string;
-  /** Where the file has only those bytes that were asked for: fetches more, and frees their room again. */
+  /** Present when the local file holds only fetched bytes: `fetch` adds bytes, `forget` frees all of them. */
   readonly remote?:
     | {
-        /** `keep`: other files of this shard will want these bytes, too. */
+        /** `keep`: cache the bytes for other files of this shard, which will need them too. */
         fetch(
           ranges: readonly { readonly start: number; readonly end: number }[],
           options?: { readonly keep?: boolean },
@@ -82,10 +87,10 @@ export interface OpenShard extends AsyncDisposable {
       }
     | undefined;
   /**
-   * Called after the last row was read and before anything made from it is committed.
-   * @throws JobError INPUT_CHANGED when the shard was replaced or written to meanwhile
+   * Compares the shard with the plan; called after its last row was read and before anything made from it is committed.
+   * @throws JobError INPUT_CHANGED when the shard was replaced or written to
    */
   check(): Promise<void>;
-  /** Hex sha256 of all its bytes, read now. @throws JobError DISK; the signal's reason when it is aborted */
+  /** Reads the whole shard, and resolves to its sha256 in hex. @throws JobError DISK; the signal's reason */
   digest(signal: AbortSignal): Promise<string>;
 }

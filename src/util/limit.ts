@@ -1,4 +1,4 @@
-/** Runs at most `limit` tasks at once, in the order they came. */
+/** Makes a function that runs at most `limit` tasks at once, in the order of the calls. */
 export function createLimit(limit: number): <T>(work: () => Promise<T>) => Promise<T> {
   const waiting: (() => void)[] = [];
   let free = limit;

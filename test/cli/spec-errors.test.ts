@@ -14,7 +14,7 @@ async function shownRun(overrides: SpecOverrides, args: readonly string[] = ["ru
 }
 
 describe("a spec that cannot be read", () => {
-  test("because it is not there", async () => {
+  test("a missing spec is refused", async () => {
     expect(await shownCli(["run", "no/such/job.yaml"], "/nowhere")).toMatchInlineSnapshot(`
       "exit 64
       --- stderr
@@ -24,7 +24,7 @@ describe("a spec that cannot be read", () => {
     `);
   });
 
-  test("because it is a folder", async () => {
+  test("a folder in place of a spec is refused", async () => {
     await using folder = await scratchFolder();
     await mkdir(join(folder.path, "job.yaml"));
     expect(await shownCli(["run", join(folder.path, "job.yaml")], folder.path)).toMatchInlineSnapshot(`
@@ -36,7 +36,7 @@ describe("a spec that cannot be read", () => {
     `);
   });
 
-  test("because it is no YAML", async () => {
+  test("a spec that is not YAML is refused", async () => {
     await using folder = await scratchFolder();
     const path = join(folder.path, "job.yaml");
     await writeFile(path, "version: 1\nname: [daily\ninput: x\n");
@@ -49,13 +49,13 @@ describe("a spec that cannot be read", () => {
     `);
   });
 
-  test.each(["run", "plan", "validate", "status"])("is told the same by %s", async (command) => {
+  test.each(["run", "plan", "validate", "status"])("%s refuses a spec with the same message", async (command) => {
     expect(await shownRun({ nam: "x" }, [command])).toMatch(
       /^exit 64\n--- stderr\nerror: reading <folder>\/job\.yaml:\d+:3: nam: unknown key; did you mean `name`\?\n$/,
     );
   });
 
-  test("in several places", async () => {
+  test("a spec with several errors is refused with all of them", async () => {
     expect(
       await shownRun({ comit_rows: 5, on_bad_row: "skip", engine: { batch_size: "many" } }),
     ).toMatchInlineSnapshot(`
@@ -69,7 +69,7 @@ describe("a spec that cannot be read", () => {
     `);
   });
 
-  test("as JSON for a log collector", async () => {
+  test("an error in a spec is one line of JSON with --log-format json", async () => {
     await using folder = await scratchFolder();
     const spec = await writeSpec(folder.path, wine, { engine: { device_id: 128 } });
     const { code, stdout, stderr } = await runHere(["run", spec, "--log-format", "json", "--json"]);
@@ -86,18 +86,18 @@ describe("a spec that cannot be read", () => {
   });
 });
 
-describe("a spec that does not fit the world", () => {
-  test("misspelt model.outputs", async () => {
+describe("a spec that does not fit its model, input or output", () => {
+  test("a misspelt name in model.outputs is refused", async () => {
     const said = await shownRun({ model: { outputs: { score: "probabilites[1]" } } });
     expect(said).toContain("did you mean `probabilities`?");
     expect(said).toMatchSnapshot();
   });
 
-  test("misspelt output.columns", async () => {
+  test("a misspelt name in output.columns is refused", async () => {
     expect(await shownRun({ output: { columns: ["Id"] } }, ["validate"])).toMatchSnapshot();
   });
 
-  test("a model with ZipMap", async () => {
+  test("a model with ZipMap is refused", async () => {
     const model = {
       path: join(import.meta.dirname, "../../fixtures/models/wine-zipmap.onnx"),
       outputs: { p: "output_probability" },
@@ -107,7 +107,7 @@ describe("a spec that does not fit the world", () => {
     expect(said).toMatchSnapshot();
   });
 
-  test("no model", async () => {
+  test("a missing model is refused", async () => {
     expect(await shownRun({ model: { path: "model.onnx" } })).toMatchInlineSnapshot(`
       "exit 64
       --- stderr
@@ -117,7 +117,7 @@ describe("a spec that does not fit the world", () => {
     `);
   });
 
-  test("a model that is none", async () => {
+  test("a file that is not a model is refused", async () => {
     expect(await shownRun({ model: { path: "job.yaml" } })).toMatchInlineSnapshot(`
       "exit 64
       --- stderr
@@ -127,7 +127,7 @@ describe("a spec that does not fit the world", () => {
     `);
   });
 
-  test("another model than the one pinned", async () => {
+  test("a model with another sha256 than model.sha256 is refused", async () => {
     expect(await shownRun({ model: { sha256: "0".repeat(64) } })).toMatchInlineSnapshot(`
       "exit 64
       --- stderr
@@ -137,7 +137,7 @@ describe("a spec that does not fit the world", () => {
     `);
   });
 
-  test("no input file", async () => {
+  test("a missing input file is refused", async () => {
     expect(await shownRun({ input: { path: "features.parquet" } })).toMatchInlineSnapshot(`
       "exit 64
       --- stderr
@@ -147,7 +147,7 @@ describe("a spec that does not fit the world", () => {
     `);
   });
 
-  test("no folder where a pattern looks, of a day that may come", async () => {
+  test("a missing folder of a pattern, which may be a later day's, exits as not ready", async () => {
     expect(await shownRun({ input: { path: "in/*.parquet" } })).toMatchInlineSnapshot(`
       "exit 75
       --- stderr
@@ -157,7 +157,7 @@ describe("a spec that does not fit the world", () => {
     `);
   });
 
-  test("no folder above the one where a pattern looks", async () => {
+  test("a pattern whose parent folder is missing too is refused", async () => {
     expect(await shownRun({ input: { path: "in/dt=1/*.parquet" } })).toMatchInlineSnapshot(`
       "exit 64
       --- stderr
@@ -167,7 +167,7 @@ describe("a spec that does not fit the world", () => {
     `);
   });
 
-  test("no input file that matches", async () => {
+  test("a pattern that matches no file is refused", async () => {
     await using folder = await scratchFolder();
     await mkdir(join(folder.path, "in"));
     const spec = await writeSpec(folder.path, wine, { input: { path: "in/*.parquet" } });
@@ -180,24 +180,24 @@ describe("a spec that does not fit the world", () => {
     `);
   });
 
-  test("a folder for an input", async () => {
+  test("a folder as input is refused", async () => {
     await using folder = await scratchFolder();
     await mkdir(join(folder.path, "in"));
     const spec = await writeSpec(folder.path, wine, { input: { path: "in/" } });
     expect(await shownCli(["run", spec], folder.path)).toMatchInlineSnapshot(`
       "exit 64
       --- stderr
-      error: reading <folder>/job.yaml:5:13: input.path: <folder>/in is a folder or no plain file
+      error: reading <folder>/job.yaml:5:13: input.path: <folder>/in is not a plain file
         hint: for the files of a folder write folder/*.parquet
       "
     `);
   });
 
-  test("the spec's own folder for an input gets no advice to read the root folder", async () => {
+  test("the spec's own folder as input is refused without advice to read the root folder", async () => {
     expect(await shownRun({ input: { path: "." } })).not.toContain("write /*.parquet");
   });
 
-  test("an input that is not ready", async () => {
+  test("an input that is not ready exits with 75", async () => {
     expect(await shownRun({ input: { ready: "_SUCCESS" } })).toMatchInlineSnapshot(`
       "exit 75
       --- stderr
@@ -207,7 +207,7 @@ describe("a spec that does not fit the world", () => {
     `);
   });
 
-  test("too few rows", async () => {
+  test("an input with fewer rows than min_rows exits with 75", async () => {
     expect(await shownRun({ input: { min_rows: 100_000 } })).toMatchInlineSnapshot(`
       "exit 75
       --- stderr
@@ -217,7 +217,7 @@ describe("a spec that does not fit the world", () => {
     `);
   });
 
-  test("a shard that is no Parquet", async () => {
+  test("a shard that is not Parquet is refused", async () => {
     const said = await shownRun({ input: { path: "job.yaml" } });
     expect(said).toMatch(/^exit 65\n/);
     expect(said).toMatchInlineSnapshot(`
@@ -229,7 +229,7 @@ describe("a spec that does not fit the world", () => {
     `);
   });
 
-  test("an output folder that holds someone's files", async () => {
+  test("an output folder with foreign files is refused", async () => {
     await using folder = await scratchFolder();
     await mkdir(join(folder.path, "out"));
     await writeFile(join(folder.path, "out/theirs.parquet"), "x");

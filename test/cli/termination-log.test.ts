@@ -3,26 +3,26 @@ import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { leaveLastWords } from "#src/cli/termination-log.js";
+import { writeTerminationMessage } from "#src/cli/termination-log.js";
 import { runCli } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 
-describe("last words", () => {
-  test("take the place of what was there", async () => {
+describe("a termination message", () => {
+  test("a termination message replaces the earlier one", async () => {
     await using folder = await scratchFolder();
     const log = join(folder.path, "log");
     writeFileSync(log, "what somebody said before, which was longer");
-    leaveLastWords("error: something\n", "  hint: do it\n", log);
+    writeTerminationMessage("error: something\n", "  hint: do it\n", log);
     expect(readFileSync(log, "utf8")).toBe("error: something\n  hint: do it\n");
   });
 
   test.each(["x", "ä", "語", "🦜"])(
-    "are at most 4096 bytes of whole characters (%s), the hint among them",
+    "a termination message has at most 4096 bytes of whole characters (%s), the hint included",
     async (letter) => {
       await using folder = await scratchFolder();
       const log = join(folder.path, "log");
       writeFileSync(log, "");
-      leaveLastWords(`error: ${letter.repeat(5000)}`, "\n  hint: do it\n", log);
+      writeTerminationMessage(`error: ${letter.repeat(5000)}`, "\n  hint: do it\n", log);
       const bytes = readFileSync(log);
       expect(bytes.length).toBeLessThanOrEqual(4096);
       expect(bytes.length).toBeGreaterThan(4092);
@@ -32,30 +32,30 @@ describe("last words", () => {
     },
   );
 
-  test("make the file that is named, with what was there in its place the next time", async () => {
+  test("a termination message creates the named file, and replaces its content the next time", async () => {
     await using folder = await scratchFolder();
     const log = join(folder.path, "log");
-    leaveLastWords("error: something long\n", "", log);
+    writeTerminationMessage("error: something long\n", "", log);
     expect(readFileSync(log, "utf8")).toBe("error: something long\n");
-    leaveLastWords("error: else\n", "", log);
+    writeTerminationMessage("error: else\n", "", log);
     expect(readFileSync(log, "utf8")).toBe("error: else\n");
   });
 
-  test("have no character that a terminal obeys", async () => {
+  test("a termination message has no control character", async () => {
     await using folder = await scratchFolder();
     const log = join(folder.path, "log");
-    leaveLastWords("error: a\u001B[2Jb\n", "  hint: c\u202Ed\n", log);
+    writeTerminationMessage("error: a\u001B[2Jb\n", "  hint: c\u202Ed\n", log);
     expect(readFileSync(log, "utf8")).toBe("error: a\\x1b[2Jb\n  hint: c\\u202ed\n");
   });
 
-  test("are cut where the hint alone is too long", async () => {
+  test("a termination message is cut when the hint alone is too long", async () => {
     await using folder = await scratchFolder();
     const log = join(folder.path, "log");
-    leaveLastWords("error: something\n", "h".repeat(5000), log);
+    writeTerminationMessage("error: something\n", "h".repeat(5000), log);
     expect(readFileSync(log, "utf8")).toBe("h".repeat(4096));
   });
 
-  test("make no folder, follow no link, and wait for no pipe", async () => {
+  test("a termination message creates no folder, follows no link, and waits for no FIFO", async () => {
     await using folder = await scratchFolder();
     const kept = join(folder.path, "kept");
     writeFileSync(kept, "kept");
@@ -64,14 +64,14 @@ describe("last words", () => {
     mkdirSync(join(folder.path, "folder"));
     execFileSync("mkfifo", [join(folder.path, "pipe")]);
     for (const name of ["link", "dangling", "folder", "pipe", "not/there"]) {
-      leaveLastWords("error: something\n", "", join(folder.path, name));
+      writeTerminationMessage("error: something\n", "", join(folder.path, name));
     }
     expect(readFileSync(kept, "utf8")).toBe("kept");
     expect(await readdir(folder.path)).toEqual(["dangling", "folder", "kept", "link", "pipe"]);
   });
 });
 
-describe("a command that fails leaves its last words where Kubernetes looks", () => {
+describe("a command that fails", () => {
   test.each([
     {
       what: "a spec that is not there",
@@ -84,7 +84,7 @@ describe("a command that fails leaves its last words where Kubernetes looks", ()
       args: ["run", "job.yaml", "--jsno"],
       text: /^error: unknown option '--jsno'\n/,
     },
-  ])("$what", async ({ args, text }) => {
+  ])("a command that fails with $what writes a termination message", async ({ args, text }) => {
     await using folder = await scratchFolder();
     const log = join(folder.path, "log");
     writeFileSync(log, "");

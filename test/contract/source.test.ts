@@ -107,10 +107,10 @@ function contractOf(name: string, worldOf: () => Promise<World>): void {
       await world.put("in/a.parquet", "a");
       const patterns = ["in/*", "in/a.parquet", "in/b.parquet", "in/c*"].map((key) => world.uri(key));
 
-      const { shards, absent } = await world.source.list(patterns);
+      const { shards, missingFiles } = await world.source.list(patterns);
 
       expect(shards.map(({ uri }) => uri)).toEqual([world.uri("in/a.parquet")]);
-      expect(absent).toEqual([world.uri("in/b.parquet")]);
+      expect(missingFiles).toEqual([world.uri("in/b.parquet")]);
     });
 
     test("tells whether a marker is there", async () => {

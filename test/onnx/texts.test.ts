@@ -6,9 +6,9 @@ import { openModelFile } from "#src/models/model-file.js";
 import { startScoringWorker as startWorker } from "#src/app/worker-threads.js";
 import { openOnnxEngine } from "#src/engine/onnx/engine.js";
 import { readOnnxProto } from "#src/onnx/proto.js";
-import { findTexts } from "#src/onnx/texts.js";
+import { findTextTensors } from "#src/onnx/texts.js";
 import type { Engine } from "#src/engine/port.js";
-import { inputPlaces } from "#src/onnx/text-names.js";
+import { inputIndices } from "#src/onnx/text-names.js";
 import { projectFolder } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { type SmallModel, writeModel } from "../support/onnx.js";
@@ -76,32 +76,32 @@ async function scorePairs(engine: Engine, left: readonly string[], right: readon
   };
 }
 
-describe("of a model's texts are found", () => {
+describe("findTextTensors", () => {
   test.each([
     ["penguins-pipeline.onnx", { inputs: ["island", "sex"], outputs: ["label"] }],
     ["bench-mlp.onnx", none],
     ["external-data/model.onnx", none],
-  ])("those of %s", async (name, expected) => {
+  ])("findTextTensors finds the text inputs and outputs of %s", async (name, expected) => {
     expect((await openModelFile(join(fixtures, name))).texts).toEqual(expected);
   });
 
-  test("none where the operators are another domain's", async () => {
+  test("findTextTensors finds nothing in a model of another operator domain", async () => {
     const bytes = await readFile(join(fixtures, "penguins-pipeline.onnx"));
     const proto = readOnnxProto(bytes);
     const [own, ...others] = proto.opsetImports;
     expect(own?.domain).toBe("");
-    expect(findTexts(bytes, { ...proto, opsetImports: others })).toEqual(none);
+    expect(findTextTensors(bytes, { ...proto, opsetImports: others })).toEqual(none);
     const older = { ...proto, opsetImports: [{ domain: "ai.onnx", version: 10n }] };
-    expect(findTexts(bytes, older)).toEqual({ inputs: ["island", "sex"], outputs: [] }); // without Unique
+    expect(findTextTensors(bytes, older)).toEqual({ inputs: ["island", "sex"], outputs: [] }); // without Unique
   });
 
-  test("none where its tensors are in other files", async () => {
+  test("findTextTensors finds nothing in a model with external tensors", async () => {
     const bytes = await readFile(join(fixtures, "penguins-pipeline.onnx"));
-    expect(findTexts(bytes, { ...readOnnxProto(bytes), externalData: ["weights.bin"] })).toEqual(none);
+    expect(findTextTensors(bytes, { ...readOnnxProto(bytes), externalData: ["weights.bin"] })).toEqual(none);
   });
 });
 
-test("a model that is damaged where its texts are has none; ONNX Runtime says what is wrong with it", async () => {
+test("findTextTensors finds nothing in a damaged model, which ONNX Runtime reports", async () => {
   await using scratch = await scratchFolder();
   const path = join(scratch.path, "damaged.onnx");
   await writeModel(path, pairs);
@@ -157,8 +157,8 @@ async function operatorsIn(folder: string): Promise<string[][]> {
   );
 }
 
-describe("texts that go through as numbers", () => {
-  test("are the same as those that go through as they are", async () => {
+describe("texts passed as numbers", () => {
+  test("texts passed as numbers give the same predictions as texts passed as they are", async () => {
     await using scratch = await scratchFolder();
     const path = join(scratch.path, "pairs.onnx");
     await writeModel(path, pairs);
@@ -184,7 +184,7 @@ describe("texts that go through as numbers", () => {
     }
   });
 
-  test("are looked up by the model", async () => {
+  test("texts passed as numbers are looked up by the model", async () => {
     await using scratch = await scratchFolder();
     const path = join(scratch.path, "pairs.onnx");
     await writeModel(path, pairs);
@@ -199,7 +199,7 @@ describe("texts that go through as numbers", () => {
     expect(others).toEqual([]);
   });
 
-  test("no longer do where most of them differ", async () => {
+  test("texts are passed as they are when most of them differ", async () => {
     await using scratch = await scratchFolder();
     const path = join(scratch.path, "pairs.onnx");
     await writeModel(path, pairs);
@@ -217,7 +217,7 @@ describe("texts that go through as numbers", () => {
     expect(operators[1]?.toSorted()).toEqual(["Concat", "Identity"]);
   });
 
-  test("may be those that come in, and of one dimension", async () => {
+  test("texts passed as numbers may be a model's inputs, and of one dimension", async () => {
     await using scratch = await scratchFolder();
     const path = join(scratch.path, "same.onnx");
     const nodes = [{ op: "Identity", from: ["text"], to: "same" }];
@@ -237,21 +237,21 @@ describe("texts that go through as numbers", () => {
     [1, 1],
     [7, 1],
     ["N", 1],
-  ])("come in the batch's rows where the model says [%s,%i]", async (...shape) => {
+  ])("texts passed as numbers have the batch's rows when the model's shape is [%s,%i]", async (...shape) => {
     expect(await giveBack(shape, ["a", "b", "a"])).toEqual([
       [3, 1],
       ["a", "b", "a"],
     ]);
   });
 
-  test("do not come in a shape that they do not have", async () => {
+  test("texts passed as numbers are refused in a shape that they do not have", async () => {
     expect(await giveBack([1, 2], ["a", "b", "a"])).toMatchObject({
       kind: "failed",
       message: "output same came with 3 texts in the shape [1,2]",
     });
   });
 
-  test("are called what the model calls them when it refuses them", async () => {
+  test("texts passed as numbers keep the model's tensor names in its errors", async () => {
     await using scratch = await scratchFolder();
     const path = join(scratch.path, "two.onnx");
     const nodes = [{ op: "Identity", from: ["two"], to: "same" }];
@@ -261,10 +261,10 @@ describe("texts that go through as numbers", () => {
     expect(response).toMatchObject({ kind: "failed", message: expect.stringContaining("for input: two ") as string });
   });
 
-  test("go through as they are where the model has tensors of those names", async () => {
+  test("texts are passed as they are when the model has tensors with the added names", async () => {
     await using scratch = await scratchFolder();
     const path = join(scratch.path, "names.onnx");
-    const taken = { op: "Identity", from: ["x"], to: inputPlaces("left") };
+    const taken = { op: "Identity", from: ["x"], to: inputIndices("left") };
     await writeModel(path, { ...pairs, nodes: [...pairs.nodes, taken] });
     await using engine = await engineOf(path);
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { compareListing, compareSpec, withShards } from "#src/plan/compare.js";
+import { compareListing, compareSpec, reuseShards } from "#src/plan/compare.js";
 import { bindingRequest } from "#src/plan/make-plan.js";
 import type { PlannedShard } from "#src/plan/plan.js";
 import { planOf } from "../support/plans.js";
@@ -10,11 +10,11 @@ describe("comparing the listing with the plan", () => {
   const { shards } = plan.input;
   const [first, second, third] = shards;
 
-  test("finds nothing when nothing changed, whatever the order", () => {
+  test("compareListing finds no change in an equal listing, whatever its order", () => {
     expect(compareListing(plan, shards.toReversed())).toEqual({ added: [], missing: [], changed: [] });
   });
 
-  test("finds what came, went and changed", () => {
+  test("compareListing finds shards that were added, are missing or have changed", () => {
     const listed = [
       { uri: "s0", sizeBytes: 1, fingerprint: "mtime:0" },
       { uri: "new", sizeBytes: 1, fingerprint: "mtime:9" },
@@ -23,27 +23,27 @@ describe("comparing the listing with the plan", () => {
     expect(compareListing(plan, listed)).toEqual({ added: ["new"], missing: [second], changed: [first] });
   });
 
-  test("a file of the same size with another time has changed", () => {
+  test("compareListing reports a file of the same size with another time as changed", () => {
     const listed = shards.map((shard) => (shard === third ? { ...shard, fingerprint: "mtime:77" } : shard));
     expect(compareListing(plan, listed)).toEqual({ added: [], missing: [], changed: [third] });
   });
 
-  test("a file of the same time with another size has changed", () => {
+  test("compareListing reports a file of the same time with another size as changed", () => {
     const listed = shards.map((shard) => (shard === third ? { ...shard, sizeBytes: 1 } : shard));
     expect(compareListing(plan, listed).changed).toEqual([third]);
   });
 
-  test("everything is missing from an empty listing", () => {
+  test("compareListing reports all shards as missing from an empty listing", () => {
     expect(compareListing(plan, [])).toEqual({ added: [], missing: shards, changed: [] });
   });
 });
 
-describe("shards in place of a plan's own", () => {
+describe("reuseShards", () => {
   const plan = planOf([5, 0, 5], 4);
   const copies = plan.input.shards.map((shard) => ({ ...shard }));
 
-  test("are taken where they say the same", () => {
-    const taken = withShards(plan, copies);
+  test("reuseShards replaces a plan's shards with equal ones", () => {
+    const taken = reuseShards(plan, copies);
     expect(taken.input.shards).toBe(copies);
     expect(taken).toEqual(plan);
   });
@@ -54,14 +54,14 @@ describe("shards in place of a plan's own", () => {
     ["fingerprint", { fingerprint: "mtime:77" }],
     ["rows", { rows: 77 }],
     ["sha256", { sha256: "77" }],
-  ])("are not taken where one has another %s", ([, other]) => {
+  ])("reuseShards keeps a plan's shards when one differs in its %s", ([, other]) => {
     const changed = copies.map((shard, index) => (index === 1 ? { ...shard, ...other } : shard));
-    expect(withShards(plan, changed)).toBe(plan);
+    expect(reuseShards(plan, changed)).toBe(plan);
   });
 
-  test("are not taken where there are more or fewer", () => {
-    expect(withShards(plan, copies.slice(1))).toBe(plan);
-    expect(withShards(plan, [...copies, ...copies])).toBe(plan);
+  test("reuseShards keeps a plan's shards when there are more or fewer", () => {
+    expect(reuseShards(plan, copies.slice(1))).toBe(plan);
+    expect(reuseShards(plan, [...copies, ...copies])).toBe(plan);
   });
 });
 
@@ -72,16 +72,16 @@ describe("comparing the spec with the plan", () => {
   const spec = load(text);
   const plan = { ...planOf([5], 4), request: bindingRequest(spec) };
 
-  test("finds nothing when nothing changed", () => {
+  test("compareSpec finds no difference in an equal spec", () => {
     expect(compareSpec(plan, spec)).toEqual([]);
   });
 
-  test("does not mind what belongs to an attempt", () => {
+  test("compareSpec ignores keys that belong to an attempt", () => {
     const other = load(`${text}engine: { batch_size: 5, threads: 1 }\ncommit_rows: 99\nparams: { x: y }\n`);
     expect(compareSpec(plan, other)).toEqual([]);
   });
 
-  test("says what is asked now and what was planned", () => {
+  test("compareSpec says what the spec asks for and what was planned", () => {
     const other = load(
       `${text}timezone: Asia/Tokyo\n`
         .replace("[a, b]", "[b, a]")
@@ -98,7 +98,7 @@ describe("comparing the spec with the plan", () => {
     `);
   });
 
-  test("tells a default from the same thing spelt out", () => {
+  test("compareSpec tells a default from the same value written out", () => {
     expect(compareSpec({ ...plan, request: bindingRequest(load(minimalSpec)) }, spec)).toHaveLength(3);
   });
 });

@@ -1,12 +1,12 @@
 import { describe, expect, test } from "vitest";
-import { htmlReport, tellsOf } from "#src/report/html-report.js";
+import { htmlReport, isPageOf } from "#src/report/html-report.js";
 import { failed, partly, recordOf } from "../support/records.js";
 
 const endedMs = Date.UTC(2026, 10, 21, 12, 0, 5);
 const hostile = `<script>alert("x")</script>&'\u0000`;
 
-describe("the page about an attempt", () => {
-  test("shows its numbers, predictions, rejects and what it was made of", () => {
+describe("the HTML page of an attempt", () => {
+  test("the HTML page of an attempt shows its counts, predictions, rejects and inputs", () => {
     const page = htmlReport(recordOf(), partly, endedMs);
     for (const shown of [
       "daily: partial",
@@ -24,27 +24,27 @@ describe("the page about an attempt", () => {
     }
   });
 
-  test("of one that failed says what it ended with", () => {
+  test("the HTML page of a failed attempt shows its error and exit code", () => {
     const page = htmlReport(recordOf(), failed("connecting to db: <refused>"), endedMs);
     expect(page).toContain("<b>DATABASE</b>, exit code 75");
     expect(page).toContain("connecting to db: &lt;refused&gt;");
   });
 
-  test("is known again by its run, unless the attempt failed", () => {
+  test("isPageOf recognizes the page of a run, unless the attempt failed", () => {
     const runId = "daily-0123456789ab";
-    expect(tellsOf(htmlReport(recordOf(), partly, endedMs), runId)).toBe(true);
-    expect(tellsOf(htmlReport(recordOf(), partly, endedMs), `${runId}-r2`)).toBe(false);
-    expect(tellsOf(htmlReport(recordOf(), failed("away"), endedMs), runId)).toBe(false);
-    expect(tellsOf("", undefined)).toBe(false);
+    expect(isPageOf(htmlReport(recordOf(), partly, endedMs), runId)).toBe(true);
+    expect(isPageOf(htmlReport(recordOf(), partly, endedMs), `${runId}-r2`)).toBe(false);
+    expect(isPageOf(htmlReport(recordOf(), failed("away"), endedMs), runId)).toBe(false);
+    expect(isPageOf("", undefined)).toBe(false);
   });
 
-  test("is one that asks nobody for anything", () => {
+  test("the HTML page of an attempt makes no request", () => {
     const page = htmlReport(recordOf(), partly, endedMs);
     expect(page).not.toMatch(/<script|<link|<img|<iframe|@import|url\(|https?:|\bon\w+=/i);
     expect(page).toContain(`content="default-src 'none'; style-src 'unsafe-inline'"`);
   });
 
-  test("takes whatever a job, a model, a column, a label, a param or an error is called for text", () => {
+  test("the HTML page of an attempt escapes names of jobs, models, columns, labels, params and errors", () => {
     const names = { job: hostile, modelUri: hostile, column: hostile, text: hostile, param: hostile };
     const page = htmlReport(recordOf(names), failed(hostile), endedMs);
     expect(page).not.toContain("<script");

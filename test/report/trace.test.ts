@@ -6,17 +6,17 @@ function eventsOf(text: string): TraceEvent[] {
 }
 
 describe("a trace", () => {
-  test("has a track for what follows one another, and more where work overlaps", () => {
+  test("a trace has one line for a track, and more when its work overlaps", () => {
     const trace = createTrace();
-    trace.piece("decode", 0, 1);
-    trace.piece("infer", 1, 5);
-    trace.piece("pack", 1, 2);
-    trace.piece("infer", 2, 4);
-    trace.piece("infer", 4.5, 6);
-    trace.piece("wait", 2, 6);
+    trace.addWork("decode", 0, 1);
+    trace.addWork("infer", 1, 5);
+    trace.addWork("pack", 1, 2);
+    trace.addWork("infer", 2, 4);
+    trace.addWork("infer", 4.5, 6);
+    trace.addWork("wait", 2, 6);
     const other = { name: "Gemm", ph: "X", ts: 1, dur: 1, pid: 1, tid: 1000 };
 
-    const events = eventsOf(trace.text([other]));
+    const events = eventsOf(trace.toJson([other]));
 
     const names = new Map(events.filter(({ ph }) => ph === "M").map(({ tid, args }) => [tid, args?.["name"]]));
     const pieces = events.filter(({ ph, tid }) => ph === "X" && tid < 1000);
@@ -31,12 +31,12 @@ describe("a trace", () => {
     expect(events.at(-1)).toEqual(other);
   });
 
-  test("stops growing, and says what it left out", () => {
+  test("a trace stops growing at its limit, and counts what it left out", () => {
     const trace = createTrace(2);
     for (let at = 0; at < 5; at += 1) {
-      trace.piece("read", at, at + 1);
+      trace.addWork("read", at, at + 1);
     }
     expect(trace.dropped).toBe(3);
-    expect(eventsOf(trace.text([])).filter(({ ph }) => ph === "X")).toHaveLength(2);
+    expect(eventsOf(trace.toJson([])).filter(({ ph }) => ph === "X")).toHaveLength(2);
   });
 });

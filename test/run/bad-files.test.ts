@@ -161,7 +161,7 @@ describe("a shard that cannot be planned: the message names it and says what to 
       "
       exit 64
       --- stderr
-      error: reading <folder>/job.yaml:5:13: input.path: <folder>/in/b.parquet is a folder or no plain file
+      error: reading <folder>/job.yaml:5:13: input.path: <folder>/in/b.parquet is not a plain file
         hint: for the files of a folder write folder/*.parquet
       "
     `);

@@ -166,7 +166,7 @@ describe("folders that do not fit are refused with 65, naming them", () => {
     const job = await hiveJob(scratch.path, { [`k=${value}/a.parquet`]: one(1) }, settings);
 
     expect(await refusalOf(scoreHere(job.spec))).toContain(
-      `65 SCHEMA_MISMATCH\nplanning: the folder k=${value} of data/k=${value}/a.parquet is no ${type}\n`,
+      `65 SCHEMA_MISMATCH\nplanning: the folder k=${value} of data/k=${value}/a.parquet is not of type ${type}\n`,
     );
   });
 
@@ -178,7 +178,7 @@ describe("folders that do not fit are refused with 65, naming them", () => {
     const { code, stderr } = await runSpec(job.spec);
 
     expect(code, stderr).toBe(65);
-    expect(stderr).toContain("the folder dt=latest of data/dt=latest/a.parquet is no date");
+    expect(stderr).toContain("the folder dt=latest of data/dt=latest/a.parquet is not of type date");
     expect(stderr).toContain("input.partitions says dt: date");
   });
 

@@ -63,7 +63,7 @@ s3.describe("a store that speaks TLS", () => {
     const trusted = await runInS3(["run", job.spec], { port, env, ownProcess: true });
 
     expect(distrusted.code, distrusted.stderr).toBe(64);
-    expect(distrusted.stderr).toContain("the store's certificate is not to be trusted");
+    expect(distrusted.stderr).toContain("the store's certificate is not trusted");
     expect(trusted, trusted.stderr).toMatchObject({ code: 0 });
     expect(await outputRows(job.out)).toHaveLength(400_000);
     expect(gate.handshakes()).toBeGreaterThan(2);

@@ -205,7 +205,7 @@ describe("a stream that cannot be written", () => {
 
     expect(code, stderr).toBe(75);
     expect(stderr).toMatch(/^error: writing to stdout: .*ENOSPC/m);
-    expect(stderr).toContain("hint: what the command did stands; only its report is lost");
+    expect(stderr).toContain("hint: the command did its work; only its report is lost");
     await expectFinished(out, expected);
     expect((await scoreHere(spec)).status).toBe("already_complete");
   });

@@ -31,7 +31,7 @@ afterEach(() => {
   }
 });
 
-/** A store whose credentials come from what `env` names, and from nowhere else. */
+/** Opens a store whose credentials come only from what `env` names. */
 function storeWith(env: Readonly<Record<string, string>>, setup: Partial<S3SourceSetup> = {}): S3Store {
   const store = storeAt({ port: s3.server().port, ...setup });
   for (const name of names) {
@@ -73,8 +73,8 @@ async function failure(store: S3Store): Promise<JobError> {
   return error;
 }
 
-s3.describe("sources of credentials for S3", () => {
-  test("a container's credentials service that answers 503 at first is asked again, and its credentials are used", async () => {
+s3.describe("credentials for S3", () => {
+  test("a container's credentials service that answers 503 at first is retried, and its credentials are used", async () => {
     await using service = await credentialsService();
     service.fault = { status: 503 };
     const warnings: string[] = [];
@@ -88,7 +88,7 @@ s3.describe("sources of credentials for S3", () => {
     );
   });
 
-  test("a container's credentials service that is away for longer than retry.max_seconds ends in 75", async () => {
+  test("a run exits with 75 when a container's credentials service is away for longer than retry.max_seconds", async () => {
     await using service = await credentialsService();
     service.fault = { status: 503 };
     const answers503 = await failure(storeWith(containerAt(service)));
@@ -107,7 +107,7 @@ s3.describe("sources of credentials for S3", () => {
     expect(refuses.message).toMatch(/no credentials: .*127\.0\.0\.1:1.*ECONNREFUSED/);
   });
 
-  test("a container's credentials service that refuses, or answers with something else, ends in 64 at once", async () => {
+  test("a run exits with 64 at once when a container's credentials service refuses, or answers with something else", async () => {
     await using service = await credentialsService();
     const setup = { retrySeconds: 300 };
     service.fault = { status: 403, body: '{"Code":"AccessDenied"}' };
@@ -123,13 +123,13 @@ s3.describe("sources of credentials for S3", () => {
       expect(error, error.message).toMatchObject({ exitCode: 64, code: "PERMISSION" });
     }
     expect(denied.message).toMatch(/^looking for credentials for S3: the credentials service at .* refuses: 403$/);
-    expect(other.message).toMatch(/answers with something else than credentials$/);
+    expect(other.message).toMatch(/answers with something other than credentials$/);
     expect(foreign.message).toMatch(/AWS_CONTAINER_CREDENTIALS_FULL_URI names no address/);
     expect(noUrl.message).toBe(foreign.message);
     expect(noToken.message).toMatch(/no such file.*\/nowhere\/token/);
   });
 
-  test("EC2's metadata service is asked again when it is away, and a search ends in 64 when the instance has no role", async () => {
+  test("EC2's metadata service is retried when it is away, and an instance without a role ends the search with 64", async () => {
     await using service = await credentialsService();
     expect(await list(storeWith(metadataAt(service)))).toEqual(["a"]);
     service.fault = { status: 503 };
@@ -152,7 +152,7 @@ s3.describe("sources of credentials for S3", () => {
     });
   });
 
-  test("a search for credentials of a web identity ends in 64 when STS denies, and in 75 when STS is away or the token has just expired", async () => {
+  test("a web identity ends the search for credentials with 64 when STS denies it, and with 75 when STS is away or the token has just expired", async () => {
     await using service = await credentialsService();
     await using scratch = await scratchFolder();
     const file = join(scratch.path, "token");
@@ -185,26 +185,26 @@ s3.describe("sources of credentials for S3", () => {
     expect(noFile.message).toContain("/nowhere/token");
     expect(other).toMatchObject({
       exitCode: 64,
-      message: expect.stringMatching(/answers with something else than credentials$/),
+      message: expect.stringMatching(/answers with something other than credentials$/),
     });
     expect(deniedError.message).toMatch(
       /^looking for credentials for S3: 127\.0\.0\.1:\d+ answers AccessDenied, 403: said no$/,
     );
   });
 
-  test("a search for credentials ends in 64 where the environment names no source", async () => {
+  test("a search for credentials ends with 64 when the environment names no source", async () => {
     const nothing = await failure(storeWith({}, { retrySeconds: 300 }));
     const noProfile = await failure(storeWith({ AWS_PROFILE: "nobody" }, { retrySeconds: 300 }));
 
     expect(nothing).toMatchObject({ exitCode: 64, message: "looking for credentials for S3: there are none" });
     expect(noProfile).toMatchObject({
       exitCode: 64,
-      message: "looking for credentials for S3: profile nobody has none",
+      message: "looking for credentials for S3: profile nobody has no credentials",
       hint: expect.stringContaining("AWS_PROFILE"),
     });
   });
 
-  test("a profile's credential_process may fail for a moment", async () => {
+  test("a profile's credential_process that fails for a moment is retried", async () => {
     await using scratch = await scratchFolder();
     const config = join(scratch.path, "config");
     const marker = join(scratch.path, "back");
@@ -224,7 +224,7 @@ s3.describe("sources of credentials for S3", () => {
     expect(warnings.join("\n")).not.toContain("secret-of-the-program");
   });
 
-  test("a credentials service that hangs is left alone as soon as the job is stopped", async () => {
+  test("a search for credentials ends as soon as the job is stopped, even when the service hangs", async () => {
     await using service = await credentialsService();
     service.fault = "hang";
     const job = new AbortController();
@@ -238,7 +238,7 @@ s3.describe("sources of credentials for S3", () => {
 });
 
 s3.describe("temporary credentials for S3", () => {
-  test("temporary credentials that expire while their service is away are waited for, and after retry.max_seconds the run ends in 75", async () => {
+  test("temporary credentials that expire while their service is away are retried until retry.max_seconds, and then the run ends with 75", async () => {
     await using service = await credentialsService();
     service.holdMs = 1500;
     const warnings: string[] = [];

@@ -1,27 +1,29 @@
 import { createServer, type Server, type Socket } from "node:net";
 import { afterEach, expect, test } from "vitest";
-import { type Connections, openConnections } from "#src/s3/connections.js";
-import { type Answer, exchange, type Exchange } from "#src/s3/exchange.js";
+import { type ConnectionPool, openConnectionPool } from "#src/s3/connection-pool.js";
+import { type HttpResponse, exchange, type ExchangeOptions } from "#src/s3/exchange.js";
 import { storeAt } from "../support/s3-source.js";
 import { until } from "../support/waiting.js";
 
-interface Talk {
+interface TestServer {
   readonly port: number;
-  readonly connections: Connections;
-  /** Connections that the server has seen. */
+  readonly connections: ConnectionPool;
+  /** The connections that the server accepted. */
   readonly accepted: Socket[];
-  readonly ask: (how?: Partial<Exchange> & { readonly fresh?: boolean; readonly secure?: boolean }) => Promise<Answer>;
+  readonly ask: (
+    how?: Partial<ExchangeOptions> & { readonly forceNew?: boolean; readonly secure?: boolean },
+  ) => Promise<HttpResponse>;
 }
 
-let open: { server: Server; connections: Connections } | undefined;
+let open: { server: Server; connections: ConnectionPool } | undefined;
 
 afterEach(() => {
   open?.connections[Symbol.dispose]();
   open?.server.close();
 });
 
-/** A server that answers each request with these bytes, and what else `answer` does with the connection. */
-async function talk(answer: (socket: Socket) => void, connectMs = 60_000): Promise<Talk> {
+/** Starts a server that calls `answer` for each request, and a pool of connections to it. */
+async function startServer(answer: (socket: Socket) => void, connectMs = 60_000): Promise<TestServer> {
   const accepted: Socket[] = [];
   const server = createServer((socket) => {
     accepted.push(socket);
@@ -33,18 +35,18 @@ async function talk(answer: (socket: Socket) => void, connectMs = 60_000): Promi
   await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
   const address = server.address();
   const port = typeof address === "object" && address !== null ? address.port : 0;
-  const connections = openConnections(connectMs);
+  const connections = openConnectionPool(connectMs);
   open = { server, connections };
   return {
     port,
     connections,
     accepted,
-    ask({ fresh = false, secure = false, ...how } = {}) {
-      const connection = connections.take({ secure, host: "127.0.0.1", port }, { fresh });
+    ask({ forceNew = false, secure = false, ...how } = {}) {
+      const connection = connections.acquire({ secure, host: "127.0.0.1", port }, { forceNew });
       return exchange(connection, {
         text: "GET / HTTP/1.1\r\n\r\n",
-        begin: () => undefined,
-        heard: () => undefined,
+        onHeaders: () => undefined,
+        onData: () => undefined,
         signal: new AbortController().signal,
         ...how,
       });
@@ -54,8 +56,8 @@ async function talk(answer: (socket: Socket) => void, connectMs = 60_000): Promi
 
 const ok = 'HTTP/1.1 200 OK\r\nContent-Length: 5\r\nETag: "a"\r\n\r\nhello';
 
-test("a body is handed on piece after piece, however it is cut", async () => {
-  const { ask, accepted } = await talk((socket) => {
+test("an exchange passes on a response body chunk by chunk, however TCP splits it", async () => {
+  const { ask, accepted } = await startServer((socket) => {
     void (async () => {
       for (const letter of ok) {
         socket.write(letter);
@@ -64,13 +66,13 @@ test("a body is handed on piece after piece, however it is cut", async () => {
     })();
   });
   const pieces: string[] = [];
-  const begin = ({ status, headers }: Omit<Answer, "body">): ((piece: Uint8Array) => void) => {
+  const onHeaders = ({ status, headers }: Omit<HttpResponse, "body">): ((piece: Uint8Array) => void) => {
     pieces.push(`${status} ${headers["etag"]} `);
     return (piece) => void pieces.push(Buffer.from(piece).toString());
   };
 
-  await ask({ begin });
-  await ask({ begin });
+  await ask({ onHeaders });
+  await ask({ onHeaders });
 
   expect(pieces.join("")).toBe('200 "a" hello200 "a" hello');
   expect(pieces.length).toBeGreaterThan(4);
@@ -79,14 +81,14 @@ test("a body is handed on piece after piece, however it is cut", async () => {
 
 test.each([
   {
-    what: "in chunks",
+    what: "comes in chunks",
     sent: "HTTP/1.1 503 Slow\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n",
   },
-  { what: "until the end", sent: "HTTP/1.1 503 Slow\r\n\r\nhello", ends: true },
-  { what: "after others", sent: `HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nLink: a\r\n\r\n${ok}` },
-  { what: "with the end of the connection", sent: ok.replace("ETag", "Connection: close\r\nETag"), ends: true },
-])("an answer is understood that comes $what", async ({ sent, ends }) => {
-  const { ask } = await talk((socket) => (ends === true ? socket.end(sent) : socket.write(sent)));
+  { what: "ends with its connection", sent: "HTTP/1.1 503 Slow\r\n\r\nhello", ends: true },
+  { what: "follows 1xx responses", sent: `HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nLink: a\r\n\r\n${ok}` },
+  { what: "says Connection: close", sent: ok.replace("ETag", "Connection: close\r\nETag"), ends: true },
+])("an exchange reads a response that $what", async ({ sent, ends }) => {
+  const { ask } = await startServer((socket) => (ends === true ? socket.end(sent) : socket.write(sent)));
 
   const answer = await ask();
 
@@ -95,11 +97,11 @@ test.each([
 });
 
 test.each([
-  { what: "more than an answer came", sent: `${ok}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno` },
-  { what: "the server closes it", sent: ok.replace("ETag", "Connection: close\r\nETag") },
+  { what: "bytes follow its response", sent: `${ok}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno` },
+  { what: "the response says Connection: close", sent: ok.replace("ETag", "Connection: close\r\nETag") },
   { what: "the server speaks HTTP/1.0", sent: ok.replace("1.1", "1.0") },
-])("a connection is not used again when $what", async ({ sent }) => {
-  const { ask, accepted } = await talk((socket) => void socket.write(sent));
+])("a connection is not reused when $what", async ({ sent }) => {
+  const { ask, accepted } = await startServer((socket) => void socket.write(sent));
 
   const answers = [await ask(), await ask()];
 
@@ -108,8 +110,8 @@ test.each([
 });
 
 test.each([
-  { what: "is no HTTP", sent: "SSH-2.0-nothing\r\n\r\n", message: "the store's answer is no HTTP" },
-  { what: "has an unknown length", sent: "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", message: "is no HTTP" },
+  { what: "is not HTTP", sent: "SSH-2.0-nothing\r\n\r\n", message: "the store's response is not HTTP" },
+  { what: "has an unknown length", sent: "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", message: "is not HTTP" },
   {
     what: "is cut in its headers",
     sent: "HTTP/1.1 200 OK\r\nConten",
@@ -117,16 +119,16 @@ test.each([
     message: "the connection was closed",
   },
   { what: "is cut in its body", sent: ok.slice(0, -1), ends: true, message: "the connection was closed" },
-  { what: "has headers without end", sent: `HTTP/1.1 200 OK\r\nA: ${"a".repeat(100_000)}`, message: "is no HTTP" },
-])("an answer is refused that $what", async ({ sent, ends, message }) => {
-  const { ask } = await talk((socket) => (ends === true ? socket.end(sent) : socket.write(sent)));
+  { what: "has headers that never end", sent: `HTTP/1.1 200 OK\r\nA: ${"a".repeat(100_000)}`, message: "is not HTTP" },
+])("an exchange rejects a response that $what", async ({ sent, ends, message }) => {
+  const { ask } = await startServer((socket) => (ends === true ? socket.end(sent) : socket.write(sent)));
 
   await expect(ask()).rejects.toThrow(message);
 });
 
-test("a connection that was closed while it was idle is told from one that is lost", async () => {
+test("an exchange tells a connection that was closed while idle from one that was lost", async () => {
   let answers = 0;
-  const { ask, accepted } = await talk((socket) => {
+  const { ask, accepted } = await startServer((socket) => {
     answers += 1;
     if (answers === 1) {
       socket.write(ok);
@@ -141,9 +143,9 @@ test("a connection that was closed while it was idle is told from one that is lo
   expect(accepted).toHaveLength(2);
 });
 
-test("a store reads over another connection when one was closed while it was idle, and says nothing of it", async () => {
+test("a store reads over a new connection, without a warning, when an idle one was closed", async () => {
   let answers = 0;
-  const { port, accepted } = await talk((socket) => {
+  const { port, accepted } = await startServer((socket) => {
     answers += 1;
     if (answers === 2) {
       socket.resetAndDestroy();
@@ -167,12 +169,20 @@ test("a store reads over another connection when one was closed while it was idl
 });
 
 test.each([
-  { what: "another range", sent: ok.replace("ETag", "Content-Range: bytes 5-9/10\r\nETag"), found: "bytes 5-9/10" },
-  { what: "another object", sent: ok.replace('"a"', '"b"'), found: 'ETag "b"' },
-  { what: "more bytes", sent: ok.replace("5", "6").replace("hello", "hello!"), found: "a body of 5 bytes has more" },
-])("a store takes nothing from an answer that has $what", async ({ sent, found }) => {
+  {
+    what: "the bytes of another range",
+    sent: ok.replace("ETag", "Content-Range: bytes 5-9/10\r\nETag"),
+    found: "bytes 5-9/10",
+  },
+  { what: "the ETag of another object", sent: ok.replace('"a"', '"b"'), found: 'ETag "b"' },
+  {
+    what: "more bytes than were requested",
+    sent: ok.replace("5", "6").replace("hello", "hello!"),
+    found: "a body of 5 bytes is longer",
+  },
+])("a store passes on no byte of a response that has $what", async ({ sent, found }) => {
   let answers = 0;
-  const { port } = await talk((socket) => {
+  const { port } = await startServer((socket) => {
     answers += 1;
     socket.write(answers === 1 ? sent : ok);
   });
@@ -191,8 +201,8 @@ test.each([
   expect(warnings[0]).toContain(found);
 });
 
-test("a connection that does not come about is given up", async () => {
-  const { ask } = await talk(() => undefined, 100);
+test("a connection that is not established in time is given up", async () => {
+  const { ask } = await startServer(() => undefined, 100);
 
   await expect(ask({ secure: true })).rejects.toThrow(/^no connection to https:\/\/127.0.0.1:\d+ within 0.1 s$/);
 });
@@ -201,14 +211,14 @@ function full(): never {
   throw new Error("the disk is full");
 }
 
-test("what takes the body may end it, and so may the signal", async () => {
-  const { ask, accepted } = await talk((socket) => void socket.write(ok.slice(0, -1)));
+test("an exchange ends when onHeaders or the body's receiver throws, or the signal aborts", async () => {
+  const { ask, accepted } = await startServer((socket) => void socket.write(ok.slice(0, -1)));
   const stop = new AbortController();
   const stopAmid = (): (() => void) => () => void setImmediate(() => stop.abort(new Error("stopped")));
 
-  await expect(ask({ begin: () => full })).rejects.toThrow("the disk is full");
-  await expect(ask({ begin: full })).rejects.toThrow("the disk is full");
-  await expect(ask({ signal: stop.signal, begin: stopAmid })).rejects.toThrow("stopped");
+  await expect(ask({ onHeaders: () => full })).rejects.toThrow("the disk is full");
+  await expect(ask({ onHeaders: full })).rejects.toThrow("the disk is full");
+  await expect(ask({ signal: stop.signal, onHeaders: stopAmid })).rejects.toThrow("stopped");
   await expect(ask({ signal: stop.signal })).rejects.toThrow("stopped");
   await until(() => accepted.length >= 3 && accepted.slice(0, 3).every(({ destroyed }) => destroyed));
 });

@@ -3,7 +3,7 @@ import { chmod, chown, cp, mkdir, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { JobError } from "#src/util/errors.js";
-import { openSpool, type Spool, type SpoolOptions, spooling } from "#src/s3/spool.js";
+import { openSpool, type Spool, type SpoolOptions, withSpoolErrors } from "#src/s3/spool.js";
 import { projectFolder } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 
@@ -23,7 +23,7 @@ async function refusal(work: Promise<unknown>): Promise<{ code: string; message:
   return { code, message, hint };
 }
 
-test.skipIf(!isRoot)("root spools to no folder of another user, who could change what lies there", async () => {
+test.skipIf(!isRoot)("root refuses to spool to a folder of another user, who could replace files there", async () => {
   await using scratch = await scratchFolder();
   const root = join(scratch.path, "spool");
   await mkdir(root);
@@ -33,18 +33,18 @@ test.skipIf(!isRoot)("root spools to no folder of another user, who could change
     ["in", "input.spool.path"],
     ["out", "output.parquet.spool.path"],
   ] as const) {
-    expect(await refusal(spoolAt(root, use).ready())).toEqual({
+    expect(await refusal(spoolAt(root, use).prepare())).toEqual({
       code: "PERMISSION",
       message: `spooling to ${root}: it belongs to another user (${nobody})`,
-      hint: `${key} names another folder; one that is not there yet is made`,
+      hint: `set ${key} to another folder; a missing one is created`,
     });
   }
   expect(await readdir(root)).toEqual([]);
-  await spoolAt(join(root, "own")).ready(); // as on a volume of another user
+  await spoolAt(join(root, "own")).prepare(); // as on a volume of another user
   expect(await readdir(join(root, "own"))).toEqual(["here.1.a.in"]);
 });
 
-test.skipIf(!isRoot)("another user spools to a volume that is root's, as emptyDir is", async () => {
+test.skipIf(!isRoot)("a user other than root spools to a volume that root owns, such as an emptyDir", async () => {
   await using scratch = await scratchFolder();
   await chmod(scratch.path, 0o755);
   const modules = join(scratch.path, "dist"); // the checkout may be unreadable to others
@@ -61,7 +61,7 @@ test.skipIf(!isRoot)("another user spools to a volume that is root's, as emptyDi
     await chmod(root, mode);
     const code = `import { openSpool } from ${JSON.stringify(join(modules, "s3/spool.js"))};
       const options = { root: ${JSON.stringify(root)}, use: "in", writer: "here.1.a", isDead: () => false, maxBytes: 1 };
-      await openSpool(options).ready();`;
+      await openSpool(options).prepare();`;
     execFileSync(process.execPath, ["--input-type=module", "-e", code], { uid: nobody, gid: nobody });
     expect(await readdir(root), name).toEqual(["here.1.a.in"]);
   }
@@ -69,13 +69,13 @@ test.skipIf(!isRoot)("another user spools to a volume that is root's, as emptyDi
 
 const full = (): Promise<never> => Promise.reject(Object.assign(new Error("full"), { code: "ENOSPC" }));
 
-test("a spool whose disk is full names the key of the spec that its folder comes from", async () => {
-  expect(await refusal(spooling(spoolAt("/spool", "in"), full))).toEqual({
+test("a spool whose disk is full names the key of the spec that sets its folder", async () => {
+  expect(await refusal(withSpoolErrors(spoolAt("/spool", "in"), full))).toEqual({
     code: "DISK",
     message: "spooling to /spool/here.1.a.in: the disk is full (ENOSPC)",
-    hint: "input.spool.path names another folder, input.spool.max_mb how much may be there",
+    hint: "set input.spool.path to another folder, or lower input.spool.max_mb",
   });
-  expect(await refusal(spooling(spoolAt("/spool", "out"), full))).toMatchObject({
-    hint: "output.parquet.spool.path names another folder, with room for two parts",
+  expect(await refusal(withSpoolErrors(spoolAt("/spool", "out"), full))).toMatchObject({
+    hint: "set output.parquet.spool.path to another folder with room for two parts",
   });
 });

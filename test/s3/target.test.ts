@@ -2,7 +2,7 @@ import { createHash, randomBytes } from "node:crypto";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { writerOf } from "#src/s3/creation.js";
+import { creationIdOf } from "#src/s3/create-object.js";
 import { httpProxy, s3Error, type Twist } from "../support/http-proxy.js";
 import { scratchFolder } from "../support/job.js";
 import { s3Target } from "../support/s3-target.js";
@@ -10,15 +10,15 @@ import { useS3 } from "../support/s3.js";
 
 const s3 = useS3();
 
-/** Larger than what is sent from memory. */
+/** Larger than the largest file that is sent as a buffer. */
 const largeBytes = 6 * 1024 * 1024;
 
-s3.describe("a large file, sent as a stream", () => {
+s3.describe("creating an object from a large file", () => {
   test.each([
-    ["its answer is lost", { kind: "lose" } as const],
-    ["it is damaged on the way", { kind: "damage" } as const],
-    ["it goes well", undefined],
-  ])("is there once and whole when %s", async (_what, twist) => {
+    ["the response is lost", { kind: "lose" } as const],
+    ["the body is damaged on the way", { kind: "damage" } as const],
+    ["nothing fails", undefined],
+  ])("a large file is sent as a stream and stored once, whole, when %s", async (_what, twist) => {
     await using scratch = await scratchFolder();
     await using proxy = await httpProxy(s3.server().port);
     const bucket = await s3.server().createBucket();
@@ -35,26 +35,26 @@ s3.describe("a large file, sent as a stream", () => {
     const object = { bucket: bucket.name, key: "a b/ä+c" };
     const sha256 = createHash("sha256").update(bytes).digest("hex");
     const body = { path, sizeBytes: bytes.length, sha256 };
-    const creation = await store.create(object, { body, exclusive: true });
-    const standing = await store.stored(object);
+    const creation = await store.create(object, { body, conditional: true });
+    const standing = await store.head(object);
     expect(creation.kind).toBe("created");
-    expect(standing === undefined ? undefined : writerOf(standing)).toBe(
+    expect(standing === undefined ? undefined : creationIdOf(standing)).toBe(
       creation.kind === "created" ? creation.id : "",
     );
     expect(Buffer.compare(await bucket.get(object.key), bytes)).toBe(0);
-    expect(await store.create(object, { body, exclusive: true })).toEqual({ kind: "exists" });
+    expect(await store.create(object, { body, conditional: true })).toEqual({ kind: "exists" });
     expect(process.getActiveResourcesInfo().filter((name) => name.startsWith("FS"))).toEqual([]);
   });
 });
 
-s3.describe("a store that is written to", () => {
-  test("changes and removes only what was meant, and copies within itself", async () => {
+s3.describe("an S3 target", () => {
+  test("an S3 target overwrites and removes only the version with the given ETag, and copies objects", async () => {
     const bucket = await s3.server().createBucket();
     using store = s3Target({ port: s3.server().port });
     const one = { bucket: bucket.name, key: "x/ä one?" };
     const other = { bucket: bucket.name, key: "y/other" };
-    await store.create(one, { body: "first", metadata: { "infer-batch-run": "r" }, exclusive: true });
-    const { etag = "" } = (await store.stored(one)) ?? {};
+    await store.create(one, { body: "first", metadata: { "infer-batch-run": "r" }, conditional: true });
+    const { etag = "" } = (await store.head(one)) ?? {};
     expect(await store.put(one, "second", etag)).toBe("written");
     expect(await store.put(one, "third", etag)).toBe("changed");
     expect(await store.put(other, "third", etag)).toBe("changed");
@@ -65,41 +65,41 @@ s3.describe("a store that is written to", () => {
     expect(await store.remove(one)).toBe("removed");
     expect(await store.remove(one)).toBe("removed");
     expect(await store.copy(one, other)).toBe(false);
-    expect([await store.readText(one), await store.stored(one)]).toEqual([undefined, undefined]);
+    expect([await store.readText(one), await store.head(one)]).toEqual([undefined, undefined]);
   });
 
-  test("is asked without If-Match where it refuses that", async () => {
+  test("an S3 target omits If-Match for a store that does not implement it", async () => {
     await using proxy = await httpProxy(s3.server().port);
     const bucket = await s3.server().createBucket();
     using store = s3Target({ port: proxy.port });
     const object = { bucket: bucket.name, key: "x" };
-    await store.create(object, { body: "first", exclusive: true });
+    await store.create(object, { body: "first", conditional: true });
     proxy.twist = (_request, headers) =>
       headers["if-match"] === undefined ? undefined : s3Error(501, "NotImplemented");
     expect(await store.put(object, "second", '"any"')).toBe("written");
     expect((await store.readText(object))?.text).toBe("second");
     expect(await store.remove(object, '"any"')).toBe("removed");
-    expect(await store.stored(object)).toBeUndefined();
+    expect(await store.head(object)).toBeUndefined();
   });
 
-  test("tells what lies in a folder, without the object that marks it", async () => {
+  test("an S3 target lists a folder without its marker object", async () => {
     const bucket = await s3.server().createBucket();
     using store = s3Target({ port: s3.server().port });
     for (const key of ["f/", "f/sub/deep/x", "f/sub/y", "f/b", "fx"]) {
       await bucket.put(key, "");
     }
     const [file, folder] = [0, undefined];
-    expect(await store.entries({ bucket: bucket.name, key: "f" })).toEqual([
+    expect(await store.listFolder({ bucket: bucket.name, key: "f" })).toEqual([
       { name: "b", sizeBytes: file },
       { name: "sub", sizeBytes: folder },
     ]);
-    expect(await store.entries({ bucket: bucket.name, key: "" })).toEqual([
+    expect(await store.listFolder({ bucket: bucket.name, key: "" })).toEqual([
       { name: "fx", sizeBytes: file },
       { name: "f", sizeBytes: folder },
     ]);
   });
 
-  test("tells it over as many pages as it takes", async () => {
+  test("an S3 target lists a folder of several pages", async () => {
     await using proxy = await httpProxy(s3.server().port);
     using store = s3Target({ port: proxy.port });
     proxy.twist = (request) => ({
@@ -109,7 +109,7 @@ s3.describe("a store that is written to", () => {
         ? page(["f/c"], ["f/d/"], false)
         : page(["f/a", "f/b"], [], true),
     });
-    const names = (await store.entries({ bucket: "any", key: "f" })).map(({ name }) => name);
+    const names = (await store.listFolder({ bucket: "any", key: "f" })).map(({ name }) => name);
     expect(names).toEqual(["a", "b", "c", "d"]);
   });
 });

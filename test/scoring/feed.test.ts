@@ -21,7 +21,7 @@ interface Watched {
 function watched(shards: number, { together = 1, uniform = true } = {}): Watched {
   const calls: string[] = [];
   const source = {
-    ahead: { files: 1, coalesced: together, windowBytes: 1, bytes: 1 },
+    readAhead: { files: 1, coalescedFiles: together, windowBytes: 1, bytes: 1 },
     async open({ uri }) {
       calls.push(`open ${uri}`);
       return {
@@ -35,7 +35,7 @@ function watched(shards: number, { together = 1, uniform = true } = {}): Watched
         },
       };
     },
-  } as Pick<Source, "ahead" | "open"> as Source;
+  } as Pick<Source, "readAhead" | "open"> as Source;
   const reader = {
     async *read(slices, _rowsLeft, turn) {
       const paths = slices.map(({ file }) => file.path).join(" ");
@@ -119,7 +119,7 @@ describe("while a shard is read", () => {
     });
     const far = {
       ...tools,
-      source: { ...source, open, ahead: { ...source.ahead, files: 3, bytes: 100 } },
+      source: { ...source, open, ahead: { ...source.readAhead, files: 3, bytes: 100 } },
       decoder: { ...decoder, windows: oneWindow },
       windowsAhead: 2,
     };

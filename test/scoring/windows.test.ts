@@ -14,12 +14,16 @@ interface Seen {
 }
 
 /** A source of shards in windows of 10 rows and 100 bytes; fetching one takes a while. */
-function slowSource(ahead: Source["ahead"], seen: Seen, fails: (fetches: number) => boolean = () => false): Source {
+function slowSource(
+  readAhead: Source["readAhead"],
+  seen: Seen,
+  fails: (fetches: number) => boolean = () => false,
+): Source {
   let fetches = 0;
   return {
-    ahead,
+    readAhead,
     list: () => Promise.reject(new Error("not listed here")),
-    names: () => Promise.resolve([]),
+    listNames: () => Promise.resolve([]),
     exists: () => Promise.resolve(true),
     open(shard): Promise<OpenShard> {
       let own = 0;
@@ -84,12 +88,12 @@ function slices(): SliceOfRun[] {
 }
 
 function world(
-  ahead: Omit<Source["ahead"], "coalesced">,
+  readAhead: Omit<Source["readAhead"], "coalescedFiles">,
   fails?: (fetches: number) => boolean,
 ): { seen: Seen; tools: Parameters<typeof windowsAhead>[0] } {
   const seen: Seen = { open: 0, mostOpen: 0, bytes: 0, mostBytes: 0 };
   const projection = { inputs: [], passthrough: [], expressions: null, cast: "exact", missing: "bad_row" } as const;
-  return { seen, tools: { source: slowSource({ ...ahead, coalesced: 1 }, seen, fails), decoder, projection } };
+  return { seen, tools: { source: slowSource({ ...readAhead, coalescedFiles: 1 }, seen, fails), decoder, projection } };
 }
 
 describe("windows that are fetched ahead", () => {

@@ -24,18 +24,18 @@ function start(
   file: string | undefined,
   texts: Readonly<Record<string, string>>,
 ): { said: unknown[]; taken: unknown[] } {
-  const cache = openCodeCache(file, { grows: false });
+  const cache = openCodeCache(file, { checkGrowth: false });
   const scripts = Object.entries(texts).map(([name, code]) => cache.compile(name, code, `/bundle/${name}`));
   const said = scripts.map((script) => (script.runInThisContext() as () => unknown)());
-  cache.keep();
+  cache.save();
   return { said, taken: scripts.map(({ cachedDataRejected }) => cachedDataRejected === false) };
 }
 
 const modeOf = (path: string): number => statSync(path).mode & 0o777;
 const identity = (file: string): unknown => statSync(file, { bigint: true }).ino;
 
-describe("what V8 made of a file", () => {
-  test("is taken the next time, and not written again", async () => {
+describe("the code cache", () => {
+  test("the code cache is used by the next process, and not written again", async () => {
     await using scratch = await scratchFolder();
     const file = join(scratch.path, "code/kind/run");
     expect(start(file, { "a.js": text })).toEqual({ said: [42], taken: [false] });
@@ -45,7 +45,7 @@ describe("what V8 made of a file", () => {
     expect(readdirSync(join(scratch.path, "code/kind"))).toEqual(["run"]);
   });
 
-  test("stays when another command line loads more", async () => {
+  test("the code cache keeps files when another command line loads more", async () => {
     await using scratch = await scratchFolder();
     const file = join(scratch.path, "code/kind/run");
     start(file, { "a.js": text });
@@ -53,26 +53,26 @@ describe("what V8 made of a file", () => {
     expect(start(file, { "a.js": text, "b.js": other })).toEqual({ said: [42, "other"], taken: [true, true] });
   });
 
-  test("is the most of what several made, whoever writes last", async () => {
+  test("the code cache keeps the larger code of several processes, whichever writes last", async () => {
     await using scratch = await scratchFolder();
     const file = join(scratch.path, "code/kind/run");
-    const [rich, poor] = [openCodeCache(file, { grows: true }), openCodeCache(file, { grows: true })];
+    const [rich, poor] = [openCodeCache(file, { checkGrowth: true }), openCodeCache(file, { checkGrowth: true })];
     (rich.compile("a.js", text, "/rich/a.js").runInThisContext() as () => unknown)();
     poor.compile("a.js", text, "/poor/a.js"); // an idle thread: nothing is called
-    rich.keep();
+    rich.save();
     const { size } = statSync(file);
-    poor.keep();
+    poor.save();
     expect(statSync(file).size).toBe(size);
   });
 
-  test("grows, where that is looked for", async () => {
+  test("the code cache grows with checkGrowth", async () => {
     await using scratch = await scratchFolder();
     const file = join(scratch.path, "code/kind/run");
     const sizeAfter = (grows: boolean, called: boolean): number => {
-      const cache = openCodeCache(file, { grows });
+      const cache = openCodeCache(file, { checkGrowth: grows });
       const run = cache.compile("a.js", text, `/${grows} ${called}/a.js`).runInThisContext() as () => unknown;
       expect(called ? run() : 42).toBe(42);
-      cache.keep();
+      cache.save();
       return statSync(file).size;
     };
     const first = sizeAfter(true, false);
@@ -82,7 +82,7 @@ describe("what V8 made of a file", () => {
     expect(sizeAfter(true, false)).toBe(more);
   });
 
-  test("is nobody else's to write", async () => {
+  test("the code cache ignores files that another user can write", async () => {
     await using scratch = await scratchFolder();
     const cache = join(scratch.path, "user/infer-batch");
     const file = join(cache, "code/kind/run");
@@ -107,7 +107,7 @@ describe("what V8 made of a file", () => {
     expect(start(file, { "a.js": text })).toEqual({ said: [42], taken: [false] });
   });
 
-  test("is half written by a process that is killed: that goes when it is old", async () => {
+  test("the code cache removes old temporary files of killed processes", async () => {
     await using scratch = await scratchFolder();
     const folder = join(scratch.path, "code/kind");
     mkdirSync(folder, { recursive: true });
@@ -119,7 +119,7 @@ describe("what V8 made of a file", () => {
     expect(readdirSync(folder).toSorted()).toEqual(["run", "run.4-56"]);
   });
 
-  test("is not taken when a byte of it is another one", async () => {
+  test("the code cache ignores a file with a changed byte", async () => {
     await using scratch = await scratchFolder();
     const file = join(scratch.path, "code/kind/run");
     start(file, { "a.js": text });
@@ -141,14 +141,14 @@ describe("what V8 made of a file", () => {
 
 /** undefined: nothing was offered to V8. */
 function openTaken(file: string): boolean | undefined {
-  return openCodeCache(file, { grows: true }).compile("a.js", text, "/bundle/a.js").cachedDataRejected;
+  return openCodeCache(file, { checkGrowth: true }).compile("a.js", text, "/bundle/a.js").cachedDataRejected;
 }
 
-test("without a file nothing is kept", () => {
+test("the code cache writes nothing without a file", () => {
   expect(start(undefined, { "a.js": text })).toEqual({ said: [42], taken: [false] });
 });
 
-test("where nothing can be written, nothing is said", async () => {
+test("the code cache is silent when it cannot be written", async () => {
   await using scratch = await scratchFolder();
   writeFileSync(join(scratch.path, "code"), "a file, where a folder should be");
   const file = join(scratch.path, "code/kind/run");
@@ -156,7 +156,7 @@ test("where nothing can be written, nothing is said", async () => {
   expect(readdirSync(scratch.path)).toEqual(["code"]);
 });
 
-test("of programs and versions of Node, the three that were written last are kept", async () => {
+test("the code cache keeps the three folders that were written last", async () => {
   await using scratch = await scratchFolder();
   const folder = join(scratch.path, "code");
   for (const [index, kind] of ["d", "c", "b", "a"].entries()) {
@@ -167,12 +167,12 @@ test("of programs and versions of Node, the three that were written last are kep
   expect(readdirSync(folder).toSorted()).toEqual(["a", "b", "new"]);
 });
 
-test("a file that is loaded while other flags are set is compiled anew, and nothing is written for that", async () => {
+test("the code cache compiles a file anew under other V8 flags, without writing", async () => {
   await using scratch = await scratchFolder();
   const file = join(scratch.path, "kind/command");
   start(file, { first: text, late: other });
   const { ino } = statSync(file);
-  const cache = openCodeCache(file, { grows: true });
+  const cache = openCodeCache(file, { checkGrowth: true });
   cache.compile("first", text, "/elsewhere/first");
   setFlagsFromString("--no-lazy"); // no run sets it: those of runs may be set by another test of this process
   try {
@@ -182,7 +182,7 @@ test("a file that is loaded while other flags are set is compiled anew, and noth
   } finally {
     setFlagsFromString("--lazy");
   }
-  cache.keep();
+  cache.save();
   expect(statSync(file).ino).toBe(ino);
   expect(start(file, { first: text, late: other }).taken).toEqual([true, true]);
 });

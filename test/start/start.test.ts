@@ -32,7 +32,7 @@ function filesIn(cache: string): string[] {
     .filter((path) => statSync(path).isFile());
 }
 
-test("what V8 made of the program is kept by one process, and taken by the next one as it is", async () => {
+test("the code cache of the program is written by one process and used unchanged by the next", async () => {
   await using scratch = await scratchFolder();
   const fixture = fixtureNamed("penguins-lightgbm");
   const env = { XDG_CACHE_HOME: join(scratch.path, "cache") };
@@ -52,7 +52,7 @@ test("what V8 made of the program is kept by one process, and taken by the next 
   expect(keptIn(env.XDG_CACHE_HOME)).toEqual(kept);
 });
 
-test("what is damaged is made again, and several processes may do so at once", async () => {
+test("a damaged code cache is written again, by several processes at once too", async () => {
   await using scratch = await scratchFolder();
   const env = { XDG_CACHE_HOME: join(scratch.path, "cache") };
   const spec = await writeSpec(scratch.path, fixtureNamed("penguins-lightgbm"));
@@ -73,14 +73,14 @@ test("what is damaged is made again, and several processes may do so at once", a
   expect(keptIn(env.XDG_CACHE_HOME)).toEqual(kept);
 });
 
-test("code is not taken from below the working directory", async () => {
+test("the code cache below the working directory is ignored", async () => {
   await using scratch = await scratchFolder();
   const env = { XDG_CACHE_HOME: "cache" };
   expect(await runCli(["--version"], { env, cwd: scratch.path })).toMatchObject({ code: 0 });
   expect(readdirSync(scratch.path)).toEqual([]);
 });
 
-test("what cannot be loaded is told as it is, also to those who ask again", async () => {
+test("a module that cannot be loaded throws the same error each time", async () => {
   const name = readdirSync(bundle).find((file) =>
     readFileSync(join(bundle, file), "latin1").includes('require("@duckdb/node-bindings")'),
   );
@@ -91,14 +91,14 @@ test("what cannot be loaded is told as it is, also to those who ask again", asyn
   expect(stdout).toBe("not here\nnot here\n");
 });
 
-test("Node's own variable turns it off", async () => {
+test("NODE_DISABLE_COMPILE_CACHE turns the code cache off", async () => {
   await using scratch = await scratchFolder();
   const env = { XDG_CACHE_HOME: scratch.path, NODE_DISABLE_COMPILE_CACHE: "1" };
   expect(await runCli(["--version"], { env })).toMatchObject({ code: 0 });
   expect(readdirSync(scratch.path)).toEqual([]);
 });
 
-test("a process that has nothing left to wait for, before its command has ended, fails", async () => {
+test("a process whose event loop runs empty before its command has ended fails", async () => {
   await using scratch = await scratchFolder();
   const spec = await writeSpec(scratch.path, fixtureNamed("penguins-lightgbm"));
   const never = "data:text/javascript,import fs from 'node:fs/promises';fs.readFile=()=>new Promise(()=>{})";
@@ -106,7 +106,7 @@ test("a process that has nothing left to wait for, before its command has ended,
   expect([code, stderr]).toEqual([1, expect.stringContaining("the command has not ended")]);
 });
 
-test("the bundle is strict, as modules are, and ASCII, which is how it is read", async () => {
+test("the bundle is strict-mode code in ASCII", async () => {
   for (const name of readdirSync(bundle).filter((file) => file.endsWith(".js"))) {
     const bytes = await readFile(join(bundle, name));
     const beyond = bytes.findIndex((byte) => byte > 0x7f);

@@ -11,7 +11,7 @@ import type { RunModel } from "#src/engine/port.js";
 import type { Engine } from "#src/engine/port.js";
 import { assertNever } from "#src/util/errors.js";
 import { runIdOf } from "#src/plan/identity.js";
-import { type AttemptRecord, createAttemptRecord, recordedProgress } from "#src/report/attempt-record.js";
+import { type AttemptRecord, createAttemptRecord, withRecord } from "#src/report/attempt-record.js";
 import { silentProgress } from "#src/report/progress.js";
 import { fixedSize } from "#src/scoring/batch-size.js";
 import { scorePieces } from "#src/scoring/score.js";
@@ -167,10 +167,10 @@ export type LoopMode = "plain" | "dedupe" | "beside";
 
 /** The loop over these rows, with a model of ours and nothing read or written. */
 export async function scoreLoop(rows: readonly LoopRow[], mode: LoopMode, way: LoopWay): Promise<Scored> {
-  const about = { job: "", worker: { index: 0, count: 1 }, params: {}, versions: {}, output: "" };
-  const record = createAttemptRecord({ about, nowMs: () => 0, dateMs: () => 0 });
+  const info = { job: "", worker: { index: 0, count: 1 }, params: {}, versions: {}, output: "" };
+  const record = createAttemptRecord({ info, nowMs: () => 0, dateMs: () => 0 });
   const log = { info() {}, warn() {}, debug() {} };
-  const progress = recordedProgress(silentProgress, record);
+  const progress = withRecord(silentProgress, record);
   const { engine, asked } = fakeEngine(way.seed);
   const found: { rows: unknown[][]; rejected: unknown[][] } = { rows: [], rejected: [] };
   const target = {

@@ -22,7 +22,7 @@ export function recordOf({
 }: Names = {}): AttemptRecord {
   let now = 1000;
   const record = createAttemptRecord({
-    about: {
+    info: {
       job,
       worker: { index: 1, count: 4 },
       params: { ds: param },
@@ -32,7 +32,7 @@ export function recordOf({
     nowMs: () => now,
     dateMs: () => Date.UTC(2026, 10, 21, 12),
   });
-  record.takesUp({
+  record.setRun({
     runId: `${job}-0123456789ab`,
     planId: "c".repeat(64),
     rows: 10,
@@ -47,14 +47,14 @@ export function recordOf({
       { name: "label", type: "utf8" },
     ],
   });
-  record.begins({ provider: "cpu", missing: [], sessions: 2, batchRows: () => 256 });
+  record.startScoring({ provider: "cpu", missing: [], sessions: 2, batchRows: () => 256 });
   record.stages.took("decode", now, now + 250);
   record.stages.took("infer", now, now + 1500);
   now += 500;
-  record.done(4);
+  record.addRows(4);
   const bytes = new TextEncoder().encode(text);
   const offsets = Uint32Array.of(0, bytes.length, bytes.length, bytes.length);
-  record.committed({
+  record.addSpan({
     rows: {
       rowCount: 3,
       columns: [
@@ -71,7 +71,7 @@ export function recordOf({
     repeated: 2,
   });
   now += 500;
-  record.ends();
+  record.finish();
   return record;
 }
 

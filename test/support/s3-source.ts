@@ -1,10 +1,10 @@
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { RetryTools } from "#src/util/retry.js";
-import type { S3Options } from "#src/s3/attempts.js";
-import type { S3Place, S3Timeouts } from "#src/s3/client.js";
+import type { S3Options } from "#src/s3/requests.js";
+import type { S3Settings, S3Timeouts } from "#src/s3/client.js";
 import { openReaderThread } from "#src/storage/s3/reader-thread.js";
-import { readerOf } from "#src/storage/s3/reader.js";
+import { createReader } from "#src/storage/s3/reader.js";
 import { openS3Store, type S3Store } from "#src/s3/store.js";
 import type { Source } from "#src/storage/port.js";
 import { s3Source } from "#src/storage/s3/source.js";
@@ -17,7 +17,7 @@ export interface S3SourceSetup {
   readonly maxBytes?: number;
   readonly timeouts?: S3Timeouts;
   readonly retrySeconds?: number;
-  readonly place?: S3Place;
+  readonly place?: S3Settings;
   readonly warnings?: string[];
   readonly signal?: AbortSignal;
   /** Reads in a thread of its own, as the command does; it takes a while to start. */
@@ -39,7 +39,7 @@ export function optionsAt({ port, timeouts, retrySeconds = 0, place, warnings, s
   Object.assign(process.env, s3Env(port), { AWS_ENDPOINT_URL_S3: undefined });
   delete process.env["AWS_ENDPOINT_URL_S3"];
   return {
-    place: { endpoint: `http://127.0.0.1:${port}`, ...place },
+    settings: { endpoint: `http://127.0.0.1:${port}`, ...place },
     timeouts,
     retry: retryFor(retrySeconds, warnings),
     signal: signal ?? new AbortController().signal,
@@ -61,6 +61,6 @@ export function sourceAt(setup: S3SourceSetup): Source {
     isDead: () => false,
     maxBytes: setup.maxBytes ?? 1024 ** 3,
   });
-  const reader = setup.thread === true ? openReaderThread(optionsAt(setup)) : readerOf(storeAt(setup));
+  const reader = setup.thread === true ? openReaderThread(optionsAt(setup)) : createReader(storeAt(setup));
   return s3Source({ reader, spool });
 }

@@ -14,7 +14,7 @@ export function s3Target({ port, retrySeconds = 0, warn = () => undefined, ...op
   const { AWS_ENDPOINT_URL_S3: endpoint, ...env } = s3Env(port);
   Object.assign(process.env, env);
   return openS3Target({
-    place: { endpoint },
+    settings: { endpoint },
     timeouts: { connectMs: 10_000, silenceMs: 60_000, requestMs: 120_000 }, // requests are held
     retry: {
       maxSeconds: retrySeconds,

@@ -1,8 +1,8 @@
-import { duckDbWhenNeeded } from "#src/duckdb/instance.js";
+import { openDuckDbLazily } from "#src/duckdb/instance.js";
 
 /** One DuckDB for all sinks of a process: opening it takes longer than most of what they do with it. */
 export const sharedDuckDb = {
-  ...duckDbWhenNeeded({ threads: 1, allowed: { folders: ["/"] } }),
+  ...openDuckDbLazily({ threads: 1, allowed: { folders: ["/"] } }),
   [Symbol.asyncDispose]: () => Promise.resolve(),
 };
 

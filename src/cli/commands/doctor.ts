@@ -8,7 +8,7 @@ import type { Provider } from "../../spec/engine-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import type { SafeIo } from "../io.js";
 import { attemptTools, type JobOptions, readSpec } from "../../app/job-context.js";
-import { warningsOnly } from "../logger.js";
+import { createWarningLog } from "../logger.js";
 import { deviceIdOf } from "../../app/open-engine.js";
 import { resolveModel } from "../../app/open-model.js";
 import { type MissingProvider, providerMissing } from "../../app/provider-missing.js";
@@ -140,7 +140,7 @@ async function modelOf(
     return await openTinyModel();
   }
   const { spec } = loaded;
-  const tools = attemptTools(spec, warningsOnly(io.stderr), new AbortController().signal);
+  const tools = attemptTools(spec, createWarningLog(io.stderr), new AbortController().signal);
   const { file: model } = await resolveModel(spec.model, { folder: dirname(resolve(specPath)), ...tools });
   return { ...model, [Symbol.asyncDispose]: () => Promise.resolve() };
 }

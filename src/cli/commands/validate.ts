@@ -2,10 +2,10 @@ import { contractText } from "../../report/plan-text.js";
 import { previewContract } from "../../run/preview.js";
 import type { SafeIo } from "../io.js";
 import { type JobOptions, openJob } from "../../app/job-context.js";
-import { warningsOnly } from "../logger.js";
+import { createWarningLog } from "../logger.js";
 
 export async function validateCommand(spec: string, options: JobOptions, io: SafeIo): Promise<void> {
-  await using job = await openJob(spec, options, { log: warningsOnly(io.stderr) });
+  await using job = await openJob(spec, options, { log: createWarningLog(io.stderr) });
   const contract = await previewContract(job);
   io.stdout.write(
     contract === undefined

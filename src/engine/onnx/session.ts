@@ -15,9 +15,9 @@ import {
 import type { Values } from "../../columnar/values.js";
 import { messageOf } from "../../util/errors.js";
 import { profilePrefix, type WorkerSettings } from "./protocol.js";
-import { passNumbers } from "../../onnx/texts.js";
+import { replaceTexts } from "../../onnx/texts.js";
 import type { EngineRequest } from "../port.js";
-import { inputEntries, inputPlaces, noTexts, outputEntries, outputPlaces, outputShape } from "../../onnx/text-names.js";
+import { inputValues, inputIndices, noTexts, outputValues, outputIndices, outputShape } from "../../onnx/text-names.js";
 
 /** Given by the thread that it runs in: what is bundled with this must not load its native library. */
 export type Runtime = Pick<typeof OnnxRuntime, "InferenceSession" | "Tensor">;
@@ -106,7 +106,7 @@ async function openNumbered(
   }
   try {
     const model = await readFile(modelPath);
-    const session = await runtime.InferenceSession.create(passNumbers(model, texts), optionsOf(settings));
+    const session = await runtime.InferenceSession.create(replaceTexts(model, texts), optionsOf(settings));
     return { runtime, session, texts, model };
   } catch {
     return undefined; // what is wrong with the model itself is told of its file
@@ -147,7 +147,7 @@ async function runOn(loaded: Loaded, request: EngineRequest, count: Count): Prom
     const results = await session.run(feeds, fetches);
     return request.outputs.map((name) => (isNumbered(name) ? textsOf(results, name, count) : tensorOf(results, name)));
   } catch (cause) {
-    const said = texts.inputs.reduce((text, name) => text.replaceAll(inputPlaces(name), name), messageOf(cause));
+    const said = texts.inputs.reduce((text, name) => text.replaceAll(inputIndices(name), name), messageOf(cause));
     throw new Error(said, { cause });
   }
 }
@@ -172,8 +172,8 @@ function optionsOf(settings: WorkerSettings): InferenceSession.SessionOptions {
 }
 
 function signatureOf({ session, texts }: Loaded): ModelSignature {
-  const textOfPlaces = new Map(texts.inputs.map((name) => [inputPlaces(name), name]));
-  const added = new Set([...texts.inputs.map(inputEntries), ...texts.outputs.flatMap(partsOf)]);
+  const textOfPlaces = new Map(texts.inputs.map((name) => [inputIndices(name), name]));
+  const added = new Set([...texts.inputs.map(inputValues), ...texts.outputs.flatMap(partsOf)]);
   const isOwn = ({ name }: TensorSignature): boolean => !added.has(name);
   const asText = (input: TensorSignature): TensorSignature => {
     const name = textOfPlaces.get(input.name);
@@ -210,14 +210,14 @@ function feedsOf(input: NamedTensor, { runtime, texts }: Loaded, count: Count): 
   const different = entries.offsets.length - 1;
   count(places.length, different);
   return {
-    [inputEntries(name)]: new runtime.Tensor(dtype, decodeTexts(entries), [different]),
-    [inputPlaces(name)]: new runtime.Tensor("int64", places, dims),
+    [inputValues(name)]: new runtime.Tensor(dtype, decodeTexts(entries), [different]),
+    [inputIndices(name)]: new runtime.Tensor("int64", places, dims),
   };
 }
 
 /** What is asked for in place of an output of texts. */
 function partsOf(name: string): string[] {
-  return [outputEntries(name), outputPlaces(name), outputShape(name)];
+  return [outputValues(name), outputIndices(name), outputShape(name)];
 }
 
 type Results = Awaited<ReturnType<InferenceSession["run"]>>;

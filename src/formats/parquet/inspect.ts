@@ -1,6 +1,6 @@
 import type { SourceColumn } from "../../columnar/types.js";
 import { type DuckDBConnection, openDuckDb } from "../../duckdb/instance.js";
-import { connectionPool } from "../../duckdb/pool.js";
+import { createConnectionPool } from "../../duckdb/pool.js";
 import { exactGlob, firstLine, quotePaths } from "../../duckdb/sql.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { readFooters } from "./footer/footers.js";
@@ -16,7 +16,7 @@ export async function inspectParquet(path: string): Promise<ShardDetails> {
   // DuckDB checks the glob as it is written, then the file that it finds. Of a link it checks the link, unlike in
   // a folder that is allowed, where it checks what the link leads to.
   using duckdb = await openDuckDb({ threads: 1, allowed: { files: [path, exactGlob(path)] } });
-  const pool = connectionPool(duckdb);
+  const pool = createConnectionPool(duckdb);
   try {
     for await (const { schema, ...footer } of readFooters(
       () => Promise.resolve(schemaReader(pool)),

@@ -3,13 +3,13 @@ import { type DecodedBinding, decodedInputs, type Projection } from "../../bindi
 import { selectRows } from "../../packing/select-rows.js";
 import { tensorElement } from "../../columnar/tensor.js";
 import type { DecodedInput, RecordBatch } from "../../columnar/types.js";
-import { readColumn, readFlat, readMatrix } from "../../duckdb/read-vector.js";
+import { readColumn, readScalars, readMatrix } from "../../duckdb/read-vector.js";
 import { JobError } from "../../util/errors.js";
 import type { SliceRequest } from "../port.js";
 
 /** Rows come in file order without a gap, whatever DuckDB's threads do: a batch starts where the last one ended. */
 export function checkRowNumbers(chunk: DuckDBDataChunk, expected: number, slice: SliceRequest): void {
-  const numbers = readFlat(chunk, 0, "int64").data;
+  const numbers = readScalars(chunk, 0, "int64").data;
   const first = Number(numbers[0]);
   const last = Number(numbers[chunk.rowCount - 1]);
   if (first !== expected || last !== expected + chunk.rowCount - 1 || last >= slice.rowEnd) {
@@ -35,7 +35,7 @@ export function recordBatch(chunk: DuckDBDataChunk, projection: Projection, numb
 }
 
 function readStates(chunk: DuckDBDataChunk, index: number): Uint16Array {
-  const { data } = readFlat(chunk, index, "uint16");
+  const { data } = readScalars(chunk, index, "uint16");
   if (!(data instanceof Uint16Array)) {
     throw new TypeError("states of rows are 16-bit numbers");
   }
@@ -60,6 +60,6 @@ function readInput(chunk: DuckDBDataChunk, index: number, binding: DecodedBindin
   }
   const width = binding.kind === "list" ? binding.width : binding.columns.length;
   return width === 1 && binding.kind === "matrix"
-    ? readFlat(chunk, index, element)
+    ? readScalars(chunk, index, element)
     : readMatrix(chunk, index, element, width);
 }

@@ -1,5 +1,5 @@
-import { duckDbWhenNeeded } from "../../duckdb/instance.js";
-import { type ConnectionPool, connectionPool } from "../../duckdb/pool.js";
+import { openDuckDbLazily } from "../../duckdb/instance.js";
+import { type ConnectionPool, createConnectionPool } from "../../duckdb/pool.js";
 import { quoteText } from "../../duckdb/sql.js";
 
 export interface DuckDbReader extends AsyncDisposable {
@@ -18,13 +18,13 @@ const streams = 2;
 
 /** DuckDB is loaded when it is asked something: where shards are simple, that may be never. */
 export function openDuckDbReader({ threads, folders, timezone }: DuckDbReaderOptions): DuckDbReader {
-  const duckdb = duckDbWhenNeeded({
+  const duckdb = openDuckDbLazily({
     threads,
     allowed: { folders },
     settings: { TimeZone: quoteText(timezone) },
     prepared: { connections: streams, settings: { streaming_buffer_size: "'16MB'" } },
   });
-  const pool = connectionPool(duckdb);
+  const pool = createConnectionPool(duckdb);
   return {
     pool,
     async [Symbol.asyncDispose]() {

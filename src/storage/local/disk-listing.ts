@@ -4,38 +4,39 @@ import { dirname, isAbsolute, join, posix, relative, resolve, sep } from "node:p
 import { JobError } from "../../util/errors.js";
 import type { ListedShard } from "../../plan/compare.js";
 import { partitionsOf } from "../../plan/partitions.js";
-import { diskFault, isDenied, isNothingThere } from "./disk-fault.js";
+import { diskError, isDenied, isNotFound } from "./disk-error.js";
 import { plannedPath } from "./planned-path.js";
-import { compileGlob, hasWildcards, splitStaticFolder, withoutFoldersOf } from "../glob.js";
+import { compileGlob, hasWildcards, splitStaticFolder, withoutFoldersOfFiles } from "../glob.js";
 import { type OutputFolder, outputHint } from "../output-folder.js";
 import { joinListings } from "../join-listings.js";
 import type { Listing } from "../port.js";
-import { Vanished, walk, type Walked, type WalkFileSystem } from "./walk.js";
+import { VanishedError, walk, type WalkResult, type WalkFileSystem } from "./walk.js";
 
 const statConcurrency = 32;
-/** How often folders are walked when something vanishes meanwhile. */
-const walksAtMost = 4;
+/** How often folders are walked at most, when files or folders keep vanishing. */
+const maxWalks = 4;
 
-interface Place {
-  /** The spec's folder. */
+/** What a listing depends on beside its patterns. */
+interface ListingContext {
+  /** The spec's folder, to which relative patterns refer. */
   readonly folder: string;
   readonly output: OutputFolder | undefined;
   readonly fileSystem: WalkFileSystem;
 }
 
-/** Lists again when something vanished meanwhile: what was moved may not have been seen at either place. */
-export async function listUntilSettled(patterns: readonly string[], place: Place): Promise<Listing> {
-  for (let left = walksAtMost; ; left -= 1) {
+/** Lists again when a file or folder vanished: the walk may have missed it both where it was and where it went. */
+export async function listUntilStable(patterns: readonly string[], context: ListingContext): Promise<Listing> {
+  for (let walks = 1; ; walks += 1) {
     try {
-      return await list(patterns, place);
+      return await listOnce(patterns, context);
     } catch (error) {
-      if (!(error instanceof Vanished)) {
+      if (!(error instanceof VanishedError)) {
         throw error;
       }
-      if (left === 1) {
+      if (walks === maxWalks) {
         throw new JobError(
           "INPUT_NOT_READY",
-          `listing input.path: files and folders vanish meanwhile, such as ${error.path}`,
+          `listing input.path: files and folders vanish during the listing, such as ${error.path}`,
           {
             hint: "run the same command again when nothing moves or removes them; with input.ready, a run starts only when a marker is there that is written last",
             cause: error,
@@ -46,51 +47,52 @@ export async function listUntilSettled(patterns: readonly string[], place: Place
   }
 }
 
-async function list(patterns: readonly string[], { folder, output, fileSystem }: Place): Promise<Listing> {
+async function listOnce(patterns: readonly string[], { folder, output, fileSystem }: ListingContext): Promise<Listing> {
   const realOutput = output === undefined ? undefined : await plannedPath(output.folder);
   const planned = output === undefined || realOutput === undefined ? undefined : join(realOutput, output.part);
   const plain = new Set<string>();
   const matched = new Set<string>();
-  const parts: Partial<Listing>[] = [];
+  const findings: Partial<Listing>[] = [];
   for (const pattern of patterns) {
-    if (await isPlain(pattern, folder)) {
+    if (await isPlainPath(pattern, folder)) {
       plain.add(normalize(pattern, resolve(folder, pattern), folder));
       continue;
     }
-    const walked = await expand(pattern, { folder, planned, fileSystem });
+    const walked = await expandPattern(pattern, { folder, planned, fileSystem });
     for (const path of walked.files) {
       matched.add(normalize(pattern, path, folder));
     }
-    parts.push({
+    findings.push({
       unmatched: walked.files.length === 0 ? [pattern] : [],
-      missing: walked.missing === undefined ? [] : [{ pattern, ...walked.missing }],
-      unread: walked.unread.map((one) => ({ pattern, ...one })),
+      missingFolders: walked.missing === undefined ? [] : [{ pattern, ...walked.missing }],
+      unreadable: walked.unreadable.map((one) => ({ pattern, ...one })),
       tableRoots: walked.tableRoots.map((root) => ({ pattern, folder: root })),
     });
   }
   const uris = [...new Set([...plain, ...matched])].toSorted();
   const found = await statAll(uris, folder, realOutput);
-  const gone = found.absent.find((uri) => !plain.has(uri));
+  const gone = found.missingFiles.find((uri) => !plain.has(uri));
   if (gone !== undefined) {
-    throw new Vanished(resolve(folder, gone));
+    throw new VanishedError(resolve(folder, gone));
   }
-  const listing = joinListings([found, ...parts]);
-  return { ...listing, unread: withoutFoldersOf(listing.unread, () => uris.map((uri) => resolve(folder, uri))) };
+  const listing = joinListings([found, ...findings]);
+  const unreadable = withoutFoldersOfFiles(listing.unreadable, () => uris.map((uri) => resolve(folder, uri)));
+  return { ...listing, unreadable };
 }
 
-/** A path without wildcards, or with some in the name of a file that is there. */
-async function isPlain(pattern: string, folder: string): Promise<boolean> {
+/** Whether a pattern is a plain path: without wildcards, or the name of an existing file that contains some. */
+async function isPlainPath(pattern: string, folder: string): Promise<boolean> {
   return !hasWildcards(pattern) || (await statOrUndefined(resolve(folder, pattern)))?.isFile() === true;
 }
 
-/** What a pattern matches. `planned`: must not be among it, though it is not there yet. */
-async function expand(
+/** Walks for a pattern. @throws JobError SPEC_INVALID when it matches `planned`, a file that will be written */
+async function expandPattern(
   pattern: string,
-  { folder, planned, fileSystem }: Pick<Place, "folder" | "fileSystem"> & { planned: string | undefined },
-): Promise<Walked> {
-  // Only the pattern is a pattern: the folder above it may hold brackets in its name.
+  { folder, planned, fileSystem }: Pick<ListingContext, "folder" | "fileSystem"> & { planned: string | undefined },
+): Promise<WalkResult> {
+  // The folder before the first wildcard is taken literally: its name may contain brackets.
   const { folder: named, rest } = splitStaticFolder(posix.normalize(pattern).replace(/\/$/, ""));
-  if (goesUp(rest) || goesUp(splitStaticFolder(pattern).rest)) {
+  if (hasParentStep(rest) || hasParentStep(splitStaticFolder(pattern).rest)) {
     throw new JobError("SPEC_INVALID", `${pattern} goes up (..) after a wildcard`, {
       hint: "write each folder as a pattern of its own: input.path takes a list",
     });
@@ -104,12 +106,12 @@ async function expand(
   return walked;
 }
 
-/** Before it is normalized, too: that would take out a wildcard that is followed by `..`. */
-function goesUp(rest: string): boolean {
+/** Whether `..` follows a wildcard. Normalizing would remove the wildcard before it, so this is asked before and after. */
+function hasParentStep(rest: string): boolean {
   return /(^|[/{,(|])\.\.([/},)|]|$)/.test(rest);
 }
 
-/** One spelling for a file however it was matched, absolute where the spec's was. */
+/** Spells a file's path the same however it was matched: absolute when the pattern is, else relative to the spec's folder. */
 function normalize(pattern: string, absolute: string, folder: string): string {
   return isAbsolute(pattern) ? absolute : relative(folder, absolute).split(sep).join("/");
 }
@@ -118,34 +120,34 @@ async function statAll(
   uris: readonly string[],
   folder: string,
   output: string | undefined,
-): Promise<Pick<Listing, "shards" | "absent" | "folders">> {
+): Promise<Pick<Listing, "shards" | "missingFiles" | "folders">> {
   const shards: ListedShard[] = [];
-  const absent: string[] = [];
+  const missingFiles: string[] = [];
   const folders = new Set<string>();
-  const isRepeat = repeats();
+  const isRepeat = createDuplicateCheck();
   for (let start = 0; start < uris.length; start += statConcurrency) {
     const group = uris.slice(start, start + statConcurrency);
     const found = await Promise.all(group.map((uri) => statShard(uri, resolve(folder, uri))));
     for (const [index, one] of found.entries()) {
       if (one === undefined) {
-        absent.push(group[index] ?? "");
-      } else if (!isRepeat(one.file, one.shard.uri)) {
-        refuseOutput(one.real, output);
+        missingFiles.push(group[index] ?? "");
+      } else if (!isRepeat(one.fileId, one.shard.uri)) {
+        rejectOutput(one.realPath, output);
         shards.push(one.shard);
-        folders.add(dirname(one.real));
+        folders.add(dirname(one.realPath));
       }
     }
   }
-  return { shards, absent, folders: [...folders] };
+  return { shards, missingFiles, folders: [...folders] };
 }
 
-/** Tells of each file whether it came before: under another name, and with the same rows there. */
-function repeats(): (file: string, uri: string) => boolean {
+/** Makes a function that tells whether a file was listed before, with the same partition values. */
+function createDuplicateCheck(): (file: string, uri: string) => boolean {
   const seen = new Map<string, ReadonlyMap<string, string | null>[]>();
   return (file, uri) => {
     const partitions = partitionsOf(uri);
     const before = seen.get(file) ?? [];
-    const repeated = before.some((others) => agree(partitions, others));
+    const repeated = before.some((others) => agreeOnPartitions(partitions, others));
     if (!repeated) {
       seen.set(file, [...before, partitions]);
     }
@@ -153,13 +155,16 @@ function repeats(): (file: string, uri: string) => boolean {
   };
 }
 
-/** Folders that give a column different values make different rows of one file. */
-function agree(one: ReadonlyMap<string, string | null>, other: ReadonlyMap<string, string | null>): boolean {
+/** Whether no column has different values in both: different values make different rows of one file. */
+function agreeOnPartitions(
+  one: ReadonlyMap<string, string | null>,
+  other: ReadonlyMap<string, string | null>,
+): boolean {
   return [...one].every(([name, value]) => !other.has(name) || other.get(name) === value);
 }
 
-/** A run must not score what it, or the run before it, wrote. */
-function refuseOutput(path: string, output: string | undefined): void {
+/** @throws JobError SPEC_INVALID for a path in the output folder: a run must not score what it wrote */
+function rejectOutput(path: string, output: string | undefined): void {
   if (output !== undefined && path.startsWith(`${output}${sep}`)) {
     throw new JobError("SPEC_INVALID", `${path} lies in output.parquet.path`, {
       hint: outputHint,
@@ -167,37 +172,37 @@ function refuseOutput(path: string, output: string | undefined): void {
   }
 }
 
-interface Found {
+interface FoundFile {
   readonly shard: ListedShard;
-  /** The path without links. */
-  readonly real: string;
-  /** The same for all names of a file. */
-  readonly file: string;
+  /** The path with links resolved. */
+  readonly realPath: string;
+  /** Identifies the file, whichever of its names was listed. */
+  readonly fileId: string;
 }
 
-async function statShard(uri: string, path: string): Promise<Found | undefined> {
+async function statShard(uri: string, path: string): Promise<FoundFile | undefined> {
   const found = await statOrUndefined(path);
   if (found === undefined) {
     return undefined;
   }
   if (!found.isFile()) {
-    throw new JobError("FILE_MISSING", `${path} is a folder or no plain file`, {
+    throw new JobError("FILE_MISSING", `${path} is not a plain file`, {
       hint: "for the files of a folder write folder/*.parquet",
     });
   }
   await assertReadable(path);
   const shard = { uri, sizeBytes: Number(found.size), fingerprint: fingerprintOf(found) };
-  const real = await realOr(path);
-  // Not every file system gives each file a number of its own; those that have hard links do.
-  return { shard, real, file: found.nlink > 1n ? `${found.dev}:${found.ino}` : real };
+  const realPath = await realPathOrSelf(path);
+  // Inode numbers are used only for hard links: not every file system gives each file a number of its own.
+  return { shard, realPath, fileId: found.nlink > 1n ? `${found.dev}:${found.ino}` : realPath };
 }
 
 async function assertReadable(path: string): Promise<void> {
   try {
     await access(path, constants.R_OK);
   } catch (cause) {
-    if (isNothingThere(cause)) {
-      throw new Vanished(path);
+    if (isNotFound(cause)) {
+      throw new VanishedError(path);
     }
     if (isDenied(cause)) {
       throw new JobError("PERMISSION", `${path} is not readable by this user`, {
@@ -205,26 +210,28 @@ async function assertReadable(path: string): Promise<void> {
         cause,
       });
     }
-    throw diskFault(`looking at ${path}`, cause);
+    throw diskError(`looking at ${path}`, cause);
   }
 }
 
+/** A file's fingerprint in the plan: its modification time. */
 export function fingerprintOf(stats: BigIntStats): string {
   return `mtime:${stats.mtimeNs}`;
 }
 
+/** The stats of a path; undefined when it does not exist. @throws JobError PERMISSION, DISK */
 export async function statOrUndefined(path: string): Promise<BigIntStats | undefined> {
   try {
     return await stat(path, { bigint: true });
   } catch (error) {
-    if (isNothingThere(error)) {
+    if (isNotFound(error)) {
       return undefined;
     }
-    throw diskFault(`looking at ${path}`, error);
+    throw diskError(`looking at ${path}`, error);
   }
 }
 
-/** The path without links; the path itself where nothing is. */
-export async function realOr(path: string): Promise<string> {
-  return await realpath(path).catch(() => path); // what is wrong with it, opening it tells
+/** The path with links resolved; unchanged when it does not exist. */
+export async function realPathOrSelf(path: string): Promise<string> {
+  return await realpath(path).catch(() => path); // opening the path reports its error
 }

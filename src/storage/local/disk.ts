@@ -5,60 +5,61 @@ import { resolve } from "node:path";
 import { errnoOf, JobError } from "../../util/errors.js";
 import type { ListedShard } from "../../plan/compare.js";
 import { pinDifference, restoreHint } from "../../plan/pins.js";
-import { diskFault, isDenied, isNothingThere } from "./disk-fault.js";
-import { fingerprintOf, listUntilSettled, realOr, statOrUndefined } from "./disk-listing.js";
+import { diskError, isDenied, isNotFound } from "./disk-error.js";
+import { fingerprintOf, listUntilStable, realPathOrSelf, statOrUndefined } from "./disk-listing.js";
 import type { OutputFolder } from "../output-folder.js";
 import type { OpenShard, Source } from "../port.js";
 import { type WalkFileSystem, walkFileSystem } from "./walk.js";
 
-/** More of them make reading hardly cheaper. */
+/** Opening more files together hardly speeds up reading. */
 const coalescedFiles = 64;
 const digestBytes = 1024 * 1024;
 
+/** Where shards are. */
 export interface DiskSourceOptions {
-  /** The spec's folder, which relative URIs start from. */
+  /** The spec's folder, to which relative URIs refer. */
   readonly folder: string;
-  /** The job's own output folder, where it has one: what lies there is no input. */
+  /** The job's own output folder, when it writes files. */
   readonly output: OutputFolder | undefined;
   readonly fileSystem?: WalkFileSystem;
 }
 
-/** Shards on a local or mounted disk. URIs are as the spec wrote them: absolute, or relative to `folder`. */
+/** Opens a source of shards on a local or mounted disk. URIs are as in the spec: absolute, or relative to `folder`. */
 export function diskSource({ folder, output, fileSystem = walkFileSystem }: DiskSourceOptions): Source {
   return {
-    ahead: {
+    readAhead: {
       files: 1,
-      coalesced: coalescedFiles,
+      coalescedFiles,
       windowBytes: Number.POSITIVE_INFINITY,
       bytes: Number.POSITIVE_INFINITY,
     },
-    list: (patterns) => listUntilSettled(patterns, { folder, output, fileSystem }),
-    names: async (path) => {
+    list: (patterns) => listUntilStable(patterns, { folder, output, fileSystem }),
+    listNames: async (path) => {
       try {
         return await readdir(path);
       } catch (error) {
-        if (isNothingThere(error) || isDenied(error)) {
+        if (isNotFound(error) || isDenied(error)) {
           return [];
         }
-        throw diskFault(`listing ${path}`, error);
+        throw diskError(`listing ${path}`, error);
       }
     },
     async exists(uri) {
       return (await statOrUndefined(resolve(folder, uri))) !== undefined;
     },
     async open(shard) {
-      // The file that a link leads to now is the one that is read, whatever the link leads to later.
-      const opened = new DiskShard(shard, await realOr(resolve(folder, shard.uri)));
+      // Resolved now: reading stays with the file that the link leads to now.
+      const opened = new DiskShard(shard, await realPathOrSelf(resolve(folder, shard.uri)));
       await opened.check();
       return opened;
     },
     async [Symbol.asyncDispose]() {
-      // Nothing is held.
+      // The source holds nothing open.
     },
   };
 }
 
-/** A class: shards are many, and functions of each one's own would be most of what it takes. */
+/** A class, because there are many shards: closures of each would take most of their memory. */
 class DiskShard implements OpenShard {
   readonly path: string;
   private readonly shard: ListedShard;
@@ -94,7 +95,7 @@ class DiskShard implements OpenShard {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    // Nothing was copied.
+    // Nothing is held open.
   }
 }
 
@@ -107,7 +108,7 @@ async function digestOf(path: string, signal: AbortSignal): Promise<string> {
     }
   } catch (error) {
     const errno = errnoOf(error);
-    throw errno === undefined ? error : diskFault(`reading ${path}`, error);
+    throw errno === undefined ? error : diskError(`reading ${path}`, error);
   }
   return hash.digest("hex");
 }

@@ -2,7 +2,7 @@ import { realpath } from "node:fs/promises";
 import { basename, dirname, isAbsolute, join, relative, sep } from "node:path";
 import { errnoOf } from "../../util/errors.js";
 
-/** The path without links, as it will be once what is missing of it is there. */
+/** Resolves links in a path of which the last parts may not exist yet. */
 export async function plannedPath(path: string): Promise<string> {
   try {
     return await realpath(path);
@@ -12,8 +12,8 @@ export async function plannedPath(path: string): Promise<string> {
   }
 }
 
-/** An entry of a folder, as far as a walk asks for it. */
-export interface Entry {
+/** The part of a `Dirent` that a walk needs. */
+export interface FolderEntry {
   readonly name: string;
   isFile(): boolean;
   isDirectory(): boolean;
@@ -21,11 +21,11 @@ export interface Entry {
 }
 
 /**
- * The entry of `folder` that leads to `planned`, or is it; undefined where that file will lie elsewhere. Both are paths
- * without links. A walk that also takes these entries tells by its own rules, and through its own links, whether its
- * pattern will match that file.
+ * The entry of `folder` through which a path leads to `planned`, a file that may not exist yet; undefined when the file
+ * is not below `folder`. Both are paths without links. A walk that visits this entry too finds out, by its own rules and
+ * through its own links, whether its pattern will match that file.
  */
-export function entryTowards(folder: string, planned: string): Entry | undefined {
+export function entryTowards(folder: string, planned: string): FolderEntry | undefined {
   const rest = relative(folder, planned);
   const [name = "", ...more] = rest.split(sep);
   if (name === "" || name === ".." || isAbsolute(rest)) {

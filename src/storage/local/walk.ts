@@ -1,30 +1,31 @@
 import { lstat, readdir, realpath, stat } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { lakeTables } from "../../plan/lake-tables.js";
-import { diskFault, isDenied, isNothingThere } from "./disk-fault.js";
-import { type Entry, entryTowards, plannedPath } from "./planned-path.js";
-import { diskRepairFolder, folderUnread, type Glob, isFolderLeftOut } from "../glob.js";
-import type { MissingFolder, UnreadMatch } from "../port.js";
+import { diskError, isDenied, isNotFound } from "./disk-error.js";
+import { type FolderEntry, entryTowards, plannedPath } from "./planned-path.js";
+import { diskRepairFolder, unreadableFolder, type Glob, matchesFolderOnly } from "../glob.js";
+import type { MissingFolder, UnreadableMatch } from "../port.js";
 
-const foldersAtOnce = 32;
-const linksAtOnce = 32;
+const folderConcurrency = 32;
+const linkConcurrency = 32;
 
 interface FileKind {
   isFile(): boolean;
   isDirectory(): boolean;
 }
 
-/** What a walk asks of the system. */
+/** The system calls of a walk, which tests replace. */
 export interface WalkFileSystem {
-  readdir(folder: string): Promise<readonly Entry[]>;
+  readdir(folder: string): Promise<readonly FolderEntry[]>;
   stat(path: string): Promise<FileKind>;
 }
 
+/** The real system calls. */
 export const walkFileSystem: WalkFileSystem = { readdir: (path) => readdir(path, { withFileTypes: true }), stat };
 
-/** A folder or file that was there a moment ago is gone: what was found so far may lack some of what was moved. */
-export class Vanished extends Error {
-  override readonly name = "Vanished";
+/** A file or folder vanished during a walk. The result may lack files that were moved meanwhile. */
+export class VanishedError extends Error {
+  override readonly name = "VanishedError";
   readonly path: string;
 
   constructor(path: string) {
@@ -33,44 +34,45 @@ export class Vanished extends Error {
   }
 }
 
-export interface Walk {
+/** What to walk. */
+export interface WalkRequest {
   readonly glob: Glob;
-  /** The folder that the pattern starts from, absolute. */
+  /** The absolute folder that the pattern starts from. */
   readonly base: string;
-  /** Where a file will be, without links. */
+  /** A file that will be written, without links in its path. */
   readonly planned: string | undefined;
   readonly fileSystem: WalkFileSystem;
 }
 
-/** What matches below a folder. Paths are absolute. */
-export interface Walked {
+/** What a pattern matches. Paths are absolute. */
+export interface WalkResult {
   readonly files: readonly string[];
-  readonly unread: readonly UnreadMatch[];
-  /** The path under which the pattern will match the planned file. */
+  readonly unreadable: readonly UnreadableMatch[];
+  /** The path by which the pattern will match the planned file; undefined when it will not. */
   readonly planned: string | undefined;
-  /** Where the folder to start from is not there. */
+  /** Present when the base folder does not exist. */
   readonly missing: MissingFolder | undefined;
-  /** Folders with files that match, at any depth, which may be those of lakehouse tables. */
+  /** Folders above matching files, at any depth, that may be the roots of lakehouse tables. */
   readonly tableRoots: readonly string[];
 }
 
 interface Folder {
-  /** Relative to the base, with a slash at its end unless it is the base. */
+  /** Relative to the base; ends in a slash, except for the base itself. */
   readonly path: string;
   readonly names: readonly string[];
-  /** Without links. */
+  /** The path without links. */
   readonly real: string;
-  /** The folders that the walk came to through links, without links. */
+  /** Link targets that the walk passed on its way here, without links; they break cycles. */
   readonly linked: readonly string[];
 }
 
-interface Progress extends Walk {
+interface WalkState extends WalkRequest {
   readonly pending: Folder[];
   readonly files: string[];
-  readonly unread: UnreadMatch[];
-  /** Folders that have one whose name a table's log has, relative. */
+  readonly unreadable: UnreadableMatch[];
+  /** Folders, relative to the base, that contain one named as a table's log. */
   readonly logged: string[];
-  /** Folders that links lead to, without links. */
+  /** Link targets of the whole walk, without links. */
   readonly linked: Set<string>;
   plannedAt: string | undefined;
   missing: MissingFolder | undefined;
@@ -79,72 +81,74 @@ interface Progress extends Walk {
 const logFolders: ReadonlySet<string> = new Set(lakeTables.map(({ log }) => log));
 
 /**
- * Walks a folder once and tells all that a pattern matches there: what cannot be listed ends the walk.
- * @throws JobError PERMISSION, DISK; Vanished when something goes meanwhile
+ * Walks a folder once, and collects all that a pattern matches.
+ * @throws JobError PERMISSION, DISK for the first folder that cannot be listed; VanishedError when an entry vanishes
  */
-export async function walk(request: Walk): Promise<Walked> {
+export async function walk(request: WalkRequest): Promise<WalkResult> {
   const real = await plannedPath(request.base);
-  const progress: Progress = {
+  const state: WalkState = {
     ...request,
     pending: [{ path: "", names: [], real, linked: [real] }],
     files: [],
-    unread: [],
+    unreadable: [],
     logged: [],
     linked: new Set([real]),
     plannedAt: undefined,
     missing: undefined,
   };
-  while (progress.pending.length > 0) {
-    const group = progress.pending.splice(-foldersAtOnce);
-    const found = await Promise.all(group.map((folder) => entriesOf(progress, folder)));
-    const links = group.flatMap((folder, index) => takeEntries(progress, folder, found[index] ?? []));
-    for (let start = 0; start < links.length; start += linksAtOnce) {
-      await Promise.all(links.slice(start, start + linksAtOnce).map((link) => follow(progress, link)));
+  while (state.pending.length > 0) {
+    const group = state.pending.splice(-folderConcurrency);
+    const found = await Promise.all(group.map((folder) => readFolder(state, folder)));
+    const links = group.flatMap((folder, index) => visitEntries(state, folder, found[index] ?? []));
+    for (let start = 0; start < links.length; start += linkConcurrency) {
+      await Promise.all(links.slice(start, start + linkConcurrency).map((link) => followLink(state, link)));
     }
   }
-  return walked(progress);
+  return resultOf(state);
 }
 
-function walked({ base, files, unread, ...progress }: Progress): Walked {
-  const logged = progress.logged.filter((folder) => files.some((file) => file.startsWith(folder)));
-  // All of a folder that was walked was seen, logs too; those above it were not.
-  const above = [base, ...progress.linked].flatMap((folder) => ancestorsOf(dirname(folder)));
+function resultOf({ base, files, unreadable, ...state }: WalkState): WalkResult {
+  const logged = state.logged.filter((folder) => files.some((file) => file.startsWith(folder)));
+  // The walk saw each folder completely, logs included, but nothing of the folders above it.
+  const above = [base, ...state.linked].flatMap((folder) => ancestorsOf(dirname(folder)));
   const tableRoots = new Set([...logged.map((folder) => resolve(base, folder)), ...above]);
   return {
     files: files.map((path) => join(base, path)),
-    unread,
-    planned: progress.plannedAt,
-    missing: progress.missing,
+    unreadable,
+    planned: state.plannedAt,
+    missing: state.missing,
     tableRoots: files.length === 0 ? [] : [...tableRoots],
   };
 }
 
-/** The folder and all above it. */
+/** A folder and all folders above it. */
 function ancestorsOf(folder: string): string[] {
   const parent = dirname(folder);
   return parent === folder ? [folder] : [folder, ...ancestorsOf(parent)];
 }
 
-async function entriesOf(progress: Progress, folder: Folder): Promise<readonly Entry[]> {
-  const { base, planned, fileSystem } = progress;
-  const path = resolve(base, folder.path); // without a slash at its end
-  const ahead = planned === undefined ? undefined : entryTowards(folder.real, planned);
+async function readFolder(state: WalkState, folder: Folder): Promise<readonly FolderEntry[]> {
+  const { base, planned, fileSystem } = state;
+  const path = resolve(base, folder.path); // removes the slash at the end
+  const plannedEntry = planned === undefined ? undefined : entryTowards(folder.real, planned);
   try {
     const entries = await fileSystem.readdir(path);
-    return ahead === undefined || entries.some(({ name }) => name === ahead.name) ? entries : [...entries, ahead];
+    return plannedEntry === undefined || entries.some(({ name }) => name === plannedEntry.name)
+      ? entries
+      : [...entries, plannedEntry];
   } catch (error) {
-    if (isNothingThere(error)) {
+    if (isNotFound(error)) {
       if (folder.path === "") {
-        progress.missing = await missingFolder(path);
-      } else if (ahead === undefined) {
-        throw new Vanished(path);
+        state.missing = await missingFolder(path);
+      } else if (plannedEntry === undefined) {
+        throw new VanishedError(path);
       }
-      return ahead === undefined ? [] : [ahead];
+      return plannedEntry === undefined ? [] : [plannedEntry];
     }
     if (isDenied(error) && basename(path) === diskRepairFolder) {
       return [];
     }
-    throw diskFault(`listing ${path}`, error, {
+    throw diskError(`listing ${path}`, error, {
       hint: "let this user read and enter the folder, or write a pattern that leaves it out",
     });
   }
@@ -154,9 +158,9 @@ async function missingFolder(folder: string): Promise<MissingFolder> {
   const parent = dirname(folder);
   const isThere = await stat(parent).then(
     () => true,
-    (error: unknown) => !isNothingThere(error),
+    (error: unknown) => !isNotFound(error),
   );
-  return isThere ? { folder, isParentThere: true } : { ...(await missingFolder(parent)), isParentThere: false };
+  return isThere ? { folder, parentExists: true } : { ...(await missingFolder(parent)), parentExists: false };
 }
 
 interface Link {
@@ -164,24 +168,24 @@ interface Link {
   readonly name: string;
 }
 
-/** Returns the links that may lead to something that matches. */
-function takeEntries(progress: Progress, folder: Folder, entries: readonly Entry[]): Link[] {
-  const { glob, base, planned } = progress;
+/** Visits the entries of a folder, and returns the links that may lead to matches. */
+function visitEntries(state: WalkState, folder: Folder, entries: readonly FolderEntry[]): Link[] {
+  const { glob, base, planned } = state;
   const links: Link[] = [];
   for (const entry of entries) {
     const { name } = entry;
     const path = folder.path + name;
     if (entry.isFile()) {
       if (glob.matches(path)) {
-        progress.files.push(path);
+        state.files.push(path);
         if (planned !== undefined && basename(planned) === name && join(folder.real, name) === planned) {
-          progress.plannedAt = join(base, path);
+          state.plannedAt = join(base, path);
         }
       }
     } else if (entry.isDirectory()) {
-      takeFolder(progress, { folder, name }, { real: join(folder.real, name), linked: folder.linked });
+      visitFolder(state, { folder, name }, { real: join(folder.real, name), linked: folder.linked });
     } else if (!entry.isSymbolicLink()) {
-      takeOther(progress, path);
+      visitOther(state, path);
     } else if (glob.matches(path) || glob.mayMatchBelow([...folder.names, name])) {
       links.push({ folder, name });
     }
@@ -189,35 +193,35 @@ function takeEntries(progress: Progress, folder: Folder, entries: readonly Entry
   return links;
 }
 
-function takeFolder(progress: Progress, { folder, name }: Link, to: Pick<Folder, "real" | "linked">): void {
-  const { glob, base, planned } = progress;
+function visitFolder(state: WalkState, { folder, name }: Link, to: Pick<Folder, "real" | "linked">): void {
+  const { glob, base, planned } = state;
   const names = [...folder.names, name];
   const path = folder.path + name;
   if (logFolders.has(name)) {
-    progress.logged.push(folder.path);
+    state.logged.push(folder.path);
   }
   if (glob.mayMatchBelow(names)) {
-    progress.pending.push({ path: `${path}/`, names, ...to });
+    state.pending.push({ path: `${path}/`, names, ...to });
   }
   const holdsOutput = planned !== undefined && entryTowards(to.real, planned) !== undefined;
-  if (!holdsOutput && isFolderLeftOut(glob, path)) {
-    progress.unread.push(folderUnread(join(base, path)));
+  if (!holdsOutput && matchesFolderOnly(glob, path)) {
+    state.unreadable.push(unreadableFolder(join(base, path)));
   }
 }
 
-/** A FIFO, a socket or a device. */
-function takeOther({ glob, base, unread }: Progress, path: string): void {
+/** Records a match that is a FIFO, a socket or a device. */
+function visitOther({ glob, base, unreadable }: WalkState, path: string): void {
   if (glob.matches(path)) {
-    unread.push({
+    unreadable.push({
       path: join(base, path),
-      finding: "which is no file (a FIFO, socket or device)",
+      finding: "which is not a file (a FIFO, socket or device)",
       hint: "remove it, or write a pattern that does not match it",
     });
   }
 }
 
-async function follow(progress: Progress, link: Link): Promise<void> {
-  const { glob, base, files, unread, fileSystem } = progress;
+async function followLink(state: WalkState, link: Link): Promise<void> {
+  const { glob, base, files, unreadable, fileSystem } = state;
   const path = link.folder.path + link.name;
   const absolute = join(base, path);
   try {
@@ -229,21 +233,21 @@ async function follow(progress: Progress, link: Link): Promise<void> {
     } else if (found.isDirectory()) {
       const real = await realpath(absolute);
       if (!link.folder.linked.includes(real)) {
-        progress.linked.add(real);
-        takeFolder(progress, link, { real, linked: [...link.folder.linked, real] });
+        state.linked.add(real);
+        visitFolder(state, link, { real, linked: [...link.folder.linked, real] });
       }
     } else {
-      takeOther(progress, path);
+      visitOther(state, path);
     }
   } catch (error) {
-    if (!isNothingThere(error)) {
-      throw diskFault(`looking at ${absolute}`, error, { hint: "grant read permission on what the link leads to" });
+    if (!isNotFound(error)) {
+      throw diskError(`looking at ${absolute}`, error, { hint: "grant read permission on what the link leads to" });
     }
     // The link itself is gone, or on its way.
     await lstat(absolute).catch(() => {
-      throw new Vanished(absolute);
+      throw new VanishedError(absolute);
     });
-    unread.push({
+    unreadable.push({
       path: absolute,
       finding: "which is a link that leads to nothing",
       hint: "put back what it leads to (is a disk not mounted?), or remove the link",

@@ -6,22 +6,22 @@ import type { S3Reader } from "./reader.js";
 import { parseS3Uri, type S3Uri, s3UriText } from "../../spec/s3-uri.js";
 import {
   compileGlob,
-  folderUnread,
+  unreadableFolder,
   type Glob,
   hasWildcards,
-  isFolderLeftOut,
-  literalStart,
-  withoutFoldersOf,
+  matchesFolderOnly,
+  literalPrefix,
+  withoutFoldersOfFiles,
 } from "../glob.js";
 import { type OutputFolder, outputHint } from "../output-folder.js";
 import { joinListings } from "../join-listings.js";
-import type { Listing, UnreadMatch } from "../port.js";
+import type { Listing, UnreadableMatch } from "../port.js";
 import { fingerprintOf } from "./shard.js";
 
-/** Folders above a pattern that are looked at for a table's log; each costs a request or three. */
-const rootsAbove = 12;
+/** How many folders above a pattern are checked for a table's log; each costs one to three requests. */
+const maxRootsAbove = 12;
 
-/** @throws JobError as `Source.list` */
+/** Lists the shards that patterns name in S3. @throws JobError as `Source.list` does */
 export async function listPatterns(
   reader: S3Reader,
   patterns: readonly string[],
@@ -29,10 +29,10 @@ export async function listPatterns(
 ): Promise<Listing> {
   const parts: Partial<Listing>[] = [];
   for (const pattern of patterns) {
-    parts.push(await expand(reader, pattern, output));
+    parts.push(await expandPattern(reader, pattern, output));
   }
   const listing = joinListings(parts);
-  const shards = new Map(listing.shards.map((shard) => [shard.uri, shard])); // patterns may find the same ones
+  const shards = new Map(listing.shards.map((shard) => [shard.uri, shard])); // several patterns may match a shard
   const written = [...shards.keys()].find((uri) => output !== undefined && uri.startsWith(`${output.folder}/`));
   if (written !== undefined) {
     throw new JobError("SPEC_INVALID", `${written} lies in output.parquet.path`, { hint: outputHint });
@@ -40,12 +40,12 @@ export async function listPatterns(
   return {
     ...listing,
     shards: [...shards.values()],
-    unread: withoutFoldersOf(listing.unread, () => [...shards.keys()]),
+    unreadable: withoutFoldersOfFiles(listing.unreadable, () => [...shards.keys()]),
   };
 }
 
-/** Names right below a folder, as the store tells them first; none where they may not be listed. */
-export async function namesIn(reader: S3Reader, folder: string): Promise<string[]> {
+/** Lists the names directly below a folder, of the store's first page; none when they may not be listed. */
+export async function listNames(reader: S3Reader, folder: string): Promise<string[]> {
   const { bucket, key } = parseS3Uri(folder);
   const names: string[] = [];
   try {
@@ -62,51 +62,55 @@ export async function namesIn(reader: S3Reader, folder: string): Promise<string[
   return names;
 }
 
-/** `missing` is left out: a store has no folders. */
-async function expand(reader: S3Reader, pattern: string, output: OutputFolder | undefined): Promise<Partial<Listing>> {
+/** Lists what one pattern names. `missingFolders` is left out: a store has no folders. */
+async function expandPattern(
+  reader: S3Reader,
+  pattern: string,
+  output: OutputFolder | undefined,
+): Promise<Partial<Listing>> {
   const { bucket, key } = parseS3Uri(pattern);
   if (!hasWildcards(key)) {
-    const facts = await reader.look({ bucket, key });
-    const shard = facts === undefined ? undefined : shardOf({ bucket, key }, facts);
-    return shard === undefined ? { absent: [pattern] } : { shards: [shard] };
+    const stat = await reader.stat({ bucket, key });
+    const shard = stat === undefined ? undefined : shardOf({ bucket, key }, stat);
+    return shard === undefined ? { missingFiles: [pattern] } : { shards: [shard] };
   }
   const glob = compileGlob(key);
-  refuseOutput(pattern, glob, output);
+  rejectOutput(pattern, glob, output);
   const uriOf = (one: string): string => (one === "" ? `s3://${bucket}` : s3UriText({ bucket, key: one }));
   const matched: Matched = { objects: [], folders: new Set(), slashed: [], logged: new Set() };
-  const take = takeInto(matched, glob);
-  const start = literalStart(key);
+  const collect = createCollector(matched, glob);
+  const start = literalPrefix(key);
   const inOneFolder = !key.slice(start.length).includes("/") && !key.includes("**");
   for await (const object of reader.list(bucket, start, { folder: inOneFolder })) {
     if (object.key === key) {
-      return { shards: [shardOf({ bucket, key }, object)] }; // its own name holds a wildcard character
+      return { shards: [shardOf({ bucket, key }, object)] }; // the key itself contains a wildcard
     }
-    take(object);
+    collect(object);
   }
   const { objects } = matched;
   return {
     shards: objects.map((object) => shardOf({ bucket, key: object.key }, object)),
     unmatched: objects.length === 0 ? [pattern] : [],
-    unread: unreadOf(matched, glob, uriOf).map(({ path, finding, hint }) => ({ pattern, path, finding, hint })),
+    unreadable: unreadableOf(matched, glob, uriOf).map(({ path, finding, hint }) => ({ pattern, path, finding, hint })),
     tableRoots: tableRootsOf(matched, start).map((root) => ({ pattern, folder: uriOf(root) })),
   };
 }
 
-/** What a pattern matches among the objects of a listing, and what it leaves out there. */
+/** What a pattern matches in a listing, and what it leaves out. */
 interface Matched {
   readonly objects: ListedObject[];
-  /** Keys of folders, without the slash at their end. */
+  /** Keys of folders, without the slash at the end. */
   readonly folders: Set<string>;
-  /** Keys that match but for a slash at their end, of objects with bytes. */
+  /** Keys of objects with bytes that would match without the slash at their end. */
   readonly slashed: string[];
-  /** Keys of folders that seem to have a lakehouse table's log. */
+  /** Keys of folders that seem to contain a lakehouse table's log. */
   readonly logged: Set<string>;
 }
 
-/** Takes the objects of a listing one by one, folder by folder as the store sorts them. */
-function takeInto(matched: Matched, glob: Glob): (object: ListedObject) => void {
+/** Makes a function that sorts listed objects into `matched`. Objects come in the store's order, folder by folder. */
+function createCollector(matched: Matched, glob: Glob): (object: ListedObject) => void {
   let folder = "";
-  let log: ReturnType<typeof logAt>;
+  let log: ReturnType<typeof tableLogAt>;
   return (object) => {
     const { key, sizeBytes } = object;
     const nameAt = key.lastIndexOf("/") + 1;
@@ -115,10 +119,10 @@ function takeInto(matched: Matched, glob: Glob): (object: ListedObject) => void 
       for (let at = folder.indexOf("/"); at >= 0; at = folder.indexOf("/", at + 1)) {
         matched.folders.add(folder.slice(0, at));
       }
-      log = logAt(folder);
+      log = tableLogAt(folder);
     }
     if (nameAt === key.length) {
-      // Consoles make such objects, without bytes, to show a folder.
+      // The AWS console creates such objects, without bytes, to show a folder.
       if (sizeBytes > 0 && glob.matches(key.slice(0, -1))) {
         matched.slashed.push(key);
       }
@@ -131,42 +135,42 @@ function takeInto(matched: Matched, glob: Glob): (object: ListedObject) => void 
   };
 }
 
-function unreadOf({ folders, slashed }: Matched, glob: Glob, uriOf: (key: string) => string): UnreadMatch[] {
+function unreadableOf({ folders, slashed }: Matched, glob: Glob, uriOf: (key: string) => string): UnreadableMatch[] {
   return [
     ...slashed.map((key) => ({
       path: uriOf(key),
       finding: "which has bytes under the name of a folder",
       hint: "copy it to a name without a slash at its end, or remove it",
     })),
-    ...[...folders].filter((key) => isFolderLeftOut(glob, key)).map((key) => folderUnread(uriOf(key))),
+    ...[...folders].filter((key) => matchesFolderOnly(glob, key)).map((key) => unreadableFolder(uriOf(key))),
   ];
 }
 
-/** Keys of folders. @param start what the keys that were listed begin with */
+/** Keys of folders that may be the roots of tables. `start` is the prefix that was listed. */
 function tableRootsOf({ objects, logged }: Matched, start: string): string[] {
   if (objects.length === 0) {
     return [];
   }
   const holdsMatches = (root: string): boolean => objects.some(({ key }) => root === "" || key.startsWith(`${root}/`));
-  // All that is below a whole folder was listed, logs too.
+  // A whole folder was listed with all logs below it, so only the folders above it are still to be checked.
   const unlisted = foldersAbove(start).slice(start === "" || start.endsWith("/") ? 1 : 0);
-  return [...[...logged].filter(holdsMatches), ...unlisted.slice(0, rootsAbove)];
+  return [...[...logged].filter(holdsMatches), ...unlisted.slice(0, maxRootsAbove)];
 }
 
-/** The table whose log would lie in this folder, which ends in a slash. */
-function logAt(folder: string): { readonly table: LakeTable; readonly root: string } | undefined {
+/** The table whose log `folder` would be, by its name. `folder` ends in a slash. */
+function tableLogAt(folder: string): { readonly table: LakeTable; readonly root: string } | undefined {
   const table = lakeTables.find(({ log }) => folder === `${log}/` || folder.endsWith(`/${log}/`));
   return table === undefined ? undefined : { table, root: folder.slice(0, -table.log.length - 1).replace(/\/$/, "") };
 }
 
-/** The folder that keys with this beginning lie in, and those above it, the bucket (an empty text) last. */
+/** The folder of the keys that start with `start`, and all folders above it; the last is the bucket, as "". */
 function foldersAbove(start: string): string[] {
   const slash = start.lastIndexOf("/");
   return slash < 0 ? [""] : [start.slice(0, slash), ...foldersAbove(start.slice(0, slash))];
 }
 
-/** A pattern that will match what the run writes is refused before there is any. */
-function refuseOutput(pattern: string, glob: Glob, output: OutputFolder | undefined): void {
+/** @throws JobError SPEC_INVALID when a pattern will match the parts that the run writes */
+function rejectOutput(pattern: string, glob: Glob, output: OutputFolder | undefined): void {
   if (output === undefined) {
     return;
   }

@@ -1,4 +1,4 @@
-import { inPieces } from "../../s3/download.js";
+import { splitRange } from "../../s3/download.js";
 
 /** Bytes [start, end) of an object. */
 export interface ByteRange {
@@ -6,13 +6,13 @@ export interface ByteRange {
   readonly end: number;
 }
 
-/** Bytes between ranges that may be fetched to save requests, of those that are needed. */
+/** The share of unneeded bytes between ranges that may be fetched to save requests. */
 const wasteShare = 0.05;
-/** So few that another request always costs more. */
+/** Gaps up to this size are always fetched: another request costs more. */
 const wasteBytes = 64 * 1024;
 
-/** Sorted, without overlaps, inside [0, size). */
-export function normalRanges(ranges: readonly ByteRange[], sizeBytes: number): ByteRange[] {
+/** Sorts ranges, merges those that overlap or touch, and cuts them to [0, sizeBytes). */
+export function normalizeRanges(ranges: readonly ByteRange[], sizeBytes: number): ByteRange[] {
   const normal: { start: number; end: number }[] = [];
   for (const { start, end } of ranges.toSorted((one, other) => one.start - other.start)) {
     const from = Math.max(0, start);
@@ -27,8 +27,8 @@ export function normalRanges(ranges: readonly ByteRange[], sizeBytes: number): B
   return normal;
 }
 
-/** What `ranges` have and `others` have not; both are normal. */
-export function withoutRanges(ranges: readonly ByteRange[], others: readonly ByteRange[]): ByteRange[] {
+/** The bytes of `ranges` that are not in `others`; both are normalized. */
+export function subtractRanges(ranges: readonly ByteRange[], others: readonly ByteRange[]): ByteRange[] {
   return ranges.flatMap((range) => {
     const rest: ByteRange[] = [];
     let { start } = range;
@@ -45,10 +45,10 @@ export function withoutRanges(ranges: readonly ByteRange[], others: readonly Byt
 }
 
 /**
- * The requests that fetch some ranges, which are normal: near ones together, the smallest gaps first, as long as the
- * gaps are a small share of all; large ones in pieces.
+ * Plans the requests that fetch normalized ranges. Near ranges share a request, smallest gaps first, while the gaps stay
+ * a small share of all bytes; large ranges are split.
  */
-export function requestsFor(ranges: readonly ByteRange[]): ByteRange[] {
+export function planRequests(ranges: readonly ByteRange[]): ByteRange[] {
   const needed = ranges.reduce((sum, { start, end }) => sum + end - start, 0);
   let allowed = Math.max(wasteBytes, needed * wasteShare);
   const gaps = ranges
@@ -72,5 +72,5 @@ export function requestsFor(ranges: readonly ByteRange[]): ByteRange[] {
       merged.push({ start, end });
     }
   }
-  return merged.flatMap(inPieces);
+  return merged.flatMap(splitRange);
 }

@@ -1,20 +1,21 @@
 import { setMaxListeners } from "node:events";
 import { Worker } from "node:worker_threads";
-import type { S3Options } from "../../s3/attempts.js";
+import type { S3Options } from "../../s3/requests.js";
 import type { ListedObject } from "../../s3/listing.js";
 import { untilExit } from "../../util/worker-port.js";
 import { notifyServer, openRpcClient, type RpcCall } from "../../util/rpc/client.js";
 import { readerProtocol, type ReaderSettings } from "./reader-protocol.js";
 import type { S3Reader } from "./reader.js";
 
-const patienceMs = 1000;
-/** The number of a thread that has ended. */
-const gone = -1;
+/** How long a thread may take to end by itself. */
+const endTimeoutMs = 1000;
+/** The `threadId` of a worker that has ended. */
+const endedThreadId = -1;
 
-/** Reads in a thread of its own, which is started now: the SDK takes a while to load. */
+/** Starts a worker thread that reads from a store. It starts at once, because the SDK takes a while to load. */
 export function openReaderThread(options: S3Options): S3Reader {
-  const { place, timeouts, retry, signal } = options;
-  const settings: ReaderSettings = { place, timeouts, retrySeconds: retry.maxSeconds };
+  const { settings: store, timeouts, retry, signal } = options;
+  const settings: ReaderSettings = { store, timeouts, retrySeconds: retry.maxSeconds };
   const worker = new Worker(new URL("./s3-worker.js", import.meta.url), { workerData: settings, name: "s3" });
   const client = openRpcClient(worker, readerProtocol, {
     doing: "reading from S3",
@@ -28,65 +29,65 @@ export function openReaderThread(options: S3Options): S3Reader {
     client.notify("stop", { body: undefined });
   };
   signal.addEventListener("abort", stop, { once: true });
-  const throwIfStopped = (own?: AbortSignal): void => {
+  const throwIfStopped = (callSignal?: AbortSignal): void => {
     signal.throwIfAborted();
-    own?.throwIfAborted();
+    callSignal?.throwIfAborted();
   };
   return {
-    async *list(bucket, prefix, asked = {}) {
+    async *list(bucket, prefix, listOptions = {}) {
       throwIfStopped();
       const listed: ListedObject[] = [];
-      const call = client.call("list", { body: { bucket, prefix, options: asked } }, (objects) => {
+      const call = client.call("list", { body: { bucket, prefix, options: listOptions } }, (objects) => {
         listed.push(...objects);
       });
       await resultOf(call, signal);
       yield* listed;
     },
-    async look(object) {
+    async stat(object) {
       throwIfStopped();
-      return await resultOf(client.call("look", { body: object }), signal);
+      return await resultOf(client.call("stat", { body: object }), signal);
     },
-    async fetch(doing, request, fd, own) {
-      throwIfStopped(own);
-      await resultOf(client.call("fetch", { body: { doing, request, fd } }), signal, own);
+    async fetchIntoFile(act, request, fd, callSignal) {
+      throwIfStopped(callSignal);
+      await resultOf(client.call("fetchIntoFile", { body: { act, request, fd } }), signal, callSignal);
     },
-    async bytes(doing, request, own) {
-      throwIfStopped(own);
-      return await resultOf(client.call("bytes", { body: { doing, request } }), signal, own);
+    async readBytes(act, request, callSignal) {
+      throwIfStopped(callSignal);
+      return await resultOf(client.call("readBytes", { body: { act, request } }), signal, callSignal);
     },
     async [Symbol.asyncDispose]() {
       signal.removeEventListener("abort", stop);
       stop();
-      await end(worker);
+      await endWorker(worker);
     },
   };
 }
 
-/** It ends by itself, so that what it compiled is kept, unless something holds it up. */
-async function end(worker: Worker): Promise<void> {
-  if (worker.threadId === gone) {
+/** Lets the thread end by itself, so that its code cache is saved; terminates it when that takes too long. */
+async function endWorker(worker: Worker): Promise<void> {
+  if (worker.threadId === endedThreadId) {
     return;
   }
   const ended = untilExit(worker);
   notifyServer(worker, readerProtocol, "end", { body: undefined });
-  const late = setTimeout(() => void worker.terminate(), patienceMs);
+  const timeout = setTimeout(() => void worker.terminate(), endTimeoutMs);
   await ended;
-  clearTimeout(late);
+  clearTimeout(timeout);
 }
 
-/** A call's result. A call that is cancelled is settled when the thread has let go of it, and not before. */
-async function resultOf<T>({ result, cancel }: RpcCall<T>, job: AbortSignal, own?: AbortSignal): Promise<T> {
-  if (own !== undefined) {
-    setMaxListeners(0, own); // many calls at once are no leak, of which Node would warn the user
-    own.addEventListener("abort", cancel, { once: true });
+/** Waits for a call's result. A cancelled call settles only when the thread no longer uses its file. */
+async function resultOf<T>({ result, cancel }: RpcCall<T>, job: AbortSignal, callSignal?: AbortSignal): Promise<T> {
+  if (callSignal !== undefined) {
+    setMaxListeners(0, callSignal); // else Node warns of a leak when many calls are open
+    callSignal.addEventListener("abort", cancel, { once: true });
   }
   try {
     return await result;
   } catch (error) {
     job.throwIfAborted();
-    own?.throwIfAborted();
+    callSignal?.throwIfAborted();
     throw error;
   } finally {
-    own?.removeEventListener("abort", cancel);
+    callSignal?.removeEventListener("abort", cancel);
   }
 }

@@ -1,35 +1,35 @@
 import type { S3Uri } from "../../spec/s3-uri.js";
-import { writingTo } from "../../s3/download.js";
+import { writeAtOffset } from "../../s3/download.js";
 import type { ListedObject } from "../../s3/listing.js";
-import type { ListOptions, ObjectFacts, ReadRequest, S3Store } from "../../s3/store.js";
+import type { ListOptions, ObjectStat, ReadRequest, S3Store } from "../../s3/store.js";
 
-/** A store as sources need it: what it fetches goes into files, and its work may be done in another thread. */
+/** A store as an S3 source needs it: it fetches into files, and may run in another thread. */
 export interface S3Reader extends AsyncDisposable {
   /** As `S3Store.list`. */
   list(bucket: string, prefix: string, options?: ListOptions): AsyncIterable<ListedObject>;
-  /** As `S3Store.look`. */
-  look(object: S3Uri): Promise<ObjectFacts | undefined>;
+  /** As `S3Store.stat`. */
+  stat(object: S3Uri): Promise<ObjectStat | undefined>;
   /**
-   * Reads bytes into an open file, to where they are in the object; nothing is written any more once it is settled.
-   * @throws JobError as `S3Store.read`; what the disk says
+   * Fetches a range into an open file, at its offset in the object. Nothing is written after the promise settles.
+   * @throws JobError as `S3Store.read`; the error of a failed write
    */
-  fetch(doing: string, request: ReadRequest, fd: number, signal?: AbortSignal): Promise<void>;
-  /** Reads bytes into memory. @throws JobError as `S3Store.read` */
-  bytes(doing: string, request: ReadRequest, signal?: AbortSignal): Promise<Uint8Array<ArrayBuffer>>;
+  fetchIntoFile(act: string, request: ReadRequest, fd: number, signal?: AbortSignal): Promise<void>;
+  /** Reads a range into memory. @throws JobError as `S3Store.read` */
+  readBytes(act: string, request: ReadRequest, signal?: AbortSignal): Promise<Uint8Array<ArrayBuffer>>;
 }
 
-/** Reads in this thread. */
-export function readerOf(store: S3Store): S3Reader {
+/** Makes a reader that runs in the calling thread. */
+export function createReader(store: S3Store): S3Reader {
   return {
     list: (bucket, prefix, options) => store.list(bucket, prefix, options),
-    look: (object) => store.look(object),
-    fetch: (doing, request, fd, signal) => store.read(doing, request, writingTo(fd), signal),
-    async bytes(doing, request, signal) {
+    stat: (object) => store.stat(object),
+    fetchIntoFile: (act, request, fd, signal) => store.read(act, request, writeAtOffset(fd), signal),
+    async readBytes(act, request, signal) {
       const bytes = new Uint8Array(request.end - request.start);
-      const take = (piece: Uint8Array, at: number): void => {
-        bytes.set(piece, at - request.start);
+      const onBytes = (chunk: Uint8Array, offset: number): void => {
+        bytes.set(chunk, offset - request.start);
       };
-      await store.read(doing, request, take, signal);
+      await store.read(act, request, onBytes, signal);
       return bytes;
     },
     [Symbol.asyncDispose]() {

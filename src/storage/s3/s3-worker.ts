@@ -1,12 +1,12 @@
 /**
- * Runs in a worker thread. What is fetched is written to the disk here, from the buffer that the socket filled: the main
- * thread, which is busy with rows, sees none of it. The SDK is loaded here, too.
+ * The worker thread of `openReaderThread`. It loads the SDK, and writes fetched bytes to disk straight from the socket's
+ * buffer, so that the main thread, which is busy with rows, handles none of them.
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";
 import { type ReaderSettings, readerProtocol } from "./reader-protocol.js";
 import type { ListedObject } from "../../s3/listing.js";
-import { readerOf } from "./reader.js";
+import { createReader } from "./reader.js";
 import { openS3Store } from "../../s3/store.js";
 import { type RpcContext, serveRpc } from "../../util/rpc/server.js";
 
@@ -15,14 +15,14 @@ if (port === null) {
   throw new Error("s3-worker runs in a worker thread only");
 }
 
-const { place, timeouts, retrySeconds } = workerData as ReaderSettings;
-/** Objects of a listing that are told together: a page has as many. */
-const objectsAtOnce = 1000;
+const { store, timeouts, retrySeconds } = workerData as ReaderSettings;
+/** Objects of a listing in one message; a page of the store has as many. */
+const objectsPerMessage = 1000;
 
 const job = new AbortController();
-const reader = readerOf(
+const reader = createReader(
   openS3Store({
-    place,
+    settings: store,
     timeouts,
     retry: {
       maxSeconds: retrySeconds,
@@ -37,7 +37,7 @@ const reader = readerOf(
   }),
 );
 
-/** Aborted when the call is cancelled. */
+/** A signal that is aborted when the call is cancelled. */
 function signalOf(context: RpcContext<never>): AbortSignal {
   const stop = new AbortController();
   context.onCancel(() => {
@@ -52,7 +52,7 @@ const server = serveRpc(port, readerProtocol, {
       let objects: ListedObject[] = [];
       for await (const object of reader.list(bucket, prefix, options)) {
         objects.push(object);
-        if (objects.length === objectsAtOnce) {
+        if (objects.length === objectsPerMessage) {
           send({ body: objects });
           objects = [];
         }
@@ -60,13 +60,13 @@ const server = serveRpc(port, readerProtocol, {
       send({ body: objects });
       return { body: undefined };
     },
-    look: async (object) => ({ body: await reader.look(object) }),
-    async fetch({ doing, request, fd }, context) {
-      await reader.fetch(doing, request, fd, signalOf(context));
+    stat: async (object) => ({ body: await reader.stat(object) }),
+    async fetchIntoFile({ act, request, fd }, context) {
+      await reader.fetchIntoFile(act, request, fd, signalOf(context));
       return { body: undefined };
     },
-    async bytes({ doing, request }, context) {
-      const bytes = await reader.bytes(doing, request, signalOf(context));
+    async readBytes({ act, request }, context) {
+      const bytes = await reader.readBytes(act, request, signalOf(context));
       return { body: bytes, transfer: [bytes.buffer] };
     },
   },
@@ -75,7 +75,7 @@ const server = serveRpc(port, readerProtocol, {
       job.abort(new Error("the job is stopped"));
     },
     end() {
-      process.exit(); // this thread alone
+      process.exit(); // ends this thread only
     },
   },
 });

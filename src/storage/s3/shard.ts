@@ -5,45 +5,47 @@ import type { ListedShard } from "../../plan/compare.js";
 import type { S3Reader } from "./reader.js";
 import { parseS3Uri, type S3Uri } from "../../spec/s3-uri.js";
 import type { OpenShard } from "../port.js";
-import { type ByteRange, normalRanges, requestsFor, withoutRanges } from "./ranges.js";
-import { type Spool, spooling } from "../../s3/spool.js";
-import type { Tails } from "./tails.js";
+import { type ByteRange, normalizeRanges, planRequests, subtractRanges } from "./ranges.js";
+import { type Spool, withSpoolErrors } from "../../s3/spool.js";
+import type { TailCache } from "./tail-cache.js";
 import { awaitedLater } from "../../util/promises.js";
 
-export interface ShardTools {
+/** What all shards of a source share. */
+export interface ShardContext {
   readonly reader: S3Reader;
   readonly spool: Spool;
-  readonly tails: Tails;
+  readonly tails: TailCache;
 }
 
 const fingerprintStart = "etag:";
 
+/** An object's fingerprint in the plan: its ETag. */
 export function fingerprintOf(etag: string): string {
   return `${fingerprintStart}${etag}`;
 }
 
-/** Pieces of an object that are in memory at once while it is digested. */
-const digestAhead = 4;
+/** Ranges that are in memory at once while an object is digested. */
+const digestConcurrency = 4;
 
-/** A file with holes, of the object's size, into which bytes are fetched to where they are in the object. */
-export async function openSpooledShard(tools: ShardTools, shard: ListedShard): Promise<OpenShard> {
-  const { reader, spool } = tools;
-  await spool.ready();
+/** Opens a shard as a sparse file of the object's size. Bytes are fetched to their offsets in the object. */
+export async function openSpooledShard(context: ShardContext, shard: ListedShard): Promise<OpenShard> {
+  const { reader, spool } = context;
+  await spool.prepare();
   const path = spool.newPath();
-  const file = await spooling(spool, () => open(path, "wx+", 0o600));
+  const file = await withSpoolErrors(spool, () => open(path, "wx+", 0o600));
   const stopped = new AbortController();
-  const fetched = createFetched(tools, { shard, file, signal: stopped.signal });
-  await fetched.begin();
+  const bytes = createSpooledBytes(context, { shard, file, signal: stopped.signal });
+  await bytes.clear();
   return {
     path,
     name: shard.uri,
-    remote: fetched,
-    // Every request names the ETag that was planned: what came is what was pinned.
+    remote: bytes,
+    // Every request carries the planned ETag, so all bytes are of the planned object.
     check: () => Promise.resolve(),
     digest: (signal) => digestOf(reader, shard, signal),
     async [Symbol.asyncDispose]() {
       stopped.abort(new Error(`${shard.uri} is closed`));
-      await fetched.settled();
+      await bytes.settled();
       await file.close();
       await unlink(path);
     },
@@ -59,8 +61,8 @@ function pinned({ uri, fingerprint }: ListedShard): Pinned {
   return { object: parseS3Uri(uri), etag: fingerprint.slice(fingerprintStart.length) };
 }
 
-interface Fetched extends NonNullable<OpenShard["remote"]> {
-  begin(): Promise<void>;
+interface SpooledBytes extends NonNullable<OpenShard["remote"]> {
+  clear(): Promise<void>;
   settled(): Promise<void>;
 }
 
@@ -70,53 +72,55 @@ interface SpoolFile {
   readonly signal: AbortSignal;
 }
 
-function createFetched({ reader, spool, tails }: ShardTools, { shard, file, signal }: SpoolFile): Fetched {
+function createSpooledBytes({ reader, spool, tails }: ShardContext, { shard, file, signal }: SpoolFile): SpooledBytes {
   const { uri, sizeBytes } = shard;
-  /** Asked for, and when it is there; in no order. */
-  let asked: { readonly range: ByteRange; readonly there: Promise<void> }[] = [];
-  const begin = async (): Promise<void> => {
+  /** Requested ranges, in no order; `arrival` settles when the bytes are in the file. */
+  let requested: { readonly range: ByteRange; readonly arrival: Promise<void> }[] = [];
+  const clear = async (): Promise<void> => {
     const tail = tails.get(shard);
-    asked = [];
-    await spooling(spool, async () => {
-      await file.truncate(0); // which frees what was there
+    requested = [];
+    await withSpoolErrors(spool, async () => {
+      await file.truncate(0); // frees the disk space
       await file.truncate(sizeBytes);
       if (tail !== undefined) {
         await file.write(tail.bytes, 0, tail.bytes.length, tail.start);
-        asked = [{ range: { start: tail.start, end: sizeBytes }, there: Promise.resolve() }];
+        requested = [{ range: { start: tail.start, end: sizeBytes }, arrival: Promise.resolve() }];
       }
     });
   };
   const request = (range: ByteRange): Promise<void> =>
-    spooling(spool, () => reader.fetch(`reading ${uri}`, { ...pinned(shard), ...range }, file.fd, signal));
+    withSpoolErrors(spool, () =>
+      reader.fetchIntoFile(`reading ${uri}`, { ...pinned(shard), ...range }, file.fd, signal),
+    );
   const settled = async (): Promise<void> => {
-    await Promise.allSettled(asked.map(({ there }) => there));
+    await Promise.allSettled(requested.map(({ arrival }) => arrival));
   };
   return {
-    begin,
+    clear,
     settled,
     async forget() {
       await settled();
-      await begin();
+      await clear();
     },
     async fetch(ranges, { keep = false } = {}) {
-      const wanted = normalRanges(ranges, sizeBytes);
-      const known = asked.map(({ range }) => range);
-      const missing = withoutRanges(wanted, normalRanges(known, sizeBytes));
-      refuseLarge(spool, shard, [...known, ...missing]);
-      for (const range of requestsFor(missing)) {
-        const there = awaitedLater(request(range));
-        asked.push({ range, there });
+      const wanted = normalizeRanges(ranges, sizeBytes);
+      const requestedRanges = requested.map(({ range }) => range);
+      const missing = subtractRanges(wanted, normalizeRanges(requestedRanges, sizeBytes));
+      checkSize(spool, shard, [...requestedRanges, ...missing]);
+      for (const range of planRequests(missing)) {
+        const arrival = awaitedLater(request(range));
+        requested.push({ range, arrival });
       }
-      const overlaps = asked.filter(({ range }) =>
+      const overlaps = requested.filter(({ range }) =>
         wanted.some((one) => one.start < range.end && range.start < one.end),
       );
-      await Promise.all(overlaps.map(({ there }) => there));
-      await (keep ? keepTail(tails, { shard, file, signal }, wanted) : undefined);
+      await Promise.all(overlaps.map(({ arrival }) => arrival));
+      await (keep ? cacheTail(tails, { shard, file, signal }, wanted) : undefined);
     },
   };
 }
 
-async function keepTail(tails: Tails, { shard, file }: SpoolFile, ranges: readonly ByteRange[]): Promise<void> {
+async function cacheTail(tails: TailCache, { shard, file }: SpoolFile, ranges: readonly ByteRange[]): Promise<void> {
   for (const { start, end } of ranges.toReversed()) {
     const bytes = Buffer.alloc(end - start);
     await file.read(bytes, 0, bytes.length, start);
@@ -124,7 +128,7 @@ async function keepTail(tails: Tails, { shard, file }: SpoolFile, ranges: readon
   }
 }
 
-function refuseLarge({ maxBytes }: Spool, { uri }: ListedShard, ranges: readonly ByteRange[]): void {
+function checkSize({ maxBytes }: Spool, { uri }: ListedShard, ranges: readonly ByteRange[]): void {
   const bytes = ranges.reduce((sum, { start, end }) => sum + end - start, 0);
   if (bytes > maxBytes) {
     throw new JobError(
@@ -141,12 +145,12 @@ function mib(bytes: number): string {
 
 async function digestOf(reader: S3Reader, shard: ListedShard, signal: AbortSignal): Promise<string> {
   const hash = createHash("sha256");
-  const due = requestsFor(normalRanges([{ start: 0, end: shard.sizeBytes }], shard.sizeBytes));
+  const ranges = planRequests(normalizeRanges([{ start: 0, end: shard.sizeBytes }], shard.sizeBytes));
   const reading: Promise<Uint8Array>[] = [];
-  for (let next = 0; next < due.length || reading.length > 0; ) {
-    for (; reading.length < digestAhead && next < due.length; next += 1) {
-      const range = due[next] ?? { start: 0, end: 0 };
-      reading.push(awaitedLater(reader.bytes(`reading ${shard.uri}`, { ...pinned(shard), ...range }, signal)));
+  for (let next = 0; next < ranges.length || reading.length > 0; ) {
+    for (; reading.length < digestConcurrency && next < ranges.length; next += 1) {
+      const range = ranges[next] ?? { start: 0, end: 0 };
+      reading.push(awaitedLater(reader.readBytes(`reading ${shard.uri}`, { ...pinned(shard), ...range }, signal)));
     }
     hash.update((await reading.shift()) ?? Buffer.alloc(0));
   }

@@ -2,47 +2,48 @@ import type { S3Reader } from "./reader.js";
 import { parseS3Uri } from "../../spec/s3-uri.js";
 import type { OutputFolder } from "../output-folder.js";
 import type { Source } from "../port.js";
-import { listPatterns, namesIn } from "./listing.js";
+import { listPatterns, listNames } from "./listing.js";
 import { openSpooledShard } from "./shard.js";
 import type { Spool } from "../../s3/spool.js";
-import { createTails } from "./tails.js";
+import { createTailCache } from "./tail-cache.js";
 
-/** Files that are opened ahead: each costs a request or two before its first row comes. */
+/** Files that are opened ahead: each costs one or two requests before its first row arrives. */
 const filesAhead = 24;
-/** Less is soon read; more keeps the first rows waiting. */
+/** Smaller windows cost more requests; larger ones delay the first rows. */
 const windowBytes = 32 * 1024 * 1024;
 /**
- * Bytes that are fetched before they are read: more than a fast line has under way, and few enough that files which
- * were read leave their memory to those that come next, still warm.
+ * Bytes that are fetched ahead: more than a fast network has in flight, and few enough that the pages of files which
+ * were read are reused, still in the cache, for the next ones.
  */
 const aheadBytes = 256 * 1024 * 1024;
-/** Footers that are kept in memory. */
+/** Memory for cached footers. */
 const tailBytes = 64 * 1024 * 1024;
 
+/** What a source of shards in S3 needs. */
 export interface S3SourceOptions {
   readonly reader: S3Reader;
   readonly spool: Spool;
-  /** The job's own output, where it is in this store. */
+  /** The job's own output, when it is in this store. */
   readonly output?: OutputFolder | undefined;
 }
 
-/** Shards in S3, of which only those bytes are fetched that are needed. URIs are as the spec wrote them. */
+/** Opens a source of shards in S3. Only the bytes that a decoder asks for are fetched. URIs are as in the spec. */
 export function s3Source({ reader, spool, output }: S3SourceOptions): Source {
-  const tools = { reader, spool, tails: createTails(tailBytes) };
+  const context = { reader, spool, tails: createTailCache(tailBytes) };
   return {
-    ahead: {
+    readAhead: {
       files: filesAhead,
-      coalesced: 1, // each has windows of its own
+      coalescedFiles: 1, // each file has windows of its own
       windowBytes: Math.min(windowBytes, spool.maxBytes / 8),
       bytes: Math.min(spool.maxBytes / 2, aheadBytes),
     },
     async list(patterns) {
-      await spool.ready();
+      await spool.prepare();
       return { ...(await listPatterns(reader, patterns, output)), folders: [spool.folder] };
     },
-    names: async (folder) => await namesIn(reader, folder),
-    exists: async (uri) => (await reader.look(parseS3Uri(uri))) !== undefined,
-    open: (shard) => openSpooledShard(tools, shard),
+    listNames: async (folder) => await listNames(reader, folder),
+    exists: async (uri) => (await reader.stat(parseS3Uri(uri))) !== undefined,
+    open: (shard) => openSpooledShard(context, shard),
     async [Symbol.asyncDispose]() {
       await reader[Symbol.asyncDispose]();
       await spool[Symbol.asyncDispose]();

@@ -9,7 +9,7 @@ import { listDisk, put, refusal } from "../../support/disk-source.js";
 import { scratchFolder } from "../../support/job.js";
 
 async function unread(folder: string, pattern: string): Promise<string[]> {
-  const { unread: found } = await listDisk(folder, [pattern]);
+  const { unreadable: found } = await listDisk(folder, [pattern]);
   return found.map(({ path, finding }) => `${path.slice(folder.length + 1)}, ${finding}`).toSorted();
 }
 
@@ -17,7 +17,7 @@ function failure(errno: string): Error {
   return Object.assign(new Error(`${errno}: scandir`), { code: errno });
 }
 
-/** A file system where the folder `name` cannot be listed, `times` times. */
+/** A file system that fails to list the folder `name`, `times` times. */
 function failingAt(name: string, errno: string, times = Number.POSITIVE_INFINITY): WalkFileSystem & { tries: number } {
   const failing = {
     ...walkFileSystem,
@@ -45,18 +45,21 @@ describe("a folder that cannot be listed", () => {
       code: "DISK",
       exitCode: 75,
     })),
-  ])("ends the listing with $exitCode, and names the folder ($errno)", async ({ errno, code, exitCode }) => {
-    await using scratch = await scratchFolder();
-    await put(scratch.path, "p/dt=1/a.parquet", "p/dt=2/b.parquet");
+  ])(
+    "a folder that cannot be listed ends the listing with $exitCode, and is named ($errno)",
+    async ({ errno, code, exitCode }) => {
+      await using scratch = await scratchFolder();
+      await put(scratch.path, "p/dt=1/a.parquet", "p/dt=2/b.parquet");
 
-    for (const pattern of ["p/*/*.parquet", "p/**/*.parquet", "p/dt=2/*.parquet", "p/{dt=1,dt=2}/*"]) {
-      const refused = await refusal(() => listDisk(scratch.path, [pattern], failingAt("dt=2", errno)));
-      expect(refused).toMatchObject({ code, exitCode });
-      expect(refused.message).toMatch(/^listing \S+\/p\/dt=2: /);
-    }
-  });
+      for (const pattern of ["p/*/*.parquet", "p/**/*.parquet", "p/dt=2/*.parquet", "p/{dt=1,dt=2}/*"]) {
+        const refused = await refusal(() => listDisk(scratch.path, [pattern], failingAt("dt=2", errno)));
+        expect(refused).toMatchObject({ code, exitCode });
+        expect(refused.message).toMatch(/^listing \S+\/p\/dt=2: /);
+      }
+    },
+  );
 
-  test("does not matter where the pattern does not look", async () => {
+  test("a folder that cannot be listed is no error when the pattern matches nothing below it", async () => {
     await using scratch = await scratchFolder();
     await put(scratch.path, "p/a.parquet", "p/closed/b.parquet", "p/.closed/c.parquet", "p/in/.closed/d.parquet");
 
@@ -68,7 +71,7 @@ describe("a folder that cannot be listed", () => {
     expect(all.shards.map(({ uri }) => uri)).toEqual(["p/a.parquet"]);
   });
 
-  test("does not matter where it is a disk's own lost+found, closed to all but root", async () => {
+  test("a lost+found folder that only root may list is skipped", async () => {
     await using scratch = await scratchFolder();
     await put(scratch.path, "a.parquet", "lost+found/b.parquet");
 
@@ -81,7 +84,7 @@ describe("a folder that cannot be listed", () => {
 });
 
 describe("a folder that vanishes while folders are walked", () => {
-  test("makes the walk start anew, so that what was moved is found", async () => {
+  test("a listing walks again when a folder vanishes, so that moved files are found", async () => {
     await using scratch = await scratchFolder();
     await put(scratch.path, "p/dt=1/a.parquet", "p/dt=2/b.parquet");
 
@@ -90,7 +93,7 @@ describe("a folder that vanishes while folders are walked", () => {
     expect(shards.map(({ uri }) => uri)).toEqual(["p/dt=1/a.parquet", "p/dt=2/b.parquet"]);
   });
 
-  test("ends the listing with 75 when that goes on", async () => {
+  test("a listing ends with 75 when folders keep vanishing", async () => {
     await using scratch = await scratchFolder();
     await put(scratch.path, "p/dt=1/a.parquet", "p/dt=2/b.parquet");
     const restless = failingAt("dt=2", "ENOENT");
@@ -98,11 +101,11 @@ describe("a folder that vanishes while folders are walked", () => {
     const refused = await refusal(() => listDisk(scratch.path, ["p/*/*.parquet"], restless));
 
     expect(refused).toMatchObject({ code: "INPUT_NOT_READY", exitCode: 75 });
-    expect(refused.message).toMatch(/files and folders vanish meanwhile, such as \S+\/p\/dt=2$/);
+    expect(refused.message).toMatch(/files and folders vanish during the listing, such as \S+\/p\/dt=2$/);
     expect(restless.tries).toBe(4);
   });
 
-  test("is told apart from a file that vanishes: that is walked again, too", async () => {
+  test("a listing walks again when a file vanishes", async () => {
     await using scratch = await scratchFolder();
     await put(scratch.path, "p/a.parquet", "p/b.parquet");
     let walks = 0;
@@ -119,32 +122,35 @@ describe("a folder that vanishes while folders are walked", () => {
       },
     };
 
-    const { shards, absent } = await listDisk(scratch.path, ["p/*"], moving);
+    const { shards, missingFiles } = await listDisk(scratch.path, ["p/*"], moving);
 
     expect(shards.map(({ uri }) => uri)).toEqual(["p/a.parquet", "p/c.parquet"]);
-    expect(absent).toEqual([]);
+    expect(missingFiles).toEqual([]);
   });
 });
 
 describe("the folder before the first wildcard", () => {
   test.each([
-    { pattern: "p/*.parquet", missing: "p", isParentThere: true },
-    { pattern: "in/dt=2/*/x.parquet", missing: "in/dt=2", isParentThere: true },
-    { pattern: "p/dt=2/**", missing: "p", isParentThere: false },
-    { pattern: "in/a.parquet/*", missing: "in/a.parquet", isParentThere: true },
-  ])("is told where it is not there ($pattern)", async ({ pattern, missing, isParentThere }) => {
-    await using scratch = await scratchFolder();
-    await put(scratch.path, "in/a.parquet");
+    { pattern: "p/*.parquet", missing: "p", parentExists: true },
+    { pattern: "in/dt=2/*/x.parquet", missing: "in/dt=2", parentExists: true },
+    { pattern: "p/dt=2/**", missing: "p", parentExists: false },
+    { pattern: "in/a.parquet/*", missing: "in/a.parquet", parentExists: true },
+  ])(
+    "a listing reports the folder before the first wildcard when it is missing ($pattern)",
+    async ({ pattern, missing, parentExists }) => {
+      await using scratch = await scratchFolder();
+      await put(scratch.path, "in/a.parquet");
 
-    const found = await listDisk(scratch.path, [pattern, "in/*.parquet"]);
+      const found = await listDisk(scratch.path, [pattern, "in/*.parquet"]);
 
-    expect(found.missing).toEqual([{ pattern, folder: join(scratch.path, missing), isParentThere }]);
-    expect(found.unmatched).toEqual([pattern]);
-  });
+      expect(found.missingFolders).toEqual([{ pattern, folder: join(scratch.path, missing), parentExists }]);
+      expect(found.unmatched).toEqual([pattern]);
+    },
+  );
 });
 
-describe("what a pattern matches and nobody can read as a shard is told", () => {
-  test("links that lead to nothing, to themselves, or to what is no file", async () => {
+describe("matches that cannot be read as a shard", () => {
+  test("a listing reports links that lead to nothing, to themselves, or to something other than a file", async () => {
     await using scratch = await scratchFolder();
     await put(scratch.path, "p/a.parquet", "p/.hidden/a.parquet");
     const links = { "gone.parquet": "nowhere", "self.parquet": "self.parquet", "null.parquet": "/dev/null" };
@@ -153,12 +159,12 @@ describe("what a pattern matches and nobody can read as a shard is told", () => 
     }
     const told = [
       "p/gone.parquet, which is a link that leads to nothing",
-      "p/null.parquet, which is no file (a FIFO, socket or device)",
+      "p/null.parquet, which is not a file (a FIFO, socket or device)",
       "p/self.parquet, which is a link that leads to nothing",
     ];
 
     expect(await unread(scratch.path, "p/*.parquet")).toEqual(told);
-    // It may have led to a folder of shards.
+    // The link may have led to a folder of shards.
     expect(await unread(scratch.path, "p/**/*.parquet")).toEqual([
       "p/gone.csv, which is a link that leads to nothing",
       ...told,
@@ -166,7 +172,7 @@ describe("what a pattern matches and nobody can read as a shard is told", () => 
     expect(await unread(scratch.path, "p/a*")).toEqual([]);
   });
 
-  test("a link in the place of a folder, such as one to a disk that is not mounted", async () => {
+  test("a listing reports a broken link in place of a folder, such as one to a disk that is not mounted", async () => {
     await using scratch = await scratchFolder();
     await put(scratch.path, "p/dt=1/a.parquet");
     await symlink("/nowhere/dt=2", join(scratch.path, "p/dt=2"));
@@ -174,7 +180,7 @@ describe("what a pattern matches and nobody can read as a shard is told", () => 
     expect(await unread(scratch.path, "p/*/*.parquet")).toEqual(["p/dt=2, which is a link that leads to nothing"]);
   });
 
-  test("FIFOs and sockets", async () => {
+  test("a listing reports FIFOs and sockets", async () => {
     await using scratch = await scratchFolder();
     await put(scratch.path, "p/a.parquet");
     execFileSync("mkfifo", [join(scratch.path, "p/fifo.parquet")]);
@@ -182,8 +188,8 @@ describe("what a pattern matches and nobody can read as a shard is told", () => 
     await new Promise<void>((done) => server.listen(join(scratch.path, "p/socket.parquet"), done));
 
     expect(await unread(scratch.path, "p/*.parquet")).toEqual([
-      "p/fifo.parquet, which is no file (a FIFO, socket or device)",
-      "p/socket.parquet, which is no file (a FIFO, socket or device)",
+      "p/fifo.parquet, which is not a file (a FIFO, socket or device)",
+      "p/socket.parquet, which is not a file (a FIFO, socket or device)",
     ]);
     expect(await unread(scratch.path, "p/a*")).toEqual([]);
   });
@@ -198,7 +204,7 @@ describe("what a pattern matches and nobody can read as a shard is told", () => 
     { pattern: "p/**/*", tells: [] },
     { pattern: "p/**", tells: [] },
     { pattern: "p/*/*.parquet", tells: [] },
-  ])("a folder that $pattern matches and does not look into", async ({ pattern, tells }) => {
+  ])("a listing reports a folder that $pattern matches without matching files in it", async ({ pattern, tells }) => {
     await using scratch = await scratchFolder();
     await put(scratch.path, "p/a.parquet", "p/x.parquet/part-0.parquet", "p/sub/b.csv");
     await put(scratch.path, "p/_temporary/a", "p/.git/a", "p/lost+found/a", "q/a.parquet");
@@ -206,13 +212,13 @@ describe("what a pattern matches and nobody can read as a shard is told", () => 
     expect(await unread(scratch.path, pattern)).toEqual(tells);
   });
 
-  test("but not the folder of the job's own output", async () => {
+  test("a listing does not report the folder of the job's own output", async () => {
     await using scratch = await scratchFolder();
     await put(scratch.path, "in/a.parquet");
     const source = diskSource({ folder: scratch.path, output: { folder: join(scratch.path, "in/scored"), part: "p" } });
 
-    expect((await source.list(["in/*"])).unread).toEqual([]);
+    expect((await source.list(["in/*"])).unreadable).toEqual([]);
     await mkdir(join(scratch.path, "in/scored"));
-    expect((await source.list(["in/*"])).unread).toEqual([]);
+    expect((await source.list(["in/*"])).unreadable).toEqual([]);
   });
 });

@@ -7,7 +7,7 @@ import { scratchFolder } from "../../support/job.js";
 
 const part = "part-00000.job-0123456789ab.parquet";
 
-/** `in/a.parquet` and `in/deep/b.parquet`, and the links `name -> target`. */
+/** Creates `in/a.parquet`, `in/deep/b.parquet`, and links given as `name -> target`. */
 async function makeTree(folder: string, links: Readonly<Record<string, string>> = {}): Promise<void> {
   for (const file of ["in/a.parquet", "in/deep/b.parquet"]) {
     await mkdir(dirname(join(folder, file)), { recursive: true });
@@ -26,7 +26,7 @@ async function listed(folder: string, pattern: string): Promise<string[]> {
   return (await list(folder, "out", [pattern])).shards.map(({ uri }) => uri);
 }
 
-describe("a pattern that will match the run's own parts is refused before there is one", () => {
+describe("a pattern that will match the run's own parts", () => {
   test.each<{ pattern: string; output: string; links?: Record<string, string> }>([
     { pattern: "**/*.parquet", output: "out" },
     { pattern: "**/*.parquet", output: "out/dt=2026-01-31" },
@@ -41,23 +41,26 @@ describe("a pattern that will match the run's own parts is refused before there 
     { pattern: "in/**", output: "latest/scored", links: { latest: "in" } },
     { pattern: "in/*/*.parquet", output: "out", links: { "in/scored": "../out", out: "in/deep" } },
     { pattern: "in/**/*.parquet", output: "scored", links: { "in/all": ".." } },
-  ])("$pattern, with the output in $output and links $links", async ({ pattern, output, links }) => {
-    await using scratch = await scratchFolder();
-    await makeTree(scratch.path, links);
-    const message = "matches what is written to output.parquet.path";
+  ])(
+    "the pattern $pattern is refused with the output in $output and links $links",
+    async ({ pattern, output, links }) => {
+      await using scratch = await scratchFolder();
+      await makeTree(scratch.path, links);
+      const message = "matches what is written to output.parquet.path";
 
-    await expect(list(scratch.path, output, [pattern])).rejects.toThrow(message);
-    await expect(list(scratch.path, output, ["in/*.parquet", join(scratch.path, pattern)])).rejects.toThrow(message);
-  });
+      await expect(list(scratch.path, output, [pattern])).rejects.toThrow(message);
+      await expect(list(scratch.path, output, ["in/*.parquet", join(scratch.path, pattern)])).rejects.toThrow(message);
+    },
+  );
 
-  test("where the whole input is not there yet either", async () => {
+  test("a pattern that will match the run's own parts is refused while the whole input is missing", async () => {
     await using scratch = await scratchFolder();
 
     await expect(list(scratch.path, "in/scored", ["in/**"])).rejects.toThrow("output.parquet.path");
   });
 });
 
-describe("a pattern that finds no part of the run lists shards, whatever the output is called", () => {
+describe("a pattern that matches no part of the run", () => {
   test.each([
     { pattern: "in/**", output: "out", finds: ["in/a.parquet", "in/deep/b.parquet"] },
     { pattern: "in/*.parquet", output: "in/scored", finds: ["in/a.parquet"] },
@@ -65,19 +68,19 @@ describe("a pattern that finds no part of the run lists shards, whatever the out
     { pattern: "**/[ab].parquet", output: "out", finds: ["in/a.parquet", "in/deep/b.parquet"] },
     { pattern: "**/*.parquet", output: ".out", finds: ["in/a.parquet", "in/deep/b.parquet"] },
     { pattern: "absent/*.parquet", output: "out", finds: [] },
-  ])("$pattern, with the output in $output", async ({ pattern, output, finds }) => {
+  ])("the pattern $pattern lists shards with the output in $output", async ({ pattern, output, finds }) => {
     await using scratch = await scratchFolder();
     await makeTree(scratch.path);
 
-    const { shards, absent } = await list(scratch.path, output, [pattern]);
+    const { shards, missingFiles } = await list(scratch.path, output, [pattern]);
 
     expect(shards.map(({ uri }) => uri)).toEqual(finds);
-    expect(absent).toEqual([]);
+    expect(missingFiles).toEqual([]);
   });
 });
 
 describe("a file of several names", () => {
-  test("is listed once, by the first, when they are hard links", async () => {
+  test("a file of several hard links is listed once, under its first name", async () => {
     await using scratch = await scratchFolder();
     await makeTree(scratch.path);
     await link(join(scratch.path, "in/a.parquet"), join(scratch.path, "in/deep/a.parquet"));
@@ -87,7 +90,7 @@ describe("a file of several names", () => {
     expect(await listed(scratch.path, "in/deep/*")).toEqual(["in/deep/a.parquet", "in/deep/b.parquet"]);
   });
 
-  test("is listed once when one is a link to the other's hard link", async () => {
+  test("a file is listed once when one name is a symbolic link to another hard link", async () => {
     await using scratch = await scratchFolder();
     await makeTree(scratch.path, { "in/c.parquet": "a.parquet" });
     await link(join(scratch.path, "in/a.parquet"), join(scratch.path, "in/b.parquet"));
@@ -98,7 +101,7 @@ describe("a file of several names", () => {
   test.each([
     { how: "hard links", make: (from: string, to: string) => link(from, to) },
     { how: "links", make: (from: string, to: string) => symlink(from, to) },
-  ])("is listed once for each value that its folders give a column ($how)", async ({ make }) => {
+  ])("a file of several names is listed once for each partition value of its folders ($how)", async ({ make }) => {
     await using scratch = await scratchFolder();
     for (const name of ["dt=1/a", "dt=1/b", "dt=2/a", "all/a", "latest/a"]) {
       const path = join(scratch.path, "in", `${name}.parquet`);

@@ -27,7 +27,7 @@ async function bucketWith(keys: readonly string[]): Promise<Bucket> {
   return bucket;
 }
 
-/** A bucket behind a proxy: one with objects under these keys, or one that is there. */
+/** Opens a source behind a proxy, over a new bucket with objects under these keys or over a given bucket. */
 async function worldWith(content: readonly string[] | Promise<Bucket>, { retrySeconds = 0 } = {}): Promise<World> {
   const scratch = await scratchFolder();
   const proxy = await httpProxy(s3.server().port);
@@ -56,7 +56,7 @@ async function refusal(work: () => Promise<unknown>): Promise<JobError> {
   return error;
 }
 
-/** One more than a page has. */
+/** One key more than a page holds. */
 const many = Array.from({ length: 1001 }, (_, index) => `in/${String(index).padStart(4, "0")}.parquet`);
 let bucketOfMany: Promise<Bucket> | undefined;
 
@@ -70,21 +70,21 @@ const page = (rest: string): Twist =>
   );
 const object = "<Contents><Key>in/0000.parquet</Key><ETag>&quot;a&quot;</ETag><Size>1</Size></Contents>";
 
-s3.describe("a listing that is not whole is asked for again, and never taken for a shorter one:", () => {
+s3.describe("an incomplete listing in S3", () => {
   const faults: readonly { readonly what: string; readonly twist: Twist; readonly says: RegExp }[] = [
     { what: "the store fails", twist: s3Error(500, "InternalError"), says: /InternalError/ },
-    { what: "it asks to slow down", twist: s3Error(503, "SlowDown"), says: /SlowDown/ },
-    { what: "the answer is lost", twist: { kind: "lose" }, says: /connection was lost|socket hang up/ },
-    { what: "its body is empty", twist: answer(""), says: /is no listing/ },
+    { what: "the store asks to slow down", twist: s3Error(503, "SlowDown"), says: /SlowDown/ },
+    { what: "the response is lost", twist: { kind: "lose" }, says: /connection was lost|socket hang up/ },
+    { what: "the body is empty", twist: answer(""), says: /is not a listing/ },
     {
-      what: "it is a page of a proxy",
+      what: "the body is a proxy's HTML page",
       twist: answer("<html><body>Please log in</body></html>"),
-      says: /is no listing/,
+      says: /is not a listing/,
     },
     {
-      what: "it goes on, and does not say from where",
+      what: "a truncated page has no continuation token",
       twist: page(`<IsTruncated>true</IsTruncated>${object}`),
-      says: /goes on, and not from where/,
+      says: /does not say where it goes on/,
     },
     {
       what: "an object has no ETag",
@@ -98,7 +98,7 @@ s3.describe("a listing that is not whole is asked for again, and never taken for
     },
   ];
 
-  test.each(faults)("$what, in the middle", async ({ twist, says }) => {
+  test.each(faults)("an S3 listing requests a page again when $what", async ({ twist, says }) => {
     bucketOfMany ??= bucketWith(many);
     await using world = await worldWith(bucketOfMany, { retrySeconds: 20 });
     let struck = 0;
@@ -121,33 +121,35 @@ s3.describe("a listing that is not whole is asked for again, and never taken for
     expect(refused.message).toMatch(says);
   });
 
-  test("it goes on from where it went on before", async () => {
+  test("an S3 listing rejects a page that names the same continuation token again", async () => {
     await using world = await worldWith(["in/a.parquet"]);
     world.proxy.twist = () =>
       page(`<IsTruncated>true</IsTruncated><NextContinuationToken>again</NextContinuationToken>${object}`);
 
     const refused = await refusal(() => world.list("in/*.parquet"));
 
-    expect(refused.message).toMatch(/goes on, and not from where/);
+    expect(refused.message).toMatch(/does not say where it goes on/);
     expect(world.proxy.requests).toHaveLength(2);
   });
 
-  test("an object that is asked for by its name has no ETag", async () => {
+  test("listing one S3 key fails when the response to HEAD has no ETag", async () => {
     await using world = await worldWith(["in/a.parquet"]);
     world.proxy.twist = () => ({ kind: "answer", status: 200, body: "" });
 
-    expect((await refusal(() => world.list("in/a.parquet"))).message).toMatch(/does not say an object's ETag or size/);
+    expect((await refusal(() => world.list("in/a.parquet"))).message).toMatch(
+      /the response to HEAD has no ETag or no size/,
+    );
   });
 });
 
-s3.describe("what stands among the objects of a bucket", () => {
-  test("objects that show a folder are none", async () => {
+s3.describe("objects of a bucket", () => {
+  test("an S3 listing leaves out the marker objects of folders", async () => {
     await using world = await worldWith(["in/", "in/dt=1/", "in/dt=1/a.parquet", "in/b.parquet"]);
 
     const found = await world.list("in/*.parquet", "in/**", "in/dt=1/*");
 
     expect(keysOf(found)).toEqual(["in/b.parquet", "in/dt=1/a.parquet"]);
-    expect(found.unread).toEqual([]);
+    expect(found.unreadable).toEqual([]);
   });
 
   test.each([
@@ -158,33 +160,36 @@ s3.describe("what stands among the objects of a bucket", () => {
     { pattern: "in/**/*.parquet", tells: [] },
     { pattern: "in/**", tells: [] },
     { pattern: "in/*/*.parquet", tells: [] },
-  ])("folders that $pattern matches and does not look into are told", async ({ pattern, tells }) => {
-    const odd = ["in/_temporary/a", "in/.git/a"];
-    await using world = await worldWith(["in/a.parquet", "in/x.parquet/part-0.parquet", "in/sub/b.csv", ...odd]);
+  ])(
+    "an S3 listing reports folders that $pattern matches without matching files in them",
+    async ({ pattern, tells }) => {
+      const odd = ["in/_temporary/a", "in/.git/a"];
+      await using world = await worldWith(["in/a.parquet", "in/x.parquet/part-0.parquet", "in/sub/b.csv", ...odd]);
 
-    const { unread } = await world.list(pattern);
+      const { unreadable } = await world.list(pattern);
 
-    const paths = tells.map((key) => `s3://${world.bucket.name}/${key}`);
-    expect(unread.map(({ path }) => path).toSorted()).toEqual(paths);
-    expect(
-      unread.every(({ path, hint }) => hint.startsWith(`for its files add ${path}/*.parquet to input.path;`)),
-    ).toBe(true);
-    const both = await world.list(pattern, "in/x.parquet/*.parquet", "in/sub/*");
-    expect(both.unread).toEqual([]);
-  });
+      const paths = tells.map((key) => `s3://${world.bucket.name}/${key}`);
+      expect(unreadable.map(({ path }) => path).toSorted()).toEqual(paths);
+      expect(
+        unreadable.every(({ path, hint }) => hint.startsWith(`for its files add ${path}/*.parquet to input.path;`)),
+      ).toBe(true);
+      const both = await world.list(pattern, "in/x.parquet/*.parquet", "in/sub/*");
+      expect(both.unreadable).toEqual([]);
+    },
+  );
 
-  test("an object with bytes and a slash at its end is told", async () => {
+  test("an S3 listing reports an object with bytes whose key ends in a slash", async () => {
     await using world = await worldWith(["in/a.parquet"]);
     const slashed = object.replace("in/0000.parquet", "in/b.parquet/");
     world.proxy.twist = () => page(`<IsTruncated>false</IsTruncated>${object}${slashed}`);
 
-    const [told] = (await world.list("in/*.parquet")).unread;
+    const [told] = (await world.list("in/*.parquet")).unreadable;
 
     expect(told?.path).toBe(`s3://${world.bucket.name}/in/b.parquet/`);
     expect(told?.finding).toBe("which has bytes under the name of a folder");
   });
 
-  test("names with a newline are matched as on a disk", async () => {
+  test("an S3 listing matches names with a newline as a disk listing does", async () => {
     await using world = await worldWith(["in/a\nb/c\nd.parquet"]);
 
     for (const pattern of ["in/**", "in/**/*.parquet", "in/*/*"]) {
@@ -193,7 +198,7 @@ s3.describe("what stands among the objects of a bucket", () => {
   });
 });
 
-s3.describe("folders that may be those of lakehouse tables", () => {
+s3.describe("lakehouse tables in S3", () => {
   const days = Array.from({ length: 30 }, (_, day) => `lake/t/dt=${day}/a.parquet`);
 
   test.each([
@@ -204,19 +209,22 @@ s3.describe("folders that may be those of lakehouse tables", () => {
     { pattern: "*/**", roots: [] },
     { pattern: "lake/t/none*", roots: [] },
     { pattern: "lake/t/dt=1/a.parquet", roots: [] },
-  ])("are those above what $pattern lists, however many partitions there are", async ({ pattern, roots }) => {
-    await using world = await worldWith(days);
-    const before = world.proxy.requests.length;
+  ])(
+    "an S3 listing of $pattern reports the folders above it as possible table roots, with one request",
+    async ({ pattern, roots }) => {
+      await using world = await worldWith(days);
+      const before = world.proxy.requests.length;
 
-    const { tableRoots } = await world.list(pattern);
+      const { tableRoots } = await world.list(pattern);
 
-    const uris = roots.map((key) => `s3://${world.bucket.name}${key === "" ? "" : `/${key}`}`);
-    expect(tableRoots.map(({ folder }) => folder)).toEqual(uris);
-    expect(world.proxy.requests.length - before).toBe(1);
-  });
+      const uris = roots.map((key) => `s3://${world.bucket.name}${key === "" ? "" : `/${key}`}`);
+      expect(tableRoots.map(({ folder }) => folder)).toEqual(uris);
+      expect(world.proxy.requests.length - before).toBe(1);
+    },
+  );
 
   test.each(["lake/t/**", "lake/t/*", "lake/t/x/*"])(
-    "are seen by their logs where those are listed (%s)",
+    "an S3 listing recognizes lakehouse tables by their listed logs (%s)",
     async (pattern) => {
       const logs = ["lake/t/_delta_log/0.json", "lake/t/x/metadata/v1.metadata.json", "lake/t/none/.hoodie/0.commit"];
       await using world = await worldWith(["lake/t/a.parquet", "lake/t/x/b.parquet", ...logs]);
@@ -234,16 +242,16 @@ s3.describe("folders that may be those of lakehouse tables", () => {
     },
   );
 
-  test("tell their names by one request, and none where they may not be listed", async () => {
+  test("listNames lists a folder in S3 with one request, and returns none when listing is denied", async () => {
     await using world = await worldWith([...many.map((key) => key.replace("in/", "in/metadata/")), "in/metadata/z/a"]);
     const folder = `s3://${world.bucket.name}/in/metadata`;
 
-    expect(await world.source.names(folder)).toHaveLength(1000);
+    expect(await world.source.listNames(folder)).toHaveLength(1000);
     expect(world.proxy.requests).toHaveLength(1);
-    expect(await world.source.names(`s3://${world.bucket.name}/in/_delta_log`)).toEqual([]);
+    expect(await world.source.listNames(`s3://${world.bucket.name}/in/_delta_log`)).toEqual([]);
     world.proxy.twist = () => s3Error(403, "AccessDenied");
-    expect(await world.source.names(folder)).toEqual([]);
+    expect(await world.source.listNames(folder)).toEqual([]);
     world.proxy.twist = () => s3Error(500, "InternalError");
-    expect(await refusal(() => world.source.names(folder))).toMatchObject({ exitCode: 75 });
+    expect(await refusal(() => world.source.listNames(folder))).toMatchObject({ exitCode: 75 });
   });
 });

@@ -1,12 +1,12 @@
 import { array, assert, nat, property, record } from "fast-check";
 import { describe, expect, test } from "vitest";
-import { type ByteRange, normalRanges, requestsFor, withoutRanges } from "#src/storage/s3/ranges.js";
+import { type ByteRange, normalizeRanges, planRequests, subtractRanges } from "#src/storage/s3/ranges.js";
 
 const size = 200;
 const range = record({ start: nat(size + 20), end: nat(size + 20) });
 const ranges = array(range, { maxLength: 8 });
 
-/** Each byte below `size` that lies in one of them. */
+/** Each offset below `size` that is in one of the ranges. */
 function bytesOf(all: readonly ByteRange[], below = size): Set<number> {
   const found = new Set<number>();
   for (const { start, end } of all) {
@@ -25,11 +25,11 @@ function isNormal(all: readonly ByteRange[]): boolean {
   return all.every(({ start, end }, index) => start < end && start > (all[index - 1]?.end ?? -1));
 }
 
-describe("ranges of bytes", () => {
-  test("made normal are sorted and apart, and have the same bytes inside the object", () => {
+describe("byte ranges", () => {
+  test("normalizeRanges sorts and separates ranges, and keeps their bytes inside the object", () => {
     assert(
       property(ranges, (given) => {
-        const normal = normalRanges(given, size);
+        const normal = normalizeRanges(given, size);
         expect(isNormal(normal)).toBe(true);
         expect(bytesOf(normal)).toEqual(bytesOf(given));
         expect(normal.every(({ end }) => end <= size)).toBe(true);
@@ -37,10 +37,10 @@ describe("ranges of bytes", () => {
     );
   });
 
-  test("without others have their own bytes and none of those", () => {
+  test("subtractRanges keeps the bytes of its ranges that are not in the others", () => {
     assert(
       property(ranges, ranges, (one, other) => {
-        const rest = withoutRanges(normalRanges(one, size), normalRanges(other, size));
+        const rest = subtractRanges(normalizeRanges(one, size), normalizeRanges(other, size));
         const others = bytesOf(other);
         expect([...bytesOf(rest)]).toEqual(
           [...bytesOf(one)].filter((byte) => !others.has(byte)).toSorted((a, b) => a - b),
@@ -50,37 +50,37 @@ describe("ranges of bytes", () => {
   });
 });
 
-describe("requests", () => {
+describe("planRequests", () => {
   const mib = 1024 * 1024;
 
-  test("have every byte that is needed, once, and little else", () => {
+  test("planRequests covers every needed byte once, and few others", () => {
     const far = record({ start: nat(60 * mib), end: nat(60 * mib) });
     assert(
       property(array(far, { maxLength: 20 }), (given) => {
-        const needed = normalRanges(given, 60 * mib);
-        const requests = requestsFor(needed);
-        expect(withoutRanges(needed, normalRanges(requests, 60 * mib))).toEqual([]);
-        expect(sum(normalRanges(requests, 60 * mib))).toBe(sum(requests));
+        const needed = normalizeRanges(given, 60 * mib);
+        const requests = planRequests(needed);
+        expect(subtractRanges(needed, normalizeRanges(requests, 60 * mib))).toEqual([]);
+        expect(sum(normalizeRanges(requests, 60 * mib))).toBe(sum(requests));
         expect(sum(requests)).toBeLessThanOrEqual(Math.max(sum(needed) * 1.05, sum(needed) + 64 * 1024) + 1);
         expect(requests.every(({ start, end }) => end - start <= 8 * mib && end > start)).toBe(true);
       }),
     );
   });
 
-  test("join what is near, the nearest first", () => {
+  test("planRequests joins near ranges, nearest first", () => {
     const chunks = [0, 10, 20, 30].map((at) => ({ start: at * 100_000, end: at * 100_000 + 990_000 }));
-    expect(requestsFor(chunks)).toEqual([{ start: 0, end: 3_990_000 }]);
-    expect(requestsFor([chunks[0] ?? never(), { start: 40 * mib, end: 41 * mib }])).toHaveLength(2);
+    expect(planRequests(chunks)).toEqual([{ start: 0, end: 3_990_000 }]);
+    expect(planRequests([chunks[0] ?? never(), { start: 40 * mib, end: 41 * mib }])).toHaveLength(2);
   });
 
-  test("divide what is large into equal pieces", () => {
-    const pieces = requestsFor([{ start: 5, end: 5 + 20 * mib }]);
+  test("planRequests splits a large range into equal ones", () => {
+    const pieces = planRequests([{ start: 5, end: 5 + 20 * mib }]);
     expect(pieces).toHaveLength(3);
     expect(new Set(pieces.slice(0, 2).map(({ start, end }) => end - start)).size).toBe(1);
   });
 
-  test("are none where nothing is needed", () => {
-    expect(requestsFor([])).toEqual([]);
+  test("planRequests returns no request for no range", () => {
+    expect(planRequests([])).toEqual([]);
   });
 });
 

@@ -26,7 +26,7 @@ interface World extends AsyncDisposable {
   readonly fd: number;
 }
 
-/** An object of 3 MB, a proxy on the way there, and an empty file. */
+/** Opens a reader thread for an object of 3 MB behind a proxy, and an empty file. */
 async function world(setup: Partial<S3SourceSetup> = {}): Promise<World> {
   const scratch = await scratchFolder();
   const proxy = await httpProxy(s3.server().port);
@@ -44,7 +44,7 @@ async function world(setup: Partial<S3SourceSetup> = {}): Promise<World> {
     object,
     path,
     fd,
-    etag: (await reader.look(object))?.etag ?? "",
+    etag: (await reader.stat(object))?.etag ?? "",
     async [Symbol.asyncDispose]() {
       await reader[Symbol.asyncDispose]();
       closeSync(fd);
@@ -61,8 +61,8 @@ async function refusal(work: Promise<unknown>): Promise<Error> {
   );
 }
 
-s3.describe("a thread that reads from S3", () => {
-  test("lists, looks, and fetches to where bytes are in the object", async () => {
+s3.describe("a reader thread", () => {
+  test("a reader thread lists, stats, and fetches bytes to their offset in the object", async () => {
     await using here = await world();
     const { reader, object, etag, fd } = here;
     const listed = [];
@@ -71,11 +71,11 @@ s3.describe("a thread that reads from S3", () => {
     }
 
     const request = { object, etag, start: 1_000_000, end: 2_500_000 };
-    await reader.fetch("reading", request, fd);
-    const inMemory = await reader.bytes("reading", request);
+    await reader.fetchIntoFile("reading", request, fd);
+    const inMemory = await reader.readBytes("reading", request);
 
     expect(listed).toEqual([{ key: "in/a", etag, sizeBytes: bytes.length }]);
-    expect(await reader.look({ ...object, key: "in/b" })).toBeUndefined();
+    expect(await reader.stat({ ...object, key: "in/b" })).toBeUndefined();
     const file = readFileSync(here.path);
     expect(file.length).toBe(2_500_000);
     expect(file.subarray(0, 1_000_000).equals(Buffer.alloc(1_000_000))).toBe(true);
@@ -83,12 +83,12 @@ s3.describe("a thread that reads from S3", () => {
     expect(bytes.subarray(1_000_000, 2_500_000).equals(inMemory)).toBe(true);
   });
 
-  test("says what went wrong as the same thread would", async () => {
+  test("a reader thread reports the same errors as a reader in the main thread", async () => {
     await using here = await world();
     const { reader, object, fd } = here;
     const request = { object, etag: '"another"', start: 0, end: 8 };
 
-    const changed = await refusal(reader.fetch("reading a", request, fd));
+    const changed = await refusal(reader.fetchIntoFile("reading a", request, fd));
     const missing = await refusal(
       (async () => {
         for await (const { key } of reader.list("no-such-bucket", "")) {
@@ -100,13 +100,13 @@ s3.describe("a thread that reads from S3", () => {
     expect(changed).toBeInstanceOf(JobError);
     expect(changed).toMatchObject({
       code: "INPUT_CHANGED",
-      message: "reading a: its ETag is another one",
+      message: "reading a: its ETag has changed",
       hint: "put the planned object back; committed spans are kept",
     });
     expect(missing).toMatchObject({ code: "FILE_MISSING", exitCode: 64 });
   });
 
-  test("tells of tries that failed, and goes on where they broke off", async () => {
+  test("a reader thread passes on warnings of retries, and resumes a body where it ended", async () => {
     await using here = await world();
     const { reader, object, etag, fd, proxy } = here;
     let seen = 0;
@@ -115,26 +115,26 @@ s3.describe("a thread that reads from S3", () => {
       return seen === 1 ? { kind: "shorten", bytes: 1_000_000 } : undefined;
     };
 
-    await reader.fetch("reading a", { object, etag, start: 0, end: bytes.length }, fd);
+    await reader.fetchIntoFile("reading a", { object, etag, start: 0, end: bytes.length }, fd);
 
     expect(bytes.equals(readFileSync(here.path))).toBe(true);
     expect(here.warnings).toEqual([expect.stringMatching(/^reading a: a body of 3000000 bytes ended after 1000000; /)]);
     expect(proxy.requests.at(-1)).toContain("bytes=1000000-2999999");
   });
 
-  test("hands on what the disk says, by its name", async () => {
+  test("a reader thread passes on errors of the disk with their error code", async () => {
     await using here = await world();
     const { reader, object, etag } = here;
     const full = openSync("/dev/full", constants.O_WRONLY);
     const request = { object, etag, start: 0, end: bytes.length };
 
-    expect(await refusal(reader.fetch("reading a", request, full))).toMatchObject({ code: "ENOSPC" });
+    expect(await refusal(reader.fetchIntoFile("reading a", request, full))).toMatchObject({ code: "ENOSPC" });
 
     closeSync(full);
     expect(here.warnings).toEqual([]);
   });
 
-  test("ends a fetch that is not wanted any more, with the reason, and others come through", async () => {
+  test("a reader thread ends a cancelled fetch with the signal's reason, and other fetches succeed", async () => {
     await using here = await world();
     const { reader, object, etag, fd, proxy } = here;
     const stop = new AbortController();
@@ -145,8 +145,10 @@ s3.describe("a thread that reads from S3", () => {
     proxy.twist = () => ({ kind: "hold", until: gate.promise });
     const request = { object, etag, start: 0, end: 1000 };
 
-    const stopped = Array.from({ length: 20 }, () => refusal(reader.fetch("reading a", request, fd, stop.signal)));
-    const other = reader.bytes("reading a", request);
+    const stopped = Array.from({ length: 20 }, () =>
+      refusal(reader.fetchIntoFile("reading a", request, fd, stop.signal)),
+    );
+    const other = reader.readBytes("reading a", request);
     await until(() => proxy.requests.some((one) => one.includes("bytes=0-999")));
     stop.abort(new Error("the window is closed"));
 
@@ -160,12 +162,12 @@ s3.describe("a thread that reads from S3", () => {
     expect(warned).toEqual([]);
   });
 
-  test("ends at once when the job is stopped, in a pause before another try too", async () => {
+  test("a reader thread ends at once when the job is stopped, also in the pause before a retry", async () => {
     const stop = new AbortController();
     await using here = await world({ signal: stop.signal, retrySeconds: 60 });
     const { reader, object, etag, fd, proxy, warnings } = here;
     await proxy[Symbol.asyncDispose]();
-    const reading = refusal(reader.fetch("reading a", { object, etag, start: 0, end: 1000 }, fd));
+    const reading = refusal(reader.fetchIntoFile("reading a", { object, etag, start: 0, end: 1000 }, fd));
     const pauseMs = (): number => Number(/again in ([\d.]+) s/.exec(warnings.at(-1) ?? "")?.[1]) * 1000;
     await until(() => pauseMs() >= 1000);
 
@@ -174,18 +176,18 @@ s3.describe("a thread that reads from S3", () => {
 
     expect(await reading).toMatchObject({ code: "SIGTERM" });
     expect(performance.now() - start).toBeLessThan(pauseMs() * 0.8);
-    expect(await refusal(reader.look(object))).toMatchObject({ code: "SIGTERM" });
+    expect(await refusal(reader.stat(object))).toMatchObject({ code: "SIGTERM" });
   });
 
-  test("is not waited for once it has ended", async () => {
+  test("disposing a reader thread that has ended does not wait", async () => {
     await using here = await world();
     const { reader, object, proxy } = here;
     proxy.delayMs = 5000;
-    const looking = refusal(reader.look(object));
+    const looking = refusal(reader.stat(object));
 
     await reader[Symbol.asyncDispose]();
 
     expect((await looking).message).toMatch(/has ended|is stopped/);
-    expect((await refusal(reader.look(object))).message).toContain("has ended");
+    expect((await refusal(reader.stat(object))).message).toContain("has ended");
   });
 });

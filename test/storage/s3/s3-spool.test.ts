@@ -26,7 +26,7 @@ const projection: Projection = {
   missing: "bad_row",
 };
 
-/** Bytes that the files of a folder take on the disk, holes not counted. */
+/** The bytes that the files of a folder take on the disk, without their holes. */
 async function bytesIn(folder: string): Promise<number> {
   const entries = await readdir(folder, { recursive: true, withFileTypes: true });
   const sizes = entries.map(async (entry) => {
@@ -64,8 +64,8 @@ async function readThrough(source: Source, pattern: string, folder: string): Pro
   return { sum, peak };
 }
 
-s3.describe("what is fetched and not read yet", () => {
-  test("takes no more of the disk than it may, of a shard ten times as large", async () => {
+s3.describe("the spool of an S3 source", () => {
+  test("reading a shard ten times as large as the spool keeps within input.spool.max_mb", async () => {
     await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const path = join(scratch.path, "a.parquet");
@@ -84,7 +84,7 @@ s3.describe("what is fetched and not read yet", () => {
     expect(await bytesIn(spool)).toBe(0);
   });
 
-  test("is refused where a single row group is larger than what may be kept", async () => {
+  test("a row group larger than input.spool.max_mb is refused", async () => {
     await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const path = join(scratch.path, "a.parquet");
@@ -102,8 +102,8 @@ s3.describe("what is fetched and not read yet", () => {
   });
 });
 
-s3.describe("a long listing", () => {
-  test("is read page after page", async () => {
+s3.describe("a long listing in S3", () => {
+  test("a listing in S3 reads page after page", async () => {
     await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const keys = Array.from(

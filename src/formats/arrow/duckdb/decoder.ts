@@ -43,7 +43,7 @@ async function* readByTable(pool: ConnectionPool, shard: OpenArrow, slice: Slice
   const { projection, file } = slice;
   const wanted = Array.from(plannedColumns(projection), ([name, type]) => ({ name, type }));
   const columns = tableColumns(file, shard.index, wanted);
-  const connection = await pool.take();
+  const connection = await pool.acquire();
   let finished = false;
   let next = slice.rowStart;
   try {
@@ -66,7 +66,7 @@ async function* readByTable(pool: ConnectionPool, shard: OpenArrow, slice: Slice
     finished = true;
   } finally {
     if (finished) {
-      pool.giveBack(connection);
+      pool.release(connection);
     } else {
       connection.closeSync(); // a stream that was left in the middle must not be met by the next query
     }

@@ -1,5 +1,5 @@
 import type { DuckDBDataChunk } from "@duckdb/node-api";
-import { isOfType, readFlat } from "../../../duckdb/read-vector.js";
+import { hasIntegerType, readScalars } from "../../../duckdb/read-vector.js";
 import type { SliceRequest } from "../../port.js";
 
 /** How far whole shards that are read as one table have come. */
@@ -59,9 +59,9 @@ export function placeIn(slices: readonly SliceRequest[]): Place {
 
 /** 64 bits each, of which 32 are enough here. undefined: it is a column of the shards that is called as ours. */
 function lowWords(chunk: DuckDBDataChunk, column: number, type: "int64" | "uint64"): Uint32Array | undefined {
-  if (!isOfType(chunk, column, type)) {
+  if (!hasIntegerType(chunk, column, type)) {
     return undefined;
   }
-  const { data } = readFlat(chunk, column, type);
+  const { data } = readScalars(chunk, column, type);
   return new Uint32Array(data.buffer, data.byteOffset, chunk.rowCount * 2);
 }

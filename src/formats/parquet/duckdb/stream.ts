@@ -8,7 +8,7 @@ import { awaitedLater, settled } from "../../../util/promises.js";
  * @throws what DuckDB says
  */
 export async function* streamChunks(pool: ConnectionPool, sql: string): AsyncGenerator<DuckDBDataChunk> {
-  const connection = await pool.take();
+  const connection = await pool.acquire();
   let finished = false;
   let fetched: Promise<DuckDBDataChunk | null> | undefined;
   try {
@@ -26,7 +26,7 @@ export async function* streamChunks(pool: ConnectionPool, sql: string): AsyncGen
     finished = true;
   } finally {
     if (finished) {
-      pool.giveBack(connection);
+      pool.release(connection);
     } else {
       await settled(fetched);
       connection.closeSync(); // a stream that was left in the middle must not be met by the next query

@@ -1,8 +1,8 @@
 import { unlink } from "node:fs/promises";
 import { JobError } from "../../../util/errors.js";
 import type { Span } from "../../../plan/plan.js";
-import { writerOf } from "../../../s3/creation.js";
-import { spooling } from "../../../s3/spool.js";
+import { creationIdOf } from "../../../s3/create-object.js";
+import { withSpoolErrors } from "../../../s3/spool.js";
 import { ifThere, nodeFileSystem } from "../common/file-system.js";
 import type { FinishedPart } from "../common/manifest.js";
 import { adopt, encodePart } from "../common/commit.js";
@@ -26,11 +26,11 @@ export interface S3Commit extends SpanCommit {
 /** Publishes a span's rejects, then its part. The creation of the part commits both. */
 export async function commitToS3(commit: S3Commit): Promise<{ outcome: CommitOutcome; part: FinishedPart }> {
   const { tools, target, span } = commit;
-  await tools.spool.ready();
+  await tools.spool.prepare();
   const path = tools.spool.newPath();
   const rejects = textOfRejects(commit.output.rejects);
   try {
-    const part = await spooling(tools.spool, () => encode(commit, { path, rejectsSha256: rejects.sha256 }));
+    const part = await withSpoolErrors(tools.spool, () => encode(commit, { path, rejectsSha256: rejects.sha256 }));
     await target.check();
     if (await isThere(target, span)) {
       return { outcome: "adopted", part: await adopt(target, span) };
@@ -91,14 +91,14 @@ async function publish(
   const creation = await store.create(final, {
     body: { path, sizeBytes: part.sizeBytes, sha256: part.sha256 },
     metadata: metadataOf(stored, part),
-    exclusive: await tools.isExclusive(),
+    conditional: await tools.isExclusive(),
   });
   if (creation.kind === "exists") {
     return "adopted";
   }
   await retractIfSuperseded(check, async () => {
-    const found = await store.stored(final);
-    if (found !== undefined && writerOf(found) === creation.id) {
+    const found = await store.head(final);
+    if (found !== undefined && creationIdOf(found) === creation.id) {
       await store.remove(final, found.etag);
       if (rejects.sha256 !== null) {
         await store.remove(rejectsAt(target, part.span, rejects.sha256));

@@ -67,7 +67,7 @@ async function publishText(
     }
     const written =
       there === undefined
-        ? (await store.create(object, { body: text, exclusive })).kind === "created"
+        ? (await store.create(object, { body: text, conditional: exclusive })).kind === "created"
         : (await store.put(object, text, exclusive ? there.etag : undefined)) === "written";
     if (written) {
       await retractIfSuperseded(check, async () => {

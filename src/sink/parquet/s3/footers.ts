@@ -1,7 +1,7 @@
 import { open, unlink } from "node:fs/promises";
 import type { DuckDbAccess } from "../../../duckdb/instance.js";
 import { JobError } from "../../../util/errors.js";
-import { writingTo } from "../../../s3/download.js";
+import { writeAtOffset } from "../../../s3/download.js";
 import type { Spool } from "../../../s3/spool.js";
 import type { S3Target } from "../../../s3/target.js";
 import { type CommittedPart, type InspectedParts, inspectParts, requireUndamaged } from "../common/parts.js";
@@ -30,7 +30,7 @@ export async function inspectInS3(
   const parts: InspectedParts = { committed: new Map(), damaged: [] };
   const all = [...uris];
   if (all.length > 0) {
-    await tools.spool.ready();
+    await tools.spool.prepare();
   }
   for (let start = 0; start < all.length; start += partsAtOnce) {
     const group = all
@@ -61,7 +61,7 @@ export async function inspectInS3(
 /** Makes a sparse file as large as the object, with the bytes of its footer. */
 async function fetchFooter(store: S3Target, uri: string, path: string): Promise<void> {
   const object = objectAt(uri);
-  const found = await store.stored(object);
+  const found = await store.head(object);
   if (found === undefined) {
     throw Object.assign(new Error(`there is no object ${uri}`), { code: "ENOENT", path: uri });
   }
@@ -70,7 +70,7 @@ async function fetchFooter(store: S3Target, uri: string, path: string): Promise<
   await file.truncate(sizeBytes);
   const fetch = async (start: number, end: number): Promise<void> => {
     if (start < end) {
-      await store.read(`checking ${uri}`, { object, etag, start, end }, writingTo(file.fd));
+      await store.read(`checking ${uri}`, { object, etag, start, end }, writeAtOffset(file.fd));
     }
   };
   const first = Math.max(0, sizeBytes - guessedBytes);

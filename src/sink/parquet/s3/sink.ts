@@ -26,7 +26,7 @@ export function openS3Sink(options: S3SinkOptions): Sink {
   const fs = targetStateInS3(store, folder);
   let exclusive: Promise<boolean> | undefined;
   const probe = objectAt(`${folder}/_infer-batch/probe.${options.writer}`);
-  const tools: S3Tools = { ...options, isExclusive: () => (exclusive ??= store.isExclusive(probe)) };
+  const tools: S3Tools = { ...options, isExclusive: () => (exclusive ??= store.honoursIfNoneMatch(probe)) };
   return {
     target: folder,
     planTarget: { kind: "parquet", uri: options.uri },
@@ -43,7 +43,7 @@ export function openS3Sink(options: S3SinkOptions): Sink {
       const layout = layoutOf(folder, plan.runId);
       return await guarded(`writing the plan to ${layout.plan}`, async () => {
         try {
-          const request = { exclusive: await tools.isExclusive() };
+          const request = { conditional: await tools.isExclusive() };
           await store.create(objectAt(layout.claim), { ...request, body: claimText(layout) });
           await refuseForeign(fs, layout);
           for (const lost of await lostPlans(fs, layout)) {

@@ -58,5 +58,5 @@ async function withdrawSuccess({ store }: S3Tools, { layout, check }: Target): P
 async function copyIn({ store }: S3Tools, { layout }: Target, span: number): Promise<string | undefined> {
   const [from = "", to = from] = layout.pathsOf(span).map(String);
   const isCopied = await store.copy(objectAt(from), objectAt(to));
-  return !isCopied && (await store.stored(objectAt(to))) === undefined ? from : undefined;
+  return !isCopied && (await store.head(objectAt(to))) === undefined ? from : undefined;
 }

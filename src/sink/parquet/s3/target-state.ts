@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import type { S3Target } from "../../../s3/target.js";
-import type { StoredObject } from "../../../s3/creation.js";
+import type { StoredObject } from "../../../s3/create-object.js";
 import type { S3Uri } from "../../../spec/s3-uri.js";
 import type { TargetState } from "../common/file-system.js";
 
@@ -17,7 +17,7 @@ export const digestKey = "infer-batch-sha256";
 export function targetStateInS3(store: S3Target, folder: string): TargetState {
   return {
     async readdir(uri) {
-      const found = await store.entries(objectAt(uri));
+      const found = await store.listFolder(objectAt(uri));
       if (uri !== folder) {
         return found.map(({ name }) => name);
       }
@@ -41,7 +41,7 @@ export function targetStateInS3(store: S3Target, folder: string): TargetState {
       return { sizeBytes, sha256: known ?? (await digestOf(store, uri, { etag, sizeBytes })) };
     },
     async sizesIn(uri) {
-      const found = await store.entries(objectAt(uri));
+      const found = await store.listFolder(objectAt(uri));
       return new Map(found.flatMap(({ name, sizeBytes }) => (sizeBytes === undefined ? [] : [[name, sizeBytes]])));
     },
   };
@@ -59,7 +59,7 @@ async function isMarker(store: S3Target, uri: string): Promise<boolean> {
 }
 
 async function storedObject(store: S3Target, uri: string): Promise<StoredObject> {
-  return (await store.stored(objectAt(uri))) ?? (await gone(uri));
+  return (await store.head(objectAt(uri))) ?? (await gone(uri));
 }
 
 /** Rejects as a disk does for a missing file. */

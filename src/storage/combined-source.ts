@@ -2,11 +2,11 @@ import { isS3Uri } from "../spec/s3-uri.js";
 import { joinListings } from "./join-listings.js";
 import type { Source } from "./port.js";
 
-/** Some shards on a disk, others in S3. */
-export function severalSources({ disk, s3 }: { readonly disk: Source; readonly s3: Source }): Source {
+/** Combines a disk source and an S3 source: each URI and pattern goes to the one that it names. */
+export function combineSources({ disk, s3 }: { readonly disk: Source; readonly s3: Source }): Source {
   const of = (uri: string): Source => (isS3Uri(uri) ? s3 : disk);
   return {
-    ahead: s3.ahead,
+    readAhead: s3.readAhead,
     async list(patterns) {
       const listings = [
         await disk.list(patterns.filter((pattern) => !isS3Uri(pattern))),
@@ -14,7 +14,7 @@ export function severalSources({ disk, s3 }: { readonly disk: Source; readonly s
       ];
       return joinListings(listings);
     },
-    names: (folder) => of(folder).names(folder),
+    listNames: (folder) => of(folder).listNames(folder),
     exists: (uri) => of(uri).exists(uri),
     open: (shard) => of(shard.uri).open(shard),
     async [Symbol.asyncDispose]() {

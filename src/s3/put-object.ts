@@ -4,26 +4,28 @@ import { readFile } from "node:fs/promises";
 import { pipeline, type Readable, Transform } from "node:stream";
 import { PutObjectCommand, type PutObjectCommandInput, type S3Client } from "@aws-sdk/client-s3";
 import type { S3Uri } from "../spec/s3-uri.js";
-import type { Watch } from "./watch.js";
+import type { Watchdog } from "./watchdog.js";
 
 /**
- * Of a bucket in another region the SDK hears by the answer, and sends the body again there: it cannot do so with a
- * stream, but for those beyond 2 MiB it asks before it sends anything (100-continue).
+ * The largest file that is sent as a buffer. The SDK learns from a response that a bucket is in another region, and
+ * sends the body again there. It cannot send a stream twice; but for bodies above 2 MiB it asks before it sends
+ * (100-continue).
  */
 const smallBytes = 4 * 1024 * 1024;
-/** Read of a file, and handed to the socket, at once. */
-const pieceBytes = 256 * 1024;
+/** The size of one read of a file that is sent as a stream. */
+const readBytes = 256 * 1024;
 
-/** Bytes of an object: a text, or a file of which size and sha256 (hex) are known. */
+/** An object's bytes: text, or a file. */
 export type ObjectBody = string | FileBody;
 
+/** A file to be sent; `sha256` is hex. */
 export interface FileBody {
   readonly path: string;
   readonly sizeBytes: number;
   readonly sha256: string;
 }
 
-/** What a PUT takes beyond key and body. */
+/** Options of a PUT beyond key and body. */
 export type PutOptions = Partial<
   Pick<
     PutObjectCommandInput,
@@ -31,14 +33,14 @@ export type PutOptions = Partial<
   >
 >;
 
-/** One PUT. The store compares what comes with the sha256 that is signed, before the object is there. */
-export async function send(
+/** Sends one PUT. The store compares the body with the signed sha256 before it creates the object. */
+export async function putObject(
   client: S3Client,
-  watch: Watch,
+  watchdog: Watchdog,
   { bucket, key }: S3Uri,
   { body, options }: { body: ObjectBody; options: PutOptions },
 ): Promise<void> {
-  const { bytes, sizeBytes, sha256 } = typeof body === "string" ? textBody(body) : await fileBody(body, watch);
+  const { bytes, sizeBytes, sha256 } = typeof body === "string" ? textBody(body) : await fileBody(body, watchdog);
   const command = new PutObjectCommand({
     Bucket: bucket,
     Key: key,
@@ -47,7 +49,7 @@ export async function send(
     ChecksumSHA256: Buffer.from(sha256, "hex").toString("base64"),
     ...options,
   });
-  // A stream would be sent unsigned, over plain HTTP too: this is what the signature then covers.
+  // The SDK leaves the body of a stream out of the signature, over plain HTTP too; with this header it is covered.
   command.middlewareStack.add(
     (next) => (args) => {
       const headers: unknown = Reflect.get(Object(args.request), "headers");
@@ -57,10 +59,10 @@ export async function send(
     { step: "build", name: "signedBody" },
   );
   try {
-    await client.send(command, { abortSignal: watch.signal });
+    await client.send(command, { abortSignal: watchdog.signal });
   } finally {
     if (!Buffer.isBuffer(bytes)) {
-      bytes.destroy(); // of a request that broke off, the file would stay open
+      bytes.destroy(); // else the file of a failed request stays open
     }
   }
 }
@@ -70,20 +72,21 @@ function textBody(text: string): { bytes: Buffer; sizeBytes: number; sha256: str
   return { bytes, sizeBytes: bytes.length, sha256: createHash("sha256").update(bytes).digest("hex") };
 }
 
-/** A file as a stream, unless it is small; each piece that is taken is a sign of life. */
+/** Reads a small file, or opens a stream over a large one that resets the watchdog with each chunk. */
 async function fileBody(
   { path, ...facts }: FileBody,
-  watch: Watch,
+  watchdog: Watchdog,
 ): Promise<{ bytes: Readable | Buffer; sizeBytes: number; sha256: string }> {
   if (facts.sizeBytes <= smallBytes) {
     return { ...facts, bytes: await readFile(path) };
   }
-  const heard = new Transform({
-    transform(piece, _encoding, done) {
-      watch.heard();
-      done(undefined, piece);
+  const progress = new Transform({
+    transform(chunk, _encoding, done) {
+      watchdog.reset();
+      done(undefined, chunk);
     },
   });
-  const bytes = pipeline(createReadStream(path, { highWaterMark: pieceBytes }), heard, () => undefined); // the request that reads it fails too
+  // The error of a failed pipeline also fails the request that reads it.
+  const bytes = pipeline(createReadStream(path, { highWaterMark: readBytes }), progress, () => undefined);
   return { ...facts, bytes };
 }

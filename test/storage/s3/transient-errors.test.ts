@@ -13,13 +13,13 @@ import { tcpProxy } from "../../support/tcp-proxy.js";
 const s3 = useS3();
 
 const bytes = randomBytes(5_000_000);
-/** No store is as slow as that, however busy the machine is. */
+/** Timeouts that no store exceeds, however busy the machine is. */
 const patient = { connectMs: 30_000, silenceMs: 30_000, requestMs: 60_000 };
-/** Where it is silent on purpose. */
+/** Timeouts for a store that is silent on purpose. */
 const impatient = { ...patient, silenceMs: 1000 };
 
-/** A bucket with one object of 5 MB, and a proxy on the way there. */
-async function weather(setup: Partial<S3SourceSetup> = {}): Promise<
+/** Opens a store with an object of 5 MB behind a proxy. */
+async function openWorld(setup: Partial<S3SourceSetup> = {}): Promise<
   AsyncDisposable & {
     readonly proxy: Awaited<ReturnType<typeof tcpProxy>>;
     readonly source: Source;
@@ -76,33 +76,36 @@ async function all<T>(items: AsyncIterable<T>): Promise<T[]> {
   return found;
 }
 
-s3.describe("an object is read whole when", () => {
-  test.each(["cut", "reset", "stall"] as const)("a body breaks off (%s), from where it broke off", async (fault) => {
-    const stalls = fault === "stall";
-    await using world = await weather({ thread: true, timeouts: stalls ? impatient : patient });
-    let seen = 0;
-    world.proxy.armAnswers(fault, (chunk) => {
-      seen += chunk.length;
-      return seen > 4_000_000;
-    });
+s3.describe("reading an S3 object with transient errors", () => {
+  test.each(["cut", "reset", "stall"] as const)(
+    "reading an S3 object resumes where a body broke off (%s)",
+    async (fault) => {
+      const stalls = fault === "stall";
+      await using world = await openWorld({ thread: true, timeouts: stalls ? impatient : patient });
+      let seen = 0;
+      world.proxy.armAnswers(fault, (chunk) => {
+        seen += chunk.length;
+        return seen > 4_000_000;
+      });
 
-    expect(bytes.equals(await world.read())).toBe(true);
+      expect(bytes.equals(await world.read())).toBe(true);
 
-    expect(world.proxy.struck).toBe(1);
-    expect(world.warnings).toHaveLength(1);
-    expect(world.warnings[0]).toMatch(/^reading s3:\/\/bucket-\d+\/in\/a: .*; trying again in /);
-    expect(world.warnings[0]).toContain(stalls ? "silent for 1 s" : "the connection was lost");
-    expect(world.proxy.bytesFromServer).toBeLessThan(9_000_000);
-  });
+      expect(world.proxy.struck).toBe(1);
+      expect(world.warnings).toHaveLength(1);
+      expect(world.warnings[0]).toMatch(/^reading s3:\/\/bucket-\d+\/in\/a: .*; trying again in /);
+      expect(world.warnings[0]).toContain(stalls ? "silent for 1 s" : "the connection was lost");
+      expect(world.proxy.bytesFromServer).toBeLessThan(9_000_000);
+    },
+  );
 
   test.each([
     { what: "a body is shorter than its range", twist: { kind: "shorten", bytes: 1_000_000 } as const },
     { what: "the store asks to slow down", twist: s3Error(503, "SlowDown") },
     { what: "the store has an internal error", twist: s3Error(500, "InternalError") },
-    { what: "the request is too late for the store", twist: s3Error(400, "RequestTimeout") },
-  ])("$what", async ({ twist }) => {
+    { what: "the store says RequestTimeout", twist: s3Error(400, "RequestTimeout") },
+  ])("reading an S3 object retries when $what", async ({ twist }) => {
     await using http = await httpProxy(s3.server().port);
-    await using world = await weather({ port: http.port });
+    await using world = await openWorld({ port: http.port });
     let twisted = 0;
     http.twist = (request) => {
       twisted += request.includes("/in/a") ? 1 : 0;
@@ -117,17 +120,20 @@ s3.describe("an object is read whole when", () => {
     expect(gets.map((request) => request.replace(/.* bytes=/, ""))).toEqual(["0-4999999", `${from}-4999999`]);
   });
 
-  test.each(["cut", "reset", "stall", "deaf"] as const)("a request is lost (%s)", async (fault) => {
-    await using world = await weather({ timeouts: fault === "stall" ? impatient : patient });
-    world.proxy.arm(fault, (chunk) => chunk.includes("GET ") && chunk.includes("/in/a"));
+  test.each(["cut", "reset", "stall", "deaf"] as const)(
+    "reading an S3 object sends a lost request again (%s)",
+    async (fault) => {
+      await using world = await openWorld({ timeouts: fault === "stall" ? impatient : patient });
+      world.proxy.arm(fault, (chunk) => chunk.includes("GET ") && chunk.includes("/in/a"));
 
-    expect(bytes.equals(await world.read())).toBe(true);
+      expect(bytes.equals(await world.read())).toBe(true);
 
-    expect(world.proxy.struck).toBe(1);
-  });
+      expect(world.proxy.struck).toBe(1);
+    },
+  );
 
-  test("the listing's answer is cut", async () => {
-    await using world = await weather();
+  test("reading an S3 object lists again when the listing's response is cut", async () => {
+    await using world = await openWorld();
     world.proxy.armAnswers("cut", (chunk) => chunk.includes("ListBucketResult"));
 
     expect(bytes.equals(await world.read())).toBe(true);
@@ -135,8 +141,8 @@ s3.describe("an object is read whole when", () => {
     expect(world.proxy.struck).toBe(1);
   });
 
-  test("the server goes and comes back in the middle of it", async () => {
-    await using world = await weather();
+  test("reading an S3 object goes on when the server restarts in the middle", async () => {
+    await using world = await openWorld();
     let seen = 0;
     let restarted: Promise<void> | undefined;
     world.proxy.armAnswers("cut", (chunk) => {
@@ -157,9 +163,9 @@ s3.describe("an object is read whole when", () => {
   });
 });
 
-s3.describe("reading from S3", () => {
-  test("ends with 75 when the weather stays bad, and says what it met", async () => {
-    await using world = await weather({ retrySeconds: 1 });
+s3.describe("a reader of S3", () => {
+  test("reading from S3 ends with 75, naming the error, when a transient error persists", async () => {
+    await using world = await openWorld({ retrySeconds: 1 });
     const port = world.proxy.port;
     await world.proxy[Symbol.asyncDispose]();
 
@@ -174,9 +180,9 @@ s3.describe("reading from S3", () => {
     expect(hint).toContain("run the same command again");
   });
 
-  test("ends with the signal's reason when the job is stopped while it waits", async () => {
+  test("reading from S3 ends with the signal's reason when the job is stopped in a pause", async () => {
     const stop = new AbortController();
-    await using world = await weather({ signal: stop.signal });
+    await using world = await openWorld({ signal: stop.signal });
     let seen = 0;
     world.proxy.armAnswers("stall", (chunk) => {
       seen += chunk.length;
@@ -189,14 +195,14 @@ s3.describe("reading from S3", () => {
     expect(await refusal(() => world.read())).toMatchObject({ code: "SIGTERM" });
   });
 
-  test("takes a slow disk for no silence of the store", async () => {
+  test("reading from S3 does not mistake a slow disk for a silent store", async () => {
     const bucket = await s3.server().createBucket();
     await bucket.put("a", bytes);
     const warnings: string[] = [];
     const timeouts = { ...patient, silenceMs: 2000 };
     const store = storeAt({ port: s3.server().port, timeouts, retrySeconds: 20, warnings });
     const object = { bucket: bucket.name, key: "a" };
-    const { etag } = (await store.look(object)) ?? { etag: "" };
+    const { etag } = (await store.stat(object)) ?? { etag: "" };
     let taken = 0;
     const take = ({ length }: Uint8Array): void => {
       const before = taken;
@@ -214,7 +220,7 @@ s3.describe("reading from S3", () => {
     expect(warnings).toEqual([]);
   });
 
-  test("warns of no leak when many requests are under way", async () => {
+  test("reading from S3 causes no leak warning when many requests are in flight", async () => {
     await using http = await httpProxy(s3.server().port);
     http.delayMs = 50;
     const bucket = await s3.server().createBucket();
@@ -223,13 +229,13 @@ s3.describe("reading from S3", () => {
     const warned: string[] = [];
     const note = (warning: Error): void => void warned.push(warning.message);
     process.on("warning", note);
-    await Promise.all(Array.from({ length: 24 }, () => store.look({ bucket: bucket.name, key: "a" })));
+    await Promise.all(Array.from({ length: 24 }, () => store.stat({ bucket: bucket.name, key: "a" })));
     process.off("warning", note);
 
     expect(warned).toEqual([]);
   });
 
-  test("takes up credentials that were rotated", async () => {
+  test("reading from S3 uses credentials that were rotated", async () => {
     await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     await bucket.put("a", "a");
@@ -240,17 +246,17 @@ s3.describe("reading from S3", () => {
     const store = storeAt({ port: s3.server().port, retrySeconds: 5 });
     delete process.env["AWS_ACCESS_KEY_ID"];
     process.env["AWS_SHARED_CREDENTIALS_FILE"] = file;
-    await expect(store.look({ bucket: bucket.name, key: "a" })).rejects.toThrow("access denied");
+    await expect(store.stat({ bucket: bucket.name, key: "a" })).rejects.toThrow("access denied");
     await expect(all(store.list(bucket.name, ""))).rejects.toThrow("the credentials are wrong");
     await write("testsecret123");
     const now = performance.now();
     vi.spyOn(performance, "now").mockReturnValueOnce(now + 5100); // they are not looked for all the time
 
     expect(await all(store.list(bucket.name, ""))).toHaveLength(1);
-    expect(await store.look({ bucket: bucket.name, key: "a" })).toMatchObject({ sizeBytes: 1 });
+    expect(await store.stat({ bucket: bucket.name, key: "a" })).toMatchObject({ sizeBytes: 1 });
   });
 
-  test("names what is missing or refused, and nothing secret", async () => {
+  test("reading from S3 names what is missing or refused, and no secret", async () => {
     const { port } = s3.server();
     const list = (bucket: string): Promise<unknown> => all(storeAt({ port }).list(bucket, "in/"));
     expect(await refusal(() => list("no-such-bucket"))).toMatchInlineSnapshot(`

@@ -1,20 +1,21 @@
 import type { ListedShard } from "../../plan/compare.js";
 
-/** The last bytes of an object, from `start` on. */
+/** The last bytes of an object, from offset `start` to its end. */
 export interface Tail {
   readonly start: number;
   readonly bytes: Uint8Array;
 }
 
-/** The ends of objects, where their footers are, which each file of a shard needs: some are kept. */
-export interface Tails {
+/** Caches the ends of objects, where their footers are: each file of a shard needs them. */
+export interface TailCache {
   get(shard: ListedShard): Tail | undefined;
-  /** Bytes that reach to the end of the object, or to those that are kept; others are not. */
+  /** Adds bytes that reach to the end of the object, or to the cached tail; others are ignored. */
   add(shard: ListedShard, part: Tail): void;
 }
 
-export function createTails(limitBytes: number): Tails {
-  /** The one that was used last comes last. */
+/** Makes a cache of at most `limitBytes`; the tails that were used least recently leave first. */
+export function createTailCache(limitBytes: number): TailCache {
+  /** In the order of their last use. */
   const kept = new Map<string, Tail>();
   let keptBytes = 0;
   const remove = (key: string): Tail | undefined => {
@@ -39,7 +40,7 @@ export function createTails(limitBytes: number): Tails {
       const before = remove(keyOf(shard));
       const end = start + bytes.length;
       const joins = end >= (before?.start ?? shard.sizeBytes) && start < (before?.start ?? shard.sizeBytes);
-      const tail = joins ? joined({ start, bytes }, before) : before;
+      const tail = joins ? joinTails({ start, bytes }, before) : before;
       if (tail !== undefined && tail.bytes.length <= limitBytes / 4) {
         put(keyOf(shard), tail);
       }
@@ -57,7 +58,7 @@ function keyOf({ uri, fingerprint }: ListedShard): string {
   return `${uri}\n${fingerprint}`;
 }
 
-function joined({ start, bytes }: Tail, after: Tail | undefined): Tail {
+function joinTails({ start, bytes }: Tail, after: Tail | undefined): Tail {
   if (after === undefined) {
     return { start, bytes };
   }
