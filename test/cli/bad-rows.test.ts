@@ -23,8 +23,8 @@ async function saidOf(
   return said.replaceAll(/^\[<time>\].*\n/gm, "");
 }
 
-describe("a bad row ends the run with what was found and what to do", () => {
-  test("NULL for a float", async () => {
+describe("a run with on_bad_row: fail", () => {
+  test("a NULL for a float input ends the run with its finding and hint", async () => {
     expect(await saidOf("NULL", { good: "0.5::DOUBLE" })).toMatchInlineSnapshot(`
       "exit 65
       --- stderr
@@ -34,7 +34,7 @@ describe("a bad row ends the run with what was found and what to do", () => {
     `);
   });
 
-  test("NULL for an integer, which nothing can stand in for", async () => {
+  test("a NULL for an integer input, which has no substitute, ends the run with its finding and hint", async () => {
     const model = tensor("int64", "N", 1);
     expect(await saidOf("NULL", { model, good: "7" })).toMatchInlineSnapshot(`
       "exit 65
@@ -48,7 +48,7 @@ describe("a bad row ends the run with what was found and what to do", () => {
     );
   });
 
-  test("NULL for a text", async () => {
+  test("a NULL for a text input ends the run with its finding and hint", async () => {
     expect(await saidOf("NULL", { model: tensor("string", "N"), good: "'a'" })).toMatchInlineSnapshot(`
       "exit 65
       --- stderr
@@ -58,7 +58,7 @@ describe("a bad row ends the run with what was found and what to do", () => {
     `);
   });
 
-  test("NULL for a list, missing: nan or not", async () => {
+  test("a NULL for a list input ends the run with its finding and hint, also with missing: nan", async () => {
     const model = tensor("float32", "N", 2);
     const given = { model, good: "[0.5, 1]::FLOAT[]" };
     const said = await saidOf("NULL", given);
@@ -72,7 +72,7 @@ describe("a bad row ends the run with what was found and what to do", () => {
     expect(await saidOf("NULL", { ...given, modelSpec: { missing: "nan" } })).toBe(said);
   });
 
-  test("NaN", async () => {
+  test("a NaN ends the run with its finding and hint", async () => {
     expect(await saidOf("'nan'", { good: "0.5::DOUBLE" })).toMatchInlineSnapshot(`
       "exit 65
       --- stderr
@@ -82,7 +82,7 @@ describe("a bad row ends the run with what was found and what to do", () => {
     `);
   });
 
-  test("infinity, which missing: nan does not let through", async () => {
+  test("an infinity ends the run with its finding and hint, also with missing: nan", async () => {
     const said = await saidOf("'-inf'", { good: "0.5::DOUBLE" });
     expect(said).toMatchInlineSnapshot(`
       "exit 65
@@ -94,7 +94,7 @@ describe("a bad row ends the run with what was found and what to do", () => {
     expect(await saidOf("'-inf'", { good: "0.5::DOUBLE", modelSpec: { missing: "nan" } })).toBe(said);
   });
 
-  test("NaN in a list", async () => {
+  test("a NaN in a list ends the run with its finding and hint", async () => {
     const model = tensor("float32", "N", 2);
     expect(await saidOf("[0.5, 'nan'::FLOAT]", { model, good: "[0.5, 1]::FLOAT[]" })).toMatchInlineSnapshot(`
       "exit 65
@@ -105,7 +105,7 @@ describe("a bad row ends the run with what was found and what to do", () => {
     `);
   });
 
-  test("a double that overflows", async () => {
+  test("a double that overflows float32 ends the run with its finding and hint", async () => {
     expect(await saidOf("1e300", { good: "0.5::DOUBLE" })).toMatchInlineSnapshot(`
       "exit 65
       --- stderr
@@ -115,7 +115,7 @@ describe("a bad row ends the run with what was found and what to do", () => {
     `);
   });
 
-  test("an integer that float32 would round", async () => {
+  test("an integer that float32 would round ends the run with its finding and hint", async () => {
     expect(await saidOf("16777217", { good: "7" })).toMatchInlineSnapshot(`
       "exit 65
       --- stderr
@@ -125,7 +125,7 @@ describe("a bad row ends the run with what was found and what to do", () => {
     `);
   });
 
-  test("an integer that cast: lossy has no room for either", async () => {
+  test("an integer that even cast: lossy cannot hold ends the run with its finding and hint", async () => {
     const model = tensor("float16", "N", 1);
     expect(await saidOf("70000", { model, good: "7", modelSpec: { cast: "lossy" } })).toMatchInlineSnapshot(`
       "exit 65
@@ -136,7 +136,7 @@ describe("a bad row ends the run with what was found and what to do", () => {
     `);
   });
 
-  test("a fraction for an integer", async () => {
+  test("a fraction for an integer input ends the run with its finding and hint", async () => {
     expect(await saidOf("1.5", { model: tensor("int64", "N", 1), good: "7::DOUBLE" })).toMatchInlineSnapshot(`
       "exit 65
       --- stderr
@@ -146,7 +146,7 @@ describe("a bad row ends the run with what was found and what to do", () => {
     `);
   });
 
-  test("an integer out of an integer's range, and NaN for one: rounding would not help", async () => {
+  test("an integer out of range, or NaN for an integer, ends the run with a hint that does not suggest rounding", async () => {
     expect(await saidOf("3000000000", { model: tensor("int32", "N", 1), good: "7" })).toMatchInlineSnapshot(`
       "exit 65
       --- stderr
@@ -163,7 +163,7 @@ describe("a bad row ends the run with what was found and what to do", () => {
     `);
   });
 
-  test("a list of another length", async () => {
+  test("a list of another length ends the run with its finding and hint", async () => {
     const model = tensor("float32", "N", 2);
     expect(await saidOf("[1, 2, 3]::FLOAT[]", { model, good: "[0.5, 1]::FLOAT[]" })).toMatchInlineSnapshot(`
       "exit 65
@@ -174,7 +174,7 @@ describe("a bad row ends the run with what was found and what to do", () => {
     `);
   });
 
-  test("a list with more to it than fits a line, of the right length or not", async () => {
+  test("a long list ends the run with a finding that is one line", async () => {
     const wide = { model: tensor("float32", "N", 200), good: "range(200)::FLOAT[]" };
     expect(await saidOf("list_concat(['nan'::FLOAT], range(199)::FLOAT[])", wide)).toMatchInlineSnapshot(`
       "exit 65
@@ -193,7 +193,7 @@ describe("a bad row ends the run with what was found and what to do", () => {
     `);
   });
 
-  test("a prediction that is not finite", async () => {
+  test("a prediction that is not finite ends the run with its finding and hint", async () => {
     const model: SmallModel = { ...identity, nodes: [{ op: "Log", from: ["x"], to: "score" }] };
     expect(await saidOf("-1", { model, good: "1::FLOAT" })).toMatchInlineSnapshot(`
       "exit 65
@@ -204,7 +204,7 @@ describe("a bad row ends the run with what was found and what to do", () => {
     `);
   });
 
-  test("a prediction called like the list that it is made of", async () => {
+  test("a prediction with the name of its input list ends the run with its finding and hint", async () => {
     const model: SmallModel = {
       ...tensor("float32", "N", 2),
       nodes: [{ op: "Log", from: ["x"], to: "score" }],
@@ -220,7 +220,7 @@ describe("a bad row ends the run with what was found and what to do", () => {
     `);
   });
 
-  test("a row that the model fails on", async () => {
+  test("a row on which the model fails ends the run with its finding and hint", async () => {
     expect(await saidOf("99", { model: lookup(), good: "3" })).toMatchInlineSnapshot(`
       "exit 65
       --- stderr

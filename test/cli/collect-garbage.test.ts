@@ -3,7 +3,7 @@ import { runInNewContext } from "node:vm";
 import { expect, it } from "vitest";
 import { collectGarbage } from "#src/cli/collect-garbage.js";
 
-it("collects what is no longer used, though no memory is asked for", async () => {
+it("collectGarbage frees unused objects without memory pressure", async () => {
   const forgotten = new WeakRef({});
   const isThere = (): boolean => forgotten.deref() !== undefined;
   await sleep(300);

@@ -11,20 +11,20 @@ const cancer = fixtures.find(({ name }) => name === "cancer-logistic") as Fixtur
 const batch32 = fixtures.find(({ name }) => name === "diabetes-mlp-batch32") as Fixture;
 
 describe("plan", () => {
-  test("shows shards, spans, bindings and target, and writes nothing", async () => {
+  test("plan shows shards, spans, bindings and target, and writes nothing", async () => {
     await using folder = await scratchFolder();
     const spec = await writeSpec(folder.path, wine, { commit_rows: 50 });
     expect(await shownCli(["plan", spec], folder.path)).toMatchSnapshot();
     expect(await readdir(folder.path)).toEqual(["job.yaml"]);
   });
 
-  test("shows where a model's batch is fixed", async () => {
+  test("plan shows a model's fixed batch size", async () => {
     await using folder = await scratchFolder();
     const { stdout } = await runHere(["plan", await writeSpec(folder.path, batch32)]);
     expect(stdout).toContain("input    features float32 [32,10] <- age, sex, bmi");
   });
 
-  test("--json is one line: the plan that run would store", async () => {
+  test("plan --json prints one line, the plan that run would store", async () => {
     await using folder = await scratchFolder();
     const spec = await writeSpec(folder.path, wine);
     const { code, stdout, stderr } = await runHere(["plan", spec, "--json"]);
@@ -50,7 +50,7 @@ describe("tune", () => {
     ),
   });
 
-  test("measures each batch size that the shards have rows for, and keeps nothing where they are few", async () => {
+  test("tune measures each batch size that the shards have rows for, and caches nothing when there are few", async () => {
     await using folder = await scratchFolder();
     const env = { XDG_CACHE_HOME: join(folder.path, "cache") };
     const { code, stdout, stderr } = await runHere(["tune", await writeSpec(folder.path, wine), "--json"], { env });
@@ -60,7 +60,7 @@ describe("tune", () => {
     expect(await readdir(folder.path)).toEqual(["job.yaml"]);
   });
 
-  test("names the fastest, of a fixed batch the only one, and knows it the next time", async () => {
+  test("tune names the fastest batch size, or the fixed one, and caches it", async () => {
     await using folder = await scratchFolder();
     const env = { XDG_CACHE_HOME: join(folder.path, "cache") };
     const spec = await writeSpec(folder.path, batch32);
@@ -78,7 +78,7 @@ describe("tune", () => {
     expect(anew.stdout).not.toContain("Measured at");
   });
 
-  test("has no answer without rows", async () => {
+  test("tune ends without a result when there are no rows", async () => {
     await using folder = await scratchFolder();
     const spec = await writeSpec(folder.path, wine, { input: { where: "1 = 0" } });
     const { code, stderr } = await runHere(["tune", spec]);
@@ -87,14 +87,14 @@ describe("tune", () => {
 });
 
 describe("validate", () => {
-  test("shows which columns go where, and writes nothing", async () => {
+  test("validate shows the bindings, and writes nothing", async () => {
     await using folder = await scratchFolder();
     const spec = await writeSpec(folder.path, cancer);
     expect(await shownCli(["validate", spec], folder.path)).toMatchSnapshot();
     expect(await readdir(folder.path)).toEqual(["job.yaml"]);
   });
 
-  test("says so when there is no shard yet to check against", async () => {
+  test("validate says when there is no shard to check yet", async () => {
     await using folder = await scratchFolder();
     const spec = await writeSpec(folder.path, cancer, { input: { path: "in/*.parquet" } });
     expect(await shownCli(["validate", spec], folder.path)).toMatchInlineSnapshot(`
@@ -107,7 +107,7 @@ describe("validate", () => {
 });
 
 describe("run and status", () => {
-  test("tell the same story before, during and after", async () => {
+  test("run and status agree before, during and after a run", async () => {
     await using folder = await scratchFolder();
     const spec = await writeSpec(folder.path, wine, { commit_rows: 50 });
     const story = [

@@ -24,7 +24,7 @@ async function withSpec<T>(
 }
 
 describe("doctor", () => {
-  test("without a spec tells what a GPU needs, tries the CPU, and ends well", async () => {
+  test("doctor without a spec checks what a GPU needs, tries the CPU, and exits with 0", async () => {
     const { code, stdout, stderr } = await runHere(["doctor", "--json"]);
     expect([code, stderr]).toEqual([0, ""]);
     const found = JSON.parse(stdout) as Record<string, unknown>;
@@ -47,7 +47,7 @@ describe("doctor", () => {
     expect(found["trials"]).toMatchObject([{ provider: "cpu", state: "ok", operators: { cpu: 2 }, fault: null }]);
   });
 
-  test("tries the spec's model, and ends with 64 when its providers cannot run", async () => {
+  test("doctor tries the spec's model, and exits with 64 when its providers cannot run", async () => {
     await withSpec({ providers: ["tensorrt", "cuda"] }, async (spec) => {
       const { code, stdout, stderr } = await runHere(["doctor", spec]);
       expect(code).toBe(64);
@@ -64,14 +64,14 @@ describe("doctor", () => {
     });
   });
 
-  test("ends well when cpu is listed behind what is missing, and says where a run scores", async () => {
+  test("doctor exits with 0 when cpu is listed after a missing provider, and says where a run scores", async () => {
     await withSpec({ providers: ["cuda", "cpu"] }, async (spec) => {
       const { code, stdout } = await runHere(["doctor", spec]);
       expect([code, stdout.trimEnd().split("\n").at(-1)]).toEqual([0, "A run scores on cpu."]);
     });
   });
 
-  test("needs no shard, and refuses a model that cannot be loaded", async () => {
+  test("doctor needs no shard, and refuses a model that cannot be loaded", async () => {
     const input = { path: "nowhere/*.parquet" };
     await withSpec({}, async (spec) => expect((await runHere(["doctor", spec])).code).toBe(0), { input });
     await withSpec(
@@ -84,7 +84,7 @@ describe("doctor", () => {
     );
   });
 
-  test("ends with 75 where its batch finds no memory on the provider that a run would score on", async () => {
+  test("doctor exits with 75 when its batch finds no memory on the provider that a run would score on", async () => {
     await using scratch = await scratchFolder();
     const path = join(scratch.path, "terabyte.onnx");
     await writeModel(path, {
@@ -112,7 +112,7 @@ describe("doctor", () => {
     );
   });
 
-  test("says when a provider can be used and is of no use to the model", () => {
+  test("doctor says when a provider runs none of the model's operators", () => {
     const cpu = { provider: "cpu", state: "ok", operators: { cpu: 9 }, ms: 1, fault: undefined };
     const idle = { provider: "cuda", state: "idle", operators: { cpu: 9 }, ms: 2.25, fault: undefined };
     const found: Diagnosis = {
@@ -138,7 +138,7 @@ describe("doctor", () => {
     `);
   });
 
-  test("has a model of its own that is what it says", async () => {
+  test("doctor's built-in model is valid", async () => {
     await using folder = await scratchFolder();
     const path = join(folder.path, "tiny.onnx");
     await writeModel(path, {
@@ -156,7 +156,7 @@ describe("doctor", () => {
 });
 
 describe("a run whose provider this machine cannot run", () => {
-  test("ends with 64 before anything is written, naming what is missing", async () => {
+  test("a run whose provider this machine cannot run exits with 64 before anything is written, naming what is missing", async () => {
     await withSpec({ providers: ["cuda"] }, async (spec, folder) => {
       const { code, stderr } = await runSpec(spec);
       expect(code).toBe(64);
@@ -168,7 +168,7 @@ describe("a run whose provider this machine cannot run", () => {
     });
   });
 
-  test("goes on where cpu is listed: one loud line, and everybody who is told of the run is told", async () => {
+  test("a run with a missing provider goes on when cpu is listed, with a warning, a field, a metric and a line on the page", async () => {
     const report = { metrics: "run.prom", html: "run.html" };
     await withSpec(
       { providers: ["tensorrt", "cuda", "cpu"] },
@@ -193,7 +193,7 @@ describe("a run whose provider this machine cannot run", () => {
     );
   });
 
-  test("can be planned and validated all the same: any machine will do for that", async () => {
+  test("a run whose provider this machine cannot run can still be planned and validated", async () => {
     await withSpec({ providers: ["cuda"], device_id: 7 }, async (spec) => {
       expect((await runHere(["validate", spec])).code).toBe(0);
       expect((await runHere(["plan", spec])).code).toBe(0);

@@ -53,12 +53,15 @@ async function stopWhileWaiting(command: string, signal: NodeJS.Signals): Promis
   return { code, stderr: await stderr };
 }
 
-describe.skipIf(!mayUnshare)("the first process of a container, which gets no signal that it does not handle,", () => {
+describe.skipIf(!mayUnshare)("the first process of a container", () => {
   test.each([
     { command: "status", signal: "SIGTERM", code: 143 },
     { command: "status", signal: "SIGINT", code: 130 },
     { command: "run", signal: "SIGTERM", code: 143 },
-  ] as const)("ends `$command` on $signal with $code", async ({ command, signal, code }) => {
-    expect(await stopWhileWaiting(command, signal)).toEqual({ code, stderr: "" });
-  });
+  ] as const)(
+    "`$command` as the first process of a container exits with $code on $signal",
+    async ({ command, signal, code }) => {
+      expect(await stopWhileWaiting(command, signal)).toEqual({ code, stderr: "" });
+    },
+  );
 });

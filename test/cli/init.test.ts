@@ -20,7 +20,7 @@ async function newcomer(table: string, model: string): Promise<{ path: string } 
 }
 
 describe("init", () => {
-  test("writes a commented spec that runs as it is, and never over another one", async () => {
+  test("init writes a commented spec that runs as it is, and never replaces a file", async () => {
     await using folder = await newcomer("cancer", "cancer-logistic.onnx");
     const cwd = folder.path;
     const args = ["init", "--model", "cancer-logistic.onnx", "--input", "data/*.parquet"];
@@ -37,7 +37,7 @@ describe("init", () => {
     expect(await readFile(join(folder.path, "job.yaml"), "utf8")).toBe(text);
   });
 
-  test("binds texts by name, writes paths relative to the spec, and keeps a password out of it", async () => {
+  test("init binds texts by name, writes paths relative to the spec, and leaves out a password", async () => {
     await using folder = await newcomer("penguins_complete", "penguins-pipeline.onnx");
     const url = "postgres://scorer:hunter2@db.example/warehouse";
     const [where, ...what] = ["jobs.yaml", "--model", join(folder.path, "penguins-pipeline.onnx")];
@@ -68,7 +68,7 @@ describe("init", () => {
     ]);
   });
 
-  test("pads lists of tokens and makes their mask, and the spec runs as it is", async () => {
+  test("init pads lists of tokens and adds their mask, and the spec runs as it is", async () => {
     await using folder = await newcomer("sentences", "sentences-mean.onnx");
     const cwd = folder.path;
     const { code, stdout, stderr } = await runCli(
@@ -86,7 +86,7 @@ describe("init", () => {
     expect(differences(await outputRows(join(folder.path, "out/dt=2026-11-20")), golden)).toEqual([]);
   });
 
-  test("takes paths from the working folder on, and gives command lines that a shell takes", async () => {
+  test("init takes paths relative to the working folder, and prints command lines that a shell accepts", async () => {
     await using folder = await newcomer("cancer", "cancer-logistic.onnx");
     const spec = join(folder.path, "my job.yaml");
     const [model, input] = ["cancer-logistic.onnx", "data/*.parquet"].map((name) => join(folder.path, name));
@@ -106,7 +106,7 @@ describe("init", () => {
     { wrong: ["--postgres", "other.yaml"], said: /^error: reading --postgres other.yaml: expected postgres:/ },
     { wrong: ["--postgres", "secret"], said: /^error: reading --postgres: found something else, expected postgres:/ },
     { wrong: ["--postgres", "--table", "a b"], said: /^error: reading --table: found "a b", expected/ },
-  ])("blames an option, not a line of what is not written: $wrong", async ({ wrong, said }) => {
+  ])("init blames the option, not a line of the unwritten spec: $wrong", async ({ wrong, said }) => {
     await using scratch = await scratchFolder();
     const right = ["--model", "fixtures/models/cancer-logistic.onnx", "--input", "fixtures/data/cancer/*.parquet"];
     const given = right.filter((_, index) => right[index - (index % 2)] !== wrong[0]);
@@ -116,7 +116,7 @@ describe("init", () => {
     expect(await readdir(scratch.path)).toEqual([]);
   });
 
-  test("leaves nothing where the columns do not fit, and says what to do", async () => {
+  test("init writes nothing when the columns do not fit, and says what to do", async () => {
     await using folder = await newcomer("wine", "cancer-logistic.onnx");
     await writeFile(join(folder.path, "other.yaml"), "mine");
     const { code, stderr } = await runCli(["init", "--model", "cancer-logistic.onnx", "--input", "data/*.parquet"], {
@@ -134,7 +134,7 @@ describe("init", () => {
 const s3 = useS3();
 
 s3.describe("init in S3", () => {
-  test("writes a spec that runs as it is, from model and shards there to predictions there", async () => {
+  test("init writes a spec that runs as it is, with model, shards and predictions in S3", async () => {
     await using folder = await newcomer("cancer", "cancer-logistic.onnx");
     const bucket = await s3.server().createBucket();
     await upload(bucket, folder.path, "");
@@ -156,7 +156,7 @@ s3.describe("init in S3", () => {
     expect(differences(await outputRows(to), await goldenRows(fixtureNamed("cancer-logistic")))).toEqual([]);
   });
 
-  test("says which of them is not there, and writes nothing", async () => {
+  test("init says which S3 object is missing, and writes nothing", async () => {
     await using folder = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const [model, input] = [`s3://${bucket.name}/no.onnx`, `s3://${bucket.name}/*.parquet`];

@@ -5,7 +5,7 @@ import { runCli } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { shownCli } from "../support/shown.js";
 
-test("a file of 3 GiB that is no shard", async () => {
+test("inspect refuses a file of 3 GiB that is not a shard", async () => {
   await using folder = await scratchFolder();
   const path = join(folder.path, "sparse");
   await writeFile(path, "");
@@ -23,7 +23,7 @@ test.each([
   { name: "text", head: "id,amount\n1,2.5\n" },
   { name: "a model's first fields, and no graph behind them", head: "\b\b\u0012\u0002py\n" },
   { name: "a model's first field, over and over", head: "\b\b".repeat(1 << 20) },
-])("a file of 1.5 GiB that is no model is told by a few of its bytes: $name", async ({ head }) => {
+])("inspect refuses a file of 1.5 GiB that is not a model after a few of its bytes: $name", async ({ head }) => {
   await using folder = await scratchFolder();
   const path = join(folder.path, "large");
   await writeFile(path, head);

@@ -36,16 +36,16 @@ function entry(key: string, value: string): Uint8Array {
   return new BinaryWriter().tag(1, text).string(key).tag(2, text).string(value).finish();
 }
 
-describe("a model", () => {
+describe("inspect on a model", () => {
   test.each(["cancer-logistic.onnx", "digits-lightgbm.onnx", "wine-zipmap.onnx", "external-data/model.onnx"])(
-    "%s is shown as a table and as one line of JSON",
+    "inspect shows %s as a table and as one line of JSON",
     async (model) => {
       expect(await shownCli(["inspect", `${models}/${model}`], here)).toMatchSnapshot();
       expect(await shownCli(["inspect", `${models}/${model}`, "--json"], here)).toMatchSnapshot();
     },
   );
 
-  test("has the inputs and outputs that Python's onnxruntime reports, each of the fixtures", async () => {
+  test("inspect shows the inputs and outputs that Python's onnxruntime reports, for each fixture", async () => {
     const golden = (await readdir(join(projectFolder, "fixtures/golden"))).filter((name) => name.endsWith(".json"));
     expect(golden.length).toBeGreaterThan(7);
     for (const file of golden) {
@@ -65,7 +65,7 @@ describe("a model", () => {
   });
 
   test.each(["cancer-logistic.onnx", "external-data/model.onnx"])(
-    "%s has the digest that a run pins",
+    "inspect shows the digest of %s that a run pins",
     async (model) => {
       await using folder = await scratchFolder();
       const { sha256 } = await inspected(`${models}/${model}`);
@@ -85,7 +85,7 @@ describe("a model", () => {
     },
   );
 
-  test("has another digest when only its external data differ", async () => {
+  test("inspect shows another digest when only a model's external data differ", async () => {
     await using folder = await scratchFolder();
     const path = join(folder.path, "model.onnx");
     const weights = join(folder.path, "weights.bin");
@@ -101,7 +101,7 @@ describe("a model", () => {
     expect(after["sha256"]).not.toBe(before["sha256"]);
   });
 
-  test("may say much of itself: the table has first lines, the JSON has all", async () => {
+  test("inspect shows the first lines of a model's long metadata in the table, and all in JSON", async () => {
     await using folder = await scratchFolder();
     const path = join(folder.path, "model.onnx");
     const more = new BinaryWriter()
@@ -124,30 +124,30 @@ describe("a model", () => {
     });
   });
 
-  test("is known by its content, not its name", async () => {
+  test("inspect recognizes a model by its content", async () => {
     await using folder = await scratchFolder();
     const path = join(folder.path, "model.parquet");
     await copyFile(join(projectFolder, models, "wine-forest.onnx"), path);
     expect(await inspected(path)).toMatchObject({ kind: "model", path, producer_name: "skl2onnx" });
   });
 
-  test("is looked at without a word to ONNX Runtime's vendor", async () => {
+  test("inspect sends no telemetry of ONNX Runtime", async () => {
     await using folder = await scratchFolder();
     const { code } = await runCli(["inspect", `${models}/wine-forest.onnx`], { env: { TMPDIR: folder.path } });
     expect([code, await readdir(folder.path)]).toEqual([0, []]);
   });
 });
 
-describe("a shard", () => {
+describe("inspect on a shard", () => {
   test.each(["digits/part-00000.parquet", "wine/part-00000.parquet"])(
-    "%s is shown as a table, all of it, and as one line of JSON",
+    "inspect shows all of %s as a table and as one line of JSON",
     async (shard) => {
       expect(await shownCli(["inspect", `fixtures/data/${shard}`], here)).toMatchSnapshot();
       expect(await shownCli(["inspect", `fixtures/data/${shard}`, "--json"], here)).toMatchSnapshot();
     },
   );
 
-  test("is known by its content, not its name, and may be a link", async () => {
+  test("inspect recognizes a shard by its content, also through a link", async () => {
     await using folder = await scratchFolder();
     const path = join(folder.path, "shard.onnx");
     await symlink(join(projectFolder, "fixtures/data/wine/part-00003.parquet"), path);
@@ -156,7 +156,7 @@ describe("a shard", () => {
     expect(await inspected(join(folder.path, "[link]/shard.onnx"))).toMatchObject({ rows: 64 });
   });
 
-  test("is known by its end where its beginning is damaged, as readers find it", async () => {
+  test("inspect recognizes a shard by its end when its start is damaged, as readers do", async () => {
     await using folder = await scratchFolder();
     const path = join(folder.path, "a");
     const bytes = await readFile(join(projectFolder, "fixtures/data/wine/part-00001.parquet"));
@@ -165,7 +165,7 @@ describe("a shard", () => {
     expect(await inspected(path)).toMatchObject({ kind: "shard", rows: 1 });
   });
 
-  test("cannot make the terminal do things by the names of its columns", async () => {
+  test("inspect shows control characters in column names as codes", async () => {
     await using folder = await scratchFolder();
     const path = join(folder.path, "a.parquet");
     const bytes = await readFile(join(projectFolder, "fixtures/data/wine/part-00001.parquet"));
@@ -179,17 +179,17 @@ describe("a shard", () => {
   });
 });
 
-describe("what cannot be inspected:", () => {
+describe("inspect on other files", () => {
   test.each([
     { file: "no-such.onnx", found: "there is no such file or folder (ENOENT)" },
     { file: "README.md/no-such.onnx", found: "a folder above it is a file (ENOTDIR)" },
-  ])("a file that is not there ($file)", async ({ file, found }) => {
+  ])("inspect refuses a missing file ($file)", async ({ file, found }) => {
     expect(await shownCli(["inspect", file], here)).toBe(
       `exit 64\n--- stderr\nerror: inspecting ${file}: ${found}\n  hint: name one .onnx, .parquet or .arrow file that this user can read; the path is relative to the working folder\n`,
     );
   });
 
-  test("an object in S3", async () => {
+  test("inspect refuses an object in S3", async () => {
     expect(await shownCli(["inspect", "s3://lake/a.parquet"], here)).toMatchInlineSnapshot(`
       "exit 64
       --- stderr
@@ -199,7 +199,7 @@ describe("what cannot be inspected:", () => {
     `);
   });
 
-  test("a folder", async () => {
+  test("inspect refuses a folder", async () => {
     expect(await shownCli(["inspect", "fixtures"], here)).toMatchInlineSnapshot(`
       "exit 64
       --- stderr
@@ -209,7 +209,7 @@ describe("what cannot be inspected:", () => {
     `);
   });
 
-  test("something that never ends", async () => {
+  test("inspect refuses a file that never ends", async () => {
     expect(await shownCli(["inspect", "/dev/zero"], here)).toMatchInlineSnapshot(`
       "exit 64
       --- stderr
@@ -246,7 +246,7 @@ describe("what cannot be inspected:", () => {
     ["footer-too-long", "PAR1\0\0\0\0\xff\xff\xff\x7fPAR1"],
     ["footer-garbage", "PAR1\xff\xfe\xfd\xfc\x04\0\0\0PAR1"],
     ["encrypted.parquet", "PARE\0\0\0\0\x04\0\0\0PARE"],
-  ])("%s", async (name, content) => {
+  ])("inspect refuses %s", async (name, content) => {
     await using folder = await scratchFolder();
     const path = join(folder.path, name);
     await writeFile(path, content, "latin1");
@@ -259,7 +259,7 @@ describe("what cannot be inspected:", () => {
   test.each([
     ["models/wine-forest.onnx", 9000],
     ["data/wine/part-00000.parquet", 19_000],
-  ])("%s, cut off", async (file, length) => {
+  ])("inspect refuses %s, cut off", async (file, length) => {
     await using folder = await scratchFolder();
     const path = join(folder.path, "cut");
     await copyFile(join(projectFolder, "fixtures", file), path);
@@ -267,7 +267,7 @@ describe("what cannot be inspected:", () => {
     expect(await shownCli(["inspect", path], folder.path)).toMatchSnapshot();
   });
 
-  test("a model whose weights are not with it", async () => {
+  test("inspect refuses a model without its external weights", async () => {
     await using folder = await scratchFolder();
     await mkdir(join(folder.path, "m"));
     const path = join(folder.path, "m/model.onnx");
@@ -281,7 +281,7 @@ describe("what cannot be inspected:", () => {
     `);
   });
 
-  test("a model that ONNX Runtime refuses", async () => {
+  test("inspect refuses a model that ONNX Runtime refuses", async () => {
     await using folder = await scratchFolder();
     const path = join(folder.path, "model.onnx");
     const bytes = await readFile(join(projectFolder, models, "cancer-logistic.onnx"));
@@ -295,13 +295,16 @@ function nullsOf({ columns }: Record<string, unknown>): [string, number | null][
   return (columns as { name: string; nulls: number | null }[]).map(({ name, nulls }) => [name, nulls]);
 }
 
-describe("an Arrow shard", () => {
-  test.each(["deltas.arrow", "replaced.arrows"])("%s is shown as a table and as one line of JSON", async (name) => {
-    expect(await shownCli(["inspect", `fixtures/arrow/${name}`], here)).toMatchSnapshot();
-    expect(await shownCli(["inspect", `fixtures/arrow/${name}`, "--json"], here)).toMatchSnapshot();
-  });
+describe("inspect on an Arrow shard", () => {
+  test.each(["deltas.arrow", "replaced.arrows"])(
+    "inspect shows %s as a table and as one line of JSON",
+    async (name) => {
+      expect(await shownCli(["inspect", `fixtures/arrow/${name}`], here)).toMatchSnapshot();
+      expect(await shownCli(["inspect", `fixtures/arrow/${name}`, "--json"], here)).toMatchSnapshot();
+    },
+  );
 
-  test("has the rows, types and NULLs of the same values in Parquet", async () => {
+  test("inspect shows the same rows, types and NULLs for an Arrow shard as for the same values in Parquet", async () => {
     const arrow = await inspected("fixtures/arrow/zstd.arrow");
     const parquet = await inspected("fixtures/arrow/types.parquet");
 

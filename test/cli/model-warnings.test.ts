@@ -26,11 +26,11 @@ async function warnings(...args: readonly string[]): Promise<string[]> {
   return stderr.split("\n").filter((line) => /warn/i.test(line));
 }
 
-describe("an output that is no tensor, which no run writes,", () => {
+describe("an output that is not a tensor", () => {
   const lost =
     "output `output_probability` of the model is seq(map(int64,tensor(float))), no tensor, and is not written: export the model with options={'zipmap': False} (skl2onnx); or name under model.outputs those that are wanted";
 
-  test("is warned of by plan, by validate and once by the run", async () => {
+  test("plan, validate and run warn once about an output that is not a tensor", async () => {
     await using scratch = await scratchFolder();
     const spec = await specFor(scratch.path, "wine", { path: "wine-zipmap.onnx" });
 
@@ -42,7 +42,7 @@ describe("an output that is no tensor, which no run writes,", () => {
     expect(Object.keys(row ?? {})).toEqual(["id", "output_label"]);
   });
 
-  test("is no matter where the outputs that are wanted are named", async () => {
+  test("no command warns about an output that is not a tensor when model.outputs names others", async () => {
     await using scratch = await scratchFolder();
     const model = { path: "wine-zipmap.onnx", outputs: { label: "output_label" } };
     const spec = await specFor(scratch.path, "wine", model);
@@ -52,7 +52,7 @@ describe("an output that is no tensor, which no run writes,", () => {
     }
   });
 
-  test("is a note of inspect and of init", async () => {
+  test("inspect and init note an output that is not a tensor", async () => {
     await using scratch = await scratchFolder();
     const model = join(projectFolder, "fixtures/models/wine-zipmap.onnx");
     expect((await runHere(["inspect", model])).stdout).toContain(`\nnotes:\n  ${lost}\n`);
@@ -69,7 +69,7 @@ describe("a model that quantises by all values of a batch", () => {
   const dependence =
     "the model quantises by all values of a batch (DynamicQuantizeLinear): a prediction depends somewhat on the rows that are scored with it, and may differ from run to run; docs/models.md tells what to do";
 
-  test("is warned of by validate; a run, which nobody watches, does not repeat it", async () => {
+  test("validate warns about a model that quantises by all values of a batch, and run does not repeat it", async () => {
     await using scratch = await scratchFolder();
     const spec = await specFor(scratch.path, "diabetes", { path: "diabetes-mlp-quantised.onnx" });
 
@@ -78,7 +78,7 @@ describe("a model that quantises by all values of a batch", () => {
     expect(await warnings("run", spec)).toEqual([]);
   });
 
-  test("is a note of inspect", async () => {
+  test("inspect notes that a model quantises by all values of a batch", async () => {
     const model = join(projectFolder, "fixtures/models/diabetes-mlp-quantised.onnx");
     expect(JSON.parse((await runHere(["inspect", model, "--json"])).stdout)).toMatchObject({ notes: [dependence] });
   });
@@ -88,14 +88,14 @@ async function traitsOf(name: string): Promise<ReturnType<typeof readTraits>> {
   return readTraits(await readFile(join(projectFolder, "fixtures/models", name)), { producerName: "made here" });
 }
 
-describe("what a file tells of a model", () => {
-  test("is nothing where all outputs are tensors", async () => {
+describe("readTraits", () => {
+  test("readTraits finds nothing when all outputs are tensors", async () => {
     const nothing = { producer: "made here", otherOutputs: [], batchScales: [] };
     expect(await traitsOf("cancer-logistic.onnx")).toEqual(nothing);
     expect(await traitsOf("penguins-pipeline.onnx")).toEqual(nothing);
   });
 
-  test("is nothing where it is cut off in the middle: who loads it says what is wrong", async () => {
+  test("readTraits finds nothing in a model that is cut off", async () => {
     const bytes = await readFile(join(projectFolder, "fixtures/models/wine-zipmap.onnx"));
     for (let length = 0; length < bytes.length; length += 211) {
       expect(readTraits(bytes.subarray(0, length), { producerName: "" }).batchScales).toEqual([]);

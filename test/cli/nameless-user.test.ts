@@ -22,11 +22,11 @@ afterAll(() => {
 });
 
 describe("a user without a name", () => {
-  test("has a spool of its own", () => {
+  test("a user without a name has a spool of its own", () => {
     expect(spoolRoot("/jobs", undefined)).toBe(join(os.tmpdir(), `infer-batch-spool-${process.getuid?.()}`));
   });
 
-  test("is asked for one by Postgres", () => {
+  test("a user without a name is told to name one for Postgres", () => {
     expect(refusal(() => connectionOf({ url: "postgres://host/database" }, {}))).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading output.postgres.url: it names no user, and the one that runs this has no name

@@ -4,10 +4,10 @@ import { type CliResult, runHere } from "../support/cli.js";
 import { listen } from "../support/listener.js";
 import { away, fails, inScratch, tell } from "../support/telling.js";
 
-describe("whoever is to be called", () => {
+describe("pings", () => {
   const secret = "4b6f-secret";
 
-  test("is called once, of success or of failure", async () => {
+  test("a ping is sent once, on success or on failure", async () => {
     await using server = await listen();
     const report = { on_success: `${server.url}/${secret}`, on_failure: `${server.url}/${secret}/fail` };
     await inScratch({ report }, async (spec) => {
@@ -20,7 +20,7 @@ describe("whoever is to be called", () => {
     });
   });
 
-  test("is called of a failure from when the spec is read, and of no success while others have work to do", async () => {
+  test("a failure ping is sent from the reading of the spec on, and no success ping while other workers have work", async () => {
     await using server = await listen();
     const report = { on_success: `${server.url}/ok`, on_failure: `${server.url}/fail` };
     await inScratch({ report }, async (spec, folder) => {
@@ -36,7 +36,7 @@ describe("whoever is to be called", () => {
     });
   });
 
-  test("is sent the report, or the error", async () => {
+  test("a ping contains the report, or the error", async () => {
     await using server = await listen();
     const report = { on_success: server.url, on_failure: server.url, method: "post" };
     await inScratch({ report }, async (spec) => {
@@ -53,7 +53,7 @@ describe("whoever is to be called", () => {
     ["answers with an error, is tried again", 500, /calling report\.on_success: HTTP 500/, 3],
     ["sends elsewhere, is not followed", 302, /calling report\.on_success: HTTP 302/, 1],
     ["never answers, is not waited for", undefined, /calling report\.on_success: no answer within 1 s/, 1],
-  ])("and %s; the run is complete, and no log has the URL", async (_what, status, said, calls) => {
+  ])("a ping whose receiver %s leaves the run complete, and no log has the URL", async (_what, status, said, calls) => {
     await using server = await listen(() => status);
     await inScratch(
       { report: { on_success: `${server.url}/${secret}`, timeout: status === undefined ? 1 : 10 } },
@@ -67,7 +67,7 @@ describe("whoever is to be called", () => {
     );
   });
 
-  test("and is not there: the same", async () => {
+  test("a ping whose receiver is missing leaves the run complete, and no log has the URL", async () => {
     await inScratch({ report: { on_success: `http://127.0.0.1:9/${secret}` } }, async (spec) => {
       const told = await tell(spec);
       expect([told.report?.status, told.said.includes(secret)]).toEqual(["complete", false]);

@@ -47,8 +47,8 @@ async function shell(script: string, env: Readonly<Record<string, string>>) {
   return { code, stdout, stderr };
 }
 
-describe("infer-batch pipe as a command", () => {
-  test("writes the stream and nothing else to stdout, what became of it to stderr, rejects where they are asked for", async () => {
+describe("the pipe command", () => {
+  test("pipe writes only the stream to stdout, its report to stderr, and rejects to --rejects", async () => {
     await using scratch = await scratchFolder();
     const paths = await world(scratch.path, 2000, { on_bad_row: "reject", max_rejects: 30 });
     const rejects = join(scratch.path, "rejects.jsonl");
@@ -76,7 +76,7 @@ describe("infer-batch pipe as a command", () => {
     });
   });
 
-  test("a stream that is cut off ends with 65, and the output has no end", async () => {
+  test("pipe exits with 65 when its input is cut off, and its output has no end-of-stream marker", async () => {
     await using scratch = await scratchFolder();
     const paths = await world(scratch.path, 4000, { input: { where: "x is not null" } });
 
@@ -93,7 +93,7 @@ describe("infer-batch pipe as a command", () => {
     expect(rowsOf(await readFile(paths.output))).toHaveLength(3958);
   });
 
-  test("a reader that leaves ends it with 0, the writer's end is closed", async () => {
+  test("pipe exits with 0 when the reader of stdout leaves, and closes stdin", async () => {
     await using scratch = await scratchFolder();
     const paths = await world(scratch.path, 60_000, { input: { where: "x is not null" } });
 
@@ -106,7 +106,7 @@ describe("infer-batch pipe as a command", () => {
     expect(stderr).toContain("the reader of stdout has left");
   });
 
-  test.each(["input", "reader"])("SIGTERM ends it while it waits for its %s", async (end) => {
+  test.each(["input", "reader"])("pipe ends on SIGTERM while it waits for its %s", async (end) => {
     await using scratch = await scratchFolder();
     const paths = await world(scratch.path, 60_000, { input: { where: "x is not null" } });
     const stream = await readFile(paths.input);
@@ -125,7 +125,7 @@ describe("infer-batch pipe as a command", () => {
     child.stdout.destroy();
   });
 
-  test("stdout that is full ends it with 75", async () => {
+  test("pipe exits with 75 when stdout is full", async () => {
     await using scratch = await scratchFolder();
     const paths = await world(scratch.path, 10);
 
@@ -136,7 +136,7 @@ describe("infer-batch pipe as a command", () => {
   });
 });
 
-test.runIf(torture)("memory does not grow with the length of the stream", { timeout: 300_000 }, async () => {
+test.runIf(torture)("pipe's memory does not grow with the length of the stream", { timeout: 300_000 }, async () => {
   await using scratch = await scratchFolder();
   const paths = await world(scratch.path, 50_000, { input: { where: "x is not null" }, batchRows: 10_000 });
   const stream = await readFile(paths.input);

@@ -38,7 +38,7 @@ async function writeShard(folder: string, columns: string): Promise<void> {
 }
 
 /** Most tests carry commands out in their own process: that the built command says and ends the same is told here. */
-describe("the built command says, byte for byte, and ends as what it is made of", () => {
+describe("the built command", () => {
   test.each<{ what: string; exit: number; steps: readonly Step[] }>([
     { what: "help", exit: 0, steps: [{ args: ["--help"] }] },
     { what: "an option that there is not", exit: 64, steps: [{ args: ["run", "job.yaml", "--jsno"] }] },
@@ -75,10 +75,13 @@ describe("the built command says, byte for byte, and ends as what it is made of"
       ],
     },
     { what: "an input that is not there yet", exit: 75, steps: [{ args: ["run", "SPEC"], spec: ownShard }] },
-  ])("$what: $exit", async ({ steps, exit }) => {
-    const apart = await story(runCli, steps);
+  ])(
+    "the built command prints and exits exactly as runProgram does: $what, exit code $exit",
+    async ({ steps, exit }) => {
+      const apart = await story(runCli, steps);
 
-    expect(apart).toEqual(await story(runHere, steps));
-    expect(apart.at(-1)).toMatch(new RegExp(`^exit ${exit}\n--- std`));
-  });
+      expect(apart).toEqual(await story(runHere, steps));
+      expect(apart.at(-1)).toMatch(new RegExp(`^exit ${exit}\n--- std`));
+    },
+  );
 });

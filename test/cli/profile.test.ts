@@ -11,7 +11,7 @@ const digits = fixtures.find(({ name }) => name === "digits-lightgbm") as Fixtur
 const penguins = fixtures.find(({ name }) => name === "penguins-pipeline") as Fixture;
 
 describe("run --profile", () => {
-  test("writes a trace of all stages with the model's operators in it, and a table", async () => {
+  test("run --profile writes a trace of all stages and of the model's operators, and a table", async () => {
     await using folder = await scratchFolder();
     const spec = await writeSpec(folder.path, digits, { engine: { threads: 2 } });
     const file = join(folder.path, "trace.json");
@@ -41,7 +41,7 @@ describe("run --profile", () => {
     }
   });
 
-  test("shows that only those texts are looked for that the job has", async () => {
+  test("run --profile shows that only texts of the job are converted", async () => {
     const operators: string[][] = [];
     for (const outputs of [{ label: "label" }, { p: "probabilities[1]" }]) {
       await using folder = await scratchFolder();
@@ -55,7 +55,7 @@ describe("run --profile", () => {
     expect(operators).toEqual([["Gather", "Unique"], ["Gather"]]);
   });
 
-  test("that cannot be written is refused before anything is scored", async () => {
+  test("run --profile refuses a file that cannot be written before anything is scored", async () => {
     await using folder = await scratchFolder();
     const spec = await writeSpec(folder.path, digits);
     const file = join(folder.path, "nowhere/trace.json");

@@ -14,7 +14,7 @@ const select = `SELECT row AS id, 'n' || row AS name,
 const output = { columns: ["id", "name"], parquet: { path: "out" } };
 
 describe("rejects", () => {
-  test("counts rows by reason and shows the first few of each", async () => {
+  test("rejects counts rows by reason and shows the first few of each", async () => {
     await using scratch = await scratchFolder();
     const { spec } = await smallJob(scratch.path, { model: identity, select, output, ...reject, commit_rows: 3 });
     await scoreHere(spec);
@@ -22,7 +22,7 @@ describe("rejects", () => {
     expect(await shownCli(["rejects", spec], scratch.path)).toMatchSnapshot();
   });
 
-  test("--json is a line a row, as the files have them", async () => {
+  test("rejects --json prints a line for each row, as in the files", async () => {
     await using scratch = await scratchFolder();
     const { spec, out } = await smallJob(scratch.path, { model: identity, select, output, ...reject, commit_rows: 3 });
     await scoreHere(spec);
@@ -36,7 +36,7 @@ describe("rejects", () => {
     expect(lines).toEqual(await rejectLines(out));
   });
 
-  test("shows those of committed spans of a run that is not finished", async () => {
+  test("rejects shows the rows of committed spans of an unfinished run", async () => {
     await using scratch = await scratchFolder();
     const spoilt = [10, 400].map((row) => spoil(row, "bmi", "NULL", "null", null));
     const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, { ...reject, max_rejects: 1, commit_rows: 50 });
@@ -49,7 +49,7 @@ describe("rejects", () => {
     );
   });
 
-  test("says so when there is none, and when there is no run yet", async () => {
+  test("rejects says when there is no rejected row, and when there is no run", async () => {
     await using scratch = await scratchFolder();
     const job = await spoiltJob(scratch.path, "diabetes-mlp", []);
 
@@ -60,7 +60,7 @@ describe("rejects", () => {
     expect(await shownCli(["rejects", job.spec, "--json"], scratch.path)).toBe("exit 0\n");
   });
 
-  test("refuses with 66 when a file of rejects is gone", async () => {
+  test("rejects exits with 66 when a file of rejects is gone", async () => {
     await using scratch = await scratchFolder();
     const { spec, out } = await smallJob(scratch.path, { model: identity, select, output, ...reject });
     await scoreHere(spec);

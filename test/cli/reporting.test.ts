@@ -16,10 +16,10 @@ async function gaugeIn(path: string, name: string): Promise<number | undefined> 
   return value === undefined ? undefined : Number(value);
 }
 
-describe("metrics in a file", () => {
+describe("the metrics file", () => {
   const metrics = { report: { metrics: "prom/wine.prom" } };
 
-  test("tell what the attempt did, and nothing else is left beside them", async () => {
+  test("the metrics file describes the attempt, and no temporary file is left", async () => {
     await inScratch(metrics, async (spec, folder) => {
       await tell(spec);
       const text = await readFile(join(folder, "prom/wine.prom"), "utf8");
@@ -29,7 +29,7 @@ describe("metrics in a file", () => {
     });
   });
 
-  test("keep the time of the last success when an attempt fails", async () => {
+  test("the metrics file keeps the time of the last success when an attempt fails", async () => {
     await inScratch(metrics, async (spec, folder) => {
       const path = join(folder, "prom/wine.prom");
       await tell(spec);
@@ -41,7 +41,7 @@ describe("metrics in a file", () => {
     });
   });
 
-  test("keep what the attempt did that had something to do, when the next one has nothing to do", async () => {
+  test("the metrics file keeps the counts of the attempt that did the work when the next has nothing to do", async () => {
     await inScratch(metrics, async (spec, folder) => {
       const path = join(folder, "prom/wine.prom");
       await tell(spec);
@@ -54,7 +54,7 @@ describe("metrics in a file", () => {
     });
   });
 
-  test("know no success of a worker whose run is not complete", async () => {
+  test("the metrics file of a worker has no success while the run is incomplete", async () => {
     await inScratch(metrics, async (spec, folder) => {
       const { report } = await tell(spec, { worker: { index: 0, count: 2 } });
       const path = join(folder, "prom/wine.worker-0.prom");
@@ -63,7 +63,7 @@ describe("metrics in a file", () => {
     });
   });
 
-  test("whose folder was away for a while tell the end all the same", async () => {
+  test("the metrics file has the end of the attempt when its folder was missing for a while", async () => {
     await inScratch(metrics, async (spec, folder) => {
       await writeFile(join(folder, "prom"), "a file in the place of the folder");
       const work = async (): Promise<never> => {
@@ -75,7 +75,7 @@ describe("metrics in a file", () => {
     });
   });
 
-  test("are in no pipe that waits for a reader, and in no folder that cannot be made", async () => {
+  test("the metrics file is not written to a FIFO, nor to a folder that cannot be created", async () => {
     await inScratch(metrics, async (spec, folder) => {
       await mkdir(join(folder, "prom"));
       execFileSync("mkfifo", [join(folder, "prom/wine.prom")]);
@@ -88,7 +88,7 @@ describe("metrics in a file", () => {
     });
   });
 
-  test("are each worker's own", async () => {
+  test("the metrics file is separate for each worker", async () => {
     await inScratch(metrics, async (spec, folder) => {
       await tell(spec, { worker: { index: 0, count: 2 } });
       await tell(spec, { worker: { index: 1, count: 2 } });
@@ -96,7 +96,7 @@ describe("metrics in a file", () => {
     });
   });
 
-  test("that cannot be written are told once, and the run is complete", async () => {
+  test("a metrics file that cannot be written gives one warning, and the run is complete", async () => {
     await inScratch(metrics, async (spec, folder) => {
       await writeFile(join(folder, "prom"), "a file in the place of the folder");
       const { report, said } = await tell(spec);
@@ -106,7 +106,7 @@ describe("metrics in a file", () => {
   });
 });
 
-test("metrics on a port are those of the moment, and gone with the attempt", async () => {
+test("the metrics port serves current metrics, and closes with the attempt", async () => {
   await inScratch({}, async (spec) => {
     let url = "";
     const seen: unknown[] = [];
@@ -124,7 +124,7 @@ test("metrics on a port are those of the moment, and gone with the attempt", asy
   });
 });
 
-test("a port that is taken is told, and the run is complete", async () => {
+test("a metrics port that is in use gives a warning, and the run is complete", async () => {
   await using taken = await listen();
   await inScratch({}, async (spec) => {
     const { report, said } = await tell(spec, {}, Number(new URL(taken.url).port));
@@ -132,8 +132,8 @@ test("a port that is taken is told, and the run is complete", async () => {
   });
 });
 
-describe("the page", () => {
-  test("tells of an attempt, whether it ended well or not", async () => {
+describe("the HTML page", () => {
+  test("the HTML page describes an attempt that succeeded or failed", async () => {
     await inScratch({ report: { html: "reports/wine.html" } }, async (spec, folder) => {
       const read = (): Promise<string> => readFile(join(folder, "reports/wine.html"), "utf8");
       await tell(spec);
@@ -145,7 +145,7 @@ describe("the page", () => {
     });
   });
 
-  test("of an attempt that failed does not outlast the run's completion", async () => {
+  test("the HTML page of a failed attempt is replaced when the run is complete", async () => {
     await inScratch({ report: { html: "wine.html" } }, async (spec, folder) => {
       const read = (): Promise<string> => readFile(join(folder, "wine.html"), "utf8");
       await tell(spec, fails);
@@ -158,7 +158,7 @@ describe("the page", () => {
   });
 
   test.each(["out/report.html", "link/report.html", "link/dt=1/report.html"])(
-    "does not lie among the predictions: %s",
+    "the HTML page is refused among the predictions: %s",
     async (html) => {
       await inScratch({ report: { html } }, async (spec, folder) => {
         await mkdir(join(folder, "out"));
@@ -171,7 +171,7 @@ describe("the page", () => {
     },
   );
 
-  test("replaces nothing but pages", async () => {
+  test("the HTML page replaces only pages", async () => {
     await inScratch({ report: { html: "job.yaml" } }, async (spec) => {
       await expect(readSpec(spec, { param: [] })).rejects.toThrow("expected a name that ends in .html");
     });
@@ -179,7 +179,7 @@ describe("the page", () => {
 });
 
 describe("the numbers of an attempt", () => {
-  test("add up: what the feeding lane did is no more than the time, and every stage but reading took some", async () => {
+  test("the stage times of an attempt add up to no more than its time, and every stage except read took some", async () => {
     await inScratch({}, async (spec, folder) => {
       const { report, record, pieces } = await tell(spec);
       expect(Object.keys(report?.stageSeconds ?? {})).toEqual([...stages]);
@@ -211,7 +211,7 @@ describe("the numbers of an attempt", () => {
   });
 });
 
-test("the command serves metrics on the port that it is given, and refuses what is no port", async () => {
+test("--metrics-port serves metrics on its port, and refuses other values", async () => {
   await using folder = await scratchFolder();
   await mkdir(join(folder.path, "prom"));
   const spec = await writeSpec(folder.path, wine);

@@ -6,7 +6,7 @@ import { projectFolder } from "../support/cli.js";
 /** Makes a process the first of its namespace, as a container without an init does. */
 const mayUnshare = spawnSync("unshare", ["--pid", "--fork", "true"]).status === 0;
 
-test.skipIf(!mayUnshare)("the first process of a container ends on a second signal too", () => {
+test.skipIf(!mayUnshare)("the first process of a container ends on a second signal", () => {
   const signals = join(projectFolder, "dist/cli/signals.js");
   const script = `
     import { abortOnSignals } from ${JSON.stringify(signals)};

@@ -8,7 +8,7 @@ import { scoreHere } from "../support/score.js";
 const wine = fixtures.find(({ name }) => name === "wine-forest") as Fixture;
 
 describe("--skip-exit-code", () => {
-  test("is what a run ends with that is complete already, and no other", async () => {
+  test("--skip-exit-code is the exit code of a run that is already complete, and of no other", async () => {
     await using folder = await scratchFolder();
     const spec = await writeSpec(folder.path, wine);
     const first = await runCli(["run", spec, "--json", "--skip-exit-code", "99"]);
@@ -22,7 +22,7 @@ describe("--skip-exit-code", () => {
     expect((await scoreHere(spec)).status).toBe("already_complete");
   });
 
-  test.each([3, 63, 67, 99, 125])("may be %d", (code) => {
+  test.each([3, 63, 67, 99, 125])("--skip-exit-code may be %d", (code) => {
     expect(skipExitCode(String(code))).toBe(code);
   });
 

@@ -10,20 +10,23 @@ const program = join(projectFolder, "bin/infer-batch.js");
 const tooLong =
   /it has more than 262144 characters\n {2}hint: a job spec is a page of YAML; is this the right file\?\n$/;
 
-describe("a spec that does not end is refused after its first megabyte", () => {
-  test.each(["run", "plan", "validate", "status", "rejects", "tune", "rollback", "doctor"])("%s", async (command) => {
-    // Reading more would need a gigabyte; 200 MB of heap hold what one megabyte becomes.
-    const { code, stderr } = await runCli([command, "/dev/zero"], { node: ["--max-old-space-size=200"] });
-    expect([code, stderr]).toEqual([64, expect.stringMatching(tooLong)]);
-  });
+describe("the size of a spec file", () => {
+  test.each(["run", "plan", "validate", "status", "rejects", "tune", "rollback", "doctor"])(
+    "%s refuses an endless spec after its first megabyte",
+    async (command) => {
+      // Reading more would need a gigabyte; 200 MB of heap hold what one megabyte becomes.
+      const { code, stderr } = await runCli([command, "/dev/zero"], { node: ["--max-old-space-size=200"] });
+      expect([code, stderr]).toEqual([64, expect.stringMatching(tooLong)]);
+    },
+  );
 
-  test("pipe", async () => {
+  test("pipe refuses an endless spec after its first megabyte", async () => {
     const shell = `"$0" "$1" pipe /dev/zero < "$1" 2>&1 | cat`;
     const { stdout } = spawnSync("sh", ["-c", shell, process.execPath, program], { encoding: "utf8" });
     expect(stdout).toMatch(tooLong);
   });
 
-  test("a file of 3 GB", async () => {
+  test("a spec file of 3 GB is refused", async () => {
     await using folder = await scratchFolder();
     const spec = join(folder.path, "job.yaml");
     writeFileSync(spec, "");
@@ -33,7 +36,7 @@ describe("a spec that does not end is refused after its first megabyte", () => {
   });
 });
 
-test("a spec comes through a pipe, piece by piece", async () => {
+test("a spec can come through a FIFO, piece by piece", async () => {
   await using folder = await scratchFolder();
   const spec = await writeSpec(folder.path, wine, { output: { parquet: { path: join(folder.path, "out") } } });
   const shell = `{ head -c 40 "$2"; sleep 0.3; tail -c +41 "$2"; } | "$0" "$1" status /dev/stdin`;
@@ -41,7 +44,7 @@ test("a spec comes through a pipe, piece by piece", async () => {
   expect([status, stdout]).toEqual([0, expect.stringContaining("not planned yet")]);
 });
 
-test("a spec of 256 Ki characters, of three bytes each, is read whole", async () => {
+test("a spec of 256 Ki characters of three bytes each is read completely", async () => {
   await using folder = await scratchFolder();
   const spec = join(folder.path, "job.yaml");
   const start = "version: 1 # ";

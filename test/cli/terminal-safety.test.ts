@@ -14,7 +14,7 @@ import { writeRows } from "../support/parquet.js";
 const evil = "\u001Bc\u202E\u009D0;x\u009C\u2066\u061C\u200F\u2028\u2029\u007F\r";
 const obeyed = /(?!\n)[\p{Cc}\p{Bidi_Control}\p{Zl}\p{Zp}]/u;
 
-describe("what a terminal would obey is shown as its code", () => {
+describe("printable", () => {
   test.each([
     ["\u001B[31m", "\\x1b[31m"],
     ["\r\t", "\\x0d\\x09"],
@@ -24,19 +24,19 @@ describe("what a terminal would obey is shown as its code", () => {
     ["\u200E\u200F\u061C", "\\u200e\\u200f\\u061c"],
     ["\u2028\u2029", "\\u2028\\u2029"],
     ["a\uD800b\uDC00", "a\\ud800b\\udc00"],
-  ])("%j", (text, shown) => {
+  ])("printable shows the control characters of %j as codes", (text, shown) => {
     expect([printable(text), printableLines(text)]).toEqual([shown, shown]);
   });
 
-  test("and a newline only where one line is due", () => {
+  test("printable shows newlines as codes, and printableLines keeps them", () => {
     expect([printable("a\nb"), printableLines("a\nb\n")]).toEqual(["a\\x0ab", "a\nb\n"]);
   });
 
-  test.each(["müßig", "語", "שלום", "👩‍🚀", "नमस्ते", "می‌خواهم"])("%s stays", (text) => {
+  test.each(["müßig", "語", "שלום", "👩‍🚀", "नमस्ते", "می‌خواهم"])("printable keeps %s", (text) => {
     expect([printable(text), printableLines(text)]).toEqual([text, text]);
   });
 
-  test("and JSON stays the same JSON", () => {
+  test("printableLines keeps the meaning of JSON", () => {
     const value = { [evil]: `${evil}\uD800\n` };
     const shown = printableLines(JSON.stringify(value));
     expect([JSON.parse(shown), obeyed.test(shown)]).toEqual([value, false]);
@@ -70,9 +70,9 @@ function expectSafe({ code, stdout, stderr }: CliResult, ends: number): void {
   expect([code, obeyed.exec(stdout)?.[0], obeyed.exec(stderr)?.[0]], stderr).toEqual([ends, undefined, undefined]);
 }
 
-describe("nothing that a command says is obeyed by a terminal", () => {
+describe("terminal safety of commands", () => {
   test.each([["plan"], ["validate"], ["run"], ["status"], ["tune", "--no-cache"], ["doctor"]])(
-    "%s, of shards, columns and tensors with such names",
+    "%s writes no control character from names of shards, columns and tensors",
     async (command, ...options) => {
       await using folder = await scratchFolder();
       const spec = await evilJob(folder.path);
@@ -80,7 +80,7 @@ describe("nothing that a command says is obeyed by a terminal", () => {
     },
   );
 
-  test("rejects, of a run that set rows aside", async () => {
+  test("rejects writes no control character from rejected rows", async () => {
     await using folder = await scratchFolder();
     const spec = await evilJob(folder.path);
     expectSafe(await runHere(["run", spec]), 0);
@@ -105,7 +105,7 @@ describe("nothing that a command says is obeyed by a terminal", () => {
     expect([said.stdout.split("\n").length, JSON.parse(said.stdout)]).toEqual([2, expect.any(Object)]);
   });
 
-  test.each([[], ["--json"]])("inspect %j", async (...options) => {
+  test.each([[], ["--json"]])("inspect %j writes no control character", async (...options) => {
     await using folder = await scratchFolder();
     await evilJob(folder.path);
     for (const name of [`a${evil}\n.parquet`, "model.onnx"]) {
@@ -115,7 +115,7 @@ describe("nothing that a command says is obeyed by a terminal", () => {
     }
   });
 
-  test("a binding that fails, told beside the columns, in the pretty way and in JSON", async () => {
+  test("a binding error writes no control character, as text and as JSON", async () => {
     await using folder = await scratchFolder();
     const spec = await evilJob(folder.path, { model: { path: "model.onnx", inputs: { x: [`gone${evil}`] } } });
     const pretty = await runHere(["run", spec]);
@@ -135,11 +135,11 @@ describe("nothing that a command says is obeyed by a terminal", () => {
     [[evil]],
     [["inspect", evil]],
     [["run", "jobs/daily.yaml", "--param", evil]],
-  ])("arguments that are wrong: %j", async (args) => {
+  ])("a usage error writes no control character from arguments %j", async (args) => {
     expectSafe(await runHere(args), 64);
   });
 
-  test("a spec with such a key", async () => {
+  test("a spec error writes no control character from a key", async () => {
     await using folder = await scratchFolder();
     const spec = join(folder.path, "job.yaml");
     await writeFile(spec, `version: 1\n"na${JSON.stringify(evil).slice(1, -1)}me": x\n`);
@@ -156,20 +156,20 @@ function logged(format: "pretty" | "json"): string {
 }
 
 describe("log lines", () => {
-  test("keep their colours and lines, and nothing else that a terminal obeys", () => {
+  test("log lines keep their colours and newlines, and no other control character", () => {
     const [first = "", second = ""] = logged("pretty").split("\n");
     expect(first).toContain("\u001B[33mWARN\u001B[39m");
     expect([first.includes("found \\x1bc\\u202e"), second]).toEqual([true, "and more\u001B[39m"]);
     expect(obeyed.test(logged("pretty").replaceAll(/\p{Cc}\[\d+m/gu, ""))).toBe(false);
   });
 
-  test("in JSON are one line each, and whole", () => {
+  test("log lines in JSON are one line each, and complete", () => {
     const text = logged("json");
     expect([JSON.parse(text), obeyed.test(text)]).toMatchObject([{ msg: `found ${evil}\nand more` }, false]);
   });
 });
 
-test("a page of HTML shows such names as text", () => {
+test("an HTML page shows control characters in names as codes", () => {
   expect(html`<td>${`<b>${evil}`}</td>`.markup).toBe(
     "<td>&lt;b&gt;\\x1bc\\u202e\\u009d0;x\\u009c\\u2066\\u061c\\u200f\\u2028\\u2029\\u007f\\x0d</td>",
   );

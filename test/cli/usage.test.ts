@@ -21,17 +21,17 @@ describe("help", () => {
     expect(await shownCli(args, here)).toMatchSnapshot();
   });
 
-  test("is the same however it is asked for", async () => {
+  test("help is the same however it is requested", async () => {
     expect(await runHere(["--help"])).toEqual(await runHere(["help"]));
   });
 
-  test("comes without a command too, and ends in 64", async () => {
+  test("a command line without a command prints help, and exits with 64", async () => {
     const { code, stdout, stderr } = await runHere([]);
     expect([code, stdout]).toEqual([64, ""]);
     expect(stderr).toContain("Usage: infer-batch");
   });
 
-  test("does not load the native libraries", async () => {
+  test("help does not load the native libraries", async () => {
     const trap = "data:text/javascript,process.dlopen=()=>{throw new Error('native')}";
     expect((await runCli(["--help"], { node: [`--import=${trap}`] })).code).toBe(0);
     // The trap works: a command that needs them runs into it.
@@ -73,21 +73,21 @@ const withParams = async (folder: string): Promise<string> =>
   });
 
 describe("--param", () => {
-  test("may be repeated, after the spec", async () => {
+  test("--param may be repeated, after the spec", async () => {
     await using folder = await scratchFolder();
     const spec = await withParams(folder.path);
     const { code, stdout } = await runHere(["status", spec, "--param", "ds=x=y", "--param", "region=z"]);
     expect([code, stdout]).toEqual([0, expect.stringContaining(join(folder.path, "out/x=y/z"))]);
   });
 
-  test("may stand before the spec", async () => {
+  test("--param may come before the spec", async () => {
     await using folder = await scratchFolder();
     const spec = await withParams(folder.path);
     const { code, stdout } = await runHere(["status", "--param", "ds=x", spec]);
     expect([code, stdout]).toEqual([0, expect.stringContaining(join(folder.path, "out/x/b"))]);
   });
 
-  test("called __proto__ is not lost silently", async () => {
+  test("--param __proto__=x is not ignored silently", async () => {
     await using folder = await scratchFolder();
     const spec = await withParams(folder.path);
     expect((await runHere(["status", spec, "--param", "__proto__=x"])).code).toBe(64);
@@ -95,19 +95,19 @@ describe("--param", () => {
 });
 
 describe("schema", () => {
-  test("prints the schema that editors get from jobs/infer-batch.schema.json", async () => {
+  test("schema prints the schema in jobs/infer-batch.schema.json", async () => {
     const { code, stdout, stderr } = await runHere(["schema"]);
     expect([code, stderr]).toEqual([0, ""]);
     // Kept fresh with: node bin/infer-batch.js schema > jobs/infer-batch.schema.json
     expect(stdout).toBe(await readFile(join(projectFolder, "jobs/infer-batch.schema.json"), "utf8"));
   });
 
-  test("is named by the example job", async () => {
+  test("schema: the example job names jobs/infer-batch.schema.json", async () => {
     const job = await readFile(join(projectFolder, "jobs/daily.yaml"), "utf8");
     expect(job.split("\n")[0]).toBe("# yaml-language-server: $schema=./infer-batch.schema.json");
   });
 
-  test("survives a reader that stops early", async () => {
+  test("schema exits with 0 when its reader stops early", async () => {
     const { code, stderr } = await runCli(["schema"], {
       onStart: (child) => (child as { stdout?: { destroy(): void } }).stdout?.destroy(),
     });

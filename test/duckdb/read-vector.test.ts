@@ -28,7 +28,7 @@ const rowsOf = (column: Column): unknown[] => {
   ]);
 };
 
-describe("rows of a list that do not lie in order in their elements", () => {
+describe("rows of a LIST column whose elements are not in order", () => {
   test.each([
     [
       "backwards",
@@ -81,7 +81,7 @@ describe("rows of a list that do not lie in order in their elements", () => {
     expect(rowsOf(readColumn(chunkOf(entries), 0, { kind: "list", element: "int32" }))).toEqual(expected);
   });
 
-  test("are gathered for a matrix, and must all be of its width", () => {
+  test("reading a LIST column as a matrix gathers rows whose elements are not in order, and requires its width of each", () => {
     const { data } = readMatrix(
       chunkOf([
         [8, 2],

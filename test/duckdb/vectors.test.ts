@@ -117,8 +117,8 @@ async function roundTrip(given: TypeCase, nulls: string, select: string, spanRow
   });
 }
 
-describe.each(typeCases)("$name", (given) => {
-  test("is the type that DuckDB calls by its name, there and back", async () => {
+describe.each(typeCases)("a DuckDB column of $name", (given) => {
+  test("a column type converts to the DuckDB type of its SQL name and back", async () => {
     await withConnection(async (connection) => {
       await connection.run(tableSql(given, "false"));
       const result = await connection.run("SELECT v, typeof(v) AS t FROM original LIMIT 1");
@@ -134,7 +134,7 @@ describe.each(typeCases)("$name", (given) => {
     ["with NULLs in the first vector only", "row % 2 = 0 AND row < 2000"],
     ["with a single NULL, the last", `row = ${rowCount - 1}`],
     ["NULL throughout", "true"],
-  ])("goes through a column unchanged, %s", async (_what, nulls) => {
+  ])("values survive writing and reading a DuckDB column, %s", async (_what, nulls) => {
     expect(await roundTrip(given, nulls, "SELECT row, v FROM original", 3001)).toEqual([]);
   });
 
@@ -147,12 +147,12 @@ describe.each(typeCases)("$name", (given) => {
       "SELECT a.row, b.v FROM original AS a JOIN original AS b ON b.row = a.row % 50 WHERE b.row % 4 <> 0",
     ],
     ["rows before a limit", "SELECT row, v FROM original WHERE row > 100 LIMIT 3333"],
-  ])("goes through a column unchanged: %s", async (_what, select) => {
+  ])("values survive writing and reading a DuckDB column: %s", async (_what, select) => {
     expect(await roundTrip(given, "row % 7 = 3", select, 700)).toEqual([]);
   });
 
   // Vectors that hold a value once: rows of a list then share the same elements.
-  test("goes through a column unchanged: a literal", async () => {
+  test("values survive writing and reading a DuckDB column: a literal", async () => {
     for (const value of [...given.values, `NULL::${given.sql}`]) {
       const select = `SELECT row, ${value} AS v FROM original WHERE row < 2500`;
       expect(await roundTrip(given, "false", select, 700)).toEqual([]);
@@ -182,7 +182,7 @@ const wrapped: readonly [string, (type: ColumnType) => ColumnType, string][] = [
 ];
 
 describe.each(wrapped)("%s", (_what, typeOf, expression) => {
-  test.each(typeCases)("$name goes through a column unchanged", async ({ type, ...given }) => {
+  test.each(typeCases)("$name survives writing and reading a DuckDB column in it", async ({ type, ...given }) => {
     const select = `SELECT row, ${expression} AS v FROM original WHERE row % 3 <> 1`;
     const inner: TypeCase = { ...given, type };
     const result = await withConnection(async (connection) => {
@@ -195,7 +195,7 @@ describe.each(wrapped)("%s", (_what, typeOf, expression) => {
   });
 });
 
-test("all scalar types are tried", () => {
+test("the cases cover all scalar types", () => {
   const tried = new Set(typeCases.map(({ type }) => type));
   expect(scalarTypes.filter((type) => !tried.has(type))).toEqual([]);
 });
@@ -209,7 +209,7 @@ test.each([
   ["a 128-bit integer", "1::HUGEINT"],
   ["bits", "'101'::BIT"],
   ["a fixed-size array", "[1, 2]::INTEGER[2]"],
-])("%s has no column type", async (_what, sql) => {
+])("DuckDB's %s has no column type", async (_what, sql) => {
   await withConnection(async (connection) => {
     const result = await connection.run(`SELECT ${sql}`);
     expect(columnTypeOf(result.columnType(0))).toBeUndefined();

@@ -16,7 +16,7 @@ const check = async (bytes: Uint8Array): Promise<number> => {
   return read;
 };
 
-test("the outline of each model of the fixtures is one, and is told by less than a kilobyte", async () => {
+test("checkOutline accepts each model of the fixtures, and reads less than a kilobyte", async () => {
   const folder = join(projectFolder, "fixtures/models");
   const names = (await readdir(folder)).filter((name) => name.endsWith(".onnx"));
   expect(names.length).toBeGreaterThan(7);

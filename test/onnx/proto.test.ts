@@ -30,14 +30,14 @@ const emptyGraph = message();
 const read = (...fields: readonly (readonly [number, Value])[]): OnnxProto => readOnnxProto(message(...fields));
 const fixture = (name: string): Promise<Buffer> => readFile(join(projectFolder, "fixtures/models", name));
 
-describe("reads what a model says of itself:", () => {
+describe("readOnnxProto on a model's metadata", () => {
   // Expected values are what Python's onnx package reads.
   test.each([
     ["cancer-logistic.onnx", 8n, ["17", "ai.onnx.ml 1"], "skl2onnx 1.20.0", "ai.onnx", []],
     ["digits-lightgbm.onnx", 4n, ["9", "ai.onnx.ml 1"], "OnnxMLTools 1.16.0", "onnxml", []],
     ["diabetes-mlp-batch32.onnx", 8n, ["17"], "", "", []],
     ["external-data/model.onnx", 8n, ["17"], "", "", ["weights.bin"]],
-  ])("%s", async (name, irVersion, opsets, producer, domain, externalData) => {
+  ])("readOnnxProto reads the metadata of %s", async (name, irVersion, opsets, producer, domain, externalData) => {
     const proto = readOnnxProto(await fixture(name));
     expect(proto).toMatchObject({ irVersion, domain, externalData, modelVersion: 0n, docString: "" });
     expect(proto.opsetImports.map((opset) => `${opset.domain} ${opset.version}`.trim())).toEqual(opsets);
@@ -45,7 +45,7 @@ describe("reads what a model says of itself:", () => {
     expect(proto.metadataProps.size).toBe(0);
   });
 
-  test("every field, in any order, among fields it does not know", () => {
+  test("readOnnxProto reads every metadata field, in any order, among unknown fields", () => {
     const proto = read(
       [14, message([1, "classes"], [2, "a,b"])],
       [99, "from a later version"],
@@ -83,11 +83,11 @@ describe("reads what a model says of itself:", () => {
     });
   });
 
-  test("text that is not UTF-8 does not make a model unreadable: ONNX Runtime takes it", () => {
+  test("readOnnxProto accepts text that is not UTF-8, as ONNX Runtime does", () => {
     expect(read([2, new Uint8Array([0x61, 0xff])], [7, emptyGraph]).producerName).toBe("a\ufffd");
   });
 
-  test("a known field of another wire type is passed over, as protobuf does", () => {
+  test("readOnnxProto skips a known field of another wire type, as protobuf does", () => {
     expect(read([1, "eight"], [2, 8n], [7, emptyGraph])).toMatchObject({ irVersion: 0n, producerName: "" });
   });
 });
@@ -100,7 +100,7 @@ const graphWith = (...fields: readonly (readonly [number, Value])[]): readonly [
   message(...fields),
 ];
 
-describe("finds the files of tensors stored outside:", () => {
+describe("readOnnxProto on external tensors", () => {
   test.each([
     ["an initializer", graphWith([5, outside("f")])],
     ["a sparse initializer's values", graphWith([15, message([1, outside("f")])])],
@@ -113,11 +113,11 @@ describe("finds the files of tensors stored outside:", () => {
     ["one of a node's graphs", graphWith([1, nodeWith(11, message([1, nodeWith(5, outside("f"))]))])],
     ["a function's node", [25, message([7, nodeWith(5, outside("f"))])] as const],
     ["the default of a function's attribute", [25, message([11, attribute(5, outside("f"))])] as const],
-  ])("%s", (_where, field) => {
+  ])("readOnnxProto finds the files of external tensors in %s", (_where, field) => {
     expect(read(field, [7, emptyGraph]).externalData).toEqual(["f"]);
   });
 
-  test("each once, sorted, whatever else an entry says", () => {
+  test("readOnnxProto lists each file of external tensors once, sorted, whatever else an entry contains", () => {
     const sliced = message([13, message([1, "offset"], [2, "8"])], [13, message([2, "b.bin"], [1, "location"])]);
     const graph = graphWith([5, outside("c.bin")], [5, sliced], [5, outside("c.bin")]);
     expect(read(graph, graphWith([5, outside("a.bin")])).externalData).toEqual(["a.bin", "b.bin", "c.bin"]);
@@ -133,7 +133,7 @@ function nested(depth: number): Uint8Array {
   return message([7, graph]);
 }
 
-describe("refuses what is no model:", () => {
+describe("readOnnxProto on bytes that are not a model", () => {
   test.each([
     ["nothing at all", new Uint8Array(0), "it holds no graph"],
     ["a model without a graph", message([1, 8n], [2, "x"]), "it holds no graph"],
@@ -152,15 +152,15 @@ describe("refuses what is no model:", () => {
     ],
     ["graphs nested without end", nested(200), "nested more than 64 deep"],
     ["groups nested without end", new Uint8Array(5000).fill(0x0b), "recursion"],
-  ])("%s", (_what, bytes, says) => {
+  ])("readOnnxProto rejects %s", (_what, bytes, says) => {
     expect(() => readOnnxProto(bytes)).toThrow(says);
   });
 
-  test("but a loop in a loop in a loop is one", () => {
+  test("readOnnxProto accepts loops nested in loops", () => {
     expect(readOnnxProto(nested(12)).externalData).toEqual(["f"]);
   });
 
-  test("a model cut off anywhere but between two fields after its graph", async () => {
+  test("readOnnxProto rejects a model that is cut anywhere but between two fields after its graph", async () => {
     const bytes = await fixture("cancer-logistic.onnx");
     const whole: number[] = [];
     for (let length = 0; length <= bytes.length; length += 1) {
@@ -187,12 +187,12 @@ function ends(bytes: Uint8Array): void {
   expect(Array.isArray(ended) || (ended instanceof Error && !ended.message.includes("call stack"))).toBe(true);
 }
 
-describe("ends, with a result or an error,", () => {
-  test("on any bytes", () => {
+describe("readOnnxProto on damaged bytes", () => {
+  test("readOnnxProto returns or throws on any bytes", () => {
     fc.assert(fc.property(fc.uint8Array({ maxLength: 300 }), ends), { numRuns: 2000 });
   });
 
-  test("on models with damaged bytes", async () => {
+  test("readOnnxProto returns or throws on models with damaged bytes", async () => {
     const models = await Promise.all(
       ["wine-zipmap.onnx", "external-data/model.onnx", "diabetes-mlp.onnx"].map(fixture),
     );

@@ -8,11 +8,11 @@ const idOf = (job: string, params: Readonly<Record<string, string>>): string => 
 const params = fc.dictionary(fc.stringMatching(/^[A-Za-z_][A-Za-z0-9_]{0,5}$/), fc.string(), { noNullPrototype: true });
 
 describe("a run's id", () => {
-  test("is the job's name and twelve digits", () => {
+  test("a run's id is the job's name and twelve hex digits", () => {
     expect(idOf("daily-churn", { ds: "2026-11-20" })).toMatch(/^daily-churn-[0-9a-f]{12}$/);
   });
 
-  test("stays what it was in earlier releases", () => {
+  test("a run's id is the same as in earlier releases", () => {
     expect([idOf("job", {}), idOf("job", { ds: "2026-11-20", region: "eu" })]).toMatchInlineSnapshot(`
       [
         "job-4f53cda18c2b",
@@ -21,7 +21,7 @@ describe("a run's id", () => {
     `);
   });
 
-  test("does not depend on the order of params", () => {
+  test("a run's id does not depend on the order of params", () => {
     fc.assert(
       fc.property(params, (given) => {
         const reversed = Object.fromEntries(Object.entries(given).toReversed());
@@ -30,7 +30,7 @@ describe("a run's id", () => {
     );
   });
 
-  test("differs when any param differs", () => {
+  test("a run's id differs when any param differs", () => {
     fc.assert(
       fc.property(params, params, (one, other) => {
         const same = Object.keys({ ...one, ...other }).every((name) => one[name] === other[name]);
@@ -49,11 +49,11 @@ describe("a run's id", () => {
     [{ a: "" }, {}],
     [{ a: "1" }, { a: "1.0" }],
     [{ a: "1" }, { A: "1" }],
-  ])("tells %j from %j", (one, other) => {
+  ])("a run's id with params %j differs from that with %j", (one, other) => {
     expect(idOf("job", one)).not.toBe(idOf("job", other));
   });
 
-  test("differs between jobs with the same params", () => {
+  test("a run's id differs between jobs with the same params", () => {
     expect(idOf("a", { ds: "x" })).not.toBe(idOf("b", { ds: "x" }));
   });
 });

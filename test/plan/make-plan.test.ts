@@ -33,7 +33,7 @@ const outputs = (count: number): Contract => ({
 });
 
 describe("a plan", () => {
-  test("pins what decides which rows there are and what they mean", () => {
+  test("a plan pins all that decides which rows there are and what they mean", () => {
     const text = `${minimalSpec}commit_rows: 5\ntimezone: Asia/Tokyo\nparams: { ds: x }\n`
       .replace("model:", "model:\n  inputs: { f: [a] }\n  outputs: { s: p }")
       .replace("output:", "output:\n  columns: [id]");
@@ -112,29 +112,32 @@ describe("a plan", () => {
     `);
   });
 
-  test("is plain JSON", () => {
+  test("a plan is plain JSON", () => {
     const plan = planFor(minimalSpec, outputs(2));
     expect(JSON.parse(JSON.stringify(plan))).toEqual(plan);
   });
 
-  test("does not depend on what belongs to an attempt", () => {
+  test("a plan does not depend on keys that belong to an attempt", () => {
     expect(planFor(`${minimalSpec}engine: { batch_size: 7, threads: 3 }\n`)).toEqual(planFor(minimalSpec));
   });
 });
 
 describe("commit_rows: auto", () => {
-  test("is a fixed number for narrow outputs", () => {
+  test("commit_rows: auto is a fixed number for narrow outputs", () => {
     expect(planFor(minimalSpec, outputs(1)).commitRows).toBe(262_144);
     expect(planFor(minimalSpec, outputs(16)).commitRows).toBe(262_144);
   });
 
-  test.each([33, 100, 1000, 100_000])("keeps a span of %i columns of 8 bytes within 32 MiB", (columns) => {
-    const { commitRows } = planFor(minimalSpec, outputs(columns));
-    expect(commitRows * columns * 8).toBeLessThanOrEqual(32 * 1024 * 1024);
-    expect((commitRows + 1) * columns * 8).toBeGreaterThan(32 * 1024 * 1024);
-  });
+  test.each([33, 100, 1000, 100_000])(
+    "commit_rows: auto keeps a span of %i columns of 8 bytes within 32 MiB",
+    (columns) => {
+      const { commitRows } = planFor(minimalSpec, outputs(columns));
+      expect(commitRows * columns * 8).toBeLessThanOrEqual(32 * 1024 * 1024);
+      expect((commitRows + 1) * columns * 8).toBeGreaterThan(32 * 1024 * 1024);
+    },
+  );
 
-  test("counts carried columns too", () => {
+  test("commit_rows: auto counts carried columns too", () => {
     const passthrough = Array.from({ length: 1000 }, (_, index) => ({
       column: `p${index}`,
       source: ref(`p${index}`, "int32"),
@@ -144,7 +147,7 @@ describe("commit_rows: auto", () => {
     );
   });
 
-  test("is at least one row", () => {
+  test("commit_rows: auto is at least one row", () => {
     const type = list(list(list(list("float64")))); // thought to have 64 elements each: 128 MiB a row
     const passthrough = [{ column: "p", source: ref("p", type) }];
     expect(planFor(minimalSpec, { ...emptyContract, passthrough }).commitRows).toBe(1);
@@ -156,11 +159,11 @@ describe("commit_rows: auto", () => {
     [0.2, 131_072],
     [10, 2048],
     [5000, 64],
-  ])("is about half a minute of a model that takes %d ms a row", (msPerRow, commitRows) => {
+  ])("commit_rows: auto is about half a minute of a model that takes %d ms a row", (msPerRow, commitRows) => {
     expect(planFor(minimalSpec, outputs(1), msPerRow).commitRows).toBe(commitRows);
   });
 
-  test("gives way to a number", () => {
+  test("commit_rows: a number takes precedence over auto", () => {
     expect(planFor(`${minimalSpec}commit_rows: 3\n`, outputs(1000), 5000).commitRows).toBe(3);
   });
 });

@@ -7,7 +7,7 @@ import { scratchFolder } from "../support/job.js";
 
 const planned = { uri: "in/a.parquet", sizeBytes: 3310, fingerprint: "mtime:1763805600123456789" };
 
-describe("how a shard differs from its plan", () => {
+describe("pinDifference", () => {
   test.each([
     [planned, undefined],
     [{ ...planned, sizeBytes: 10 }, "it has 10 bytes, planned 3310"],
@@ -19,13 +19,13 @@ describe("how a shard differs from its plan", () => {
       { ...planned, fingerprint: "etag:x" },
       "it has the planned 3310 bytes, but is etag:x, planned mtime:1763805600123456789",
     ],
-  ])("%j", (now, difference) => {
+  ])("pinDifference describes a shard that is now %j", (now, difference) => {
     expect(pinDifference(planned, now)).toBe(difference);
   });
 });
 
-describe("what to do about it", () => {
-  test("names the time that counts, and the digest where there is one", () => {
+describe("restoreHint", () => {
+  test("restoreHint names the planned time, and the digest when there is one", () => {
     const now = { ...planned, fingerprint: "mtime:1763805601000000000" };
     expect(restoreHint({ ...planned, uri: "/in/a.parquet" }, now)).toBe(
       "put back what was planned, with its modification time (cp -p), and run again; where the content is what it was, give it that time again: touch -c -d 2025-11-22T10:00:00.123456789Z /in/a.parquet",
@@ -38,13 +38,13 @@ describe("what to do about it", () => {
     }
   });
 
-  test("names no time where the size differs, or in a store", () => {
+  test("restoreHint names no time when the size differs, or in a store", () => {
     expect(restoreHint(planned, { ...planned, sizeBytes: 1 })).not.toContain("touch");
     const inStore = { ...planned, fingerprint: "etag:a" };
     expect(restoreHint(inStore, { ...planned, fingerprint: "etag:b" })).toBe("put back what was planned and run again");
   });
 
-  test("is a command that gives a file its time again, to the nanosecond", async () => {
+  test("restoreHint has a command that restores a file's time to the nanosecond", async () => {
     await using folder = await scratchFolder();
     const uri = join(folder.path, "a.parquet");
     const pin = (): typeof planned => ({

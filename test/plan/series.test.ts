@@ -10,7 +10,7 @@ test.each([
     { ds: "2026-11-01", region: "EU" },
     { ds: "2026-11-02", region: "EU" },
   ],
-])("runs with the params %j and %j are of one series", (one, other) => {
+])("runs with the params %j and %j belong to one series", (one, other) => {
   expect(sameSeries(one, other)).toBe(true);
   expect(sameSeries(other, one)).toBe(true);
 });
@@ -24,7 +24,7 @@ test.each([
   [{ tenant: "17" }, { tenant: "1707" }],
   [{ tenant: "20261301" }, { tenant: "20269999" }],
   [{ ds: "2026-11-01" }, {}],
-])("runs with the params %j and %j are of two series", (one, other) => {
+])("runs with the params %j and %j belong to two series", (one, other) => {
   expect(sameSeries(one, other)).toBe(false);
   expect(sameSeries(other, one)).toBe(false);
 });

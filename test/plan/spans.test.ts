@@ -8,7 +8,7 @@ const rowCounts = fc.array(fc.oneof(fc.constant(0), fc.integer({ min: 0, max: 20
 const commitRows = fc.integer({ min: 1, max: 30 });
 
 describe("the spans of a plan", () => {
-  test("hold every row of the run exactly once, in order", () => {
+  test("the spans of a plan hold every row of the run exactly once, in order", () => {
     fc.assert(
       fc.property(rowCounts, commitRows, (counts, commit) => {
         const plan = planOf(counts, commit);
@@ -26,7 +26,7 @@ describe("the spans of a plan", () => {
     );
   });
 
-  test("are all of commit_rows rows but the last", () => {
+  test("the spans of a plan have commit_rows rows each, except the last", () => {
     const plan = planOf([7, 6], 4);
     const spans = Array.from({ length: spanCount(plan) }, (_, index) => spanAt(plan, index));
     expect(spans.map(({ rowStart, rowEnd }) => [rowStart, rowEnd])).toEqual([
@@ -37,12 +37,12 @@ describe("the spans of a plan", () => {
     ]);
   });
 
-  test("are none when there is no row", () => {
+  test("a plan without rows has no span", () => {
     expect(spanCount(planOf([], 4))).toBe(0);
     expect(spanCount(planOf([0, 0], 4))).toBe(0);
   });
 
-  test("stay exact far beyond 32 bits", () => {
+  test("the spans of a plan are exact far beyond 32 bits", () => {
     const plan = planOf([5_000_000_000, 5_000_000_000], 3_000_000_000);
     expect(spansOf(plan).slices(spanAt(plan, 1))).toMatchObject([
       { shard: { uri: "s0" }, rowStart: 3_000_000_000, rowEnd: 5_000_000_000 },
@@ -52,7 +52,7 @@ describe("the spans of a plan", () => {
 });
 
 describe("the slices of the spans", () => {
-  test("hold every row of every shard exactly once, in order, and none is empty", () => {
+  test("the slices of the spans hold every row of every shard exactly once, in order, and none is empty", () => {
     fc.assert(
       fc.property(rowCounts, commitRows, (counts, commit) => {
         const spans = spansOf(planOf(counts, commit));
@@ -71,7 +71,7 @@ describe("the slices of the spans", () => {
     );
   });
 
-  test("agree with locate() about where each row lies", () => {
+  test("the slices of the spans agree with locate() about each row", () => {
     fc.assert(
       fc.property(rowCounts, commitRows, (counts, commit) => {
         const spans = spansOf(planOf(counts, commit));
@@ -89,7 +89,7 @@ describe("the slices of the spans", () => {
     );
   });
 
-  test("of any range of rows are those rows", () => {
+  test("the slices of any range of rows hold exactly those rows", () => {
     const ranges = fc.tuple(rowCounts, commitRows, fc.nat(), fc.nat());
     fc.assert(
       fc.property(ranges, ([counts, commit, a, b]) => {
@@ -105,7 +105,7 @@ describe("the slices of the spans", () => {
     );
   });
 
-  test("skip shards without rows, wherever they stand", () => {
+  test("the slices of the spans skip shards without rows", () => {
     const plan = planOf([0, 0, 2, 0, 3, 0, 0], 4);
     const spans = spansOf(plan);
     const shown = [0, 1].map((index) =>
@@ -120,12 +120,12 @@ describe("the slices of the spans", () => {
     ]);
   });
 
-  test("are none for a run without rows", () => {
+  test("a run without rows has no slice", () => {
     expect(spansOf(planOf([], 4)).slices({ rowStart: 0, rowEnd: 0 })).toEqual([]);
     expect(spansOf(planOf([0], 4)).slices({ rowStart: 0, rowEnd: 0 })).toEqual([]);
   });
 
-  test("are found among 100,000 shards without walking through them", () => {
+  test("the slices of a span are found among 100,000 shards without visiting them all", () => {
     const shards = 100_000;
     const plan = planOf(
       Array.from({ length: shards }, (_, index) => (index % 10 === 3 ? 0 : 5)),
@@ -152,6 +152,6 @@ describe("the slices of the spans", () => {
   });
 });
 
-test("locate() in a plan without shards is a bug that is told as one", () => {
+test("locate() in a plan without shards throws a RangeError", () => {
   expect(() => spansOf(planOf([], 4)).locate(0)).toThrow(RangeError);
 });

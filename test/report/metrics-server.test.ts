@@ -17,7 +17,7 @@ async function asked(host: string): Promise<{ readonly status: number | undefine
   });
 }
 
-describe("the metrics of a run, on the loopback interface", () => {
+describe("the metrics server", () => {
   test.each([
     "127.0.0.1:9400",
     "127.0.0.1",
@@ -26,12 +26,12 @@ describe("the metrics of a run, on the loopback interface", () => {
     "job.localhost:1",
     "[::1]:9400",
     "10.1.2.3:80",
-  ])("are told whoever asks for %s", async (host) => {
+  ])("the metrics server answers a request for the host %s", async (host) => {
     expect(await asked(host)).toEqual({ status: 200, text: "metric 1\n" });
   });
 
   test.each(["attacker.example:9400", "localhost.attacker.example", "127.0.0.1.attacker.example:9400", "1", "a:b:c"])(
-    "are not told a page that calls itself %j, to which a browser was led by DNS",
+    "the metrics server refuses a request for the host %j, to which DNS rebinding led a browser",
     async (host) => {
       const { status, text } = await asked(host);
       expect([status, text]).toEqual([403, "ask for 127.0.0.1 or localhost\n"]);

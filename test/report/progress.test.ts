@@ -22,14 +22,14 @@ function watched(): {
   };
 }
 
-test("a run of a few seconds says nothing on the way", () => {
+test("a run of a few seconds writes no progress line", () => {
   const { lines, at } = watched();
   at(0, (progress) => progress.start(100));
   at(9_999, (progress) => progress.scored(50));
   expect(lines).toEqual([]);
 });
 
-test("a line comes every ten seconds, with speed and time left", () => {
+test("a progress line comes every ten seconds, with rate and time left", () => {
   const { lines, at } = watched();
   at(0, (progress) => progress.start(1_000_000));
   at(5_000, (progress) => progress.scored(100_000));
@@ -45,7 +45,7 @@ test("a line comes every ten seconds, with speed and time left", () => {
   `);
 });
 
-test("one line comes for however long a batch took, and ten seconds count from it", () => {
+test("a long batch gives one progress line, and the next ten seconds count from it", () => {
   const { lines, at } = watched();
   at(0, (progress) => progress.start(100));
   at(65_000, (progress) => progress.scored(1));
@@ -56,7 +56,7 @@ test("one line comes for however long a batch took, and ten seconds count from i
   expect(lines).toHaveLength(2);
 });
 
-test("the last rows are left to the summary", () => {
+test("the last rows give no progress line", () => {
   const { lines, at } = watched();
   at(0, (progress) => progress.start(100));
   at(60_000, (progress) => progress.scored(100));

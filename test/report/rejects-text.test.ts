@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { summarizeRejects } from "#src/report/rejects-text.js";
 
-test("a row's values are one line each, and nothing that a terminal obeys", () => {
+test("the summary of rejects writes each row on one line, without control characters", () => {
   const summary = summarizeRejects();
   summary.add({
     shard: "in/a\r.parquet",

@@ -36,7 +36,7 @@ const already: RunReport = {
 };
 
 describe("the report as JSON", () => {
-  test("has exactly these fields, in this order, on one line", () => {
+  test("the JSON report has exactly these fields, in this order, on one line", () => {
     expect(reportJson(report)).toBe(
       '{"run_id":"daily-churn-7f3a90c1d2e4","status":"complete","rows_planned":1000000,"rows_scored":1000000,' +
         '"rows_rejected":0,"rows_filtered":0,"rows_deduplicated":0,"spans_planned":4,"spans_committed":4,"spans_resumed":0,"shards_unplanned":0,' +
@@ -45,7 +45,7 @@ describe("the report as JSON", () => {
     );
   });
 
-  test("says each number where it belongs", () => {
+  test("the JSON report has each number in its field", () => {
     const told = {
       ...report,
       rowsPlanned: 1,
@@ -67,7 +67,7 @@ describe("the report as JSON", () => {
     });
   });
 
-  test("of a run that was complete has no speed, batch or provider, and the same fields", () => {
+  test("the JSON report of a complete run has no rate, batch or provider, and the same fields", () => {
     const fields = JSON.parse(reportJson(already)) as object;
     expect(fields).toMatchObject({
       status: "already_complete",
@@ -81,37 +81,37 @@ describe("the report as JSON", () => {
     expect(Object.keys(fields)).toEqual(Object.keys(JSON.parse(reportJson(report)) as object));
   });
 
-  test("keeps to one line whatever the folder is called", () => {
+  test("the JSON report is one line whatever the folder is called", () => {
     expect(reportJson({ ...report, output: 'a\n"b' })).not.toContain("\n");
   });
 });
 
 describe("the report as text", () => {
-  test("is one line", () => {
+  test("the text report is one line", () => {
     expect(reportText(report)).toMatchInlineSnapshot(
       `"daily-churn-7f3a90c1d2e4: complete, 1,000,000 rows scored in 1.9 s (526 k rows/s) -> out/dt=2026-11-20"`,
     );
   });
 
-  test("says what was found committed", () => {
+  test("the text report says how many spans were found committed", () => {
     expect(reportText({ ...report, rowsScored: 250_000, spansResumed: 3, seconds: 12.4 })).toMatchInlineSnapshot(
       `"daily-churn-7f3a90c1d2e4: complete, 250,000 rows scored in 12 s (20 k rows/s), 3 spans found committed -> out/dt=2026-11-20"`,
     );
     expect(reportText({ ...report, spansResumed: 1 })).toContain(", 1 span found committed");
   });
 
-  test("says when nothing was to be done", () => {
+  test("the text report says that there was nothing to do", () => {
     expect(reportText(already)).toMatchInlineSnapshot(
       `"daily-churn-7f3a90c1d2e4: already complete, 1,000,000 rows in out/dt=2026-11-20"`,
     );
   });
 
-  test("of a run that took no time has no infinite speed", () => {
+  test("the text report of a run that took no time has no infinite rate", () => {
     expect(reportText({ ...report, rowsScored: 0, seconds: 0 })).toContain("0 rows scored in 0.0 s (0 rows/s)");
   });
 });
 
-test("counts are in the singular for one", () => {
+test("count() uses the singular for one", () => {
   expect([count(0, "row"), count(1, "row"), count(1797, "row")]).toEqual(["0 rows", "1 row", "1,797 rows"]);
 });
 
@@ -121,6 +121,6 @@ test.each([
   [10_000, "10 k rows/s"],
   [999_000, "999 k rows/s"],
   [2_400_000, "2.40 M rows/s"],
-])("%d rows a second is shown as %s", (rate, shown) => {
+])("showRate shows %d rows per second as %s", (rate, shown) => {
   expect(showRate(rate)).toBe(shown);
 });

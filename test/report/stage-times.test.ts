@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { createStageTimes, secondsByStage } from "#src/report/stage-times.js";
 
-test("stages add up, each begins where the one before ended, and a trace is told of each piece", () => {
+test("stage times add up, each stage can start at the end of the last, and onStage receives each piece", () => {
   let now = 100;
   const told: string[] = [];
   const times = createStageTimes(

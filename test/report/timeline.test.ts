@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { createTimeline } from "#src/report/timeline.js";
 
-test("however long a run takes, no row is forgotten and the steps stay few", () => {
+test("a timeline counts every row in few steps, however long a run takes", () => {
   const timeline = createTimeline();
   for (let second = 0; second < 36_000; second += 1) {
     timeline.add(second * 1000, 7);
@@ -12,7 +12,7 @@ test("however long a run takes, no row is forgotten and the steps stay few", () 
   expect([Math.round(Math.min(...rates)), Math.round(Math.max(...rates))]).toEqual([7, 7]);
 });
 
-test("a step without rows is one of its own", () => {
+test("a timeline has steps without rows", () => {
   const timeline = createTimeline();
   timeline.add(0, 5);
   timeline.add(250, 1);

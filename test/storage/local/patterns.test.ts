@@ -6,8 +6,8 @@ import { describe, expect, test } from "vitest";
 import { scratchFolder } from "../../support/job.js";
 import { listDisk, listed, put, refusal } from "../../support/disk-source.js";
 
-describe("a pattern matches", () => {
-  test("names with a newline, below folders with one", async () => {
+describe("a pattern", () => {
+  test("a pattern matches names and folders that contain a newline", async () => {
     await using scratch = await scratchFolder();
     await put(scratch.path, "p/a\nb/c\nd.parquet");
 
@@ -16,7 +16,7 @@ describe("a pattern matches", () => {
     }
   });
 
-  test("below the spec's folder whatever its name holds", async () => {
+  test("a pattern matches below the spec's folder, whatever characters its name contains", async () => {
     await using scratch = await scratchFolder();
     const folder = join(scratch.path, "a [1] {b,c} (d)\\e!*");
     await put(folder, "in/a.parquet", "up.parquet");
@@ -26,7 +26,7 @@ describe("a pattern matches", () => {
     expect(await listed(folder, "./in/..//*/a.*/")).toEqual(["in/a.parquet"]);
   });
 
-  test("through links to folders, each once on a way", async () => {
+  test("a pattern matches through links to folders, each followed once on a path", async () => {
     await using scratch = await scratchFolder();
     await put(scratch.path, "p/a.parquet", "far/b.parquet", "far/deep/c.parquet", "farther/d.parquet");
     await symlink("../far", join(scratch.path, "p/link"));
@@ -47,7 +47,7 @@ describe("a pattern matches", () => {
     ]);
   });
 
-  test("nothing that goes up after a wildcard: it is refused", async () => {
+  test("a pattern with .. after a wildcard is refused", async () => {
     await using scratch = await scratchFolder();
     await put(scratch.path, "p/in/a.parquet", "q/b.parquet");
 
@@ -62,7 +62,7 @@ describe("a pattern matches", () => {
     fc.constantFrom("*", "**", "?", "a*", "[ab]", "{a,b}", "{a,b/a}", "!(a)", ".*", "*.b", "+(a|b)"),
   );
 
-  test("all files that it would match if each were tried", async () => {
+  test("a pattern lists all files that it matches when each path is tried", async () => {
     await using scratch = await scratchFolder();
     let found = 0;
     let trees = 0;
@@ -82,7 +82,7 @@ describe("a pattern matches", () => {
             .map((one) => relative(folder, join(one.parentPath, one.name)));
           for (const parts of patterns) {
             const pattern = ["in", ...parts].join("/");
-            // What a file is called, or is where a folder is asked for, is for other tests.
+            // Plain names, and files in place of folders, are for other tests.
             const named = [pattern, pattern.replace(/\/\*\*.*/, "")].map((path) => isFile(join(folder, path)));
             if (!/[*?[{(]/.test(pattern) || (await Promise.all(named)).includes(true)) {
               continue;
