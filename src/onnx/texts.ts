@@ -84,7 +84,7 @@ export function replaceTexts(bytes: Uint8Array, { inputs, outputs }: TextTensors
     writeMessage(after, graphFields.output, vectorOf(outputShape(name), types.int64));
   }
   const model = new BinaryWriter();
-  // Protobuf merges repeated `graph` fields. Nodes must come in the order in which they run.
+  // Protobuf merges several `graph` fields into one. Nodes must come in the order in which they run.
   writeMessage(model, modelGraph, before.finish());
   for (const { field, content, raw } of fieldsIn(bytes)) {
     if (field === modelGraph && content !== undefined) {
@@ -106,7 +106,7 @@ function withIndexInputs(graph: Uint8Array, names: ReadonlySet<string>): Uint8Ar
     if (content === undefined || name === undefined || !names.has(name)) {
       writer.raw(raw);
     } else if (field === graphFields.input) {
-      // Protobuf takes the last value of a repeated field, also within a nested message.
+      // Of a field that occurs twice protobuf takes the last value, also within a nested message.
       const element = new BinaryWriter().tag(tensorFields.elemType, WireType.Varint).int32(types.int64).finish();
       const type = writeMessage(new BinaryWriter(), tensorType, element).finish();
       const valueInfo = writeText(new BinaryWriter(), valueFields.name, inputIndices(name));
