@@ -2,29 +2,35 @@ import { JobError } from "../util/errors.js";
 import { type ReadText, readText } from "./read-text.js";
 
 const gib = 1024 ** 3;
-/** With one thread that scores; V8 and native libraries reserve far more than they use. Measured: 1.95 GiB. */
+/**
+ * What a process with one scoring thread needs; V8 and native libraries reserve far more than they use. Measured: 1.95
+ * GiB.
+ */
 const leastBytes = 2 * gib;
-/** Without threads that score, and for each of them. Measured: 1.95 GiB with 1, 3.9 with 4, 6.0 with 8, 10.2 with 16. */
+/**
+ * What a process needs without scoring threads, and what each adds. Measured: 1.95 GiB with 1, 3.9 with 4, 6.0 with 8,
+ * 10.2 with 16.
+ */
 const baseBytes = 1.5 * gib;
 const threadBytes = 0.625 * gib;
 
-/** What `ulimit -v` leaves this process: bytes of addresses, used or not. Infinite where nothing limits them. */
+/** Returns the address space that `ulimit -v` leaves this process, in bytes; infinite if there is no limit. */
 export function addressSpaceBytes(read: ReadText = readText): number {
   const [, bytes] = /^Max address space +(\d+) /m.exec(read("/proc/self/limits") ?? "") ?? [];
   return bytes === undefined ? Number.POSITIVE_INFINITY : Number(bytes);
 }
 
-/** Threads that score, of whom a limit of addresses leaves room for; at least 1. */
+/** Returns how many scoring threads fit into an address space; at least 1. */
 export function threadsWithin(bytes: number): number {
   return Math.max(1, Math.floor((bytes - baseBytes) / threadBytes));
 }
 
-/** Whether a thread could be started: where V8 gets no addresses for one, it aborts the process, with 133 or 134. */
+/** Whether a thread can be started. V8 aborts the process (133, 134) if it gets no address space for one. */
 export function hasRoomForThreads(bytes = addressSpaceBytes()): boolean {
   return bytes >= leastBytes;
 }
 
-/** To be called before a thread is started. @throws JobError USAGE where `ulimit -v` leaves it no room */
+/** Must be called before a thread is started. @throws JobError USAGE if `ulimit -v` leaves too little address space */
 export function refuseSmallAddressSpace(bytes = addressSpaceBytes()): void {
   if (!hasRoomForThreads(bytes)) {
     const found = (bytes / gib).toFixed(1);

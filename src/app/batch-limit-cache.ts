@@ -10,12 +10,12 @@ import type { Log } from "../scoring/context.js";
 import { cacheFolder } from "../util/cache-folder.js";
 import { componentVersions } from "./version.js";
 
-/** After that one is looked for again: what held the memory may be gone. */
+/** A limit expires after this time: whatever took the memory may be gone. */
 const believedMs = 30 * 24 * 60 * 60 * 1000;
 
 const schema = z.object({ rows: z.int().min(1) });
 
-/** A small file for each model and device, in the cache of this user. */
+/** Opens the cache of batch limits: a small file for each model and device, in the cache folder of this user. */
 export function openBatchLimitCache(log: Pick<Log, "debug">, folder = cacheFolder("ceilings")): BatchLimitCache {
   return {
     async find(of) {
@@ -45,14 +45,14 @@ export function openBatchLimitCache(log: Pick<Log, "debug">, folder = cacheFolde
   };
 }
 
-/** Another device, driver, library or model has a file of its own. */
+/** Returns the file of a limit. Another device, driver, library or model has another file. */
 async function fileOf(folder: string, { modelSha256, device, rowBytes }: BatchLimitKey): Promise<string> {
   const memory = device === "cpu" ? String(totalmem()) : await identityOfGpus();
   const key = [modelSha256, device, rowBytes, memory, componentVersions["onnxruntime-node"] ?? ""];
   return join(folder, `${createHash("sha256").update(key.join("\n")).digest("hex")}.json`);
 }
 
-/** A run on CPUs does not wait for what looks at GPUs. */
+/** The modules that inspect GPUs are loaded only if there is one in use. */
 async function identityOfGpus(): Promise<string> {
   const { thisMachine } = await import("../engine/devices/machine.js");
   const { gpuIdentity } = await import("../engine/devices/gpus.js");

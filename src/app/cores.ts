@@ -4,9 +4,9 @@ import { addressSpaceBytes, threadsWithin } from "./address-space.js";
 import { type ReadText, readText } from "./read-text.js";
 
 /**
- * CPU cores that this process may keep busy: those it may run on, or what its control groups allow it, where that is
- * less. Node looks at the former only before version 22: in a pod of 2 CPUs it sees the node's 64. `ulimit -v` leaves
- * addresses for so many threads.
+ * Returns how many CPU cores this process may use: the fewest of its CPU affinity, the quotas of its control groups,
+ * and the threads that `ulimit -v` allows. Before version 22, Node knows the affinity only: in a pod with 2 CPUs it
+ * reports the 64 of the machine.
  */
 export function usableCores(available = availableParallelism(), read: ReadText = readText): number {
   const threads = threadsWithin(addressSpaceBytes(read));
@@ -14,14 +14,14 @@ export function usableCores(available = availableParallelism(), read: ReadText =
   return Math.max(1, Math.min(available, threads, ...quotas.map((quota) => Math.ceil(quota))));
 }
 
-/** CPUs that the group of a line of /proc/self/cgroup and those above it may use. cgroups(7) */
+/** Returns the CPU quotas of the group in a line of /proc/self/cgroup and of the groups above it. See cgroups(7). */
 function quotasOf(line: string, read: ReadText): number[] {
   const [, controllers, path] = /^\d+:([^:]*):(\/.*)$/.exec(line) ?? [];
   if (controllers === undefined || path === undefined) {
     return [];
   }
   if (controllers === "") {
-    // Version 2: "max 100000", "200000 100000"; below /unified where both versions are mounted.
+    // Version 2: "max 100000", "200000 100000"; below /unified if both versions are mounted.
     return foldersAbove(path).flatMap((folder) =>
       ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].flatMap((root) => {
         const [quota, period] = (read(join(root, folder, "cpu.max")) ?? "").trim().split(" ");
@@ -32,7 +32,7 @@ function quotasOf(line: string, read: ReadText): number[] {
   if (!controllers.split(",").includes("cpu")) {
     return [];
   }
-  // Version 1: -1 is no limit. A container may see its own group at the root, whatever it is called outside.
+  // Version 1: -1 means no limit. A container may see its own group at the root, whatever its name outside.
   return foldersAbove(path).flatMap((folder) => {
     const group = join("/sys/fs/cgroup", controllers, folder);
     return ratio(read(join(group, "cpu.cfs_quota_us")), read(join(group, "cpu.cfs_period_us")));

@@ -2,7 +2,7 @@ import { open } from "node:fs/promises";
 import { type ErrorCode, errnoOf, JobError } from "../util/errors.js";
 import { diskErrors } from "../sink/parquet/local/durable.js";
 
-/** What a disk says of a name that somebody gave; the sink's own names cannot be these. */
+/** Errors of a file name that a user gave; names that the sink makes do not meet them. */
 const ofGivenNames: Readonly<Record<string, { code: ErrorCode; found: string }>> = {
   ENOENT: { code: "FILE_MISSING", found: "there is no such file or folder" },
   EISDIR: { code: "FILE_MISSING", found: "it is a folder" },
@@ -12,10 +12,10 @@ const ofGivenNames: Readonly<Record<string, { code: ErrorCode; found: string }>>
 };
 
 /**
- * What a failed call on a file means to whoever named it, in an argument or an option. What no name mends (a full disk,
- * one that fails, too many open files) is temporary.
- * @param hint where another name is what helps
- * @returns what is no error of the system as it is
+ * Returns the error to show for a failed call on a file that a user named in an argument, an option or the spec. Errors
+ * that another name would not avoid (a full or failing disk, too many open files) are temporary.
+ * @param hint what to do if the name is wrong
+ * @returns `error` itself if it is no system error
  */
 export function fileError(doing: string, error: unknown, hint: string): unknown {
   const errno = errnoOf(error);
@@ -32,9 +32,8 @@ export function fileError(doing: string, error: unknown, hint: string): unknown 
 }
 
 /**
- * The text that a file begins with, of at most `limitBytes`: what a file or a pipe holds more, such as `/dev/zero`, is
- * not read.
- * @throws Error of the system
+ * Reads at most the first `limitBytes` of a file or pipe as text, also if it never ends, as `/dev/zero`.
+ * @throws system errors
  */
 export async function readStart(path: string, limitBytes: number): Promise<string> {
   await using file = await open(path);

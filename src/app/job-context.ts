@@ -41,21 +41,21 @@ export interface ContextParts {
   readonly progress?: Progress;
   readonly signal?: AbortSignal;
   readonly attempt?: AttemptOptions;
-  /** Default: one that nobody looks at. */
+  /** Default: a record that is not reported. */
   readonly record?: AttemptRecord;
-  /** Where sessions leave their own profiles. */
+  /** The folder that ONNX Runtime writes a profile of each session to. */
   readonly profileFolder?: string | undefined;
   readonly early?: EarlyThreads | undefined;
 }
 
-/** How this process takes part in a run; default: alone. */
+/** How this process takes part in a run. Default: as the only worker. */
 export type AttemptOptions = Pick<JobContext, "worker" | "steal" | "newRun"> & Permissions;
 
 const alone: AttemptOptions = { worker: { index: 0, count: 1 }, steal: false, newRun: false };
 
 const silentLog: Log = { info() {}, warn() {}, debug() {} };
 
-/** Reads a spec and wires its adapters. Closing it closes the sink. */
+/** Reads a spec and opens the adapters that it names. Disposing the job closes them. */
 export async function openJob(
   specPath: string,
   options: JobOptions,
@@ -64,7 +64,9 @@ export async function openJob(
   return await openLoaded(await readSpec(specPath, options), specPath, parts);
 }
 
-/** The same for a spec that has been read; `specPath` tells its folder, and the command line that runs it. */
+/**
+ * Opens the adapters of a spec that is already read. Its folder and the command line in messages come from `specPath`.
+ */
 export async function openLoaded(
   loaded: LoadedSpec,
   specPath: string,
@@ -82,8 +84,8 @@ export async function openLoaded(
   checkSeveral(attempt, clock);
   const folder = dirname(resolve(specPath));
   const cores = usableCores();
-  const tools = attemptTools(spec, log, signal);
-  const { source, sink } = await openEnds(loaded, { folder, cores, attempt, ...tools });
+  const services = attemptServices(spec, log, signal);
+  const { source, sink } = await openEnds(loaded, { folder, cores, attempt, ...services });
   return {
     spec,
     where,
@@ -91,12 +93,12 @@ export async function openLoaded(
     sink,
     source,
     ...decoding(spec, cores),
-    resolveModel: (planned) => resolveModel(spec.model, { folder, ...tools }, planned),
+    resolveModel: (planned) => resolveModel(spec.model, { folder, ...services }, planned),
     openEngine: (model, need) =>
       openEngine(model, need, { spec, worker: attempt.worker, cores, log, profileFolder, early }),
     batchLimits: openBatchLimitCache(log),
     sha256,
-    ...clockOf(tools),
+    ...clockOf(services),
     log,
     progress: withRecord(progress, record),
     record,
@@ -110,24 +112,24 @@ export async function openLoaded(
   };
 }
 
-interface EndsTools {
+interface EndsOptions {
   readonly folder: string;
   readonly cores: number;
   readonly attempt: Permissions;
 }
 
-/** Where shards come from, and where predictions go. */
+/** Opens the source of the shards and the sink of the predictions. */
 async function openEnds(
   { spec, variablesOf, outputPattern, where }: LoadedSpec,
-  { folder, cores, attempt, ...tools }: AttemptTools & EndsTools,
+  { folder, cores, attempt, ...services }: AttemptServices & EndsOptions,
 ): Promise<{ source: Source; sink: Sink }> {
   const output = writtenTo(spec, { folder, sha256 });
-  // First: a thread that reads from S3 has much to load.
-  const source = await openSource(spec.input, { folder, output, ...tools });
+  // The source first: a thread that reads from S3 takes longest to start.
+  const source = await openSource(spec.input, { folder, output, ...services });
   try {
     return {
       source,
-      sink: await openSink(spec, { folder, cores, outputPattern, variablesOf, where, attempt, ...tools }),
+      sink: await openSink(spec, { folder, cores, outputPattern, variablesOf, where, attempt, ...services }),
     };
   } catch (error) {
     await source[Symbol.asyncDispose]();
@@ -135,7 +137,7 @@ async function openEnds(
   }
 }
 
-function clockOf({ retry }: AttemptTools): Pick<JobContext, "nowMs" | "dateMs" | "sleep"> {
+function clockOf({ retry }: AttemptServices): Pick<JobContext, "nowMs" | "dateMs" | "sleep"> {
   return { nowMs: retry.nowMs, sleep: retry.sleep, dateMs: () => Date.now() };
 }
 
@@ -156,10 +158,10 @@ export function sha256(text: string): string {
   return createHash("sha256").update(text).digest("hex");
 }
 
-/** More than the longest spec takes in UTF-8. */
+/** The longest spec that is accepted has fewer bytes in UTF-8. */
 const specLimitBytes = 1024 * 1024;
 
-/** `pipe`: of a job whose rows come and go through a pipe. */
+/** Reads and checks a spec. @param pipe whether its rows come and go through a pipe */
 export async function readSpec(
   path: string,
   { param }: JobOptions,
@@ -188,19 +190,19 @@ function parseParams(given: readonly string[]): Record<string, string> {
   return Object.fromEntries(params);
 }
 
-/** What a user types to carry out the run of these params. */
+/** Returns the command line that carries out the run of these params. */
 function commandFor(specPath: string, params: Readonly<Record<string, string>>): string {
   const options = Object.entries(params).map(([name, value]) => `--param ${shellWord(`${name}=${value}`)}`);
   return ["infer-batch run", shellWord(specPath), ...options].join(" ");
 }
 
-/** As a POSIX shell takes it for one word. */
+/** Quotes a text so that a POSIX shell takes it as one word. */
 export function shellWord(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
-interface AttemptTools {
-  /** Names this process among all on all machines. */
+interface AttemptServices {
+  /** Identifies this process among all processes on all machines. */
   readonly writer: string;
   readonly isDead: (writer: string) => boolean;
   readonly retry: RetryTools;
@@ -208,7 +210,7 @@ interface AttemptTools {
   readonly signal: AbortSignal;
 }
 
-export function attemptTools(spec: JobSpec, log: Log, signal: AbortSignal): AttemptTools {
+export function attemptServices(spec: JobSpec, log: Log, signal: AbortSignal): AttemptServices {
   const host = hostname().replaceAll(/[^A-Za-z0-9-]/g, "_");
   const warn = (message: string): void => {
     log.warn(message);
@@ -224,7 +226,7 @@ export function attemptTools(spec: JobSpec, log: Log, signal: AbortSignal): Atte
   return { writer, isDead: (other) => isDead(other, host), retry, warn, signal };
 }
 
-/** @throws the signal's reason when the job is stopped meanwhile */
+/** Sleeps until the time is over. @throws the signal's reason if the job is stopped first */
 async function interruptibleSleep(ms: number, signal: AbortSignal): Promise<void> {
   await sleep(ms, undefined, { signal }).catch((error: unknown) => {
     signal.throwIfAborted();
@@ -232,7 +234,9 @@ async function interruptibleSleep(ms: number, signal: AbortSignal): Promise<void
   });
 }
 
-/** Only of a process on this host can be said that it is gone. Our own pid means an earlier container's. */
+/**
+ * Whether a process has ended. Known for processes of this host only; one with our own pid is of an earlier container.
+ */
 function isDead(writer: string, host: string): boolean {
   const [otherHost, pidText] = writer.split(".");
   const pid = Number(pidText);
@@ -257,7 +261,7 @@ function decoding(spec: JobSpec, cores: number): Pick<JobContext, "openDecoder" 
   };
 }
 
-/** Each format's is loaded where a shard is of it. */
+/** Opens a decoder that loads the code of each format when the first shard of that format comes. */
 function openDecoder(
   { input: { format }, timezone }: JobSpec,
   { threads, folders }: { threads: number; folders: readonly string[] },

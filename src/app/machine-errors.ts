@@ -1,9 +1,8 @@
 import { errnoOf, JobError, messageOf } from "../util/errors.js";
 
 /**
- * The error to end with when a call failed for a reason that lies in this machine or in how the program is installed,
- * whatever the call was for: too many open files (75), or a native library that is missing or does not fit (64).
- * undefined: the reason is another one.
+ * Returns the error to end with if a call failed because too many files are open (75), or because a native library is
+ * missing or cannot be loaded (64). Any call may fail for these reasons. undefined: it failed for another one.
  */
 export function machineError(error: unknown): JobError | undefined {
   return openFilesError(error) ?? missingLibraryError(error);
@@ -11,10 +10,10 @@ export function machineError(error: unknown): JobError | undefined {
 
 /** EMFILE is the limit of this process, ENFILE that of the machine. */
 const openFilesErrnos: ReadonlySet<string | undefined> = new Set(["EMFILE", "ENFILE"]);
-/** How Node, its threads and C libraries say it. No value of a row that a message quotes stands at these places. */
+/** How messages of Node, its threads and C libraries say it. A value that a message quotes is never at these places. */
 const openFilesText = /^E[MN]FILE: |: E[MN]FILE$|: Too many open files(?: in system)?$/;
 
-/** Threads and native libraries fail for want of open files, too, some of them with a text alone. */
+/** Threads and native libraries fail if too many files are open, too; some report it by a text alone. */
 function openFilesError(error: unknown): JobError | undefined {
   const cause = causeOf(
     error,
@@ -31,7 +30,7 @@ function openFilesError(error: unknown): JobError | undefined {
   });
 }
 
-/** Native libraries are packages of their own, by platform: `npm ci` installs those of the machine that it runs on. */
+/** Each native library is a package per platform, of which `npm ci` installs the one of its own platform. */
 const libraries = [
   { name: "DuckDB", text: /@duckdb\/node-bindings|duckdb native binding|duckdb\.node/ },
   { name: "ONNX Runtime", text: /onnxruntime/ },

@@ -22,14 +22,15 @@ export interface EngineOptions {
   readonly early?: EarlyThreads | undefined;
 }
 
-/** Sessions hold a copy of the model each: together at most this much, however many cores there are. */
+/** Each session holds a copy of the model. Together they take at most this much memory. */
 const modelCopiesBytes = 1024 * 1024 * 1024;
-/** Less than this is scored by one session with all threads: starting another one takes longer than it saves. */
+/** Smaller inputs are scored by one session with all threads: starting another session takes longer than it saves. */
 const smallInputBytes = 1024 * 1024;
 
 /**
  * Loads a model on the first of the spec's providers that this machine can run.
- * @throws JobError PROVIDER_MISSING for one that it cannot, DEVICE for one whose GPU fails, unless `cpu` is listed behind
+ * @throws JobError PROVIDER_MISSING for one that it cannot run, DEVICE for one whose GPU fails, unless `cpu` is listed
+ * after it
  */
 export async function openEngine(model: ModelFile, need: EngineNeed, options: EngineOptions): Promise<Engine> {
   const { spec, worker, log, profileFolder, early } = options;
@@ -68,7 +69,7 @@ export async function openEngine(model: ModelFile, need: EngineNeed, options: En
   }
 }
 
-/** Without outputs that the job leaves out: ONNX Runtime would look for their texts all the same. */
+/** Leaves out outputs that the job does not use: ONNX Runtime would compute their texts. */
 function neededTexts({ texts }: ModelFile, { outputs }: Pick<ModelSpec, "outputs">): TextTensors {
   if (outputs === undefined) {
     return texts;
@@ -88,7 +89,7 @@ function withScoringFlags(engine: OnnxEngine): Engine {
   };
 }
 
-/** The device of a worker; of a spec for CPUs, 0. */
+/** Returns the number of the GPU that a worker uses; 0 for a spec without GPUs. */
 export async function deviceIdOf(
   { providers, device_id: given }: EngineSpec,
   worker: Pick<Worker, "index">,
@@ -96,13 +97,13 @@ export async function deviceIdOf(
   if (providers[0] === "cpu" || given === 0) {
     return 0;
   }
-  // A run on CPUs does not wait for what looks at GPUs.
+  // The modules that inspect GPUs are loaded only if the spec names one.
   const { thisMachine } = await import("../engine/devices/machine.js");
   const { deviceOf } = await import("../engine/devices/gpus.js");
   return deviceOf(given, worker, thisMachine());
 }
 
-/** Says what of the provider is missing, as far as it can be found. */
+/** Finds out why a provider cannot run. */
 async function whyMissing(
   { provider, message }: ProviderFault,
   deviceId: number,
@@ -117,7 +118,7 @@ async function whyMissing(
   return providerMissing({ doing: `opening execution provider ${provider}`, parts, message, machine, asked, advice });
 }
 
-/** On CPUs, one thread a session: several batches at once keep the cores busy without threads waiting for each other. */
+/** Chooses sessions and threads. On CPUs each session has one thread, so that threads do not wait for each other. */
 function layoutOf(
   model: ModelFile,
   need: EngineNeed,

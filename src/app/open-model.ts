@@ -6,11 +6,11 @@ import { cacheFolder } from "../util/cache-folder.js";
 import type { RetryTools } from "../util/retry.js";
 import { openStore, storeUrl } from "./open-store.js";
 
-export interface ModelTools {
-  /** The spec's folder. */
+export interface ModelOptions {
+  /** The folder of the spec. */
   readonly folder: string;
   readonly retry: RetryTools;
-  /** Names this process among all on all machines. */
+  /** Identifies this process among all processes on all machines. */
   readonly writer: string;
   readonly isDead: (writer: string) => boolean;
   readonly signal: AbortSignal;
@@ -18,29 +18,29 @@ export interface ModelTools {
 
 interface SourceKind {
   readonly owns: (uri: string) => boolean;
-  readonly open: (model: ModelSpec, tools: ModelTools) => Promise<ModelSource>;
+  readonly open: (model: ModelSpec, options: ModelOptions) => Promise<ModelSource>;
 }
 
-/** Where models come from, by their URI; the first that owns it. */
+/** The kinds of model URIs. The first one that owns a URI resolves it. */
 const kinds: readonly SourceKind[] = [
   { owns: isS3Uri, open: openS3Models },
   { owns: () => true, open: (_model, { folder }) => Promise.resolve(fileModels(folder)) },
 ];
 
-/** The model of a spec. @param planned the digest that the plan of an unfinished run pins */
-export async function resolveModel(model: ModelSpec, tools: ModelTools, planned?: string): Promise<ResolvedModel> {
+/** Resolves the model of a spec. @param planned the digest that the plan of an unfinished run pins */
+export async function resolveModel(model: ModelSpec, options: ModelOptions, planned?: string): Promise<ResolvedModel> {
   const kind = kinds.find(({ owns }) => owns(model.path));
   if (kind === undefined) {
     throw new Error(`no source of models for ${model.path}`);
   }
-  using source = await kind.open(model, tools);
+  using source = await kind.open(model, options);
   return await source.resolve(model.path, planned ?? model.sha256);
 }
 
-async function openS3Models(model: ModelSpec, tools: ModelTools): Promise<ModelSource> {
+async function openS3Models(model: ModelSpec, options: ModelOptions): Promise<ModelSource> {
   const { s3Models } = await import("../models/s3.js");
   const { openModelCache } = await import("../models/cache.js");
-  const { writer, isDead } = tools;
+  const { writer, isDead } = options;
   const cache = openModelCache({ folder: cacheFolder("models"), writer, isDead });
-  return s3Models({ store: await openStore(model, tools), endpoint: storeUrl(model), cache });
+  return s3Models({ store: await openStore(model, options), endpoint: storeUrl(model), cache });
 }

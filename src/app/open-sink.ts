@@ -19,18 +19,18 @@ import type { Secrets } from "../sink/postgres/connect.js";
 import { openTarget, spoolRoot, storeUrl } from "./open-store.js";
 import { programVersion } from "./version.js";
 
-/** What an attempt may do that is refused by default. */
+/** What an attempt is allowed to do that is refused by default. */
 export interface Permissions {
-  /** A new run may add rows that an earlier one has added before. */
+  /** A new run may append to a table that has the rows of earlier runs. */
   readonly allowDuplicates?: boolean;
-  /** Rows may take the place of those of a run that was planned later. */
+  /** A run may overwrite rows of a run that was planned later. */
   readonly allowOlder?: boolean;
 }
 
-export interface SinkTools {
-  /** The spec's. */
+export interface SinkOptions {
+  /** The folder of the spec. */
   readonly folder: string;
-  /** Names this process among all on all machines. */
+  /** Identifies this process among all processes on all machines. */
   readonly writer: string;
   readonly isDead: (writer: string) => boolean;
   readonly retry: RetryTools;
@@ -48,13 +48,13 @@ export interface SinkTools {
 interface ChosenTarget {
   /** Names the target in reports. */
   readonly name: string;
-  open(tools: SinkTools): Promise<Sink>;
+  open(options: SinkOptions): Promise<Sink>;
   /** Where predictions are written as files, which are no input. Default: nowhere. */
   writtenTo?(spec: JobSpec, place: Place): OutputFolder | undefined;
 }
 
 interface Place {
-  /** The spec's. */
+  /** The folder of the spec. */
   readonly folder: string;
   readonly sha256: Sha256;
 }
@@ -64,10 +64,11 @@ const targetKinds: Readonly<Record<keyof TargetSpecs, (output: TargetSpecs) => C
   parquet: ({ parquet }) =>
     parquet && {
       name: parquet.path,
-      open: (tools) => (isS3Uri(parquet.path) ? openInS3(parquet, tools) : openOnDisk(parquet, tools)),
+      open: (options) => (isS3Uri(parquet.path) ? openInS3(parquet, options) : openOnDisk(parquet, options)),
       writtenTo: (spec, place) => filesOf(parquet, spec, place),
     },
-  postgres: ({ postgres }) => postgres && { name: postgres.table, open: (tools) => openInPostgres(postgres, tools) },
+  postgres: ({ postgres }) =>
+    postgres && { name: postgres.table, open: (options) => openInPostgres(postgres, options) },
 };
 
 /** undefined where rows go through a pipe. */
@@ -78,12 +79,12 @@ function chosenTarget({ output }: JobSpec): ChosenTarget | undefined {
 }
 
 /** Opens the target that a spec names: files on a disk or in S3, or a table in Postgres. */
-export async function openSink(spec: JobSpec, tools: SinkTools): Promise<Sink> {
+export async function openSink(spec: JobSpec, options: SinkOptions): Promise<Sink> {
   const target = chosenTarget(spec);
   if (target === undefined) {
     throw new Error("a spec without a target has passed its check");
   }
-  return await target.open(tools);
+  return await target.open(options);
 }
 
 /** Names the target in reports. */
@@ -96,29 +97,29 @@ export function writtenTo(spec: JobSpec, place: Place): OutputFolder | undefined
   return chosenTarget(spec)?.writtenTo?.(spec, place);
 }
 
-async function openInPostgres(postgres: PostgresOutputSpec, tools: SinkTools): Promise<Sink> {
+async function openInPostgres(postgres: PostgresOutputSpec, options: SinkOptions): Promise<Sink> {
   // Loaded where it is used: a job that writes files starts the sooner.
   const { connectionOf, openPostgresSink } = await import("../sink/postgres/sink.js");
   const isFromFile = [postgres.url, postgres.password ?? ""].some((value) => secretFile(value) !== undefined);
-  const read = (): Promise<Secrets> => secretsOf(postgres, tools);
+  const read = (): Promise<Secrets> => secretsOf(postgres, options);
   return openPostgresSink({
     spec: postgres,
     settings: connectionOf({ ...postgres, ...(await read()) }, process.env, {
-      variables: tools.variablesOf(urlKey),
+      variables: options.variablesOf(urlKey),
       reread: isFromFile ? read : undefined,
     }),
-    retry: tools.retry,
-    writer: tools.writer,
-    allowDuplicates: tools.attempt.allowDuplicates === true,
-    allowOlder: tools.attempt.allowOlder === true,
+    retry: options.retry,
+    writer: options.writer,
+    allowDuplicates: options.attempt.allowDuplicates === true,
+    allowOlder: options.attempt.allowOlder === true,
     program: `infer-batch ${programVersion}`,
   });
 }
 
 const urlKey = ["output", "postgres", "url"];
 
-/** As they are now. @throws JobError as `readSecret` */
-async function secretsOf({ url, password }: PostgresOutputSpec, { folder, where }: SinkTools): Promise<Secrets> {
+/** Reads URL and password as they are now. @throws JobError as `readSecret` */
+async function secretsOf({ url, password }: PostgresOutputSpec, { folder, where }: SinkOptions): Promise<Secrets> {
   return {
     url: await readSecret(url, { folder, key: where(urlKey) }),
     password:
@@ -128,11 +129,14 @@ async function secretsOf({ url, password }: PostgresOutputSpec, { folder, where 
   };
 }
 
-async function openOnDisk({ path, compression }: ParquetOutputSpec, tools: SinkTools): Promise<Sink> {
-  const { folder, outputPattern, writer, isDead, warn } = tools;
+async function openOnDisk({ path, compression }: ParquetOutputSpec, options: SinkOptions): Promise<Sink> {
+  const { folder, outputPattern, writer, isDead, warn } = options;
   return openParquetSink({
     folder: resolve(folder, path),
-    duckdb: openDuckDbLazily({ threads: encodingThreads(tools.cores), allowed: { folders: [resolve(folder, path)] } }),
+    duckdb: openDuckDbLazily({
+      threads: encodingThreads(options.cores),
+      allowed: { folders: [resolve(folder, path)] },
+    }),
     target: shortPath(resolve(folder, path)),
     uri: path,
     compression,
@@ -144,22 +148,22 @@ async function openOnDisk({ path, compression }: ParquetOutputSpec, tools: SinkT
   });
 }
 
-async function openInS3(parquet: ParquetOutputSpec, tools: SinkTools): Promise<Sink> {
+async function openInS3(parquet: ParquetOutputSpec, options: SinkOptions): Promise<Sink> {
   const { openS3Sink } = await import("../sink/parquet/s3/sink.js");
   const { openSpool } = await import("../s3/spool.js");
   const { path, compression, spool } = parquet;
-  const { writer, isDead, warn } = tools;
-  const root = spoolRoot(tools.folder, spool?.path);
-  // Of bytes it is asked nothing: at most two parts are there at once.
+  const { writer, isDead, warn } = options;
+  const root = spoolRoot(options.folder, spool?.path);
+  // Its size needs no limit: it holds at most two parts at once.
   const outgoing = openSpool({ root, writer, use: "out", isDead, maxBytes: Number.POSITIVE_INFINITY });
   return openS3Sink({
-    store: await openTarget(parquet, tools),
+    store: await openTarget(parquet, options),
     folder: s3Folder(path),
     uri: path,
     spool: outgoing,
-    duckdb: openDuckDbLazily({ threads: encodingThreads(tools.cores), allowed: { folders: [outgoing.folder] } }),
+    duckdb: openDuckDbLazily({ threads: encodingThreads(options.cores), allowed: { folders: [outgoing.folder] } }),
     compression,
-    siblings: segmentPatterns(s3Folder(tools.outputPattern).split("/").slice(3)),
+    siblings: segmentPatterns(s3Folder(options.outputPattern).split("/").slice(3)),
     writer,
     isDead,
     warn,
@@ -180,7 +184,7 @@ function filesOf(
   return { folder: layout.folder, part: layout.part(0) };
 }
 
-/** Names on the way to a folder; a `RegExp` where a param makes the name. */
+/** Turns the segments of a path into names, or into a `RegExp` where a param is part of the name. */
 function segmentPatterns(segments: readonly string[]): (string | RegExp)[] {
   return segments.map((segment) =>
     segment.includes(anyValue) ? new RegExp(`^${segment.split(anyValue).map(escapeRegExp).join(".*")}$`) : segment,
@@ -191,15 +195,15 @@ function escapeRegExp(text: string): string {
   return text.replaceAll(/[\\^$.*+?()[\]{}|]/g, "\\$&");
 }
 
-/** Relative where that is shorter to read: below the working directory. */
+/** Returns a path relative to the working directory if it is below that. */
 function shortPath(path: string): string {
   const short = relative(process.cwd(), path);
   return short !== "" && !short.startsWith("..") && !isAbsolute(short) ? short : path;
 }
 
 /**
- * DuckDB's for each of its parts, which are encoded side by side: where it has one of its own, the thread that waits for
- * a part encodes it, and does not ask again and again whether another one has.
+ * Returns how many threads DuckDB uses to encode a part. Parts are encoded side by side. With one thread, the caller
+ * encodes the part itself and does not poll for another thread.
  */
 function encodingThreads(cores: number): number {
   return Math.max(1, Math.floor(cores / commitConcurrency));

@@ -7,20 +7,20 @@ import { isS3Uri } from "../spec/s3-uri.js";
 import { refuseSmallAddressSpace } from "./address-space.js";
 import { s3Options, spoolRoot } from "./open-store.js";
 
-export interface SourceTools {
-  /** The spec's folder. */
+export interface SourceOptions {
+  /** The folder of the spec. */
   readonly folder: string;
   readonly output: OutputFolder | undefined;
   readonly retry: RetryTools;
-  /** Names this process among all on all machines. */
+  /** Identifies this process among all processes on all machines. */
   readonly writer: string;
   readonly isDead: (writer: string) => boolean;
   readonly signal: AbortSignal;
 }
 
-/** The disk, and S3 where the spec names it: what it takes is loaded then only. */
-export async function openSource(input: InputSpec, tools: SourceTools): Promise<Source> {
-  const { folder, output, writer, isDead } = tools;
+/** Opens the source of the shards: the disk, and S3 if the spec names it. The code for S3 is loaded only then. */
+export async function openSource(input: InputSpec, options: SourceOptions): Promise<Source> {
+  const { folder, output, writer, isDead } = options;
   const inS3 = output !== undefined && isS3Uri(output.folder);
   const disk = diskSource({ folder, output: inS3 ? undefined : output });
   if (![...input.path, input.ready ?? ""].some(isS3Uri)) {
@@ -28,7 +28,7 @@ export async function openSource(input: InputSpec, tools: SourceTools): Promise<
   }
   refuseSmallAddressSpace();
   const { openReaderThread } = await import("../storage/s3/reader-thread.js");
-  const reader = openReaderThread(s3Options(input, tools)); // first: it has the most to load, and then to wait for
+  const reader = openReaderThread(s3Options(input, options)); // first: it takes longest to start
   const { s3Source } = await import("../storage/s3/source.js");
   const { openSpool } = await import("../s3/spool.js");
   const { combineSources } = await import("../storage/combined-source.js");

@@ -7,19 +7,19 @@ import { openArrowStream } from "../sink/arrow/stream.js";
 import { pipeName } from "../spec/pipe-spec.js";
 import { openBatchLimitCache } from "./batch-limit-cache.js";
 import { usableCores } from "./cores.js";
-import { attemptTools, type JobOptions, readSpec, recordOf, sha256 } from "./job-context.js";
+import { attemptServices, type JobOptions, readSpec, recordOf, sha256 } from "./job-context.js";
 import { openEngine } from "./open-engine.js";
 import { resolveModel } from "./open-model.js";
 import { programVersion } from "./version.js";
 
-/** The two ends of a pipe. */
+/** stdin and stdout of a pipe. */
 export interface Stdio extends Disposable {
   readonly chunks: AsyncIterable<Uint8Array>;
-  /** Ends `chunks`. */
+  /** Stops reading: `chunks` ends. */
   readonly close: () => void;
-  /** Is done when all was handed over. */
+  /** Resolves when all chunks are handed to the system. */
   readonly write: (chunks: readonly Uint8Array[]) => Promise<void>;
-  /** Aborted with the signal that was given, or when stdout cannot be written: whoever waits for either end goes on. */
+  /** Aborted with the given signal, or when stdout cannot be written; ends waiting for either end. */
   readonly signal: AbortSignal;
 }
 
@@ -27,7 +27,7 @@ export interface PipeParts extends Pick<PipeContext, "log" | "onRejected"> {
   readonly stdio: Stdio;
 }
 
-/** Reads a spec and wires its model to a pipe. */
+/** Reads a spec and connects its model to a pipe. */
 export async function openPipe(
   specPath: string,
   options: JobOptions,
@@ -38,7 +38,7 @@ export async function openPipe(
   const folder = dirname(resolve(specPath));
   const cores = usableCores();
   const worker = { index: 0, count: 1 };
-  const tools = attemptTools(spec, log, signal);
+  const services = attemptServices(spec, log, signal);
   const input = openArrowPipe({ name: pipeName, chunks, close });
   return {
     spec,
@@ -46,7 +46,7 @@ export async function openPipe(
     input,
     output: openArrowStream(stdio.write),
     openDecoder: () => Promise.resolve(openArrowDecoder({ timezone: spec.timezone, open: input.open })),
-    resolveModel: () => resolveModel(spec.model, { folder, ...tools }),
+    resolveModel: () => resolveModel(spec.model, { folder, ...services }),
     openEngine: (model, need) => openEngine(model, need, { spec, worker, cores, log }),
     batchLimits: openBatchLimitCache(log),
     sha256,

@@ -4,27 +4,27 @@ import { JobError } from "../util/errors.js";
 import { cpuListedLast, type Provider } from "../spec/engine-spec.js";
 
 export interface MissingProvider {
-  /** What was being done, as messages begin. */
+  /** The act that messages begin with. */
   readonly doing: string;
-  /** What the provider needs on this machine. */
+  /** The parts that the provider needs on this machine. */
   readonly parts: readonly Part[];
-  /** What ONNX Runtime said. */
+  /** The message of ONNX Runtime. */
   readonly message: string;
   readonly machine: Machine;
-  /** The providers of the spec. */
+  /** The providers that the spec asks for. */
   readonly asked: readonly Provider[];
-  /** Where it is told what to do, as hints begin. */
+  /** Where the user finds what to do; the hint begins with it. */
   readonly advice: string;
 }
 
 /**
- * Why a provider cannot run: DEVICE where the machine has a GPU that fails, which another attempt may find well, or
- * on another machine; PROVIDER_MISSING where there is none, or software is missing.
+ * Returns the error for a provider that cannot run: DEVICE if the machine has a GPU that fails, so that another attempt
+ * or another machine may succeed; PROVIDER_MISSING if there is no GPU or software is missing.
  */
 export function providerMissing(missing: MissingProvider): JobError {
   const { doing, parts, message, machine, asked, advice } = missing;
   const found = missingText(parts);
-  // "CUDA failure 100: …" says something beside that; "Failed to load shared library" nothing.
+  // "CUDA failure 100: …" adds something to the missing parts; "Failed to load shared library" does not.
   const said = found === undefined || / failure /.test(message) ? [message] : [];
   const why = [...said, ...(found === undefined ? [] : [found])].join("; ");
   const signs = signsOfFailedGpu(parts, message, machine);

@@ -14,21 +14,21 @@ import type { Provider } from "../spec/engine-spec.js";
 import { machineError } from "./machine-errors.js";
 import { startScoringWorker } from "./worker-threads.js";
 
-/** What became of one batch on a provider. */
+/** The result of two batches on a provider. */
 export interface Trial {
   readonly provider: Provider;
-  /** idle: it can be used, and left the whole model to others. */
+  /** idle: the provider works, and all operators ran on others. */
   readonly state: "ok" | "idle" | "missing" | "failed";
-  /** Operators of the model by the provider that ran them, as ONNX Runtime's own profile tells. */
+  /** The number of operators that each provider ran, from the profile of ONNX Runtime. */
   readonly operators: Readonly<Record<string, number>>;
-  /** Of the second batch: the first lays out memory. */
+  /** Milliseconds of the second batch; the first one allocates memory. */
   readonly ms: number | undefined;
   readonly fault: string | undefined;
-  /** What a run on this provider would end with, as far as one batch tells. */
+  /** The error that a run on this provider would end with, if one batch shows it. */
   readonly error?: JobError | undefined;
 }
 
-/** Runs a batch of one blank row on a provider, and looks which provider did the work. */
+/** Runs batches of one blank row on a provider, and reads from the profile which provider ran the operators. */
 export async function tryProvider(provider: Provider, model: ModelFile, deviceId: number): Promise<Trial> {
   const folder = await mkdtemp(join(tmpdir(), "infer-batch-doctor-"));
   const nothing = { provider, operators: {}, ms: undefined };
@@ -71,7 +71,7 @@ async function runBlank(
     const response = await engine.run({ inputs: blankInputs(engine.signature), outputs });
     if (response.kind !== "done") {
       const { kind, message } = response;
-      // A model may refuse zeros; that says nothing about a run's rows.
+      // A model may refuse zeros and still score the rows of a run.
       const error = kind === "exhausted" ? noMemory(engine.local.device, message) : undefined;
       return { ms: undefined, fault: message, error };
     }
@@ -86,7 +86,7 @@ function noMemory(device: string, message: string): JobError {
   });
 }
 
-/** One row of zeros and empty texts; dimensions that may vary are 1. */
+/** Returns one row of zeros and empty texts; variable dimensions are 1. */
 function blankInputs({ inputs }: ModelSignature): NamedTensor[] {
   return inputs.flatMap(({ name, dtype, shape }): NamedTensor[] => {
     if (!isTensorType(dtype)) {
@@ -107,7 +107,7 @@ const kernelEvents = z.array(
   }),
 );
 
-/** As ONNX Runtime calls them. */
+/** Our providers by the names of ONNX Runtime. */
 const providerNames: Readonly<Record<string, Provider>> = {
   CPUExecutionProvider: "cpu",
   CUDAExecutionProvider: "cuda",
@@ -120,7 +120,7 @@ async function operatorsByProvider(folder: string): Promise<Record<string, numbe
   for (const file of await readdir(folder)) {
     const events = kernelEvents.safeParse(parseJson(await readFile(join(folder, file), "utf8")));
     for (const { name, args } of events.success ? events.data : []) {
-      // Copies to and from a device are no operators of the model. There are two batches.
+      // Copies to and from a device are not operators of the model. Each operator appears twice, once a batch.
       const isOperator =
         name.endsWith("_kernel_time") && args?.op_name?.startsWith("Memcpy") === false && !seen.has(name);
       if (isOperator && args?.provider !== undefined) {
@@ -134,12 +134,12 @@ async function operatorsByProvider(folder: string): Promise<Record<string, numbe
 }
 
 /**
- * Relu(x · xᵀ), of float32 [N,4]: `writeModel` of test/support/onnx.ts wrote it. What has kernels at all has these.
+ * Relu(x · xᵀ) for float32 [N,4], written by `writeModel` of test/support/onnx.ts. Every provider has these operators.
  */
 const tinyModel =
   "CAg6aAoRCgF4EgF0IglUcmFuc3Bvc2UKEQoBeAoBdBIBbSIGTWF0TXVsCgwKAW0SAXkiBFJlbHUSBXNtYWxsWhQKAXgSDwoNCAESCQoDEgFOCgIIBGIVCgF5EhAKDggBEgoKAxIBTgoDEgFNQgIQDQ==";
 
-/** For trials without a spec. */
+/** Opens the model for trials without a spec. */
 export async function openTinyModel(): Promise<ModelFile & AsyncDisposable> {
   const folder = await mkdtemp(join(tmpdir(), "infer-batch-doctor-"));
   const path = join(folder, "tiny.onnx");

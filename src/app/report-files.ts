@@ -16,8 +16,8 @@ export interface ReportFiles {
 }
 
 /**
- * Where an attempt is told of; each of several workers has files of its own.
- * @throws JobError USAGE where that is among the predictions
+ * Returns the files that an attempt is reported in; each of several workers has its own.
+ * @throws JobError USAGE if one is in the folder of the predictions
  */
 export async function placeReports(
   { spec, where }: Pick<LoadedSpec, "spec" | "where">,
@@ -35,7 +35,7 @@ export async function placeReports(
   return { html: await place("html"), metrics: await place("metrics") };
 }
 
-/** A file there would be taken for somebody else's by the next attempt. @throws JobError USAGE */
+/** Refuses a file in the output folder: the next attempt would take it for a foreign file. @throws JobError USAGE */
 export async function refuseAmongPredictions(
   { output: { parquet } }: JobSpec,
   { folder, path, doing }: { readonly folder: string; readonly path: string; readonly doing: string },
@@ -51,7 +51,7 @@ export async function refuseAmongPredictions(
   }
 }
 
-/** Without links, as far as it is there. */
+/** Resolves the links of the part of a path that exists. */
 async function realPath(path: string): Promise<string> {
   const parent = dirname(path);
   // Not there, or not for this user to look at: opening the file tells.
@@ -60,14 +60,16 @@ async function realPath(path: string): Promise<string> {
   );
 }
 
-/** The text of a report that is there; empty where there is none. Nothing else is opened: a pipe would hold us up. */
+/** Reads an earlier report; empty if there is none. Opens plain files only, since a pipe would block. */
 export async function readReport(path: string): Promise<string> {
   // One that cannot be read is written anew, which says what is wrong.
   const found = await stat(path).catch(() => undefined);
   return found?.isFile() === true ? await readFile(path, "utf8").catch(() => "") : "";
 }
 
-/** All of it or nothing, for whoever reads it just then. Returns what failed, if anything did. */
+/**
+ * Replaces a report at once, so that readers see all of it or the old one. Returns what failed; undefined if nothing.
+ */
 export async function writeReport(path: string, text: string): Promise<string | undefined> {
   const temporary = join(dirname(path), `.${basename(path)}.${process.pid}.tmp`);
   try {
@@ -79,10 +81,10 @@ export async function writeReport(path: string, text: string): Promise<string | 
   }
 }
 
-/** Where an attempt that is under way keeps its metrics up to date. */
+/** A file that is kept up to date during an attempt. */
 const everyMs = 15_000;
 
-/** Writes a text now, now and then, and at the end. What fails is told once, and tried again. */
+/** Writes a text at once, at intervals and at the end. A failure is logged once, and writing is retried. */
 export function keepWriting(
   log: Log,
   { key, path, text }: { readonly key: string; readonly path: string; readonly text: () => string },

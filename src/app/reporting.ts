@@ -14,28 +14,28 @@ import { isPlainUrl } from "../spec/report-spec.js";
 import { readSecret } from "./secrets.js";
 import { keepWriting, placeReports, readReport, type ReportFiles, writeReport } from "./report-files.js";
 
-/** An attempt that is to be told of, from the moment that its spec is read. */
+/** An attempt to be reported, known once its spec is read. */
 export interface ReportingContext {
   readonly loaded: Pick<LoadedSpec, "spec" | "where">;
-  /** The spec's. */
+  /** The folder of the spec. */
   readonly folder: string;
   readonly record: AttemptRecord;
   readonly log: Log;
   readonly signal: AbortSignal;
   /** Milliseconds from 1970. */
   readonly dateMs: () => number;
-  /** 0: any that is free. */
+  /** 0: any free port. */
   readonly metricsPort: number | undefined;
 }
 
-/** A process that was told to stop is ended by its signal soon. */
+/** After a signal little time is left: the process may be killed. */
 const stoppedPingMs = 2000;
 const pingTries = 3;
 
 /**
- * Carries out `work` and tells of it as the spec's `report` and the options ask. What fails in telling is logged, and
+ * Carries out `work` and reports it as `report` in the spec and the options ask. A failure to report is logged and
  * changes nothing else.
- * @throws JobError USAGE where a report would lie among the predictions; what `work` throws
+ * @throws JobError USAGE if a report would be in the folder of the predictions; whatever `work` throws
  */
 export async function reporting(context: ReportingContext, work: () => Promise<RunReport>): Promise<RunReport> {
   const { loaded, folder, record, log } = context;
@@ -71,7 +71,7 @@ export async function reporting(context: ReportingContext, work: () => Promise<R
   return (outcome as Extract<Outcome, { kind: "done" }>).report;
 }
 
-/** A run that other workers have yet to complete is no success: one of them may still fail. */
+/** A run that other workers have not completed yet is no success: one of them may fail. */
 function succeeded(outcome: Outcome): boolean {
   return outcome.kind === "done" && outcome.report.status !== "partial";
 }
@@ -103,7 +103,9 @@ async function listen(
   }
 }
 
-/** The page of the attempt that did the work stays when another one finds nothing to do. */
+/**
+ * Writes the HTML page, unless this attempt found nothing to do: then the page of the attempt that did the work stays.
+ */
 async function writePage(
   { record, log }: ReportingContext,
   { html }: ReportFiles,
@@ -148,7 +150,7 @@ async function callFor(context: ReportingContext, outcome: Outcome): Promise<voi
   }
 }
 
-/** undefined: there is none, which is logged. */
+/** Returns the URL to call; undefined if it cannot be read, which is logged. */
 async function pingUrl(
   { loaded: { where }, folder, log }: ReportingContext,
   key: "on_success" | "on_failure",

@@ -4,8 +4,8 @@ import * as onnxruntime from "onnxruntime-node";
 import { serveSession } from "../engine/onnx/session-server.js";
 import { serveUnitsOn } from "./serve-units.js";
 
-// Node 24 has Float16Array, and onnxruntime-common makes one of the bits that it is given; but Node-API, by which they
-// go on, knows of no such arrays, and takes them for empty. Without it they stay what they are, in this thread.
+// Node 24 has Float16Array, and onnxruntime-common wraps the bits that it is given in one. Node-API does not know such
+// arrays and takes them for empty. Without the class in this thread, the bits stay a Uint16Array.
 Reflect.deleteProperty(globalThis, "Float16Array");
 
 if (parentPort === null) {

@@ -3,19 +3,19 @@ import { secretFile } from "../spec/secrets.js";
 import { JobError } from "../util/errors.js";
 import { fileError, readStart } from "./given-files.js";
 
-/** More than any password, token or URL. */
+/** Longer than any password, token or URL. */
 const secretLimitBytes = 64 * 1024;
 
 export interface SecretPlace {
-  /** The spec's: paths are relative to it. */
+  /** The folder of the spec, which relative paths start from. */
   readonly folder: string;
   /** The key as messages name it: "job.yaml:4:9: output.postgres.url". */
   readonly key: string;
 }
 
 /**
- * The value of a secret as it is now: its text, or what the file of `${file:PATH}` holds, without the line's end behind
- * it. No message quotes it.
+ * Returns a secret as it is now: the value itself, or the text of the file that `${file:PATH}` names, without the
+ * newline at its end. No message quotes it.
  * @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID for a file that is too large or empty, DISK
  */
 export async function readSecret(value: string, { folder, key }: SecretPlace): Promise<string> {

@@ -9,7 +9,7 @@ import { usableCores } from "./cores.js";
 import { sha256 } from "./job-context.js";
 import { componentVersions } from "./version.js";
 
-/** What `tune` found before for a model on this machine. */
+/** An earlier result of `tune` for a model on this machine. */
 export interface KnownTuning {
   /** ISO 8601, UTC. */
   readonly measuredAt: string;
@@ -17,9 +17,9 @@ export interface KnownTuning {
 }
 
 export interface TuneCache {
-  /** undefined: nothing is known, or what is there is none of ours. */
+  /** undefined: there is no earlier result, or the file is not ours. */
   read(): Promise<KnownTuning | undefined>;
-  /** @throws what the file system says */
+  /** @throws system errors */
   write(known: KnownTuning): Promise<void>;
 }
 
@@ -37,7 +37,9 @@ const schema = z.strictObject({
     .min(1),
 }) satisfies z.ZodType<KnownTuning>;
 
-/** One file for all that speed depends on: model and bindings, device and how much of it is ours, versions. */
+/**
+ * Opens the result file for everything that speed depends on: model, bindings, providers, processor, cores, versions.
+ */
 export function openTuneCache({ model, engine }: JobSpec, modelSha256: string): TuneCache {
   const { path: _, ...bindings } = model;
   const key = {

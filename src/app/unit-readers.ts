@@ -4,7 +4,7 @@ import type { Unit, UnitReader } from "../formats/port.js";
 
 const readers = { parquet: openParquetUnitReader, arrow: openArrowUnitReader } as const;
 
-/** Opens what reads a format's units in a worker. */
+/** Opens the reader of a format's units for a worker thread. */
 export function openUnitReader(format: Unit["format"]): UnitReader {
   return readers[format]();
 }

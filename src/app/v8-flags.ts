@@ -1,6 +1,6 @@
 import { setFlagsFromString } from "node:v8";
 
-/** What it is while rows are scored, and V8's own. */
+/** A flag of V8: its value while rows are scored, and its default. */
 interface Flag {
   readonly scoring: string;
   readonly usual: string;
@@ -15,17 +15,20 @@ const flags: readonly Flag[] = [
   { scoring: "--no-flush-bytecode", usual: "--flush-bytecode" },
 ];
 
-/** What has run three times as long as usual is optimised (docs/decisions/startup.md). Later versions have other flags. */
+/**
+ * V8 optimises a function after three times as much work as usual (docs/decisions/startup.md). Later versions have
+ * other flags.
+ */
 const budget: Flag = { scoring: "--interrupt-budget=400000", usual: "--interrupt-budget=67584" };
 
-/** By then all is loaded that most runs need. */
+/** Most runs have loaded all their code by then. */
 const laterMs = 500;
 
 /**
- * From a little after all threads have started, until they are about to end. V8 takes no code that was made with other
- * flags, neither ours that is kept nor Node's of its own modules, of which the main thread loads some while it starts
- * and each other thread many: without their code it starts twice as slowly (docs/decisions/startup.md).
- * @param started when they have
+ * Sets the flags a little after all threads have started, and resets them before the threads end. V8 rejects cached
+ * code that was compiled with other flags, ours and that of Node's own modules, which each thread loads while it
+ * starts; without cached code a thread starts half as fast (docs/decisions/startup.md).
+ * @param started resolves when all threads have started
  */
 export function setScoringFlags(started: Promise<unknown>): Disposable {
   const all = process.versions.v8.startsWith("11.3.") ? [...flags, budget] : flags;
@@ -41,7 +44,7 @@ export function setScoringFlags(started: Promise<unknown>): Disposable {
   const begin = (): void => {
     timer = isOver ? undefined : setTimeout(set, laterMs).unref();
   };
-  started.then(begin, () => undefined); // an engine that cannot be opened: whoever asked for it is told
+  started.then(begin, () => undefined); // the next call of the engine throws it
   return {
     [Symbol.dispose]() {
       isOver = true;

@@ -7,7 +7,10 @@ const manifest = createRequire(import.meta.url)("../../package.json") as {
 
 export const programVersion: string = manifest.version;
 
-/** Of what predictions may depend on. The packages are pinned, so that what is asked for is what is there. */
+/**
+ * Versions of everything that predictions may depend on. package.json pins the packages, so these are the installed
+ * ones.
+ */
 export const componentVersions: Readonly<Record<string, string>> = {
   "infer-batch": programVersion,
   node: process.versions.node,

@@ -8,7 +8,7 @@ export const scoringWorker = new URL("./scoring-worker.js", import.meta.url);
 /** The file that runs in workers that only decode. */
 const decodeWorker = new URL("./decode-worker.js", import.meta.url);
 
-/** @throws JobError USAGE where `ulimit -v` leaves it no room */
+/** Starts a worker for a session of the model. @throws JobError USAGE if `ulimit -v` leaves too little address space */
 export function startScoringWorker(): Worker {
   refuseSmallAddressSpace();
   return startThread(scoringWorker);

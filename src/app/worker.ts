@@ -4,8 +4,8 @@ import type { Worker } from "../plan/share.js";
 type Environment = Readonly<Record<string, string | undefined>>;
 
 /**
- * Which of several workers this process is: `--worker i/n`, else what Kubernetes (an Indexed Job, with
- * INFER_BATCH_WORKERS) or AWS Batch (an array job) say, else the only one.
+ * Finds out which of several workers this process is: from `--worker i/n`, else from Kubernetes (an Indexed Job, with
+ * INFER_BATCH_WORKERS) or AWS Batch (an array job). Without any of these it is the only worker.
  * @throws JobError USAGE
  */
 export function findWorker(option: string | undefined, env: Environment): Worker {
@@ -50,7 +50,8 @@ function numberOf(text: string | undefined): number | undefined {
 }
 
 /**
- * Workers that start on two sides of midnight must not work on two runs, nor may each of several open a new one.
+ * Refuses several workers with a param from the clock, which could differ between them around midnight, or with
+ * `--new-run`, which would open a new run for each.
  * @throws JobError USAGE
  */
 export function checkSeveral({ worker, newRun }: { worker: Worker; newRun: boolean }, clock: readonly string[]): void {

@@ -8,23 +8,23 @@ import { notOnnx, openModelFile, readModel, refuseOutside } from "./model-file.j
 import type { ModelFile } from "./port.js";
 
 export interface ModelCacheOptions {
-  /** Holds models of all jobs, each in a folder named by its digest. */
+  /** The folder of the cache. It holds models of all jobs, each in a folder named by its digest. */
   readonly folder: string;
-  /** Names this process among all on all machines. */
+  /** Identifies this process among all processes on all machines. */
   readonly writer: string;
   readonly isDead: (writer: string) => boolean;
 }
 
-/** What was found at a place before: where the states of all files are the same, nothing need be fetched. */
+/** A model that was fetched before. If the states of all files are still the same, it need not be fetched again. */
 export interface KnownModel {
   readonly sha256: string;
-  /** Files of external data, each with what changes when it is replaced, such as an ETag. */
+  /** Files of external data, each with its state: a value that changes when the file is replaced, such as an ETag. */
   readonly external: readonly { readonly location: string; readonly etag: string }[];
 }
 
-/** Files that are fetched into the cache. */
+/** How to fetch a model into the cache. */
 export interface ModelFetch {
-  /** Names the place and its state: the same key stands for the same bytes. */
+  /** Identifies the place and its state: the same key stands for the same bytes. */
   readonly key: string;
   /** The model as messages name it. */
   readonly name: string;
@@ -34,19 +34,19 @@ export interface ModelFetch {
   external(location: string, path: string): Promise<string>;
 }
 
-/** Models that were fetched to this machine. Each is digested again before it is used. */
+/** The models that were fetched to this machine. Each is digested again before use. */
 export interface ModelCache {
-  /** The model of that digest; undefined: it is not there, or damaged. */
+  /** Finds the model of a digest; undefined if it is missing or damaged. */
   find(sha256: string, name: string): Promise<ModelFile | undefined>;
   known(key: string): Promise<KnownModel | undefined>;
   /** @throws JobError MODEL_INVALID, DISK, PERMISSION; what `fetch` throws */
   add(fetch: ModelFetch): Promise<ModelFile>;
 }
 
-/** In a model's folder. Its external data lies beside it, by the names that it gives them. */
+/** The model's name in its folder. External data is beside it, under the names that the model uses. */
 const modelName = "infer-batch.model.onnx";
 
-/** Models that nobody used for so long are removed when another one comes. */
+/** Models that were not used for so long are removed when another one is added. */
 const unusedMs = 30 * 24 * 60 * 60 * 1000;
 
 const knownSchema = z.object({
@@ -73,12 +73,12 @@ async function find(cache: string, sha256: string, name: string): Promise<ModelF
   const folder = join(cache, sha256);
   try {
     const now = new Date();
-    await utimes(folder, now, now); // it is in use
+    await utimes(folder, now, now); // marks it as used
     const model = await openModelFile(join(folder, modelName));
     return model.sha256 === sha256 ? { ...model, name } : undefined;
   } catch (error) {
     if (error instanceof JobError || errnoOf(error) !== undefined) {
-      return undefined; // whatever is wrong with it, it can be fetched
+      return undefined; // it can be fetched again
     }
     throw error;
   }
@@ -136,7 +136,7 @@ async function externalData(path: string, model: string): Promise<readonly strin
   return locations;
 }
 
-/** A folder appears whole under its name. One that is there stays, unless it is damaged: others may be using it. */
+/** Moves a complete folder to its name. An existing folder stays unless it is damaged: others may be using it. */
 async function putInto(
   { folder: cache, writer }: ModelCacheOptions,
   from: string,
@@ -153,7 +153,7 @@ async function putInto(
   }
 }
 
-/** false: the name is taken, or there is nothing to be renamed. */
+/** Renames a folder; false if the name is taken or the folder is gone. */
 async function renamed(from: string, to: string): Promise<boolean> {
   try {
     await rename(from, to);
@@ -166,7 +166,7 @@ async function renamed(from: string, to: string): Promise<boolean> {
   }
 }
 
-/** Removes what dead processes left, and models that nobody has used for long. */
+/** Removes files of dead processes, and models that were not used for long. */
 async function tidy({ folder: cache, writer, isDead }: ModelCacheOptions): Promise<void> {
   for (const name of await readdir(join(cache, "tmp"))) {
     if (name !== writer && isDead(name)) {
@@ -183,7 +183,7 @@ async function tidy({ folder: cache, writer, isDead }: ModelCacheOptions): Promi
   }
 }
 
-/** Does `work`; an error of the disk is told with the cache's folder. */
+/** Does `work` and adds the folder of the cache to system errors. */
 async function caching<T>(cache: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();

@@ -10,7 +10,7 @@ import { readTraits } from "../onnx/traits.js";
 import type { ModelFile } from "./port.js";
 
 export interface OnnxFile extends ModelFile {
-  /** Of the file alone. */
+  /** The size of the file alone. */
   readonly fileBytes: number;
   readonly proto: OnnxProto;
   readonly externalData: readonly { readonly location: string; readonly sizeBytes: number }[];
@@ -46,7 +46,7 @@ export async function openModelFile(path: string, refuse = notOnnx): Promise<Onn
       }
     }
   };
-  // The digest stands for the bytes only if nothing was written while they were read.
+  // The digest is valid only if nothing was written while the bytes were read.
   await check();
   const sha256 = digests.length === 1 ? main : createHash("sha256").update(digests.join("\n")).digest("hex");
   const texts = findTextTensors(bytes, proto);
@@ -54,7 +54,7 @@ export async function openModelFile(path: string, refuse = notOnnx): Promise<Onn
   return { path, name: path, sha256, sizeBytes, texts, traits, check, fileBytes: bytes.length, proto, externalData };
 }
 
-/** @throws JobError as `openModelFile` */
+/** Reads a model file whole. @throws JobError as `openModelFile` */
 export async function readModel(
   path: string,
   refuse: (path: string, cause: unknown) => JobError,
@@ -67,7 +67,7 @@ export async function readModel(
     if (error instanceof JobError) {
       throw error;
     }
-    // Protobuf ends at 2 GiB as Node's readFile does: larger models keep their weights in other files.
+    // Protobuf is limited to 2 GiB, as Node's readFile is: larger models keep their weights in other files.
     throw errnoOf(error) === "ERR_FS_FILE_TOO_LARGE" ? refuse(path, error) : unreadable(path, error);
   }
   try {
@@ -77,10 +77,10 @@ export async function readModel(
   }
 }
 
-/** A smaller file is read whole at once. */
+/** A file of at most this size is read whole without a check of its outline. */
 const smallFileBytes = 16 * 1024 * 1024;
 
-/** Refuses a large file that is no model by a few of its bytes: no memory is taken for the others. */
+/** Refuses a large file that is no model after reading a few bytes of it. */
 async function refuseOtherFile(path: string, refuse: (path: string, cause: unknown) => JobError): Promise<void> {
   await using file = await open(path);
   const { size } = await file.stat();
@@ -148,7 +148,7 @@ async function digestFile(path: string): Promise<{ sha256: string; sizeBytes: nu
   return { sha256: hash.digest("hex"), sizeBytes };
 }
 
-/** @throws JobError MODEL_INVALID for external data that is not named by a path inside the model's folder */
+/** Refuses external data outside the model's folder. @throws JobError MODEL_INVALID */
 export function refuseOutside(model: string, location: string): void {
   const clean = normalize(location);
   if (location === "" || isAbsolute(clean) || clean === ".." || clean.startsWith(`..${sep}`)) {
@@ -162,7 +162,10 @@ function refused(model: string, location: string, found: string): JobError {
   });
 }
 
-/** External data must be a plain file in the model's folder: a model must not be able to read other files. */
+/**
+ * Returns the path of external data, which must be a plain file in the model's folder: a model must not read other
+ * files.
+ */
 async function externalFile(model: string, location: string): Promise<string> {
   refuseOutside(model, location);
   const file = join(dirname(model), normalize(location));

@@ -17,7 +17,7 @@ export interface ModelFile {
   check(): Promise<void>;
 }
 
-/** What a model URI leads to. */
+/** The model that a URI leads to. */
 export interface ResolvedModel {
   readonly file: ModelFile;
   /** The version that an alias stands for now, where models have versions. */
@@ -26,12 +26,12 @@ export interface ResolvedModel {
   readonly signature?: ModelSignature;
 }
 
-/** One kind of place that models come from: a disk, a store, a registry. */
+/** A kind of place that models come from: a disk, a store, a registry. */
 export interface ModelSource extends Disposable {
   /**
-   * Brings the model that `uri` names to this machine.
-   * @param sha256 the digest that the spec asks for, or that the plan of an unfinished run pins: a copy of this machine
-   * that has it is used without asking where the URI leads now. What is found elsewhere may have another digest
+   * Finds the model that `uri` names, and brings it to this machine.
+   * @param sha256 the digest that the spec asks for, or that the plan of an unfinished run pins. If this machine has a
+   * copy with that digest, it is used and the URI is not resolved. The returned model may have another digest
    * @throws JobError FILE_MISSING, PERMISSION, MODEL_INVALID, MODEL_CHANGED, OBJECT_STORE, DISK
    */
   resolve(uri: string, sha256: string | undefined): Promise<ResolvedModel>;

@@ -7,14 +7,14 @@ import type { KnownModel, ModelCache } from "./cache.js";
 import type { ModelFile, ModelSource } from "./port.js";
 
 export interface S3ModelOptions {
-  /** Closed with the source. */
+  /** The store, which is closed with the source. */
   readonly store: S3Store;
-  /** Names the store in the cache: the same key may be another object elsewhere. */
+  /** Identifies the store in the cache: the same key is another object in another store. */
   readonly endpoint: string;
   readonly cache: ModelCache;
 }
 
-/** Models in S3, with their external data. Each is fetched once to this machine. */
+/** Opens the source of models in S3. Each model is fetched once to this machine, with its external data. */
 export function s3Models(options: S3ModelOptions): ModelSource {
   const { cache, store } = options;
   return {
@@ -62,7 +62,7 @@ async function lookAt(store: S3Store, object: S3Uri, model: string): Promise<Obj
   return facts;
 }
 
-/** Whether the external data are still those that were found with the model. */
+/** Whether the external data is the same as when the model was fetched. */
 async function holds(store: S3Store, model: S3Uri, { external }: KnownModel): Promise<boolean> {
   for (const { location, etag } of external) {
     if ((await store.stat(beside(model, location)))?.etag !== etag) {

@@ -18,18 +18,18 @@ import { shareOf, type SpanRange, spansToSteal } from "../plan/share.js";
 import { verifyingSource } from "./verify.js";
 import { warmUp } from "../scoring/warm-up.js";
 
-/** A run and what it is carried out with. */
+/** A run, with the decoder and the engine that carry it out. */
 export interface RunParts {
   readonly stored: StoredPlan;
   readonly run: RunSink;
   readonly decoder: Decoder;
   readonly engine: Engine;
   readonly shardsUnplanned: number;
-  /** By URI, of the shards of which this attempt has just taken it: `input.verify: full`. */
+  /** Digests by URI that this attempt computed while it planned; empty without `input.verify: full`. */
   readonly digests: ReadonlyMap<string, string>;
 }
 
-/** Scores this worker's share of what is not committed, and finishes the run when nothing is left of any share. */
+/** Scores the uncommitted spans of this worker's share, and finishes the run if all spans are committed then. */
 export async function carryOut(context: JobContext, parts: RunParts): Promise<RunReport> {
   const { worker, signal, record } = context;
   const { run, engine } = parts;
@@ -49,7 +49,7 @@ export async function carryOut(context: JobContext, parts: RunParts): Promise<Ru
   });
 }
 
-/** How many rows the engine can be given, and should be. */
+/** Finds out how many rows a batch can have, and how many it should have. */
 async function measureEngine(
   context: JobContext,
   plan: Plan,
@@ -64,7 +64,7 @@ function engineFacts({ provider, concurrency, local }: Engine, sizer: BatchSizer
   return { provider, missing, sessions, batchRows: () => sizer.rows };
 }
 
-/** What a plan says of its run, for those who tell of it. */
+/** Returns the facts of a plan that reports show. */
 export function runFacts({ plan, planId }: StoredPlan): RunInfo {
   const { runId, input, commitRows, model, contract } = plan;
   return {
@@ -81,10 +81,10 @@ export function runFacts({ plan, planId }: StoredPlan): RunInfo {
   };
 }
 
-/** A run of which this attempt has nothing to score. */
+/** A run without spans for this attempt to score. */
 export type IdleRun = Pick<RunParts, "stored" | "run" | "shardsUnplanned">;
 
-/** Whether all of this worker's share is committed, and there is nothing that it should take over from others. */
+/** Whether this worker's share is committed and, with `--steal`, the shares of others are too. */
 export function isIdle(
   { worker, steal }: JobContext,
   { stored: { plan }, run }: Omit<IdleRun, "shardsUnplanned">,
@@ -93,7 +93,7 @@ export function isIdle(
   return pendingRows(plan, run.committed, steal ? { from: 0, to: spanCount(plan) } : share) === 0;
 }
 
-/** Finishes the run when nothing is left of any share. Needs neither model nor shards: they may be gone by now. */
+/** Finishes the run if all spans are committed. Needs neither model nor shards, which may be gone. */
 export async function carryOutIdle(context: JobContext, parts: IdleRun): Promise<RunReport> {
   const { stored, run } = parts;
   context.record.setRun(runFacts(stored));
@@ -119,7 +119,7 @@ async function conclude(
   const committed = countCommitted(run);
   const complete = committed === spanCount(plan);
   if (complete) {
-    // Of all workers together: each saw its own and those that were there before it.
+    // The limit holds for all workers together; each has counted its own rejects and those before it.
     checkRejects(context, plan, run);
     await writer.finish(attemptJson(record));
     context.log.debug(`finished run ${plan.runId}`);
@@ -150,7 +150,7 @@ async function conclude(
   };
 }
 
-/** Those who look at the target should see why an attempt ended there. */
+/** Records a failure at the target, so that others can see why this attempt ended. */
 async function tellingFailure<T>(writer: RunWriter, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -163,14 +163,14 @@ async function tellingFailure<T>(writer: RunWriter, work: () => Promise<T>): Pro
 }
 
 /**
- * Rows that were set aside count whatever this attempt does with bad rows: another attempt may have set them aside.
+ * Checks the limit of rejected rows. Rows that other attempts rejected count, whatever `on_bad_row` is now.
  * @throws JobError TOO_MANY_REJECTS
  */
 function checkRejects({ spec }: JobContext, plan: Plan, run: RunSink): void {
   createRejectBudget(runRejectLimit(spec, { rows: plan.input.rows, already: run.rejectedRows }));
 }
 
-/** Rows that earlier attempts set aside: too many of them are told before anything is scored. */
+/** Checks the rejected rows of earlier attempts before anything is scored. */
 function takeUpRejects(context: JobContext, plan: Plan, run: RunSink): void {
   checkRejects(context, plan, run);
   if (context.spec.on_bad_row === "fail" && run.rejectedRows > 0) {
@@ -190,7 +190,7 @@ function attemptFacts({ spec, worker, program }: JobContext, provider: string): 
   };
 }
 
-/** The own share, then, with `--steal`, what others leave. */
+/** Scores this worker's share, then, with `--steal`, spans that other workers have not committed. */
 async function scoreShares(
   context: JobContext,
   {
@@ -238,7 +238,7 @@ export function countCommitted(run: RunSink): number {
   return run.committed.reduce((sum, flag) => sum + flag, 0);
 }
 
-/** Whatever became of its rows: nobody may take a share for done of which some are missing. */
+/** Throws if a span of a share that was scored is not committed: that would be a bug. */
 function requireCommitted(plan: Plan, run: RunSink, share: SpanRange): void {
   const missing = pendingRows(plan, run.committed, share);
   if (missing > 0) {

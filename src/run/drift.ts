@@ -2,13 +2,13 @@ import { boundColumns, type Contract, usedColumns } from "../binding/contract.js
 import { showColumnType, type SourceColumn } from "../columnar/types.js";
 import { JobError } from "../util/errors.js";
 
-/** The columns of a shard, which messages name. */
+/** The columns of a shard, with the name of the shard for messages. */
 export interface NamedSchema {
   readonly name: string;
   readonly columns: readonly SourceColumn[];
 }
 
-/** Columns without a type of their own, since they have NULLs only, take that of the first other shard that has one. */
+/** Gives columns that have NULLs only, and so no type, the type that the first other shard with a type has. */
 export function withTypesOf<T extends NamedSchema>(others: readonly NamedSchema[], shard: T): T {
   const typed = (column: SourceColumn): SourceColumn =>
     others.map((other) => find(other, column.name)).find((found) => found?.type !== undefined) ?? column;
@@ -16,8 +16,8 @@ export function withTypesOf<T extends NamedSchema>(others: readonly NamedSchema[
 }
 
 /**
- * Columns that the job uses must be in every shard with the same type; their order may differ. One that has NULLs only
- * in a shard has any type there, but for expressions and fields: what those mean depends on it.
+ * Checks that the columns that the job uses are in every shard with the same type; their order may differ. A column
+ * with NULLs only fits any type, except in expressions and as a struct whose fields are used.
  * @throws JobError SCHEMA_MISMATCH
  */
 export function refuseDrift(contract: Contract, first: NamedSchema | undefined, other: NamedSchema | undefined): void {

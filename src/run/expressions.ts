@@ -12,8 +12,8 @@ export interface ShardColumns {
 }
 
 /**
- * Binds `input.where` and `input.columns` to a shard's columns. A computed column takes the place of the shard's
- * of the same name; expressions see the shard's.
+ * Binds `input.where` and `input.columns` to a shard's columns. A computed column replaces the shard's column of the
+ * same name; expressions use the shard's column.
  * @throws JobError SPEC_INVALID with the place of the expression in the spec
  */
 export async function bindExpressions(

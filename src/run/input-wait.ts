@@ -8,15 +8,15 @@ import { awaitInput, laterInputHint, listInput, requireWhole, wholeInput } from 
 const firstPauseMs = 1000;
 const pauseGrowth = 1.5;
 const longestPauseMs = 60_000;
-/** A large listing takes long and, in S3, costs money: the next one comes after so many times what the last one took. */
+/** A pause lasts at least this many times the last listing: large ones take long and cost money in S3. */
 const pausePerListing = 20;
 const toldAgainMs = 30 * 60_000;
 
 /**
- * Calls `work` with the listing of the input, as soon as there is one: with `input.wait` it waits until `input.ready` is
- * there, and then until there is at least one shard, and every path without wildcards. Where `work` finds that the input
- * is not ready (`input.min_rows`, a shard that changes meanwhile), it is called again with another listing.
- * @throws JobError INPUT_NOT_READY when the time is over; the signal's reason; what `work` throws
+ * Lists the input and calls `work` with the listing. With `input.wait` it first waits until `input.ready` exists, at
+ * least one shard exists, and so does every path without wildcards. If `work` then finds that the input is not ready
+ * (`input.min_rows`, or a shard changes meanwhile), it waits and calls `work` again with a new listing.
+ * @throws JobError INPUT_NOT_READY when the time is over; the signal's reason; whatever `work` throws
  */
 export async function withInput<T>(context: JobContext, work: (listing: Listing) => Promise<T>): Promise<T> {
   const waitSeconds = context.spec.input.wait;
@@ -45,18 +45,18 @@ export async function withInput<T>(context: JobContext, work: (listing: Listing)
   }
 }
 
-/** A shard was written to while the run was planned: what is there now may be planned. */
+/** Whether a shard was written to while the run was planned; the same listing may be planned then. */
 function hasChanged({ cause }: JobError): boolean {
   return cause instanceof JobError && cause.code === "INPUT_CHANGED";
 }
 
 interface Refused {
-  /** The listing that is refused as long as it stays the same; undefined: another try may take it. */
+  /** This listing is refused until it changes; undefined: it may be tried again. */
   readonly listing: Listing | undefined;
   readonly error: JobError;
 }
 
-/** The listing, or why there is none yet. */
+/** Returns the listing, or the reason why the input is not ready. */
 async function listWhenReady(context: JobContext, refused: Refused | undefined): Promise<Listing | JobError> {
   const { path } = context.spec.input;
   let listing: Listing;
@@ -104,7 +104,7 @@ function isSame({ shards: some }: Listing, { shards: others }: Listing): boolean
 interface Pauses {
   /** @throws JobError when the time is over; the signal's reason */
   pause(why: JobError, listingMs: number): Promise<void>;
-  /** The input is there. */
+  /** Logs that the input is ready, if there was a pause. */
   end(): void;
 }
 
@@ -125,7 +125,7 @@ function createPauses({ nowMs, sleep, log, record }: JobContext, waitSeconds: nu
       }
       if (why.message !== told.message || nowMs() - told.ms >= toldAgainMs) {
         const left = showDuration(leftMs / 1000);
-        log.info(`${why.message}; looking again for up to ${left} (input.wait)`);
+        log.info(`${why.message}; checking again for up to ${left} (input.wait)`);
         told.message = why.message;
         told.ms = nowMs();
       }

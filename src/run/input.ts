@@ -8,10 +8,10 @@ const inputPath = ["input", "path"];
 export const laterInputHint = "run the same command again when the input is there, or correct input.path";
 const pathHint = "paths are relative to the spec's folder; input.wait makes a run wait for input that comes later";
 
-/** Folders that are looked at for a table's log at once. */
+/** Folders that are searched for the log of a lakehouse table at once. */
 const rootsAtOnce = 8;
 
-/** @throws JobError INPUT_NOT_READY while `input.ready` is not there */
+/** Checks that `input.ready` exists. @throws JobError INPUT_NOT_READY */
 export async function awaitInput({ spec, source }: JobContext): Promise<void> {
   const { ready } = spec.input;
   if (ready !== undefined && !(await source.exists(ready))) {
@@ -34,8 +34,8 @@ export async function wholeInput(context: JobContext): Promise<Listing> {
 }
 
 /**
- * Refuses a listing that leaves out rows which input.path names, or has some that do not count. Asked when a run is
- * planned only: from then on its plan says what its input is.
+ * Refuses a listing that lacks rows that `input.path` names, or has rows that do not count. Only planning calls it:
+ * from then on the plan names the input.
  * @throws JobError FILE_MISSING, SPEC_INVALID, INPUT_NOT_READY
  */
 export async function requireWhole(context: JobContext, listing: Listing): Promise<void> {
@@ -52,7 +52,8 @@ export function warnOfUnmatched({ log }: Pick<JobContext, "log">, { shards, unma
 }
 
 /**
- * @throws JobError FILE_MISSING for a path without wildcards that is not there, SPEC_INVALID for a match that is no
+ * Refuses a listing that lacks a named file or has a match that cannot be read.
+ * @throws JobError FILE_MISSING for a path without wildcards that does not exist, SPEC_INVALID for a match that is no
  * file
  */
 export function requireListed({ where }: JobContext, { missingFiles, unreadable: [unread, ...others] }: Listing): void {
@@ -70,7 +71,9 @@ export function requireListed({ where }: JobContext, { missingFiles, unreadable:
   }
 }
 
-/** A folder in its place may be a day's that is yet to come; where the place itself is not there, the path is wrong. */
+/**
+ * Refuses a missing folder: temporary if its parent exists, as for a day that is still to come; else the path is wrong.
+ */
 function requireFolders({ spec, where }: JobContext, { missingFolders }: Listing): void {
   const first = missingFolders.find(({ parentExists }) => !parentExists) ?? missingFolders[0];
   if (first === undefined) {
@@ -86,7 +89,7 @@ function requireFolders({ spec, where }: JobContext, { missingFolders }: Listing
       });
 }
 
-/** What Spark and Hadoop write lies there until the job commits it: rows of failed tries may be there twice. */
+/** Refuses files below `_temporary`, which a job of Spark or Hadoop has not committed: they may hold rows twice. */
 function refuseUncommitted({ spec }: JobContext, { shards }: Listing): void {
   const uncommitted = shards.find(({ uri }) => uri.includes("/_temporary/"));
   if (uncommitted !== undefined) {
@@ -100,7 +103,7 @@ function refuseUncommitted({ spec }: JobContext, { shards }: Listing): void {
   }
 }
 
-/** @throws JobError SPEC_INVALID for a pattern that matches files of a lakehouse table, not all of which are current */
+/** Refuses files of a lakehouse table, not all of which are current. @throws JobError SPEC_INVALID */
 async function refuseLakeTables({ source }: JobContext, { tableRoots }: Listing): Promise<void> {
   const roots = [...new Map(tableRoots.map(({ folder, pattern }) => [folder, pattern]))];
   for (let start = 0; start < roots.length; start += rootsAtOnce) {

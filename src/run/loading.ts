@@ -3,13 +3,13 @@ import type { ModelFile } from "../models/port.js";
 import type { EngineNeed, ScoringContext } from "../scoring/context.js";
 import { awaitedLater, ifOpened } from "../util/promises.js";
 
-/** An engine that is being opened, in threads of its own: there is other work meanwhile. */
+/** An engine that is being opened in other threads while this one goes on. */
 export interface LoadingEngine extends AsyncDisposable {
-  /** A refusal is met by whoever waits for it. */
+  /** Rejects if the engine cannot be opened. */
   readonly engine: Promise<Engine>;
 }
 
-/** Closing it waits until the engine is open, and closes that. */
+/** Begins to open an engine. Disposing waits until it is open, and closes it. */
 export function loadEngine(context: ScoringContext, model: ModelFile, need: EngineNeed): LoadingEngine {
   const engine = awaitedLater(context.openEngine(model, need));
   return {
@@ -20,7 +20,7 @@ export function loadEngine(context: ScoringContext, model: ModelFile, need: Engi
   };
 }
 
-/** What both give, once both have ended: where both fail, the first one's error is told. */
+/** Waits for both, then returns both results. If both fail, throws the error of the first. */
 export async function both<A, B>(first: Promise<A>, second: Promise<B>): Promise<[A, B]> {
   await Promise.allSettled([first, second]);
   return [await first, await second];

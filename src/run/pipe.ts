@@ -20,19 +20,19 @@ import type { SpanTarget } from "../scoring/span-pipeline.js";
 import { type StreamedBatches, streamedBatches, withoutClosing } from "../scoring/streamed.js";
 import { warmUp } from "../scoring/warm-up.js";
 
-/** What scoring a stream needs. Whoever opens a resource closes it. */
+/** The context of scoring a stream. Whoever opens a resource closes it. */
 export interface PipeContext extends ScoringContext {
   readonly input: RowStream;
   readonly output: RowWriter;
-  /** Reads the stream's batches. */
+  /** Opens the decoder of the stream's batches. */
   readonly openDecoder: () => Promise<Decoder>;
-  /** Takes rows that were set aside. */
+  /** Is called with rejected rows. */
   readonly onRejected: (rows: readonly RejectedRow[]) => Promise<void>;
 }
 
 /**
- * Scores a stream of record batches from another program, for another program: a batch comes out for each that comes
- * in, in order, as soon as it is scored. The output ends as a stream should only when the input did.
+ * Scores a stream of record batches: for each batch that comes in one goes out, in order, as soon as it is scored. The
+ * output gets its end marker only if the input has had one.
  * @throws JobError
  */
 export async function runPipe(context: PipeContext): Promise<PipeReport> {
@@ -47,7 +47,7 @@ export async function runPipe(context: PipeContext): Promise<PipeReport> {
     const seconds = (nowMs() - startedMs) / 1000;
     return { rowsRead: rows, rowsScored, rowsRejected, rowsFiltered, rowsDeduplicated, seconds };
   } catch (error) {
-    signal.throwIfAborted(); // what failed was ended by it
+    signal.throwIfAborted(); // the abort caused the failure
     throw error;
   } finally {
     input[Symbol.dispose]();
@@ -56,17 +56,17 @@ export async function runPipe(context: PipeContext): Promise<PipeReport> {
 
 const unfinished = "What was written so far has no end-of-stream marker";
 
-interface Tools {
+interface StreamParts {
   readonly model: ModelFile;
   readonly engine: Engine;
   readonly decoder: Decoder;
 }
 
-/** How many rows came. */
-async function scoreStream(context: PipeContext, tools: Tools): Promise<number> {
+/** Scores all batches of the stream and returns how many rows came. */
+async function scoreStream(context: PipeContext, parts: StreamParts): Promise<number> {
   const { spec, input, output, dateMs, sha256, onRejected } = context;
-  const { model, engine, decoder } = tools;
-  const contract = await bindStream(context, tools);
+  const { model, engine, decoder } = parts;
+  const contract = await bindStream(context, parts);
   await output.begin(outputColumns(contract));
   const batches = streamedBatches(input);
   const rows = (await batches.begin()) ? 1 : 0;
@@ -92,7 +92,7 @@ async function scoreStream(context: PipeContext, tools: Tools): Promise<number> 
       sizer,
       batchLimit,
       target,
-      commits: 1, // so they are in order
+      commits: 1, // one at a time keeps their order
       spanOf: () => batches.span,
       lineage: () => ({ runId, modelSha256: model.sha256, scoredAtMs: dateMs() }),
       rejects: { spans: batches, decoder, source: batches, contract, kept: unfinished },
@@ -106,7 +106,7 @@ async function scoreStream(context: PipeContext, tools: Tools): Promise<number> 
   return batches.rows;
 }
 
-/** A percentage is one of all rows, which are known at the end only. */
+/** Returns the limit of rejected rows. A percentage has no limit until the end, when the number of rows is known. */
 function rejectLimit(
   { max_rejects: limit }: Pick<JobSpec, "max_rejects">,
   { rows, already }: { rows: number | undefined; already: number },
@@ -116,7 +116,7 @@ function rejectLimit(
   return { limit: unknown ? Number.POSITIVE_INFINITY : limit, rows: rows ?? 0, already, shownBy };
 }
 
-async function bindStream(context: PipeContext, { decoder, engine, model }: Tools): Promise<Contract> {
+async function bindStream(context: PipeContext, { decoder, engine, model }: StreamParts): Promise<Contract> {
   const head = await context.input.head();
   const shard = { uri: head.name, sizeBytes: 0, fingerprint: "" };
   const source: ShardFiles = { open: () => Promise.resolve(withoutClosing(head)) };
@@ -129,7 +129,7 @@ async function bindStream(context: PipeContext, { decoder, engine, model }: Tool
   throw new Error("a stream without a schema");
 }
 
-/** The rows of a stream as they are decoded. */
+/** Decodes the batches of a stream. */
 async function* piecesOf(batches: StreamedBatches, decoder: Decoder, projection: Contract): AsyncGenerator<FeedPiece> {
   for (let batch = await batches.next(); batch !== undefined; batch = await batches.next()) {
     const { file, rowStart, rowEnd } = batch;
@@ -144,7 +144,7 @@ async function* piecesOf(batches: StreamedBatches, decoder: Decoder, projection:
   }
 }
 
-/** None that could change while it is read. */
+/** A stream has no shards that could change while they are read. */
 const shards: FeedPiece["shards"] = [];
 
 function emptyBatch({ passthrough }: Contract): RecordBatch {

@@ -19,24 +19,24 @@ import { probeRows } from "./probe-rows.js";
 import { readShards, type SeenSchema, type SeenShards } from "./read-shards.js";
 import { timeRow } from "../scoring/warm-up.js";
 
-/** Each is a file, and a byte of memory. */
+/** Each span is a file, and a byte of memory. */
 const spansLimit = 2 ** 24;
 
-export interface PlanningTools {
+export interface PlanningInput {
   readonly runId: RunId;
   readonly listed: readonly ListedShard[];
   readonly decoder: Decoder;
   readonly model: ModelFile;
-  /** Open by the time that the footers are read, or soon after. */
+  /** The engine, which is being opened while footers are read. */
   readonly engine: Promise<Engine>;
-  /** Default: they are read while the engine is opened. */
+  /** Footers that are already read. Default: they are read while the engine is opened. */
   readonly shards?: SeenShards | undefined;
 }
 
 /** Reads footers, binds the model to their schema and makes the plan. Writes nothing. */
 export async function planRun(
   context: JobContext,
-  { runId, listed, decoder, model, engine: loading, ...read }: PlanningTools,
+  { runId, listed, decoder, model, engine: loading, ...read }: PlanningInput,
 ): Promise<Plan> {
   const { spec } = context;
   const [engine, { shards, rows, schemas, encrypted }] = await both(
@@ -65,14 +65,14 @@ export async function planRun(
   return plan;
 }
 
-/** Said once, when a run is planned: not by each attempt at it. */
+/** Warns when a run is planned, and not in each attempt. */
 export function warnOfLostOutputs({ spec, log }: Pick<ScoringContext, "spec" | "log">, { traits }: ModelFile): void {
   for (const text of lostOutputs(traits, spec.model.outputs)) {
     log.warn(text);
   }
 }
 
-/** Outputs that the model names may be called as what lineage adds. */
+/** Refuses two output columns of one name: outputs of the model may have the names that lineage adds. */
 function refuseDoubleNames(contract: Contract): void {
   const seen = new Set<string>();
   for (const { name } of outputColumns(contract)) {
@@ -85,20 +85,20 @@ function refuseDoubleNames(contract: Contract): void {
   }
 }
 
-interface BindingTools {
+interface BindingInput {
   readonly decoder: Decoder;
   readonly model: ModelFile;
   readonly engine: Engine;
 }
 
 /**
- * Binds the first shard's schema. Where only another shard's binds, they differ, whichever of them comes first.
+ * Binds the model to the first shard's schema. If only another shard's schema fits, the error says how the two differ.
  * @throws JobError CONTRACT, SCHEMA_MISMATCH
  */
 async function bindShards(
   context: JobContext,
   [first, ...others]: readonly SeenSchema[],
-  tools: BindingTools,
+  tools: BindingInput,
 ): Promise<Contract> {
   try {
     return await bindFirstShard(context, first, tools);
@@ -124,11 +124,14 @@ async function contractOrUndefined(act: () => Promise<Contract>): Promise<Contra
   }
 }
 
-/** @throws JobError CONTRACT, or SPEC_INVALID for an expression */
+/**
+ * Binds the model to a shard's schema, and checks the bound model.
+ * @throws JobError CONTRACT, or SPEC_INVALID for an expression
+ */
 export async function bindFirstShard(
   context: Pick<ScoringContext, "spec" | "where"> & { readonly source: ShardFiles },
   seen: SeenSchema | undefined,
-  { decoder, model, engine }: BindingTools,
+  { decoder, model, engine }: BindingInput,
 ): Promise<Contract> {
   const { spec } = context;
   const { columns, expressions } = await bindExpressions(context, decoder, seen);
@@ -151,10 +154,10 @@ export async function bindFirstShard(
   return contract;
 }
 
-/** Threads cannot send each other 4 GiB at once, and nobody wants to. */
+/** Threads cannot send each other 4 GiB at once; this is a safe limit below. */
 const batchBytesLimit = 2 ** 30;
 
-/** @throws JobError SPEC_INVALID */
+/** Refuses an `engine.batch_size` whose batches would be too large. @throws JobError SPEC_INVALID */
 function refuseLargeBatches({ spec, where }: Pick<ScoringContext, "spec" | "where">, contract: Contract): void {
   const given = spec.engine.batch_size;
   const bytes = bytesPerRow(contract);
@@ -167,11 +170,11 @@ function refuseLargeBatches({ spec, where }: Pick<ScoringContext, "spec" | "wher
   }
 }
 
-/** Footers may be many: they are not read to the end where the engine is refused. */
+/** Reads footers while the engine is opened, and stops if that fails, since there may be many. */
 async function readBeside(
   context: JobContext,
   loading: Promise<Engine>,
-  { decoder, listed }: Pick<PlanningTools, "decoder" | "listed">,
+  { decoder, listed }: Pick<PlanningInput, "decoder" | "listed">,
 ): Promise<SeenShards> {
   const refused = new AbortController();
   loading.catch((error: unknown) => {
@@ -181,7 +184,7 @@ async function readBeside(
   return await readShards({ ...context, signal }, decoder, listed);
 }
 
-/** Other columns of a file may be encrypted: they are not read. */
+/** Refuses encrypted columns that the job uses; others are not read. */
 function refuseEncrypted(used: ReadonlySet<string>, encrypted: ReadonlyMap<string, string>): void {
   for (const [column, path] of encrypted) {
     if (used.has(column)) {

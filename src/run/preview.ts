@@ -15,7 +15,7 @@ import { bindFirstShard, planRun, warnOfLostOutputs } from "./planning.js";
 import { type SeenSchema, seenSchema } from "./read-shards.js";
 import { openPinnedModel } from "./run.js";
 
-/** The plan that `run` would make now, whether or not one stands at the target. Writes nothing. */
+/** Makes the plan that `run` would make now, whether or not the target has one. Writes nothing. */
 export async function previewPlan(context: JobContext): Promise<Plan> {
   const { spec } = context;
   const runId = runIdOf(spec.name, spec.params, context.sha256);
@@ -27,9 +27,9 @@ export async function previewPlan(context: JobContext): Promise<Plan> {
   return await planRun(context, { runId, listed: listing.shards, decoder, model, engine: loading.engine });
 }
 
-/** The model's signature, and the columns of the first shard with those of its folders. */
+/** The signature of the model, and the columns of the first shard including those of its folder names. */
 export interface SchemaPreview {
-  /** As messages name them. */
+  /** Model and shard as messages name them. */
   readonly model: string;
   readonly shard: string;
   readonly sha256: string;
@@ -38,7 +38,7 @@ export interface SchemaPreview {
   readonly columns: readonly SourceColumn[];
 }
 
-/** What a binding is made from. @throws JobError FILE_MISSING, INPUT_NOT_READY while there is no shard */
+/** Reads what a binding is made from. @throws JobError FILE_MISSING, INPUT_NOT_READY if there is no shard */
 export async function previewSchema(context: JobContext): Promise<SchemaPreview> {
   const found = await lookAtFirst(context, ({ model, engine, seen }) =>
     Promise.resolve({
@@ -58,7 +58,7 @@ export async function previewSchema(context: JobContext): Promise<SchemaPreview>
   return found;
 }
 
-/** Binds the model to the first shard, as `run` would; undefined while there is no shard. Writes nothing. */
+/** Binds the model to the first shard, as `run` would; undefined if there is no shard. Writes nothing. */
 export async function previewContract(context: JobContext): Promise<Contract | undefined> {
   return await lookAtFirst(context, async ({ seen, ...tools }) => {
     const contract = await bindFirstShard(context, seen, tools);
@@ -83,7 +83,7 @@ async function lookAtFirst<T>(context: JobContext, look: (first: FirstShard) => 
   const model = await openPinnedModel(context);
   const listing = await listInput(context);
   const [shard] = listing.shards;
-  // A folder that is not there yet is no fault of the spec.
+  // A folder that does not exist yet is no fault of the spec.
   await (shard === undefined ? requireListed(context, listing) : requireWhole(context, listing));
   warnOfUnmatched(context, listing);
   await using engine = await context.openEngine(model, { inputBytes: 0, preview: true });

@@ -3,13 +3,13 @@ import { type Contract, outputTensors } from "../binding/contract.js";
 import { blankInputs } from "../packing/packer.js";
 import type { Engine } from "../engine/port.js";
 
-/** Few, and no number that a dimension often has. */
+/** A small number that is rarely the size of a dimension. */
 const probedRows = 7;
 
 /**
- * Calls the model on a few blank rows: each output must have a row for each. What a model says of its outputs' shapes
- * is not believed, and a batch of one row does not tell. A model that refuses blank rows is left to its first batch, and
- * so is one on TensorRT, which would build an engine for so many rows alone.
+ * Calls the model on a few blank rows and checks that each output has as many rows. The shapes that a model declares
+ * are often wrong, and a batch of one row shows nothing. A model that refuses blank rows is checked with its first
+ * batch, and so is a model on TensorRT, which would build an engine for this number of rows.
  * @throws JobError CONTRACT
  */
 export async function probeRows(engine: Engine, contract: Contract): Promise<void> {

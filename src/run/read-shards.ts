@@ -12,7 +12,7 @@ import { verifyShards } from "./verify.js";
 /** Shards opened at once while footers are read. */
 const footerConcurrency = 256;
 
-/** Columns of a shard, those of its folder names included. */
+/** The columns of a shard, including those of its folder names. */
 export interface SeenSchema {
   readonly shard: ListedShard;
   /** The shard, as messages name it. */
@@ -29,18 +29,18 @@ export function seenSchema(
   return { shard, name, columns: [...schema.columns, ...fromFolders] };
 }
 
-/** What the footers of all shards say. */
+/** The content of the footers of all shards. */
 export interface SeenShards {
   readonly shards: readonly PlannedShard[];
-  /** Of all of them together. */
+  /** The rows of all shards together. */
   readonly rows: number;
-  /** The different ones. */
+  /** The schemas that differ. */
   readonly schemas: readonly SeenSchema[];
-  /** Column -> the first shard where it is encrypted. */
+  /** Encrypted columns, each with the first shard that has it encrypted. */
   readonly encrypted: ReadonlyMap<string, string>;
 }
 
-/** Whether so few rows may be there that they are refused: then they are counted before the model is loaded. */
+/** Whether planning may refuse the input for too few rows; then rows are counted before the model is loaded. */
 export function mayBeTooFew({ spec: { input } }: JobContext, listed: readonly ListedShard[]): boolean {
   return listed.length === 0 || input.wait !== undefined || input.min_rows > 1;
 }
@@ -69,7 +69,9 @@ export async function readShards(
   return seen;
 }
 
-/** Nothing is planned yet that a shard could differ from: the same command finds what is there by then. */
+/**
+ * Makes a shard that changes while it is planned a temporary error: nothing is planned yet that it could differ from.
+ */
 function notSettled(error: unknown, { name }: JobSpec): unknown {
   return error instanceof JobError && error.code === "INPUT_CHANGED"
     ? new JobError("INPUT_NOT_READY", `planning ${name}: the input changes meanwhile: ${error.message}`, {
@@ -83,7 +85,7 @@ async function readFooters(context: JobContext, decoder: Decoder, listed: readon
   const shards: PlannedShard[] = [];
   const encrypted = new Map<string, string>();
   const verifying = context.spec.input.verify === "full" ? verifyShards(context, decoder) : undefined;
-  /** By columns of the file, then by names of the folders' columns: many shards share few. */
+  /** Schemas by the columns of the file, then by the names of the folder columns: many shards share few. */
   const schemas = new Map<ShardSchema, Map<string, SeenSchema>>();
   const { spec, source, signal } = context;
   for (let start = 0; start < listed.length; start += footerConcurrency) {

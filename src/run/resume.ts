@@ -8,7 +8,7 @@ import type { JobContext } from "../scoring/context.js";
 const shownLimit = 5;
 
 /**
- * Whether what was planned still holds. Returns how many files came since.
+ * Checks that spec, model and input are still those of the plan. Returns how many files were added since.
  * @throws JobError PLAN_CHANGED, INPUT_CHANGED or MODEL_CHANGED (66), saying exactly what changed
  */
 export function checkPins(
@@ -50,7 +50,7 @@ export function checkPins(
   return change.added.length;
 }
 
-/** Says of the first shard that changed what is different. */
+/** Makes the error for changed shards; it says what is different in the first one. */
 function changedInput(
   context: JobContext,
   broken: ListingChange,
@@ -67,7 +67,7 @@ function changedInput(
 
 const restoreAll = "put back what was planned and run again";
 
-/** @param restore what ends the difference */
+/** Returns the hint for a difference. @param restore how to undo it */
 function hintOf({ sink: { newRunAdds } }: JobContext, finished: boolean, restore: string): string {
   const newRun = newRunAdds ? "--new-run --allow-duplicates" : "--new-run";
   if (finished) {
@@ -77,7 +77,7 @@ function hintOf({ sink: { newRunAdds } }: JobContext, finished: boolean, restore
   return `${restore}; or give this run up: ${newRun} scores what is there now`;
 }
 
-/** What of a change concerns rows that are not committed yet. */
+/** Keeps the changes that concern rows that are not committed yet. */
 function pendingOf(
   plan: Plan,
   committed: Uint8Array,
@@ -90,7 +90,7 @@ function pendingOf(
   };
 }
 
-/** Those of `shards` with rows that are not committed yet. */
+/** Returns the shards with rows that are not committed yet. */
 function pendingShards(plan: Plan, committed: Uint8Array, shards: readonly PlannedShard[]): ReadonlySet<PlannedShard> {
   const asked = new Set(shards);
   const pending = new Set<PlannedShard>();
@@ -108,7 +108,7 @@ function pendingShards(plan: Plan, committed: Uint8Array, shards: readonly Plann
   return pending;
 }
 
-/** @param found how the first of those that changed differs */
+/** Describes a change of the listing. @param found how the first changed shard differs */
 function describe({ added, missing, changed }: ListingChange, found?: string): string {
   return [
     ...named(

@@ -12,14 +12,14 @@ import { listInput, warnOfUnmatched } from "./input.js";
 import { withInput } from "./input-wait.js";
 import { atKey, type JobContext, type ScoringContext } from "../scoring/context.js";
 import { loadEngine, type LoadingEngine } from "./loading.js";
-import { planRun, type PlanningTools } from "./planning.js";
+import { planRun, type PlanningInput } from "./planning.js";
 import { mayBeTooFew, readShards } from "./read-shards.js";
 import { checkPins } from "./resume.js";
 import { unfinishedRuns } from "./state.js";
 
 /**
- * Carries a run to its end: plans it or takes up its plan, scores what is not committed, finishes.
- * The same call again finds it complete.
+ * Carries out a run: plans it or resumes it, scores the spans that are not committed, and finishes it. The same call
+ * again finds the run complete.
  * @throws JobError
  */
 export async function runJob(context: JobContext): Promise<RunReport> {
@@ -37,7 +37,10 @@ export async function runJob(context: JobContext): Promise<RunReport> {
   }
 }
 
-/** What `--new-run` gets past; not where this attempt has committed spans, whose numbers would mix with the new run's. */
+/**
+ * The damage that `--new-run` replaces; undefined if this attempt has committed spans, whose counts the report would
+ * mix with the new run's.
+ */
 function damageOf({ newRun, record }: JobContext, error: unknown): Damage | undefined {
   return newRun && error instanceof JobError && record.counts.spansCommitted === 0 ? error.damage : undefined;
 }
@@ -48,7 +51,7 @@ async function giveUp(context: JobContext, runId: RunId, why: unknown): Promise<
   });
 }
 
-/** Starts the run after `runId`. @param tell says why, once the target admits it */
+/** Starts the run after `runId`. @param tell logs why, once the target admits it */
 async function startNext(context: JobContext, runId: RunId, tell: () => void): Promise<RunReport> {
   const { base, number } = splitRunId(runId);
   const next = numberedRunId(base, number + 1);
@@ -57,7 +60,7 @@ async function startNext(context: JobContext, runId: RunId, tell: () => void): P
   return await startRun(context, next);
 }
 
-/** Plans a run, as soon as its input is there, and carries it out. */
+/** Plans a run as soon as its input is ready, and carries it out. */
 async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
   for (const { text } of await unfinishedRuns(context)) {
     context.log.warn(text);
@@ -72,17 +75,17 @@ async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
     await using loading = beginLoading(context, { listing, model });
     const tools = { listing, model, decoder, engine: loading.engine };
     const created = await createRun(context, { runId, shards, ...tools });
-    // Another attempt may have written its plan first, and that one stands.
+    // Another attempt may have stored its plan first; that plan counts.
     const pins = { listed: listing.shards, modelSha256: model.sha256 };
     const shardsUnplanned = checkPins(context, created.stored.plan, created.run, pins);
     if (created.run.finished) {
-      return await alreadyComplete(context, created); // by that other attempt
+      return await alreadyComplete(context, created); // the other attempt has done so
     }
     return await carryOut(context, { ...created, decoder, engine: await loading.engine, shardsUnplanned });
   });
 }
 
-/** Goes on with a run that has a plan; with `--new-run` starts the next one where it is finished, or does not hold. */
+/** Resumes a run; with `--new-run`, starts the next run if this one is finished or its plan no longer holds. */
 async function takeUp(context: JobContext, stored: StoredPlan): Promise<RunReport> {
   const { log, newRun, sink } = context;
   const { plan } = stored;
@@ -98,14 +101,14 @@ async function takeUp(context: JobContext, stored: StoredPlan): Promise<RunRepor
     return await alreadyComplete(context, { stored, run });
   }
   const idle = isIdle(context, { stored, run });
-  // Where nothing is left to be scored the model may be gone, as it may when the run is finished.
-  // Of another URI the plan says nothing: what it leads to is compared with the plan below.
+  // A run with nothing left to score, or a finished one, does not need its model.
+  // The pin belongs to the planned URI. The model of another URI is compared with the plan below.
   const planned = plan.model.uri === context.spec.model.path ? plan.model.sha256 : undefined;
   const model = idle ? undefined : await openPinnedModel(context, planned);
   const modelSha256 = model === undefined ? await digestIfThere(context, planned) : model.sha256;
   let shardsUnplanned: number;
   try {
-    // Before the model is loaded: what has changed should be said at once.
+    // Before the model is loaded, so that a change is reported at once.
     shardsUnplanned = checkPins(context, plan, run, { listed: listing.shards, modelSha256 });
   } catch (error) {
     if (newRun && error instanceof JobError && error.exitCode === 66) {
@@ -123,7 +126,7 @@ async function takeUp(context: JobContext, stored: StoredPlan): Promise<RunRepor
   return await carryOut(context, { stored, run, decoder, engine, shardsUnplanned, digests: new Map() });
 }
 
-/** Threads load the model meanwhile; the sink may do the same with what it needs. */
+/** Begins to load the model in other threads, and lets the sink load what it needs. */
 function beginLoading(
   context: JobContext,
   { listing, model }: { readonly listing: Listing; readonly model: ModelFile },
@@ -136,7 +139,7 @@ function beginLoading(
 
 async function createRun(
   context: JobContext,
-  tools: Omit<PlanningTools, "listed"> & { readonly listing: Listing },
+  tools: Omit<PlanningInput, "listed"> & { readonly listing: Listing },
 ): Promise<{ stored: StoredPlan; run: RunSink; digests: ReadonlyMap<string, string> }> {
   const { sink, log } = context;
   const plan = await planRun(context, { ...tools, listed: tools.listing.shards });
@@ -160,14 +163,14 @@ async function digestIfThere(context: JobContext, planned?: string): Promise<str
     return (await openPinnedModel(context, planned)).sha256;
   } catch (error) {
     if (error instanceof JobError && error.code === "FILE_MISSING") {
-      return undefined; // what is scored does not need its model any more
+      return undefined; // rows that are scored no longer need it
     }
     throw error;
   }
 }
 
 /**
- * The spec's model.
+ * Finds the model of the spec and checks it against `model.sha256`.
  * @param planned the digest that the plan of an unfinished run pins
  * @throws JobError MODEL_PIN when the spec pins another digest
  */

@@ -14,20 +14,20 @@ export interface RunState {
   readonly rowsPlanned: number | null;
   /** null: the run's plan is gone or unreadable. */
   readonly spansPlanned: number | null;
-  /** null: not known of a damaged run. */
+  /** null: unknown for a damaged run. */
   readonly spansCommitted: number | null;
-  /** All that is wrong with the output, a line each. */
+  /** Everything that is wrong with the output, a line each. */
   readonly damage: readonly string[];
   /** The error that `run` would end with. */
   readonly error: JobError | undefined;
-  /** Who committed how many spans, in span order. */
+  /** The attempts that committed spans, with how many, in span order. */
   readonly makers: readonly (Maker & { readonly spans: number })[];
-  /** Other runs of the job that wait to be finished. */
+  /** Other runs of the job that are not finished. */
   readonly unfinished: readonly UnfinishedText[];
   readonly output: string;
 }
 
-/** How far a run is, from what is at the target alone. Writes nothing. */
+/** Returns the state of a run from the target alone. Writes nothing. */
 export async function runState(context: JobContext): Promise<RunState> {
   const { spec, sink } = context;
   const base = runIdOf(spec.name, spec.params, context.sha256);
@@ -56,7 +56,7 @@ export async function runState(context: JobContext): Promise<RunState> {
   };
 }
 
-/** A damaged output is a state to be told; any other error is none. */
+/** Returns a damaged output as a state; throws any other error. */
 async function orDamage<T>(work: () => Promise<T>): Promise<T | JobError> {
   try {
     return await work();
@@ -85,7 +85,7 @@ function countByMaker(makers: ReadonlyMap<number, Maker>): (Maker & { spans: num
   return [...counted.values()];
 }
 
-/** The rejected rows of the run's committed spans. */
+/** Reads the rejected rows of the run's committed spans. */
 export async function* rejectedRows({ spec, sink, sha256 }: JobContext): AsyncGenerator<RejectedRow> {
   const stored = await sink.find(runIdOf(spec.name, spec.params, sha256));
   if (stored !== undefined) {
@@ -96,13 +96,16 @@ export async function* rejectedRows({ spec, sink, sha256 }: JobContext): AsyncGe
 
 export interface UnfinishedText {
   readonly runId: RunId;
-  /** What finishes it. */
+  /** The command that finishes it. */
   readonly command: string;
-  /** For people. */
+  /** A sentence for people. */
   readonly text: string;
 }
 
-/** A retry after midnight of a job with `${today}` is another run: yesterday's waits for its own params. */
+/**
+ * Finds other unfinished runs of the job: a retry after midnight of a job with `${today}` is another run than
+ * yesterday's.
+ */
 export async function unfinishedRuns({ spec, sink, sha256, command }: JobContext): Promise<UnfinishedText[]> {
   const base = runIdOf(spec.name, spec.params, sha256);
   const found = await sink.unfinished(spec.name, base);

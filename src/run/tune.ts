@@ -12,7 +12,7 @@ import type { EngineLayout, JobContext } from "../scoring/context.js";
 import { wholeInput } from "./input.js";
 import { planRun } from "./planning.js";
 
-/** How fast the model is alone: nothing is read or written meanwhile. */
+/** The speed of the model alone, while nothing is read or written. */
 export interface Tuning extends EngineLayout {
   readonly batchRows: number;
   readonly rowsPerSecond: number;
@@ -20,17 +20,17 @@ export interface Tuning extends EngineLayout {
 
 export interface TuneOptions {
   readonly layouts: readonly EngineLayout[];
-  /** How long each combination is measured. */
+  /** Milliseconds that each combination is measured. */
   readonly ms: number;
-  /** Told where the job has fewer rows than the largest batch: of a larger one there is more to be found. */
+  /** Is called if the job has fewer rows than the largest batch size, so that large batches cannot be measured. */
   readonly onFewRows?: () => void;
 }
 
 const batchSizes = [64, 256, 1024, 2048, 4096, 8192, 16_384];
-/** A GPU may be faster with more. */
+/** Batch sizes for a GPU, which may be faster with larger batches. */
 const gpuBatchSizes = [...batchSizes, 32_768, 65_536, 131_072];
 
-/** Scores the job's first rows over and over: each batch size in each layout. Writes nothing. */
+/** Scores the job's first rows repeatedly, with each batch size in each layout. Writes nothing. */
 export async function* tune(
   context: JobContext,
   model: ModelFile,
@@ -84,7 +84,7 @@ function triedSizes({ provider }: Engine): readonly number[] {
   return provider === "cpu" ? batchSizes : gpuBatchSizes;
 }
 
-/** The rows that pass the filter, as one batch. Bad ones are as good as others here. */
+/** Packs the rows that pass the filter into one batch. Bad rows take as long as others. */
 async function packAll(
   contract: Contract,
   feed: ReturnType<typeof feedRows>,
@@ -112,7 +112,7 @@ async function packAll(
   return packed;
 }
 
-/** Rows a second with as many batches under way as a run would have; undefined when there is no memory for them. */
+/** Measures rows per second with as many batches at once as in a run; undefined if there is no memory for them. */
 async function rate(
   { nowMs }: JobContext,
   engine: Engine,
@@ -122,7 +122,7 @@ async function rate(
   let startedMs = nowMs();
   let rows = 0;
   let fits = true;
-  const lane = async (until: (ran: number) => boolean): Promise<void> => {
+  const caller = async (until: (ran: number) => boolean): Promise<void> => {
     let inputs = copyOf(batch.inputs);
     for (let ran = 0; fits && !until(ran); ran += 1) {
       const response = await engine.run({ inputs, outputs });
@@ -139,22 +139,22 @@ async function rate(
       rows += batch.rowCount;
     }
   };
-  const lanes = async (until: (ran: number) => boolean): Promise<void> => {
-    const ended = await Promise.allSettled(Array.from({ length: engine.concurrency }, () => lane(until)));
+  const callers = async (until: (ran: number) => boolean): Promise<void> => {
+    const ended = await Promise.allSettled(Array.from({ length: engine.concurrency }, () => caller(until)));
     for (const end of ended) {
       if (end.status === "rejected") {
         throw end.reason;
       }
     }
   };
-  await lanes((ran) => ran === 1); // the first call lays out memory
+  await callers((ran) => ran === 1); // the first call allocates memory
   rows = 0;
   startedMs = nowMs();
-  await lanes((ran) => ran > 0 && nowMs() - startedMs >= ms);
+  await callers((ran) => ran > 0 && nowMs() - startedMs >= ms);
   return fits ? Math.round((rows / (nowMs() - startedMs)) * 1000) : undefined;
 }
 
-/** The engine detaches what it is given. Texts come back never, and are not detached. */
+/** Copies inputs, since the engine detaches their buffers. Texts are not detached, and never come back. */
 function copyOf(inputs: readonly NamedTensor[]): NamedTensor[] {
   return inputs.map((input) => (input.dtype === "string" ? input : { ...input, data: input.data.slice() }));
 }

@@ -5,11 +5,11 @@ import { count } from "../report/report.js";
 import type { OpenShard, Source } from "../storage/port.js";
 import type { JobContext } from "../scoring/context.js";
 
-/** `input.verify: full` while a run is planned: checks the pages of each shard and takes its digest. */
+/** Checks the pages of each shard and computes its digest while a run is planned (`input.verify: full`). */
 export interface ShardVerification {
-  /** Hex sha256. @throws JobError SHARD_CORRUPT */
+  /** Returns the sha256 in hex. @throws JobError SHARD_CORRUPT */
   shard(shard: OpenShard): Promise<string>;
-  /** Says in the log what was found, and what could not be checked. */
+  /** Logs what was checked and what could not be checked. */
   told(): void;
 }
 
@@ -33,9 +33,9 @@ export function verifyShards({ log, signal }: JobContext, decoder: Decoder): Sha
 }
 
 /**
- * `input.verify: full` while a run is carried out: before the first use of a shard in this attempt its digest must
- * be the planned one. `digests`, by URI: those that this attempt has just taken. A plan made without any leaves the
- * page checksums to be checked.
+ * Wraps the source for `input.verify: full`: before this attempt first uses a shard, its digest must be the planned
+ * one. If the plan has no digests, page checksums are checked instead.
+ * @param digests by URI, computed while this attempt planned
  */
 export function verifyingSource(
   { spec, source, log, signal }: JobContext,

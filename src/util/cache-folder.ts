@@ -1,7 +1,7 @@
 import { homedir } from "node:os";
 import { join } from "node:path";
 
-/** What may be found out again: models by digest, what devices have room for. */
+/** Returns a folder for data that can be fetched or measured again, such as models and batch limits. */
 export function cacheFolder(name: string): string {
   const given = process.env["XDG_CACHE_HOME"];
   return join(given === undefined || given === "" ? join(homedir(), ".cache") : given, "infer-batch", name);

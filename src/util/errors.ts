@@ -1,6 +1,6 @@
 /**
- * What can go wrong, by name, and the exit code it ends in. The code tells a scheduler whether to try
- * again: 64 and 65 no, 66 no (a person decides), 75 yes. See docs/operations.md, "Exit codes".
+ * The names of errors, with the exit code of each. The exit code tells a scheduler whether to retry: 64 and 65 no, 66
+ * no (a person decides), 75 yes. See docs/operations.md, "Exit codes".
  */
 export const exitCodes = {
   USAGE: 64,
@@ -37,17 +37,17 @@ export const exitCodes = {
 export type ErrorCode = keyof typeof exitCodes;
 export type ExitCode = 0 | 1 | (typeof exitCodes)[ErrorCode];
 
-/** What an OUTPUT_DAMAGED error found that a new run gets past: it needs nothing of the run that is damaged. */
+/** The damage of an OUTPUT_DAMAGED error that a new run can replace: it needs nothing of the damaged run. */
 export interface Damage {
   /** The damaged run. */
   readonly runId: string;
-  /** All that is wrong, a line each; default: the message. */
+  /** Everything that is wrong, a line each. Default: the message. */
   readonly found?: readonly string[];
 }
 
 /**
  * An error that a user can act on. `message` starts with the act ("reading out/a.parquet: …"), then says
- * what was found; `hint` says what to do. Everything else that is thrown is a bug and exits with 1.
+ * what was found; `hint` says what to do. Any other thrown value is a bug and exits with 1.
  */
 export class JobError extends Error {
   override readonly name = "JobError";
@@ -67,17 +67,17 @@ export class JobError extends Error {
   }
 }
 
-/** The end of a `switch` over a closed union: the compiler refuses a forgotten variant. */
+/** Ends a `switch` over a closed union, so that the compiler reports a missing variant. */
 export function assertNever(value: never): never {
   throw new Error(`unreachable variant: ${JSON.stringify(value)}`);
 }
 
-/** The text of anything thrown. */
+/** Returns the message of any thrown value. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** The errno name of a system error ("ENOENT"), or undefined. */
+/** Returns the code of a system error ("ENOENT"), or undefined. */
 export function errnoOf(error: unknown): string | undefined {
   if (error instanceof Error && "code" in error && typeof error.code === "string") {
     return error.code;
@@ -85,7 +85,7 @@ export function errnoOf(error: unknown): string | undefined {
   return undefined;
 }
 
-/** The exit code of a process that ends with `error`: 1, a bug, for whatever is no JobError. */
+/** Returns the exit code of a process that ends with `error`: 1 unless it is a JobError. */
 export function exitCodeOf(error: unknown): ExitCode {
   return error instanceof JobError ? error.exitCode : 1;
 }

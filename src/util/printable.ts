@@ -1,16 +1,17 @@
 /**
- * What a terminal or a viewer obeys instead of showing: control characters (C0, DEL, C1), marks that change the direction
- * of text (https://www.unicode.org/reports/tr9/), line and paragraph separators, and halves of surrogate pairs.
+ * Characters that a terminal or viewer interprets instead of showing: control characters (C0, DEL, C1), marks that
+ * change the direction of text (https://www.unicode.org/reports/tr9/), line and paragraph separators, and lone
+ * surrogates.
  */
 const obeyed = /[\p{Cc}\p{Bidi_Control}\p{Zl}\p{Zp}\p{Cs}]/gu;
 const obeyedButNewline = /(?!\n)[\p{Cc}\p{Bidi_Control}\p{Zl}\p{Zp}\p{Cs}]/gu;
 
-/** A text from a file, a model or a table, as one line: "a\nb" is `a\x0ab`. */
+/** Escapes a text from a file, a model or a table to one printable line: "a\nb" becomes `a\x0ab`. */
 export function printable(text: string): string {
   return text.replaceAll(obeyed, codeOf);
 }
 
-/** The same for text of several lines. JSON stays the same JSON: it holds none of the characters that become `\x…`. */
+/** Escapes a text of several lines. JSON is not changed by it: it has none of the characters that become `\x…`. */
 export function printableLines(text: string): string {
   return text.replaceAll(obeyedButNewline, codeOf);
 }

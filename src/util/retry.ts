@@ -1,6 +1,6 @@
 import { type ErrorCode, JobError } from "./errors.js";
 
-/** What the system says of a connection that cannot be made, or is lost: it may come back. */
+/** System errors of a connection that cannot be made or is lost. They are transient. */
 export const connectionErrors: ReadonlySet<string> = new Set([
   "EAI_AGAIN",
   "ECONNABORTED",
@@ -16,24 +16,24 @@ export const connectionErrors: ReadonlySet<string> = new Set([
 ]);
 
 export interface RetryTools {
-  /** From the first failure of a call to its last try. */
+  /** Seconds from the first failure of a call to its last try. */
   readonly maxSeconds: number;
   readonly nowMs: () => number;
-  /** In [0, 1). */
+  /** Returns a random number in [0, 1). */
   readonly random: () => number;
-  /** Ends early, by throwing, when the job is stopped. */
+  /** Throws early if the job is stopped. */
   readonly sleep: (ms: number) => Promise<void>;
   readonly warn: (message: string) => void;
 }
 
-/** Why a try failed: a transient error; or what trying again does not mend, as the error to end with. */
+/** The verdict on a failed try: retry a transient error, or end with an error. */
 export type Verdict =
   | { readonly kind: "again"; readonly found: string }
   | { readonly kind: "end"; readonly error: unknown };
 
 export interface RetryRules {
   readonly judge: (error: unknown) => Verdict;
-  /** Of the error when the time is up. */
+  /** The code of the error when the time is up. */
   readonly code: ErrorCode;
   readonly hint: string;
 }
@@ -41,17 +41,19 @@ export interface RetryRules {
 const firstDelayMs = 100;
 const longestDelayMs = 10_000;
 
-/** Before try `tries` + 1: anything up to a limit that doubles, so that many clients do not come back at once. */
+/**
+ * Returns the pause before try `tries` + 1: random, up to a limit that doubles, so that clients do not return at once.
+ */
 function delayMs(tries: number, random: number): number {
   return random * Math.min(longestDelayMs, firstDelayMs * 2 ** Math.min(tries, 20));
 }
 
-/** Why the last try failed: some failures want another way of trying. */
+/** The work to be tried. @param last the error of the last try, after which another way may be needed */
 export type Work<T> = (last: unknown) => Promise<T>;
 
 /**
- * Calls `work` until it comes through. What passes is tried again with growing, random pauses; what does not is
- * thrown at once. `work` must be safe to repeat, also when it did come through and nobody heard.
+ * Calls `work` until it succeeds. A transient error is retried after a growing, random pause; any other is thrown at
+ * once. `work` must be safe to repeat, also if it succeeded and its answer was lost.
  * @throws JobError with the rules' code when the time is up
  */
 export async function tryAgain<T>(doing: string, tools: RetryTools, rules: RetryRules, work: Work<T>): Promise<T> {

@@ -1,5 +1,6 @@
 import { ifOpened } from "./promises.js";
-/** What is opened when it is first asked for, and closed if it was. */
+
+/** A resource that is opened at its first use, and closed if it was opened. */
 export interface WhenNeeded<T> extends AsyncDisposable {
   open(): Promise<T>;
 }

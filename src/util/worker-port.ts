@@ -1,19 +1,19 @@
 import { errnoOf, JobError } from "./errors.js";
 
-/** One end of a channel between two threads, as Node's workers and message ports have it. */
+/** One end of a channel between two threads: a worker or a message port of Node. */
 export interface WorkerPort {
   postMessage(message: unknown, transfer?: readonly object[]): void;
   /**
-   * `message`; `close` or `exit`: the other end is gone; `error`: it broke; `messageerror`: a message did not arrive
-   * whole.
+   * Listens to an event: `message`; `close` or `exit` (the other end is gone); `error` (it broke); `messageerror` (a
+   * message could not be read).
    */
   on(event: string, hear: (message: unknown) => void): unknown;
 }
 
 /**
- * The error to end with when a worker thread broke: MEMORY where its heap reached its limit, which Node sets for each
- * thread; any other reason is a bug.
- * @param doing what the thread did, as messages begin
+ * Returns the error to end with when a worker thread broke: MEMORY if its heap reached the limit that Node sets for
+ * each thread; any other reason is a bug.
+ * @param doing the act that the message begins with
  */
 export function brokenThread(doing: string, cause: unknown): Error {
   return errnoOf(cause) === "ERR_WORKER_OUT_OF_MEMORY"

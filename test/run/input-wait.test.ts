@@ -8,7 +8,7 @@ import { fixtures, scratchFolder, type SpecOverrides, writeSpec } from "../suppo
 
 const wine = fixtures[2] as (typeof fixtures)[number];
 const parts = join(projectFolder, "fixtures/data/wine");
-const waiting = /looking again for up to/;
+const waiting = /checking again for up to/;
 
 interface Waited extends CliResult {
   readonly report: { readonly status: string; readonly rows_planned: number; readonly input_wait_seconds: number };
@@ -54,7 +54,7 @@ describe("input.wait", () => {
     expect([code, report]).toMatchObject([0, { status: "complete" }]);
     expect(report.input_wait_seconds).toBeGreaterThan(0);
     expect(stderr).toMatch(
-      /in\/_SUCCESS \(input\.ready\) is not there yet; looking again for up to 60 s \(input\.wait\)\n/,
+      /in\/_SUCCESS \(input\.ready\) is not there yet; checking again for up to 60 s \(input\.wait\)\n/,
     );
     expect(stderr.match(waiting)).toHaveLength(1);
     expect(stderr).toMatch(/found the input after \d+ s\n/);
@@ -63,7 +63,7 @@ describe("input.wait", () => {
   test("without input.ready waits for files that match", async () => {
     const { code, stderr, report } = await runWaiting({}, (folder) => put(folder, 0));
     expect([code, report.status]).toEqual([0, "complete"]);
-    expect(stderr).toContain("waiting for input: no file matches in/*.parquet; looking again");
+    expect(stderr).toContain("waiting for input: no file matches in/*.parquet; checking again");
   });
 
   test("waits for a file that is named without wildcards", async () => {
@@ -71,7 +71,7 @@ describe("input.wait", () => {
       put(folder, 0),
     );
     expect([code, report.status]).toEqual([0, "complete"]);
-    expect(stderr).toContain("waiting for input: there is no in/part-00000.parquet; looking again");
+    expect(stderr).toContain("waiting for input: there is no in/part-00000.parquet; checking again");
   });
 
   test("waits until input.min_rows are there", async () => {
@@ -83,7 +83,7 @@ describe("input.wait", () => {
       await put(folder, 3);
     });
     expect([code, told, report]).toMatchObject([0, 1, { status: "complete", rows_planned: 124 }]);
-    expect(stderr).toMatch(/has 60 rows in 1 files, input\.min_rows is 100; looking again for up to 5\d s/);
+    expect(stderr).toMatch(/has 60 rows in 1 files, input\.min_rows is 100; checking again for up to 5\d s/);
   });
 
   test("ends in 75 when the time is over, with the same message and how long it waited", async () => {
@@ -194,8 +194,8 @@ describe("a night of waiting", () => {
     const { looks, said, hours, error } = await waitInVain(10);
     expect([looks > 240, looks < 260, said.length]).toEqual([true, true, 8]);
     expect([said[0], said[1]]).toEqual([
-      "waiting for input: in/_SUCCESS (input.ready) is not there yet; looking again for up to 4 h (input.wait)",
-      expect.stringMatching(/looking again for up to 3 h (30|29) min \(input\.wait\)$/),
+      "waiting for input: in/_SUCCESS (input.ready) is not there yet; checking again for up to 4 h (input.wait)",
+      expect.stringMatching(/checking again for up to 3 h (30|29) min \(input\.wait\)$/),
     ]);
     expect([hours, error]).toEqual([4, expect.objectContaining({ code: "INPUT_NOT_READY" })]);
   });

@@ -7,7 +7,7 @@ import { type Diagnosis, doctorJson, doctorText } from "../../report/doctor-text
 import type { Provider } from "../../spec/engine-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import type { SafeIo } from "../io.js";
-import { attemptTools, type JobOptions, readSpec } from "../../app/job-context.js";
+import { attemptServices, type JobOptions, readSpec } from "../../app/job-context.js";
 import { createWarningLog } from "../logger.js";
 import { deviceIdOf } from "../../app/open-engine.js";
 import { resolveModel } from "../../app/open-model.js";
@@ -18,7 +18,10 @@ import { machineError } from "../../app/machine-errors.js";
 import { componentVersions, programVersion } from "../../app/version.js";
 import { findWorker } from "../../app/worker.js";
 
-/** Tells what a run needs of this machine, and tries it. @throws JobError PROVIDER_MISSING, DEVICE, MEMORY where a run would end so */
+/**
+ * Shows what a run needs on this machine, and tries it.
+ * @throws JobError PROVIDER_MISSING, DEVICE, MEMORY, USAGE if a run would end with it
+ */
 export async function doctorCommand(
   specPath: string | undefined,
   options: JobOptions & { readonly json?: boolean },
@@ -72,7 +75,7 @@ function runtimeParts(machine: Machine): Part[] {
   ];
 }
 
-/** Why DuckDB, which writes predictions to Parquet and decodes most shards, cannot be loaded; undefined: it can. */
+/** Loads DuckDB, which writes Parquet and decodes many shards. Returns why it cannot be loaded; undefined if it can. */
 async function tryDuckDb(): Promise<JobError | undefined> {
   try {
     using _ = await openDuckDb({ threads: 1, allowed: {} });
@@ -93,12 +96,12 @@ function duckDbPart(fault: JobError | undefined): Part {
     : { name, state: "missing", found: fault.message, remedy: fault.hint };
 }
 
-/** What a GPU needs is told without a spec, too. */
+/** Checks what a GPU needs, also without a spec. */
 async function partsOf(asked: readonly Provider[], machine: Machine, deviceId: number): Promise<readonly Part[]> {
   return await gpuParts(asked.includes("tensorrt") ? "tensorrt" : "cuda", machine, deviceId);
 }
 
-/** Those that are asked for, and those that are installed. */
+/** Returns the providers that the spec asks for or that are installed. */
 function triedProviders(asked: readonly Provider[], machine: Machine): Provider[] {
   const installed = machine.list(libraryFolder(machine));
   const all: readonly Provider[] = ["tensorrt", "cuda", "cpu"];
@@ -109,8 +112,8 @@ function triedProviders(asked: readonly Provider[], machine: Machine): Provider[
 }
 
 /**
- * The provider that a run would score on, chosen as `openEngine` does: a missing provider ends a run, unless cpu is
- * listed. A provider that is there and fails is chosen all the same, and ends the run.
+ * Returns the provider that a run would use, chosen as `openEngine` does: a missing provider ends a run unless cpu is
+ * listed. A provider that exists and fails is used, and ends the run.
  */
 function providerOfRun(asked: readonly Provider[], trials: readonly Trial[]): Provider | undefined {
   const missing = (provider: Provider): boolean =>
@@ -130,7 +133,7 @@ function cannotRun(
   return providerMissing({ doing: `checking for ${names}`, parts, message, machine, asked, advice });
 }
 
-/** The spec's, or one of two operators. */
+/** Opens the model of the spec; without a spec, a tiny model. */
 async function modelOf(
   loaded: LoadedSpec | undefined,
   specPath: string | undefined,
@@ -140,7 +143,7 @@ async function modelOf(
     return await openTinyModel();
   }
   const { spec } = loaded;
-  const tools = attemptTools(spec, createWarningLog(io.stderr), new AbortController().signal);
-  const { file: model } = await resolveModel(spec.model, { folder: dirname(resolve(specPath)), ...tools });
+  const services = attemptServices(spec, createWarningLog(io.stderr), new AbortController().signal);
+  const { file: model } = await resolveModel(spec.model, { folder: dirname(resolve(specPath)), ...services });
   return { ...model, [Symbol.asyncDispose]: () => Promise.resolve() };
 }

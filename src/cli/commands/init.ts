@@ -18,7 +18,7 @@ interface InitOptions {
   readonly input: readonly string[];
   readonly columns?: string;
   readonly output?: string;
-  /** true: without a URL. */
+  /** true: the option was given without a URL. */
   readonly postgres?: string | true;
   readonly table?: string;
   readonly name?: string;
@@ -27,8 +27,8 @@ interface InitOptions {
 const schemaFile = "infer-batch.schema.json";
 
 /**
- * Writes a spec that has been loaded and bound to its first shard. Nothing is written over.
- * @throws JobError USAGE where the file is there; CONTRACT where nobody but its author can tell the features
+ * Writes a spec, after it was loaded and bound to its first shard. Never overwrites a file.
+ * @throws JobError USAGE if the file exists; CONTRACT if only the model's author can tell its features
  */
 export async function initCommand(path: string, options: InitOptions, io: SafeIo): Promise<void> {
   checkUrl(options.postgres);
@@ -86,7 +86,7 @@ function notWritten(path: string, cause: unknown): unknown {
   return fileError(`writing ${path}`, cause, "name a file in a folder that is there and that this user can write to");
 }
 
-/** "daily-churn" of models/Daily_Churn.onnx. */
+/** Makes a job name from a model file: "daily-churn" from models/Daily_Churn.onnx. */
 function nameOf(model: string): string {
   const plain = parse(model)
     .name.toLowerCase()
@@ -94,7 +94,7 @@ function nameOf(model: string): string {
   return plain.replaceAll(/^-+|-+$/g, "").slice(0, 63) || "job";
 }
 
-/** Paths as the spec has them: relative to its folder. */
+/** Makes paths relative to the folder of the spec. */
 function placesOf(
   { model, input, output, postgres, table }: InitOptions,
   folder: string,
@@ -120,7 +120,10 @@ function placesOf(
   };
 }
 
-/** A value that is optional may be the next word, which is none. @throws JobError USAGE */
+/**
+ * Refuses a word after `--postgres` that is no URL: commander takes the next argument for it.
+ * @throws JobError USAGE
+ */
 function checkUrl(postgres: InitOptions["postgres"]): void {
   if (typeof postgres === "string" && /\.ya?ml$/i.test(postgres)) {
     throw new JobError("USAGE", `reading --postgres ${postgres}: expected postgres://user@host:port/database`, {
@@ -129,7 +132,7 @@ function checkUrl(postgres: InitOptions["postgres"]): void {
   }
 }
 
-/** A URL is written as it is only when it holds no secret. */
+/** Returns the URL for the spec: as it is if it has no secret, else a reference to the environment. */
 function writtenUrl(given: string | true): string {
   return given === true || /:\/\/[^@]*:[^@]*@|password=/i.test(given) ? "${DATABASE_URL}" : given;
 }
@@ -138,7 +141,7 @@ function tableOf(name: string): string {
   return `${/^\d/.test(name) ? "job_" : ""}${name.replaceAll("-", "_")}`;
 }
 
-/** The model's signature beside the first shard's columns. */
+/** Shows the model's signature beside the columns of the first shard. */
 async function look(path: string, draft: SpecDraft): Promise<Awaited<ReturnType<typeof previewSchema>>> {
   return await onDraft(async () => {
     await using job = await openText(path, draftSpec({ ...draft, target: { parquet: `${basename(path)}.out` } }));
@@ -146,7 +149,7 @@ async function look(path: string, draft: SpecDraft): Promise<Awaited<ReturnType<
   });
 }
 
-/** What `validate` would say of it. */
+/** Checks the draft as `validate` does. */
 async function bind(path: string, text: string): Promise<string> {
   await using job = await openText(path, text);
   const contract = await previewContract(job);
@@ -154,7 +157,7 @@ async function bind(path: string, text: string): Promise<string> {
 }
 
 async function openText(path: string, text: string): ReturnType<typeof openLoaded> {
-  // Whether the database is there is not asked, only whether the spec is right.
+  // This checks the spec, and does not connect to the database.
   const env = { DATABASE_URL: "postgres://localhost/postgres", ...process.env };
   const loaded = loadSpec(text, { file: path, params: {}, env, nowMs: Date.now(), optionOf });
   return await openLoaded(loaded, path);
@@ -170,12 +173,12 @@ const optionsByKey = {
   "output.postgres.table": "--table",
 };
 
-/** Messages about the draft name what it was made from: its lines are nowhere. */
+/** Names the option that a key was made from: the draft is in no file, so that messages cannot name a line. */
 function optionOf(path: readonly (string | number)[]): string | undefined {
   return Object.entries(optionsByKey).find(([key]) => `${path.join(".")}.`.startsWith(`${key}.`))?.[1];
 }
 
-/** Does `work` on the draft. Hints for authors of specs would mislead about files: options are not relative to a spec. */
+/** Does `work` on the draft, with other hints about files: paths in options are not relative to a spec. */
 async function onDraft<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -197,14 +200,14 @@ async function create(path: string, text: string): Promise<void> {
   try {
     await file.writeFile(text);
   } catch (cause) {
-    await unlink(path).catch(() => undefined); // half a spec would be in the way of the next attempt
+    await unlink(path).catch(() => undefined); // half a spec would block the next attempt
     throw notWritten(path, cause);
   } finally {
     await file.close();
   }
 }
 
-/** For editors. One that is there stays. */
+/** Writes the JSON Schema for editors, unless it exists. */
 async function createSchema(path: string): Promise<string> {
   const text = `${JSON.stringify(specJsonSchema(), undefined, 2)}\n`;
   return await writeFile(path, text, { flag: "wx" }).then(

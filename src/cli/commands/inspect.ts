@@ -45,21 +45,21 @@ export async function inspectCommand(
   io.stdout.write(json ? `${modelJson(seen)}\n` : modelText(seen));
 }
 
-/** At both ends of a file, PARE where its footer is encrypted; either end is enough to know what it was meant to be. */
+/** Both ends of a Parquet file; PARE if its footer is encrypted. One end is enough to tell what the file should be. */
 const parquetMagic = /^PAR[1E]/;
-/** A file; a stream since Arrow 0.15 begins with a marker, and an older one with its schema. */
+/** The start of an Arrow file, or of a stream since Arrow 0.15. Older streams begin with their schema. */
 const arrowMagic = /^(ARROW1|FEA1|\xff{4})/;
 const arrowName = /\.(arrow|arrows|feather|ipc)$/i;
 const tailBytes = 4;
 const headBytes = 32;
 
 interface Ends {
-  /** Bytes as characters of the same number. */
+  /** The first bytes, in latin1. */
   readonly head: string;
   readonly tail: string;
 }
 
-/** @throws JobError FILE_MISSING, PERMISSION, DISK */
+/** Reads both ends of a file. @throws JobError FILE_MISSING, PERMISSION, DISK */
 async function readEnds(path: string): Promise<Ends> {
   try {
     const found = await stat(path);
@@ -87,7 +87,7 @@ async function readAt(file: FileHandle, position: number, length: number): Promi
   return buffer.toString("latin1", 0, bytesRead);
 }
 
-/** What people try to inspect, by how it begins. */
+/** Other kinds of files, by their first bytes. */
 const others = [
   { head: "PK\x03\x04", what: "a zip archive, as PyTorch saves", hint: "export the model to ONNX" },
   { head: "\x80", what: "a Python pickle", hint: "convert the model to ONNX, such as with skl2onnx" },
@@ -97,7 +97,10 @@ const others = [
 ];
 const nothing = { what: "empty", hint: "was it copied whole?" };
 
-/** The code is the one that a run would end in: a shard is data, a model is part of the job. */
+/**
+ * Returns the error for a file that is none of the three kinds, with the code that a run would have: a shard is data, a
+ * model is part of the job.
+ */
 function neither(path: string, head: string, cause: unknown): JobError {
   const known = head === "" ? nothing : others.find((other) => head.startsWith(other.head));
   const code = /^\.(parquet|pq)$/i.test(extname(path)) ? "SHARD_CORRUPT" : "MODEL_INVALID";

@@ -18,7 +18,7 @@ interface PipeOptions extends JobOptions {
   readonly logFormat: "pretty" | "json";
 }
 
-/** stdout carries the stream, stderr everything else. */
+/** Scores a stream from stdin to stdout. Everything else goes to stderr. */
 export async function pipeCommand(spec: string, options: PipeOptions, { stderr }: SafeIo): Promise<void> {
   using stop = abortOnSignals(stderr, {
     kept: "what was written so far has no end-of-stream marker",

@@ -14,7 +14,7 @@ export async function statusCommand(
   const state = await runState(job);
   io.stdout.write(`${options.json === true ? stateJson(state) : stateText(state)}\n`);
   if (state.error !== undefined) {
-    throw state.error; // and its hint, and its exit code
+    throw state.error; // with its hint and exit code
   }
 }
 
@@ -58,7 +58,7 @@ function summary({ runId, status, rowsPlanned, spansPlanned, spansCommitted, out
   return `${runId}: ${status}, ${progress} -> ${output}`;
 }
 
-/** One attempt alone needs no table. */
+/** Lists the attempts in a table, if there are several. */
 function makersText({ makers }: RunState): string[] {
   if (makers.length < 2) {
     return [];

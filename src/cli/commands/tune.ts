@@ -8,12 +8,12 @@ import type { SafeIo } from "../io.js";
 import { type JobOptions, openJob } from "../../app/job-context.js";
 import { type KnownTuning, openTuneCache } from "../../app/tune-cache.js";
 
-/** Long enough for a dozen batches of most models, short enough to wait for all combinations. */
+/** Long enough for a dozen batches of most models, short enough to measure all combinations. */
 const msEach = 300;
 
 export interface TuneCommandOptions extends JobOptions {
   readonly json?: boolean;
-  /** false: measures anew, whatever is known. */
+  /** false: ignores earlier results. */
   readonly cache: boolean;
 }
 
@@ -21,7 +21,7 @@ export async function tuneCommand(spec: string, options: TuneCommandOptions, io:
   await using job = await openJob(spec, options);
   const model = await openPinnedModel(job);
   const onGpu = job.spec.engine.providers[0] !== "cpu";
-  // Which GPU it was would have to be part of what is kept.
+  // Results are not kept for GPUs: the kind of GPU is no part of the key.
   const cache = onGpu ? undefined : openTuneCache(job.spec, model.sha256);
   const known = options.cache ? await cache?.read() : undefined;
   if (known !== undefined) {
@@ -45,7 +45,7 @@ export async function tuneCommand(spec: string, options: TuneCommandOptions, io:
   }
 }
 
-/** The cores shared by sessions, or by the threads of one; on a GPU two sessions, or one. */
+/** Returns the layouts to measure: the cores as sessions or as threads of one session; on a GPU one or two sessions. */
 function layoutsOf(cores: number, onGpu: boolean): EngineLayout[] {
   const several = onGpu ? { sessions: 2, threads: cores } : { sessions: cores, threads: 1 };
   return [several, ...(cores > 1 || onGpu ? [{ sessions: 1, threads: cores }] : [])];

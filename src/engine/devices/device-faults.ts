@@ -1,16 +1,16 @@
 import type { Provider } from "../../spec/engine-spec.js";
 import { withoutSource } from "../onnx/runtime-text.js";
 
-/** What an error of ONNX Runtime says of the device, where it says something of it; it has no codes, only text. */
+/** A fault of the device, read from the text of an ONNX Runtime error, which has no codes. */
 export type DeviceFault =
-  /** There was no memory left. */
+  /** The device has no memory left. */
   | { readonly kind: "memory" }
   /** The provider cannot run on this machine: a library, the driver or the device is missing. */
   | { readonly kind: "missing"; readonly provider: Provider }
-  /** The device or its driver failed: no row's fault. */
+  /** The device or its driver failed; no row caused it. */
   | { readonly kind: "broken" };
 
-/** An execution provider that this machine cannot run. Whoever asked for it knows whether another one will do. */
+/** An execution provider that this machine cannot run. The caller decides whether another one will do. */
 export class ProviderFault extends Error {
   readonly provider: Provider;
 
@@ -28,7 +28,7 @@ const notLoaded = /AppendExecutionProvider_(Cuda|TensorRT): Failed to load share
 // core/providers/cuda/cuda_call.cc: "CUDA failure 100: no CUDA-capable device is detected ; GPU=0 ; hostname=…"
 const callFailed = /\b(CUDA|CUBLAS|CUDNN|CUFFT|CURAND|CUSPARSE) failure -?\d+: /;
 
-/** Of a session that could not be opened with these providers. */
+/** Reads the fault from the error of a session that could not be opened with these providers. */
 export function openingFault(message: string, providers: readonly Provider[]): DeviceFault | undefined {
   const [, library] = notLoaded.exec(message) ?? [];
   if (library !== undefined) {
@@ -36,13 +36,13 @@ export function openingFault(message: string, providers: readonly Provider[]): D
   }
   const fault = runningFault(message);
   const [first] = providers;
-  // What cannot be called while a session is opened cannot be called at all.
+  // A provider that fails while a session is opened cannot be used at all.
   return fault?.kind === "broken" && first !== undefined
     ? { kind: "missing", provider: providers.includes("cuda") ? "cuda" : first }
     : fault;
 }
 
-/** Of a batch that failed. */
+/** Reads the fault from the error of a batch; undefined if it is about rows. */
 export function runningFault(message: string): DeviceFault | undefined {
   if (memory.test(message)) {
     return { kind: "memory" };
@@ -50,7 +50,7 @@ export function runningFault(message: string): DeviceFault | undefined {
   return callFailed.test(message) ? { kind: "broken" } : undefined;
 }
 
-/** "CUDA failure 100: no CUDA-capable device is detected", of a message with files, lines and C++ types around it. */
+/** Shortens a message with files, lines and C++ types to "CUDA failure 100: no CUDA-capable device is detected". */
 export function shortFault(message: string): string {
   const [said] = /\b[A-Z]+ failure -?\d+: [^;]*/.exec(message) ?? [];
   const [buffer] = /Failed to allocate memory for requested buffer of size \d+/.exec(message) ?? [];

@@ -2,21 +2,21 @@ import { join } from "node:path";
 import { driverVersion, listGpus, signsOfGpu, visibleGpus } from "./gpus.js";
 import { findLibrary, libraryFolder, type Machine, neededLibraries } from "./machine.js";
 
-/** A thing that a provider needs. */
+/** A part of the machine or the installation that a provider needs. */
 export interface Part {
   readonly name: string;
-  /** optional: not there, and not needed by every model. */
+  /** optional: missing, and not every model needs it. */
   readonly state: "ok" | "missing" | "optional" | "unknown";
   readonly found: string;
   /** What to do about it. */
   readonly remedy?: string | undefined;
-  /** Of a part that is missing: on a machine that has a GPU, the GPU or its driver has failed. */
+  /** Why a part is missing. device: the machine has a GPU, and it or its driver has failed. */
   readonly cause?: "device";
 }
 
 export type GpuProvider = "cuda" | "tensorrt";
 
-/** What a provider needs on this machine, in the order in which it is needed. */
+/** Checks what a provider needs on this machine, in the order in which it is needed. */
 export async function gpuParts(provider: GpuProvider, machine: Machine, deviceId: number): Promise<readonly Part[]> {
   const library = providerLibrary(provider, machine);
   const needs = library.state === "ok" ? await needsOf(provider, machine) : undefined;
@@ -30,18 +30,22 @@ export async function gpuParts(provider: GpuProvider, machine: Machine, deviceId
   ];
 }
 
-/** What is missing, as a sentence of an error; undefined where nothing was found to be. */
+/** Describes the missing parts for an error; undefined if none is missing. */
 export function missingText(parts: readonly Part[]): string | undefined {
   const missing = parts.filter(({ state }) => state === "missing");
   return missing.length === 0 ? undefined : missing.map(({ name, found }) => `${name}: ${found}`).join("; ");
 }
 
-/** CUDA's numbers for what another try does not mend: driver, GPU and provider do not fit, or the GPU's number is none. */
+/**
+ * CUDA errors that a retry does not solve: driver, GPU and provider do not fit together, or there is no GPU of that
+ * number.
+ */
 const lasting = /\bCUDA failure (35|101|209|222|803|804): /;
 
 /**
- * What says that this machine has a GPU, where it is the GPU that a provider failed for; empty: the machine has none, or
- * something else is missing. `message`: ONNX Runtime's.
+ * Returns the signs that this machine has a GPU, if that GPU is why a provider failed. Empty: the machine has no GPU,
+ * or something else is missing.
+ * @param message of ONNX Runtime
  */
 export function signsOfFailedGpu(parts: readonly Part[], message: string, machine: Machine): readonly string[] {
   const missing = parts.filter(({ state }) => state === "missing");
@@ -56,7 +60,7 @@ export function signsOfFailedGpu(parts: readonly Part[], message: string, machin
 type Needs = ReadonlyMap<string, string | undefined>;
 
 async function needsOf(provider: GpuProvider, machine: Machine): Promise<Needs | undefined> {
-  // TensorRT leaves what it does not take to CUDA, and uses its libraries.
+  // TensorRT leaves operators that it does not support to CUDA, and uses CUDA's libraries.
   const names = provider === "cuda" ? ["cuda"] : ["cuda", "tensorrt"];
   const all = new Map<string, string | undefined>();
   for (const name of names) {
@@ -93,7 +97,7 @@ function providerLibrary(provider: GpuProvider, machine: Machine): Part {
   };
 }
 
-/** The least driver for a CUDA, by their first numbers: CUDA's release notes, "minor version compatibility". */
+/** The oldest driver for each major version of CUDA. See CUDA's release notes, "minor version compatibility". */
 const leastDriver: Readonly<Record<string, number>> = { "11": 450, "12": 525, "13": 580 };
 
 const driverName = "NVIDIA driver";
@@ -124,7 +128,7 @@ async function driver(machine: Machine, needs: Needs | undefined): Promise<Part>
     : { name, state: "ok", found: `${version}, ${library}` };
 }
 
-/** The first number of the CUDA that the provider was built for. */
+/** Returns the major version of CUDA that the provider was built for. */
 function cudaMajor(needs: Needs | undefined): string | undefined {
   for (const library of needs?.keys() ?? []) {
     const [, major] = /^libcu(?:dart|blas)\.so\.(\d+)$/.exec(library) ?? [];
@@ -163,10 +167,10 @@ function cudaParts(machine: Machine, needs: Needs | undefined): Part[] {
   ];
 }
 
-/** Libraries that have a part of their own. */
+/** Libraries that are parts of their own. */
 const known = new RegExp(`${cudaLibrary.source}|^libcuda\\.so\\.1$|^libcudnn|^libnv(infer|onnxparser)`);
 
-/** A provider either needs it to be loaded, or looks for it when a model has a convolution or the like. */
+/** Checks cuDNN, which a provider needs to load, or only for some operators, such as convolutions. */
 async function cudnn(machine: Machine, needs: Needs | undefined): Promise<Part> {
   const [needed] = [...(needs ?? [])].find(([library]) => library.startsWith("libcudnn.")) ?? [];
   const library = needed ?? "libcudnn.so.9";

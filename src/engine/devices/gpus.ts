@@ -3,19 +3,19 @@ import type { Machine } from "./machine.js";
 
 export interface Gpu {
   readonly name: string;
-  /** "81,559 MiB", where the driver's own tool says it. */
+  /** The memory, "81,559 MiB", if the driver's tool tells it. */
   readonly memory: string | undefined;
 }
 
 const proc = "/proc/driver/nvidia";
 
-/** The version of NVIDIA's kernel module: "570.124.06"; undefined where it is not loaded. */
+/** Returns the version of NVIDIA's kernel module ("570.124.06"); undefined if it is not loaded. */
 export function driverVersion({ readText }: Pick<Machine, "readText">): string | undefined {
   // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.124.06  Wed …", or "… Open Kernel Module for x86_64  570…"
   return /^NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s/m.exec(readText(`${proc}/version`) ?? "")?.[1];
 }
 
-/** Those of the machine, or of the container, in the driver's order. */
+/** Lists the GPUs of the machine or container in the order of the driver. */
 export async function listGpus(machine: Machine): Promise<readonly Gpu[]> {
   const said = await machine.run("nvidia-smi", ["--query-gpu=name,memory.total", "--format=csv,noheader"]);
   const lines = (said ?? "").split("\n").filter((line) => /, [\d.]+ \w+$/.test(line));
@@ -35,12 +35,12 @@ function informationOf({ list, readText }: Pick<Machine, "list" | "readText">): 
   return list(`${proc}/gpus`).map((bus) => readText(join(proc, "gpus", bus, "information")) ?? "");
 }
 
-/** GPUs that CUDA will number from 0 in this process; undefined where nothing tells how many. */
+/** Returns how many GPUs CUDA numbers from 0 in this process; undefined if that is unknown. */
 export function visibleGpus(machine: Pick<Machine, "env" | "list">): number | undefined {
   const chosen = machine.env["CUDA_VISIBLE_DEVICES"];
   if (chosen !== undefined) {
     const ids = chosen.split(",").map((id) => id.trim());
-    const end = ids.findIndex((id) => id === "" || id.startsWith("-")); // what is behind does not count
+    const end = ids.findIndex((id) => id === "" || id.startsWith("-")); // CUDA ignores the rest
     return end === -1 ? ids.length : end;
   }
   const nodes = machine.list("/dev").filter((name) => /^nvidia\d+$/.test(name)).length;
@@ -48,13 +48,14 @@ export function visibleGpus(machine: Pick<Machine, "env" | "list">): number | un
   return count === 0 ? undefined : count;
 }
 
-/** Values of NVIDIA_VISIBLE_DEVICES that name no GPU. NVIDIA's images have `all`, with and without one. */
+/** Values of NVIDIA_VISIBLE_DEVICES that name no GPU. NVIDIA's images set `all`, with and without a GPU. */
 const namesNoGpu = /^(void|none|all|\s*)$/;
 
 /**
- * What says that this process was given a GPU, whether or not it can be used: the device plug-in's variable, device
- * files, and the kernel's driver. None where CUDA_VISIBLE_DEVICES hides all. `hasLibrary`: libcuda is there; without
- * it, the kernel's driver is that of a host whose GPUs this container was not given.
+ * Returns the signs that this process was given a GPU, usable or not: the variable of the device plug-in, device files,
+ * and the kernel driver. Empty if CUDA_VISIBLE_DEVICES hides all GPUs.
+ * @param hasLibrary whether libcuda exists; without it, the kernel driver belongs to a host whose GPUs this container
+ * was not given
  */
 export function signsOfGpu(
   machine: Pick<Machine, "env" | "list" | "readText">,
@@ -74,7 +75,7 @@ export function signsOfGpu(
   ];
 }
 
-/** The device of a worker: those of one machine take its GPUs in turn. */
+/** Returns the GPU of a worker: the workers of a machine take its GPUs in turn. */
 export function deviceOf(
   given: number | "worker",
   worker: { readonly index: number },
@@ -83,7 +84,7 @@ export function deviceOf(
   return given === "worker" ? worker.index % Math.max(1, visibleGpus(machine) ?? worker.index + 1) : given;
 }
 
-/** What changes when GPUs or driver do. Reads files only: it takes no time. */
+/** Returns a text that changes with the GPUs or the driver. Reads files only, so that it is fast. */
 export function gpuIdentity(machine: Pick<Machine, "env" | "list" | "readText">): string {
   const gpus = informationOf(machine).map((text) => /^GPU UUID:\s*(.+)$/m.exec(text)?.[1] ?? text);
   return [driverVersion(machine) ?? "", machine.env["CUDA_VISIBLE_DEVICES"] ?? "", ...gpus].join("\n");

@@ -5,19 +5,19 @@ import { homedir } from "node:os";
 import { dirname, join } from "node:path";
 import { promisify } from "node:util";
 
-/** What is looked at to tell whether a GPU can be used. */
+/** The parts of a machine that show whether a GPU can be used. */
 export interface Machine {
-  /** As onnxruntime-node calls its folders: "linux/x64". */
+  /** The platform as onnxruntime-node names its folders: "linux/x64". */
   readonly platform: string;
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly home: string;
-  /** onnxruntime-node, as it was installed. */
+  /** The installed onnxruntime-node. */
   readonly runtime: { readonly folder: string; readonly version: string };
-  /** undefined where it is not, or cannot be read. */
+  /** Reads a text file; undefined if it is missing or cannot be read. */
   readText(path: string): string | undefined;
-  /** Names in a folder; none where it is not. */
+  /** Lists a folder; empty if it is missing. */
   list(folder: string): readonly string[];
-  /** What a program says; undefined where it is not there, or takes too long. */
+  /** Runs a program and returns its output; undefined if it is missing or takes too long. */
   run(program: string, args: readonly string[]): Promise<string | undefined>;
 }
 
@@ -57,12 +57,12 @@ export function thisMachine(): Machine {
   };
 }
 
-/** Where onnxruntime-node has its libraries for this platform. */
+/** Returns the folder of onnxruntime-node's libraries for this platform. */
 export function libraryFolder({ runtime, platform }: Machine): string {
   return join(runtime.folder, "bin/napi-v6", platform);
 }
 
-/** A library by its name, where the dynamic loader would find it; undefined: nowhere. ld.so(8) */
+/** Finds a library by name as the dynamic loader does; undefined if it is missing. See ld.so(8). */
 export async function findLibrary(machine: Machine, name: string): Promise<string | undefined> {
   const folders = (machine.env["LD_LIBRARY_PATH"] ?? "").split(":").filter((folder) => folder !== "");
   const given = folders.find((folder) => machine.list(folder).includes(name));
@@ -77,8 +77,8 @@ export async function findLibrary(machine: Machine, name: string): Promise<strin
 }
 
 /**
- * The libraries that a library needs, each with where the dynamic loader finds it, or undefined where it does not.
- * undefined: there is no `ldd` to ask.
+ * Returns the libraries that a library needs, each with the path that the dynamic loader finds, or undefined if it is
+ * missing. undefined: this machine has no `ldd`.
  */
 export async function neededLibraries(
   machine: Machine,

@@ -3,21 +3,21 @@ import { notifyServer } from "../../util/rpc/client.js";
 import { untilExit } from "../../util/worker-port.js";
 import { sessionProtocol } from "./protocol.js";
 
-/** Threads that have loaded ONNX Runtime, or are about to, and wait to be told of a model. */
+/** Threads that load ONNX Runtime and then wait for a model. */
 export interface EarlyThreads extends AsyncDisposable {
-  /** How many still wait. */
+  /** How many threads are still waiting. */
   readonly count: number;
-  /** One of them, else a new one; it is the caller's from now on. */
+  /** Hands over a waiting thread, else a new one. The caller owns it from now on. */
   take(): Worker;
 }
 
-/** More are seldom asked for at once. */
+/** More threads are rarely needed at once. */
 const mostThreads = 4;
 
 /**
- * Starts threads before it is known what they will be for, on the cores that this thread leaves: loading takes a while.
- * Until one is taken it keeps no process from ending.
- * @param entry the file that they run
+ * Starts threads before the model is known, one for each other core, since loading takes a while. A thread that nobody
+ * has taken does not keep the process alive.
+ * @param entry the file that the threads run
  */
 export function startEarlyThreads(entry: URL, cores: number): EarlyThreads {
   const count = Math.min(Math.max(1, cores - 1), mostThreads);
@@ -29,7 +29,7 @@ export function startEarlyThreads(entry: URL, cores: number): EarlyThreads {
     }),
   );
   for (const [worker, end] of waiting) {
-    void end.then(() => waiting.delete(worker)); // whoever starts another one is told why it cannot
+    void end.then(() => waiting.delete(worker)); // starting another one reports why
   }
   return {
     get count() {
@@ -55,9 +55,9 @@ export function startEarlyThreads(entry: URL, cores: number): EarlyThreads {
   };
 }
 
-/** Starts a thread that has loaded ONNX Runtime soon. @param entry the file that it runs */
+/** Starts a thread that loads ONNX Runtime. @param entry the file that it runs */
 export function startThread(entry: URL): Worker {
-  // Read by the native library when it loads: a scoring job sends nothing anywhere that its spec does not name.
+  // The native library reads this when it loads. A scoring job sends nothing to places that its spec does not name.
   process.env["ORT_DISABLE_TELEMETRY"] = "1";
   return new Worker(entry, { name: "onnxruntime" });
 }

@@ -1,4 +1,4 @@
-/** What ONNX Runtime says, without the places in its own source and the C++ functions that it begins with. */
+/** Removes the places in ONNX Runtime's source, and the C++ functions after them, from a message. */
 export function withoutSource(message: string): string {
   let text = message.replace(/^\[ONNXRuntimeError\] : \d+ : \w+ : /, "");
   for (let place = sourcePlace.exec(text); place !== null; place = sourcePlace.exec(text)) {
@@ -8,12 +8,12 @@ export function withoutSource(message: string): string {
   return text.trim();
 }
 
-/** "/onnxruntime_src/onnxruntime/core/graph/model.cc:202 " */
+/** Matches "/onnxruntime_src/onnxruntime/core/graph/model.cc:202 ". */
 const sourcePlace = /\/\S*\.(?:cc|cpp|cxx|cu|cuh|h|hpp):\d+ /;
-/** "void onnxruntime::Model::Load", up to the parameters. */
+/** Matches "void onnxruntime::Model::Load", up to the parameters. */
 const functionHead = /^[\w:<>,&*~ ]*\w::[\w:<>,&*~ ]+$/;
 
-/** Where the text goes on behind a function with its parameters; `from` where there is no such thing. */
+/** Returns the index after a function with its parameters; `from` if there is none. */
 function functionEnd(text: string, from: number): number {
   const open = text.indexOf("(", from);
   if (open < 0 || !functionHead.test(text.slice(from, open))) {
@@ -33,7 +33,7 @@ function functionEnd(text: string, from: number): number {
   return text.length;
 }
 
-/** Why ONNX Runtime refuses a model, and what its author does about it; both ends of its versions by name. */
+/** Returns why ONNX Runtime refuses a model, and a hint for its author; names the versions if they do not fit. */
 export function refusalOf(message: string): { readonly found: string; readonly hint: string } {
   const said = withoutSource(message);
   const [, opset, domain, newest] =
