@@ -69,7 +69,7 @@ s3.describe("shards in S3", () => {
       {
         port: port(),
         onStderr: (seen) => {
-          arriving ??= seen.includes("looking again") ? arrive() : undefined;
+          arriving ??= seen.includes("checking again") ? arrive() : undefined;
         },
       },
     );
