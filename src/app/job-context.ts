@@ -21,7 +21,7 @@ import type { Source } from "../storage/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import { type LoadedSpec, loadSpec } from "../spec/load.js";
 import { openBatchLimitCache } from "./batch-limit-cache.js";
-import { usableCores } from "./cores.js";
+import { usableCores } from "./process-limits.js";
 import { fileError, readStart } from "./given-files.js";
 import { startDecodeWorkers } from "./worker-threads.js";
 import { openEngine } from "./open-engine.js";

@@ -6,7 +6,7 @@ import type { PipeContext } from "../run/pipe.js";
 import { openArrowStream } from "../sink/arrow/stream.js";
 import { pipeName } from "../spec/pipe-spec.js";
 import { openBatchLimitCache } from "./batch-limit-cache.js";
-import { usableCores } from "./cores.js";
+import { usableCores } from "./process-limits.js";
 import { attemptServices, type JobOptions, readSpec, recordOf, sha256 } from "./job-context.js";
 import { openEngine } from "./open-engine.js";
 import { resolveModel } from "./open-model.js";

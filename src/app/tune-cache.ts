@@ -5,7 +5,7 @@ import { z } from "../util/zod.js";
 import type { Tuning } from "../run/tune.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import { cacheFolder } from "../util/cache-folder.js";
-import { usableCores } from "./cores.js";
+import { usableCores } from "./process-limits.js";
 import { sha256 } from "./job-context.js";
 import { componentVersions } from "./version.js";
 

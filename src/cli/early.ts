@@ -1,7 +1,6 @@
 import { scoringWorker } from "../app/worker-threads.js";
 import { type EarlyThreads, startEarlyThreads } from "../engine/onnx/early-threads.js";
-import { hasRoomForThreads } from "../app/address-space.js";
-import { usableCores } from "../app/cores.js";
+import { hasRoomForThreads, usableCores } from "../app/process-limits.js";
 
 /** Starts the worker threads of `run`, its slowest part, on other cores before the rest of the program is loaded. */
 export function startThreadsForRun([command, ...rest]: readonly string[]): EarlyThreads | undefined {

@@ -2,8 +2,7 @@ import { spawnSync } from "node:child_process";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { addressSpaceBytes, refuseSmallAddressSpace, threadsWithin } from "#src/app/address-space.js";
-import { usableCores } from "#src/app/cores.js";
+import { addressSpaceBytes, refuseSmallAddressSpace, usableCores } from "#src/app/process-limits.js";
 import { projectFolder } from "../support/cli.js";
 import { scratchFolder, writeSpec } from "../support/job.js";
 import { fixtureNamed } from "../support/world.js";
@@ -23,8 +22,8 @@ const cores = (bytes: string): number =>
   usableCores(16, (path) => (path === "/proc/self/limits" ? limits(bytes) : undefined));
 
 test("a limit of addresses leaves room for fewer threads, at least for one", () => {
-  expect([2, 3, 4, 8].map((size) => threadsWithin(size * gib))).toEqual([1, 2, 4, 10]);
-  expect([cores("unlimited"), cores(String(3 * gib)), cores("1")]).toEqual([16, 2, 1]);
+  expect([2, 3, 4, 8].map((size) => cores(String(size * gib)))).toEqual([1, 2, 4, 10]);
+  expect([cores("unlimited"), cores("1")]).toEqual([16, 1]);
 });
 
 test("a limit of addresses that leaves room for no thread is 64, with what to do", () => {

@@ -3,7 +3,7 @@ import { table } from "../../report/table.js";
 import type { EngineLayout } from "../../scoring/context.js";
 import { openPinnedModel } from "../../run/run.js";
 import { type Tuning, tune } from "../../run/tune.js";
-import { usableCores } from "../../app/cores.js";
+import { usableCores } from "../../app/process-limits.js";
 import type { SafeIo } from "../io.js";
 import { type JobOptions, openJob } from "../../app/job-context.js";
 import { type KnownTuning, openTuneCache } from "../../app/tune-cache.js";
