@@ -30,7 +30,7 @@ export function providerMissing(missing: MissingProvider): JobError {
   const signs = signsOfFailedGpu(parts, message, machine);
   return signs.length > 0
     ? new JobError("DEVICE", `${doing}: ${why}; this machine has a GPU (${signs.join(", ")}), which fails`, {
-        hint: "run the same command again, on another machine if it stays so: nvidia-smi tells of the GPU, `infer-batch doctor` of what it needs",
+        hint: "run the same command again, on another machine if it fails again: nvidia-smi shows the GPU, `infer-batch doctor` what scoring on it needs",
       })
     : new JobError("PROVIDER_MISSING", `${doing}: ${why}`, {
         hint: `${advice}; ${cpuListedLast(asked)}`,

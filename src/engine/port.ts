@@ -41,7 +41,7 @@ export interface Engine extends AsyncDisposable {
   readonly concurrency: number;
   /**
    * Calls may overlap and are served in no particular order. A response is about the rows of the batch alone; whatever is
-   * no row's fault is thrown and ends the attempt, with no row set aside.
+   * no row's fault is thrown and ends the attempt, and no row is rejected.
    * @throws JobError that ends with 75 where another attempt may succeed, after the engine's own retries (a device that
    * fails); any other JobError where none will
    */

@@ -175,7 +175,7 @@ function takeUpRejects(context: JobContext, plan: Plan, run: RunSink): void {
   checkRejects(context, plan, run);
   if (context.spec.on_bad_row === "fail" && run.rejectedRows > 0) {
     context.log.warn(
-      `${count(run.rejectedRows, "row")} stay set aside, as an earlier attempt with on_bad_row: reject committed them`,
+      `${count(run.rejectedRows, "row")} stay rejected: an earlier attempt with on_bad_row: reject committed them`,
     );
   }
 }

@@ -33,7 +33,7 @@ export async function runJob(context: JobContext): Promise<RunReport> {
     if (damage === undefined) {
       throw error;
     }
-    return await giveUp(context, damage.runId as RunId, error);
+    return await abandon(context, damage.runId as RunId, error);
   }
 }
 
@@ -45,9 +45,9 @@ function damageOf({ newRun, record }: JobContext, error: unknown): Damage | unde
   return newRun && error instanceof JobError && record.counts.spansCommitted === 0 ? error.damage : undefined;
 }
 
-async function giveUp(context: JobContext, runId: RunId, why: unknown): Promise<RunReport> {
+async function abandon(context: JobContext, runId: RunId, why: unknown): Promise<RunReport> {
   return await startNext(context, runId, () => {
-    context.log.warn(`giving up run ${runId}: ${messageOf(why)}`);
+    context.log.warn(`abandoning run ${runId}: ${messageOf(why)}`);
   });
 }
 
@@ -112,11 +112,11 @@ async function takeUp(context: JobContext, stored: StoredPlan): Promise<RunRepor
     shardsUnplanned = checkPins(context, plan, run, { listed: listing.shards, modelSha256 });
   } catch (error) {
     if (newRun && error instanceof JobError && error.exitCode === 66) {
-      return await giveUp(context, plan.runId, error);
+      return await abandon(context, plan.runId, error);
     }
     throw error;
   }
-  log.info(`taking up run ${plan.runId}: ${countCommitted(run)} of ${count(spanCount(plan), "span")} committed`);
+  log.info(`resuming run ${plan.runId}: ${countCommitted(run)} of ${count(spanCount(plan), "span")} committed`);
   if (model === undefined) {
     return await carryOutIdle(context, { stored, run, shardsUnplanned });
   }

@@ -103,7 +103,7 @@ describe("the pipe command", () => {
     );
 
     expect({ code, stdout: stdout.trim(), stderr }).toMatchObject({ code: 0, stdout: "1000" });
-    expect(stderr).toContain("the reader of stdout has left");
+    expect(stderr).toContain("the reader of stdout closed it");
   });
 
   test.each(["input", "reader"])("pipe ends on SIGTERM while it waits for its %s", async (end) => {

@@ -30,7 +30,7 @@ async function prepare(folder: string): Promise<{ spec: string; out: string; exp
   return { spec, out: join(folder, "out"), expected: { golden: await goldenRows(fixture), commitRows } };
 }
 
-const underWay = /planned run|taking up run/;
+const underWay = /planned run|resuming run/;
 
 /** How long an undisturbed run takes here and now. */
 async function paceOf(): Promise<Pace> {

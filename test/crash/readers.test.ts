@@ -41,7 +41,7 @@ async function newRunThroughKills(
       {
         args: ["--new-run"],
         onStderr: (seen, child) => {
-          if (!armed && /planned run|taking up run/.test(seen)) {
+          if (!armed && /planned run|resuming run/.test(seen)) {
             armed = true;
             setTimeout(() => child.kill("SIGKILL"), random() * 800);
           }

@@ -69,7 +69,7 @@ describe("max_rejects", () => {
     await job.rewrite({ ...settings, on_bad_row: "fail", max_rejects: committed });
     const { code, stderr } = await runSpec(job.spec);
     expect(code, stderr).toBe(0);
-    expect(stderr).toMatch(`${committed} rows stay set aside, as an earlier attempt with on_bad_row: reject`);
+    expect(stderr).toMatch(`${committed} rows stay rejected: an earlier attempt with on_bad_row: reject`);
     await expectAllThere(job, spoilt.slice(0, committed));
   });
 

@@ -108,7 +108,7 @@ describe("a run that is told to stop", () => {
     const kept = await leaveUnfinished(spec, out, (span) => span < 40);
     await job.slowDown();
 
-    const { code } = await stopAt(spec, /taking up run/, "SIGTERM");
+    const { code } = await stopAt(spec, /resuming run/, "SIGTERM");
 
     expect(code).toBe(143);
     expect((await partNames(out)).slice(0, kept.length)).toEqual(kept);

@@ -44,7 +44,7 @@ export async function pipeCommand(spec: string, options: PipeOptions, { stderr }
     if (error !== readerLeft) {
       throw error;
     }
-    log.info("the reader of stdout has left: nothing more is scored");
+    log.info("the reader of stdout closed it: scoring stops");
   } finally {
     if (rejected.rows > 0) {
       log.warn([`${count(rejected.rows, "row")} rejected`, ...rejected.lines()].join("\n"));

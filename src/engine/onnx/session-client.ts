@@ -87,7 +87,7 @@ function refusedModel({ settings: { modelPath, providers, device }, name }: Load
   }
   if (fault?.kind === "memory") {
     return new JobError("MEMORY", `loading model ${name} on ${device}: ${shortFault(message)}`, {
-      hint: "something else may hold its memory: nvidia-smi lists who; run the same command again",
+      hint: "something else may hold its memory: nvidia-smi lists the processes; run the same command again",
     });
   }
   const [, errno] = /system error number (\d{1,4})$/.exec(message) ?? [];
@@ -102,7 +102,7 @@ function refusedModel({ settings: { modelPath, providers, device }, name }: Load
   return new JobError("MODEL_INVALID", `loading model ${name}: ${found}`, { hint });
 }
 
-/** What a device does when it fails says nothing about rows: none of them is set aside for it. */
+/** Makes the error for a device that fails. It is no fault of a row, so that no row is rejected. */
 function brokenDevice({ settings: { device }, name }: LoadedModel, message: string): JobError {
   return new JobError("DEVICE", `scoring with ${name} on ${device}: ${shortFault(message)}`, {
     hint: "run the same command again; when it fails again, `infer-batch doctor` and the kernel's log (dmesg) tell more",
