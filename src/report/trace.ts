@@ -62,15 +62,15 @@ export function createTrace(limit = maxEvents): Trace {
       return dropped;
     },
     toJson(others) {
-      const lanes = createLanes();
+      const lines = createLines();
       const pieces = stages
         .map((stage, index) => ({ stage, from: times[index * 2] ?? 0, to: times[index * 2 + 1] ?? 0 }))
         .toSorted((one, other) => one.from - other.from);
       const events = pieces.map(({ stage, from, to }): TraceEvent => {
-        const tid = lanes.assign(tracks[stage], from, to);
+        const tid = lines.assign(tracks[stage], from, to);
         return { name: stage, ph: "X", ts: micros(from), dur: micros(to - from), pid: tracePid, tid };
       });
-      const all = [...lanes.names(), ...events, ...others];
+      const all = [...lines.names(), ...events, ...others];
       return `{"displayTimeUnit":"ms","traceEvents":[\n${all.map((event) => JSON.stringify(event)).join(",\n")}\n]}\n`;
     },
   };
@@ -81,26 +81,26 @@ function micros(ms: number): number {
   return Math.round(ms * 1e6) / 1000;
 }
 
-interface Lanes {
+interface TrackLines {
   /** Returns the line of this track that is free from `from` on, and reserves it until `to`. */
   assign(track: string, from: number, to: number): number;
   names(): TraceEvent[];
 }
 
 /** Makes lines, numbered from 1; each belongs to a track. */
-function createLanes(): Lanes {
-  const lanes: { track: string; busyUntil: number }[] = [];
+function createLines(): TrackLines {
+  const lines: { track: string; busyUntil: number }[] = [];
   return {
     assign(track, from, to) {
-      const free = lanes.findIndex((lane) => lane.track === track && lane.busyUntil <= from);
-      const index = free < 0 ? lanes.push({ track, busyUntil: to }) - 1 : free;
-      const lane = lanes[index];
-      if (lane !== undefined) {
-        lane.busyUntil = to;
+      const free = lines.findIndex((line) => line.track === track && line.busyUntil <= from);
+      const index = free < 0 ? lines.push({ track, busyUntil: to }) - 1 : free;
+      const line = lines[index];
+      if (line !== undefined) {
+        line.busyUntil = to;
       }
       return index + 1;
     },
-    names: () => lanes.map(({ track }, index) => trackName(index + 1, track)),
+    names: () => lines.map(({ track }, index) => trackName(index + 1, track)),
   };
 }
 
