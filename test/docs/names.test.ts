@@ -82,10 +82,13 @@ test.skipIf(status !== 0).each(["docs", "docs/decisions"])(
   },
 );
 
+function isThere(path: string): boolean {
+  return paths.has(`src/${path}.ts`) || isFolder(path);
+}
+
 /** Modules in the trees of docs/architecture.md: a folder at the start of a line, its modules below, two spaces in. */
 function missingModules(text: string): string[] {
   const missing: string[] = [];
-  const isThere = (path: string): boolean => paths.has(`src/${path}.ts`) || isFolder(path);
   for (const [, tree = ""] of text.matchAll(/^```\n([^]*?)^```/gm)) {
     let folder = "";
     for (const [, indent = "", names = ""] of tree.matchAll(/^( {2})?(\S(?:.*?\S)?)(?: {2,}.*| *)$/gm)) {
