@@ -74,7 +74,10 @@ s3.describe("shards in S3", () => {
       },
     );
     await arriving;
-    expect([code, stderr]).toEqual([0, expect.stringContaining("in/_SUCCESS (input.ready) is not there yet; looking")]);
+    expect([code, stderr]).toEqual([
+      0,
+      expect.stringContaining("in/_SUCCESS (input.ready) is not there yet; checking"),
+    ]);
     expect(JSON.parse(stdout)).toMatchObject({ status: "complete", rows_planned: fixture?.rows });
   });
 
