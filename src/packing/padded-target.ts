@@ -18,7 +18,7 @@ export function paddedTarget(
   { batchRows, nanAllowed, take, onFault }: InputTargetOptions,
 ): InputTarget {
   const { dtype, width, value } = binding;
-  const values = roomFor(dtype, batchRows * width, take);
+  const values = memoryFor(dtype, batchRows * width, take);
   const shrinks = { limit: width, longest: 0 };
   return {
     ...(binding.shrink ? { shrinks } : {}),
@@ -61,7 +61,7 @@ export function maskTarget(
 ): InputTarget {
   const { dtype } = binding;
   const { width } = of;
-  const values = roomFor(dtype, batchRows * width, take);
+  const values = memoryFor(dtype, batchRows * width, take);
   const shrinks = { limit: width, longest: 0 };
   return {
     ...(of.shrink ? { shrinks } : {}),
@@ -100,7 +100,7 @@ function numbersOf({ child }: ListColumn): FixedColumn {
   return child;
 }
 
-function roomFor(dtype: NumericTensorType, length: number, take: InputTargetOptions["take"]): Values {
+function memoryFor(dtype: NumericTensorType, length: number, take: InputTargetOptions["take"]): Values {
   const element = tensorElement(dtype);
   return viewOf(element, take(length * bytesPerElement(element)), 0, length);
 }

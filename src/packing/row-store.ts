@@ -37,7 +37,7 @@ export function createRowStore({ limitBytes = keptBytes, hashOf = hashWords }: R
         if (used + length + index.words > limitWords) {
           clear();
         }
-        memory = withRoom(memory, used + length);
+        memory = grownTo(memory, used + length);
         // Behind those that are kept: a new one is kept by moving the end.
         const end = write(memory, used, fields, row);
         const hash = hashOf(memory.words, used, end);
@@ -65,7 +65,7 @@ function memoryOf(length: number): Memory {
   return { words, bytes: new Uint8Array(words.buffer) };
 }
 
-function withRoom(memory: Memory, length: number): Memory {
+function grownTo(memory: Memory, length: number): Memory {
   if (memory.words.length >= length) {
     return memory;
   }

@@ -13,7 +13,7 @@ import { type BatchLimit, openBatchLimit } from "../scoring/batch-limit.js";
 import type { JobContext } from "../scoring/context.js";
 import { both } from "./loading.js";
 import { createRejectBudget, runRejectLimit } from "../scoring/rejects.js";
-import { openRunReader, scoreSpans, type ScoringTools } from "../scoring/score.js";
+import { openRunReader, scoreSpans, type ScoringOptions } from "../scoring/score.js";
 import { shareOf, type SpanRange, spansToSteal } from "../plan/share.js";
 import { verifyingSource } from "./verify.js";
 import { warmUp } from "../scoring/warm-up.js";
@@ -203,13 +203,13 @@ async function scoreShares(
     sizer,
     batchLimit,
     share,
-  }: RunParts & Pick<ScoringTools, "writer" | "sizer" | "batchLimit"> & { share: SpanRange },
+  }: RunParts & Pick<ScoringOptions, "writer" | "sizer" | "batchLimit"> & { share: SpanRange },
 ): Promise<void> {
   const { worker, progress, signal, log } = context;
   const { plan } = stored;
   const source = verifyingSource(context, { plan, decoder, digests });
   await using reader = openRunReader(context, { plan, decoder, engine, sizer });
-  const tools: ScoringTools = { plan, run, writer, decoder, reader, engine, sizer, batchLimit };
+  const tools: ScoringOptions = { plan, run, writer, decoder, reader, engine, sizer, batchLimit };
   progress.start(pendingRows(plan, run.committed, share));
   try {
     await scoreSpans({ ...context, source }, tools, share);

@@ -60,7 +60,7 @@ export async function readShards(
     throw new JobError("INPUT_NOT_READY", `planning ${name}: no file matches ${path}`, { hint: laterInputHint });
   }
   const seen = await readFooters(context, decoder, listed).catch((error: unknown) => {
-    throw notSettled(error, context.spec);
+    throw inputChangedWhilePlanning(error, context.spec);
   });
   if (seen.rows < input.min_rows) {
     const found = `${path} has ${seen.rows} rows in ${listed.length} files, input.min_rows is ${input.min_rows}`;
@@ -72,7 +72,7 @@ export async function readShards(
 /**
  * Makes a shard that changes while it is planned a temporary error: nothing is planned yet that it could differ from.
  */
-function notSettled(error: unknown, { name }: JobSpec): unknown {
+function inputChangedWhilePlanning(error: unknown, { name }: JobSpec): unknown {
   return error instanceof JobError && error.code === "INPUT_CHANGED"
     ? new JobError("INPUT_NOT_READY", `planning ${name}: the input changes meanwhile: ${error.message}`, {
         hint: "run the same command again when nobody writes there; with input.ready, a run starts only when a marker is there that is written last",

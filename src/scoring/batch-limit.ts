@@ -25,7 +25,7 @@ export interface BegunBatch {
   readonly renewals: number;
 }
 
-export interface RoomOptions {
+export interface BatchLimitOptions {
   readonly engine: Engine;
   readonly contract: Contract;
   readonly modelSha256: string;
@@ -34,7 +34,7 @@ export interface RoomOptions {
 /** Begins with what an earlier run found. */
 export async function openBatchLimit(
   { batchLimits, log }: Pick<ScoringContext, "batchLimits" | "log">,
-  { engine, contract, modelSha256 }: RoomOptions,
+  { engine, contract, modelSha256 }: BatchLimitOptions,
 ): Promise<BatchLimit> {
   const device = engine.local?.device ?? engine.provider;
   const of = { modelSha256, device, rowBytes: bytesPerRow(contract) };
@@ -62,7 +62,7 @@ export async function openBatchLimit(
         return;
       }
       if (fixed || largest === 1) {
-        throw noRoom(device, largest, message);
+        throw noMemoryFor(device, largest, message);
       }
       const tried = largest;
       rows = Math.floor(tried / 2);
@@ -78,7 +78,7 @@ export async function openBatchLimit(
   };
 }
 
-function noRoom(device: string, rows: number, message: string): JobError {
+function noMemoryFor(device: string, rows: number, message: string): JobError {
   const what = rows === 1 ? "one row" : `${rows} rows, which is the model's own`;
   return new JobError("MEMORY", `scoring on ${device}: there is no memory for a batch of ${what}: ${message}`, {
     hint: "something else may hold it (nvidia-smi lists who): run the same command again; or take a device with more memory",

@@ -19,7 +19,7 @@ const coalescedBytes = 16 * 1024 * 1024;
  */
 export function* coalesceSlices(slices: Iterable<SliceOfRun>, limits: CoalesceLimits): Generator<SliceOfRun[]> {
   let group: SliceOfRun[] = [];
-  let left = noRoom;
+  let left = nothingFits;
   for (const one of slices) {
     const { shard } = one.slice;
     const alone = !limits.uniform || !isWhole(one);
@@ -30,7 +30,7 @@ export function* coalesceSlices(slices: Iterable<SliceOfRun>, limits: CoalesceLi
       group = [];
     }
     if (group.length === 0) {
-      left = alone ? noRoom : { rows: limits.rows, bytes: coalescedBytes, folder: folderOf(shard.uri) };
+      left = alone ? nothingFits : { rows: limits.rows, bytes: coalescedBytes, folder: folderOf(shard.uri) };
     }
     left = { ...left, rows: left.rows - shard.rows, bytes: left.bytes - shard.sizeBytes };
     group.push(one);
@@ -45,7 +45,7 @@ function endOf(one: SliceOfRun | undefined): number | undefined {
   return one === undefined ? undefined : one.rowStart + one.slice.rowEnd - one.slice.rowStart;
 }
 
-const noRoom: { readonly rows: number; readonly bytes: number; readonly folder: string | undefined } = {
+const nothingFits: { readonly rows: number; readonly bytes: number; readonly folder: string | undefined } = {
   rows: 0,
   bytes: 0,
   folder: undefined,

@@ -44,7 +44,7 @@ export function pendingRanges(
   return ranges;
 }
 
-export interface FeedTools {
+export interface FeedOptions {
   readonly source: Source;
   readonly decoder: Decoder;
   readonly spans: Spans;
@@ -63,7 +63,7 @@ export interface FeedTools {
  * may be decoded already: as many as there are threads that score, so that each has something to do.
  */
 export async function* feedRows(
-  tools: FeedTools,
+  tools: FeedOptions,
   ranges: readonly { rowStart: number; rowEnd: number }[],
 ): AsyncGenerator<FeedPiece> {
   const nearRows = Math.ceil(nearValues / valuesPerRow(tools.projection));
@@ -115,7 +115,7 @@ interface Ahead {
 }
 
 /** @param rows of all windows */
-function openAhead(tools: FeedTools, windows: AsyncGenerator<ReadyWindow>, rows: number): Ahead {
+function openAhead(tools: FeedOptions, windows: AsyncGenerator<ReadyWindow>, rows: number): Ahead {
   let rowsLeft = rows;
   const upcoming: Promise<OpenWindow | undefined>[] = [];
   let isClosed = false;
@@ -161,7 +161,7 @@ function openAhead(tools: FeedTools, windows: AsyncGenerator<ReadyWindow>, rows:
 const nearValues = 2 ** 21;
 
 function* slicesOf(
-  { spans }: FeedTools,
+  { spans }: FeedOptions,
   ranges: readonly { rowStart: number; rowEnd: number }[],
 ): Generator<SliceOfRun> {
   for (const range of ranges) {
@@ -195,7 +195,7 @@ interface Place {
   readonly rowsLeft: number;
 }
 
-function openWindow(tools: FeedTools, window: ReadyWindow, { before, rowsLeft }: Place): OpenWindow {
+function openWindow(tools: FeedOptions, window: ReadyWindow, { before, rowsLeft }: Place): OpenWindow {
   const [near, unwanted, ended] = [createEvent(), createEvent(), createEvent()];
   const dropped = unwanted.happened.then(() => {
     throw new Error("a window that nobody wants any more");
@@ -227,7 +227,7 @@ interface WindowPlace extends Pick<Place, "rowsLeft"> {
 }
 
 async function* readWindow(
-  { reader }: FeedTools,
+  { reader }: FeedOptions,
   window: ReadyWindow,
   { there, turn, rowsLeft, ended }: WindowPlace,
 ): AsyncGenerator<FeedPiece> {

@@ -18,7 +18,7 @@ import type { JobSpec } from "../spec/job-spec.js";
 import { outputName } from "../spec/values.js";
 import type { ShardFiles } from "./context.js";
 
-export interface RejectTools {
+export interface RejectOptions {
   readonly spans: Pick<Spans, "locate">;
   readonly decoder: Decoder;
   readonly source: ShardFiles;
@@ -31,7 +31,7 @@ export interface RejectTools {
 const rowsPerQuery = 1000;
 
 /** Tells each fault with its shard, row and values. These are read again: packing has lost what they were. */
-export async function describeFaults(tools: RejectTools, faults: readonly RowFault[]): Promise<RejectedRow[]> {
+export async function describeFaults(tools: RejectOptions, faults: readonly RowFault[]): Promise<RejectedRow[]> {
   const rejected: RejectedRow[] = [];
   for (const { shard, members } of byShard(tools.spans, faults)) {
     await using opened = await tools.source.open(shard);
@@ -50,7 +50,7 @@ interface Member {
 }
 
 function byShard(
-  spans: RejectTools["spans"],
+  spans: RejectOptions["spans"],
   faults: readonly RowFault[],
 ): { shard: PlannedShard; members: Member[] }[] {
   const groups = new Map<PlannedShard, Member[]>();
@@ -64,7 +64,7 @@ function byShard(
 }
 
 async function describeGroup(
-  { decoder, contract }: RejectTools,
+  { decoder, contract }: RejectOptions,
   { shard, file }: { shard: PlannedShard; file: ShardFile },
   members: readonly Member[],
 ): Promise<RejectedRow[]> {
@@ -125,7 +125,7 @@ function reasonOf({ reason }: RowFault, value: string | null): RejectReason {
 }
 
 /** The error that one fault is where bad rows end the run. */
-export async function badRowError(tools: RejectTools, fault: RowFault): Promise<Error> {
+export async function badRowError(tools: RejectOptions, fault: RowFault): Promise<Error> {
   const [rejected] = await describeFaults(tools, [fault]);
   if (rejected === undefined) {
     return new Error("a fault without a row");
@@ -144,7 +144,7 @@ export async function badRowError(tools: RejectTools, fault: RowFault): Promise<
 }
 
 /** `path`: the shard, as messages name it. */
-function explainRow(rejected: RejectedRow, path: string, { contract, kept }: RejectTools): JobError {
+function explainRow(rejected: RejectedRow, path: string, { contract, kept }: RejectOptions): JobError {
   const { row, column, value } = rejected;
   const where = `scoring ${path}: row ${row}`;
   const found: Readonly<Record<RejectReason, string>> = {

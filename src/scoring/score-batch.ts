@@ -4,7 +4,7 @@ import type { Engine, EngineResponse } from "../engine/port.js";
 import { assertNever } from "../util/errors.js";
 import type { BatchLimit } from "./batch-limit.js";
 
-export interface BatchTools {
+export interface BatchOptions {
   readonly engine: Engine;
   readonly batchLimit: BatchLimit;
   readonly tensors: readonly string[];
@@ -20,7 +20,7 @@ export interface BatchTools {
  * alone (about 2·log2(rows) calls for one such row), and one that the device has no memory for half by half.
  * @throws JobError MEMORY when not even one row fits
  */
-export async function scoreBatch(tools: BatchTools, batch: FeatureBatch): Promise<void> {
+export async function scoreBatch(tools: BatchOptions, batch: FeatureBatch): Promise<void> {
   const { engine, batchLimit, tensors, fixedBatchRows } = tools;
   const fixed = fixedBatchRows !== null;
   if (!fixed && batch.rowCount > 1 && batch.packedRows > batchLimit.rows) {
@@ -50,7 +50,7 @@ export async function scoreBatch(tools: BatchTools, batch: FeatureBatch): Promis
 }
 
 /** @param inputs the batch's, wherever they are now */
-async function scoreHalves(tools: BatchTools, batch: FeatureBatch, inputs: readonly NamedTensor[]): Promise<void> {
+async function scoreHalves(tools: BatchOptions, batch: FeatureBatch, inputs: readonly NamedTensor[]): Promise<void> {
   const middle = Math.ceil(batch.rowCount / 2);
   const { fixedBatchRows } = tools;
   for (const [from, to] of [

@@ -17,12 +17,12 @@ import { checkAll, type FeedPiece, feedRows, pendingRanges, rowsRead } from "./f
 import type { BatchLimit } from "./batch-limit.js";
 import type { JobContext, ScoringContext } from "./context.js";
 import { openSpan, type OpenSpan } from "./open-span.js";
-import { badRowError, createRejectBudget, describeFaults, type RejectTools, runRejectLimit } from "./rejects.js";
+import { badRowError, createRejectBudget, describeFaults, type RejectOptions, runRejectLimit } from "./rejects.js";
 import type { SpanRange } from "../plan/share.js";
 import { openSliceReader, type SliceReader } from "./workers/slice-reader.js";
 import { createSpanPipeline, type SpanPipeline, type SpanTarget } from "./span-pipeline.js";
 
-export interface ScoringTools {
+export interface ScoringOptions {
   readonly plan: Plan;
   readonly run: RunSink;
   readonly writer: RunWriter;
@@ -39,7 +39,7 @@ export interface ScoringTools {
  */
 export function openRunReader(
   { spec, decodeWorkers, record, log }: JobContext,
-  { plan: { contract }, decoder, engine, sizer }: Pick<ScoringTools, "plan" | "decoder" | "engine" | "sizer">,
+  { plan: { contract }, decoder, engine, sizer }: Pick<ScoringOptions, "plan" | "decoder" | "engine" | "sizer">,
 ): SliceReader {
   const { unitPorts: ports, sessions = 1 } = engine.local ?? {};
   const told = new Set<string>();
@@ -68,7 +68,7 @@ export function openRunReader(
 }
 
 /** Scores the pending rows of a share of a run. */
-export async function scoreSpans(context: JobContext, tools: ScoringTools, share: SpanRange): Promise<void> {
+export async function scoreSpans(context: JobContext, tools: ScoringOptions, share: SpanRange): Promise<void> {
   const { source, spec, record } = context;
   const { stages } = record;
   const { plan, run, writer, decoder, reader, engine, sizer, batchLimit } = tools;
@@ -98,7 +98,7 @@ export async function scoreSpans(context: JobContext, tools: ScoringTools, share
   );
 }
 
-export interface PieceTools {
+export interface PieceOptions {
   readonly contract: Contract;
   readonly engine: Engine;
   readonly sizer: BatchSizer;
@@ -110,7 +110,7 @@ export interface PieceTools {
   readonly spanOf: (row: number) => Span;
   /** Of rows that are complete now. */
   readonly lineage: () => Lineage;
-  readonly rejects: RejectTools;
+  readonly rejects: RejectOptions;
   /** Told once for each row that is set aside; throws when they are too many. undefined: bad rows end it all. */
   readonly onReject: (() => void) | undefined;
   /** Rows of a span whose features repeat are scored once. */
@@ -123,7 +123,7 @@ export interface PieceTools {
  */
 export async function scorePieces(
   context: Pick<ScoringContext, "signal" | "progress" | "log" | "record">,
-  tools: PieceTools,
+  tools: PieceOptions,
   pieces: AsyncIterable<FeedPiece>,
 ): Promise<void> {
   const { contract, sizer, lineage, rejects } = tools;
@@ -157,7 +157,7 @@ export async function scorePieces(
 }
 
 /** Where rows are on their way from decoder to batches. */
-interface Lane extends Pick<PieceTools, "contract" | "spanOf" | "dedupe"> {
+interface Lane extends Pick<PieceOptions, "contract" | "spanOf" | "dedupe"> {
   readonly progress: Progress;
   readonly stages: StageTimer;
   readonly onFault: (open: OpenSpan, fault: RowFault) => void;
@@ -247,7 +247,7 @@ async function scoreRest(pipeline: SpanPipeline, open: OpenSpan, rest: FeatureBa
 }
 
 /** Where a bad row ends it all: throws. Where it is set aside: once a row, as long as `onReject` allows. */
-function faultHandler({ onReject }: PieceTools): (open: OpenSpan, fault: RowFault) => void {
+function faultHandler({ onReject }: PieceOptions): (open: OpenSpan, fault: RowFault) => void {
   if (onReject === undefined) {
     return (_open, fault) => {
       throw new PendingFault(fault);

@@ -10,7 +10,7 @@ import type { BatchLimit } from "./batch-limit.js";
 import { createInFlight } from "./in-flight.js";
 import type { ScoringContext } from "./context.js";
 import type { OpenSpan } from "./open-span.js";
-import { type BatchTools, scoreBatch } from "./score-batch.js";
+import { type BatchOptions, scoreBatch } from "./score-batch.js";
 
 /** Inference and commits under way beside the decoder, each bounded; the first failure ends it. */
 export interface SpanPipeline {
@@ -155,7 +155,7 @@ function createPredictor(
   { engine, packer, sizer, batchLimit, tensors, fixedBatchRows }: SpanPipelineOptions,
 ): (open: OpenSpan, batch: FeatureBatch) => Promise<void> {
   return async (open, batch) => {
-    const onDone: BatchTools["onDone"] = (done, response) => {
+    const onDone: BatchOptions["onDone"] = (done, response) => {
       const endedMs = stages.nowMs();
       stages.took("infer", endedMs - response.ms, endedMs);
       sizer.took(done.packedRows, response.ms);

@@ -18,7 +18,7 @@ export interface StreamedBatches extends ShardFiles {
   release(index: number): void;
 }
 
-interface Taken {
+interface HeldBatch {
   readonly batch: StreamedBatch;
   readonly span: Span;
   readonly shard: PlannedShard;
@@ -26,9 +26,9 @@ interface Taken {
 
 export function streamedBatches(stream: RowStream): StreamedBatches {
   const source = readingAhead(stream.batches());
-  const held = new Map<number, Taken>();
+  const held = new Map<number, HeldBatch>();
   let last: Span = { index: -1, rowStart: 0, rowEnd: 0 };
-  const find = (what: string, isIt: (taken: Taken) => boolean): Taken => {
+  const find = (what: string, isIt: (taken: HeldBatch) => boolean): HeldBatch => {
     const found = [...held.values()].find(isIt);
     if (found === undefined) {
       throw new RangeError(`${what} is of no batch that is held`);

@@ -25,7 +25,7 @@ export interface ReadyWindow {
   done(): Promise<void>;
 }
 
-export interface WindowTools {
+export interface WindowOptions {
   readonly source: Source;
   readonly decoder: Decoder;
   readonly projection: Projection;
@@ -36,7 +36,7 @@ export interface WindowTools {
  * are read: as far ahead as the source says. On a disk a group is one window.
  */
 export async function* windowsAhead(
-  tools: WindowTools,
+  tools: WindowOptions,
   groups: Iterable<readonly SliceOfRun[]>,
 ): AsyncGenerator<ReadyWindow> {
   const change = createCondition();
@@ -81,7 +81,7 @@ interface Queue {
 }
 
 /** Begins window after window, when there is room for it. */
-async function fill(tools: WindowTools, groups: Iterable<readonly SliceOfRun[]>, queue: Queue): Promise<void> {
+async function fill(tools: WindowOptions, groups: Iterable<readonly SliceOfRun[]>, queue: Queue): Promise<void> {
   const { files, bytes: limitBytes } = tools.source.readAhead;
   await using cut = cutAhead(tools, groups, files);
   for (let window = await cut.next(); window !== undefined; window = await cut.next()) {
@@ -118,7 +118,7 @@ interface CutWindow {
 
 /** The windows of some groups, one after the other; `limit` groups are looked at at once. */
 function cutAhead(
-  tools: WindowTools,
+  tools: WindowOptions,
   groups: Iterable<readonly SliceOfRun[]>,
   limit: number,
 ): AsyncDisposable & { next(): Promise<CutWindow | undefined> } {
@@ -168,7 +168,7 @@ function rowAfter(row: number, { slice, rowStart }: SliceOfRun): number {
 }
 
 /** Where one of them cannot be opened, each is a window of its own, so that those before it are read. */
-async function cutGroup(tools: WindowTools, slices: readonly SliceOfRun[]): Promise<CutWindow[]> {
+async function cutGroup(tools: WindowOptions, slices: readonly SliceOfRun[]): Promise<CutWindow[]> {
   const [only, ...others] = slices;
   if (only !== undefined && others.length === 0) {
     return await cutSlice(tools, only);
@@ -188,7 +188,7 @@ async function closeAll(opened: readonly OpenShard[]): Promise<void> {
   }
 }
 
-async function cutSlice(tools: WindowTools, slice: SliceOfRun): Promise<CutWindow[]> {
+async function cutSlice(tools: WindowOptions, slice: SliceOfRun): Promise<CutWindow[]> {
   const { source, decoder } = tools;
   const opened = await source.open(slice.slice.shard);
   try {
@@ -213,7 +213,7 @@ function partOf({ slice, rowStart: ofRun }: SliceOfRun, { rowStart, rowEnd }: Sl
   return { slice: { shard: slice.shard, rowStart, rowEnd }, rowStart: ofRun + rowStart - slice.rowStart };
 }
 
-function requestOf({ projection }: WindowTools, { slice }: SliceOfRun, file: OpenShard): SliceRequest {
+function requestOf({ projection }: WindowOptions, { slice }: SliceOfRun, file: OpenShard): SliceRequest {
   const { rowStart, rowEnd, shard } = slice;
   return { file, rowStart, rowEnd, projection, partitions: partitionsOf(shard.uri) };
 }
@@ -224,7 +224,7 @@ async function fetchAll(shards: readonly OpenShard[], ranges: readonly ByteRange
   }
 }
 
-async function openWindow(tools: WindowTools, window: CutWindow, onDone: () => void): Promise<ReadyWindow> {
+async function openWindow(tools: WindowOptions, window: CutWindow, onDone: () => void): Promise<ReadyWindow> {
   const { slices, ranges } = window;
   const shards =
     window.opened.length > 0

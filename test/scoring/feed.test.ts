@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { Decoder } from "#src/formats/port.js";
 import { spansOf } from "#src/plan/spans.js";
-import { feedRows, type FeedTools } from "#src/scoring/feed.js";
+import { feedRows, type FeedOptions } from "#src/scoring/feed.js";
 import type { SliceReader } from "#src/scoring/workers/slice-reader.js";
 import type { Source } from "#src/storage/port.js";
 import { matrixBatch, packingContract } from "../support/batches.js";
@@ -13,7 +13,7 @@ const rows = 2000;
 const batchRows = 100;
 
 interface Watched {
-  readonly tools: FeedTools;
+  readonly tools: FeedOptions;
   /** What was asked of source and decoder, in order. */
   readonly calls: string[];
 }
@@ -65,7 +65,7 @@ const never = (): Promise<never> => new Promise(() => {});
 test("who reads is told how many rows are left of those that are pending", async () => {
   const { tools } = watched(3);
   const left: number[] = [];
-  const reader: FeedTools["reader"] = {
+  const reader: FeedOptions["reader"] = {
     read(slices, rowsLeft, turn) {
       left.push(rowsLeft);
       return tools.reader.read(slices, rowsLeft, turn);

@@ -5,7 +5,7 @@ export interface MemoryPieces {
   /** @throws Error when it is no piece that was taken */
   giveBack(piece: Uint8Array<ArrayBuffer>): void;
   /** Of all pieces that have not come back. */
-  readonly takenBytes: number;
+  readonly usedBytes: number;
 }
 
 const alignedBytes = 64;
@@ -23,10 +23,10 @@ export function createMemoryPieces(buffer: ArrayBuffer, limit = buffer.byteLengt
   /** By place. */
   const free: Range[] = [{ start: 0, end: limit }];
   const ends = new Map<number, number>();
-  let takenBytes = 0;
+  let usedBytes = 0;
   return {
-    get takenBytes() {
-      return takenBytes;
+    get usedBytes() {
+      return usedBytes;
     },
     take(bytes) {
       const size = Math.ceil(Math.max(1, bytes) / alignedBytes) * alignedBytes;
@@ -41,7 +41,7 @@ export function createMemoryPieces(buffer: ArrayBuffer, limit = buffer.byteLengt
         free.splice(index, 1);
       }
       ends.set(start, start + size);
-      takenBytes += size;
+      usedBytes += size;
       return new Uint8Array(buffer, start, bytes);
     },
     giveBack({ buffer: of, byteOffset: start }) {
@@ -50,7 +50,7 @@ export function createMemoryPieces(buffer: ArrayBuffer, limit = buffer.byteLengt
         throw new Error(`memory at ${start} came back that was not taken`);
       }
       ends.delete(start);
-      takenBytes -= end - start;
+      usedBytes -= end - start;
       const after = free.findIndex((room) => room.start >= end);
       const index = after === -1 ? free.length : after;
       const [before, next] = [free[index - 1], free[index]];

@@ -114,8 +114,8 @@ export function giveBackMemory(taken: Iterable<Uint8Array<ArrayBuffer>>): void {
 }
 
 /** Of the memory that vectors reach, what has not come back. @public so that tests see it */
-export function takenMemoryBytes(): number {
-  return opened?.vectors?.pieces.takenBytes ?? 0;
+export function usedMemoryBytes(): number {
+  return opened?.vectors?.pieces.usedBytes ?? 0;
 }
 
 /** Those that reach an array; undefined: it lies elsewhere. */

@@ -24,7 +24,7 @@ export async function inspectParquet(path: string): Promise<ShardDetails> {
     )) {
       return await pool.use(async (connection) => {
         const chunks = await readChunks(connection, path);
-        const places = await readPlaces(connection, path);
+        const places = await readLeafRanges(connection, path);
         const columns = schema.columns.map((column, index) =>
           describeColumn(column, places[index], { chunks, rows: footer.rows }),
         );
@@ -82,7 +82,7 @@ interface ColumnPlace {
 }
 
 /** Of each column of the table. The schema is a tree, written parents first. */
-async function readPlaces(connection: DuckDBConnection, path: string): Promise<ColumnPlace[]> {
+async function readLeafRanges(connection: DuckDBConnection, path: string): Promise<ColumnPlace[]> {
   const rows = await query(
     connection,
     path,

@@ -89,7 +89,7 @@ function storedColumns(
   return columns;
 }
 
-export interface UnitTools {
+export interface UnitPiecesOptions {
   readonly read: ReadBytes;
   readonly scratch: (size: number) => Uint8Array;
   /** For each column. */
@@ -111,7 +111,7 @@ interface OpenGroup {
   readonly columns: readonly (readonly [name: string, rows: ColumnRows])[];
 }
 
-export function openUnitPieces({ read, scratch, rooms }: UnitTools): UnitPieces {
+export function openUnitPieces({ read, scratch, rooms }: UnitPiecesOptions): UnitPieces {
   /** What the last unit has left open, in the middle of its row group. */
   let left: OpenGroup | undefined;
   const columnsOf = (unit: ParquetUnit): OpenGroup["columns"] =>

@@ -19,7 +19,7 @@ interface Rows {
   readonly to: number;
 }
 
-type MakeInput = (columns: Piece["columns"], rows: Rows) => DecodedInput;
+type PackInput = (columns: Piece["columns"], rows: Rows) => DecodedInput;
 
 /**
  * undefined: something of the projection takes DuckDB.
@@ -30,18 +30,18 @@ export function directPlan(projection: Projection, take?: TakeValues): DirectPla
   if (expressions !== null || passthrough.some(({ source }) => !isPlain(source))) {
     return undefined;
   }
-  const makers: MakeInput[] = [];
+  const packers: PackInput[] = [];
   for (const binding of decodedInputs(projection)) {
-    const maker = inputMaker(binding, projection, take);
-    if (maker === undefined) {
+    const packer = inputPacker(binding, projection, take);
+    if (packer === undefined) {
       return undefined;
     }
-    makers.push(maker);
+    packers.push(packer);
   }
   return {
     batch: ({ columns }, rows, constants) => ({
       rowCount: rows.to - rows.from,
-      inputs: makers.map((make) => make(columns, rows)),
+      inputs: packers.map((make) => make(columns, rows)),
       carried: passthrough.map(({ source }) =>
         source.partition === true
           ? sliceColumn(columnOf(constants, source), 0, rows.to - rows.from)
@@ -56,9 +56,9 @@ function isPlain({ path, computed }: ColumnRef): boolean {
   return path.length === 1 && computed !== true;
 }
 
-function inputMaker(binding: DecodedBinding, rules: Projection, take: TakeValues | undefined): MakeInput | undefined {
+function inputPacker(binding: DecodedBinding, rules: Projection, take: TakeValues | undefined): PackInput | undefined {
   if (binding.kind === "matrix") {
-    return matrixMaker(binding, rules, take ?? reusing());
+    return matrixPacker(binding, rules, take ?? reusing());
   }
   const { column } = binding;
   if (!isPlain(column) || column.partition === true) {
@@ -88,11 +88,11 @@ function elementType(type: ColumnType): ColumnType | undefined {
   return typeof type === "object" && type.kind === "list" ? type.element : undefined;
 }
 
-function matrixMaker(
+function matrixPacker(
   { columns: refs, dtype }: Extract<DecodedBinding, { kind: "matrix" }>,
   rules: Projection,
   take: TakeValues,
-): MakeInput | undefined {
+): PackInput | undefined {
   const casts: Cast[] = [];
   for (const ref of refs) {
     const cast = isPlain(ref) && ref.partition !== true ? castOf(ref.type, dtype, rules) : undefined;

@@ -1,7 +1,7 @@
 import { giveBackMemory, takeMemory } from "../../columnar/memory/vectors.js";
 import { bytesPerElement, type Values, viewOf } from "../../columnar/values.js";
 import type { TakeValues } from "../../packing/direct/matrix.js";
-import type { ParcelTools } from "./batch-transfer.js";
+import type { BatchMemory } from "./batch-transfer.js";
 
 /** Sizes are rounded up, so that buffers that come back fit again. */
 const roundedBytes = 4096;
@@ -10,7 +10,7 @@ function roundUp(bytes: number): number {
   return Math.ceil(bytes / roundedBytes) * roundedBytes;
 }
 
-export interface PooledTools extends ParcelTools {
+export interface PooledBatchMemory extends BatchMemory {
   /** Those of the buffers that were taken that were not sent. */
   left(sent: readonly ArrayBuffer[]): ArrayBuffer[];
   /** Another batch begins. */
@@ -18,7 +18,7 @@ export interface PooledTools extends ParcelTools {
 }
 
 /** Memory from a pool, which knows what was made for one batch. */
-export function parcelTools(takeBuffer: (bytes: number) => ArrayBuffer): PooledTools {
+export function pooledBatchMemory(takeBuffer: (bytes: number) => ArrayBuffer): PooledBatchMemory {
   const made = new Map<Values, ArrayBuffer>();
   return {
     take(element, length) {

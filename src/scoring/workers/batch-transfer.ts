@@ -11,14 +11,14 @@ export interface Parcel {
   readonly buffers: readonly ArrayBuffer[];
 }
 
-export interface ParcelTools {
+export interface BatchMemory {
   readonly take: TakeValues;
   /** Whether an array was made for this batch, and nothing else is in its buffer. */
   readonly isOwn: (values: Values) => boolean;
 }
 
 /** Copies what lies in memory that others use, or with others. */
-export function packParcel(batch: RecordBatch, { take, isOwn }: ParcelTools): Parcel {
+export function packParcel(batch: RecordBatch, { take, isOwn }: BatchMemory): Parcel {
   const buffers: ArrayBuffer[] = [];
   const own = <T extends Values>(values: T): T => {
     let array: Values = values;

@@ -39,7 +39,7 @@ export interface SentRows {
 }
 
 /** A batch that the main thread is done with. */
-export interface TakenRows {
+export interface ReleasedRows {
   readonly buffers: readonly ArrayBuffer[];
   readonly bytes: number;
   /** Rows of the batches that are scored from here on. */
@@ -65,7 +65,7 @@ const isSentRows = (value: unknown): value is SentRows =>
   isInteger(value["batch"]["rowCount"]) &&
   Array.isArray(value["buffers"]) &&
   isInteger(value["bytes"]);
-const isTakenRows = (value: unknown): value is TakenRows =>
+const isReleasedRows = (value: unknown): value is ReleasedRows =>
   isRecord(value) && Array.isArray(value["buffers"]) && isInteger(value["bytes"]);
 const isFailureKind = isOfKind<UnitFailure>({ unsupported: true, file: true, worker_gone: true, defect: true });
 const isResult = (value: unknown): value is UnitFailure | undefined => value === undefined || isFailureKind(value);
@@ -79,6 +79,6 @@ export const unitProtocol = {
      */
     read: { request: isReadCall, item: isSentRows, result: isResult },
   },
-  toServer: { taken: isTakenRows },
+  toServer: { taken: isReleasedRows },
   toClient: {},
 } satisfies RpcProtocol;

@@ -14,7 +14,7 @@ import { createLimit } from "../../util/limit.js";
 import { type RpcContext, serveRpc } from "../../util/rpc/server.js";
 import type { WorkerPort } from "../../util/worker-port.js";
 import { directPlan } from "../../packing/direct/plan.js";
-import { matrixMemory, parcelTools } from "./batch-memory.js";
+import { matrixMemory, pooledBatchMemory } from "./batch-memory.js";
 import { packParcel } from "./batch-transfer.js";
 import { repeater } from "./folder-columns.js";
 import { type ReadCall, type SentRows, type UnitFailure, unitProtocol } from "./protocol.js";
@@ -190,7 +190,7 @@ async function* batchesOf(
   { unit, projection, constants, scoring }: ReadCall,
 ): AsyncGenerator<SentBatch> {
   const { pool, matrices, run } = server;
-  const tools = parcelTools((bytes) => pool.take(bytes));
+  const tools = pooledBatchMemory((bytes) => pool.take(bytes));
   const score = scoring === undefined || run === undefined ? undefined : scorer(scoring, run);
   // Floats that are sent are worth a copy: vectors pack them in less than half the time.
   const isForVectors = (element: ElementType): boolean => score !== undefined || element === "float32";

@@ -32,7 +32,7 @@ test("pieces never overlap, and all that came back is there again", () => {
     expect(piece.every((byte) => byte === mark)).toBe(true);
     pieces.giveBack(piece);
   }
-  expect(pieces.takenBytes).toBe(0);
+  expect(pieces.usedBytes).toBe(0);
   expect(pieces.take(sizeBytes)?.length).toBe(sizeBytes);
 });
 

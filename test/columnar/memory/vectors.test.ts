@@ -217,9 +217,9 @@ describe("memory", () => {
     ["--jitless", ""],
     ["--trace-uncaught", "doWithoutVectors();"], // a flag that changes nothing
   ])("is ordinary where there are no vectors: %s %s", (flag, first) => {
-    const code = `import { areFinite, doWithoutVectors, takeMemory, takenMemoryBytes } from "#src/columnar/memory/vectors.js";
+    const code = `import { areFinite, doWithoutVectors, takeMemory, usedMemoryBytes } from "#src/columnar/memory/vectors.js";
       ${first} const piece = takeMemory(8);
-      console.log(piece.length, areFinite(new Float32Array(piece.buffer, 0, 2)), takenMemoryBytes());`;
+      console.log(piece.length, areFinite(new Float32Array(piece.buffer, 0, 2)), usedMemoryBytes());`;
     const told = execFileSync(process.execPath, [flag, "--input-type=module", "-e", code], { encoding: "utf8" });
     expect(told).toBe("8 undefined 0\n");
   });

@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { MessageChannel } from "node:worker_threads";
 import { expect, test, vi } from "vitest";
-import { takenMemoryBytes } from "#src/columnar/memory/vectors.js";
+import { usedMemoryBytes } from "#src/columnar/memory/vectors.js";
 import { openShards } from "#src/formats/arrow/ipc/shards.js";
 import { arrowUnits } from "#src/formats/arrow/units.js";
 import type { UnitRequest } from "#src/scoring/workers/protocol.js";
@@ -58,12 +58,12 @@ test.each(["parquet", "arrow"] as const)("memory for vectors comes back, however
   await using scratch = await scratchFolder();
   const units = await writeUnits(scratch.path, format);
   const { port1, port2 } = new MessageChannel();
-  const before = takenMemoryBytes(); // what other tests of this thread have not given back
+  const before = usedMemoryBytes(); // what other tests of this thread have not given back
   let calls = 0;
   let most = 0;
   const run: RunModel = async ({ inputs }) => {
     calls += 1;
-    most = Math.max(most, takenMemoryBytes() - before);
+    most = Math.max(most, usedMemoryBytes() - before);
     if (calls % 7 === 0) {
       throw new Error("the model fails");
     }
@@ -98,6 +98,6 @@ test.each(["parquet", "arrow"] as const)("memory for vectors comes back, however
   expect(most).toBe(once);
   port1.close();
   await vi.waitFor(() => {
-    expect(takenMemoryBytes()).toBeLessThanOrEqual(before);
+    expect(usedMemoryBytes()).toBeLessThanOrEqual(before);
   });
 });

@@ -1,7 +1,7 @@
 import { setImmediate as turn, setTimeout as after } from "node:timers/promises";
 import { expect, test } from "vitest";
 import type { ScoredBatch } from "#src/packing/scored.js";
-import type { ReadCall, SentRows, TakenRows } from "#src/scoring/workers/protocol.js";
+import type { ReadCall, SentRows, ReleasedRows } from "#src/scoring/workers/protocol.js";
 import { openUnitPool } from "#src/scoring/workers/unit-pool.js";
 import type { ParquetUnit } from "#src/formats/parquet/units.js";
 import type { ToClient, ToServer } from "#src/util/rpc/protocol.js";
@@ -48,7 +48,7 @@ function paced(random: () => number, heldLimit: number): WorkerPort {
         const { rowStart, rowEnd } = (told.body as ReadCall).unit;
         queue = queue.then(() => serveUnit(told.id, rowStart, rowEnd));
       } else if (told.rpc === "notice") {
-        held -= (told.body as TakenRows).bytes;
+        held -= (told.body as ReleasedRows).bytes;
         for (const wake of waiting.splice(0)) {
           wake();
         }

@@ -28,14 +28,14 @@ export function lendFor({ compression }: Pick<BatchHeader, "compression">, lend:
   return compression === "none" ? lend : undefined;
 }
 
-interface BodyTools {
+interface BodyOptions {
   readonly header: Pick<BatchHeader, "compression">;
   /** Bytes of the file that were read before. */
   readonly held?: HeldRanges | undefined;
   readonly lend?: Lend | undefined;
 }
 
-export function openBody(bytes: ShardBytes, block: Block, { header, held, lend }: BodyTools): Body {
+export function openBody(bytes: ShardBytes, block: Block, { header, held, lend }: BodyOptions): Body {
   const { compression } = header;
   const lent = lendFor(header, lend);
   const bodyStart = block.offset + block.metadataBytes;

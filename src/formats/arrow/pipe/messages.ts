@@ -21,7 +21,7 @@ export type HeldMessage =
   | { readonly kind: "dictionary"; readonly held: Held<IndexedDictionary> }
   | { readonly kind: "batch"; readonly held: Held<IndexedBatch> };
 
-interface ReadingTools {
+interface MessageOptions {
   readonly name: string;
   readonly walk: StreamWalk;
   readonly room: ByteBudget;
@@ -30,7 +30,7 @@ interface ReadingTools {
 /** The messages of a stream, to its end-of-stream marker, which nothing may follow. @throws JobError SHARD_CORRUPT, DISK */
 export async function* readMessages(
   stream: ByteStream,
-  { name, walk, room }: ReadingTools,
+  { name, walk, room }: MessageOptions,
 ): AsyncGenerator<HeldMessage> {
   for (;;) {
     const { at } = stream;

@@ -21,7 +21,7 @@ export interface ColumnRows {
   skip(rows: number): void;
 }
 
-export interface ColumnTools {
+export interface ColumnOptions {
   readonly read: ReadBytes;
   /** For bytes that are packed: of no more use when a page was unpacked. */
   readonly scratch: (size: number) => Uint8Array;
@@ -41,7 +41,7 @@ interface OpenPage {
 }
 
 /** What lies in pages of one column chunk. Whatever is not as it should be is a RangeError. */
-export function openColumn(column: StoredColumn, tools: ColumnTools): ColumnRows {
+export function openColumn(column: StoredColumn, tools: ColumnOptions): ColumnRows {
   const pages = pagesOf(column, tools);
   let page: OpenPage | undefined;
   const opened = (): OpenPage => {
@@ -86,7 +86,7 @@ interface Pages {
   pass(header: PageHeader): void;
 }
 
-function pagesOf(column: StoredColumn, tools: ColumnTools): Pages {
+function pagesOf(column: StoredColumn, tools: ColumnOptions): Pages {
   let at = column.start;
   /** Rows of the pages so far. */
   let told = 0;
@@ -128,7 +128,7 @@ function pagesOf(column: StoredColumn, tools: ColumnTools): Pages {
   };
 }
 
-function unpackDictionary(column: StoredColumn, tools: ColumnTools, place: { page: PageHeader; at: number }): Column {
+function unpackDictionary(column: StoredColumn, tools: ColumnOptions, place: { page: PageHeader; at: number }): Column {
   const { encoding, entries } = place.page;
   if (encoding !== encodings.plain && encoding !== encodings.plainDictionary) {
     throw new RangeError(`a dictionary of encoding ${encoding}`);
@@ -140,7 +140,7 @@ function unpackDictionary(column: StoredColumn, tools: ColumnTools, place: { pag
 
 function readHeader(
   { start, end, unpackedBytes }: StoredColumn,
-  { read, scratch }: ColumnTools,
+  { read, scratch }: ColumnOptions,
   at: number,
 ): { page: PageHeader; bytes: number } {
   for (let guess = headerGuessBytes; ; guess *= 16) {
@@ -165,7 +165,7 @@ function readHeader(
   }
 }
 
-interface UnpackTools extends Pick<ColumnTools, "read" | "scratch"> {
+interface UnpackOptions extends Pick<ColumnOptions, "read" | "scratch"> {
   /** For so many bytes. */
   readonly memory: (size: number) => Uint8Array<ArrayBuffer>;
 }
@@ -173,7 +173,7 @@ interface UnpackTools extends Pick<ColumnTools, "read" | "scratch"> {
 /** A page as it was before it was packed: levels, then values. */
 function unpackPage(
   { codec, isOptional }: StoredColumn,
-  { read, scratch, memory }: UnpackTools,
+  { read, scratch, memory }: UnpackOptions,
   { page, at }: { page: PageHeader; at: number },
 ): Uint8Array<ArrayBuffer> {
   const { compressedBytes, uncompressedBytes, kind, levelBytes, isCompressed } = page;

@@ -59,7 +59,7 @@ function packedValues(
   const rows = header.values;
   const limit = pageLimitBytes;
   const isLooped = (values: Values): boolean =>
-    isSpreadHere(values) && areHere([valuesRoom(room, values), ...(valid === undefined ? [] : [valid])]);
+    isSpreadHere(values) && areHere([valuesMemory(room, values), ...(valid === undefined ? [] : [valid])]);
   if (header.encoding === encodings.plain || (header.encoding === encodings.runs && column.storage.kind === "bits")) {
     const isPlain = header.encoding === encodings.plain;
     const values = isPlain ? plainValues(column.storage, bytes, { at, count }) : runBits(bytes, at, count);
@@ -94,7 +94,7 @@ interface LoopedValues extends PackedValues {
   readonly like: Values;
 }
 
-function valuesRoom(room: PageMemory, { BYTES_PER_ELEMENT: bytes }: Values): Uint8Array<ArrayBuffer> {
+function valuesMemory(room: PageMemory, { BYTES_PER_ELEMENT: bytes }: Values): Uint8Array<ArrayBuffer> {
   return room.memory("values", mostRows * bytes);
 }
 
@@ -130,7 +130,7 @@ function rowsHere(
       passed = to;
       const rows = to - from;
       const count = ones(from, to);
-      const { buffer, byteOffset } = valuesRoom(room, values.like);
+      const { buffer, byteOffset } = valuesMemory(room, values.like);
       if (count > 0) {
         values.take(viewOf(element, buffer, byteOffset, count));
       }
