@@ -4,7 +4,7 @@ import type { BytesColumn } from "./types.js";
 /** Texts as those that differ, and for each which one it is. */
 export interface NumberedTexts {
   readonly entries: Texts;
-  readonly places: BigInt64Array;
+  readonly indices: BigInt64Array;
 }
 
 /** Longer ones, in bytes, are not looked for: each is an entry, as they seldom repeat. */
@@ -16,8 +16,8 @@ const [hashBase, hashFactor] = [0x811c9dc5, 0x01000193];
 /** Finds the texts that differ, in the order in which they come first. */
 export function numberTexts({ offsets, bytes }: Texts): NumberedTexts {
   const count = offsets.length - 1;
-  const places = new BigInt64Array(count);
-  const low = new Int32Array(places.buffer); // all machines that Node supports have the low word first
+  const indices = new BigInt64Array(count);
+  const low = new Int32Array(indices.buffer); // all machines that Node supports have the low word first
   // Open addressing: the number of an entry, plus one; 0: free.
   const slots = new Int32Array(tableSize(count));
   const mask = slots.length - 1;
@@ -48,7 +48,7 @@ export function numberTexts({ offsets, bytes }: Texts): NumberedTexts {
     }
     low[index * 2] = entry;
   }
-  return { entries: takeTexts({ offsets, bytes }, firsts.subarray(0, found)), places };
+  return { entries: takeTexts({ offsets, bytes }, firsts.subarray(0, found)), indices };
 }
 
 /** At most half full. */
@@ -75,11 +75,11 @@ function isSame(
 }
 
 /** @throws RangeError for a place that has no entry */
-export function spreadTexts({ entries, places }: NumberedTexts): Texts {
+export function spreadTexts({ entries, indices }: NumberedTexts): Texts {
   const last = entries.offsets.length - 1;
-  const low = new Int32Array(places.buffer, places.byteOffset, places.length * 2);
-  const checked = new Uint32Array(places.length);
-  for (let index = 0; index < places.length; index += 1) {
+  const low = new Int32Array(indices.buffer, indices.byteOffset, indices.length * 2);
+  const checked = new Uint32Array(indices.length);
+  for (let index = 0; index < indices.length; index += 1) {
     const entry = low[index * 2] as number;
     if (entry < 0 || entry >= last) {
       throw new RangeError(`text ${entry} of ${last} is asked for`);
@@ -90,30 +90,30 @@ export function spreadTexts({ entries, places }: NumberedTexts): Texts {
 }
 
 /**
- * The texts, or bytes, at some places.
+ * The texts, or bytes, at some indices.
  * @param options `valid`: 0 takes none; `limit`: how many bytes may come of it
  * @throws RangeError for more
  */
 export function takeTexts(
   { offsets: starts, bytes: source }: Pick<BytesColumn, "offsets" | "bytes">,
-  places: Uint32Array,
+  indices: Uint32Array,
   { valid, limit = Infinity }: { readonly valid?: Uint8Array | undefined; readonly limit?: number } = {},
 ): Texts {
-  const offsets = new Uint32Array(places.length + 1);
+  const offsets = new Uint32Array(indices.length + 1);
   let total = 0;
-  for (let row = 0; row < places.length; row += 1) {
-    const place = places[row] as number;
+  for (let row = 0; row < indices.length; row += 1) {
+    const place = indices[row] as number;
     total += valid?.[row] === 0 ? 0 : (starts[place + 1] as number) - (starts[place] as number);
     if (total > limit) {
-      throw new RangeError(`${total} bytes of ${places.length} rows; at most ${limit} are read at once`);
+      throw new RangeError(`${total} bytes of ${indices.length} rows; at most ${limit} are read at once`);
     }
     offsets[row + 1] = total;
   }
   const bytes = new Uint8Array(total);
-  for (let row = 0; row < places.length; row += 1) {
+  for (let row = 0; row < indices.length; row += 1) {
     const at = offsets[row] as number;
     const length = (offsets[row + 1] as number) - at;
-    const start = starts[places[row] as number] as number;
+    const start = starts[indices[row] as number] as number;
     // Most are short: a call each would cost more.
     if (length > 32) {
       bytes.set(source.subarray(start, start + length), at);

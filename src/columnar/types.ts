@@ -102,7 +102,7 @@ export interface RecordBatch {
 export interface Selection {
   readonly readCount: number;
   /** For each row of the batch its place among those that were read, ascending. */
-  readonly places: Uint32Array;
+  readonly indices: Uint32Array;
   readonly failed: readonly FailedExpression[];
 }
 

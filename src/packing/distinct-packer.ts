@@ -18,7 +18,7 @@ export interface DistinctPackerOptions extends PackerOptions {
 
 /**
  * Packs each row of a span that is like none before it. All rows are packed once to be compared as the model would see
- * them, and those that are new a second time, for the model. Batches number their rows by place.
+ * them, and those that are new a second time, for the model. Batches number their rows by distinctIndex.
  */
 export function createDistinctPacker({
   distinct,
@@ -44,9 +44,9 @@ export function createDistinctPacker({
           store.add(tensors, range.to - range.from, rows);
         });
         for (const run of newRuns(rows, before)) {
-          const place = rows.places[run.from] ?? 0;
+          const distinctIndex = rows.indices[run.from] ?? 0;
           const shift = range.from - before;
-          yield* packer.push(batch, { from: run.from + shift, to: run.to + shift, row: rows.rowStart + place });
+          yield* packer.push(batch, { from: run.from + shift, to: run.to + shift, row: rows.rowStart + distinctIndex });
         }
       }
     },
@@ -56,9 +56,9 @@ export function createDistinctPacker({
 /** Neighbouring rows of a span, from row `from` on, that are like none before them. */
 function newRuns(rows: DistinctRows, from: number): { from: number; to: number }[] {
   const runs: { from: number; to: number }[] = [];
-  const { places, rowCount } = rows;
+  const { indices, rowCount } = rows;
   for (let row = from; row < rowCount; row += 1) {
-    if (rows.firstAt(places[row] as number) !== row) {
+    if (rows.firstAt(indices[row] as number) !== row) {
       continue;
     }
     const last = runs.at(-1);

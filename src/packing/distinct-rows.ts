@@ -2,7 +2,7 @@ import type { RowFault } from "./input-target.js";
 
 /**
  * Which rows of a span go through the model, and which take the prediction of a row before them that is the same to
- * it. Rows are counted from the span's first, places from the first row that went through.
+ * it. Rows are counted from the span's first, indices from the first row that went through.
  */
 export interface DistinctRows {
   /** The run's number of the span's first row. */
@@ -10,19 +10,19 @@ export interface DistinctRows {
   readonly rowCount: number;
   /** Rows that go through the model. */
   readonly count: number;
-  /** The place of each row so far. */
-  readonly places: Uint32Array;
-  /** The row of a place: the first of those that share it. */
-  readonly firstAt: (place: number) => number;
+  /** For each row so far, the distinct index of the row whose prediction it takes. */
+  readonly indices: Uint32Array;
+  /** The first of the rows that share a distinct index. */
+  readonly firstAt: (distinctIndex: number) => number;
   /** The next row goes through the model. */
   add(): void;
-  /** The next row is the same as the one of a place. */
-  repeat(place: number): void;
+  /** The next row is the same as the one of that distinct index. */
+  repeat(distinctIndex: number): void;
 }
 
 /** Of a span of up to `length` rows. */
 export function createDistinctRows(rowStart: number, length: number): DistinctRows {
-  const places = new Uint32Array(length);
+  const indices = new Uint32Array(length);
   const firsts = new Uint32Array(length);
   let rowCount = 0;
   let count = 0;
@@ -34,53 +34,53 @@ export function createDistinctRows(rowStart: number, length: number): DistinctRo
     get count() {
       return count;
     },
-    get places() {
-      return places.subarray(0, rowCount);
+    get indices() {
+      return indices.subarray(0, rowCount);
     },
-    firstAt: (place) => firsts[place] as number,
+    firstAt: (distinctIndex) => firsts[distinctIndex] as number,
     add() {
       firsts[count] = rowCount;
-      places[rowCount] = count;
+      indices[rowCount] = count;
       count += 1;
       rowCount += 1;
     },
-    repeat(place) {
-      places[rowCount] = place;
+    repeat(distinctIndex) {
+      indices[rowCount] = distinctIndex;
       rowCount += 1;
     },
   };
 }
 
-type PlaceFault = Omit<RowFault, "row">;
+type DistinctFault = Omit<RowFault, "row">;
 
 /** Faults that come with predictions. */
-export interface PlaceFaults {
-  /** Of a place: told for its first row. */
-  tell(place: number, fault: PlaceFault): void;
-  /** All rows have come: tells those that share a place with a fault. */
+export interface DistinctFaults {
+  /** A fault of a distinct index, which is reported for its first row. */
+  tell(distinctIndex: number, fault: DistinctFault): void;
+  /** All rows have come: tells those that share a distinct index with a fault. */
   tellRepeats(): void;
 }
 
-/** `tell`: of a row, counted from the span's first. Where rows are not compared, a place is a row. */
-export function createPlaceFaults(
+/** `tell`: of a row, counted from the span's first. Where rows are not compared, a distinct index is a row. */
+export function createDistinctFaults(
   distinct: DistinctRows | undefined,
-  tell: (at: number, fault: PlaceFault) => void,
-): PlaceFaults {
+  tell: (at: number, fault: DistinctFault) => void,
+): DistinctFaults {
   if (distinct === undefined) {
     return { tell, tellRepeats() {} };
   }
-  const found = new Map<number, PlaceFault>();
+  const found = new Map<number, DistinctFault>();
   return {
-    tell(place, fault) {
-      if (!found.has(place)) {
-        found.set(place, fault);
-        tell(distinct.firstAt(place), fault);
+    tell(distinctIndex, fault) {
+      if (!found.has(distinctIndex)) {
+        found.set(distinctIndex, fault);
+        tell(distinct.firstAt(distinctIndex), fault);
       }
     },
     tellRepeats() {
       if (found.size > 0) {
-        for (const [at, place] of distinct.places.entries()) {
-          const fault = found.get(place);
+        for (const [at, distinctIndex] of distinct.indices.entries()) {
+          const fault = found.get(distinctIndex);
           if (fault !== undefined) {
             tell(at, fault);
           }
@@ -91,16 +91,16 @@ export function createPlaceFaults(
 }
 
 /** Where the predictions of those rows are that `keep` marks with 1; undefined: where the rows are themselves. */
-export function placesOf(distinct: DistinctRows, keep: Uint8Array): Uint32Array | undefined {
-  const { places } = distinct;
-  if (distinct.count === places.length) {
+export function indicesOf(distinct: DistinctRows, keep: Uint8Array): Uint32Array | undefined {
+  const { indices } = distinct;
+  if (distinct.count === indices.length) {
     return undefined;
   }
-  const kept = new Uint32Array(places.length);
+  const kept = new Uint32Array(indices.length);
   let count = 0;
-  for (let at = 0; at < places.length; at += 1) {
+  for (let at = 0; at < indices.length; at += 1) {
     if (keep[at] === 1) {
-      kept[count] = places[at] as number;
+      kept[count] = indices[at] as number;
       count += 1;
     }
   }
@@ -109,10 +109,10 @@ export function placesOf(distinct: DistinctRows, keep: Uint8Array): Uint32Array 
 
 /** Of the rows that `keep` marks with 1, those that took another's prediction. */
 export function repeatsOf(distinct: DistinctRows, keep: Uint8Array): number {
-  const { places } = distinct;
+  const { indices } = distinct;
   let repeats = 0;
-  for (let at = 0; at < places.length; at += 1) {
-    repeats += keep[at] === 1 && distinct.firstAt(places[at] as number) !== at ? 1 : 0;
+  for (let at = 0; at < indices.length; at += 1) {
+    repeats += keep[at] === 1 && distinct.firstAt(indices[at] as number) !== at ? 1 : 0;
   }
   return repeats;
 }

@@ -3,12 +3,12 @@ export interface RowIndex {
   /** Words that it takes itself, about. */
   readonly words: number;
   clear(): void;
-  /** The place of a row with the words [from, to), which lie where those of the other rows do; -1: there is none. */
+  /** The distinct index of a row with the words [from, to), which lie where those of the other rows do; -1: there is none. */
   find(hash: number, words: Int32Array, from: number, to: number): number;
-  add(hash: number, at: number, place: number): void;
+  add(hash: number, at: number, distinctIndex: number): void;
 }
 
-/** Of an entry: its row's hash, where its words begin, its place. */
+/** Of an entry: its row's hash, where its words begin, and its distinct index. */
 const entryWords = 3;
 
 export function createRowIndex(): RowIndex {
@@ -46,14 +46,14 @@ export function createRowIndex(): RowIndex {
         }
       }
     },
-    add(hash, at, place) {
+    add(hash, at, distinctIndex) {
       if (count * 2 === slots.length) {
         grow();
       }
       const entry = count * entryWords;
       entries[entry] = hash;
       entries[entry + 1] = at;
-      entries[entry + 2] = place;
+      entries[entry + 2] = distinctIndex;
       put(slots, hash, count);
       count += 1;
     },

@@ -41,9 +41,9 @@ export function createRowStore({ limitBytes = keptBytes, hashOf = hashWords }: R
         // Behind those that are kept: a new one is kept by moving the end.
         const end = write(memory, used, fields, row);
         const hash = hashOf(memory.words, used, end);
-        const place = index.find(hash, memory.words, used, end);
-        if (place >= 0) {
-          distinct.repeat(place);
+        const distinctIndex = index.find(hash, memory.words, used, end);
+        if (distinctIndex >= 0) {
+          distinct.repeat(distinctIndex);
         } else {
           index.add(hash, used, distinct.count);
           distinct.add();

@@ -16,7 +16,7 @@ export function selectRows(
   { passthrough }: Pick<Contract, "passthrough">,
 ): RecordBatch {
   const keep = new Uint8Array(batch.rowCount);
-  const places = new Uint32Array(batch.rowCount);
+  const indices = new Uint32Array(batch.rowCount);
   const failed: { row: number; expression: number }[] = [];
   let rowCount = 0;
   for (let place = 0; place < batch.rowCount; place += 1) {
@@ -28,10 +28,10 @@ export function selectRows(
       failed.push({ row: rowCount, expression: state - rowState.kept - 1 });
     }
     keep[place] = 1;
-    places[rowCount] = place;
+    indices[rowCount] = place;
     rowCount += 1;
   }
-  const selection = { readCount: batch.rowCount, places: places.subarray(0, rowCount), failed };
+  const selection = { readCount: batch.rowCount, indices: indices.subarray(0, rowCount), failed };
   if (rowCount === batch.rowCount) {
     return { ...batch, selection };
   }

@@ -23,8 +23,9 @@ export function* coalesceSlices(slices: Iterable<SliceOfRun>, limits: CoalesceLi
   for (const one of slices) {
     const { shard } = one.slice;
     const alone = !limits.uniform || !isWhole(one);
-    const room = shard.rows <= left.rows && shard.sizeBytes <= left.bytes && folderOf(shard.uri) === left.folder;
-    const fits = room && one.rowStart === endOf(group.at(-1));
+    const isSmallEnough =
+      shard.rows <= left.rows && shard.sizeBytes <= left.bytes && folderOf(shard.uri) === left.folder;
+    const fits = isSmallEnough && one.rowStart === endOf(group.at(-1));
     if (group.length > 0 && (alone || !fits || group.length >= limits.shards)) {
       yield group;
       group = [];

@@ -13,7 +13,7 @@ import type { BatchLimitCache } from "./batch-limit-cache.js";
 import type { SliceReaderOptions } from "./workers/slice-reader.js";
 import type { Worker } from "../plan/share.js";
 
-/** What scoring needs of the world, wherever rows come from and go to; `cli/` fills it in. */
+/** What scoring needs, wherever rows come from and go to; `app/` provides it. */
 export interface ScoringContext {
   readonly spec: JobSpec;
   /** Where a key of the spec stands: "job.yaml:4:9: input.path". */

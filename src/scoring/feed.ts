@@ -130,7 +130,7 @@ function openAhead(tools: FeedOptions, windows: AsyncGenerator<ReadyWindow>, row
       return undefined;
     }
     const { rowStart, rowEnd } = window.value;
-    const opened = openWindow(tools, window.value, { before: queued, rowsLeft });
+    const opened = startWindow(tools, window.value, { before: queued, rowsLeft });
     rowsLeft -= rowEnd - rowStart;
     ({ queued } = opened);
     return opened;
@@ -195,7 +195,7 @@ interface Place {
   readonly rowsLeft: number;
 }
 
-function openWindow(tools: FeedOptions, window: ReadyWindow, { before, rowsLeft }: Place): OpenWindow {
+function startWindow(tools: FeedOptions, window: ReadyWindow, { before, rowsLeft }: Place): OpenWindow {
   const [near, unwanted, ended] = [createEvent(), createEvent(), createEvent()];
   const dropped = unwanted.happened.then(() => {
     throw new Error("a window that nobody wants any more");

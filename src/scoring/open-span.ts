@@ -88,7 +88,7 @@ function rowsBetween({ selection }: RecordBatch, { from, to }: RowRange): { from
   if (selection === undefined) {
     return { from, to };
   }
-  return { from: firstAtLeast(selection.places, from), to: firstAtLeast(selection.places, to) };
+  return { from: firstAtLeast(selection.indices, from), to: firstAtLeast(selection.indices, to) };
 }
 
 /** Index of the first value that is `limit` or more; `sorted` is ascending. */
@@ -128,7 +128,7 @@ function rowNumbers({ rowStart, rowEnd }: Span): RowNumbers {
       if (selection !== undefined) {
         offsets ??= new Uint32Array(rowEnd - rowStart);
         for (let row = from; row < to; row += 1) {
-          offsets[count + (row - from)] = read.row - read.from + (selection.places[row] ?? 0) - rowStart;
+          offsets[count + (row - from)] = read.row - read.from + (selection.indices[row] ?? 0) - rowStart;
         }
       }
       count += to - from;

@@ -128,8 +128,14 @@ export async function scorePieces(
 ): Promise<void> {
   const { contract, sizer, lineage, rejects } = tools;
   const { stages } = context.record;
-  const lane: Lane = { ...tools, progress: context.progress, stages, onFault: faultHandler(tools), open: undefined };
-  const packer = packerFor(lane, sizer);
+  const state: ScoringState = {
+    ...tools,
+    progress: context.progress,
+    stages,
+    onFault: faultHandler(tools),
+    open: undefined,
+  };
+  const packer = packerFor(state, sizer);
   const pipeline = createSpanPipeline(context, {
     ...tools,
     packer,
@@ -141,10 +147,10 @@ export async function scorePieces(
   try {
     for await (const piece of pieces) {
       context.signal.throwIfAborted();
-      await takePiece(lane, { packer, pipeline }, piece);
+      await takePiece(state, { packer, pipeline }, piece);
     }
-    if (lane.open !== undefined) {
-      throw new Error(`rows of span ${lane.open.span.index} did not come`);
+    if (state.open !== undefined) {
+      throw new Error(`rows of span ${state.open.span.index} did not come`);
     }
     const sinceMs = stages.nowMs();
     await pipeline.drained();
@@ -157,7 +163,7 @@ export async function scorePieces(
 }
 
 /** Where rows are on their way from decoder to batches. */
-interface Lane extends Pick<PieceOptions, "contract" | "spanOf" | "dedupe"> {
+interface ScoringState extends Pick<PieceOptions, "contract" | "spanOf" | "dedupe"> {
   readonly progress: Progress;
   readonly stages: StageTimer;
   readonly onFault: (open: OpenSpan, fault: RowFault) => void;
@@ -165,38 +171,38 @@ interface Lane extends Pick<PieceOptions, "contract" | "spanOf" | "dedupe"> {
   open: OpenSpan | undefined;
 }
 
-function packerFor(lane: Lane, sizer: BatchSizer): Packer {
-  const { contract, dedupe } = lane;
+function packerFor(state: ScoringState, sizer: BatchSizer): Packer {
+  const { contract, dedupe } = state;
   const options = {
     contract,
     batchRows: () => sizer.rows,
-    onFault: (fault: RowFault) => lane.open?.onFault(fault),
+    onFault: (fault: RowFault) => state.open?.onFault(fault),
   };
   const distinct = (): DistinctRows => {
-    if (lane.open?.distinct === undefined) {
+    if (state.open?.distinct === undefined) {
       throw new RangeError("rows came for no span");
     }
-    return lane.open.distinct;
+    return state.open.distinct;
   };
   return dedupe ? createDistinctPacker({ ...options, distinct }) : createPacker(options);
 }
 
 /** The span that a row is the first of. */
-function spanFrom({ contract, spanOf, onFault, dedupe }: Lane, row: number): OpenSpan {
+function spanFrom({ contract, spanOf, onFault, dedupe }: ScoringState, row: number): OpenSpan {
   return openSpan({ contract, span: spanOf(row), onFault, dedupe });
 }
 
 /** Puts rows into batches and these on their way, and ends the spans that they complete. */
 async function takePiece(
-  lane: Lane,
+  state: ScoringState,
   { packer, pipeline }: { readonly packer: Packer; readonly pipeline: SpanPipeline },
   { rowStart, batch, shards }: FeedPiece,
 ): Promise<void> {
-  const { stages } = lane;
+  const { stages } = state;
   let sinceMs = stages.nowMs();
   let from = 0;
   do {
-    const open = (lane.open ??= spanFrom(lane, rowStart + from));
+    const open = (state.open ??= spanFrom(state, rowStart + from));
     const to = Math.min(rowsRead(batch), open.span.rowEnd - rowStart);
     const { range, filtered } = open.take(batch, { from, to, row: rowStart + from });
     const repeated = repeatsIn(open);
@@ -211,14 +217,14 @@ async function takePiece(
       await scoreRest(pipeline, open, packer.flush());
       pipeline.take(open, batch.predictions, range);
     }
-    lane.progress.scored(filtered + repeatsIn(open) - repeated);
+    state.progress.scored(filtered + repeatsIn(open) - repeated);
     from = to;
     if (rowStart + from === open.span.rowEnd) {
       const rest = packer.flush();
       sinceMs = stages.took("pack", sinceMs);
       await endSpan(pipeline, open, rest, shards);
       sinceMs = stages.took("wait", sinceMs);
-      lane.open = undefined;
+      state.open = undefined;
     }
   } while (from < rowsRead(batch));
   stages.took("pack", sinceMs);

@@ -2,7 +2,7 @@ import { JobError } from "../util/errors.js";
 import { mixedRows } from "../binding/batch-rows.js";
 import { type ColumnBuilder, createColumnBuilder, filterColumn, gatherColumn } from "../columnar/column-builder.js";
 import { type Contract, type OutputBinding, scoredColumns } from "../binding/contract.js";
-import { createPlaceFaults, type DistinctRows, placesOf, repeatsOf } from "../packing/distinct-rows.js";
+import { createDistinctFaults, type DistinctRows, indicesOf, repeatsOf } from "../packing/distinct-rows.js";
 import type { RowFault } from "../packing/input-target.js";
 import { createPredictionColumn } from "../packing/prediction-column.js";
 import { columnTypeOfTensor, type Tensor } from "../columnar/tensor.js";
@@ -56,7 +56,7 @@ export function createSpanRows({ contract, span, onFault, distinct }: SpanRowsOp
   const isPredicted = new Uint8Array(length);
   const keep = new Uint8Array(length).fill(1);
   let carriedRows = 0;
-  const faults = createPlaceFaults(distinct, (at, fault) => {
+  const faults = createDistinctFaults(distinct, (at, fault) => {
     if (keep[at] === 1) {
       onFault({ ...fault, row: span.rowStart + at });
     }
@@ -91,7 +91,7 @@ export function createSpanRows({ contract, span, onFault, distinct }: SpanRowsOp
       checkAllCame(span.rowStart, rowCount, { carried: carriedRows, isPredicted, distinct });
       faults.tellRepeats();
       keep.fill(0, rowCount);
-      return keptRows(contract, { carried, predicted, keep, places: distinct && placesOf(distinct, keep) });
+      return keptRows(contract, { carried, predicted, keep, indices: distinct && indicesOf(distinct, keep) });
     },
     get repeatedRows() {
       return distinct === undefined ? 0 : repeatsOf(distinct, keep);
@@ -146,10 +146,10 @@ interface Finished {
   readonly predicted: readonly { finish(): Column }[];
   readonly keep: Uint8Array;
   /** Of each row that is kept, where its prediction is; undefined: where the row is. */
-  readonly places: Uint32Array | undefined;
+  readonly indices: Uint32Array | undefined;
 }
 
-function keptRows(contract: Contract, { carried, predicted, keep, places }: Finished): OutputRows {
+function keptRows(contract: Contract, { carried, predicted, keep, indices }: Finished): OutputRows {
   const all = !keep.includes(0);
   const kept = (type: ColumnType, column: Column): Column => (all ? column : filterColumn(type, column, keep));
   return {
@@ -162,7 +162,7 @@ function keptRows(contract: Contract, { carried, predicted, keep, places }: Fini
       const scored = predicted[index - carried.length]?.finish();
       return scored === undefined
         ? []
-        : [{ name, type, column: places === undefined ? kept(type, scored) : gatherColumn(type, scored, places) }];
+        : [{ name, type, column: indices === undefined ? kept(type, scored) : gatherColumn(type, scored, indices) }];
     }),
   };
 }

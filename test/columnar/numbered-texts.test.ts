@@ -3,32 +3,32 @@ import { describe, expect, test } from "vitest";
 import { numberTexts, spreadTexts } from "#src/columnar/numbered-texts.js";
 import { decodeTexts, encodeTexts } from "#src/columnar/tensor.js";
 
-const numbered = (texts: readonly string[]): { entries: string[]; places: number[] } => {
-  const { entries, places } = numberTexts(encodeTexts(texts));
-  return { entries: decodeTexts(entries), places: Array.from(places, Number) };
+const numbered = (texts: readonly string[]): { entries: string[]; indices: number[] } => {
+  const { entries, indices } = numberTexts(encodeTexts(texts));
+  return { entries: decodeTexts(entries), indices: Array.from(indices, Number) };
 };
 
 test("texts are numbered in the order in which they come first", () => {
   expect(numbered(["b", "", "a", "b", "", "ab", "a"])).toEqual({
     entries: ["b", "", "a", "ab"],
-    places: [0, 1, 2, 0, 1, 3, 2],
+    indices: [0, 1, 2, 0, 1, 3, 2],
   });
 });
 
 test("no texts have no entries", () => {
-  expect(numbered([])).toEqual({ entries: [], places: [] });
+  expect(numbered([])).toEqual({ entries: [], indices: [] });
 });
 
 test("texts of more than 64 bytes are not compared", () => {
   const [short, long] = ["x".repeat(64), "x".repeat(65)];
-  expect(numbered([short, long, short, long])).toEqual({ entries: [short, long, long], places: [0, 1, 0, 2] });
+  expect(numbered([short, long, short, long])).toEqual({ entries: [short, long, long], indices: [0, 1, 0, 2] });
 });
 
 test("as many texts as there may be are found again, in a table that is half full", () => {
   const texts = Array.from({ length: 4096 }, (_, index) => `t${index}`);
   expect(numbered([...texts, ...texts.toReversed()])).toEqual({
     entries: texts,
-    places: [...texts.keys(), ...[...texts.keys()].toReversed()],
+    indices: [...texts.keys(), ...[...texts.keys()].toReversed()],
   });
 });
 
@@ -41,8 +41,8 @@ test("numbers and entries come to the same texts", () => {
   fc.assert(
     fc.property(fc.oneof(fewTexts, anyTexts), (texts) => {
       const given = encodeTexts(texts);
-      const { entries, places } = numberTexts(given);
-      expect(spreadTexts({ entries, places })).toEqual(given);
+      const { entries, indices } = numberTexts(given);
+      expect(spreadTexts({ entries, indices })).toEqual(given);
       const short = decodeTexts(entries).filter((text) => Buffer.byteLength(text) <= 64);
       expect(new Set(short).size).toBe(short.length);
     }),
@@ -57,6 +57,6 @@ test("texts of part of a larger array are those that are meant", () => {
 describe("a place without an entry is refused:", () => {
   test.each([[2n], [-1n], [2n ** 31n]])("%i", (place) => {
     const entries = encodeTexts(["a", "b"]);
-    expect(() => spreadTexts({ entries, places: BigInt64Array.of(0n, place) })).toThrow(RangeError);
+    expect(() => spreadTexts({ entries, indices: BigInt64Array.of(0n, place) })).toThrow(RangeError);
   });
 });

@@ -135,7 +135,7 @@ function compare(rows: readonly Row[], how: Drive, options?: RowStoreOptions): D
   expect(span.rowCount).toBe(rows.length);
   expect(once.rows).toHaveLength(span.count);
   expect(once.starts.every((start) => start === 100)).toBe(true);
-  expect(Array.from(span.places, (place) => once.rows[place])).toEqual(plain.rows);
+  expect(Array.from(span.indices, (place) => once.rows[place])).toEqual(plain.rows);
   expect(told.toSorted(byRow)).toEqual(faults.toSorted(byRow));
   return span;
 }
@@ -191,7 +191,7 @@ test("a span does not know the rows of another", () => {
     span = createDistinctRows(row, 4);
     expect([...packer.push(batch, { from: 0, to: 4, row })]).toEqual([]);
     expect(packer.flush()).toMatchObject({ rowStart: row, rowCount: 2 });
-    expect([...span.places]).toEqual([0, 0, 1, 0]);
+    expect([...span.indices]).toEqual([0, 0, 1, 0]);
   }
 });
 
@@ -205,5 +205,5 @@ test("many rows are told apart", () => {
     ...packer.push({ rowCount: rows, inputs: [matrix(values)], carried: [] }, { from: 0, to: rows, row: 0 }),
   ]).toEqual([]);
   expect(span.count).toBe(1000);
-  expect([...span.places]).toEqual(Array.from({ length: rows }, (_, row) => row % 1000));
+  expect([...span.indices]).toEqual(Array.from({ length: rows }, (_, row) => row % 1000));
 });

@@ -77,7 +77,7 @@ describe("the rows that stay", () => {
     expect(found.rowCount).toBe(expected.length);
     expect(found.inputs.map((input) => inputRows(input, found.rowCount))).toEqual([expected]);
     expect(found.selection?.readCount).toBe(4);
-    expect([...(found.selection?.places ?? [])]).toEqual(
+    expect([...(found.selection?.indices ?? [])]).toEqual(
       [...given].flatMap((state, place) => (state === dropped ? [] : [place])),
     );
   });
@@ -86,7 +86,7 @@ describe("the rows that stay", () => {
     const found = selectRows(batch, states(kept, failedOn(0), kept, kept), nothing);
     expect(found.inputs[0]).toBe(batch.inputs[0]);
     expect(found).toMatchObject({ rowCount: 4, selection: { readCount: 4, failed: [{ row: 1, expression: 0 }] } });
-    expect([...(found.selection?.places ?? [])]).toEqual([0, 1, 2, 3]);
+    expect([...(found.selection?.indices ?? [])]).toEqual([0, 1, 2, 3]);
   });
 
   test("are of a batch without rows too", () => {
@@ -259,24 +259,24 @@ test("of any batch, what stays is what a list would keep", () => {
       const given = states(...rows.map(({ state }) => state));
       const found = selectRows(batch, given, carrying(...carried.map(({ type }) => type)));
 
-      const places = rows.flatMap(({ state }, place) => (state === dropped ? [] : [place]));
-      const pick = (values: readonly unknown[]): unknown[] => places.map((place) => values[place]);
-      expect(found.rowCount).toBe(places.length);
-      expect([...(found.selection?.places ?? [])]).toEqual(places);
+      const indices = rows.flatMap(({ state }, place) => (state === dropped ? [] : [place]));
+      const pick = (values: readonly unknown[]): unknown[] => indices.map((place) => values[place]);
+      expect(found.rowCount).toBe(indices.length);
+      expect([...(found.selection?.indices ?? [])]).toEqual(indices);
       expect(found.selection?.readCount).toBe(rowCount);
       expect(found.selection?.failed).toEqual(
-        places.flatMap((place, index) => {
+        indices.flatMap((place, index) => {
           const state = given[place] ?? 0;
           return state > kept ? [{ row: index, expression: state - kept - 1 }] : [];
         }),
       );
       for (const [index, input] of batch.inputs.entries()) {
         const now = found.inputs[index];
-        expect(now && inputRows(now, places.length)).toEqual(pick(inputRows(input, rowCount)));
+        expect(now && inputRows(now, indices.length)).toEqual(pick(inputRows(input, rowCount)));
       }
       for (const [index, { column }] of carried.entries()) {
         const now = found.carried[index];
-        expect(now && columnValues(now, places.length)).toEqual(pick(columnValues(column, rowCount)));
+        expect(now && columnValues(now, indices.length)).toEqual(pick(columnValues(column, rowCount)));
       }
     }),
     { numRuns: 300 },

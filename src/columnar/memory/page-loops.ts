@@ -1,7 +1,7 @@
 /**
- * What takes longest in pages of Parquet, in WebAssembly: it is compiled in no time, and fast from the first page on,
- * where V8 carries out JavaScript step by step at first. It reaches the memory of `batch/vectors` only: where an array
- * lies elsewhere, the loops in JavaScript do the same. The loops are in `page-loops.wat`.
+ * The loops that decoding a Parquet page spends most time in, in WebAssembly (`page-loops.wat`). WebAssembly is compiled
+ * quickly and is fast from the first page on, where V8 interprets JavaScript at first. The loops reach only memory of
+ * `vectors.ts`: for an array elsewhere, loops in JavaScript do the same.
  */
 import type { Values } from "../values.js";
 import { areHere, loopsSharingMemory, spareBytes } from "./vectors.js";
@@ -72,8 +72,8 @@ export function readBitsHere(
   count: number,
 ): number | undefined {
   const { byteOffset } = bytes;
-  const room = target.length >= count + bitsSpareBytes && end <= bytes.length;
-  const ones = room
+  const hasSpareBytes = target.length >= count + bitsSpareBytes && end <= bytes.length;
+  const ones = hasSpareBytes
     ? loopsOver(bytes, target)?.loops.readBits(byteOffset + at, byteOffset + end, target.byteOffset, count)
     : undefined;
   return ones === undefined || ones < 0 ? undefined : ones;

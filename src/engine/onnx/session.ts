@@ -172,11 +172,11 @@ function optionsOf(settings: WorkerSettings): InferenceSession.SessionOptions {
 }
 
 function signatureOf({ session, texts }: Loaded): ModelSignature {
-  const textOfPlaces = new Map(texts.inputs.map((name) => [inputIndices(name), name]));
+  const textOfIndices = new Map(texts.inputs.map((name) => [inputIndices(name), name]));
   const added = new Set([...texts.inputs.map(inputValues), ...texts.outputs.flatMap(partsOf)]);
   const isOwn = ({ name }: TensorSignature): boolean => !added.has(name);
   const asText = (input: TensorSignature): TensorSignature => {
-    const name = textOfPlaces.get(input.name);
+    const name = textOfIndices.get(input.name);
     return name === undefined ? input : { name, dtype: "string", shape: input.shape };
   };
   return {
@@ -206,12 +206,12 @@ function feedsOf(input: NamedTensor, { runtime, texts }: Loaded, count: Count): 
   if (!texts.inputs.includes(name)) {
     return { [name]: new runtime.Tensor(dtype, decodeTexts(input.data), dims) };
   }
-  const { entries, places } = numberTexts(input.data);
+  const { entries, indices } = numberTexts(input.data);
   const different = entries.offsets.length - 1;
-  count(places.length, different);
+  count(indices.length, different);
   return {
     [inputValues(name)]: new runtime.Tensor(dtype, decodeTexts(entries), [different]),
-    [inputIndices(name)]: new runtime.Tensor("int64", places, dims),
+    [inputIndices(name)]: new runtime.Tensor("int64", indices, dims),
   };
 }
 
@@ -223,13 +223,13 @@ function partsOf(name: string): string[] {
 type Results = Awaited<ReturnType<InferenceSession["run"]>>;
 
 function textsOf(results: Results, name: string, count: Count): Tensor {
-  const [entries, places, shape] = partsOf(name).map((part) => results[part]?.data);
-  if (!Array.isArray(entries) || !(places instanceof BigInt64Array) || !(shape instanceof BigInt64Array)) {
+  const [entries, indices, shape] = partsOf(name).map((part) => results[part]?.data);
+  if (!Array.isArray(entries) || !(indices instanceof BigInt64Array) || !(shape instanceof BigInt64Array)) {
     throw new Error(`output ${name} came without its texts`);
   }
-  count(places.length, entries.length);
-  const data = spreadTexts({ entries: encodeTexts(entries), places });
-  return { dtype: "string", dims: dimsOf(name, Array.from(shape, Number), places.length), data };
+  count(indices.length, entries.length);
+  const data = spreadTexts({ entries: encodeTexts(entries), indices });
+  return { dtype: "string", dims: dimsOf(name, Array.from(shape, Number), indices.length), data };
 }
 
 /** ONNX Runtime believes a shape without variables that a model says, and exporters get the batch's dimension wrong. */

@@ -24,9 +24,9 @@ export async function inspectParquet(path: string): Promise<ShardDetails> {
     )) {
       return await pool.use(async (connection) => {
         const chunks = await readChunks(connection, path);
-        const places = await readLeafRanges(connection, path);
+        const leafRanges = await readLeafRanges(connection, path);
         const columns = schema.columns.map((column, index) =>
-          describeColumn(column, places[index], { chunks, rows: footer.rows }),
+          describeColumn(column, leafRanges[index], { chunks, rows: footer.rows }),
         );
         return { ...footer, ...(await readFacts(connection, path)), columns };
       });
@@ -73,7 +73,7 @@ async function readChunks(connection: DuckDBConnection, path: string): Promise<M
 }
 
 /** Where a column of the table lies in the file. */
-interface ColumnPlace {
+interface LeafRange {
   /** [leafStart, leafEnd) of the schema. */
   readonly leafStart: number;
   readonly leafEnd: number;
@@ -82,14 +82,14 @@ interface ColumnPlace {
 }
 
 /** Of each column of the table. The schema is a tree, written parents first. */
-async function readLeafRanges(connection: DuckDBConnection, path: string): Promise<ColumnPlace[]> {
+async function readLeafRanges(connection: DuckDBConnection, path: string): Promise<LeafRange[]> {
   const rows = await query(
     connection,
     path,
     `SELECT type IS NOT NULL, coalesce(num_children, 0), repetition_type
      FROM parquet_schema(${quotePaths([path])}) ORDER BY column_id`,
   );
-  const places: ColumnPlace[] = [];
+  const leafRanges: LeafRange[] = [];
   let leaves = 0;
   // The first row is the root, which is the table.
   for (let at = 1; at < rows.length; ) {
@@ -101,14 +101,14 @@ async function readLeafRanges(connection: DuckDBConnection, path: string): Promi
       missing += (isLeaf === true ? 0 : Number(children)) - 1;
     }
     const nullsOf = top?.[2] === "REQUIRED" ? "none" : top?.[0] === true && top[2] === "OPTIONAL" ? "leaf" : "unknown";
-    places.push({ leafStart, leafEnd: leaves, nullsOf });
+    leafRanges.push({ leafStart, leafEnd: leaves, nullsOf });
   }
-  return places;
+  return leafRanges;
 }
 
 function describeColumn(
   { name, sourceType }: SourceColumn,
-  place: ColumnPlace | undefined,
+  place: LeafRange | undefined,
   { chunks, rows }: { chunks: ReadonlyMap<number, LeafChunks>; rows: number },
 ): ShardColumn {
   const { leafStart = 0, leafEnd = 0, nullsOf = "unknown" } = place ?? {};

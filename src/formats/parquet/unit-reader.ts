@@ -7,11 +7,11 @@ import { openUnitPieces, type ParquetUnit } from "./units.js";
 
 /** Reads units of Parquet shards: pages are unpacked into memory that is used again. */
 export function openParquetUnitReader(): UnitReader {
-  const rooms: PageMemory[] = [];
+  const pageMemories: PageMemory[] = [];
   let packed = takeMemory(64 * 1024);
   let file: OpenFile | undefined;
   const pieces = openUnitPieces({
-    rooms,
+    pageMemories,
     scratch(size) {
       if (packed.length < size) {
         giveBackMemory([packed]);
@@ -44,8 +44,8 @@ export function openParquetUnitReader(): UnitReader {
     },
     close() {
       giveBackMemory([packed]);
-      for (const room of rooms.splice(0)) {
-        room.close();
+      for (const pageMemory of pageMemories.splice(0)) {
+        pageMemory.close();
       }
     },
   };

@@ -54,13 +54,13 @@ function storedColumns(
 ): StoredColumn[] | undefined {
   const { chunks = [], rows = 0 } = rowGroups[group] ?? {};
   // As the schema names them: what a chunk calls itself, DuckDB does not ask.
-  const places = new Map(leaves.map(({ path }, index) => [path.join("\n").toLowerCase(), index]));
-  if (places.size !== leaves.length || chunks.length !== leaves.length) {
+  const leafIndices = new Map(leaves.map(({ path }, index) => [path.join("\n").toLowerCase(), index]));
+  if (leafIndices.size !== leaves.length || chunks.length !== leaves.length) {
     return undefined; // DuckDB renames columns of the same name: which one is meant is for it to know
   }
   const columns: StoredColumn[] = [];
   for (const name of names) {
-    const index = places.get(name.toLowerCase()) ?? -1;
+    const index = leafIndices.get(name.toLowerCase()) ?? -1;
     const [chunk, leaf, ref] = [chunks[index], leaves[index], refs.get(name)];
     const storage = leaf === undefined || ref === undefined ? undefined : storageOf(ref.type, leaf);
     if (
@@ -93,7 +93,7 @@ export interface UnitPiecesOptions {
   readonly read: ReadBytes;
   readonly scratch: (size: number) => Uint8Array;
   /** For each column. */
-  readonly rooms: PageMemory[];
+  readonly pageMemories: PageMemory[];
 }
 
 /** Reads units, one after the other. */
@@ -111,13 +111,13 @@ interface OpenGroup {
   readonly columns: readonly (readonly [name: string, rows: ColumnRows])[];
 }
 
-export function openUnitPieces({ read, scratch, rooms }: UnitPiecesOptions): UnitPieces {
+export function openUnitPieces({ read, scratch, pageMemories }: UnitPiecesOptions): UnitPieces {
   /** What the last unit has left open, in the middle of its row group. */
   let left: OpenGroup | undefined;
   const columnsOf = (unit: ParquetUnit): OpenGroup["columns"] =>
     unit.columns.map((column, index) => {
-      const room = (rooms[index] ??= openPageMemory());
-      return [column.name, openColumn(column, { read, scratch, room })];
+      const pageMemory = (pageMemories[index] ??= openPageMemory());
+      return [column.name, openColumn(column, { read, scratch, pageMemory })];
     });
   return {
     *read(unit) {

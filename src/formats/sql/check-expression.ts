@@ -32,7 +32,7 @@ async function checkInside(
   const expression = onlyExpression(text, await parse(connection, text, `SELECT ${text}\n`));
   const wrapped = onlyExpression(text, await parse(connection, text, `SELECT (${text}\n)`));
   // What stands inside parentheses later must mean there what it means on its own.
-  if (withoutPlaces(expression) !== withoutPlaces(wrapped)) {
+  if (withoutPositions(expression) !== withoutPositions(wrapped)) {
     throw refused(text, "its parentheses do not match");
   }
   const parts = partsOf(expression);
@@ -127,6 +127,6 @@ function onlyExpression(text: string, statements: Statements): Record<string, un
   return expression;
 }
 
-function withoutPlaces(expression: unknown): string {
+function withoutPositions(expression: unknown): string {
   return JSON.stringify(expression, (key, value: unknown) => (key === "query_location" ? undefined : value));
 }

@@ -96,16 +96,16 @@ test("numbers without NULLs are read to where vectors reach them, however many a
   await writeRows(path, "SELECT row::FLOAT AS f FROM range(24000) t(row)", options);
   const slice = await wholeSlice(path);
   const units = slice && parquetUnits(await readFooter({ path }), slice);
-  const rooms: PageMemory[] = [];
-  const tools = { read: reader(readFileSync(path)), scratch: (size: number) => new Uint8Array(size), rooms };
+  const pageMemories: PageMemory[] = [];
+  const tools = { read: reader(readFileSync(path)), scratch: (size: number) => new Uint8Array(size), pageMemories };
   const reached = units?.flatMap((unit) =>
     Array.from(openUnitPieces(tools).read(unit), ({ columns: read }) =>
       areFinite((read.get("f") as FixedColumn).data as Float32Array),
     ),
   );
   expect(reached).toEqual([true, true, true]);
-  for (const room of rooms) {
-    room.close();
+  for (const pageMemory of pageMemories) {
+    pageMemory.close();
   }
 });
 
@@ -119,9 +119,9 @@ test("units that follow on each other in a row group unpack its pages once", asy
   await writeRows(path, "SELECT row::FLOAT AS f FROM range(9000) t(row)", "DICTIONARY_SIZE_LIMIT 0");
   const slice = await wholeSlice(path);
   const [unit] = (slice && parquetUnits(await readFooter({ path }), slice)) ?? [];
-  const rooms: PageMemory[] = [];
+  const pageMemories: PageMemory[] = [];
   const read = vi.fn(reader(readFileSync(path)));
-  const pieces = openUnitPieces({ read, scratch: (size: number) => new Uint8Array(size), rooms });
+  const pieces = openUnitPieces({ read, scratch: (size: number) => new Uint8Array(size), pageMemories });
   const readRows = (rowStart: number, rowEnd: number): number[] =>
     Array.from(pieces.read({ ...(unit as ParquetUnit), rowStart, rowEnd }), ({ columns: found }) => [
       ...((found.get("f") as FixedColumn).data as Float32Array),
@@ -138,8 +138,8 @@ test("units that follow on each other in a row group unpack its pages once", asy
   given.next();
   given.return(undefined);
   expect(readRows(8990, 9000)).toEqual(rowsFrom(8990, 9000));
-  for (const room of rooms) {
-    room.close();
+  for (const pageMemory of pageMemories) {
+    pageMemory.close();
   }
 });
 
@@ -149,18 +149,18 @@ test("numbers behind levels that are packed to bits are read in place from the s
   const file = tinyParquet({ values, levels, repetition: 1 });
   const page = file.subarray(4, file.indexOf(Buffer.from(new Float64Array(values).buffer)) + 8000);
   const chunk = Buffer.concat([page, page, page]);
-  const room = openPageMemory();
+  const pageMemory = openPageMemory();
   const column = doubleChunk(chunk.length, 3000);
-  const rowsOf = openColumn(column, { read: reader(chunk), scratch: (size) => new Uint8Array(size), room });
+  const rowsOf = openColumn(column, { read: reader(chunk), scratch: (size) => new Uint8Array(size), pageMemory });
   const inPlace = [1, 2, 3].map(() => {
     rowsOf.ahead();
     const { data } = rowsOf.take(1000) as FixedColumn;
     expect([...(data as Float64Array)]).toEqual(values);
-    const { byteOffset } = room.memory("page", 1);
+    const { byteOffset } = pageMemory.memory("page", 1);
     return data.byteOffset >= byteOffset && data.byteOffset < byteOffset + 8 * 1024;
   });
   expect(inPlace.slice(1)).toEqual([true, true]);
-  room.close();
+  pageMemory.close();
 });
 
 describe("files of DuckDB's own are read as it reads them", () => {

@@ -18,9 +18,9 @@ export interface Dictionaries {
 }
 
 /** By number and type of their values: those that were read before. */
-export type KnownDictionaries = Map<string, Known>;
+export type KnownDictionaries = Map<string, KnownDictionary>;
 
-interface Known {
+interface KnownDictionary {
   readonly blocks: readonly IndexedDictionary[];
   readonly column: Column;
 }
@@ -91,10 +91,10 @@ export function dictionaryBlocks(
 
 /** Reads only what was not there before. */
 function extended(
-  known: Known | undefined,
+  known: KnownDictionary | undefined,
   blocks: readonly IndexedDictionary[],
   read: (block: IndexedDictionary) => Promise<Column>,
-): (values: ArrowField) => Promise<Known> {
+): (values: ArrowField) => Promise<KnownDictionary> {
   return async (values) => {
     const continues = known?.blocks.every((block, index) => block === blocks[index]) === true;
     const start = continues ? (known?.blocks.length ?? 0) : 0;

@@ -27,7 +27,7 @@ export async function openBytes(file: ShardFile): Promise<ShardBytes> {
       file,
       sizeBytes: size,
       async read(start, end, lent) {
-        const bytes = room(end - start, lent);
+        const bytes = memoryFor(end - start, lent);
         for (let at = 0; at < bytes.length; ) {
           const length = Math.min(bytes.length - at, readLimitBytes);
           const { bytesRead } = await onDisk(file, () => handle.read(bytes, at, length, start + at));
@@ -44,7 +44,7 @@ export async function openBytes(file: ShardFile): Promise<ShardBytes> {
 }
 
 /** Not zeroed, and not from Node's pool: typed arrays want it aligned. */
-function room(length: number, lent: Uint8Array<ArrayBuffer> | undefined): Uint8Array<ArrayBuffer> {
+function memoryFor(length: number, lent: Uint8Array<ArrayBuffer> | undefined): Uint8Array<ArrayBuffer> {
   return lent?.subarray(0, length) ?? new Uint8Array(Buffer.allocUnsafeSlow(length).buffer, 0, length);
 }
 
@@ -88,7 +88,7 @@ export function openBytesHere(file: ShardFile): Promise<ShardBytes> {
     file,
     sizeBytes,
     read(start, end, lent) {
-      const bytes = room(end - start, lent);
+      const bytes = memoryFor(end - start, lent);
       const bytesRead = readFully(descriptor, bytes, start);
       if (bytesRead < bytes.length) {
         throw endsEarly(file, { start: start + bytesRead, end });

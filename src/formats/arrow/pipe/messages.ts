@@ -24,13 +24,13 @@ export type HeldMessage =
 interface MessageOptions {
   readonly name: string;
   readonly walk: StreamWalk;
-  readonly room: ByteBudget;
+  readonly budget: ByteBudget;
 }
 
 /** The messages of a stream, to its end-of-stream marker, which nothing may follow. @throws JobError SHARD_CORRUPT, DISK */
 export async function* readMessages(
   stream: ByteStream,
-  { name, walk, room }: MessageOptions,
+  { name, walk, budget }: MessageOptions,
 ): AsyncGenerator<HeldMessage> {
   for (;;) {
     const { at } = stream;
@@ -51,7 +51,7 @@ export async function* readMessages(
       const taken = walk.take(block, message);
       refuseBigEndian(name, walk.schema?.bigEndian);
       if (taken.kind === "batch") {
-        await room.take(bodyBytes);
+        await budget.take(bodyBytes);
       }
       const body = await stream.read(bodyBytes);
       if (body === undefined) {

@@ -38,8 +38,8 @@ export function openArrowPipe({ name, chunks, close }: ArrowPipeOptions): ArrowP
   const walk = walkStream(name, mendWriter);
   const known: KnownDictionaries = new Map();
   const held = new Map<string, HeldBatch>();
-  const room = createByteBudget(heldLimit);
-  const messages = readMessages(stream, { name, walk, room });
+  const budget = createByteBudget(heldLimit);
+  const messages = readMessages(stream, { name, walk, budget });
   const headFile = fileOf(name, "head");
   let head: Promise<ShardFile> | undefined;
   const readHead = async (): Promise<ShardFile> => {
@@ -64,7 +64,7 @@ export function openArrowPipe({ name, chunks, close }: ArrowPipeOptions): ArrowP
           held.set(file.path, { index: indexOf(walk, stream, blocks), parts: [message.held, ...live] });
           yield streamedBatch(file, batch, () => {
             held.delete(file.path);
-            room.free(block.bodyBytes);
+            budget.free(block.bodyBytes);
           });
         }
       }
@@ -72,7 +72,7 @@ export function openArrowPipe({ name, chunks, close }: ArrowPipeOptions): ArrowP
     open: (file) => openHeld(file, { batch: held.get(file.path), known }),
     [Symbol.dispose]() {
       close();
-      room.close();
+      budget.close();
     },
   };
 }

@@ -25,7 +25,7 @@ export interface ColumnOptions {
   readonly read: ReadBytes;
   /** For bytes that are packed: of no more use when a page was unpacked. */
   readonly scratch: (size: number) => Uint8Array;
-  readonly room: PageMemory;
+  readonly pageMemory: PageMemory;
 }
 
 /** Most headers are shorter; statistics make them longer. */
@@ -116,12 +116,12 @@ function pagesOf(column: StoredColumn, tools: ColumnOptions): Pages {
       }
     },
     unpack(header) {
-      const { room } = tools;
-      const lead = -(levelBytesOf(column, header) + room.moreLevelBytes) & 7; // so that the values are aligned
-      const memory = (size: number): Uint8Array<ArrayBuffer> => room.memory("page", lead + size).subarray(lead);
+      const { pageMemory } = tools;
+      const lead = -(levelBytesOf(column, header) + pageMemory.moreLevelBytes) & 7; // so that the values are aligned
+      const memory = (size: number): Uint8Array<ArrayBuffer> => pageMemory.memory("page", lead + size).subarray(lead);
       const bytes = unpackPage(column, { ...tools, memory }, { page: header, at });
       pass(header);
-      const values = pageRows(column, bytes, { header, dictionary, room });
+      const values = pageRows(column, bytes, { header, dictionary, pageMemory });
       return { values, rows: header.values, used: 0 };
     },
     pass,
@@ -133,7 +133,7 @@ function unpackDictionary(column: StoredColumn, tools: ColumnOptions, place: { p
   if (encoding !== encodings.plain && encoding !== encodings.plainDictionary) {
     throw new RangeError(`a dictionary of encoding ${encoding}`);
   }
-  const memory = (size: number): Uint8Array<ArrayBuffer> => tools.room.memory("dictionary", size);
+  const memory = (size: number): Uint8Array<ArrayBuffer> => tools.pageMemory.memory("dictionary", size);
   const bytes = unpackPage(column, { ...tools, memory }, place);
   return plainValues(column.storage, bytes, { at: 0, count: entries });
 }

@@ -21,7 +21,7 @@ import { plainValues } from "./values.js";
 /** By the numbers of parquet.thrift. */
 export const encodings = { plain: 0, plainDictionary: 2, runs: 3, runDictionary: 8 };
 
-/** Taken at once, at most: of 32 columns of floats as much as a core's second cache has room for, several times. */
+/** Rows that are taken at once, at most: 32 columns of floats fit into a core's second cache several times. */
 export const mostRows = 32 * 1024;
 
 /** Of one page, unpacked: what says that it has more is left to DuckDB. */
@@ -30,7 +30,7 @@ export const pageLimitBytes = 2 ** 28;
 interface PageParts {
   readonly header: PageHeader;
   readonly dictionary: Column | undefined;
-  readonly room: PageMemory;
+  readonly pageMemory: PageMemory;
 }
 
 /** Rows of a page, NULLs and all. */
@@ -41,11 +41,13 @@ export interface PageRows {
 
 /** @throws RangeError, as `take` may */
 export function pageRows(column: StoredColumn, bytes: Uint8Array<ArrayBuffer>, parts: PageParts): PageRows {
-  const { header, room } = parts;
+  const { header, pageMemory } = parts;
   const { at, valid, count } = readLevels(column, bytes, parts);
-  room.moreLevelBytes = at - levelBytesOf(column, header);
+  pageMemory.moreLevelBytes = at - levelBytesOf(column, header);
   const packed = packedValues(column, bytes, { ...parts, at, valid, count });
-  return "take" in packed ? rowsHere(packed, { valid, room }) : { take: (from, to) => sliceColumn(packed, from, to) };
+  return "take" in packed
+    ? rowsHere(packed, { valid, pageMemory })
+    : { take: (from, to) => sliceColumn(packed, from, to) };
 }
 
 interface PackedParts extends PageParts, Levels {}
@@ -54,12 +56,12 @@ interface PackedParts extends PageParts, Levels {}
 function packedValues(
   column: StoredColumn,
   bytes: Uint8Array<ArrayBuffer>,
-  { header, dictionary, room, at, valid, count }: PackedParts,
+  { header, dictionary, pageMemory, at, valid, count }: PackedParts,
 ): Column | LoopedValues {
   const rows = header.values;
   const limit = pageLimitBytes;
   const isLooped = (values: Values): boolean =>
-    isSpreadHere(values) && areHere([valuesMemory(room, values), ...(valid === undefined ? [] : [valid])]);
+    isSpreadHere(values) && areHere([valuesMemory(pageMemory, values), ...(valid === undefined ? [] : [valid])]);
   if (header.encoding === encodings.plain || (header.encoding === encodings.runs && column.storage.kind === "bits")) {
     const isPlain = header.encoding === encodings.plain;
     const values = isPlain ? plainValues(column.storage, bytes, { at, count }) : runBits(bytes, at, count);
@@ -94,8 +96,8 @@ interface LoopedValues extends PackedValues {
   readonly like: Values;
 }
 
-function valuesMemory(room: PageMemory, { BYTES_PER_ELEMENT: bytes }: Values): Uint8Array<ArrayBuffer> {
-  return room.memory("values", mostRows * bytes);
+function valuesMemory(pageMemory: PageMemory, { BYTES_PER_ELEMENT: bytes }: Values): Uint8Array<ArrayBuffer> {
+  return pageMemory.memory("values", mostRows * bytes);
 }
 
 function copiedHere(values: Values): LoopedValues {
@@ -115,7 +117,7 @@ function copiedHere(values: Values): LoopedValues {
 /** Puts values among NULLs as rows are taken. */
 function rowsHere(
   values: LoopedValues,
-  { valid, room }: { readonly valid: Uint8Array | undefined; readonly room: PageMemory },
+  { valid, pageMemory }: { readonly valid: Uint8Array | undefined; readonly pageMemory: PageMemory },
 ): PageRows {
   const element = elementOf(values.like);
   const ones = (from: number, to: number): number =>
@@ -130,7 +132,7 @@ function rowsHere(
       passed = to;
       const rows = to - from;
       const count = ones(from, to);
-      const { buffer, byteOffset } = valuesMemory(room, values.like);
+      const { buffer, byteOffset } = valuesMemory(pageMemory, values.like);
       if (count > 0) {
         values.take(viewOf(element, buffer, byteOffset, count));
       }
@@ -162,7 +164,7 @@ interface Levels {
   readonly count: number;
 }
 
-function readLevels({ isOptional }: StoredColumn, bytes: Uint8Array, { header, room }: PageParts): Levels {
+function readLevels({ isOptional }: StoredColumn, bytes: Uint8Array, { header, pageMemory }: PageParts): Levels {
   const { kind, values: rows, levelBytes, levelEncoding } = header;
   if (!isOptional) {
     return { at: 0, valid: undefined, count: rows };
@@ -180,7 +182,7 @@ function readLevels({ isOptional }: StoredColumn, bytes: Uint8Array, { header, r
   if (isOneRun(bytes, { at, end, value: 1 }, rows)) {
     return { at: end, valid: undefined, count: rows };
   }
-  let valid: Uint8Array = room.memory("valid", rows + bitsSpareBytes);
+  let valid: Uint8Array = pageMemory.memory("valid", rows + bitsSpareBytes);
   let count = readBitsHere(bytes, { at, end }, valid, rows);
   if (count === undefined) {
     valid = new Uint8Array(rows);

@@ -30,7 +30,7 @@ export interface StoredColumn {
 /** Physical types of parquet.thrift. */
 const physical = { boolean: 0, int32: 1, int64: 2, float: 4, double: 5, bytes: 6 };
 
-interface Known {
+interface PlainType {
   readonly type: ColumnType & string;
   /** DuckDB's name of it. */
   readonly sourceType: string;
@@ -39,7 +39,7 @@ interface Known {
   readonly annotation: string;
 }
 
-const known: readonly Known[] = [
+const plainTypes: readonly PlainType[] = [
   { type: "bool", sourceType: "BOOLEAN", physical: physical.boolean, annotation: "" },
   { type: "int8", sourceType: "TINYINT", physical: physical.int32, annotation: "int8" },
   { type: "int16", sourceType: "SMALLINT", physical: physical.int32, annotation: "int16" },
@@ -66,9 +66,9 @@ const known: readonly Known[] = [
 ];
 
 /** What DuckDB makes of a column of single values; undefined: it is something else, or only DuckDB knows. */
-function plainType({ path, type, annotation, repetition, definition }: Leaf): Known | undefined {
+function plainType({ path, type, annotation, repetition, definition }: Leaf): PlainType | undefined {
   return path.length === 1 && repetition === 0 && definition <= 1
-    ? known.find((one) => one.physical === type && one.annotation === annotation)
+    ? plainTypes.find((one) => one.physical === type && one.annotation === annotation)
     : undefined;
 }
 

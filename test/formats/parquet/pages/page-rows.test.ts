@@ -76,7 +76,7 @@ describe.each(["here", "not aligned", "elsewhere"] as const)("rows of a page, %s
       } as const;
       const page = pageRows(doubleChunk(bytes.length, rows.length), bytes, {
         header,
-        room: memory,
+        pageMemory: memory,
         dictionary: isDictionary ? { kind: "fixed", lanes: 1, data, valid: undefined } : undefined,
       });
       const most = Math.min(mostRows, 1 + below(round % 2 === 0 ? 20 : 2000));
