@@ -13,7 +13,7 @@ export interface ContractRequest {
   readonly signature: ModelSignature;
   /** Where the columns were read, named in messages. */
   readonly shard: string;
-  /** Those of the file, those of its folders, and those that `expressions` compute. */
+  /** The columns of the file, of its folders, and of `expressions`. */
   readonly columns: readonly SourceColumn[];
   readonly expressions: Expressions | null;
   readonly inputs: ModelSpec["inputs"];

@@ -15,7 +15,7 @@ export interface Contract {
   readonly expressions: Expressions | null;
   /** nan: a NULL feature of a float input becomes NaN; bad_row: it is a bad row, and so is NaN. */
   readonly missing: "bad_row" | "nan";
-  /** Each row tells its run, model and time. */
+  /** Adds the columns run_id, model_sha256 and scored_at. */
   readonly lineage?: true | undefined;
 }
 
@@ -59,9 +59,9 @@ export type InputBinding =
       readonly column: ColumnRef;
       /** Fills lists of fewer than `width` elements up. */
       readonly value: number;
-      /** Where it is put. */
+      /** The side that the value is added to. */
       readonly side: "left" | "right";
-      /** Of a longer list the first `width` elements count; else it makes its row a bad one. */
+      /** Whether a longer list is cut to its first `width` elements; else its row is a bad row. */
       readonly truncate: boolean;
       /** A batch is only as wide as its longest list. */
       readonly shrink: boolean;
@@ -132,7 +132,7 @@ export function usedColumns(contract: Contract): string[] {
   return [...new Set([...direct, ...inExpressions])];
 }
 
-/** Those of some columns whose values are in folder names. */
+/** The columns whose values are in folder names. */
 export function folderColumns(columns: readonly SourceColumn[]): ColumnRef[] {
   return columns.flatMap(({ name, type, partition }) =>
     partition === true && type !== undefined ? [{ name, path: [name], type, partition }] : [],
@@ -212,7 +212,7 @@ export function outputColumns(contract: Contract): { name: string; type: ColumnT
   return [...scoredColumns(contract), ...(contract.lineage === true ? lineageColumns : [])];
 }
 
-/** Those that come from the input and the model. */
+/** The output columns that come from the input and the model. */
 export function scoredColumns({ passthrough, outputs }: Contract): { name: string; type: ColumnType }[] {
   return [
     ...passthrough.map(({ column, source }) => ({ name: column, type: source.type })),

@@ -1,4 +1,4 @@
-/** What a model's file tells of it beside the tensors that it takes and gives. */
+/** What is known of a model from its file, apart from its inputs and outputs. */
 export interface ModelTraits {
   /** The program that exported it; "" where the file does not say. */
   readonly producer: string;
@@ -35,7 +35,7 @@ export function lostOutputs(traits: ModelTraits, outputs: Readonly<Record<string
       );
 }
 
-/** Why predictions depend on the rows that are scored together; undefined: nothing in the model says so. */
+/** Why a prediction depends on the other rows of its batch; undefined: nothing in the model says so. */
 export function batchDependence({ batchScales }: ModelTraits): string | undefined {
   return batchScales.length === 0
     ? undefined

@@ -128,7 +128,7 @@ function isLabelName(name: string): boolean {
   return /^(label|target|class|outcome|y)$/i.test(name);
 }
 
-/** More would only be in the way of whoever reads the spec. */
+/** More would only make the spec harder to read. */
 const carriedColumns = 8;
 
 function proposeColumns(

@@ -4,7 +4,7 @@ import { bytesPerValue, type ColumnType } from "../columnar/types.js";
 import { bytesPerElement } from "../columnar/values.js";
 import { assertNever } from "../util/errors.js";
 
-/** How long texts are is known to nobody. */
+/** Bytes that a text is taken to have: its length is not known before it is read. */
 const bytesPerText = 32;
 
 /** Bytes of a row's features as the model takes them, about. */

@@ -4,7 +4,7 @@ import { showColumnType, type SourceColumn } from "../columnar/types.js";
 
 const rowLimit = 40;
 
-/** A model's signature beside a shard's schema, as text: what a user compares when a binding fails. */
+/** A model's signature and a shard's schema as two text columns: what a user compares when a binding fails. */
 export function sideBySide(signature: ModelSignature, columns: readonly SourceColumn[], shard: string): string {
   const left = [
     "model inputs:",

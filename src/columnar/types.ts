@@ -79,7 +79,7 @@ export interface Matrix {
   readonly width: number;
   readonly data: Values;
   readonly valid: Uint8Array | undefined;
-  /** All values are known to be finite numbers, NULLs and NaN in place of them aside; undefined: whoever needs it looks. */
+  /** All values are known to be finite numbers, NULLs and NaN in place of them aside; undefined: not checked yet. */
   readonly isFinite?: true | undefined;
 }
 
@@ -101,7 +101,7 @@ export interface RecordBatch {
 /** Which of the rows that were read `input.where` kept, and where an expression failed. */
 export interface Selection {
   readonly readCount: number;
-  /** For each row of the batch its place among those that were read, ascending. */
+  /** For each row of the batch, its index among the rows that were read, ascending. */
   readonly indices: Uint32Array;
   readonly failed: readonly FailedExpression[];
 }
@@ -155,7 +155,7 @@ export interface SpanOutput {
   readonly filtered: number;
   /** Rows that the model was given at once; for people, never compared. */
   readonly batchSize: number;
-  /** Told once the span's bytes are ready to be published. */
+  /** Called once the span's bytes are ready to be published. */
   readonly onEncoded?: (() => void) | undefined;
 }
 

@@ -32,7 +32,7 @@ export interface ShardFooter {
 
 export interface PageCounts {
   readonly pages: number;
-  /** Of the pages: those that have a checksum. */
+  /** Pages that have a checksum. */
   readonly checksums: number;
 }
 
@@ -42,7 +42,7 @@ export interface ShardDetails extends Omit<ShardFooter, "schema" | "encrypted"> 
   /** The program that wrote it, where it says so. */
   readonly createdBy: string | null;
   readonly formatVersion: number;
-  /** Of the smallest and the largest row group; null when there is none. */
+  /** Rows of the smallest and of the largest row group; null when there is none. */
   readonly rowGroupRows: { readonly min: number; readonly max: number } | null;
   readonly metadataKeys: readonly string[];
   readonly columns: readonly ShardColumn[];
@@ -82,11 +82,11 @@ export interface ShardFile {
 export interface RemoteBytes {
   /** Fetches what is not there yet of these ranges. `keep`: other files of this shard will want them, too. */
   fetch(ranges: readonly ByteRange[], options?: { readonly keep?: boolean }): Promise<void>;
-  /** Frees the room that what was fetched takes. */
+  /** Frees the space of what was fetched. */
   forget(): Promise<void>;
 }
 
-/** Rows of a slice that are read together, and the bytes that they are in. */
+/** Rows of a slice that are read in one go, and the byte ranges that hold them. */
 export interface SliceWindow {
   /** [rowStart, rowEnd) of the shard. */
   readonly rowStart: number;
@@ -152,7 +152,7 @@ export interface SliceUnits {
   readonly units: readonly Unit[];
   /** Columns from folder names, of one row. */
   readonly constants: ReadonlyMap<string, Column>;
-  /** Of so many workers, how many there is memory for where each of them reads some of these units. */
+  /** How many of so many workers there is memory for, each reading one of these units. */
   readonly fitting: (workers: number) => number;
 }
 
@@ -222,7 +222,7 @@ export interface Decoder extends AsyncDisposable {
   bindExpression(request: {
     readonly file: ShardFile;
     readonly text: string;
-    /** Those of the file and of its folders. */
+    /** The columns of the file and of its folders. */
     readonly columns: readonly SourceColumn[];
     readonly partitions: Partitions;
   }): Promise<BoundExpression>;

@@ -8,7 +8,7 @@ import type { Projection } from "../binding/contract.js";
 const decodingBytesPerThread = 64 * 1024 * 1024;
 const pageValues = 128 * 1024;
 
-/** Fewer than `threads` where each holds more than its part. */
+/** Threads that decode: fewer than `threads` where each would hold more than its share of memory. */
 export function decodingThreads(threads: number, projection: Projection): number {
   const fitting = Math.floor((threads * decodingBytesPerThread) / (decodedRowBytes(projection) * pageValues));
   return Math.max(1, Math.min(threads, fitting));

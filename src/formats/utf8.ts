@@ -1,7 +1,7 @@
 import { isUtf8 } from "node:buffer";
 import type { BytesColumn } from "../columnar/types.js";
 
-/** Texts are UTF-8 together, and none begins in the middle of a character: so each is. @throws RangeError */
+/** Checks that each text is UTF-8: all bytes are, and no text begins inside a character. @throws RangeError */
 export function checkTexts({ offsets, bytes }: Pick<BytesColumn, "offsets" | "bytes">): void {
   let whole = isUtf8(bytes);
   for (let row = 0; whole && row < offsets.length; row += 1) {

@@ -10,7 +10,7 @@ import { numericBuffers, type NamedTensor } from "../columnar/tensor.js";
 import type { RecordBatch } from "../columnar/types.js";
 
 export interface DistinctPackerOptions extends PackerOptions {
-  /** Of the span whose rows come: told which of them repeat. */
+  /** The distinct rows of the span that is packed: the packer records there which rows repeat. */
   readonly distinct: () => DistinctRows;
   /** For tests. */
   readonly store?: RowStore;

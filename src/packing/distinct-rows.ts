@@ -20,7 +20,7 @@ export interface DistinctRows {
   repeat(distinctIndex: number): void;
 }
 
-/** Of a span of up to `length` rows. */
+/** @param length rows of the span, at most */
 export function createDistinctRows(rowStart: number, length: number): DistinctRows {
   const indices = new Uint32Array(length);
   const firsts = new Uint32Array(length);
@@ -90,7 +90,7 @@ export function createDistinctFaults(
   };
 }
 
-/** Where the predictions of those rows are that `keep` marks with 1; undefined: where the rows are themselves. */
+/** The indices of the predictions of the rows that `keep` marks with 1; undefined: the rows' own indices. */
 export function indicesOf(distinct: DistinctRows, keep: Uint8Array): Uint32Array | undefined {
   const { indices } = distinct;
   if (distinct.count === indices.length) {
@@ -107,7 +107,7 @@ export function indicesOf(distinct: DistinctRows, keep: Uint8Array): Uint32Array
   return kept.subarray(0, count);
 }
 
-/** Of the rows that `keep` marks with 1, those that took another's prediction. */
+/** How many of the rows that `keep` marks with 1 take the prediction of another row. */
 export function repeatsOf(distinct: DistinctRows, keep: Uint8Array): number {
   const { indices } = distinct;
   let repeats = 0;

@@ -242,7 +242,7 @@ function firstBadText({ offsets, bytes, valid }: BytesColumn, from: number, to: 
   return row;
 }
 
-/** In buffers of their own without room to spare, to be sent away. */
+/** Tensors in buffers of their own and of their own size, so that they can be sent to another thread. */
 function packedTexts(column: Column): Texts {
   if (column.kind !== "bytes") {
     throw new TypeError("texts are kept as bytes");

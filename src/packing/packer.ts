@@ -110,7 +110,7 @@ function tensorsOf(targets: readonly InputTarget[], filled: number, rows: number
   );
 }
 
-/** For each input its place among the decoded ones: a mask is made of another's lists. */
+/** For each input, its index among the decoded ones: a mask is made from the lists of another input. */
 export function sourcesOf(contract: Contract): number[] {
   const decoded = decodedInputs(contract);
   return contract.inputs.map((binding) =>

@@ -116,7 +116,7 @@ function unfit({ offsets, valid }: ListColumn, row: number): Fault {
   return valid?.[row] === 0 ? missing : { reason: "too_long", value: `${length} elements` };
 }
 
-/** Where the elements of a row begin whose first place is `at`. */
+/** Where the elements of a row begin that has the elements from `at` on. */
 function firstPlace(at: number, kept: number, { side, width }: PaddedBinding): number {
   return side === "left" ? at + width - kept : at;
 }

@@ -8,7 +8,7 @@ export interface RowIndex {
   add(hash: number, at: number, distinctIndex: number): void;
 }
 
-/** Of an entry: its row's hash, where its words begin, and its distinct index. */
+/** Numbers of an entry: the row's hash, where its words begin, and its distinct index. */
 const entryWords = 3;
 
 export function createRowIndex(): RowIndex {

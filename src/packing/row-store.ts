@@ -10,7 +10,7 @@ export interface RowStore {
   add(tensors: readonly NamedTensor[], rows: number, distinct: DistinctRows): void;
 }
 
-/** Of rows that are kept. When a span has more, they are forgotten, and what repeats them is scored once more. */
+/** Bytes of rows that are kept, at most. Beyond that they are forgotten, and rows equal to them are scored once more. */
 const keptBytes = 64 * 1024 * 1024;
 
 export interface RowStoreOptions {

@@ -1,10 +1,10 @@
 import type { Tensor } from "../columnar/tensor.js";
 import type { RecordBatch } from "../columnar/types.js";
 
-/** What the model made of rows that it was given together. */
+/** The outputs of one call of the model. */
 export interface Predictions {
   readonly rowCount: number;
-  /** In the order asked for. */
+  /** The tensors, in the order asked for. */
   readonly outputs: readonly Tensor[];
   /** Rows of the tensors, with the padding. */
   readonly packedRows: number;
@@ -14,6 +14,6 @@ export interface Predictions {
 
 /** Rows that may have been scored where they were decoded: all of them were good then, and `inputs` is empty. */
 export interface ScoredBatch extends RecordBatch {
-  /** Of all rows of the batch, in order. */
+  /** Predictions for all rows of the batch, in order. */
   readonly predictions?: readonly Predictions[] | undefined;
 }

@@ -7,7 +7,7 @@ import { allocate, copyValues, elementOf } from "../columnar/values.js";
 export const rowState = { filtered: 0, kept: 1 } as const;
 
 /**
- * The rows of a batch that stay, copied together: what is filtered out is not packed, scored or carried.
+ * Copies the rows of a batch that stay: rows that are filtered out are not packed, scored or carried.
  * `states`: one a row, see `rowState`.
  */
 export function selectRows(

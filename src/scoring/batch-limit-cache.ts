@@ -9,6 +9,6 @@ export interface BatchLimitKey {
   readonly modelSha256: string;
   /** "cuda:0" */
   readonly device: string;
-  /** Of the model's inputs: a model takes lists of any length. */
+  /** Bytes of a row's inputs, which differ where a model takes lists of any length. */
   readonly rowBytes: number;
 }

@@ -6,15 +6,15 @@ import { count } from "../report/report.js";
 import type { BatchSizer } from "./batch-size.js";
 import type { ScoringContext } from "./context.js";
 
-/** How many rows the device has memory for, as far as is known. It only goes down. */
+/** The largest batch that the device is known to have memory for. It never grows. */
 export interface BatchLimit {
-  /** Of a batch, at most. */
+  /** Rows of a batch, at most. */
   readonly rows: number;
-  /** Told before a batch goes to the engine; what is returned is for `exceeded`. */
+  /** Called before a batch goes to the engine; `exceeded` takes what it returns. */
   begin(rows: number): BegunBatch;
   /**
-   * A batch did not fit: from now on they have half the rows, with the engine renewed.
-   * @throws JobError MEMORY when they cannot have less
+   * Halves the limit after a batch that did not fit, and renews the engine.
+   * @throws JobError MEMORY when a batch cannot have fewer rows
    */
   exceeded(batch: BegunBatch, fault: { readonly fixed: boolean; readonly message: string }): Promise<void>;
 }
@@ -31,7 +31,7 @@ export interface BatchLimitOptions {
   readonly modelSha256: string;
 }
 
-/** Begins with what an earlier run found. */
+/** Starts with the limit that an earlier run found. */
 export async function openBatchLimit(
   { batchLimits, log }: Pick<ScoringContext, "batchLimits" | "log">,
   { engine, contract, modelSha256 }: BatchLimitOptions,
@@ -45,7 +45,7 @@ export async function openBatchLimit(
   const reloads = engine.local === undefined ? "" : "the model is loaded anew, ";
   let rows = known ?? Number.POSITIVE_INFINITY;
   let renewals = 0;
-  /** Of the batches since the engine was renewed: whichever fails, this one took most of the memory. */
+  /** Rows of the largest batch since the engine was renewed: whichever batch fails, this one took most of the memory. */
   let largest = 0;
   let renewing = Promise.resolve();
   return {
@@ -58,7 +58,7 @@ export async function openBatchLimit(
     },
     async exceeded(batch, { fixed, message }) {
       if (batch.renewals !== renewals) {
-        await renewing; // memory that was taken then is free now
+        await renewing; // the memory that the batch lacked is free now
         return;
       }
       if (fixed || largest === 1) {
@@ -85,7 +85,7 @@ function noMemoryFor(device: string, rows: number, message: string): JobError {
   });
 }
 
-/** No batch has more rows than there is room for. */
+/** A sizer whose batches stay within the limit. */
 export function sizeWithin(batchLimit: Pick<BatchLimit, "rows">, sizer: BatchSizer): BatchSizer {
   return {
     get rows() {

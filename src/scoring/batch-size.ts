@@ -1,6 +1,6 @@
 /** Says how many rows a batch has. */
 export interface BatchSizer {
-  /** Of the next batch. */
+  /** Rows of the next batch. */
   readonly rows: number;
   /** What a batch of so many rows took inside the engine, in milliseconds. */
   took(rows: number, ms: number): void;
@@ -25,7 +25,7 @@ const longestMs = 500;
 const smallest = 16;
 
 export interface MeasuringOptions {
-  /** Where to begin: a power of two. */
+  /** Rows of the first batch: a power of two. */
   readonly start: number;
   /** At most; taken itself when it is less than the smallest size that is worth trying. */
   readonly limit: number;

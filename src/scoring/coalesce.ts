@@ -5,17 +5,17 @@ export interface CoalesceLimits {
   readonly uniform: boolean;
   /** Shards that are worth reading in one go. */
   readonly shards: number;
-  /** Rows that they have together, at most. */
+  /** Rows of a group, at most. */
   readonly rows: number;
 }
 
-/** Of larger ones the reading takes longer than the asking. */
+/** Bytes of a group, at most: reading a larger one takes longer than starting a query for it. */
 const coalescedBytes = 16 * 1024 * 1024;
 
 /**
- * Neighbouring slices that are read in one go: whole shards of one folder that are small together. A query takes
- * milliseconds, and as many for a hundred rows as for ten thousand. Between slices that are neighbours here there may be
- * rows of the run that are committed already: a group has none, its rows are numbered on from its first.
+ * Groups neighbouring slices that are read in one go: whole, small shards of one folder. A query costs milliseconds, as
+ * many for a hundred rows as for ten thousand. Where committed rows lie between two slices, a new group begins: the rows
+ * of a group are numbered without a gap.
  */
 export function* coalesceSlices(slices: Iterable<SliceOfRun>, limits: CoalesceLimits): Generator<SliceOfRun[]> {
   let group: SliceOfRun[] = [];

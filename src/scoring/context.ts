@@ -27,12 +27,12 @@ export interface ScoringContext {
   readonly dateMs: () => number;
   readonly log: Log;
   readonly progress: Progress;
-  /** What this attempt does, for all who tell of it. */
+  /** What this attempt has done, for all reports of it. */
   readonly record: AttemptRecord;
 
   /** Aborted by a signal; its reason is the JobError to end with. */
   readonly signal: AbortSignal;
-  /** What earlier runs found out about devices. */
+  /** The batch limits that earlier runs found. */
   readonly batchLimits: BatchLimitCache;
   /** Name and version of this program. */
   readonly program: string;
@@ -43,7 +43,7 @@ export interface ShardFiles {
   open(shard: ListedShard): Promise<ShardFile & AsyncDisposable>;
 }
 
-/** What a run needs. Whoever opens a resource closes it. */
+/** What a run needs. Each resource is closed by the code that opens it. */
 export interface JobContext extends ScoringContext {
   /** @throws the signal's reason when the job is stopped meanwhile */
   readonly sleep: (ms: number) => Promise<void>;
@@ -72,7 +72,7 @@ export interface EngineLayout {
 export type EngineNeed =
   | {
       readonly inputBytes: number;
-      /** Nothing is scored: the model is only looked at, for which any provider will do. */
+      /** Nothing is scored: only the model's signature is read, for which any provider will do. */
       readonly preview?: true;
     }
   | EngineLayout;

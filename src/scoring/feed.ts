@@ -12,13 +12,13 @@ import { awaitedLater, ifOpened, settled } from "../util/promises.js";
 import { coalesceSlices } from "./coalesce.js";
 import { type ReadyWindow, type SliceOfRun, windowsAhead } from "./windows.js";
 
-/** Rows of the run as they are decoded. */
+/** Decoded rows of the run. */
 export interface FeedPiece {
   /** The run's number of the batch's first row. */
   readonly rowStart: number;
   /** Holds until the next piece is asked for. */
   readonly batch: ScoredBatch;
-  /** Those that are read together, among them those that the batch is from. */
+  /** The shards that are read in one go; the batch comes from some of them. */
   readonly shards: readonly OpenShard[];
 }
 
@@ -54,13 +54,13 @@ export interface FeedOptions {
   readonly reader: Pick<SliceReader, "read">;
   /** Windows that are begun before their turn: as many as there are workers that score, so that each has something to do. */
   readonly windowsAhead: number;
-  /** Told what `read` and `decode` took of its reader's time. */
+  /** Measures how long the stages `read` and `decode` keep the caller waiting. */
   readonly stages?: StageTimer;
 }
 
 /**
- * The rows of `ranges`, in order. While a window is read, the next ones' bytes are on their way, and what comes of them
- * may be decoded already: as many as there are threads that score, so that each has something to do.
+ * Yields the rows of `ranges`, in order. While one window is read, the bytes of the next ones are fetched, and workers may
+ * decode them: as many windows as there are threads that score, so that each has work.
  */
 export async function* feedRows(
   tools: FeedOptions,
@@ -103,7 +103,7 @@ export async function* feedRows(
   }
 }
 
-/** Windows that are begun before their turn. */
+/** Starts windows before their turn. */
 interface Ahead {
   /** The next one. */
   take(): Promise<OpenWindow | undefined>;
@@ -177,7 +177,7 @@ interface OpenWindow {
   /** The run's number of the row after its last. */
   readonly rowEnd: number;
   readonly there: Promise<void>;
-  /** Its decoding has begun. It is awaited later. */
+  /** The first piece, whose decoding has begun. */
   readonly first: Promise<IteratorResult<FeedPiece>>;
   /** After the first. */
   readonly pieces: AsyncGenerator<FeedPiece>;
@@ -191,14 +191,14 @@ interface OpenWindow {
 interface Place {
   /** `queued` of the window before. */
   readonly before: Promise<unknown>;
-  /** From its first row on. */
+  /** Rows of the run that are left, from the window's first row on. */
   readonly rowsLeft: number;
 }
 
 function startWindow(tools: FeedOptions, window: ReadyWindow, { before, rowsLeft }: Place): OpenWindow {
   const [near, unwanted, ended] = [createEvent(), createEvent(), createEvent()];
   const dropped = unwanted.happened.then(() => {
-    throw new Error("a window that nobody wants any more");
+    throw new Error("the window is no longer needed");
   });
   const whileWanted = <T>(promise: Promise<T>): Promise<T> => awaitedLater(Promise.race([promise, dropped]));
   const turn = { queued: whileWanted(before), near: whileWanted(near.happened) };

@@ -1,10 +1,10 @@
-/** A bounded number of tasks under way at once. The first failure is kept, and thrown to whoever comes next. */
+/** Runs a bounded number of tasks at once. The next call after a failure throws the first one. */
 export interface InFlight {
-  /** Waits for room, then starts the task. Its end is `done`, which never counts as unhandled. */
+  /** Waits until fewer than the limit are running, then starts the task. `done`: its end, which never counts as unhandled. */
   start(task: () => Promise<void>): Promise<{ readonly done: Promise<void> }>;
   /** Waits for all; throws the first failure. */
   drained(): Promise<void>;
-  /** Waits for all, whatever became of them. */
+  /** Waits for all, and throws nothing. */
   settled(): Promise<void>;
 }
 

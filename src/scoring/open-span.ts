@@ -12,7 +12,7 @@ import type { Span } from "../plan/plan.js";
 export interface OpenSpan {
   readonly span: Span;
   readonly rows: SpanRows;
-  /** Where rows that repeat are scored once: which they are. */
+  /** Set where equal rows are scored once: which rows are equal. */
   readonly distinct: DistinctRows | undefined;
   /** Ends of its batches, in the order they were submitted. */
   readonly predictions: Promise<void>[];
@@ -34,7 +34,7 @@ export interface OpenSpan {
 export interface OpenSpanOptions {
   readonly contract: Contract;
   readonly span: Span;
-  /** Is told faults with the run's number of their row. */
+  /** Called with each fault; its row is numbered within the run. */
   readonly onFault: (open: OpenSpan, fault: RowFault) => void;
   /** Rows that repeat are scored once. */
   readonly dedupe?: boolean;

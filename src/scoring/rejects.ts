@@ -45,7 +45,7 @@ export async function describeFaults(tools: RejectOptions, faults: readonly RowF
 
 interface Member {
   readonly fault: RowFault;
-  /** In the shard. */
+  /** The row's number in the shard. */
   readonly row: number;
 }
 
@@ -162,7 +162,7 @@ function explainRow(rejected: RejectedRow, path: string, { contract, kept }: Rej
   });
 }
 
-/** Where the spec has the expression. */
+/** The key of the spec that holds the expression. */
 function expressionKey({ expressions }: Contract, name: string | null): string {
   const expression = expressions?.list.find((one) => one.name === name);
   return expression?.kind === "where" ? "input.where" : `input.columns.${name}`;
@@ -246,7 +246,7 @@ function shorten(value: string | null): string {
   return value !== null && value.length > 80 ? `${value.slice(0, 77)}…` : String(value);
 }
 
-/** Of a run, the limit that its attempts have together. */
+/** The limit of rejects for a run, all of its attempts counted. */
 export function runRejectLimit(
   { max_rejects: limit }: Pick<JobSpec, "max_rejects">,
   { rows, already }: Pick<RejectLimit, "rows" | "already">,

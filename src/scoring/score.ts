@@ -108,10 +108,10 @@ export interface PieceOptions {
   readonly commits: number;
   /** The span that a row is of. A piece without rows has one of its own. */
   readonly spanOf: (row: number) => Span;
-  /** Of rows that are complete now. */
+  /** The lineage of rows that are completed now. */
   readonly lineage: () => Lineage;
   readonly rejects: RejectOptions;
-  /** Told once for each row that is set aside; throws when they are too many. undefined: bad rows end it all. */
+  /** Called once for each rejected row; throws when there are too many. undefined: the first bad row ends the run. */
   readonly onReject: (() => void) | undefined;
   /** Rows of a span whose features repeat are scored once. */
   readonly dedupe: boolean;
@@ -162,12 +162,12 @@ export async function scorePieces(
   }
 }
 
-/** Where rows are on their way from decoder to batches. */
+/** The state of the loop between decoder and batches. */
 interface ScoringState extends Pick<PieceOptions, "contract" | "spanOf" | "dedupe"> {
   readonly progress: Progress;
   readonly stages: StageTimer;
   readonly onFault: (open: OpenSpan, fault: RowFault) => void;
-  /** The span whose rows come. */
+  /** The span that rows are added to. */
   open: OpenSpan | undefined;
 }
 
@@ -192,7 +192,7 @@ function spanFrom({ contract, spanOf, onFault, dedupe }: ScoringState, row: numb
   return openSpan({ contract, span: spanOf(row), onFault, dedupe });
 }
 
-/** Puts rows into batches and these on their way, and ends the spans that they complete. */
+/** Packs rows into batches, starts their scoring, and commits the spans that they complete. */
 async function takePiece(
   state: ScoringState,
   { packer, pipeline }: { readonly packer: Packer; readonly pipeline: SpanPipeline },
@@ -252,7 +252,7 @@ async function scoreRest(pipeline: SpanPipeline, open: OpenSpan, rest: FeatureBa
   }
 }
 
-/** Where a bad row ends it all: throws. Where it is set aside: once a row, as long as `onReject` allows. */
+/** Throws at the first bad row; where bad rows are rejected, counts each row once and throws when `onReject` does. */
 function faultHandler({ onReject }: PieceOptions): (open: OpenSpan, fault: RowFault) => void {
   if (onReject === undefined) {
     return (_open, fault) => {

@@ -12,21 +12,21 @@ import type { ScoringContext } from "./context.js";
 import type { OpenSpan } from "./open-span.js";
 import { type BatchOptions, scoreBatch } from "./score-batch.js";
 
-/** Inference and commits under way beside the decoder, each bounded; the first failure ends it. */
+/** Runs inference and commits while the decoder goes on, each within a bound; the first failure ends it. */
 export interface SpanPipeline {
-  /** Waits for room, then scores a batch into its span. */
+  /** Scores a batch into its span, once fewer batches than the bound are under way. */
   score(open: OpenSpan, batch: FeatureBatch): Promise<void>;
   /** Puts rows [from, to) of a batch that was scored already into their span; `row` is the number of row `from`. */
   take(open: OpenSpan, predictions: readonly Predictions[], rows: RowRange): void;
-  /** Waits for room, then commits the span once its last batch is back. */
+  /** Commits the span after its last batch, once fewer commits than the bound are under way. */
   commit(open: OpenSpan): Promise<void>;
   /** Waits for everything; throws the first failure. */
   drained(): Promise<void>;
-  /** Waits for everything, whatever became of it. */
+  /** Waits for everything, and throws nothing. */
   settled(): Promise<void>;
 }
 
-/** Where the rows of spans go. */
+/** Where spans are committed. */
 export type SpanTarget = Pick<RunWriter, "unfit" | "commit">;
 
 export interface SpanPipelineOptions {
@@ -100,7 +100,7 @@ interface TakenRows {
   readonly rows: RowRange;
 }
 
-/** What was scored elsewhere is told as done here. */
+/** Counts rows that a worker scored as scored. */
 function takePredictions(
   { progress, record: { stages } }: Pick<ScoringContext, "progress" | "record">,
   { sizer, tensors }: Pick<SpanPipelineOptions, "sizer" | "tensors">,

@@ -45,7 +45,7 @@ export interface SpanRowsOptions {
   readonly span: { readonly rowStart: number; readonly rowEnd: number };
   /** A prediction is NaN or infinite, or the model fails; throws to end the run, or rejects the row. */
   readonly onFault: (fault: RowFault) => void;
-  /** Where some rows take others' predictions. */
+  /** Set where equal rows are scored once: which rows take the prediction of another. */
   readonly distinct?: DistinctRows | undefined;
 }
 
@@ -145,7 +145,7 @@ interface Finished {
   readonly carried: readonly { finish(): Column }[];
   readonly predicted: readonly { finish(): Column }[];
   readonly keep: Uint8Array;
-  /** Of each row that is kept, where its prediction is; undefined: where the row is. */
+  /** For each kept row, the index of its prediction; undefined: the row's own index. */
   readonly indices: Uint32Array | undefined;
 }
 
@@ -175,7 +175,7 @@ function countOf(flags: Uint8Array): number {
   return count;
 }
 
-/** Each row of a span comes once: twice would be as wrong as never. */
+/** Refuses a row that comes twice: a span needs each of its rows exactly once. */
 function markOnce(seen: Uint8Array, at: number, rowCount: number): void {
   if (at < 0 || at + rowCount > seen.length || seen.subarray(at, at + rowCount).includes(1)) {
     throw new RangeError(`rows ${at} to ${at + rowCount} of a span of ${seen.length} came twice or are not of it`);

@@ -5,16 +5,16 @@ import type { ShardFiles } from "./context.js";
 
 /** The batches of a stream: each is a span, and a shard of its own, until it is released. */
 export interface StreamedBatches extends ShardFiles {
-  /** Rows of those that were taken. */
+  /** Rows of the batches that were taken. */
   readonly rows: number;
-  /** The one that was taken last. */
+  /** The batch that was taken last. */
   readonly span: Span;
   /** Waits for the first, and tells whether there is one. */
   begin(): Promise<boolean>;
-  /** Takes the next one, and has the one after it read meanwhile; undefined when there is none. */
+  /** Takes the next batch and starts to read the one after it; undefined at the end of the stream. */
   next(): Promise<StreamedBatch | undefined>;
   locate(row: number): { shard: PlannedShard; row: number };
-  /** Lets go of a span's batch. */
+  /** Releases a span's batch. */
   release(index: number): void;
 }
 
@@ -70,9 +70,9 @@ export function streamedBatches(stream: RowStream): StreamedBatches {
 }
 
 interface ReadingAhead<T> {
-  /** The next one, which stays the next one. */
+  /** The next item, which stays the next one. */
   look(): Promise<T | undefined>;
-  /** Takes it, and has the one after it made. */
+  /** Takes the next item, and starts to make the one after it. */
   take(): Promise<T | undefined>;
 }
 
@@ -93,7 +93,7 @@ function readingAhead<T>(iterator: AsyncGenerator<T, void>): ReadingAhead<T> {
   };
 }
 
-/** A file that whoever opens it need not close. */
+/** A file that is closed by its owner, not by those who open it. */
 export function withoutClosing(file: ShardFile): ShardFile & AsyncDisposable {
   return { ...file, [Symbol.asyncDispose]: () => Promise.resolve() };
 }

@@ -11,7 +11,7 @@ export interface WarmUpOptions {
   readonly plan: Pick<Plan, "contract" | "commitRows">;
   readonly engine: Engine;
   readonly batchLimit: Pick<BatchLimit, "rows">;
-  /** That will be scored. */
+  /** Rows that will be scored. */
   readonly rows: number;
 }
 
@@ -44,7 +44,7 @@ export async function warmUp(
   return sizeWithin(batchLimit, measuring);
 }
 
-/** Where it is not known how heavy the model is. */
+/** The batch size where the time of a row is not known. */
 const firstRows = 16;
 /** A call that takes longer is no chance delay. */
 const slowMs = 50;
@@ -63,7 +63,7 @@ export async function timeRow(engine: Engine, contract: Contract): Promise<numbe
 interface LargestBatch {
   /** Rows. */
   readonly largest: number;
-  /** Of its features. */
+  /** Bytes of a row's features. */
   readonly batchBytes: number;
 }
 
@@ -72,7 +72,7 @@ const cpuBatch: LargestBatch = { largest: 16_384, batchBytes: 4 * 1024 * 1024 };
 /** A GPU has no such cache, and thousands of threads to be kept busy. What is tried is timed; this bounds it. */
 const gpuBatch: LargestBatch = { largest: 131_072, batchBytes: 64 * 1024 * 1024 };
 
-/** As many calls as are under way at once, so that each session has one. What each took, in milliseconds. */
+/** Runs as many calls as are under way at once, so that each session has one. Returns the milliseconds that each took. */
 async function callAll(engine: Engine, contract: Contract, rows: number): Promise<number[]> {
   const outputs = outputTensors(contract);
   const calls = Array.from({ length: engine.concurrency }, () =>

@@ -12,16 +12,16 @@ export interface SliceOfRun {
   readonly rowStart: number;
 }
 
-/** Rows that are read together, of a file of their own, or of some small shards. */
+/** Rows that are read in one go: of one shard, or of several small ones. */
 export interface ReadyWindow {
   /** The run's numbers of its rows: [rowStart, rowEnd). */
   readonly rowStart: number;
   readonly rowEnd: number;
   readonly requests: readonly SliceRequest[];
   readonly shards: readonly OpenShard[];
-  /** Settled when its bytes are there, or cannot be had. */
+  /** Resolves when the bytes are fetched; rejects when they cannot be. */
   readonly there: Promise<void>;
-  /** Closes the files; their room is free again. */
+  /** Closes the files and frees their space. */
   done(): Promise<void>;
 }
 
@@ -71,16 +71,16 @@ export async function* windowsAhead(
 }
 
 interface Queue {
-  /** Begun, and not asked for yet. */
+  /** Windows that are opened and not asked for yet. */
   readonly ready: Promise<ReadyWindow>[];
-  /** Of windows that are begun and not done. */
+  /** Bytes of windows that are opened and not done. */
   heldBytes: number;
   closed: boolean;
   ended: boolean;
   readonly change: Condition;
 }
 
-/** Begins window after window, when there is room for it. */
+/** Opens window after window, within the limits of the source. */
 async function fill(tools: WindowOptions, groups: Iterable<readonly SliceOfRun[]>, queue: Queue): Promise<void> {
   const { files, bytes: limitBytes } = tools.source.readAhead;
   await using cut = cutAhead(tools, groups, files);
@@ -106,17 +106,17 @@ async function fill(tools: WindowOptions, groups: Iterable<readonly SliceOfRun[]
   }
 }
 
-/** A window that is not begun. The first one of a slice has the file that the slice was looked at with. */
+/** A window that is not opened yet. The first one of a slice keeps the file that the slice was cut with. */
 interface CutWindow {
-  /** Whole ones, or a part of one. */
+  /** Several whole slices, or a part of one. */
   readonly slices: readonly SliceOfRun[];
   readonly ranges: readonly ByteRange[];
   readonly bytes: number;
-  /** Of all slices, or none. */
+  /** The shards of all slices, where they are open already; else empty. */
   readonly opened: readonly OpenShard[];
 }
 
-/** The windows of some groups, one after the other; `limit` groups are looked at at once. */
+/** Cuts groups into windows, in order; at most `limit` groups are cut at once. */
 function cutAhead(
   tools: WindowOptions,
   groups: Iterable<readonly SliceOfRun[]>,
@@ -167,7 +167,7 @@ function rowAfter(row: number, { slice, rowStart }: SliceOfRun): number {
   return row + slice.rowEnd - slice.rowStart;
 }
 
-/** Where one of them cannot be opened, each is a window of its own, so that those before it are read. */
+/** Cuts a group. Where one of its shards cannot be opened, each is a window of its own, so that the shards before it are read. */
 async function cutGroup(tools: WindowOptions, slices: readonly SliceOfRun[]): Promise<CutWindow[]> {
   const [only, ...others] = slices;
   if (only !== undefined && others.length === 0) {

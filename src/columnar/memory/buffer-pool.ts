@@ -2,7 +2,7 @@ export interface BufferPool {
   /** A buffer of exactly this many bytes; its contents mean nothing. */
   take(bytes: number): ArrayBuffer;
   giveBack(buffers: readonly ArrayBuffer[]): void;
-  /** Of all that came back and were not taken again. */
+  /** Bytes of the buffers that are in the pool. */
   readonly idleBytes: number;
   /** Lets go of all that came back. */
   clear(): void;

@@ -1,10 +1,10 @@
 /** Hands out a buffer in pieces. */
 export interface MemoryPieces {
-  /** `bytes` bytes, aligned for any element; what is in them means nothing. undefined: there is no such room left. */
+  /** `bytes` bytes, aligned for any element; their content is undefined. undefined: no free range is large enough. */
   take(bytes: number): Uint8Array<ArrayBuffer> | undefined;
   /** @throws Error when it is no piece that was taken */
   giveBack(piece: Uint8Array<ArrayBuffer>): void;
-  /** Of all pieces that have not come back. */
+  /** Bytes of all pieces that have not come back. */
   readonly usedBytes: number;
 }
 
@@ -16,11 +16,11 @@ interface Range {
 }
 
 /**
- * Of the buffer up to byte `limit`. The first room that is large enough is taken: what was never used stays so.
- * Neighbours that are free are one room.
+ * Pieces of the buffer up to byte `limit`. The first free range that is large enough is used, so that memory that was
+ * never touched stays untouched. Neighbouring free ranges are joined.
  */
 export function createMemoryPieces(buffer: ArrayBuffer, limit = buffer.byteLength): MemoryPieces {
-  /** By place. */
+  /** Sorted by start. */
   const free: Range[] = [{ start: 0, end: limit }];
   const ends = new Map<number, number>();
   let usedBytes = 0;
@@ -31,13 +31,13 @@ export function createMemoryPieces(buffer: ArrayBuffer, limit = buffer.byteLengt
     take(bytes) {
       const size = Math.ceil(Math.max(1, bytes) / alignedBytes) * alignedBytes;
       const index = free.findIndex(({ start, end }) => end - start >= size);
-      const room = free[index];
-      if (room === undefined) {
+      const range = free[index];
+      if (range === undefined) {
         return undefined;
       }
-      const { start } = room;
-      room.start += size;
-      if (room.start === room.end) {
+      const { start } = range;
+      range.start += size;
+      if (range.start === range.end) {
         free.splice(index, 1);
       }
       ends.set(start, start + size);
@@ -51,7 +51,7 @@ export function createMemoryPieces(buffer: ArrayBuffer, limit = buffer.byteLengt
       }
       ends.delete(start);
       usedBytes -= end - start;
-      const after = free.findIndex((room) => room.start >= end);
+      const after = free.findIndex((range) => range.start >= end);
       const index = after === -1 ? free.length : after;
       const [before, next] = [free[index - 1], free[index]];
       if (before?.end === start) {

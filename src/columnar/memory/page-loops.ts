@@ -27,7 +27,7 @@ interface Loops {
 
 interface Opened {
   readonly loops: Loops;
-  /** Where what is left of runs is told: memory that nobody else has. */
+  /** What is left of the runs: memory of its own. */
   readonly state: Uint32Array;
 }
 
@@ -172,7 +172,7 @@ function elementBytes({ BYTES_PER_ELEMENT: bytes }: Values): number {
   return bytes;
 }
 
-/** Of values that loops know: how many bits a place is shifted to be bytes. */
+/** By how many bits an index is shifted to be a byte offset, for values that the loops know. */
 function shiftOf(values: Values): 2 | 3 | undefined {
   const bytes = elementBytes(values);
   return bytes === 4 ? 2 : bytes === 8 ? 3 : undefined;

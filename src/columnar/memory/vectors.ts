@@ -92,7 +92,7 @@ export function loopsSharingMemory(code: string): { readonly loops: unknown; rea
   return { loops, memory: vectors.buffer };
 }
 
-/** From now on this thread has none. V8 reserves 10 GiB of addresses for them, which a process may not have. */
+/** Uses no vectors in this thread from now on. V8 reserves 10 GiB of addresses for them, which `ulimit -v` may not allow. */
 export function doWithoutVectors(): void {
   opened = { vectors: undefined };
 }
@@ -106,14 +106,14 @@ export function takeMemory(bytes: number): Uint8Array<ArrayBuffer> {
   return piece ?? new Uint8Array(bytes);
 }
 
-/** Pieces that nobody uses any more, as they were taken. */
+/** Gives back pieces that are no longer used, each as it was taken. */
 export function giveBackMemory(taken: Iterable<Uint8Array<ArrayBuffer>>): void {
   for (const piece of taken) {
     vectorsOf(piece)?.pieces.giveBack(piece);
   }
 }
 
-/** Of the memory that vectors reach, what has not come back. @public so that tests see it */
+/** Bytes of the memory that vectors reach that have not come back. @public so that tests see it */
 export function usedMemoryBytes(): number {
   return opened?.vectors?.pieces.usedBytes ?? 0;
 }

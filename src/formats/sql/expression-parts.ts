@@ -28,7 +28,7 @@ export const sessionValues: ReadonlySet<string> = new Set([
   "user",
 ]);
 
-/** Parts of an expression that see one row and nothing else; `FUNCTION` is looked at by name. */
+/** Parts of an expression that see one row and nothing else; `FUNCTION` is checked by name. */
 const rowWise: ReadonlySet<string> = new Set([
   "BETWEEN",
   "CASE",

@@ -58,7 +58,7 @@ export function packMatrix(
     for (const { index, some } of groups) {
       const at = (start - from) * width + index;
       if (!packSome(target, at, some, rows)) {
-        target.sum = Number.NaN; // whoever looks at each tells
+        target.sum = Number.NaN; // the rows are checked one by one
         for (const [place, source] of some.entries()) {
           convert(target, at + place, source, rows);
         }

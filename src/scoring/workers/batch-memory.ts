@@ -11,13 +11,13 @@ function roundUp(bytes: number): number {
 }
 
 export interface PooledBatchMemory extends BatchMemory {
-  /** Those of the buffers that were taken that were not sent. */
+  /** The buffers that were taken for the batch and are not among those that were sent. */
   left(sent: readonly ArrayBuffer[]): ArrayBuffer[];
-  /** Another batch begins. */
+  /** Forgets the buffers of the batch before. */
   clear(): void;
 }
 
-/** Memory from a pool, which knows what was made for one batch. */
+/** Takes memory from a pool, and remembers what it took for one batch. */
 export function pooledBatchMemory(takeBuffer: (bytes: number) => ArrayBuffer): PooledBatchMemory {
   const made = new Map<Values, ArrayBuffer>();
   return {

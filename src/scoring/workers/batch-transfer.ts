@@ -40,7 +40,7 @@ export function packParcel(batch: RecordBatch, { take, isOwn }: BatchMemory): Pa
   return { batch: { rowCount: batch.rowCount, inputs, carried: batch.carried.map(ownColumn) }, buffers };
 }
 
-/** Looked at in the thread that made it: elsewhere it would have to come from memory. */
+/** Whether all values are finite. Checked in the thread that made them, while they are in its cache. */
 export function isKnownFinite({ data, isFinite }: Matrix): boolean {
   return isFinite ?? (!(data instanceof Float32Array || data instanceof Float64Array) || areSurelyFinite(data));
 }

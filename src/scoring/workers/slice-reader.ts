@@ -19,15 +19,15 @@ export interface SliceReader extends AsyncDisposable {
   read(slices: readonly SliceRequest[], rowsLeft: number, turn?: Turn): AsyncGenerator<ScoredBatch>;
 }
 
-/** When rows that others come before may be begun with. Rejects where nobody will ask for them. */
+/** When a slice that is not due yet may be started. Its promises reject where its rows are no longer needed. */
 export interface Turn {
-  /** The rows before them are at work in the workers, or through: these may follow there. */
+  /** Resolves when workers have been given all rows before these: they may be given these. */
   readonly queued: Promise<unknown>;
-  /** The rows before them are nearly through: what takes memory for more than a few batches may begin. */
+  /** Resolves when nearly all rows before these are read: a decoder that holds more than a few batches may start. */
   readonly near: Promise<unknown>;
 }
 
-/** Workers that only decode. They end when they are told to. */
+/** Workers that only decode, until `stop` is called. */
 export interface DecodeWorkers {
   readonly ports: readonly WorkerPort[];
   stop(): Promise<void>;
@@ -58,18 +58,18 @@ export interface SliceReaderOptions {
   readonly onGivenUp?: ((reason: string) => void) | undefined;
 }
 
-/** Fewer values are read before a worker has started, and before others could help. */
+/** A slice with fewer values is read before decode workers have started. */
 const largeValues = 2 ** 20;
-/** More workers would wait for the main thread. */
+/** More decode workers would wait for the main thread. */
 const mostDecodeWorkers = 4;
-/** After so many slices in a row of which workers read no row, no more are tried. */
+/** After so many slices in a row of which workers read no row, workers are given no more. */
 const fruitlessLimit = 2;
 
 export function openSliceReader(options: SliceReaderOptions): SliceReader {
   const { decoder, cores, scoring } = options;
   const pools = openPools(options);
   let fruitless = 0;
-  /** Whether workers are worth asking for it. */
+  /** Whether workers are given the slice. */
   const isForWorkers = (slice: SliceRequest): boolean =>
     cores > 0 &&
     fruitless < fruitlessLimit &&

@@ -6,7 +6,7 @@ import { openRpcClient, type RpcClient } from "../../util/rpc/client.js";
 import type { WorkerPort } from "../../util/worker-port.js";
 import { type SentRows, type UnitFailure, unitProtocol, type UnitRequest } from "./protocol.js";
 
-/** Workers that read units, and maybe score them. */
+/** Shares units out among workers, which read them and may score them. */
 export interface UnitPool {
   /**
    * The rows of units that follow on each other, in order. Returns the row that is due then: before the last unit's end
@@ -18,11 +18,11 @@ export interface UnitPool {
 export interface UnitPoolOptions {
   /** Rows of a batch for the model, where the workers have one; it may change. */
   readonly batchRows?: (() => number) | undefined;
-  /** Is told why a unit whose rows were wanted was not read to its end. */
+  /** Called once for each unit that is needed and was not read to its end. */
   readonly onFailure?: ((failure: UnitFailure) => void) | undefined;
 }
 
-/** A unit at work and one waiting, so that a worker never waits for the main thread. */
+/** One unit is read and one waits, so that a worker never waits for the main thread. */
 const unitsPerWorker = 2;
 
 interface Job {
@@ -34,10 +34,10 @@ interface Job {
   worker: PoolWorker | undefined;
   /** Set while a worker has the job. */
   cancel: (() => void) | undefined;
-  /** Batches that came and were not taken. */
+  /** Batches that came and were not yielded yet. */
   readonly arrived: SentRows[];
   hasEnded: boolean;
-  /** Whether it was told why it did not come to its end. */
+  /** Whether `onFailure` was called for it. */
   hasFailed: boolean;
   isCancelled: boolean;
   /** A batch came, or the job has ended. */
@@ -184,7 +184,7 @@ function start(pool: Pool, job: Job, { client }: PoolWorker): void {
   });
 }
 
-/** Once a unit, and of units only whose rows are wanted. */
+/** Reports a failure once a unit, and only where its rows are needed. */
 function tellFailure(pool: Pool, job: Job, failure: UnitFailure): void {
   if (!job.isCancelled && !job.hasFailed) {
     job.hasFailed = true;
@@ -203,7 +203,7 @@ function giveBack({ batchRows }: Pool, { worker }: Job, { buffers, bytes }: Sent
   worker?.client.notify("taken", { body: { buffers, bytes, batchRows: batchRows?.() }, transfer: buffers });
 }
 
-/** A worker is gone, so none is trusted any more: what they were to read is read in the main thread. */
+/** After one worker is gone, none is trusted: the main thread reads all units. */
 function breakDown(pool: Pool, { message, cause }: Error): void {
   pool.isBroken = true;
   const why = cause === undefined ? message : `${message}: ${messageOf(cause)}`;
@@ -214,7 +214,7 @@ function breakDown(pool: Pool, { message, cause }: Error): void {
   pool.waiting.length = 0;
 }
 
-/** Ends a job whose rows are not wanted any more. */
+/** Ends a job whose rows are no longer needed. */
 function cancel(pool: Pool, job: Job): void {
   for (const message of job.arrived.splice(0)) {
     giveBack(pool, job, message);

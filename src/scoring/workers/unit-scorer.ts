@@ -43,7 +43,7 @@ export function scorer({ contract, tensors }: UnitScoring, run: RunModel): Score
   };
 }
 
-/** Nothing in it has to be looked at row by row. */
+/** Whether no row of it can be bad: then rows need not be checked one by one. */
 function isGood(input: DecodedInput): boolean {
   return input.kind === "matrix" && input.valid === undefined && isKnownFinite(input);
 }

@@ -1,7 +1,7 @@
 /**
- * Runs in a worker thread, maybe beside a session of the model: decodes units one after the other, and sends their
- * rows as they are made. Where it cannot go on it ends a unit early and says why: the main thread reads the rest with
- * the decoder, which tells what is wrong with the shard.
+ * The worker's end of reading units. The worker decodes one unit after the other, scores them where its thread has a
+ * session of the model, and sends rows as they are made. Where it cannot go on, it ends the unit with the reason: the
+ * main thread then reads the rest with the decoder, which reports what is wrong with the shard.
  */
 import { type BufferPool, createBufferPool } from "../../columnar/memory/buffer-pool.js";
 import { numericBuffers } from "../../columnar/tensor.js";
@@ -23,12 +23,12 @@ import { decodedRowBytes } from "../../binding/row-bytes.js";
 import type { Unit, UnitReader } from "../../formats/port.js";
 import { scorer } from "./unit-scorer.js";
 
-/** Rows that are sent and not taken yet: more than a row group mostly has. */
+/** Bytes of rows that are sent and not released yet: more than most row groups have. */
 const heldLimitBytes = 24 * 1024 * 1024;
-/** Of the rows that are sent at once, about. */
+/** Bytes of the rows that are sent at once, about. */
 const batchBytes = 1024 * 1024;
 const batchLimits = { least: 256, most: 16 * 1024 };
-/** In the model, of rows that are sent together, about. */
+/** Milliseconds in the model for the rows that are sent at once, about. */
 const stepMs = 50;
 
 export interface UnitServerOptions {
@@ -47,15 +47,15 @@ export function serveUnits(port: WorkerPort, options: UnitServerOptions): void {
   const inTurn = createLimit(1);
   let isClosed = false;
   const read = async (call: ReadCall, { isCancelled, send }: RpcContext<SentRows>): Promise<void> => {
-    const isUnwanted = (): boolean => isClosed || isCancelled();
+    const isUnneeded = (): boolean => isClosed || isCancelled();
     for await (const { rowStart, batch, buffers } of batchesOf(server, call)) {
       const sent = new Set([...buffers, ...(batch.predictions ?? []).flatMap((part) => numericBuffers(part.outputs))]);
       const bytes = sizeOf([...sent]);
       send({ body: { rowStart, batch, buffers, bytes }, transfer: [...sent] });
       held.add(bytes);
       await untilHeard();
-      await held.room(isUnwanted);
-      if (isUnwanted()) {
+      await held.untilBelowLimit(isUnneeded);
+      if (isUnneeded()) {
         return;
       }
     }
@@ -84,7 +84,7 @@ export function serveUnits(port: WorkerPort, options: UnitServerOptions): void {
   });
 }
 
-/** Lets messages of the main thread come in. */
+/** Lets the event loop handle messages of the main thread. */
 async function untilHeard(): Promise<void> {
   await new Promise((resolve) => {
     setImmediate(resolve);
@@ -141,10 +141,10 @@ function takeBack(pool: BufferPool, buffers: readonly ArrayBuffer[]): void {
 /** Bounds the bytes that were sent and have not come back. */
 interface HeldRows {
   add(bytes: number): void;
-  /** Has those who wait look again whether their rows are still wanted. */
+  /** Makes waiting calls check again whether their rows are still needed. */
   readonly recheck: () => void;
-  /** Waits until more may be sent, or nobody wants it. */
-  room(isUnwanted: () => boolean): Promise<void>;
+  /** Waits until more may be sent, or the rows are no longer needed. */
+  untilBelowLimit(isUnneeded: () => boolean): Promise<void>;
 }
 
 function heldRows(): HeldRows {
@@ -157,8 +157,8 @@ function heldRows(): HeldRows {
       changed.notify();
     },
     recheck: changed.notify,
-    async room(isUnwanted) {
-      while (isFull() && !isUnwanted()) {
+    async untilBelowLimit(isUnneeded) {
+      while (isFull() && !isUnneeded()) {
         await changed.wait();
       }
     },
@@ -167,7 +167,7 @@ function heldRows(): HeldRows {
 
 interface UnitServer {
   readonly pool: BufferPool;
-  /** Of the batch that is being made. */
+  /** Memory of the batch that is being made. */
   readonly matrices: ReturnType<typeof matrixMemory>;
   /** Opened when the first unit of their format comes. */
   readonly readers: ReadonlyMap<Unit["format"], UnitReader>;
@@ -178,7 +178,7 @@ interface UnitServer {
 }
 
 interface SentBatch {
-  /** Of the shard, its first row. */
+  /** The batch's first row, as a row of the shard. */
   readonly rowStart: number;
   readonly batch: ScoredBatch;
   readonly buffers: readonly ArrayBuffer[];

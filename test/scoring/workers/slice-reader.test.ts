@@ -126,7 +126,7 @@ describe("a slice of a Parquet shard", () => {
     expect(found).toMatchObject({ ids: range(0, 5000), longest: vectorRows });
   });
 
-  test("waits for its turn where DuckDB reads it, and is not read where nobody wants it any more", async () => {
+  test("waits for its turn where DuckDB reads it, and is not read once it is no longer needed", async () => {
     await using scratch = await scratchFolder();
     const path = await writeShard(scratch.path, 100);
     const reader = openReader(scratch.path, echoing());
@@ -139,9 +139,9 @@ describe("a slice of a Parquet shard", () => {
     }
 
     expect(calls).toEqual(["turn", "100 rows", "100 rows"]);
-    const dropped = Promise.reject(new Error("nobody wants it"));
+    const dropped = Promise.reject(new Error("no longer needed"));
     const unwanted = reader.read(both, 200, { queued: dropped, near: dropped });
-    await expect(unwanted[Symbol.asyncIterator]().next()).rejects.toThrow("nobody wants it");
+    await expect(unwanted[Symbol.asyncIterator]().next()).rejects.toThrow("no longer needed");
   });
 
   test("is left to the decoder where its units do not begin with its first row, and no row comes before it", async () => {

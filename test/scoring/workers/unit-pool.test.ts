@@ -178,7 +178,7 @@ const manyOutputs: RunModel = async ({ inputs }) => {
   return await Promise.resolve({ outputs, ms: 1 });
 };
 
-describe("whoever stops reading", () => {
+describe("a reader that stops early", () => {
   test("has the thread stop, and gives back what came", async () => {
     const buffer = new ArrayBuffer(8);
     const { port, heard } = scripted((answer) => {

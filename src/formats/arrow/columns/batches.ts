@@ -21,11 +21,11 @@ export interface PiecesRequest {
   readonly lend?: Lend | undefined;
 }
 
-/** How much is read together. */
+/** How many bytes are read in one go. */
 interface ReadSizes {
   /** Columns of a batch that take less are read as a whole. */
   readonly held: number;
-  /** What rows of others are read together, */
+  /** Columns of a larger batch are read in pieces of so many bytes, */
   readonly piece: number;
   /** of each column at least. */
   readonly column: number;

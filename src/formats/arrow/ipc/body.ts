@@ -109,12 +109,12 @@ function unpack(packed: Uint8Array<ArrayBuffer>, codec: "lz4" | "zstd"): Uint8Ar
   return unpackZstd(data, length);
 }
 
-/** Bytes of a file that are read together, since they lie together. */
+/** Neighbouring bytes of a file that are read in one go. */
 export interface HeldRanges {
   find(start: number, end: number): Uint8Array<ArrayBuffer> | undefined;
 }
 
-/** Buffers as near as this are read together with what is between them. */
+/** Buffers that are as near as this are read in one go, with the bytes between them. */
 const nearBytes = 32 * 1024;
 
 /** All buffers of some columns, in as few reads as they lie in. `lend`: where what is read is done with at once. */

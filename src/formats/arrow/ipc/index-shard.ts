@@ -83,7 +83,7 @@ async function readFileIndex(bytes: ShardBytes, reader: MessageReader): Promise<
   }
 }
 
-/** Blocks may not share bytes: what they make of a small file together is bounded by it. */
+/** Blocks may not share bytes: so the size of a file bounds what all of its blocks hold. */
 function refuseFaultyBlocks(blocks: readonly Block[], bodyEnd: number): void {
   let used = 0;
   for (const { offset, metadataBytes, bodyBytes } of blocks) {

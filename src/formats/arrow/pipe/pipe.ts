@@ -23,7 +23,7 @@ export interface ArrowPipeOptions {
   readonly close: () => void;
 }
 
-/** Batches that are held beside each other; one alone may have more. */
+/** Bytes of all batches that are held; a single batch may have more. */
 const heldLimit = 256 * 1024 * 1024;
 /** Dictionaries and their deltas, as they are in the stream. */
 const dictionariesLimit = 2 ** 30;

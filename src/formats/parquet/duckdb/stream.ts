@@ -4,7 +4,7 @@ import { awaitedLater, settled } from "../../../util/promises.js";
 
 /**
  * The chunks that a query gives, of 2,048 rows at most. A chunk holds until the next one is asked for.
- * Streams may end without a word where a file is damaged: whoever reads counts what came.
+ * A stream over a damaged file may end without an error: the caller must count the rows.
  * @throws what DuckDB says
  */
 export async function* streamChunks(pool: ConnectionPool, sql: string): AsyncGenerator<DuckDBDataChunk> {
