@@ -35,7 +35,7 @@ describe("a matrix input", () => {
     expect(batches[0]?.inputs[0]?.dims).toEqual([2]);
   });
 
-  test("of float16 is rounded, with infinity and NaN told before", () => {
+  test("float16 is rounded after infinity and NaN are reported", () => {
     const values = [
       [0.1, 1 / 3],
       [Number.NaN, 65504],
@@ -59,7 +59,7 @@ describe("a matrix input", () => {
 });
 
 describe("rows that cannot be scored", () => {
-  test("are told, and scored on zeros where nobody throws", () => {
+  test("bad values are reported, and scored on zeros where the run goes on", () => {
     const rows = [
       [1, 2],
       [null, 3],
@@ -78,14 +78,14 @@ describe("rows that cannot be scored", () => {
     expect(new Set(faults.map(({ row }) => row))).toEqual(new Set([101, 102, 104]));
   });
 
-  test.each(numericTensorTypes)("of %s: NULLs are told in every type", (dtype) => {
+  test.each(numericTensorTypes)("NULLs are reported in inputs of type %s", (dtype) => {
     const given = { ...numbers(dtype, [1, 1, 1], 1), valid: Uint8Array.of(1, 0, 1) };
     const { batches, faults } = pack({ inputs: [matrixBinding(["a"], dtype)] }, [given], { rows: 3 });
     expect(faults).toEqual([{ reason: "missing", column: "a", row: 101, value: undefined }]);
     expect(Number(dataOf(batches[0]?.inputs[0])[1])).toBe(0);
   });
 
-  test("are told of each input", () => {
+  test("bad values are reported for each input", () => {
     const other: InputBinding = {
       kind: "matrix",
       input: "mask",
@@ -135,7 +135,7 @@ describe("a list input", () => {
     ]);
   });
 
-  test("of another width is a bug that is told as one", () => {
+  test("a matrix of another width is reported as a bug", () => {
     expect(() => pack({ inputs: [vector] }, [matrix([[1, 2]])], { rows: 1 })).toThrow("input v takes 3 numbers a row");
   });
 });
@@ -167,13 +167,13 @@ describe("a text input", () => {
     ]);
   });
 
-  test("has no NULL: its row is told and scored on an empty text", () => {
+  test("a NULL text is reported, and scored as an empty text", () => {
     const { batches, faults } = pack({ inputs: [text] }, [textColumn(["a", null, "c"])], { rows: 3 });
     expect(faults).toEqual([{ reason: "missing", column: "city", row: 101, value: undefined }]);
     expect(dataOf(batches[0]?.inputs[0])).toEqual(["a", "", "c"]);
   });
 
-  test("has every NULL told with its row, wherever batches are cut", () => {
+  test("every NULL text is reported with its row, wherever batches are cut", () => {
     const column = textColumn([null, "b", "c", null, null, "f", null]);
     const { batches, faults } = pack({ inputs: [text] }, [column], { rows: 7, batchRows: 3 });
     expect(faults.map(({ row }) => row)).toEqual([100, 103, 104, 106]);
@@ -190,7 +190,7 @@ describe("a text input", () => {
     ]);
   });
 
-  test("given numbers is a bug that is told as one", () => {
+  test("numbers where texts are due are reported as a bug", () => {
     expect(() => pack({ inputs: [text] }, [matrix([[1]])], { rows: 1 })).toThrow("input place takes texts");
   });
 });

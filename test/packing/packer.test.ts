@@ -243,7 +243,7 @@ describe("a value that is no feature", () => {
     },
   );
 
-  test("is found beside its opposite: Infinity and -Infinity do not cancel out", () => {
+  test("Infinity is found next to -Infinity: they do not cancel out", () => {
     const rows = [[1, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY]];
     expect(() => packAll(packerOf(1), rows, [])).toThrow('"column":"b","row":0');
   });
@@ -281,7 +281,7 @@ describe("a value that is no feature", () => {
   });
 });
 
-test("a record batch without the input's column is a bug that is told as one", () => {
+test("a record batch without the input's column is reported as a bug", () => {
   const empty = { rowCount: 1, inputs: [], carried: [] };
   expect(() => [...packerOf(1).push(empty, { from: 0, to: 1, row: 0 })]).toThrow(
     "input features takes 3 numbers a row",

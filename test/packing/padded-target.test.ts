@@ -115,14 +115,14 @@ describe("lists of any length", () => {
     expect(masks[1]).toEqual([0, 0, 0, 0]);
   });
 
-  test("given as numbers are a bug that is told as one", () => {
+  test("numbers where lists are due are reported as a bug", () => {
     const numbers = { kind: "matrix", width: 4, data: new Float32Array(4), valid: undefined } as const;
     expect(() => pack({ inputs: [ids] }, [numbers], { rows: 1 })).toThrow("input input_ids takes lists");
   });
 });
 
 describe("lists that cannot be scored", () => {
-  test("are told once, and scored on zeros that the mask leaves out", () => {
+  test("bad lists are reported once, and scored on zeros that the mask leaves out", () => {
     const lists = [[1], null, [1, 2, 3, 4, 5], [1, null], [2]];
     const { tokens, masks, faults } = packLists({ ...ids, value: 9 }, lists);
     expect(tokens[0]).toEqual([1, 9, 9, 9]);
@@ -179,7 +179,7 @@ describe("batches that shrink", () => {
     expect({ tokens, masks }).toEqual({ tokens: [[0], [0]], masks: [[0], [0]] });
   });
 
-  test("do so together where they are padded to the same number, and by themselves where not", () => {
+  test("inputs shrink to one width where they are padded to the same number, and each to its own where not", () => {
     const types = { ...given, input: "types", column: ref("types") };
     const other = { ...given, input: "other", column: ref("other"), width: 9 };
     const columns = [[[1, 2]], [[1, 2, 3]], [[1]]].map((lists) => listColumn("int64", lists));

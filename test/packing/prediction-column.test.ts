@@ -74,7 +74,7 @@ describe("numbers", () => {
     ]);
   });
 
-  test("of another type than was bound are a bug that is told as one", () => {
+  test("predictions of another type than the contract binds are reported as a bug", () => {
     const column = createPredictionColumn("float64", 1);
     expect(() => {
       column.set(0, 1, { tensor: floats([1], 1), width: 1, element: undefined }, tell);
@@ -93,21 +93,21 @@ const toldOf = (type: ColumnType, tensor: Tensor, width: number, element?: numbe
 const { NaN: nan, POSITIVE_INFINITY: inf } = Number;
 
 describe("values that are not finite", () => {
-  test("are told one by one, by the span's row", () => {
+  test("values that are not finite are reported one by one, with the row of the span", () => {
     expect(toldOf("float32", floats([inf, 1, nan, nan], 4), 1)).toEqual([
       [4, inf],
       [6, nan],
     ]);
   });
 
-  test("are told once a row of a vector", () => {
+  test("values that are not finite are reported once for a vector", () => {
     expect(toldOf(list("float32"), floats([1, nan, inf, 1, 1, 1, -inf, nan, nan, nan], 5, 2), 2)).toEqual([
       [4, nan],
       [5, inf],
     ]);
   });
 
-  test("are not told of elements that nobody picked, nor of the padding", () => {
+  test("values that are not finite are not reported for elements that are not selected, nor for padding", () => {
     expect(toldOf("float32", floats([nan, 1, inf, 2, nan, 3, nan, nan], 4, 2), 2, 1)).toEqual([]);
   });
 });
@@ -173,7 +173,7 @@ describe("texts", () => {
     expect(plain(column.finish())).toEqual(["a", long, "c\u0000d"]);
   });
 
-  test("given numbers are a bug that is told as one", () => {
+  test("numbers where texts are due are reported as a bug", () => {
     expect(() => {
       createPredictionColumn("utf8", 1).set(0, 1, { tensor: floats([1], 1), width: 1, element: undefined }, tell);
     }).toThrow("a tensor of float32 came where strings are due");

@@ -62,7 +62,7 @@ const oneWindow: Decoder["windows"] = ({ rowStart, rowEnd }) =>
 
 const never = (): Promise<never> => new Promise(() => {});
 
-test("who reads is told how many rows are left of those that are pending", async () => {
+test("a reader gets the number of pending rows that are left", async () => {
   const { tools } = watched(3);
   const left: number[] = [];
   const reader: FeedOptions["reader"] = {

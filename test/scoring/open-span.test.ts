@@ -97,7 +97,7 @@ describe("rows of a span that was filtered", () => {
     expect([span.keptRows, idsOf(span), faults]).toEqual([0, [], []]);
   });
 
-  test("are told of by their number in the run, whoever finds the fault", () => {
+  test("bad rows are reported by their number in the run, wherever the fault is found", () => {
     const { open: span, faults } = open({ rowStart: 100, rowEnd: 108 });
     span.take(batchFrom(100, [dropped, kept, dropped, kept, dropped, dropped, kept, kept]), {
       from: 0,
@@ -117,7 +117,7 @@ describe("rows of a span that was filtered", () => {
     expect(idsOf(span)).toEqual([101, 103]);
   });
 
-  test("on which an expression failed are told of with it, when they are taken and not before", () => {
+  test("rows for which an expression failed are reported with it when they are taken, not before", () => {
     const { open: span, faults } = open({ rowStart: 100, rowEnd: 104 });
     const batch = batchFrom(98, [failedOn(0), dropped, dropped, failedOn(1), dropped, failedOn(0), failedOn(1)]);
     span.take(batch, { from: 2, to: 6, row: 100 });
@@ -140,7 +140,7 @@ describe("rows of a span that was filtered", () => {
   });
 });
 
-test("rows that nobody filtered keep their numbers", () => {
+test("rows keep their numbers where there is no filter", () => {
   const { open: span, faults } = open({ rowStart: 50, rowEnd: 53 });
   const { selection: _, ...whole } = batchFrom(49, [kept, kept, kept, kept]);
   expect(span.take(whole, { from: 1, to: 4, row: 50 })).toEqual({ range: { from: 1, to: 4, row: 50 }, filtered: 0 });

@@ -58,7 +58,7 @@ test("what is taken over is pending at its end, a few spans of one share, and th
   );
 });
 
-test("taking over comes to an end, whatever is committed beside it", () => {
+test("taking over spans ends, whatever other workers commit meanwhile", () => {
   fc.assert(
     fc.property(flags, workers, fc.infiniteStream(fc.nat()), (start, worker, others) => {
       const committed = Uint8Array.from(start);

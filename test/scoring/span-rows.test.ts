@@ -241,7 +241,7 @@ describe("a tensor that is not what the signature says", () => {
     );
   });
 
-  test("is told with its shape", () => {
+  test("an output of another shape is refused with its shape", () => {
     expect(refusal(() => predictWith("score", float64(4, 2)))).toMatchInlineSnapshot(`
       "64 CONTRACT
       running the model: output \`score\` came as float64 [4,2] for a batch of 4 rows
@@ -267,13 +267,13 @@ describe("a prediction that is not finite", () => {
     );
   });
 
-  test("does not count in the rows of padding, nor in elements that nobody asked for", () => {
+  test("a value that is not finite does not count in padding rows or in elements that the job does not select", () => {
     open().predict(predictions(104, 108, 32), { rowStart: 104, rowCount: 4, packedRows: 32 });
   });
 });
 
 describe("a rejected row", () => {
-  test("is left out of every column, whatever else is said of it", () => {
+  test("a rejected row is left out of every column, whatever other faults it has", () => {
     const rows = open();
     rows.carry(
       carried(100, 112, (row) => row === 105),
@@ -316,7 +316,7 @@ describe("a rejected row", () => {
     expect(() => rows.finish(12)).toThrow("row 100 was not carried or not predicted");
   });
 
-  test("is not told of again", () => {
+  test("a fault of a rejected row is not reported again", () => {
     const rows = open();
     const tensors = predictions(104, 108);
     (tensors.get("score") as { data: Float64Array }).data[1] = Number.NaN;

@@ -137,7 +137,7 @@ describe("windows that are fetched ahead", () => {
     await windows.return(undefined);
   });
 
-  test("are closed when nobody reads on", async () => {
+  test("windows that were opened ahead are closed when the reader stops", async () => {
     const { seen, tools } = world({ files: 4, bytes: 1000, windowBytes: 100 });
     for await (const window of windowsAhead(
       tools,

@@ -26,7 +26,7 @@ const bad = [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
 /** The largest, the smallest, those without a leading one, and zeros. */
 const extremes = [3.402_823_466_385_288_6e38, -3.402_823_466_385_288_6e38, 1e-45, -1e-45, 1.17e-38, 0, -0];
 
-describe("floats are looked at for what is not finite", () => {
+describe("floats are checked for values that are not finite", () => {
   test("wherever it is, in arrays of any length", () => {
     for (let length = 0; length <= 40; length += 1) {
       for (const lead of [0, 1, 3]) {
@@ -118,7 +118,7 @@ describe.for(["float32", "float64"] as const)("four columns of %s are put side b
   });
 });
 
-test("a double that is too large for a float is told", () => {
+test("a double that is too large for a float is found", () => {
   const target = floatsOf([0, 0, 0, 0]);
   const [a, d] = [numbersOf("float64", [3.4e38]), numbersOf("float64", [3.5e38])];
   expect(packFour(target, 0, 4, { a, b: a, c: a, d: a, from: 0, to: 1 })).toBe(true);

@@ -209,7 +209,7 @@ pq.write_table(table, sys.argv[1], use_dictionary=False, column_encoding={"id": 
 });
 
 describe("a shard that is damaged", () => {
-  test("is told as DuckDB finds it, after all rows before it", async () => {
+  test("damage is reported in DuckDB's words, after all rows before it", async () => {
     await using scratch = await scratchFolder();
     const path = await writeShard(scratch.path, 10_000, "ROW_GROUP_SIZE 2048, COMPRESSION snappy");
     const { rowGroups } = await readFooter({ path });

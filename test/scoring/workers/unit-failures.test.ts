@@ -40,7 +40,7 @@ test.each([
   expect(told[0]?.message).toContain(error.message);
 });
 
-test("a unit whose worker has ended is told of once", async () => {
+test("a unit whose worker has ended is reported once", async () => {
   expect(await failuresOf(undefined)).toMatchObject([{ kind: "worker_gone" }]);
 });
 
