@@ -125,7 +125,7 @@ function hasNull({ valid }: FixedColumn, from: number, to: number): boolean {
   return valid?.subarray(from, to).includes(0) === true;
 }
 
-/** Whether all numbers of some rows are, told at once; where not, each row is looked at. */
+/** Whether all numbers of some rows are good, checked at once; if not, each row is checked. */
 function allFinite({ offsets }: ListColumn, { data }: FixedColumn, { from, to }: RowRange): boolean {
   return (
     !(data instanceof Float32Array || data instanceof Float64Array) ||

@@ -91,7 +91,7 @@ function groupsOf(columns: readonly MatrixColumn[]): Group[] {
   });
 }
 
-/** Packs four columns at once, where each of their values fits, or is looked at again. False: anything may stand there. */
+/** Packs four columns at once, where all of their values fit, or are checked later. False: the target's content is undefined. */
 function packSome(target: Target, at: number, columns: readonly MatrixColumn[], { from, to }: Rows): boolean {
   const [a, b, c, d] = columns.map(({ column }) => column.data);
   if (a === undefined || b === undefined || c === undefined || d === undefined) {
