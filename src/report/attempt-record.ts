@@ -1,6 +1,14 @@
+import {
+  type ColumnProfile,
+  emptyProfile,
+  mergeProfiles,
+  profileColumn,
+  profiledColumns,
+  profileLimits,
+} from "../checks/profiles/column-profile.js";
 import type { ColumnType, OutputRows, RejectedRow, RejectReason } from "../columnar/types.js";
 import type { Progress } from "./progress.js";
-import { createScoreSketch, type ScoreSketch, type ScoreSummary } from "./score-sketch.js";
+import { type ScoreSummary, scoreSummary } from "./score-summary.js";
 import { createStageTimes, type Stage, type StageTimes } from "./stage-times.js";
 import { createTimeline, type Timeline } from "./timeline.js";
 
@@ -186,9 +194,6 @@ function createTally(): Tally {
   };
 }
 
-/** Columns beyond these have no sketch; each costs 128 KiB. */
-const maxSketchedColumns = 32;
-
 interface Scores {
   addColumns(predicted: RunInfo["predicted"]): void;
   add(rows: OutputRows): void;
@@ -196,22 +201,24 @@ interface Scores {
 }
 
 function createScores(): Scores {
-  const sketches = new Map<string, ScoreSketch>();
+  const profiles = new Map<string, ColumnProfile>();
+  let limits = profileLimits(1);
   return {
     addColumns(predicted) {
-      for (const { name, type } of predicted.slice(0, maxSketchedColumns)) {
-        const sketch = createScoreSketch(name, type);
-        if (sketch !== undefined) {
-          sketches.set(name, sketch);
-        }
+      limits = profileLimits(Math.min(predicted.length, profiledColumns));
+      for (const { name, type } of predicted.slice(0, profiledColumns)) {
+        profiles.set(name, emptyProfile({ type }));
       }
     },
     add({ columns }) {
-      for (const { name, column } of columns) {
-        sketches.get(name)?.add(column);
+      for (const { name, type, column } of columns) {
+        const before = profiles.get(name);
+        if (before !== undefined) {
+          profiles.set(name, mergeProfiles(before, profileColumn({ type }, column, limits), limits));
+        }
       }
     },
-    summaries: () => [...sketches.values()].flatMap((sketch) => sketch.summary() ?? []),
+    summaries: () => [...profiles].flatMap(([name, profile]) => scoreSummary(name, profile) ?? []),
   };
 }
 

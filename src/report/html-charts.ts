@@ -1,6 +1,6 @@
 import { html, type Html } from "./html.js";
 import { showCount, showRate } from "./report.js";
-import type { ScoreSummary } from "./score-sketch.js";
+import type { ScoreSummary } from "./score-summary.js";
 import type { Timeline } from "./timeline.js";
 
 const width = 640;
@@ -26,16 +26,17 @@ function columns(values: readonly number[], highest: number): Html[] {
 
 /** A chart of the distribution of a column's predictions. */
 export function scoreChart(summary: ScoreSummary): Html {
-  const { column, values, sampled } = summary;
-  const of = `${showCount(values)} values${sampled < values ? `, ${showCount(sampled)} of them sampled` : ""}`;
+  const { column, values } = summary;
+  const total = `${showCount(values)} values`;
   if (summary.kind === "values") {
     const { counts, others } = summary;
     const rows = counts.map(({ value, count }) => ({ name: value, value: count }));
-    return html`<h3>${column}</h3><p>${of}</p>${bars(others === 0 ? rows : [...rows, { name: "(others)", value: others }])}`;
+    return html`<h3>${column}</h3><p>${total}</p>${bars(others === 0 ? rows : [...rows, { name: "(others)", value: others }])}`;
   }
-  const { min, max, mean, bins } = summary;
-  return html`<h3>${column}</h3><figure><svg viewBox="0 0 ${width} ${height}" role="img" aria-label="histogram of ${column}">${columns(bins, Math.max(...bins, 1))}</svg>
-<figcaption>${showNumber(min)} to ${showNumber(max)}, mean ${showNumber(mean)}; ${of}</figcaption></figure>`;
+  const { of, min, max, mean, deviation, bins } = summary;
+  const title = of === undefined ? column : `${column} (${of})`;
+  return html`<h3>${title}</h3><figure><svg viewBox="0 0 ${width} ${height}" role="img" aria-label="histogram of ${column}">${columns(bins, Math.max(...bins, 1))}</svg>
+<figcaption>${showNumber(min)} to ${showNumber(max)}, mean ${showNumber(mean)}, standard deviation ${showNumber(deviation)}; ${total}</figcaption></figure>`;
 }
 
 /** A table of numbers with horizontal bars. */

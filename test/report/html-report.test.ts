@@ -15,7 +15,7 @@ describe("the HTML page of an attempt", () => {
       "<dt>engine busy</dt><dd>75%</dd>",
       "<dt>spans of the run</dt><dd>1 of 2</dd>",
       "<tr><th>infer</th><td>1.5 s</td>",
-      "0.5 to 2.5, mean 1.5; 3 values",
+      "0.5 to 2.5, mean 1.5, standard deviation 0.8165; 3 values",
       "<tr><th>null</th><td>1</td>",
       "d".repeat(64),
       "20.19.0",

@@ -1,0 +1,66 @@
+// Prints the CPU time that profiling columns takes: milliseconds for a million values, and the bytes of the profile.
+import { profileColumn, profileLimits } from "#src/checks/profiles/column-profile.js";
+import { profileJson } from "#src/checks/profiles/profile-json.js";
+
+const rows = 262_144;
+const rounds = Number(process.argv[2] ?? 40);
+
+/** Numbers within 0..1, the same each time. */
+function randomNumbers() {
+  let state = 1;
+  return () => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0; // Numerical Recipes' generator
+    return state / 2 ** 32;
+  };
+}
+
+const random = randomNumbers();
+const fixed = (data) => ({ kind: "fixed", lanes: 1, data, valid: undefined });
+const logistic = (value) => 1 / (1 + Math.exp(-value));
+const normal = () => Math.sqrt(-2 * Math.log(random() + 2 ** -33)) * Math.cos(2 * Math.PI * random());
+
+function texts(names) {
+  const encoded = names.map((name) => new TextEncoder().encode(name));
+  const chosen = Array.from({ length: rows }, () => encoded[Math.floor(random() * names.length)]);
+  const offsets = new Uint32Array(rows + 1);
+  for (const [row, { length }] of chosen.entries()) {
+    offsets[row + 1] = offsets[row] + length;
+  }
+  return { kind: "bytes", offsets, bytes: Buffer.concat(chosen), valid: undefined };
+}
+
+const dimension = 384;
+const vectorRows = 4096;
+const columns = {
+  "score, float32": ["float32", fixed(Float32Array.from({ length: rows }, () => logistic(normal() - 2)))],
+  "normal, float64": ["float64", fixed(Float64Array.from({ length: rows }, normal))],
+  "label, int64": ["int64", fixed(BigInt64Array.from({ length: rows }, () => BigInt(Math.floor(random() * 3))))],
+  "label, utf8": ["utf8", texts(["Adelie", "Chinstrap", "Gentoo"])],
+  "text of 5,000 values": ["utf8", texts(Array.from({ length: 5000 }, (_, index) => `district ${index}`))],
+  truth: ["bool", fixed(Uint8Array.from({ length: rows }, () => (random() < 0.3 ? 1 : 0)))],
+  [`elements of vectors of ${dimension}`]: [
+    { kind: "list", element: "float32" },
+    {
+      kind: "list",
+      offsets: Uint32Array.from({ length: vectorRows + 1 }, (_, row) => row * dimension),
+      child: fixed(Float32Array.from({ length: vectorRows * dimension }, normal)),
+      valid: undefined,
+    },
+  ],
+};
+
+const limits = profileLimits(1);
+console.log("| column | ms of CPU for a million values | bytes of JSON |\n| --- | ---: | ---: |");
+for (const [name, [type, column]] of Object.entries(columns)) {
+  const values = column.kind === "list" ? column.child.data.length : rows;
+  const once = () => profileColumn({ type }, column, limits);
+  const profile = once(); // and compiles
+  once();
+  const { user, system } = process.cpuUsage();
+  for (let round = 0; round < rounds; round += 1) {
+    once();
+  }
+  const spent = process.cpuUsage();
+  const ms = (spent.user + spent.system - user - system) / 1000 / rounds / (values / 1e6);
+  console.log(`| ${name} | ${ms.toFixed(1)} | ${JSON.stringify(profileJson(profile)).length} |`);
+}

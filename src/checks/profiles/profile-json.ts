@@ -1,0 +1,159 @@
+import { assertNever } from "../../util/errors.js";
+import type { ColumnProfile } from "./column-profile.js";
+import type { Histogram } from "./histogram.js";
+import type { NumberProfile } from "./number-profile.js";
+import type { ValueCounts } from "./value-counts.js";
+import type { VectorProfile } from "./vector-profile.js";
+
+/** A profile as plain JSON, from which `parseProfile` makes the same again. Its keys are in one order. */
+export type ProfileJson = Readonly<Record<string, unknown>>;
+
+export function profileJson(profile: ColumnProfile): ProfileJson {
+  const { type, rows, nulls } = profile;
+  const counts = { kind: profile.kind, type, rows, nulls };
+  switch (profile.kind) {
+    case "numbers":
+      return { ...counts, ...numbersJson(profile.numbers) };
+    case "values":
+      return { ...counts, values: valuesJson(profile.values) };
+    case "vectors":
+      return { ...counts, ...vectorsJson(profile.vectors) };
+    case "rows":
+      return counts;
+    default:
+      return assertNever(profile);
+  }
+}
+
+function numbersJson(numbers: NumberProfile): ProfileJson {
+  const { nan, positiveInfinite, negativeInfinite, finite, min, max, sum, squares, histogram, values } = numbers;
+  return {
+    nan,
+    positive_infinite: positiveInfinite,
+    negative_infinite: negativeInfinite,
+    finite,
+    min: finite === 0 ? null : min,
+    max: finite === 0 ? null : max,
+    sum: exactJson(sum),
+    squares: exactJson(squares),
+    histogram: histogramJson(histogram),
+    values: valuesJson(values),
+  };
+}
+
+function vectorsJson({
+  minDimension,
+  maxDimension,
+  zero,
+  notFinite,
+  norms,
+  directions,
+  hashed,
+}: VectorProfile): ProfileJson {
+  return {
+    min_dimension: Number.isFinite(minDimension) ? minDimension : null,
+    max_dimension: maxDimension,
+    zero,
+    not_finite: notFinite,
+    norms: numbersJson(norms),
+    directions: [...directions],
+    hashed: [...hashed],
+  };
+}
+
+/** A whole number of 2^exponent: hexadecimal digits, `@` and the exponent; of 2^-1074 zeros are left out. */
+function exactJson(sum: bigint): string {
+  if (sum === 0n) {
+    return "0";
+  }
+  const digits = sum.toString(16);
+  const short = digits.replace(/0+$/, "");
+  return `${short}@${(digits.length - short.length) * 4 - 1074}`;
+}
+
+/** The shift, then for each bin how far its key is from the one before (the first from 0), and its count. */
+function histogramJson({ shift, keys, counts }: Histogram): readonly number[] {
+  const numbers = [shift];
+  let last = 0;
+  for (const [index, key] of keys.entries()) {
+    numbers.push(key - last, counts[index] as number);
+    last = key;
+  }
+  return numbers;
+}
+
+/** By name, in the order of names; a list where values are counted by hash; null where there are many numbers. */
+function valuesJson(values: ValueCounts): unknown {
+  if (values.kind === "many") {
+    return values.hashed === undefined ? null : [...values.hashed];
+  }
+  return Object.fromEntries([...values.counts].toSorted(([one], [other]) => (one < other ? -1 : 1)));
+}
+
+/** The profile that `profileJson` made this of; trusts it to be one. */
+export function parseProfile(json: ProfileJson): ColumnProfile {
+  const { kind, type, rows, nulls } = json as Pick<ColumnProfile, "kind" | "type" | "rows" | "nulls">;
+  const counts = { type, rows, nulls };
+  switch (kind) {
+    case "numbers":
+      return { ...counts, kind, numbers: parseNumbers(json) };
+    case "values":
+      return { ...counts, kind, values: parseValues(json.values) };
+    case "vectors":
+      return { ...counts, kind, vectors: parseVectors(json) };
+    case "rows":
+      return { ...counts, kind };
+    default:
+      return assertNever(kind);
+  }
+}
+
+function parseNumbers(json: ProfileJson): NumberProfile {
+  return {
+    nan: json.nan as number,
+    positiveInfinite: json.positive_infinite as number,
+    negativeInfinite: json.negative_infinite as number,
+    finite: json.finite as number,
+    min: (json.min as number | null) ?? Number.POSITIVE_INFINITY,
+    max: (json.max as number | null) ?? Number.NEGATIVE_INFINITY,
+    sum: parseExact(json.sum as string),
+    squares: parseExact(json.squares as string),
+    histogram: parseHistogram(json.histogram as readonly number[]),
+    values: parseValues(json.values),
+  };
+}
+
+function parseVectors(json: ProfileJson): VectorProfile {
+  return {
+    minDimension: (json.min_dimension as number | null) ?? Number.POSITIVE_INFINITY,
+    maxDimension: json.max_dimension as number,
+    zero: json.zero as number,
+    notFinite: json.not_finite as number,
+    norms: parseNumbers(json.norms as ProfileJson),
+    directions: Float64Array.from(json.directions as readonly number[]),
+    hashed: Float64Array.from(json.hashed as readonly number[]),
+  };
+}
+
+function parseExact(text: string): bigint {
+  const [, sign, digits = "0", exponent = "-1074"] = /^(-?)([0-9a-f]+)(?:@(-?\d+))?$/.exec(text) ?? [];
+  const magnitude = BigInt(`0x${digits}`) << BigInt(Number(exponent) + 1074);
+  return sign === "-" ? -magnitude : magnitude;
+}
+
+function parseHistogram([shift = 0, ...pairs]: readonly number[]): Histogram {
+  const keys = new Int32Array(pairs.length / 2);
+  let last = 0;
+  for (let index = 0; index < keys.length; index += 1) {
+    last += pairs[2 * index] as number;
+    keys[index] = last;
+  }
+  return { shift, keys, counts: Float64Array.from(keys, (_, index) => pairs[2 * index + 1] as number) };
+}
+
+function parseValues(json: unknown): ValueCounts {
+  if (json === null || Array.isArray(json)) {
+    return { kind: "many", hashed: json === null ? undefined : Float64Array.from(json as readonly number[]) };
+  }
+  return { kind: "few", counts: new Map(Object.entries(json as Readonly<Record<string, number>>)) };
+}

@@ -1,0 +1,130 @@
+import { describe, expect, test } from "vitest";
+import { emptyProfile, mergeProfiles, profileColumn, profileLimits } from "#src/checks/profiles/column-profile.js";
+import type { Column, ColumnType } from "#src/columnar/types.js";
+import type { Values } from "#src/columnar/values.js";
+import { type ScoreSummary, scoreSummary } from "#src/report/score-summary.js";
+import { textColumn } from "../support/batches.js";
+
+const fixed = (data: Values): Column => ({ kind: "fixed", lanes: 1, data, valid: undefined });
+const limits = profileLimits(1);
+
+function summaryOf(type: ColumnType, ...columns: readonly Column[]): ScoreSummary | undefined {
+  const profile = columns
+    .map((column) => profileColumn({ type }, column, limits))
+    .reduce((one, other) => mergeProfiles(one, other, limits), emptyProfile({ type }));
+  return scoreSummary("score", profile);
+}
+
+function numbers(type: ColumnType, ...columns: readonly Column[]): Extract<ScoreSummary, { kind: "numbers" }> {
+  const summary = summaryOf(type, ...columns);
+  if (summary?.kind !== "numbers") {
+    throw new Error(`it is of ${summary?.kind}`);
+  }
+  return summary;
+}
+
+const total = (bins: readonly number[]): number => bins.reduce((sum, count) => sum + count, 0);
+
+describe("a summary of numbers", () => {
+  test("counts each of them in 24 equal steps", () => {
+    const found = numbers("float32", fixed(Float32Array.of(0, 0.25, 0.5)), fixed(Float32Array.of(0.75, 1)));
+    expect(found).toMatchObject({ values: 5, min: 0, max: 1, mean: 0.5, deviation: Math.sqrt(0.125) });
+    expect([found.bins[0], found.bins[6], found.bins[12], found.bins[18], found.bins.at(-1)]).toEqual([1, 1, 1, 1, 1]);
+    expect(total(found.bins)).toBe(5);
+  });
+
+  test("has negative ones and those of any size in their order", () => {
+    const found = numbers("float64", fixed(Float64Array.of(-1000.5, -1000.5, -1, 0.001, 1000)));
+    expect([found.min, found.max, found.bins[0], found.bins.at(-1)]).toEqual([-1000.5, 1000, 2, 1]);
+    expect(total(found.bins)).toBe(5);
+  });
+
+  test("has one step where all are one", () => {
+    expect(total(numbers("float32", fixed(new Float32Array(9).fill(0.3))).bins)).toBe(9);
+  });
+
+  test("loses none beyond float32", () => {
+    expect(total(numbers("float64", fixed(Float64Array.of(1e300, -1e300, 0.5))).bins)).toBe(3);
+  });
+
+  test("is exact for a large span", () => {
+    const rows = 2 ** 20;
+    const data = Float32Array.from({ length: rows }, (_, row) => (row % 4 === 0 ? 0.25 : 0.75));
+    const found = numbers("float32", fixed(data), fixed(Float32Array.of(0, 1)));
+    expect(found).toMatchObject({ values: rows + 2, mean: (rows * 0.625 + 1) / (rows + 2) });
+    expect(total(found.bins.slice(0, 12))).toBe(rows / 4 + 1);
+    expect(total(found.bins)).toBe(rows + 2);
+  });
+
+  test("of vectors is of their norms", () => {
+    const child = fixed(Float32Array.of(3, 4, 0, 1, 5, 12));
+    const column: Column = { kind: "list", offsets: Uint32Array.of(0, 2, 4, 6), child, valid: undefined };
+    expect(numbers({ kind: "list", element: "float32" }, column)).toMatchObject({
+      of: "norm, 2 dimensions",
+      values: 3,
+      min: 1,
+      max: 13,
+    });
+  });
+});
+
+describe("a summary of few different values", () => {
+  test("counts each whole number, the lowest first", () => {
+    expect(summaryOf("int64", fixed(BigInt64Array.of(2n, 0n, 2n, -1n)))).toEqual({
+      column: "score",
+      kind: "values",
+      values: 4,
+      counts: [
+        { value: "-1", count: 1 },
+        { value: "0", count: 1 },
+        { value: "2", count: 2 },
+      ],
+      others: 0,
+    });
+  });
+
+  test("counts each text and truth, the most frequent first", () => {
+    expect(summaryOf("utf8", textColumn(["b", "a", "b", "é"]))).toMatchObject({
+      counts: [
+        { value: "b", count: 2 },
+        { value: "a", count: 1 },
+        { value: "é", count: 1 },
+      ],
+    });
+    expect(summaryOf("bool", fixed(Uint8Array.of(1, 0, 1)))).toMatchObject({
+      counts: [
+        { value: "true", count: 2 },
+        { value: "false", count: 1 },
+      ],
+    });
+  });
+
+  test("counts those of rare texts exactly", () => {
+    const rows = 100_000;
+    const texts = Array.from({ length: rows }, (_, row) => (row === 77_777 ? "rare" : "common"));
+    expect(summaryOf("utf8", textColumn(texts))).toMatchObject({
+      counts: [
+        { value: "common", count: rows - 1 },
+        { value: "rare", count: 1 },
+      ],
+    });
+  });
+
+  test("tells the most frequent 48 of many, and all the others together", () => {
+    const texts = Array.from({ length: 1000 }, (_, row) => `text ${row % 100}`);
+    const found = summaryOf("utf8", textColumn(texts));
+    expect(found).toMatchObject({ kind: "values", values: 1000, others: 520 });
+    expect(found?.kind === "values" && found.counts.length).toBe(48);
+  });
+
+  test("tells only how many values there are where almost each is another", () => {
+    const found = summaryOf("utf8", textColumn(Array.from({ length: 1000 }, (_, row) => `text ${row}`)));
+    expect(found).toMatchObject({ kind: "values", values: 1000, counts: [], others: 1000 });
+  });
+});
+
+test("nothing is said of a column without a value, and of one whose values are no predictions", () => {
+  expect(summaryOf("float32")).toBeUndefined();
+  expect(summaryOf("utf8")).toBeUndefined();
+  expect(summaryOf({ kind: "struct", fields: [] })).toBeUndefined();
+});
