@@ -1,0 +1,175 @@
+import type { ColumnProfile } from "../profiles/column-profile.js";
+import { profileJson } from "../profiles/profile-json.js";
+import { checkColumn, checkConstant, checkShares, type ComparedColumn } from "./column-checks.js";
+import {
+  checkCentroid,
+  checkPsi,
+  checkQuantiles,
+  checkSlowDrift,
+  checkUnexplained,
+  lowerExplained,
+  type PsiLevels,
+} from "./drift-checks.js";
+import { checkRejects, checkRows } from "./row-checks.js";
+import {
+  type Baseline,
+  type CheckOptions,
+  type ColumnProfiles,
+  comparedRuns,
+  latestRuns,
+  type RunProfile,
+} from "./run-profile.js";
+import { checkClasses, checkUnseen, checkWanted } from "./value-checks.js";
+import type { CheckResult, Verdict } from "./verdict.js";
+
+const outputPsi = { warn: 0.1, hold: 0.25 };
+const featureWarnPsi = 0.25;
+const slicePsi = 0.25;
+const sliceLimits = { slices: 50, rows: 1000 };
+/** Of these, some are so clear that they hold a run that has few before it. */
+const clearly = { rows: 0.25, psi: 1 };
+
+export interface Judged {
+  readonly run: RunProfile;
+  /** Runs with earlier dates, the latest last, from four weeks on. */
+  readonly baseline: Baseline;
+  /** The first published run with this run's model. */
+  readonly first?: RunProfile | undefined;
+}
+
+/** What the checks say of a run, compared with those before it. Depends on nothing else. */
+export function judge({ run, baseline, first }: Judged, options: CheckOptions): Verdict {
+  const latest = latestRuns(baseline);
+  const absolute = [...checkRejects(run, options), ...checkOutputsWanted(run, options)];
+  const comparisons = [
+    ...checkRows(run, baseline, options),
+    ...columnResults({ run, baseline, first }, latest, options),
+  ].map((result) => lowerWhereDue(result, { run, runs: baseline.length, options }));
+  const results = [...absolute, ...comparisons];
+  const holds = options.onFail === "hold" && results.some(({ level }) => level === "hold");
+  return {
+    outcome: holds ? "hold" : "publish",
+    runId: run.runId,
+    date: run.date,
+    baseline: latest.map(({ runId }) => runId),
+    modelChanged: latest.length > 0 && latest.every(({ modelSha256 }) => modelSha256 !== run.modelSha256),
+    results,
+  };
+}
+
+function checkOutputsWanted({ outputs }: RunProfile, options: CheckOptions): CheckResult[] {
+  return [...outputs].flatMap(([column, now]) => checkWanted(column, now, options.outputs.get(column) ?? {}));
+}
+
+function columnResults({ run, first }: Judged, latest: Baseline, options: CheckOptions): CheckResult[] {
+  const last = latest.at(-1);
+  if (last === undefined) {
+    return [];
+  }
+  const columns = [...last.outputs].flatMap(([column, profile]) =>
+    checkColumn(column, { runId: last.runId, profile }, run.outputs.get(column)),
+  );
+  const features = compared(run.features, latest, (before) => before.features);
+  const outputs = compared(run.outputs, latest, (before) => before.outputs).flatMap((column) => {
+    const profile = first?.outputs.get(column.column);
+    const hold = options.outputs.get(column.column)?.psi ?? outputPsi.hold;
+    const levels = { warn: Math.min(outputPsi.warn, hold), hold };
+    return [
+      checkClasses(column),
+      checkUnseen(column, true),
+      lowerExplained(checkCompared(column, levels), features),
+      checkUnexplained(column, features, levels.warn),
+      first === undefined || profile === undefined
+        ? []
+        : checkSlowDrift(column, { runId: first.runId, profile }, outputPsi.hold),
+    ].flat();
+  });
+  const { psi: hold } = options.inputs;
+  const levels = { warn: Math.min(featureWarnPsi, hold), hold };
+  const inputs = features.flatMap((column) => [checkUnseen(column, false), checkCompared(column, levels)].flat());
+  return [...columns, ...outputs, ...inputs, ...sliceResults(run, latest), ...checkStale(run, last)];
+}
+
+/** Columns of a run with those of the same name and type before; those that never were have nothing to compare. */
+function compared(
+  now: ColumnProfiles,
+  latest: Baseline,
+  columnsOf: (run: RunProfile) => ColumnProfiles,
+): ComparedColumn[] {
+  return [...now].flatMap(([column, profile]) => {
+    const earlier = latest.flatMap((run) => {
+      const before = columnsOf(run).get(column);
+      return before?.type === profile.type ? [{ runId: run.runId, profile: before }] : [];
+    });
+    return earlier.length === 0 ? [] : [{ column, now: profile, earlier }];
+  });
+}
+
+function checkCompared(column: ComparedColumn, psi: PsiLevels): CheckResult[] {
+  return [
+    ...checkConstant(column),
+    ...checkShares(column),
+    ...checkPsi(column, psi),
+    ...checkQuantiles(column),
+    ...checkCentroid(column),
+  ];
+}
+
+/** The outputs of slices with many rows; they only warn. */
+function sliceResults({ slices }: RunProfile, latest: Baseline): CheckResult[] {
+  return [...(slices ?? [])].slice(0, sliceLimits.slices).flatMap(([slice, now]) => {
+    const large = [...now].filter(([, { rows }]) => rows >= sliceLimits.rows);
+    return compared(new Map(large), latest, (run) => run.slices?.get(slice) ?? new Map()).flatMap((each) =>
+      checkPsi({ ...each, column: `${slice}: ${each.column}` }, { warn: slicePsi, hold: Number.POSITIVE_INFINITY }),
+    );
+  });
+}
+
+/** Whether every feature is the same as in the last run: someone's table was not refreshed. */
+function checkStale({ features }: RunProfile, last: RunProfile): CheckResult[] {
+  const isSame = ([column, now]: readonly [string, ColumnProfile]): boolean => {
+    const before = last.features.get(column);
+    return before?.rows === now.rows && JSON.stringify(profileJson(before)) === JSON.stringify(profileJson(now));
+  };
+  if (features.size === 0 || ![...features].every(isSame)) {
+    return [];
+  }
+  const result: CheckResult = {
+    check: "stale",
+    column: null,
+    level: "warn",
+    formula: "features whose profile is that of the last run; fewer than all",
+    measured: features.size,
+    limit: features.size,
+    against: last.runId,
+    numbers: { features: features.size },
+  };
+  return [result];
+}
+
+interface Circumstances {
+  readonly run: RunProfile;
+  readonly runs: number;
+  readonly options: CheckOptions;
+}
+
+/** A comparison that holds only warns on a date that is expected to differ, and while few runs are before this one. */
+function lowerWhereDue(result: CheckResult, { run, runs, options }: Circumstances): CheckResult {
+  const expected = options.expect.find(({ date }) => date === run.date);
+  const lowered =
+    result.level !== "hold"
+      ? undefined
+      : expected !== undefined
+        ? `expected on ${expected.date}: ${expected.reason}`
+        : runs < comparedRuns && !isClear(result)
+          ? `only ${runs} of ${comparedRuns} runs to compare with`
+          : undefined;
+  return lowered === undefined ? result : { ...result, level: "warn", lowered };
+}
+
+function isClear({ check, measured, limit }: CheckResult): boolean {
+  return (
+    (check === "rows" && Number(measured) < clearly.rows) ||
+    (check === "psi" && Number(measured) > Math.max(clearly.psi, Number(limit)))
+  );
+}

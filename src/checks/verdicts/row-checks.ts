@@ -1,0 +1,61 @@
+import { type Baseline, type CheckOptions, comparedRuns, latestRuns, type RunProfile } from "./run-profile.js";
+import type { CheckResult } from "./verdict.js";
+
+const dayMs = 86_400_000;
+const weeks = 4;
+/** Fewer nights of this weekday say less than the runs before this one. */
+const leastWeekdays = 2;
+
+/** Rows of this run, compared with those that are usual on its weekday. */
+export function checkRows(run: RunProfile, baseline: Baseline, { rows }: CheckOptions): CheckResult[] {
+  if (baseline.length === 0) {
+    return [];
+  }
+  const ofWeekday = baseline.filter(({ date }) => isWeekdayOf(date, run.date)).map((before) => before.rows);
+  const latest = latestRuns(baseline).map((before) => before.rows);
+  const byWeekday = ofWeekday.length >= leastWeekdays;
+  const [least, most] = byWeekday ? middlesOf(ofWeekday) : [Math.min(...latest), Math.max(...latest)];
+  const isLow = run.rows < rows.min * least;
+  return [
+    {
+      check: "rows",
+      column: null,
+      level: isLow || run.rows > rows.max * most ? "hold" : "pass",
+      formula: byWeekday
+        ? `rows / the lower or upper median of the same weekday's rows in the last ${weeks} weeks, from ${rows.min} to ${rows.max}`
+        : `rows / the fewest and the most rows of the last ${comparedRuns} runs, from ${rows.min} to ${rows.max}`,
+      measured: isLow ? run.rows / least : run.rows / most,
+      limit: isLow ? rows.min : rows.max,
+      against: null,
+      numbers: { rows: run.rows, least, most },
+    },
+  ];
+}
+
+function isWeekdayOf(earlier: string, date: string): boolean {
+  const days = Math.round((Date.parse(date) - Date.parse(earlier)) / dayMs);
+  return days > 0 && days % 7 === 0 && days <= weeks * 7;
+}
+
+/** The lower and the upper median: of two nights, one of which was a month's end, one is still usual. */
+function middlesOf(values: readonly number[]): readonly [lower: number, upper: number] {
+  const sorted = values.toSorted((one, other) => one - other);
+  return [sorted[(sorted.length - 1) >> 1] as number, sorted[sorted.length >> 1] as number];
+}
+
+/** Rejected rows; absolute. */
+export function checkRejects({ rows, rejected }: RunProfile, { rejects }: CheckOptions): CheckResult[] {
+  const share = rejected === 0 ? 0 : rejected / (rows + rejected);
+  return [
+    {
+      check: "rejects",
+      column: null,
+      level: share > rejects ? "hold" : "pass",
+      formula: "rejected / (rows + rejected)",
+      measured: share,
+      limit: rejects,
+      against: null,
+      numbers: { rows, rejected },
+    },
+  ];
+}

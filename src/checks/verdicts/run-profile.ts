@@ -1,0 +1,60 @@
+import type { ColumnProfile } from "../profiles/column-profile.js";
+
+/** What checks know of a run: its counts, and a profile of each column. */
+export interface RunProfile {
+  readonly runId: string;
+  /** The run's logical date, "2026-11-23". */
+  readonly date: string;
+  readonly modelSha256: string;
+  /** Rows that were scored. */
+  readonly rows: number;
+  readonly rejected: number;
+  readonly outputs: ColumnProfiles;
+  readonly features: ColumnProfiles;
+  /** The outputs of the rows that have one value of a column, by "country=FR". */
+  readonly slices?: ReadonlyMap<string, ColumnProfiles>;
+}
+
+/** By the column's name. */
+export type ColumnProfiles = ReadonlyMap<string, ColumnProfile>;
+
+/** Thresholds of the checks. Shares are of rows, 0 to 1. */
+export interface CheckOptions {
+  readonly onFail: "hold" | "warn";
+  /** Of the rows that are usual on this weekday. */
+  readonly rows: { readonly min: number; readonly max: number };
+  readonly rejects: number;
+  readonly outputs: ReadonlyMap<string, OutputOptions>;
+  /** A feature whose PSI is above this holds. */
+  readonly inputs: { readonly psi: number };
+  /** Dates on which comparisons only warn. */
+  readonly expect: readonly { readonly date: string; readonly reason: string }[];
+}
+
+export interface OutputOptions {
+  /** The finite values lie within; both ends belong to it. */
+  readonly range?: readonly [min: number, max: number];
+  readonly in?: readonly string[];
+  readonly nulls?: number;
+  readonly psi?: number;
+}
+
+/** Those of `checks: {}`. docs/checks.md has what they do in a simulation. */
+export const defaultChecks: CheckOptions = {
+  onFail: "hold",
+  rows: { min: 0.7, max: 3 },
+  rejects: 0.01,
+  outputs: new Map(),
+  inputs: { psi: 1 },
+  expect: [],
+};
+
+/** Published runs of the series with earlier dates, the latest last. */
+export type Baseline = readonly RunProfile[];
+
+/** How many of the latest runs most checks compare with. */
+export const comparedRuns = 8;
+
+export function latestRuns(baseline: Baseline): Baseline {
+  return baseline.slice(-comparedRuns);
+}

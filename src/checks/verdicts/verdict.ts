@@ -1,0 +1,53 @@
+import type { PsiBin } from "./psi.js";
+
+/** What the checks say of a run. Plain JSON: it is stored with the run, and each number in it can be derived from it. */
+export interface Verdict {
+  readonly outcome: "publish" | "hold";
+  readonly runId: string;
+  readonly date: string;
+  /** The runs that it was compared with, the latest last; none: absolute checks only. */
+  readonly baseline: readonly string[];
+  /** No run of the baseline was made with this run's model. */
+  readonly modelChanged: boolean;
+  readonly results: readonly CheckResult[];
+}
+
+export type Level = "pass" | "warn" | "hold";
+
+export interface CheckResult {
+  readonly check: CheckName;
+  /** The column, the slice and column, or null where it is about the run. */
+  readonly column: string | null;
+  readonly level: Level;
+  /** How `measured` is made of `numbers` and `bins`, and which limit it is compared with. */
+  readonly formula: string;
+  readonly measured: number | string;
+  readonly limit: number | string;
+  /** The run whose numbers these are: the one that is most like this run. null: none, or several together. */
+  readonly against: string | null;
+  readonly numbers: Readonly<Record<string, number | string>>;
+  /** The two histograms, unless the check passed. */
+  readonly bins?: readonly PsiBin[];
+  /** Why a comparison that would hold only warns. */
+  readonly lowered?: string;
+}
+
+export type CheckName =
+  | "rows"
+  | "rejects"
+  | "column"
+  | "constant"
+  | "nulls"
+  | "nan"
+  | "zero_vectors"
+  | "repeated_vectors"
+  | "psi"
+  | "quantiles"
+  | "slow_drift"
+  | "unexplained"
+  | "stale"
+  | "class"
+  | "unseen_value"
+  | "centroid"
+  | "range"
+  | "in";

@@ -1,0 +1,37 @@
+import { execFile } from "node:child_process";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { expect, test } from "vitest";
+import { projectFolder } from "../support/cli.js";
+
+interface Report {
+  readonly shape: string;
+  readonly holds: { readonly largest: number };
+  readonly faults: Readonly<
+    Record<string, { readonly held: number; readonly warned: number; readonly missed: number }>
+  >;
+}
+
+/** Faults for which a warning is enough. */
+const mild = new Set(["last year's model", "a new category", "yesterday's features again"]);
+
+test("the default checks hold four good nights of a simulated year at most, and see each planted fault", async () => {
+  const script = join(projectFolder, "bench/simulate.mjs");
+  const { stdout } = await promisify(execFile)(process.execPath, [script, "--seeds", "1", "--first", "1", "--json"]);
+  const reports = JSON.parse(stdout) as readonly Report[];
+  expect(reports.map(({ shape }) => shape)).toEqual([
+    "weekly",
+    "month-end",
+    "growth",
+    "campaign",
+    "200 rows",
+    "0.1 % positives",
+  ]);
+  for (const { holds, faults } of reports) {
+    expect(holds.largest).toBeLessThanOrEqual(4);
+    expect(Object.keys(faults)).toHaveLength(8);
+    for (const [name, { held, warned, missed }] of Object.entries(faults)) {
+      expect([name, held + (mild.has(name) ? warned : 0), missed]).toEqual([name, 1, 0]);
+    }
+  }
+});

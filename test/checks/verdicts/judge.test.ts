@@ -1,0 +1,316 @@
+import { describe, expect, test } from "vitest";
+import { judge } from "#src/checks/verdicts/judge.js";
+import { psi } from "#src/checks/verdicts/psi.js";
+import { type CheckOptions, defaultChecks, type RunProfile } from "#src/checks/verdicts/run-profile.js";
+import type { CheckResult, Verdict } from "#src/checks/verdicts/verdict.js";
+import {
+  nightsBefore,
+  normals,
+  numbersProfile,
+  runProfile,
+  textsProfile,
+  vectorsProfile,
+} from "../../support/run-profiles.js";
+
+const labels = { a: 600, b: 390, c: 10 };
+const usual = (seed: number): Parameters<typeof runProfile>[0] => ({
+  outputs: { score: numbersProfile(normals(1000, { seed })), label: textsProfile(labels) },
+  features: { weight: numbersProfile(normals(1000, { mean: 70, deviation: 8, seed: seed + 100 })) },
+});
+
+function verdictOf(run: RunProfile, options: Partial<CheckOptions> = {}, nights = 10): Verdict {
+  return judge({ run, baseline: nightsBefore(nights, usual) }, { ...defaultChecks, ...options });
+}
+
+/** Results that are not passed, as "check column level". */
+function told({ results }: Verdict): string[] {
+  return results
+    .filter(({ level }) => level !== "pass")
+    .map(({ check, column, level }) => `${check} ${column} ${level}`);
+}
+
+function only(verdict: Verdict, check: string, column: string | null = null): CheckResult {
+  const found = verdict.results.filter((result) => result.check === check && result.column === column);
+  expect(found).toHaveLength(1);
+  return found[0] as CheckResult;
+}
+
+const withRows = (rows: number, before: (nightsAgo: number) => number, nights = 28): CheckResult => {
+  const baseline = nightsBefore(nights, (nightsAgo) => ({ rows: before(nightsAgo) }));
+  return only(judge({ run: runProfile({ rows }), baseline }, defaultChecks), "rows");
+};
+
+const withNulls = (nulls: number): CheckResult => {
+  const values = normals(1000, { mean: 70, deviation: 8 }).map((value, row) => (row < nulls ? null : value));
+  return only(verdictOf(runProfile({ ...usual(0), features: { weight: numbersProfile(values) } })), "nulls", "weight");
+};
+const withScoreAt = (mean: number): Verdict =>
+  verdictOf(
+    runProfile({ ...usual(0), outputs: { ...usual(0).outputs, score: numbersProfile(normals(1000, { mean })) } }),
+  );
+const movedWithWeight = (mean: number): CheckResult => {
+  const weight = numbersProfile(normals(1000, { mean: 70 + 8 * mean, deviation: 8 }));
+  const score = numbersProfile(normals(1000, { mean }));
+  const run = runProfile({ outputs: { ...usual(0).outputs, score }, features: { weight } });
+  return only(verdictOf(run), "psi", "score");
+};
+const wandered = (mean: number): Parameters<typeof runProfile>[0] => ({
+  outputs: { score: numbersProfile(normals(4000, { mean })) },
+  features: { weight: numbersProfile(normals(4000, { mean: 70, seed: 5 })) },
+});
+const few = (mean: number, seed: number): Parameters<typeof runProfile>[0] => ({
+  outputs: { score: numbersProfile(normals(200, { mean, seed })) },
+});
+const around = (angle: number): Parameters<typeof runProfile>[0] => ({
+  outputs: {
+    embedding: vectorsProfile(
+      normals(500, { deviation: 0.1, seed: 3 }).map((noise) => [Math.cos(angle + noise), Math.sin(angle + noise)]),
+    ),
+  },
+});
+const withLabels = (counts: Readonly<Record<string, number>>): Verdict =>
+  verdictOf(runProfile({ ...usual(0), outputs: { ...usual(0).outputs, label: textsProfile(counts) } }));
+
+const country = (counts: Readonly<Record<string, number>>) => ({ features: { country: textsProfile(counts) } });
+const drifted = (mean: number): RunProfile =>
+  runProfile({ ...usual(0), outputs: { ...usual(0).outputs, score: numbersProfile(normals(1000, { mean })) } });
+
+const byWeekday = (nightsAgo: number): number => (nightsAgo % 7 === 0 ? 300 : 1000);
+const oneWithFew = (nightsAgo: number): number => (nightsAgo === 3 ? 400 : 1000);
+
+test("a run like those before it is published, and the verdict says what was compared", () => {
+  const verdict = verdictOf(runProfile(usual(0)));
+  expect(told(verdict)).toEqual([]);
+  expect(verdict).toMatchObject({ outcome: "publish", runId: "night-2026-11-23", modelChanged: false });
+  expect(verdict.baseline).toHaveLength(8);
+  expect(verdict.baseline.at(-1)).toBe("night-2026-11-22");
+});
+
+test("a verdict is plain JSON, and each PSI in it is that of its bins", () => {
+  const weight = numbersProfile(normals(1000, { mean: 70_000, deviation: 8000 }));
+  const verdict = verdictOf(runProfile({ ...usual(0), features: { weight } }));
+  expect(JSON.parse(JSON.stringify(verdict))).toEqual(verdict);
+  const { measured, bins } = only(verdict, "psi", "weight");
+  expect(psi(bins ?? [])).toBe(measured);
+});
+
+describe("rows", () => {
+  test("of half a table hold", () => {
+    expect(withRows(500, () => 1000)).toMatchObject({ level: "hold", measured: 0.5, limit: 0.7 });
+  });
+
+  test("are compared with those of the same weekday", () => {
+    expect(withRows(300, byWeekday).level).toBe("pass");
+    expect(withRows(1000, byWeekday)).toMatchObject({ level: "hold", measured: 1000 / 300, limit: 3 });
+  });
+
+  test("of one unusual week before do not matter", () => {
+    expect(withRows(1000, (nightsAgo) => (nightsAgo === 7 ? 3000 : 1000)).level).toBe("pass");
+    expect(withRows(1000, (nightsAgo) => (nightsAgo === 14 ? 300 : 1000)).level).toBe("pass");
+    expect(withRows(1000, (nightsAgo) => (nightsAgo === 7 ? 2000 : 1000), 14).level).toBe("pass");
+    expect(withRows(1000, (nightsAgo) => (nightsAgo === 7 ? 300 : 1000), 14).level).toBe("pass");
+  });
+
+  test("are compared with the fewest and the most of the last 8 runs while weekdays are too few", () => {
+    expect(withRows(290, oneWithFew, 9)).toMatchObject({ level: "pass", numbers: { least: 400, most: 1000 } });
+    expect(withRows(270, oneWithFew, 9).level).toBe("hold");
+  });
+});
+
+describe("columns of the run before", () => {
+  test("that are gone or of another type hold", () => {
+    const { score } = usual(0).outputs ?? {};
+    const gone = verdictOf(runProfile({ ...usual(0), outputs: { ...(score && { score }) } }));
+    expect(only(gone, "column", "label")).toMatchObject({ level: "hold", measured: "missing", limit: "utf8" });
+    const label = numbersProfile([1, 2, 3], "int64");
+    const retyped = verdictOf(runProfile({ ...usual(0), outputs: { ...usual(0).outputs, label } }));
+    expect(only(retyped, "column", "label")).toMatchObject({ level: "hold", measured: "int64", limit: "utf8" });
+  });
+
+  test.each([
+    ["NULL", null, "nulls"],
+    ["NaN", Number.NaN, "nan"],
+  ] as const)("whose values are all %s hold", (_, value, check) => {
+    const weight = numbersProfile(Array.from({ length: 1000 }, () => value));
+    const verdict = verdictOf(runProfile({ ...usual(0), features: { weight } }));
+    expect(only(verdict, check, "weight")).toMatchObject({ level: "hold", measured: 1 });
+    expect(only(verdict, "constant", "weight")).toMatchObject({ level: "hold", measured: 1 });
+    expect(verdict.outcome).toBe("hold");
+  });
+
+  test("with 10 points more NULLs hold, with 3 points more not", () => {
+    expect([withNulls(100).level, withNulls(30).level]).toEqual(["hold", "pass"]);
+  });
+
+  test("that were constant all along may stay so", () => {
+    const constant = { features: { version: numbersProfile(Array.from({ length: 1000 }, () => 3)) } };
+    const baseline = nightsBefore(10, () => constant);
+    expect(told(judge({ run: runProfile(constant), baseline }, defaultChecks))).toEqual(["stale null warn"]);
+  });
+});
+
+describe("drift", () => {
+  test("of a feature by a factor of 1000 holds, and names the run that is most like this one", () => {
+    const weight = numbersProfile(normals(1000, { mean: 70_000, deviation: 8000 }));
+    const result = only(verdictOf(runProfile({ ...usual(0), features: { weight } })), "psi", "weight");
+    expect(result).toMatchObject({ level: "hold", limit: 1 });
+    expect(result.against).toMatch(/^night-2026-11-(1[5-9]|2[0-2])$/);
+  });
+
+  test("of an output warns, then holds", () => {
+    expect(only(withScoreAt(0.4), "psi", "score").level).toBe("warn");
+    expect(only(withScoreAt(1), "psi", "score").level).toBe("hold");
+  });
+
+  test("of an output that a feature explains only warns, up to twice the limit", () => {
+    expect(movedWithWeight(0.6)).toMatchObject({ level: "warn", lowered: expect.stringContaining("weight") as string });
+    expect(movedWithWeight(1.2).level).toBe("hold");
+  });
+
+  test("that was published within the last 8 runs passes", () => {
+    const weekend = {
+      ...usual(0),
+      outputs: { ...usual(0).outputs, score: numbersProfile(normals(1000, { mean: 2 })) },
+    };
+    const baseline = nightsBefore(10, (nightsAgo) => (nightsAgo === 7 ? weekend : usual(nightsAgo)));
+    const verdict = judge({ run: runProfile(weekend), baseline }, defaultChecks);
+    expect(verdict.outcome).toBe("publish");
+    expect(only(verdict, "psi", "score").level).toBe("pass");
+    // And yet its features are those of the other nights.
+    expect(only(verdict, "unexplained", "score").level).toBe("warn");
+  });
+
+  test("that is slow warns once, when it goes beyond the limit", () => {
+    const first = runProfile(wandered(0), 1);
+    const slow = (now: number, before: number): CheckResult =>
+      only(
+        judge(
+          { run: runProfile(wandered(now)), baseline: nightsBefore(8, () => wandered(before)), first },
+          defaultChecks,
+        ),
+        "slow_drift",
+        "score",
+      );
+    expect(slow(0.6, 0.4).level).toBe("warn");
+    expect(slow(0.65, 0.6).level).toBe("pass");
+  });
+
+  test("of p50 by more than half of the interquartile range warns", () => {
+    const weight = numbersProfile(normals(1000, { mean: 77, deviation: 8 }));
+    const result = only(verdictOf(runProfile({ ...usual(0), features: { weight } })), "quantiles", "weight");
+    expect(result.level).toBe("warn");
+    expect(Number(result.measured)).toBeCloseTo(7 / (1.349 * 8), 0);
+  });
+
+  test("of few rows is found against all runs before together", () => {
+    const baseline = nightsBefore(8, (nightsAgo) => few(0, nightsAgo));
+    const result = only(judge({ run: runProfile(few(0.55, 99)), baseline }, defaultChecks), "psi", "score");
+    expect(result.level).toBe("warn");
+  });
+
+  test("of vectors' direction warns, then holds", () => {
+    const baseline = nightsBefore(8, () => around(0));
+    const levels = [0.05, 0.3, 0.6].map(
+      (angle) =>
+        only(judge({ run: runProfile(around(angle)), baseline }, defaultChecks), "centroid", "embedding").level,
+    );
+    expect(levels).toEqual(["pass", "warn", "hold"]);
+  });
+});
+
+describe("values", () => {
+  test("of a class that has all but vanished hold", () => {
+    expect(only(withLabels({ a: 989, b: 1, c: 10 }), "unexplained", "label").level).toBe("warn");
+    const collapsed = withLabels({ a: 989, b: 1, c: 10 }).results.filter(({ check }) => check === "class");
+    expect(collapsed.map(({ level, numbers }) => `${numbers["class"]} ${level}`)).toEqual(["a pass", "b hold"]);
+  });
+
+  test("of a rare class may be missing", () => {
+    expect(told(withLabels({ a: 610, b: 390 }))).toEqual([]);
+  });
+
+  test("that no run before had hold in an output, from 5 rows on", () => {
+    expect(only(withLabels({ ...labels, new: 5 }), "unseen_value", "label")).toMatchObject({
+      level: "hold",
+      numbers: { value: "new", rows_of_value: 5 },
+    });
+    expect(told(withLabels({ ...labels, new: 4 }))).toEqual([]);
+  });
+
+  test("that no run before had warn in a feature", () => {
+    const baseline = nightsBefore(10, () => country({ AT: 500, DE: 500 }));
+    const verdict = judge({ run: runProfile(country({ AT: 480, DE: 480, PT: 40 })), baseline }, defaultChecks);
+    expect(told(verdict)).toEqual(["unseen_value country warn"]);
+  });
+});
+
+test("features that are those of the last run warn", () => {
+  const verdict = verdictOf(runProfile({ ...usual(0), features: usual(1).features ?? {} }));
+  expect(told(verdict)).toEqual(["stale null warn"]);
+});
+
+test("slices with many rows warn where their outputs drift", () => {
+  const slice = (mean: number): RunProfile => ({
+    ...runProfile(usual(0)),
+    slices: new Map([["country=FR", new Map([["score", numbersProfile(normals(1000, { mean }))]])]]),
+  });
+  const baseline = nightsBefore(10, usual).map((run) => Object.assign(run, { slices: slice(0).slices }));
+  expect(told(judge({ run: slice(1), baseline }, defaultChecks))).toEqual(["psi country=FR: score warn"]);
+});
+
+describe("absolute checks", () => {
+  test("hold a first run that has nothing to be compared with", () => {
+    const options: CheckOptions = {
+      ...defaultChecks,
+      outputs: new Map([
+        ["score", { range: [0, 1] as const, nulls: 0 }],
+        ["label", { in: ["a", "b"] }],
+      ]),
+    };
+    const outputs = { score: numbersProfile([0.5, 1.5, null]), label: textsProfile({ a: 1, b: 1, c: 1 }) };
+    const verdict = judge({ run: runProfile({ outputs, rejected: 11 }), baseline: [] }, options);
+    expect(told(verdict)).toEqual(["rejects null hold", "range score hold", "nulls score hold", "in label hold"]);
+    expect(verdict).toMatchObject({ outcome: "hold", baseline: [] });
+    expect(only(verdict, "in", "label").numbers).toEqual({ c: 1 });
+  });
+
+  test("pass what is wanted", () => {
+    const options: CheckOptions = {
+      ...defaultChecks,
+      outputs: new Map([
+        ["score", { range: [0, 1] as const, nulls: 0.5 }],
+        ["label", { in: ["a", "b"] }],
+      ]),
+    };
+    const outputs = { score: numbersProfile([0, 1, null]), label: textsProfile({ a: 1 }) };
+    expect(told(judge({ run: runProfile({ outputs }), baseline: [] }, options))).toEqual([]);
+  });
+});
+
+describe("a comparison that would hold only warns", () => {
+  test("on a date that is expected to differ", () => {
+    const verdict = verdictOf(drifted(3), { expect: [{ date: "2026-11-23", reason: "Black Friday" }] });
+    expect(verdict.outcome).toBe("publish");
+    expect(only(verdict, "psi", "score")).toMatchObject({
+      level: "warn",
+      lowered: "expected on 2026-11-23: Black Friday",
+    });
+  });
+
+  test("while there are fewer than 8 runs, unless it is clear", () => {
+    expect(only(verdictOf(drifted(0.8), {}, 7), "psi", "score")).toMatchObject({
+      level: "warn",
+      lowered: "only 7 of 8 runs to compare with",
+    });
+    expect(verdictOf(drifted(3), {}, 7).outcome).toBe("hold");
+  });
+
+  test("where checks only warn, and the levels tell what they would have done", () => {
+    const verdict = verdictOf(drifted(3), { onFail: "warn" });
+    expect([verdict.outcome, only(verdict, "psi", "score").level]).toEqual(["publish", "hold"]);
+  });
+});
+
+test("a model that no run before was made with is told", () => {
+  expect(verdictOf(runProfile({ ...usual(0), modelSha256: "b" })).modelChanged).toBe(true);
+});

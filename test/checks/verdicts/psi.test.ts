@@ -1,0 +1,100 @@
+import { expect, test } from "vitest";
+import { alignProfiles } from "#src/checks/verdicts/aligned.js";
+import { nameBins, psi, psiBins, type PsiBin, psiLimit } from "#src/checks/verdicts/psi.js";
+import { normals, numbersProfile, textsProfile } from "../../support/run-profiles.js";
+
+function binsOf(...profiles: Parameters<typeof alignProfiles>): PsiBin[] {
+  const aligned = alignProfiles(...profiles);
+  if (aligned === undefined) {
+    throw new Error("the two have no distribution in common");
+  }
+  return nameBins(psiBins(aligned), aligned);
+}
+
+test("PSI is that of its formula", () => {
+  // (0.75 - 0.25) · ln 3 + (0.25 - 0.75) · ln (1/3), but for the half that is added to each count
+  expect(
+    psi([
+      { before: 25_000, now: 75_000 },
+      { before: 75_000, now: 25_000 },
+    ]),
+  ).toBeCloseTo(Math.log(3), 4);
+  expect(
+    psi([
+      { before: 10, now: 10 },
+      { before: 30, now: 30 },
+    ]),
+  ).toBe(0);
+  expect(
+    psi([
+      { before: 0, now: 4 },
+      { before: 9, now: 5 },
+    ]),
+  ).toBeCloseTo((4.5 / 10 - 0.5 / 10) * Math.log(9) + (5.5 / 10 - 9.5 / 10) * Math.log(5.5 / 9.5), 12);
+});
+
+test("bins are the deciles of what was before", () => {
+  const bins = binsOf(numbersProfile(normals(20_000)), numbersProfile(normals(20_000, { seed: 2 })));
+  expect(bins).toHaveLength(10);
+  for (const { before, now } of bins) {
+    expect(before / 20_000).toBeGreaterThan(0.09);
+    expect(before / 20_000).toBeLessThan(0.11);
+    expect(Math.abs(now - before)).toBeLessThan(400);
+  }
+  expect(psi(bins)).toBeLessThan(psiLimit(0, 10, 20_000, 20_000));
+});
+
+test("values of 5 % or more on either side, NULL, NaN and infinity have bins of their own", () => {
+  const others = normals(800, { mean: 10 });
+  const before = numbersProfile([...others, ...Array.from({ length: 200 }, () => 0)]);
+  const now = numbersProfile([
+    ...others,
+    ...Array.from({ length: 100 }, () => -7),
+    null,
+    Number.NaN,
+    Number.NaN,
+    1 / 0,
+  ]);
+  const bins = binsOf(before, now);
+  const of = (name: string): PsiBin | undefined => bins.find(({ values }) => values.startsWith(name));
+  expect(of("0 to")).toMatchObject({ before: 200, now: 0 });
+  expect(of("-7")).toMatchObject({ before: 0, now: 100 });
+  expect([of("NULL")?.now, of("NaN")?.now, of("Infinity")?.now]).toEqual([1, 2, 1]);
+  const sum = (side: "before" | "now"): number => bins.reduce((total, bin) => total + bin[side], 0);
+  expect([sum("before"), sum("now")]).toEqual([1000, 904]);
+});
+
+test("what lies beyond all earlier values falls into the bins at the ends", () => {
+  const before = numbersProfile(normals(10_000));
+  const now = numbersProfile(normals(10_000, { mean: 1000, deviation: 200 }));
+  expect(binsOf(before, now).at(-1)?.now).toBeGreaterThan(9000);
+});
+
+test("rare texts are counted together, in the order of their names", () => {
+  const bins = binsOf(textsProfile({ a: 900, b: 30, c: 30, d: 40 }), textsProfile({ a: 900, c: 50, e: 50 }));
+  expect(bins.map(({ values }) => values)).toContain("a");
+  expect(bins.reduce((sum, { now }) => sum + now, 0)).toBe(1000);
+  expect(psi(bins)).toBeGreaterThan(0.1);
+});
+
+const texts = (from: number): Record<string, number> =>
+  Object.fromEntries(Array.from({ length: 2000 }, (_, index) => [`text ${from + index}`, 1 + (index % 5)]));
+
+test("many different texts are compared by their hashes", () => {
+  expect(psi(binsOf(textsProfile(texts(0)), textsProfile(texts(0))))).toBe(0);
+  expect(psi(binsOf(textsProfile(texts(0)), textsProfile({ ...texts(0), hot: 3000 })))).toBeGreaterThan(0.5);
+  expect(psi(binsOf(textsProfile({ a: 500, b: 500 }), textsProfile(texts(0))))).toBeGreaterThan(0.5);
+});
+
+test("chance alone stays below the limit, however few rows and bins", () => {
+  for (const rows of [60, 200, 1000]) {
+    const beyond = Array.from({ length: 200 }, (_, index) => {
+      const profiles = [2 * index, 2 * index + 1].map((seed) => numbersProfile(normals(rows, { seed })));
+      const bins = binsOf(...(profiles as Parameters<typeof alignProfiles>));
+      return psi(bins) > psiLimit(0, bins.length, rows, rows);
+    }).filter(Boolean);
+    expect(beyond.length).toBeLessThanOrEqual(2);
+  }
+  expect(psiLimit(0.25, 10, 1e6, 1e6)).toBe(0.25);
+  expect(psiLimit(0.25, 10, 49, 1e6)).toBe(Number.POSITIVE_INFINITY);
+});
