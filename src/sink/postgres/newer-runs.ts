@@ -25,7 +25,7 @@ interface NewerRunOptions {
 
 interface NewerRun {
   readonly run_id: string;
-  /** null: the plan of that run is damaged. */
+  /** null: the plan of that run is damaged. It counts as of the same series: its rows may be newer ones. */
   readonly params: Readonly<Record<string, string>> | null;
 }
 
@@ -36,17 +36,12 @@ export function newerRunCheck({ control, table, allowOlder, warn }: NewerRunOpti
     const { rows } = await session.query<NewerRun>({ text: newerRuns(control), values: [plan.runId, [...passed]] });
     for (const { run_id: newer, params } of rows) {
       passed.add(newer);
-      if (params === null && !replacesAll(plan)) {
-        // Damage of another run is no error of this one.
-        warn(
-          `reading run ${newer} from ${control.schema}.runs: its plan is damaged, and does not say whether it is of the same series; it was planned after ${plan.runId}, whose rows replace its rows of the same keys in ${table}`,
-        );
-        continue;
-      }
       if (params !== null && !replacesAll(plan) && !sameSeries(plan.params, params)) {
         continue;
       }
-      const found = `writing to ${table}: run ${newer} was planned after ${plan.runId}, and its rows are there`;
+      const found = `writing to ${table}: run ${newer} was planned after ${plan.runId}, and its rows are there${
+        params === null ? `; its plan in ${control.schema}.runs is damaged, so that its params are not known` : ""
+      }`;
       if (!allowOlder) {
         passed.delete(newer);
         throw new JobError("OUTPUT_NEWER", found, { hint: hintFor(plan) });
