@@ -3,6 +3,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import openWabt from "wabt";
 
 const loops = [
+  { source: "src/engine/trees/tree-loops.wat", target: "src/engine/trees/tree-loops-code.ts", name: "treeLoopsCode" },
   { source: "src/columnar/memory/vectors.wat", target: "src/columnar/memory/vector-code.ts", name: "vectorCode" },
   {
     source: "src/columnar/memory/page-loops.wat",

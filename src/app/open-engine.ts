@@ -1,7 +1,7 @@
 import { ProviderFault } from "../engine/devices/device-faults.js";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
 import { type OnnxEngine, openOnnxEngine } from "../engine/onnx/engine.js";
-import type { Engine } from "../engine/port.js";
+import type { Engine, TreesState } from "../engine/port.js";
 import type { ModelFile } from "../models/port.js";
 import type { TextTensors } from "../columnar/tensor.js";
 import { JobError } from "../util/errors.js";
@@ -40,11 +40,14 @@ export async function openEngine(model: ModelFile, need: EngineNeed, options: En
   const missing: string[] = [];
   for (;;) {
     const { sessions, threads } = layoutOf(model, need, { ...options, provider: providers[0] ?? "cpu" });
+    const isCpu = providers[0] === "cpu";
     try {
       return withScoringFlags(
         await openOnnxEngine({
           model,
-          texts: providers[0] === "cpu" ? neededTexts(model, spec.model) : undefined,
+          texts: isCpu ? neededTexts(model, spec.model) : undefined,
+          trees: isCpu && !preview && spec.engine.trees === "auto" && model.traits.hasTrees ? model : undefined,
+          onTrees: warnOnce(model, log),
           providers,
           deviceId: device,
           missing,
@@ -67,6 +70,17 @@ export async function openEngine(model: ModelFile, need: EngineNeed, options: En
       log.warn(`NOT ON ${error.provider.toUpperCase()}, on ${providers.join(", ")} instead: ${absent.message}`);
     }
   }
+}
+
+/** Sessions check their trees each for itself, and find the same. */
+function warnOnce({ name }: ModelFile, log: Pick<Log, "warn">): (state: TreesState) => void {
+  let isTold = false;
+  return (state) => {
+    if (state.kind === "mismatch" && !isTold) {
+      isTold = true;
+      log.warn(`checking the compiled trees of ${name}: ${state.reason}; ONNX Runtime computes them in this attempt`);
+    }
+  };
 }
 
 /** Leaves out outputs that the job does not use: ONNX Runtime would compute their texts. */

@@ -10,7 +10,8 @@ import { openOnnxEngine } from "../engine/onnx/engine.js";
 import type { ModelFile } from "../models/port.js";
 import { JobError } from "../util/errors.js";
 import { parseJson } from "../plan/parse-plan.js";
-import type { Provider } from "../spec/engine-spec.js";
+import { treesText } from "../scoring/trees-text.js";
+import type { EngineSpec, Provider } from "../spec/engine-spec.js";
 import { machineError } from "./machine-errors.js";
 import { startScoringWorker } from "./worker-threads.js";
 
@@ -24,16 +25,22 @@ export interface Trial {
   /** Milliseconds of the second batch; the first one allocates memory. */
   readonly ms: number | undefined;
   readonly fault: string | undefined;
+  /** What computes the model's trees in long runs; null: it has none, or the provider is not for CPUs. */
+  readonly trees?: string | null;
   /** The error that a run on this provider would end with, if one batch shows it. */
   readonly error?: JobError | undefined;
 }
 
 /** Runs batches of one blank row on a provider, and reads from the profile which provider ran the operators. */
-export async function tryProvider(provider: Provider, model: ModelFile, deviceId: number): Promise<Trial> {
+export async function tryProvider(
+  provider: Provider,
+  model: ModelFile,
+  { deviceId, trees }: { readonly deviceId: number } & Pick<EngineSpec, "trees">,
+): Promise<Trial> {
   const folder = await mkdtemp(join(tmpdir(), "infer-batch-doctor-"));
   const nothing = { provider, operators: {}, ms: undefined };
   try {
-    const ran = await runBlank(provider, model, { deviceId, folder });
+    const ran = await runBlank(provider, model, { deviceId, folder, trees });
     const operators = await operatorsByProvider(folder);
     const state = ran.fault !== undefined ? "failed" : operators[provider] === undefined ? "idle" : "ok";
     return { provider, state, operators, ...ran };
@@ -54,11 +61,12 @@ export async function tryProvider(provider: Provider, model: ModelFile, deviceId
 async function runBlank(
   provider: Provider,
   model: ModelFile,
-  { deviceId, folder }: { readonly deviceId: number; readonly folder: string },
-): Promise<Pick<Trial, "ms" | "fault" | "error">> {
+  { deviceId, folder, trees }: { readonly deviceId: number; readonly folder: string } & Pick<EngineSpec, "trees">,
+): Promise<Pick<Trial, "ms" | "fault" | "error" | "trees">> {
   const layout = { sessions: 1, intraOpThreads: 1 };
   await using engine = await openOnnxEngine({
     model,
+    trees: provider === "cpu" && trees === "auto" && model.traits.hasTrees ? model : undefined,
     providers: [provider],
     deviceId,
     profileFolder: folder,
@@ -77,7 +85,8 @@ async function runBlank(
     }
     ({ ms } = response);
   }
-  return { ms, fault: undefined };
+  await engine.local.expect(Number.POSITIVE_INFINITY, 1);
+  return { ms, fault: undefined, trees: treesText(engine.local.trees()) };
 }
 
 function noMemory(device: string, message: string): JobError {

@@ -46,6 +46,7 @@ export function openTuneCache({ model, engine }: JobSpec, modelSha256: string): 
     model: modelSha256,
     bindings,
     providers: engine.providers,
+    trees: engine.trees,
     device: cpus()[0]?.model ?? process.arch,
     cores: usableCores(),
     versions: componentVersions,

@@ -6,6 +6,8 @@ export interface ModelTraits {
   readonly otherOutputs: readonly { readonly name: string; readonly type: string }[];
   /** Its operators that compute a scale from all values of a batch, each once. */
   readonly batchScales: readonly string[];
+  /** It has nodes of decision trees. */
+  readonly hasTrees: boolean;
 }
 
 /** How an output becomes a tensor, by the program that exported the model. */

@@ -155,6 +155,8 @@ export interface SpanOutput {
   readonly filtered: number;
   /** Rows that the model was given at once; for people, never compared. */
   readonly batchSize: number;
+  /** What computed them, where it is not the attempt's provider alone. */
+  readonly provider?: string | undefined;
   /** Called once the span's bytes are ready to be published. */
   readonly onEncoded?: (() => void) | undefined;
 }

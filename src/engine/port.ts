@@ -16,6 +16,8 @@ export type EngineResponse =
       readonly outputs: readonly Tensor[];
       /** Milliseconds that the model took, without the wait for its turn. */
       readonly ms: number;
+      /** The model's trees were compiled: ONNX Runtime did not compute them. */
+      readonly byTrees?: boolean | undefined;
       /** Without tensors that cannot be used again. */
       readonly inputs: readonly NamedTensor[];
     }
@@ -28,9 +30,21 @@ export type EngineResponse =
  * Runs a session in its own thread, on tensors that stay the caller's. `ms`: how long it took. Rejects where the model
  * fails.
  */
-export type RunModel = (
-  request: EngineRequest,
-) => Promise<{ readonly outputs: readonly Tensor[]; readonly ms: number }>;
+export type RunModel = (request: EngineRequest) => Promise<{
+  readonly outputs: readonly Tensor[];
+  readonly ms: number;
+  readonly byTrees?: boolean | undefined;
+}>;
+
+/** What computes the trees of a model. */
+export type TreesState =
+  /** ONNX Runtime: the model has none, the spec asks for ONNX Runtime, or too few rows came so far. */
+  | { readonly kind: "none" }
+  | { readonly kind: "compiled" }
+  /** ONNX Runtime: the trees cannot be compiled, or are slower when they are. */
+  | { readonly kind: "onnxruntime"; readonly reason: string }
+  /** ONNX Runtime: the compiled trees gave another score for a row. */
+  | { readonly kind: "mismatch"; readonly reason: string };
 
 /** A model that can be asked for predictions, wherever it computes. */
 export interface Engine extends AsyncDisposable {
@@ -60,6 +74,13 @@ export interface LocalEngine {
   readonly sessions: number;
   /** Resolves when all sessions are open. @throws JobError MODEL_INVALID, MEMORY, MODEL_CHANGED */
   opened(): Promise<void>;
+  /** What computes the model's trees, as the last session says that tried to compile them. */
+  readonly trees: () => TreesState;
+  /**
+   * Tells how many rows will come, and how long a session takes for each: the sessions compile the model's trees where
+   * that pays. Resolves when all of them have done so.
+   */
+  expect(rows: number, rowMs: number): Promise<void>;
   /**
    * Returns a port to each of the engine's workers, which read units and score their rows there, between the calls of
    * `run`. The ports end when the engine is renewed or closed. undefined: a device computes, which should not wait for

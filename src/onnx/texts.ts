@@ -1,4 +1,5 @@
 import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
+import { fieldsIn, messagesIn, textIn, writeMessage, writeText } from "./fields.js";
 import type { OnnxProto } from "./proto.js";
 import type { TextTensors } from "../columnar/tensor.js";
 import { inputValues, inputIndices, noTexts, outputValues, outputIndices, outputShape } from "./text-names.js";
@@ -143,54 +144,6 @@ function vectorOf(name: string, type: number): Uint8Array {
     writeMessage(tensor, tensorFields.shape, shape).finish(),
   ).finish();
   return writeMessage(writeText(new BinaryWriter(), valueFields.name, name), valueFields.type, valueInfo).finish();
-}
-
-function writeMessage(writer: BinaryWriter, field: number, content: Uint8Array): BinaryWriter {
-  return writer.tag(field, WireType.LengthDelimited).bytes(content);
-}
-
-function writeText(writer: BinaryWriter, field: number, text: string): BinaryWriter {
-  return writer.tag(field, WireType.LengthDelimited).string(text);
-}
-
-interface Field {
-  readonly field: number;
-  /** The field's bytes, with its tag. */
-  readonly raw: Uint8Array;
-  /** The bytes of a message, string or bytes field; undefined for other fields. */
-  readonly content: Uint8Array | undefined;
-}
-
-function* fieldsIn(message: Uint8Array): Generator<Field, void, undefined> {
-  const reader = new BinaryReader(message);
-  while (reader.pos < reader.len) {
-    const start = reader.pos;
-    const [field, wire] = reader.tag();
-    let content: Uint8Array | undefined;
-    if (wire === WireType.LengthDelimited) {
-      content = reader.bytes();
-    } else {
-      reader.skip(wire, field);
-    }
-    yield { field, raw: message.subarray(start, reader.pos), content };
-  }
-}
-
-function* messagesIn(message: Uint8Array, wanted: number): Generator<Uint8Array, void, undefined> {
-  for (const { field, content } of fieldsIn(message)) {
-    if (field === wanted && content !== undefined) {
-      yield content;
-    }
-  }
-}
-
-/** The last value of a string field, "" if there is none. @throws TypeError when it is not UTF-8 */
-function textIn(message: Uint8Array, wanted: number): string {
-  let last: Uint8Array = new Uint8Array();
-  for (const content of messagesIn(message, wanted)) {
-    last = content;
-  }
-  return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(last);
 }
 
 /** Whether a ValueInfoProto describes a tensor of strings. */

@@ -27,6 +27,7 @@ export function readTraits(bytes: Uint8Array, { producerName }: Pick<OnnxProto, 
   return {
     producer: producerName,
     otherOutputs: found.outputs.filter(({ type }) => !type.startsWith("tensor(")),
+    hasTrees: [...found.operators].some((name) => name.startsWith("TreeEnsemble")),
     batchScales: [...found.operators].filter((name) => dynamicQuantizers.has(name)).toSorted(),
   };
 }

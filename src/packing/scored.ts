@@ -10,6 +10,8 @@ export interface Predictions {
   readonly packedRows: number;
   /** Milliseconds inside the engine. */
   readonly ms: number;
+  /** By the model's compiled trees. */
+  readonly byTrees?: boolean | undefined;
 }
 
 /** Rows that may have been scored where they were decoded: all of them were good then, and `inputs` is empty. */

@@ -44,6 +44,8 @@ export interface EngineInfo {
   readonly provider: string;
   /** Providers that the spec prefers and that this machine cannot run. */
   readonly missing: readonly string[];
+  /** Who computes the model's trees, and why it is ONNX Runtime; null: it has none, or too few rows came. */
+  readonly trees: () => string | null;
   readonly sessions: number;
   /** The size of the next batch. */
   readonly batchRows: () => number;
@@ -56,6 +58,8 @@ export interface CommittedSpan {
   readonly filtered: number;
   /** Rows that took the prediction of an equal earlier row. */
   readonly repeated: number;
+  /** Rows that compiled trees scored. */
+  readonly byTrees: number;
 }
 
 /** Totals over the spans that this attempt committed. */
@@ -65,6 +69,8 @@ export interface AttemptCounts {
   readonly rowsFiltered: number;
   /** Scored rows that took the prediction of an equal earlier row. */
   readonly rowsDeduplicated: number;
+  /** Of those that the model was given, the ones that its compiled trees scored. */
+  readonly rowsByTrees: number;
   readonly spansCommitted: number;
 }
 
@@ -173,7 +179,14 @@ interface Tally {
 }
 
 function createTally(): Tally {
-  const counts = { rowsScored: 0, rowsRejected: 0, rowsFiltered: 0, rowsDeduplicated: 0, spansCommitted: 0 };
+  const counts = {
+    rowsScored: 0,
+    rowsRejected: 0,
+    rowsFiltered: 0,
+    rowsDeduplicated: 0,
+    rowsByTrees: 0,
+    spansCommitted: 0,
+  };
   const rejectReasons = new Map<RejectReason, number>();
   const unitsReadAgain = new Map<string, number>();
   const addFailedUnit = (kind: string): void => {
@@ -181,11 +194,12 @@ function createTally(): Tally {
   };
   return {
     facts: { counts, rejectReasons, unitsReadAgain, addFailedUnit },
-    add({ rows, rejects, filtered, repeated }) {
+    add({ rows, rejects, filtered, repeated, byTrees }) {
       counts.rowsScored += rows.rowCount;
       counts.rowsRejected += rejects.length;
       counts.rowsFiltered += filtered;
       counts.rowsDeduplicated += repeated;
+      counts.rowsByTrees += byTrees;
       counts.spansCommitted += 1;
       for (const { reason } of rejects) {
         rejectReasons.set(reason, (rejectReasons.get(reason) ?? 0) + 1);

@@ -29,11 +29,18 @@ export interface DiagnosisTrial {
   readonly operators: Readonly<Record<string, number>>;
   readonly ms: number | undefined;
   readonly fault: string | undefined;
+  /** What computes the model's trees in long runs. */
+  readonly trees?: string | null;
 }
 
 /** The findings as one line of JSON. */
 export function doctorJson({ program, outcome, ...found }: Diagnosis): string {
-  const trials = found.trials.map((trial) => ({ ...trial, ms: trial.ms ?? null, fault: trial.fault ?? null }));
+  const trials = found.trials.map((trial) => ({
+    ...trial,
+    ms: trial.ms ?? null,
+    fault: trial.fault ?? null,
+    trees: trial.trees ?? null,
+  }));
   const parts = found.parts.map(({ name, state, found: finding, remedy }) => {
     return { name, state, found: finding, remedy: remedy ?? null };
   });
@@ -74,9 +81,10 @@ function verdict(asked: Diagnosis["asked"], outcome: Diagnosis["outcome"], trial
   return `A run scores on ${outcome}${state === "ok" ? "" : but}.`;
 }
 
-function trialText({ operators, ms, fault }: DiagnosisTrial): string {
+function trialText({ operators, ms, fault, trees }: DiagnosisTrial): string {
   const counts = Object.entries(operators).map(([provider, count]) => `${count} on ${provider}`);
   const ran = counts.length === 0 ? [] : [`operators: ${counts.join(", ")}`];
   const took = ms === undefined ? [] : [`${ms.toFixed(1)} ms`];
-  return [...ran, ...took, ...(fault === undefined ? [] : [fault])].join("; ");
+  const compiled = typeof trees === "string" ? [`trees: ${trees}`] : [];
+  return [...ran, ...took, ...compiled, ...(fault === undefined ? [] : [fault])].join("; ");
 }

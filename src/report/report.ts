@@ -14,6 +14,8 @@ export interface RunReport {
   readonly rowsFiltered: number;
   /** Scored rows that took the prediction of an equal earlier row. */
   readonly rowsDeduplicated: number;
+  /** Of those that the model was given, the ones that its compiled trees scored. */
+  readonly rowsByTrees: number;
   readonly spansPlanned: number;
   /** All spans that are committed at the target. */
   readonly spansCommitted: number;
@@ -28,6 +30,8 @@ export interface RunReport {
   readonly provider: string | null;
   /** Providers that the spec prefers and that this machine cannot run. */
   readonly providersMissing: readonly string[];
+  /** What computed the model's trees, and why if it was ONNX Runtime; null: it has none, or too few rows came. */
+  readonly trees: string | null;
   /** The share of the time between first row and last commit in which sessions were busy. */
   readonly engineBusy: number | null;
   /** How that time was spent, by stage. */
@@ -52,6 +56,7 @@ export function reportFields(report: RunReport): Readonly<Record<string, unknown
     rows_rejected: report.rowsRejected,
     rows_filtered: report.rowsFiltered,
     rows_deduplicated: report.rowsDeduplicated,
+    rows_by_trees: report.rowsByTrees,
     spans_planned: report.spansPlanned,
     spans_committed: report.spansCommitted,
     spans_resumed: report.spansResumed,
@@ -62,6 +67,7 @@ export function reportFields(report: RunReport): Readonly<Record<string, unknown
     batch_size: report.batchSize,
     provider: report.provider,
     providers_missing: report.providersMissing,
+    trees: report.trees,
     engine_busy: rounded(report.engineBusy),
     stage_seconds: report.stageSeconds,
     units_read_again: report.unitsReadAgain,

@@ -1,5 +1,6 @@
 import type { Decoder } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
+import { treesText } from "../scoring/trees-text.js";
 import { JobError } from "../util/errors.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
@@ -61,7 +62,8 @@ async function measureEngine(
 
 function engineFacts({ provider, concurrency, local }: Engine, sizer: BatchSizer): EngineInfo {
   const { missing = [], sessions = concurrency } = local ?? {};
-  return { provider, missing, sessions, batchRows: () => sizer.rows };
+  const trees = (): string | null => treesText(local?.trees() ?? { kind: "none" });
+  return { provider, missing, sessions, trees, batchRows: () => sizer.rows };
 }
 
 /** Returns the facts of a plan that reports show. */
@@ -125,7 +127,7 @@ async function conclude(
     context.log.debug(`finished run ${plan.runId}`);
   }
   record.finish();
-  const { rowsScored, rowsRejected, rowsFiltered, rowsDeduplicated, spansCommitted } = record.counts;
+  const { rowsScored, rowsRejected, rowsFiltered, rowsDeduplicated, rowsByTrees, spansCommitted } = record.counts;
   return {
     runId: plan.runId,
     status: complete ? "complete" : "partial",
@@ -134,6 +136,7 @@ async function conclude(
     rowsRejected,
     rowsFiltered,
     rowsDeduplicated,
+    rowsByTrees,
     spansPlanned: spanCount(plan),
     spansCommitted: committed,
     spansResumed: committed - spansCommitted,
@@ -143,6 +146,7 @@ async function conclude(
     batchSize: record.engine?.batchRows() ?? null,
     provider: record.engine?.provider ?? null,
     providersMissing: record.engine?.missing ?? [],
+    trees: record.engine?.trees() ?? null,
     engineBusy: record.engineBusy,
     stageSeconds: secondsByStage(record.stages),
     unitsReadAgain: Object.fromEntries(record.unitsReadAgain),

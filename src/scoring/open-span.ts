@@ -16,6 +16,8 @@ export interface OpenSpan {
   readonly distinct: DistinctRows | undefined;
   /** Ends of its batches, in the order they were submitted. */
   readonly predictions: Promise<void>[];
+  /** Rows that the model was given, by what computed them. */
+  readonly scored: ScoredRows;
   /** The first fault of each row that is set aside, by the run's number of the row. */
   readonly faults: ReadonlyMap<number, RowFault>;
   /** Rows that came and were not filtered out. */
@@ -29,6 +31,11 @@ export interface OpenSpan {
   onFault(fault: RowFault): void;
   /** Takes a row out of the output; false when it was before. The fault's row is the run's. */
   setAside(fault: RowFault): boolean;
+}
+
+export interface ScoredRows {
+  byTrees: number;
+  byRuntime: number;
 }
 
 export interface OpenSpanOptions {
@@ -53,6 +60,7 @@ export function openSpan({ contract, span, onFault, dedupe = false }: OpenSpanOp
     rows,
     distinct,
     predictions: [],
+    scored: { byTrees: 0, byRuntime: 0 },
     faults,
     get keptRows() {
       return numbers.count;

@@ -9,7 +9,7 @@ import type { BatchSizer } from "./batch-size.js";
 import type { BatchLimit } from "./batch-limit.js";
 import { createInFlight } from "./in-flight.js";
 import type { ScoringContext } from "./context.js";
-import type { OpenSpan } from "./open-span.js";
+import type { OpenSpan, ScoredRows } from "./open-span.js";
 import { type BatchOptions, scoreBatch } from "./score-batch.js";
 
 /** Runs inference and commits while the decoder goes on, each within a bound; the first failure ends it. */
@@ -67,10 +67,12 @@ export function createSpanPipeline(
     const filtered = span.rowEnd - span.rowStart - keptRows;
     const rows = options.complete(output);
     const batchSize = options.sizer.rows;
-    const outcome = await options.target.commit(span, { rows, rejects, filtered, batchSize, onEncoded });
+    const provider = providerOf(options.engine, open.scored);
+    const outcome = await options.target.commit(span, { rows, rejects, filtered, batchSize, provider, onEncoded });
     stages.took("commit", sinceMs);
     if (outcome === "committed") {
-      record.addSpan({ rows: output, rejects, filtered, repeated: open.rows.repeatedRows });
+      const { byTrees } = open.scored;
+      record.addSpan({ rows: output, rejects, filtered, repeated: open.rows.repeatedRows, byTrees });
     }
     log.debug(`span ${span.index} ${outcome}`);
   };
@@ -92,6 +94,20 @@ export function createSpanPipeline(
       await Promise.all([batches.settled(), commits.settled()]);
     },
   };
+}
+
+function countRows({ scored }: OpenSpan, rows: number, byTrees = false): void {
+  scored.byTrees += byTrees ? rows : 0;
+  scored.byRuntime += byTrees ? 0 : rows;
+}
+
+/** As a span's label names it; undefined: the engine's provider. */
+function providerOf({ provider }: Engine, { byTrees, byRuntime }: ScoredRows): string | undefined {
+  return byTrees === 0
+    ? undefined
+    : byRuntime === 0
+      ? `${provider}, compiled trees`
+      : `${provider}, partly compiled trees`;
 }
 
 interface TakenRows {
@@ -118,6 +134,7 @@ function takePredictions(
     const taken = { from: Math.max(from, start) - start, to: Math.min(to, end) - start };
     const rowCount = taken.to - taken.from;
     if (rowCount > 0) {
+      countRows(open, rowCount, part.byTrees);
       const { outputs, packedRows } = rowsOf(part, taken);
       const rowStart = row + start + taken.from - from;
       open.rows.predict(byName(tensors, outputs), { rowStart, rowCount, packedRows });
@@ -163,6 +180,7 @@ function createPredictor(
         packer.recycle(response.inputs); // those of a part have sizes of their own
       }
       const { rowStart, rowCount, packedRows } = done;
+      countRows(open, rowCount, response.byTrees);
       open.rows.predict(byName(tensors, response.outputs), { rowStart, rowCount, packedRows });
       progress.scored(rowCount);
     };

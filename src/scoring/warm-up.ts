@@ -27,21 +27,30 @@ export async function warmUp(
   if (given !== "auto") {
     const batchRows = contract.fixedBatchRows ?? Math.min(given, commitRows);
     if (rows > 0) {
-      await callAll(engine, contract, contract.fixedBatchRows ?? Math.min(batchRows, warmUpRows, batchLimit.rows));
+      const tried = contract.fixedBatchRows ?? Math.min(batchRows, warmUpRows, batchLimit.rows);
+      const times = await callAll(engine, contract, tried);
+      expectRows(engine, rows, times.length === 0 ? 0 : Math.min(...times) / tried);
     }
     return contract.fixedBatchRows === null ? sizeWithin(batchLimit, fixedSize(batchRows)) : fixedSize(batchRows);
   }
+  const rowMs = rows === 0 ? 0 : await timeRow(engine, contract);
+  expectRows(engine, rows, rowMs);
   const { largest, batchBytes } = engine.provider === "cpu" ? cpuBatch : gpuBatch;
   const most = Math.min(commitRows, batchLimit.rows, largest, Math.floor(batchBytes / bytesPerRow(contract)));
   const limit = Math.max(1, most);
   const measuring = measuringSize({
-    start: startingSize(rows === 0 ? 0 : await timeRow(engine, contract), limit),
+    start: startingSize(rowMs, limit),
     limit,
     onSettled: (settled) => {
       log.debug(`batches of ${settled} rows are the fastest`);
     },
   });
   return sizeWithin(batchLimit, measuring);
+}
+
+/** The engine prepares for them beside the first batches. */
+function expectRows(engine: Engine, rows: number, rowMs: number): void {
+  engine.local?.expect(rows, rowMs).catch(() => undefined); // what is wrong with it, the next batch is told
 }
 
 /** The batch size where the time of a row is not known. */

@@ -8,6 +8,7 @@ export interface EngineSpec {
   readonly device_id: number | "worker";
   readonly batch_size: number | "auto";
   readonly threads: number | "auto";
+  readonly trees: "auto" | "onnxruntime";
 }
 
 export type Provider = "tensorrt" | "cuda" | "cpu";
@@ -40,6 +41,12 @@ export const engine = z.strictObject({
     .default("auto")
     .describe("Rows in one call of the model. auto measures sizes on the run's first batches."),
   threads: autoOrCount(1, 1024).default("auto").describe("CPU threads for inference, at most the number of cores."),
+  trees: z
+    .enum(["auto", "onnxruntime"])
+    .default("auto")
+    .describe(
+      "What computes decision trees on CPUs. auto: compiled trees, where they are faster and give the scores of ONNX Runtime.",
+    ),
 }) satisfies z.ZodType<EngineSpec>;
 
 /** ONNX Runtime takes the CPU for what no other provider takes, wherever it is named. */

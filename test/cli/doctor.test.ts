@@ -47,6 +47,16 @@ describe("doctor", () => {
     expect(found["trials"]).toMatchObject([{ provider: "cpu", state: "ok", operators: { cpu: 2 }, fault: null }]);
   });
 
+  test("doctor tells what computes the trees of the spec's model in long runs", async () => {
+    await using folder = await scratchFolder();
+    const told: string[] = [];
+    for (const trees of ["auto", "onnxruntime"]) {
+      const spec = await writeSpec(folder.path, fixtureNamed("wine-forest"), { engine: { trees } });
+      told.push((await runHere(["doctor", spec])).stdout);
+    }
+    expect(told).toEqual([expect.stringMatching(/ ms; trees: compiled\n/), expect.not.stringContaining("trees:")]);
+  });
+
   test("doctor tries the spec's model, and exits with 64 when its providers cannot run", async () => {
     await withSpec({ providers: ["tensorrt", "cuda"] }, async (spec) => {
       const { code, stdout, stderr } = await runHere(["doctor", spec]);

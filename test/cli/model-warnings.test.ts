@@ -90,7 +90,7 @@ async function traitsOf(name: string): Promise<ReturnType<typeof readTraits>> {
 
 describe("readTraits", () => {
   test("readTraits finds nothing when all outputs are tensors", async () => {
-    const nothing = { producer: "made here", otherOutputs: [], batchScales: [] };
+    const nothing = { producer: "made here", otherOutputs: [], batchScales: [], hasTrees: false };
     expect(await traitsOf("cancer-logistic.onnx")).toEqual(nothing);
     expect(await traitsOf("penguins-pipeline.onnx")).toEqual(nothing);
   });

@@ -9,6 +9,7 @@ const report: RunReport = {
   rowsRejected: 0,
   rowsFiltered: 0,
   rowsDeduplicated: 0,
+  rowsByTrees: 900_000,
   spansPlanned: 4,
   spansCommitted: 4,
   spansResumed: 0,
@@ -18,6 +19,7 @@ const report: RunReport = {
   batchSize: 1024,
   provider: "cpu",
   providersMissing: [],
+  trees: "compiled",
   engineBusy: 0.62549,
   stageSeconds: { read: 0, decode: 0.5, pack: 0.25, infer: 1.188, encode: 0.1, commit: 0.2, wait: 1 },
   unitsReadAgain: { unsupported: 2 },
@@ -31,6 +33,7 @@ const already: RunReport = {
   seconds: 0,
   batchSize: null,
   provider: null,
+  trees: null,
   engineBusy: null,
   stageSeconds: null,
 };
@@ -39,8 +42,8 @@ describe("the report as JSON", () => {
   test("the JSON report has exactly these fields, in this order, on one line", () => {
     expect(reportJson(report)).toBe(
       '{"run_id":"daily-churn-7f3a90c1d2e4","status":"complete","rows_planned":1000000,"rows_scored":1000000,' +
-        '"rows_rejected":0,"rows_filtered":0,"rows_deduplicated":0,"spans_planned":4,"spans_committed":4,"spans_resumed":0,"shards_unplanned":0,' +
-        '"input_wait_seconds":0,"seconds":1.9,"rows_per_second":526205,"batch_size":1024,"provider":"cpu","providers_missing":[],"engine_busy":0.625,' +
+        '"rows_rejected":0,"rows_filtered":0,"rows_deduplicated":0,"rows_by_trees":900000,"spans_planned":4,"spans_committed":4,"spans_resumed":0,"shards_unplanned":0,' +
+        '"input_wait_seconds":0,"seconds":1.9,"rows_per_second":526205,"batch_size":1024,"provider":"cpu","providers_missing":[],"trees":"compiled","engine_busy":0.625,' +
         '"stage_seconds":{"read":0,"decode":0.5,"pack":0.25,"infer":1.188,"encode":0.1,"commit":0.2,"wait":1},"units_read_again":{"unsupported":2},"output":"out/dt=2026-11-20"}',
     );
   });

@@ -166,6 +166,8 @@ test("each row of a batch is scored once, or told once, whatever fits and whatev
             missing: [],
             sessions: 1,
             opened: () => Promise.resolve(),
+            trees: () => ({ kind: "none" }),
+            expect: () => Promise.resolve(),
             renew() {
               taken = false;
               return Promise.resolve();

@@ -47,7 +47,7 @@ export function recordOf({
       { name: "label", type: "utf8" },
     ],
   });
-  record.startScoring({ provider: "cpu", missing: [], sessions: 2, batchRows: () => 256 });
+  record.startScoring({ provider: "cpu", missing: [], trees: () => null, sessions: 2, batchRows: () => 256 });
   record.stages.took("decode", now, now + 250);
   record.stages.took("infer", now, now + 1500);
   now += 500;
@@ -69,6 +69,7 @@ export function recordOf({
     rejects: [rejectedRow],
     filtered: 1,
     repeated: 2,
+    byTrees: 3,
   });
   now += 500;
   record.finish();
@@ -85,6 +86,7 @@ const report: RunReport = {
   rowsRejected: 1,
   rowsFiltered: 1,
   rowsDeduplicated: 2,
+  rowsByTrees: 3,
   spansPlanned: 2,
   spansCommitted: 1,
   spansResumed: 0,
@@ -94,6 +96,7 @@ const report: RunReport = {
   batchSize: 256,
   provider: "cpu",
   providersMissing: [],
+  trees: null,
   engineBusy: 0.75,
   stageSeconds: null,
   unitsReadAgain: {},

@@ -29,11 +29,11 @@ const mostKept = 8;
  * thread stays open for the next run over the same model, in another test, too.
  */
 async function lendEngine({ spec, openEngine }: JobContext, model: ModelFile, need: EngineNeed): Promise<Engine> {
-  const { threads, providers } = spec.engine;
+  const { threads, providers, trees } = spec.engine;
   if (threads !== 1 || "sessions" in need) {
     return await openEngine(model, need);
   }
-  const key = JSON.stringify([model.sha256, providers]);
+  const key = JSON.stringify([model.sha256, providers, trees]);
   const one = kept.get(key) ?? { engine: openEngine(model, need), users: 0 };
   kept.delete(key);
   kept.set(key, one);

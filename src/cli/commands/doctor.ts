@@ -37,7 +37,7 @@ export async function doctorCommand(
   const trials: Trial[] = [];
   await using model = await modelOf(loaded, specPath, io);
   for (const provider of triedProviders(asked, machine)) {
-    trials.push(await tryProvider(provider, model, deviceId));
+    trials.push(await tryProvider(provider, model, { deviceId, trees: engine?.trees ?? "auto" }));
   }
   const platform = machine.platform.replace("/", " ");
   const scoresOn = providerOfRun(asked, trials);
@@ -46,7 +46,7 @@ export async function doctorCommand(
       ? cannotRun(asked, { parts, trials, machine })
       : (trials.find(({ provider }) => provider === scoresOn)?.error ?? duckdb);
   const outcome = error?.exitCode ?? scoresOn ?? 1;
-  const shown = trials.map(({ provider, state, operators, ms, fault }) => ({ provider, state, operators, ms, fault }));
+  const shown = trials.map(({ error: _, ...trial }) => trial);
   const found: Diagnosis = {
     program: programVersion,
     platform,

@@ -4,7 +4,7 @@ import type { WorkerPort } from "../../util/worker-port.js";
 import type { Provider } from "../../spec/engine-spec.js";
 import { openSessionClient, type SessionClient } from "./session-client.js";
 import type { WorkerSettings } from "./protocol.js";
-import type { Engine, LocalEngine } from "../port.js";
+import type { Engine, LocalEngine, TreesState } from "../port.js";
 import { noTexts } from "../../onnx/text-names.js";
 import { ifOpened } from "../../util/promises.js";
 
@@ -21,6 +21,10 @@ export interface OnnxEngineOptions {
   readonly model: OnnxModel;
   /** Those of its texts that are passed as numbers; default: none. */
   readonly texts?: TextTensors | undefined;
+  /** The model has trees, which may be compiled: the digest of its file, and its size. Default: they are not. */
+  readonly trees?: { readonly sha256: string; readonly sizeBytes: number } | undefined;
+  /** Told by each session whose trees were compiled, or were not. */
+  readonly onTrees?: ((state: TreesState) => void) | undefined;
   /** The first takes what it can of the model, the next what is left, the CPU the rest. */
   readonly providers: readonly Provider[];
   /** Of CUDA and TensorRT; default: 0. */
@@ -70,6 +74,10 @@ export async function openOnnxEngine(options: OnnxEngineOptions): Promise<OnnxEn
       opened: async () => {
         await (await sessionsNow).opened();
       },
+      trees: () => first.trees(),
+      async expect(rows, rowMs) {
+        await (await sessionsNow).expect(rows / sessions, rowMs);
+      },
       unitPorts: provider === "cpu" ? first.unitPorts : undefined,
       async renew() {
         const before = sessionsNow;
@@ -94,6 +102,8 @@ interface Sessions {
   leastBusy(): SessionClient;
   /** To all workers; each answers as soon as its session is open. */
   readonly unitPorts: () => WorkerPort[];
+  expect(rows: number, rowMs: number): Promise<void>;
+  readonly trees: () => TreesState;
   close(): Promise<void>;
 }
 
@@ -104,9 +114,10 @@ async function openSessions(options: OnnxEngineOptions, where: Where): Promise<S
   const open: SessionClient[] = [];
   const ports: MessagePort[] = [];
   let refused: { readonly error: unknown } | undefined;
+  const trees = keepTreesState(options);
   const opening = Array.from({ length: options.sessions }, async (_, session) => {
     try {
-      const client = await openChecked(options, where, session);
+      const client = await openChecked(options, where, { session, onTrees: trees.take });
       open.push(client);
       return client;
     } catch (error) {
@@ -115,11 +126,7 @@ async function openSessions(options: OnnxEngineOptions, where: Where): Promise<S
     }
   });
   const close = async (): Promise<void> => {
-    await Promise.allSettled(opening);
-    for (const port of ports) {
-      port.close();
-    }
-    await Promise.all(open.map((client) => client.close()));
+    await closeAll(opening, open, ports);
   };
   try {
     if (where.device !== "cpu") {
@@ -140,6 +147,11 @@ async function openSessions(options: OnnxEngineOptions, where: Where): Promise<S
         ports.push(...opened);
         return opened;
       },
+      async expect(rows, rowMs) {
+        await Promise.allSettled(opening); // what one is refused with, the next call is told
+        await Promise.all(open.map((client) => client.expect(rows, rowMs)));
+      },
+      trees: trees.now,
       close,
     };
   } catch (error) {
@@ -148,15 +160,43 @@ async function openSessions(options: OnnxEngineOptions, where: Where): Promise<S
   }
 }
 
+async function closeAll(
+  opening: readonly Promise<SessionClient>[],
+  open: readonly SessionClient[],
+  ports: readonly MessagePort[],
+): Promise<void> {
+  await Promise.allSettled(opening);
+  for (const port of ports) {
+    port.close();
+  }
+  await Promise.all(open.map((client) => client.close()));
+}
+
+/** What the sessions tell of their trees: the last, unless one found a mismatch. */
+function keepTreesState({ onTrees }: Pick<OnnxEngineOptions, "onTrees">): {
+  readonly take: (state: TreesState) => void;
+  readonly now: () => TreesState;
+} {
+  let last: TreesState = { kind: "none" };
+  return {
+    take(state) {
+      last = last.kind === "mismatch" ? last : state;
+      onTrees?.(state);
+    },
+    now: () => last,
+  };
+}
+
 /** What it has loaded is what was pinned. */
 async function openChecked(
-  { model, texts = noTexts, intraOpThreads, profileFolder, startWorker }: OnnxEngineOptions,
+  { model, texts = noTexts, trees, intraOpThreads, profileFolder, startWorker }: OnnxEngineOptions,
   where: Where,
-  session: number,
+  { session, onTrees }: { readonly session: number; readonly onTrees: (state: TreesState) => void },
 ): Promise<SessionClient> {
   const profile = profileFolder === undefined ? undefined : { folder: profileFolder, session };
-  const settings: WorkerSettings = { modelPath: model.path, texts, intraOpThreads, ...where, profile };
-  const client = await openSessionClient(startWorker(), settings, model.name);
+  const known = trees && { sha256: trees.sha256, sizeBytes: trees.sizeBytes };
+  const settings: WorkerSettings = { modelPath: model.path, texts, trees: known, intraOpThreads, ...where, profile };
+  const client = await openSessionClient(startWorker(), settings, { name: model.name, onTrees });
   try {
     await model.check();
     return client;

@@ -3,7 +3,7 @@ import type { ModelSignature, TextTensors } from "../../columnar/tensor.js";
 import type { Provider } from "../../spec/engine-spec.js";
 import { isOfKind, isRecord, isUndefined } from "../../util/checks.js";
 import type { RpcProtocol } from "../../util/rpc/protocol.js";
-import type { EngineRequest, EngineResponse } from "../port.js";
+import type { EngineRequest, EngineResponse, TreesState } from "../port.js";
 
 /** What a session is opened with. */
 export interface WorkerSettings {
@@ -15,6 +15,8 @@ export interface WorkerSettings {
   /** Where the first provider computes: "cpu", "cuda:0". */
   readonly device: string;
   readonly intraOpThreads: number;
+  /** The model has trees that may be compiled: the digest of its file, and its size. */
+  readonly trees?: { readonly sha256: string; readonly sizeBytes: number } | undefined;
   /** Where ONNX Runtime writes what each of its calls took. */
   readonly profile?: { readonly folder: string; readonly session: number } | undefined;
 }
@@ -35,6 +37,12 @@ export type Opened =
   | { readonly kind: "ready"; readonly signature: ModelSignature }
   | { readonly kind: "refused"; readonly message: string };
 
+/** So many rows will come to a session, each of which takes it so long. */
+export interface ExpectedRows {
+  readonly rows: number;
+  readonly rowMs: number;
+}
+
 /** What a session answers: it cannot tell a device without memory from other failures. */
 export type SessionResponse = Exclude<EngineResponse, { kind: "exhausted" }>;
 
@@ -42,6 +50,8 @@ const isSettings = (value: unknown): value is WorkerSettings =>
   isRecord(value) && typeof value["modelPath"] === "string";
 const isRequest = (value: unknown): value is EngineRequest =>
   isRecord(value) && Array.isArray(value["inputs"]) && Array.isArray(value["outputs"]);
+const isExpected = (value: unknown): value is ExpectedRows =>
+  isRecord(value) && typeof value["rows"] === "number" && typeof value["rowMs"] === "number";
 const isPort = (value: unknown): value is MessagePort => isRecord(value) && typeof value["postMessage"] === "function";
 
 /** Between the main thread and the thread of a session. */
@@ -49,6 +59,8 @@ export const sessionProtocol = {
   calls: {
     open: { request: isSettings, result: isOfKind<Opened>({ ready: true, refused: true }) },
     run: { request: isRequest, result: isOfKind<SessionResponse>({ done: true, failed: true }) },
+    /** Answered once the session has compiled its trees, if that pays. */
+    expect: { request: isExpected, result: isUndefined },
   },
   toServer: {
     /** The thread reads and scores units for whoever has the other end of the port. */
@@ -56,5 +68,7 @@ export const sessionProtocol = {
     /** The thread ends when it has answered the calls before. */
     close: isUndefined,
   },
-  toClient: {},
+  toClient: {
+    trees: isOfKind<TreesState>({ none: true, compiled: true, onnxruntime: true, mismatch: true }),
+  },
 } satisfies RpcProtocol;

@@ -6,7 +6,7 @@ import { openRpcClient } from "../../util/rpc/client.js";
 import { untilExit } from "../../util/worker-port.js";
 import { openingFault, ProviderFault, runningFault, shortFault } from "../devices/device-faults.js";
 import { sessionProtocol, type SessionResponse, type WorkerSettings } from "./protocol.js";
-import type { EngineRequest, EngineResponse } from "../port.js";
+import type { EngineRequest, EngineResponse, TreesState } from "../port.js";
 import { refusalOf, withoutSource } from "./runtime-text.js";
 
 /** A session in a worker of its own. */
@@ -14,10 +14,19 @@ export interface SessionClient {
   readonly signature: ModelSignature;
   readonly waiting: number;
   run(request: EngineRequest): Promise<EngineResponse>;
+  /** Tells how many rows will come to it, see `LocalEngine.expect`. */
+  expect(rows: number, rowMs: number): Promise<void>;
   /** Has the worker read and score units, see `Engine.unitPorts`. */
   serveUnits(port: MessagePort): void;
   /** Answers what it was asked before. */
   close(): Promise<void>;
+}
+
+export interface ClientOptions {
+  /** The model as messages name it. */
+  readonly name: string;
+  /** Called when the session has compiled its trees, or has found why it will not. */
+  readonly onTrees: (state: TreesState) => void;
 }
 
 /**
@@ -27,10 +36,10 @@ export interface SessionClient {
 export async function openSessionClient(
   worker: Worker,
   settings: WorkerSettings,
-  name: string,
+  { name, onTrees }: ClientOptions,
 ): Promise<SessionClient> {
   const ended = untilExit(worker);
-  const client = openRpcClient(worker, sessionProtocol, { doing: `scoring with ${name}`, hear: {} });
+  const client = openRpcClient(worker, sessionProtocol, { doing: `scoring with ${name}`, hear: { trees: onTrees } });
   const close = async (): Promise<void> => {
     client.notify("close", { body: undefined });
     await ended;
@@ -48,6 +57,9 @@ export async function openSessionClient(
     async run(request) {
       const call = client.call("run", { body: request, transfer: [...new Set(numericBuffers(request.inputs))] });
       return responseOf({ settings, name }, await call.result);
+    },
+    async expect(rows, rowMs) {
+      await client.call("expect", { body: { rows, rowMs } }).result;
     },
     serveUnits(port) {
       if (client.broken !== undefined) {

@@ -1,13 +1,15 @@
+import { readFile } from "node:fs/promises";
 import type { MessagePort } from "node:worker_threads";
 import type * as OnnxRuntime from "onnxruntime-node";
-import { numericBuffers, type Tensor } from "../../columnar/tensor.js";
+import { type ModelSignature, numericBuffers } from "../../columnar/tensor.js";
 import { messageOf } from "../../util/errors.js";
 import { createLimit } from "../../util/limit.js";
 import type { Sent } from "../../util/rpc/protocol.js";
 import { serveRpc } from "../../util/rpc/server.js";
-import { type Opened, sessionProtocol, type SessionResponse } from "./protocol.js";
-import { onnxOptions, type OnnxSession, openSession, type Runtime } from "./session.js";
-import type { EngineRequest, RunModel } from "../port.js";
+import { openTreeSession, type TreeSession } from "../trees/session.js";
+import { type Opened, sessionProtocol, type SessionResponse, type WorkerSettings } from "./protocol.js";
+import { onnxOptions, openSession, type Runtime } from "./session.js";
+import type { EngineRequest, RunModel, TreesState } from "../port.js";
 import { settled } from "../../util/promises.js";
 
 export interface SessionServerOptions {
@@ -22,26 +24,34 @@ export interface SessionServerOptions {
  * stops only between batches: Node aborts the whole process when a thread is torn down inside a run.
  */
 export function serveSession(port: MessagePort, { runtime, serveUnits }: SessionServerOptions): void {
-  let opened: OnnxSession | undefined;
+  let opened: ServedSession | undefined;
   const inTurn = createLimit(1);
-  serveRpc(port, sessionProtocol, {
+  const onTrees = (state: TreesState): void => {
+    server.notify("trees", { body: state });
+  };
+  const server = serveRpc(port, sessionProtocol, {
     calls: {
       open: (settings) =>
         inTurn(async (): Promise<Sent<Opened>> => {
           try {
-            opened = await openSession(runtime, settings);
+            opened = await openServed(runtime, settings, onTrees);
             return { body: { kind: "ready", signature: opened.signature } };
           } catch (error) {
             return { body: { kind: "refused", message: messageOf(error) } };
           }
         }),
       run: (request) => inTurn(() => runBatch(requireOpen(opened), request)),
+      expect: ({ rows, rowMs }) =>
+        inTurn(async () => {
+          await requireOpen(opened).expect(rows, rowMs);
+          return { body: undefined };
+        }),
     },
     hear: {
       units(end) {
         void inTurn(() => {
           const session = requireOpen(opened);
-          serveUnits(end, (request) => timedRun(session, request));
+          serveUnits(end, (request) => session.run(request));
           return Promise.resolve();
         });
       },
@@ -59,28 +69,68 @@ export function serveSession(port: MessagePort, { runtime, serveUnits }: Session
   void settled(openSmallest(runtime)); // what is wrong is told of the model that is asked for
 }
 
-function requireOpen(session: OnnxSession | undefined): OnnxSession {
+function requireOpen(session: ServedSession | undefined): ServedSession {
   if (session === undefined) {
     throw new Error("a session is used before it is open");
   }
   return session;
 }
 
-async function timedRun(session: OnnxSession, request: EngineRequest): Promise<{ outputs: Tensor[]; ms: number }> {
-  const started = process.hrtime.bigint(); // a thread would load modules for `performance`
-  const outputs = await session.run(request);
-  return { outputs, ms: Number(process.hrtime.bigint() - started) / 1e6 };
+/** A session, with its trees compiled where it has some. */
+type ServedSession = Pick<TreeSession, "expect" | "close"> & {
+  readonly signature: ModelSignature;
+  readonly run: RunModel;
+};
+
+async function openServed(
+  runtime: Runtime,
+  settings: WorkerSettings,
+  onState: (state: TreesState) => void,
+): Promise<ServedSession> {
+  const { modelPath, trees } = settings;
+  const base = await openSession(runtime, settings, modelPath);
+  const { signature } = base;
+  if (trees === undefined) {
+    const run: RunModel = async (request) => {
+      const startedMs = nowMs();
+      const outputs = await base.run(request);
+      return { outputs, ms: nowMs() - startedMs };
+    };
+    return { signature, run, expect: () => Promise.resolve(), close: () => base.close() };
+  }
+  const session = openTreeSession({
+    base,
+    ...trees,
+    readModel: () => readFile(modelPath),
+    openPart: (model) => openSession(runtime, { ...settings, intraOpThreads: 1, profile: undefined }, model),
+    onState,
+    nowMs,
+  });
+  return {
+    ...session,
+    signature,
+    async run(request) {
+      const done = await session.run(request);
+      await session.settle();
+      return done;
+    },
+  };
 }
 
-async function runBatch(session: OnnxSession, request: EngineRequest): Promise<Sent<SessionResponse>> {
+/** Milliseconds of a clock that needs no module: a thread would load some for `performance`. */
+function nowMs(): number {
+  return Number(process.hrtime.bigint()) / 1e6;
+}
+
+async function runBatch(session: ServedSession, request: EngineRequest): Promise<Sent<SessionResponse>> {
   const { inputs } = request;
   const buffers = numericBuffers(inputs);
   try {
-    const { outputs, ms } = await timedRun(session, request);
+    const { outputs, ms, byTrees } = await session.run(request);
     // Texts have no buffers worth sending back.
     const reusable = inputs.filter(({ dtype }) => dtype !== "string");
     const transfer = [...new Set([...buffers, ...numericBuffers(outputs)])];
-    return { body: { kind: "done", outputs, ms, inputs: reusable }, transfer };
+    return { body: { kind: "done", outputs, ms, byTrees, inputs: reusable }, transfer };
   } catch (error) {
     return { body: { kind: "failed", message: messageOf(error), inputs }, transfer: [...new Set(buffers)] };
   }

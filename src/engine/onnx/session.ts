@@ -41,18 +41,28 @@ export const onnxOptions = {
   logSeverityLevel: fatalOnly,
 } as const;
 
-/** @throws what ONNX Runtime says of the model */
-export async function openSession(runtime: Runtime, settings: WorkerSettings): Promise<OnnxSession> {
-  const numbered = await openNumbered(runtime, settings);
-  const first = numbered ?? (await openAsIs(runtime, settings, settings.modelPath));
+/** How a session is opened. */
+type SessionSettings = Omit<WorkerSettings, "modelPath" | "trees">;
+
+/**
+ * @param model a file's path, or its bytes
+ * @throws what ONNX Runtime says of the model
+ */
+export async function openSession(
+  runtime: Runtime,
+  settings: SessionSettings,
+  model: string | Uint8Array,
+): Promise<OnnxSession> {
+  const numbered = await openNumbered(runtime, settings, model);
+  const first = numbered ?? (await openAsIs(runtime, settings, model));
   const open: [Loaded, ...Loaded[]] = [first];
   const repeats = countRepeats();
   let current = Promise.resolve(first);
   let mayChange = numbered !== undefined;
   /** Beside the one before, which may still be asked. */
-  const change = async (model: Uint8Array): Promise<Loaded> => {
+  const change = async (bytes: Uint8Array): Promise<Loaded> => {
     try {
-      const next = await openAsIs(runtime, settings, model); // not of the file, which may be another by now
+      const next = await openAsIs(runtime, settings, bytes); // not of the file, which may be another by now
       open.push(next);
       return next;
     } catch {
@@ -88,7 +98,7 @@ interface Loaded {
   readonly texts: TextTensors;
 }
 
-async function openAsIs(runtime: Runtime, settings: WorkerSettings, model: string | Uint8Array): Promise<Loaded> {
+async function openAsIs(runtime: Runtime, settings: SessionSettings, model: string | Uint8Array): Promise<Loaded> {
   const { InferenceSession: Session } = runtime;
   const options = optionsOf(settings);
   const session = await (typeof model === "string" ? Session.create(model, options) : Session.create(model, options));
@@ -98,14 +108,15 @@ async function openAsIs(runtime: Runtime, settings: WorkerSettings, model: strin
 /** With texts as numbers; undefined: there are none, or ONNX Runtime refuses it so. */
 async function openNumbered(
   runtime: Runtime,
-  settings: WorkerSettings,
+  settings: SessionSettings,
+  from: string | Uint8Array,
 ): Promise<(Loaded & { readonly model: Uint8Array }) | undefined> {
-  const { modelPath, texts } = settings;
+  const { texts } = settings;
   if (texts.inputs.length + texts.outputs.length === 0) {
     return undefined;
   }
   try {
-    const model = await readFile(modelPath);
+    const model = typeof from === "string" ? await readFile(from) : from;
     const session = await runtime.InferenceSession.create(replaceTexts(model, texts), optionsOf(settings));
     return { runtime, session, texts, model };
   } catch {
@@ -152,7 +163,7 @@ async function runOn(loaded: Loaded, request: EngineRequest, count: Count): Prom
   }
 }
 
-function optionsOf(settings: WorkerSettings): InferenceSession.SessionOptions {
+function optionsOf(settings: SessionSettings): InferenceSession.SessionOptions {
   const { profile } = settings;
   const profiling = profile && {
     enableProfiling: true,

@@ -25,9 +25,9 @@ export function scorer({ contract, tensors }: UnitScoring, run: RunModel): Score
           return undefined;
         }
         isAtModel = true;
-        const { outputs, ms } = await run({ inputs: packed.inputs, outputs: tensors });
+        const { outputs, ms, byTrees } = await run({ inputs: packed.inputs, outputs: tensors });
         isAtModel = false;
-        predictions.push({ rowCount: range.to - from, outputs, ms, packedRows: packed.packedRows });
+        predictions.push({ rowCount: range.to - from, outputs, ms, byTrees, packedRows: packed.packedRows });
         if (there === undefined) {
           packing.recycle(packed.inputs);
         }

@@ -152,7 +152,7 @@ function spanCommit(
   { columns, maker }: Begun,
   {
     span,
-    output: { rows, rejects, filtered, batchSize, onEncoded },
+    output: { rows, rejects, filtered, batchSize, provider = maker.provider, onEncoded },
   }: { readonly span: Span; readonly output: SpanOutput },
 ): SpanCommit {
   const types = columns.map(({ type }) => type);
@@ -165,7 +165,7 @@ function spanCommit(
     rowCount: rows.rowCount,
     rejects,
     filtered,
-    maker: { ...maker, batchSize },
+    maker: { ...maker, batchSize, provider },
     table: columns[0]?.table ?? 0,
     write: (session) => mode.write(session, encoded),
     async refuseChanged(session) {

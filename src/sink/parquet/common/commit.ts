@@ -38,8 +38,8 @@ export async function encodePart(
   { duckdb, compression, maker: by, stored, span, output, rejectsSha256 }: PartToEncode,
   temporary: string,
 ): Promise<Pick<FinishedPart, "rows" | "rejected" | "rejectsSha256" | "filtered" | "maker">> {
-  const { rows, rejects, filtered, batchSize } = output;
-  const maker = { ...by, batchSize };
+  const { rows, rejects, filtered, batchSize, provider = by.provider } = output;
+  const maker = { ...by, batchSize, provider };
   const { index, rowStart, rowEnd } = span;
   const label = {
     runId: stored.plan.runId,

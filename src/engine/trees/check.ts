@@ -1,0 +1,43 @@
+import type { Tensor } from "../../columnar/tensor.js";
+import type { Transform } from "./ensemble.js";
+
+/**
+ * How far a compiled ensemble's scores may lie from ONNX Runtime's. Leaves are added in its order and precision, so
+ * without a post transform they are the same, bit for bit. Transforms call exp and log of the C library, which may
+ * round otherwise on other machines; scores of those are probabilities.
+ */
+export function boundOf(transform: Transform): number {
+  return transform === "NONE" ? 0 : transform === "PROBIT" ? 2 ** -16 : 2 ** -21;
+}
+
+/** How two tensors of the same rows differ; undefined: by no more than `bound`. */
+export function differenceOf(found: Tensor, expected: Tensor, bound: number): string | undefined {
+  if (found.dtype !== expected.dtype || found.dims.join() !== expected.dims.join()) {
+    return `${found.dtype} [${found.dims.join(",")}], not ${expected.dtype} [${expected.dims.join(",")}]`;
+  }
+  if (found.dtype === "string" || expected.dtype === "string") {
+    const isSame =
+      found.dtype === "string" &&
+      expected.dtype === "string" &&
+      isSameBytes(found.data.bytes, expected.data.bytes) &&
+      isSameBytes(found.data.offsets, expected.data.offsets);
+    return isSame ? undefined : "other labels";
+  }
+  const width = found.dims.slice(1).reduce((product, dim) => product * dim, 1);
+  for (let index = 0; index < found.data.length; index += 1) {
+    const a = found.data[index] ?? 0;
+    const b = expected.data[index] ?? 0;
+    if (a !== b && !isNear(Number(a), Number(b), bound)) {
+      return `row ${Math.floor(index / width)}: ${a}, not ${b}`;
+    }
+  }
+  return undefined;
+}
+
+function isNear(a: number, b: number, bound: number): boolean {
+  return Number.isNaN(a) ? Number.isNaN(b) : Math.abs(a - b) <= bound * Math.max(1, Math.abs(b));
+}
+
+function isSameBytes(a: Uint8Array | Uint32Array, b: Uint8Array | Uint32Array): boolean {
+  return a.length === b.length && a.every((value, index) => value === b[index]);
+}

@@ -1,0 +1,246 @@
+import {
+  type Attributes,
+  floatsIn,
+  integerIn,
+  integersIn,
+  longsIn,
+  tensorIn,
+  textIn,
+  textsIn,
+} from "../../onnx/attributes.js";
+import type { OnnxNode } from "../../onnx/graph.js";
+import {
+  type Aggregate,
+  type Classes,
+  type Ensemble,
+  type LeafWeights,
+  type NodeMode,
+  requireForest,
+  type Transform,
+  type TreeNodes,
+  Unsupported,
+} from "./ensemble.js";
+import { mergeSets } from "./merge-sets.js";
+import { readGraphOfTrees } from "./read-ensemble-5.js";
+
+/** Operators of domain ai.onnx.ml. */
+const treeOperators = ["TreeEnsembleClassifier", "TreeEnsembleRegressor", "TreeEnsemble"] as const;
+
+export function isTreeNode({ operator, domain }: Pick<OnnxNode, "operator" | "domain">): boolean {
+  return domain === "ai.onnx.ml" && (treeOperators as readonly string[]).includes(operator);
+}
+
+/**
+ * Reads a node of trees: TreeEnsembleClassifier and TreeEnsembleRegressor of ai.onnx.ml 1 and 3, TreeEnsemble of 5.
+ * @throws Unsupported, RangeError, TypeError for what ONNX Runtime refuses, or what is not known to be computed as there
+ */
+export function readEnsemble({ operator, attributes }: OnnxNode): Ensemble {
+  const read =
+    operator === "TreeEnsemble" ? readGraphOfTrees(attributes) : readLists(attributes, operator.endsWith("Classifier"));
+  const ensemble = { ...read, nodes: mergeSets(read.nodes) };
+  requireForest(ensemble);
+  return ensemble;
+}
+
+function readLists(attributes: Attributes, isClassifier: boolean): Ensemble {
+  const prefix = isClassifier ? "class" : "target";
+  const { nodes, roots, placeOf } = readNodes(attributes);
+  const weightIds = integersIn(attributes, `${prefix}_ids`);
+  const values = numbersIn(attributes, `${prefix}_weights`);
+  const weights = leafWeights(nodes, {
+    nodeOf: placesOf(attributes, prefix, placeOf),
+    targets: weightIds,
+    values,
+  });
+  const classes = isClassifier ? readClasses(attributes, weightIds, values) : undefined;
+  const targets = classes === undefined ? (integerIn(attributes, "n_targets") ?? 0) : classes.labels.values.length;
+  const base = numbersIn(attributes, "base_values");
+  if (classes === undefined ? ![0, targets].includes(base.length) : targets < 2) {
+    throw new Unsupported(`${base.length} base values, ${targets} targets`);
+  }
+  if (classes !== undefined && ![0, targets].includes(base.length) && !(targets === 2 && base.length === 1)) {
+    throw new Unsupported(`${base.length} base values, ${targets} classes`);
+  }
+  return {
+    nodes,
+    roots,
+    weights,
+    targets,
+    aggregate: classes === undefined ? aggregateOf(textIn(attributes, "aggregate_function") ?? "SUM") : "SUM",
+    transform: transformOf(textIn(attributes, "post_transform") ?? "NONE"),
+    base,
+    classes,
+  };
+}
+
+function aggregateOf(text: string): Aggregate {
+  if (text !== "SUM" && text !== "AVERAGE" && text !== "MIN" && text !== "MAX") {
+    throw new Unsupported(`aggregate function ${text}`);
+  }
+  return text;
+}
+
+function transformOf(text: string): Transform {
+  if (text !== "NONE" && text !== "LOGISTIC" && text !== "SOFTMAX" && text !== "SOFTMAX_ZERO" && text !== "PROBIT") {
+    throw new Unsupported(`post transform ${text}`);
+  }
+  return text;
+}
+
+/** Floats, or since opset 3 a tensor. */
+function numbersIn(attributes: Attributes, name: string): Float64Array {
+  const floats = floatsIn(attributes, name);
+  const tensor = tensorIn(attributes, `${name}_as_tensor`);
+  if (tensor !== undefined && floats.length > 0) {
+    throw new Unsupported(`${name} are there twice`);
+  }
+  return tensor === undefined ? floats : tensor.values;
+}
+
+type PlaceOf = (tree: number, node: number) => number;
+
+function readNodes(attributes: Attributes): Pick<Ensemble, "nodes" | "roots"> & { readonly placeOf: PlaceOf } {
+  const trees = integersIn(attributes, "nodes_treeids");
+  const ids = integersIn(attributes, "nodes_nodeids");
+  const modes = textsIn(attributes, "nodes_modes").map(modeOf);
+  const features = integersIn(attributes, "nodes_featureids");
+  const thresholds = numbersIn(attributes, "nodes_values");
+  const trueIds = integersIn(attributes, "nodes_truenodeids");
+  const falseIds = integersIn(attributes, "nodes_falsenodeids");
+  const missing = integersIn(attributes, "nodes_missing_value_tracks_true");
+  const count = trees.length;
+  for (const list of [ids, modes, features, thresholds, trueIds, falseIds]) {
+    requireLength(list, count);
+  }
+  requireLength(missing, missing.length === 0 ? 0 : count);
+  const { roots, placeOf } = numberNodes(trees, ids);
+  const trueChildren = new Int32Array(count);
+  const falseChildren = new Int32Array(count);
+  for (const [node, mode] of modes.entries()) {
+    if (mode !== "LEAF") {
+      trueChildren[node] = placeOf(trees[node] ?? 0, trueIds[node] ?? 0);
+      falseChildren[node] = placeOf(trees[node] ?? 0, falseIds[node] ?? 0);
+    }
+  }
+  const nodes: TreeNodes = {
+    modes,
+    features: Int32Array.from(features),
+    thresholds,
+    missingTrue: Uint8Array.from({ length: count }, (_, node) => (missing[node] === 1 ? 1 : 0)),
+    trueChildren,
+    falseChildren,
+    members: new Map(),
+  };
+  return { nodes, roots, placeOf };
+}
+
+function requireLength(list: { readonly length: number }, length: number): void {
+  if (list.length !== length) {
+    throw new Unsupported(`lists of ${list.length} and of ${length} nodes`);
+  }
+}
+
+/** Nodes of one tree come one after the other, its root first. */
+function numberNodes(trees: Float64Array, ids: Float64Array): { readonly roots: number[]; readonly placeOf: PlaceOf } {
+  const roots: number[] = [];
+  const byTree = new Map<number, Map<number, number>>();
+  for (const [place, tree] of trees.entries()) {
+    let places = byTree.get(tree);
+    if (places === undefined) {
+      places = new Map();
+      byTree.set(tree, places);
+      roots.push(place);
+    } else if (trees[place - 1] !== tree) {
+      throw new Unsupported("the nodes of a tree lie apart");
+    }
+    places.set(ids[place] ?? 0, place);
+  }
+  const placeOf: PlaceOf = (tree, node) => {
+    const place = byTree.get(tree)?.get(node);
+    if (place === undefined) {
+      throw new Unsupported(`no node ${node} in tree ${tree}`);
+    }
+    return place;
+  };
+  const known = [...byTree.values()].reduce((sum, { size }) => sum + size, 0);
+  if (known !== ids.length) {
+    throw new Unsupported("two nodes of a tree have the same number");
+  }
+  return { roots, placeOf };
+}
+
+const modeNames: Readonly<Record<string, NodeMode>> = {
+  LEAF: "LEAF",
+  BRANCH_LEQ: "LEQ",
+  BRANCH_LT: "LT",
+  BRANCH_GTE: "GTE",
+  BRANCH_GT: "GT",
+  BRANCH_EQ: "EQ",
+  BRANCH_NEQ: "NEQ",
+};
+
+function modeOf(text: string): NodeMode {
+  const mode = modeNames[text];
+  if (mode === undefined) {
+    throw new Unsupported(`node mode ${text}`);
+  }
+  return mode;
+}
+
+function placesOf(attributes: Attributes, prefix: "class" | "target", placeOf: PlaceOf): Int32Array {
+  const trees = integersIn(attributes, `${prefix}_treeids`);
+  const ids = integersIn(attributes, `${prefix}_nodeids`);
+  requireLength(ids, trees.length);
+  return Int32Array.from(ids, (id, index) => placeOf(trees[index] ?? 0, id));
+}
+
+interface WeightList {
+  /** The node of each weight. */
+  readonly nodeOf: Int32Array;
+  readonly targets: Float64Array;
+  readonly values: Float64Array;
+}
+
+/** The weights of each leaf, in their order. Those of other nodes count for nothing. @throws Unsupported */
+function leafWeights({ modes }: Pick<TreeNodes, "modes">, list: WeightList): LeafWeights {
+  const { nodeOf, targets, values } = list;
+  requireLength(targets, nodeOf.length);
+  requireLength(values, nodeOf.length);
+  const starts = new Int32Array(modes.length + 1);
+  for (const node of nodeOf) {
+    starts[node + 1] = (starts[node + 1] ?? 0) + (modes[node] === "LEAF" ? 1 : 0);
+  }
+  for (const [node, mode] of modes.entries()) {
+    if (mode === "LEAF" && starts[node + 1] === 0) {
+      throw new Unsupported("a leaf has no weight");
+    }
+    starts[node + 1] = (starts[node + 1] ?? 0) + (starts[node] ?? 0);
+  }
+  const next = starts.slice();
+  const sorted = { targets: new Int32Array(starts.at(-1) ?? 0), values: new Float64Array(starts.at(-1) ?? 0) };
+  for (const [index, node] of nodeOf.entries()) {
+    if (modes[node] === "LEAF") {
+      const place = next[node] ?? 0;
+      next[node] = place + 1;
+      sorted.targets[place] = targets[index] ?? 0;
+      sorted.values[place] = values[index] ?? 0;
+    }
+  }
+  return { starts, ...sorted };
+}
+
+function readClasses(attributes: Attributes, ids: Float64Array, weights: Float64Array): Classes {
+  const texts = textsIn(attributes, "classlabels_strings");
+  const longs = longsIn(attributes, "classlabels_int64s");
+  if (texts.length > 0 === longs.length > 0) {
+    throw new Unsupported("no labels, or both kinds of them");
+  }
+  const binary = texts.length + longs.length === 2 && new Set(ids).size === 1;
+  // Of two classes that both have weights, ONNX Runtime calls the label 0 or 1, whatever it should be.
+  const own = longs.length === 2 && !binary ? [0n, 1n] : longs;
+  return {
+    labels: texts.length > 0 ? { kind: "string", values: texts } : { kind: "int64", values: BigInt64Array.from(own) },
+    binary,
+    allPositive: !weights.some((weight) => weight < 0),
+  };
+}

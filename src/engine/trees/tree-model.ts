@@ -1,0 +1,206 @@
+import type { NamedTensor, Tensor } from "../../columnar/tensor.js";
+import { type OnnxGraph, readGraph, valueOf, writeModelOf } from "../../onnx/graph.js";
+import type { OnnxSession } from "../onnx/session.js";
+import type { EngineRequest } from "../port.js";
+import { boundOf, differenceOf } from "./check.js";
+import { type CompiledOutput, type CompiledTrees, compileTrees } from "./compiled.js";
+import { type CutEnsemble, type CutModel, cutModel, elements, type OwnOutput } from "./cut.js";
+import { Mismatch, Unsupported } from "./ensemble.js";
+import { makeRows } from "./made-rows.js";
+
+/** A model whose trees are compiled; ONNX Runtime computes what stands before and after them. */
+export interface TreeModel {
+  /** How far its scores may lie from ONNX Runtime's, relative to 1 or more. */
+  readonly bound: number;
+  /** Blocks the thread. @throws what the model fails with, Unsupported for inputs of other shapes */
+  run(request: EngineRequest): Promise<Tensor[]>;
+  close(): Promise<void>;
+}
+
+export interface TreeModelOptions {
+  /** A serialized ModelProto. */
+  readonly model: Uint8Array;
+  /** Outputs that are asked for. */
+  readonly wanted: readonly string[];
+  /** Opens a session of ONNX Runtime with one thread. */
+  readonly openPart: (model: Uint8Array) => Promise<OnnxSession>;
+}
+
+/**
+ * Compiles a model's trees and compares what they give, for rows made of their own thresholds, with ONNX Runtime.
+ * @throws Unsupported where they cannot be compiled, Mismatch
+ */
+export async function openTreeModel({ model, wanted, openPart }: TreeModelOptions): Promise<TreeModel> {
+  const graph = readGraph(model);
+  if (graph === undefined) {
+    throw new Unsupported("it has functions, subgraphs or sparse constants");
+  }
+  const cut = cutModel(graph, wanted);
+  const sessions: OnnxSession[] = [];
+  const open = async (part: Uint8Array): Promise<OnnxSession> => {
+    const session = await openPart(part);
+    sessions.push(session);
+    return session;
+  };
+  const compiled: CompiledTrees[] = [];
+  const close = async (): Promise<void> => {
+    compiled.splice(0).forEach((trees) => {
+      trees[Symbol.dispose]();
+    });
+    for (const session of sessions.splice(0)) {
+      await session.close();
+    }
+  };
+  try {
+    const before = cut.before && (await open(cut.before.model));
+    for (const ensemble of cut.ensembles) {
+      compiled.push(await compileChecked(graph, ensemble, { isDouble: isDoubleInput(ensemble, before), openPart }));
+    }
+    const elementOf = (own: OwnOutput): number => elementOfOutput(cut, compiled, own);
+    const after = cut.after && (await open(cut.after.modelFor(elementOf)));
+    const bound = cut.ensembles.reduce((most, { ensemble }) => Math.max(most, boundOf(ensemble.transform)), 0);
+    return { bound, run: (request) => runParts({ cut, compiled, before, after }, request), close };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+function isDoubleInput({ element, input }: CutEnsemble, before: OnnxSession | undefined): boolean {
+  const found = before?.signature.outputs.find(({ name }) => name === input)?.dtype;
+  if (element === elements.double || (element === undefined && found === "float64")) {
+    return true;
+  }
+  if (element === elements.float || (element === undefined && found === "float32")) {
+    return false;
+  }
+  throw new Unsupported("its rows are neither floats nor doubles");
+}
+
+function givesDoubles({ node }: CutEnsemble, isDouble: boolean): boolean {
+  return isDouble && node.operator === "TreeEnsemble";
+}
+
+function elementOfOutput(cut: CutModel, compiled: readonly CompiledTrees[], own: OwnOutput): number {
+  const ensemble = cut.ensembles[own.ensemble];
+  if (own.kind === "labels") {
+    return ensemble?.ensemble.classes?.labels.kind === "string" ? elements.string : elements.int64;
+  }
+  const isDouble = compiled[own.ensemble]?.isDouble === true;
+  return ensemble !== undefined && givesDoubles(ensemble, isDouble) ? elements.double : elements.float;
+}
+
+/** Values that are compared, of the rows of one ensemble. */
+const checkedValues = 1_000_000;
+/** Nodes that both sides look at for these rows. */
+const checkedNodes = 100_000_000;
+const mostRows = 4096;
+
+async function compileChecked(
+  graph: OnnxGraph,
+  cut: CutEnsemble,
+  { isDouble, openPart }: { readonly isDouble: boolean } & Pick<TreeModelOptions, "openPart">,
+): Promise<CompiledTrees> {
+  const { ensemble, node, input } = cut;
+  const trees = compileTrees(ensemble, { isDouble, givesDoubles: givesDoubles(cut, isDouble) });
+  try {
+    const width = Math.max(1, trees.features);
+    const { modes } = ensemble.nodes;
+    const most = Math.min(mostRows, Math.ceil(checkedValues / width), Math.ceil(checkedNodes / modes.length));
+    const data = makeRows(ensemble, { width, isDouble, most });
+    const dtype = isDouble ? "float64" : "float32";
+    const rows: NamedTensor = { name: input, dtype, dims: [data.length / width, width], data };
+    const element = isDouble ? elements.double : elements.float;
+    const outputs = node.outputs.filter((name) => name !== "");
+    const part = { nodes: [node], inputs: [valueOf(input, element)], outputs: outputs.map((name) => valueOf(name)) };
+    const session = await openPart(writeModelOf(graph, part));
+    try {
+      const expected = await session.run({ inputs: [rows], outputs });
+      compare(trees.run(rows), { expected, cut, outputs });
+    } finally {
+      await session.close();
+    }
+    return trees;
+  } catch (error) {
+    trees[Symbol.dispose]();
+    throw error;
+  }
+}
+
+function compare(
+  found: CompiledOutput,
+  {
+    expected,
+    cut: { ensemble, node },
+    outputs,
+  }: { readonly expected: readonly Tensor[]; readonly cut: CutEnsemble; readonly outputs: readonly string[] },
+): void {
+  const values = node.outputs[ensemble.classes === undefined ? 0 : 1];
+  for (const [index, name] of outputs.entries()) {
+    const tensor = name === values ? found.values : found.labels();
+    const bound = name === values ? boundOf(ensemble.transform) : 0;
+    const other = expected[index];
+    const difference = other === undefined ? "nothing" : differenceOf(tensor, other, bound);
+    if (difference !== undefined) {
+      throw new Mismatch(`of rows made of the model's thresholds, ${name} has in ${difference}`);
+    }
+  }
+}
+
+interface Parts {
+  readonly cut: CutModel;
+  readonly compiled: readonly CompiledTrees[];
+  readonly before: OnnxSession | undefined;
+  readonly after: OnnxSession | undefined;
+}
+
+async function runParts({ cut, compiled, before, after }: Parts, request: EngineRequest): Promise<Tensor[]> {
+  const given = new Map<string, Tensor>(request.inputs.map((input) => [input.name, input]));
+  const inputsOf = (names: Iterable<string>): NamedTensor[] =>
+    [...names].map((name) => named(name, tensorIn(name, given)));
+  if (cut.before !== undefined && before !== undefined) {
+    const { inputs, outputs } = cut.before;
+    const tensors = await before.run({ inputs: inputsOf(inputs), outputs });
+    outputs.forEach((name, index) => {
+      setTensor(given, name, tensors[index]);
+    });
+  }
+  const results = cut.ensembles.map(({ input }, index) => compiled[index]?.run(tensorIn(input, given)));
+  const tensorOf = ({ ensemble, kind }: OwnOutput): Tensor | undefined => {
+    const result = results[ensemble];
+    return kind === "labels" ? result?.labels() : result?.values;
+  };
+  const made = new Map<string, Tensor>();
+  for (const [name, own] of cut.own) {
+    setTensor(made, name, tensorOf(own));
+  }
+  if (cut.after !== undefined && after !== undefined) {
+    const { inputs, outputs, from } = cut.after;
+    for (const [name, own] of from) {
+      setTensor(given, name, tensorOf(own));
+    }
+    const tensors = await after.run({ inputs: inputsOf([...inputs, ...from.keys()]), outputs });
+    outputs.forEach((name, index) => {
+      setTensor(made, name, tensors[index]);
+    });
+  }
+  return request.outputs.map((name) => tensorIn(name, made));
+}
+
+function named(name: string, tensor: Tensor): NamedTensor {
+  return { ...tensor, name };
+}
+
+function tensorIn(name: string, tensors: ReadonlyMap<string, Tensor>): Tensor {
+  const tensor = tensors.get(name);
+  if (tensor === undefined) {
+    throw new Unsupported(`no tensor ${name}`);
+  }
+  return tensor;
+}
+
+function setTensor(tensors: Map<string, Tensor>, name: string, tensor: Tensor | undefined): void {
+  if (tensor !== undefined) {
+    tensors.set(name, tensor);
+  }
+}

@@ -1,0 +1,93 @@
+import { mkdir, readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { beforeAll, describe, expect, test } from "vitest";
+import { writeArrow } from "../support/arrow.js";
+import { projectFolder } from "../support/cli.js";
+import { scratchFolder } from "../support/job.js";
+import { outputRows } from "../support/output.js";
+import { query, writeRows } from "../support/parquet.js";
+import { pipeHere, rowsOf } from "../support/pipe.js";
+import { scoreHere } from "../support/score.js";
+
+const rows = 30_000;
+const names = Array.from({ length: 32 }, (_, index) => `f${index}`);
+/** Each feature in its own way, some missing; the last rows repeat the first. */
+const select = `SELECT i AS id, ${names.map((name, index) => `CASE WHEN hash(r, ${index}) % 50 = 7 THEN NULL ELSE (hash(r, ${index}) % 100000)::DOUBLE / 1e4 - 5 END::FLOAT AS ${name}`).join(", ")} FROM (SELECT i, i % 20000 AS r FROM range(${rows}) AS t(i))`;
+
+/** A job over these rows. */
+async function writeJob(
+  folder: string,
+  { engine = {}, ...rest }: { engine?: object; dedupe?: boolean },
+): Promise<string> {
+  await mkdir(join(folder, "in"), { recursive: true });
+  await writeRows(join(folder, "in/part-00000.parquet"), select);
+  const spec = {
+    version: 1,
+    name: "trees",
+    input: { path: "in/*.parquet" },
+    model: {
+      path: join(projectFolder, "fixtures/models/bench-lightgbm.onnx"),
+      outputs: { score: "probabilities[1]", label: "label" },
+      missing: "nan",
+    },
+    engine: { threads: 1, ...engine },
+    output: { columns: ["id"], parquet: { path: "out" } },
+    ...rest,
+  };
+  await writeFile(join(folder, "job.yaml"), JSON.stringify(spec));
+  return join(folder, "job.yaml");
+}
+
+let expected: Awaited<ReturnType<typeof outputRows>>;
+
+beforeAll(async () => {
+  await using scratch = await scratchFolder();
+  const report = await scoreHere(await writeJob(scratch.path, { engine: { trees: "onnxruntime" } }));
+  expect(report).toMatchObject({ trees: null, rowsByTrees: 0, rowsScored: rows });
+  expected = await outputRows(join(scratch.path, "out"));
+  expect(expected).toHaveLength(rows);
+}, 60_000);
+
+async function providersOf(folder: string): Promise<unknown[]> {
+  const labels = await query(
+    `SELECT decode(value)::VARCHAR AS label FROM parquet_kv_metadata('${folder}/out/*.parquet') WHERE decode(value) LIKE '%provider%'`,
+  );
+  return [
+    ...new Set(
+      labels.map(({ label }) => (JSON.parse(String(label)) as { maker: { provider: string } }).maker.provider),
+    ),
+  ];
+}
+
+describe("a job of a model with trees", () => {
+  test("is scored by compiled trees as ONNX Runtime scores it, and says so in report and labels", async () => {
+    await using scratch = await scratchFolder();
+    const report = await scoreHere(await writeJob(scratch.path, {}));
+
+    expect(report).toMatchObject({ trees: "compiled", provider: "cpu", rowsScored: rows });
+    expect(report.rowsByTrees).toBeGreaterThan(rows / 2);
+    expect(await outputRows(join(scratch.path, "out"))).toEqual(expected);
+    expect(await providersOf(scratch.path)).toEqual([
+      report.rowsByTrees === rows ? "cpu, compiled trees" : "cpu, partly compiled trees",
+    ]);
+  });
+
+  test("gives the same where rows that repeat are scored once", async () => {
+    await using scratch = await scratchFolder();
+    const report = await scoreHere(await writeJob(scratch.path, { dedupe: true }));
+
+    expect(report).toMatchObject({ trees: "compiled", rowsDeduplicated: 10_000 });
+    expect(await outputRows(join(scratch.path, "out"))).toEqual(expected);
+  });
+
+  test("gives the same in a pipe", async () => {
+    await using scratch = await scratchFolder();
+    const spec = await writeJob(scratch.path, {});
+    const path = join(scratch.path, "in.arrows");
+    await writeArrow(path, select, { kind: "stream", batchRows: 5000 });
+    const { output, error } = await pipeHere(spec, await readFile(path));
+
+    expect(error).toBeUndefined();
+    expect(rowsOf(output)).toEqual(expected);
+  });
+});
