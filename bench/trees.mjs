@@ -41,12 +41,6 @@ for (const forest of forests) {
 
 async function measure(name, file, output) {
   const model = await readFile(file);
-  const openPart = (bytes) =>
-    openSession(
-      onnxruntime,
-      { texts: { inputs: [], outputs: [] }, providers: ["cpu"], deviceId: 0, device: "cpu", intraOpThreads: 1 },
-      bytes,
-    );
   const openedMs = cpuMs();
   const compiled = await openTreeModel({ model, wanted: [output], openPart });
   const openMs = cpuMs() - openedMs;
@@ -70,6 +64,12 @@ async function measure(name, file, output) {
   console.log(`| ${name} | ${rate(best.compiled)} | ${rate(best.runtime)} | ${times} | ${openMs.toFixed(0)} |`);
   await compiled.close();
   await session.close();
+}
+
+/** A session of ONNX Runtime with one thread. */
+async function openPart(bytes) {
+  const settings = { texts: { inputs: [], outputs: [] }, providers: ["cpu"], deviceId: 0, device: "cpu" };
+  return await openSession(onnxruntime, { ...settings, intraOpThreads: 1 }, bytes);
 }
 
 async function batchMs(run) {

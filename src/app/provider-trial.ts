@@ -26,7 +26,7 @@ export interface Trial {
   readonly ms: number | undefined;
   readonly fault: string | undefined;
   /** What computes the model's trees in long runs; null: it has none, or the provider is not for CPUs. */
-  readonly trees?: string | null;
+  readonly trees?: string | null | undefined;
   /** The error that a run on this provider would end with, if one batch shows it. */
   readonly error?: JobError | undefined;
 }

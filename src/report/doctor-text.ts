@@ -30,7 +30,7 @@ export interface DiagnosisTrial {
   readonly ms: number | undefined;
   readonly fault: string | undefined;
   /** What computes the model's trees in long runs. */
-  readonly trees?: string | null;
+  readonly trees?: string | null | undefined;
 }
 
 /** The findings as one line of JSON. */

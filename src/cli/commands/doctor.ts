@@ -46,7 +46,14 @@ export async function doctorCommand(
       ? cannotRun(asked, { parts, trials, machine })
       : (trials.find(({ provider }) => provider === scoresOn)?.error ?? duckdb);
   const outcome = error?.exitCode ?? scoresOn ?? 1;
-  const shown = trials.map(({ error: _, ...trial }) => trial);
+  const shown = trials.map(({ provider, state, operators, ms, fault, trees }) => ({
+    provider,
+    state,
+    operators,
+    ms,
+    fault,
+    trees,
+  }));
   const found: Diagnosis = {
     program: programVersion,
     platform,
