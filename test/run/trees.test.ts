@@ -90,4 +90,29 @@ describe("a job of a model with trees", () => {
     expect(error).toBeUndefined();
     expect(rowsOf(output)).toEqual(expected);
   });
+
+  test("gives the same where ONNX Runtime encodes texts before the trees", async () => {
+    const colours = "['red', 'grün', 'blue', 'none of these']";
+    const texts = `SELECT i AS id, ${colours}[(1 + hash(i) % 4)::INTEGER] AS colour, (hash(i, 0) % 100000)::DOUBLE / 1e4 - 5 AS x0, (hash(i, 1) % 100000)::DOUBLE / 1e4 - 5 AS x1 FROM range(${rows}) AS t(i)`;
+    const found: unknown[] = [];
+    for (const trees of ["onnxruntime", "auto"]) {
+      await using scratch = await scratchFolder();
+      await mkdir(join(scratch.path, "in"));
+      await writeRows(join(scratch.path, "in/part-00000.parquet"), texts);
+      const spec = {
+        version: 1,
+        name: "texts",
+        input: { path: "in/*.parquet" },
+        model: { path: join(projectFolder, "fixtures/trees/encoded-texts.onnx"), cast: "lossy" },
+        engine: { threads: 1, trees },
+        output: { columns: ["id"], parquet: { path: "out" } },
+      };
+      await writeFile(join(scratch.path, "job.yaml"), JSON.stringify(spec));
+      const report = await scoreHere(join(scratch.path, "job.yaml"));
+      expect(report.trees).toBe(trees === "auto" ? "compiled" : null);
+      found.push(await outputRows(join(scratch.path, "out")));
+    }
+    expect(found[0]).toHaveLength(rows);
+    expect(found[1]).toEqual(found[0]);
+  });
 });

@@ -102,7 +102,13 @@ async function openServed(
     base,
     ...trees,
     readModel: () => readFile(modelPath),
-    openPart: (model) => openSession(runtime, { ...settings, intraOpThreads: 1, profile: undefined }, model),
+    openPart(part, { inputs, outputs }) {
+      const texts = {
+        inputs: settings.texts.inputs.filter((name) => inputs.includes(name)),
+        outputs: settings.texts.outputs.filter((name) => outputs.includes(name)),
+      };
+      return openSession(runtime, { ...settings, texts, intraOpThreads: 1, profile: undefined }, part);
+    },
     onState,
     nowMs,
   });

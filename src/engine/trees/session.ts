@@ -5,7 +5,7 @@ import type { OnnxSession } from "../onnx/session.js";
 import type { EngineRequest, TreesState } from "../port.js";
 import { differenceOf } from "./check.js";
 import { Mismatch } from "./ensemble.js";
-import type { TreeModel } from "./tree-model.js";
+import type { OpenPart, TreeModel } from "./tree-model.js";
 
 /** A session of ONNX Runtime whose trees are compiled once there are enough rows for it. */
 export interface TreeSession {
@@ -31,8 +31,7 @@ export interface TreeSessionOptions {
   readonly sha256: string;
   readonly sizeBytes: number;
   readonly readModel: () => Promise<Uint8Array>;
-  /** Opens a session of a part of the model, with one thread. */
-  readonly openPart: (model: Uint8Array) => Promise<OnnxSession>;
+  readonly openPart: OpenPart;
   readonly onState: (state: TreesState) => void;
   readonly nowMs: () => number;
 }

@@ -17,13 +17,21 @@ export interface TreeModel {
   close(): Promise<void>;
 }
 
+/**
+ * Opens a session of a part of the model in ONNX Runtime, with one thread.
+ * @param names inputs and outputs of the part
+ */
+export type OpenPart = (
+  part: Uint8Array,
+  names: { readonly inputs: readonly string[]; readonly outputs: readonly string[] },
+) => Promise<OnnxSession>;
+
 export interface TreeModelOptions {
   /** A serialized ModelProto. */
   readonly model: Uint8Array;
   /** Outputs that are asked for. */
   readonly wanted: readonly string[];
-  /** Opens a session of ONNX Runtime with one thread. */
-  readonly openPart: (model: Uint8Array) => Promise<OnnxSession>;
+  readonly openPart: OpenPart;
 }
 
 /**
@@ -37,8 +45,8 @@ export async function openTreeModel({ model, wanted, openPart }: TreeModelOption
   }
   const cut = cutModel(graph, wanted);
   const sessions: OnnxSession[] = [];
-  const open = async (part: Uint8Array): Promise<OnnxSession> => {
-    const session = await openPart(part);
+  const open: OpenPart = async (part, names) => {
+    const session = await openPart(part, names);
     sessions.push(session);
     return session;
   };
@@ -52,12 +60,12 @@ export async function openTreeModel({ model, wanted, openPart }: TreeModelOption
     }
   };
   try {
-    const before = cut.before && (await open(cut.before.model));
+    const before = cut.before && (await open(cut.before.model, cut.before));
     for (const ensemble of cut.ensembles) {
       compiled.push(await compileChecked(graph, ensemble, { isDouble: isDoubleInput(ensemble, before), openPart }));
     }
     const elementOf = (own: OwnOutput): number => elementOfOutput(cut, compiled, own);
-    const after = cut.after && (await open(cut.after.modelFor(elementOf)));
+    const after = cut.after && (await open(cut.after.modelFor(elementOf), cut.after));
     const bound = cut.ensembles.reduce((most, { ensemble }) => Math.max(most, boundOf(ensemble.transform)), 0);
     return { bound, run: (request) => runParts({ cut, compiled, before, after }, request), close };
   } catch (error) {
@@ -113,7 +121,7 @@ async function compileChecked(
     const element = isDouble ? elements.double : elements.float;
     const outputs = node.outputs.filter((name) => name !== "");
     const part = { nodes: [node], inputs: [valueOf(input, element)], outputs: outputs.map((name) => valueOf(name)) };
-    const session = await openPart(writeModelOf(graph, part));
+    const session = await openPart(writeModelOf(graph, part), { inputs: [input], outputs });
     try {
       const expected = await session.run({ inputs: [rows], outputs });
       compare(trees.run(rows), { expected, cut, outputs });
