@@ -1,20 +1,12 @@
 // Prints the CPU time that profiling columns takes: milliseconds for a million values, and the bytes of the profile.
 import { profileColumn, profileLimits } from "#src/checks/profiles/column-profile.js";
 import { profileJson } from "#src/checks/profiles/profile-json.js";
+import { randomFrom } from "./random.mjs";
 
 const rows = 262_144;
 const rounds = Number(process.argv[2] ?? 40);
 
-/** Numbers within 0..1, the same each time. */
-function randomNumbers() {
-  let state = 1;
-  return () => {
-    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0; // Numerical Recipes' generator
-    return state / 2 ** 32;
-  };
-}
-
-const random = randomNumbers();
+const random = randomFrom(1);
 const fixed = (data) => ({ kind: "fixed", lanes: 1, data, valid: undefined });
 const logistic = (value) => 1 / (1 + Math.exp(-value));
 const normal = () => Math.sqrt(-2 * Math.log(random() + 2 ** -33)) * Math.cos(2 * Math.PI * random());

@@ -3,6 +3,8 @@ import { mkdir, rename, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { dataFolder } from "./data.mjs";
+import { integer, message, text } from "./onnx-writer.mjs";
+import { randomFrom } from "./random.mjs";
 
 const sizes = [32, 1024, 1024, 1];
 export const bigModel = join(dataFolder, "models", `mlp-${sizes.join("-")}.onnx`);
@@ -56,20 +58,6 @@ function denseNet() {
   return writer.finish();
 }
 
-function message(writer, field, fields) {
-  writer.tag(field, WireType.LengthDelimited).fork();
-  fields(writer);
-  writer.join();
-}
-
-function text(writer, field, string) {
-  writer.tag(field, WireType.LengthDelimited).string(string);
-}
-
-function integer(writer, field, number) {
-  writer.tag(field, WireType.Varint).int64(number);
-}
-
 function node(graph, operator, inputs, output) {
   message(graph, 1, (fields) => {
     inputs.forEach((name) => text(fields, 1, name));
@@ -104,14 +92,8 @@ function value(graph, field, name, width) {
   });
 }
 
-/** Normally distributed numbers, always the same: mulberry32 and Box-Muller. */
+/** Normally distributed numbers, always the same for a seed: Box-Muller. */
 function normalFrom(seed) {
-  let state = seed;
-  const uniform = () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
+  const uniform = randomFrom(seed);
   return () => Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform());
 }

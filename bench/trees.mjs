@@ -8,6 +8,8 @@ import { takeMemory } from "../dist/columnar/memory/vectors.js";
 import { openSession } from "../dist/engine/onnx/session.js";
 import { openTreeModel } from "../dist/engine/trees/tree-model.js";
 import { dataFolder } from "./data.mjs";
+import { integer, message, text } from "./onnx-writer.mjs";
+import { randomFrom } from "./random.mjs";
 
 const features = 32;
 const rows = 4096;
@@ -211,29 +213,4 @@ function list(node, { name, type }, write) {
     write(attribute);
     integer(attribute, 20, type);
   });
-}
-
-function message(writer, field, fields) {
-  writer.tag(field, WireType.LengthDelimited).fork();
-  fields(writer);
-  writer.join();
-}
-
-function text(writer, field, string) {
-  writer.tag(field, WireType.LengthDelimited).string(string);
-}
-
-function integer(writer, field, number) {
-  writer.tag(field, WireType.Varint).int64(number);
-}
-
-/** mulberry32: numbers in [0, 1), always the same. */
-function randomFrom(seed) {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
 }

@@ -2,16 +2,11 @@
 // distribution is what counting so many rows would give.
 import { profileColumn, profileLimits } from "#src/checks/profiles/column-profile.js";
 import { noNumbers } from "#src/checks/profiles/number-profile.js";
+import { randomFrom } from "../random.mjs";
 
-/** mulberry32: the same numbers in [0, 1) for the same seed. */
+/** Draws of a seed: the same ones for the same seed. */
 export function randomOf(seed) {
-  let state = seed;
-  const next = () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let hash = Math.imul(state ^ (state >>> 15), 1 | state);
-    hash = (hash + Math.imul(hash ^ (hash >>> 7), 61 | hash)) ^ hash;
-    return ((hash ^ (hash >>> 14)) >>> 0) / 4_294_967_296;
-  };
+  const next = randomFrom(seed);
   const normal = () => Math.sqrt(-2 * Math.log(next() + 2 ** -33)) * Math.cos(2 * Math.PI * next());
   return { next, normal, between: (low, high) => low + (high - low) * next() };
 }
