@@ -4,7 +4,7 @@
  * @typedef {object} Job
  * @property {string} id
  * @property {string} what as the report shows it
- * @property {readonly Prediction[]} predictions the columns that each output has beside `id`
+ * @property {readonly Prediction[]} predictions the columns that each output has in addition to `id`
  * @property {boolean} [long] the model takes most of the time; not warmed up
  * @property {string} [own] the contender that the others are compared with; default `infer-batch`
  * @property {string} [like] the job whose plain loop writes the same rows; default: this one

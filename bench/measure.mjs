@@ -40,7 +40,7 @@ const unset = {
  * @throws Error when it fails, with the end of what it said
  */
 export async function measure([program, ...args], { tree = false } = {}) {
-  // onnxruntime's telemetry is off for all: nobody's time should hang on a network.
+  // onnxruntime's telemetry is off for all: no contender's time should depend on a network.
   const env = { ...process.env, ORT_DISABLE_TELEMETRY: "1", ...unset };
   let said = "";
   let result = "";
@@ -181,8 +181,8 @@ function readStat(pid) {
 }
 
 /**
- * Whoever is the first to read files that the kernel has let go of would wait for the disk in the others' place: what was
- * read minutes ago may be gone, though memory is free, where a machine takes back what nobody uses.
+ * Reads the files once, so that they are in the page cache. Otherwise the first contender to read them would wait for the
+ * disk: the kernel may have dropped pages that were read minutes ago, even while memory is free.
  */
 export function readThrough(files) {
   const buffer = Buffer.alloc(1024 * 1024);

@@ -11,7 +11,7 @@ const ownByDefault = "infer-batch";
  * @param {ReadonlyMap<import("./contenders.mjs").Contender, readonly import("./measure.mjs").Measure[]>} measures one
  * for each timed run
  * @param {{ command: string, runs: number, versions: readonly string[], date: Date, plot?: string }} about plot: the
- * name of the picture beside the report
+ * name of the picture in the report's folder
  * @returns {string} Markdown
  */
 export function formatReport(jobs, contenders, measures, { command, runs, versions, date, plot }) {

@@ -10,7 +10,7 @@ import { credentials, findServer, freePort, untilReady } from "../test/support/s
 
 export const bucket = "bench";
 
-/** What must not outlive this process, whatever ends it: asked for by `atExit`. */
+/** Cleanups that `atExit` registered, which run however this process ends. */
 const lasts = [];
 process.on("exit", () => {
   for (const last of lasts) {

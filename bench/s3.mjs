@@ -1,5 +1,5 @@
 // npm run bench:s3 [-- --runs N] [--small]: times the reading of shards in S3. A store is started here, on the cores that
-// the contenders have: its CPU time is told beside theirs.
+// the contenders have: its CPU time is reported next to theirs.
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { rm, stat, writeFile } from "node:fs/promises";

@@ -1,4 +1,4 @@
-// Compiled trees beside ONNX Runtime, one thread each, on one batch in memory again and again: rows a second of CPU time,
+// Compares compiled trees with ONNX Runtime, one thread each, on one batch in memory again and again: rows a second of CPU time,
 // which other work on the machine changes least. `npm run build && node bench/trees.mjs`
 import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";

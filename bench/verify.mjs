@@ -1,4 +1,4 @@
-// Nobody wins by not working: each output must hold every id once, with the predictions that the others give it.
+// No contender may win by skipping work: each output must hold every id once, with the same predictions as the others.
 import { statSync } from "node:fs";
 import { join } from "node:path";
 import { DuckDBInstance } from "@duckdb/node-api";

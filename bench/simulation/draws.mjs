@@ -80,7 +80,7 @@ function keyOf(value) {
 }
 
 /**
- * The numbers that cells stand for: `value` of their middle, ascending with it; and zero.
+ * The numbers that the cells represent: `value` of the middle of each cell, in ascending order; and zero.
  * @returns {{ keys: Int32Array, cellOf: Int32Array, values: Float64Array, numbers: Float64Array, isWhole: boolean }}
  */
 export function gridOf(value, isWhole = false) {

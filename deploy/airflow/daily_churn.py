@@ -60,7 +60,7 @@ with DAG("daily_churn", **settings):
     )
 
 with DAG("daily_churn_workers", **settings):
-    # No skip code here: whoever comes late finds what the others have finished, and that is new.
+    # No skip code here: a worker that starts late finds the rows that the others have committed, and those are new.
     InferBatch.partial(
         task_id="score",
         bash_command='exec infer-batch run "$SPEC" --param "ds=$DS" --json --no-progress --worker "$WORKER" --steal',
