@@ -8,7 +8,7 @@ describe("a list column", () => {
   const vectors = [column("id", "BIGINT", "int64"), typed("features", list("float64"))];
   const bindList = (overrides: Partial<ContractRequest>): Contract => bind({ columns: vectors, ...overrides });
 
-  test("is taken for the matrix of its name", () => {
+  test("a list column is bound to the matrix of its name", () => {
     expect(bindList({}).inputs).toEqual([
       {
         kind: "list",
@@ -20,7 +20,7 @@ describe("a list column", () => {
     ]);
   });
 
-  test("is taken for a matrix where it is listed, a field of a struct too", () => {
+  test("a list column, or a list in a struct, is bound to the matrix that the spec lists it for", () => {
     const s: ColumnType = { kind: "struct", fields: [{ name: "v", type: list("int8") }] };
     const given = { columns: [...vectors, typed("s", s)], inputs: { features: ["s.v"] } };
     expect(bindList(given).inputs).toMatchObject([{ kind: "list", width: 3, column: { path: ["s", "v"] } }]);
@@ -31,13 +31,13 @@ describe("a list column", () => {
     ["of lists", { columns: [typed("features", list(list("float32")))], passthrough: [] }],
     ["of structs", { columns: [typed("features", list({ kind: "struct", fields: [] }))], passthrough: [] }],
     ["of a length that the model leaves open", withInput(null, null)],
-    ["beside another column", { inputs: { features: ["features", "id", "id"] } }],
+    ["listed together with another column", { inputs: { features: ["features", "id", "id"] } }],
     ["for strings", withInputs(tensor("features", "string", null))],
   ] as [string, Partial<ContractRequest>][])("is refused: %s", (what, overrides) => {
     expect(finding(refused({ columns: vectors, ...overrides }))).toMatchSnapshot(what);
   });
 
-  test("is not taken for one value a row", () => {
+  test("a list column is not bound to an input of one value a row", () => {
     expect(finding(refused({ columns: vectors, ...withInput(null) }))).toMatchInlineSnapshot(`
       "64 CONTRACT
       binding models/churn.onnx to the columns of in/a.parquet: input \`features\` is float32 [N], one number a row; column \`features\` is list<float64>
@@ -57,7 +57,7 @@ describe("a string input", () => {
     ]);
   });
 
-  test("takes the text column that is listed, beside other inputs", () => {
+  test("a string input takes the text column that the spec lists, next to other inputs", () => {
     const given = withInputs(tensor("age", "float32", null, 1), tensor("place", "string", null, 1));
     expect(bind({ ...given, inputs: { place: ["city"] } }).inputs).toMatchObject([
       { kind: "matrix", input: "age" },

@@ -19,13 +19,13 @@ import {
 } from "../support/contracts.js";
 
 describe("the columns of a lone matrix", () => {
-  test("are by default the numeric ones in file order, minus those carried through", () => {
+  test("a lone matrix takes by default the numeric columns that are not carried through, in file order", () => {
     expect(featureNames(bind())).toEqual(["age", "amount", "rate"]);
     expect(featureNames(bind({ ...withInput(null, 4), passthrough: [] }))).toEqual(["id", "age", "amount", "rate"]);
     expect(featureNames(bind({ columns: columns.toReversed() }))).toEqual(["rate", "amount", "age"]);
   });
 
-  test("are by default no texts, dates, flags, lists or structs, nor values of folder names", () => {
+  test("a lone matrix takes by default no texts, dates, flags, lists, structs or values of folder names", () => {
     const others: ColumnType[] = ["bool", "date32", "utf8", "uuid", "timestamp[us]", "interval", list("float32")];
     const dt = { ...column("dt", "int64, from the folder name", "int64"), partition: true as const };
     const struct: ColumnType = { kind: "struct", fields: [{ name: "a", type: "int32" }] };
@@ -33,11 +33,11 @@ describe("the columns of a lone matrix", () => {
     expect(featureNames(bind({ columns: odd }))).toEqual(["age", "amount", "rate"]);
   });
 
-  test("are those listed, in their order, a carried one among them if listed", () => {
+  test("a lone matrix takes the columns that the spec lists, in this order, also a carried one", () => {
     expect(featureNames(bind({ inputs: { features: ["rate", "id", "age"] } }))).toEqual(["rate", "id", "age"]);
   });
 
-  test("may be flags, values of folder names and fields of structs where they are listed", () => {
+  test("a lone matrix takes flags, values of folder names and fields of structs if the spec lists them", () => {
     const struct: ColumnType = { kind: "struct", fields: [{ name: "n", type: "uint8" }] };
     const dt = { ...column("month", "int64, from the folder name", "int64"), partition: true as const };
     const [input] = bind({
@@ -55,7 +55,7 @@ describe("the columns of a lone matrix", () => {
     });
   });
 
-  test("must be listed where the model takes any number: nothing else would tell that an id slipped in", () => {
+  test("the columns of a lone matrix must be listed if the model takes any number of them, because an id could be among them unnoticed", () => {
     expect(refused(withInput(null, null))).toMatchInlineSnapshot(`
       "64 CONTRACT
       binding models/churn.onnx to the columns of in/a.parquet: input \`features\` is float32 [N,?]: it does not say how many columns it takes
@@ -74,7 +74,7 @@ describe("the columns of a lone matrix", () => {
     expect(featureNames(bind({ ...withInput(null, null), inputs }))).toEqual(["rate", "age"]);
   });
 
-  test("are counted against the model's", () => {
+  test("the columns of a lone matrix must be as many as the model takes", () => {
     expect(refused({ passthrough: [] })).toMatchInlineSnapshot(`
       "64 CONTRACT
       binding models/churn.onnx to the columns of in/a.parquet: input \`features\` needs 3 columns; the numeric columns that are not in output.columns are 4
@@ -105,7 +105,7 @@ describe("the columns of a lone matrix", () => {
     `);
   });
 
-  test("must be in the shard", () => {
+  test("a listed column of a matrix must be in the shard", () => {
     expect(finding(refused({ inputs: { features: ["age", "amont", "rate"] } }))).toMatchInlineSnapshot(`
       "64 CONTRACT
       binding models/churn.onnx to the columns of in/a.parquet: model.inputs.features names column \`amont\`, which is not there; did you mean \`amount\`?
@@ -113,7 +113,7 @@ describe("the columns of a lone matrix", () => {
     `);
   });
 
-  test("must be numbers", () => {
+  test("the columns of a matrix must be numbers", () => {
     expect(refused({ inputs: { features: ["age", "city", "rate"] } })).toMatchInlineSnapshot(`
       "64 CONTRACT
       binding models/churn.onnx to the columns of in/a.parquet: input \`features\` takes float32, column \`city\` is utf8
@@ -131,14 +131,14 @@ describe("the columns of a lone matrix", () => {
   });
 
   test.each(["date32", "timestamp[us]", "time64[us]", "uuid", "interval", "binary", list("float32")] as ColumnType[])(
-    "are refused when one is %j",
+    "a matrix with a column of type %j is refused",
     (type) => {
       const said = refused({ columns: [...columns, typed("odd", type)], inputs: { features: ["age", "odd", "rate"] } });
       expect(said).toContain(`input \`features\` takes float32, column \`odd\` is ${showType(type)}\n`);
     },
   );
 
-  test("must be of a type that can be read", () => {
+  test("a column of a matrix must have a type that can be read", () => {
     expect(finding(refused({ inputs: { features: ["age", "tags", "rate"] } }))).toMatchInlineSnapshot(`
       "64 CONTRACT
       binding models/churn.onnx to the columns of in/a.parquet: model.inputs.features names \`tags\`, whose type MAP(VARCHAR, INTEGER) is not supported
@@ -146,7 +146,7 @@ describe("the columns of a lone matrix", () => {
     `);
   });
 
-  test("must be some", () => {
+  test("a matrix without any column is refused", () => {
     expect(
       finding(refused({ ...withInput(null, 2), columns: [typed("city", "utf8")], passthrough: [] })),
     ).toMatchInlineSnapshot(`
@@ -173,12 +173,12 @@ describe("an input of one value a row", () => {
     });
   });
 
-  test("takes the column that is listed, whatever its own name is", () => {
+  test("an input of one value a row takes the listed column, even if its name differs", () => {
     const given = withInputs(tensor("age", "float32", null));
     expect(featureNames(bind({ ...given, inputs: { age: ["rate"] } }))).toEqual(["rate"]);
   });
 
-  test("takes the only numeric column where none has its name", () => {
+  test("an input of one value a row takes the only numeric column if no column has its name", () => {
     const given = { ...withInput(null), columns: columns.slice(0, 2) };
     expect(featureNames(bind(given))).toEqual(["age"]);
     expect(finding(refused(withInput(null)))).toMatchInlineSnapshot(`
@@ -188,7 +188,7 @@ describe("an input of one value a row", () => {
     `);
   });
 
-  test("takes one column, not more", () => {
+  test("an input of one value a row refuses more than one column", () => {
     expect(finding(refused({ ...withInput(null), inputs: { features: ["age", "rate"] } }))).toMatchInlineSnapshot(`
       "64 CONTRACT
       binding models/churn.onnx to the columns of in/a.parquet: input \`features\` needs 1 column, model.inputs lists 2
@@ -196,7 +196,7 @@ describe("an input of one value a row", () => {
     `);
   });
 
-  test("must find a number under its name", () => {
+  test("an input of one value a row is refused if the column of its name is no number", () => {
     expect(finding(refused(withInputs(tensor("city", "float32", null))))).toMatchInlineSnapshot(`
       "64 CONTRACT
       binding models/churn.onnx to the columns of in/a.parquet: input \`city\` takes float32, column \`city\` is utf8
@@ -211,25 +211,25 @@ const batches = (a: number | null, b: number | null): Partial<ContractRequest> =
 describe("several inputs", () => {
   const two = withInputs(tensor("age", "float32", null, 1), tensor("rate", "float64", null));
 
-  test("take a column each, by name", () => {
+  test("several inputs take one column each, by name", () => {
     expect(bind(two).inputs).toMatchObject([
       { input: "age", dtype: "float32", rank: 2, columns: [{ name: "age" }] },
       { input: "rate", dtype: "float64", rank: 1, columns: [{ name: "rate" }] },
     ]);
   });
 
-  test("may be listed one by one; the others go by name", () => {
+  test("inputs that the spec does not list take the columns of their names", () => {
     expect(featureNames(bind({ ...two, inputs: { rate: ["amount"] } }))).toEqual(["age", "amount"]);
     expect(featureNames(bind({ ...two, inputs: { rate: ["age"], age: ["age"] } }))).toEqual(["age", "age"]);
   });
 
-  test("may be matrices where their columns are listed", () => {
+  test("several inputs may be matrices if the spec lists their columns", () => {
     const wide = withInputs(features, tensor("mask", "bool", null, 2));
     const inputs = { features: ["age", "amount", "rate"], mask: ["id", "age"] };
     expect(featureNames(bind({ ...wide, inputs }))).toEqual(["age", "amount", "rate", "id", "age"]);
   });
 
-  test("must each find their columns", () => {
+  test("several inputs are refused if one of them finds no column", () => {
     expect(refused(withInputs(features, tensor("rates", "float32", null)))).toMatchInlineSnapshot(`
       "64 CONTRACT
       binding models/churn.onnx to the columns of in/a.parquet: no column is called like input \`features\`
@@ -253,7 +253,7 @@ describe("several inputs", () => {
     `);
   });
 
-  test("share the batch size that one of them fixes", () => {
+  test("several inputs share the batch size that one of them fixes", () => {
     expect(bind(batches(null, 16)).fixedBatchRows).toBe(16);
     expect(bind(batches(16, null)).fixedBatchRows).toBe(16);
     expect(bind(batches(16, 16)).fixedBatchRows).toBe(16);
@@ -267,7 +267,7 @@ describe("several inputs", () => {
 });
 
 describe("the model's input", () => {
-  test("may be of every numeric type", () => {
+  test("a model's input may have every numeric type", () => {
     for (const dtype of numericTensorTypes) {
       expect(bind(withInputs(tensor("features", dtype, null, 3))).inputs).toMatchObject([{ kind: "matrix", dtype }]);
     }
@@ -279,13 +279,13 @@ describe("the model's input", () => {
     ["three dimensions", tensor("features", "float32", null, 3, 4)],
     ["no dimension", tensor("features", "float32")],
     ["a sequence", tensor("features", undefined)],
-  ])("is refused when it is %s", (_what, input) => {
+  ])("a model's input is refused when it is %s", (_what, input) => {
     expect(refused({ signature: { inputs: [input], outputs } })).toMatch(
       /^64 CONTRACT\n.*input `features` is .*; \[N\] and \[N,F\] of numbers, bool or strings are supported\n/,
     );
   });
 
-  test("must be there", () => {
+  test("a model without inputs is refused", () => {
     expect(finding(refused(withInputs()))).toMatchInlineSnapshot(`
       "64 CONTRACT
       binding models/churn.onnx to the columns of in/a.parquet: the model has no inputs
@@ -293,7 +293,7 @@ describe("the model's input", () => {
     `);
   });
 
-  test("is the only one that may be named", () => {
+  test("a spec that names an input that the model lacks is refused", () => {
     expect(finding(refused({ inputs: { feature: ["age", "amount", "rate"] } }))).toMatchInlineSnapshot(`
       "64 CONTRACT
       binding models/churn.onnx to the columns of in/a.parquet: model.inputs names \`feature\`, which is no input of the model; did you mean \`features\`?
@@ -301,28 +301,28 @@ describe("the model's input", () => {
     `);
   });
 
-  test("with a fixed batch size gives its size on", () => {
+  test("a model's input with a fixed batch size gives the size to the binding", () => {
     expect(bind(withInput(32, 3)).fixedBatchRows).toBe(32);
     expect(bind(withInput(1, 3)).fixedBatchRows).toBe(1);
     expect(bind().fixedBatchRows).toBeNull();
   });
 
   // Cut into batches of no row, a run would never end.
-  test("with a batch of no row is refused", () => {
+  test("a model's input with a batch size of 0 is refused", () => {
     expect(refused(withInput(0, 3))).toMatch(/^64 CONTRACT/);
   });
 
-  test("called like something every object has is not taken for named", () => {
+  test("an input with the name of a property of every object is not taken for listed", () => {
     const signature = { inputs: [tensor("toString", "float32", null, 3)], outputs };
     expect(featureNames(bind({ signature }))).toEqual(["age", "amount", "rate"]);
   });
 
-  test("called like something every object has is not taken for named in an empty mapping", () => {
+  test("an input with the name of a property of every object is not taken for listed in an empty mapping", () => {
     const signature = { inputs: [tensor("toString", "float32", null, 3)], outputs };
     expect(featureNames(bind({ signature, inputs: {} }))).toEqual(["age", "amount", "rate"]);
   });
 
-  test("that is wide is not bound to a number of its name", () => {
+  test("a wide input is not bound to the number column of its name", () => {
     const given = [...columns, column("features", "INTEGER", "int32")];
     expect(featureNames(bind({ columns: given, ...withInput(null, 4) }))).toEqual([
       "age",

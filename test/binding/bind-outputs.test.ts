@@ -9,7 +9,7 @@ const scalar = (...shape: (number | null)[]): Partial<ContractRequest> => ({
 });
 
 describe("outputs", () => {
-  test("are by default all tensors under their own names, a ZipMap left out", () => {
+  test("outputs are by default all tensors under their own names, without a ZipMap", () => {
     const given = withOutput(
       tensor("label", "int64", null),
       tensor("score", "float32", null, 1),
@@ -21,12 +21,12 @@ describe("outputs", () => {
     ]);
   });
 
-  test.each([[[null]], [[null, 1]], [[1]], [[32, 1]]])("of shape %j are one value a row", (shape) => {
+  test.each([[[null]], [[null, 1]], [[1]], [[32, 1]]])("outputs of shape %j have one value a row", (shape) => {
     expect(bind(scalar(...shape)).outputs).toEqual([{ kind: "scalar", column: "t", tensor: "t", type: "float32" }]);
   });
 
   test.each([[[null, 2]], [[null, 384]], [[32, 2]], [[null, 0]], [[null, null]]])(
-    "of shape %j are a list a row",
+    "outputs of shape %j have one list a row",
     (shape) => {
       expect(bind(scalar(...shape)).outputs).toEqual([
         { kind: "vector", column: "t", tensor: "t", type: { kind: "list", element: "float32" } },
@@ -34,13 +34,13 @@ describe("outputs", () => {
     },
   );
 
-  test.each([[[]], [[null, 2, 3]]])("of shape %j are refused", (shape) => {
+  test.each([[[]], [[null, 2, 3]]])("outputs of shape %j are refused", (shape) => {
     expect(refused(scalar(...shape))).toMatch(
       /^64 CONTRACT\n.*output `t` is float32 \[.*\]; \[N\], \[N,1\] and \[N,K\] are supported\n/,
     );
   });
 
-  test("are picked by element", () => {
+  test("the spec may pick single elements of an output", () => {
     expect(bind({ outputs: { a: "probabilities[0]", b: "probabilities[1]", c: "label[0]" } }).outputs).toEqual([
       { kind: "element", column: "a", tensor: "probabilities", element: 0, type: "float32" },
       { kind: "element", column: "b", tensor: "probabilities", element: 1, type: "float32" },
@@ -48,7 +48,7 @@ describe("outputs", () => {
     ]);
   });
 
-  test("have no element beyond their width", () => {
+  test("an element beyond the width of an output is refused", () => {
     expect(refused({ outputs: { score: "probabilities[2]" } })).toMatchInlineSnapshot(`
       "64 CONTRACT
       binding models/churn.onnx to the columns of in/a.parquet: model.outputs.score names \`probabilities[2]\`, but a row has 2 values
@@ -66,12 +66,12 @@ describe("outputs", () => {
     expect(refused({ outputs: { score: "label[1]" } })).toContain("names `label[1]`, but a row has 1 value\n");
   });
 
-  test("of unknown width are taken at their word", () => {
+  test("any element of an output of unknown width is accepted", () => {
     const given = withOutput(tensor("p", "float32", null, null));
     expect(bind({ ...given, outputs: { s: "p[99]" } }).outputs).toMatchObject([{ kind: "element", element: 99 }]);
   });
 
-  test("must be there", () => {
+  test("an output that the model lacks is refused", () => {
     expect(refused({ outputs: { score: "probabilites[1]" } })).toMatchInlineSnapshot(`
       "64 CONTRACT
       binding models/churn.onnx to the columns of in/a.parquet: model.outputs.score names \`probabilites\`, which is no output of the model; did you mean \`probabilities\`?
@@ -88,7 +88,7 @@ describe("outputs", () => {
     `);
   });
 
-  test("that are maps say how to export them", () => {
+  test("the message about an output that is a map says how to export it", () => {
     const given = withOutput(tensor("output_label", "int64", null), tensor("output_probability", undefined));
     expect(refused({ ...given, outputs: { p: "output_probability[1]" } })).toMatchInlineSnapshot(`
       "64 CONTRACT
@@ -109,7 +109,7 @@ describe("outputs", () => {
     );
   });
 
-  test("of every type are taken, float16 as float32 and strings as text; what ONNX has beyond them is refused", () => {
+  test("outputs of every supported type are accepted, float16 as float32 and strings as text, and those of other ONNX types are refused", () => {
     const types: TensorType[] = ["float32", "float64", "float16", "bool", "string"];
     const integers: TensorType[] = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"];
     for (const type of [...types, ...integers]) {
@@ -129,7 +129,7 @@ describe("outputs", () => {
     }
   });
 
-  test("whose own names are no column names must be named", () => {
+  test("outputs whose own names are no column names need a name in the spec", () => {
     expect(
       refused({ ...withOutput(tensor("StatefulPartitionedCall:0", "float32", null, 1)), outputs: undefined }),
     ).toMatchInlineSnapshot(`
@@ -148,7 +148,7 @@ describe("outputs", () => {
     `);
   });
 
-  test("may not be called like a carried column, case aside", () => {
+  test("an output may not have the name of a carried column, ignoring case", () => {
     expect(refused({ ...withOutput(tensor("ID", "float32", null, 1)), outputs: undefined })).toMatchInlineSnapshot(`
       "64 CONTRACT
       binding models/churn.onnx to the columns of in/a.parquet: output column \`ID\` comes twice (case does not count)
@@ -165,7 +165,7 @@ describe("outputs", () => {
     `);
   });
 
-  test("may not be called like each other, case aside", () => {
+  test("two outputs may not have the same name, ignoring case", () => {
     const given = withOutput(tensor("score", "float32", null, 1), tensor("Score", "float32", null, 1));
     expect(refused({ ...given, outputs: undefined })).toContain("output column `Score` comes twice");
   });

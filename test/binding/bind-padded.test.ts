@@ -28,7 +28,7 @@ const given = (overrides: Partial<ContractRequest>): Partial<ContractRequest> =>
 const bindThese = (overrides: Partial<ContractRequest>): Contract => bind(given(overrides));
 
 describe("a padded list", () => {
-  test("is as wide as it is padded, or as the model says; its mask may come before it", () => {
+  test("a padded list is as wide as the spec or the model says, and its mask may come before it", () => {
     expect(bindThese({ inputs: { ids: padded({ to: 16, side: "left", value: 3 }), mask } }).inputs).toEqual([
       { kind: "mask", input: "mask", dtype: "int64", of: "ids" },
       {
@@ -50,7 +50,7 @@ describe("a padded list", () => {
     }
   });
 
-  test("may be the mask itself, and a field of a struct", () => {
+  test("a padded list may itself be the mask, or a field of a struct", () => {
     const s = typed("s", { kind: "struct", fields: [{ name: "t", type: list("int32") }] });
     const inputs = { ids: padded({ to: 4 }, "s.t"), mask: padded({ to: 4 }, "mask") };
     expect(bindThese({ columns: [...columns, s], inputs }).inputs).toMatchObject([
@@ -77,7 +77,7 @@ describe("a padded list", () => {
     expect(finding(refused(given(overrides)))).toMatchSnapshot();
   });
 
-  test("that shrinks has no output that may be as wide as the batch", () => {
+  test("a padded list that shrinks is refused if an output may be as wide as the batch", () => {
     const y = tensor("y", "float32", null, null);
     const signature = { inputs: free, outputs: [y] };
     for (const outputs of [undefined, { first: "y[0]" }]) {
@@ -96,7 +96,7 @@ describe("a padded list", () => {
     ["float16", [65504, 0.5], [65520]],
     ["float32", [-1e38, 0.1], [1e39]],
     ["float64", [1e300], []],
-  ])("%s is padded with what it can hold", (dtype, fitting, others) => {
+  ])("a padded list of %s accepts only pad values that this type can hold", (dtype, fitting, others) => {
     const request = (value: number): Partial<ContractRequest> =>
       given({ ...withInputs(tensor("ids", dtype, null, null)), inputs: { ids: padded({ to: 8, value }) } });
     for (const value of fitting) {

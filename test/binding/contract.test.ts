@@ -13,7 +13,7 @@ const user: ColumnType = {
 const nested = [...columns, column("user", "STRUCT(…)", user)];
 
 describe("a binding", () => {
-  test("is plain JSON that says which column goes where", () => {
+  test("a binding is plain JSON that says which column goes where", () => {
     const contract = bind({ outputs: { score: "probabilities[1]", label: "label" } });
     expect(JSON.parse(JSON.stringify(contract))).toEqual(contract);
     expect(contract).toMatchInlineSnapshot(`
@@ -88,17 +88,17 @@ describe("a binding", () => {
     `);
   });
 
-  test("gives the rules for casts and missing values on", () => {
+  test("a binding contains the rules for casts and missing values", () => {
     expect(bind({ cast: "lossy", missing: "nan" })).toMatchObject({ cast: "lossy", missing: "nan" });
   });
 
-  test("reads each column of the shard once, a struct for all of its fields", () => {
+  test("a binding reads each column of the shard once, also a struct with several bound fields", () => {
     const inputs = { features: ["age", "user.age", "rate"] };
     const contract = bind({ columns: nested, inputs, passthrough: ["id", "age", "user.home.city", "user"] });
     expect(usedColumns(contract)).toEqual(["id", "age", "user", "rate"]);
   });
 
-  test("says the output's columns in order: carried ones, then predictions", () => {
+  test("a binding lists the output's columns in order: carried columns, then predictions", () => {
     const contract = bind({ columns: nested, passthrough: ["user.home.city", "id"], ...withInput(null, 3) });
     expect(outputColumns(contract)).toEqual([
       { name: "user_home_city", type: "utf8" },
@@ -109,7 +109,7 @@ describe("a binding", () => {
 });
 
 describe("carried columns", () => {
-  test("keep their type, whatever it is", () => {
+  test("carried columns of every type keep their type", () => {
     expect(
       bind({ columns: nested, passthrough: ["rate", "id", "amount", "user"], ...withInput(null, 1) }).passthrough,
     ).toEqual([
@@ -123,7 +123,7 @@ describe("carried columns", () => {
     ]);
   });
 
-  test("may be fields of a struct, whose dots become _", () => {
+  test("carried columns may be fields of a struct, and the dots in their names become _", () => {
     const { passthrough } = bind({ columns: nested, passthrough: ["id", "user.age", "user.home.city"] });
     expect(passthrough.slice(1)).toEqual([
       { column: "user_age", source: { name: "user.age", path: ["user", "age"], type: "int32" } },
@@ -131,7 +131,7 @@ describe("carried columns", () => {
     ]);
   });
 
-  test("are columns with dots in their names before they are fields", () => {
+  test("a carried name with a dot means a column of that name rather than a field", () => {
     const dotted = [...nested, column("user.age", "DATE", "date32")];
     expect(bind({ columns: dotted, passthrough: ["id", "user.age"] }).passthrough[1]).toEqual({
       column: "user_age",
@@ -139,7 +139,7 @@ describe("carried columns", () => {
     });
   });
 
-  test("from folder names are marked as such", () => {
+  test("carried columns from folder names are marked as such", () => {
     const dt = { ...column("dt", "date, from the folder name", "date32"), partition: true as const };
     expect(bind({ columns: [...columns, dt], passthrough: ["id", "dt"] }).passthrough[1]?.source).toEqual({
       name: "dt",
@@ -149,7 +149,7 @@ describe("carried columns", () => {
     });
   });
 
-  test("must be in the shard", () => {
+  test("carried columns must be in the shard", () => {
     expect(refused({ passthrough: ["ID"] })).toMatchInlineSnapshot(`
       "64 CONTRACT
       binding models/churn.onnx to the columns of in/a.parquet: output.columns names column \`ID\`, which is not there; did you mean \`id\`?
@@ -169,7 +169,7 @@ describe("carried columns", () => {
     );
   });
 
-  test("must be of a type that can be carried", () => {
+  test("carried columns must have a type that can be carried", () => {
     expect(refused({ passthrough: ["tags"] })).toMatchInlineSnapshot(`
       "64 CONTRACT
       binding models/churn.onnx to the columns of in/a.parquet: output.columns names \`tags\`, whose type MAP(VARCHAR, INTEGER) is not supported
@@ -193,13 +193,13 @@ describe("carried columns", () => {
     ["a field of a text field", "user.home.city.name"],
     ["a field of a column that is not there", "usr.age"],
     ["a field of a column of unknown type", "tags.a"],
-  ])("are refused: %s", (what, name) => {
+  ])("a carried field is refused: %s", (what, name) => {
     expect(finding(refused({ columns: nested, passthrough: [name] }))).toMatchSnapshot(what);
   });
 });
 
-describe("columns that nobody asked for", () => {
-  test("may be of any type", () => {
+describe("columns that the spec does not use", () => {
+  test("columns that the spec does not use may have any type", () => {
     const odd = [
       ...columns,
       column("blob", "VARIANT", undefined),
@@ -209,8 +209,8 @@ describe("columns that nobody asked for", () => {
   });
 });
 
-describe("the tables beside each other", () => {
-  test("are cut where a shard has very many columns", () => {
+describe("the tables side by side", () => {
+  test("the tables side by side are cut if a shard has very many columns", () => {
     const many = Array.from({ length: 500 }, (_, index) => column(`f${index}`, "FLOAT", "float32"));
     const said = refused({ columns: [column("id", "BIGINT", "int64"), ...many] });
     expect(said.split("\n").length).toBeLessThan(50);
@@ -218,11 +218,11 @@ describe("the tables beside each other", () => {
     expect(said).toContain("… and 462 more");
   });
 
-  test("are printed without blanks at the ends of lines", () => {
+  test("the tables side by side have no blanks at the ends of lines", () => {
     expect(refused({ passthrough: ["ID"] })).not.toMatch(/ $/m);
   });
 
-  test("show inputs of every kind", () => {
+  test("the tables side by side show inputs of every kind", () => {
     expect(
       refused({ ...withInputs(tensor("a", "string", null, 1), tensor("b", "float16", 8, 4)), passthrough: ["ID"] }),
     ).toMatchInlineSnapshot(`

@@ -28,7 +28,7 @@ const outputs = (...given: ReturnType<typeof tensor>[]): Partial<ProposalRequest
 });
 
 describe("features", () => {
-  test("of a lone input are the numbers, and what is left is carried through", () => {
+  test("the features of a lone input are the numbers, and the other columns are carried through", () => {
     expect(propose()).toEqual({
       inputs: { input: ["a", "b", "c"] },
       columns: ["customer_id", "signup"],
@@ -37,21 +37,21 @@ describe("features", () => {
     });
   });
 
-  test("are all numbers where as many are due, whatever they are called", () => {
+  test("the features are all numbers if their count fits, even if one is named like an id", () => {
     expect(propose(inputOf(null, 4)).inputs).toEqual({ input: ["customer_id", "a", "b", "c"] });
   });
 
-  test("are not what is called like a label, where one number is left over", () => {
+  test("a number named like a label is no feature if there is one number too many", () => {
     const columns = [typed("id", "int64"), ...numbers, typed("target", "int64")];
     expect(propose({ columns })).toMatchObject({ inputs: { input: ["a", "b", "c"] }, columns: ["id", "target"] });
   });
 
-  test("are taken by name where every input has its column", () => {
+  test("the features are taken by name if every input has its column", () => {
     const signature = { inputs: [tensor("b", "float32", null, 1), tensor("a", "float32", null)], outputs: [label] };
     expect(propose({ signature })).toMatchObject({ inputs: undefined, columns: ["customer_id", "c", "signup"] });
   });
 
-  test("are the one list column where there are too few numbers", () => {
+  test("the feature is the one list column if there are too few numbers", () => {
     const columns = [typed("id", "int64"), typed("vector", list("float32"))];
     expect(propose({ ...inputOf(null, 64), columns })).toMatchObject({
       inputs: { input: ["vector"] },
@@ -59,18 +59,18 @@ describe("features", () => {
     });
   });
 
-  test("leave out columns that somebody named, and folder values", () => {
+  test("the features leave out columns that the user named, and folder values", () => {
     const day = { ...typed("day", "int64"), partition: true as const };
     const columns = [typed("x", "int64"), ...numbers, day];
     expect(propose({ columns, carry: ["x"] })).toMatchObject({ inputs: { input: ["a", "b", "c"] }, columns: ["x"] });
   });
 
-  test("of an input that does not say how many are told from ids by name", () => {
+  test("the features of an input of unknown width leave out columns named like ids", () => {
     const columns = ["ID", "userId", "order_id", "paid", "a"].map((name) => typed(name, "int64"));
     expect(propose({ ...inputOf(null, null), columns }).inputs).toEqual({ input: ["paid", "a"] });
   });
 
-  test("that nobody could tell are asked for", () => {
+  test("init asks for the features if it cannot tell them from other columns", () => {
     expect(finding(refusal(() => propose(inputOf(null, 2))))).toMatchInlineSnapshot(`
       "64 CONTRACT
       binding churn.onnx to the columns of in/a.parquet: input \`input\` is float32 [N,2], and 4 columns are numbers
@@ -78,7 +78,7 @@ describe("features", () => {
     `);
   });
 
-  test("of several inputs are refused where one has no column", () => {
+  test("the features of several inputs are refused if one input has no column", () => {
     const signature = { inputs: [tensor("a", "float32", null), tensor("age", "float32", null)], outputs: [label] };
     expect(finding(refusal(() => propose({ signature })))).toMatchInlineSnapshot(`
       "64 CONTRACT
@@ -87,7 +87,7 @@ describe("features", () => {
     `);
   });
 
-  test.each(["input_ids", "tokens"])("of texts as tokens are padded lists (%s), and their mask is made", (name) => {
+  test.each(["input_ids", "tokens"])("the features of a token model are padded lists (%s), and their mask is made", (name) => {
     const wide = ["input_ids", "attention_mask"].map((input) => tensor(input, "int64", null, null));
     const columns = [typed("id", "int64"), typed(name, list("int64"))];
     expect(propose({ signature: { inputs: wide, outputs: [label] }, columns })).toMatchObject({
@@ -96,7 +96,7 @@ describe("features", () => {
     });
   });
 
-  test("of texts as tokens are as wide as the model says, and their mask is a column where there is one", () => {
+  test("the features of a token model are as wide as the model says, and their mask is a column if one exists", () => {
     const wide = ["input_ids", "attention_mask"].map((input) => tensor(input, "int64", null, 48));
     const lists = ["input_ids", "attention_mask"].map((name) => typed(name, list("int32")));
     const propose48 = (columns: ProposalRequest["columns"]): Proposal["inputs"] =>
@@ -108,20 +108,20 @@ describe("features", () => {
     expect(propose48(lists)).toBeUndefined(); // by name: lists may be just as long
   });
 
-  test("are asked for where two columns of lists could be the tokens", () => {
+  test("init asks for the features if two columns of lists could be the tokens", () => {
     const signature = { inputs: [tensor("input_ids", "int64", null, null), label], outputs: [label] };
     const columns = [typed("title", list("int64")), typed("body", list("int64")), typed("label", "int64")];
     expect(refusal(() => propose({ signature, columns }))).toContain("pad: { to: 128 } }");
   });
 
-  test("are no tokens where a list of floats is as long as its model takes it", () => {
+  test("a list of floats of the length that the model takes is not taken for tokens", () => {
     const signature = { inputs: [tensor("vector", "float32", null, null)], outputs: [label] };
     expect(propose({ signature, columns: [typed("vector", list("float32"))] }).inputs).toBeUndefined();
   });
 });
 
 describe("output columns", () => {
-  test("have names that are free and that SQL takes", () => {
+  test("proposed output columns have names that are free and valid in SQL", () => {
     const given = [
       tensor("customer_id", "int64", null),
       tensor("out/score:0", "float32", null, 1),
@@ -134,11 +134,11 @@ describe("output columns", () => {
     });
   });
 
-  test("of a wide tensor are one list", () => {
+  test("the proposed output column of a wide tensor is one list", () => {
     expect(propose(outputs(tensor("vector", "float32", null, 64))).outputs).toEqual({ vector: "vector" });
   });
 
-  test("leave out what is no tensor, and say so", () => {
+  test("proposed output columns leave out outputs that are no tensors, and say so", () => {
     const found = propose(outputs(label, tensor("maps", undefined)));
     expect([found.outputs, found.notes]).toEqual([
       { label: "label" },
@@ -148,7 +148,7 @@ describe("output columns", () => {
     ]);
   });
 
-  test("are refused where there is none", () => {
+  test("init refuses a model without an output that can be a column", () => {
     expect(finding(refusal(() => propose(outputs(tensor("maps", undefined)))))).toMatchInlineSnapshot(`
       "64 CONTRACT
       binding churn.onnx to the columns of in/a.parquet: the model has no tensor output that could be scored

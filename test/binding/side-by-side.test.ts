@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { sideBySide } from "#src/binding/side-by-side.js";
 import { tensor, typed } from "../support/contracts.js";
 
-test("a name is one line of the table, whatever is in it", () => {
+test("a name with line breaks or control characters is one line of the table", () => {
   const signature = { inputs: [tensor("x\u001b[2J", "float32", null)], outputs: [tensor("y", "float32", null)] };
   const columns = [typed("a\nb: evil", "int64"), typed("c", "utf8")];
   expect(sideBySide(signature, columns, "in\n/a.parquet").split("\n")).toEqual([
