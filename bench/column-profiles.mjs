@@ -7,7 +7,7 @@ const rows = 262_144;
 const rounds = Number(process.argv[2] ?? 40);
 
 const random = randomFrom(1);
-const fixed = (data) => ({ kind: "fixed", lanes: 1, data, valid: undefined });
+const fixed = (data) => ({ kind: "fixed", elementsPerValue: 1, data, valid: undefined });
 const logistic = (value) => 1 / (1 + Math.exp(-value));
 const normal = () => Math.sqrt(-2 * Math.log(random() + 2 ** -33)) * Math.cos(2 * Math.PI * random());
 

@@ -10,7 +10,7 @@ import { commitConcurrency } from "../dist/sink/port.js";
 
 const commitRows = 262_144;
 
-const fixed = (data) => ({ kind: "fixed", lanes: 1, data, valid: undefined });
+const fixed = (data) => ({ kind: "fixed", elementsPerValue: 1, data, valid: undefined });
 const carried = (name, type) => ({ column: name, source: { name, path: [name], type } });
 
 function rowsOf({ rowStart, rowEnd }) {

@@ -42,6 +42,7 @@ const likely = {
   schema: ["locks", "refusals"],
   dependents: ["changed-table", "replace"],
   "emptied-table": ["emptied"],
+  "finish-run": ["locks", "new-runs"],
   locks: ["locks", "new-runs"],
   "read-run": ["changed-table", "new-runs"],
   replace: ["locks", "replace", "changed-table"],

@@ -75,7 +75,7 @@ export function mixed(one, other, share) {
 }
 
 function keyOf(value) {
-  const column = { kind: "fixed", lanes: 1, data: Float64Array.of(value), valid: undefined };
+  const column = { kind: "fixed", elementsPerValue: 1, data: Float64Array.of(value), valid: undefined };
   return profileColumn({ type: "float64" }, column, profileLimits(1)).numbers.histogram.keys[0];
 }
 

@@ -10,7 +10,7 @@ import { sha256 } from "./job-context.js";
 import { componentVersions } from "./version.js";
 
 /** An earlier result of `tune` for a model on this machine. */
-export interface KnownTuning {
+export interface CachedTuning {
   /** ISO 8601, UTC. */
   readonly measuredAt: string;
   readonly tuning: readonly Tuning[];
@@ -18,9 +18,9 @@ export interface KnownTuning {
 
 export interface TuneCache {
   /** undefined: there is no earlier result, or the file is not ours. */
-  read(): Promise<KnownTuning | undefined>;
+  read(): Promise<CachedTuning | undefined>;
   /** @throws system errors */
-  write(known: KnownTuning): Promise<void>;
+  write(found: CachedTuning): Promise<void>;
 }
 
 const schema = z.strictObject({
@@ -35,7 +35,7 @@ const schema = z.strictObject({
       }),
     )
     .min(1),
-}) satisfies z.ZodType<KnownTuning>;
+}) satisfies z.ZodType<CachedTuning>;
 
 /**
  * Opens the result file for everything that speed depends on: model, bindings, providers, processor, cores, versions.
@@ -61,10 +61,10 @@ export function openTuneCache({ model, engine }: JobSpec, modelSha256: string): 
         return undefined; // it can be measured again
       }
     },
-    async write(known) {
+    async write(found) {
       await mkdir(folder, { recursive: true });
       const temporary = `${file}.${process.pid}`;
-      await writeFile(temporary, JSON.stringify(known));
+      await writeFile(temporary, JSON.stringify(found));
       await rename(temporary, file);
     },
   };

@@ -22,7 +22,7 @@ export function withLineage(rows: OutputRows, { runId, modelSha256, scoredAtMs }
     sameText(modelSha256, rowCount),
     {
       kind: "fixed",
-      lanes: 1,
+      elementsPerValue: 1,
       data: new BigInt64Array(rowCount).fill(scoredAt),
       valid: undefined,
     } satisfies FixedColumn,

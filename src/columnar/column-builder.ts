@@ -16,7 +16,7 @@ export function createColumnBuilder(type: ColumnType, rowCount: number): ColumnB
   const layout = layoutOf(type);
   switch (layout.kind) {
     case "fixed":
-      return fixedBuilder(allocate(layout.element, rowCount * layout.lanes), layout.lanes);
+      return fixedBuilder(allocate(layout.element, rowCount * layout.elementsPerValue), layout.elementsPerValue);
     case "bytes":
       return bytesBuilder(rowCount);
     case "list":
@@ -92,21 +92,21 @@ function rowsBuilder(
   };
 }
 
-function fixedBuilder(initial: Values, lanes: 1 | 2): ColumnBuilder {
+function fixedBuilder(initial: Values, elementsPerValue: 1 | 2): ColumnBuilder {
   let data = initial;
   return rowsBuilder(
     (source, { from, to }, rows) => {
       if (
         source.kind !== "fixed" ||
         source.data.BYTES_PER_ELEMENT !== data.BYTES_PER_ELEMENT ||
-        source.lanes !== lanes
+        source.elementsPerValue !== elementsPerValue
       ) {
-        throw mismatch(`fixed values of ${data.BYTES_PER_ELEMENT * lanes} bytes`, source);
+        throw mismatch(`fixed values of ${data.BYTES_PER_ELEMENT * elementsPerValue} bytes`, source);
       }
-      data = grown(data, (rows + to - from) * lanes);
-      copyValues(data, rows * lanes, source.data, from * lanes, to * lanes);
+      data = grown(data, (rows + to - from) * elementsPerValue);
+      copyValues(data, rows * elementsPerValue, source.data, from * elementsPerValue, to * elementsPerValue);
     },
-    (rows, valid) => ({ kind: "fixed", lanes, data: data.subarray(0, rows * lanes), valid }),
+    (rows, valid) => ({ kind: "fixed", elementsPerValue, data: data.subarray(0, rows * elementsPerValue), valid }),
   );
 }
 
@@ -196,7 +196,7 @@ export function filterColumn(type: ColumnType, column: Column, keep: Uint8Array)
 
 /** Rows of a column by their numbers, which may repeat, in this order. */
 export function gatherColumn(type: ColumnType, column: Column, rows: Uint32Array): Column {
-  if (column.kind === "fixed" && column.lanes === 1 && column.valid === undefined) {
+  if (column.kind === "fixed" && column.elementsPerValue === 1 && column.valid === undefined) {
     return { ...column, data: gatherValues(column.data, rows) };
   }
   const builder = createColumnBuilder(type, rows.length);

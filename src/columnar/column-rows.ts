@@ -8,7 +8,12 @@ export function nullColumn(type: ColumnType, rows: number): Column {
   const valid = new Uint8Array(rows);
   switch (layout.kind) {
     case "fixed":
-      return { kind: "fixed", lanes: layout.lanes, data: allocate(layout.element, rows * layout.lanes), valid };
+      return {
+        kind: "fixed",
+        elementsPerValue: layout.elementsPerValue,
+        data: allocate(layout.element, rows * layout.elementsPerValue),
+        valid,
+      };
     case "bytes":
       return { kind: "bytes", offsets: new Uint32Array(rows + 1), bytes: new Uint8Array(0), valid };
     case "list":
@@ -30,7 +35,11 @@ export function sliceColumn(column: Column, from: number, to: number): Column {
   const valid = column.valid?.subarray(from, to);
   switch (column.kind) {
     case "fixed":
-      return { ...column, data: column.data.subarray(from * column.lanes, to * column.lanes), valid };
+      return {
+        ...column,
+        data: column.data.subarray(from * column.elementsPerValue, to * column.elementsPerValue),
+        valid,
+      };
     case "bytes":
     case "list":
       return { ...column, offsets: column.offsets.subarray(from, to + 1), valid };
@@ -50,7 +59,7 @@ export function sliceColumn(column: Column, from: number, to: number): Column {
 export function rowsOf(column: Column): number {
   switch (column.kind) {
     case "fixed":
-      return column.data.length / column.lanes;
+      return column.data.length / column.elementsPerValue;
     case "bytes":
     case "list":
       return column.offsets.length - 1;

@@ -88,22 +88,26 @@ function checkPositions(positions: Uint32Array, size: number): void {
   }
 }
 
-function takeFixed({ data, lanes }: FixedColumn, positions: Uint32Array, valid: Uint8Array | undefined): Column {
-  const taken = allocate(elementOf(data), positions.length * lanes);
+function takeFixed(
+  { data, elementsPerValue }: FixedColumn,
+  positions: Uint32Array,
+  valid: Uint8Array | undefined,
+): Column {
+  const taken = allocate(elementOf(data), positions.length * elementsPerValue);
   if (data instanceof BigInt64Array || data instanceof BigUint64Array) {
     // By halves: a BigInt for each value would cost ten times as much.
-    takeWords(wordsOf(taken), wordsOf(data), positions, lanes * 2);
+    takeWords(wordsOf(taken), wordsOf(data), positions, elementsPerValue * 2);
   } else if (data instanceof Float32Array) {
-    takeWords(wordsOf(taken), wordsOf(data), positions, lanes); // a number for each would change some NaNs
+    takeWords(wordsOf(taken), wordsOf(data), positions, elementsPerValue); // a number for each would change some NaNs
   } else if (data.length > 0) {
     for (let row = 0; row < positions.length; row += 1) {
       const position = positions[row] as number;
-      for (let lane = 0; lane < lanes; lane += 1) {
-        taken[row * lanes + lane] = data[position * lanes + lane] as number;
+      for (let element = 0; element < elementsPerValue; element += 1) {
+        taken[row * elementsPerValue + element] = data[position * elementsPerValue + element] as number;
       }
     }
   }
-  return { kind: "fixed", lanes, data: taken, valid };
+  return { kind: "fixed", elementsPerValue, data: taken, valid };
 }
 
 function wordsOf({ buffer, byteOffset, byteLength }: Values): Uint32Array {

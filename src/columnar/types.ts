@@ -29,9 +29,9 @@ export interface StructField {
   readonly type: ColumnType;
 }
 
-/** How the values of a type lie in memory. `lanes`: elements a value (two 64-bit words for 128-bit types). */
+/** How the values of a type lie in memory. `elementsPerValue`: elements a value (two 64-bit words for 128-bit types). */
 export type Layout =
-  | { readonly kind: "fixed"; readonly element: ElementType; readonly lanes: 1 | 2 }
+  | { readonly kind: "fixed"; readonly element: ElementType; readonly elementsPerValue: 1 | 2 }
   | { readonly kind: "bytes" }
   | { readonly kind: "list"; readonly element: ColumnType }
   | { readonly kind: "struct"; readonly fields: readonly StructField[] };
@@ -44,8 +44,8 @@ export type Column = FixedColumn | BytesColumn | ListColumn | StructColumn;
 
 export interface FixedColumn {
   readonly kind: "fixed";
-  readonly lanes: 1 | 2;
-  /** [rows * lanes] */
+  readonly elementsPerValue: 1 | 2;
+  /** [rows * elementsPerValue] */
   readonly data: Values;
   readonly valid: Uint8Array | undefined;
 }
@@ -217,18 +217,18 @@ export function layoutOf(type: ColumnType): Layout {
     return { kind: "bytes" };
   }
   if (isElementType(type)) {
-    return { kind: "fixed", element: type, lanes: 1 };
+    return { kind: "fixed", element: type, elementsPerValue: 1 };
   }
-  const [element, lanes] = elementOfScalar[type];
-  return { kind: "fixed", element, lanes };
+  const [element, elementsPerValue] = elementOfScalar[type];
+  return { kind: "fixed", element, elementsPerValue };
 }
 
 /** A decimal is kept as the smallest integer that holds its precision, as DuckDB does. */
 function decimalLayout(precision: number): Layout {
   if (precision > 18) {
-    return { kind: "fixed", element: "uint64", lanes: 2 };
+    return { kind: "fixed", element: "uint64", elementsPerValue: 2 };
   }
-  return { kind: "fixed", element: precision > 9 ? "int64" : precision > 4 ? "int32" : "int16", lanes: 1 };
+  return { kind: "fixed", element: precision > 9 ? "int64" : precision > 4 ? "int32" : "int16", elementsPerValue: 1 };
 }
 
 /** "int64", "decimal(10,2)", "list<float32>", "struct<a: int32>". */
@@ -259,7 +259,7 @@ export function bytesPerValue(type: ColumnType): number {
   const layout = layoutOf(type);
   switch (layout.kind) {
     case "fixed":
-      return bytesPerElement(layout.element) * layout.lanes;
+      return bytesPerElement(layout.element) * layout.elementsPerValue;
     case "bytes":
       return 32;
     case "list":

@@ -77,7 +77,11 @@ function readVector(vector: Vector, type: ColumnType, rows: number): Column {
   const layout = layoutOf(type);
   switch (layout.kind) {
     case "fixed":
-      return { kind: "fixed", lanes: layout.lanes, ...view(vector, layout.element, rows * layout.lanes, layout.lanes) };
+      return {
+        kind: "fixed",
+        elementsPerValue: layout.elementsPerValue,
+        ...view(vector, layout.element, rows * layout.elementsPerValue, layout.elementsPerValue),
+      };
     case "bytes":
       return readBytes(vector, rows);
     case "list":
@@ -100,12 +104,12 @@ function view(
   vector: Vector,
   element: ElementType,
   length: number,
-  lanes = 1,
+  elementsPerValue = 1,
 ): { data: Values; valid: Uint8Array | undefined } {
   const bytes = duckdb.vector_get_data(vector, length * bytesPerElement(element));
   return {
     data: viewOf(element, bytes.buffer as ArrayBuffer, bytes.byteOffset, length),
-    valid: validBytes(vector, length / lanes),
+    valid: validBytes(vector, length / elementsPerValue),
   };
 }
 

@@ -47,8 +47,8 @@ function writeValidity(vector: Vector, valid: Uint8Array | undefined, { from, to
   duckdb.copy_data_to_vector_validity(vector, 0, words.buffer, 0, words.byteLength);
 }
 
-function writeFixed(vector: Vector, { data, lanes }: FixedColumn, { from, to }: Range): void {
-  const size = data.BYTES_PER_ELEMENT * lanes;
+function writeFixed(vector: Vector, { data, elementsPerValue }: FixedColumn, { from, to }: Range): void {
+  const size = data.BYTES_PER_ELEMENT * elementsPerValue;
   duckdb.copy_data_to_vector(vector, 0, data.buffer, data.byteOffset + from * size, (to - from) * size);
 }
 

@@ -16,7 +16,7 @@ export interface ModelCacheOptions {
 }
 
 /** A model that was fetched before. If the states of all files are still the same, it need not be fetched again. */
-export interface KnownModel {
+export interface CachedModel {
   readonly sha256: string;
   /** Files of external data, each with its state: a value that changes when the file is replaced, such as an ETag. */
   readonly external: readonly { readonly location: string; readonly etag: string }[];
@@ -38,7 +38,7 @@ export interface ModelFetch {
 export interface ModelCache {
   /** Finds the model of a digest; undefined if it is missing or damaged. */
   find(sha256: string, name: string): Promise<ModelFile | undefined>;
-  known(key: string): Promise<KnownModel | undefined>;
+  known(key: string): Promise<CachedModel | undefined>;
   /** @throws JobError MODEL_INVALID, DISK, PERMISSION; what `fetch` throws */
   add(fetch: ModelFetch): Promise<ModelFile>;
 }
@@ -49,10 +49,10 @@ const modelName = "infer-batch.model.onnx";
 /** Models that were not used for so long are removed when another one is added. */
 const unusedMs = 30 * 24 * 60 * 60 * 1000;
 
-const knownSchema = z.object({
+const noteSchema = z.object({
   sha256: z.string().regex(/^[0-9a-f]{64}$/),
   external: z.array(z.object({ location: z.string(), etag: z.string() })),
-}) satisfies z.ZodType<KnownModel>;
+}) satisfies z.ZodType<CachedModel>;
 
 export function openModelCache(options: ModelCacheOptions): ModelCache {
   const { folder } = options;
@@ -60,7 +60,7 @@ export function openModelCache(options: ModelCacheOptions): ModelCache {
     find: (sha256, name) => find(folder, sha256, name),
     // A note that cannot be read is none: the model is looked at again.
     known: async (key) =>
-      knownSchema.safeParse(parseJson(await readFile(notePath(folder, key), "utf8").catch(() => ""))).data,
+      noteSchema.safeParse(parseJson(await readFile(notePath(folder, key), "utf8").catch(() => ""))).data,
     add: (fetch) => caching(folder, () => add(options, fetch)),
   };
 }
@@ -95,7 +95,7 @@ async function add(options: ModelCacheOptions, fetch: ModelFetch): Promise<Model
     await tidy(options);
     const path = join(making, modelName);
     await fetch.model(path);
-    const external: KnownModel["external"][number][] = [];
+    const external: CachedModel["external"][number][] = [];
     for (const location of await externalData(path, name)) {
       const to = join(making, normalize(location));
       await mkdir(dirname(to), { recursive: true });
@@ -104,7 +104,7 @@ async function add(options: ModelCacheOptions, fetch: ModelFetch): Promise<Model
     const { sha256 } = await openModelFile(path);
     await putInto(options, making, { name, sha256 });
     const temporary = join(cache, "tmp", `${writer}.json`);
-    await writeFile(temporary, JSON.stringify({ sha256, external } satisfies KnownModel));
+    await writeFile(temporary, JSON.stringify({ sha256, external } satisfies CachedModel));
     await rename(temporary, note);
     const model = await find(cache, sha256, name);
     if (model === undefined) {

@@ -3,7 +3,7 @@ import { download } from "../s3/download.js";
 import type { ObjectStat, S3Store } from "../s3/store.js";
 import { parseS3Uri, type S3Uri, s3UriText } from "../spec/s3-uri.js";
 import { JobError } from "../util/errors.js";
-import type { KnownModel, ModelCache } from "./cache.js";
+import type { CachedModel, ModelCache } from "./cache.js";
 import type { ModelFile, ModelSource } from "./port.js";
 
 export interface S3ModelOptions {
@@ -63,7 +63,7 @@ async function lookAt(store: S3Store, object: S3Uri, model: string): Promise<Obj
 }
 
 /** Whether the external data is the same as when the model was fetched. */
-async function holds(store: S3Store, model: S3Uri, { external }: KnownModel): Promise<boolean> {
+async function holds(store: S3Store, model: S3Uri, { external }: CachedModel): Promise<boolean> {
   for (const { location, etag } of external) {
     if ((await store.stat(beside(model, location)))?.etag !== etag) {
       return false;

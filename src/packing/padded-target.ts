@@ -94,7 +94,7 @@ function listsOf(column: DecodedInput | undefined, input: string): ListColumn {
 }
 
 function numbersOf({ child }: ListColumn): FixedColumn {
-  if (child.kind !== "fixed" || child.lanes !== 1) {
+  if (child.kind !== "fixed" || child.elementsPerValue !== 1) {
     throw new TypeError("an input of lists takes lists of numbers");
   }
   return child;

@@ -42,7 +42,7 @@ function numbers(type: ColumnType, length: number, perRow: number): PredictionCo
       }
       tellNotFinite(data, { at, rowCount, perRow }, onNotFinite);
     },
-    finish: () => ({ kind: "fixed", lanes: 1, data, valid: undefined }),
+    finish: () => ({ kind: "fixed", elementsPerValue: 1, data, valid: undefined }),
   };
 }
 

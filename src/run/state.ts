@@ -3,7 +3,7 @@ import { JobError } from "../util/errors.js";
 import { runIdOf } from "../plan/identity.js";
 import type { RunId } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
-import type { Maker } from "../sink/port.js";
+import type { CommittedBy } from "../sink/port.js";
 import { countCommitted } from "./carry-out.js";
 import type { JobContext } from "../scoring/context.js";
 
@@ -21,7 +21,7 @@ export interface RunState {
   /** The error that `run` would end with. */
   readonly error: JobError | undefined;
   /** The attempts that committed spans, with how many, in span order. */
-  readonly makers: readonly (Maker & { readonly spans: number })[];
+  readonly attempts: readonly (CommittedBy & { readonly spans: number })[];
   /** Other runs of the job that are not finished. */
   readonly unfinished: readonly UnfinishedText[];
   readonly output: string;
@@ -33,7 +33,7 @@ export async function runState(context: JobContext): Promise<RunState> {
   const base = runIdOf(spec.name, spec.params, context.sha256);
   const stored = await orDamage(() => sink.find(base));
   const about = { unfinished: await unfinishedRuns(context), output: sink.target };
-  const nothing = { rowsPlanned: 0, spansPlanned: 0, spansCommitted: 0, makers: [], damage: [], error: undefined };
+  const nothing = { rowsPlanned: 0, spansPlanned: 0, spansCommitted: 0, attempts: [], damage: [], error: undefined };
   if (stored === undefined) {
     return { runId: base, status: "not_planned", ...nothing, ...about };
   }
@@ -51,7 +51,7 @@ export async function runState(context: JobContext): Promise<RunState> {
     ...planned,
     status: run.finished ? "complete" : "unfinished",
     spansCommitted: countCommitted(run),
-    makers: countByMaker(run.makers),
+    attempts: countByAttempt(run.committedBy),
     ...about,
   };
 }
@@ -76,11 +76,11 @@ function damagedBy(error: JobError): Pick<RunState, "status" | "damage" | "error
   return { ...named, status: "damaged", spansCommitted: null, damage: found, error };
 }
 
-function countByMaker(makers: ReadonlyMap<number, Maker>): (Maker & { spans: number })[] {
-  const counted = new Map<string, Maker & { spans: number }>();
-  for (const [, maker] of [...makers].toSorted(([one], [other]) => one - other)) {
-    const key = `${maker.worker}/${maker.workers} ${maker.writer}`;
-    counted.set(key, { ...maker, spans: (counted.get(key)?.spans ?? 0) + 1 });
+function countByAttempt(committedBy: ReadonlyMap<number, CommittedBy>): (CommittedBy & { spans: number })[] {
+  const counted = new Map<string, CommittedBy & { spans: number }>();
+  for (const [, attempt] of [...committedBy].toSorted(([one], [other]) => one - other)) {
+    const key = `${attempt.worker}/${attempt.workers} ${attempt.writer}`;
+    counted.set(key, { ...attempt, spans: (counted.get(key)?.spans ?? 0) + 1 });
   }
   return [...counted.values()];
 }

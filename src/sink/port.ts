@@ -81,7 +81,7 @@ export interface AttemptFacts {
 }
 
 /** The attempt that committed a span. */
-export interface Maker extends AttemptFacts {
+export interface CommittedBy extends AttemptFacts {
   /** Rows of one inference call. */
   readonly batchSize: number;
   /** Names the attempt: host, process id and a random number. */
@@ -96,7 +96,7 @@ export interface RunSink {
   /** Rejected rows of all committed spans. */
   readonly rejectedRows: number;
   /** The attempt that committed each span, by span. */
-  readonly makers: ReadonlyMap<number, Maker>;
+  readonly committedBy: ReadonlyMap<number, CommittedBy>;
   /** Yields the rejected rows of committed spans, in span order. */
   rejects(): AsyncIterable<RejectedRow>;
   /** Reads which spans other attempts have committed meanwhile. @throws JobError OUTPUT_DAMAGED */

@@ -54,7 +54,7 @@ describe.each(elementTypes)("%s", (type) => {
   test("is an element type, a column type, and lies in memory as itself", () => {
     expect(isElementType(type)).toBe(true);
     expect(scalarTypes).toContain(type);
-    expect(layoutOf(type)).toEqual({ kind: "fixed", element: type, lanes: 1 });
+    expect(layoutOf(type)).toEqual({ kind: "fixed", element: type, elementsPerValue: 1 });
     expect(bytesPerValue(type)).toBe(bytesPerElement(type));
   });
 });
@@ -87,10 +87,10 @@ describe("a decimal", () => {
     [18, "int64", 1],
     [19, "uint64", 2],
     [38, "uint64", 2],
-  ] as const)("of %i digits lies in the smallest integer that holds it", (precision, element, lanes) => {
+  ] as const)("of %i digits lies in the smallest integer that holds it", (precision, element, elementsPerValue) => {
     const type: ColumnType = { kind: "decimal", precision, scale: 0 };
-    expect(layoutOf(type)).toEqual({ kind: "fixed", element, lanes });
-    expect(bytesPerValue(type)).toBe(bytesPerElement(element) * lanes);
+    expect(layoutOf(type)).toEqual({ kind: "fixed", element, elementsPerValue });
+    expect(bytesPerValue(type)).toBe(bytesPerElement(element) * elementsPerValue);
   });
 });
 

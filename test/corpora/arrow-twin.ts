@@ -146,12 +146,12 @@ export function plainValue(type: ColumnType, column: Column, row: number): Plain
       );
     }
     case "fixed": {
-      const value = column.data[row * column.lanes];
+      const value = column.data[row * column.elementsPerValue];
       if (type === "uuid") {
         const words = [BigInt(column.data[row * 2 + 1] ?? 0) ^ (1n << 63n), BigInt(value ?? 0)];
         return words.map((word) => word.toString(16).padStart(16, "0")).join("");
       }
-      if (column.lanes === 2) {
+      if (column.elementsPerValue === 2) {
         return String(BigInt.asIntN(128, (BigInt(column.data[row * 2 + 1] ?? 0) << 64n) | BigInt(value ?? 0)));
       }
       return type === "bool" ? String(value === 1) : String(value);

@@ -29,7 +29,10 @@ function columnValues(column: Column, rowCount: number): unknown[] {
 function valueAt(column: Column, row: number): unknown {
   switch (column.kind) {
     case "fixed":
-      return Array.from<number | bigint>(column.data).slice(row * column.lanes, (row + 1) * column.lanes);
+      return Array.from<number | bigint>(column.data).slice(
+        row * column.elementsPerValue,
+        (row + 1) * column.elementsPerValue,
+      );
     case "bytes":
       return Buffer.from(column.bytes.subarray(column.offsets[row], column.offsets[row + 1])).toString("latin1");
     case "list":
@@ -202,11 +205,14 @@ function layouts(texts: readonly (string | null)[]): Layouted[] {
   const text: Layouted = { type: "utf8", column: textColumn(texts) };
   const wide: Layouted = {
     type: { kind: "decimal", precision: 38, scale: 2 },
-    column: { kind: "fixed", lanes: 2, data: numbers("uint64", rows * 2), valid: undefined },
+    column: { kind: "fixed", elementsPerValue: 2, data: numbers("uint64", rows * 2), valid: undefined },
   };
   return [
-    { type: "int64", column: { kind: "fixed", lanes: 1, data: numbers("int64", rows), valid: valid(flags) } },
-    { type: "bool", column: { kind: "fixed", lanes: 1, data: numbers("uint8", rows), valid: undefined } },
+    {
+      type: "int64",
+      column: { kind: "fixed", elementsPerValue: 1, data: numbers("int64", rows), valid: valid(flags) },
+    },
+    { type: "bool", column: { kind: "fixed", elementsPerValue: 1, data: numbers("uint8", rows), valid: undefined } },
     wide,
     text,
     { type: "binary", column: textColumn(texts.map((one) => one ?? "")) },

@@ -5,7 +5,7 @@ import type { Values } from "#src/columnar/values.js";
 import { type ScoreSummary, scoreSummary } from "#src/report/score-summary.js";
 import { textColumn } from "../support/batches.js";
 
-const fixed = (data: Values): Column => ({ kind: "fixed", lanes: 1, data, valid: undefined });
+const fixed = (data: Values): Column => ({ kind: "fixed", elementsPerValue: 1, data, valid: undefined });
 const limits = profileLimits(1);
 
 function summaryOf(type: ColumnType, ...columns: readonly Column[]): ScoreSummary | undefined {

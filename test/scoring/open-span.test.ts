@@ -30,7 +30,7 @@ function batchFrom(start: number, states: readonly number[]): RecordBatch {
   const batch: RecordBatch = {
     rowCount: states.length,
     inputs: [],
-    carried: [{ kind: "fixed", lanes: 1, data, valid: undefined }],
+    carried: [{ kind: "fixed", elementsPerValue: 1, data, valid: undefined }],
   };
   return selectRows(batch, Uint16Array.from(states), contract);
 }

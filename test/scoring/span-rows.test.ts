@@ -38,7 +38,7 @@ function carried(from: number, to: number, isNull: (row: number) => boolean = ()
   return {
     rowCount: rows.length,
     inputs: [],
-    carried: [{ kind: "fixed", lanes: 1, data: BigInt64Array.from(ids(from, to)), valid }],
+    carried: [{ kind: "fixed", elementsPerValue: 1, data: BigInt64Array.from(ids(from, to)), valid }],
   };
 }
 

@@ -35,7 +35,7 @@ function memoryTarget(runs: MemoryRun[] = []): { sink: Sink; runs: MemoryRun[] }
       return Uint8Array.from({ length: spanCount(stored(run).plan) }, (_, span) => Number(run.spans.has(span)));
     },
     rejectedRows: 0,
-    makers: new Map(),
+    committedBy: new Map(),
     async *rejects() {},
     refresh: () => Promise.resolve(),
     begin: () =>

@@ -66,7 +66,7 @@ export function listColumn(element: ElementType, lists: readonly (readonly (numb
   return {
     kind: "list",
     offsets,
-    child: { kind: "fixed", lanes: 1, data, valid: flat.includes(null) ? validOf(flat) : undefined },
+    child: { kind: "fixed", elementsPerValue: 1, data, valid: flat.includes(null) ? validOf(flat) : undefined },
     valid: lists.includes(null) ? validOf(lists) : undefined,
   };
 }

@@ -84,7 +84,7 @@ function recordOf(rows: readonly LoopRow[], start: number): RecordBatch {
   const batch: RecordBatch = {
     rowCount: rows.length,
     inputs: [matrix(rows.map((row) => [row.x])), lists],
-    carried: [{ kind: "fixed", lanes: 1, data: ids, valid: undefined }],
+    carried: [{ kind: "fixed", elementsPerValue: 1, data: ids, valid: undefined }],
   };
   return selectRows(
     batch,

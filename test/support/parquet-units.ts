@@ -149,8 +149,8 @@ function showValue(column: Column, row: number): string {
   if (column.kind !== "fixed") {
     throw new TypeError("only columns of single values are read so");
   }
-  const { data, lanes } = column;
-  const values = data.subarray(row * lanes, (row + 1) * lanes);
+  const { data, elementsPerValue } = column;
+  const values = data.subarray(row * elementsPerValue, (row + 1) * elementsPerValue);
   const bits = Buffer.from(values.buffer, values.byteOffset, values.byteLength).toString("hex");
   return `${elementOf(data)} ${String(values)} ${bits}`;
 }

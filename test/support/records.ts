@@ -61,7 +61,7 @@ export function recordOf({
         {
           name: column,
           type: "float32",
-          column: { kind: "fixed", lanes: 1, data: Float32Array.of(0.5, 1.5, 2.5), valid: undefined },
+          column: { kind: "fixed", elementsPerValue: 1, data: Float32Array.of(0.5, 1.5, 2.5), valid: undefined },
         },
         { name: "label", type: "utf8", column: { kind: "bytes", offsets, bytes, valid: undefined } },
       ],

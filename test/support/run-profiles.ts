@@ -22,7 +22,7 @@ export function numbersProfile(values: readonly (number | null)[], type: ColumnT
     type === "int64"
       ? BigInt64Array.from(values, (value) => BigInt(value ?? 0))
       : Float64Array.from(values, (value) => value ?? 0);
-  return profileColumn({ type }, { kind: "fixed", lanes: 1, data, valid }, limits);
+  return profileColumn({ type }, { kind: "fixed", elementsPerValue: 1, data, valid }, limits);
 }
 
 export function textsProfile(counts: Readonly<Record<string, number>>): ColumnProfile {

@@ -160,9 +160,9 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       expect([[...beside.run.committed], beside.run.rejectedRows]).toEqual([[1, 0, 1], 1]);
       expect(await run.commit(last, whole(outputOf(idsOf(last))))).toBe("adopted");
       expect([...run.committed]).toEqual([1, 0, 1]);
-      for (const { makers } of [run, beside.run, await one.open(stored)]) {
-        expect([makers.get(1), makers.get(2)]).toMatchObject([undefined, { ...second, batchSize: 7 }]);
-        expect(makers.get(0)?.writer).not.toBe(makers.get(2)?.writer);
+      for (const { committedBy } of [run, beside.run, await one.open(stored)]) {
+        expect([committedBy.get(1), committedBy.get(2)]).toMatchObject([undefined, { ...second, batchSize: 7 }]);
+        expect(committedBy.get(0)?.writer).not.toBe(committedBy.get(2)?.writer);
       }
       await run.commit(middle, whole(outputOf(idsOf(middle))));
       await run.finish();

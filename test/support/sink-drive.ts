@@ -69,7 +69,7 @@ export function driveRows(span: number, rejected: readonly number[] = [rejectedR
   const { rowStart, rowEnd } = spanAt(drivePlan, span);
   const all = Array.from({ length: rowEnd - rowStart }, (_, index) => rowStart + index);
   const kept = all.filter((row) => !rejected.includes(row));
-  const fixed = { kind: "fixed", lanes: 1, valid: undefined } as const;
+  const fixed = { kind: "fixed", elementsPerValue: 1, valid: undefined } as const;
   return {
     rows: {
       rowCount: kept.length,

@@ -12,6 +12,6 @@ export const sinkOptions = {
   uri: "out",
   compression: "uncompressed",
   duckdb: sharedDuckDb,
-  siblings: [],
+  otherRunFolders: [],
   warn: () => {},
 } as const;

@@ -48,7 +48,7 @@ function named(
   type: ColumnType,
   data: BigInt64Array<ArrayBuffer> | Float32Array<ArrayBuffer>,
 ): NamedColumn {
-  return { name, type, column: { kind: "fixed", lanes: 1, data, valid: undefined } };
+  return { name, type, column: { kind: "fixed", elementsPerValue: 1, data, valid: undefined } };
 }
 
 export const idsOf = ({ rowStart, rowEnd }: Span): number[] =>
@@ -107,13 +107,13 @@ export interface S3SinkOptions {
   readonly retrySeconds?: number;
   readonly warn?: (message: string) => void;
   readonly target?: Partial<S3TargetOptions>;
-  readonly siblings?: readonly (string | RegExp)[];
+  readonly otherRunFolders?: readonly (string | RegExp)[];
   readonly isDead?: (writer: string) => boolean;
 }
 
 export function s3Sink(options: S3SinkOptions): Promise<Sink> {
   const { port, uri, spool, retrySeconds = 0, warn = () => undefined, target = {} } = options;
-  const { siblings = [], isDead = () => false } = options;
+  const { otherRunFolders = [], isDead = () => false } = options;
   writers += 1;
   const writer = `test.${process.pid}.${writers}`;
   const store = s3Target({ port, writer, retrySeconds, warn, ...target });
@@ -125,7 +125,7 @@ export function s3Sink(options: S3SinkOptions): Promise<Sink> {
       spool: openSpool({ root: spool, writer, use: "out", isDead, maxBytes: 1e9 }),
       compression: "zstd",
       duckdb: sharedDuckDb,
-      siblings,
+      otherRunFolders,
       writer,
       isDead,
       warn,

@@ -26,7 +26,7 @@ function stateJson(state: RunState): string {
     spans_planned: state.spansPlanned,
     spans_committed: state.spansCommitted,
     damage: state.damage,
-    workers: state.makers.map(({ worker, workers, writer, provider, batchSize, spans }) => ({
+    workers: state.attempts.map(({ worker, workers, writer, provider, batchSize, spans }) => ({
       worker,
       workers,
       writer,
@@ -41,7 +41,7 @@ function stateJson(state: RunState): string {
 
 function stateText(state: RunState): string {
   const others = state.unfinished.map(({ text }) => text);
-  return [summary(state), ...state.damage, ...makersText(state), ...others].map(printable).join("\n");
+  return [summary(state), ...state.damage, ...attemptsText(state), ...others].map(printable).join("\n");
 }
 
 function summary({ runId, status, rowsPlanned, spansPlanned, spansCommitted, output }: RunState): string {
@@ -59,12 +59,12 @@ function summary({ runId, status, rowsPlanned, spansPlanned, spansCommitted, out
 }
 
 /** Lists the attempts in a table, if there are several. */
-function makersText({ makers }: RunState): string[] {
-  if (makers.length < 2) {
+function attemptsText({ attempts }: RunState): string[] {
+  if (attempts.length < 2) {
     return [];
   }
   return table(
-    makers.map(({ worker, workers, writer, spans }) => [`worker ${worker}/${workers}`, writer, count(spans, "span")]),
+    attempts.map(({ worker, workers, writer, spans }) => [`worker ${worker}/${workers}`, writer, count(spans, "span")]),
     { right: [2] },
   );
 }

@@ -6,7 +6,7 @@ import { type Tuning, tune } from "../../run/tune.js";
 import { usableCores } from "../../app/process-limits.js";
 import type { SafeIo } from "../io.js";
 import { type JobOptions, openJob } from "../../app/job-context.js";
-import { type KnownTuning, openTuneCache } from "../../app/tune-cache.js";
+import { type CachedTuning, openTuneCache } from "../../app/tune-cache.js";
 
 /** Long enough for a dozen batches of most models, short enough to measure all combinations. */
 const msEach = 300;
@@ -58,7 +58,7 @@ function fastestOf(found: readonly Tuning[]): Tuning | undefined {
   );
 }
 
-function jsonText({ measuredAt, tuning }: KnownTuning): string {
+function jsonText({ measuredAt, tuning }: CachedTuning): string {
   const lines = tuning.map(({ sessions, threads, batchRows, rowsPerSecond }) => ({
     sessions,
     threads,
@@ -68,7 +68,7 @@ function jsonText({ measuredAt, tuning }: KnownTuning): string {
   return `${JSON.stringify({ tuning: lines, measured_at: measuredAt })}\n`;
 }
 
-function tuningText({ measuredAt, tuning }: KnownTuning, { cached }: { readonly cached: boolean }): string {
+function tuningText({ measuredAt, tuning }: CachedTuning, { cached }: { readonly cached: boolean }): string {
   const best = fastestOf(tuning);
   const rows = tuning.map((one) => [
     String(one.sessions),

@@ -65,7 +65,7 @@ export function castLists(
   return {
     kind: "list",
     offsets: own,
-    child: { kind: "fixed", lanes: 1, data: numbers.data, valid: numbers.valid },
+    child: { kind: "fixed", elementsPerValue: 1, data: numbers.data, valid: numbers.valid },
     valid: valid?.subarray(from, to),
   };
 }

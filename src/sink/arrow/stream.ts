@@ -143,15 +143,15 @@ function asBytes({ buffer, byteOffset, byteLength }: ArrayBufferView): Uint8Arra
   return new Uint8Array(buffer, byteOffset, byteLength);
 }
 
-function fixedBytes(type: ColumnType, { data, lanes }: FixedColumn, rows: number): Uint8Array {
+function fixedBytes(type: ColumnType, { data, elementsPerValue }: FixedColumn, rows: number): Uint8Array {
   if (type === "bool") {
     return packBits(data as Uint8Array, rows);
   }
   if (type === "uuid") {
     return uuidBytes(data as BigUint64Array, rows);
   }
-  const values = data.subarray(0, rows * lanes);
-  const isShort = typeof type === "object" && type.kind === "decimal" && lanes === 1;
+  const values = data.subarray(0, rows * elementsPerValue);
+  const isShort = typeof type === "object" && type.kind === "decimal" && elementsPerValue === 1;
   return isShort ? asBytes(widened(values as BigInt64Array | Int32Array | Int16Array)) : asBytes(values);
 }
 

@@ -2,7 +2,7 @@ import { DatabaseError } from "pg";
 import type { RejectedRow } from "../../columnar/types.js";
 import { JobError } from "../../util/errors.js";
 import type { Span } from "../../plan/plan.js";
-import type { CommitOutcome, Maker, StoredPlan } from "../port.js";
+import type { CommitOutcome, CommittedBy, StoredPlan } from "../port.js";
 import type { Session } from "./connections.js";
 import type { Control } from "./control/control.js";
 import { classify } from "./failures.js";
@@ -19,7 +19,7 @@ export interface SpanCommit {
   readonly rowCount: number;
   readonly rejects: readonly RejectedRow[];
   readonly filtered: number;
-  readonly maker: Maker;
+  readonly committedBy: CommittedBy;
   /** OID of the table that takes the rows. */
   readonly table: number;
   /** Sends the rows in the session's transaction; returns how many the server took. */
@@ -42,13 +42,13 @@ export async function commitSpan(
   commit: SpanCommit,
   last: unknown,
 ): Promise<{ outcome: CommitOutcome; committed: CommittedSpan }> {
-  const { span, rejects, maker, table } = commit;
+  const { span, rejects, committedBy, table } = commit;
   const work = async (session: Session): Promise<CommittedSpan> => {
     const found = await readControlRow(session, tools.control, commit);
     if (found === undefined) {
       await publish(session, tools.control, commit);
     }
-    return found ?? { span: span.index, rejected: rejects.length, maker, table };
+    return found ?? { span: span.index, rejected: rejects.length, committedBy, table };
   };
   let committed: CommittedSpan;
   try {
@@ -60,7 +60,7 @@ export async function commitSpan(
     }
     committed = found;
   }
-  return { outcome: committed.maker.writer === maker.writer ? "committed" : "adopted", committed };
+  return { outcome: committed.committedBy.writer === committedBy.writer ? "committed" : "adopted", committed };
 }
 
 /**
@@ -90,7 +90,7 @@ async function readControlRow(
 }
 
 async function publish(session: Session, control: Control, commit: SpanCommit): Promise<void> {
-  const { stored, span, rowCount, rejects, filtered, maker, table } = commit;
+  const { stored, span, rowCount, rejects, filtered, committedBy, table } = commit;
   const { runId } = stored.plan;
   const taken = rowCount === 0 ? 0 : await commit.write(session);
   if (taken !== rowCount) {
@@ -109,7 +109,7 @@ async function publish(session: Session, control: Control, commit: SpanCommit): 
     stored,
     span,
     counts: { rows: rowCount, rejected: rejects.length, filtered },
-    maker,
+    committedBy,
     table,
   });
 }

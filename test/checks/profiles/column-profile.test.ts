@@ -19,9 +19,9 @@ import { listColumn, textColumn } from "../../support/batches.js";
 import { randomOf } from "../../support/random.js";
 
 const full = profileLimits(1);
-const fixed = (data: Values, valid?: Uint8Array, lanes: 1 | 2 = 1): FixedColumn => ({
+const fixed = (data: Values, valid?: Uint8Array, elementsPerValue: 1 | 2 = 1): FixedColumn => ({
   kind: "fixed",
-  lanes,
+  elementsPerValue,
   data,
   valid,
 });

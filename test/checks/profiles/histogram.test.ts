@@ -11,7 +11,7 @@ import {
 } from "#src/checks/profiles/histogram.js";
 
 function histogramOf(values: readonly number[], bins = 1024): Histogram {
-  const column = { kind: "fixed", lanes: 1, data: Float64Array.from(values), valid: undefined } as const;
+  const column = { kind: "fixed", elementsPerValue: 1, data: Float64Array.from(values), valid: undefined } as const;
   const profile = profileColumn({ type: "float64" }, column, { ...profileLimits(1), bins });
   return profile.kind === "numbers" ? profile.numbers.histogram : emptyHistogram;
 }

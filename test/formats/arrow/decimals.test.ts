@@ -19,10 +19,14 @@ function read(
   values: readonly bigint[],
   isNull: (row: number) => boolean = () => false,
 ): bigint[] {
-  const { data, lanes } = fixedValues({ kind: "decimal", bits, precision, scale: 0 }, bytesOf(bits, values), isNull);
+  const { data, elementsPerValue } = fixedValues(
+    { kind: "decimal", bits, precision, scale: 0 },
+    bytesOf(bits, values),
+    isNull,
+  );
   const words = Array.from(data, BigInt);
   return values.map((_, row) =>
-    lanes === 1
+    elementsPerValue === 1
       ? (words[row] ?? 0n)
       : (BigInt.asIntN(64, words[row * 2 + 1] ?? 0n) << 64n) | BigInt.asUintN(64, words[row * 2] ?? 0n),
   );

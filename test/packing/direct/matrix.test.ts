@@ -69,7 +69,7 @@ describe.each(["bad_row", "nan"] as const)("vectors make the matrix that other l
         (data as Float32Array)[row] = value as number;
       }
       const valid = nulls.includes(index) ? new Uint8Array(rows).map(() => (random() < 0.1 ? 0 : 1)) : undefined;
-      return { column: { kind: "fixed", lanes: 1, data, valid }, cast };
+      return { column: { kind: "fixed", elementsPerValue: 1, data, valid }, cast };
     });
     const reached = columns.map(({ column, cast }): MatrixColumn => {
       const data = inReach(elementOf(column.data), rows);

@@ -8,7 +8,7 @@ import { listColumn, matrix, textColumn } from "../../support/batches.js";
 
 const numbers: Column = {
   kind: "fixed",
-  lanes: 1,
+  elementsPerValue: 1,
   data: BigInt64Array.of(1n, 2n, 3n, 4n, 5n),
   valid: Uint8Array.of(1, 0, 1, 1, 1),
 };

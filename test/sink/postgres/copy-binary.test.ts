@@ -133,9 +133,9 @@ async function differing(given: TypeCase, nulls: string): Promise<unknown[]> {
 }
 
 const scalar = (name: PgType["name"]): PgType => ({ name, array: false, maxLength: undefined, decimal: undefined });
-const fixed = (data: FixedColumn["data"], lanes: 1 | 2 = 1): FixedColumn => ({
+const fixed = (data: FixedColumn["data"], elementsPerValue: 1 | 2 = 1): FixedColumn => ({
   kind: "fixed",
-  lanes,
+  elementsPerValue,
   data,
   valid: undefined,
 });

@@ -59,7 +59,7 @@ describe("values that Postgres cannot hold", () => {
   test("a NULL does not fit a NOT NULL column", () => {
     const column: Column = {
       kind: "fixed",
-      lanes: 1,
+      elementsPerValue: 1,
       data: Int32Array.of(1, 2, 3),
       valid: Uint8Array.of(1, 0, 1),
     };
@@ -69,9 +69,11 @@ describe("values that Postgres cannot hold", () => {
 
   test("a date or timestamp outside of Postgres's calendar does not fit", () => {
     const days = Int32Array.of(-2_440_588, -2_440_589, 2_145_042_905, 2_145_042_906, 0x7fff_ffff, -0x7fff_ffff);
-    expect(rowsOf("date32", { kind: "fixed", lanes: 1, data: days, valid: undefined }, 6)).toEqual([1, 3]);
+    expect(rowsOf("date32", { kind: "fixed", elementsPerValue: 1, data: days, valid: undefined }, 6)).toEqual([1, 3]);
     const first = -211_813_488_000_000_000n + 946_684_800_000_000n;
     const moments = BigInt64Array.of(first, first - 1n, 2n ** 63n - 1n, 1n - 2n ** 63n, 2n ** 63n - 2n, 0n);
-    expect(rowsOf("timestamp[us]", { kind: "fixed", lanes: 1, data: moments, valid: undefined }, 6)).toEqual([1]);
+    expect(rowsOf("timestamp[us]", { kind: "fixed", elementsPerValue: 1, data: moments, valid: undefined }, 6)).toEqual(
+      [1],
+    );
   });
 });

@@ -4,7 +4,7 @@ import { buffersOf, type HeldRanges, holdColumns, inBatch, type Lend, lendFor, o
 import { corruptArrow, type ShardBytes } from "../ipc/bytes.js";
 import { readArrowColumn } from "./columns.js";
 import { nullColumn } from "../../../columnar/column-rows.js";
-import { type Dictionaries, type KnownDictionaries, openDictionaries } from "./dictionaries.js";
+import { type Dictionaries, type DictionaryCache, openDictionaries } from "./dictionaries.js";
 import type { ArrowIndex, IndexedBatch } from "../ipc/numbering.js";
 import { type ArrowNode, layoutBatch } from "../ipc/layout.js";
 import { type BatchHeader, readMessage, readPrefix } from "../ipc/messages.js";
@@ -16,7 +16,7 @@ export interface PiecesRequest {
   /** Columns of the file, by name; the type is that of a column that has NULLs only. */
   readonly columns: ReadonlyMap<string, ColumnType | undefined>;
   /** Those that were read for rows before these. */
-  readonly known?: KnownDictionaries | undefined;
+  readonly known?: DictionaryCache | undefined;
   /** Memory for values, each until the next piece is asked for; undefined: they are in memory of their own. */
   readonly lend?: Lend | undefined;
 }

@@ -18,9 +18,9 @@ export interface Dictionaries {
 }
 
 /** By number and type of their values: those that were read before. */
-export type KnownDictionaries = Map<string, KnownDictionary>;
+export type DictionaryCache = Map<string, CachedDictionary>;
 
-interface KnownDictionary {
+interface CachedDictionary {
   readonly blocks: readonly IndexedDictionary[];
   readonly column: Column;
 }
@@ -28,7 +28,7 @@ interface KnownDictionary {
 export function openDictionaries(
   bytes: ShardBytes,
   index: ArrowIndex,
-  known: KnownDictionaries = new Map(),
+  known: DictionaryCache = new Map(),
 ): Dictionaries {
   const { path } = bytes.file;
   return {
@@ -91,10 +91,10 @@ export function dictionaryBlocks(
 
 /** Reads only what was not there before. */
 function extended(
-  known: KnownDictionary | undefined,
+  known: CachedDictionary | undefined,
   blocks: readonly IndexedDictionary[],
   read: (block: IndexedDictionary) => Promise<Column>,
-): (values: ArrowField) => Promise<KnownDictionary> {
+): (values: ArrowField) => Promise<CachedDictionary> {
   return async (values) => {
     const continues = known?.blocks.every((block, index) => block === blocks[index]) === true;
     const start = continues ? (known?.blocks.length ?? 0) : 0;

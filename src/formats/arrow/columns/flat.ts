@@ -66,10 +66,10 @@ export async function readBools(reader: BatchReader, node: ArrowNode, rows: Rows
   const buffer = place(node, 1);
   if (buffer.bytes === 0 && node.nulls === node.length) {
     // Arrow's JavaScript library writes no values where all of them are NULL.
-    return { kind: "fixed", lanes: 1, data: new Uint8Array(rows.to - rows.from), valid };
+    return { kind: "fixed", elementsPerValue: 1, data: new Uint8Array(rows.to - rows.from), valid };
   }
   const bits = await reader.body.read(buffer, rows.from >>> 3, (rows.to + 7) >>> 3);
-  return { kind: "fixed", lanes: 1, data: unpackBits(bits, rows.from & 7, rows.to - rows.from), valid };
+  return { kind: "fixed", elementsPerValue: 1, data: unpackBits(bits, rows.from & 7, rows.to - rows.from), valid };
 }
 
 /** Offsets of rows, and of the row after, from 0 on; and where in the values they begin. */

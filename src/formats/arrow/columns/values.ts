@@ -63,9 +63,9 @@ export function widthOf(type: FixedType): number {
   }
 }
 
-type Fixed = Pick<FixedColumn, "lanes" | "data">;
+type Fixed = Pick<FixedColumn, "elementsPerValue" | "data">;
 
-const one = (data: Values): Fixed => ({ lanes: 1, data });
+const one = (data: Values): Fixed => ({ elementsPerValue: 1, data });
 
 /**
  * Values as they are kept here, of a type of fixed width. `isNull` says which mean nothing.
@@ -153,7 +153,7 @@ function decimals(
   if (bits === 128 && precision > 18) {
     const data = elementsOf("uint64", bytes) as BigUint64Array<ArrayBuffer>;
     refuseLong(data, precision, isNull);
-    return { lanes: 2, data };
+    return { elementsPerValue: 2, data };
   }
   const rows = bits === 32 ? signed.length : signed.length / words;
   const low = (row: number): bigint => signed[bits === 32 ? row : row * words] as bigint;
@@ -177,7 +177,7 @@ function decimals(
     }
     const unsigned = new BigUint64Array(data.buffer);
     refuseLong(unsigned, precision, isNull);
-    return { lanes: 2, data: unsigned };
+    return { elementsPerValue: 2, data: unsigned };
   }
   const limit = 10n ** BigInt(precision);
   const data = allocate(precision > 9 ? "int64" : precision > 4 ? "int32" : "int16", rows);
@@ -234,5 +234,5 @@ export function uuids(bytes: Uint8Array): Fixed {
     data[word] = view.getBigUint64((word + 1) * 8);
     data[word + 1] = view.getBigUint64(word * 8) ^ (1n << 63n);
   }
-  return { lanes: 2, data };
+  return { elementsPerValue: 2, data };
 }

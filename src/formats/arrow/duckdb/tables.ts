@@ -63,7 +63,7 @@ export async function appendPiece(connection: DuckDBConnection, columns: TableCo
   for (let row = 0; row < rows; row += 1) {
     numbers[row] = BigInt(piece.rowStart + row);
   }
-  const values: Column[] = [{ kind: "fixed", lanes: 1, data: numbers, valid: undefined }];
+  const values: Column[] = [{ kind: "fixed", elementsPerValue: 1, data: numbers, valid: undefined }];
   for (const name of columns.keys()) {
     const column = piece.columns.get(name);
     if (column === undefined) {

@@ -1,5 +1,5 @@
 import { corruptArrow, openBytes, type ShardBytes } from "./bytes.js";
-import type { KnownDictionaries } from "../columns/dictionaries.js";
+import type { DictionaryCache } from "../columns/dictionaries.js";
 import { readIndex } from "./index-shard.js";
 import type { Claim } from "../../by-format.js";
 import type { ArrowIndex } from "./numbering.js";
@@ -9,7 +9,7 @@ export interface OpenArrow extends AsyncDisposable {
   readonly bytes: ShardBytes;
   readonly index: ArrowIndex;
   /** Where the shard is one of many that share their dictionaries. */
-  readonly known?: KnownDictionaries | undefined;
+  readonly known?: DictionaryCache | undefined;
 }
 
 export function checkEnd({ file, rowEnd }: SliceRequest, reached: number): void {

@@ -1,5 +1,5 @@
 import { corruptArrow, type ShardBytes } from "../ipc/bytes.js";
-import { encodedFields, type KnownDictionaries } from "../columns/dictionaries.js";
+import { encodedFields, type DictionaryCache } from "../columns/dictionaries.js";
 import type { Block } from "../ipc/messages.js";
 import type { ArrowIndex, IndexedBatch, IndexedDictionary } from "../ipc/numbering.js";
 import { type Held, mendWriter, readMessages } from "./messages.js";
@@ -36,7 +36,7 @@ interface HeldBatch {
 export function openArrowPipe({ name, chunks, close }: ArrowPipeOptions): ArrowPipe {
   const stream = byteStream(chunks);
   const walk = walkStream(name, mendWriter);
-  const known: KnownDictionaries = new Map();
+  const known: DictionaryCache = new Map();
   const held = new Map<string, HeldBatch>();
   const budget = createByteBudget(heldLimit);
   const messages = readMessages(stream, { name, walk, budget });
@@ -79,7 +79,7 @@ export function openArrowPipe({ name, chunks, close }: ArrowPipeOptions): ArrowP
 
 function openHeld(
   file: ShardFile,
-  { batch, known }: { batch: HeldBatch | undefined; known: KnownDictionaries },
+  { batch, known }: { batch: HeldBatch | undefined; known: DictionaryCache },
 ): Promise<OpenArrow> {
   if (batch === undefined) {
     return Promise.reject(new Error(`${file.path} was released`));

@@ -141,7 +141,7 @@ function rowsHere(
       if (present !== undefined) {
         spreadHere(data, count, present);
       }
-      return { kind: "fixed", lanes: 1, data, valid: present };
+      return { kind: "fixed", elementsPerValue: 1, data, valid: present };
     },
   };
 }
@@ -199,7 +199,7 @@ function runBits(bytes: Uint8Array, start: number, count: number): Column {
   }
   const data = new Uint8Array(count);
   readRuns(bytes, { at, end, width: 1 }, data, count);
-  return { kind: "fixed", lanes: 1, data, valid: undefined };
+  return { kind: "fixed", elementsPerValue: 1, data, valid: undefined };
 }
 
 /** Where runs lie that have their length before them. */

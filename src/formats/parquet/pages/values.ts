@@ -21,13 +21,13 @@ export function plainValues(
   switch (storage.kind) {
     case "bits":
       requireBytes(bytes, at, Math.ceil(count / 8));
-      return { kind: "fixed", lanes: 1, data: unpackBits(bytes.subarray(at), 0, count), valid: undefined };
+      return { kind: "fixed", elementsPerValue: 1, data: unpackBits(bytes.subarray(at), 0, count), valid: undefined };
     case "fixed": {
       const { stored, element } = storage;
       requireBytes(bytes, at, count * bytesPerElement(stored));
       const values = elementsOf(stored, bytes.subarray(at));
       const data = element === stored ? values : narrowed(values, element);
-      return { kind: "fixed", lanes: 1, data, valid: undefined };
+      return { kind: "fixed", elementsPerValue: 1, data, valid: undefined };
     }
     case "bytes":
       return readTexts(bytes, { at, count, isText: storage.isText });

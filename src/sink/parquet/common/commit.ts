@@ -10,13 +10,13 @@ import type { FinishedPart } from "./manifest.js";
 import type { Target } from "./committed-parts.js";
 import { partRows, isWholeSpan } from "./parts.js";
 import type { PartToWrite } from "./part-file.js";
-import type { Maker, StoredPlan } from "../../port.js";
+import type { CommittedBy, StoredPlan } from "../../port.js";
 import { awaitedLater } from "../../../util/promises.js";
 
 export interface PartToEncode {
   readonly duckdb: DuckDbAccess;
   readonly compression: Compression;
-  readonly maker: Omit<Maker, "batchSize">;
+  readonly maker: Omit<CommittedBy, "batchSize">;
   readonly stored: StoredPlan;
   readonly span: Span;
   readonly output: SpanOutput;

@@ -9,8 +9,8 @@ import { type DamagedFile, damagedOutput, superseded, refuseDamaged } from "./da
 import { ifThere, type TargetState } from "./file-system.js";
 import { isEarlier, isLater, isSameJob, type Layout } from "./layout.js";
 import { type CommittedParts, findPart, partRows } from "./parts.js";
-import { makerSchema } from "./part-label.js";
-import type { AttemptJson, Maker, StoredPlan } from "../../port.js";
+import { committedBySchema } from "./part-label.js";
+import type { AttemptJson, CommittedBy, StoredPlan } from "../../port.js";
 import { runIdIn } from "./named-run.js";
 
 export interface FinishedPart {
@@ -20,7 +20,7 @@ export interface FinishedPart {
   readonly rejected: number;
   readonly rejectsSha256: string | null;
   readonly filtered: number;
-  readonly maker: Maker;
+  readonly maker: CommittedBy;
   readonly sizeBytes: number;
   readonly sha256: string;
 }
@@ -52,7 +52,7 @@ export interface ManifestPart {
   readonly rejects_sha256: string | null;
   readonly filtered: number;
   /** The attempt that committed the part. */
-  readonly maker: Maker;
+  readonly maker: CommittedBy;
   readonly size_bytes: number;
   readonly sha256: string;
 }
@@ -77,7 +77,7 @@ const manifestSchema = z.object({
       rejected: z.int(),
       rejects_sha256: z.string().nullable(),
       filtered: z.int(),
-      maker: makerSchema,
+      maker: committedBySchema,
       size_bytes: z.int(),
       sha256: z.string(),
     }),

@@ -2,7 +2,7 @@ import { z } from "../../../util/zod.js";
 import type { NamedColumn } from "../../../columnar/types.js";
 import { sqlTypeOf } from "../../../duckdb/sql.js";
 import { parseJson } from "../../../plan/parse-plan.js";
-import type { Maker } from "../../port.js";
+import type { CommittedBy } from "../../port.js";
 
 /** The label of a part, in Parquet's key-value metadata. */
 export interface PartLabel {
@@ -17,7 +17,7 @@ export interface PartLabel {
   readonly rejectsSha256: string | null;
   /** Rows of the span that `input.where` left out. */
   readonly filtered: number;
-  readonly maker: Maker;
+  readonly maker: CommittedBy;
 }
 
 export interface PartFacts {
@@ -35,7 +35,7 @@ export function partSchema(columns: readonly Pick<NamedColumn, "name" | "type">[
 }
 
 /** A maker as labels and manifests hold it. */
-export const makerSchema = z.object({
+export const committedBySchema = z.object({
   writer: z.string(),
   worker: z.int(),
   workers: z.int(),
@@ -43,7 +43,7 @@ export const makerSchema = z.object({
   provider: z.string(),
   batchSize: z.int(),
   onBadRow: z.enum(["fail", "reject"]),
-}) satisfies z.ZodType<Maker>;
+}) satisfies z.ZodType<CommittedBy>;
 
 const labelSchema = z.object({
   runId: z.string(),
@@ -54,7 +54,7 @@ const labelSchema = z.object({
   rejected: z.int().min(0),
   rejectsSha256: z.string().nullable(),
   filtered: z.int().min(0),
-  maker: makerSchema,
+  maker: committedBySchema,
 }) satisfies z.ZodType<PartLabel>;
 
 export function parseLabel(text: string): PartLabel | undefined {

@@ -1,9 +1,16 @@
 import type { SpanOutput } from "../../../columnar/types.js";
 import type { Span } from "../../../plan/plan.js";
-import type { AttemptJson, CommitOutcome, Maker, RunSink, RunWriter } from "../../port.js";
+import type { AttemptJson, CommitOutcome, CommittedBy, RunSink, RunWriter } from "../../port.js";
 import { refuseForeign } from "./claim.js";
 import { committedParts, type Target } from "./committed-parts.js";
-import { knownOf, type Known, makersOf, addParts, addOwnPart, rejectedRows } from "./known-parts.js";
+import {
+  committedSpansOf,
+  type CommittedSpans,
+  committedByOf,
+  addParts,
+  addOwnPart,
+  rejectedRows,
+} from "./committed-spans.js";
 import type { FinishedPart } from "./manifest.js";
 import { readRejects } from "./rejects.js";
 
@@ -30,14 +37,14 @@ export interface Publisher {
 export interface SpanCommit {
   readonly span: Span;
   readonly output: SpanOutput;
-  readonly maker: Omit<Maker, "batchSize">;
+  readonly maker: Omit<CommittedBy, "batchSize">;
 }
 
 export interface FinishedRun {
   /** Parts that this attempt committed or adopted, with their digests. */
-  readonly parts: Known["own"];
+  readonly parts: CommittedSpans["own"];
   /** All committed parts, as their labels describe them. */
-  readonly committed: Known["parts"];
+  readonly committed: CommittedSpans["parts"];
   /** What the attempt that finishes the run did. */
   readonly attempt: AttemptJson | undefined;
 }
@@ -49,15 +56,15 @@ export async function openRun(target: Target, publisher: Publisher, writer: stri
   const { guarded } = publisher;
   const { finished, parts } = await committedParts(target, () => true);
   await (finished ? publisher.flushFinish?.() : undefined);
-  const known = knownOf(stored, parts);
+  const known = committedSpansOf(stored, parts);
   return {
     finished,
     committed: known.committed,
     get rejectedRows() {
       return rejectedRows(known);
     },
-    get makers() {
-      return makersOf(known);
+    get committedBy() {
+      return committedByOf(known);
     },
     rejects: () => readRejects(fs, layout, known.parts),
     refresh: () =>
@@ -76,7 +83,7 @@ export async function openRun(target: Target, publisher: Publisher, writer: stri
 function runWriter(
   target: Target,
   publisher: Publisher,
-  { known, maker }: { readonly known: Known; readonly maker: SpanCommit["maker"] },
+  { known, maker }: { readonly known: CommittedSpans; readonly maker: SpanCommit["maker"] },
 ): RunWriter {
   const { layout } = target;
   const { guarded } = publisher;
@@ -94,7 +101,7 @@ function runWriter(
 async function finishRun(
   target: Target,
   publisher: Publisher,
-  { known, attempt }: { readonly known: Known; readonly attempt: AttemptJson | undefined },
+  { known, attempt }: { readonly known: CommittedSpans; readonly attempt: AttemptJson | undefined },
 ): Promise<void> {
   await publisher.finishing(async () => {
     await refuseForeign(target.fs, target.layout);

@@ -8,7 +8,7 @@ import { openParquetRun, type ParquetRunOptions } from "./run-sink.js";
 import { claimText, runIdIn } from "../common/named-run.js";
 import { type FileSystem, ifThere } from "../common/file-system.js";
 import type { Sink } from "../../port.js";
-import { findUnfinished } from "../common/siblings.js";
+import { findUnfinished } from "../common/unfinished-runs.js";
 import { findPlan, laterRunOr, lostPlans, lostPlanText, sealedText, storedPlan } from "../common/stored-plan.js";
 import { clearFolder, withFolders } from "./temporary.js";
 
@@ -24,7 +24,7 @@ export interface ParquetSinkOptions extends ParquetRunOptions {
   /** May read and write in the folder; closed with the sink. */
   readonly duckdb: DuckDbAccess & AsyncDisposable;
   /** Pattern of the folders of the job's other runs: segments of an absolute path. */
-  readonly siblings: readonly (string | RegExp)[];
+  readonly otherRunFolders: readonly (string | RegExp)[];
 }
 
 /**
@@ -38,7 +38,8 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
     planTarget: { kind: "parquet", uri: options.uri },
     newRunAdds: false,
     find: (base) => guarded(`looking at ${folder}`, () => findPlan(fs, folder, base)),
-    unfinished: async (job, base) => await findUnfinished(fs, { root: "", pattern: options.siblings }, { job, base }),
+    unfinished: async (job, base) =>
+      await findUnfinished(fs, { root: "", pattern: options.otherRunFolders }, { job, base }),
     expect() {
       loadEncoder(duckdb);
     },

@@ -4,7 +4,7 @@ import { claimText } from "../common/named-run.js";
 import { layoutOf } from "../common/layout.js";
 import { loadEncoder } from "../common/commit.js";
 import type { Sink } from "../../port.js";
-import { findUnfinished } from "../common/siblings.js";
+import { findUnfinished } from "../common/unfinished-runs.js";
 import { findPlan, laterRunOr, lostPlans, lostPlanText, sealedText, storedPlan } from "../common/stored-plan.js";
 import { targetStateInS3, objectAt } from "./target-state.js";
 import { openS3Run } from "./run-sink.js";
@@ -17,7 +17,7 @@ export interface S3SinkOptions extends Omit<S3Tools, "duckdb" | "isExclusive"> {
   /** Writes and reads parts; it may read and write in the spool's folder. */
   readonly duckdb: DuckDbAccess & AsyncDisposable;
   /** Pattern of the folders of the job's other runs: segments of a key, below the bucket. */
-  readonly siblings: readonly (string | RegExp)[];
+  readonly otherRunFolders: readonly (string | RegExp)[];
 }
 
 /** Opens a target in S3. Each span is one Parquet object, and its creation is the commit. */
@@ -34,7 +34,7 @@ export function openS3Sink(options: S3SinkOptions): Sink {
     find: (base) => guarded(`looking at ${folder}`, () => findPlan(fs, folder, base)),
     async unfinished(job, base) {
       const root = `s3://${objectAt(folder).bucket}`;
-      return await findUnfinished(fs, { root, pattern: options.siblings }, { job, base });
+      return await findUnfinished(fs, { root, pattern: options.otherRunFolders }, { job, base });
     },
     expect() {
       loadEncoder(duckdb);

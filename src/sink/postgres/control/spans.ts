@@ -1,7 +1,7 @@
 import { z } from "../../../util/zod.js";
 import type { Span } from "../../../plan/plan.js";
 import { spanAt, spanCount } from "../../../plan/spans.js";
-import type { Maker, StoredPlan } from "../../port.js";
+import type { CommittedBy, StoredPlan } from "../../port.js";
 import type { Session } from "../connections.js";
 import type { Control } from "./control.js";
 import { damagedRun } from "../damage.js";
@@ -11,7 +11,7 @@ import { filesSql } from "./emptied-table.js";
 export interface CommittedSpan {
   readonly span: number;
   readonly rejected: number;
-  readonly maker: Maker;
+  readonly committedBy: CommittedBy;
   /** OID of the table that took its rows. */
   readonly table: number;
 }
@@ -67,8 +67,8 @@ export function committedSpan(control: Control, { plan, planId }: StoredPlan, ro
     });
   }
   const { writer, worker, workers, program, provider, batch_size: batchSize, on_bad_row: onBadRow } = data;
-  const maker = { writer, worker, workers, program, provider, batchSize, onBadRow };
-  return { span: data.span, rejected: data.rejected, maker, table: data.table_oid };
+  const committedBy = { writer, worker, workers, program, provider, batchSize, onBadRow };
+  return { span: data.span, rejected: data.rejected, committedBy, table: data.table_oid };
 }
 
 /** Inserts a span's control row, which commits the span with the transaction. */
@@ -79,13 +79,13 @@ export async function insertSpan(
     stored: { plan, planId },
     span: { index, rowStart, rowEnd },
     counts: { rows, rejected, filtered },
-    maker: { writer, worker, workers, program, provider, batchSize, onBadRow },
+    committedBy: { writer, worker, workers, program, provider, batchSize, onBadRow },
     table,
   }: {
     readonly stored: StoredPlan;
     readonly span: Span;
     readonly counts: { readonly rows: number; readonly rejected: number; readonly filtered: number };
-    readonly maker: Maker;
+    readonly committedBy: CommittedBy;
     readonly table: number;
   },
 ): Promise<void> {

@@ -6,7 +6,7 @@ import type { BytesColumn, FixedColumn } from "../../../columnar/types.js";
  * src/backend/utils/adt/numeric.c.
  */
 export function numericBytes(column: FixedColumn, scale: number, signed: boolean): BytesColumn {
-  const rows = column.data.length / column.lanes;
+  const rows = column.data.length / column.elementsPerValue;
   const offsets = new Uint32Array(rows + 1);
   const room = 8 + 2 * 12; // 38 digits on either side of the point take at most 11 words
   const bytes = new Uint8Array(rows * room);
@@ -22,8 +22,8 @@ export function numericBytes(column: FixedColumn, scale: number, signed: boolean
 }
 
 /** The decimal digits of value `row`, with a sign. */
-export function unscaled({ data, lanes }: FixedColumn, row: number, signed: boolean): string {
-  if (lanes === 1) {
+export function unscaled({ data, elementsPerValue }: FixedColumn, row: number, signed: boolean): string {
+  if (elementsPerValue === 1) {
     return String(data[row]);
   }
   const low = BigInt(data[row * 2] ?? 0);

@@ -77,7 +77,7 @@ describe.each(["here", "not aligned", "elsewhere"] as const)("rows of a page, %s
       const page = pageRows(doubleChunk(bytes.length, rows.length), bytes, {
         header,
         pageMemory: memory,
-        dictionary: isDictionary ? { kind: "fixed", lanes: 1, data, valid: undefined } : undefined,
+        dictionary: isDictionary ? { kind: "fixed", elementsPerValue: 1, data, valid: undefined } : undefined,
       });
       const most = Math.min(mostRows, 1 + below(round % 2 === 0 ? 20 : 2000));
       for (let from = below(3) * below(rows.length); from < rows.length; ) {

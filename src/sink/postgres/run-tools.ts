@@ -1,0 +1,19 @@
+import type { RetryTools } from "../../util/retry.js";
+import type { Control } from "./control/control.js";
+import type { Mode } from "./modes/mode.js";
+import type { TableName } from "./names.js";
+import type { RefuseNewer } from "./newer-runs.js";
+import type { TransactionTools } from "./transaction.js";
+
+/** What the steps of a run work with: the target, its control tables, its write mode, and how a call is retried. */
+export interface RunTools extends TransactionTools {
+  /** Name of the target in messages. */
+  readonly target: string;
+  readonly name: TableName;
+  readonly control: Control;
+  readonly mode: Mode;
+  readonly refuseNewer: RefuseNewer;
+  readonly retry: RetryTools;
+  /** Names this attempt among all attempts on all machines. */
+  readonly writer: string;
+}
