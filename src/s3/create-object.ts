@@ -105,7 +105,7 @@ async function findCreation(
     const found = await headObject(client, watchdog, object);
     return creationIdOf(found) === id ? { kind: "created", id } : { kind: "exists" };
   } catch (error) {
-    const failure = classify(error, s3Call("looking at", "GetObject", object));
+    const failure = classify(error, s3Call("checking", "GetObject", object));
     if (failure.kind === "missing") {
       return undefined;
     }

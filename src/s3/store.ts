@@ -89,7 +89,7 @@ export function createReadingStore(
       }
     },
     async stat(object) {
-      const call: S3Call = { act: `looking at ${s3UriText(object)}`, action: "GetObject", object };
+      const call: S3Call = { act: `checking ${s3UriText(object)}`, action: "GetObject", object };
       const command = new HeadObjectCommand({ Bucket: object.bucket, Key: object.key, ...payer });
       try {
         return await sendRequest(call, async (client, { signal }) => {

@@ -81,7 +81,7 @@ export function openS3Target(options: S3TargetOptions): S3Target {
     listFolder: (folder) => listFolder(sendRequest, folder),
     head: (object) =>
       orUndefined(
-        sendRequest(s3Call("looking at", "GetObject", object), (client, watchdog) =>
+        sendRequest(s3Call("checking", "GetObject", object), (client, watchdog) =>
           headObject(client, watchdog, object),
         ),
       ),

@@ -236,7 +236,7 @@ describe("a spec that does not fit its model, input or output", () => {
     expect(await shownCli(["run", await writeSpec(folder.path, wine)], folder.path)).toMatchInlineSnapshot(`
       "exit 64
       --- stderr
-      error: looking at <folder>/out: theirs.parquet is there, which no run wrote
+      error: checking <folder>/out: theirs.parquet is there, which no run wrote
         hint: output.parquet.path must be a folder of its own
       "
     `);

@@ -54,8 +54,8 @@ interface Case {
   readonly untold?: true;
 }
 
-const emptied = /looking at run .*: scores.predictions holds 0 rows, and the run has put 240 there/;
-const dropped = /looking at table scores.predictions: run .* has rows in it, and it is gone/;
+const emptied = /checking run .*: scores.predictions holds 0 rows, and the run has put 240 there/;
+const dropped = /checking table scores.predictions: run .* has rows in it, and it is gone/;
 
 const cases: readonly Case[] = [
   { what: "its table is emptied", mode: "append", before: half, damage: sql(`TRUNCATE ${table}`), says: emptied },
@@ -75,7 +75,7 @@ const cases: readonly Case[] = [
     mode: "replace",
     before: half,
     damage: ownTable("DROP TABLE {table}", "staging"),
-    says: /looking at table .*staging_\w+: run .* has rows in it, and it is gone/,
+    says: /checking table .*staging_\w+: run .* has rows in it, and it is gone/,
   },
   {
     what: "a row of its staging table is deleted",
@@ -97,7 +97,7 @@ const cases: readonly Case[] = [
     mode: "upsert",
     before: half,
     damage: sql("UPDATE infer_batch.spans SET row_end = row_end - 1, rows = rows - 1 WHERE span = 1"),
-    says: /looking at infer_batch.spans: span 1 of run .* is not of its plan/,
+    says: /reading infer_batch.spans: span 1 of run .* is not of its plan/,
   },
 ];
 

@@ -68,8 +68,8 @@ postgres.describe("a table that does not fit", () => {
     const spec = await writePgSpec(scratch.path, fixture, database);
     const { code, stderr } = await runHere(["run", spec, "--no-progress"]);
     expect(code).toBe(64);
-    expect(stderr.slice(stderr.indexOf("looking at table"))).toMatchInlineSnapshot(`
-      "looking at table scores.predictions: 2 columns do not fit
+    expect(stderr.slice(stderr.indexOf("checking table"))).toMatchInlineSnapshot(`
+      "checking table scores.predictions: 2 columns do not fit
 
         output          table
         id int64        id text                          does not fit: bigint would

@@ -128,7 +128,7 @@ s3.describe("predictions in S3", () => {
     await bucket.put(`${folderName}/data.parquet`, "x");
     await expect(scoreHere(job.spec)).rejects.toMatchObject({
       code: "OUTPUT_FOREIGN",
-      message: `looking at ${job.uri}: data.parquet is there, which no run wrote`,
+      message: `checking ${job.uri}: data.parquet is there, which no run wrote`,
     });
     expect((await job.names()).filter((name) => name.startsWith("_"))).toEqual([]);
     await bucket.remove(`${folderName}/data.parquet`);

@@ -41,7 +41,7 @@ export async function lockRuns(session: Session, runId: RunId, how: { readonly s
 export async function refuseSuperseded(session: Session, control: Control, runId: RunId): Promise<void> {
   const later = await control.laterRun(session, runId);
   if (later !== undefined) {
-    throw new JobError("PLAN_CHANGED", `looking at ${control.schema}.runs: run ${later} came after ${runId}`, {
+    throw new JobError("PLAN_CHANGED", `reading ${control.schema}.runs: run ${later} came after ${runId}`, {
       hint: "run the same command again: it continues that run",
     });
   }

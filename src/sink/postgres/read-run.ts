@@ -104,7 +104,7 @@ async function refuseLost(
     return;
   }
   await refuseSuperseded(session, control, runId); // a later run may have removed the table
-  const doing = `looking at table ${showTable(name)}: run ${runId} has rows in it, and it is gone`;
+  const doing = `checking table ${showTable(name)}: run ${runId} has rows in it, and it is gone`;
   if (found === undefined) {
     throw damagedRun(doing, { hint: "restore it", runId });
   }

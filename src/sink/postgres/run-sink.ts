@@ -34,7 +34,7 @@ export async function openRun(tools: RunTools, stored: StoredPlan): Promise<RunS
 async function countRows(tools: RunTools, { plan }: StoredPlan, files: string): Promise<void> {
   const { control, mode, name } = tools;
   const due = mode.writtenRows?.(plan) ?? "0";
-  const doing = `looking at run ${plan.runId}`;
+  const doing = `checking run ${plan.runId}`;
   try {
     await transact(tools, (session) => refuseEmptied(session, { name, control, plan, doing, due, files }), {
       silentSeconds: finishSeconds,
@@ -65,7 +65,7 @@ function runSink(
     },
     rejects: () => readRejects(connections, control, plan.runId),
     refresh: () =>
-      retrying(`looking at ${target}`, retry, async () => {
+      retrying(`reading ${target}`, retry, async () => {
         addSpans(known, await transact(tools, (session) => readSpans(session, control, stored)));
       }),
     async begin(attempt) {

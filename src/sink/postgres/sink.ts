@@ -78,13 +78,13 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
         (await control.unfinished(session, job, base)).map((plan) => ({ plan, target: tableOf(plan, settings) })),
       ),
     admitNewRun: (runId) =>
-      withControlTables(`looking at ${target}`, undefined, (session) => admitNewRun(session, tools, runId)),
+      withControlTables(`reading ${target}`, undefined, (session) => admitNewRun(session, tools, runId)),
     create: (plan) =>
       retrying(`preparing ${target}`, retry, async (last) => {
         await transact(tools, (session) => makeControlTables(session, control.schema, program), { last });
         return await transact(tools, (session) => createRun(session, tools, plan), { last });
       }),
-    open: (stored) => retrying(`looking at ${target}`, retry, () => openRun(tools, stored)),
+    open: (stored) => retrying(`reading ${target}`, retry, () => openRun(tools, stored)),
     rollback: () => retrying(`rolling back ${target}`, retry, (last) => rollBackTarget(tools, last)),
     [Symbol.asyncDispose]: () => connections[Symbol.asyncDispose](),
   };

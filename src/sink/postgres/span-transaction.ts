@@ -82,7 +82,7 @@ async function readControlRow(
   if (row?.stored_plan_id !== stored.planId) {
     throw new JobError(
       "OUTPUT_DAMAGED",
-      `looking at ${control.schema}.runs: the plan of run ${stored.plan.runId} is ${row?.stored_plan_id === null ? "gone" : "another one"}`,
+      `reading ${control.schema}.runs: the plan of run ${stored.plan.runId} is ${row?.stored_plan_id === null ? "gone" : "another one"}`,
       { hint: "somebody changed the control tables under the run; run the same command again" },
     );
   }

@@ -122,7 +122,7 @@ export interface TargetColumn {
 /** Matches output columns with the table's, in output order. @throws JobError OUTPUT_MISMATCH that shows both sides */
 export function fitColumns(name: TableName, found: FoundTable, output: readonly OutputColumn[]): TargetColumn[] {
   if (found.kind !== "r" && found.kind !== "p") {
-    throw new JobError("OUTPUT_MISMATCH", `looking at ${showTable(name)}: it is not a table`, {
+    throw new JobError("OUTPUT_MISMATCH", `checking ${showTable(name)}: it is not a table`, {
       hint: "output.postgres.table must name a table, not a view or an index",
     });
   }
@@ -148,7 +148,7 @@ export function fitColumns(name: TableName, found: FoundTable, output: readonly 
   if (bad > 0) {
     throw new JobError(
       "OUTPUT_MISMATCH",
-      `looking at table ${showTable(name)}: ${bad === 1 ? "one column does" : `${bad} columns do`} not fit\n\n${aligned(lines)}\n`,
+      `checking table ${showTable(name)}: ${bad === 1 ? "one column does" : `${bad} columns do`} not fit\n\n${aligned(lines)}\n`,
       { hint: "change the table, output.columns or model.outputs; names must match exactly" },
     );
   }

@@ -210,7 +210,7 @@ async function assertReadable(path: string): Promise<void> {
         cause,
       });
     }
-    throw diskError(`looking at ${path}`, cause);
+    throw diskError(`checking ${path}`, cause);
   }
 }
 
@@ -227,7 +227,7 @@ export async function statOrUndefined(path: string): Promise<BigIntStats | undef
     if (isNotFound(error)) {
       return undefined;
     }
-    throw diskError(`looking at ${path}`, error);
+    throw diskError(`checking ${path}`, error);
   }
 }
 

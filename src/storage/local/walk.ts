@@ -241,7 +241,7 @@ async function followLink(state: WalkState, link: Link): Promise<void> {
     }
   } catch (error) {
     if (!isNotFound(error)) {
-      throw diskError(`looking at ${absolute}`, error, { hint: "grant read permission on what the link leads to" });
+      throw diskError(`checking ${absolute}`, error, { hint: "grant read permission on what the link leads to" });
     }
     // The link itself is gone, or on its way.
     await lstat(absolute).catch(() => {

@@ -90,7 +90,7 @@ postgres.describe("a new run while an attempt of the run before works", () => {
     expect(await committing).toMatchObject({
       code: "PLAN_CHANGED",
       exitCode: 66,
-      message: "looking at infer_batch.runs: run job-000000000000-r2 came after job-000000000000",
+      message: "reading infer_batch.runs: run job-000000000000-r2 came after job-000000000000",
     });
     expect(await idsIn(database)).toEqual([]);
     expect(await database.query("SELECT * FROM infer_batch.spans")).toEqual([]);
@@ -267,7 +267,7 @@ postgres.describe("a control row that somebody changed", () => {
     await database.query(sql);
     const damaged = {
       code: "OUTPUT_DAMAGED",
-      message: `looking at infer_batch.spans: ${which} of run job-000000000000 is not of its plan`,
+      message: `reading infer_batch.spans: ${which} of run job-000000000000 is not of its plan`,
     };
     await expect(sink.open(stored)).rejects.toMatchObject(damaged);
     await expect(run.refresh()).rejects.toMatchObject(damaged);

@@ -21,7 +21,7 @@ export async function refuseForeign(fs: TargetState, layout: Layout): Promise<vo
   const names = await listFolder(fs, layout.folder);
   const owner = runIdIn(await ifThere(fs.readText(layout.claim)));
   if (owner !== undefined && owner !== splitRunId(runId).base) {
-    throw new JobError("OUTPUT_FOREIGN", `looking at ${layout.folder}: it belongs to run ${owner}, not to ${runId}`, {
+    throw new JobError("OUTPUT_FOREIGN", `checking ${layout.folder}: it belongs to run ${owner}, not to ${runId}`, {
       hint: ownFolderHint,
     });
   }
@@ -35,7 +35,7 @@ export async function refuseForeign(fs: TargetState, layout: Layout): Promise<vo
       continue;
     }
     if (other === undefined) {
-      throw new JobError("OUTPUT_FOREIGN", `looking at ${layout.folder}: ${name} is there, which no run wrote`, {
+      throw new JobError("OUTPUT_FOREIGN", `checking ${layout.folder}: ${name} is there, which no run wrote`, {
         hint: "output.parquet.path must be a folder of its own",
       });
     }
@@ -44,7 +44,7 @@ export async function refuseForeign(fs: TargetState, layout: Layout): Promise<vo
     }
     throw new JobError(
       "OUTPUT_FOREIGN",
-      `looking at ${layout.folder}: ${name} is there, a part of run ${other}, not of ${runId}`,
+      `checking ${layout.folder}: ${name} is there, a part of run ${other}, not of ${runId}`,
       { hint: ownFolderHint },
     );
   }
@@ -60,7 +60,7 @@ async function refuseOtherSuccess(fs: TargetState, layout: Layout, names: readon
   if (run === undefined || !isSameJob(run, layout)) {
     throw new JobError(
       "OUTPUT_FOREIGN",
-      `looking at ${layout.folder}: it has a ${success} but no manifest of this program`,
+      `checking ${layout.folder}: it has a ${success} but no manifest of this program`,
       { hint: "output.parquet.path must be a folder of its own" },
     );
   }
@@ -72,7 +72,7 @@ async function laterRun(fs: TargetState, layout: Layout, names: readonly string[
   const last = runs.reduce((one, other) => (isLater(other, layoutOf(layout.folder, one)) ? other : one));
   const { plan } = layoutOf(layout.folder, last);
   return (await ifThere(fs.sizeOf(plan))) === undefined
-    ? damagedOutput(`looking at ${layout.folder}: it has parts of run ${last}, and no ${plan}`, {
+    ? damagedOutput(`checking ${layout.folder}: it has parts of run ${last}, and no ${plan}`, {
         hint: "restore the plan",
         damage: { runId: last },
       })

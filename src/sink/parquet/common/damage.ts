@@ -44,7 +44,7 @@ export function refuseDamaged(
 
 /** The error for an attempt whose run was superseded by a later one. */
 export function superseded({ folder, runId }: Pick<Layout, "folder" | "runId">, later: string): JobError {
-  return new JobError("PLAN_CHANGED", `looking at ${folder}: run ${later} came after ${runId}`, {
+  return new JobError("PLAN_CHANGED", `checking ${folder}: run ${later} came after ${runId}`, {
     hint: "run the same command again: it continues that run",
   });
 }

@@ -111,7 +111,7 @@ export async function checkFinished(
   if (manifest.run_id !== plan.runId) {
     throw new JobError(
       "OUTPUT_FOREIGN",
-      `looking at ${layout.folder}: it holds run ${manifest.run_id}, not ${plan.runId}`,
+      `checking ${layout.folder}: it holds run ${manifest.run_id}, not ${plan.runId}`,
       {
         hint: "give each run a folder of its own, such as out/dt=${ds}",
       },
@@ -159,7 +159,7 @@ async function readManifest(fs: TargetState, layout: Layout, run: RunId | undefi
   }
   throw new JobError(
     "OUTPUT_FOREIGN",
-    `looking at ${layout.folder}: it has a _SUCCESS but no manifest of this program`,
+    `checking ${layout.folder}: it has a _SUCCESS but no manifest of this program`,
     {
       hint: "output.parquet.path must be a folder of its own",
     },

@@ -68,7 +68,7 @@ export async function openRun(target: Target, publisher: Publisher, writer: stri
     },
     rejects: () => readRejects(fs, layout, known.parts),
     refresh: () =>
-      guarded(`looking at ${folder}`, async () => {
+      guarded(`reading ${folder}`, async () => {
         addParts(known, (await committedParts(target, (span) => !known.parts.has(span))).parts);
       }),
     begin: (attempt) =>

@@ -67,7 +67,7 @@ export async function readPlan(
 export async function storedPlan(fs: TargetState, layout: Layout): Promise<StoredPlan> {
   const stored = await readPlan(fs, layout);
   if (stored === undefined) {
-    throw new JobError("OUTPUT_DAMAGED", `looking at ${layout.folder}: the run's plan is gone from it`, {
+    throw new JobError("OUTPUT_DAMAGED", `checking ${layout.folder}: the run's plan is gone from it`, {
       hint: "something removed files of a run under way; run the same command again, which plans anew",
     });
   }
@@ -90,7 +90,7 @@ export function planCheck(fs: TargetState, layout: Layout, planId: string): () =
       return;
     }
     if ((await storedPlan(fs, layout)).planId !== planId) {
-      throw new JobError("OUTPUT_DAMAGED", `looking at ${layout.folder}: the run was planned anew meanwhile`, {
+      throw new JobError("OUTPUT_DAMAGED", `checking ${layout.folder}: the run was planned anew meanwhile`, {
         hint: "run the same command again: it continues with the plan that is stored",
       });
     }

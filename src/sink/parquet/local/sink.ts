@@ -37,7 +37,7 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
     target: options.target,
     planTarget: { kind: "parquet", uri: options.uri },
     newRunAdds: false,
-    find: (base) => guarded(`looking at ${folder}`, () => findPlan(fs, folder, base)),
+    find: (base) => guarded(`reading ${folder}`, () => findPlan(fs, folder, base)),
     unfinished: async (job, base) =>
       await findUnfinished(fs, { root: "", pattern: options.otherRunFolders }, { job, base }),
     expect() {
@@ -65,7 +65,7 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
         return await storedPlan(fs, layout);
       });
     },
-    open: (stored) => guarded(`looking at ${folder}`, () => openParquetRun(options, stored)),
+    open: (stored) => guarded(`reading ${folder}`, () => openParquetRun(options, stored)),
     async [Symbol.asyncDispose]() {
       await duckdb[Symbol.asyncDispose]();
     },

@@ -31,7 +31,7 @@ export function openS3Sink(options: S3SinkOptions): Sink {
     target: folder,
     planTarget: { kind: "parquet", uri: options.uri },
     newRunAdds: false,
-    find: (base) => guarded(`looking at ${folder}`, () => findPlan(fs, folder, base)),
+    find: (base) => guarded(`reading ${folder}`, () => findPlan(fs, folder, base)),
     async unfinished(job, base) {
       const root = `s3://${objectAt(folder).bucket}`;
       return await findUnfinished(fs, { root, pattern: options.otherRunFolders }, { job, base });
@@ -56,7 +56,7 @@ export function openS3Sink(options: S3SinkOptions): Sink {
         return await storedPlan(fs, layout);
       });
     },
-    open: (stored) => guarded(`looking at ${folder}`, () => openS3Run(tools, stored)),
+    open: (stored) => guarded(`reading ${folder}`, () => openS3Run(tools, stored)),
     async [Symbol.asyncDispose]() {
       await duckdb[Symbol.asyncDispose]();
       await spool[Symbol.asyncDispose]();

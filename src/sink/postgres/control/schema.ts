@@ -198,7 +198,7 @@ export async function hasControlTables(session: Session, schema: string): Promis
   if (newest !== version) {
     throw new JobError(
       "OUTPUT_FOREIGN",
-      `looking at control schema ${schema}: its tables have layout ${newest}, this program knows ${version}`,
+      `checking control schema ${schema}: its tables have layout ${newest}, this program knows ${version}`,
       { hint: "use the newer program, or another output.postgres.control_schema" },
     );
   }

@@ -61,7 +61,7 @@ export function committedSpan(control: Control, { plan, planId }: StoredPlan, ro
     data.rows + data.rejected + data.filtered !== due.rowEnd - due.rowStart
   ) {
     const which = data === undefined ? "a span" : `span ${data.span}`;
-    throw damagedRun(`looking at ${control.schema}.spans: ${which} of run ${plan.runId} is not of its plan`, {
+    throw damagedRun(`reading ${control.schema}.spans: ${which} of run ${plan.runId} is not of its plan`, {
       hint: "somebody changed the control tables; restore them",
       runId: plan.runId,
     });

@@ -51,12 +51,12 @@ export async function prepareTable(
     found = await findTable(session, name);
   }
   if (found === undefined) {
-    throw new JobError("OUTPUT_MISMATCH", `looking at table ${showTable(name)}: there is no such table`, {
+    throw new JobError("OUTPUT_MISMATCH", `checking table ${showTable(name)}: there is no such table`, {
       hint: "make it, or let output.postgres.create: true make it",
     });
   }
   if (found.unlogged) {
-    throw new JobError("OUTPUT_MISMATCH", `looking at table ${showTable(name)}: it is UNLOGGED`, {
+    throw new JobError("OUTPUT_MISMATCH", `checking table ${showTable(name)}: it is UNLOGGED`, {
       hint: `a crash of the server would empty it, and leave the record that its rows are there; ALTER TABLE ${quoteTable(name)} SET LOGGED`,
     });
   }

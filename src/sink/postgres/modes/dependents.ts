@@ -34,7 +34,7 @@ export async function refuseDependents(session: Session, name: TableName, oid: n
   if (rows.length > 0) {
     throw new JobError(
       "OUTPUT_MISMATCH",
-      `looking at table ${showTable(name)}: it cannot be swapped by renaming, since these belong to it: ${rows.map(({ shown }) => shown).join(", ")}`,
+      `checking table ${showTable(name)}: it cannot be swapped by renaming, since these belong to it: ${rows.map(({ shown }) => shown).join(", ")}`,
       { hint: "write output.postgres.swap: delete_insert, which exchanges the rows and keeps the table" },
     );
   }
@@ -54,7 +54,7 @@ export async function refuseReferred(session: Session, name: TableName, oid: num
   if (rows.length > 0) {
     throw new JobError(
       "OUTPUT_MISMATCH",
-      `looking at table ${showTable(name)}: foreign keys refer to its rows: ${rows.map(({ shown }) => shown).join(", ")}`,
+      `checking table ${showTable(name)}: foreign keys refer to its rows: ${rows.map(({ shown }) => shown).join(", ")}`,
       { hint: "write output.postgres.key: rows whose key stays then keep their place" },
     );
   }

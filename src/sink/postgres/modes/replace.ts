@@ -41,7 +41,7 @@ export function replaceMode(tools: ModeTools): Mode {
         fitColumns(name, target, output);
         await refuseUnfit(session, tools, target);
       } else if (!spec.create) {
-        throw new JobError("OUTPUT_MISMATCH", `looking at table ${showTable(name)}: there is no such table`, {
+        throw new JobError("OUTPUT_MISMATCH", `checking table ${showTable(name)}: there is no such table`, {
           hint: "make it, or let output.postgres.create: true make it",
         });
       }
@@ -58,7 +58,7 @@ export function replaceMode(tools: ModeTools): Mode {
         }
       }
       if (found === undefined) {
-        throw damagedRun(`looking at table ${showTable(staging)}: the staging table is gone`, {
+        throw damagedRun(`checking table ${showTable(staging)}: the staging table is gone`, {
           hint: "somebody removed it; restore it",
           runId: plan.runId,
         });
@@ -83,7 +83,7 @@ async function refuseUnfit(session: Session, { name, spec }: ModeTools, target: 
     return;
   }
   if (target.kind !== "r") {
-    throw new JobError("OUTPUT_MISMATCH", `looking at table ${showTable(name)}: it is partitioned`, {
+    throw new JobError("OUTPUT_MISMATCH", `checking table ${showTable(name)}: it is partitioned`, {
       hint: "write output.postgres.swap: delete_insert, which exchanges the rows and keeps the table",
     });
   }

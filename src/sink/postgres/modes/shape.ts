@@ -39,7 +39,7 @@ export async function refuseOtherShape(
     const found = [...added.map((fact) => `it has ${fact}`), ...gone.map((fact) => `it has no ${fact}`)].join("; ");
     throw new JobError(
       "OUTPUT_MISMATCH",
-      `looking at table ${showTable(target)}: it is not what it was when ${showTable(staging)} was made like it: ${found}`,
+      `checking table ${showTable(target)}: it is not what it was when ${showTable(staging)} was made like it: ${found}`,
       {
         hint: `do the same to ${showTable(staging)}, or write output.postgres.swap: delete_insert, which keeps the table; then run the same command again`,
       },

@@ -108,7 +108,7 @@ export async function requireUnique(session: Session, name: TableName, key: read
   if (rows.length === 0) {
     throw new JobError(
       "OUTPUT_MISMATCH",
-      `looking at table ${showTable(name)}: no primary key or unique index over exactly (${key.join(", ")})`,
+      `checking table ${showTable(name)}: no primary key or unique index over exactly (${key.join(", ")})`,
       { hint: `CREATE UNIQUE INDEX ON ${quoteTable(name)} (${key.map(quoteName).join(", ")})` },
     );
   }
@@ -143,7 +143,7 @@ async function makeKeys(
 }
 
 function keysGone({ runId }: Plan, table: TableName): JobError {
-  return damagedRun(`looking at table ${showTable(table)}: the table of the run's keys is gone`, {
+  return damagedRun(`checking table ${showTable(table)}: the table of the run's keys is gone`, {
     hint: "somebody removed it; restore it",
     runId,
   });

@@ -105,7 +105,7 @@ s3.describe("a target in S3", () => {
     await expect(run.finish()).rejects.toMatchObject({
       code: "OUTPUT_FOREIGN",
       exitCode: 64,
-      message: `looking at ${at.uri}: data.parquet is there, which no run wrote`,
+      message: `checking ${at.uri}: data.parquet is there, which no run wrote`,
     });
     expect((await at.names()).filter((name) => /^_(SUCCESS|manifest)/.test(name))).toEqual([]);
     await at.bucket.remove("lake/out/data.parquet");
