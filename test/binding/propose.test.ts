@@ -87,14 +87,17 @@ describe("features", () => {
     `);
   });
 
-  test.each(["input_ids", "tokens"])("the features of a token model are padded lists (%s), and their mask is made", (name) => {
-    const wide = ["input_ids", "attention_mask"].map((input) => tensor(input, "int64", null, null));
-    const columns = [typed("id", "int64"), typed(name, list("int64"))];
-    expect(propose({ signature: { inputs: wide, outputs: [label] }, columns })).toMatchObject({
-      inputs: { input_ids: { column: name, pad: { to: 128 } }, attention_mask: { mask_of: "input_ids" } },
-      columns: ["id"],
-    });
-  });
+  test.each(["input_ids", "tokens"])(
+    "the features of a token model are padded lists (%s), and their mask is made",
+    (name) => {
+      const wide = ["input_ids", "attention_mask"].map((input) => tensor(input, "int64", null, null));
+      const columns = [typed("id", "int64"), typed(name, list("int64"))];
+      expect(propose({ signature: { inputs: wide, outputs: [label] }, columns })).toMatchObject({
+        inputs: { input_ids: { column: name, pad: { to: 128 } }, attention_mask: { mask_of: "input_ids" } },
+        columns: ["id"],
+      });
+    },
+  );
 
   test("the features of a token model are as wide as the model says, and their mask is a column if one exists", () => {
     const wide = ["input_ids", "attention_mask"].map((input) => tensor(input, "int64", null, 48));

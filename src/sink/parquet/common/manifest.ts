@@ -157,13 +157,9 @@ async function readManifest(fs: TargetState, layout: Layout, run: RunId | undefi
       damage: { runId: run },
     });
   }
-  throw new JobError(
-    "OUTPUT_FOREIGN",
-    `checking ${layout.folder}: it has a _SUCCESS but no manifest of this program`,
-    {
-      hint: "output.parquet.path must be a folder of its own",
-    },
-  );
+  throw new JobError("OUTPUT_FOREIGN", `checking ${layout.folder}: it has a _SUCCESS but no manifest of this program`, {
+    hint: "output.parquet.path must be a folder of its own",
+  });
 }
 
 /** The facts that a run's manifest is made from. */
