@@ -63,9 +63,12 @@ function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): 
     .option("--steal", "After this worker's own share, score the spans that other workers have not committed")
     .option(
       "--new-run",
-      "Plan a new run when this one is complete, when its input, model or spec changed, or when its output is damaged",
+      "Plan a new run if this one is complete, if its input, model or spec changed, or if its output is damaged; otherwise continue this one",
     )
-    .option("--allow-duplicates", "Let --new-run append to a table that holds rows of earlier runs (Postgres: append)")
+    .option(
+      "--allow-duplicates",
+      "Let --new-run append to a table that is not empty, so that rows may be there twice (Postgres: append)",
+    )
     .option(
       "--allow-older",
       "Overwrite the rows of a run of this job that was planned later (Postgres: upsert, replace)",
@@ -157,7 +160,7 @@ function addStatus(program: Command, io: SafeIo): void {
   program
     .command("status")
     .description(
-      "Show the progress of a run, and every fault of a damaged output (exit code 66), without writing anything",
+      "Show the progress of a run. If its output is damaged, list every fault and end with exit code 66. Writes nothing",
     )
     .argument("<spec>", "Job spec, a YAML file")
     .addOption(param())
@@ -184,7 +187,9 @@ function addRejects(program: Command, io: SafeIo): void {
 function addRollback(program: Command, io: SafeIo): void {
   program
     .command("rollback")
-    .description("Undo the table swap of the last finished run with mode: replace")
+    .description(
+      "Put back the table that the latest run with mode: replace and swap: rename replaced, whatever its params were",
+    )
     .argument("<spec>", "Job spec, a YAML file")
     .addOption(param())
     .option("--json", "Print one line of JSON")

@@ -23,7 +23,7 @@ export function planText(plan: Plan, target: string): string {
         `           ${name.padEnd(width)}  ${count(shard.rows, "row")}, ${showBytes(shard.sizeBytes)}`,
     ),
     ...(shards.length > shownShards ? [`           … and ${count(shards.length - shownShards, "more shard")}`] : []),
-    `spans    ${showCount(spanCount(plan))} of ${count(plan.commitRows, "row")}`,
+    `spans    ${showCount(spanCount(plan))} of up to ${count(plan.commitRows, "row")}`,
     `model    ${printable(plan.model.uri)}, sha256 ${plan.model.sha256.slice(0, 12)}…`,
     contractText(plan.contract).trimEnd(),
     `target   ${printable(target)}`,

@@ -35,7 +35,7 @@ export const engine = z.strictObject({
     .union([z.literal("worker"), count(0, mostDevices - 1)], { error: deviceError })
     .default(0)
     .describe(
-      "GPU for cuda and tensorrt, counted among those that the process sees. worker gives worker i GPU i, modulo the number of GPUs.",
+      "GPU for cuda and tensorrt, counted among those that the process sees. With the value `worker`, each worker of a run takes another GPU: the process with --worker i/n takes GPU i, modulo the number of GPUs.",
     ),
   batch_size: autoOrCount(1, 1_048_576)
     .default("auto")
@@ -45,7 +45,7 @@ export const engine = z.strictObject({
     .enum(["auto", "onnxruntime"])
     .default("auto")
     .describe(
-      "What computes decision trees on CPUs. auto: compiled trees, where they are faster and give the scores of ONNX Runtime.",
+      "What computes decision trees on CPUs. auto: this program's own code for trees, if it is faster for the model and gives the scores of ONNX Runtime; else ONNX Runtime.",
     ),
 }) satisfies z.ZodType<EngineSpec>;
 

@@ -77,7 +77,9 @@ export const input = z.strictObject({
     .strictObject({
       path: text
         .optional()
-        .describe("Folder for fetched bytes, relative to this file. Default: infer-batch-spool-<uid> in TMPDIR."),
+        .describe(
+          "For input in S3: folder for bytes that were fetched and not yet read, relative to this file. Default: infer-batch-spool-<uid> in TMPDIR.",
+        ),
       max_mb: count(16, 1_048_576).default(1024).describe("Most MiB that the folder may hold at once."),
     })
     .prefault({})

@@ -82,7 +82,9 @@ const job = z.strictObject({
       params: showFound,
     })
     .default("UTC")
-    .describe("IANA time zone of ${today}, ${yesterday} and of dates in expressions."),
+    .describe(
+      "IANA time zone of ${today} and ${yesterday}, and of expressions that take a date or a time of day from a timestamp with time zone.",
+    ),
   params: z
     .record(z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/, "expected letters, digits and _"), z.string())
     .default({})

@@ -36,7 +36,7 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
   const { document, lines } = parseYaml(yamlText, context.file);
   const placeOf: PlaceOf = (path, offset) =>
     context.optionOf?.(path) ?? place(context.file, lines.linePos(offset), path);
-  const fail = failure(placeOf, document);
+  const fail = failure(placeOf, document, context.file);
   if (!isMap(document.contents)) {
     throw fail([{ path: [], text: "expected a mapping with version, name, input, model and output" }]);
   }
@@ -74,7 +74,7 @@ interface Failure {
   check(problems: readonly Problem[]): void;
 }
 
-function failure(placeOf: PlaceOf, document: YamlDocument): Failure {
+function failure(placeOf: PlaceOf, document: YamlDocument, file: string): Failure {
   const make: Failure = (problems) => {
     const placed = problems
       .map((problem) => ({ problem, offset: positionOf(document, problem) }))
@@ -86,7 +86,7 @@ function failure(placeOf: PlaceOf, document: YamlDocument): Failure {
       shown.push(`and ${problems.length - problemLimit} more`);
     }
     const [first = ""] = shown;
-    const message = shown.length === 1 ? first : `${problems.length} problems\n  ${shown.join("\n  ")}`;
+    const message = shown.length === 1 ? first : `${file}: ${problems.length} problems\n  ${shown.join("\n  ")}`;
     return new JobError("SPEC_INVALID", `reading ${message}`);
   };
   make.check = (problems) => {

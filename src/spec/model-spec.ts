@@ -112,7 +112,7 @@ export const model = z.strictObject({
     .enum(["exact", "lossy"])
     .default("exact")
     .describe(
-      "exact makes a row bad when an integer does not fit the input's type exactly; lossy rounds it. Doubles and decimals are always rounded to floats.",
+      "What happens to a number that the input's type cannot hold exactly. exact: an integer that a float type would round, or a fraction for an integer type, is a bad row; lossy: it is rounded. With both, a number outside the type's range is a bad row, and doubles and decimals are rounded for float inputs.",
     ),
   missing: z
     .enum(["bad_row", "nan"])

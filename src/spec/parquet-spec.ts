@@ -59,12 +59,12 @@ const s3OutputKeys = {
     .describe("Server-side encryption of parts in S3. Default: the bucket's setting."),
   spool: z
     .strictObject({
-      path: text.describe(
-        "Folder for parts until they are sent, relative to this file. Default without this key: infer-batch-spool-<uid> in TMPDIR.",
-      ),
+      path: text.describe("Folder for parts until they are sent, relative to this file."),
     })
     .optional()
-    .describe("For output in S3: where parts are kept until they are sent, two at a time."),
+    .describe(
+      "For output in S3: where parts are kept until they are sent, two at a time. Default: the folder infer-batch-spool-<uid> in TMPDIR.",
+    ),
 };
 
 export const parquetOutput = z.strictObject({

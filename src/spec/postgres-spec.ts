@@ -93,10 +93,14 @@ export const postgresOutput = z.strictObject({
       connect: count(1, 3600).default(10).describe("Seconds to connect."),
       statement: count(1, 86_400)
         .default(120)
-        .describe("Seconds for a statement of a span. A connection that is silent for longer is closed."),
+        .describe(
+          "Longest time in seconds for a SQL statement that writes or commits a span. A connection that is silent for longer is closed.",
+        ),
       lock: count(1, 3600)
         .default(10)
-        .describe("Seconds to wait for a lock before the attempt that holds it is checked, and ended if it hangs."),
+        .describe(
+          "Seconds to wait for a lock that another attempt holds. After that, if that attempt hangs, its database session is ended.",
+        ),
     })
     .prefault({}),
 }) satisfies z.ZodType<PostgresOutputSpec>;

@@ -50,7 +50,7 @@ export const report = z.strictObject({
       "File for Prometheus metrics, in the folder of node_exporter's textfile collector. It must end in .prom.",
     ),
   on_success: url.describe(
-    "URL to call when the run is complete after the attempt, such as https://hc-ping.com/${HC_UUID} or ${file:/run/secrets/ping-url}. The URL is never logged.",
+    "URL to call at the end of an attempt that completes the run or finds it complete, such as https://hc-ping.com/${HC_UUID} or ${file:/run/secrets/ping-url}. The URL is never logged.",
   ),
   on_failure: url.describe(
     "URL to call when the attempt ends with an exit code other than 0, such as https://hc-ping.com/${HC_UUID}/fail.",

@@ -61,7 +61,7 @@ describe("a spec that cannot be read", () => {
     ).toMatchInlineSnapshot(`
       "exit 64
       --- stderr
-      error: reading 3 problems
+      error: reading <folder>/job.yaml: 3 problems
         <folder>/job.yaml:18:19: engine.batch_size: found "many", expected auto or a number from 1 to 1048576
         <folder>/job.yaml:28:3: comit_rows: unknown key; did you mean \`commit_rows\`?
         <folder>/job.yaml:29:17: on_bad_row: found "skip", expected fail or reject

@@ -147,7 +147,7 @@ describe("on the command line", () => {
       run      small-<12 digits>
       input    100 rows in 1 shard, 2.3 KiB
                  in/a.parquet  100 rows, 2.3 KiB
-      spans    1 of 262,144 rows
+      spans    1 of up to 262,144 rows
       model    model.onnx, sha256 <12 digits>…
       input    x float32 [N,1] <- x
       where    t = 'it''s 1'

@@ -35,7 +35,7 @@ describe("input.columns and input.where", () => {
     const text = withInput("  where: token = ${TOKEN}\n  columns: { a: '${TOKEN}' }\n");
     expect(specRefusal(text, { env: { TOKEN: "hush" } })).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
-      reading 2 problems
+      reading job.yaml: 2 problems
         job.yaml:5:10: input.where: \${TOKEN} is no param; declare it under params
         job.yaml:6:17: input.columns.a: \${TOKEN} is no param; declare it under params"
     `);
@@ -51,7 +51,7 @@ describe("input.columns and input.where", () => {
     );
     expect(specRefusal(text)).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
-      reading 4 problems
+      reading job.yaml: 4 problems
         job.yaml:5:10: input.where: found \${p} inside quotes; write it without: it stands for a text value, quotes and all
         job.yaml:7:8: input.columns.b: found \${p} in a comment; take it out of there
         job.yaml:8:8: input.columns.c: found \${p} right beside a literal or a word; it stands for a text value of its own, so put a blank or an operator between

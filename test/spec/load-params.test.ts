@@ -100,7 +100,7 @@ describe("--param", () => {
   test("that the spec does not declare is refused", () => {
     expect(specRefusal(withParams("  ds: x\n"), { params: { sd: "y", dss: "z" } })).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
-      reading 2 problems
+      reading job.yaml: 2 problems
         job.yaml:11:3: params: --param sd: the spec declares only ds
         job.yaml:11:3: params: --param dss: the spec declares only ds; did you mean \`ds\`?"
     `);
@@ -192,7 +192,7 @@ describe("${…}", () => {
       specRefusal(minimalSpec.replace("model.onnx", "${A}").replace("path: out", "path: ${B}/${C}")),
     ).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
-      reading 2 problems
+      reading job.yaml: 2 problems
         job.yaml:6:9: model.path: \${A} is neither a param nor an environment variable; set it, or write \${A:-default}
         job.yaml:9:11: output.parquet.path: \${B} is neither a param nor an environment variable; set it, or write \${B:-default}"
     `);

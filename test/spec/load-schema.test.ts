@@ -5,7 +5,7 @@ describe("a key that is not known", () => {
   test("is refused at its own position, with the name that was meant", () => {
     expect(specRefusal(minimalSpec.replace("  path: in", "  pth: in"))).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
-      reading 2 problems
+      reading job.yaml: 2 problems
         job.yaml:4:3: input.path: missing; expected a path or a list of paths
         job.yaml:4:3: input.pth: unknown key; did you mean \`path\`?"
     `);
@@ -35,7 +35,7 @@ describe("a key that is not known", () => {
   test("that only differs in case names the right one", () => {
     expect(specRefusal(minimalSpec.replace("name: daily", "Name: daily"))).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
-      reading 2 problems
+      reading job.yaml: 2 problems
         job.yaml:1:1: name: missing; expected a text
         job.yaml:2:1: Name: unknown key; did you mean \`name\`?"
     `);
@@ -72,7 +72,7 @@ describe("a key that must be there", () => {
   test("is named when it is missing", () => {
     expect(specRefusal(minimalSpec.replace("  path: model.onnx\n", "  sha256: x\n"))).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
-      reading 2 problems
+      reading job.yaml: 2 problems
         job.yaml:6:3: model.path: missing; expected a text
         job.yaml:6:11: model.sha256: found "x", expected 64 lower-case hex digits"
     `);
@@ -154,7 +154,7 @@ describe("several problems at once", () => {
       .concat("engine: { threads: 0 }\n");
     expect(specRefusal(text)).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
-      reading 4 problems
+      reading job.yaml: 4 problems
         job.yaml:2:7: name: found "Daily", expected lower-case letters, digits and -, at most 63
         job.yaml:6:3: model.path: missing; expected a text
         job.yaml:6:3: model.pth: unknown key; did you mean \`path\`?
@@ -172,7 +172,7 @@ describe("several problems at once", () => {
   test("are counted whole, though only ten are shown", () => {
     const text = `${minimalSpec}${Array.from({ length: 15 }, (_, index) => `zzz${index}: 1\n`).join("")}`;
     const said = specRefusal(text);
-    expect(said).toContain("reading 15 problems");
+    expect(said).toContain("job.yaml: 15 problems");
   });
 });
 

@@ -211,7 +211,7 @@ async function create(path: string, text: string): Promise<void> {
 async function createSchema(path: string): Promise<string> {
   const text = `${JSON.stringify(specJsonSchema(), undefined, 2)}\n`;
   return await writeFile(path, text, { flag: "wx" }).then(
-    () => `, and ${schemaFile} beside it, which editors complete from`,
+    () => `, and ${schemaFile}, with which editors complete and check the spec`,
     () => "",
   );
 }
