@@ -10,6 +10,7 @@ import type { Worker } from "../plan/share.js";
 import type { EngineSpec, Provider } from "../spec/engine-spec.js";
 import { parseOutputReference } from "../spec/job-spec.js";
 import type { ModelSpec } from "../spec/model-spec.js";
+import { needsProbe, probeProvider } from "./probe-provider.js";
 import { setScoringFlags } from "./v8-flags.js";
 import { startScoringWorker } from "./worker-threads.js";
 
@@ -33,42 +34,79 @@ const smallInputBytes = 1024 * 1024;
  * after it
  */
 export async function openEngine(model: ModelFile, need: EngineNeed, options: EngineOptions): Promise<Engine> {
-  const { spec, worker, log, profileFolder, early } = options;
-  const preview = "preview" in need;
-  const device = await deviceIdOf(spec.engine, worker);
-  let providers: readonly Provider[] = preview ? ["cpu"] : spec.engine.providers;
+  const { spec, worker, log } = options;
+  const deviceId = await deviceIdOf(spec.engine, worker);
+  let preferred: readonly Provider[] = "preview" in need ? ["cpu"] : spec.engine.providers;
   const missing: string[] = [];
   for (;;) {
-    const { sessions, threads } = layoutOf(model, need, { ...options, provider: providers[0] ?? "cpu" });
-    const isCpu = providers[0] === "cpu";
+    const providers = ofOneSession(preferred);
     try {
-      return withScoringFlags(
-        await openOnnxEngine({
-          model,
-          texts: isCpu ? neededTexts(model, spec.model) : undefined,
-          trees: isCpu && !preview && spec.engine.trees === "auto" && model.traits.hasTrees ? model : undefined,
-          onTrees: warnOnce(model, log),
-          providers,
-          deviceId: device,
-          missing,
-          sessions,
-          intraOpThreads: threads,
-          profileFolder,
-          startWorker: () => early?.take() ?? startScoringWorker(),
-        }),
+      const engine = await openOn(model, need, { ...options, providers, deviceId, missing });
+      const { operators } = engine.local;
+      if (operators === undefined || operators[engine.provider] !== undefined) {
+        warnOfParts(engine, model, log);
+        return withScoringFlags(engine);
+      }
+      await engine[Symbol.asyncDispose]();
+      preferred = ["cpu"]; // which computes the model in any case, and in this way without copies
+      log.warn(
+        `${engine.provider} has none of the operators of ${model.name}: the CPU computes it; write engine.providers: [cpu]`,
       );
     } catch (error) {
       if (!(error instanceof ProviderFault)) {
         throw error;
       }
-      const absent = await whyMissing(error, device, spec.engine.providers);
-      if (providers.at(-1) !== "cpu" || error.provider === "cpu") {
+      const absent = await whyMissing(error, deviceId, spec.engine.providers);
+      if (preferred.at(-1) !== "cpu" || error.provider === "cpu") {
         throw absent;
       }
       missing.push(error.provider);
-      providers = providers.filter((provider) => provider !== error.provider);
-      log.warn(`NOT ON ${error.provider.toUpperCase()}, on ${providers.join(", ")} instead: ${absent.message}`);
+      preferred = preferred.filter((provider) => provider !== error.provider);
+      log.warn(`NOT ON ${error.provider.toUpperCase()}, on ${preferred.join(", ")} instead: ${absent.message}`);
     }
+  }
+}
+
+/** The first provider, and those that compute what it leaves: CUDA after TensorRT, the CPU after all. */
+function ofOneSession([first = "cpu", ...others]: readonly Provider[]): readonly Provider[] {
+  return [first, ...others.filter((one) => one === "cpu" || (first === "tensorrt" && one === "cuda"))];
+}
+
+interface OpenOn extends EngineOptions {
+  readonly providers: readonly Provider[];
+  readonly deviceId: number;
+  readonly missing: readonly string[];
+}
+
+/** @throws ProviderFault if this machine cannot run the first provider */
+async function openOn(model: ModelFile, need: EngineNeed, options: OpenOn): Promise<OnnxEngine> {
+  const { spec, providers, deviceId, missing, log, profileFolder, early } = options;
+  const [provider = "cpu"] = providers;
+  const { sessions, threads } = layoutOf(model, need, { ...options, provider });
+  const isCpu = provider === "cpu";
+  const mayCompile = isCpu && !("preview" in need) && spec.engine.trees === "auto" && model.traits.hasTrees;
+  await (needsProbe(provider) ? probeProvider(provider) : undefined);
+  return await openOnnxEngine({
+    model,
+    texts: isCpu ? neededTexts(model, spec.model) : undefined,
+    trees: mayCompile ? model : undefined,
+    onTrees: warnOnce(model, log),
+    providers,
+    deviceId,
+    missing,
+    sessions,
+    intraOpThreads: threads,
+    profileFolder,
+    startWorker: () => early?.take() ?? startScoringWorker(),
+  });
+}
+
+/** Warns if the CPU computes a part of the model, which costs copies to and from the device. */
+function warnOfParts({ provider, local }: OnnxEngine, { name }: ModelFile, log: Pick<Log, "warn">): void {
+  const { cpu = 0, ...others } = local.operators ?? {};
+  if (cpu > 0) {
+    const all = Object.values(others).reduce((sum, count) => sum + count, cpu);
+    log.warn(`the CPU computes ${cpu} of ${all} operators of ${name}, which ${provider} does not have`);
   }
 }
 
@@ -119,17 +157,18 @@ export async function deviceIdOf(
 
 /** Finds out why a provider cannot run. */
 async function whyMissing(
-  { provider, message }: ProviderFault,
+  { provider, message, driverFailed }: ProviderFault,
   deviceId: number,
   asked: readonly Provider[],
 ): Promise<JobError> {
   const { thisMachine } = await import("../engine/devices/machine.js");
-  const { gpuParts } = await import("../engine/devices/gpu-parts.js");
+  const { partsOf } = await import("../engine/devices/provider-parts.js");
   const { providerMissing } = await import("./provider-missing.js");
   const machine = thisMachine();
-  const parts = provider === "cpu" ? [] : await gpuParts(provider, machine, deviceId);
+  const parts = await partsOf(provider, machine, deviceId);
   const advice = "`infer-batch doctor` tells what to do";
-  return providerMissing({ doing: `opening execution provider ${provider}`, parts, message, machine, asked, advice });
+  const doing = `opening execution provider ${provider}`;
+  return providerMissing({ doing, parts, message, machine, asked, advice, driverFailed });
 }
 
 /** Chooses sessions and threads. On CPUs each session has one thread, so that threads do not wait for each other. */

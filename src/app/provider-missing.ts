@@ -1,5 +1,6 @@
-import { type Part, missingText, signsOfFailedGpu } from "../engine/devices/gpu-parts.js";
+import { signsOfFailedGpu } from "../engine/devices/gpu-parts.js";
 import type { Machine } from "../engine/devices/machine.js";
+import { missingText, type Part } from "../engine/devices/part.js";
 import { JobError } from "../util/errors.js";
 import { cpuListedLast, type Provider } from "../spec/engine-spec.js";
 
@@ -10,6 +11,8 @@ export interface MissingProvider {
   readonly parts: readonly Part[];
   /** The message of ONNX Runtime. */
   readonly message: string;
+  /** The provider's driver failed in a way that another attempt may not meet. Default: the message decides. */
+  readonly driverFailed?: boolean;
   readonly machine: Machine;
   /** The providers that the spec asks for. */
   readonly asked: readonly Provider[];
@@ -22,11 +25,16 @@ export interface MissingProvider {
  * or another machine may succeed; PROVIDER_MISSING if there is no GPU or software is missing.
  */
 export function providerMissing(missing: MissingProvider): JobError {
-  const { doing, parts, message, machine, asked, advice } = missing;
+  const { doing, parts, message, machine, asked, advice, driverFailed = false } = missing;
   const found = missingText(parts);
   // "CUDA failure 100: …" adds something to the missing parts; "Failed to load shared library" does not.
   const said = found === undefined || / failure /.test(message) ? [message] : [];
   const why = [...said, ...(found === undefined ? [] : [found])].join("; ");
+  if (driverFailed) {
+    return new JobError("DEVICE", `${doing}: ${why}`, {
+      hint: "run the same command again, on another machine if it fails again",
+    });
+  }
   const signs = signsOfFailedGpu(parts, message, machine);
   return signs.length > 0
     ? new JobError("DEVICE", `${doing}: ${why}; this machine has a GPU (${signs.join(", ")}), which fails`, {

@@ -1,18 +1,17 @@
-import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { z } from "../util/zod.js";
-import { isTensorType, type ModelSignature, type NamedTensor, tensorElement } from "../columnar/tensor.js";
-import { allocate } from "../columnar/values.js";
 import { ProviderFault } from "../engine/devices/device-faults.js";
 import { openModelFile } from "../models/model-file.js";
+import { blankBatch, tensorOutputs } from "../engine/onnx/blank-batch.js";
 import { openOnnxEngine } from "../engine/onnx/engine.js";
+import { operatorsByProvider } from "../engine/onnx/operators.js";
 import type { ModelFile } from "../models/port.js";
 import { JobError } from "../util/errors.js";
-import { parseJson } from "../plan/parse-plan.js";
 import { treesText } from "../scoring/trees-text.js";
 import type { EngineSpec, Provider } from "../spec/engine-spec.js";
 import { machineError } from "./machine-errors.js";
+import { needsProbe, probeProvider } from "./probe-provider.js";
 import { startScoringWorker } from "./worker-threads.js";
 
 /** The result of two batches on a provider. */
@@ -25,6 +24,8 @@ export interface Trial {
   /** Milliseconds of the second batch; the first one allocates memory. */
   readonly ms: number | undefined;
   readonly fault: string | undefined;
+  /** missing, since its driver crashed or did not answer. */
+  readonly driverFailed?: boolean;
   /** What computes the model's trees in long runs; null: it has none, or the provider is not for CPUs. */
   readonly trees?: string | null | undefined;
   /** The error that a run on this provider would end with, if one batch shows it. */
@@ -40,13 +41,14 @@ export async function tryProvider(
   const folder = await mkdtemp(join(tmpdir(), "infer-batch-doctor-"));
   const nothing = { provider, operators: {}, ms: undefined };
   try {
+    await (needsProbe(provider) ? probeProvider(provider) : undefined);
     const ran = await runBlank(provider, model, { deviceId, folder, trees });
     const operators = await operatorsByProvider(folder);
     const state = ran.fault !== undefined ? "failed" : operators[provider] === undefined ? "idle" : "ok";
     return { provider, state, operators, ...ran };
   } catch (error) {
     if (error instanceof ProviderFault) {
-      return { ...nothing, state: "missing", fault: error.message };
+      return { ...nothing, state: "missing", fault: error.message, driverFailed: error.driverFailed };
     }
     const ofMachine = machineError(error) ?? error;
     if (ofMachine instanceof JobError && (ofMachine !== error || ofMachine.exitCode === 75)) {
@@ -73,10 +75,10 @@ async function runBlank(
     startWorker: startScoringWorker,
     ...layout,
   });
-  const outputs = engine.signature.outputs.flatMap(({ name, dtype }) => (dtype === undefined ? [] : [name]));
+  const outputs = tensorOutputs(engine.signature);
   let ms: number | undefined;
   for (let round = 0; round < 2; round += 1) {
-    const response = await engine.run({ inputs: blankInputs(engine.signature), outputs });
+    const response = await engine.run({ inputs: blankBatch(engine.signature), outputs });
     if (response.kind !== "done") {
       const { kind, message } = response;
       // A model may refuse zeros and still score the rows of a run.
@@ -93,53 +95,6 @@ function noMemory(device: string, message: string): JobError {
   return new JobError("MEMORY", `scoring on ${device}: there is no memory for a batch of one row: ${message}`, {
     hint: "find out what else holds the memory (nvidia-smi lists the processes of a GPU), or use a machine with more; then run the same command again",
   });
-}
-
-/** Returns one row of zeros and empty texts; variable dimensions are 1. */
-function blankInputs({ inputs }: ModelSignature): NamedTensor[] {
-  return inputs.flatMap(({ name, dtype, shape }): NamedTensor[] => {
-    if (!isTensorType(dtype)) {
-      return [];
-    }
-    const dims = shape.map((size) => size ?? 1);
-    const length = dims.reduce((product, size) => product * size, 1);
-    return dtype === "string"
-      ? [{ name, dtype, dims, data: { offsets: new Uint32Array(length + 1), bytes: new Uint8Array() } }]
-      : [{ name, dtype, dims, data: allocate(tensorElement(dtype), length) }];
-  });
-}
-
-const kernelEvents = z.array(
-  z.object({
-    name: z.string(),
-    args: z.looseObject({ provider: z.string().optional(), op_name: z.string().optional() }).optional(),
-  }),
-);
-
-/** Our providers by the names of ONNX Runtime. */
-const providerNames: Readonly<Record<string, Provider>> = {
-  CPUExecutionProvider: "cpu",
-  CUDAExecutionProvider: "cuda",
-  TensorrtExecutionProvider: "tensorrt",
-};
-
-async function operatorsByProvider(folder: string): Promise<Record<string, number>> {
-  const counts: Record<string, number> = {};
-  const seen = new Set<string>();
-  for (const file of await readdir(folder)) {
-    const events = kernelEvents.safeParse(parseJson(await readFile(join(folder, file), "utf8")));
-    for (const { name, args } of events.success ? events.data : []) {
-      // Copies to and from a device are not operators of the model. Each operator appears twice, once a batch.
-      const isOperator =
-        name.endsWith("_kernel_time") && args?.op_name?.startsWith("Memcpy") === false && !seen.has(name);
-      if (isOperator && args?.provider !== undefined) {
-        seen.add(name);
-        const provider = providerNames[args.provider] ?? args.provider;
-        counts[provider] = (counts[provider] ?? 0) + 1;
-      }
-    }
-  }
-  return counts;
 }
 
 /**

@@ -46,6 +46,9 @@ export type TreesState =
   /** ONNX Runtime: the compiled trees gave another score for a row. */
   | { readonly kind: "mismatch"; readonly reason: string };
 
+/** How many of a model's operators run on each provider; undefined: all on the first one, or this is not known. */
+export type Operators = Readonly<Record<string, number>> | undefined;
+
 /** A model that can be asked for predictions, wherever it computes. */
 export interface Engine extends AsyncDisposable {
   readonly signature: ModelSignature;
@@ -70,6 +73,8 @@ export interface LocalEngine {
   readonly device: string;
   /** Execution providers that were asked for before it and that this machine cannot run. */
   readonly missing: readonly string[];
+  /** Where the model's operators run. */
+  readonly operators: Operators;
   /** Batches that are computed at once when all sessions are open; the engine is there when the first one is. */
   readonly sessions: number;
   /** Resolves when all sessions are open. @throws JobError MODEL_INVALID, MEMORY, MODEL_CHANGED */

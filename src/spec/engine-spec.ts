@@ -11,7 +11,9 @@ export interface EngineSpec {
   readonly trees: "auto" | "onnxruntime";
 }
 
-export type Provider = "tensorrt" | "cuda" | "cpu";
+export type Provider = (typeof providerNames)[number];
+
+const providerNames = ["tensorrt", "cuda", "webgpu", "coreml", "dml", "cpu"] as const;
 
 /** What an author whose providers may be missing is advised to write: the same ones, then the CPU. */
 export function cpuListedLast(providers: readonly Provider[]): string {
@@ -24,12 +26,12 @@ const deviceError = `expected worker or a number from 0 to ${mostDevices - 1}`;
 
 export const engine = z.strictObject({
   providers: z
-    .array(z.enum(["tensorrt", "cuda", "cpu"]))
+    .array(z.enum(providerNames))
     .min(1)
     .default(["cpu"])
     .superRefine(checkOrder)
     .describe(
-      "Execution providers of ONNX Runtime, in order of preference. One that this machine cannot run ends the run with exit code 64, unless cpu is listed last.",
+      "Execution providers of ONNX Runtime, in order of preference: cuda and tensorrt for NVIDIA GPUs on Linux, webgpu for any GPU, coreml on macOS, dml on Windows, cpu. One that this machine cannot run ends the run with exit code 64, unless cpu is listed last.",
     ),
   device_id: z
     .union([z.literal("worker"), count(0, mostDevices - 1)], { error: deviceError })

@@ -164,6 +164,7 @@ test("each row of a batch is scored once, or told once, whatever fits and whatev
           local: {
             device: "cuda:1",
             missing: [],
+            operators: undefined,
             sessions: 1,
             opened: () => Promise.resolve(),
             trees: () => ({ kind: "none" }),

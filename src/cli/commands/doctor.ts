@@ -1,6 +1,7 @@
 import { dirname, resolve } from "node:path";
 import { libraryFolder, type Machine, thisMachine } from "../../engine/devices/machine.js";
-import { gpuParts, type Part } from "../../engine/devices/gpu-parts.js";
+import type { Part } from "../../engine/devices/part.js";
+import { partsOf } from "../../engine/devices/provider-parts.js";
 import type { ModelFile } from "../../models/port.js";
 import { JobError } from "../../util/errors.js";
 import { type Diagnosis, doctorJson, doctorText } from "../../report/doctor-text.js";
@@ -33,10 +34,10 @@ export async function doctorCommand(
   const deviceId = engine === undefined ? 0 : await deviceIdOf(engine, findWorker(undefined, process.env));
   const asked: readonly Provider[] = engine?.providers ?? ["cpu"];
   const duckdb = await tryDuckDb();
-  const parts = [...runtimeParts(machine), duckDbPart(duckdb), ...(await partsOf(asked, machine, deviceId))];
+  const parts = [...runtimeParts(machine), duckDbPart(duckdb), ...(await partsOfAll(asked, machine, deviceId))];
   const trials: Trial[] = [];
   await using model = await modelOf(loaded, specPath, io);
-  for (const provider of triedProviders(asked, machine)) {
+  for (const provider of triedProviders(asked, { machine, parts })) {
     trials.push(await tryProvider(provider, model, { deviceId, trees: engine?.trees ?? "auto" }));
   }
   const platform = machine.platform.replace("/", " ");
@@ -103,18 +104,33 @@ function duckDbPart(fault: JobError | undefined): Part {
     : { name, state: "missing", found: fault.message, remedy: fault.hint };
 }
 
-/** Checks what a GPU needs, also without a spec. */
-async function partsOf(asked: readonly Provider[], machine: Machine, deviceId: number): Promise<readonly Part[]> {
-  return await gpuParts(asked.includes("tensorrt") ? "tensorrt" : "cuda", machine, deviceId);
+/** Checks what the spec's providers need; without one for a GPU, what CUDA and WebGPU need. */
+async function partsOfAll(asked: readonly Provider[], machine: Machine, deviceId: number): Promise<readonly Part[]> {
+  const gpus = asked.filter((provider) => provider !== "cpu" && !(provider === "cuda" && asked.includes("tensorrt")));
+  const checked: readonly Provider[] = gpus.length > 0 ? gpus : ["cuda", "webgpu"];
+  const found: Part[] = [];
+  for (const provider of checked) {
+    const parts = await partsOf(provider, machine, deviceId);
+    found.push(...parts.filter(({ name }) => !found.some((part) => part.name === name)));
+  }
+  return found;
 }
 
 /** Returns the providers that the spec asks for or that are installed. */
-function triedProviders(asked: readonly Provider[], machine: Machine): Provider[] {
+function triedProviders(
+  asked: readonly Provider[],
+  { machine, parts }: { readonly machine: Machine; readonly parts: readonly Part[] },
+): Provider[] {
   const installed = machine.list(libraryFolder(machine));
-  const all: readonly Provider[] = ["tensorrt", "cuda", "cpu"];
+  const vulkan = parts.filter(({ name }) => name.startsWith("Vulkan"));
+  const hasVulkan = vulkan.length > 0 && vulkan.every(({ state }) => state === "ok");
+  const all: readonly Provider[] = ["tensorrt", "cuda", "webgpu", "coreml", "dml", "cpu"];
   return all.filter(
     (provider) =>
-      provider === "cpu" || asked.includes(provider) || installed.includes(`libonnxruntime_providers_${provider}.so`),
+      provider === "cpu" ||
+      asked.includes(provider) ||
+      (provider === "webgpu" && hasVulkan) ||
+      installed.includes(`libonnxruntime_providers_${provider}.so`),
   );
 }
 
@@ -137,7 +153,8 @@ function cannotRun(
   const names = missing.map(({ provider }) => provider).join(", ");
   const message = missing.map(({ fault }) => fault).join("; ");
   const advice = "what to do is listed above";
-  return providerMissing({ doing: `checking for ${names}`, parts, message, machine, asked, advice });
+  const driverFailed = missing.some((trial) => trial.driverFailed);
+  return providerMissing({ doing: `checking for ${names}`, parts, message, machine, asked, advice, driverFailed });
 }
 
 /** Opens the model of the spec; without a spec, a tiny model. */

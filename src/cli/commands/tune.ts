@@ -1,3 +1,4 @@
+import type { Provider } from "../../spec/engine-spec.js";
 import { messageOf } from "../../util/errors.js";
 import { table } from "../../report/table.js";
 import type { EngineLayout } from "../../scoring/context.js";
@@ -20,7 +21,8 @@ export interface TuneCommandOptions extends JobOptions {
 export async function tuneCommand(spec: string, options: TuneCommandOptions, io: SafeIo): Promise<void> {
   await using job = await openJob(spec, options);
   const model = await openPinnedModel(job);
-  const onGpu = job.spec.engine.providers[0] !== "cpu";
+  const [preferred = "cpu"] = job.spec.engine.providers;
+  const onGpu = preferred !== "cpu";
   // Results are not kept for GPUs: the kind of GPU is no part of the key.
   const cache = onGpu ? undefined : openTuneCache(job.spec, model.sha256);
   const known = options.cache ? await cache?.read() : undefined;
@@ -33,7 +35,7 @@ export async function tuneCommand(spec: string, options: TuneCommandOptions, io:
   const onFewRows = (): void => {
     whole = false;
   };
-  for await (const one of tune(job, model, { layouts: layoutsOf(usableCores(), onGpu), ms: msEach, onFewRows })) {
+  for await (const one of tune(job, model, { layouts: layoutsOf(usableCores(), preferred), ms: msEach, onFewRows })) {
     tuning.push(one);
   }
   const found = { measuredAt: new Date().toISOString(), tuning };
@@ -45,10 +47,16 @@ export async function tuneCommand(spec: string, options: TuneCommandOptions, io:
   }
 }
 
-/** Returns the layouts to measure: the cores as sessions or as threads of one session; on a GPU one or two sessions. */
-function layoutsOf(cores: number, onGpu: boolean): EngineLayout[] {
-  const several = onGpu ? { sessions: 2, threads: cores } : { sessions: cores, threads: 1 };
-  return [several, ...(cores > 1 || onGpu ? [{ sessions: 1, threads: cores }] : [])];
+/**
+ * Returns the layouts to measure: the cores as sessions or as threads of one session; on a GPU one or two sessions. Two
+ * threads with a session of WebGPU each crash in ONNX Runtime 1.30 (segmentation fault).
+ */
+function layoutsOf(cores: number, provider: Provider): EngineLayout[] {
+  const one = { sessions: 1, threads: cores };
+  if (provider === "cpu") {
+    return [{ sessions: cores, threads: 1 }, ...(cores > 1 ? [one] : [])];
+  }
+  return provider === "webgpu" ? [one] : [{ sessions: 2, threads: cores }, one];
 }
 
 function fastestOf(found: readonly Tuning[]): Tuning | undefined {

@@ -13,10 +13,13 @@ export type DeviceFault =
 /** An execution provider that this machine cannot run. The caller decides whether another one will do. */
 export class ProviderFault extends Error {
   readonly provider: Provider;
+  /** The driver crashed or did not answer, which another attempt may not meet. */
+  readonly driverFailed: boolean;
 
-  constructor(provider: Provider, message: string) {
+  constructor(provider: Provider, message: string, { driverFailed = false } = {}) {
     super(message);
     this.provider = provider;
+    this.driverFailed = driverFailed;
   }
 }
 
@@ -27,9 +30,26 @@ const memory =
 const notLoaded = /AppendExecutionProvider_(Cuda|TensorRT): Failed to load shared library/;
 // core/providers/cuda/cuda_call.cc: "CUDA failure 100: no CUDA-capable device is detected ; GPU=0 ; hostname=…"
 const callFailed = /\b(CUDA|CUBLAS|CUDNN|CUFFT|CURAND|CUSPARSE) failure -?\d+: /;
+// core/providers/webgpu/webgpu_context.cc: there is no GPU, or no driver that WebGPU can use.
+const noAdapter = /Failed to get a WebGPU (?:adapter|device)/;
+// core/providers/webgpu: the GPU does not have a type that the model uses.
+const noType = /requires (\w+) but the device does not support it/;
+// js/node: "no available backend found. ERR: [coreml] backend not found."
+const notBuilt = /\[(webgpu|coreml|dml)\] backend not found/;
+// Dawn, limits of the device and Vulkan: fewer rows may fit.
+const webGpuMemory =
+  /exceeds the max buffer size limit|\[Invalid Buffer[^\]]*\] is invalid due to a previous error|larger than the maximum (?:storage )?buffer binding size|exceeds max compute workgroups per dimension|VK_ERROR_OUT_OF_(?:DEVICE|HOST)_MEMORY|Failed to download data from buffer/i;
+const deviceLost = /\b(?:WebGPU )?device (?:is|was) lost\b|\bdevice lost\b|VK_ERROR_DEVICE_LOST/i;
 
 /** Reads the fault from the error of a session that could not be opened with these providers. */
 export function openingFault(message: string, providers: readonly Provider[]): DeviceFault | undefined {
+  const [, absent] = notBuilt.exec(message) ?? [];
+  if (absent !== undefined) {
+    return { kind: "missing", provider: absent as Provider };
+  }
+  if (noAdapter.test(message) || noType.test(message)) {
+    return { kind: "missing", provider: "webgpu" };
+  }
   const [, library] = notLoaded.exec(message) ?? [];
   if (library !== undefined) {
     return { kind: "missing", provider: library === "Cuda" ? "cuda" : "tensorrt" };
@@ -44,15 +64,16 @@ export function openingFault(message: string, providers: readonly Provider[]): D
 
 /** Reads the fault from the error of a batch; undefined if it is about rows. */
 export function runningFault(message: string): DeviceFault | undefined {
-  if (memory.test(message)) {
+  if (memory.test(message) || webGpuMemory.test(message)) {
     return { kind: "memory" };
   }
-  return callFailed.test(message) ? { kind: "broken" } : undefined;
+  return callFailed.test(message) || deviceLost.test(message) ? { kind: "broken" } : undefined;
 }
 
 /** Shortens a message with files, lines and C++ types to "CUDA failure 100: no CUDA-capable device is detected". */
 export function shortFault(message: string): string {
   const [said] = /\b[A-Z]+ failure -?\d+: [^;]*/.exec(message) ?? [];
+  const [adapter] = /Failed to get a WebGPU \w+: [^\n]*/.exec(message) ?? [];
   const [buffer] = /Failed to allocate memory for requested buffer of size \d+/.exec(message) ?? [];
-  return (said ?? buffer ?? withoutSource(message)).trim();
+  return (said ?? adapter ?? buffer ?? withoutSource(message)).trim();
 }

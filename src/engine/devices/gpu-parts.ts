@@ -1,18 +1,7 @@
 import { join } from "node:path";
 import { driverVersion, listGpus, signsOfGpu, visibleGpus } from "./gpus.js";
+import type { Part } from "./part.js";
 import { findLibrary, libraryFolder, type Machine, neededLibraries } from "./machine.js";
-
-/** A part of the machine or the installation that a provider needs. */
-export interface Part {
-  readonly name: string;
-  /** optional: missing, and not every model needs it. */
-  readonly state: "ok" | "missing" | "optional" | "unknown";
-  readonly found: string;
-  /** What to do about it. */
-  readonly remedy?: string | undefined;
-  /** Why a part is missing. device: the machine has a GPU, and it or its driver has failed. */
-  readonly cause?: "device";
-}
 
 export type GpuProvider = "cuda" | "tensorrt";
 
@@ -28,12 +17,6 @@ export async function gpuParts(provider: GpuProvider, machine: Machine, deviceId
     ...(provider === "tensorrt" ? [tensorRt(needs)] : []),
     await device(machine, deviceId),
   ];
-}
-
-/** Describes the missing parts for an error; undefined if none is missing. */
-export function missingText(parts: readonly Part[]): string | undefined {
-  const missing = parts.filter(({ state }) => state === "missing");
-  return missing.length === 0 ? undefined : missing.map(({ name, found }) => `${name}: ${found}`).join("; ");
 }
 
 /**

@@ -4,7 +4,7 @@ import type { WorkerPort } from "../../util/worker-port.js";
 import type { Provider } from "../../spec/engine-spec.js";
 import { openSessionClient, type SessionClient } from "./session-client.js";
 import type { WorkerSettings } from "./protocol.js";
-import type { Engine, LocalEngine, TreesState } from "../port.js";
+import type { Engine, LocalEngine, Operators, TreesState } from "../port.js";
 import { noTexts } from "../../onnx/text-names.js";
 import { ifOpened } from "../../util/promises.js";
 
@@ -27,7 +27,7 @@ export interface OnnxEngineOptions {
   readonly onTrees?: ((state: TreesState) => void) | undefined;
   /** The first takes what it can of the model, the next what is left, the CPU the rest. */
   readonly providers: readonly Provider[];
-  /** Of CUDA and TensorRT; default: 0. */
+  /** Of CUDA, TensorRT and DirectML; default: 0. */
   readonly deviceId?: number | undefined;
   /** Providers that were asked for before these. */
   readonly missing?: readonly string[] | undefined;
@@ -58,7 +58,7 @@ const batchesPerSession = 2;
 export async function openOnnxEngine(options: OnnxEngineOptions): Promise<OnnxEngine> {
   const { providers, deviceId = 0, missing = [], sessions } = options;
   const [provider = "cpu"] = providers;
-  const device = provider === "cpu" ? provider : `${provider}:${deviceId}`;
+  const device = numbered.has(provider) ? `${provider}:${deviceId}` : provider;
   const open = (): Promise<Sessions> => openSessions(options, { providers, deviceId, device });
   const first = await open();
   let sessionsNow = Promise.resolve(first);
@@ -70,6 +70,7 @@ export async function openOnnxEngine(options: OnnxEngineOptions): Promise<OnnxEn
     local: {
       device,
       missing,
+      operators: first.operators,
       sessions,
       opened: async () => {
         await (await sessionsNow).opened();
@@ -94,9 +95,13 @@ export async function openOnnxEngine(options: OnnxEngineOptions): Promise<OnnxEn
   };
 }
 
+/** Providers that take the number of a device. */
+const numbered: ReadonlySet<Provider> = new Set(["cuda", "tensorrt", "dml"]);
+
 /** Sessions, of which some may still be opened. */
 interface Sessions {
   readonly signature: ModelSignature;
+  readonly operators: Operators;
   opened(): Promise<unknown>;
   /** Of those that are open. @throws what one of the others was refused with */
   leastBusy(): SessionClient;
@@ -135,6 +140,7 @@ async function openSessions(options: OnnxEngineOptions, where: Where): Promise<S
     const first = await Promise.race(opening);
     return {
       signature: first.signature,
+      operators: first.operators,
       opened: () => Promise.all(opening),
       leastBusy() {
         if (refused !== undefined) {

@@ -3,14 +3,14 @@ import type { ModelSignature, TextTensors } from "../../columnar/tensor.js";
 import type { Provider } from "../../spec/engine-spec.js";
 import { isOfKind, isRecord, isUndefined } from "../../util/checks.js";
 import type { RpcProtocol } from "../../util/rpc/protocol.js";
-import type { EngineRequest, EngineResponse, TreesState } from "../port.js";
+import type { EngineRequest, EngineResponse, Operators, TreesState } from "../port.js";
 
 /** What a session is opened with. */
 export interface WorkerSettings {
   readonly modelPath: string;
   readonly texts: TextTensors;
   readonly providers: readonly Provider[];
-  /** Of CUDA and TensorRT. */
+  /** Of CUDA, TensorRT and DirectML. */
   readonly deviceId: number;
   /** Where the first provider computes: "cpu", "cuda:0". */
   readonly device: string;
@@ -34,7 +34,7 @@ export function parseProfileName(name: string): { readonly session: number; read
 
 /** A session that is open, or why the model was refused. */
 export type Opened =
-  | { readonly kind: "ready"; readonly signature: ModelSignature }
+  | { readonly kind: "ready"; readonly signature: ModelSignature; readonly operators: Operators }
   | { readonly kind: "refused"; readonly message: string };
 
 /** So many rows will come to a session, each of which takes it so long. */

@@ -6,12 +6,13 @@ import { openRpcClient } from "../../util/rpc/client.js";
 import { untilExit } from "../../util/worker-port.js";
 import { openingFault, ProviderFault, runningFault, shortFault } from "../devices/device-faults.js";
 import { sessionProtocol, type SessionResponse, type WorkerSettings } from "./protocol.js";
-import type { EngineRequest, EngineResponse, TreesState } from "../port.js";
+import type { EngineRequest, EngineResponse, Operators, TreesState } from "../port.js";
 import { refusalOf, withoutSource } from "./runtime-text.js";
 
 /** A session in a worker of its own. */
 export interface SessionClient {
   readonly signature: ModelSignature;
+  readonly operators: Operators;
   readonly waiting: number;
   run(request: EngineRequest): Promise<EngineResponse>;
   /** Tells how many rows will come to it, see `LocalEngine.expect`. */
@@ -51,6 +52,7 @@ export async function openSessionClient(
   }
   return {
     signature: opened.signature,
+    operators: opened.operators,
     get waiting() {
       return client.broken === undefined ? client.pending : Number.POSITIVE_INFINITY; // it would never answer
     },

@@ -8,8 +8,10 @@ import type { Sent } from "../../util/rpc/protocol.js";
 import { serveRpc } from "../../util/rpc/server.js";
 import { openTreeSession, type TreeSession } from "../trees/session.js";
 import { type Opened, sessionProtocol, type SessionResponse, type WorkerSettings } from "./protocol.js";
-import { onnxOptions, openSession, type Runtime } from "./session.js";
-import type { EngineRequest, RunModel, TreesState } from "../port.js";
+import { openPlaced } from "./placement.js";
+import { openSession, type Runtime } from "./session.js";
+import { runSmallest } from "./smallest.js";
+import type { EngineRequest, Operators, RunModel, TreesState } from "../port.js";
 import { settled } from "../../util/promises.js";
 
 export interface SessionServerOptions {
@@ -35,7 +37,7 @@ export function serveSession(port: MessagePort, { runtime, serveUnits }: Session
         inTurn(async (): Promise<Sent<Opened>> => {
           try {
             opened = await openServed(runtime, settings, onTrees);
-            return { body: { kind: "ready", signature: opened.signature } };
+            return { body: { kind: "ready", signature: opened.signature, operators: opened.operators } };
           } catch (error) {
             return { body: { kind: "refused", message: messageOf(error) } };
           }
@@ -66,7 +68,8 @@ export function serveSession(port: MessagePort, { runtime, serveUnits }: Session
     },
   });
   runtime.env.logLevel = "fatal"; // what is missing of a provider is told by us
-  void settled(openSmallest(runtime)); // what is wrong is told of the model that is asked for
+  // ONNX Runtime makes things once for all sessions: before the model is known. An error is reported with the model.
+  void settled(runSmallest(runtime, "cpu"));
 }
 
 function requireOpen(session: ServedSession | undefined): ServedSession {
@@ -79,6 +82,7 @@ function requireOpen(session: ServedSession | undefined): ServedSession {
 /** A session, with its trees compiled where it has some. */
 type ServedSession = Pick<TreeSession, "expect" | "close"> & {
   readonly signature: ModelSignature;
+  readonly operators: Operators;
   readonly run: RunModel;
 };
 
@@ -88,7 +92,7 @@ async function openServed(
   onState: (state: TreesState) => void,
 ): Promise<ServedSession> {
   const { modelPath, trees } = settings;
-  const base = await openSession(runtime, settings, modelPath);
+  const { session: base, operators } = await openPlaced(runtime, settings);
   const { signature } = base;
   if (trees === undefined) {
     const run: RunModel = async (request) => {
@@ -96,7 +100,7 @@ async function openServed(
       const outputs = await base.run(request);
       return { outputs, ms: nowMs() - startedMs };
     };
-    return { signature, run, expect: () => Promise.resolve(), close: () => base.close() };
+    return { signature, operators, run, expect: () => Promise.resolve(), close: () => base.close() };
   }
   const session = openTreeSession({
     base,
@@ -115,6 +119,7 @@ async function openServed(
   return {
     ...session,
     signature,
+    operators,
     async run(request) {
       const done = await session.run(request);
       await session.settle();
@@ -140,14 +145,4 @@ async function runBatch(session: ServedSession, request: EngineRequest): Promise
   } catch (error) {
     return { body: { kind: "failed", message: messageOf(error), inputs }, transfer: [...new Set(buffers)] };
   }
-}
-
-/** A model of one node, y = Identity(x). */
-const smallestModel = "CAgSADo3ChAKAXgSAXkiCElkZW50aXR5EgFnWg8KAXgSCgoICAESBAoCCAFiDwoBeRIKCggIARIECgIIAUIECgAQEQ==";
-
-/** What ONNX Runtime makes once for all sessions is made before the model is known. */
-async function openSmallest({ InferenceSession }: Runtime): Promise<void> {
-  const bytes = Uint8Array.from(atob(smallestModel), (letter) => letter.charCodeAt(0));
-  const session = await InferenceSession.create(bytes, onnxOptions);
-  await session.release();
 }

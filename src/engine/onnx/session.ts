@@ -13,6 +13,7 @@ import {
   type TextTensors,
 } from "../../columnar/tensor.js";
 import type { Values } from "../../columnar/values.js";
+import type { Provider } from "../../spec/engine-spec.js";
 import { messageOf } from "../../util/errors.js";
 import { profilePrefix, type WorkerSettings } from "./protocol.js";
 import { replaceTexts } from "../../onnx/texts.js";
@@ -42,7 +43,10 @@ export const onnxOptions = {
 } as const;
 
 /** How a session is opened. */
-type SessionSettings = Omit<WorkerSettings, "modelPath" | "trees">;
+type SessionSettings = Omit<WorkerSettings, "modelPath" | "trees"> & {
+  /** Refuses a model of which the CPU would compute a part because another provider cannot. Default: false. */
+  readonly wholeModel?: boolean;
+};
 
 /**
  * @param model a file's path, or its bytes
@@ -172,15 +176,22 @@ function optionsOf(settings: SessionSettings): InferenceSession.SessionOptions {
   return {
     ...profiling,
     executionProviders: settings.providers.map((name) =>
-      name === "cpu" ? { name } : { name, deviceId: settings.deviceId },
+      takesDeviceId.has(name) ? { name, deviceId: settings.deviceId } : { name },
     ),
     ...onnxOptions,
     intraOpNumThreads: settings.intraOpThreads,
     graphOptimizationLevel: "all",
     // Spinning threads take the cores that decode the next batch.
-    extra: { session: { intra_op: { allow_spinning: "0" } } },
+    extra: {
+      session: {
+        intra_op: { allow_spinning: "0" },
+        ...(settings.wholeModel === true ? { disable_cpu_ep_fallback: "1" } : {}),
+      },
+    },
   };
 }
+
+const takesDeviceId: ReadonlySet<Provider> = new Set(["cuda", "tensorrt", "dml"]);
 
 function signatureOf({ session, texts }: Loaded): ModelSignature {
   const textOfIndices = new Map(texts.inputs.map((name) => [inputIndices(name), name]));

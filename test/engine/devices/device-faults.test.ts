@@ -14,6 +14,14 @@ const oldDriver = cudaCall(
 );
 const illegalAddress = cudaCall("CUDA failure 700: an illegal memory access was encountered", "cudaMemcpyAsync()");
 
+/** As WebGPU says it, over SwiftShader. */
+const tooLargeBuffer =
+  "WebGPU validation failed. Buffer size (1677721600) exceeds the max buffer size limit (1073741824).\n - While calling [Device].CreateBuffer([BufferDescriptor]).";
+const invalidBuffer =
+  "WebGPU validation failed. [Invalid Buffer (unlabeled)] is invalid due to a previous error.\n - While validating entries[2] against { binding: 2, visibility: ShaderStage::Compute }";
+const noAdapter =
+  "/onnxruntime_src/onnxruntime/core/providers/webgpu/webgpu_context.cc:136 onnxruntime::webgpu::WebGpuContext::Initialize(const onnxruntime::webgpu::WebGpuContextConfig&)::<lambda()> adapter_result.status == wgpu::RequestAdapterStatus::Success was false. Failed to get a WebGPU adapter: No supported adapters\n\n";
+
 describe("a batch that failed", () => {
   test.each([
     ["the arena cannot grow", bfcArena],
@@ -23,6 +31,9 @@ describe("a batch that failed", () => {
     ["the arena is in pieces", "Failed to find a free memory block despite calling Extend. rounded_bytes=512"],
     ["the arena has a limit", "Available memory of 1048576 is smaller than requested bytes of 4194304"],
     ["the CPU's allocator gives nothing", "std::bad_alloc"],
+    ["WebGPU has no buffer of this size", tooLargeBuffer],
+    ["WebGPU uses a buffer that it did not get", invalidBuffer],
+    ["Vulkan has none", "vkAllocateMemory failed with VK_ERROR_OUT_OF_DEVICE_MEMORY"],
   ])("for memory: %s", (_what, message) => {
     expect(runningFault(message)).toEqual({ kind: "memory" });
   });
@@ -31,6 +42,7 @@ describe("a batch that failed", () => {
     ["an illegal access", illegalAddress],
     ["an error that cannot be corrected", cudaCall("CUDA failure 214: uncorrectable ECC error encountered", "x")],
     ["cuDNN", cudaCall("CUDNN failure 5000: CUDNN_STATUS_EXECUTION_FAILED", "cudnnConvolutionForward()")],
+    ["WebGPU's device is gone", "WebGPU device lost (2): VK_ERROR_DEVICE_LOST"],
   ])("for the device: %s", (_what, message) => {
     expect(runningFault(message)).toEqual({ kind: "broken" });
   });
@@ -49,6 +61,9 @@ describe("a session that could not be opened", () => {
     ["tensorrt", "OrtSessionOptionsAppendExecutionProvider_TensorRT: Failed to load shared library"],
     ["cuda", noDevice],
     ["cuda", oldDriver],
+    ["webgpu", noAdapter],
+    ["webgpu", "Program Relu requires f16 but the device does not support it."],
+    ["coreml", "no available backend found. ERR: [coreml] backend not found."],
   ])("for want of %s", (provider, message) => {
     expect(openingFault(message, ["tensorrt", "cuda", "cpu"])).toEqual({ kind: "missing", provider });
   });
@@ -63,4 +78,8 @@ test("a fault is told without files and types", () => {
   expect(shortFault(noDevice)).toBe("CUDA failure 100: no CUDA-capable device is detected");
   expect(shortFault(bfcArena)).toBe("Failed to allocate memory for requested buffer of size 8388608000");
   expect(shortFault("std::bad_alloc")).toBe("std::bad_alloc");
+});
+
+test("a message of WebGPU is shown without the place in its source", () => {
+  expect(shortFault(noAdapter)).toBe("Failed to get a WebGPU adapter: No supported adapters");
 });

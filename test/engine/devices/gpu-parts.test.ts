@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { type GpuProvider, gpuParts, missingText } from "#src/engine/devices/gpu-parts.js";
+import { type GpuProvider, gpuParts } from "#src/engine/devices/gpu-parts.js";
+import { missingText } from "#src/engine/devices/part.js";
 import { deviceOf, driverVersion, gpuIdentity, visibleGpus } from "#src/engine/devices/gpus.js";
 import { goodMachine, lddText, libraries, type MachineFacts, machineOf, runtimeFolder } from "../../support/machine.js";
 

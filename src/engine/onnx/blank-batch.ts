@@ -1,0 +1,21 @@
+import { isTensorType, type ModelSignature, type NamedTensor, tensorElement } from "../../columnar/tensor.js";
+import { allocate } from "../../columnar/values.js";
+
+/** Returns one row of zeros and empty texts for each input that is a tensor; variable dimensions are 1. */
+export function blankBatch({ inputs }: Pick<ModelSignature, "inputs">): NamedTensor[] {
+  return inputs.flatMap(({ name, dtype, shape }): NamedTensor[] => {
+    if (!isTensorType(dtype)) {
+      return [];
+    }
+    const dims = shape.map((size) => size ?? 1);
+    const length = dims.reduce((product, size) => product * size, 1);
+    return dtype === "string"
+      ? [{ name, dtype, dims, data: { offsets: new Uint32Array(length + 1), bytes: new Uint8Array() } }]
+      : [{ name, dtype, dims, data: allocate(tensorElement(dtype), length) }];
+  });
+}
+
+/** Names of the outputs that are tensors. */
+export function tensorOutputs({ outputs }: Pick<ModelSignature, "outputs">): string[] {
+  return outputs.flatMap(({ name, dtype }) => (dtype === undefined ? [] : [name]));
+}
