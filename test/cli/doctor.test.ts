@@ -8,6 +8,7 @@ import { runHere } from "../support/cli.js";
 import { scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
 import { writeModel } from "../support/onnx.js";
 import { runSpec } from "../support/score.js";
+import { noGpu } from "../support/swiftshader.js";
 import { fixtureNamed } from "../support/world.js";
 
 // The npm package onnxruntime-node has no CUDA files, and its install script is not run: cuda and tensorrt are missing.
@@ -25,7 +26,7 @@ async function withSpec<T>(
 
 describe("doctor", () => {
   test("doctor without a spec checks what a GPU needs, tries the CPU, and exits with 0", async () => {
-    const { code, stdout, stderr } = await runHere(["doctor", "--json"]);
+    const { code, stdout, stderr } = await runHere(["doctor", "--json"], { env: noGpu });
     expect([code, stderr]).toEqual([0, ""]);
     const found = JSON.parse(stdout) as Record<string, unknown>;
     expect(found).toMatchObject({ asked: ["cpu"], runs_on: "cpu" });
@@ -43,6 +44,9 @@ describe("doctor", () => {
       { name: "CUDA", state: "unknown" },
       { name: "cuDNN" },
       { name: "GPUs" },
+      { name: "WebGPU", state: "ok" },
+      { name: "Vulkan loader" },
+      { name: "Vulkan drivers", state: "missing", found: expect.stringContaining("/nowhere/icd.json") as string },
     ]);
     expect(found["trials"]).toMatchObject([{ provider: "cpu", state: "ok", operators: { cpu: 2 }, fault: null }]);
   });
