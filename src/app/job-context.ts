@@ -21,7 +21,8 @@ import type { Source } from "../storage/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import { type LoadedSpec, loadSpec } from "../spec/load.js";
 import { openBatchLimitCache } from "./batch-limit-cache.js";
-import { usableCores } from "./process-limits.js";
+import { doWithoutVectors } from "../columnar/memory/vectors.js";
+import { addressSpaceBytes, usableCores } from "./process-limits.js";
 import { fileError, readStart } from "./given-files.js";
 import { startDecodeWorkers } from "./worker-threads.js";
 import { openEngine } from "./open-engine.js";
@@ -146,6 +147,9 @@ export function recordOf(
   { worker, onStage }: Pick<AttemptInfo, "worker"> & Pick<RecordOptions, "onStage">,
 ): AttemptRecord {
   const { name, params } = spec;
+  if (Number.isFinite(addressSpaceBytes())) {
+    doWithoutVectors(); // the record's profiles; threads that score see to themselves
+  }
   return createAttemptRecord({
     info: { job: name, params, versions: componentVersions, worker, output: targetName(spec) },
     nowMs: () => performance.now(),

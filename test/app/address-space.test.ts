@@ -40,7 +40,7 @@ test("a limit of addresses that leaves room for no thread is 64, with what to do
 });
 
 /** Runs node under `ulimit -v`. */
-const limited = (kib: number, ...args: readonly string[]): { status: number | null; stderr: string } =>
+const limited = (kib: number | "unlimited", ...args: readonly string[]): { status: number | null; stderr: string } =>
   spawnSync("sh", ["-c", `ulimit -v ${kib}; exec "$0" "$@"`, process.execPath, ...args], {
     cwd: projectFolder,
     encoding: "utf8",
@@ -68,5 +68,16 @@ describe.skipIf(process.platform !== "linux")("a command under ulimit -v", () =>
     await writeFile(preload, code);
     const { status, stderr } = limited(4_500_000, `--import=${preload}`, program, "run", spec);
     expect(status, stderr).toBe(0);
+  });
+
+  test("a run under ulimit -v makes no WebAssembly, which reserves 10 GiB of addresses", async () => {
+    await using folder = await scratchFolder();
+    const spec = await writeSpec(folder.path, fixtureNamed("diabetes-mlp"));
+    const preload = join(folder.path, "webassembly.mjs");
+    await writeFile(preload, `WebAssembly.Instance = function () { console.error("made WebAssembly"); };`);
+    const unlimited = limited("unlimited", `--import=${preload}`, program, "run", spec, "--new-run");
+    expect([unlimited.status, unlimited.stderr]).toEqual([0, expect.stringContaining("made WebAssembly")]);
+    const { status, stderr } = limited(16_000_000, `--import=${preload}`, program, "run", spec, "--new-run");
+    expect([status, stderr]).toEqual([0, expect.not.stringContaining("made WebAssembly")]);
   });
 });

@@ -3,15 +3,8 @@ import { type Column, type ColumnType, type FixedColumn, showType } from "../../
 import { assertNever } from "../../util/errors.js";
 import { numbersOfType, type ReadNumbers } from "./column-numbers.js";
 import { countTexts } from "./distinct-texts.js";
-import { profileFloats } from "./float32-profile.js";
-import {
-  blockValues,
-  mergeNumbers,
-  type NextNumbers,
-  type NumberProfile,
-  noNumbers,
-  profileNumbers,
-} from "./number-profile.js";
+import { blockValues, mergeNumbers, type NextNumbers, type NumberProfile, noNumbers } from "./number-profile.js";
+import { profileNumbers } from "./profile-numbers.js";
 import { hashOfName, mergeValues, noValues, type ValueCounts } from "./value-counts.js";
 import { mergeVectors, noVectors, profileVectors, type VectorLimits, type VectorProfile } from "./vector-profile.js";
 
@@ -117,9 +110,7 @@ function nullsOf({ valid }: Column): number {
 
 function numbersIn(type: ColumnType, column: FixedColumn, limits: VectorLimits): NumberProfile {
   const read = numbersOfType(type);
-  const quick =
-    column.data instanceof Float32Array && column.valid === undefined ? profileFloats(column.data, limits) : undefined;
-  return quick ?? (read === undefined ? noNumbers : profileNumbers(blocksOf(column, read), limits));
+  return read === undefined ? noNumbers : profileNumbers(blocksOf(column, read), limits);
 }
 
 /** Those that are not NULL, block by block. */

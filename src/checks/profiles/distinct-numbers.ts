@@ -1,26 +1,20 @@
 import { type FloatBits, upperWord } from "./float-bits.js";
-import { costOfName, limitValues, mixHash, type ValueCounts, type ValueLimits } from "./value-counts.js";
+import { costOfName, limitValues, manyNumbers, mixHash, type ValueCounts, type ValueLimits } from "./value-counts.js";
 
 /** Counts different finite numbers for as long as they are few: an open hash table whose size is bounded. */
 export interface DistinctNumbers {
-  /** false: there are too many, and what is added any more does not matter. */
-  readonly isFew: boolean;
   /** Adds the first `count` values. */
   add(bits: FloatBits, count: number): void;
   finish(): ValueCounts;
 }
 
-const many: ValueCounts = { kind: "many", hashed: undefined };
-/** As the shortest number takes it. */
-const leastCost = costOfName(1);
+/** What the shortest name of a number takes. */
+export const costOfShortest = costOfName(1);
 
 export function createDistinctNumbers(limits: ValueLimits): DistinctNumbers {
-  const limit = Math.min(limits.values, Math.floor(limits.nameBytes / leastCost));
+  const limit = Math.min(limits.values, Math.floor(limits.nameBytes / costOfShortest));
   const table = createTable(limit);
   return {
-    get isFew() {
-      return table.size <= limit;
-    },
     add(bits, count) {
       if (table.size <= limit) {
         addNumbers(table, bits, count, limit);
@@ -28,7 +22,7 @@ export function createDistinctNumbers(limits: ValueLimits): DistinctNumbers {
     },
     finish() {
       if (table.size > limit) {
-        return many;
+        return manyNumbers;
       }
       const counts = new Map<string, number>();
       for (let slot = 0; slot < table.counts.length; slot += 1) {

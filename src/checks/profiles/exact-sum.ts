@@ -27,7 +27,7 @@ export function createExactAccumulator(): ExactAccumulator {
   const carry = (): void => {
     for (let index = 0; index < upper.length; index += 1) {
       if (upper[index] !== 0 || lower[index] !== 0) {
-        sum += inUnits(index, upper[index] as number, lower[index] as number);
+        sum += sumOfFractions(index, (BigInt(upper[index] as number) << 32n) + BigInt(lower[index] as number));
       }
     }
     upper.fill(0);
@@ -62,18 +62,17 @@ function addFractions(words: Uint32Array, count: number, upper: Float64Array, lo
   }
 }
 
-function inUnits(signAndExponent: number, upper: number, lower: number): bigint {
+/**
+ * The sum of float64 numbers that share sign and exponent, in units of 2^-1074: of their fractions, with the bit that a
+ * float64 leaves out.
+ */
+export function sumOfFractions(signAndExponent: number, fractions: bigint): bigint {
   const exponent = signAndExponent % exponents;
   if (exponent === 0) {
     return 0n;
   }
-  const sum = ((BigInt(upper) << 32n) + BigInt(lower)) << BigInt(exponent - 1);
+  const sum = fractions << BigInt(exponent - 1);
   return signAndExponent < exponents ? sum : -sum;
-}
-
-/** `whole` * 2^exponent in units of 2^-1074; the exponent is no smaller than that. */
-export function exactProduct(whole: bigint, exponent: number): bigint {
-  return whole << BigInt(exponent - smallestExponent);
 }
 
 /** The float64 next to a number in units of 2^-1074, ties to even; infinite beyond the largest. */

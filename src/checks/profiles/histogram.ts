@@ -83,14 +83,27 @@ export function mergeHistograms(one: Histogram, other: Histogram, limit: number)
   const [a, b] = [coarsen(one, shift), coarsen(other, shift)];
   const keys = new Int32Array(a.keys.length + b.keys.length);
   const counts = new Float64Array(keys.length);
-  let [at, atA, atB] = [0, 0, 0];
-  for (; atA < a.keys.length || atB < b.keys.length; at += 1) {
-    const keyA = a.keys[atA] ?? Number.POSITIVE_INFINITY;
-    const keyB = b.keys[atB] ?? Number.POSITIVE_INFINITY;
-    keys[at] = Math.min(keyA, keyB);
-    counts[at] = (keyA <= keyB ? (a.counts[atA] as number) : 0) + (keyB <= keyA ? (b.counts[atB] as number) : 0);
-    atA += keyA <= keyB ? 1 : 0;
-    atB += keyB <= keyA ? 1 : 0;
+  const [endA, endB] = [a.keys.length, b.keys.length];
+  let at = 0;
+  let atA = 0;
+  let atB = 0;
+  // The key after the last is above all.
+  let keyA = a.keys[0] ?? 0x7fffffff;
+  let keyB = b.keys[0] ?? 0x7fffffff;
+  while (atA < endA || atB < endB) {
+    const key = keyA < keyB ? keyA : keyB;
+    keys[at] = key;
+    if (keyA === key) {
+      counts[at] = a.counts[atA] as number;
+      atA += 1;
+      keyA = atA < endA ? (a.keys[atA] as number) : 0x7fffffff;
+    }
+    if (keyB === key) {
+      counts[at] = (counts[at] as number) + (b.counts[atB] as number);
+      atB += 1;
+      keyB = atB < endB ? (b.keys[atB] as number) : 0x7fffffff;
+    }
+    at += 1;
   }
   return fitHistogram({ shift, keys: keys.slice(0, at), counts: counts.slice(0, at) }, limit);
 }

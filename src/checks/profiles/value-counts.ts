@@ -19,6 +19,8 @@ export const hashBins = 256;
 const countBytes = 16;
 
 export const noValues: ValueCounts = { kind: "few", counts: new Map() };
+/** Of numbers, which have a histogram. */
+export const manyNumbers: ValueCounts = { kind: "many", hashed: undefined };
 
 /** Bytes of a name, as limits count it. */
 export function costOfName(bytes: number): number {

@@ -1,14 +1,8 @@
 import type { FixedColumn } from "../../columnar/types.js";
 import type { ReadNumbers } from "./column-numbers.js";
 import { type FloatBits, createFloatBits } from "./float-bits.js";
-import {
-  mergeNumbers,
-  noNumbers,
-  type NumberProfile,
-  type ProfileLimits,
-  profileNumbers,
-  blockValues,
-} from "./number-profile.js";
+import { mergeNumbers, noNumbers, type NumberProfile, type ProfileLimits, blockValues } from "./number-profile.js";
+import { profileNumbers } from "./profile-numbers.js";
 import { hashBins, mixHash } from "./value-counts.js";
 
 /** Lists of numbers, as vectors. */

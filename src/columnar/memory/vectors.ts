@@ -92,6 +92,20 @@ export function loopsSharingMemory(code: string): { readonly loops: unknown; rea
   return { loops, memory: vectors.buffer };
 }
 
+/**
+ * Other loops, which have memory of their own; undefined: there are none.
+ * @param code in base64
+ */
+export function loopsWithMemory(code: string): unknown {
+  const { WebAssembly: here } = globalThis as { WebAssembly?: WebAssemblyHere };
+  const isRefused = opened !== undefined && opened.vectors === undefined;
+  try {
+    return here === undefined || isRefused ? undefined : instantiate(here, code);
+  } catch {
+    return undefined; // no memory for them
+  }
+}
+
 /** Uses no vectors in this thread from now on. V8 reserves 10 GiB of addresses for them, which `ulimit -v` may not allow. */
 export function doWithoutVectors(): void {
   opened = { vectors: undefined };

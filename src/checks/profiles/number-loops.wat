@@ -1,0 +1,222 @@
+;; Loops over float64 numbers, for number-loops.ts. Addresses are bytes.
+;;
+;; 0x0000000  bins: how many numbers (i32) have these upper 22 bits (sign, exponent, 10 bits of the fraction)
+;; 0x1000000  sums by sign and exponent (4,096): of the fractions' upper 21 bits (i64) and of their lower 32 (i64)
+;; 0x1010000  the same of the numbers' squares (2,048: no sign)
+;; 0x1018000  how many numbers are NaN, infinite, -infinite (i32 each)
+;; 0x101800c  different numbers in the table (i32)
+;; 0x1018010  the least and the greatest finite number (f64 each)
+;; 0x1018020  the shift of the bins that `takeBins` lists (i32)
+;; 0x1018040  bins by the highest bit in which their key differs from the key of the bin before (33 i32)
+;; 0x1018100  what `listPlaces` lists, or the keys (1,024 i32) and the counts (1,024 i32) that `takeBins` lists
+;; 0x1020000  a hash table of different numbers: 1,024 slots of a number (f64) and how often it came (i64), 0 if free
+;; 0x1024000  the numbers to add
+(module
+  (memory (export "memory") 262) ;; pages of 64 KiB: of no cost before they are written to
+
+  ;; Counts a number that is NaN or infinite.
+  (func $addNotFinite (param $x f64)
+    (local $at i32)
+    (local.set $at
+      (select (i32.const 0x1018000)
+        (select (i32.const 0x1018004) (i32.const 0x1018008) (f64.gt (local.get $x) (f64.const 0)))
+        (f64.ne (local.get $x) (local.get $x))))
+    (i32.store (local.get $at) (i32.add (i32.load (local.get $at)) (i32.const 1))))
+
+  ;; Adds the fraction of a number, and `times` the same, to the sums at `sums`.
+  (func $addFraction (param $sums i32) (param $bits i64) (param $times i64)
+    (local $at i32)
+    (local.set $at
+      (i32.add (local.get $sums) (i32.shl (i32.wrap_i64 (i64.shr_u (local.get $bits) (i64.const 52))) (i32.const 4))))
+    (i64.store (local.get $at)
+      (i64.add (i64.load (local.get $at))
+        (i64.mul (local.get $times)
+          (i64.or (i64.and (i64.shr_u (local.get $bits) (i64.const 32)) (i64.const 0xfffff)) (i64.const 0x100000)))))
+    (i64.store offset=8 (local.get $at)
+      (i64.add (i64.load offset=8 (local.get $at))
+        (i64.mul (local.get $times) (i64.and (local.get $bits) (i64.const 0xffffffff))))))
+
+  ;; Adds a finite number that came `times` times; its zero has no sign.
+  (func $addTimes (param $x f64) (param $times i64)
+    (local $bits i64) (local $at i32)
+    (local.set $bits (i64.reinterpret_f64 (local.get $x)))
+    (local.set $at (i32.shl (i32.wrap_i64 (i64.shr_u (local.get $bits) (i64.const 42))) (i32.const 2)))
+    (i32.store (local.get $at) (i32.add (i32.load (local.get $at)) (i32.wrap_i64 (local.get $times))))
+    (call $addFraction (i32.const 0x1000000) (local.get $bits) (local.get $times))
+    (call $addFraction (i32.const 0x1010000)
+      (i64.reinterpret_f64 (f64.mul (local.get $x) (local.get $x))) (local.get $times))
+    (if (f64.lt (local.get $x) (f64.load (i32.const 0x1018010)))
+      (then (f64.store (i32.const 0x1018010) (local.get $x))))
+    (if (f64.gt (local.get $x) (f64.load (i32.const 0x1018018)))
+      (then (f64.store (i32.const 0x1018018) (local.get $x)))))
+
+  ;; Adds the numbers in [at, end). `$addTimes` is written out: V8 of Node 20 would call it for each number.
+  (func (export "addNumbers") (param $at i32) (param $end i32)
+    (local $x f64) (local $bits i64) (local $word i32) (local $place i32) (local $least f64) (local $greatest f64)
+    (local.set $least (f64.load (i32.const 0x1018010)))
+    (local.set $greatest (f64.load (i32.const 0x1018018)))
+    (block $through
+      (loop $next
+        (br_if $through (i32.eq (local.get $at) (local.get $end)))
+        (local.set $x (f64.add (f64.load (local.get $at)) (f64.const 0))) ;; -0 becomes 0
+        (local.set $at (i32.add (local.get $at) (i32.const 8)))
+        (local.set $bits (i64.reinterpret_f64 (local.get $x)))
+        (local.set $word (i32.wrap_i64 (i64.shr_u (local.get $bits) (i64.const 32))))
+        (if (i32.eq (i32.and (local.get $word) (i32.const 0x7ff00000)) (i32.const 0x7ff00000))
+          (then
+            (call $addNotFinite (local.get $x))
+            (br $next)))
+        (local.set $place (i32.and (i32.shr_u (local.get $word) (i32.const 8)) (i32.const -4)))
+        (i32.store (local.get $place) (i32.add (i32.load (local.get $place)) (i32.const 1)))
+        (local.set $place (i32.and (i32.shr_u (local.get $word) (i32.const 16)) (i32.const -16)))
+        (i64.store offset=0x1000000 (local.get $place)
+          (i64.add (i64.load offset=0x1000000 (local.get $place))
+            (i64.extend_i32_u (i32.or (i32.and (local.get $word) (i32.const 0xfffff)) (i32.const 0x100000)))))
+        (i64.store offset=0x1000008 (local.get $place)
+          (i64.add (i64.load offset=0x1000008 (local.get $place)) (i64.and (local.get $bits) (i64.const 0xffffffff))))
+        (if (f64.lt (local.get $x) (local.get $least)) (then (local.set $least (local.get $x))))
+        (if (f64.gt (local.get $x) (local.get $greatest)) (then (local.set $greatest (local.get $x))))
+        (local.set $bits (i64.reinterpret_f64 (f64.mul (local.get $x) (local.get $x))))
+        (local.set $word (i32.wrap_i64 (i64.shr_u (local.get $bits) (i64.const 32))))
+        (local.set $place (i32.and (i32.shr_u (local.get $word) (i32.const 16)) (i32.const -16)))
+        (i64.store offset=0x1010000 (local.get $place)
+          (i64.add (i64.load offset=0x1010000 (local.get $place))
+            (i64.extend_i32_u (i32.or (i32.and (local.get $word) (i32.const 0xfffff)) (i32.const 0x100000)))))
+        (i64.store offset=0x1010008 (local.get $place)
+          (i64.add (i64.load offset=0x1010008 (local.get $place)) (i64.and (local.get $bits) (i64.const 0xffffffff))))
+        (br $next)))
+    (f64.store (i32.const 0x1018010) (local.get $least))
+    (f64.store (i32.const 0x1018018) (local.get $greatest)))
+
+  ;; Counts the numbers in [at, end) by value for as long as at most `limit` (below 1,024) of them differ. Returns `end`,
+  ;; or the address of the number that is one too many.
+  (func (export "countFew") (param $at i32) (param $end i32) (param $limit i32) (result i32)
+    (local $x f64) (local $slot i32) (local $size i32)
+    (local.set $size (i32.load (i32.const 0x101800c)))
+    (block $through
+      (loop $next
+        (br_if $through (i32.eq (local.get $at) (local.get $end)))
+        (local.set $x (f64.add (f64.load (local.get $at)) (f64.const 0)))
+        (if (f64.ne (f64.sub (local.get $x) (local.get $x)) (f64.const 0))
+          (then (call $addNotFinite (local.get $x)))
+          (else
+            (local.set $slot
+              (i32.wrap_i64
+                (i64.shl
+                  (i64.shr_u
+                    (i64.mul (i64.reinterpret_f64 (local.get $x)) (i64.const 0x9e3779b97f4a7c15)) (i64.const 54))
+                  (i64.const 4))))
+            (block $found
+              (loop $closer
+                (br_if $found (i64.eqz (i64.load offset=0x1020008 (local.get $slot))))
+                (br_if $found (f64.eq (f64.load offset=0x1020000 (local.get $slot)) (local.get $x)))
+                (local.set $slot (i32.and (i32.add (local.get $slot) (i32.const 16)) (i32.const 0x3ff0)))
+                (br $closer)))
+            (if (i64.eqz (i64.load offset=0x1020008 (local.get $slot)))
+              (then
+                (br_if $through (i32.eq (local.get $size) (local.get $limit)))
+                (local.set $size (i32.add (local.get $size) (i32.const 1)))
+                (f64.store offset=0x1020000 (local.get $slot) (local.get $x))))
+            (i64.store offset=0x1020008 (local.get $slot)
+              (i64.add (i64.load offset=0x1020008 (local.get $slot)) (i64.const 1)))))
+        (local.set $at (i32.add (local.get $at) (i32.const 8)))
+        (br $next)))
+    (i32.store (i32.const 0x101800c) (local.get $size))
+    (local.get $at))
+
+  ;; Moves what `countFew` counted to the sums and bins.
+  (func (export "addFew")
+    (local $slot i32) (local $times i64)
+    (loop $next
+      (local.set $times (i64.load offset=0x1020008 (local.get $slot)))
+      (if (i64.ne (local.get $times) (i64.const 0))
+        (then
+          (call $addTimes (f64.load offset=0x1020000 (local.get $slot)) (local.get $times))
+          (i64.store offset=0x1020008 (local.get $slot) (i64.const 0))))
+      (local.set $slot (i32.add (local.get $slot) (i32.const 16)))
+      (br_if $next (i32.lt_u (local.get $slot) (i32.const 0x4000))))
+    (i32.store (i32.const 0x101800c) (i32.const 0)))
+
+  ;; Lists the places (i32) of both tables of sums where something was added, and returns how many they are: by sign and
+  ;; exponent, those of squares from 4,096 on.
+  (func (export "listPlaces") (result i32)
+    (local $place i32) (local $to i32)
+    (local.set $to (i32.const 0x1018100))
+    (loop $next
+      ;; Each number adds 2^20 at least to the upper bits.
+      (if (i64.ne (i64.load offset=0x1000000 (i32.shl (local.get $place) (i32.const 4))) (i64.const 0))
+        (then
+          (i32.store (local.get $to) (local.get $place))
+          (local.set $to (i32.add (local.get $to) (i32.const 4)))))
+      (local.set $place (i32.add (local.get $place) (i32.const 1)))
+      (br_if $next (i32.lt_u (local.get $place) (i32.const 6144))))
+    (i32.shr_u (i32.sub (local.get $to) (i32.const 0x1018100)) (i32.const 2)))
+
+  ;; Goes through the bins that hold something by ascending key. While `shift` is -1, it counts the bits in which
+  ;; neighbours differ; else it lists keys and counts, those that have one key after the shift as one bin, and empties
+  ;; the bins. Returns how many bins there are, or were listed.
+  (func $walkBins (param $shift i32) (result i32)
+    (local $step i32) (local $place i32) (local $sign i32) (local $entry i32) (local $at i32)
+    (local $count i32) (local $key i32) (local $last i32) (local $bins i32) (local $to i32)
+    (loop $nextPlace
+      ;; Negative numbers come first, the greatest exponent first of all.
+      (local.set $sign (select (i32.const -1) (i32.const 0) (i32.lt_u (local.get $step) (i32.const 2048))))
+      (local.set $place (i32.xor (i32.xor (local.get $step) (i32.const 2048)) (i32.and (local.get $sign) (i32.const 2047))))
+      (if (i64.ne (i64.load offset=0x1000000 (i32.shl (local.get $place) (i32.const 4))) (i64.const 0))
+        (then
+          (local.set $entry (i32.const 0))
+          (loop $nextEntry
+            (local.set $at
+              (i32.or
+                (i32.shl (local.get $place) (i32.const 10))
+                (i32.xor (local.get $entry) (i32.and (local.get $sign) (i32.const 1023)))))
+            (local.set $count (i32.load (i32.shl (local.get $at) (i32.const 2))))
+            (if (local.get $count)
+              (then
+                ;; A key has 21 bits, and those of negative numbers are the others' complements.
+                (local.set $key (i32.xor (i32.and (local.get $at) (i32.const 0x1fffff)) (local.get $sign)))
+                (if (i32.eq (local.get $shift) (i32.const -1))
+                  (then
+                    (if (local.get $bins)
+                      (then
+                        (local.set $to
+                          (i32.shl
+                            (i32.sub (i32.const 32) (i32.clz (i32.xor (local.get $key) (local.get $last))))
+                            (i32.const 2)))
+                        (i32.store offset=0x1018040 (local.get $to)
+                          (i32.add (i32.load offset=0x1018040 (local.get $to)) (i32.const 1)))))
+                    (local.set $bins (i32.add (local.get $bins) (i32.const 1))))
+                  (else
+                    (i32.store (i32.shl (local.get $at) (i32.const 2)) (i32.const 0))
+                    (local.set $key (i32.shr_s (local.get $key) (local.get $shift)))
+                    (if (i32.or (i32.eqz (local.get $bins)) (i32.ne (local.get $key) (local.get $last)))
+                      (then
+                        (local.set $to (i32.shl (local.get $bins) (i32.const 2)))
+                        (i32.store offset=0x1018100 (local.get $to) (local.get $key))
+                        (i32.store offset=0x1019100 (local.get $to) (i32.const 0))
+                        (local.set $bins (i32.add (local.get $bins) (i32.const 1)))))
+                    (i32.store offset=0x1019100 (local.get $to)
+                      (i32.add (i32.load offset=0x1019100 (local.get $to)) (local.get $count)))))
+                (local.set $last (local.get $key))))
+            (local.set $entry (i32.add (local.get $entry) (i32.const 1)))
+            (br_if $nextEntry (i32.lt_u (local.get $entry) (i32.const 1024))))))
+      (local.set $step (i32.add (local.get $step) (i32.const 1)))
+      (br_if $nextPlace (i32.lt_u (local.get $step) (i32.const 4096))))
+    (local.get $bins))
+
+  ;; Lists keys and counts of the bins, as many as two by two become one until they are `limit` (1,024) at most, and
+  ;; returns how many they are. The sums are those of the same numbers; bins are empty afterwards, sums are not.
+  (func (export "takeBins") (param $limit i32) (result i32)
+    (local $bins i32) (local $shift i32)
+    (memory.fill (i32.const 0x1018040) (i32.const 0) (i32.const 132))
+    (local.set $bins (call $walkBins (i32.const -1)))
+    (block $fit
+      (loop $coarser
+        (br_if $fit (i32.le_u (local.get $bins) (local.get $limit)))
+        (local.set $shift (i32.add (local.get $shift) (i32.const 1)))
+        (local.set $bins
+          (i32.sub (local.get $bins) (i32.load offset=0x1018040 (i32.shl (local.get $shift) (i32.const 2)))))
+        (br $coarser)))
+    (i32.store (i32.const 0x1018020) (local.get $shift))
+    (call $walkBins (local.get $shift)))
+)
