@@ -60,7 +60,8 @@ function failure(outcome: Outcome): Html {
   return html`<section class="failed"><p><b>${code}</b>, exit code ${exitCode}</p><pre>${lines}</pre>${advice}</section>`;
 }
 
-function tiles({ counts, run, seconds, engineBusy }: AttemptRecord, outcome: Outcome): Html {
+function tiles({ counts, run, engine, seconds, engineBusy }: AttemptRecord, outcome: Outcome): Html {
+  const hasTrees = (engine?.trees() ?? null) !== null;
   const done = outcome.kind === "done" ? outcome.report.spansCommitted : undefined;
   const all: [string, string][] = [
     ["rows scored", showCount(counts.rowsScored)],
@@ -70,6 +71,7 @@ function tiles({ counts, run, seconds, engineBusy }: AttemptRecord, outcome: Out
     ["rows rejected", showCount(counts.rowsRejected)],
     ["rows filtered out", showCount(counts.rowsFiltered)],
     ["rows deduplicated", showCount(counts.rowsDeduplicated)],
+    ...(hasTrees ? [["rows by compiled trees", showCount(counts.rowsByTrees)] satisfies [string, string]] : []),
     ["spans committed here", showCount(counts.spansCommitted)],
     ["spans of the run", `${done === undefined ? "?" : showCount(done)} of ${run?.spans ?? "?"}`],
   ];
@@ -95,6 +97,7 @@ function rejects({ rejectReasons }: AttemptRecord): Html {
 }
 
 function facts({ info, run, engine, inputWaitSeconds }: AttemptRecord, outcome: Outcome): Html {
+  const trees = engine?.trees() ?? null;
   const params = Object.entries(info.params).map(([name, value]): [string, string] => [`param ${name}`, value]);
   const ofRun: [string, string][] =
     run === undefined
@@ -111,6 +114,7 @@ function facts({ info, run, engine, inputWaitSeconds }: AttemptRecord, outcome: 
       ? []
       : [
           ["provider", [...engine.missing.map((name) => `no ${name}`), engine.provider].join(", ")],
+          ...(trees === null ? [] : [["decision trees", trees] satisfies [string, string]]),
           ["sessions", String(engine.sessions)],
           ["batch_size", showCount(engine.batchRows())],
         ];

@@ -77,13 +77,24 @@ function workGauges(state: MetricsState): Gauge[] {
   return [infoGauge, missing, ...countGauges(state), ...timeGauges(state)];
 }
 
-function countGauges({ record: { run, counts, rejectReasons: found }, outcome }: MetricsState): Gauge[] {
+function countGauges({ record: { run, engine, counts, rejectReasons: found }, outcome }: MetricsState): Gauge[] {
+  const trees = engine?.trees() ?? null;
   const committed = outcome?.kind === "done" ? outcome.report.spansCommitted : undefined;
   return [
     one("infer_batch_rows_planned", "Input rows of the run", run?.rows),
     one("infer_batch_rows_scored", "Rows whose predictions the attempt committed", counts.rowsScored),
     one("infer_batch_rows_filtered", "Rows that input.where left out", counts.rowsFiltered),
     one("infer_batch_rows_deduplicated", "Scored rows that took a repeated row's prediction", counts.rowsDeduplicated),
+    one(
+      "infer_batch_trees_compiled",
+      "1 if compiled decision trees score the rows, 0 if ONNX Runtime computes the model's trees",
+      trees === null ? undefined : Number(trees === "compiled"),
+    ),
+    one(
+      "infer_batch_rows_by_trees",
+      "Rows that compiled decision trees scored",
+      trees === null ? undefined : counts.rowsByTrees,
+    ),
     {
       name: "infer_batch_rows_rejected",
       help: "Rows that the attempt rejected, by reason",

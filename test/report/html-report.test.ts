@@ -30,6 +30,14 @@ describe("the HTML page of an attempt", () => {
     expect(page).toContain("connecting to db: &lt;refused&gt;");
   });
 
+  test("the HTML page of an attempt says what computed decision trees, if the model has some", () => {
+    const page = (trees: string | null): string => htmlReport(recordOf({ trees }), partly, endedMs);
+    expect(page("compiled")).toContain("<dt>rows by compiled trees</dt><dd>3</dd>");
+    expect(page("compiled")).toContain("<tr><th>decision trees</th><td>compiled</td></tr>");
+    expect(page("onnxruntime: too wide")).toContain("<tr><th>decision trees</th><td>onnxruntime: too wide</td></tr>");
+    expect(page(null)).not.toContain("trees");
+  });
+
   test("isPageOf recognizes the page of a run, unless the attempt failed", () => {
     const runId = "daily-0123456789ab";
     expect(isPageOf(htmlReport(recordOf(), partly, endedMs), runId)).toBe(true);

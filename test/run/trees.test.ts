@@ -2,7 +2,7 @@ import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { beforeAll, describe, expect, test } from "vitest";
 import { writeArrow } from "../support/arrow.js";
-import { projectFolder } from "../support/cli.js";
+import { projectFolder, runCli } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { outputRows } from "../support/output.js";
 import { query, writeRows } from "../support/parquet.js";
@@ -115,5 +115,45 @@ describe("a job of a model with trees", () => {
     }
     expect(found[0]).toHaveLength(rows);
     expect(found[1]).toEqual(found[0]);
+  });
+
+  test("is scored by ONNX Runtime, with a warning, where the compiled trees differ from it", async () => {
+    await using scratch = await scratchFolder();
+    // Sessions that check the trees are made of a part of the model, in memory: these give other scores.
+    const preload = join(scratch.path, "other-scores.mjs");
+    await writeFile(
+      preload,
+      `import { createRequire } from "node:module";
+      import { isMainThread } from "node:worker_threads";
+      if (!isMainThread) {
+        const { InferenceSession } = createRequire(${JSON.stringify(join(projectFolder, "package.json"))})("onnxruntime-node");
+        const create = InferenceSession.create.bind(InferenceSession);
+        InferenceSession.create = async (model, ...rest) => {
+          const session = await create(model, ...rest);
+          const run = session.run.bind(session);
+          session.run = async (...args) => {
+            const outputs = await run(...args);
+            if (typeof model !== "string") {
+              Object.values(outputs).find(({ type }) => type === "float32").data[5] += 0.25;
+            }
+            return outputs;
+          };
+          return session;
+        };
+      }`,
+    );
+    const args = ["run", await writeJob(scratch.path, {}), "--json"];
+    const { code, stdout, stderr } = await runCli(args, { unbundled: true, node: [`--import=${preload}`] });
+
+    expect(code, stderr).toBe(0);
+    const reason = String.raw`\S+ differs from ONNX Runtime's for rows made of the model's thresholds: row 2: [\d.]+, not [\d.]+`;
+    const warning = `checking the compiled trees of \\S*bench-lightgbm.onnx: ${reason}; ONNX Runtime computes them in this attempt`;
+    expect(stderr).toMatch(new RegExp(warning));
+    expect(JSON.parse(stdout)).toMatchObject({
+      rows_by_trees: 0,
+      trees: expect.stringMatching(new RegExp(`^onnxruntime: ${reason}$`)),
+    });
+    expect(await outputRows(join(scratch.path, "out"))).toEqual(expected);
+    expect(await providersOf(scratch.path)).toEqual(["cpu"]);
   });
 });

@@ -10,6 +10,8 @@ export interface Names {
   readonly column?: string;
   readonly text?: string;
   readonly param?: string;
+  /** What computes the model's trees. */
+  readonly trees?: string | null;
 }
 
 /** A record of a worker that scored 3 rows in a second and rejected one; its clock stands still afterwards. */
@@ -19,6 +21,7 @@ export function recordOf({
   column = "score",
   text = "a",
   param = "x",
+  trees = null,
 }: Names = {}): AttemptRecord {
   let now = 1000;
   const record = createAttemptRecord({
@@ -47,7 +50,7 @@ export function recordOf({
       { name: "label", type: "utf8" },
     ],
   });
-  record.startScoring({ provider: "cpu", missing: [], trees: () => null, sessions: 2, batchRows: () => 256 });
+  record.startScoring({ provider: "cpu", missing: [], trees: () => trees, sessions: 2, batchRows: () => 256 });
   record.stages.took("decode", now, now + 250);
   record.stages.took("infer", now, now + 1500);
   now += 500;

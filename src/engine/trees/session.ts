@@ -204,7 +204,7 @@ function requireSame(found: readonly Tensor[], expected: readonly Tensor[], { ou
     const [tensor, other] = [found[index], expected[index]];
     const difference = tensor && other && differenceOf(tensor, other, trialBound);
     if (difference !== undefined) {
-      throw new Mismatch(`of a batch, ${name} has in ${difference}`);
+      throw new Mismatch(`${name} of a batch differs from ONNX Runtime's: ${difference}`);
     }
   }
 }

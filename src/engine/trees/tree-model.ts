@@ -148,9 +148,9 @@ function compare(
     const tensor = name === values ? found.values : found.labels();
     const bound = name === values ? boundOf(ensemble.transform) : 0;
     const other = expected[index];
-    const difference = other === undefined ? "nothing" : differenceOf(tensor, other, bound);
+    const difference = other === undefined ? "there is none" : differenceOf(tensor, other, bound);
     if (difference !== undefined) {
-      throw new Mismatch(`of rows made of the model's thresholds, ${name} has in ${difference}`);
+      throw new Mismatch(`${name} differs from ONNX Runtime's for rows made of the model's thresholds: ${difference}`);
     }
   }
 }
