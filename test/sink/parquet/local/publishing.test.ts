@@ -4,8 +4,10 @@ import { describe, expect, test } from "vitest";
 import type { OutputRows } from "#src/columnar/types.js";
 import type { DuckDBConnection } from "#src/duckdb/instance.js";
 import { numberedRunId } from "#src/plan/identity.js";
+import type { RunId } from "#src/plan/plan.js";
 import { spanAt } from "#src/plan/spans.js";
 import { layoutOf } from "#src/sink/parquet/common/layout.js";
+import type { Sink } from "#src/sink/port.js";
 import { allLost, commitsSurvive } from "../../../support/lossy-disk.js";
 import { partNames, spanOfName } from "../../../support/output.js";
 import {
@@ -76,32 +78,42 @@ describe("a part that another attempt has linked", () => {
   });
 });
 
-test.each([1, 2])(
-  "a finish of run %i by an attempt that died before it flushed _SUCCESS is durable when another attempt reports it",
-  async (number) => {
+describe("a finish by an attempt that died before it flushed _SUCCESS", () => {
+  const reporters = [
+    { number: 1, what: "finishes it too", isBegun: true },
+    { number: 2, what: "finishes it too", isBegun: true },
+    { number: 1, what: "finds it finished", isBegun: false },
+    { number: 2, what: "finds it finished", isBegun: false },
+  ];
+  test.each(reporters)("a finish of run $number is durable when another attempt $what", async ({ number, isBegun }) => {
     await onDisk(async ({ root, disk }) => {
       const plan = { ...drivePlan, runId: numberedRunId(drivePlan.runId, number) };
       await using first = await openDriveSink(root, disk.fs);
       await using second = await openDriveSink(root, disk.fs);
-      const [one, other] = [(await begun(first, plan)).run, (await begun(second, plan)).run];
+      const { run: one } = await begun(first, plan);
+      const other = isBegun ? (await begun(second, plan)).run : undefined;
       for (let span = 0; span < driveSpans; span += 1) {
         await commit(one, span);
       }
-      await other.refresh();
+      await other?.refresh();
       disk.stopAfter(/^rename lake\/out\/_SUCCESS/);
       await expect(one.finish()).rejects.toThrow("the machine is off: sync");
       disk.kill();
 
-      await other.finish();
+      await (other === undefined ? expectFinished(second, plan.runId) : other.finish());
 
       await disk.losePower(allLost);
       await using later = await openDriveSink(root, disk.fs);
-      const stored = await later.find(drivePlan.runId);
-      expect(stored?.plan.runId).toBe(plan.runId);
-      expect(stored === undefined ? undefined : (await later.open(stored)).finished).toBe(true);
+      await expectFinished(later, plan.runId);
     });
-  },
-);
+  });
+});
+
+async function expectFinished(sink: Sink, runId: RunId): Promise<void> {
+  const stored = await sink.find(drivePlan.runId);
+  expect(stored?.plan.runId).toBe(runId);
+  expect(stored === undefined ? undefined : (await sink.open(stored)).finished).toBe(true);
+}
 
 test("a part whose name survives a power failure by chance has its rejects", async () => {
   await onDisk(async (run) => {
