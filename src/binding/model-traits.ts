@@ -6,7 +6,7 @@ export interface ModelTraits {
   readonly otherOutputs: readonly { readonly name: string; readonly type: string }[];
   /** Its operators that compute a scale from all values of a batch, each once. */
   readonly batchScales: readonly string[];
-  /** It has nodes of decision trees. */
+  /** It has decision trees that may be compiled: not where it has external data, since compiling reads its file alone. */
   readonly hasTrees: boolean;
 }
 

@@ -17,7 +17,10 @@ const graphField = 7;
 const outputField = 12;
 
 /** Reads traits of a serialized ModelProto that `readOnnxProto` has parsed. Damage is left for ONNX Runtime to report. */
-export function readTraits(bytes: Uint8Array, { producerName }: Pick<OnnxProto, "producerName">): ModelTraits {
+export function readTraits(
+  bytes: Uint8Array,
+  { producerName, externalData }: Pick<OnnxProto, "producerName" | "externalData">,
+): ModelTraits {
   const found: FoundTraits = { operators: new Set(), outputs: [] };
   try {
     walk(new BinaryReader(bytes), bytes.length, model, found);
@@ -27,7 +30,7 @@ export function readTraits(bytes: Uint8Array, { producerName }: Pick<OnnxProto, 
   return {
     producer: producerName,
     otherOutputs: found.outputs.filter(({ type }) => !type.startsWith("tensor(")),
-    hasTrees: [...found.operators].some((name) => name.startsWith("TreeEnsemble")),
+    hasTrees: externalData.length === 0 && [...found.operators].some((name) => name.startsWith("TreeEnsemble")),
     batchScales: [...found.operators].filter((name) => dynamicQuantizers.has(name)).toSorted(),
   };
 }

@@ -84,8 +84,10 @@ describe("a model that quantises by all values of a batch", () => {
   });
 });
 
+const proto = { producerName: "made here", externalData: [] };
+
 async function traitsOf(name: string): Promise<ReturnType<typeof readTraits>> {
-  return readTraits(await readFile(join(projectFolder, "fixtures/models", name)), { producerName: "made here" });
+  return readTraits(await readFile(join(projectFolder, "fixtures/models", name)), proto);
 }
 
 describe("readTraits", () => {
@@ -98,7 +100,7 @@ describe("readTraits", () => {
   test("readTraits finds nothing in a model that is cut off", async () => {
     const bytes = await readFile(join(projectFolder, "fixtures/models/wine-zipmap.onnx"));
     for (let length = 0; length < bytes.length; length += 211) {
-      expect(readTraits(bytes.subarray(0, length), { producerName: "" }).batchScales).toEqual([]);
+      expect(readTraits(bytes.subarray(0, length), proto).batchScales).toEqual([]);
     }
   });
 });

@@ -103,6 +103,20 @@ describe("external data", () => {
   });
 });
 
+test("trees of a model count as such only without external data, which compiled trees could not read", async () => {
+  await using scratch = await scratchFolder();
+  const path = join(scratch.path, "model.onnx");
+  const trees = { op: "TreeEnsembleRegressor", from: ["x"], to: "sum" };
+  const add = { op: "Add", from: ["sum", "bias"], to: "score" };
+  await writeFile(join(scratch.path, "bias.bin"), "1234");
+  const found: boolean[] = [];
+  for (const constants of [[], [{ name: "bias", length: 1, location: "bias.bin" }]]) {
+    await writeModel(path, { ...identity, nodes: [trees, add], constants });
+    found.push((await openModelFile(path)).traits.hasTrees);
+  }
+  expect(found).toEqual([true, false]);
+});
+
 describe("a file that is no model", () => {
   test.each([
     { what: "not there", make: async () => undefined, says: "there is no such file" },
