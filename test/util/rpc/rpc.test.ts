@@ -118,6 +118,21 @@ test("an error keeps its class, code, hint and cause on its way to the client", 
   expect((error as JobError).cause).toMatchObject({ message: "ENOSPC" });
 });
 
+test("an error of the system keeps its errno, stack and cause on its way to the client", async () => {
+  const thrown = Object.assign(new Error("ENOSPC: no space left", { cause: new Error("write") }), { code: "ENOSPC" });
+  const { client } = connect({
+    fail: () => {
+      throw thrown; // not as a rejection
+    },
+  });
+
+  const error: unknown = await client.call("fail", { body: "" }).result.catch((cause: unknown) => cause);
+
+  expect(error).not.toBeInstanceOf(JobError);
+  expect(error).toMatchObject({ message: thrown.message, code: "ENOSPC", stack: thrown.stack });
+  expect((error as Error).cause).toMatchObject({ message: "write" });
+});
+
 test("a result that cannot be sent is an error of its call alone", async () => {
   const { client } = connect({ wait: () => Promise.resolve({ body: (() => "") as unknown as string }) });
 
@@ -193,6 +208,7 @@ test.each<{ what: string; message: unknown; says: string }>([
   },
   { what: "takes another type", message: { rpc: "call", id: 0, name: "count", body: "1" }, says: "a call of count" },
   { what: "is a notice of another type", message: { rpc: "notice", name: "hello", body: 1 }, says: "the notice hello" },
+  { what: "is a notice of an unknown name", message: { rpc: "notice", name: "bye", body: "" }, says: "the notice bye" },
 ])("a call that $what ends the server's thread", ({ message, says }) => {
   let hear: ((message: unknown) => void) | undefined;
   const port = {
