@@ -178,6 +178,11 @@ test.each<{ what: string; message: unknown; says: string }>([
   { what: "has a result of another type", message: { rpc: "result", id: 0, body: 3 }, says: "a result" },
   { what: "has an item where there should be none", message: { rpc: "item", id: 0, body: 3 }, says: "an item" },
   { what: "has an error that is none", message: { rpc: "error", id: 0, error: "no" }, says: "an answer" },
+  {
+    what: "has an error of an unknown code",
+    message: { rpc: "error", id: 0, error: { message: "no", job: { code: "toString" } } },
+    says: "an answer",
+  },
   { what: "answers another call", message: { rpc: "result", id: 9, body: "" }, says: "an answer to call 9" },
   { what: "is a notice of an unknown name", message: { rpc: "notice", name: "bye", body: "" }, says: "the notice bye" },
   {
