@@ -2,8 +2,9 @@ import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { openTinyModel } from "#src/app/provider-trial.js";
+import { openTinyModel, tryProvider } from "#src/app/provider-trial.js";
 import { type Diagnosis, doctorText } from "#src/report/doctor-text.js";
+import { JobError } from "#src/util/errors.js";
 import { runHere } from "../support/cli.js";
 import { scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
 import { writeModel } from "../support/onnx.js";
@@ -118,12 +119,35 @@ describe("doctor", () => {
       {},
       async (spec) => {
         const { code, stdout, stderr } = await runHere(["doctor", spec]);
-        expect([code, stderr]).toEqual([75, expect.stringMatching(/^error: scoring on cpu: .*memory/)]);
+        expect([code, stderr]).toEqual([
+          75,
+          expect.stringMatching(
+            /^error: scoring on cpu: there is no memory for a batch of one row: Failed to allocate memory for requested buffer of size \d+\n/,
+          ),
+        ]);
         expect(stdout).toMatch(/^ {2}cpu +failed +\S/m);
         expect(stdout.trimEnd().split("\n").at(-1)).toBe("A run with providers [cpu] would end with 75.");
       },
       { model: { path } },
     );
+  });
+
+  test("doctor reports a temporary error of loading the model as a finding, and ends at once with any other error", async () => {
+    await using tiny = await openTinyModel();
+    const options = { deviceId: 0, trees: "auto" } as const;
+    const temporary = new JobError("DISK", "loading model tiny.onnx: EIO");
+    const final = new JobError("MODEL_CHANGED", "loading model tiny.onnx: it was written to");
+    const failing = (error: JobError): typeof tiny => ({ ...tiny, check: () => Promise.reject(error) });
+
+    expect(await tryProvider("cpu", failing(temporary), options)).toEqual({
+      provider: "cpu",
+      state: "failed",
+      operators: {},
+      ms: undefined,
+      fault: temporary.message,
+      error: temporary,
+    });
+    await expect(tryProvider("cpu", failing(final), options)).rejects.toBe(final);
   });
 
   test("doctor says when a provider runs none of the model's operators", () => {

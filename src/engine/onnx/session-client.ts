@@ -84,7 +84,7 @@ function responseOf(model: LoadedModel, response: SessionResponse): EngineRespon
     return { ...response, message: withoutSource(response.message) };
   }
   if (fault.kind === "memory") {
-    return { ...response, kind: "exhausted" };
+    return { ...response, kind: "exhausted", message: shortFault(response.message) };
   }
   throw brokenDevice(model, response.message);
 }
