@@ -2,8 +2,6 @@
  * Stands between the program and its queries: names each statement that is sent to Postgres, and calls back
  * before it, after it, and in the middle of a COPY, with half of it on its way.
  */
-import { Client } from "pg";
-
 /** @param {string} text */
 function kindOf(text) {
   return text
@@ -13,9 +11,12 @@ function kindOf(text) {
     .slice(0, 48);
 }
 
-/** Calls back from every query of this process. Returns what takes itself away again. */
-export function watchQueries({ before, after, inCopy, sent }) {
-  const query = Reflect.get(Client.prototype, "query");
+/**
+ * Calls back from every query of this process. Returns a function that ends this.
+ * @param clients the prototype of the class `Client` of `pg`
+ */
+export function watchQueries(clients, { before, after, inCopy, sent }) {
+  const query = Reflect.get(clients, "query");
   const seen = new Map();
   const nameCall = (text) => {
     const kind = kindOf(text);
@@ -23,7 +24,7 @@ export function watchQueries({ before, after, inCopy, sent }) {
     seen.set(kind, count);
     return `${kind} #${count}`;
   };
-  Client.prototype.query = function (config, ...rest) {
+  clients.query = function (config, ...rest) {
     const text = typeof config === "string" ? config : config?.text;
     if (typeof text !== "string" || typeof rest.at(-1) === "function") {
       return query.call(this, config, ...rest);
@@ -46,7 +47,7 @@ export function watchQueries({ before, after, inCopy, sent }) {
     })();
   };
   return () => {
-    Client.prototype.query = query;
+    clients.query = query;
   };
 }
 

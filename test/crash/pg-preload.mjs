@@ -6,6 +6,7 @@
  *   CRASH_AT     <before|sent|after|torn> <statement>, as the trace names it: dies by SIGKILL there
  *   CRASH_STOP   the same: stops there, by SIGSTOP
  */
+import { EventEmitter } from "node:events";
 import { appendFileSync } from "node:fs";
 import { isMainThread } from "node:worker_threads";
 import { watchQueries } from "./pg-calls.mjs";
@@ -24,9 +25,21 @@ const at = (moment) => (call) => {
   }
 };
 
+/** Calls back once, with the prototype of the clients of `pg`, before the first of them connects: the bundle has its own. */
+function onFirstClient(use) {
+  const { on } = EventEmitter.prototype;
+  EventEmitter.prototype.on = function (...args) {
+    if (typeof this.query === "function" && this.connectionParameters !== undefined) {
+      EventEmitter.prototype.on = on;
+      use(Object.getPrototypeOf(this));
+    }
+    return on.apply(this, args);
+  };
+}
+
 if (isMainThread && (trace ?? dieAt ?? stopAt) !== undefined) {
   const before = at("before");
-  watchQueries({
+  const callbacks = {
     before: (call) => {
       if (trace !== undefined) {
         appendFileSync(trace, `${call}\n`);
@@ -36,5 +49,6 @@ if (isMainThread && (trace ?? dieAt ?? stopAt) !== undefined) {
     sent: at("sent"),
     after: at("after"),
     inCopy: at("torn"),
-  });
+  };
+  onFirstClient((clients) => watchQueries(clients, callbacks));
 }

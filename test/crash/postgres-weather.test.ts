@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import { Client } from "pg";
 import { expect, test } from "vitest";
 import { scratchFolder } from "../support/job.js";
 import { expectFinishedPg, faultsInDatabase, type Mode, pgJob } from "../support/pg-crash.js";
@@ -22,7 +23,7 @@ async function scoreThrough(
   await using database = await postgres.server().createDatabase();
   const job = await pgJob(scratch.path, database, mode);
   let struck = 0;
-  const stop = watchQueries({
+  const stop = watchQueries(Client.prototype, {
     [at.moment]: async (call: string) => {
       if (struck === 0 && at.call.test(call)) {
         struck += 1;
@@ -110,7 +111,7 @@ postgres.describe("a connection to Postgres that breaks", () => {
     const proxy = await tcpProxy(postgres.server().port);
     const url = database.url.replace(/:\d+\//, `:${proxy.port}/`);
     const job = await pgJob(scratch.path, database, "append", { url, retry: { max_seconds: 1 } });
-    const stop = watchQueries({
+    const stop = watchQueries(Client.prototype, {
       inCopy: async (call) => {
         if (call.endsWith("#3")) {
           await proxy[Symbol.asyncDispose]();

@@ -5,7 +5,6 @@ import { runProgram } from "#src/cli/run-program.js";
 
 export const projectFolder = fileURLToPath(new URL("../..", import.meta.url));
 const program = fileURLToPath(new URL("../../bin/infer-batch.js", import.meta.url));
-const modules = fileURLToPath(new URL("../../dist/cli/main.js", import.meta.url));
 
 export interface CliResult {
   /** null when a signal ended it. */
@@ -23,8 +22,6 @@ export interface CliOptions {
   readonly uid?: number;
   /** Options of node itself, such as `--import=…`. */
   readonly node?: readonly string[];
-  /** Runs the modules that the bundle is made of: what `node` imports can then get at the same packages. */
-  readonly unbundled?: boolean;
   /** The program, where it is installed in another place. */
   readonly program?: string;
   /** Called with the process once it runs. */
@@ -40,16 +37,12 @@ export interface RunningCli {
 
 /** Runs the built command in a process of its own. */
 export async function runCli(args: readonly string[], options: CliOptions = {}): Promise<CliResult> {
-  const child = spawn(
-    process.execPath,
-    [...(options.node ?? []), options.unbundled === true ? modules : (options.program ?? program), ...args],
-    {
-      cwd: options.cwd ?? projectFolder,
-      env: { ...process.env, NO_COLOR: "1", ...options.env },
-      stdio: ["ignore", "pipe", "pipe"],
-      ...(options.uid === undefined ? {} : { uid: options.uid }),
-    },
-  );
+  const child = spawn(process.execPath, [...(options.node ?? []), options.program ?? program, ...args], {
+    cwd: options.cwd ?? projectFolder,
+    env: { ...process.env, NO_COLOR: "1", ...options.env },
+    stdio: ["ignore", "pipe", "pipe"],
+    ...(options.uid === undefined ? {} : { uid: options.uid }),
+  });
   let stdout = "";
   let stderr = "";
   child.stdout.setEncoding("utf8").on("data", (text: string) => {

@@ -19,7 +19,6 @@ export async function runWatchedPg(
 ): Promise<CliResult> {
   return await runCli(["run", spec, "--no-progress", "--log-level", "debug", ...args], {
     ...options,
-    unbundled: true, // the preload stands before the packages' own pg
     node: [`--import=${preload}`],
     env,
   });

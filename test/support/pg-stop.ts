@@ -1,3 +1,4 @@
+import { Client } from "pg";
 import { watchQueries } from "../crash/pg-calls.mjs";
 
 /** Stops the first query of this process that `moment` calls with such a statement, until it is told to go on. */
@@ -10,7 +11,7 @@ export function stopAt(
   const reached = new Promise<void>((resolve) => {
     reach.push(resolve);
   });
-  const unwatch = watchQueries({
+  const unwatch = watchQueries(Client.prototype, {
     [moment]: async (call: string) => {
       if (gates.length === 0 && statement.test(call)) {
         reach[0]?.();
