@@ -2,7 +2,7 @@ import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
-import { type CliResult, type RunningCli, runCli } from "../support/cli.js";
+import { type CliResult, type RunningCli, runCli, runHere } from "../support/cli.js";
 import { inParallel } from "../support/crash.js";
 import { scratchFolder } from "../support/job.js";
 import { killsOf, leftTables, type Mode, type PgJob, pgJob, runWatchedPg } from "../support/pg-crash.js";
@@ -30,7 +30,7 @@ async function dailyJob(folder: string, database: Database, mode: Mode, commitRo
 }
 
 async function run({ spec }: PgJob, args: readonly string[]): Promise<CliResult> {
-  return await runCli(["run", spec, "--no-progress", ...args]);
+  return await runHere(["run", spec, "--no-progress", ...args]);
 }
 
 /** The run ids in the table and how many rows each has; every id of the input is there once. */

@@ -106,7 +106,7 @@ s3.describe("in a store,", () => {
     const job = await s3OutputJob(
       scratch.path,
       { bucket, port: proxy.port },
-      { input: { path: `s3://${bucket.name}/in/*.parquet`, spool: { path: "spool" } }, commit_rows: 5 },
+      { input: { path: `s3://${bucket.name}/in/*.parquet`, spool: { path: "spool" } }, commit_rows: torture ? 5 : 10 },
     );
     proxy.delayMs = torture ? 400 : 40; // an attempt reads what each part says of itself
 
