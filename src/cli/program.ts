@@ -63,15 +63,15 @@ function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): 
     .option("--steal", "After this worker's own share, score the spans that other workers have not committed")
     .option(
       "--new-run",
-      "Plan a new run if this one is complete, if its input, model or spec changed, or if its output is damaged; otherwise continue this one",
+      "If the run of this spec is complete or damaged, or its input, model or spec changed, plan a new run; otherwise continue the run",
     )
     .option(
       "--allow-duplicates",
-      "Let --new-run append to a table that is not empty, so that rows may be there twice (Postgres: append)",
+      "Allow --new-run to append to a table that is not empty; rows may then be there twice (Postgres: append)",
     )
     .option(
       "--allow-older",
-      "Overwrite the rows of a run of this job that was planned later (Postgres: upsert, replace)",
+      "Allow this run to overwrite rows of the job's runs that were planned after it (Postgres: upsert, replace)",
     )
     .addOption(
       new Option(
@@ -188,7 +188,7 @@ function addRollback(program: Command, io: SafeIo): void {
   program
     .command("rollback")
     .description(
-      "Put back the table that the latest run with mode: replace and swap: rename replaced, whatever its params were",
+      "Put back the previous table of the target: the one that the latest run replaced, for whatever params (mode replace, swap rename)",
     )
     .argument("<spec>", "Job spec, a YAML file")
     .addOption(param())
@@ -219,7 +219,7 @@ function addInit(program: Command, io: SafeIo): void {
       "--postgres [url]",
       "Write predictions to Postgres instead. A URL with a password is not written into the spec",
     )
-    .option("--table <name>", "Table in Postgres. Default: predictions.<name>")
+    .option("--table <name>", "Table in Postgres. Default: the table of the job's name in the schema predictions")
     .option("--name <name>", "Name of the job. Default: from the model's file name")
     .action(async (spec: string, options) => {
       const { initCommand } = await import("./commands/init.js");

@@ -49,7 +49,7 @@ export async function rejectsText(rows: AsyncIterable<RejectedRow>): Promise<str
   for await (const rejected of rows) {
     summary.add(rejected);
   }
-  return `${[`${count(summary.rows, "row")} rejected by committed spans`, ...summary.lines()].join("\n")}\n`;
+  return `${[`${count(summary.rows, "row")} rejected in committed spans`, ...summary.lines()].join("\n")}\n`;
 }
 
 function sampleText({ shard, row, columns, value }: RejectedRow): string {

@@ -32,7 +32,7 @@ export const input = z.strictObject({
     .union([text, z.array(text).min(1)], { error: "expected a path or a list of paths" })
     .transform((value) => (typeof value === "string" ? [value] : value))
     .describe(
-      "Parquet or Arrow files: a path, a glob, or a list of both, relative to this file or in S3 (s3://bucket/key).",
+      "Parquet or Arrow files: a path, a glob, or a list of both, relative to the spec or in S3 (s3://bucket/key).",
     ),
   format: z
     .enum(["parquet", "arrow"])
@@ -78,7 +78,7 @@ export const input = z.strictObject({
       path: text
         .optional()
         .describe(
-          "For input in S3: folder for bytes that were fetched and not yet read, relative to this file. Default: infer-batch-spool-<uid> in TMPDIR.",
+          "For input in S3: folder for bytes that were fetched and not yet read, relative to the spec. Default: infer-batch-spool-<uid> in TMPDIR.",
         ),
       max_mb: count(16, 1_048_576).default(1024).describe("Most MiB that the folder may hold at once."),
     })

@@ -86,7 +86,7 @@ const inputSource = z.union([z.array(text).min(1), filled], {
 }) satisfies z.ZodType<InputSource>;
 
 export const model = z.strictObject({
-  path: text.describe("ONNX file, relative to this file, or in S3 (s3://bucket/key)."),
+  path: text.describe("ONNX file, relative to the spec, or in S3 (s3://bucket/key)."),
   sha256: z
     .string()
     .regex(/^[0-9a-f]{64}$/, "expected 64 lower-case hex digits")
@@ -96,7 +96,7 @@ export const model = z.strictObject({
     .record(z.string(), inputSource)
     .optional()
     .describe(
-      "What each model input is made from: columns in the model's order (struct fields as user.age), { column, pad } for lists of any length, or { mask_of } for their mask. Default: the column of the input's name; for a single [N,F] input, the numeric columns in file order without output.columns.",
+      "What each model input is made from: columns in the model's order (struct fields as user.age), { column, pad } for lists of any length, or { mask_of } for their mask. Default: the column of the input's name; for a single [N,F] input, the numeric columns in file order, except those in output.columns and those from folder names.",
     ),
   outputs: z
     .record(name, text)

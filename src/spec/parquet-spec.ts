@@ -59,7 +59,7 @@ const s3OutputKeys = {
     .describe("Server-side encryption of parts in S3. Default: the bucket's setting."),
   spool: z
     .strictObject({
-      path: text.describe("Folder for parts until they are sent, relative to this file."),
+      path: text.describe("Folder for parts until they are sent, relative to the spec."),
     })
     .optional()
     .describe(
@@ -69,7 +69,7 @@ const s3OutputKeys = {
 
 export const parquetOutput = z.strictObject({
   path: text.describe(
-    "Folder for the predictions, relative to this file or in S3 (s3://bucket/folder). It belongs to one run, so put ${ds} into it.",
+    "Folder for the predictions, relative to the spec or in S3 (s3://bucket/folder). It belongs to one run, so put ${ds} into it.",
   ),
   compression: z
     .enum(["zstd", "snappy", "gzip", "uncompressed"])

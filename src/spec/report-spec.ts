@@ -52,9 +52,7 @@ export const report = z.strictObject({
   on_success: url.describe(
     "URL to call at the end of an attempt that completes the run or finds it complete, such as https://hc-ping.com/${HC_UUID} or ${file:/run/secrets/ping-url}. The URL is never logged.",
   ),
-  on_failure: url.describe(
-    "URL to call when the attempt ends with an exit code other than 0, such as https://hc-ping.com/${HC_UUID}/fail.",
-  ),
+  on_failure: url.describe("URL to call when the attempt fails, such as https://hc-ping.com/${HC_UUID}/fail."),
   method: z
     .enum(["get", "post"])
     .default("get")

@@ -45,7 +45,7 @@ describe("rejects", () => {
     const said = await shownCli(["rejects", job.spec], scratch.path);
 
     expect(said).toContain(
-      "1 row rejected by committed spans\n1 row: null in bmi\n  in/part-00000.parquet row 10 (id=10): NULL",
+      "1 row rejected in committed spans\n1 row: null in bmi\n  in/part-00000.parquet row 10 (id=10): NULL",
     );
   });
 
@@ -54,7 +54,7 @@ describe("rejects", () => {
     const job = await spoiltJob(scratch.path, "diabetes-mlp", []);
 
     expect(await shownCli(["rejects", job.spec], scratch.path)).toBe(
-      "exit 0\n--- stdout\n0 rows rejected by committed spans\n",
+      "exit 0\n--- stdout\n0 rows rejected in committed spans\n",
     );
     await scoreHere(job.spec);
     expect(await shownCli(["rejects", job.spec, "--json"], scratch.path)).toBe("exit 0\n");
