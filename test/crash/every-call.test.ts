@@ -3,40 +3,16 @@ import { expectFewDoneAgain, expectFinished, inParallel, inspectWreck } from "..
 import { scratchFolder } from "../support/job.js";
 import { scoreHere } from "../support/score.js";
 import { tellingCalls, torture } from "../support/torture.js";
-import { commitRows, runWatched, spans, traceOf, watchedJob } from "../support/watched.js";
+import { commitRows, killsAt, runWatched, spans, traceOf, watchedJob } from "../support/watched.js";
 
 const parallelKills = 2;
 
-interface Kill {
-  readonly moment: "before" | "after" | "torn";
-  readonly call: string;
-}
-
-/**
- * After a call is before the next one, but for what others do meanwhile: the short form leaves it out; and a flush,
- * which makes no difference to what a killed process leaves.
- */
-function killsOf(trace: readonly string[]): Kill[] {
-  const telling = tellingCalls(trace, (call) => call).filter((call) => torture || !call.startsWith("sync "));
-  const kills: Kill[] = [];
-  for (const [index, call] of telling.entries()) {
-    kills.push({ moment: "before", call });
-    if (call.startsWith("write ")) {
-      kills.push({ moment: "torn", call });
-    }
-    if (torture || index === telling.length - 1) {
-      kills.push({ moment: "after", call });
-    }
-  }
-  return kills;
-}
-
 /** Kills one run, looks at what is left, and lets the same command finish. */
-async function killAndResume({ moment, call }: Kill): Promise<{ committed: number }> {
+async function killAndResume(moment: string): Promise<{ committed: number }> {
   await using scratch = await scratchFolder();
   const { spec, out, expected } = await watchedJob(scratch.path);
 
-  const killed = await runWatched(spec, { CRASH_ROOT: out, CRASH_AT: `${moment} ${call}` });
+  const killed = await runWatched(spec, { CRASH_ROOT: out, CRASH_AT: moment });
 
   expect(killed.signal, killed.stderr).toBe("SIGKILL");
   const wreck = await inspectWreck(out, expected, killed.stderr);
@@ -76,20 +52,20 @@ test("each part is flushed before it has its name, and its name before its tempo
 });
 
 test("every row comes out once, whichever durable call the process dies at", { timeout: 600_000 }, async () => {
-  const kills = killsOf(await traceOf());
+  const kills = killsAt(tellingCalls(await traceOf(), (call) => call));
   const failures: string[] = [];
   const committed = new Set<number>();
   await inParallel(kills, parallelKills, async (kill) => {
     try {
       committed.add((await killAndResume(kill)).committed);
     } catch (error) {
-      failures.push(`killed ${kill.moment} ${kill.call}: ${error instanceof Error ? error.message : String(error)}`);
+      failures.push(`killed ${kill}: ${error instanceof Error ? error.message : String(error)}`);
     }
   });
 
   expect(failures).toEqual([]);
   // The kills were spread over the run: they left anything from no part to all of them.
-  expect(kills.length).toBeGreaterThan(torture ? 100 : 30);
+  expect(kills.length).toBeGreaterThan(torture ? 100 : 20);
   expect([...committed]).toEqual(expect.arrayContaining(torture ? [0, 2, 4, 6] : [0, 6]));
   expect([...committed].filter((parts) => parts > 0 && parts < spans)).not.toEqual([]);
 });

@@ -6,7 +6,7 @@ import { scratchFolder } from "../support/job.js";
 import { partNames } from "../support/output.js";
 import { scoreHere } from "../support/score.js";
 import { copyOf, expectNew, look, type TwoRuns, twoRuns } from "../support/two-runs.js";
-import { runWatched } from "../support/watched.js";
+import { killsAt, runWatched } from "../support/watched.js";
 import { tellingCalls, torture } from "../support/torture.js";
 
 /** INFER_BATCH_TORTURE=1: more spans, and kills after each call as well as before it. */
@@ -24,28 +24,12 @@ async function traceOf(runs: TwoRuns, folder: string): Promise<string[]> {
 }
 
 /**
- * Before a call is after the one before it; a text is torn in the middle. Up to the last part a new run does what any
- * run does, which every-call.test.ts kills at each call: of that, a part is enough, and all that concerns plans. A flush
- * makes no difference to what a killed process leaves, nor whether a temporary text is missing, empty or torn.
+ * Up to the last part a new run does what any run does, which every-call.test.ts kills at each call: of that, a part is
+ * enough, and all that concerns plans.
  */
 function momentsOf(trace: readonly string[]): string[] {
   const staged = trace.findLastIndex((call) => call.startsWith("unlink control/tmp/part-"));
-  const chosen = trace
-    .filter((call, index) => torture || index > staged || index % 4 === 0 || /plan/.test(call))
-    .filter((call) => torture || !call.startsWith("sync "));
-  const moments: string[] = [];
-  for (const [index, call] of chosen.entries()) {
-    if (torture || !/^(?:create|write) control\/tmp\//.test(call)) {
-      moments.push(`before ${call}`);
-    }
-    if (call.startsWith("write ")) {
-      moments.push(`torn ${call}`);
-    }
-    if (torture || index === chosen.length - 1) {
-      moments.push(`after ${call}`);
-    }
-  }
-  return moments;
+  return killsAt(trace.filter((call, index) => torture || index > staged || index % 4 === 0 || /plan/.test(call)));
 }
 
 /** A new run over a finished one. Each kill has a copy of `first`, which holds the finished run. */

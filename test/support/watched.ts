@@ -7,6 +7,7 @@ import { expectFinished } from "./crash.js";
 import { goldenRows } from "./golden.js";
 import { scratchFolder, writeSpec } from "./job.js";
 import type { Expected } from "./output.js";
+import { torture } from "./torture.js";
 import { fixtureNamed } from "./world.js";
 
 /** The watched job: 442 rows of two shards in 6 spans, one of which lies in both. */
@@ -40,4 +41,26 @@ export async function traceOf(): Promise<string[]> {
   expect(code, stderr).toBe(0);
   await expectFinished(out, expected);
   return (await readFile(trace, "utf8")).trimEnd().split("\n");
+}
+
+/**
+ * Moments of calls to be killed at, as CRASH_AT takes them. After a call is before the next one, but for what others do
+ * meanwhile: the short form leaves that out, and flushes, which make no difference to what a killed process leaves; nor
+ * does it matter whether a temporary text is missing, empty or torn in the middle.
+ */
+export function killsAt(calls: readonly string[]): string[] {
+  const chosen = calls.filter((call) => torture || !call.startsWith("sync "));
+  const moments: string[] = [];
+  for (const [index, call] of chosen.entries()) {
+    if (torture || !/^(?:create|write) control\/tmp\//.test(call)) {
+      moments.push(`before ${call}`);
+    }
+    if (call.startsWith("write ")) {
+      moments.push(`torn ${call}`);
+    }
+    if (torture || index === chosen.length - 1) {
+      moments.push(`after ${call}`);
+    }
+  }
+  return moments;
 }
