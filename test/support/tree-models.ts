@@ -6,8 +6,8 @@ export interface TreeNodeModel {
   /** Of ai.onnx.ml. */
   readonly opset: number;
   readonly attributes: Readonly<Record<string, Attribute>>;
-  /** TensorProto.DataType of the rows: 1 float, 11 double. */
-  readonly element: 1 | 11;
+  /** TensorProto.DataType of the rows: 1 float, 6 int32, 7 int64, 11 double. */
+  readonly element: 1 | 6 | 7 | 11;
   readonly outputs: readonly string[];
 }
 

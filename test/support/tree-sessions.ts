@@ -2,6 +2,7 @@ import * as onnxruntime from "onnxruntime-node";
 import type { NamedTensor } from "#src/columnar/tensor.js";
 import { type OnnxSession, openSession } from "#src/engine/onnx/session.js";
 import { makeRows } from "#src/engine/trees/made-rows.js";
+import type { RowType, RowValues } from "#src/engine/trees/row-values.js";
 import { readEnsemble } from "#src/engine/trees/read-ensemble.js";
 import { readGraph } from "#src/onnx/graph.js";
 import { randomOf } from "./random.js";
@@ -16,17 +17,32 @@ export async function openWhole(model: Uint8Array): Promise<OnnxSession> {
 export function rowsFor(model: Uint8Array, session: OnnxSession, count: number, seed = 1): NamedTensor {
   const [input] = session.signature.inputs;
   const width = input?.shape[1] ?? 8;
-  const isDouble = input?.dtype === "float64";
+  const type = (input?.dtype ?? "float32") as RowType;
   const draw = randomOf(seed);
   const made = (readGraph(model)?.nodes ?? [])
     .filter(({ operator }) => operator.startsWith("TreeEnsemble"))
     .slice(0, 1)
-    .map((node) => makeRows(readEnsemble(node), { width, isDouble, most: 512 }));
+    .map((node) => makeRows(readEnsemble(node), { width, type, most: 512 }));
   const [known = new Float32Array(width)] = made;
-  const data = isDouble ? new Float64Array(count * width) : new Float32Array(count * width);
-  for (let index = 0; index < data.length; index += 1) {
+  const numbers = Array.from({ length: count * width }, (_, index) => {
     const row = Math.floor(draw() * (known.length / width));
-    data[index] = draw() < 0.5 ? (known[row * width + (index % width)] ?? 0) : draw() * 12 - 6;
+    return draw() < 0.5 ? Number(known[row * width + (index % width)] ?? 0) : draw() * 12 - 6;
+  });
+  return { name: input?.name ?? "", dtype: type, dims: [count, width], data: rowValues(numbers, type) };
+}
+
+/** Those of whole numbers without fractions. */
+export function rowValues(numbers: readonly number[], type: RowType): RowValues {
+  switch (type) {
+    case "float32":
+      return Float32Array.from(numbers);
+    case "float64":
+      return Float64Array.from(numbers);
+    case "int32":
+      return Int32Array.from(numbers);
+    case "int64":
+      return BigInt64Array.from(numbers, (number) => BigInt(Math.trunc(number)));
+    default:
+      throw new Error(`no rows of ${String(type)}`);
   }
-  return { name: input?.name ?? "", dtype: isDouble ? "float64" : "float32", dims: [count, width], data };
 }

@@ -1,7 +1,8 @@
 import type { Tensor } from "../../columnar/tensor.js";
 import { type Classes, type Ensemble, Unsupported } from "./ensemble.js";
 import { finisher } from "./outcome.js";
-import { type Floats, openTreeScorer } from "./scorer.js";
+import { floatsOf } from "./row-values.js";
+import { openTreeScorer } from "./scorer.js";
 import { labelTensor } from "./labels.js";
 
 /** A node of trees that scores rows by itself. */
@@ -11,7 +12,7 @@ export interface CompiledTrees extends Disposable {
   readonly features: number;
   /**
    * Scores rows as ONNX Runtime's node does.
-   * @param x [rows, features] of the type that it was compiled for
+   * @param x [rows, features] of the type that it was compiled for; int32 and int64 where that is float32
    * @throws Unsupported where they are of another type or shape
    */
   run(x: Tensor): CompiledOutput;
@@ -55,12 +56,6 @@ export function compileTrees(
       scorer[Symbol.dispose]();
     },
   };
-}
-
-function floatsOf({ data, dims }: Tensor, isDouble: boolean): Floats | undefined {
-  const isKnown = isDouble ? data instanceof Float64Array : data instanceof Float32Array;
-  const floats = isKnown ? (data as Floats) : undefined;
-  return floats?.length === (dims[0] ?? 0) * (dims[1] ?? 0) ? floats : undefined;
 }
 
 function labelsOf(classes: Classes | undefined): Classes["labels"] {

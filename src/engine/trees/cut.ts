@@ -4,7 +4,7 @@ import { type Ensemble, Unsupported } from "./ensemble.js";
 import { isTreeNode, readEnsemble } from "./read-ensemble.js";
 
 /** TensorProto.DataType. */
-export const elements = { float: 1, int64: 7, string: 8, double: 11 } as const;
+export const elements = { float: 1, int32: 6, int64: 7, string: 8, double: 11 } as const;
 
 /** A model as nodes of trees, and what ONNX Runtime computes before and after them. */
 export interface CutModel {

@@ -1,7 +1,7 @@
 import { assertNever } from "../../util/errors.js";
 import { type Classes, type Ensemble, Unsupported } from "./ensemble.js";
 import { logistic, probit, softmax, softmaxZero } from "./float-math.js";
-import type { Floats } from "./scorer.js";
+import type { Floats } from "./row-values.js";
 import { neutralOf } from "./tables.js";
 
 /** What a node of trees gives for rows that were scored, as tree_ensemble_aggregator.h of ONNX Runtime makes it. */

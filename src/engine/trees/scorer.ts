@@ -1,9 +1,8 @@
 import { type Columns, columnsOf, type RankedFeature, type SetColumn } from "./columns.js";
 import { type Aggregate, type Ensemble, Unsupported } from "./ensemble.js";
+import type { Floats } from "./row-values.js";
 import { neutralOf, writeTables } from "./tables.js";
 import { openTreeMemory, type TreeMemory } from "./tree-loops.js";
-
-export type Floats = Float32Array<ArrayBuffer> | Float64Array<ArrayBuffer>;
 
 /** The trees of an ensemble in this thread's WebAssembly memory. */
 export interface TreeScorer extends Disposable {

@@ -7,6 +7,7 @@ import { type CompiledOutput, type CompiledTrees, compileTrees } from "./compile
 import { type CutEnsemble, type CutModel, cutModel, elements, type OwnOutput } from "./cut.js";
 import { Mismatch, Unsupported } from "./ensemble.js";
 import { makeRows } from "./made-rows.js";
+import type { RowType } from "./row-values.js";
 
 /** A model whose trees are compiled; ONNX Runtime computes what stands before and after them. */
 export interface TreeModel {
@@ -62,7 +63,7 @@ export async function openTreeModel({ model, wanted, openPart }: TreeModelOption
   try {
     const before = cut.before && (await open(cut.before.model, cut.before));
     for (const ensemble of cut.ensembles) {
-      compiled.push(await compileChecked(graph, ensemble, { isDouble: isDoubleInput(ensemble, before), openPart }));
+      compiled.push(await compileChecked(graph, ensemble, { type: rowTypeOf(ensemble, before), openPart }));
     }
     const elementOf = (own: OwnOutput): number => elementOfOutput(cut, compiled, own);
     const after = cut.after && (await open(cut.after.modelFor(elementOf), cut.after));
@@ -74,15 +75,24 @@ export async function openTreeModel({ model, wanted, openPart }: TreeModelOption
   }
 }
 
-function isDoubleInput({ element, input }: CutEnsemble, before: OnnxSession | undefined): boolean {
-  const found = before?.signature.outputs.find(({ name }) => name === input)?.dtype;
-  if (element === elements.double || (element === undefined && found === "float64")) {
-    return true;
+const elementOfType: Readonly<Record<RowType, number>> = {
+  float32: elements.float,
+  float64: elements.double,
+  int32: elements.int32,
+  int64: elements.int64,
+};
+
+/** What the rows of an ensemble consist of. @throws Unsupported */
+function rowTypeOf({ element, input, node }: CutEnsemble, before: OnnxSession | undefined): RowType {
+  const given = before?.signature.outputs.find(({ name }) => name === input)?.dtype;
+  const types = Object.keys(elementOfType) as RowType[];
+  const type = types.find((one) => (element === undefined ? one === given : elementOfType[one] === element));
+  const isWhole = type === "int32" || type === "int64";
+  // Of whole numbers, ONNX Runtime has classifiers only.
+  if (type === undefined || (isWhole && node.operator !== "TreeEnsembleClassifier")) {
+    throw new Unsupported("its rows are neither floats nor doubles");
   }
-  if (element === elements.float || (element === undefined && found === "float32")) {
-    return false;
-  }
-  throw new Unsupported("its rows are neither floats nor doubles");
+  return type;
 }
 
 function givesDoubles({ node }: CutEnsemble, isDouble: boolean): boolean {
@@ -107,20 +117,23 @@ const mostRows = 4096;
 async function compileChecked(
   graph: OnnxGraph,
   cut: CutEnsemble,
-  { isDouble, openPart }: { readonly isDouble: boolean } & Pick<TreeModelOptions, "openPart">,
+  { type, openPart }: { readonly type: RowType } & Pick<TreeModelOptions, "openPart">,
 ): Promise<CompiledTrees> {
   const { ensemble, node, input } = cut;
+  const isDouble = type === "float64";
   const trees = compileTrees(ensemble, { isDouble, givesDoubles: givesDoubles(cut, isDouble) });
   try {
     const width = Math.max(1, trees.features);
     const { modes } = ensemble.nodes;
     const most = Math.min(mostRows, Math.ceil(checkedValues / width), Math.ceil(checkedNodes / modes.length));
-    const data = makeRows(ensemble, { width, isDouble, most });
-    const dtype = isDouble ? "float64" : "float32";
-    const rows: NamedTensor = { name: input, dtype, dims: [data.length / width, width], data };
-    const element = isDouble ? elements.double : elements.float;
+    const data = makeRows(ensemble, { width, type, most });
+    const rows: NamedTensor = { name: input, dtype: type, dims: [data.length / width, width], data };
     const outputs = node.outputs.filter((name) => name !== "");
-    const part = { nodes: [node], inputs: [valueOf(input, element)], outputs: outputs.map((name) => valueOf(name)) };
+    const part = {
+      nodes: [node],
+      inputs: [valueOf(input, elementOfType[type])],
+      outputs: outputs.map((name) => valueOf(name)),
+    };
     const session = await openPart(writeModelOf(graph, part), { inputs: [input], outputs });
     try {
       const expected = await session.run({ inputs: [rows], outputs });

@@ -8,10 +8,12 @@ import { readEnsemble } from "#src/engine/trees/read-ensemble.js";
 import { openSession } from "#src/engine/onnx/session.js";
 import { boundOf } from "#src/engine/trees/check.js";
 import { readGraph } from "#src/onnx/graph.js";
-import type { NamedTensor } from "#src/columnar/tensor.js";
+import type { NamedTensor, Tensor } from "#src/columnar/tensor.js";
+import { openTreeModel } from "#src/engine/trees/tree-model.js";
 import { randomOf } from "../../support/random.js";
 import { type RandomTrees, randomTrees } from "../../support/random-trees.js";
 import { writeTreeModel } from "../../support/tree-models.js";
+import { openWhole, rowValues } from "../../support/tree-sessions.js";
 
 const cases = Number(process.env["INFER_BATCH_CASES"] ?? 200);
 const firstSeed = Number(process.env["INFER_BATCH_SEED"] ?? 1);
@@ -82,6 +84,47 @@ test.each(Array.from({ length: cases }, (_, index) => firstSeed + index))(
     }
   },
 );
+
+const classifiers = Array.from({ length: cases }, (_, index) => firstSeed + index).filter((seed) => {
+  const { model } = randomTrees(seed);
+  return model.operator === "TreeEnsembleClassifier" && model.element === 1;
+});
+
+test.each(classifiers)("a random classifier of whole numbers gives what ONNX Runtime gives, seed %i", async (seed) => {
+  const random = randomTrees(seed);
+  const draw = randomOf(seed);
+  for (const [element, type, most] of [
+    [6, "int32", 2 ** 30],
+    [7, "int64", 2 ** 62],
+  ] as const) {
+    const model = writeTreeModel({ ...random.model, element });
+    const wanted = random.model.outputs;
+    const whole = await openWhole(model);
+    const trees = await openTreeModel({ model, wanted, openPart: openWhole }).catch((error: unknown) => {
+      if (error instanceof Unsupported) {
+        return undefined; // counted above
+      }
+      throw error;
+    });
+    if (trees === undefined) {
+      return;
+    }
+    const numbers = Array.from({ length: 300 * random.features }, () => {
+      const threshold = random.thresholds[Math.floor(draw() * random.thresholds.length)] ?? 0;
+      const near = Math.floor(threshold) + Math.floor(draw() * 3) - 1;
+      return draw() < 0.7 ? near : Math.floor((draw() - 0.5) * 2 * most ** draw());
+    });
+    const rows = { name: "x", dtype: type, dims: [300, random.features], data: rowValues(numbers, type) };
+
+    const expected = await whole.run({ inputs: [rows], outputs: wanted });
+    const found = await trees.run({ inputs: [rows], outputs: wanted });
+
+    const differences = found.map((tensor, index) => differenceOf(tensor, expected[index] as Tensor, trees.bound));
+    expect(differences, random.about).toEqual([undefined, undefined]);
+    await trees.close();
+    await whole.close();
+  }
+});
 
 afterAll(() => {
   expect(unsupported).toBeLessThan(cases / 4);
