@@ -64,6 +64,7 @@ const canaries = {
   "src/sink/arrow/canary.ts": { code: 'import "../parquet/local/sink.js";\n', rule: "sink-arrow-imports-its-own" },
   "src/duckdb/canary.ts": { code: 'import "../s3/store.js";\n', rule: "duckdb-imports-its-own" },
   "src/s3/canary.ts": { code: 'import "../storage/s3/reader.js";\n', rule: "s3-imports-its-own" },
+  "src/net/canary.ts": { code: 'import "../s3/store.js";\n', rule: "net-imports-its-own" },
   "src/report/canary.ts": { code: 'import "../sink/port.js";\n', rule: "report-imports-its-own" },
   "src/app/canary.ts": { code: 'import "../cli/main.js";\n', rule: "app-does-not-know-cli" },
   "src/cli/canary.ts": { code: 'import "../start/code-cache.js";\n', rule: "start-is-its-own-bundle" },

@@ -3,8 +3,9 @@ import { download } from "../s3/download.js";
 import type { ObjectStat, S3Store } from "../s3/store.js";
 import { parseS3Uri, type S3Uri, s3UriText } from "../spec/s3-uri.js";
 import { JobError } from "../util/errors.js";
-import type { CachedModel, ModelCache } from "./cache.js";
+import type { ModelCache } from "./cache.js";
 import type { ModelFile, ModelSource } from "./port.js";
+import { cachedOrFetched } from "./remote.js";
 
 export interface S3ModelOptions {
   /** The store, which is closed with the source. */
@@ -30,24 +31,17 @@ export function s3Models(options: S3ModelOptions): ModelSource {
 
 async function findObject({ store, endpoint, cache }: S3ModelOptions, uri: string): Promise<ModelFile> {
   const object = parseS3Uri(uri);
-  const facts = await lookAt(store, object, uri);
-  const key = [endpoint, uri, facts.etag].join("\n");
-  const known = await cache.known(key);
-  if (known !== undefined && (await holds(store, object, known))) {
-    const cached = await cache.find(known.sha256, uri);
-    if (cached !== undefined) {
-      return cached;
-    }
-  }
-  return await cache.add({
-    key,
+  const part = (location?: string): S3Uri => (location === undefined ? object : beside(object, location));
+  return await cachedOrFetched(cache, {
     name: uri,
-    model: (path) => fetchFile(store, { object, ...facts }, path, uri),
-    async external(location, path) {
-      const part = beside(object, location);
-      const partFacts = await lookAt(store, part, uri);
-      await fetchFile(store, { object: part, ...partFacts }, path, uri);
-      return partFacts.etag;
+    place: endpoint,
+    // A missing model is an error; missing external data is one when it is fetched.
+    stateOf: async (location) =>
+      location === undefined ? (await lookAt(store, object, uri)).etag : (await store.stat(part(location)))?.etag,
+    async fetch(path, location) {
+      const facts = await lookAt(store, part(location), uri);
+      await fetchFile(store, { object: part(location), ...facts }, path, uri);
+      return facts.etag;
     },
   });
 }
@@ -60,16 +54,6 @@ async function lookAt(store: S3Store, object: S3Uri, model: string): Promise<Obj
     });
   }
   return facts;
-}
-
-/** Whether the external data is the same as when the model was fetched. */
-async function holds(store: S3Store, model: S3Uri, { external }: CachedModel): Promise<boolean> {
-  for (const { location, etag } of external) {
-    if ((await store.stat(beside(model, location)))?.etag !== etag) {
-      return false;
-    }
-  }
-  return true;
 }
 
 function beside({ bucket, key }: S3Uri, location: string): S3Uri {

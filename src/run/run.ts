@@ -6,6 +6,7 @@ import type { Plan, RunId } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { count, type RunReport } from "../report/report.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
+import { isHubUri } from "../spec/model-uri.js";
 import type { Listing } from "../storage/port.js";
 import { carryOut, carryOutIdle, countCommitted, isIdle, runFacts } from "./carry-out.js";
 import { listInput, warnOfUnmatched } from "./input.js";
@@ -159,6 +160,9 @@ function digestsIn({ input }: Plan): ReadonlyMap<string, string> {
 }
 
 async function digestIfThere(context: JobContext, planned?: string): Promise<string | undefined> {
+  if (planned === undefined && isHubUri(context.spec.model.path)) {
+    return undefined; // a finished run asks no registry: its revision may have moved since, which says nothing of the rows
+  }
   try {
     return (await openPinnedModel(context, planned)).sha256;
   } catch (error) {

@@ -1,4 +1,5 @@
 import { z } from "../util/zod.js";
+import { isHttpUri, modelUriProblem } from "./model-uri.js";
 import { s3Keys, type S3Spec } from "./s3-spec.js";
 import { anyNumber, count, name, text } from "./values.js";
 
@@ -85,38 +86,55 @@ const inputSource = z.union([z.array(text).min(1), filled], {
   error: "expected a list of columns, { column, pad } or { mask_of }",
 }) satisfies z.ZodType<InputSource>;
 
-export const model = z.strictObject({
-  path: text.describe("ONNX file, relative to the spec, or in S3 (s3://bucket/key)."),
-  sha256: z
-    .string()
-    .regex(/^[0-9a-f]{64}$/, "expected 64 lower-case hex digits")
-    .optional()
-    .describe("SHA-256 that the model file must have."),
-  inputs: z
-    .record(z.string(), inputSource)
-    .optional()
-    .describe(
-      "What each model input is made from: columns in the model's order (struct fields as user.age), { column, pad } for lists of any length, or { mask_of } for their mask. Default: the column of the input's name; for a single [N,F] input, the numeric columns in file order, except those in output.columns and those from folder names.",
+const modelPath = text.superRefine((path, context) => {
+  const message = modelUriProblem(path);
+  if (message !== undefined) {
+    context.addIssue({ code: "custom", message });
+  }
+});
+
+export const model = z
+  .strictObject({
+    path: modelPath.describe(
+      "ONNX file, relative to the spec; in S3 (s3://bucket/key); on the Hugging Face Hub (hf://org/repo[@revision]/path/model.onnx); or at a URL (https://…, with sha256).",
     ),
-  outputs: z
-    .record(name, text)
-    .refine(
-      (outputs) => Object.keys(outputs).length > 0,
-      "expected at least one output, or leave it out for all of them",
-    )
-    .optional()
-    .describe(
-      "Output columns: the name of an output tensor, or tensor[i] for one element of each row. Default: each tensor output under its own name.",
-    ),
-  cast: z
-    .enum(["exact", "lossy"])
-    .default("exact")
-    .describe(
-      "What happens to a number that the input's type cannot hold exactly. exact: an integer that a float type would round, or a fraction for an integer type, is a bad row; lossy: it is rounded. With both, a number outside the type's range is a bad row, and doubles and decimals are rounded for float inputs.",
-    ),
-  missing: z
-    .enum(["bad_row", "nan"])
-    .default("bad_row")
-    .describe("bad_row makes a row with a NULL or NaN feature bad; nan passes NULL to the model as NaN."),
-  ...s3Keys,
-}) satisfies z.ZodType<ModelSpec>;
+    sha256: z
+      .string()
+      .regex(/^[0-9a-f]{64}$/, "expected 64 lower-case hex digits")
+      .optional()
+      .describe("SHA-256 that the model file must have."),
+    inputs: z
+      .record(z.string(), inputSource)
+      .optional()
+      .describe(
+        "What each model input is made from: columns in the model's order (struct fields as user.age), { column, pad } for lists of any length, or { mask_of } for their mask. Default: the column of the input's name; for a single [N,F] input, the numeric columns in file order, except those in output.columns and those from folder names.",
+      ),
+    outputs: z
+      .record(name, text)
+      .refine(
+        (outputs) => Object.keys(outputs).length > 0,
+        "expected at least one output, or leave it out for all of them",
+      )
+      .optional()
+      .describe(
+        "Output columns: the name of an output tensor, or tensor[i] for one element of each row. Default: each tensor output under its own name.",
+      ),
+    cast: z
+      .enum(["exact", "lossy"])
+      .default("exact")
+      .describe(
+        "What happens to a number that the input's type cannot hold exactly. exact: an integer that a float type would round, or a fraction for an integer type, is a bad row; lossy: it is rounded. With both, a number outside the type's range is a bad row, and doubles and decimals are rounded for float inputs.",
+      ),
+    missing: z
+      .enum(["bad_row", "nan"])
+      .default("bad_row")
+      .describe("bad_row makes a row with a NULL or NaN feature bad; nan passes NULL to the model as NaN."),
+    ...s3Keys,
+  })
+  .superRefine(({ path, sha256 }, context) => {
+    if (isHttpUri(path) && sha256 === undefined) {
+      const message =
+        "expected the model's sha256 beside a URL, whose server could send another file: `infer-batch inspect` shows it for a downloaded file";
+      context.addIssue({ code: "custom", path: ["sha256"], message });
+    }
+  }) satisfies z.ZodType<ModelSpec>;

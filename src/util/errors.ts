@@ -27,6 +27,7 @@ export const exitCodes = {
   INPUT_NOT_READY: 75,
   DATABASE: 75,
   OBJECT_STORE: 75,
+  NETWORK: 75,
   DISK: 75,
   MEMORY: 75,
   DEVICE: 75,

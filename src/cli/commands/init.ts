@@ -9,7 +9,7 @@ import { draftSpec, type SpecDraft } from "../../spec/draft.js";
 import { specJsonSchema } from "../../spec/job-spec.js";
 import { loadSpec } from "../../spec/load.js";
 import { fileError } from "../../app/given-files.js";
-import { isS3Uri } from "../../spec/s3-uri.js";
+import { isModelUri } from "../../spec/model-uri.js";
 import type { SafeIo } from "../io.js";
 import { openLoaded, shellWord } from "../../app/job-context.js";
 
@@ -101,7 +101,7 @@ function placesOf(
   name: string,
 ): Pick<SpecDraft, "inputPath" | "model" | "target"> {
   const place = (given: string): string =>
-    isS3Uri(given) || isAbsolute(given) || given.startsWith("${") || folder === process.cwd()
+    isModelUri(given) || isAbsolute(given) || given.startsWith("${") || folder === process.cwd()
       ? given
       : relative(folder, resolve(given)) || ".";
   const into = output === undefined ? "out" : place(output);

@@ -6,7 +6,7 @@ import { openModelFile } from "../../models/model-file.js";
 import { startScoringWorker } from "../../app/worker-threads.js";
 import { openOnnxEngine } from "../../engine/onnx/engine.js";
 import { JobError, messageOf } from "../../util/errors.js";
-import { isS3Uri } from "../../spec/s3-uri.js";
+import { isModelUri } from "../../spec/model-uri.js";
 import { fileError } from "../../app/given-files.js";
 import { modelJson, modelText, shardJson, shardText } from "../inspect-text.js";
 import type { SafeIo } from "../io.js";
@@ -17,9 +17,9 @@ export async function inspectCommand(
   { json = false }: { readonly json?: boolean },
   io: SafeIo,
 ): Promise<void> {
-  if (isS3Uri(file)) {
+  if (isModelUri(file)) {
     throw new JobError("USAGE", `inspecting ${file}: only files of this machine are inspected`, {
-      hint: "fetch it first, such as with `aws s3 cp`; `init`, `plan` and `validate` read models and shards where they are",
+      hint: "fetch it first, such as with `aws s3 cp` or curl; `init`, `plan` and `validate` read models and shards where they are",
     });
   }
   const ends = await readEnds(file);

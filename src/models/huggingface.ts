@@ -1,0 +1,151 @@
+import { createHash } from "node:crypto";
+import { createReadStream } from "node:fs";
+import { normalize } from "node:path";
+import { downloadTo, headOf, type HttpAnswer, type HttpPlace, readJson } from "../net/http.js";
+import { type HubUri, parseHubUri } from "../spec/model-uri.js";
+import { isRecord } from "../util/checks.js";
+import { JobError } from "../util/errors.js";
+import type { RetryTools } from "../util/retry.js";
+import type { ModelCache } from "./cache.js";
+import type { ModelSource } from "./port.js";
+import { cachedOrFetched } from "./remote.js";
+
+export interface HubModelOptions {
+  readonly cache: ModelCache;
+  readonly retry: RetryTools;
+  readonly signal: AbortSignal;
+  /** The Hub's URL, without a slash at its end: HF_ENDPOINT. */
+  readonly endpoint: string;
+  /** HF_TOKEN; undefined: only public models are found. */
+  readonly token: string | undefined;
+}
+
+/**
+ * Opens the source of models on the Hugging Face Hub, `hf://org/repo[@revision]/path/model.onnx`. A revision is resolved
+ * to its commit, and all files are fetched by that commit. The protocol is that of huggingface_hub 2.4.
+ */
+export function hubModels(options: HubModelOptions): ModelSource {
+  const { cache, retry, signal, token } = options;
+  return {
+    async resolve(uri, sha256) {
+      const pinned = sha256 === undefined ? undefined : await cache.find(sha256, uri);
+      if (pinned !== undefined) {
+        return { file: pinned };
+      }
+      const hub = parseHubUri(uri);
+      const doing = `loading model ${uri}`;
+      const place: HttpPlace = {
+        doing,
+        retry,
+        signal,
+        headers: token === undefined ? undefined : { authorization: `Bearer ${token}` },
+        hint: "when the Hub is reachable again, run the same command again",
+        refused: (answer) => refused(answer, { doing, hub, hasToken: token !== undefined }),
+      };
+      const commit = await commitOf(options, hub, place);
+      const urlOf = (location?: string): string => fileUrl(options, { ...hub, revision: commit }, location);
+      const file = await cachedOrFetched(cache, {
+        name: uri,
+        place: `${options.endpoint} ${commit}`,
+        stateOf: async (location) => stateOf(await headOf(urlOf(location), place, { crossOrigin: false })),
+        async fetch(path, location) {
+          const state = stateOf(await headOf(urlOf(location), place, { crossOrigin: false }));
+          await downloadTo(urlOf(location), place, path);
+          await refuseOther(path, state, { doing, location: location ?? hub.path });
+          return state ?? "";
+        },
+      });
+      return { file, version: commit };
+    },
+    [Symbol.dispose]() {},
+  };
+}
+
+/** Large files redirect to a content network, which has an ETag of its own: the Hub's is on the redirect. */
+function stateOf({ headers }: HttpAnswer): string | undefined {
+  const etag = headers.get("x-linked-etag") ?? headers.get("etag");
+  return etag?.replace(/^W\//, "").replaceAll('"', "");
+}
+
+async function commitOf({ endpoint }: HubModelOptions, { repo, revision }: HubUri, place: HttpPlace): Promise<string> {
+  const found = await readJson(
+    `${endpoint}/api/models/${repo}/revision/${encodeURIComponent(revision ?? "main")}`,
+    place,
+  );
+  const commit = isRecord(found) ? found["sha"] : undefined;
+  if (typeof commit !== "string" || !/^[0-9a-f]{40}$/.test(commit)) {
+    throw new JobError("NETWORK", `${place.doing}: ${endpoint} does not answer as the Hugging Face Hub does`, {
+      hint: "HF_ENDPOINT names the Hub, or a mirror of it",
+    });
+  }
+  return commit;
+}
+
+function fileUrl({ endpoint }: HubModelOptions, { repo, revision, path }: HubUri, location?: string): string {
+  const folder = path.slice(0, path.lastIndexOf("/") + 1);
+  const file = location === undefined ? path : `${folder}${normalize(location)}`;
+  const escaped = file.split("/").map(encodeURIComponent).join("/");
+  return `${endpoint}/${repo}/resolve/${encodeURIComponent(revision ?? "main")}/${escaped}`;
+}
+
+/** Large files have their SHA-256 as ETag. */
+async function refuseOther(
+  path: string,
+  state: string | undefined,
+  { doing, location }: { readonly doing: string; readonly location: string },
+): Promise<void> {
+  if (state === undefined || !/^[0-9a-f]{64}$/.test(state)) {
+    return;
+  }
+  const digest = createHash("sha256");
+  for await (const bytes of createReadStream(path)) {
+    digest.update(bytes as Uint8Array);
+  }
+  const found = digest.digest("hex");
+  if (found !== state) {
+    throw new JobError("NETWORK", `${doing}: ${location} came with SHA-256 ${found}, the Hub has ${state}`, {
+      hint: "it was damaged on the way: run the same command again",
+    });
+  }
+}
+
+/** Makes the error for an answer; `X-Error-Code` tells what a status leaves open. */
+function refused(
+  { status, headers }: HttpAnswer,
+  { doing, hub, hasToken }: { readonly doing: string; readonly hub: HubUri; readonly hasToken: boolean },
+): JobError {
+  const { repo, revision = "main", path } = hub;
+  const code = headers.get("x-error-code");
+  const said = headers.get("x-error-message") ?? "";
+  if (code === "GatedRepo") {
+    return new JobError("PERMISSION", `${doing}: the repository ${repo} is gated`, {
+      hint: hasToken
+        ? "accept its conditions on its page, with the account of HF_TOKEN"
+        : "accept its conditions on its page, and set HF_TOKEN to a token of that account",
+    });
+  }
+  if (code === "RevisionNotFound") {
+    return new JobError("FILE_MISSING", `${doing}: ${repo} has no revision ${revision}`, {
+      hint: "a revision is a branch, a tag or a commit",
+    });
+  }
+  if (code === "EntryNotFound") {
+    return new JobError("FILE_MISSING", `${doing}: ${repo} has no file ${path} at revision ${revision}`, {
+      hint: "hf://org/repo/path/model.onnx names a file; external data lies beside it",
+    });
+  }
+  if (/invalid credentials/i.test(said)) {
+    return new JobError("PERMISSION", `${doing}: the Hub does not know the token`, {
+      hint: "HF_TOKEN must be a valid token; without one, public models are read",
+    });
+  }
+  if ([401, 403, 404].includes(status)) {
+    return new JobError("PERMISSION", `${doing}: there is no repository ${repo}, or it is private`, {
+      hint: hasToken ? "the account of HF_TOKEN may not see it" : "for a private repository, set HF_TOKEN",
+    });
+  }
+  return new JobError(
+    "FILE_MISSING",
+    `${doing}: the Hub answered with HTTP ${status}${said === "" ? "" : `: ${said}`}`,
+  );
+}

@@ -1,0 +1,49 @@
+import type { CachedModel, ModelCache } from "./cache.js";
+import type { ModelFile } from "./port.js";
+
+/** A model in a place that its files are fetched from. */
+export interface RemoteModel {
+  /** The model as messages name it. */
+  readonly name: string;
+  /** Identifies the place: the same name in another place is another file. */
+  readonly place: string;
+  /**
+   * The state of a file of external data, or of the model itself without `location`: a value that changes when the file
+   * is replaced, such as an ETag. undefined: the file does not exist, or has no such value.
+   */
+  stateOf(location?: string): Promise<string | undefined>;
+  /** Fetches a file to the new file `path`, and returns its state. @param location as for `stateOf` */
+  fetch(path: string, location?: string): Promise<string>;
+}
+
+/** Finds a model in the cache if none of its files has changed since; fetches it into the cache otherwise. */
+export async function cachedOrFetched(cache: ModelCache, model: RemoteModel): Promise<ModelFile> {
+  const { name, place } = model;
+  const state = await model.stateOf();
+  const key = [place, name, state].join("\n");
+  const known = state === undefined ? undefined : await cache.known(key);
+  if (known !== undefined && (await areSame(model, known))) {
+    const cached = await cache.find(known.sha256, name);
+    if (cached !== undefined) {
+      return cached;
+    }
+  }
+  return await cache.add({
+    key,
+    name,
+    async model(path) {
+      await model.fetch(path);
+    },
+    external: (location, path) => model.fetch(path, location),
+  });
+}
+
+/** Whether the external data is the same as when the model was fetched. */
+async function areSame(model: RemoteModel, { external }: CachedModel): Promise<boolean> {
+  for (const { location, etag } of external) {
+    if (etag === "" || (await model.stateOf(location)) !== etag) {
+      return false;
+    }
+  }
+  return true;
+}

@@ -1,0 +1,270 @@
+import { open } from "node:fs/promises";
+import { errnoOf, JobError } from "../util/errors.js";
+import { connectionErrors, type RetryTools, tryAgain, type Verdict } from "../util/retry.js";
+
+/** A place that answers HTTP requests. */
+export interface HttpPlace {
+  /** The act that messages begin with. */
+  readonly doing: string;
+  readonly retry: RetryTools;
+  readonly signal: AbortSignal;
+  /** Longest silence of the server in a request. Default: 30 s. */
+  readonly silenceMs?: number | undefined;
+  /** Sent to the origin of the URL, and never to another one that it redirects to. */
+  readonly headers?: Readonly<Record<string, string>> | undefined;
+  /** Makes the error for an answer that a retry does not change. */
+  readonly refused: (answer: HttpAnswer) => JobError;
+  /** What to do when the server is still away after all retries. */
+  readonly hint: string;
+}
+
+/** An answer without its body. */
+export interface HttpAnswer {
+  readonly status: number;
+  readonly headers: Headers;
+  /** Where the answer came from, after redirects, without its query, which may have a signature. */
+  readonly place: string;
+}
+
+/** The state of a file at a URL. */
+export interface HttpFile {
+  /** undefined: the server does not tell the size. */
+  readonly sizeBytes: number | undefined;
+  /** The ETag of the final answer; undefined if it has none. */
+  readonly etag: string | undefined;
+}
+
+/** An answer that is neither a success nor a redirect. */
+class RefusedAnswer extends Error {
+  readonly answer: HttpAnswer;
+
+  constructor(answer: HttpAnswer) {
+    super(`HTTP ${answer.status}`);
+    this.answer = answer;
+  }
+}
+
+/** A transfer that broke off, or that the server was silent in. Always transient. */
+class BrokenTransfer extends Error {}
+
+const transientStatus: ReadonlySet<number> = new Set([408, 425, 429, 500, 502, 503, 504]);
+const mostRedirects = 10;
+const usualSilenceMs = 30_000;
+/** A server that asks for a longer pause is asked again after this one. */
+const longestPauseMs = 60_000;
+
+/**
+ * Asks for the headers of a URL by HEAD. Redirects within the origin are followed; the answer that redirects to another
+ * origin is returned as it is, if `crossOrigin` is false.
+ */
+export async function headOf(
+  url: string,
+  place: HttpPlace,
+  { crossOrigin = true }: { readonly crossOrigin?: boolean } = {},
+): Promise<HttpAnswer> {
+  return await retried(place, async () => {
+    using watch = startWatch(place);
+    const response = await follow(url, place, { method: "HEAD", crossOrigin, signal: watch.signal });
+    await response.body?.cancel();
+    return answerOf(response);
+  });
+}
+
+/** Reads the JSON at a URL. */
+export async function readJson(url: string, place: HttpPlace): Promise<unknown> {
+  return await retried(place, async () => {
+    using watch = startWatch(place);
+    const response = await follow(url, place, { method: "GET", crossOrigin: true, signal: watch.signal });
+    const text = await response.text();
+    try {
+      return JSON.parse(text) as unknown;
+    } catch {
+      throw new BrokenTransfer("the answer is not JSON"); // of a proxy, or cut off
+    }
+  });
+}
+
+/**
+ * Downloads a file to the new file `path`. A transfer that breaks off is continued where it ended, if the server can do
+ * that. @throws JobError MODEL_CHANGED if the file at the URL changes meanwhile
+ */
+export async function downloadTo(url: string, place: HttpPlace, path: string): Promise<HttpFile> {
+  await using file = await open(path, "wx");
+  let received = 0;
+  let known: HttpFile | undefined;
+  return await retried(place, async () => {
+    using watch = startWatch(place);
+    const rest =
+      received > 0 && known?.etag !== undefined ? { range: `bytes=${received}-`, "if-range": known.etag } : {};
+    const response = await follow(url, place, { method: "GET", crossOrigin: true, signal: watch.signal, extra: rest });
+    const etag = response.headers.get("etag") ?? undefined;
+    if (known !== undefined && etag !== known.etag) {
+      throw new JobError("MODEL_CHANGED", `${place.doing}: it was written to while it was being fetched`, {
+        hint: "run again when the file is in place",
+      });
+    }
+    if (response.status !== 206 || startOf(response) !== received) {
+      received = 0; // the server sends the file from its beginning
+      await file.truncate(0);
+    }
+    const length = lengthOf(response);
+    const sizeBytes = length === undefined ? undefined : received + length;
+    known = { sizeBytes, etag };
+    for await (const bytes of bodyOf(response, watch)) {
+      await file.write(bytes, 0, bytes.length, received);
+      received += bytes.length;
+    }
+    if (sizeBytes !== undefined && received !== sizeBytes) {
+      throw new BrokenTransfer(`a body of ${sizeBytes} bytes ended after ${received}`);
+    }
+    return { sizeBytes: received, etag };
+  });
+}
+
+/** The file that an answer describes. */
+export function fileOf({ headers }: Pick<HttpAnswer, "headers">): HttpFile {
+  return { sizeBytes: lengthOf({ headers }), etag: headers.get("etag") ?? undefined };
+}
+
+function lengthOf({ headers }: { readonly headers: Headers }): number | undefined {
+  const length = headers.get("content-length");
+  return length === null || headers.get("content-encoding") !== null ? undefined : Number(length);
+}
+
+/** The first byte of a partial answer; undefined if it does not say. */
+function startOf({ headers }: Response): number | undefined {
+  const [, start] = /^bytes (\d+)-/.exec(headers.get("content-range") ?? "") ?? [];
+  return start === undefined ? undefined : Number(start);
+}
+
+function answerOf({ status, headers, url }: Pick<Response, "status" | "headers" | "url">): HttpAnswer {
+  const { origin, pathname } = new URL(url);
+  return { status, headers, place: `${origin}${pathname}` };
+}
+
+async function* bodyOf(response: Response, watch: Watch): AsyncGenerator<Uint8Array> {
+  if (response.body === null) {
+    return;
+  }
+  for await (const bytes of response.body as AsyncIterable<Uint8Array>) {
+    watch.reset();
+    yield bytes;
+  }
+}
+
+interface FollowOptions {
+  readonly method: "GET" | "HEAD";
+  readonly crossOrigin: boolean;
+  readonly signal: AbortSignal;
+  readonly extra?: Readonly<Record<string, string>>;
+}
+
+/** Sends a request and follows redirects. Headers of the place are sent to its own origin only. */
+async function follow(
+  from: string,
+  { headers }: HttpPlace,
+  { method, crossOrigin, signal, extra }: FollowOptions,
+): Promise<Response> {
+  let url = new URL(from);
+  const { origin } = url;
+  for (let turn = 0; turn <= mostRedirects; turn += 1) {
+    const own = url.origin === origin ? headers : undefined;
+    // Else the size is that of a compressed body.
+    const sent = { "accept-encoding": "identity", ...own, ...extra };
+    const response = await fetch(url, { method, headers: sent, redirect: "manual", signal });
+    const location = response.headers.get("location");
+    if (response.status < 300 || response.status === 304) {
+      return response;
+    }
+    if (response.status >= 400 || location === null) {
+      await response.body?.cancel();
+      throw new RefusedAnswer(answerOf(response));
+    }
+    const next = new URL(location, url);
+    if (next.origin !== origin && !crossOrigin) {
+      return response;
+    }
+    if (url.protocol === "https:" && next.protocol !== "https:") {
+      throw new RefusedAnswer(answerOf(response)); // what was protected would be fetched in the open
+    }
+    await response.body?.cancel();
+    url = next;
+  }
+  throw new BrokenTransfer(`more than ${mostRedirects} redirects`);
+}
+
+async function retried<T>(place: HttpPlace, work: () => Promise<T>): Promise<T> {
+  const { doing, retry, hint } = place;
+  return await tryAgain(doing, retry, { judge: (error) => judge(place, error), code: "NETWORK", hint }, async () => {
+    try {
+      return await work();
+    } catch (error) {
+      await pauseAsAsked(place, error);
+      throw error;
+    }
+  });
+}
+
+/** Waits as long as a server that limits requests asks for: `Retry-After`, or Hugging Face's `RateLimit`. */
+async function pauseAsAsked({ retry }: HttpPlace, error: unknown): Promise<void> {
+  if (!(error instanceof RefusedAnswer) || ![429, 503].includes(error.answer.status)) {
+    return;
+  }
+  const { headers } = error.answer;
+  const [, limit] = /;t=(\d+)/.exec(headers.get("ratelimit") ?? "") ?? [];
+  const seconds = Number(headers.get("retry-after") ?? limit ?? 0);
+  if (seconds > 0 && seconds <= retry.maxSeconds) {
+    await retry.sleep(Math.min(seconds * 1000, longestPauseMs));
+  }
+}
+
+function judge({ refused, signal }: HttpPlace, error: unknown): Verdict {
+  if (signal.aborted) {
+    return { kind: "end", error: signal.reason };
+  }
+  if (error instanceof RefusedAnswer) {
+    const { answer } = error;
+    return transientStatus.has(answer.status)
+      ? { kind: "again", found: `the server answered ${answer.status}` }
+      : { kind: "end", error: refused(answer) };
+  }
+  if (error instanceof BrokenTransfer) {
+    return { kind: "again", found: error.message };
+  }
+  for (let cause = error; cause instanceof Error; cause = cause.cause) {
+    const errno = errnoOf(cause);
+    // UND_ERR_…: the client's own, such as a socket that was closed.
+    if (errno !== undefined && (connectionErrors.has(errno) || errno.startsWith("UND_ERR_"))) {
+      return { kind: "again", found: errno };
+    }
+  }
+  return { kind: "end", error };
+}
+
+/** Ends a request in which the server is silent for too long. */
+interface Watch extends Disposable {
+  readonly signal: AbortSignal;
+  readonly reset: () => void;
+}
+
+function startWatch({ signal, silenceMs = usualSilenceMs }: HttpPlace): Watch {
+  const controller = new AbortController();
+  const timer = setTimeout(() => {
+    controller.abort(new BrokenTransfer(`the server was silent for ${silenceMs / 1000} s`));
+  }, silenceMs);
+  const stop = (): void => {
+    controller.abort(signal.reason);
+  };
+  signal.addEventListener("abort", stop, { once: true });
+  if (signal.aborted) {
+    stop();
+  }
+  return {
+    signal: controller.signal,
+    reset: () => timer.refresh(),
+    [Symbol.dispose]() {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", stop);
+    },
+  };
+}

@@ -1,0 +1,81 @@
+import { readFile, rm } from "node:fs/promises";
+import { createHash } from "node:crypto";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { runCli } from "../support/cli.js";
+import { expectFinished } from "../support/crash.js";
+import { goldenRows } from "../support/golden.js";
+import { serveFiles, serveHub } from "../support/hub.js";
+import { scratchFolder, writeSpec } from "../support/job.js";
+import { projectFolder } from "../support/cli.js";
+import { fixtureNamed } from "../support/world.js";
+
+const fixture = fixtureNamed("diabetes-mlp");
+const modelFile = join(projectFolder, "fixtures/models/diabetes-mlp.onnx");
+const sha256Of = (bytes: Uint8Array): string => createHash("sha256").update(bytes).digest("hex");
+
+describe("a model on the Hugging Face Hub", () => {
+  test("a run that is interrupted goes on with the planned model: after the revision has moved, and without the Hub", async () => {
+    await using scratch = await scratchFolder();
+    const model = await readFile(modelFile);
+    const hub = await serveHub({ "onnx/model.onnx": model });
+    const env = { HF_ENDPOINT: hub.url, HF_TOKEN: hub.token, XDG_CACHE_HOME: join(scratch.path, "cache") };
+    const path = "hf://org/model/onnx/model.onnx";
+    const spec = await writeSpec(scratch.path, fixture, { commit_rows: 80, model: { path } });
+    const half = await runCli(["run", spec, "--worker", "0/2"], { env });
+    expect(half.code, half.stderr).toBe(0);
+    hub.revisions.set(
+      "main",
+      new Map([["onnx/model.onnx", await readFile(join(projectFolder, "fixtures/models/cancer-logistic.onnx"))]]),
+    );
+
+    const other = await runCli(["run", spec, "--worker", "1/2", "--json"], { env });
+    expect(other.code, other.stderr).toBe(0);
+    expect(JSON.parse(other.stdout)).toMatchObject({ status: "complete" });
+    await expectFinished(join(scratch.path, "out"), { golden: await goldenRows(fixture) });
+
+    await hub[Symbol.asyncDispose]();
+    const again = await runCli(["run", spec, "--json"], { env });
+    expect([again.code, JSON.parse(again.stdout)], again.stderr).toMatchObject([0, { status: "already_complete" }]);
+  });
+
+  test("a run whose planned model is neither in the cache nor at the revision any more ends with 66", async () => {
+    await using scratch = await scratchFolder();
+    await using hub = await serveHub({ "model.onnx": await readFile(modelFile) });
+    const cache = join(scratch.path, "cache");
+    const env = { HF_ENDPOINT: hub.url, XDG_CACHE_HOME: cache, HF_TOKEN: undefined, HF_HOME: scratch.path };
+    const spec = await writeSpec(scratch.path, fixture, {
+      commit_rows: 80,
+      model: { path: "hf://org/model/model.onnx" },
+    });
+    expect((await runCli(["run", spec, "--worker", "0/2"], { env })).code).toBe(0);
+    const other = await readFile(join(projectFolder, "fixtures/models/diabetes-mlp-batch32.onnx"));
+    hub.revisions.set("main", new Map([["model.onnx", other]]));
+    await rm(cache, { recursive: true });
+
+    const resumed = await runCli(["run", spec, "--worker", "1/2"], { env });
+    expect(resumed.code, resumed.stderr).toBe(66);
+    expect(resumed.stderr).toContain("comparing hf://org/model/model.onnx with the plan of this unfinished run");
+  });
+});
+
+describe("a model at a URL", () => {
+  test("a model at a URL is scored if it has the digest of the spec, and refused with 64 if not", async () => {
+    await using scratch = await scratchFolder();
+    const bytes = await readFile(modelFile);
+    await using server = await serveFiles({ "churn.onnx": bytes });
+    const env = { XDG_CACHE_HOME: join(scratch.path, "cache") };
+    const path = `${server.url}/churn.onnx`;
+    const without = await runCli(["run", await writeSpec(scratch.path, fixture, { model: { path } })], { env });
+    expect(without.code).toBe(64);
+    expect(without.stderr).toContain("model.sha256: missing; expected the model's sha256 beside a URL");
+    const wrong = await writeSpec(scratch.path, fixture, { model: { path, sha256: "0".repeat(64) } });
+    const refused = await runCli(["run", wrong], { env });
+    expect(refused.code, refused.stderr).toBe(64);
+
+    const spec = await writeSpec(scratch.path, fixture, { model: { path, sha256: sha256Of(bytes) } });
+    const ran = await runCli(["run", spec], { env });
+    expect(ran.code, ran.stderr).toBe(0);
+    await expectFinished(join(scratch.path, "out"), { golden: await goldenRows(fixture) });
+  });
+});
