@@ -5,6 +5,8 @@ import { failed, partly, recordOf } from "../support/records.js";
 const endedMs = Date.UTC(2026, 10, 21, 12, 0, 5);
 const hostile = `<script>alert("x")</script>&'\u0000`;
 
+const pageWith = (trees: string | null): string => htmlReport(recordOf({ trees }), partly, endedMs);
+
 describe("the HTML page of an attempt", () => {
   test("the HTML page of an attempt shows its counts, predictions, rejects and inputs", () => {
     const page = htmlReport(recordOf(), partly, endedMs);
@@ -31,11 +33,12 @@ describe("the HTML page of an attempt", () => {
   });
 
   test("the HTML page of an attempt says what computed decision trees, if the model has some", () => {
-    const page = (trees: string | null): string => htmlReport(recordOf({ trees }), partly, endedMs);
-    expect(page("compiled")).toContain("<dt>rows by compiled trees</dt><dd>3</dd>");
-    expect(page("compiled")).toContain("<tr><th>decision trees</th><td>compiled</td></tr>");
-    expect(page("onnxruntime: too wide")).toContain("<tr><th>decision trees</th><td>onnxruntime: too wide</td></tr>");
-    expect(page(null)).not.toContain("trees");
+    expect(pageWith("compiled")).toContain("<dt>rows by compiled trees</dt><dd>3</dd>");
+    expect(pageWith("compiled")).toContain("<tr><th>decision trees</th><td>compiled</td></tr>");
+    expect(pageWith("onnxruntime: too wide")).toContain(
+      "<tr><th>decision trees</th><td>onnxruntime: too wide</td></tr>",
+    );
+    expect(pageWith(null)).not.toContain("trees");
   });
 
   test("isPageOf recognizes the page of a run, unless the attempt failed", () => {

@@ -35,14 +35,15 @@ test("each line of the metrics is a comment or a sample, whose metric is declare
   }
 });
 
+const textWith = (trees: string | null): string =>
+  metricsText({ record: recordOf({ trees }), outcome: partly, lastSuccessMs: undefined, endedMs });
+
 test("the metrics say whether compiled trees score the rows, if the model has trees", () => {
-  const textOf = (trees: string | null): string =>
-    metricsText({ record: recordOf({ trees }), outcome: partly, lastSuccessMs: undefined, endedMs });
   const labels = '{batch_job="daily",worker="1"}';
-  expect(textOf("compiled")).toContain(`\ninfer_batch_trees_compiled${labels} 1\n`);
-  expect(textOf("compiled")).toContain(`\ninfer_batch_rows_by_trees${labels} 3\n`);
-  expect(textOf("onnxruntime: too wide")).toContain(`\ninfer_batch_trees_compiled${labels} 0\n`);
-  expect(textOf(null)).not.toContain("trees");
+  expect(textWith("compiled")).toContain(`\ninfer_batch_trees_compiled${labels} 1\n`);
+  expect(textWith("compiled")).toContain(`\ninfer_batch_rows_by_trees${labels} 3\n`);
+  expect(textWith("onnxruntime: too wide")).toContain(`\ninfer_batch_trees_compiled${labels} 0\n`);
+  expect(textWith(null)).not.toContain("trees");
 });
 
 test("the metrics escape label values", () => {

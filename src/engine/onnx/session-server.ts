@@ -92,18 +92,21 @@ async function openServed(
   onState: (state: TreesState) => void,
 ): Promise<ServedSession> {
   const { modelPath, trees } = settings;
+  const startedMs = nowMs();
   const { session: base, operators } = await openPlaced(runtime, settings);
+  const openedMs = nowMs() - startedMs;
   const { signature } = base;
   if (trees === undefined) {
     const run: RunModel = async (request) => {
-      const startedMs = nowMs();
+      const beganMs = nowMs();
       const outputs = await base.run(request);
-      return { outputs, ms: nowMs() - startedMs };
+      return { outputs, ms: nowMs() - beganMs };
     };
     return { signature, operators, run, expect: () => Promise.resolve(), close: () => base.close() };
   }
   const session = openTreeSession({
     base,
+    openedMs,
     ...trees,
     readModel: () => readFile(modelPath),
     openPart(part, { inputs, outputs }) {

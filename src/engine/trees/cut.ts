@@ -62,6 +62,7 @@ export function cutModel(graph: OnnxGraph, wanted: readonly string[]): CutModel 
   if (ensembles.length === 0) {
     throw new Unsupported(reasonOf(graph));
   }
+  requireLargeNodes(ensembles);
   const given = new Map<string, OwnOutput>();
   for (const [index, { node, ensemble }] of ensembles.entries()) {
     const [first = "", second = ""] = node.outputs;
@@ -85,6 +86,20 @@ export function cutModel(graph: OnnxGraph, wanted: readonly string[]): CutModel 
 interface Cutting {
   readonly graph: OnnxGraph;
   readonly producers: ReadonlyMap<string, OnnxNode>;
+}
+
+const fewNodes = 8;
+const fewTrees = 4;
+
+/**
+ * Isolation forests come with each tree in a node of its own, and others behind each of them that take longer: compiled
+ * trees would not make them faster.
+ */
+function requireLargeNodes(ensembles: readonly CutEnsemble[]): void {
+  const trees = ensembles.reduce((sum, { ensemble }) => sum + ensemble.roots.length, 0);
+  if (ensembles.length > fewNodes && trees < fewTrees * ensembles.length) {
+    throw new Unsupported(`its ${trees} trees stand in ${ensembles.length} nodes`);
+  }
 }
 
 /** Why nothing can be compiled. */

@@ -27,6 +27,8 @@ interface ScoredRequest {
 export interface TreeSessionOptions {
   /** The whole model in ONNX Runtime. */
   readonly base: OnnxSession;
+  /** How long it took to open. */
+  readonly openedMs: number;
   /** Of the model's file. */
   readonly sha256: string;
   readonly sizeBytes: number;
@@ -112,7 +114,8 @@ function openTrees(options: TreeSessionOptions): Trees {
     return compiled;
   };
   return {
-    costMs: costMs.least + (costMs.perMegabyte * options.sizeBytes) / 2 ** 20,
+    // Parts before and after the trees take as long to open as the whole model may.
+    costMs: Math.max(costMs.least + (costMs.perMegabyte * options.sizeBytes) / 2 ** 20, options.openedMs),
     modelFor({ inputs, outputs }) {
       const isSmall = (inputs[0]?.dims[0] ?? 0) < fewestRows;
       return isSmall || compiled?.wanted !== outputs.join("\n") ? undefined : compiled;

@@ -7,10 +7,11 @@ import { projectFolder } from "../../support/cli.js";
 import { openWhole, rowsFor } from "../../support/tree-sessions.js";
 
 const folder = join(projectFolder, "fixtures/trees");
-/** All but those that take more than one input: test/run/trees.test.ts scores them. */
+/** The first takes more than one input: test/run/trees.test.ts scores it. */
+const others = new Set(["encoded-texts", "isolation-forest-nodes"]);
 const names = readdirSync(folder)
   .map((file) => file.replace(/\.onnx$/, ""))
-  .filter((name) => name !== "encoded-texts");
+  .filter((name) => !others.has(name));
 /** ONNX Runtime goes on with the scores of these: what stands behind the trees divides, takes logarithms, adds up. */
 const goesOn = new Set(["isolation-forest", "stacked"]);
 
@@ -58,4 +59,12 @@ test("models whose trees give their outputs need no other part", async () => {
     "forest-regression: 1",
     "catboost-regression: 1",
   ]);
+});
+
+const failToOpen = (): never => expect.fail("a part was opened");
+
+test("an isolation forest of more than a few trees is left to ONNX Runtime, and none of its parts is opened", async () => {
+  const model = readFileSync(join(folder, "isolation-forest-nodes.onnx"));
+  const opened = openTreeModel({ model, wanted: ["label", "scores"], openPart: failToOpen });
+  await expect(opened).rejects.toThrow("its 9 trees stand in 9 nodes");
 });

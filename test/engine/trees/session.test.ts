@@ -20,15 +20,16 @@ interface Opened {
 
 /** @param tamper changes what ONNX Runtime seems to give */
 async function open(
-  options: { tamper?: (base: OnnxSession) => OnnxSession; bytes?: Uint8Array } = {},
+  options: { tamper?: (base: OnnxSession) => OnnxSession; bytes?: Uint8Array; openedMs?: number } = {},
 ): Promise<Opened> {
-  const { tamper = (base) => base, bytes = model } = options;
+  const { tamper = (base) => base, bytes = model, openedMs = 1 } = options;
   const whole = await openWhole(model);
   const base = tamper(whole);
   const states: TreesState[] = [];
   let nowMs = 0;
   const session = openTreeSession({
     base,
+    openedMs,
     sha256: createHash("sha256").update(model).digest("hex"),
     sizeBytes: model.length,
     readModel: () => Promise.resolve(bytes),
@@ -63,6 +64,17 @@ describe("a session of a model with trees", () => {
 
     expect((await session.run(request(100))).byTrees).toBe(false);
     expect(states).toEqual([]);
+    await session.close();
+  });
+
+  test("is ONNX Runtime's where opening the model took longer than the rows will", async () => {
+    const { session, states, request } = await open({ openedMs: 10_000 });
+    await session.run(request(64));
+    await session.expect(1e6, 0.01);
+    expect(states).toEqual([]);
+
+    await session.expect(1e6, 0.1);
+    expect(states).toEqual([{ kind: "compiled" }]);
     await session.close();
   });
 
