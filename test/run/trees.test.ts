@@ -9,6 +9,8 @@ import { query, writeRows } from "../support/parquet.js";
 import { pipeHere, rowsOf } from "../support/pipe.js";
 import { scoreHere } from "../support/score.js";
 
+/** What the bundle is made of: the preload below reaches its ONNX Runtime. */
+const modules = join(projectFolder, "dist/cli/main.js");
 /** So many that ONNX Runtime takes some times as long as compiling does. */
 const rows = 60_000;
 const names = Array.from({ length: 32 }, (_, index) => `f${index}`);
@@ -143,7 +145,7 @@ describe("a job of a model with trees", () => {
       }`,
     );
     const args = ["run", await writeJob(scratch.path, {}), "--json"];
-    const { code, stdout, stderr } = await runCli(args, { unbundled: true, node: [`--import=${preload}`] });
+    const { code, stdout, stderr } = await runCli(args, { program: modules, node: [`--import=${preload}`] });
 
     expect(code, stderr).toBe(0);
     const reason = String.raw`\S+ differs from ONNX Runtime's for rows made of the model's thresholds: row 2: [\d.]+, not [\d.]+`;
