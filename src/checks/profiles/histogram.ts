@@ -119,15 +119,32 @@ function countIn({ counts }: Histogram): number {
 /** The number below which a share of the values is, 0 to 1; spread evenly inside a bin. NaN where there is none. */
 export function quantile(histogram: Histogram, share: number): number {
   const { shift, keys, counts } = histogram;
+  const { index, below, due } = findQuantile(histogram, share);
+  if (index === counts.length) {
+    return Number.NaN;
+  }
+  const [low, high] = binEdges(keys[index] as number, shift);
+  return low + ((due - below) / (counts[index] as number)) * (high - low);
+}
+
+/** The index of the bin that a quantile is in; the number of bins for an empty histogram. */
+export function quantileBin(histogram: Histogram, share: number): number {
+  return findQuantile(histogram, share).index;
+}
+
+function findQuantile(
+  histogram: Histogram,
+  share: number,
+): { readonly index: number; readonly below: number; readonly due: number } {
+  const { counts } = histogram;
   const due = share * countIn(histogram);
   let below = 0;
   for (let index = 0; index < counts.length; index += 1) {
     const count = counts[index] as number;
     if (below + count >= due) {
-      const [low, high] = binEdges(keys[index] as number, shift);
-      return low + ((due - below) / count) * (high - low);
+      return { index, below, due };
     }
     below += count;
   }
-  return Number.NaN;
+  return { index: counts.length, below, due };
 }

@@ -1,5 +1,6 @@
 import { type ColumnProfile, mergeProfiles, profileLimits } from "../profiles/column-profile.js";
-import { quantile } from "../profiles/histogram.js";
+import { type Histogram, quantile, quantileBin } from "../profiles/histogram.js";
+import type { ValueCounts } from "../profiles/value-counts.js";
 import { centroidCosine } from "../profiles/vector-profile.js";
 import { type Aligned, alignProfiles } from "./aligned.js";
 import type { ComparedColumn, EarlierColumn } from "./column-checks.js";
@@ -192,7 +193,7 @@ const leastRows = 1000;
 
 /** How far p10, p50 and p90 have moved, in interquartile ranges; warns. */
 export function checkQuantiles({ column, now, earlier }: ComparedColumn): CheckResult[] {
-  if (now.kind !== "numbers" || now.numbers.finite < leastRows) {
+  if (now.kind !== "numbers" || now.numbers.finite < leastRows || areFew(now.numbers.values)) {
     return [];
   }
   const after = quantiles.map((share) => quantile(now.numbers.histogram, share));
@@ -200,10 +201,9 @@ export function checkQuantiles({ column, now, earlier }: ComparedColumn): CheckR
   for (const { runId, profile } of earlier.toReversed()) {
     if (profile.kind === "numbers" && profile.numbers.finite >= leastRows) {
       const { histogram } = profile.numbers;
-      const range = quantile(histogram, 0.75) - quantile(histogram, 0.25);
+      const range = interquartileRange(histogram);
       const before = quantiles.map((share) => quantile(histogram, share));
       const shift = Math.max(...before.map((value, index) => Math.abs((after[index] as number) - value))) / range;
-      // Where half of the values are one, there is no range to measure by.
       if (range > 0 && shift < (nearest?.shift ?? Number.POSITIVE_INFINITY)) {
         nearest = { runId, shift, before, range };
       }
@@ -230,6 +230,20 @@ export function checkQuantiles({ column, now, earlier }: ComparedColumn): CheckR
       numbers: { ...Object.fromEntries([...named(after, ""), ...named(before, "_before")]), range_before: range },
     },
   ];
+}
+
+/** Whether the values are few, such as classes: a quantile then stands still, or jumps by a step. */
+function areFew(values: ValueCounts): boolean {
+  return values.kind === "few" && values.counts.size < fewValues;
+}
+
+const fewValues = 20;
+
+/** 0 where half of the values are in one bin, such as zeros or a class: there is no range to measure by. */
+function interquartileRange(histogram: Histogram): number {
+  return quantileBin(histogram, 0.25) === quantileBin(histogram, 0.75)
+    ? 0
+    : quantile(histogram, 0.75) - quantile(histogram, 0.25);
 }
 
 const cosineLimits = { warn: 0.98, hold: 0.9 };

@@ -4,6 +4,7 @@ import { psi } from "#src/checks/verdicts/psi.js";
 import { type CheckOptions, defaultChecks, type RunProfile } from "#src/checks/verdicts/run-profile.js";
 import type { CheckResult, Verdict } from "#src/checks/verdicts/verdict.js";
 import {
+  type Columns,
   nightsBefore,
   normals,
   numbersProfile,
@@ -200,6 +201,16 @@ describe("drift", () => {
     const result = only(verdictOf(runProfile({ ...usual(0), features: { weight } })), "quantiles", "weight");
     expect(result.level).toBe("warn");
     expect(Number(result.measured)).toBeCloseTo(7 / (1.349 * 8), 0);
+  });
+
+  test("of quantiles does not warn for classes, whose quantiles stand still or jump", () => {
+    const night = (index: number): Columns => {
+      const classes = Array.from({ length: 4000 }, (_, row) => (row % 100 < 48 + index ? 1 : 0));
+      return { ...usual(0), features: { weight: numbersProfile(classes) } };
+    };
+    const baseline = nightsBefore(8, (nightsAgo) => night(-nightsAgo));
+    const { results } = judge({ run: runProfile(night(4)), baseline }, defaultChecks);
+    expect(results.filter(({ check, column }) => check === "quantiles" && column === "weight")).toEqual([]);
   });
 
   test("of few rows is found against all runs before together", () => {
