@@ -5,9 +5,9 @@ import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { dataFolder, tables } from "./data.mjs";
-import { floorId, jobs, plainLoop } from "./jobs.mjs";
+import { floorId, jobs, plainLoop, treesFloorId } from "./jobs.mjs";
 import { bigModel } from "./models.mjs";
-import { findFramework, findPython } from "./python.mjs";
+import { findFramework, findLleaves, findPython } from "./python.mjs";
 
 export const outFolder = join(dataFolder, "out");
 
@@ -37,6 +37,7 @@ const program = path("../bin/infer-batch.js");
  * @property {import("./python.mjs").Python} daft
  * @property {import("./python.mjs").Python} ray
  * @property {import("./python.mjs").Python} pyspark
+ * @property {import("./python.mjs").Python} lleaves
  */
 
 /**
@@ -49,6 +50,7 @@ export function findContenders(wanted) {
     daft: findFramework("daft"),
     ray: findFramework("ray"),
     pyspark: findFramework("pyspark"),
+    lleaves: findLleaves(),
   };
   return {
     contenders: jobs.filter(({ id }) => wanted.has(id)).flatMap(({ id }) => contendersOf[id](runtimes)),
@@ -94,11 +96,12 @@ const contendersOf = {
     readingAlone(),
     sessionAlone(python, tables.mlp, model),
   ],
-  lightgbm: ({ python }) => [
+  lightgbm: ({ python, lleaves }) => [
     inferBatch(lightgbm),
     plainPython(python, lightgbm, "loop_parquet.py", modelFile("bench-lightgbm")),
     pythonByShards(python, lightgbm, modelFile("bench-lightgbm")),
     sessionAlone(python, lightgbm, modelFile("bench-lightgbm")),
+    lleavesAlone(lleaves),
   ],
   "mlp-big": ({ python }) => [
     inferBatch(mlpBig),
@@ -255,6 +258,23 @@ function sessionAlone({ interpreter, absent }, { job, rows }, modelPath) {
   const threads = String(availableParallelism());
   const command = [interpreter, path("peers/floor_session.py"), modelPath, String(rows), threads];
   const about = { job, id: floorId, name: "floor: `session.run` alone", rows, reads: [] };
+  return { ...about, commands: [command], says: true, absent };
+}
+
+/** @returns {Contender} */
+function lleavesAlone({ interpreter, absent }) {
+  const { job, rows } = lightgbm;
+  const threads = String(availableParallelism());
+  const cache = join(dataFolder, "lleaves");
+  const command = [
+    interpreter,
+    path("peers/floor_lleaves.py"),
+    modelFile("bench-lightgbm"),
+    String(rows),
+    threads,
+    cache,
+  ];
+  const about = { job, id: treesFloorId, name: "floor: lleaves alone", rows, reads: [] };
   return { ...about, commands: [command], says: true, absent };
 }
 

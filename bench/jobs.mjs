@@ -30,6 +30,8 @@
 export const plainLoop = "python";
 /** The contender that only calls the model. */
 export const floorId = "session";
+/** The trees alone, by another compiler. */
+export const treesFloorId = "lleaves";
 
 /** @type {Prediction} */
 const score = { column: "score", type: "FLOAT", atLeast: (rows) => rows / 100 };
@@ -67,9 +69,10 @@ export const jobs = [
     // A forest has few answers of its own, compared with a net.
     predictions: [{ ...score, atLeast: (rows) => rows / 1000 }],
     ratios: [
-      { to: plainLoop, wanted: 1.1 },
-      { to: "python-shards", wanted: 1.05 },
+      { to: plainLoop, wanted: 2.3 },
+      { to: "python-shards", wanted: 2.3 },
       { to: floorId, wanted: 0.92 },
+      { to: treesFloorId, wanted: 0.8 },
     ],
   },
   {

@@ -5,22 +5,30 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { dataFolder } from "./data.mjs";
 
-/** The two virtual environments: frameworks bring other versions of pyarrow, and 1.3 GB. */
+/** The virtual environments: frameworks bring other versions of pyarrow, and 1.3 GB; not every pip has lleaves. */
 const environments = [
   { folder: join(dataFolder, "venv"), requirements: "requirements.txt" },
   { folder: join(dataFolder, "venv-frameworks"), requirements: "requirements-frameworks.txt" },
+  { folder: join(dataFolder, "venv-lleaves"), requirements: "requirements-lleaves.txt", isOptional: true },
 ];
-const [loops, frameworks] = environments;
+const [loops, frameworks, compiledTrees] = environments;
 export const toInstall = "npm run bench -- --install";
 
 /** Makes the virtual environments, or brings them up to their lists of requirements. */
 export function installPythons() {
-  for (const { folder, requirements } of environments) {
+  for (const { folder, requirements, isOptional = false } of environments) {
     const list = fileURLToPath(new URL(`peers/${requirements}`, import.meta.url));
     console.error(`installing ${requirements} into ${folder}`);
     const stdio = ["ignore", "inherit", "inherit"];
     execFileSync("python3", ["-m", "venv", folder], { stdio });
-    execFileSync(join(folder, "bin/python"), ["-m", "pip", "install", "--quiet", "-r", list], { stdio });
+    try {
+      execFileSync(join(folder, "bin/python"), ["-m", "pip", "install", "--quiet", "-r", list], { stdio });
+    } catch (error) {
+      if (!isOptional) {
+        throw error;
+      }
+      console.error(`going on without ${requirements}`);
+    }
   }
 }
 
@@ -41,6 +49,19 @@ export function findPython() {
     "import numpy, onnxruntime, platform, pyarrow, pyarrow.parquet",
     "print('python', platform.python_version())",
     "for package in (numpy, pyarrow, onnxruntime): print(package.__name__, package.__version__)",
+  ]);
+  return { interpreter, ...found };
+}
+
+/**
+ * The interpreter in bench/data/venv-lleaves, else that of the loops.
+ * @returns {Python}
+ */
+export function findLleaves() {
+  const interpreter = interpreterIn(compiledTrees.folder) ?? findPython().interpreter;
+  const found = ask(interpreter, [
+    "import importlib.metadata, lightgbm, lleaves, numpy, onnxruntime, sklearn",
+    "for package in ('lleaves', 'llvmlite', 'lightgbm'): print(package, importlib.metadata.version(package))",
   ]);
   return { interpreter, ...found };
 }
