@@ -2,6 +2,7 @@
 // With --check it changes nothing and fails when a file is stale.
 import { readFileSync, writeFileSync } from "node:fs";
 import { checkSpec, specJsonSchema } from "../dist/spec/job-spec.js";
+import { classOfKey } from "../dist/spec/key-classes.js";
 import { cliPage } from "./cli-page.mjs";
 import { corporaPage } from "./corpora-page.mjs";
 
@@ -47,7 +48,8 @@ function* rows(node, path, needed = true) {
     const value = valueAt(name) ?? child.default;
     const known = value === undefined ? "" : `\`${JSON.stringify(value)}\``;
     const standard = required ? (needed ? "required" : `required in \`${path}\``) : known;
-    yield `| \`${name}\` | ${typeText(child)} | ${standard} | ${cell(child.description ?? "")} |`;
+    const entries = [name, typeText(child), standard, classOfKey(name) ?? "", cell(child.description ?? "")];
+    yield `| \`${entries[0]}\` | ${entries.slice(1).join(" | ")} |`;
     const entry = child.additionalProperties?.anyOf?.find(({ properties }) => properties !== undefined);
     if (entry !== undefined) {
       yield* rows(entry, `${name}.<name>`);
@@ -62,8 +64,10 @@ const reference = [
   "",
   "Wherever a number is expected, `${…}` may stand for it.",
   "",
-  "| key | type | default | meaning |",
-  "| --- | --- | --- | --- |",
+  "The class of a key says what its change means for a run that is planned already. *plan*: the run keeps what its plan says, or is refused (exit code 66). *attempt*: the next attempt uses the new value. *verdict*: the new value counts until the run has its verdict, which records it.",
+  "",
+  "| key | type | default | class | meaning |",
+  "| --- | --- | --- | --- | --- |",
   ...rows(schema, ""),
   "",
 ].join("\n");

@@ -81,7 +81,7 @@ export async function openLoaded(
     early,
   }: ContextParts = {},
 ): Promise<JobContext & AsyncDisposable> {
-  const { spec, where, clock } = loaded;
+  const { spec, where, clock, dateParam } = loaded;
   checkSeveral(attempt, clock);
   const folder = dirname(resolve(specPath));
   const cores = usableCores();
@@ -90,6 +90,8 @@ export async function openLoaded(
   return {
     spec,
     where,
+    dateParam,
+    writer: services.writer,
     command: (params) => commandFor(specPath, params),
     sink,
     source,

@@ -157,6 +157,8 @@ export interface SpanOutput {
   readonly batchSize: number;
   /** What computed them, where it is not the attempt's provider alone. */
   readonly provider?: string | undefined;
+  /** Profiles of the predicted columns, as JSON of at most 64 KiB (checks/span-profile). Default: none is known. */
+  readonly profile?: string | undefined;
   /** Called once the span's bytes are ready to be published. */
   readonly onEncoded?: (() => void) | undefined;
 }

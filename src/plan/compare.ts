@@ -67,6 +67,12 @@ export function compareSpec(plan: Plan, spec: JobSpec): string[] {
     ...difference("model.missing", plan.request.missing, requested.missing),
     ...difference("output.lineage", plan.contract.lineage === true, spec.output.lineage),
     ...difference("output.columns", plan.request.passthrough, requested.passthrough),
+    // Thresholds and `on_fail` may change: they are recorded with the verdict.
+    ...difference(
+      "checks",
+      plan.checks === null ? "absent" : "present",
+      spec.checks === undefined ? "absent" : "present",
+    ),
   ];
 }
 

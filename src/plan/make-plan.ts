@@ -1,7 +1,7 @@
 import { type Contract, outputColumns } from "../binding/contract.js";
 import { bytesPerValue } from "../columnar/types.js";
 import type { JobSpec } from "../spec/job-spec.js";
-import type { BindingRequest, Plan, PlannedShard, PlanTarget, RunId } from "./plan.js";
+import type { BindingRequest, Plan, PlannedChecks, PlannedShard, PlanTarget, RunId } from "./plan.js";
 
 /** The most rows of a span with `commit_rows: auto`: a fraction of a second to half a minute of scoring. */
 const defaultCommitRows = 262_144;
@@ -28,16 +28,20 @@ export interface PlanInputs {
   readonly msPerRow: number;
   /** The target, as the sink describes it. */
   readonly target: PlanTarget;
+  /** The param whose value is the run's logical date. */
+  readonly dateParam: string | undefined;
+  /** What the run is compared with; undefined: the spec has no `checks`. */
+  readonly checks: PlannedChecks | undefined;
   /** Name and version of the program. */
   readonly createdBy: string;
 }
 
 /** Makes the plan of a run. Pure: equal inputs make equal plans. */
 export function makePlan(facts: PlanInputs): Plan {
-  const { runId, spec, shards, modelSha256, contract, msPerRow, target, createdBy } = facts;
+  const { runId, spec, shards, modelSha256, contract, msPerRow, target, dateParam = null, checks = null } = facts;
   return {
     format: "infer-batch-plan",
-    version: 1,
+    version: 2,
     runId,
     job: spec.name,
     params: spec.params,
@@ -53,8 +57,16 @@ export function makePlan(facts: PlanInputs): Plan {
     contract,
     target,
     commitRows: spec.commit_rows === "auto" ? autoCommitRows(contract, msPerRow) : spec.commit_rows,
-    createdBy,
+    staged: isStaged(spec),
+    dateParam,
+    checks,
+    createdBy: facts.createdBy,
   };
+}
+
+/** Whether a run of this spec waits for a verdict that may hold it. */
+function isStaged({ checks }: JobSpec): boolean {
+  return checks?.on_fail === "hold";
 }
 
 /** The keys of the spec that decide the bindings. */

@@ -75,7 +75,7 @@ const inputSource = z.union([
   z.strictObject({ mask_of: z.string() }),
 ]);
 
-const schema = z.strictObject({
+const version1 = z.strictObject({
   format: z.literal("infer-batch-plan"),
   version: z.literal(1),
   runId: z.string().transform((text) => text as RunId),
@@ -105,9 +105,22 @@ const schema = z.strictObject({
   target: z.looseObject({ kind: z.string() }),
   commitRows: z.int().min(1),
   createdBy: z.string(),
+});
+
+const pinnedRun = z.strictObject({ runId: z.string(), date: z.string(), sha256, place: z.string() });
+
+const version2 = version1.extend({
+  version: z.literal(2),
+  staged: z.boolean(),
+  dateParam: z.string().nullable(),
+  checks: z.strictObject({ baseline: z.array(pinnedRun), first: pinnedRun.nullable() }).nullable(),
 }) satisfies z.ZodType<Plan>;
 
-/** A plan as the text that the target stores. */
+const unstaged = { staged: false, dateParam: null, checks: null };
+
+const schema: z.ZodType<Plan> = z.union([version2, version1.transform((plan) => ({ ...plan, ...unstaged }))]);
+
+/** A new plan as the text that the target stores. A plan of version 1 that was parsed has another text. */
 export function planToText(plan: Plan): string {
   return `${JSON.stringify(plan, undefined, 1)}\n`;
 }

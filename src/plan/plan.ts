@@ -23,7 +23,8 @@ export interface PlannedShard {
  */
 export interface Plan {
   readonly format: "infer-batch-plan";
-  readonly version: 1;
+  /** A plan of version 1 is read as one whose run is not staged, has no checks and no logical date. */
+  readonly version: 1 | 2;
   readonly runId: RunId;
   readonly job: string;
   readonly params: Readonly<Record<string, string>>;
@@ -42,7 +43,32 @@ export interface Plan {
   readonly target: PlanTarget;
   /** C: span k is rows [k·C, (k+1)·C). */
   readonly commitRows: number;
+  /** Whether the rows are published all at once, under a decision, after every span is committed. */
+  readonly staged: boolean;
+  /** The param whose value is the run's logical date; null: the job has none. */
+  readonly dateParam: string | null;
+  /** What the run is compared with; null: the spec has no `checks`. */
+  readonly checks: PlannedChecks | null;
   readonly createdBy: string;
+}
+
+/** The comparisons of a run, pinned when it is planned. */
+export interface PlannedChecks {
+  /** Published runs of the series with earlier logical dates, the latest last. */
+  readonly baseline: readonly PinnedRun[];
+  /** The first of the published runs found that was made with this run's model; null: there is none. */
+  readonly first: PinnedRun | null;
+}
+
+/** A published run whose profile is pinned. */
+export interface PinnedRun {
+  readonly runId: string;
+  /** Its logical date, "2026-11-23". */
+  readonly date: string;
+  /** Hex sha256 of the text of its profile. */
+  readonly sha256: string;
+  /** Where its profile is, as the sink names it; only the sink reads this. */
+  readonly place: string;
 }
 
 /**

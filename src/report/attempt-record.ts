@@ -1,12 +1,5 @@
-import {
-  type ColumnProfile,
-  emptyProfile,
-  mergeProfiles,
-  profileColumn,
-  profiledColumns,
-  profileLimits,
-} from "../checks/profiles/column-profile.js";
-import type { ColumnType, OutputRows, RejectedRow, RejectReason } from "../columnar/types.js";
+import { mergeSpanProfiles, type SpanProfile } from "../checks/span-profile.js";
+import type { OutputRows, RejectedRow, RejectReason } from "../columnar/types.js";
 import type { Progress } from "./progress.js";
 import { type ScoreSummary, scoreSummary } from "./score-summary.js";
 import { createStageTimes, type Stage, type StageTimes } from "./stage-times.js";
@@ -35,8 +28,6 @@ export interface RunInfo {
   readonly shardBytes: number;
   readonly modelUri: string;
   readonly modelSha256: string;
-  /** The columns that the model predicts. */
-  readonly predicted: readonly { readonly name: string; readonly type: ColumnType }[];
 }
 
 /** What scores the rows of an attempt. */
@@ -53,7 +44,8 @@ export interface EngineInfo {
 
 /** A span that this attempt committed. */
 export interface CommittedSpan {
-  readonly rows: OutputRows;
+  readonly rows: Pick<OutputRows, "rowCount">;
+  readonly profile: SpanProfile;
   readonly rejects: readonly RejectedRow[];
   readonly filtered: number;
   /** Rows that took the prediction of an equal earlier row. */
@@ -152,7 +144,6 @@ export function createAttemptRecord({ info, nowMs, dateMs, onStage }: RecordOpti
     },
     setRun(run) {
       state.run = run;
-      scores.addColumns(run.predicted);
     },
     startScoring(engine) {
       state.engine = engine;
@@ -163,7 +154,7 @@ export function createAttemptRecord({ info, nowMs, dateMs, onStage }: RecordOpti
     },
     addSpan(span) {
       tally.add(span);
-      scores.add(span.rows);
+      scores.add(span.profile);
     },
     finish() {
       state.endedMs = nowMs();
@@ -209,30 +200,17 @@ function createTally(): Tally {
 }
 
 interface Scores {
-  addColumns(predicted: RunInfo["predicted"]): void;
-  add(rows: OutputRows): void;
+  add(profile: SpanProfile): void;
   readonly summaries: () => readonly ScoreSummary[];
 }
 
 function createScores(): Scores {
-  const profiles = new Map<string, ColumnProfile>();
-  let limits = profileLimits(1);
+  let merged: SpanProfile | undefined;
   return {
-    addColumns(predicted) {
-      limits = profileLimits(Math.min(predicted.length, profiledColumns));
-      for (const { name, type } of predicted.slice(0, profiledColumns)) {
-        profiles.set(name, emptyProfile({ type }));
-      }
+    add(profile) {
+      merged = merged === undefined ? profile : mergeSpanProfiles(merged, profile);
     },
-    add({ columns }) {
-      for (const { name, type, column } of columns) {
-        const before = profiles.get(name);
-        if (before !== undefined) {
-          profiles.set(name, mergeProfiles(before, profileColumn({ type }, column, limits), limits));
-        }
-      }
-    },
-    summaries: () => [...profiles].flatMap(([name, profile]) => scoreSummary(name, profile) ?? []),
+    summaries: () => [...(merged?.columns ?? [])].flatMap(([name, profile]) => scoreSummary(name, profile) ?? []),
   };
 }
 

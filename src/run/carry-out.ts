@@ -68,7 +68,7 @@ function engineFacts({ provider, concurrency, local }: Engine, sizer: BatchSizer
 
 /** Returns the facts of a plan that reports show. */
 export function runFacts({ plan, planId }: StoredPlan): RunInfo {
-  const { runId, input, commitRows, model, contract } = plan;
+  const { runId, input, commitRows, model } = plan;
   return {
     runId,
     planId,
@@ -79,7 +79,6 @@ export function runFacts({ plan, planId }: StoredPlan): RunInfo {
     shardBytes: input.shards.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0),
     modelUri: model.uri,
     modelSha256: model.sha256,
-    predicted: contract.outputs.map(({ column, type }) => ({ name: column, type })),
   };
 }
 

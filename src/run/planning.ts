@@ -15,6 +15,7 @@ import { refuseDrift, withTypesOf } from "./drift.js";
 import { bindExpressions } from "./expressions.js";
 import type { JobContext, ScoringContext, ShardFiles } from "../scoring/context.js";
 import { both } from "./loading.js";
+import { planChecks } from "./plan-checks.js";
 import { probeRows } from "./probe-rows.js";
 import { readShards, type SeenSchema, type SeenShards } from "./read-shards.js";
 import { timeRow } from "../scoring/warm-up.js";
@@ -55,7 +56,10 @@ export async function planRun(
   const { planTarget: target } = context.sink;
   const msPerRow = spec.commit_rows === "auto" ? await timeRow(engine, contract) : 0;
   const pinned = { shards, uniform: schemas.length === 1, modelSha256: model.sha256 };
-  const plan = makePlan({ runId, spec, ...pinned, contract, msPerRow, target, createdBy: context.program });
+  const { dateParam, program: createdBy } = context;
+  const checks = await planChecks(context, { modelSha256: model.sha256 });
+  const made = { runId, spec, ...pinned, contract, msPerRow, target, dateParam, checks };
+  const plan = makePlan({ ...made, createdBy });
   if (spanCount(plan) > spansLimit) {
     const parts = `${count(rows, "row")} in spans of ${count(plan.commitRows, "row")} would be ${count(spanCount(plan), "part")}`;
     throw new JobError("SPEC_INVALID", `planning ${spec.name}: ${parts}, at most ${spansLimit} can be kept`, {

@@ -7,6 +7,11 @@ import type { JobContext } from "../scoring/context.js";
 
 const shownLimit = 5;
 
+/** Whether a run is finished, as it was when it was opened. */
+export function isPublished({ state }: RunSink): boolean {
+  return state.kind === "published";
+}
+
 /**
  * Checks that spec, model and input are still those of the plan. Returns how many files were added since.
  * @throws JobError PLAN_CHANGED, INPUT_CHANGED or MODEL_CHANGED (66), saying exactly what changed
@@ -18,8 +23,8 @@ export function checkPins(
   found: { listed: readonly ListedShard[]; modelSha256: string | undefined },
 ): number {
   const { spec, sink, log } = context;
-  const where = run.finished ? "this finished run" : "this unfinished run";
-  const hint = hintOf(context, run.finished, restoreAll);
+  const where = isPublished(run) ? "this finished run" : "this unfinished run";
+  const hint = hintOf(context, isPublished(run), restoreAll);
   const differences = [...compareSpec(plan, spec), ...(sink.compareTarget?.(plan.target) ?? [])];
   if (differences.length > 0) {
     throw new JobError("PLAN_CHANGED", `comparing the spec with the plan of ${where}: ${differences.join("; ")}`, {
@@ -34,9 +39,11 @@ export function checkPins(
     );
   }
   const change = compareListing(plan, found.listed);
-  const broken = run.finished ? { ...change, missing: [] } : { ...pendingOf(plan, run.committed, change), added: [] };
+  const broken = isPublished(run)
+    ? { ...change, missing: [] }
+    : { ...pendingOf(plan, run.committed, change), added: [] };
   if (broken.added.length + broken.missing.length + broken.changed.length > 0) {
-    throw changedInput(context, broken, { finished: run.finished, where, listed: found.listed });
+    throw changedInput(context, broken, { finished: isPublished(run), where, listed: found.listed });
   }
   if (change.added.length > 0) {
     const added = describe({ added: change.added, missing: [], changed: [] });

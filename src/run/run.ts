@@ -15,7 +15,7 @@ import { atKey, type JobContext, type ScoringContext } from "../scoring/context.
 import { loadEngine, type LoadingEngine } from "./loading.js";
 import { planRun, type PlanningInput } from "./planning.js";
 import { mayBeTooFew, readShards } from "./read-shards.js";
-import { checkPins } from "./resume.js";
+import { checkPins, isPublished } from "./resume.js";
 import { unfinishedRuns } from "./state.js";
 
 /**
@@ -79,7 +79,7 @@ async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
     // Another attempt may have stored its plan first; that plan counts.
     const pins = { listed: listing.shards, modelSha256: model.sha256 };
     const shardsUnplanned = checkPins(context, created.stored.plan, created.run, pins);
-    if (created.run.finished) {
+    if (isPublished(created.run)) {
       return await alreadyComplete(context, created); // the other attempt has done so
     }
     return await carryOut(context, { ...created, decoder, engine: await loading.engine, shardsUnplanned });
@@ -91,13 +91,13 @@ async function takeUp(context: JobContext, stored: StoredPlan): Promise<RunRepor
   const { log, newRun, sink } = context;
   const { plan } = stored;
   const run = await sink.open(stored);
-  if (newRun && run.finished) {
+  if (newRun && isPublished(run)) {
     return await startNext(context, plan.runId, () => {
       log.info(`opening a run after ${plan.runId}, which is complete`);
     });
   }
   const listing = await listInput(context);
-  if (run.finished) {
+  if (isPublished(run)) {
     checkPins(context, plan, run, { listed: listing.shards, modelSha256: await digestIfThere(context) });
     return await alreadyComplete(context, { stored, run });
   }

@@ -49,7 +49,7 @@ export async function runState(context: JobContext): Promise<RunState> {
   return {
     ...nothing,
     ...planned,
-    status: run.finished ? "complete" : "unfinished",
+    status: run.state.kind === "published" ? "complete" : "unfinished",
     spansCommitted: countCommitted(run),
     attempts: countByAttempt(run.committedBy),
     ...about,

@@ -47,6 +47,10 @@ export interface ShardFiles {
 export interface JobContext extends ScoringContext {
   /** @throws the signal's reason when the job is stopped meanwhile */
   readonly sleep: (ms: number) => Promise<void>;
+  /** The param whose value is the run's logical date; undefined: the job has none. */
+  readonly dateParam: string | undefined;
+  /** Names this attempt among all attempts on all machines. */
+  readonly writer: string;
   /** The command line that carries out the run of these params. */
   readonly command: (params: Readonly<Record<string, string>>) => string;
   readonly source: Source;

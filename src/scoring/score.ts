@@ -140,6 +140,7 @@ export async function scorePieces(
     ...tools,
     packer,
     tensors: outputTensors(contract),
+    predicted: contract.outputs.map(({ column: name }) => ({ name })),
     fixedBatchRows: contract.fixedBatchRows,
     describe: (faults) => describeFaults(rejects, faults),
     complete: (rows) => (contract.lineage === true ? withLineage(rows, lineage()) : rows),

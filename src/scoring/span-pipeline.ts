@@ -1,6 +1,7 @@
 import type { RowFault, RowRange } from "../packing/input-target.js";
 import { type FeatureBatch, type Packer, sliceRows } from "../packing/packer.js";
 import type { Predictions } from "../packing/scored.js";
+import { profileRows, spanProfileText } from "../checks/span-profile.js";
 import type { Tensor } from "../columnar/tensor.js";
 import type { OutputRows, RejectedRow } from "../columnar/types.js";
 import type { Engine } from "../engine/port.js";
@@ -40,6 +41,8 @@ export interface SpanPipelineOptions {
   /** The tensors that the contract's outputs come from, each once. */
   readonly tensors: readonly string[];
   readonly fixedBatchRows: number | null;
+  /** The columns that the model predicts, which are profiled. */
+  readonly predicted: readonly { readonly name: string }[];
   /** Tells rows that were set aside with their values. */
   readonly describe: (faults: readonly RowFault[]) => Promise<RejectedRow[]>;
   /** Adds the columns that come from neither input nor model. */
@@ -66,13 +69,13 @@ export function createSpanPipeline(
     const rejects = await options.describe([...faults.values()]);
     const filtered = span.rowEnd - span.rowStart - keptRows;
     const rows = options.complete(output);
-    const batchSize = options.sizer.rows;
-    const provider = providerOf(options.engine, open.scored);
-    const outcome = await options.target.commit(span, { rows, rejects, filtered, batchSize, provider, onEncoded });
+    const profile = profileRows(output, options.predicted);
+    const made = { ...makerOf(options, open), profile: spanProfileText(profile), onEncoded };
+    const outcome = await options.target.commit(span, { rows, rejects, filtered, ...made });
     stages.took("commit", sinceMs);
     if (outcome === "committed") {
       const { byTrees } = open.scored;
-      record.addSpan({ rows: output, rejects, filtered, repeated: open.rows.repeatedRows, byTrees });
+      record.addSpan({ rows: output, profile, rejects, filtered, repeated: open.rows.repeatedRows, byTrees });
     }
     log.debug(`span ${span.index} ${outcome}`);
   };
@@ -99,6 +102,14 @@ export function createSpanPipeline(
 function countRows({ scored }: OpenSpan, rows: number, byTrees = false): void {
   scored.byTrees += byTrees ? rows : 0;
   scored.byRuntime += byTrees ? 0 : rows;
+}
+
+/** What computes a span's predictions, for its label. */
+function makerOf(
+  { sizer, engine }: Pick<SpanPipelineOptions, "sizer" | "engine">,
+  { scored }: OpenSpan,
+): { batchSize: number; provider: string | undefined } {
+  return { batchSize: sizer.rows, provider: providerOf(engine, scored) };
 }
 
 /** As a span's label names it; undefined: the engine's provider. */

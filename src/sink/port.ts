@@ -1,6 +1,11 @@
 import type { ColumnType, OutputRows, RejectedRow, SpanOutput } from "../columnar/types.js";
 import type { JobError } from "../util/errors.js";
-import type { Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
+import type { SpanProfile } from "../checks/span-profile.js";
+import type { PinnedRun, Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
+import type { Decision } from "../publish/decision.js";
+import type { PublishedRun, Series } from "../publish/published-run.js";
+import type { RunVerdict } from "../publish/run-verdict.js";
+import type { RunState } from "../publish/state.js";
 
 /** A plan that is stored at the target: the first writer's. */
 export interface StoredPlan {
@@ -55,6 +60,17 @@ export interface Sink extends AsyncDisposable {
    */
   open(stored: StoredPlan): Promise<RunSink>;
   /**
+   * Finds published runs of the series with earlier logical dates whose profiles are stored, as far as the target knows
+   * where they are: at least the last eight, in any order. Of runs of one date it finds the last. Default: the target
+   * can hold no run, and a spec with `checks` is refused. Writes nothing.
+   */
+  published?(series: Series): Promise<readonly PublishedRun[]>;
+  /**
+   * Reads the profile of a published run, as `runProfileText` wrote it. Offered where `published` is.
+   * @throws JobError DISK, DATABASE or OBJECT_STORE (75) when it is not there, or its digest is not the pinned one
+   */
+  readProfile?(pinned: PinnedRun): Promise<string>;
+  /**
    * Restores what the last finished run replaced. Returns where the rows of that run are kept. Default: the target
    * keeps nothing that a run replaces.
    * @throws JobError USAGE when there is nothing to restore
@@ -90,7 +106,8 @@ export interface CommittedBy extends AttemptFacts {
 
 /** A run at its target, for reading. */
 export interface RunSink {
-  readonly finished: boolean;
+  /** The state when the run was opened. */
+  readonly state: RunState;
   /** One byte for each span of the plan: 1 means committed. `commit` and `refresh` update it. */
   readonly committed: Uint8Array;
   /** Rejected rows of all committed spans. */
@@ -102,13 +119,30 @@ export interface RunSink {
   /** Reads which spans other attempts have committed meanwhile. @throws JobError OUTPUT_DAMAGED */
   refresh(): Promise<void>;
   /**
+   * Merges the profiles of all committed spans. Called when every span is committed. undefined: a span has none, because
+   * another version of this program committed it.
+   */
+  profile(): Promise<SpanProfile | undefined>;
+  /** Reads the stored verdict. */
+  verdict(): Promise<RunVerdict | undefined>;
+  /**
+   * Stores the verdict on a run whose spans are all committed, unless there is one. Returns the stored verdict, which is
+   * the first writer's. Durable when it returns. Never called for a plan without checks.
+   */
+  judge(verdict: RunVerdict): Promise<RunVerdict>;
+  /**
+   * Stores the decision on a staged run, unless there is one. Returns the stored decision, which is the first writer's.
+   * Durable when it returns.
+   */
+  decide(decision: Decision): Promise<Decision>;
+  /**
    * Prepares the target for writing. Called once in an attempt.
    * @throws JobError USAGE when several workers would not be safe there
    */
   begin(attempt: AttemptFacts): Promise<RunWriter>;
   /**
-   * Removes what attempts left behind that were still working when the run was finished. Called for a finished run
-   * only. Does not fail where it may not remove something: readers never see it.
+   * Removes what attempts left behind that were still working when the run was finished. Called for a published or a
+   * discarded run only: of the latter, all its rows. Does not fail where it may not remove something: readers never see it.
    */
   tidy?(): Promise<void>;
 }
@@ -128,7 +162,10 @@ export interface RunWriter {
    */
   commit(span: Span, output: SpanOutput): Promise<CommitOutcome>;
   /**
-   * Finishes the run. Called when every span is committed; idempotent, so that two attempts can both call it.
+   * Finishes the run: publishes it, with its profile. Called when every span is committed; idempotent, so that two
+   * attempts can both call it. Needs neither model nor input. Of a staged run it publishes nothing unless the stored
+   * decision is `approved`, which it reads itself.
+   * @throws JobError DISCARDED, PLAN_CHANGED for a staged run with another decision
    * `attempt`: plain JSON about the attempt that finishes, for the manifest where there is one.
    */
   finish(attempt?: AttemptJson): Promise<void>;

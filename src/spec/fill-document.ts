@@ -30,6 +30,8 @@ export interface Filled {
   readonly variables: ReadonlyMap<unknown, readonly string[]>;
   /** Keys with a value from the clock ("params.ds"). */
   readonly clock: readonly string[];
+  /** The param that is the run's logical date: the first one that the spec sets to `${today}` or `${yesterday}`. */
+  readonly dateParam: string | undefined;
   /** `output.parquet.path` with a NUL in the place of each param. */
   readonly outputPattern: string;
 }
@@ -65,6 +67,7 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
     clock: [],
   };
   const outputPattern = patternOf(document, scope);
+  const dateParam = dateParamOf(document);
   fillNode(document.get("timezone", true), ["timezone"], scope);
   for (const [name, text] of Object.entries(clock(document, context))) {
     known.set(name, { text, from: "clock" });
@@ -99,7 +102,16 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
       fillNode(pair.value, [key], scope);
     }
   }
-  return { ...scope, outputPattern };
+  return { ...scope, dateParam, outputPattern };
+}
+
+/** Whether a run is given another date by `--param` or not, its logical date is the same param. */
+function dateParamOf(document: YamlDocument): string | undefined {
+  const params = document.get("params", true);
+  const found = (isMap(params) ? params.items : []).find(
+    ({ value }) => isScalar(value) && /^\$\{(today|yesterday)\}$/.test(String(value.value)),
+  );
+  return isScalar(found?.key) ? String(found.key.value) : undefined;
 }
 
 /** Where the runs of this job with other params write. */

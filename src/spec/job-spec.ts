@@ -1,5 +1,6 @@
 import { z } from "../util/zod.js";
 import { lineageColumns } from "../binding/lineage.js";
+import { checks, type ChecksSpec, expectProblems } from "./checks-spec.js";
 import { engine, type EngineSpec } from "./engine-spec.js";
 import { input, type InputSpec } from "./input-spec.js";
 import { model, type ModelSpec } from "./model-spec.js";
@@ -30,6 +31,8 @@ export interface JobSpec {
   /** Of the planned rows ("0.1%"), or a count. */
   readonly max_rejects: number | string;
   readonly retry: { readonly max_seconds: number };
+  /** Default: nothing is checked, and no run is held. */
+  readonly checks?: ChecksSpec | undefined;
   readonly report: ReportSpec;
 }
 
@@ -113,7 +116,7 @@ const job = z.strictObject({
       "What happens to a row that cannot be scored. fail ends the run with exit code 65; reject sets the row aside, in _rejects/ or in infer_batch.rejects.",
     ),
   max_rejects: rejectLimit
-    .default("0.1%")
+    .optional()
     .describe(
       "Rejected rows that a run may have, over all its attempts: a count, or a percentage of the planned rows. More end the run with exit code 65.",
     ),
@@ -124,12 +127,24 @@ const job = z.strictObject({
         .describe("Seconds to retry while the database or the object store is unavailable, before exit code 75."),
     })
     .prefault({}),
+  checks: checks
+    .optional()
+    .describe("Checks of the predictions before they are published: {} has all defaults. See checks.md."),
   report: report.prefault({}),
 });
 
 const named = job.superRefine(checkOutputNames).superRefine(checkColumnNames);
-const schema = named.superRefine(checkTarget).superRefine(checkPlaces) satisfies z.ZodType<JobSpec>;
-const pipeSchema = named.superRefine(checkPlaces) satisfies z.ZodType<JobSpec>;
+const schema = named
+  .superRefine(checkTarget)
+  .superRefine(checkPlaces)
+  .superRefine(checkExpected)
+  .transform(withRejectLimit) satisfies z.ZodType<JobSpec>;
+const pipeSchema = named.superRefine(checkPlaces).transform(withRejectLimit) satisfies z.ZodType<JobSpec>;
+
+/** Where checks hold a run with too many rejects, a person decides in place of the default limit. */
+function withRejectLimit({ max_rejects: given, ...spec }: z.output<typeof job>): JobSpec {
+  return { ...spec, max_rejects: given ?? (spec.checks?.on_fail === "hold" ? "100%" : "0.1%") };
+}
 
 function checkTarget(spec: z.output<typeof job>, context: z.RefinementCtx): void {
   const { parquet, postgres, columns } = spec.output;
@@ -140,6 +155,12 @@ function checkTarget(spec: z.output<typeof job>, context: z.RefinementCtx): void
     ? []
     : postgresProblems(postgres, { columns, outputs: spec.model.outputs })) {
     context.addIssue({ code: "custom", path: ["output", ...path], message });
+  }
+}
+
+function checkExpected({ checks: given, params }: z.output<typeof job>, context: z.RefinementCtx): void {
+  for (const { path, message } of given === undefined ? [] : expectProblems(given, params)) {
+    context.addIssue({ code: "custom", path, message });
   }
 }
 

@@ -19,6 +19,8 @@ export interface LoadedSpec {
   readonly variablesOf: (path: Path) => readonly string[];
   /** Keys whose value comes from `${today}` or `${yesterday}`, as the spec writes them ("params.ds"). */
   readonly clock: readonly string[];
+  /** The param that is the run's logical date; undefined: the job has none. */
+  readonly dateParam: string | undefined;
   /** Where runs of this job with other params write: `output.parquet.path` with `anyValue` for each param. */
   readonly outputPattern: string;
 }
@@ -53,6 +55,7 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
     return {
       spec: checked.spec,
       clock: filled.clock,
+      dateParam: filled.dateParam,
       outputPattern: filled.outputPattern,
       where: (path) => placeOf(path, positionOf(document, { path, text: "" })),
       variablesOf,

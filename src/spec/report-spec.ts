@@ -12,6 +12,7 @@ export interface ReportSpec {
   /** May hold a secret, so it goes nowhere but into the request. Empty: nobody is called. */
   readonly on_success: string;
   readonly on_failure: string;
+  readonly on_held: string;
   readonly method: "get" | "post";
   /** Seconds. */
   readonly timeout: number;
@@ -53,6 +54,9 @@ export const report = z.strictObject({
     "URL to call at the end of an attempt that completes the run or finds it complete, such as https://hc-ping.com/${HC_UUID} or ${file:/run/secrets/ping-url}. The URL is never logged.",
   ),
   on_failure: url.describe("URL to call when the attempt fails, such as https://hc-ping.com/${HC_UUID}/fail."),
+  on_held: url.describe(
+    "URL to call when the checks hold the run. Only the attempt that makes the verdict calls it, once; it then calls neither on_success nor on_failure.",
+  ),
   method: z
     .enum(["get", "post"])
     .default("get")

@@ -4,6 +4,7 @@ export const secretKeys: ReadonlySet<string> = new Set([
   "output.postgres.password",
   "report.on_success",
   "report.on_failure",
+  "report.on_held",
 ]);
 
 export function isSecretKey(path: readonly (string | number)[]): boolean {

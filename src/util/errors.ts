@@ -1,6 +1,6 @@
 /**
  * The names of errors, with the exit code of each. The exit code tells a scheduler whether to retry: 64 and 65 no, 66
- * no (a person decides), 75 yes. See docs/operations.md, "Exit codes".
+ * no (something changed), 67 no (a person decides), 75 yes. See docs/operations.md, "Exit codes".
  */
 export const exitCodes = {
   USAGE: 64,
@@ -24,6 +24,9 @@ export const exitCodes = {
   PLAN_CHANGED: 66,
   OUTPUT_DAMAGED: 66,
   OUTPUT_NEWER: 66,
+  ALREADY_DECIDED: 66,
+  HELD: 67,
+  DISCARDED: 67,
   INPUT_NOT_READY: 75,
   DATABASE: 75,
   OBJECT_STORE: 75,

@@ -17,6 +17,8 @@ const planFor = (text: string, contract: Contract = emptyContract, msPerRow = 0)
     contract,
     msPerRow,
     target: { kind: "parquet", uri: "out" },
+    dateParam: undefined,
+    checks: undefined,
     createdBy: "infer-batch 1.2.3",
   });
 

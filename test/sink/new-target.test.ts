@@ -28,9 +28,13 @@ function memoryTarget(runs: MemoryRun[] = []): { sink: Sink; runs: MemoryRun[] }
     return { plan, planId: createHash("sha256").update(text).digest("hex") };
   };
   const runOf = (run: MemoryRun): RunSink => ({
-    get finished() {
-      return run.finished;
+    get state() {
+      return { kind: run.finished ? "published" : "unfinished" } as const;
     },
+    profile: () => Promise.resolve(undefined),
+    verdict: () => Promise.resolve(undefined),
+    judge: () => Promise.reject(new Error("no plan of this target has checks")),
+    decide: () => Promise.reject(new Error("no run of this target is staged")),
     get committed() {
       return Uint8Array.from({ length: spanCount(stored(run).plan) }, (_, span) => Number(run.spans.has(span)));
     },

@@ -5,7 +5,13 @@ const withReport = (report: string): string => `${minimalSpec}report: ${report}\
 
 describe("report", () => {
   test("is nothing unless somebody asks", () => {
-    expect(load(minimalSpec).report).toEqual({ on_success: "", on_failure: "", method: "get", timeout: 10 });
+    expect(load(minimalSpec).report).toEqual({
+      on_success: "",
+      on_failure: "",
+      on_held: "",
+      method: "get",
+      timeout: 10,
+    });
   });
 
   test("takes URLs from the environment, and none where a variable is empty", () => {

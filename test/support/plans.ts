@@ -8,7 +8,7 @@ export function planOf(rowCounts: readonly number[], commitRows: number): Plan {
   );
   return {
     format: "infer-batch-plan",
-    version: 1,
+    version: 2,
     runId: "job-000000000000" as RunId,
     job: "job",
     params: {},
@@ -28,6 +28,9 @@ export function planOf(rowCounts: readonly number[], commitRows: number): Plan {
     contract: emptyContract,
     target: { kind: "parquet", uri: "out" },
     commitRows,
+    staged: false,
+    dateParam: null,
+    checks: null,
     createdBy: "infer-batch 0.0.0",
   };
 }

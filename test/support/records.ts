@@ -1,4 +1,5 @@
-import type { RejectedRow } from "#src/columnar/types.js";
+import { profileRows } from "#src/checks/span-profile.js";
+import type { OutputRows, RejectedRow } from "#src/columnar/types.js";
 import { type AttemptRecord, createAttemptRecord } from "#src/report/attempt-record.js";
 import type { Outcome } from "#src/report/outcome.js";
 import type { RunReport } from "#src/report/report.js";
@@ -45,10 +46,6 @@ export function recordOf({
     shardBytes: 2048,
     modelUri,
     modelSha256: "d".repeat(64),
-    predicted: [
-      { name: column, type: "float32" },
-      { name: "label", type: "utf8" },
-    ],
   });
   record.startScoring({ provider: "cpu", missing: [], trees: () => trees, sessions: 2, batchRows: () => 256 });
   record.stages.took("decode", now, now + 250);
@@ -57,18 +54,20 @@ export function recordOf({
   record.addRows(4);
   const bytes = new TextEncoder().encode(text);
   const offsets = Uint32Array.of(0, bytes.length, bytes.length, bytes.length);
+  const rows: OutputRows = {
+    rowCount: 3,
+    columns: [
+      {
+        name: column,
+        type: "float32",
+        column: { kind: "fixed", elementsPerValue: 1, data: Float32Array.of(0.5, 1.5, 2.5), valid: undefined },
+      },
+      { name: "label", type: "utf8", column: { kind: "bytes", offsets, bytes, valid: undefined } },
+    ],
+  };
   record.addSpan({
-    rows: {
-      rowCount: 3,
-      columns: [
-        {
-          name: column,
-          type: "float32",
-          column: { kind: "fixed", elementsPerValue: 1, data: Float32Array.of(0.5, 1.5, 2.5), valid: undefined },
-        },
-        { name: "label", type: "utf8", column: { kind: "bytes", offsets, bytes, valid: undefined } },
-      ],
-    },
+    rows,
+    profile: profileRows(rows, rows.columns),
     rejects: [rejectedRow],
     filtered: 1,
     repeated: 2,

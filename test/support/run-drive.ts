@@ -75,7 +75,7 @@ export async function openAttempt(
       run,
       commit,
       async rest() {
-        if (run.finished) {
+        if (run.state.kind === "published") {
           return;
         }
         for (let span = 0; span < driveSpans; span += 1) {

@@ -121,7 +121,7 @@ export async function carryOutS3(sink: Sink, number = 1): Promise<void> {
   const found = await sink.find(s3Plan().runId);
   const stored = found?.plan.runId === s3Plan(number).runId ? found : await sink.create(s3Plan(number));
   const run = await sink.open(stored);
-  if (run.finished) {
+  if (run.state.kind === "published") {
     await run.tidy?.();
     return;
   }

@@ -60,7 +60,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       }
       const again = await sink.open(stored);
       expect([...again.committed]).toEqual([1, 0, 1]);
-      expect(again.finished).toBe(false);
+      expect(again.state.kind).toBe("unfinished");
     });
 
     test("a sink reports once that a span is encoded, before it is committed", async () => {
@@ -186,7 +186,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       }
       const stored = await sink.find(plan.runId);
       expect(stored?.plan.runId).toBe(numberedRunId(plan.runId, 3));
-      expect(stored === undefined ? undefined : (await sink.open(stored)).finished).toBe(true);
+      expect(stored === undefined ? undefined : (await sink.open(stored)).state.kind).toBe("published");
     });
 
     test("a sink commits and finishes nothing of a superseded run", async () => {
@@ -235,7 +235,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       await Promise.all([run.finish(), beside.finish()]);
       await run.finish();
       const again = await sink.open(stored);
-      expect([again.finished, ...again.committed]).toEqual([true, 1, 1, 1]);
+      expect([again.state.kind, ...again.committed]).toEqual(["published", 1, 1, 1]);
       expect(await world.ids()).toEqual(upTo(25));
     });
 
@@ -261,7 +261,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       const { stored, run } = await begun(sink, planFor(sink.planTarget));
       await commitSpans(run, stored, (index) => index !== 1);
       await expect(run.finish()).rejects.toMatchObject({ code: "OUTPUT_DAMAGED" });
-      expect((await sink.open(stored)).finished).toBe(false);
+      expect((await sink.open(stored)).state.kind).toBe("unfinished");
     });
 
     test("a sink does not commit by being closed", async () => {
@@ -275,7 +275,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       await using sink = await world.open();
       const run = await sink.open(plan);
       expect([...run.committed]).toEqual([1, 0, 0]);
-      expect(run.finished).toBe(false);
+      expect(run.state.kind).toBe("unfinished");
     });
 
     test("a sink records the error that an attempt ends with, and never fails over it", async () => {

@@ -50,7 +50,7 @@ export async function beginRun(run: RunSink, attempt: AttemptFacts = alone): Pro
 
 /** Begins a run unless it is finished. What writes to a finished one must not be called. */
 export async function beginUnlessFinished(run: RunSink): Promise<BegunRun> {
-  return run.finished ? joined(run, {} as RunWriter) : await beginRun(run);
+  return run.state.kind === "published" ? joined(run, {} as RunWriter) : await beginRun(run);
 }
 
 /** Joins both with their getters, which give current values. */
@@ -148,11 +148,11 @@ export async function drive(attempt: Attempt): Promise<void> {
   told.attempts += 1;
   const run = await beginDrive(sink, told.attempts);
   const pending = [...run.committed.keys()].filter((span) => run.committed[span] === 0);
-  for (const span of run.finished ? [] : pending.slice(0, spans)) {
+  for (const span of run.state.kind === "published" ? [] : pending.slice(0, spans)) {
     await run.commit(spanAt(drivePlan, span), driveRows(span, rejected));
     told.committed.add(span);
   }
-  if (!run.finished && pending.length <= spans) {
+  if (run.state.kind !== "published" && pending.length <= spans) {
     await run.finish();
   }
   told.finished = told.finished || pending.length <= spans;

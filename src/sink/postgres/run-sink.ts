@@ -1,6 +1,7 @@
 import { outputColumns } from "../../binding/contract.js";
 import type { SpanOutput } from "../../columnar/types.js";
-import type { JobError } from "../../util/errors.js";
+import { stateOf } from "../../publish/state.js";
+import { JobError } from "../../util/errors.js";
 import type { RunId, Span } from "../../plan/plan.js";
 import type { AttemptFacts, CommittedBy, RunSink, RunWriter, StoredPlan } from "../port.js";
 import type { Session } from "./connections.js";
@@ -55,7 +56,12 @@ function runSink(
   const { connections, control, retry, target, writer } = tools;
   const { plan } = stored;
   return {
-    finished,
+    state: stateOf({ published: finished, staged: false, verdict: undefined, decision: undefined }),
+    // `Sink.published` is not offered, so no plan of this target has checks or is staged.
+    profile: () => Promise.resolve(undefined),
+    verdict: () => Promise.resolve(undefined),
+    judge: holdsNothing,
+    decide: holdsNothing,
     committed: known.committed,
     get rejectedRows() {
       return [...known.spans.values()].reduce((sum, { rejected }) => sum + rejected, 0);
@@ -77,6 +83,10 @@ function runSink(
     },
     // No `tidy`: late attempts are fenced and leave nothing.
   };
+}
+
+function holdsNothing(): Promise<never> {
+  return Promise.reject(new JobError("USAGE", "holding a run: output.postgres cannot do that yet"));
 }
 
 function runWriter(

@@ -171,7 +171,7 @@ postgres.describe("mode replace", () => {
 
     const plan = planFor(sink.planTarget, { rows: 40, runId: "job-000000000040" });
     const run = await sink.open(await sink.create(plan));
-    expect(run.finished).toBe(true);
+    expect(run.state.kind).toBe("published");
     expect(warned).toEqual([
       "run job-000000000040 was rolled back: its rows are not in scores.predictions; --new-run scores it again",
     ]);

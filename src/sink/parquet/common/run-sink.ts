@@ -1,4 +1,5 @@
 import type { SpanOutput } from "../../../columnar/types.js";
+import { stateOf } from "../../../publish/state.js";
 import type { Span } from "../../../plan/plan.js";
 import type { AttemptJson, CommitOutcome, CommittedBy, RunSink, RunWriter } from "../../port.js";
 import { refuseForeign } from "./claim.js";
@@ -58,7 +59,11 @@ export async function openRun(target: Target, publisher: Publisher, writer: stri
   await (finished ? publisher.flushFinish?.() : undefined);
   const known = committedSpansOf(stored, parts);
   return {
-    finished,
+    state: stateOf({ published: finished, staged: false, verdict: undefined, decision: undefined }),
+    profile: () => Promise.resolve(undefined),
+    verdict: () => Promise.resolve(undefined),
+    judge: () => Promise.reject(new Error("not yet")),
+    decide: () => Promise.reject(new Error("not yet")),
     committed: known.committed,
     get rejectedRows() {
       return rejectedRows(known);

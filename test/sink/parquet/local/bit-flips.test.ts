@@ -106,7 +106,7 @@ test("a bit changed in a page of a part is found only by comparing the manifest'
 
   await withEachFlip(part, [20 * 8], async () => {
     await using sink = await openDriveSink(root, nodeFileSystem);
-    expect((await beginDrive(sink)).finished).toBe(true);
+    expect((await beginDrive(sink)).state.kind).toBe("published");
     const { sha256 } = await nodeFileSystem.digest(part);
     expect(await readFile(join(driveFolder(root), "_manifest.json"), "utf8")).not.toContain(sha256);
   });

@@ -22,7 +22,7 @@ async function lookOn(root: string, after: (at: number) => Promise<void>): Promi
   const run = await sink.open(stored);
   return {
     runId: stored.plan.runId,
-    finished: run.finished,
+    finished: run.state.kind === "published",
     committed: run.committed.reduce((sum, flag) => sum + flag, 0),
   };
 }

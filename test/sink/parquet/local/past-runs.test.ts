@@ -27,7 +27,7 @@ async function sameCommand(root: string, fs: FileSystem = nodeFileSystem): Promi
   await using sink = await openDriveSink(root, fs);
   const stored = await sink.find(drivePlan.runId);
   const run = stored === undefined ? undefined : await sink.open(stored);
-  expect(run?.finished).toBe(true);
+  expect(run?.state.kind).toBe("published");
   await run?.tidy?.();
 }
 

@@ -112,7 +112,7 @@ describe("a finish by an attempt that died before it flushed _SUCCESS", () => {
 async function expectFinished(sink: Sink, runId: RunId): Promise<void> {
   const stored = await sink.find(drivePlan.runId);
   expect(stored?.plan.runId).toBe(runId);
-  expect(stored === undefined ? undefined : (await sink.open(stored)).finished).toBe(true);
+  expect(stored === undefined ? undefined : (await sink.open(stored)).state.kind).toBe("published");
 }
 
 test("a part whose name survives a power failure by chance has its rejects", async () => {

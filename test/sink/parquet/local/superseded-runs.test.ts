@@ -124,7 +124,7 @@ describe.each([
           await carryOutRun(root, number);
         }
         await carryOutRun(root, number + 1);
-        if (!late.run.finished) {
+        if (late.run.state.kind !== "published") {
           expectRefused(await late.commit(1).catch((error: unknown) => error));
           expectRefused(await late.run.finish().catch((error: unknown) => error));
         }
@@ -220,7 +220,7 @@ function stopAtFinish(root: string, number: number): LateFinisher {
     await using attempt = await openAttempt(root, number, fs);
     begun.resolve(undefined);
     await toFinish.promise;
-    await (attempt.run.finished ? undefined : attempt.run.finish());
+    await (attempt.run.state.kind === "published" ? undefined : attempt.run.finish());
   };
   const ended = work()
     .then(
@@ -267,7 +267,7 @@ test(`readers see one run or none while stopped attempts of two runs go on (${pa
       await using late = await openAttempt(root, 1);
       const other = stopAt(root, 2, second?.at ?? 0);
       await other.reached;
-      if (!late.run.finished) {
+      if (late.run.state.kind !== "published") {
         expectRefused(await late.rest().catch((error: unknown) => error));
       }
       expectRefused(await one.resume());

@@ -50,7 +50,7 @@ async function faults(root: string): Promise<string[]> {
   if (run.rejectedRows !== rejected.length) {
     found.push(`${run.rejectedRows} rows are said to be rejected, ${rejected.length} are`);
   }
-  return [...found, ...(run.finished ? await faultsOfFolder(root, rejects) : [])];
+  return [...found, ...(run.state.kind === "published" ? await faultsOfFolder(root, rejects) : [])];
 }
 
 /** Faults of a finished run for those who read `_rejects/` and the manifest without this program. */

@@ -1,0 +1,58 @@
+import type { RunProfile } from "../checks/verdicts/run-profile.js";
+import { columnsJson, parseColumns, type SpanProfile } from "../checks/span-profile.js";
+import { parseJson } from "../plan/parse-plan.js";
+import type { Plan } from "../plan/plan.js";
+import { z } from "../util/zod.js";
+import { logicalDateOf } from "./published-run.js";
+
+/** What is known of a run's rows when all spans are committed. */
+export interface RunRows {
+  readonly profile: SpanProfile;
+  readonly rejected: number;
+}
+
+/** The profile of a run, for checks. A run without a logical date has an empty one. */
+export function runProfileOf(plan: Plan, { profile, rejected }: RunRows): RunProfile {
+  return {
+    runId: plan.runId,
+    date: logicalDateOf(plan) ?? "",
+    modelSha256: plan.model.sha256,
+    rows: profile.rows,
+    rejected,
+    outputs: profile.columns,
+    features: new Map(),
+  };
+}
+
+/** The profile of a run as the text that stays after it is published; runs of equal predictions have equal texts. */
+export function runProfileText({ runId, date, modelSha256, rows, rejected, outputs }: RunProfile): string {
+  const facts = { format: "infer-batch-profile", version: 1, run_id: runId, date, model_sha256: modelSha256 };
+  return `${JSON.stringify({ ...facts, rows, rejected, outputs: columnsJson(outputs) })}\n`;
+}
+
+const schema = z.object({
+  format: z.literal("infer-batch-profile"),
+  version: z.literal(1),
+  run_id: z.string(),
+  date: z.string(),
+  model_sha256: z.string(),
+  rows: z.number(),
+  rejected: z.number(),
+  outputs: z.array(z.tuple([z.string(), z.record(z.string(), z.unknown())])),
+});
+
+/** Reads the text of a run's profile; undefined for another text. */
+export function parseRunProfile(text: string): RunProfile | undefined {
+  const { data } = schema.safeParse(parseJson(text));
+  return data === undefined
+    ? undefined
+    : {
+        runId: data.run_id,
+        date: data.date,
+        modelSha256: data.model_sha256,
+        rows: data.rows,
+        rejected: data.rejected,
+        outputs: parseColumns(data.outputs),
+        features: new Map(),
+      };
+}

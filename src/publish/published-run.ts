@@ -1,0 +1,70 @@
+import type { PinnedRun, Plan } from "../plan/plan.js";
+import { sameSeries } from "../plan/series.js";
+
+type Params = Readonly<Record<string, string>>;
+
+/** The runs of a job for one target whose params differ in dates only. */
+export interface Series {
+  readonly job: string;
+  readonly params: Params;
+  /** The param whose value is the logical date. */
+  readonly dateParam: string;
+  /** The logical date of the run that asks. */
+  readonly date: string;
+}
+
+/** A published run whose profile is stored. */
+export interface PublishedRun extends PinnedRun {
+  readonly modelSha256: string;
+}
+
+/** The logical date of a run, "2026-11-23"; undefined: it has none. */
+export function logicalDateOf({ params, dateParam }: Pick<Plan, "params" | "dateParam">): string | undefined {
+  const given = dateParam === null ? undefined : params[dateParam];
+  return given !== undefined && isDate(given) ? given : undefined;
+}
+
+/** Whether a text is a calendar date, "2026-11-23". */
+export function isDate(given: string): boolean {
+  const ms = /^\d{4}-\d{2}-\d{2}$/.test(given) ? Date.parse(`${given}T00:00:00Z`) : Number.NaN;
+  return !Number.isNaN(ms) && new Date(ms).toISOString().startsWith(given);
+}
+
+/** The logical date of a run of this job if the run belongs to the series and is earlier; else undefined. */
+export function earlierDateIn(
+  series: Series,
+  run: { readonly job: string; readonly params: Params },
+): string | undefined {
+  const date = run.params[series.dateParam];
+  return run.job === series.job &&
+    date !== undefined &&
+    isDate(date) &&
+    date < series.date &&
+    sameSeries(run.params, series.params)
+    ? date
+    : undefined;
+}
+
+const dayMs = 86_400_000;
+/** Checks compare a weekday with those of the last four weeks. */
+const baselineDays = 28;
+/** A job that runs seldom is compared with at least so many runs. */
+const leastRuns = 8;
+/** A job that publishes often is compared with at most so many. */
+const mostRuns = 64;
+
+/** Chooses what a run is compared with: of each date the last run, and of these the latest. */
+export function chooseBaseline(
+  found: readonly PublishedRun[],
+  { date, modelSha256 }: { readonly date: string; readonly modelSha256: string },
+): { readonly baseline: PinnedRun[]; readonly first: PinnedRun | null } {
+  const sorted = found.toSorted((one, other) => (one.date < other.date ? -1 : one.date > other.date ? 1 : 0));
+  const from = new Date(Date.parse(date) - baselineDays * dayMs).toISOString().slice(0, 10);
+  const recent = sorted.filter((run, index) => run.date >= from || index >= sorted.length - leastRuns);
+  const first = sorted.find((run) => run.modelSha256 === modelSha256);
+  return { baseline: recent.slice(-mostRuns).map(pinOf), first: first === undefined ? null : pinOf(first) };
+}
+
+function pinOf({ runId, date, sha256, place }: PublishedRun): PinnedRun {
+  return { runId, date, sha256, place };
+}

@@ -1,0 +1,40 @@
+import type { Verdict } from "../checks/verdicts/verdict.js";
+import { z } from "../util/zod.js";
+
+/**
+ * The verdict on a run as the target stores it. Whoever commits the last span creates it; all others adopt it, and
+ * nobody computes it anew.
+ */
+export interface RunVerdict {
+  readonly verdict: Verdict;
+  /** Logical dates of the runs that it was compared with, by run id. */
+  readonly dates: Readonly<Record<string, string>>;
+  /** The thresholds that it was made with: `checks` of the attempt's spec, as plain JSON. */
+  readonly thresholds: Readonly<Record<string, unknown>>;
+  /** The attempt that made it. */
+  readonly writer: string;
+  /** ISO 8601, in UTC. */
+  readonly at: string;
+}
+
+/** Only what decides is checked: the rest is shown to people. */
+const schema = z.looseObject({
+  verdict: z.looseObject({
+    outcome: z.enum(["publish", "hold"]),
+    runId: z.string(),
+    date: z.string(),
+    baseline: z.array(z.string()),
+    modelChanged: z.boolean(),
+    results: z.array(z.looseObject({ check: z.string(), level: z.enum(["pass", "warn", "hold"]) })),
+  }),
+  dates: z.record(z.string(), z.string()),
+  thresholds: z.record(z.string(), z.unknown()),
+  writer: z.string(),
+  at: z.string(),
+});
+
+/** Reads a stored verdict; undefined for anything else. */
+export function parseRunVerdict(json: unknown): RunVerdict | undefined {
+  const { data } = schema.safeParse(json);
+  return data === undefined ? undefined : (data as unknown as RunVerdict);
+}

@@ -1,0 +1,37 @@
+import type { PlannedChecks } from "../plan/plan.js";
+import { chooseBaseline, logicalDateOf } from "../publish/published-run.js";
+import type { JobContext } from "../scoring/context.js";
+import { JobError } from "../util/errors.js";
+
+/**
+ * Finds the published runs that a run is compared with. Returns undefined without `checks`.
+ * @throws JobError USAGE for a target that cannot hold a run
+ */
+export async function planChecks(
+  { spec, sink, dateParam, log }: Pick<JobContext, "spec" | "sink" | "dateParam" | "log">,
+  { modelSha256 }: { readonly modelSha256: string },
+): Promise<PlannedChecks | undefined> {
+  if (spec.checks === undefined) {
+    return undefined;
+  }
+  if (sink.published === undefined) {
+    throw new JobError("USAGE", `planning ${spec.name}: ${sink.target} cannot hold a run yet`, {
+      hint: "take `checks` out of the spec; output.parquet can hold runs",
+    });
+  }
+  const date = logicalDateOf({ params: spec.params, dateParam: dateParam ?? null });
+  if (dateParam === undefined || date === undefined) {
+    log.warn(
+      dateParam === undefined
+        ? "the checks compare this run with no other: no param comes from ${today} or ${yesterday}, so runs have no order"
+        : `the checks compare this run with no other: param ${dateParam} is ${spec.params[dateParam] ?? ""}, not a date such as 2026-11-23`,
+    );
+    return { baseline: [], first: null };
+  }
+  const found = await sink.published({ job: spec.name, params: spec.params, dateParam, date });
+  const chosen = chooseBaseline(found, { date, modelSha256 });
+  if (chosen.baseline.length === 0) {
+    log.warn("the checks compare this run with no other: no published run with an earlier date has a profile");
+  }
+  return chosen;
+}

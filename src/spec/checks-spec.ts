@@ -1,0 +1,107 @@
+import { z } from "../util/zod.js";
+import { name, text } from "./values.js";
+
+/** Checks of a run's predictions, and what becomes of a run that fails them. */
+export interface ChecksSpec {
+  /** `hold`: the run is staged, and published after its verdict. `warn`: it is published, with warnings. */
+  readonly on_fail: "hold" | "warn";
+  /** Shares of the usual number of rows. */
+  readonly rows: { readonly min: number; readonly max: number };
+  /** Share of rejected rows. */
+  readonly rejects: number;
+  /** By the name of the output column. */
+  readonly outputs: Readonly<Record<string, OutputCheckSpec>>;
+  /** Runs of which comparisons only warn. */
+  readonly expect: readonly ExpectedRun[];
+}
+
+export interface OutputCheckSpec {
+  readonly range?: readonly [min: number, max: number] | undefined;
+  readonly in?: readonly string[] | undefined;
+  /** Share of rows. */
+  readonly nulls?: number | undefined;
+  readonly psi?: number | undefined;
+}
+
+/** A run whose predictions are expected to differ from those of other days. */
+export interface ExpectedRun {
+  /** Values of params that the run has: { ds: "2026-11-27" }. */
+  readonly params: Readonly<Record<string, string>>;
+  readonly reason: string;
+}
+
+/** Of a check of our own: its message is put after what was found. */
+const showFound = { showFound: true };
+
+/** A percentage as a share: "60%" is 0.6. */
+function percentage(most: number): z.ZodType<number> {
+  const error = `expected a percentage such as 1%, at most ${most}%`;
+  return z
+    .string({ error })
+    .regex(/^(\d{1,4}(\.\d{1,6})?%|\$\{.+\})$/, { error })
+    .refine((given) => Number.parseFloat(given) <= most, { error, params: showFound })
+    .transform((given) => Number.parseFloat(given) / 100);
+}
+
+const number = z.number({ error: "expected a number" });
+
+const outputChecks = z.strictObject({
+  range: z
+    .tuple([number, number])
+    .refine(([least, most]) => least <= most, { error: "expected [least, most]", params: showFound })
+    .optional()
+    .describe("Least and greatest finite value that a prediction may have."),
+  in: z.array(z.string()).min(1).optional().describe("Values that a text column may have."),
+  nulls: percentage(100).optional().describe("Largest share of NULLs, such as 0%."),
+  psi: number.positive().optional().describe("PSI against earlier runs above which the run is held. Default: 0.25."),
+});
+
+export const checks = z.strictObject({
+  on_fail: z
+    .enum(["hold", "warn"])
+    .default("hold")
+    .describe(
+      "hold stages every run, and publishes it once its checks have passed; a run that fails them is held (exit code 67) until a person approves or discards it. warn publishes it with warnings.",
+    ),
+  rows: z
+    .strictObject({
+      min: percentage(100)
+        .prefault("70%")
+        .describe("Fewest rows, as a percentage of the usual number on this weekday."),
+      max: percentage(9999)
+        .prefault("300%")
+        .describe("Most rows, as a percentage of the usual number on this weekday."),
+    })
+    .prefault({}),
+  rejects: percentage(100)
+    .prefault("1%")
+    .describe(
+      "Largest share of rejected rows. With on_fail: hold it replaces the default of max_rejects: the run is held, and does not fail.",
+    ),
+  outputs: z
+    .record(name, outputChecks)
+    .default({})
+    .describe("Limits for single output columns, by name: { score: { range: [0, 1], nulls: 0%, psi: 0.25 } }."),
+  expect: z
+    .array(
+      z
+        .object({ reason: text.describe("Why the predictions differ from those of other days.") })
+        .catchall(z.string("expected the value of a param"))
+        .refine((entry) => Object.keys(entry).length > 1, { error: "expected a param and its value beside reason" })
+        .transform(({ reason, ...params }) => ({ params: params as Record<string, string>, reason })),
+    )
+    .default([])
+    .describe("Runs of which comparisons only warn, by their params: [{ ds: 2026-11-27, reason: Black Friday }]."),
+}) satisfies z.ZodType<ChecksSpec>;
+
+/** Params of `expect` that the spec does not declare: such an entry would never match. */
+export function expectProblems(
+  { expect }: ChecksSpec,
+  params: Readonly<Record<string, string>>,
+): { readonly path: (string | number)[]; readonly message: string }[] {
+  return expect.flatMap((entry, index) =>
+    Object.keys(entry.params)
+      .filter((param) => !Object.hasOwn(params, param))
+      .map((name) => ({ path: ["checks", "expect", index], message: `\`${name}\` is no param of this spec` })),
+  );
+}

@@ -1,0 +1,74 @@
+/**
+ * What a changed key means for a run that is planned already. `plan`: the run is refused (66) where its rows would
+ * differ, or keeps what its plan says. `attempt`: it applies from the next attempt on. `verdict`: it applies until the
+ * verdict is made, which records it.
+ */
+export type KeyClass = "plan" | "attempt" | "verdict";
+
+/** Classes by dotted key; a key has the class of the longest entry that it begins with. */
+const classes: Readonly<Record<string, KeyClass>> = {
+  version: "plan",
+  name: "plan",
+  timezone: "plan",
+  params: "plan",
+  "input.path": "plan",
+  "input.format": "plan",
+  "input.ready": "attempt",
+  "input.wait": "attempt",
+  "input.min_rows": "attempt",
+  "input.partitions": "plan",
+  "input.columns": "plan",
+  "input.where": "plan",
+  "input.verify": "attempt",
+  "input.endpoint": "attempt",
+  "input.region": "attempt",
+  "input.path_style": "attempt",
+  "input.request_payer": "attempt",
+  "input.timeouts": "attempt",
+  "input.spool": "attempt",
+  "model.path": "plan",
+  "model.sha256": "plan",
+  "model.inputs": "plan",
+  "model.outputs": "plan",
+  "model.cast": "plan",
+  "model.missing": "plan",
+  "model.endpoint": "attempt",
+  "model.region": "attempt",
+  "model.path_style": "attempt",
+  "model.request_payer": "attempt",
+  "model.timeouts": "attempt",
+  engine: "attempt",
+  dedupe: "attempt",
+  "output.columns": "plan",
+  "output.lineage": "plan",
+  "output.parquet": "attempt",
+  "output.parquet.path": "plan",
+  "output.postgres": "attempt",
+  "output.postgres.table": "plan",
+  "output.postgres.mode": "plan",
+  "output.postgres.key": "plan",
+  "output.postgres.on_duplicate": "plan",
+  "output.postgres.control_schema": "plan",
+  commit_rows: "plan",
+  on_bad_row: "attempt",
+  max_rejects: "attempt",
+  retry: "attempt",
+  "checks.on_fail": "verdict",
+  "checks.rows": "verdict",
+  "checks.rejects": "verdict",
+  "checks.outputs": "verdict",
+  "checks.expect": "verdict",
+  report: "attempt",
+};
+
+/** The class of a key ("output.parquet.path"); undefined: nobody has decided it. */
+export function classOfKey(key: string): KeyClass | undefined {
+  const parts = key.split(".");
+  for (let length = parts.length; length > 0; length -= 1) {
+    const found = classes[parts.slice(0, length).join(".")];
+    if (found !== undefined) {
+      return found;
+    }
+  }
+  return undefined;
+}
