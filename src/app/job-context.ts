@@ -30,6 +30,7 @@ import { resolveModel } from "./open-model.js";
 import { openSink, type Permissions, targetName, writtenTo } from "./open-sink.js";
 import { openSource } from "./open-source.js";
 import { componentVersions, programVersion } from "./version.js";
+import { decidedBy } from "./decided-by.js";
 import { checkSeveral } from "./worker.js";
 
 export interface JobOptions {
@@ -92,7 +93,8 @@ export async function openLoaded(
     where,
     dateParam,
     writer: services.writer,
-    command: (params) => commandFor(specPath, params),
+    decidedBy: () => decidedBy(process.env),
+    command: (params, verb = "run") => commandFor(specPath, params, verb),
     sink,
     source,
     ...decoding(spec, cores),
@@ -196,10 +198,10 @@ function parseParams(given: readonly string[]): Record<string, string> {
   return Object.fromEntries(params);
 }
 
-/** Returns the command line that carries out the run of these params. */
-function commandFor(specPath: string, params: Readonly<Record<string, string>>): string {
+/** Returns the command line of `verb` for the run of these params. */
+function commandFor(specPath: string, params: Readonly<Record<string, string>>, verb: string): string {
   const options = Object.entries(params).map(([name, value]) => `--param ${shellWord(`${name}=${value}`)}`);
-  return ["infer-batch run", shellWord(specPath), ...options].join(" ");
+  return [`infer-batch ${verb}`, shellWord(specPath), ...options].join(" ");
 }
 
 /** Quotes a text so that a POSIX shell takes it as one word. */

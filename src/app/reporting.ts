@@ -4,13 +4,13 @@ import type { AttemptRecord } from "../report/attempt-record.js";
 import { htmlReport, isPageOf } from "../report/html-report.js";
 import { type PreviousMetrics, parsePreviousMetrics, type MetricsState, metricsText } from "../report/metrics-text.js";
 import type { MetricsServer } from "../report/metrics-server.js";
-import { type Outcome, statusOf } from "../report/outcome.js";
+import { exitCodeOfOutcome, type Outcome, statusOf } from "../report/outcome.js";
 import { ping } from "../report/ping.js";
 import { reportFields, reportText, type RunReport } from "../report/report.js";
 import type { Log } from "../scoring/context.js";
 import type { LoadedSpec } from "../spec/load.js";
 import { machineError } from "./machine-errors.js";
-import { isPlainUrl } from "../spec/report-spec.js";
+import { isPlainUrl, type ReportSpec } from "../spec/report-spec.js";
 import { readSecret } from "./secrets.js";
 import { keepWriting, placeReports, readReport, type ReportFiles, writeReport } from "./report-files.js";
 
@@ -73,7 +73,7 @@ export async function reporting(context: ReportingContext, work: () => Promise<R
 
 /** A run that other workers have not completed yet is no success: one of them may fail. */
 function succeeded(outcome: Outcome): boolean {
-  return outcome.kind === "done" && outcome.report.status !== "partial";
+  return outcome.kind === "done" && ["complete", "already_complete"].includes(outcome.report.status);
 }
 
 function stateOf(
@@ -123,14 +123,26 @@ async function writePage(
   }
 }
 
+/**
+ * Which URL is called. A held run calls `on_held` where that is set, once: only the attempt that made the verdict does.
+ * Without it, exit code 67 is a failure like any other.
+ */
+function callOf(
+  { on_held: onHeld }: ReportSpec,
+  outcome: Outcome,
+): "on_success" | "on_failure" | "on_held" | undefined {
+  if (outcome.kind === "done" && outcome.report.decided !== undefined && onHeld !== "") {
+    return outcome.report.decided.isOwnVerdict ? "on_held" : undefined;
+  }
+  return succeeded(outcome) ? "on_success" : exitCodeOfOutcome(outcome) === 0 ? undefined : "on_failure";
+}
+
 async function callFor(context: ReportingContext, outcome: Outcome): Promise<void> {
   const { loaded, record, log, signal } = context;
-  const { on_success: onSuccess, on_failure: onFailure, method, timeout } = loaded.spec.report;
-  const [key, value] =
-    outcome.kind === "failed"
-      ? (["on_failure", onFailure] as const)
-      : (["on_success", succeeded(outcome) ? onSuccess : ""] as const);
-  if (value === "") {
+  const { method, timeout } = loaded.spec.report;
+  const key = callOf(loaded.spec.report, outcome);
+  const value = key === undefined ? "" : loaded.spec.report[key];
+  if (key === undefined || value === "") {
     return;
   }
   const url = await pingUrl(context, key, value);
@@ -153,7 +165,7 @@ async function callFor(context: ReportingContext, outcome: Outcome): Promise<voi
 /** Returns the URL to call; undefined if it cannot be read, which is logged. */
 async function pingUrl(
   { loaded: { where }, folder, log }: ReportingContext,
-  key: "on_success" | "on_failure",
+  key: "on_success" | "on_failure" | "on_held",
   value: string,
 ): Promise<string | undefined> {
   try {
@@ -172,7 +184,11 @@ function pingBody(record: AttemptRecord, outcome: Outcome): string {
   const { info, run } = record;
   const told =
     outcome.kind === "done"
-      ? { exit_code: 0, text: reportText(outcome.report), ...reportFields(outcome.report) }
+      ? {
+          exit_code: exitCodeOfOutcome(outcome),
+          text: pingText(outcome.report),
+          ...reportFields(outcome.report),
+        }
       : {
           exit_code: outcome.exitCode,
           text: `${info.job}: failed: ${outcome.message}`,
@@ -183,6 +199,10 @@ function pingBody(record: AttemptRecord, outcome: Outcome): string {
           hint: outcome.hint ?? null,
         };
   return JSON.stringify({ job: info.job, ...told, attempt: attemptJson(record) });
+}
+
+function pingText(report: RunReport): string {
+  return [reportText(report), ...(report.verdict?.failed ?? [])].join("\n");
 }
 
 function failedBy(thrown: unknown): Outcome {

@@ -27,6 +27,8 @@ export function createProgram(process: Io, early?: EarlyThreads): Command {
     addValidate,
     addTune,
     addStatus,
+    addApprove,
+    addDiscard,
     addRejects,
     addRollback,
     addInit,
@@ -169,6 +171,37 @@ function addStatus(program: Command, io: SafeIo): void {
       const { statusCommand } = await import("./commands/status.js");
       await statusCommand(spec, options, io);
     });
+}
+
+function addApprove(program: Command, io: SafeIo): void {
+  decisionCommand(program, "approve")
+    .description("Publish a run that its checks hold. Needs neither the model nor the input")
+    .action(async (spec: string, options) => {
+      const { approveCommand } = await import("./commands/decide.js");
+      await approveCommand(spec, options, io);
+    });
+}
+
+function addDiscard(program: Command, io: SafeIo): void {
+  decisionCommand(program, "discard")
+    .description(
+      "Decide that a staged run is never published, and remove its rows. run --new-run scores the input again",
+    )
+    .action(async (spec: string, options) => {
+      const { discardCommand } = await import("./commands/decide.js");
+      await discardCommand(spec, options, io);
+    });
+}
+
+function decisionCommand(program: Command, name: string): Command {
+  return program
+    .command(name)
+    .argument("<spec>", "Job spec, a YAML file")
+    .addOption(param())
+    .option("--reason <text>", "Why; recorded with the decision")
+    .option("--by <name>", "Who decides. Default: the Airflow task, else the user of this process")
+    .option("--run <id>", "The run that is meant. It is an error if the latest run of these params is another one")
+    .option("--json", "Print one line of JSON");
 }
 
 function addRejects(program: Command, io: SafeIo): void {

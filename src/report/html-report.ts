@@ -47,7 +47,7 @@ const statusName = "infer-batch";
 /** Whether a page is about an attempt at this run that did not fail. */
 export function isPageOf(page: string, runId: string | undefined): boolean {
   const [, pageRunId, status] = new RegExp(`<meta name="${statusName}" content="(\\S*) (\\w+)">`).exec(page) ?? [];
-  return pageRunId !== undefined && pageRunId === runId && status !== "failed";
+  return pageRunId !== undefined && pageRunId === runId && status !== "failed" && status !== "held";
 }
 
 function failure(outcome: Outcome): Html {

@@ -1,6 +1,6 @@
 import { rejectReasons } from "../columnar/types.js";
 import type { AttemptInfo, AttemptRecord } from "./attempt-record.js";
-import { type Outcome, statusOf } from "./outcome.js";
+import { exitCodeOfOutcome, type Outcome, statusOf } from "./outcome.js";
 import { secondsByStage, stages } from "./stage-times.js";
 
 /** What the metrics of an attempt are made from. */
@@ -48,14 +48,18 @@ function commonLabels({ job, worker }: AttemptLabels): Labels {
 }
 
 function endGauges({ record, outcome, lastSuccessMs, endedMs }: MetricsState): Gauge[] {
-  const exitCode = outcome === undefined ? undefined : outcome.kind === "done" ? 0 : outcome.exitCode;
+  const exitCode = outcome === undefined ? undefined : exitCodeOfOutcome(outcome);
   return [
     one("infer_batch_running", "1 while an attempt is running", outcome === undefined ? 1 : 0),
     one(lastSuccess, "When an attempt last ended well; kept when one fails", seconds(lastSuccessMs)),
     one("infer_batch_started_timestamp_seconds", "When the attempt began", seconds(record.startedMs)),
     one("infer_batch_input_wait_seconds", "How long the attempt waited for its input", record.inputWaitSeconds),
     one("infer_batch_ended_timestamp_seconds", "When the attempt ended", seconds(endedMs)),
-    one("infer_batch_exit_code", "Exit code of the attempt: 0 is success, 75 may be retried", exitCode),
+    one(
+      "infer_batch_exit_code",
+      "Exit code of the attempt: 0 is success, 67 waits for a person, 75 may be retried",
+      exitCode,
+    ),
   ];
 }
 

@@ -13,7 +13,12 @@ export type Outcome =
       readonly exitCode: ExitCode;
     };
 
-/** The outcome as one word: "complete", "already_complete", "partial" or "failed". */
+/** The exit code of an attempt. */
+export function exitCodeOfOutcome(outcome: Outcome): ExitCode {
+  return outcome.kind === "done" ? (outcome.report.decided?.error.exitCode ?? 0) : outcome.exitCode;
+}
+
+/** The outcome as one word: the status of the report, or "failed". */
 export function statusOf(outcome: Outcome): RunReport["status"] | "failed" {
   return outcome.kind === "done" ? outcome.report.status : "failed";
 }

@@ -1,10 +1,21 @@
+import type { Plan } from "../plan/plan.js";
+import { spanCount } from "../plan/spans.js";
+import type { JobError } from "../util/errors.js";
+import type { AttemptRecord } from "./attempt-record.js";
 import type { Stage } from "./stage-times.js";
 
 /** What an attempt did; as JSON it is the last line of `run --json`. */
 export interface RunReport {
   readonly runId: string;
-  /** `partial`: this worker's share is done, that of other workers is not. */
-  readonly status: "complete" | "already_complete" | "partial";
+  /**
+   * `partial`: this worker's share is done, that of other workers is not. `held`: the checks hold the run until a person
+   * decides. `discarded`: a person has discarded it.
+   */
+  readonly status: "complete" | "already_complete" | "partial" | "held" | "discarded";
+  /** null: the run has no checks, or no verdict yet. */
+  readonly verdict: VerdictReport | null;
+  /** Of a run that is held or discarded. */
+  readonly decided?: DecidedReport | undefined;
   readonly rowsPlanned: number;
   /** Rows that this attempt scored. */
   readonly rowsScored: number;
@@ -41,6 +52,56 @@ export interface RunReport {
   readonly output: string;
 }
 
+/** What the checks say of a run. */
+export interface VerdictReport {
+  readonly outcome: "publish" | "hold";
+  /** The checks that hold the run, a line each. */
+  readonly failed: readonly string[];
+  /** The checks that warn, a line each. */
+  readonly warnings: readonly string[];
+  /** The runs that it was compared with, the latest last. */
+  readonly comparedWith: readonly string[];
+}
+
+export interface DecidedReport {
+  /** The error that the attempt ends with: exit code 67. */
+  readonly error: JobError;
+  /** Whether this attempt made the verdict that holds the run. */
+  readonly isOwnVerdict: boolean;
+}
+
+/** The report of an attempt that found all spans of a run committed, and scored none. */
+export function idleReport(
+  { inputWaitSeconds }: Pick<AttemptRecord, "inputWaitSeconds">,
+  { plan, output }: { readonly plan: Plan; readonly output: string },
+): RunReport {
+  return {
+    runId: plan.runId,
+    status: "already_complete",
+    verdict: null,
+    rowsPlanned: plan.input.rows,
+    rowsScored: 0,
+    rowsRejected: 0,
+    rowsFiltered: 0,
+    rowsDeduplicated: 0,
+    rowsByTrees: 0,
+    spansPlanned: spanCount(plan),
+    spansCommitted: spanCount(plan),
+    spansResumed: spanCount(plan),
+    shardsUnplanned: 0,
+    inputWaitSeconds,
+    seconds: 0,
+    batchSize: null,
+    trees: null,
+    engineBusy: null,
+    stageSeconds: null,
+    unitsReadAgain: {},
+    provider: null,
+    providersMissing: [],
+    output,
+  };
+}
+
 /** The report as one line of JSON. Names and order are stable, for scripts. */
 export function reportJson(report: RunReport): string {
   return JSON.stringify(reportFields(report));
@@ -71,8 +132,18 @@ export function reportFields(report: RunReport): Readonly<Record<string, unknown
     engine_busy: rounded(report.engineBusy),
     stage_seconds: report.stageSeconds,
     units_read_again: report.unitsReadAgain,
+    verdict: verdictFields(report.verdict),
     output: report.output,
   };
+}
+
+/** A verdict under its JSON names. */
+export function verdictFields(verdict: VerdictReport | null): Readonly<Record<string, unknown>> | null {
+  if (verdict === null) {
+    return null;
+  }
+  const { outcome, failed, warnings, comparedWith } = verdict;
+  return { outcome, failed, warnings, compared_with: comparedWith };
 }
 
 /** Rounds to three decimals: milliseconds, or thousandths of a share. */
@@ -86,13 +157,19 @@ export function reportText(report: RunReport): string {
   if (report.status === "already_complete") {
     return `${runId}: already complete, ${count(report.rowsPlanned, "row")} in ${output}`;
   }
+  if (report.status === "discarded") {
+    return `${runId}: discarded, nothing of it is published in ${output}`;
+  }
+  if (report.status === "held" && report.rowsScored === 0) {
+    return `${runId}: held, ${count(report.rowsPlanned, "row")} wait for a decision`;
+  }
   const resumed = report.spansResumed === 0 ? "" : `, ${count(report.spansResumed, "span")} found committed`;
   const filtered = report.rowsFiltered === 0 ? "" : `, ${count(report.rowsFiltered, "row")} filtered out`;
   const rejected = report.rowsRejected === 0 ? "" : `, ${count(report.rowsRejected, "row")} rejected`;
   const seconds = report.seconds.toFixed(report.seconds < 10 ? 1 : 0);
   const status =
-    report.status === "complete"
-      ? "complete"
+    report.status !== "partial"
+      ? report.status
       : `partial, ${report.spansPlanned - report.spansCommitted} of ${count(report.spansPlanned, "span")} left to other workers`;
   return `${runId}: ${status}, ${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${repeatedText(report.rowsDeduplicated)}${rejected}${filtered}${resumed} -> ${output}`;
 }

@@ -1,19 +1,17 @@
 import type { Decoder } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
 import { treesText } from "../scoring/trees-text.js";
-import { JobError } from "../util/errors.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
-import { attemptJson } from "../report/attempt-json.js";
-import type { EngineInfo, RunInfo } from "../report/attempt-record.js";
+import type { EngineInfo } from "../report/attempt-record.js";
 import { count, type RunReport } from "../report/report.js";
-import { secondsByStage } from "../report/stage-times.js";
-import type { AttemptFacts, RunSink, RunWriter, StoredPlan } from "../sink/port.js";
+import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { BatchSizer } from "../scoring/batch-size.js";
 import { type BatchLimit, openBatchLimit } from "../scoring/batch-limit.js";
 import type { JobContext } from "../scoring/context.js";
+import { attemptFacts, runFacts, tellingFailure } from "./attempt.js";
+import { checkRejects, conclude, countCommitted } from "./conclude.js";
 import { both } from "./loading.js";
-import { createRejectBudget, runRejectLimit } from "../scoring/rejects.js";
 import { openRunReader, scoreSpans, type ScoringOptions } from "../scoring/score.js";
 import { shareOf, type SpanRange, spansToSteal } from "../plan/share.js";
 import { verifyingSource } from "./verify.js";
@@ -46,7 +44,7 @@ export async function carryOut(context: JobContext, parts: RunParts): Promise<Ru
   record.startScoring(engineFacts(engine, sizer));
   return await tellingFailure(writer, async () => {
     await scoreShares(context, { ...parts, writer, sizer, batchLimit, share });
-    return await conclude(context, parts, writer);
+    return await conclude(context, { ...parts, writer });
   });
 }
 
@@ -64,22 +62,6 @@ function engineFacts({ provider, concurrency, local }: Engine, sizer: BatchSizer
   const { missing = [], sessions = concurrency } = local ?? {};
   const trees = (): string | null => treesText(local?.trees() ?? { kind: "none" });
   return { provider, missing, sessions, trees, batchRows: () => sizer.rows };
-}
-
-/** Returns the facts of a plan that reports show. */
-export function runFacts({ plan, planId }: StoredPlan): RunInfo {
-  const { runId, input, commitRows, model } = plan;
-  return {
-    runId,
-    planId,
-    rows: input.rows,
-    spans: spanCount(plan),
-    commitRows,
-    shards: input.shards.length,
-    shardBytes: input.shards.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0),
-    modelUri: model.uri,
-    modelSha256: model.sha256,
-  };
 }
 
 /** A run without spans for this attempt to score. */
@@ -106,71 +88,8 @@ export async function carryOutIdle(context: JobContext, parts: IdleRun): Promise
     if (countCommitted(run) < spanCount(stored.plan)) {
       await run.refresh();
     }
-    return await conclude(context, parts, writer);
+    return await conclude(context, { ...parts, writer });
   });
-}
-
-async function conclude(
-  context: JobContext,
-  { stored: { plan }, run, shardsUnplanned }: IdleRun,
-  writer: RunWriter,
-): Promise<RunReport> {
-  const { record } = context;
-  context.signal.throwIfAborted();
-  const committed = countCommitted(run);
-  const complete = committed === spanCount(plan);
-  if (complete) {
-    // The limit holds for all workers together; each has counted its own rejects and those before it.
-    checkRejects(context, plan, run);
-    await writer.finish(attemptJson(record));
-    context.log.debug(`finished run ${plan.runId}`);
-  }
-  record.finish();
-  const { rowsScored, rowsRejected, rowsFiltered, rowsDeduplicated, rowsByTrees, spansCommitted } = record.counts;
-  return {
-    runId: plan.runId,
-    status: complete ? "complete" : "partial",
-    rowsPlanned: plan.input.rows,
-    rowsScored,
-    rowsRejected,
-    rowsFiltered,
-    rowsDeduplicated,
-    rowsByTrees,
-    spansPlanned: spanCount(plan),
-    spansCommitted: committed,
-    spansResumed: committed - spansCommitted,
-    shardsUnplanned,
-    inputWaitSeconds: record.inputWaitSeconds,
-    seconds: record.seconds,
-    batchSize: record.engine?.batchRows() ?? null,
-    provider: record.engine?.provider ?? null,
-    providersMissing: record.engine?.missing ?? [],
-    trees: record.engine?.trees() ?? null,
-    engineBusy: record.engineBusy,
-    stageSeconds: secondsByStage(record.stages),
-    unitsReadAgain: Object.fromEntries(record.unitsReadAgain),
-    output: context.sink.target,
-  };
-}
-
-/** Records a failure at the target, so that others can see why this attempt ended. */
-async function tellingFailure<T>(writer: RunWriter, work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    if (error instanceof JobError) {
-      await writer.failed?.(error);
-    }
-    throw error;
-  }
-}
-
-/**
- * Checks the limit of rejected rows. Rows that other attempts rejected count, whatever `on_bad_row` is now.
- * @throws JobError TOO_MANY_REJECTS
- */
-function checkRejects({ spec }: JobContext, plan: Plan, run: RunSink): void {
-  createRejectBudget(runRejectLimit(spec, { rows: plan.input.rows, already: run.rejectedRows }));
 }
 
 /** Checks the rejected rows of earlier attempts before anything is scored. */
@@ -181,16 +100,6 @@ function takeUpRejects(context: JobContext, plan: Plan, run: RunSink): void {
       `${count(run.rejectedRows, "row")} stay rejected: an earlier attempt with on_bad_row: reject committed them`,
     );
   }
-}
-
-function attemptFacts({ spec, worker, program }: JobContext, provider: string): AttemptFacts {
-  return {
-    worker: worker.index,
-    workers: worker.count,
-    program,
-    provider,
-    onBadRow: spec.on_bad_row,
-  };
 }
 
 /** Scores this worker's share, then, with `--steal`, spans that other workers have not committed. */
@@ -235,10 +144,6 @@ async function scoreShares(
 
 function stolen({ steal, worker }: JobContext, { committed }: RunSink): SpanRange | undefined {
   return steal ? spansToSteal(committed, worker) : undefined;
-}
-
-export function countCommitted(run: RunSink): number {
-  return run.committed.reduce((sum, flag) => sum + flag, 0);
 }
 
 /** Throws if a span of a share that was scored is not committed: that would be a bug. */

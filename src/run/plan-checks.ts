@@ -1,6 +1,7 @@
 import type { PlannedChecks } from "../plan/plan.js";
 import { chooseBaseline, logicalDateOf } from "../publish/published-run.js";
 import type { JobContext } from "../scoring/context.js";
+import { readAll } from "./review.js";
 import { JobError } from "../util/errors.js";
 
 /**
@@ -33,5 +34,7 @@ export async function planChecks(
   if (chosen.baseline.length === 0) {
     log.warn("the checks compare this run with no other: no published run with an earlier date has a profile");
   }
+  // What cannot be read is reported before a night is scored in vain.
+  await readAll({ sink }, [...chosen.baseline, ...(chosen.first === null ? [] : [chosen.first])]);
   return chosen;
 }

@@ -1,14 +1,17 @@
 import type { ModelFile } from "../models/port.js";
-import { type Damage, JobError, messageOf } from "../util/errors.js";
+import { assertNever, type Damage, JobError, messageOf } from "../util/errors.js";
 import { numberedRunId, runIdOf, splitRunId } from "../plan/identity.js";
 import { reuseShards } from "../plan/compare.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
-import { count, type RunReport } from "../report/report.js";
+import { count, idleReport, type RunReport } from "../report/report.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import { isHubUri } from "../spec/model-uri.js";
 import type { Listing } from "../storage/port.js";
-import { carryOut, carryOutIdle, countCommitted, isIdle, runFacts } from "./carry-out.js";
+import { runFacts } from "./attempt.js";
+import { carryOut, carryOutIdle, isIdle } from "./carry-out.js";
+import { countCommitted } from "./conclude.js";
+import { publishApproved, reportDecided } from "./decided.js";
 import { listInput, warnOfUnmatched } from "./input.js";
 import { withInput } from "./input-wait.js";
 import { atKey, type JobContext, type ScoringContext } from "../scoring/context.js";
@@ -79,8 +82,11 @@ async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
     // Another attempt may have stored its plan first; that plan counts.
     const pins = { listed: listing.shards, modelSha256: model.sha256 };
     const shardsUnplanned = checkPins(context, created.stored.plan, created.run, pins);
-    if (isPublished(created.run)) {
-      return await alreadyComplete(context, created); // the other attempt has done so
+    const ended = isPublished(created.run)
+      ? await alreadyComplete(context, created) // the other attempt has done so
+      : await whereDecided(context, created);
+    if (ended !== undefined) {
+      return ended;
     }
     return await carryOut(context, { ...created, decoder, engine: await loading.engine, shardsUnplanned });
   });
@@ -95,6 +101,10 @@ async function takeUp(context: JobContext, stored: StoredPlan): Promise<RunRepor
     return await startNext(context, plan.runId, () => {
       log.info(`opening a run after ${plan.runId}, which is complete`);
     });
+  }
+  const ended = await whereDecided(context, { stored, run });
+  if (ended !== undefined) {
+    return ended;
   }
   const listing = await listInput(context);
   if (isPublished(run)) {
@@ -125,6 +135,55 @@ async function takeUp(context: JobContext, stored: StoredPlan): Promise<RunRepor
   await using decoder = await context.openDecoder(listing.folders);
   const engine = await loading.engine;
   return await carryOut(context, { stored, run, decoder, engine, shardsUnplanned, digests: new Map() });
+}
+
+/**
+ * Carries out what is decided on a staged run: publishes it if it is approved, opens the next run if that takes its
+ * place, else reports that it is held or discarded. undefined: nothing is decided.
+ */
+async function whereDecided(
+  context: JobContext,
+  { stored, run }: { readonly stored: StoredPlan; readonly run: RunSink },
+): Promise<RunReport | undefined> {
+  const { runId } = stored.plan;
+  const { state } = run;
+  switch (state.kind) {
+    case "unfinished":
+    case "published":
+      return undefined;
+    case "approved":
+      return await publishApproved(context, { stored, run });
+    case "held":
+      return context.newRun
+        ? await replaceHeld(context, { stored, run })
+        : await reportDecided(context, { stored, run, state });
+    case "discarded":
+      return context.newRun
+        ? await startNext(context, runId, () => {
+            context.log.info(`opening a run after ${runId}, which was discarded`);
+          })
+        : await reportDecided(context, { stored, run, state });
+    case "superseded":
+      return await startNext(context, runId, () => {
+        context.log.info(`opening a run after ${runId}, which was held`);
+      });
+    default:
+      return assertNever(state);
+  }
+}
+
+/** Opens the next run in place of a held one, unless somebody has approved that meanwhile. */
+async function replaceHeld(
+  context: JobContext,
+  { stored, run }: { readonly stored: StoredPlan; readonly run: RunSink },
+): Promise<RunReport | undefined> {
+  const { sink, decidedBy, dateMs } = context;
+  const { base, number } = splitRunId(stored.plan.runId);
+  const successor = numberedRunId(base, number + 1);
+  await sink.admitNewRun?.(successor);
+  const at = new Date(dateMs()).toISOString();
+  await run.decide({ kind: "superseded", by: decidedBy(), at, reason: null, successor });
+  return await whereDecided(context, { stored, run: await sink.open(stored) });
 }
 
 /** Begins to load the model in other threads, and lets the sink load what it needs. */
@@ -200,28 +259,5 @@ async function alreadyComplete(
   const { plan } = stored;
   record.setRun(runFacts(stored));
   await run.tidy?.();
-  return {
-    runId: plan.runId,
-    status: "already_complete",
-    rowsPlanned: plan.input.rows,
-    rowsScored: 0,
-    rowsRejected: 0,
-    rowsFiltered: 0,
-    rowsDeduplicated: 0,
-    rowsByTrees: 0,
-    spansPlanned: spanCount(plan),
-    spansCommitted: spanCount(plan),
-    spansResumed: spanCount(plan),
-    shardsUnplanned: 0,
-    inputWaitSeconds: record.inputWaitSeconds,
-    seconds: 0,
-    batchSize: null,
-    trees: null,
-    engineBusy: null,
-    stageSeconds: null,
-    unitsReadAgain: {},
-    provider: null,
-    providersMissing: [],
-    output: sink.target,
-  };
+  return idleReport(record, { plan, output: sink.target });
 }

@@ -1,15 +1,32 @@
 import type { RejectedRow } from "../columnar/types.js";
 import { JobError } from "../util/errors.js";
 import { runIdOf } from "../plan/identity.js";
-import type { RunId } from "../plan/plan.js";
+import type { Plan, RunId } from "../plan/plan.js";
+import type { Decision } from "../publish/decision.js";
+import type { VerdictReport } from "../report/report.js";
 import { spanCount } from "../plan/spans.js";
-import type { CommittedBy } from "../sink/port.js";
-import { countCommitted } from "./carry-out.js";
+import type { CommittedBy, RunSink } from "../sink/port.js";
+import { countCommitted } from "./conclude.js";
+import { verdictReport } from "./decided.js";
 import type { JobContext } from "../scoring/context.js";
 
 export interface RunState {
   readonly runId: RunId;
-  readonly status: "not_planned" | "unfinished" | "complete" | "damaged";
+  readonly status:
+    | "not_planned"
+    | "unfinished"
+    | "held"
+    | "approved"
+    | "complete"
+    | "discarded"
+    | "superseded"
+    | "damaged";
+  /** What the checks say; null: they have not judged the run. */
+  readonly verdict: VerdictReport | null;
+  /** What was decided on the run; null: nothing. */
+  readonly decision: Decision | null;
+  /** The commands that decide on a held run; none for another. */
+  readonly commands: readonly string[];
   /** null: the run's plan is gone or unreadable. */
   readonly rowsPlanned: number | null;
   /** null: the run's plan is gone or unreadable. */
@@ -33,7 +50,16 @@ export async function runState(context: JobContext): Promise<RunState> {
   const base = runIdOf(spec.name, spec.params, context.sha256);
   const stored = await orDamage(() => sink.find(base));
   const about = { unfinished: await unfinishedRuns(context), output: sink.target };
-  const nothing = { rowsPlanned: 0, spansPlanned: 0, spansCommitted: 0, attempts: [], damage: [], error: undefined };
+  const undecided = { verdict: null, decision: null, commands: [] };
+  const nothing = {
+    ...undecided,
+    rowsPlanned: 0,
+    spansPlanned: 0,
+    spansCommitted: 0,
+    attempts: [],
+    damage: [],
+    error: undefined,
+  };
   if (stored === undefined) {
     return { runId: base, status: "not_planned", ...nothing, ...about };
   }
@@ -49,10 +75,29 @@ export async function runState(context: JobContext): Promise<RunState> {
   return {
     ...nothing,
     ...planned,
-    status: run.state.kind === "published" ? "complete" : "unfinished",
+    status: run.state.kind === "published" ? "complete" : run.state.kind,
+    ...(await reviewOf(context, plan, run)),
     spansCommitted: countCommitted(run),
     attempts: countByAttempt(run.committedBy),
     ...about,
+  };
+}
+
+/** What the checks say of a run, and what was decided on it. */
+async function reviewOf(
+  { command }: JobContext,
+  { checks, params }: Plan,
+  run: RunSink,
+): Promise<Pick<RunState, "verdict" | "decision" | "commands">> {
+  const { state } = run;
+  const verdict = checks === null ? undefined : await run.verdict();
+  return {
+    verdict: verdict === undefined ? null : verdictReport(verdict),
+    decision: "decision" in state ? state.decision : null,
+    commands:
+      state.kind === "held"
+        ? [command(params, "approve"), command(params, "discard"), `${command(params)} --new-run`]
+        : [],
   };
 }
 
@@ -96,7 +141,7 @@ export async function* rejectedRows({ spec, sink, sha256 }: JobContext): AsyncGe
 
 export interface UnfinishedText {
   readonly runId: RunId;
-  /** The command that finishes it. */
+  /** The command that finishes it; for a held run, the one that publishes it. */
   readonly command: string;
   /** A sentence for people. */
   readonly text: string;
@@ -109,12 +154,11 @@ export interface UnfinishedText {
 export async function unfinishedRuns({ spec, sink, sha256, command }: JobContext): Promise<UnfinishedText[]> {
   const base = runIdOf(spec.name, spec.params, sha256);
   const found = await sink.unfinished(spec.name, base);
-  return found.map(({ plan, target }) => {
-    const finish = command(plan.params);
-    return {
-      runId: plan.runId,
-      command: finish,
-      text: `run ${plan.runId} in ${target} is not finished; to finish it: ${finish}`,
-    };
+  return found.map(({ plan, target, held = false }) => {
+    const next = command(plan.params, held ? "approve" : "run");
+    const text = held
+      ? `run ${plan.runId} in ${target} is held by its checks; to publish it: ${next}`
+      : `run ${plan.runId} in ${target} is not finished; to finish it: ${next}`;
+    return { runId: plan.runId, command: next, text };
   });
 }

@@ -51,8 +51,10 @@ export interface JobContext extends ScoringContext {
   readonly dateParam: string | undefined;
   /** Names this attempt among all attempts on all machines. */
   readonly writer: string;
-  /** The command line that carries out the run of these params. */
-  readonly command: (params: Readonly<Record<string, string>>) => string;
+  /** Who uses this program, for decisions: a scheduler's task or a user. */
+  readonly decidedBy: () => string;
+  /** The command line that carries out the run of these params, or approves or discards it. */
+  readonly command: (params: Readonly<Record<string, string>>, verb?: "run" | "approve" | "discard") => string;
   readonly source: Source;
   readonly sink: Sink;
   /** Reads files of these folders only. */

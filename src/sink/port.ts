@@ -82,6 +82,8 @@ export interface UnfinishedRun {
   readonly plan: Plan;
   /** Name of its target in messages. */
   readonly target: string;
+  /** Whether its checks hold it. Default: no. */
+  readonly held?: boolean;
 }
 
 export type CommitOutcome = "committed" | "adopted";

@@ -4,6 +4,7 @@ import { count, reportJson, reportText, type RunReport, showRate } from "#src/re
 const report: RunReport = {
   runId: "daily-churn-7f3a90c1d2e4",
   status: "complete",
+  verdict: null,
   rowsPlanned: 1_000_000,
   rowsScored: 1_000_000,
   rowsRejected: 0,

@@ -83,6 +83,7 @@ const rejectedRow: RejectedRow = { shard: "a.parquet", row: 3, columns: {}, colu
 const report: RunReport = {
   runId: "daily-0123456789ab",
   status: "partial",
+  verdict: null,
   rowsPlanned: 10,
   rowsScored: 3,
   rowsRejected: 1,

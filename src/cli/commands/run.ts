@@ -68,6 +68,9 @@ export async function runCommand(spec: string, options: RunOptions, io: SafeIo, 
   } else if (options.quiet !== true) {
     io.stdout.write(`${reportText(report)}\n`);
   }
+  if (report.decided !== undefined) {
+    throw report.decided.error;
+  }
   if (report.status === "already_complete" && options.skipExitCode !== undefined) {
     io.exitCode = options.skipExitCode;
   }

@@ -1,5 +1,5 @@
 import { printable } from "../../util/printable.js";
-import { count, showCount } from "../../report/report.js";
+import { count, showCount, verdictFields } from "../../report/report.js";
 import { table } from "../../report/table.js";
 import { type RunState, runState } from "../../run/state.js";
 import type { SafeIo } from "../io.js";
@@ -25,6 +25,9 @@ function stateJson(state: RunState): string {
     rows_planned: state.rowsPlanned,
     spans_planned: state.spansPlanned,
     spans_committed: state.spansCommitted,
+    verdict: verdictFields(state.verdict),
+    decision: state.decision,
+    commands: state.commands,
     damage: state.damage,
     workers: state.attempts.map(({ worker, workers, writer, provider, batchSize, spans }) => ({
       worker,
@@ -41,7 +44,21 @@ function stateJson(state: RunState): string {
 
 function stateText(state: RunState): string {
   const others = state.unfinished.map(({ text }) => text);
-  return [summary(state), ...state.damage, ...attemptsText(state), ...others].map(printable).join("\n");
+  return [summary(state), ...reviewText(state), ...state.damage, ...attemptsText(state), ...others]
+    .map(printable)
+    .join("\n");
+}
+
+/** What the checks say, what was decided, and what a person can do. */
+function reviewText({ verdict, decision, status, commands }: RunState): string[] {
+  const published = status === "complete" ? [] : (verdict?.failed ?? []);
+  const { kind, by, at, reason } = decision ?? {};
+  return [
+    ...published.map((line) => `  failed: ${line}`),
+    ...(verdict?.warnings ?? []).map((line) => `  warning: ${line}`),
+    ...(kind === undefined ? [] : [`  ${kind} by ${by} at ${at}${reason === null ? "" : `: ${reason}`}`]),
+    ...commands.map((command) => `  ${command}`),
+  ];
 }
 
 function summary({ runId, status, rowsPlanned, spansPlanned, spansCommitted, output }: RunState): string {

@@ -52,7 +52,7 @@ export async function encodePart(
     filtered,
     maker,
   };
-  const written = await encode(duckdb, { path: temporary, rows, label, compression });
+  const written = await encode(duckdb, { path: temporary, rows, label, profile: output.profile, compression });
   if (written !== rows.rowCount || !isWholeSpan(span, { rows: written, ...label })) {
     throw new Error(
       `${written} rows were written, ${rejects.length} rejected and ${filtered} filtered out of ${rowEnd - rowStart}`,

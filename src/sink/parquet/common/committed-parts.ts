@@ -9,6 +9,8 @@ export interface Target {
   readonly fs: TargetState;
   /** Checks parts, given by span, against the plan. @throws JobError OUTPUT_DAMAGED */
   readonly inspect: (paths: ReadonlyMap<number, string>) => Promise<Map<number, CommittedPart>>;
+  /** Reads the profiles of parts, given by span; a part without one is left out. */
+  readonly profiles: (paths: ReadonlyMap<number, string>) => Promise<Map<number, string>>;
   readonly layout: Layout;
   readonly stored: StoredPlan;
   /** Throws when another plan is stored at the target, or a later run was opened. */
@@ -26,17 +28,42 @@ export async function committedParts(
   { fs, inspect, layout, stored, check }: Target,
   wanted: (span: number) => boolean,
 ): Promise<{ finished: boolean; parts: Map<number, CommittedPart> }> {
+  return await readingParts({ fs, check }, async (reading) => {
+    const manifest = await checkFinished(fs, layout, stored);
+    if (manifest !== undefined) {
+      return { finished: true, parts: of(manifest) };
+    }
+    const paths = new Map([...(await listParts(fs, layout))].filter(([span]) => wanted(span)));
+    reading(paths);
+    const parts = await inspect(paths);
+    await check(); // parts that a later run removed must not be scored again
+    return { finished: false, parts };
+  });
+}
+
+/** Reads the profiles of committed parts, by span; a part without one is left out. */
+export async function partProfiles(
+  { fs, profiles, layout, check }: Target,
+  wanted: (span: number) => boolean,
+): Promise<Map<number, string>> {
+  return await readingParts({ fs, check }, async (reading) => {
+    const paths = new Map([...(await listParts(fs, layout))].filter(([span]) => wanted(span)));
+    reading(paths);
+    return await profiles(paths);
+  });
+}
+
+/** Runs `read`, which tells the paths of the parts that it reads; runs it again where one of them is gone meanwhile. */
+async function readingParts<T>(
+  { fs, check }: Pick<Target, "fs" | "check">,
+  read: (reading: (paths: ReadonlyMap<number, string>) => void) => Promise<T>,
+): Promise<T> {
   for (let reads = 1; ; reads += 1) {
-    let paths = new Map<number, string>();
+    let paths: ReadonlyMap<number, string> = new Map();
     try {
-      const manifest = await checkFinished(fs, layout, stored);
-      if (manifest !== undefined) {
-        return { finished: true, parts: of(manifest) };
-      }
-      paths = new Map([...(await listParts(fs, layout))].filter(([span]) => wanted(span)));
-      const parts = await inspect(paths);
-      await check(); // parts that a later run removed must not be scored again
-      return { finished: false, parts };
+      return await read((known) => {
+        paths = known;
+      });
     } catch (error) {
       await check();
       if (reads === readsLimit || !(await isAnyGone(fs, paths.values()))) {

@@ -1,3 +1,4 @@
+import { mergeSpanProfiles, parseSpanProfile, type SpanProfile } from "../../../checks/span-profile.js";
 import { spanCount } from "../../../plan/spans.js";
 import type { FinishedPart } from "./manifest.js";
 import type { CommittedPart } from "./parts.js";
@@ -9,10 +10,20 @@ export interface CommittedSpans {
   readonly parts: Map<number, CommittedPart>;
   /** Parts that this attempt committed or adopted. */
   readonly own: Map<number, FinishedPart>;
+  /** The spans whose profiles are part of `profile`. */
+  readonly profiled: Set<number>;
+  /** The merged profiles of spans that this attempt committed itself; undefined: there is none. */
+  profile: SpanProfile | undefined;
 }
 
 export function committedSpansOf({ plan }: StoredPlan, parts: ReadonlyMap<number, CommittedPart>): CommittedSpans {
-  const known: CommittedSpans = { committed: new Uint8Array(spanCount(plan)), parts: new Map(), own: new Map() };
+  const known: CommittedSpans = {
+    committed: new Uint8Array(spanCount(plan)),
+    parts: new Map(),
+    own: new Map(),
+    profiled: new Set(),
+    profile: undefined,
+  };
   addParts(known, parts);
   return known;
 }
@@ -29,6 +40,15 @@ export function addParts(known: CommittedSpans, parts: ReadonlyMap<number, Commi
 export function addOwnPart(known: CommittedSpans, part: FinishedPart): void {
   known.own.set(part.span, part);
   addParts(known, new Map([[part.span, part]]));
+}
+
+/** Adds the profile of a span that this attempt committed itself. */
+export function addOwnProfile(known: CommittedSpans, span: number, text: string | undefined): void {
+  if (text !== undefined && !known.profiled.has(span)) {
+    known.profiled.add(span);
+    const profile = parseSpanProfile(text);
+    known.profile = known.profile === undefined ? profile : mergeSpanProfiles(known.profile, profile);
+  }
 }
 
 /** Counts the rejected rows of committed spans. */

@@ -1,5 +1,5 @@
 import { numberedRunId, splitRunId } from "../../../plan/identity.js";
-import type { RunId } from "../../../plan/plan.js";
+import type { Plan, RunId } from "../../../plan/plan.js";
 
 /**
  * Names under `output.parquet.path`: paths on a disk, URIs in S3. All names but those of parts start with `_` and do
@@ -8,6 +8,11 @@ import type { RunId } from "../../../plan/plan.js";
 export interface Layout {
   readonly folder: string;
   readonly runId: RunId;
+  /**
+   * Whether the run's parts are hidden from readers until it is published: those of a run after another one, since
+   * readers see the earlier run's until then, and those of a run that waits for a verdict.
+   */
+  readonly staged: boolean;
   readonly success: string;
   readonly manifest: string;
   /** `run.json`, which names the first of the runs that the folder belongs to. */
@@ -16,11 +21,16 @@ export interface Layout {
   readonly runs: string;
   readonly control: string;
   readonly plan: string;
+  /** The verdict on the run, created once. */
+  readonly verdict: string;
+  /** The decision on the run, created once. */
+  readonly decision: string;
+  /** The profile of the run, which stays after it is published. */
+  readonly profile: string;
   readonly temporary: string;
-  /**
-   * The folder where parts are committed: for a first run the output folder, for a later one a folder that its finish
-   * empties.
-   */
+  /** The folder that holds a staged run's parts until its finish empties it. */
+  readonly staging: string;
+  /** The folder where parts are committed: `staging` for a staged run, else the output folder. */
   readonly parts: string;
   /**
    * Takes the `_SUCCESS` of an earlier run while this run's parts are moved into place. Each writer has a folder in it.
@@ -49,12 +59,21 @@ const digestDigits = 16;
 
 const partName = new RegExp(`^part-(\\d{5,})\\.(.+?)(?:\\.[0-9a-f]{${digestDigits}}\\.jsonl|\\.parquet|\\.staged)$`);
 
-export function layoutOf(folder: string, runId: RunId): Layout {
+/** The layout of a planned run. */
+export function plannedLayout(folder: string, { runId, staged }: Pick<Plan, "runId" | "staged">): Layout {
+  return layoutOf(folder, runId, staged || isLaterRun(runId));
+}
+
+/**
+ * The layout of a run. Whether a first run is staged says only its plan; where that is unknown, names of parts are those
+ * of a run that is not.
+ */
+export function layoutOf(folder: string, runId: RunId, staged = isLaterRun(runId)): Layout {
   const below = folder === "/" ? "" : folder;
   const runs = `${below}/_infer-batch`;
   const control = `${runs}/${runId}`;
-  const staged = isStaged(runId);
-  const parts = staged ? `${control}/parts` : folder;
+  const staging = `${control}/parts`;
+  const parts = staged ? staging : folder;
   const committedName = (span: number): string => {
     const name = partFileName(span, runId);
     return staged ? name.replace(/parquet$/, "staged") : name;
@@ -67,13 +86,18 @@ export function layoutOf(folder: string, runId: RunId): Layout {
   return {
     folder,
     runId,
+    staged,
     success: `${below}/_SUCCESS`,
     manifest: `${below}/_manifest.json`,
     claim: `${runs}/run.json`,
     runs,
     control,
     plan: `${control}/plan.json`,
+    verdict: `${control}/verdict.json`,
+    decision: `${control}/decision.json`,
+    profile: `${control}/profile.json`,
     temporary: `${control}/tmp`,
+    staging,
     parts,
     withdrawn: `${control}/withdrawn`,
     rejects: `${below}/_rejects`,
@@ -94,10 +118,8 @@ function paddedSpan(span: number): string {
   return String(span).padStart(5, "0");
 }
 
-/**
- * Whether a run's parts are hidden from readers until it is finished. Readers see an earlier run's parts until then.
- */
-export function isStaged(runId: RunId): boolean {
+/** Whether the run comes after another one of the same job and params. */
+function isLaterRun(runId: RunId): boolean {
   return splitRunId(runId).number > 1;
 }
 

@@ -39,8 +39,16 @@ export interface Manifest {
   readonly rows_filtered: number;
   readonly columns: readonly { readonly name: string; readonly type: string }[];
   readonly parts: readonly ManifestPart[];
+  /** The run's profile, which later runs are compared with; absent: some spans have none. */
+  readonly profile?: ProfileFile | undefined;
   /** What the attempt that finished the run did; for people and dashboards. */
   readonly attempt?: AttemptJson | undefined;
+}
+
+export interface ProfileFile {
+  /** Path below the output folder. */
+  readonly file: string;
+  readonly sha256: string;
 }
 
 export interface ManifestPart {
@@ -82,6 +90,7 @@ const manifestSchema = z.object({
       sha256: z.string(),
     }),
   ),
+  profile: z.object({ file: z.string(), sha256: z.string() }).optional(),
   attempt: z.record(z.string(), z.unknown()).optional(),
 }) satisfies z.ZodType<Manifest>;
 
@@ -128,6 +137,11 @@ export async function checkFinished(
     more: "restore them; or delete _SUCCESS and the parts, and run the same command again: their spans are then scored anew",
   });
   return manifest;
+}
+
+/** Parses the manifest of any run; undefined for another text, or none. */
+export function publishedManifest(text: string | undefined): Manifest | undefined {
+  return text === undefined ? undefined : manifestSchema.safeParse(parseJson(text)).data;
 }
 
 /** Finds parts that are missing, or whose length differs from the manifest's. */
@@ -209,7 +223,7 @@ export async function manifestPart(
 export function manifestText(
   { plan, planId }: StoredPlan,
   parts: readonly ManifestPart[],
-  attempt?: AttemptJson,
+  { profile, attempt }: { readonly profile: ProfileFile | undefined; readonly attempt: AttemptJson | undefined },
 ): string {
   const manifest: Manifest = {
     format: "infer-batch-manifest",
@@ -224,6 +238,7 @@ export function manifestText(
     rows_filtered: parts.reduce((sum, part) => sum + part.filtered, 0),
     columns: outputColumns(plan.contract).map(({ name, type }) => ({ name, type: showType(type) })),
     parts,
+    profile,
     attempt,
   };
   return `${JSON.stringify(manifest, undefined, 1)}\n`;

@@ -13,6 +13,7 @@ import { type PartFacts, type PartLabel, parseLabel } from "./part-label.js";
 const chunkRows = 2048;
 
 const labelKey = "infer-batch";
+const profileKey = "infer-batch-profile";
 
 let tables = 0;
 
@@ -20,6 +21,8 @@ export interface PartToWrite {
   readonly path: string;
   readonly rows: OutputRows;
   readonly label: PartLabel;
+  /** The profile of the rows, as `spanProfileText` wrote it. */
+  readonly profile: string | undefined;
   readonly compression: Compression;
 }
 
@@ -28,7 +31,7 @@ export interface PartToWrite {
  */
 export async function writePart(
   duckdb: DuckDbAccess,
-  { path, rows, label, compression }: PartToWrite,
+  { path, rows, label, profile, compression }: PartToWrite,
 ): Promise<number> {
   const connection = await duckdb.connect();
   tables += 1;
@@ -39,9 +42,13 @@ export async function writePart(
     await appendRows(connection, table, rows);
     // Off for the whole part: DuckDB has no such option for a column.
     const dictionaries = dictionaryMerges(rows.columns) ? "DICTIONARY_SIZE_LIMIT 0, " : "";
+    const metadata = [
+      [labelKey, JSON.stringify(label)] as const,
+      ...(profile === undefined ? [] : [[profileKey, profile] as const]),
+    ];
     const result = await connection.run(
       `COPY ${table} TO ${quoteText(path)} (FORMAT parquet, COMPRESSION ${compression}, ${dictionaries}USE_TMP_FILE false,
-         KV_METADATA {${quoteText(labelKey)}: ${quoteText(JSON.stringify(label))}})`,
+         KV_METADATA {${metadata.map(([key, value]) => `${quoteText(key)}: ${quoteText(value)}`).join(", ")}})`,
     );
     return result.rowsChanged;
   } finally {
@@ -68,13 +75,10 @@ async function appendRows(connection: DuckDBConnection, table: string, rows: Out
 export async function describeParts(connection: DuckDBConnection, paths: readonly string[]): Promise<PartFacts[]> {
   const list = quotePaths(paths);
   const labels = new Map<string, PartLabel>();
-  const found = await connection.runAndReadAll(
-    `SELECT file_name, decode(value) FROM parquet_kv_metadata(${list}) WHERE decode(key) = ${quoteText(labelKey)}`,
-  );
-  for (const [path, text] of found.getRows()) {
-    const label = parseLabel(String(text));
+  for (const [path, text] of await readMetadata(connection, paths, labelKey)) {
+    const label = parseLabel(text);
     if (label !== undefined) {
-      labels.set(String(path), label);
+      labels.set(path, label);
     }
   }
   const digests = await schemaDigests(connection, paths);
@@ -92,4 +96,24 @@ export async function describeParts(connection: DuckDBConnection, paths: readonl
     rows: Number(rows),
     schema: schemaOf.get(digests.get(String(path)) ?? "") ?? "",
   }));
+}
+
+/** Reads the profiles of parts, by path; those without one are left out. @throws Error of DuckDB when one cannot be read */
+export async function describeProfiles(
+  connection: DuckDBConnection,
+  paths: readonly string[],
+): Promise<Map<string, string>> {
+  return await readMetadata(connection, paths, profileKey);
+}
+
+/** Reads one value of the key-value metadata of Parquet files, by path. */
+async function readMetadata(
+  connection: DuckDBConnection,
+  paths: readonly string[],
+  key: string,
+): Promise<Map<string, string>> {
+  const found = await connection.runAndReadAll(
+    `SELECT file_name, decode(value) FROM parquet_kv_metadata(${quotePaths(paths)}) WHERE decode(key) = ${quoteText(key)}`,
+  );
+  return new Map(found.getRows().map(([path, text]) => [String(path), String(text)]));
 }

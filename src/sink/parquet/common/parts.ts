@@ -124,6 +124,38 @@ export async function inspectParts(
   return parts;
 }
 
+/** Reads the profiles of parts, given and returned by span; a part without one is left out. */
+export async function readProfiles(
+  duckdb: DuckDbAccess,
+  paths: ReadonlyMap<number, string>,
+): Promise<Map<number, string>> {
+  const profiles = new Map<number, string>();
+  if (paths.size === 0) {
+    return profiles;
+  }
+  const { describeProfiles } = await import("./part-file.js"); // with it, DuckDB's library is loaded
+  const all = [...paths];
+  const connection = await duckdb.connect();
+  try {
+    for (let start = 0; start < all.length; start += partsPerQuery) {
+      const group = all.slice(start, start + partsPerQuery);
+      const found = await describeProfiles(
+        connection,
+        group.map(([, path]) => path),
+      );
+      for (const [span, path] of group) {
+        const text = found.get(path);
+        if (text !== undefined) {
+          profiles.set(span, text);
+        }
+      }
+    }
+  } finally {
+    connection.closeSync();
+  }
+  return profiles;
+}
+
 /** Reads the facts of parts, by path; an Error for a part that cannot be read. */
 async function readGroup(
   connection: DuckDBConnection,

@@ -1,8 +1,8 @@
-import { createHash } from "node:crypto";
 import { z } from "../../../util/zod.js";
 import { type RejectedRow, rejectReasons } from "../../../columnar/types.js";
 import { JobError } from "../../../util/errors.js";
 import { parseJson } from "../../../plan/parse-plan.js";
+import { sha256Of } from "./control-files.js";
 import { ifThere, listFolder, type TargetState } from "./file-system.js";
 import { type Layout, runOfPart } from "./layout.js";
 import type { CommittedPart } from "./parts.js";
@@ -26,10 +26,6 @@ export interface RejectsText {
 export function textOfRejects(rejects: readonly RejectedRow[]): RejectsText {
   const text = rejects.map((rejected) => `${JSON.stringify(rejected)}\n`).join("");
   return { text, sha256: rejects.length === 0 ? null : sha256Of(text) };
-}
-
-function sha256Of(text: string): string {
-  return createHash("sha256").update(text).digest("hex");
 }
 
 /**

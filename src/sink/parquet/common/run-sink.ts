@@ -1,17 +1,30 @@
 import type { SpanOutput } from "../../../columnar/types.js";
-import { stateOf } from "../../../publish/state.js";
+import { mergeSpanProfiles, parseSpanProfile, type SpanProfile } from "../../../checks/span-profile.js";
+import { spanCount } from "../../../plan/spans.js";
+import { runProfileOf, runProfileText } from "../../../publish/profile-text.js";
+import { requireApproved } from "../../../publish/require-approved.js";
+import { JobError } from "../../../util/errors.js";
 import type { Span } from "../../../plan/plan.js";
 import type { AttemptJson, CommitOutcome, CommittedBy, RunSink, RunWriter } from "../../port.js";
 import { refuseForeign } from "./claim.js";
-import { committedParts, type Target } from "./committed-parts.js";
+import { committedParts, partProfiles, type Target } from "./committed-parts.js";
 import {
   committedSpansOf,
   type CommittedSpans,
   committedByOf,
   addParts,
   addOwnPart,
+  addOwnProfile,
   rejectedRows,
 } from "./committed-spans.js";
+import {
+  controlText,
+  type ProfileToWrite,
+  profileToWrite,
+  readDecision,
+  readState,
+  readVerdict,
+} from "./control-files.js";
 import type { FinishedPart } from "./manifest.js";
 import { readRejects } from "./rejects.js";
 
@@ -25,7 +38,11 @@ export interface Publisher {
   readonly commit: (commit: SpanCommit) => Promise<{ outcome: CommitOutcome; part: FinishedPart }>;
   /** Runs `work`, which finishes the run. Throws when another plan is stored, or a later run was opened. */
   readonly finishing: (work: () => Promise<void>) => Promise<void>;
-  /** Moves the parts into place, then writes the manifest, then `_SUCCESS`. Each step may be repeated. */
+  /** Creates a small file of the run's own folder unless it exists. Durable when it returns, whoever created it. */
+  readonly createOnce: (path: string, text: string) => Promise<void>;
+  /**
+   * Moves the parts into place, then writes the profile, then the manifest, then `_SUCCESS`. Each step may be repeated.
+   */
   readonly publish: (run: FinishedRun) => Promise<void>;
   /** Makes a finished run durable: the attempt that wrote `_SUCCESS` may have died before it flushed the name. */
   readonly flushFinish?: () => Promise<void>;
@@ -46,6 +63,8 @@ export interface FinishedRun {
   readonly parts: CommittedSpans["own"];
   /** All committed parts, as their labels describe them. */
   readonly committed: CommittedSpans["parts"];
+  /** The run's profile; undefined: some spans have none. */
+  readonly profile: ProfileToWrite | undefined;
   /** What the attempt that finishes the run did. */
   readonly attempt: AttemptJson | undefined;
 }
@@ -59,11 +78,10 @@ export async function openRun(target: Target, publisher: Publisher, writer: stri
   await (finished ? publisher.flushFinish?.() : undefined);
   const known = committedSpansOf(stored, parts);
   return {
-    state: stateOf({ published: finished, staged: false, verdict: undefined, decision: undefined }),
-    profile: () => Promise.resolve(undefined),
-    verdict: () => Promise.resolve(undefined),
-    judge: () => Promise.reject(new Error("not yet")),
-    decide: () => Promise.reject(new Error("not yet")),
+    state: await guarded(`reading ${folder}`, () =>
+      readState(fs, layout, { staged: stored.plan.staged, published: finished }),
+    ),
+    ...reviewOf(target, publisher, known),
     committed: known.committed,
     get rejectedRows() {
       return rejectedRows(known);
@@ -85,6 +103,55 @@ export async function openRun(target: Target, publisher: Publisher, writer: stri
   };
 }
 
+/** The profile of a run, the verdict on it, and the decision. */
+function reviewOf(
+  target: Target,
+  { guarded, createOnce }: Publisher,
+  known: CommittedSpans,
+): Pick<RunSink, "profile" | "verdict" | "judge" | "decide"> {
+  const { fs, layout } = target;
+  const { runId } = layout;
+  return {
+    profile: () => guarded(`reading the profiles of run ${runId}`, () => mergedProfile(target, known)),
+    verdict: () => guarded(`reading ${layout.verdict}`, () => readVerdict(fs, layout)),
+    judge: (verdict) =>
+      guarded(`writing ${layout.verdict}`, async () => {
+        await createOnce(layout.verdict, controlText(verdict));
+        return stored(await readVerdict(fs, layout), layout.verdict);
+      }),
+    decide: (decision) =>
+      guarded(`writing ${layout.decision}`, async () => {
+        await createOnce(layout.decision, controlText(decision));
+        return stored(await readDecision(fs, layout), layout.decision);
+      }),
+  };
+}
+
+function stored<T>(found: T | undefined, path: string): T {
+  if (found === undefined) {
+    throw new JobError("OUTPUT_DAMAGED", `writing ${path}: it is gone since it was written`, {
+      hint: "something else removes files here; run the same command again",
+    });
+  }
+  return found;
+}
+
+/** Merges the profiles of all spans; undefined where a span has none. */
+async function mergedProfile(target: Target, known: CommittedSpans): Promise<SpanProfile | undefined> {
+  const spans = spanCount(target.stored.plan);
+  const others =
+    known.profiled.size === spans ? new Map() : await partProfiles(target, (span) => !known.profiled.has(span));
+  if (known.profiled.size + others.size < spans) {
+    return undefined;
+  }
+  const all = [...others.values()].map(parseSpanProfile);
+  const first = known.profile ?? all.shift();
+  return first === undefined ? noRows : all.reduce(mergeSpanProfiles, first);
+}
+
+/** The profile of a run without spans. */
+const noRows: SpanProfile = { rows: 0, columns: new Map() };
+
 function runWriter(
   target: Target,
   publisher: Publisher,
@@ -97,6 +164,9 @@ function runWriter(
       guarded(`writing ${layout.committedPart(span.index)}`, async () => {
         const { outcome, part } = await publisher.commit({ span, output, maker });
         addOwnPart(known, part);
+        if (outcome === "committed") {
+          addOwnProfile(known, span.index, output.profile);
+        }
         return outcome;
       }),
     finish: (attempt) => guarded(`finishing ${layout.folder}`, () => finishRun(target, publisher, { known, attempt })),
@@ -119,8 +189,25 @@ async function finishRun(
       await publisher.clear();
       return;
     }
-    await publisher.publish({ parts: known.own, committed: known.parts, attempt });
+    const { fs, layout, stored: planned } = target;
+    if (planned.plan.staged) {
+      requireApproved(await readDecision(fs, layout), layout.runId);
+    }
+    const profile = await profileOf(target, known);
+    await publisher.publish({ parts: known.own, committed: known.parts, profile, attempt });
   });
+}
+
+/** The run's profile as the file that stays; undefined where a span has none. */
+async function profileOf(target: Target, known: CommittedSpans): Promise<ProfileToWrite | undefined> {
+  const profile = await mergedProfile(target, known);
+  const { layout } = target;
+  return profile === undefined
+    ? undefined
+    : profileToWrite(
+        layout,
+        runProfileText(runProfileOf(target.stored.plan, { profile, rejected: rejectedRows(known) })),
+      );
 }
 
 /**

@@ -4,7 +4,7 @@ import { spanCount } from "../../../plan/spans.js";
 import { replaceDurably } from "./durable.js";
 import type { FileSystem } from "../common/file-system.js";
 import type { AttemptJson } from "../../port.js";
-import { isStaged } from "../common/layout.js";
+import type { ProfileToWrite } from "../common/control-files.js";
 import { type ManifestPart, manifestPart, manifestText, type ManifestSource } from "../common/manifest.js";
 import { removeStaleRejects } from "./rejects.js";
 import { successText } from "../common/named-run.js";
@@ -15,12 +15,14 @@ export interface FinishRequest extends ManifestSource {
   readonly writer: string;
   /** Throws when another plan is stored at the target, or a later run was opened. */
   readonly check: () => Promise<unknown>;
+  /** The run's profile; undefined: some spans have none. */
+  readonly profile: ProfileToWrite | undefined;
   /** What the attempt that finishes the run did. */
-  readonly attempt?: AttemptJson | undefined;
+  readonly attempt: AttemptJson | undefined;
 }
 
 /**
- * Moves the parts into place, writes the manifest, then `_SUCCESS`, then removes the temporary folders. Each step may
+ * Moves the parts into place, writes the profile and the manifest, then `_SUCCESS`, then removes the temporary folders. Each step may
  * be repeated.
  */
 export async function writeFinish(fs: FileSystem, request: FinishRequest): Promise<void> {
@@ -29,14 +31,22 @@ export async function writeFinish(fs: FileSystem, request: FinishRequest): Promi
   for (let span = 0; span < spanCount(stored.plan); span += 1) {
     parts.push(await manifestPart(fs, request, span));
   }
-  if (isStaged(layout.runId)) {
+  if (layout.staged) {
     await swapIn(fs, layout, { spans: parts.map(({ span }) => span), writer });
   }
   await removeStaleRejects(fs, layout, parts);
+  if (request.profile !== undefined) {
+    await replaceDurably(fs, {
+      temporary: join(layout.temporary, `profile.${writer}`),
+      final: layout.profile,
+      text: request.profile.text,
+      check,
+    });
+  }
   await replaceDurably(fs, {
     temporary: join(layout.temporary, `manifest.${writer}`),
     final: layout.manifest,
-    text: manifestText(stored, parts, request.attempt),
+    text: manifestText(stored, parts, { profile: request.profile?.entry, attempt: request.attempt }),
     check,
   });
   await replaceDurably(fs, {
@@ -51,7 +61,7 @@ export async function writeFinish(fs: FileSystem, request: FinishRequest): Promi
       throw error;
     }
   });
-  if (isStaged(layout.runId)) {
+  if (layout.staged) {
     await clearFolder(fs, layout.parts);
   }
 }

@@ -1,12 +1,12 @@
 import { basename } from "node:path";
 import type { RunId } from "../../../plan/plan.js";
 import { type FileSystem, listFolder } from "../common/file-system.js";
-import { isEarlier, isStaged, type Layout, layoutOf } from "../common/layout.js";
+import { isEarlier, type Layout, layoutOf } from "../common/layout.js";
 import { clearFolder } from "./temporary.js";
 
 /** Folders that a run needs no more once it is finished, or abandoned for a later one. */
 function workingFolders(layout: Layout): string[] {
-  return [layout.temporary, layout.withdrawn, ...(isStaged(layout.runId) ? [layout.parts] : [])];
+  return [layout.temporary, layout.withdrawn, layout.staging];
 }
 
 /** Removes the working files of a run that is over. Costs one listing where there are none. */

@@ -1,15 +1,15 @@
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import type { DuckDbAccess } from "../../../duckdb/instance.js";
 import { errnoOf, JobError } from "../../../util/errors.js";
 import type { Compression } from "../../../spec/parquet-spec.js";
 import type { RunSink, StoredPlan } from "../../port.js";
 import type { FileSystem } from "../common/file-system.js";
-import { isStaged, layoutOf } from "../common/layout.js";
-import { inspectParts, requireUndamaged } from "../common/parts.js";
+import { plannedLayout } from "../common/layout.js";
+import { inspectParts, readProfiles, requireUndamaged } from "../common/parts.js";
 import { openRun, type Publisher } from "../common/run-sink.js";
 import { planCheck } from "../common/stored-plan.js";
 import { commitPart, type DiskTarget } from "./commit.js";
-import { guarded, hasHardLinks, makeFolder, orRemove } from "./durable.js";
+import { createDurably, guarded, hasHardLinks, makeFolder, orRemove } from "./durable.js";
 import { writeFinish } from "./finish.js";
 import { clearEarlier, clearRun } from "./past-runs.js";
 import { withdrawnBy } from "./swap.js";
@@ -28,18 +28,19 @@ export interface ParquetRunOptions extends LeftoverRules {
 
 export async function openParquetRun(options: ParquetRunOptions, stored: StoredPlan): Promise<RunSink> {
   const { fs, folder, writer, duckdb } = options;
-  const layout = layoutOf(folder, stored.plan.runId);
+  const layout = plannedLayout(folder, stored.plan);
   const check = planCheck(fs, layout, stored.planId);
   const inspect: DiskTarget["inspect"] = async (paths) =>
     requireUndamaged(stored, await inspectParts(duckdb, stored, paths));
-  const target: DiskTarget = { fs, inspect, layout, stored, check };
+  const profiles: DiskTarget["profiles"] = (paths) => readProfiles(duckdb, paths);
+  const target: DiskTarget = { fs, inspect, profiles, layout, stored, check };
   return await openRun(target, diskPublisher(options, target), writer);
 }
 
 function diskPublisher(options: ParquetRunOptions, target: DiskTarget): Publisher {
   const { fs, folder, writer, duckdb, compression } = options;
   const { layout, stored, check } = target;
-  const staged = isStaged(layout.runId);
+  const { staged } = layout;
   const temporary = { fs, folders: [layout.temporary, ...(staged ? [layout.parts] : [])], check };
   const withdrawn = staged ? [layout.withdrawn, withdrawnBy(layout, writer)] : [];
   return {
@@ -51,6 +52,11 @@ function diskPublisher(options: ParquetRunOptions, target: DiskTarget): Publishe
       return await withFolders(temporary, () => orRemove(fs, file, () => commitPart(commit, file)));
     },
     finishing: (work) => withFolders({ ...temporary, folders: [...temporary.folders, ...withdrawn] }, work),
+    createOnce: (final, text) =>
+      withFolders(temporary, async () => {
+        const file = join(layout.temporary, `${basename(final)}.${writer}`);
+        await createDurably(fs, { temporary: file, final, text });
+      }),
     publish: (run) => writeFinish(fs, { layout, stored, writer, check, ...run }),
     flushFinish: () => flushFinish(fs, folder),
     clear: () => clearRun(fs, layout),
@@ -66,7 +72,7 @@ async function prepare(
   // The attempt that planned the run may have died before it flushed the plan's name: parts must not outlive it.
   await fs.sync(layout.control);
   await clearEarlier(fs, layout); // late attempts of earlier runs may have left files
-  if (isStaged(layout.runId)) {
+  if (layout.staged) {
     await makeFolder(fs, layout.parts);
   }
   const linked = await withFolders(temporary, async () => {

@@ -1,13 +1,14 @@
-import { join } from "node:path";
+import { join, relative, resolve } from "node:path";
 import type { DuckDbAccess } from "../../../duckdb/instance.js";
 import { refuseForeign } from "../common/claim.js";
 import { createDurably, guarded, makeFolder } from "./durable.js";
-import { type Layout, layoutOf } from "../common/layout.js";
+import { type Layout, plannedLayout } from "../common/layout.js";
 import { loadEncoder } from "../common/commit.js";
 import { openParquetRun, type ParquetRunOptions } from "./run-sink.js";
 import { claimText, runIdIn } from "../common/named-run.js";
 import { type FileSystem, ifThere } from "../common/file-system.js";
 import type { Sink } from "../../port.js";
+import { findPublished, readPinned } from "../common/published-runs.js";
 import { findUnfinished } from "../common/unfinished-runs.js";
 import { findPlan, laterRunOr, lostPlans, lostPlanText, sealedText, storedPlan } from "../common/stored-plan.js";
 import { clearFolder, withFolders } from "./temporary.js";
@@ -33,18 +34,26 @@ export interface ParquetSinkOptions extends ParquetRunOptions {
  */
 export function openParquetSink(options: ParquetSinkOptions): Sink {
   const { folder, fs, duckdb } = options;
+  const folders = { root: "", pattern: options.otherRunFolders };
   return {
     target: options.target,
     planTarget: { kind: "parquet", uri: options.uri },
     newRunAdds: false,
     find: (base) => guarded(`reading ${folder}`, () => findPlan(fs, folder, base)),
-    unfinished: async (job, base) =>
-      await findUnfinished(fs, { root: "", pattern: options.otherRunFolders }, { job, base }),
+    unfinished: async (job, base) => await findUnfinished(fs, folders, { job, base }),
+    published: (series) =>
+      guarded(`looking for earlier runs of ${series.job}`, () =>
+        findPublished(fs, folders, { series, placeOf: (path) => relative(folder, path) }),
+      ),
+    readProfile: (pinned) => {
+      const path = resolve(folder, pinned.place);
+      return guarded(`reading ${path}`, () => readPinned(fs, pinned, { path, code: "DISK" }));
+    },
     expect() {
       loadEncoder(duckdb);
     },
     async create(plan) {
-      const layout = layoutOf(folder, plan.runId);
+      const layout = plannedLayout(folder, plan);
       return await guarded(`writing the plan to ${layout.plan}`, async () => {
         await makeFolder(fs, layout.control);
         await withFolders({ fs, folders: [layout.temporary], check: nothingToCheck }, async () => {

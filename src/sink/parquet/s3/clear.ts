@@ -1,6 +1,7 @@
+import { splitRunId } from "../../../plan/identity.js";
 import type { RunId } from "../../../plan/plan.js";
 import { listFolder } from "../common/file-system.js";
-import { isEarlier, isStaged, type Layout, layoutOf, runOfPart } from "../common/layout.js";
+import { isEarlier, type Layout, layoutOf, runOfPart } from "../common/layout.js";
 import type { Target } from "../common/committed-parts.js";
 import { targetStateInS3, objectAt } from "./target-state.js";
 import { mapBounded, type S3Tools } from "./tools.js";
@@ -23,15 +24,13 @@ export async function clearProbes(
 
 /** Removes the working objects of a run that is over: its staged parts. */
 export async function clearWorking({ store, folder }: S3Tools, layout: Layout): Promise<void> {
-  if (isStaged(layout.runId)) {
-    const names = await listFolder(targetStateInS3(store, folder), layout.parts);
-    await mapBounded(names, (name) => store.remove(objectAt(`${layout.parts}/${name}`)));
-  }
+  const names = await listFolder(targetStateInS3(store, folder), layout.staging);
+  await mapBounded(names, (name) => store.remove(objectAt(`${layout.staging}/${name}`)));
 }
 
 /** Removes the working objects of all earlier runs, and what their attempts have published too late. */
 export async function clearEarlierRuns(tools: S3Tools, { fs, layout }: Target): Promise<void> {
-  if (!isStaged(layout.runId)) {
+  if (splitRunId(layout.runId).number === 1) {
     return;
   }
   for (const name of (await listFolder(fs, layout.runs)) as RunId[]) {

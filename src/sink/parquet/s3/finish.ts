@@ -1,5 +1,4 @@
 import { spanCount } from "../../../plan/spans.js";
-import { isStaged } from "../common/layout.js";
 import { type ManifestPart, manifestPart, manifestText, describeSameRun } from "../common/manifest.js";
 import type { Target } from "../common/committed-parts.js";
 import { staleRejects } from "../common/rejects.js";
@@ -25,14 +24,18 @@ export async function finishInS3(tools: S3Tools, target: Target, known: Finished
     await target.check(); // a later run may have removed them
     throw error;
   });
-  if (isStaged(layout.runId)) {
+  if (layout.staged) {
     await swapIn(tools, target);
   }
   const stale = await staleRejects(fs, layout, parts);
   await mapBounded(stale, (name) => store.remove(objectAt(`${layout.rejects}/${name}`)));
+  if (known.profile !== undefined) {
+    const isSame = (one: string, other: string): boolean => one === other;
+    await publishText(tools, target, { uri: layout.profile, text: known.profile.text, isSame });
+  }
   await publishText(tools, target, {
     uri: layout.manifest,
-    text: manifestText(stored, parts, known.attempt),
+    text: manifestText(stored, parts, { profile: known.profile?.entry, attempt: known.attempt }),
     isSame: describeSameRun,
   });
   await publishText(tools, target, {
@@ -41,7 +44,7 @@ export async function finishInS3(tools: S3Tools, target: Target, known: Finished
     isSame: (one, other) => one === other,
   });
   await clearProbes(tools, layout, () => true);
-  await clearWorking(tools, layout);
+  await (layout.staged ? clearWorking(tools, layout) : undefined);
   await clearEarlierRuns(tools, target);
 }
 

@@ -4,12 +4,18 @@ import { JobError } from "../../../util/errors.js";
 import { writeAtOffset } from "../../../s3/download.js";
 import type { Spool } from "../../../s3/spool.js";
 import type { S3Target } from "../../../s3/target.js";
-import { type CommittedPart, type InspectedParts, inspectParts, requireUndamaged } from "../common/parts.js";
+import {
+  type CommittedPart,
+  type InspectedParts,
+  inspectParts,
+  readProfiles,
+  requireUndamaged,
+} from "../common/parts.js";
 import type { StoredPlan } from "../../port.js";
 import { objectAt } from "./target-state.js";
 
-/** Enough for the footer of a part with few columns, and its label. */
-const guessedBytes = 32 * 1024;
+/** Enough for the footer of a part with few columns, with its label and the profile of two or three columns. */
+const guessedBytes = 64 * 1024;
 /** The footer's length and the magic bytes PAR1. */
 const endBytes = 8;
 /** Footer files that exist at once. */
@@ -28,6 +34,36 @@ export async function inspectInS3(
   uris: ReadonlyMap<number, string>,
 ): Promise<Map<number, CommittedPart>> {
   const parts: InspectedParts = { committed: new Map(), damaged: [] };
+  await withFooters(tools, uris, async (paths, nameOf) => {
+    const found = await inspectParts(tools.duckdb, tools.stored, paths, nameOf);
+    for (const [span, part] of found.committed) {
+      parts.committed.set(span, part);
+    }
+    parts.damaged.push(...found.damaged);
+  });
+  return requireUndamaged(tools.stored, parts);
+}
+
+/** Reads the profiles of parts in S3, given and returned by span; a part without one is left out. */
+export async function profilesInS3(
+  tools: Omit<FooterTools, "stored">,
+  uris: ReadonlyMap<number, string>,
+): Promise<Map<number, string>> {
+  const profiles = new Map<number, string>();
+  await withFooters(tools, uris, async (paths) => {
+    for (const [span, text] of await readProfiles(tools.duckdb, paths)) {
+      profiles.set(span, text);
+    }
+  });
+  return profiles;
+}
+
+/** Fetches the footers of parts into sparse files, a group at a time, and runs `work` on each group. */
+async function withFooters(
+  tools: Omit<FooterTools, "stored">,
+  uris: ReadonlyMap<number, string>,
+  work: (paths: ReadonlyMap<number, string>, nameOf: (path: string) => string) => Promise<void>,
+): Promise<void> {
   const all = [...uris];
   if (all.length > 0) {
     await tools.spool.prepare();
@@ -44,18 +80,12 @@ export async function inspectInS3(
           throw one.reason;
         }
       }
-      const paths = new Map(group.map(({ span, path }) => [span, path]));
-      const found = await inspectParts(tools.duckdb, tools.stored, paths, (path) => uriOf.get(path) ?? path);
-      for (const [span, part] of found.committed) {
-        parts.committed.set(span, part);
-      }
-      parts.damaged.push(...found.damaged);
+      await work(new Map(group.map(({ span, path }) => [span, path])), (path) => uriOf.get(path) ?? path);
     } finally {
       // The folder of the spool goes when the attempt ends.
       await Promise.all(group.map(({ path }) => unlink(path).catch(() => undefined)));
     }
   }
-  return requireUndamaged(tools.stored, parts);
 }
 
 /** Makes a sparse file as large as the object, with the bytes of its footer. */

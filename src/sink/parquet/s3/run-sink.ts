@@ -1,23 +1,24 @@
 import { JobError } from "../../../util/errors.js";
 import type { RunSink, StoredPlan } from "../../port.js";
 import type { Target } from "../common/committed-parts.js";
-import { layoutOf } from "../common/layout.js";
+import { plannedLayout } from "../common/layout.js";
 import { openRun, type Publisher } from "../common/run-sink.js";
 import { planCheck } from "../common/stored-plan.js";
 import { clearEarlierRuns, clearProbes, clearWorking } from "./clear.js";
 import { commitToS3 } from "./commit.js";
 import { finishInS3 } from "./finish.js";
-import { inspectInS3 } from "./footers.js";
-import { targetStateInS3 } from "./target-state.js";
+import { inspectInS3, profilesInS3 } from "./footers.js";
+import { objectAt, targetStateInS3 } from "./target-state.js";
 import { type S3Tools, guarded } from "./tools.js";
 
 export async function openS3Run(tools: S3Tools, stored: StoredPlan): Promise<RunSink> {
   const { folder, store, writer } = tools;
   const fs = targetStateInS3(store, folder);
-  const layout = layoutOf(folder, stored.plan.runId);
+  const layout = plannedLayout(folder, stored.plan);
   const check = planCheck(fs, layout, stored.planId);
   const inspect: Target["inspect"] = (uris) => inspectInS3({ ...tools, stored }, uris);
-  const target: Target = { fs, inspect, layout, stored, check };
+  const profiles: Target["profiles"] = (uris) => profilesInS3(tools, uris);
+  const target: Target = { fs, inspect, profiles, layout, stored, check };
   return await openRun(target, s3Publisher(tools, target), writer);
 }
 
@@ -30,8 +31,16 @@ function s3Publisher(tools: S3Tools, target: Target): Publisher {
       await target.check(); // before objects of a later run are taken for foreign ones
       await work();
     },
+    async createOnce(path, text) {
+      await target.check();
+      const conditional = await tools.isExclusive();
+      const object = objectAt(path);
+      if (conditional || (await tools.store.head(object)) === undefined) {
+        await tools.store.create(object, { body: text, conditional });
+      }
+    },
     publish: (run) => finishInS3(tools, target, run),
-    clear: () => clearWorking(tools, target.layout),
+    clear: () => (target.layout.staged ? clearWorking(tools, target.layout) : Promise.resolve()),
     clearEarlier: () => clearEarlierRuns(tools, target),
   };
 }

@@ -1,9 +1,10 @@
 import type { DuckDbAccess } from "../../../duckdb/instance.js";
 import { refuseForeign } from "../common/claim.js";
 import { claimText } from "../common/named-run.js";
-import { layoutOf } from "../common/layout.js";
+import { plannedLayout } from "../common/layout.js";
 import { loadEncoder } from "../common/commit.js";
 import type { Sink } from "../../port.js";
+import { findPublished, readPinned } from "../common/published-runs.js";
 import { findUnfinished } from "../common/unfinished-runs.js";
 import { findPlan, laterRunOr, lostPlans, lostPlanText, sealedText, storedPlan } from "../common/stored-plan.js";
 import { targetStateInS3, objectAt } from "./target-state.js";
@@ -24,6 +25,7 @@ export interface S3SinkOptions extends Omit<S3Tools, "duckdb" | "isExclusive"> {
 export function openS3Sink(options: S3SinkOptions): Sink {
   const { folder, store, spool, duckdb } = options;
   const fs = targetStateInS3(store, folder);
+  const folders = { root: `s3://${objectAt(folder).bucket}`, pattern: options.otherRunFolders };
   let exclusive: Promise<boolean> | undefined;
   const probe = objectAt(`${folder}/_infer-batch/probe.${options.writer}`);
   const tools: S3Tools = { ...options, isExclusive: () => (exclusive ??= store.honoursIfNoneMatch(probe)) };
@@ -32,15 +34,18 @@ export function openS3Sink(options: S3SinkOptions): Sink {
     planTarget: { kind: "parquet", uri: options.uri },
     newRunAdds: false,
     find: (base) => guarded(`reading ${folder}`, () => findPlan(fs, folder, base)),
-    async unfinished(job, base) {
-      const root = `s3://${objectAt(folder).bucket}`;
-      return await findUnfinished(fs, { root, pattern: options.otherRunFolders }, { job, base });
-    },
+    unfinished: async (job, base) => await findUnfinished(fs, folders, { job, base }),
+    published: (series) =>
+      guarded(`looking for earlier runs of ${series.job}`, () =>
+        findPublished(fs, folders, { series, placeOf: (uri) => uri }),
+      ),
+    readProfile: (pinned) =>
+      guarded(`reading ${pinned.place}`, () => readPinned(fs, pinned, { path: pinned.place, code: "OBJECT_STORE" })),
     expect() {
       loadEncoder(duckdb);
     },
     async create(plan) {
-      const layout = layoutOf(folder, plan.runId);
+      const layout = plannedLayout(folder, plan);
       return await guarded(`writing the plan to ${layout.plan}`, async () => {
         try {
           const request = { conditional: await tools.isExclusive() };

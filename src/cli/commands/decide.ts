@@ -1,0 +1,56 @@
+import { approveRun, type DecisionReport, type DecisionRequest, discardRun } from "../../run/decide.js";
+import { JobError } from "../../util/errors.js";
+import { type JobOptions, openLoaded, readSpec } from "../../app/job-context.js";
+import type { JobContext } from "../../scoring/context.js";
+import type { SafeIo } from "../io.js";
+import { createWarningLog } from "../logger.js";
+
+interface DecideOptions extends JobOptions {
+  readonly reason?: string;
+  readonly by?: string;
+  readonly run?: string;
+  readonly json?: boolean;
+}
+
+export async function approveCommand(spec: string, options: DecideOptions, io: SafeIo): Promise<void> {
+  await decide(spec, options, { io, act: "approving", work: approveRun });
+}
+
+export async function discardCommand(spec: string, options: DecideOptions, io: SafeIo): Promise<void> {
+  await decide(spec, options, { io, act: "discarding", work: discardRun });
+}
+
+interface Deciding {
+  readonly io: SafeIo;
+  readonly act: string;
+  readonly work: (context: JobContext, request: DecisionRequest) => Promise<DecisionReport>;
+}
+
+async function decide(spec: string, options: DecideOptions, { io, act, work }: Deciding): Promise<void> {
+  const loaded = await readSpec(spec, options);
+  const [fromClock] = loaded.clock;
+  if (fromClock !== undefined) {
+    const name = fromClock.replace(/^params\./, "");
+    throw new JobError(
+      "USAGE",
+      `${act} a run of ${spec}: ${fromClock} comes from the clock, so the run is not certain`,
+      {
+        hint: `name it, as the message of the held run does: --param ${name}=2026-01-31`,
+      },
+    );
+  }
+  await using job = await openLoaded(loaded, spec, { log: createWarningLog(io.stderr) });
+  const { by, reason, run: runId } = options;
+  const report = await work(job, { by, reason, runId });
+  io.stdout.write(
+    options.json === true ? `${reportJson(report, job.sink.target)}\n` : `${reportText(report, job.sink.target)}\n`,
+  );
+}
+
+function reportJson({ runId, state, already, decision }: DecisionReport, output: string): string {
+  return JSON.stringify({ run_id: runId, status: state, already, decision, output });
+}
+
+function reportText({ runId, state, already }: DecisionReport, output: string): string {
+  return `${runId}: ${already ? "already " : ""}${state}${state === "published" ? ` -> ${output}` : ", nothing of it is published"}`;
+}

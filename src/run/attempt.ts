@@ -1,0 +1,43 @@
+import type { RunInfo } from "../report/attempt-record.js";
+import { spanCount } from "../plan/spans.js";
+import type { JobContext } from "../scoring/context.js";
+import type { AttemptFacts, RunWriter, StoredPlan } from "../sink/port.js";
+import { JobError } from "../util/errors.js";
+
+/** Returns the facts of a plan that reports show. */
+export function runFacts({ plan, planId }: StoredPlan): RunInfo {
+  const { runId, input, commitRows, model } = plan;
+  return {
+    runId,
+    planId,
+    rows: input.rows,
+    spans: spanCount(plan),
+    commitRows,
+    shards: input.shards.length,
+    shardBytes: input.shards.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0),
+    modelUri: model.uri,
+    modelSha256: model.sha256,
+  };
+}
+
+export function attemptFacts({ spec, worker, program }: JobContext, provider: string): AttemptFacts {
+  return {
+    worker: worker.index,
+    workers: worker.count,
+    program,
+    provider,
+    onBadRow: spec.on_bad_row,
+  };
+}
+
+/** Records a failure at the target, so that others can see why this attempt ended. */
+export async function tellingFailure<T>(writer: RunWriter, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof JobError) {
+      await writer.failed?.(error);
+    }
+    throw error;
+  }
+}

@@ -1,0 +1,118 @@
+import type { Plan } from "../plan/plan.js";
+import { spanCount } from "../plan/spans.js";
+import { requireApproved } from "../publish/require-approved.js";
+import type { RunVerdict } from "../publish/run-verdict.js";
+import type { RunState } from "../publish/state.js";
+import { resultLines } from "../publish/verdict-text.js";
+import { attemptJson } from "../report/attempt-json.js";
+import type { RunReport } from "../report/report.js";
+import { secondsByStage } from "../report/stage-times.js";
+import type { JobContext } from "../scoring/context.js";
+import { createRejectBudget, runRejectLimit } from "../scoring/rejects.js";
+import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
+import { decidedReport, verdictReport } from "./decided.js";
+import { verdictOn } from "./review.js";
+
+/** A run whose share of this worker is committed. */
+export interface EndingRun {
+  readonly stored: StoredPlan;
+  readonly run: RunSink;
+  readonly writer: RunWriter;
+  readonly shardsUnplanned: number;
+}
+
+/** Finishes the run if all spans are committed and nothing holds it; reports what this attempt did. */
+export async function conclude(context: JobContext, ending: EndingRun): Promise<RunReport> {
+  const { record, signal } = context;
+  const { stored, run, shardsUnplanned } = ending;
+  const { plan } = stored;
+  signal.throwIfAborted();
+  const committed = countCommitted(run);
+  const end =
+    committed === spanCount(plan) ? await endRun(context, ending) : ({ status: "partial", verdict: null } as const);
+  record.finish();
+  const { rowsScored, rowsRejected, rowsFiltered, rowsDeduplicated, rowsByTrees, spansCommitted } = record.counts;
+  return {
+    runId: plan.runId,
+    ...end,
+    rowsPlanned: plan.input.rows,
+    rowsScored,
+    rowsRejected,
+    rowsFiltered,
+    rowsDeduplicated,
+    rowsByTrees,
+    spansPlanned: spanCount(plan),
+    spansCommitted: committed,
+    spansResumed: committed - spansCommitted,
+    shardsUnplanned,
+    inputWaitSeconds: record.inputWaitSeconds,
+    seconds: record.seconds,
+    batchSize: record.engine?.batchRows() ?? null,
+    provider: record.engine?.provider ?? null,
+    providersMissing: record.engine?.missing ?? [],
+    trees: record.engine?.trees() ?? null,
+    engineBusy: record.engineBusy,
+    stageSeconds: secondsByStage(record.stages),
+    unitsReadAgain: Object.fromEntries(record.unitsReadAgain),
+    output: context.sink.target,
+  };
+}
+
+/** Ends a run whose spans are all committed. @throws JobError TOO_MANY_REJECTS, PLAN_CHANGED for a superseded run */
+async function endRun(
+  context: JobContext,
+  { stored, run, writer }: EndingRun,
+): Promise<Pick<RunReport, "status" | "verdict" | "decided">> {
+  const { plan } = stored;
+  // The limit holds for all workers together; each has counted its own rejects and those before it.
+  checkRejects(context, plan, run);
+  const verdict = await verdictOn(context, { stored, run });
+  warnOfResults(context, verdict);
+  const state =
+    verdict === undefined || !plan.staged ? undefined : await decidedState(context, { stored, run, verdict });
+  if (state?.kind === "held" || state?.kind === "discarded") {
+    context.log.debug(`run ${plan.runId} is ${state.kind}`);
+    return decidedReport(context, { plan, state, verdict });
+  }
+  if (state?.kind === "superseded") {
+    requireApproved(state.decision, plan.runId);
+  }
+  await writer.finish(attemptJson(context.record));
+  context.log.debug(`finished run ${plan.runId}`);
+  return { status: "complete", verdict: verdict === undefined ? null : verdictReport(verdict) };
+}
+
+/** Warns of the checks that warn, and of those that would hold a run which is published all the same. */
+function warnOfResults({ log }: JobContext, verdict: RunVerdict | undefined): void {
+  if (verdict !== undefined) {
+    const failed = verdict.verdict.outcome === "publish" ? resultLines(verdict, "hold") : [];
+    for (const line of [...failed, ...resultLines(verdict, "warn")]) {
+      log.warn(`checks: ${line}`);
+    }
+  }
+}
+
+/** The state of a staged run that has a verdict: where it passed, the checks approve the run unless somebody decided. */
+async function decidedState(
+  { sink, dateMs }: JobContext,
+  { stored, run, verdict }: { readonly stored: StoredPlan; readonly run: RunSink; readonly verdict: RunVerdict },
+): Promise<RunState> {
+  if (verdict.verdict.outcome === "hold") {
+    return (await sink.open(stored)).state; // a person may have decided since this attempt opened the run
+  }
+  const at = new Date(dateMs()).toISOString();
+  const decision = await run.decide({ kind: "approved", by: "checks", at, reason: null });
+  return { kind: decision.kind, decision };
+}
+
+/**
+ * Checks the limit of rejected rows. Rows that other attempts rejected count, whatever `on_bad_row` is now.
+ * @throws JobError TOO_MANY_REJECTS
+ */
+export function checkRejects({ spec }: JobContext, plan: Plan, run: RunSink): void {
+  createRejectBudget(runRejectLimit(spec, { rows: plan.input.rows, already: run.rejectedRows }));
+}
+
+export function countCommitted(run: RunSink): number {
+  return run.committed.reduce((sum, flag) => sum + flag, 0);
+}

@@ -1,0 +1,144 @@
+import { runIdOf } from "../plan/identity.js";
+import { spanCount } from "../plan/spans.js";
+import type { Decision } from "../publish/decision.js";
+import { count } from "../report/report.js";
+import type { JobContext } from "../scoring/context.js";
+import type { RunSink, StoredPlan } from "../sink/port.js";
+import { assertNever, JobError } from "../util/errors.js";
+import { countCommitted } from "./conclude.js";
+import { publishApproved } from "./decided.js";
+
+/** What a person decides on a run. */
+export interface DecisionRequest {
+  /** Who decides. Default: whoever runs this program. */
+  readonly by: string | undefined;
+  readonly reason: string | undefined;
+  /** The run that the person means; undefined: the latest run of these params. */
+  readonly runId: string | undefined;
+}
+
+/** What became of the run. `already`: somebody had decided the same before. */
+export interface DecisionReport {
+  readonly runId: string;
+  readonly state: "published" | "discarded";
+  readonly already: boolean;
+  readonly decision: Decision | null;
+}
+
+/**
+ * Approves a held run, and publishes it. Continues where publishing was killed. Needs neither model nor input.
+ * @throws JobError USAGE for a run that is not held, ALREADY_DECIDED for one that was discarded or superseded
+ */
+export async function approveRun(context: JobContext, request: DecisionRequest): Promise<DecisionReport> {
+  const { stored, run } = await findRun(context, "approving", request);
+  const { runId } = stored.plan;
+  const { state } = run;
+  switch (state.kind) {
+    case "published":
+      return { runId, state: "published", already: true, decision: null };
+    case "unfinished":
+      throw notHeld(context, { stored, run });
+    case "approved":
+    case "discarded":
+    case "superseded":
+      return await publishIfApproved(context, { stored, run, decision: state.decision, already: true });
+    case "held": {
+      const decision = await run.decide(decisionOf(context, "approved", request));
+      return await publishIfApproved(context, { stored, run, decision, already: false });
+    }
+    default:
+      return assertNever(state);
+  }
+}
+
+async function publishIfApproved(
+  context: JobContext,
+  {
+    stored,
+    run,
+    decision,
+    already,
+  }: { readonly stored: StoredPlan; readonly run: RunSink; readonly decision: Decision; readonly already: boolean },
+): Promise<DecisionReport> {
+  const { runId } = stored.plan;
+  if (decision.kind !== "approved") {
+    throw alreadyDecided("approving", runId, decision);
+  }
+  await publishApproved(context, { stored, run });
+  return { runId, state: "published", already, decision };
+}
+
+/**
+ * Discards a run that is not published: nothing of it will be. What is stored of its rows is removed.
+ * @throws JobError USAGE for a run that is published or not staged, ALREADY_DECIDED for one that was approved
+ */
+export async function discardRun(context: JobContext, request: DecisionRequest): Promise<DecisionReport> {
+  const { stored, run } = await findRun(context, "discarding", request);
+  const { runId, staged } = stored.plan;
+  if (run.state.kind === "published") {
+    throw new JobError("USAGE", `discarding run ${runId}: it is published`, {
+      hint: "score again with run --new-run, which replaces its predictions",
+    });
+  }
+  if (!staged) {
+    throw new JobError("USAGE", `discarding run ${runId}: it is not staged, so its rows are published as they come`, {
+      hint: "runs that are planned with `checks` in the spec and on_fail: hold can be discarded",
+    });
+  }
+  const known = "decision" in run.state ? run.state.decision : undefined;
+  const decision = known ?? (await run.decide(decisionOf(context, "discarded", request)));
+  if (decision.kind !== "discarded") {
+    throw alreadyDecided("discarding", runId, decision);
+  }
+  await run.tidy?.();
+  return { runId, state: "discarded", already: known !== undefined, decision };
+}
+
+async function findRun(
+  { spec, sink, sha256, command }: JobContext,
+  act: "approving" | "discarding",
+  { runId }: DecisionRequest,
+): Promise<{ stored: StoredPlan; run: RunSink }> {
+  const base = runIdOf(spec.name, spec.params, sha256);
+  const stored = await sink.find(base);
+  if (stored === undefined) {
+    throw new JobError("USAGE", `${act} run ${base}: it is not planned`, {
+      hint: `${command(spec.params)} scores it; another run of the job has other params`,
+    });
+  }
+  if (runId !== undefined && runId !== stored.plan.runId) {
+    throw new JobError(
+      "ALREADY_DECIDED",
+      `${act} run ${runId}: the latest run of these params is ${stored.plan.runId}`,
+      {
+        hint: "infer-batch status shows it; without --run the latest run is meant",
+      },
+    );
+  }
+  return { stored, run: await sink.open(stored) };
+}
+
+function decisionOf(
+  { decidedBy, dateMs }: JobContext,
+  kind: Decision["kind"],
+  { by, reason }: DecisionRequest,
+): Decision {
+  return { kind, by: by ?? decidedBy(), at: new Date(dateMs()).toISOString(), reason: reason ?? null };
+}
+
+function notHeld(
+  { command }: JobContext,
+  { stored: { plan }, run }: { readonly stored: StoredPlan; readonly run: RunSink },
+): JobError {
+  const progress = `${countCommitted(run)} of ${count(spanCount(plan), "span")} committed`;
+  return new JobError("USAGE", `approving run ${plan.runId}: its checks do not hold it (${progress})`, {
+    hint: `${command(plan.params)} finishes it`,
+  });
+}
+
+function alreadyDecided(act: string, runId: string, { kind, by, at, reason }: Decision): JobError {
+  const why = reason === null ? "" : `: ${reason}`;
+  return new JobError("ALREADY_DECIDED", `${act} run ${runId}: it was ${kind} by ${by} at ${at}${why}`, {
+    hint: "a decision is final; run --new-run scores the input again as another run",
+  });
+}

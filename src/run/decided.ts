@@ -1,0 +1,100 @@
+import type { Plan } from "../plan/plan.js";
+import type { Decision } from "../publish/decision.js";
+import type { RunVerdict } from "../publish/run-verdict.js";
+import type { RunState } from "../publish/state.js";
+import { resultLines } from "../publish/verdict-text.js";
+import { attemptJson } from "../report/attempt-json.js";
+import { idleReport, type RunReport, type VerdictReport } from "../report/report.js";
+import type { JobContext } from "../scoring/context.js";
+import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
+import { JobError } from "../util/errors.js";
+import { attemptFacts, runFacts, tellingFailure } from "./attempt.js";
+
+/** A run with a verdict that holds it, or with a decision not to publish it. */
+export type DecidedState = Extract<RunState, { kind: "held" | "discarded" }>;
+
+/** What a report says of a run that waits for a person, or that a person discarded; with the error to end with. */
+export function decidedReport(
+  context: JobContext,
+  {
+    plan,
+    state,
+    verdict,
+  }: { readonly plan: Plan; readonly state: DecidedState; readonly verdict: RunVerdict | undefined },
+): Pick<RunReport, "status" | "verdict" | "decided"> {
+  return {
+    status: state.kind,
+    verdict: verdict === undefined ? null : verdictReport(verdict),
+    decided: {
+      error:
+        state.kind === "held" ? heldError(context, plan, state.verdict) : discardedError(context, plan, state.decision),
+      isOwnVerdict: state.kind === "held" && state.verdict.writer === context.writer,
+    },
+  };
+}
+
+/** The verdict for reports. */
+export function verdictReport(verdict: RunVerdict): VerdictReport {
+  return {
+    outcome: verdict.verdict.outcome,
+    failed: resultLines(verdict, "hold"),
+    warnings: resultLines(verdict, "warn"),
+    comparedWith: verdict.verdict.baseline,
+  };
+}
+
+function heldError({ command }: JobContext, { runId, params }: Plan, verdict: RunVerdict): JobError {
+  const failed = resultLines(verdict, "hold");
+  const message = [
+    `checking run ${runId}: it is held and not published; ${failed.length} of ${verdict.verdict.results.length} checks failed`,
+    ...failed,
+  ].join("\n  ");
+  const hint = [
+    "look at the predictions, then decide",
+    `to publish them: ${command(params, "approve")}`,
+    `to throw them away: ${command(params, "discard")}`,
+    `to score again: ${command(params)} --new-run`,
+  ].join("\n    ");
+  return new JobError("HELD", message, { hint });
+}
+
+function discardedError({ command }: JobContext, { runId, params }: Plan, { by, at, reason }: Decision): JobError {
+  const why = reason === null ? "" : `: ${reason}`;
+  return new JobError("DISCARDED", `opening run ${runId}: ${by} discarded it at ${at}${why}`, {
+    hint: `to score again: ${command(params)} --new-run`,
+  });
+}
+
+/** Reports a run that is held or discarded, and changes nothing of it. */
+export async function reportDecided(
+  context: JobContext,
+  { stored, run, state }: { readonly stored: StoredPlan; readonly run: RunSink; readonly state: DecidedState },
+): Promise<RunReport> {
+  context.record.setRun(runFacts(stored));
+  const verdict = state.kind === "held" ? state.verdict : await run.verdict();
+  const { plan } = stored;
+  const end = decidedReport(context, { plan, state, verdict });
+  return { ...idleReport(context.record, { plan, output: context.sink.target }), ...end };
+}
+
+/** Publishes an approved run. Needs neither its model nor its input. */
+export async function publishApproved(
+  context: JobContext,
+  { stored, run }: { readonly stored: StoredPlan; readonly run: RunSink },
+): Promise<RunReport> {
+  const { record, log, sink } = context;
+  const { plan } = stored;
+  record.setRun(runFacts(stored));
+  const writer: RunWriter = await run.begin(attemptFacts(context, "none"));
+  record.startScoring();
+  await tellingFailure(writer, () => writer.finish(attemptJson(record)));
+  record.finish();
+  log.info(`published run ${plan.runId}`);
+  const verdict = await run.verdict();
+  return {
+    ...idleReport(record, { plan, output: sink.target }),
+    status: "complete",
+    verdict: verdict === undefined ? null : verdictReport(verdict),
+    seconds: record.seconds,
+  };
+}

@@ -1,0 +1,52 @@
+import { listFolder, type TargetState } from "./file-system.js";
+
+/** Where the job's runs with other params are: below `root`, a `RegExp` stands for a segment that contains a param. */
+export interface OtherFolders {
+  readonly root: string;
+  readonly pattern: readonly (string | RegExp)[];
+}
+
+/** Folders that are searched below one folder: the last by name, which are the latest where names are dates. */
+const foldersLimit = 400;
+/** Folders that are read at once. In S3, each takes some requests. */
+const foldersAtOnce = 24;
+
+/** Runs `read` for each folder that may hold a run of the job, and collects what it finds. */
+export async function searchFolders<T>(
+  fs: TargetState,
+  { root, pattern }: OtherFolders,
+  read: (folder: string) => Promise<T | undefined>,
+): Promise<T[]> {
+  const found: T[] = [];
+  const folders = await expand(fs, root, pattern);
+  for (let start = 0; start < folders.length; start += foldersAtOnce) {
+    const runs = await Promise.all(folders.slice(start, start + foldersAtOnce).map(read));
+    found.push(...runs.filter((run) => run !== undefined));
+  }
+  return found;
+}
+
+async function expand(fs: TargetState, root: string, pattern: readonly (string | RegExp)[]): Promise<string[]> {
+  if (!pattern.some((segment) => segment instanceof RegExp)) {
+    return [];
+  }
+  let folders = [root];
+  for (const segment of pattern) {
+    const next: string[] = [];
+    for (const folder of folders) {
+      if (typeof segment === "string") {
+        next.push(`${folder}/${segment}`);
+      } else {
+        const names = await namesIn(fs, folder === "" ? "/" : folder);
+        next.push(...names.filter((name) => segment.test(name)).map((name) => `${folder}/${name}`));
+      }
+    }
+    folders = next.toSorted().slice(-foldersLimit);
+  }
+  return folders;
+}
+
+/** Lists a folder; a folder that cannot be listed counts as empty, since this user could not finish a run there. */
+async function namesIn(fs: TargetState, folder: string): Promise<string[]> {
+  return await listFolder(fs, folder).catch(() => []);
+}

@@ -1,0 +1,63 @@
+import type { PinnedRun } from "../../../plan/plan.js";
+import { earlierDateIn, type PublishedRun, type Series } from "../../../publish/published-run.js";
+import { type ErrorCode, JobError } from "../../../util/errors.js";
+import { sha256Of } from "./control-files.js";
+import { ifThere, type TargetState } from "./file-system.js";
+import { layoutOf } from "./layout.js";
+import { publishedManifest } from "./manifest.js";
+import { runIdIn } from "./named-run.js";
+import { type OtherFolders, searchFolders } from "./other-folders.js";
+import type { RunId } from "../../../plan/plan.js";
+
+/**
+ * Finds published runs of a series in the folders of the job's other runs: those with a profile and an earlier logical
+ * date. `placeOf` names a profile's path as plans pin it.
+ */
+export async function findPublished(
+  fs: TargetState,
+  folders: OtherFolders,
+  { series, placeOf }: { readonly series: Series; readonly placeOf: (path: string) => string },
+): Promise<PublishedRun[]> {
+  return await searchFolders(fs, folders, (folder) => publishedIn(fs, folder, { series, placeOf }));
+}
+
+/** The published run in a folder; a folder that cannot be read has none, as for `findUnfinished`. */
+async function publishedIn(
+  fs: TargetState,
+  folder: string,
+  { series, placeOf }: { readonly series: Series; readonly placeOf: (path: string) => string },
+): Promise<PublishedRun | undefined> {
+  const { success, manifest: path } = layoutOf(folder, "" as RunId);
+  const run = runIdIn(await ifThere(fs.readText(success)).catch(() => undefined));
+  const manifest = run === undefined ? undefined : publishedManifest(await ifThere(fs.readText(path)));
+  if (manifest?.profile === undefined || manifest.run_id !== run) {
+    return undefined;
+  }
+  const { job, params, profile } = manifest;
+  const date = earlierDateIn(series, { job, params });
+  return date === undefined
+    ? undefined
+    : {
+        runId: manifest.run_id,
+        date,
+        modelSha256: manifest.model_sha256,
+        sha256: profile.sha256,
+        place: placeOf(`${folder === "/" ? "" : folder}/${profile.file}`),
+      };
+}
+
+/** Reads a pinned profile. @throws JobError `code` when it is gone, or another one than was pinned */
+export async function readPinned(
+  fs: TargetState,
+  { runId, sha256 }: PinnedRun,
+  { path, code }: { readonly path: string; readonly code: ErrorCode },
+): Promise<string> {
+  const text = await ifThere(fs.readText(path));
+  if (text === undefined || sha256Of(text) !== sha256) {
+    const found = text === undefined ? "it is gone" : "it is not the one that was pinned when this run was planned";
+    throw new JobError(code, `reading the profile of run ${runId}, which the checks compare with, ${path}: ${found}`, {
+      hint: "restore it; or discard this run, and score again with --new-run",
+    });
+  }
+  return text;
+}

@@ -1,0 +1,221 @@
+import { readdir, readFile, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { scratchFolder } from "../support/job.js";
+import { fewRows, lastJson, nightlyJob, type Nights, publishedRun } from "../support/nights.js";
+import { outputRows, partNames } from "../support/output.js";
+
+/** Publishes a normal night, then holds the next one, which has too few rows. Returns the id of the held run. */
+async function heldNight(nights: Nights): Promise<string> {
+  const first = await nights.night("run", "2026-11-20", "--json");
+  expect([first.code, first.stderr]).toEqual([0, expect.any(String)]);
+  await nights.rewrite(fewRows);
+  const held = await nights.night("run", "2026-11-21", "--json");
+  expect(held.code, held.stderr).toBe(67);
+  return String(lastJson(held)["run_id"]);
+}
+
+describe("a run whose checks fail", () => {
+  test("is held with exit code 67, names the failed checks and the commands, and publishes nothing", async () => {
+    await using scratch = await scratchFolder();
+    const nights = await nightlyJob(scratch.path);
+    const runId = await heldNight(nights);
+    const again = await nights.night("run", "2026-11-21", "--json");
+    expect(again.code).toBe(67);
+    expect(lastJson(again)).toMatchObject({
+      run_id: runId,
+      status: "held",
+      rows_scored: 0,
+      verdict: {
+        outcome: "hold",
+        failed: ["50 rows, 0.113 times the usual number (limit 0.7)"],
+        compared_with: [expect.stringMatching(/^diabetes-mlp-/)],
+      },
+    });
+    expect(again.stderr).toContain(`error: checking run ${runId}: it is held and not published; 1 of `);
+    for (const verb of ["approve", "discard", "run"]) {
+      expect(again.stderr).toContain(`infer-batch ${verb} ${nights.spec} --param ds=2026-11-21`);
+    }
+    const folder = nights.folder("2026-11-21");
+    expect(await publishedRun(folder)).toBeUndefined();
+    expect((await readdir(folder)).filter((name) => !name.startsWith("_"))).toEqual([]);
+  });
+
+  test("is published by approve, which needs neither model nor input", async () => {
+    await using scratch = await scratchFolder();
+    const nights = await nightlyJob(scratch.path);
+    const runId = await heldNight(nights);
+    await nights.rewrite({ ...fewRows, input: { path: "gone/*.parquet" }, model: { path: "gone.onnx" } });
+    const approved = await nights.night("approve", "2026-11-21", "--reason", "a small day", "--by", "ann", "--json");
+    expect([approved.code, approved.stderr]).toEqual([0, ""]);
+    expect(lastJson(approved)).toMatchObject({
+      run_id: runId,
+      status: "published",
+      already: false,
+      decision: { kind: "approved", by: "ann", reason: "a small day" },
+    });
+    const folder = nights.folder("2026-11-21");
+    expect(await publishedRun(folder)).toBe(runId);
+    expect((await outputRows(folder)).length).toBe(50);
+    expect(await readdir(join(folder, "_infer-batch", runId))).not.toContain("parts");
+    const again = await nights.night("approve", "2026-11-21", "--json");
+    expect([again.code, lastJson(again)["already"]]).toEqual([0, true]);
+  });
+
+  test("stays unpublished when it is discarded, and a new run takes its place", async () => {
+    await using scratch = await scratchFolder();
+    const nights = await nightlyJob(scratch.path);
+    const runId = await heldNight(nights);
+    const discarded = await nights.night("discard", "2026-11-21", "--reason", "half a table");
+    expect([discarded.code, discarded.stderr]).toEqual([0, ""]);
+    const folder = nights.folder("2026-11-21");
+    expect(await readdir(join(folder, "_infer-batch", runId))).not.toContain("parts");
+    for (const command of ["run", "approve"]) {
+      const refused = await nights.night(command, "2026-11-21");
+      expect([refused.code, refused.stderr]).toEqual([
+        command === "run" ? 67 : 66,
+        expect.stringContaining("half a table"),
+      ]);
+    }
+    await nights.rewrite({});
+    const next = await nights.night("run", "2026-11-21", "--new-run", "--json");
+    expect(next.code, next.stderr).toBe(0);
+    expect(lastJson(next)).toMatchObject({ run_id: `${runId}-r2`, status: "complete" });
+    expect(await publishedRun(folder)).toBe(`${runId}-r2`);
+    expect((await outputRows(folder)).length).toBe(442);
+  });
+
+  test("is superseded by a new run, and can then not be approved", async () => {
+    await using scratch = await scratchFolder();
+    const nights = await nightlyJob(scratch.path);
+    const runId = await heldNight(nights);
+    await nights.rewrite({});
+    const next = await nights.night("run", "2026-11-21", "--new-run", "--json");
+    expect(lastJson(next)).toMatchObject({ run_id: `${runId}-r2`, status: "complete" });
+    const control = join(nights.folder("2026-11-21"), "_infer-batch");
+    expect(JSON.parse(await readFile(join(control, runId, "decision.json"), "utf8"))).toMatchObject({
+      kind: "superseded",
+      successor: `${runId}-r2`,
+    });
+    const approved = await nights.night("approve", "2026-11-21", "--run", runId);
+    expect([approved.code, approved.stderr]).toEqual([66, expect.stringContaining(`${runId}-r2`)]);
+  });
+
+  test("leaves the predictions that it was to replace as they are until it is approved", async () => {
+    await using scratch = await scratchFolder();
+    const nights = await nightlyJob(scratch.path);
+    await nights.night("run", "2026-11-20");
+    const first = lastJson(await nights.night("run", "2026-11-21", "--json"));
+    const folder = nights.folder("2026-11-21");
+    const before = await partNames(folder);
+    await nights.rewrite(fewRows);
+    const held = await nights.night("run", "2026-11-21", "--new-run", "--json");
+    expect([held.code, lastJson(held)["run_id"]]).toEqual([67, `${String(first["run_id"])}-r2`]);
+    expect([await publishedRun(folder), await partNames(folder)]).toEqual([first["run_id"], before]);
+    expect((await nights.night("approve", "2026-11-21")).code).toBe(0);
+    expect((await outputRows(folder)).length).toBe(50);
+  });
+});
+
+describe("a run whose checks pass", () => {
+  test("is published under a decision of the checks, and its profile stays for the next nights", async () => {
+    await using scratch = await scratchFolder();
+    const nights = await nightlyJob(scratch.path);
+    for (const date of ["2026-11-19", "2026-11-20"]) {
+      const done = await nights.night("run", date, "--json");
+      expect([done.code, lastJson(done)["status"]]).toEqual([0, "complete"]);
+    }
+    const folder = nights.folder("2026-11-20");
+    const { run_id: runId = "" } = lastJson(await nights.night("status", "2026-11-20", "--json"));
+    const control = join(folder, "_infer-batch", String(runId));
+    expect((await readdir(control)).toSorted()).toEqual(["decision.json", "plan.json", "profile.json", "verdict.json"]);
+    expect(JSON.parse(await readFile(join(control, "decision.json"), "utf8"))).toMatchObject({
+      kind: "approved",
+      by: "checks",
+    });
+    expect(JSON.parse(await readFile(join(folder, "_manifest.json"), "utf8"))).toMatchObject({
+      profile: { file: `_infer-batch/${String(runId)}/profile.json`, sha256: expect.stringMatching(/^[0-9a-f]{64}$/) },
+    });
+  });
+
+  test("warns loudly where there is nothing to compare it with", async () => {
+    await using scratch = await scratchFolder();
+    const nights = await nightlyJob(scratch.path);
+    const first = await nights.night("run", "2026-11-20");
+    expect(first.stderr).toContain("the checks compare this run with no other");
+    const second = await nights.night("run", "2026-11-21");
+    expect(second.stderr).not.toContain("with no other");
+  });
+});
+
+describe("what a run is compared with", () => {
+  test("are published runs with earlier logical dates, of the same params besides, whenever they were scored", async () => {
+    await using scratch = await scratchFolder();
+    const params = { region: "EU", ds: "${today}" };
+    const nights = await nightlyJob(scratch.path, {
+      params,
+      output: { parquet: { path: "out/${region}/dt=${ds}" } },
+    });
+    const ids = new Map<string, unknown>();
+    for (const [region, date] of [
+      ["EU", "2026-11-25"],
+      ["US", "2026-11-19"],
+      ["EU", "2026-11-18"],
+      ["EU", "2026-11-17"],
+    ] as const) {
+      const done = await nights.night("run", date, "--param", `region=${region}`, "--json");
+      ids.set(`${region} ${date}`, lastJson(done)["run_id"]);
+    }
+    const last = await nights.night("run", "2026-11-20", "--json");
+    expect(lastJson(last)["verdict"]).toMatchObject({
+      compared_with: [ids.get("EU 2026-11-17"), ids.get("EU 2026-11-18")],
+    });
+  });
+
+  test("is pinned when the run is planned: a profile that is gone afterwards ends the attempt with 75", async () => {
+    await using scratch = await scratchFolder();
+    const nights = await nightlyJob(scratch.path);
+    const first = lastJson(await nights.night("run", "2026-11-20", "--json"));
+    const profile = join(nights.folder("2026-11-20"), "_infer-batch", String(first["run_id"]), "profile.json");
+    await rm(profile);
+    const refused = await nights.night("run", "2026-11-21");
+    expect([refused.code, refused.stderr]).toEqual([75, expect.stringContaining("it is gone")]);
+  });
+});
+
+describe("checks in the spec", () => {
+  test("with on_fail: warn publish the run as it comes, with a verdict and warnings", async () => {
+    await using scratch = await scratchFolder();
+    const nights = await nightlyJob(scratch.path, { checks: { on_fail: "warn" } });
+    await nights.night("run", "2026-11-20");
+    await nights.rewrite(fewRows);
+    const done = await nights.night("run", "2026-11-21", "--json");
+    expect(done.code).toBe(0);
+    expect(lastJson(done)).toMatchObject({
+      status: "complete",
+      verdict: { outcome: "publish", failed: [expect.stringContaining("50 rows")] },
+    });
+    expect(done.stderr).toContain("checks: 50 rows");
+  });
+
+  test("may be taken away, and a held run stays held", async () => {
+    await using scratch = await scratchFolder();
+    const nights = await nightlyJob(scratch.path);
+    await heldNight(nights);
+    await nights.rewrite({ ...fewRows, checks: undefined });
+    const refused = await nights.night("run", "2026-11-21");
+    expect(refused.code).toBe(67);
+  });
+
+  test("with expect only warn of a run that is named", async () => {
+    await using scratch = await scratchFolder();
+    const nights = await nightlyJob(scratch.path);
+    await nights.night("run", "2026-11-20");
+    await nights.rewrite({ ...fewRows, checks: { expect: [{ ds: "2026-11-21", reason: "Black Friday" }] } });
+    const done = await nights.night("run", "2026-11-21", "--json");
+    expect([done.code, lastJson(done)["verdict"]]).toEqual([
+      0,
+      expect.objectContaining({ outcome: "publish", warnings: [expect.stringContaining("Black Friday")] }),
+    ]);
+  });
+});

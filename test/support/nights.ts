@@ -1,0 +1,54 @@
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { type CliResult, runHere } from "./cli.js";
+import type { SpecOverrides } from "./job.js";
+import { writeSpec } from "./job.js";
+import { fixtureNamed } from "./world.js";
+
+/** A job with a run a night, in folders of their own below `out`. */
+export interface Nights {
+  readonly spec: string;
+  /** Runs a command for a night: `run`, `approve`, `discard` or `status`. */
+  night(command: string, date: string, ...args: string[]): Promise<CliResult>;
+  /** The folder of a night. */
+  folder(date: string): string;
+  /** Writes the spec again. */
+  rewrite(overrides: SpecOverrides): Promise<void>;
+}
+
+/** An expression that leaves 50 of the 442 rows: fewer than a quarter, which the checks always hold. */
+export const fewRows = { input: { where: "id < 50" } };
+
+/** Writes the spec of a job that scores the same table every night, with checks unless `overrides` say otherwise. */
+export async function nightlyJob(folder: string, overrides: SpecOverrides = {}): Promise<Nights> {
+  const fixture = fixtureNamed("diabetes-mlp");
+  const rewrite = async (changed: SpecOverrides): Promise<void> => {
+    const { output, ...rest } = { ...overrides, ...changed };
+    await writeSpec(folder, fixture, {
+      params: { ds: "${today}" },
+      commit_rows: 100,
+      checks: {},
+      ...rest,
+      output: { parquet: { path: "out/dt=${ds}" }, ...output },
+    });
+  };
+  await rewrite({});
+  const spec = join(folder, "job.yaml");
+  return {
+    spec,
+    night: (command, date, ...args) => runHere([command, spec, "--param", `ds=${date}`, ...args]),
+    folder: (date) => join(folder, "out", `dt=${date}`),
+    rewrite,
+  };
+}
+
+/** The last line of stdout, which is JSON. */
+export function lastJson({ stdout }: CliResult): Record<string, unknown> {
+  return JSON.parse(stdout.trimEnd().split("\n").at(-1) ?? "") as Record<string, unknown>;
+}
+
+/** The run that `_SUCCESS` of a folder names; undefined: there is none. */
+export async function publishedRun(folder: string): Promise<string | undefined> {
+  const text = await readFile(join(folder, "_SUCCESS"), "utf8").catch(() => undefined);
+  return text === undefined ? undefined : (JSON.parse(text) as { run_id: string }).run_id;
+}
