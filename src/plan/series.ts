@@ -14,3 +14,9 @@ export function sameSeries(one: Params, other: Params): boolean {
     return a === b || (a !== undefined && b !== undefined && dateText.test(a) && dateText.test(b));
   });
 }
+
+/** Whether a text is a calendar date, "2026-11-23". */
+export function isCalendarDate(given: string): boolean {
+  const ms = /^\d{4}-\d{2}-\d{2}$/.test(given) ? Date.parse(`${given}T00:00:00Z`) : Number.NaN;
+  return !Number.isNaN(ms) && new Date(ms).toISOString().startsWith(given);
+}

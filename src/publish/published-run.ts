@@ -1,5 +1,5 @@
 import type { PinnedRun, Plan } from "../plan/plan.js";
-import { sameSeries } from "../plan/series.js";
+import { isCalendarDate, sameSeries } from "../plan/series.js";
 
 type Params = Readonly<Record<string, string>>;
 
@@ -21,13 +21,7 @@ export interface PublishedRun extends PinnedRun {
 /** The logical date of a run, "2026-11-23"; undefined: it has none. */
 export function logicalDateOf({ params, dateParam }: Pick<Plan, "params" | "dateParam">): string | undefined {
   const given = dateParam === null ? undefined : params[dateParam];
-  return given !== undefined && isDate(given) ? given : undefined;
-}
-
-/** Whether a text is a calendar date, "2026-11-23". */
-export function isDate(given: string): boolean {
-  const ms = /^\d{4}-\d{2}-\d{2}$/.test(given) ? Date.parse(`${given}T00:00:00Z`) : Number.NaN;
-  return !Number.isNaN(ms) && new Date(ms).toISOString().startsWith(given);
+  return given !== undefined && isCalendarDate(given) ? given : undefined;
 }
 
 /** The logical date of a run of this job if the run belongs to the series and is earlier; else undefined. */
@@ -38,7 +32,7 @@ export function earlierDateIn(
   const date = run.params[series.dateParam];
   return run.job === series.job &&
     date !== undefined &&
-    isDate(date) &&
+    isCalendarDate(date) &&
     date < series.date &&
     sameSeries(run.params, series.params)
     ? date

@@ -38,7 +38,7 @@ function percentage(most: number): z.ZodType<number> {
   const error = `expected a percentage such as 1%, at most ${most}%`;
   return z
     .string({ error })
-    .regex(/^(\d{1,4}(\.\d{1,6})?%|\$\{.+\})$/, { error })
+    .regex(/^(\d{1,4}(\.\d{1,6})?%|\$\{.+\})$/, error)
     .refine((given) => Number.parseFloat(given) <= most, { error, params: showFound })
     .transform((given) => Number.parseFloat(given) / 100);
 }
@@ -87,7 +87,10 @@ export const checks = z.strictObject({
       z
         .object({ reason: text.describe("Why the predictions differ from those of other days.") })
         .catchall(z.string("expected the value of a param"))
-        .refine((entry) => Object.keys(entry).length > 1, { error: "expected a param and its value beside reason" })
+        .refine((entry) => Object.keys(entry).length > 1, {
+          error: "expected a param and its value beside reason",
+          abort: true, // entries that are wrong are not compared with the params
+        })
         .transform(({ reason, ...params }) => ({ params: params as Record<string, string>, reason })),
     )
     .default([])

@@ -1,6 +1,7 @@
 import { isMap, isNode, isScalar, isSeq } from "yaml";
 import { assertNever } from "../util/errors.js";
 import { didYouMean } from "../util/suggest.js";
+import { dateParamOf, dateProblems, takeDefaults } from "./date-param.js";
 import type { Problem } from "./problems.js";
 import { hideCredentials, isSecretKey, secretFile, secretKeys } from "./secrets.js";
 import { clockParams, filledLimit, fillTemplate, type TemplateFault } from "./template.js";
@@ -55,6 +56,8 @@ interface Scope {
   readonly clock: string[];
 }
 
+const paramForms = "expected a text, number or date, or { type: date, default: ${today} }";
+
 /** Fills every `${…}` in place, `params` first since the rest refers to them. */
 export function fillDocument(document: YamlDocument, context: SpecContext): Filled {
   const known = new Map<string, Value>();
@@ -68,6 +71,7 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
   };
   const outputPattern = patternOf(document, scope);
   const dateParam = dateParamOf(document);
+  const typed = takeDefaults(document.get("params", true));
   fillNode(document.get("timezone", true), ["timezone"], scope);
   for (const [name, text] of Object.entries(clock(document, context))) {
     known.set(name, { text, from: "clock" });
@@ -84,7 +88,7 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
       });
     }
     if (!isScalar(node)) {
-      scope.problems.push({ path: ["params", name], text: "expected a text, number or date" });
+      scope.problems.push({ path: ["params", name], text: paramForms });
       continue;
     }
     const given = Object.hasOwn(context.params, name) ? context.params[name] : undefined;
@@ -94,6 +98,7 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
       fillNode(node, ["params", name], scope);
     }
     known.set(name, { text: String(node.value), from: "param" });
+    scope.problems.push(...(typed.has(name) ? dateProblems(name, String(node.value)) : []));
   }
   scope.problems.push(...unknownParams(context.params, scope.declared));
   for (const pair of isMap(document.contents) ? document.contents.items : []) {
@@ -103,15 +108,6 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
     }
   }
   return { ...scope, dateParam, outputPattern };
-}
-
-/** Whether a run is given another date by `--param` or not, its logical date is the same param. */
-function dateParamOf(document: YamlDocument): string | undefined {
-  const params = document.get("params", true);
-  const found = (isMap(params) ? params.items : []).find(
-    ({ value }) => isScalar(value) && /^\$\{(today|yesterday)\}$/.test(String(value.value)),
-  );
-  return isScalar(found?.key) ? String(found.key.value) : undefined;
 }
 
 /** Where the runs of this job with other params write. */

@@ -92,7 +92,7 @@ const job = z.strictObject({
     .record(z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/, "expected letters, digits and _"), z.string())
     .default({})
     .describe(
-      "Values for ${name} in the rest of the spec; --param name=value overrides one. They identify the run and are logged: never put a secret here.",
+      "Values for ${name} in the rest of the spec; --param name=value overrides one. { type: date, default: ${today} } is the logical date of the run; without one, the first param that is ${today} or ${yesterday}. They identify the run and are logged: never put a secret here.",
     ),
   input,
   model,
@@ -256,16 +256,24 @@ export function checkSpec(
   return result.success ? { spec: deepFreeze(result.data) } : { issues: result.error.issues };
 }
 
+/** `{ type: date, default: ${today} }` */
+const typedDate = {
+  type: "object",
+  properties: { type: { const: "date" }, default: { type: "string" } },
+  required: ["type", "default"],
+  additionalProperties: false,
+};
+
 /** JSON Schema (draft 2020-12) of the same definition, for editors. */
 export function specJsonSchema(): object {
   const { properties, ...rest } = z.toJSONSchema(job, { io: "input" });
   const params = typeof properties?.["params"] === "object" ? properties["params"] : {};
   return {
     ...rest,
-    // The loader takes any plain value of a param as text.
+    // The loader takes any plain value of a param as text, and that of a typed one from its default.
     properties: {
       ...properties,
-      params: { ...params, additionalProperties: { type: ["string", "number", "boolean"] } },
+      params: { ...params, additionalProperties: { anyOf: [{ type: ["string", "number", "boolean"] }, typedDate] } },
     },
     title: "infer-batch job spec, version 1",
   };

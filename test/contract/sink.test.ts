@@ -5,6 +5,7 @@ import { usePostgres } from "../support/postgres.js";
 import { useS3 } from "../support/s3.js";
 import { mirror } from "../support/s3-target.js";
 import { ascending, contractOf, type SinkWorld } from "../support/sink-contract.js";
+import { stagingContractOf } from "../support/staging-contract.js";
 import { parquetSink, pgSink, s3Sink } from "../support/sinks.js";
 
 const postgres = usePostgres();
@@ -54,8 +55,10 @@ async function postgresWorld(mode: "append" | "upsert" | "replace"): Promise<Sin
 }
 
 contractOf("the Parquet sink", parquetWorld);
+stagingContractOf("the Parquet sink, staging", parquetWorld);
 s3.describe("the S3 sink", () => {
   contractOf("over S3", s3World);
+  stagingContractOf("over S3, staging", s3World);
 });
 postgres.describe("the Postgres sink", () => {
   contractOf("append", () => postgresWorld("append"));

@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { type CliResult, runHere } from "./cli.js";
 import type { SpecOverrides } from "./job.js";
 import { writeSpec } from "./job.js";
+import { outputRows } from "./output.js";
 import { fixtureNamed } from "./world.js";
 
 /** A job with a run a night, in folders of their own below `out`. */
@@ -51,4 +52,37 @@ export function lastJson({ stdout }: CliResult): Record<string, unknown> {
 export async function publishedRun(folder: string): Promise<string | undefined> {
   const text = await readFile(join(folder, "_SUCCESS"), "utf8").catch(() => undefined);
   return text === undefined ? undefined : (JSON.parse(text) as { run_id: string }).run_id;
+}
+
+/** One night of a job, which may lie in a copy of the folder that it was made in. */
+export interface Night {
+  /** The folder of its output. */
+  readonly out: string;
+  args(command: string, ...more: string[]): string[];
+  run(command: string, ...more: string[]): Promise<CliResult>;
+}
+
+export function nightAt(folder: string, date: string): Night {
+  const args = (command: string, ...more: string[]): string[] => [
+    command,
+    join(folder, "job.yaml"),
+    "--param",
+    `ds=${date}`,
+    ...more,
+  ];
+  return { out: join(folder, "out", `dt=${date}`), args, run: (...command) => runHere(args(...command)) };
+}
+
+/** What a reader finds who follows `_SUCCESS`: all 442 rows of a normal run, the 50 of one with `fewRows`, or nothing. */
+export type NightSeen = "old" | "new" | "nothing" | { readonly ids: number };
+
+/** Reads as readers are told to: `_SUCCESS`, all parts, `_SUCCESS` again. */
+export async function seenBy(out: string): Promise<NightSeen> {
+  const before = await publishedRun(out);
+  const rows = before === undefined ? [] : await outputRows(out).catch(() => []);
+  if (before === undefined || (await publishedRun(out)) !== before) {
+    return "nothing";
+  }
+  const ids = new Set(rows.map(({ id }) => Number(id))).size;
+  return rows.length === ids && ids === 442 ? "old" : rows.length === ids && ids === 50 ? "new" : { ids };
 }

@@ -22,6 +22,11 @@ export async function watchedJob(folder: string): Promise<{ spec: string; out: s
   return { spec, out: join(folder, "out"), expected: { golden: await goldenRows(fixture), commitRows } };
 }
 
+/** Runs a command other than `run` behind test/crash/preload.mjs. */
+export async function watchCommand(args: readonly string[], env: Readonly<Record<string, string>>): Promise<CliResult> {
+  return await runCli(args, { node: [`--import=${preload}`], env });
+}
+
 /** Runs the built command behind test/crash/preload.mjs, which says what `env` may hold. */
 export async function runWatched(
   spec: string,

@@ -10,8 +10,10 @@ export interface CommittedSpans {
   readonly parts: Map<number, CommittedPart>;
   /** Parts that this attempt committed or adopted. */
   readonly own: Map<number, FinishedPart>;
-  /** The spans whose profiles are part of `profile`. */
+  /** The spans that this attempt committed itself, whose profiles are part of `profile`. */
   readonly profiled: Set<number>;
+  /** Whether this attempt committed a span without a profile. */
+  isProfileUnknown: boolean;
   /** The merged profiles of spans that this attempt committed itself; undefined: there is none. */
   profile: SpanProfile | undefined;
 }
@@ -22,6 +24,7 @@ export function committedSpansOf({ plan }: StoredPlan, parts: ReadonlyMap<number
     parts: new Map(),
     own: new Map(),
     profiled: new Set(),
+    isProfileUnknown: false,
     profile: undefined,
   };
   addParts(known, parts);
@@ -44,7 +47,9 @@ export function addOwnPart(known: CommittedSpans, part: FinishedPart): void {
 
 /** Adds the profile of a span that this attempt committed itself. */
 export function addOwnProfile(known: CommittedSpans, span: number, text: string | undefined): void {
-  if (text !== undefined && !known.profiled.has(span)) {
+  if (text === undefined) {
+    known.isProfileUnknown = true;
+  } else if (!known.profiled.has(span)) {
     known.profiled.add(span);
     const profile = parseSpanProfile(text);
     known.profile = known.profile === undefined ? profile : mergeSpanProfiles(known.profile, profile);

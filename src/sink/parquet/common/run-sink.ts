@@ -138,6 +138,9 @@ function stored<T>(found: T | undefined, path: string): T {
 
 /** Merges the profiles of all spans; undefined where a span has none. */
 async function mergedProfile(target: Target, known: CommittedSpans): Promise<SpanProfile | undefined> {
+  if (known.isProfileUnknown) {
+    return undefined;
+  }
   const spans = spanCount(target.stored.plan);
   const others =
     known.profiled.size === spans ? new Map() : await partProfiles(target, (span) => !known.profiled.has(span));

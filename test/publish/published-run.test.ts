@@ -1,0 +1,66 @@
+import { describe, expect, test } from "vitest";
+import { isCalendarDate } from "#src/plan/series.js";
+import { chooseBaseline, earlierDateIn, type PublishedRun, type Series } from "#src/publish/published-run.js";
+
+const series: Series = {
+  job: "daily",
+  params: { region: "EU", ds: "2026-11-23" },
+  dateParam: "ds",
+  date: "2026-11-23",
+};
+
+const published = (date: string, modelSha256 = "m"): PublishedRun => ({
+  runId: `run-${date}`,
+  date,
+  modelSha256,
+  sha256: "0".repeat(64),
+  place: date,
+});
+
+const nightsFrom = (date: string, count: number): string[] =>
+  Array.from({ length: count }, (_, day) => new Date(Date.parse(date) + day * 86_400_000).toISOString().slice(0, 10));
+
+describe("a series", () => {
+  test.each([
+    ["an earlier run of the same params", "daily", { region: "EU", ds: "2026-11-22" }, "2026-11-22"],
+    ["a run of the same date", "daily", { region: "EU", ds: "2026-11-23" }, undefined],
+    ["a later run, however long ago it was scored", "daily", { region: "EU", ds: "2026-12-01" }, undefined],
+    ["a run of another region", "daily", { region: "US", ds: "2026-11-22" }, undefined],
+    ["a run of another job", "hourly", { region: "EU", ds: "2026-11-22" }, undefined],
+    ["a run without a date", "daily", { region: "EU", ds: "latest" }, undefined],
+  ])("takes or leaves %s by its params", (_, job, params, date) => {
+    expect(earlierDateIn(series, { job, params })).toBe(date);
+  });
+
+  test.each(["2026-02-30", "20261123", "2026-11-23T00:00", ""])("does not take %j for a date", (text) => {
+    expect(isCalendarDate(text)).toBe(false);
+  });
+});
+
+describe("the baseline of a run", () => {
+  const asked = { date: "2026-11-23", modelSha256: "m" };
+
+  test("is the runs of the last four weeks, the latest last", () => {
+    const dates = nightsFrom("2026-09-01", 83);
+    const { baseline } = chooseBaseline(
+      dates.toReversed().map((date) => published(date)),
+      asked,
+    );
+    expect(baseline.map(({ date }) => date)).toEqual(nightsFrom("2026-10-26", 28));
+  });
+
+  test("is the last eight runs of a job that runs seldom", () => {
+    const dates = nightsFrom("2026-01-01", 12).map((date) => date.replace("2026-01", "2025-12"));
+    const { baseline } = chooseBaseline(
+      dates.map((date) => published(date)),
+      asked,
+    );
+    expect(baseline.map(({ date }) => date)).toEqual(dates.slice(-8));
+  });
+
+  test("comes with the first run that was made with this run's model", () => {
+    const found = [published("2026-11-20", "old"), published("2026-11-22"), published("2026-11-21")];
+    expect(chooseBaseline(found, asked).first?.date).toBe("2026-11-21");
+    expect(chooseBaseline([published("2026-11-20", "old")], asked).first).toBeNull();
+  });
+});

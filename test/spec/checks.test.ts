@@ -1,0 +1,73 @@
+import { describe, expect, test } from "vitest";
+import { loadSpec } from "#src/spec/load.js";
+import { load, minimalSpec, specRefusal } from "../support/spec.js";
+
+const withChecks = (checks: string): string => `${minimalSpec}checks: ${checks}\n`;
+
+describe("checks", () => {
+  test("are absent unless the spec has them, and {} has all defaults", () => {
+    expect(load(minimalSpec).checks).toBeUndefined();
+    expect(load(withChecks("{}")).checks).toEqual({
+      on_fail: "hold",
+      rows: { min: 0.7, max: 3 },
+      rejects: 0.01,
+      outputs: {},
+      expect: [],
+    });
+  });
+
+  test("take percentages as shares of rows", () => {
+    const { rows, rejects, outputs } =
+      load(withChecks("{ rows: { min: 60%, max: 250% }, rejects: 0.5%, outputs: { score: { nulls: 0% } } }")).checks ??
+      {};
+    expect([rows, rejects, outputs]).toEqual([{ min: 0.6, max: 2.5 }, 0.005, { score: { nulls: 0 } }]);
+  });
+
+  test.each([
+    ["{ on_fail: stop }", /checks\.on_fail/],
+    ["{ rows: { min: 0.6 } }", /checks\.rows\.min: found 0\.6, expected a text/],
+    ["{ rejects: 0.01x }", /checks\.rejects.*expected a percentage such as 1%/],
+    ["{ rejects: 101% }", /checks\.rejects.*at most 100%/],
+    ["{ outputs: { score: { range: [1, 0] } } }", /checks\.outputs\.score\.range.*expected \[least, most\]/],
+    ["{ unique: [id] }", /checks\.unique: unknown key/],
+    ["{ inputs: { psi: 1 } }", /checks\.inputs: unknown key/],
+    ["{ expect: [{ reason: why }] }", /checks\.expect.*expected a param and its value beside reason/],
+    ["{ expect: [{ day: 2026-11-27, reason: why }] }", /checks\.expect.*`day` is no param of this spec/],
+  ])("refuse what they cannot do: %s", (checks, message) => {
+    expect(specRefusal(withChecks(checks))).toMatch(message);
+  });
+
+  test("that hold a run take the place of the default of max_rejects", () => {
+    const limits = ["", "checks: {}\n", "checks: { on_fail: warn }\n", "checks: {}\nmax_rejects: 5\n"].map(
+      (more) => load(minimalSpec + more).max_rejects,
+    );
+    expect(limits).toEqual(["0.1%", "100%", "0.1%", 5]);
+  });
+});
+
+describe("the logical date", () => {
+  const dateParamOf = (params: string, given: Record<string, string> = {}): string | undefined =>
+    loadSpec(`params: ${params}\n${minimalSpec}`, { file: "job.yaml", params: given, env: {}, nowMs: 0 }).dateParam;
+
+  test.each([
+    ["{ ds: '${today}' }", "ds"],
+    ["{ region: EU, day: '${yesterday}' }", "day"],
+    ["{ region: EU }", undefined],
+    ["{ file: 'x-${today}' }", undefined],
+    ["{ ds: { type: date, default: '${today}' }, other: '${yesterday}' }", "ds"],
+  ])("of %s is the param %s, whether a date is given or not", (params, name) => {
+    expect(dateParamOf(params)).toBe(name);
+    const given = name === undefined ? {} : { [name]: "2026-11-20" };
+    expect(dateParamOf(params, given)).toBe(name);
+  });
+});
+
+test("a param of type date has its default as value, and takes dates only", () => {
+  const spec = `params: { ds: { type: date, default: "\${today}" } }\n${minimalSpec}`;
+  expect(load(spec).params).toEqual({ ds: "2026-11-21" });
+  expect(load(spec, { params: { ds: "2026-01-31" } }).params).toEqual({ ds: "2026-01-31" });
+  expect(specRefusal(spec, { params: { ds: "20260131" } })).toMatch(
+    /params\.ds: found 20260131, expected a date such as 2026-11-23/,
+  );
+  expect(specRefusal(`params: { ds: { type: date } }\n${minimalSpec}`)).toMatch(/expected a text, number or date/);
+});

@@ -1,0 +1,222 @@
+import { describe, expect, test } from "vitest";
+import { profileRows, spanProfileText } from "#src/checks/span-profile.js";
+import type { SpanOutput } from "#src/columnar/types.js";
+import type { Plan, PlanTarget } from "#src/plan/plan.js";
+import { numberedRunId } from "#src/plan/identity.js";
+import { spanAt, spanCount } from "#src/plan/spans.js";
+import type { Decision } from "#src/publish/decision.js";
+import type { RunVerdict } from "#src/publish/run-verdict.js";
+import type { Sink, StoredPlan } from "#src/sink/port.js";
+import type { SinkWorld } from "./sink-contract.js";
+import { type BegunRun, beginRun } from "./sink-drive.js";
+import { begun, idsOf, outputOf, planFor, whole } from "./sinks.js";
+
+const upTo = (end: number): number[] => Array.from({ length: end }, (_, id) => id);
+
+function stagedPlan(target: PlanTarget, how: Parameters<typeof planFor>[1] = {}): Plan {
+  return { ...planFor(target, how), staged: true, checks: { baseline: [], first: null } };
+}
+
+function verdictOf(outcome: "publish" | "hold", runId: string, writer: string): RunVerdict {
+  const verdict = { outcome, runId, date: "", baseline: [], modelChanged: false, results: [] } as const;
+  return { verdict, dates: {}, thresholds: { on_fail: "hold" }, writer, at: "2026-11-23T06:00:00.000Z" };
+}
+
+function decisionOf(kind: Decision["kind"], by: string): Decision {
+  return { kind, by, at: "2026-11-23T07:00:00.000Z", reason: null };
+}
+
+/** A span's output with its profile, as a run hands it to its sink. */
+function profiled(ids: readonly number[], scoreOf?: (id: number) => number): SpanOutput {
+  const rows = outputOf(ids, scoreOf);
+  return { ...whole(rows), profile: spanProfileText(profileRows(rows, [{ name: "score" }])) };
+}
+
+async function commitProfiled(
+  run: BegunRun,
+  { plan }: StoredPlan,
+  which: (span: number) => boolean = () => true,
+): Promise<void> {
+  for (const index of upTo(spanCount(plan)).filter((span) => which(span) && run.committed[span] === 0)) {
+    const span = spanAt(plan, index);
+    await run.commit(span, profiled(idsOf(span)));
+  }
+}
+
+/** A staged run with all spans committed. */
+async function committedRun(sink: Sink, how = {}): Promise<{ stored: StoredPlan; run: BegunRun }> {
+  const { stored, run } = await begun(sink, stagedPlan(sink.planTarget, how));
+  await commitProfiled(run, stored);
+  return { stored, run };
+}
+
+/** The contract of every sink that can hold a run. */
+export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld>): void {
+  describe(name, () => {
+    test("a sink shows no row of a staged run before it is approved and finished", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { stored, run } = await committedRun(sink);
+      expect(await world.ids()).toEqual([]);
+      await expect(run.finish()).rejects.toMatchObject({ code: "HELD" });
+      await run.judge(verdictOf("hold", stored.plan.runId, "w1"));
+      await expect(run.finish()).rejects.toMatchObject({ code: "HELD" });
+      expect(await world.ids()).toEqual([]);
+      await run.decide(decisionOf("approved", "ann"));
+      expect(await world.ids()).toEqual([]);
+      await run.finish();
+      expect(await world.ids()).toEqual(upTo(25));
+    });
+
+    test("a sink tells the state of a staged run by what is stored of it", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { stored, run } = await committedRun(sink);
+      const states: string[] = [];
+      const look = async (): Promise<void> => {
+        await using other = await world.open();
+        states.push((await other.open(stored)).state.kind);
+      };
+      await look();
+      await run.judge(verdictOf("hold", stored.plan.runId, "w1"));
+      await look();
+      await run.decide(decisionOf("approved", "ann"));
+      await look();
+      await run.finish();
+      await look();
+      expect(states).toEqual(["unfinished", "held", "approved", "published"]);
+    });
+
+    test("a sink lets another attempt publish what was approved, any number of times", async () => {
+      await using world = await worldOf();
+      const stored = await (async () => {
+        await using sink = await world.open();
+        const committed = await committedRun(sink);
+        await committed.run.judge(verdictOf("hold", committed.stored.plan.runId, "w1"));
+        await committed.run.decide(decisionOf("approved", "ann"));
+        return committed.stored;
+      })();
+      for (const _ of [1, 2]) {
+        await using sink = await world.open();
+        await (await beginRun(await sink.open(stored))).finish();
+      }
+      expect(await world.ids()).toEqual(upTo(25));
+    });
+
+    test("a sink publishes nothing of a discarded run, and removes its rows when it is told to tidy up", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { stored, run } = await committedRun(sink);
+      await run.judge(verdictOf("hold", stored.plan.runId, "w1"));
+      await run.decide(decisionOf("discarded", "ann"));
+      await expect(run.finish()).rejects.toMatchObject({ code: "DISCARDED" });
+      await run.tidy?.();
+      await run.tidy?.();
+      expect((await sink.open(stored)).state).toMatchObject({ kind: "discarded", decision: { by: "ann" } });
+      expect(await world.ids()).toEqual([]);
+    });
+
+    test("a sink keeps the first verdict, and gives it to all that judge at once", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { stored } = await committedRun(sink);
+      const verdicts = await Promise.all(
+        upTo(4).map(async (writer) => {
+          await using other = await world.open();
+          const outcome = writer % 2 === 0 ? "hold" : "publish";
+          return await (await other.open(stored)).judge(verdictOf(outcome, stored.plan.runId, `w${writer}`));
+        }),
+      );
+      expect(new Set(verdicts.map(({ writer }) => writer)).size).toBe(1);
+      expect(await (await sink.open(stored)).verdict()).toEqual(verdicts[0]);
+    });
+
+    test("a sink keeps the first decision, and gives it to all that decide at once", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { stored } = await committedRun(sink);
+      const kinds = ["approved", "discarded", "superseded", "approved"] as const;
+      const decisions = await Promise.all(
+        kinds.map(async (kind, index) => {
+          await using other = await world.open();
+          return await (await other.open(stored)).decide(decisionOf(kind, `person ${index}`));
+        }),
+      );
+      expect(new Set(decisions.map(({ by }) => by)).size).toBe(1);
+      const late = await (await sink.open(stored)).decide(decisionOf("discarded", "late"));
+      expect(late).toEqual(decisions[0]);
+      const { state } = await sink.open(stored);
+      expect(state).toMatchObject({ kind: decisions[0]?.kind, decision: { by: decisions[0]?.by } });
+    });
+
+    test("a sink merges the profiles of spans, whichever attempts committed them, in any order", async () => {
+      const texts = await Promise.all(
+        [[[0, 1, 2]], [[2], [0], [1]], [[1, 0], [2]]].map(async (attempts) => {
+          await using world = await worldOf();
+          const plan = await (async () => {
+            await using sink = await world.open();
+            return stagedPlan(sink.planTarget);
+          })();
+          for (const spans of attempts) {
+            await using sink = await world.open();
+            const { stored, run } = await begun(sink, plan);
+            for (const span of spans) {
+              await commitProfiled(run, stored, (index) => index === span);
+            }
+          }
+          await using sink = await world.open();
+          const profile = await (await sink.open(await sink.create(plan))).profile();
+          return profile === undefined ? undefined : spanProfileText(profile);
+        }),
+      );
+      const rows = outputOf(upTo(25));
+      expect(texts).toEqual(texts.map(() => spanProfileText(profileRows(rows, [{ name: "score" }]))));
+    });
+
+    test("a sink tells no profile where a span has none", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { stored, run } = await begun(sink, stagedPlan(sink.planTarget));
+      await commitProfiled(run, stored, (index) => index > 0);
+      const span = spanAt(stored.plan, 0);
+      await run.commit(span, whole(outputOf(idsOf(span))));
+      expect(await run.profile()).toBeUndefined();
+      expect(await (await sink.open(stored)).profile()).toBeUndefined();
+    });
+
+    test("a sink takes the profile of the attempt that committed a span, not of one that adopts it", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      await using other = await world.open();
+      const { stored, run } = await begun(sink, stagedPlan(sink.planTarget));
+      const late = await begun(other, stored.plan);
+      await commitProfiled(run, stored);
+      for (const index of upTo(3)) {
+        const span = spanAt(stored.plan, index);
+        expect(
+          await late.run.commit(
+            span,
+            profiled(idsOf(span), () => 1000),
+          ),
+        ).toBe("adopted");
+      }
+      const [one, two] = [await run.profile(), await late.run.profile()];
+      expect(two === undefined ? undefined : spanProfileText(two)).toBe(one === undefined ? "" : spanProfileText(one));
+    });
+
+    test("a run that takes the place of a discarded one shows its own rows only", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { stored, run } = await committedRun(sink);
+      await run.decide(decisionOf("discarded", "ann"));
+      const runId = numberedRunId(stored.plan.runId, 2);
+      const next = await committedRun(sink, { runId, rows: 13 });
+      await next.run.judge(verdictOf("publish", runId, "w2"));
+      await next.run.decide(decisionOf("approved", "checks"));
+      await next.run.finish();
+      expect(await world.ids()).toEqual(upTo(13));
+      await expect(run.finish()).rejects.toMatchObject({ exitCode: expect.any(Number) });
+      expect(await world.ids()).toEqual(upTo(13));
+    });
+  });
+}
