@@ -93,7 +93,7 @@ postgres.describe("--new-run into Postgres", () => {
         status: "complete",
         rowsScored: 442,
       });
-      expect(await statuses(database)).toEqual([" given_up", "-r2 complete"]);
+      expect(await statuses(database)).toEqual([" abandoned", "-r2 complete"]);
       if (mode === "append") {
         expect(await countRows(database)).toEqual({ n: 682, ids: 442 });
       } else {

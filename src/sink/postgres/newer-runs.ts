@@ -25,7 +25,7 @@ interface NewerRunOptions {
 
 interface NewerRun {
   readonly run_id: string;
-  /** null: the plan of that run is damaged. It counts as of the same series: its rows may be newer ones. */
+  /** null: unknown. The run counts as one of the same series: its rows may be newer ones. */
   readonly params: Readonly<Record<string, string>> | null;
 }
 
@@ -39,9 +39,7 @@ export function newerRunCheck({ control, table, allowOlder, warn }: NewerRunOpti
       if (params !== null && !replacesAll(plan) && !sameSeries(plan.params, params)) {
         continue;
       }
-      const found = `writing to ${table}: run ${newer} was planned after ${plan.runId}, and its rows are there${
-        params === null ? `; its plan in ${control.schema}.runs is damaged, so that its params are not known` : ""
-      }`;
+      const found = `writing to ${table}: run ${newer} was planned after ${plan.runId}, and its rows are there`;
       if (!allowOlder) {
         passed.delete(newer);
         throw new JobError("OUTPUT_NEWER", found, { hint: hintFor(plan) });
@@ -64,15 +62,13 @@ function hintFor(plan: Plan): string {
 
 /**
  * SQL for the runs that were planned after $1 and have published rows in the same table, without those in $2. A table
- * that was rolled back no longer holds the run's rows. A plan is parsed only where its text is the one that was stored:
- * text that is not JSON would abort the transaction.
+ * that was rolled back no longer holds the run's rows.
  */
 function newerRuns(control: Control): string {
   const [runs, spans, finishes, swaps] = (["runs", "spans", "finishes", "swaps"] as const).map((name) =>
     control.table(name),
   );
-  return `SELECT n.run_id, CASE WHEN encode(sha256(convert_to(n.plan, 'UTF8')), 'hex') = n.plan_id
-      THEN n.plan::json -> 'params' END AS params FROM ${runs} r
+  return `SELECT n.run_id, n.params FROM ${runs} r
     JOIN ${runs} n ON n.job = r.job AND n.target = r.target AND n.base <> r.base
       AND (n.planned_at, n.run_id) > (r.planned_at, r.run_id)
     WHERE r.run_id = $1 AND n.run_id <> ALL ($2::text[]) AND CASE n.mode

@@ -76,9 +76,10 @@ function runSink(
       }),
     async begin(attempt) {
       const start = { stored, known, attempt };
-      const columns = await retrying(`preparing ${target}`, retry, (last) =>
-        transact(tools, (session) => beginRun(session, tools, start), { last }),
-      );
+      const columns = await retrying(`preparing ${target}`, retry, async (last) => {
+        await tools.ensureControlTables(last);
+        return await transact(tools, (session) => beginRun(session, tools, start), { last });
+      });
       return runWriter(tools, stored, { known, begun: { columns, committedBy: { writer, ...attempt } } });
     },
     // No `tidy`: late attempts are fenced and leave nothing.

@@ -14,6 +14,11 @@ export interface RunTools extends TransactionTools {
   readonly mode: Mode;
   readonly refuseNewer: RefuseNewer;
   readonly retry: RetryTools;
+  /**
+   * Makes the control tables where they are missing or of an earlier layout, before anything is written. `last`: the
+   * error of the previous try.
+   */
+  readonly ensureControlTables: (last: unknown) => Promise<void>;
   /** Names this attempt among all attempts on all machines. */
   readonly writer: string;
 }

@@ -6,7 +6,7 @@ import type { Sink, StoredPlan, UnfinishedRun } from "../port.js";
 import { appendMode } from "./modes/append.js";
 import type { ConnectionSettings } from "./connect.js";
 import { openConnections, type Session } from "./connections.js";
-import { hasControlTables, makeControlTables } from "./control/schema.js";
+import { controlLayout, ensureControlTables } from "./control/schema.js";
 import { controlOf } from "./control/control.js";
 import { refuseDuplicates } from "./duplicates.js";
 import { dropLeftover } from "./abandoned-runs.js";
@@ -53,7 +53,7 @@ interface Tools extends RunTools {
 
 /** Opens a table as a target. A span's rows and its row in the control table commit in one transaction. */
 export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
-  const { settings, retry, program } = options;
+  const { settings, retry } = options;
   const tools = toolsOf(options);
   const { control, connections, target } = tools;
   const planTarget = targetOf(options.spec, settings);
@@ -61,7 +61,7 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
   const withControlTables = async <T>(doing: string, none: T, work: (session: Session) => Promise<T>): Promise<T> =>
     await retrying(`${doing} at ${settings.server}`, retry, () =>
       transact(tools, async (session) =>
-        (await hasControlTables(session, control.schema)) ? await work(session) : none,
+        (await controlLayout(session, control.schema)) > 0 ? await work(session) : none,
       ),
     );
   return {
@@ -81,7 +81,7 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
       withControlTables(`reading ${target}`, undefined, (session) => admitNewRun(session, tools, runId)),
     create: (plan) =>
       retrying(`preparing ${target}`, retry, async (last) => {
-        await transact(tools, (session) => makeControlTables(session, control.schema, program), { last });
+        await tools.ensureControlTables(last);
         return await transact(tools, (session) => createRun(session, tools, plan), { last });
       }),
     open: (stored) => retrying(`reading ${target}`, retry, () => openRun(tools, stored)),
@@ -91,7 +91,7 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
 }
 
 function toolsOf(options: PostgresSinkOptions): Tools {
-  const { spec, settings, retry, writer, allowOlder, allowDuplicates } = options;
+  const { spec, settings, retry, writer, program, allowOlder, allowDuplicates } = options;
   const connections = openConnections(settings, spec.timeouts);
   const name = splitTable(spec.table);
   const control = controlOf(spec.control_schema);
@@ -101,19 +101,19 @@ function toolsOf(options: PostgresSinkOptions): Tools {
   const mode = modeOf({ name, spec, control, refuseNewer });
   const { timeouts } = spec;
   const refusesDuplicates = spec.mode === "append" && !allowDuplicates;
+  const transactions = { connections, timeouts, warn };
   return {
     spec,
     retry,
     writer,
-    connections,
     control,
     mode,
     name,
     target,
     refuseNewer,
     refusesDuplicates,
-    timeouts,
-    warn,
+    ensureControlTables: (last) => ensureControlTables(transactions, { schema: control.schema, program, last }),
+    ...transactions,
   };
 }
 
@@ -165,7 +165,7 @@ async function rollBackTarget(tools: Tools, last: unknown): Promise<string> {
     });
   }
   const work = async (session: Session): Promise<string> => {
-    if (!(await hasControlTables(session, control.schema))) {
+    if ((await controlLayout(session, control.schema)) === 0) {
       throw new JobError("USAGE", `rolling back ${tools.target}: no run has replaced it`);
     }
     return await rollBack(session, tools);

@@ -201,8 +201,8 @@ postgres.describe("an abandoned run in Postgres", () => {
       expect(await database.query(ownTables)).toEqual([]);
       expect(await idsIn(database)).toEqual(Array.from({ length: 25 }, (_, id) => id));
       expect(await database.query("SELECT run_id, status FROM infer_batch.progress ORDER BY 1")).toEqual([
-        { run_id: runOf(sink, 1).runId, status: "given_up" },
-        { run_id: runOf(sink, 2).runId, status: "given_up" },
+        { run_id: runOf(sink, 1).runId, status: "abandoned" },
+        { run_id: runOf(sink, 2).runId, status: "abandoned" },
         { run_id: runOf(sink, 3).runId, status: "complete" },
       ]);
     },

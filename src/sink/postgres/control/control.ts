@@ -10,11 +10,22 @@ import { damagedRun } from "../damage.js";
 import { quoteName } from "../names.js";
 import { isPostgresPlan, plannedTarget } from "../target.js";
 
+export type ControlTableName =
+  | "runs"
+  | "attempts"
+  | "spans"
+  | "rejects"
+  | "finishes"
+  | "verdicts"
+  | "decisions"
+  | "errors"
+  | "swaps";
+
 /** Reads and inserts rows of the control tables. Each call is one or two statements on the given session. */
 export interface Control {
   readonly schema: string;
   /** `"infer_batch".spans` */
-  table(name: "runs" | "attempts" | "spans" | "rejects" | "finishes" | "errors" | "swaps"): string;
+  table(name: ControlTableName): string;
   readPlan(session: Session, runId: RunId): Promise<StoredPlan | undefined>;
   /** Reads the plan of the latest of the runs that start with `base`. */
   latestPlan(session: Session, base: RunId): Promise<StoredPlan | undefined>;
@@ -126,9 +137,21 @@ async function storePlan(session: Session, table: string, plan: Plan): Promise<b
   const { table: target, mode } = plannedTarget(plan);
   const { base, number } = splitRunId(plan.runId);
   const { rowCount } = await session.query({
-    text: `INSERT INTO ${table} (run_id, base, number, plan_id, job, target, mode, rows_planned, spans_planned, plan)
-          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`,
-    values: [plan.runId, base, number, planIdOf(text), plan.job, target, mode, plan.input.rows, spanCount(plan), text],
+    text: `INSERT INTO ${table} (run_id, base, number, plan_id, job, target, mode, rows_planned, spans_planned, plan, params)
+          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT DO NOTHING`,
+    values: [
+      plan.runId,
+      base,
+      number,
+      planIdOf(text),
+      plan.job,
+      target,
+      mode,
+      plan.input.rows,
+      spanCount(plan),
+      text,
+      JSON.stringify(plan.params),
+    ],
   });
   return rowCount === 1;
 }

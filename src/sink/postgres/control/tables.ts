@@ -1,0 +1,271 @@
+import { rejectReasons } from "../../../columnar/types.js";
+import { quoteName } from "../names.js";
+
+/** The layout of the control tables that this program makes and writes. */
+export const layoutVersion = 2;
+
+interface ControlTable {
+  readonly table: string;
+  /** The layout that it came with, where that is not the first. */
+  readonly since?: number;
+  readonly comment: string;
+  /** `since`: the layout that the column came with, where that is not the first; such columns come last. */
+  readonly columns: Readonly<Record<string, readonly [sql: string, comment: string, since?: number]>>;
+  readonly constraints?: string;
+}
+
+/** The control tables. Rows are only inserted: a role with INSERT and SELECT is enough. */
+const tables: readonly ControlTable[] = [
+  {
+    table: "version",
+    comment: "Which layout these tables have",
+    columns: {
+      version: ["integer PRIMARY KEY", "of this layout; the largest counts"],
+      made_at: ["timestamptz NOT NULL DEFAULT now()", "when"],
+      made_by: ["text NOT NULL", "program that made it"],
+    },
+  },
+  {
+    table: "runs",
+    comment: "A row for each run: its plan, which the first attempt wrote and every other one takes up",
+    columns: {
+      run_id: ["text PRIMARY KEY", "job name and digest of its params; -r2 and so on for new runs"],
+      base: ["text NOT NULL", "run_id of the first of the runs of this job and these params"],
+      number: ["integer NOT NULL", "which of them, from 1: --new-run opens the next one"],
+      plan_id: ["text NOT NULL", "sha256 of the plan's text, in hex"],
+      job: ["text NOT NULL", "name in the job spec"],
+      target: ["text NOT NULL", "schema and table of the predictions"],
+      mode: ["text NOT NULL", "append, upsert or replace"],
+      rows_planned: ["bigint NOT NULL", "input rows"],
+      spans_planned: ["integer NOT NULL", "spans that they are committed in"],
+      plan: ["text NOT NULL", "the plan, JSON"],
+      planned_at: ["timestamptz NOT NULL DEFAULT clock_timestamp()", "when the plan was stored"],
+      params: ["jsonb", "params of the plan; NULL: a program of layout 1 stored a plan that is damaged", 2],
+      staged: ["boolean NOT NULL DEFAULT false", "whether its rows are published together, after a decision", 2],
+      logical_date: ["date", "the date that the run is for; NULL: its params name none", 2],
+    },
+    constraints: "UNIQUE (run_id, plan_id), UNIQUE (base, number)",
+  },
+  {
+    table: "attempts",
+    comment: "A row for each process that worked on a run",
+    columns: {
+      run_id: ["text NOT NULL", "the run"],
+      writer: ["text NOT NULL", "host, process and a random number: names the attempt"],
+      program: ["text NOT NULL", "name and version"],
+      started_at: ["timestamptz NOT NULL DEFAULT clock_timestamp()", "when it was ready to score"],
+    },
+    constraints: "PRIMARY KEY (run_id, writer)",
+  },
+  {
+    table: "spans",
+    comment: "A row for each committed span, inserted by the transaction that inserted the span's rows",
+    columns: {
+      run_id: ["text NOT NULL", "the run"],
+      span: ["integer NOT NULL", "number of the span, from 0"],
+      plan_id: ["text NOT NULL", "the plan that it was scored by"],
+      row_start: ["bigint NOT NULL", "first row of the run in this span, from 0"],
+      row_end: ["bigint NOT NULL", "the row after its last"],
+      rows: ["bigint NOT NULL", "predictions that this span gave"],
+      rejected: ["bigint NOT NULL", "rows set aside in the table of rejects"],
+      filtered: ["bigint NOT NULL", "rows that input.where left out"],
+      writer: ["text NOT NULL", "the attempt that committed it"],
+      worker: ["integer NOT NULL", "which of several workers that was, from 0"],
+      workers: ["integer NOT NULL", "how many they were"],
+      program: ["text NOT NULL", "name and version"],
+      provider: ["text NOT NULL", "what the model ran on"],
+      batch_size: ["integer NOT NULL", "rows that it was given at once"],
+      on_bad_row: ["text NOT NULL", "fail or reject"],
+      table_oid: [
+        "oid NOT NULL",
+        "pg_class.oid of the table that took the rows: one of its name may be another by now",
+      ],
+      table_files: ["text NOT NULL", "digest of the names of that table's files: TRUNCATE gives it others"],
+      committed_at: ["timestamptz NOT NULL DEFAULT clock_timestamp()", "just before its commit"],
+      profile: ["text", "counts and histograms of its columns, JSON; NULL: none was made", 2],
+    },
+    constraints:
+      "PRIMARY KEY (run_id, span), FOREIGN KEY (run_id, plan_id) REFERENCES @.runs (run_id, plan_id), CHECK (rows + rejected + filtered = row_end - row_start)",
+  },
+  {
+    table: "rejects",
+    comment: "A row for each input row that could not be scored or stored",
+    columns: {
+      run_id: ["text NOT NULL", "the run"],
+      span: ["integer NOT NULL", "the span that would have held it"],
+      n: ["integer NOT NULL", "its place among the rejects of the span, from 0"],
+      shard: ["text NOT NULL", "the file it is in"],
+      row: ["bigint NOT NULL", "its number in that file, from 0"],
+      column_name: ["text", "the column at fault; NULL where the row as a whole is"],
+      reason: ["text NOT NULL", rejectReasons.join(", ")],
+      value: ["text", "what was found; NULL for NULL. A character with code 0 is shown as U+2400"],
+      columns: ["jsonb NOT NULL", "output.columns of the row, as text"],
+    },
+    constraints: "PRIMARY KEY (run_id, span, n)",
+  },
+  {
+    table: "finishes",
+    comment: "A row for each run that is complete and published",
+    columns: {
+      run_id: ["text PRIMARY KEY", "the run"],
+      writer: ["text NOT NULL", "the attempt that finished it"],
+      finished_at: ["timestamptz NOT NULL DEFAULT clock_timestamp()", "when"],
+      target: ["text", "schema and table of the predictions; NULL: a program of layout 1 finished it", 2],
+      publication: ["bigint", "number of the publication among those of its target, from 1", 2],
+      profile: ["text", "profile of the whole run, JSON; NULL: not all spans have one", 2],
+      profile_sha256: ["text", "sha256 of that text, in hex", 2],
+      model_sha256: ["text", "sha256 of the model, in hex", 2],
+    },
+  },
+  {
+    table: "verdicts",
+    since: 2,
+    comment: "A row for each run that checks have judged",
+    columns: {
+      run_id: ["text PRIMARY KEY", "the run"],
+      outcome: ["text NOT NULL", "publish or hold"],
+      verdict: ["text NOT NULL", "the checks with their measured values and limits, JSON"],
+      writer: ["text NOT NULL", "the attempt that judged it"],
+      judged_at: ["timestamptz NOT NULL DEFAULT clock_timestamp()", "when"],
+    },
+  },
+  {
+    table: "decisions",
+    since: 2,
+    comment: "A row for each run that was approved, discarded or superseded; the first decision stands",
+    columns: {
+      run_id: ["text PRIMARY KEY", "the run"],
+      kind: ["text NOT NULL", "approved, discarded or superseded"],
+      by: ["text NOT NULL", "who decided: checks, or a person"],
+      at: ["timestamptz NOT NULL", "when"],
+      reason: ["text", "why; NULL: none was given"],
+      successor: ["text", "the run that superseded it"],
+    },
+    constraints: "CHECK (kind IN ('approved', 'discarded', 'superseded'))",
+  },
+  {
+    table: "errors",
+    comment: "A row for each attempt that ended with an error it could still tell",
+    columns: {
+      run_id: ["text NOT NULL", "the run"],
+      writer: ["text NOT NULL", "the attempt"],
+      code: ["text NOT NULL", "name of the error"],
+      message: ["text NOT NULL", "its text"],
+      at: ["timestamptz NOT NULL DEFAULT clock_timestamp()", "when"],
+    },
+  },
+  {
+    table: "swaps",
+    comment: "A row for each time that a table was swapped: mode replace, and its rollback",
+    columns: {
+      n: ["bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "in order"],
+      target: ["text NOT NULL", "schema and table of the predictions"],
+      run_id: ["text NOT NULL", "the run whose rows are in the target now"],
+      kept: ["text", "the table that holds the rows that were there before; NULL: none is kept"],
+      action: ["text NOT NULL", "replace or rollback"],
+      table_oid: ["oid NOT NULL", "pg_class.oid of the target since then"],
+      at: ["timestamptz NOT NULL DEFAULT clock_timestamp()", "when"],
+    },
+  },
+];
+
+/** OR REPLACE keeps the grants of the view; it can only add columns, after those of layout 1. */
+const progressView = `
+CREATE OR REPLACE VIEW @.progress AS
+SELECT r.run_id, r.job, r.target, r.mode,
+  CASE WHEN f.run_id IS NOT NULL THEN 'complete' WHEN l.later THEN 'abandoned' ELSE 'unfinished' END AS status,
+  r.spans_planned, s.spans_committed, r.rows_planned, s.rows_committed, s.rows_rejected, s.rows_filtered,
+  round(s.rows_committed / nullif(extract(epoch FROM s.last_commit_at - a.first_started_at), 0))::bigint AS rows_per_second,
+  a.attempts, r.planned_at, s.last_commit_at, f.finished_at, e.message AS last_error, e.at AS last_error_at,
+  CASE WHEN f.run_id IS NOT NULL THEN 'published' WHEN d.kind IS NOT NULL THEN d.kind WHEN l.later THEN 'abandoned'
+    WHEN r.staged AND v.outcome = 'hold' THEN 'held' ELSE 'unfinished' END AS state,
+  f.publication, d.by AS decided_by, d.at AS decided_at, d.reason
+FROM @.runs r
+LEFT JOIN @.finishes f USING (run_id)
+LEFT JOIN @.verdicts v USING (run_id)
+LEFT JOIN @.decisions d USING (run_id)
+CROSS JOIN LATERAL (SELECT EXISTS (SELECT 1 FROM @.runs n WHERE n.base = r.base AND n.number > r.number) AS later) l
+CROSS JOIN LATERAL (
+  SELECT count(*) AS spans_committed, coalesce(sum(rows), 0)::bigint AS rows_committed,
+    coalesce(sum(rejected), 0)::bigint AS rows_rejected, coalesce(sum(filtered), 0)::bigint AS rows_filtered,
+    max(committed_at) AS last_commit_at
+  FROM @.spans WHERE spans.run_id = r.run_id) s
+CROSS JOIN LATERAL (
+  SELECT count(*) AS attempts, min(started_at) AS first_started_at FROM @.attempts WHERE attempts.run_id = r.run_id) a
+LEFT JOIN LATERAL (
+  SELECT message, at FROM @.errors WHERE errors.run_id = r.run_id ORDER BY at DESC LIMIT 1) e ON true;
+COMMENT ON VIEW @.progress IS 'A row for each run: how far it is, how fast, its state, and the last error';
+`;
+
+const addedConstraints = "ALTER TABLE @.finishes ADD UNIQUE (target, publication);";
+
+/** Only a plan whose text is the one that was stored is parsed: text that is not JSON would fail the migration. */
+const fillParams = `UPDATE @.runs SET params = (plan::json -> 'params')::jsonb
+  WHERE encode(sha256(convert_to(plan, 'UTF8')), 'hex') = plan_id;`;
+
+/** SQL that makes the control tables, for one transaction. */
+export function creation(schema: string, program: string): string {
+  const comment = `COMMENT ON SCHEMA @ IS 'Control tables of infer-batch: plans, progress and rejects';`;
+  return inSchema(schema, [
+    ...tables.map(tableSql),
+    addedConstraints,
+    progressView.trim(),
+    comment,
+    versionSql(program),
+  ]);
+}
+
+/** SQL that migrates the control tables from layout 1 to this one, for one transaction. Rows of runs stay as they are. */
+export function migration(schema: string, program: string): string {
+  const statements = tables.flatMap((one) => (one.since === undefined ? addedColumns(one) : [tableSql(one)]));
+  return inSchema(schema, [...statements, addedConstraints, fillParams, progressView.trim(), versionSql(program)]);
+}
+
+/** Tables that layout 1 does not have. */
+export const addedTables: readonly string[] = tables
+  .filter(({ since }) => since !== undefined)
+  .map(({ table }) => table);
+
+/** Tables and views of layout 1 that its owner alone may migrate. */
+export const migratedRelations: readonly string[] = [
+  ...tables.filter((one) => one.since === undefined && addedColumns(one).length > 0).map(({ table }) => table),
+  "progress",
+];
+
+function tableSql({ table, comment, columns, constraints }: ControlTable): string {
+  const definitions = Object.entries(columns).map(([column, [sql]]) => `${quoteName(column)} ${sql}`);
+  const all = [...definitions, ...(constraints === undefined ? [] : [constraints])].join(", ");
+  return [
+    `CREATE TABLE @.${table} (${all});`,
+    `COMMENT ON TABLE @.${table} IS ${quoteText(comment)};`,
+    ...Object.entries(columns).map(([column, [, text]]) => columnComment(table, column, text)),
+  ].join("\n");
+}
+
+function addedColumns({ table, comment, columns }: ControlTable): string[] {
+  const added = Object.entries(columns).filter(([, [, , since]]) => since !== undefined);
+  return added.length === 0
+    ? []
+    : [
+        `ALTER TABLE @.${table} ${added.map(([column, [sql]]) => `ADD COLUMN ${quoteName(column)} ${sql}`).join(", ")};`,
+        `COMMENT ON TABLE @.${table} IS ${quoteText(comment)};`,
+        ...added.map(([column, [, text]]) => columnComment(table, column, text)),
+      ];
+}
+
+function columnComment(table: string, column: string, text: string): string {
+  return `COMMENT ON COLUMN @.${table}.${quoteName(column)} IS ${quoteText(text)};`;
+}
+
+function versionSql(program: string): string {
+  return `INSERT INTO @.version (version, made_by) VALUES (${layoutVersion}, ${quoteText(program)});`;
+}
+
+/** In the texts, `@` stands for the schema. */
+function inSchema(schema: string, statements: readonly string[]): string {
+  return statements.join("\n").replaceAll(/@(?=[. ])/g, () => quoteName(schema));
+}
+
+function quoteText(text: string): string {
+  return `'${text.replaceAll("'", "''")}'`;
+}
