@@ -1,48 +1,73 @@
-import type { RunId } from "../../plan/plan.js";
+import type { Plan, RunId } from "../../plan/plan.js";
 import { splitTable } from "../../spec/postgres-spec.js";
 import type { Session } from "./connections.js";
-import type { Control, AbandonedRun } from "./control/control.js";
-import { quoteTable, type TableName } from "./names.js";
+import type { Control } from "./control/control.js";
+import { abandonedRuns, closedRuns, type PastRun } from "./control/other-runs.js";
 import { stagingTable } from "./modes/replace.js";
+import { stagedRowsTable } from "./modes/staged.js";
 import { keysTable } from "./modes/upsert.js";
+import { quoteTable, type TableName } from "./names.js";
+import { plannedTarget } from "./target.js";
 
 /**
  * Drops the tables of earlier, abandoned runs. Their attempts are fenced, so none of them makes a table again. A table
  * that belongs to another role stays: that is no reason to fail.
  */
 export async function clearAbandonedRuns(session: Session, control: Control, runId: RunId): Promise<void> {
-  for (const run of await control.abandonedRuns(session, runId)) {
-    await dropLeftover(session, control, run);
+  for (const run of await abandonedRuns(session, control, runId)) {
+    await dropLeftovers(session, control, run);
   }
 }
 
 /**
- * Drops a run's own table, also before the run begins: somebody may have removed the run from the control tables, to
+ * Drops a run's own tables, also before the run begins: somebody may have removed the run from the control tables, to
  * start over.
  */
-export async function dropLeftover(session: Session, control: Control, run: AbandonedRun): Promise<void> {
-  const name = leftoverOf(control, run);
-  if (name !== undefined && (await isOwned(session, name))) {
+export async function dropLeftovers(session: Session, control: Control, run: PastRun): Promise<void> {
+  for (const name of await existingTables(session, leftoversOf(control, run))) {
     await session.query(`DROP TABLE IF EXISTS ${quoteTable(name)}`);
   }
 }
 
-function leftoverOf({ schema }: Control, { runId, target, mode }: AbandonedRun): TableName | undefined {
+/** Finds the staging tables of runs for one target that are published or discarded, which nobody needs any more. */
+export async function unneededStaging(
+  session: Session,
+  control: Control,
+  target: string,
+): Promise<readonly TableName[]> {
+  const runs = await closedRuns(session, control, target);
+  return await existingTables(
+    session,
+    runs.flatMap((run) => leftoversOf(control, run)),
+  );
+}
+
+/** The tables of its own that a run may have. */
+export function ownTables(control: Control, plan: Plan): readonly TableName[] {
+  const { table: target, mode } = plannedTarget(plan);
+  return leftoversOf(control, { runId: plan.runId, target, mode });
+}
+
+function leftoversOf({ schema }: Control, { runId, target, mode }: PastRun): readonly TableName[] {
   switch (mode) {
+    case "append":
+      return [stagedRowsTable(schema, runId)];
     case "upsert":
-      return keysTable(schema, runId);
+      return [stagedRowsTable(schema, runId), keysTable(schema, runId)];
     case "replace":
-      return stagingTable(splitTable(target), runId);
+      return [stagingTable(splitTable(target), runId)];
     default:
-      return undefined; // append has no table of its own
+      return []; // of a newer program
   }
 }
 
-async function isOwned(session: Session, { schema, table }: TableName): Promise<boolean> {
-  const { rows } = await session.query({
-    text: `SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-      WHERE n.nspname = $1 AND c.relname = $2 AND pg_has_role(c.relowner, 'USAGE')`,
-    values: [schema, table],
+/** Those of the tables that exist and that this role may drop. */
+export async function existingTables(session: Session, names: readonly TableName[]): Promise<readonly TableName[]> {
+  const { rows } = await session.query<TableName>({
+    text: `SELECT w.schema, w.table FROM unnest($1::text[], $2::text[]) AS w (schema, "table")
+      JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.table
+      WHERE pg_has_role(c.relowner, 'USAGE')`,
+    values: [names.map(({ schema }) => schema), names.map(({ table }) => table)],
   });
-  return rows.length > 0;
+  return rows;
 }

@@ -1,14 +1,18 @@
 import { splitRunId } from "../../plan/identity.js";
 import { spanCount } from "../../plan/spans.js";
+import { runProfileOf, runProfileText } from "../../publish/profile-text.js";
+import { requireApproved } from "../../publish/require-approved.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import type { StoredPlan } from "../port.js";
-import { clearAbandonedRuns } from "./abandoned-runs.js";
+import { clearAbandonedRuns, unneededStaging } from "./abandoned-runs.js";
 import { committedSpansOf } from "./committed-spans.js";
 import type { Session } from "./connections.js";
+import { readDecision } from "./control/decisions.js";
 import { changedFiles, refuseEmptied } from "./control/emptied-table.js";
+import { mergedProfile, sha256Of } from "./control/profiles.js";
 import { readSpans } from "./control/spans.js";
-import { lockRun, lockRuns, refuseSuperseded } from "./locks.js";
-import { quoteTable, showTable } from "./names.js";
+import { lock, lockRun, lockRuns, refuseSuperseded } from "./locks.js";
+import { quoteTable, showTable, type TableName } from "./names.js";
 import { retrying } from "./retry.js";
 import type { RunTools } from "./run-tools.js";
 import { transact } from "./transaction.js";
@@ -25,21 +29,47 @@ export async function clearAndFinish(tools: RunTools, stored: StoredPlan): Promi
       transact(tools, (session) => clearAbandonedRuns(session, control, runId), { last }),
     );
   }
+  // Committed spans do not change: their profiles are merged before the transaction begins.
+  const profile = await retrying(`reading ${target}`, retry, () => runProfile(tools, stored));
   await retrying(`finishing ${target}`, retry, (last) =>
-    transact(tools, (session) => finishRun(session, tools, stored), { last, silentSeconds: finishSeconds }),
+    transact(tools, (session) => finishRun(session, tools, { stored, profile }), {
+      last,
+      silentSeconds: finishSeconds,
+    }),
   );
-  await dropUnneededTables(tools);
+  await dropUnneededTables(tools, stored);
 }
 
-async function finishRun(session: Session, tools: RunTools, stored: StoredPlan): Promise<void> {
-  const { control, mode, name, writer } = tools;
+/** The text of a run's profile; undefined where a span has none. */
+async function runProfile(tools: RunTools, stored: StoredPlan): Promise<string | undefined> {
+  const { connections, control } = tools;
+  const profile = await mergedProfile(connections, control, stored.plan);
+  if (profile === undefined) {
+    return undefined;
+  }
+  const spans = await transact(tools, (session) => readSpans(session, control, stored));
+  const rejected = spans.reduce((sum, span) => sum + span.rejected, 0);
+  return runProfileText(runProfileOf(stored.plan, { profile, rejected }));
+}
+
+interface Finish {
+  readonly stored: StoredPlan;
+  readonly profile: string | undefined;
+}
+
+async function finishRun(session: Session, tools: RunTools, { stored, profile }: Finish): Promise<void> {
+  const { control, name } = tools;
   const { plan } = stored;
+  const mode = tools.modeOf(plan);
   await lockRuns(session, plan.runId, { shared: true });
   await lockRun(session, plan.runId);
   if (await control.isFinished(session, plan.runId)) {
     return;
   }
   await refuseSuperseded(session, control, plan.runId);
+  if (plan.staged) {
+    requireApproved(await readDecision(session, control, plan.runId), plan.runId);
+  }
   const now = committedSpansOf(plan, await readSpans(session, control, stored));
   const missing = now.committed.indexOf(0);
   if (missing >= 0) {
@@ -55,9 +85,29 @@ async function finishRun(session: Session, tools: RunTools, stored: StoredPlan):
     await refuseEmptied(session, { name, control, plan, doing: `finishing run ${plan.runId}`, due, files });
   }
   await mode.finish?.(session, plan);
+  await recordPublication(session, tools, { stored, profile });
+}
+
+/** Records that a run is published, under the next number of its target. */
+async function recordPublication(
+  session: Session,
+  { control, name, writer }: RunTools,
+  { stored: { plan }, profile }: Finish,
+): Promise<void> {
+  const finishes = control.table("finishes");
+  const target = showTable(name);
+  await lock(session, `publication ${target}`);
   await session.query({
-    text: `INSERT INTO ${control.table("finishes")} (run_id, writer) VALUES ($1, $2) ON CONFLICT DO NOTHING`,
-    values: [plan.runId, writer],
+    text: `INSERT INTO ${finishes} (run_id, writer, target, publication, profile, profile_sha256, model_sha256)
+      SELECT $1, $2, $3, coalesce(max(publication), 0) + 1, $4, $5, $6 FROM ${finishes} WHERE target = $3`,
+    values: [
+      plan.runId,
+      writer,
+      target,
+      profile ?? null,
+      profile === undefined ? null : sha256Of(profile),
+      plan.model.sha256,
+    ],
   });
 }
 
@@ -65,10 +115,22 @@ async function finishRun(session: Session, tools: RunTools, stored: StoredPlan):
  * Drops tables that are no longer needed, after the finish: a session that reads one, or a view of one, must neither
  * fail the finish nor make readers of the target wait. The next finish tries again.
  */
-async function dropUnneededTables(tools: RunTools): Promise<void> {
-  const { mode, warn } = tools;
+async function dropUnneededTables(tools: RunTools, { plan }: StoredPlan): Promise<void> {
+  const { control, name } = tools;
+  await dropTables(tools, async (session) => [
+    ...((await tools.modeOf(plan).unneededTables?.(session)) ?? []),
+    ...(await unneededStaging(session, control, showTable(name))),
+  ]);
+}
+
+/** Drops tables, each in a transaction of its own. Warns about those that it cannot drop. */
+export async function dropTables(
+  tools: RunTools,
+  find: (session: Session) => Promise<readonly TableName[]>,
+): Promise<void> {
+  const { warn } = tools;
   try {
-    for (const name of await transact(tools, (session) => mode.unneededTables?.(session) ?? Promise.resolve([]))) {
+    for (const name of await transact(tools, find)) {
       await transact(tools, (session) => session.query(`DROP TABLE IF EXISTS ${quoteTable(name)}`)).catch(
         (error: unknown) => {
           warn(`table ${showTable(name)} is no longer needed, and could not be dropped: ${messageOf(error)}`);

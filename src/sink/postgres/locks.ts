@@ -1,8 +1,10 @@
 import { JobError } from "../../util/errors.js";
 import { splitRunId } from "../../plan/identity.js";
-import type { RunId } from "../../plan/plan.js";
+import type { Plan, RunId } from "../../plan/plan.js";
+import { requireApproved } from "../../publish/require-approved.js";
 import type { Session } from "./connections.js";
 import type { Control } from "./control/control.js";
+import { readDecision } from "./control/decisions.js";
 
 /** Waits for a lock by name. The lock belongs to the transaction: behind a pooler, a session may be shared. */
 export async function lock(
@@ -44,5 +46,17 @@ export async function refuseSuperseded(session: Session, control: Control, runId
     throw new JobError("PLAN_CHANGED", `reading ${control.schema}.runs: run ${later} came after ${runId}`, {
       hint: "run the same command again: it continues that run",
     });
+  }
+}
+
+/**
+ * Stops an attempt whose run was superseded, or, where the run is staged, discarded. Checks as `refuseSuperseded` does.
+ * @throws JobError PLAN_CHANGED, DISCARDED
+ */
+export async function refuseStopped(session: Session, control: Control, { runId, staged }: Plan): Promise<void> {
+  await refuseSuperseded(session, control, runId);
+  const decision = staged ? await readDecision(session, control, runId) : undefined;
+  if (decision !== undefined) {
+    requireApproved(decision, runId);
   }
 }

@@ -25,6 +25,8 @@ interface NewerRunOptions {
 
 interface NewerRun {
   readonly run_id: string;
+  /** Whether it is newer by its logical date; else by when it was planned. */
+  readonly by_date: boolean;
   /** null: unknown. The run counts as one of the same series: its rows may be newer ones. */
   readonly params: Readonly<Record<string, string>> | null;
 }
@@ -34,12 +36,12 @@ export function newerRunCheck({ control, table, allowOlder, warn }: NewerRunOpti
   const passed = new Set<string>();
   return async (session, plan) => {
     const { rows } = await session.query<NewerRun>({ text: newerRuns(control), values: [plan.runId, [...passed]] });
-    for (const { run_id: newer, params } of rows) {
+    for (const { run_id: newer, by_date: byDate, params } of rows) {
       passed.add(newer);
       if (params !== null && !replacesAll(plan) && !sameSeries(plan.params, params)) {
         continue;
       }
-      const found = `writing to ${table}: run ${newer} was planned after ${plan.runId}, and its rows are there`;
+      const found = `writing to ${table}: run ${newer} ${byDate ? "is for a later date than" : "was planned after"} ${plan.runId}, and its rows are there`;
       if (!allowOlder) {
         passed.delete(newer);
         throw new JobError("OUTPUT_NEWER", found, { hint: hintFor(plan) });
@@ -61,19 +63,21 @@ function hintFor(plan: Plan): string {
 }
 
 /**
- * SQL for the runs that were planned after $1 and have published rows in the same table, without those in $2. A table
+ * SQL for the runs that are for a later date than $1, or were planned after it where either has no date or their dates
+ * are equal, and have published rows in the same table, without those in $2. A table
  * that was rolled back no longer holds the run's rows.
  */
 function newerRuns(control: Control): string {
   const [runs, spans, finishes, swaps] = (["runs", "spans", "finishes", "swaps"] as const).map((name) =>
     control.table(name),
   );
-  return `SELECT n.run_id, n.params FROM ${runs} r
+  return `SELECT n.run_id, n.params, coalesce(n.logical_date > r.logical_date, false) AS by_date FROM ${runs} r
     JOIN ${runs} n ON n.job = r.job AND n.target = r.target AND n.base <> r.base
-      AND (n.planned_at, n.run_id) > (r.planned_at, r.run_id)
-    WHERE r.run_id = $1 AND n.run_id <> ALL ($2::text[]) AND CASE n.mode
-      WHEN 'replace' THEN EXISTS (SELECT FROM ${finishes} f WHERE f.run_id = n.run_id)
-        AND NOT EXISTS (SELECT FROM ${swaps} s WHERE s.run_id = n.run_id AND s.action = 'rollback')
-      ELSE EXISTS (SELECT FROM ${spans} s WHERE s.run_id = n.run_id AND s.rows > 0) END
+      AND CASE WHEN n.logical_date <> r.logical_date THEN n.logical_date > r.logical_date
+        ELSE (n.planned_at, n.run_id) > (r.planned_at, r.run_id) END
+    WHERE r.run_id = $1 AND n.run_id <> ALL ($2::text[])
+      AND (n.mode = 'replace' OR EXISTS (SELECT FROM ${spans} s WHERE s.run_id = n.run_id AND s.rows > 0))
+      AND (n.mode <> 'replace' AND NOT n.staged OR EXISTS (SELECT FROM ${finishes} f WHERE f.run_id = n.run_id))
+      AND NOT EXISTS (SELECT FROM ${swaps} s WHERE s.run_id = n.run_id AND s.action = 'rollback')
     ORDER BY n.planned_at DESC`;
 }

@@ -4,9 +4,11 @@ import type { StoredPlan } from "../port.js";
 import type { Session } from "./connections.js";
 import { type CommittedSpan, readSpans } from "./control/spans.js";
 import type { Control } from "./control/control.js";
+import { type RunState, stateOf } from "../../publish/state.js";
+import { readDecision, readVerdict } from "./control/decisions.js";
 import { damagedRun } from "./damage.js";
 import { changedFiles } from "./control/emptied-table.js";
-import { refuseSuperseded } from "./locks.js";
+import { refuseStopped } from "./locks.js";
 import type { Mode } from "./modes/mode.js";
 import { showTable, type TableName } from "./names.js";
 import { lastSwap } from "./modes/swap.js";
@@ -15,7 +17,7 @@ import { plannedTarget } from "./target.js";
 
 interface ReadTools {
   readonly control: Control;
-  readonly mode: Mode;
+  readonly modeOf: (plan: Plan) => Mode;
   readonly name: TableName;
   readonly warn: (message: string) => void;
 }
@@ -28,9 +30,10 @@ export async function readRun(
   session: Session,
   tools: ReadTools,
   stored: StoredPlan,
-): Promise<{ finished: boolean; spans: readonly CommittedSpan[]; files: string | undefined }> {
-  const { control, mode } = tools;
+): Promise<{ state: RunState; spans: readonly CommittedSpan[]; files: string | undefined }> {
+  const { control } = tools;
   const { plan } = stored;
+  const mode = tools.modeOf(plan);
   const spans = await readSpans(session, control, stored);
   let finished = await control.isFinished(session, plan.runId);
   let name = mode.rowsAt(plan, { finished });
@@ -41,7 +44,11 @@ export async function readRun(
     name = mode.rowsAt(plan, { finished });
     found = await findTable(session, name);
   }
+  const state = await readState(session, control, plan, { published: finished });
   const target = plannedTarget(plan);
+  if (state.kind === "discarded" || state.kind === "superseded") {
+    return { state, spans, files: undefined }; // its rows may be gone
+  }
   // A spec that names another target is reported when it is compared with the plan.
   if (target.table === showTable(tools.name) && target.mode === mode.kind) {
     await refuseLost(session, tools, stored, { name, found, finished, spans });
@@ -49,28 +56,44 @@ export async function readRun(
       await warnOfRollback(session, tools, stored);
     }
     if (!finished && spans.length > 0) {
-      await checkOwnTables(session, tools, plan);
+      await checkOwnTables(session, { control, mode, plan });
       const files =
         mode.writtenRows === undefined ? undefined : await changedFiles(session, { name: tools.name, control, plan });
-      return { finished, spans, files };
+      return { state, spans, files };
     }
   }
-  return { finished, spans, files: undefined };
+  return { state, spans, files: undefined };
+}
+
+async function readState(
+  session: Session,
+  control: Control,
+  { runId, staged }: Plan,
+  { published }: { readonly published: boolean },
+): Promise<RunState> {
+  // Where no run is staged, the control tables may be of layout 1.
+  const isOpen = staged && !published;
+  const verdict = isOpen ? await readVerdict(session, control, runId) : undefined;
+  const decision = isOpen ? await readDecision(session, control, runId) : undefined;
+  return stateOf({ published, staged, verdict, decision });
 }
 
 /**
  * Checks the tables that an unfinished run has for itself. Ignores what is missing when another attempt has finished
  * the run.
- * @throws JobError OUTPUT_DAMAGED; PLAN_CHANGED when a later run was opened
+ * @throws JobError OUTPUT_DAMAGED; PLAN_CHANGED when a later run was opened; DISCARDED
  */
-async function checkOwnTables(session: Session, { control, mode }: ReadTools, plan: Plan): Promise<void> {
+async function checkOwnTables(
+  session: Session,
+  { control, mode, plan }: { readonly control: Control; readonly mode: Mode; readonly plan: Plan },
+): Promise<void> {
   try {
     await mode.checkOwnTables?.(session, plan);
   } catch (error) {
     if (!(error instanceof JobError)) {
       throw error; // the transaction is aborted, and answers nothing more
     }
-    await refuseSuperseded(session, control, plan.runId);
+    await refuseStopped(session, control, plan);
     if (!(await control.isFinished(session, plan.runId))) {
       throw error;
     }
@@ -86,7 +109,7 @@ async function checkOwnTables(session: Session, { control, mode }: ReadTools, pl
 async function refuseLost(
   session: Session,
   { control }: ReadTools,
-  { plan: { runId } }: StoredPlan,
+  { plan }: StoredPlan,
   {
     name,
     found,
@@ -103,7 +126,8 @@ async function refuseLost(
   if (lost === undefined) {
     return;
   }
-  await refuseSuperseded(session, control, runId); // a later run may have removed the table
+  const { runId } = plan;
+  await refuseStopped(session, control, plan); // a later run may have removed the table
   const doing = `checking table ${showTable(name)}: run ${runId} has rows in it, and it is gone`;
   if (found === undefined) {
     throw damagedRun(doing, { hint: "restore it", runId });

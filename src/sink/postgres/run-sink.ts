@@ -1,17 +1,22 @@
 import { outputColumns } from "../../binding/contract.js";
 import type { SpanOutput } from "../../columnar/types.js";
-import { stateOf } from "../../publish/state.js";
-import { JobError } from "../../util/errors.js";
-import type { RunId, Span } from "../../plan/plan.js";
+import type { Decision } from "../../publish/decision.js";
+import type { RunVerdict } from "../../publish/run-verdict.js";
+import type { RunState } from "../../publish/state.js";
+import type { JobError } from "../../util/errors.js";
+import type { Plan, RunId, Span } from "../../plan/plan.js";
 import type { AttemptFacts, CommittedBy, RunSink, RunWriter, StoredPlan } from "../port.js";
+import { existingTables, ownTables } from "./abandoned-runs.js";
 import type { Session } from "./connections.js";
+import { readDecision, readVerdict, storeDecision, storeVerdict } from "./control/decisions.js";
+import { mergedProfile } from "./control/profiles.js";
 import { addSpans, type CommittedSpans, committedSpansOf } from "./committed-spans.js";
 import { readSpans } from "./control/spans.js";
 import { encodeRows } from "./copy/copy-binary.js";
 import { refuseEmptied } from "./control/emptied-table.js";
-import { clearAndFinish, finishSeconds } from "./finish-run.js";
+import { clearAndFinish, dropTables, finishSeconds } from "./finish-run.js";
 import { readRun } from "./read-run.js";
-import { lockRun, lockRuns, refuseSuperseded } from "./locks.js";
+import { lockRun, lockRuns, refuseStopped, refuseSuperseded } from "./locks.js";
 import type { Mode } from "./modes/mode.js";
 import { readRejects } from "./control/reject-rows.js";
 import { retrying } from "./retry.js";
@@ -22,19 +27,19 @@ import { transact } from "./transaction.js";
 import { unfitRows } from "./unfit.js";
 
 export async function openRun(tools: RunTools, stored: StoredPlan): Promise<RunSink> {
-  const { finished, spans, files } = await transact(tools, (session) => readRun(session, tools, stored));
+  const { state, spans, files } = await transact(tools, (session) => readRun(session, tools, stored));
   if (files !== undefined) {
     await countRows(tools, stored, files);
   }
-  return runSink(tools, stored, { known: committedSpansOf(stored.plan, spans), finished });
+  return runSink(tools, stored, { known: committedSpansOf(stored.plan, spans), state });
 }
 
 /**
  * Counts the rows of a table that may have been emptied. @throws JobError OUTPUT_DAMAGED where rows of the run are gone
  */
 async function countRows(tools: RunTools, { plan }: StoredPlan, files: string): Promise<void> {
-  const { control, mode, name } = tools;
-  const due = mode.writtenRows?.(plan) ?? "0";
+  const { control, name } = tools;
+  const due = tools.modeOf(plan).writtenRows?.(plan) ?? "0";
   const doing = `checking run ${plan.runId}`;
   try {
     await transact(tools, (session) => refuseEmptied(session, { name, control, plan, doing, due, files }), {
@@ -51,17 +56,25 @@ async function countRows(tools: RunTools, { plan }: StoredPlan, files: string): 
 function runSink(
   tools: RunTools,
   stored: StoredPlan,
-  { known, finished }: { readonly known: CommittedSpans; readonly finished: boolean },
+  { known, state }: { readonly known: CommittedSpans; readonly state: RunState },
 ): RunSink {
   const { connections, control, retry, target, writer } = tools;
   const { plan } = stored;
   return {
-    state: stateOf({ published: finished, staged: false, verdict: undefined, decision: undefined }),
-    // `Sink.published` is not offered, so no plan of this target has checks or is staged.
-    profile: () => Promise.resolve(undefined),
-    verdict: () => Promise.resolve(undefined),
-    judge: holdsNothing,
-    decide: holdsNothing,
+    state,
+    profile: () => retrying(`reading ${target}`, retry, () => mergedProfile(connections, control, plan)),
+    verdict: () =>
+      retrying(`reading ${target}`, retry, () =>
+        transact(tools, (session) => readVerdict(session, control, plan.runId)),
+      ),
+    judge: (verdict) =>
+      retrying(`writing the verdict on ${plan.runId}`, retry, (last) =>
+        transact(tools, (session) => judgeRun(session, tools, plan, verdict), { last }),
+      ),
+    decide: (decision) =>
+      retrying(`writing the decision on ${plan.runId}`, retry, (last) =>
+        transact(tools, (session) => decideRun(session, tools, plan, decision), { last }),
+      ),
     committed: known.committed,
     get rejectedRows() {
       return [...known.spans.values()].reduce((sum, { rejected }) => sum + rejected, 0);
@@ -82,12 +95,40 @@ function runSink(
       });
       return runWriter(tools, stored, { known, begun: { columns, committedBy: { writer, ...attempt } } });
     },
-    // No `tidy`: late attempts are fenced and leave nothing.
+    async tidy() {
+      if (plan.staged) {
+        await dropTables(tools, (session) => existingTables(session, ownTables(control, plan)));
+      }
+    },
   };
 }
 
-function holdsNothing(): Promise<never> {
-  return Promise.reject(new JobError("USAGE", "holding a run: output.postgres cannot do that yet"));
+async function judgeRun(
+  session: Session,
+  { control }: RunTools,
+  { runId }: Plan,
+  verdict: RunVerdict,
+): Promise<RunVerdict> {
+  await storeVerdict(session, control, runId, verdict);
+  return (await readVerdict(session, control, runId)) ?? verdict;
+}
+
+/**
+ * Stores the decision on a run unless there is one. A run that a later one has replaced is not approved or discarded.
+ * A discarded run takes no more spans: the lock waits for those that are being committed.
+ */
+async function decideRun(session: Session, { control }: RunTools, plan: Plan, decision: Decision): Promise<Decision> {
+  const { runId } = plan;
+  await lockRuns(session, runId, { shared: decision.kind !== "discarded" });
+  const before = await readDecision(session, control, runId);
+  if (before !== undefined) {
+    return before;
+  }
+  if (decision.kind !== "superseded") {
+    await refuseSuperseded(session, control, runId);
+  }
+  await storeDecision(session, control, runId, decision);
+  return (await readDecision(session, control, runId)) ?? decision;
 }
 
 function runWriter(
@@ -120,14 +161,15 @@ interface Begun {
 
 /** Encodes a span before its transaction begins, which then lasts only as long as the server takes. */
 function spanCommit(
-  { mode }: RunTools,
+  { modeOf }: RunTools,
   stored: StoredPlan,
   { columns, committedBy }: Begun,
   {
     span,
-    output: { rows, rejects, filtered, batchSize, provider = committedBy.provider, onEncoded },
+    output: { rows, rejects, filtered, batchSize, profile, provider = committedBy.provider, onEncoded },
   }: { readonly span: Span; readonly output: SpanOutput },
 ): SpanCommit {
+  const mode = modeOf(stored.plan);
   const types = columns.map(({ type }) => type);
   const chunks = encodeRows(rows.columns, types, rows.rowCount);
   onEncoded?.();
@@ -139,6 +181,7 @@ function spanCommit(
     rejects,
     filtered,
     committedBy: { ...committedBy, batchSize, provider },
+    profile,
     table: columns[0]?.table ?? 0,
     write: (session) => mode.write(session, encoded),
     async refuseChanged(session) {
@@ -161,13 +204,14 @@ async function beginRun(
   tools: RunTools,
   { stored, known, attempt }: Beginning,
 ): Promise<readonly TargetColumn[]> {
-  const { control, mode, writer } = tools;
-  const { runId } = stored.plan;
+  const { control, modeOf, writer } = tools;
+  const { plan } = stored;
+  const { runId } = plan;
   await lockRuns(session, runId, { shared: true });
-  await refuseSuperseded(session, control, runId);
+  await refuseStopped(session, control, plan);
   await lockRun(session, runId);
-  if (publishesMore(mode, known) && !(await control.isFinished(session, runId))) {
-    await tools.refuseNewer(session, stored.plan); // before anything is scored in vain
+  if (publishesMore(modeOf(plan), plan, known) && !(await control.isFinished(session, runId))) {
+    await tools.refuseNewer(session, plan); // before anything is scored in vain
   }
   const columns = await prepareRun(session, tools, stored, { mayCreate: known.spans.size === 0 });
   await session.query({
@@ -177,18 +221,19 @@ async function beginRun(
   return columns;
 }
 
-/** Whether rows of this run can still replace others: `replace` swaps all of them in at the end. */
-function publishesMore({ kind }: Mode, { committed }: CommittedSpans): boolean {
-  return kind === "replace" || (kind === "upsert" && committed.includes(0));
+/** Whether rows of this run can still replace others: in `replace`, and of a staged run, all of them do at the end. */
+function publishesMore({ kind }: Mode, { staged }: Plan, { committed }: CommittedSpans): boolean {
+  return kind === "replace" || (kind === "upsert" && (staged || committed.includes(0)));
 }
 
 /** Prepares the tables of a run, and returns the columns that rows are written to. */
 export async function prepareRun(
   session: Session,
-  { control, mode }: Pick<RunTools, "control" | "mode">,
+  { control, modeOf }: Pick<RunTools, "control" | "modeOf">,
   { plan }: StoredPlan,
   options: { readonly mayCreate: boolean },
 ): Promise<readonly TargetColumn[]> {
+  const mode = modeOf(plan);
   if (!(await control.isFinished(session, plan.runId))) {
     return await mode.prepare(session, plan, options);
   }

@@ -1,3 +1,4 @@
+import type { Plan } from "../../plan/plan.js";
 import type { RetryTools } from "../../util/retry.js";
 import type { Control } from "./control/control.js";
 import type { Mode } from "./modes/mode.js";
@@ -11,7 +12,8 @@ export interface RunTools extends TransactionTools {
   readonly target: string;
   readonly name: TableName;
   readonly control: Control;
-  readonly mode: Mode;
+  /** How the rows of a run are written. */
+  readonly modeOf: (plan: Plan) => Mode;
   readonly refuseNewer: RefuseNewer;
   readonly retry: RetryTools;
   /**

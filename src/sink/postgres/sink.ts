@@ -1,5 +1,6 @@
 import { assertNever, JobError } from "../../util/errors.js";
 import { splitRunId } from "../../plan/identity.js";
+import type { PublishedRun } from "../../publish/published-run.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { type PostgresOutputSpec, splitTable } from "../../spec/postgres-spec.js";
 import type { Sink, StoredPlan, UnfinishedRun } from "../port.js";
@@ -8,8 +9,10 @@ import type { ConnectionSettings } from "./connect.js";
 import { openConnections, type Session } from "./connections.js";
 import { controlLayout, ensureControlTables } from "./control/schema.js";
 import { controlOf } from "./control/control.js";
+import { nothingPublished } from "./control/other-runs.js";
+import { publishedProfile, publishedRuns } from "./control/profiles.js";
 import { refuseDuplicates } from "./duplicates.js";
-import { dropLeftover } from "./abandoned-runs.js";
+import { dropLeftovers } from "./abandoned-runs.js";
 import { lockRun, lockRuns, refuseSuperseded } from "./locks.js";
 import type { Mode, ModeTools } from "./modes/mode.js";
 import { showTable } from "./names.js";
@@ -22,6 +25,7 @@ import { openRun, prepareRun } from "./run-sink.js";
 import type { RunTools } from "./run-tools.js";
 import { compareTargets, plannedTarget, targetOf } from "./target.js";
 import { transact } from "./transaction.js";
+import { stagedMode } from "./modes/staged.js";
 import { upsertMode } from "./modes/upsert.js";
 
 export { connectionOf } from "./connect.js";
@@ -57,37 +61,72 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
   const tools = toolsOf(options);
   const { control, connections, target } = tools;
   const planTarget = targetOf(options.spec, settings);
-  /** Without control tables, nothing was ever done. */
-  const withControlTables = async <T>(doing: string, none: T, work: (session: Session) => Promise<T>): Promise<T> =>
-    await retrying(`${doing} at ${settings.server}`, retry, () =>
-      transact(tools, async (session) =>
-        (await controlLayout(session, control.schema)) > 0 ? await work(session) : none,
-      ),
-    );
+  const inControlTables = <T>(
+    doing: string,
+    none: T,
+    work: (session: Session, layout: number) => Promise<T>,
+  ): Promise<T> => readControlTables(tools, { doing: `${doing} at ${settings.server}`, none, work });
   return {
     target,
     planTarget,
     newRunAdds: options.spec.mode === "append",
     compareTarget: (planned) => compareTargets(planned, planTarget),
     find: (base) =>
-      withControlTables<StoredPlan | undefined>(`looking for run ${base}`, undefined, (session) =>
+      inControlTables<StoredPlan | undefined>(`looking for run ${base}`, undefined, (session) =>
         control.latestPlan(session, base),
       ),
     unfinished: (job, base) =>
-      withControlTables<readonly UnfinishedRun[]>(`looking for unfinished runs of ${job}`, [], async (session) =>
-        (await control.unfinished(session, job, base)).map((plan) => ({ plan, target: tableOf(plan, settings) })),
+      inControlTables<readonly UnfinishedRun[]>(
+        `looking for unfinished runs of ${job}`,
+        [],
+        async (session, layout) => {
+          const plans = await control.unfinished(session, layout, { job, base });
+          return plans.map((plan) => ({ plan, target: tableOf(plan, settings) }));
+        },
       ),
     admitNewRun: (runId) =>
-      withControlTables(`reading ${target}`, undefined, (session) => admitNewRun(session, tools, runId)),
+      inControlTables(`reading ${target}`, undefined, (session, layout) =>
+        admitNewRun(session, tools, { layout, runId }),
+      ),
     create: (plan) =>
       retrying(`preparing ${target}`, retry, async (last) => {
         await tools.ensureControlTables(last);
         return await transact(tools, (session) => createRun(session, tools, plan), { last });
       }),
     open: (stored) => retrying(`reading ${target}`, retry, () => openRun(tools, stored)),
+    published: (series) =>
+      inControlTables<readonly PublishedRun[]>(`reading ${target}`, [], async (session, layout) =>
+        // Runs of layout 1 have no profiles.
+        layout < 2 ? [] : await publishedRuns(session, control, { target: showTable(tools.name), series }),
+      ),
+    readProfile: (pinned) =>
+      retrying(`reading ${target}`, retry, () =>
+        transact(tools, (session) => publishedProfile(session, control, pinned)),
+      ),
     rollback: () => retrying(`rolling back ${target}`, retry, (last) => rollBackTarget(tools, last)),
     [Symbol.asyncDispose]: () => connections[Symbol.asyncDispose](),
   };
+}
+
+/** Reads from the control tables in a transaction. `none`: where there are no control tables, nothing was ever done. */
+async function readControlTables<T>(
+  tools: Tools,
+  {
+    doing,
+    none,
+    work,
+  }: {
+    readonly doing: string;
+    readonly none: T;
+    readonly work: (session: Session, layout: number) => Promise<T>;
+  },
+): Promise<T> {
+  return await retrying(doing, tools.retry, () =>
+    transact(tools, async (session) => {
+      const layout = await controlLayout(session, tools.control.schema);
+      return layout > 0 ? await work(session, layout) : none;
+    }),
+  );
 }
 
 function toolsOf(options: PostgresSinkOptions): Tools {
@@ -98,7 +137,7 @@ function toolsOf(options: PostgresSinkOptions): Tools {
   const target = `${showTable(name)} at ${settings.server}`;
   const { warn } = retry;
   const refuseNewer = newerRunCheck({ control, table: showTable(name), allowOlder, warn });
-  const mode = modeOf({ name, spec, control, refuseNewer });
+  const modeTools = { name, spec, control, refuseNewer };
   const { timeouts } = spec;
   const refusesDuplicates = spec.mode === "append" && !allowDuplicates;
   const transactions = { connections, timeouts, warn };
@@ -107,7 +146,7 @@ function toolsOf(options: PostgresSinkOptions): Tools {
     retry,
     writer,
     control,
-    mode,
+    modeOf: (plan) => modeOf(modeTools, plan),
     name,
     target,
     refuseNewer,
@@ -122,9 +161,16 @@ function tableOf(plan: Plan, { server }: ConnectionSettings): string {
   return `${plannedTarget(plan).table} at ${server}`;
 }
 
-async function admitNewRun(session: Session, { control, name, refusesDuplicates }: Tools, runId: RunId): Promise<void> {
+async function admitNewRun(
+  session: Session,
+  { control, name, refusesDuplicates }: Tools,
+  { layout, runId }: { readonly layout: number; readonly runId: RunId },
+): Promise<void> {
+  if (!refusesDuplicates || (layout > 1 && (await nothingPublished(session, control, runId)))) {
+    return;
+  }
   try {
-    await (refusesDuplicates ? refuseDuplicates(session, name) : undefined);
+    await refuseDuplicates(session, name);
   } catch (error) {
     if (!(error instanceof JobError)) {
       throw error; // the transaction is aborted: further queries would fail
@@ -142,10 +188,11 @@ async function createRun(session: Session, tools: Tools, plan: Plan): Promise<St
   await lockRuns(session, runId, { shared: false });
   await refuseSuperseded(session, control, runId);
   if (await control.storePlan(session, plan)) {
-    if (splitRunId(runId).number > 1 && tools.refusesDuplicates) {
+    const admitted = !tools.refusesDuplicates || splitRunId(runId).number === 1;
+    if (!admitted && !(await nothingPublished(session, control, runId))) {
       await refuseDuplicates(session, tools.name);
     }
-    await dropLeftover(session, control, { runId, target: showTable(tools.name), mode: tools.spec.mode });
+    await dropLeftovers(session, control, { runId, target: showTable(tools.name), mode: tools.spec.mode });
   }
   const stored = await control.readPlan(session, runId);
   if (stored === undefined) {
@@ -173,12 +220,12 @@ async function rollBackTarget(tools: Tools, last: unknown): Promise<string> {
   return await transact(tools, work, { last, silentSeconds: finishSeconds });
 }
 
-function modeOf(tools: ModeTools): Mode {
+function modeOf(tools: ModeTools, { staged }: Plan): Mode {
   switch (tools.spec.mode) {
     case "append":
-      return appendMode(tools);
+      return staged ? stagedMode(tools, appendMode) : appendMode(tools);
     case "upsert":
-      return upsertMode(tools);
+      return staged ? stagedMode(tools, upsertMode) : upsertMode(tools);
     case "replace":
       return replaceMode(tools);
     default:

@@ -6,7 +6,7 @@ import type { CommitOutcome, CommittedBy, StoredPlan } from "../port.js";
 import type { Session } from "./connections.js";
 import type { Control } from "./control/control.js";
 import { classify } from "./failures.js";
-import { lockRuns, refuseSuperseded } from "./locks.js";
+import { lockRuns, refuseStopped } from "./locks.js";
 import { insertRejects } from "./control/reject-rows.js";
 import { type CommittedSpan, committedSpan, insertSpan, spanColumns } from "./control/spans.js";
 import { KeyTakenConcurrently } from "./modes/key-conflict.js";
@@ -20,6 +20,8 @@ export interface SpanCommit {
   readonly rejects: readonly RejectedRow[];
   readonly filtered: number;
   readonly committedBy: CommittedBy;
+  /** JSON; undefined: none was made. */
+  readonly profile: string | undefined;
   /** OID of the table that takes the rows. */
   readonly table: number;
   /** Sends the rows in the session's transaction; returns how many the server took. */
@@ -90,7 +92,7 @@ async function readControlRow(
 }
 
 async function publish(session: Session, control: Control, commit: SpanCommit): Promise<void> {
-  const { stored, span, rowCount, rejects, filtered, committedBy, table } = commit;
+  const { stored, span, rowCount, rejects, filtered, committedBy, profile, table } = commit;
   const { runId } = stored.plan;
   const taken = rowCount === 0 ? 0 : await commit.write(session);
   if (taken !== rowCount) {
@@ -104,12 +106,13 @@ async function publish(session: Session, control: Control, commit: SpanCommit): 
   await insertRejects(session, control, { runId, span: span.index, rejects });
   // As late as possible: from here on, a later run waits for the end of this transaction.
   await lockRuns(session, runId, { shared: true });
-  await refuseSuperseded(session, control, runId);
+  await refuseStopped(session, control, stored.plan);
   await insertSpan(session, control, {
     stored,
     span,
     counts: { rows: rowCount, rejected: rejects.length, filtered },
     committedBy,
+    profile,
     table,
   });
 }
@@ -133,7 +136,7 @@ async function explainRefusal(
     return await transact(tools, async (session) => {
       const found = await readControlRow(session, control, commit);
       if (found === undefined) {
-        await refuseSuperseded(session, control, commit.stored.plan.runId);
+        await refuseStopped(session, control, commit.stored.plan);
         await commit.refuseChanged(session);
       }
       return found;

@@ -4,11 +4,13 @@ import { numberedRunId, splitRunId } from "../../../plan/identity.js";
 import { parsePlan, planToText } from "../../../plan/parse-plan.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
 import { spanCount } from "../../../plan/spans.js";
+import { logicalDateOf } from "../../../publish/published-run.js";
 import type { StoredPlan } from "../../port.js";
 import type { Session } from "../connections.js";
 import { damagedRun } from "../damage.js";
 import { quoteName } from "../names.js";
 import { isPostgresPlan, plannedTarget } from "../target.js";
+import { runConditions } from "./run-conditions.js";
 
 export type ControlTableName =
   | "runs"
@@ -25,7 +27,7 @@ export type ControlTableName =
 export interface Control {
   readonly schema: string;
   /** `"infer_batch".spans` */
-  table(name: ControlTableName): string;
+  readonly table: (name: ControlTableName) => string;
   readPlan(session: Session, runId: RunId): Promise<StoredPlan | undefined>;
   /** Reads the plan of the latest of the runs that start with `base`. */
   latestPlan(session: Session, base: RunId): Promise<StoredPlan | undefined>;
@@ -33,18 +35,9 @@ export interface Control {
   storePlan(session: Session, plan: Plan): Promise<boolean>;
   /** The latest of the runs after this one; undefined where there is none. */
   laterRun(session: Session, runId: RunId): Promise<RunId | undefined>;
-  /** Earlier runs of the same job and params that were abandoned. */
-  abandonedRuns(session: Session, runId: RunId): Promise<readonly AbandonedRun[]>;
   /** Plans of the job's unfinished runs but those that start with `base`, the newest first; a bounded number. */
-  unfinished(session: Session, job: string, base: RunId): Promise<readonly Plan[]>;
+  unfinished(session: Session, layout: number, which: { job: string; base: RunId }): Promise<readonly Plan[]>;
   isFinished(session: Session, runId: RunId): Promise<boolean>;
-}
-
-export interface AbandonedRun {
-  readonly runId: RunId;
-  /** `schema.table` */
-  readonly target: string;
-  readonly mode: string;
 }
 
 /** Plans can be large, and nobody reads a long list. */
@@ -52,7 +45,7 @@ const unfinishedLimit = 20;
 
 export function controlOf(schema: string): Control {
   const table: Control["table"] = (name) => `${quoteName(schema)}.${name}`;
-  const isUnfinished = `NOT EXISTS (SELECT 1 FROM ${table("finishes")} f WHERE f.run_id = r.run_id)`;
+  const { isUnfinished, isDecided } = runConditions(table);
   return {
     schema,
     table,
@@ -68,18 +61,11 @@ export function controlOf(schema: string): Control {
       });
       return rows[0] === undefined ? undefined : numberedRunId(base, rows[0].number);
     },
-    async abandonedRuns(session, runId) {
-      const { base, number } = splitRunId(runId);
-      const { rows } = await session.query<{ run_id: RunId; target: string; mode: string }>({
-        text: `SELECT run_id, target, mode FROM ${table("runs")} r WHERE base = $1 AND number < $2 AND ${isUnfinished}`,
-        values: [base, number],
-      });
-      return rows.map(({ run_id, target, mode }) => ({ runId: run_id, target, mode }));
-    },
-    async unfinished(session, job, base) {
+    async unfinished(session, layout, { job, base }) {
       const { rows } = await session.query<PlanRow>({
         text: `SELECT plan, plan_id FROM ${table("runs")} r WHERE job = $1 AND base <> $2 AND ${isUnfinished}
           AND NOT EXISTS (SELECT 1 FROM ${table("runs")} l WHERE l.base = r.base AND l.number > r.number)
+          ${layout < 2 ? "" : `AND NOT ${isDecided("discarded")} AND NOT ${isDecided("superseded")}`}
           ORDER BY planned_at DESC LIMIT ${unfinishedLimit}`,
         values: [job, base],
       });
@@ -137,8 +123,8 @@ async function storePlan(session: Session, table: string, plan: Plan): Promise<b
   const { table: target, mode } = plannedTarget(plan);
   const { base, number } = splitRunId(plan.runId);
   const { rowCount } = await session.query({
-    text: `INSERT INTO ${table} (run_id, base, number, plan_id, job, target, mode, rows_planned, spans_planned, plan, params)
-          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT DO NOTHING`,
+    text: `INSERT INTO ${table} (run_id, base, number, plan_id, job, target, mode, rows_planned, spans_planned, plan, params, staged, logical_date)
+          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) ON CONFLICT DO NOTHING`,
     values: [
       plan.runId,
       base,
@@ -151,6 +137,8 @@ async function storePlan(session: Session, table: string, plan: Plan): Promise<b
       spanCount(plan),
       text,
       JSON.stringify(plan.params),
+      plan.staged,
+      logicalDateOf(plan) ?? null,
     ],
   });
   return rowCount === 1;

@@ -5,7 +5,7 @@ import { copyAccess } from "../modes/staging.js";
 import { quoteName } from "../names.js";
 import { transact, type TransactionTools } from "../transaction.js";
 import { hasSchema } from "../table.js";
-import { addedTables, creation, layoutVersion, migratedRelations, migration } from "./tables.js";
+import { addedTables, creation, layoutVersion, migratedRelations, migration, migrationScript } from "./tables.js";
 
 /**
  * Reads which layout the control tables have: 0 where there are none. A layout before this program's can be read, and
@@ -97,14 +97,4 @@ async function requireOwner(session: Session, schema: string, program: string): 
       },
     );
   }
-}
-
-/** The migration as a script for psql. It takes the lock that programs take. */
-export function migrationScript(schema: string, program: string): string {
-  return [
-    "BEGIN;",
-    `SELECT pg_advisory_xact_lock(hashtextextended('infer-batch ${schema}', 0));`,
-    migration(schema, program),
-    "COMMIT;",
-  ].join("\n");
 }

@@ -80,12 +80,14 @@ export async function insertSpan(
     span: { index, rowStart, rowEnd },
     counts: { rows, rejected, filtered },
     committedBy: { writer, worker, workers, program, provider, batchSize, onBadRow },
+    profile,
     table,
   }: {
     readonly stored: StoredPlan;
     readonly span: Span;
     readonly counts: { readonly rows: number; readonly rejected: number; readonly filtered: number };
     readonly committedBy: CommittedBy;
+    readonly profile: string | undefined;
     readonly table: number;
   },
 ): Promise<void> {
@@ -107,8 +109,8 @@ export async function insertSpan(
     table_oid: table,
   };
   await session.query({
-    text: `INSERT INTO ${control.table("spans")} (run_id, ${columns.join(", ")}, table_files)
-      VALUES ($1, ${columns.map((_, at) => `$${at + 2}`).join(", ")}, ${filesSql(`$${columns.length + 1}::oid`)})`,
-    values: [plan.runId, ...columns.map((column) => row[column])],
+    text: `INSERT INTO ${control.table("spans")} (run_id, ${columns.join(", ")}, table_files, profile)
+      VALUES ($1, ${columns.map((_, at) => `$${at + 2}`).join(", ")}, ${filesSql(`$${columns.length + 1}::oid`)}, $${columns.length + 2})`,
+    values: [plan.runId, ...columns.map((column) => row[column]), profile ?? null],
   });
 }

@@ -40,7 +40,7 @@ const tables: readonly ControlTable[] = [
       spans_planned: ["integer NOT NULL", "spans that they are committed in"],
       plan: ["text NOT NULL", "the plan, JSON"],
       planned_at: ["timestamptz NOT NULL DEFAULT clock_timestamp()", "when the plan was stored"],
-      params: ["jsonb", "params of the plan; NULL: a program of layout 1 stored a plan that is damaged", 2],
+      params: ["json", "params of the plan; NULL: a program of layout 1 stored a plan that is damaged", 2],
       staged: ["boolean NOT NULL DEFAULT false", "whether its rows are published together, after a decision", 2],
       logical_date: ["date", "the date that the run is for; NULL: its params name none", 2],
     },
@@ -200,7 +200,7 @@ COMMENT ON VIEW @.progress IS 'A row for each run: how far it is, how fast, its 
 const addedConstraints = "ALTER TABLE @.finishes ADD UNIQUE (target, publication);";
 
 /** Only a plan whose text is the one that was stored is parsed: text that is not JSON would fail the migration. */
-const fillParams = `UPDATE @.runs SET params = (plan::json -> 'params')::jsonb
+const fillParams = `UPDATE @.runs SET params = plan::json -> 'params'
   WHERE encode(sha256(convert_to(plan, 'UTF8')), 'hex') = plan_id;`;
 
 /** SQL that makes the control tables, for one transaction. */
@@ -219,6 +219,16 @@ export function creation(schema: string, program: string): string {
 export function migration(schema: string, program: string): string {
   const statements = tables.flatMap((one) => (one.since === undefined ? addedColumns(one) : [tableSql(one)]));
   return inSchema(schema, [...statements, addedConstraints, fillParams, progressView.trim(), versionSql(program)]);
+}
+
+/** The migration as a script for psql. It takes the lock that programs take. */
+export function migrationScript(schema: string, program: string): string {
+  return [
+    "BEGIN;",
+    `SELECT pg_advisory_xact_lock(hashtextextended('infer-batch ${schema}', 0));`,
+    migration(schema, program),
+    "COMMIT;",
+  ].join("\n");
 }
 
 /** Tables that layout 1 does not have. */

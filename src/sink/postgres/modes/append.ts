@@ -36,6 +36,32 @@ export function copySql(table: string, columns: readonly TargetColumn[]): string
   return `COPY ${table} (${columns.map((column) => quoteName(column.name)).join(", ")}) FROM STDIN (FORMAT binary)`;
 }
 
+/**
+ * Inserts the rows of a table into the target, all of them or none.
+ * @throws JobError OUTPUT_REFUSED when the target takes other rows
+ */
+export async function appendTable(
+  session: Session,
+  {
+    name,
+    from,
+    columns,
+  }: { readonly name: TableName; readonly from: TableName; readonly columns: readonly TargetColumn[] },
+): Promise<void> {
+  const names = columns.map((column) => quoteName(column.name)).join(", ");
+  const due = await session.query<{ rows: number }>(`SELECT count(*)::float8 AS rows FROM ${quoteTable(from)}`);
+  const put = await session.query(
+    `INSERT INTO ${quoteTable(name)} (${names}) SELECT ${names} FROM ${quoteTable(from)}`,
+  );
+  if (put.rowCount !== due.rows[0]?.rows) {
+    throw new JobError(
+      "OUTPUT_REFUSED",
+      `publishing to ${showTable(name)}: the table took ${put.rowCount} of ${due.rows[0]?.rows} rows`,
+      { hint: "a trigger or a rule of the table keeps rows out or takes them elsewhere; nothing was changed" },
+    );
+  }
+}
+
 /** Checks the table's columns, and makes the table where it may. */
 export async function prepareTable(
   session: Session,

@@ -9,7 +9,7 @@ import { lock } from "../locks.js";
 import type { Mode, ModeTools } from "./mode.js";
 import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
 import { refuseOtherShape } from "./shape.js";
-import { copyAttributes, makeRowTable, makeLike, oidOf } from "./staging.js";
+import { checkStaging, copyAttributes, makeRowTable, makeLike, oidOf } from "./staging.js";
 import {
   copyTable,
   derivedName,
@@ -95,7 +95,9 @@ async function swapIn(session: Session, tools: ModeTools, plan: Plan, staging: T
   // The rows were committed span by span; checking all of them may take longer than the limit of a statement.
   await session.query("SET LOCAL statement_timeout = 0");
   await session.query(wholeTables);
-  await checkStaging(session, tools, plan, staging);
+  const due = `SELECT sum(rows) FROM ${control.table("spans")} WHERE run_id = $1`;
+  await checkStaging(session, { runId: plan.runId, staging, due });
+  await session.query(`ANALYZE ${quoteTable(staging)}`);
   if (spec.swap === "rename" && (await findTable(session, name)) !== undefined) {
     await copyAttributes(session, name, staging); // to check a new foreign key takes its time
   }
@@ -147,23 +149,6 @@ async function lockTarget(session: Session, { name, spec }: ModeTools): Promise<
 
 function writableColumns({ columns }: FoundTable): string[] {
   return columns.filter(({ computed }) => !computed).map((column) => column.name);
-}
-
-/** Checks that the staging table holds the rows that the control table counts. @throws JobError OUTPUT_DAMAGED */
-async function checkStaging(session: Session, { control }: ModeTools, plan: Plan, staging: TableName): Promise<void> {
-  const { rows } = await session.query<{ there: string; due: string }>({
-    text: `SELECT (SELECT count(*) FROM ${quoteTable(staging)}) AS there,
-      (SELECT coalesce(sum(rows), 0)::int8 FROM ${control.table("spans")} WHERE run_id = $1) AS due`,
-    values: [plan.runId],
-  });
-  const [row] = rows;
-  if (row?.there !== row?.due) {
-    throw damagedRun(
-      `finishing run ${plan.runId}: ${showTable(staging)} holds ${row?.there} rows, its spans gave ${row?.due}`,
-      { hint: "somebody changed the staging table; restore it", runId: plan.runId },
-    );
-  }
-  await session.query(`ANALYZE ${quoteTable(staging)}`);
 }
 
 /**

@@ -1,5 +1,7 @@
+import type { RunId } from "../../../plan/plan.js";
 import type { Session } from "../connections.js";
-import { quoteTable, type TableName } from "../names.js";
+import { damagedRun } from "../damage.js";
+import { quoteTable, showTable, type TableName } from "../names.js";
 
 /**
  * SQL for statements that copy what LIKE does not: owner, grants, foreign keys, storage parameters, replica identity,
@@ -70,4 +72,26 @@ export async function oidOf(session: Session, name: TableName): Promise<number |
     values: [name.schema, name.table],
   });
   return rows[0]?.oid;
+}
+
+/**
+ * Checks that a staging table holds the rows that its run committed. `due`: SQL for their number, `$1` the run.
+ * @throws JobError OUTPUT_DAMAGED
+ */
+export async function checkStaging(
+  session: Session,
+  { runId, staging, due }: { readonly runId: RunId; readonly staging: TableName; readonly due: string },
+): Promise<void> {
+  const { rows } = await session.query<{ there: string; due: string }>({
+    text: `SELECT (SELECT count(*) FROM ${quoteTable(staging)}) AS there, coalesce((${due}), 0)::int8 AS due
+      FROM (SELECT $1::text) AS run`,
+    values: [runId],
+  });
+  const [row] = rows;
+  if (row?.there !== row?.due) {
+    throw damagedRun(
+      `finishing run ${runId}: ${showTable(staging)} holds ${row?.there} rows, its spans gave ${row?.due}`,
+      { hint: "somebody changed the staging table; restore it", runId },
+    );
+  }
 }

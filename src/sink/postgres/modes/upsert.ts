@@ -44,7 +44,7 @@ export function upsertMode({ name, spec, control, refuseNewer }: ModeTools): Mod
       const merge = { target: quoteTable(name), keys: keysOf(rows.plan), key: spec.key };
       const { put, due } = await (spec.on_duplicate === "fail" ? mergeOnce : mergeLast)(session, merge, rows);
       if (put < due) {
-        await refuseMissing(session, merge, rows);
+        await refuseMissing(session, merge, { from: temporary, doing: `writing span ${rows.span}` });
       }
       await refuseChanged(session, name, rows.columns);
       // The rows are locked now: a newer run that has put one of them has committed, and is seen; or it waits.
@@ -156,7 +156,11 @@ interface Merge {
 }
 
 /** SQL that inserts keys in order, so that two spans with the same keys wait for each other and do not deadlock. */
-function insertSql({ target, key }: Merge, columns: readonly TargetColumn[], from: string): string {
+function insertSql(
+  { target, key }: Pick<Merge, "target" | "key">,
+  columns: readonly TargetColumn[],
+  from: string,
+): string {
   const names = columns.map((column) => quoteName(column.name));
   const keyNames = key.map(quoteName);
   const others = names.filter((column) => !keyNames.includes(column));
@@ -179,18 +183,48 @@ interface Merged {
  * trigger may ignore such updates. But a trigger may also keep out a row that is not in the target.
  * @throws JobError OUTPUT_REFUSED
  */
-async function refuseMissing(session: Session, { target, key }: Merge, { span }: EncodedRows): Promise<void> {
+async function refuseMissing(
+  session: Session,
+  { target, key }: Pick<Merge, "target" | "key">,
+  { from, doing }: { readonly from: string; readonly doing: string },
+): Promise<void> {
   const same = key.map((column) => `t.${quoteName(column)} = s.${quoteName(column)}`).join(" AND ");
   const { rows } = await session.query(
-    `SELECT ${key.map((column) => `s.${quoteName(column)}`).join(", ")} FROM ${temporary} s
+    `SELECT ${key.map((column) => `s.${quoteName(column)}`).join(", ")} FROM ${from} s
      WHERE NOT EXISTS (SELECT FROM ${target} t WHERE ${same}) ORDER BY 1 LIMIT 1`,
   );
   if (rows.length > 0) {
     throw new JobError(
       "OUTPUT_REFUSED",
-      `writing span ${span} by key: the row with ${shownKey(key, rows[0])} is not in the table afterwards`,
+      `${doing} by key: the row with ${shownKey(key, rows[0])} is not in the table afterwards`,
       { hint: "a trigger of the table or a policy keeps rows out; committed spans are kept" },
     );
+  }
+}
+
+/**
+ * Inserts the rows of a table into the target, and updates rows with the same key. No key comes twice in `from`.
+ * @throws JobError OUTPUT_REFUSED for a row that is not in the target afterwards
+ */
+export async function mergeTable(
+  session: Session,
+  {
+    name,
+    from,
+    key,
+    columns,
+  }: {
+    readonly name: TableName;
+    readonly from: TableName;
+    readonly key: readonly string[];
+    readonly columns: readonly TargetColumn[];
+  },
+): Promise<void> {
+  const merge = { target: quoteTable(name), key };
+  const put = await session.query(insertSql(merge, columns, `${quoteTable(from)} s`));
+  const { rows } = await session.query<{ due: number }>(`SELECT count(*)::float8 AS due FROM ${quoteTable(from)}`);
+  if ((put.rowCount ?? 0) < (rows[0]?.due ?? 0)) {
+    await refuseMissing(session, merge, { from: quoteTable(from), doing: `publishing to ${showTable(name)}` });
   }
 }
 

@@ -5,7 +5,7 @@ import { expect, test } from "vitest";
 import { planToText } from "#src/plan/parse-plan.js";
 import type { Plan, Span } from "#src/plan/plan.js";
 import { spanAt, spanCount } from "#src/plan/spans.js";
-import { migrationScript } from "#src/sink/postgres/control/schema.js";
+import { migrationScript } from "#src/sink/postgres/control/tables.js";
 import { projectFolder } from "../../../support/cli.js";
 import { count, plainTable } from "../../../support/pg-amid.js";
 import type { Database, PgRow } from "../../../support/pg-database.js";

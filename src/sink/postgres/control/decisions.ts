@@ -1,0 +1,78 @@
+import { type Decision, parseDecision } from "../../../publish/decision.js";
+import { parseRunVerdict, type RunVerdict } from "../../../publish/run-verdict.js";
+import { parseJson } from "../../../plan/parse-plan.js";
+import type { RunId } from "../../../plan/plan.js";
+import type { Session } from "../connections.js";
+import { damagedRun } from "../damage.js";
+import type { Control } from "./control.js";
+
+/** Reads the decision on a run. @throws JobError OUTPUT_DAMAGED */
+export async function readDecision(session: Session, control: Control, runId: RunId): Promise<Decision | undefined> {
+  const { rows } = await session.query({
+    text: `SELECT kind, by, to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at, reason,
+        successor FROM ${control.table("decisions")} WHERE run_id = $1`,
+    values: [runId],
+  });
+  const [row] = rows;
+  if (row === undefined) {
+    return undefined;
+  }
+  const { successor, ...rest } = row as Record<string, unknown>;
+  const decision = parseDecision(successor === null ? rest : { ...rest, successor });
+  if (decision === undefined) {
+    throw damagedControl(control, "decisions", runId);
+  }
+  return decision;
+}
+
+/**
+ * Stores the decision on a run unless there is one. An insertion of the same key waits for an earlier one to commit, so
+ * that the first one stands.
+ */
+export async function storeDecision(
+  session: Session,
+  control: Control,
+  runId: RunId,
+  { kind, by, at, reason, successor }: Decision,
+): Promise<void> {
+  await session.query({
+    text: `INSERT INTO ${control.table("decisions")} (run_id, kind, by, at, reason, successor)
+      VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING`,
+    values: [runId, kind, by, at, reason, successor ?? null],
+  });
+}
+
+/** Reads the verdict on a run. @throws JobError OUTPUT_DAMAGED */
+export async function readVerdict(session: Session, control: Control, runId: RunId): Promise<RunVerdict | undefined> {
+  const { rows } = await session.query<{ verdict: string }>({
+    text: `SELECT verdict FROM ${control.table("verdicts")} WHERE run_id = $1`,
+    values: [runId],
+  });
+  const [row] = rows;
+  const verdict = row === undefined ? undefined : parseRunVerdict(parseJson(row.verdict));
+  if (row !== undefined && verdict === undefined) {
+    throw damagedControl(control, "verdicts", runId);
+  }
+  return verdict;
+}
+
+/** Stores the verdict on a run unless there is one. */
+export async function storeVerdict(
+  session: Session,
+  control: Control,
+  runId: RunId,
+  verdict: RunVerdict,
+): Promise<void> {
+  await session.query({
+    text: `INSERT INTO ${control.table("verdicts")} (run_id, outcome, verdict, writer)
+      VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
+    values: [runId, verdict.verdict.outcome, JSON.stringify(verdict), verdict.writer],
+  });
+}
+
+function damagedControl({ schema }: Control, table: string, runId: RunId): Error {
+  return damagedRun(`reading ${schema}.${table}: the row of run ${runId} is not of this program`, {
+    hint: "somebody changed the control tables; restore them",
+    runId,
+  });
+}

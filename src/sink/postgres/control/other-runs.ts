@@ -1,0 +1,63 @@
+import { splitRunId } from "../../../plan/identity.js";
+import type { RunId } from "../../../plan/plan.js";
+import type { Session } from "../connections.js";
+import type { Control } from "./control.js";
+import { runConditions } from "./run-conditions.js";
+
+/** A run that leaves tables of its own behind. */
+export interface PastRun {
+  readonly runId: RunId;
+  /** `schema.table` */
+  readonly target: string;
+  readonly mode: string;
+}
+
+interface PastRow {
+  readonly run_id: RunId;
+  readonly target: string;
+  readonly mode: string;
+}
+
+function pastRun({ run_id: runId, target, mode }: PastRow): PastRun {
+  return { runId, target, mode };
+}
+
+/** Reads the earlier runs of the same job and params that were not published: they are abandoned. */
+export async function abandonedRuns(session: Session, { table }: Control, runId: RunId): Promise<readonly PastRun[]> {
+  const { base, number } = splitRunId(runId);
+  const { rows } = await session.query<PastRow>({
+    text: `SELECT run_id, target, mode FROM ${table("runs")} r WHERE base = $1 AND number < $2
+      AND ${runConditions(table).isUnfinished}`,
+    values: [base, number],
+  });
+  return rows.map(pastRun);
+}
+
+/** Tables of older runs were dropped by the runs after them. */
+const closedLimit = 200;
+
+/** Reads the latest staged runs for a target that are published or discarded; a bounded number. */
+export async function closedRuns(session: Session, { table }: Control, target: string): Promise<readonly PastRun[]> {
+  const { isUnfinished, isDecided } = runConditions(table);
+  const { rows } = await session.query<PastRow>({
+    text: `SELECT run_id, target, mode FROM ${table("runs")} r WHERE target = $1 AND staged
+      AND (NOT (${isUnfinished}) OR ${isDecided("discarded")}) ORDER BY planned_at DESC LIMIT ${closedLimit}`,
+    values: [target],
+  });
+  return rows.map(pastRun);
+}
+
+/**
+ * Whether no run before this one has published a row: all of them are staged, and none is published or approved. False
+ * where there is none.
+ */
+export async function nothingPublished(session: Session, { table }: Control, runId: RunId): Promise<boolean> {
+  const { isUnfinished, isDecided } = runConditions(table);
+  const { base, number } = splitRunId(runId);
+  const { rows } = await session.query<{ nothing: boolean | null }>({
+    text: `SELECT bool_and(staged AND ${isUnfinished} AND NOT ${isDecided("approved")}) AS nothing
+      FROM ${table("runs")} r WHERE base = $1 AND number < $2`,
+    values: [base, number],
+  });
+  return rows[0]?.nothing === true;
+}

@@ -1,0 +1,110 @@
+import { createHash } from "node:crypto";
+import { mergeSpanProfiles, parseSpanProfile, type SpanProfile } from "../../../checks/span-profile.js";
+import type { PinnedRun, Plan, RunId } from "../../../plan/plan.js";
+import { spanCount } from "../../../plan/spans.js";
+import { earlierDateIn, type PublishedRun, type Series } from "../../../publish/published-run.js";
+import { JobError } from "../../../util/errors.js";
+import type { Connections, Session } from "../connections.js";
+import { damagedRun } from "../damage.js";
+import type { Control } from "./control.js";
+
+/** A profile is 64 KiB at most. */
+const spansPerQuery = 64;
+
+/**
+ * Merges the profiles of a run's committed spans; undefined where a span has none. Reads a bounded number at a time.
+ * @throws JobError OUTPUT_DAMAGED
+ */
+export async function mergedProfile(
+  connections: Connections,
+  control: Control,
+  plan: Plan,
+): Promise<SpanProfile | undefined> {
+  let merged: SpanProfile | undefined;
+  for (let from = 0; from < spanCount(plan); from += spansPerQuery) {
+    const { rows } = await connections.use((session) =>
+      session.query<{ span: number; profile: string | null }>({
+        text: `SELECT span, profile FROM ${control.table("spans")} WHERE run_id = $1 AND span >= $2 AND span < $3 ORDER BY span`,
+        values: [plan.runId, from, from + spansPerQuery],
+      }),
+    );
+    for (const { span, profile } of rows) {
+      if (profile === null) {
+        return undefined;
+      }
+      const parsed = parsedProfile(control, plan, span, profile);
+      merged = merged === undefined ? parsed : mergeSpanProfiles(merged, parsed);
+    }
+  }
+  return merged;
+}
+
+function parsedProfile(control: Control, { runId }: Plan, span: number, text: string): SpanProfile {
+  try {
+    return parseSpanProfile(text);
+  } catch {
+    throw damagedRun(`reading ${control.schema}.spans: the profile of span ${span} of run ${runId} is not one`, {
+      hint: "somebody changed the control tables; restore them",
+      runId,
+    });
+  }
+}
+
+interface PublishedRow {
+  readonly run_id: RunId;
+  readonly params: Readonly<Record<string, string>>;
+  readonly profile_sha256: string;
+  readonly model_sha256: string;
+}
+
+/**
+ * Finds the published runs of a series with earlier dates whose profiles are stored: of each date the one that was
+ * published last. Runs that were rolled back do not count.
+ */
+export async function publishedRuns(
+  session: Session,
+  control: Control,
+  { target, series }: { readonly target: string; readonly series: Series },
+): Promise<readonly PublishedRun[]> {
+  const { rows } = await session.query<PublishedRow>({
+    text: `SELECT r.run_id, r.params, f.profile_sha256, f.model_sha256
+      FROM ${control.table("finishes")} f JOIN ${control.table("runs")} r USING (run_id)
+      WHERE f.target = $1 AND r.job = $2 AND r.params IS NOT NULL AND f.profile IS NOT NULL
+        AND NOT EXISTS (SELECT FROM ${control.table("swaps")} s WHERE s.run_id = r.run_id AND s.action = 'rollback')
+      ORDER BY f.publication`,
+    values: [target, series.job],
+  });
+  const byDate = new Map<string, PublishedRun>();
+  for (const { run_id: runId, params, profile_sha256: sha256, model_sha256: modelSha256 } of rows) {
+    const date = earlierDateIn(series, { job: series.job, params });
+    if (date !== undefined) {
+      byDate.set(date, { runId, date, sha256, modelSha256, place: "" });
+    }
+  }
+  return [...byDate.values()];
+}
+
+/** Reads the profile of a published run. @throws JobError DATABASE when it is gone, or is another one */
+export async function publishedProfile(
+  session: Session,
+  control: Control,
+  { runId, sha256 }: PinnedRun,
+): Promise<string> {
+  const { rows } = await session.query<{ profile: string | null }>({
+    text: `SELECT profile FROM ${control.table("finishes")} WHERE run_id = $1`,
+    values: [runId],
+  });
+  const profile = rows[0]?.profile;
+  if (typeof profile !== "string" || sha256Of(profile) !== sha256) {
+    const found = typeof profile === "string" ? "is not the one that the plan names" : "is gone";
+    throw new JobError("DATABASE", `reading ${control.schema}.finishes: the profile of run ${runId} ${found}`, {
+      hint: "somebody changed the control tables; restore them, or start over with --new-run",
+    });
+  }
+  return profile;
+}
+
+/** Hex sha256 of a text. */
+export function sha256Of(text: string): string {
+  return createHash("sha256").update(text).digest("hex");
+}

@@ -1,0 +1,12 @@
+/** SQL for conditions on a row `r` of the table of runs. */
+export function runConditions(table: (name: "finishes" | "decisions") => string): {
+  readonly isUnfinished: string;
+  /** Needs layout 2. */
+  readonly isDecided: (kind: "approved" | "discarded" | "superseded") => string;
+} {
+  return {
+    isUnfinished: `NOT EXISTS (SELECT 1 FROM ${table("finishes")} f WHERE f.run_id = r.run_id)`,
+    isDecided: (kind) =>
+      `EXISTS (SELECT 1 FROM ${table("decisions")} d WHERE d.run_id = r.run_id AND d.kind = '${kind}')`,
+  };
+}
