@@ -80,8 +80,8 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
         `looking for unfinished runs of ${job}`,
         [],
         async (session, layout) => {
-          const plans = await control.unfinished(session, layout, { job, base });
-          return plans.map((plan) => ({ plan, target: tableOf(plan, settings) }));
+          const runs = await control.unfinished(session, layout, { job, base });
+          return runs.map(({ plan, held = false }) => ({ plan, held, target: tableOf(plan, settings) }));
         },
       ),
     admitNewRun: (runId) =>

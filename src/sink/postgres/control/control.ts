@@ -5,7 +5,7 @@ import { parsePlan, planToText } from "../../../plan/parse-plan.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
 import { spanCount } from "../../../plan/spans.js";
 import { logicalDateOf } from "../../../publish/published-run.js";
-import type { StoredPlan } from "../../port.js";
+import type { StoredPlan, UnfinishedRun } from "../../port.js";
 import type { Session } from "../connections.js";
 import { damagedRun } from "../damage.js";
 import { quoteName } from "../names.js";
@@ -35,8 +35,15 @@ export interface Control {
   storePlan(session: Session, plan: Plan): Promise<boolean>;
   /** The latest of the runs after this one; undefined where there is none. */
   laterRun(session: Session, runId: RunId): Promise<RunId | undefined>;
-  /** Plans of the job's unfinished runs but those that start with `base`, the newest first; a bounded number. */
-  unfinished(session: Session, layout: number, which: { job: string; base: RunId }): Promise<readonly Plan[]>;
+  /**
+   * Reads the unfinished runs of a job but those that start with `base`, the newest first; a bounded number. Discarded
+   * runs are not unfinished. `layout`: of the control tables.
+   */
+  unfinished(
+    session: Session,
+    layout: number,
+    which: { readonly job: string; readonly base: RunId },
+  ): Promise<readonly Omit<UnfinishedRun, "target">[]>;
   isFinished(session: Session, runId: RunId): Promise<boolean>;
 }
 
@@ -45,7 +52,7 @@ const unfinishedLimit = 20;
 
 export function controlOf(schema: string): Control {
   const table: Control["table"] = (name) => `${quoteName(schema)}.${name}`;
-  const { isUnfinished, isDecided } = runConditions(table);
+  const { isUnfinished, isDecided, isHeld: isHeldSql } = runConditions(table);
   return {
     schema,
     table,
@@ -62,15 +69,20 @@ export function controlOf(schema: string): Control {
       return rows[0] === undefined ? undefined : numberedRunId(base, rows[0].number);
     },
     async unfinished(session, layout, { job, base }) {
-      const { rows } = await session.query<PlanRow>({
-        text: `SELECT plan, plan_id FROM ${table("runs")} r WHERE job = $1 AND base <> $2 AND ${isUnfinished}
+      // Layout 1 has no decisions and no verdicts.
+      const [isOpen, isHeld] = layout < 2 ? ["true", "false"] : [`NOT ${isDecided("discarded")}`, isHeldSql];
+      const { rows } = await session.query<PlanRow & { held: boolean }>({
+        text: `SELECT plan, plan_id, ${isHeld} AS held FROM ${table("runs")} r WHERE job = $1 AND base <> $2 AND ${isUnfinished}
           AND NOT EXISTS (SELECT 1 FROM ${table("runs")} l WHERE l.base = r.base AND l.number > r.number)
-          ${layout < 2 ? "" : `AND NOT ${isDecided("discarded")} AND NOT ${isDecided("superseded")}`}
+          AND ${isOpen}
           ORDER BY planned_at DESC LIMIT ${unfinishedLimit}`,
         values: [job, base],
       });
       // Damage of another run is no error of this one.
-      return rows.flatMap((row) => storedPlan(row)?.plan ?? []);
+      return rows.flatMap((row) => {
+        const plan = storedPlan(row)?.plan;
+        return plan === undefined ? [] : [{ plan, held: row.held }];
+      });
     },
     async isFinished(session, runId) {
       const { rows } = await session.query({

@@ -1,0 +1,102 @@
+import { expect, test } from "vitest";
+import { scratchFolder } from "../support/job.js";
+import { fewRows, lastJson, nightlyJob, type Nights } from "../support/nights.js";
+import { leftTables } from "../support/pg-crash.js";
+import type { Database } from "../support/pg-database.js";
+import { statesIn } from "../support/pg-staged.js";
+import { usePostgres } from "../support/postgres.js";
+
+const postgres = usePostgres();
+const modes = ["append", "upsert", "replace"] as const;
+type Mode = (typeof modes)[number];
+
+async function nightsIn(folder: string, { url }: Database, mode: Mode): Promise<Nights> {
+  const key = mode === "append" ? [] : ["id"];
+  const table = { url, table: "scores.predictions", mode, key, timeouts: { lock: 1 } };
+  return await nightlyJob(folder, { output: { parquet: undefined, postgres: table } });
+}
+
+const rowCount = async (database: Database): Promise<number> =>
+  (await database.query("SELECT FROM scores.predictions")).length;
+
+/** Publishes a normal night, then holds the next one, which has too few rows. Returns the id of the held run. */
+async function heldNight(nights: Nights): Promise<string> {
+  const first = await nights.night("run", "2026-11-20", "--json");
+  expect(first.code, first.stderr).toBe(0);
+  await nights.rewrite(fewRows);
+  const held = await nights.night("run", "2026-11-21", "--json");
+  expect(held.code, held.stderr).toBe(67);
+  expect(lastJson(held)).toMatchObject({ status: "held" });
+  return String(lastJson(held)["run_id"]);
+}
+
+postgres.describe("a run into Postgres whose checks fail", () => {
+  test.each(modes)("a run into Postgres is held, and approve publishes it without model and input: %s", async (mode) => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const nights = await nightsIn(scratch.path, database, mode);
+    const runId = await heldNight(nights);
+    expect((await nights.night("run", "2026-11-21")).code).toBe(67);
+    expect([await rowCount(database), await statesIn(database)]).toEqual([
+      442,
+      expect.arrayContaining(["published", "held"]),
+    ]);
+
+    await nights.rewrite({ ...fewRows, input: { path: "gone/*.parquet" }, model: { path: "gone.onnx" } });
+    const approved = await nights.night("approve", "2026-11-21", "--reason", "a small day", "--by", "ann", "--json");
+    expect([approved.code, approved.stderr]).toEqual([0, ""]);
+    expect(lastJson(approved)).toMatchObject({ run_id: runId, status: "published", decision: { by: "ann" } });
+    expect(await rowCount(database)).toBe({ append: 492, upsert: 442, replace: 50 }[mode]);
+    expect([await statesIn(database), await leftTables(database)]).toEqual([["published", "published"], []]);
+    expect((await nights.night("approve", "2026-11-21")).code).toBe(0);
+  });
+
+  test.each(modes)("a run into Postgres is discarded, and a new run takes its place: %s", async (mode) => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const nights = await nightsIn(scratch.path, database, mode);
+    const runId = await heldNight(nights);
+    expect((await nights.night("discard", "2026-11-21", "--reason", "half a table")).code).toBe(0);
+    expect([await rowCount(database), await leftTables(database)]).toEqual([442, []]);
+    for (const [command, code] of [
+      ["run", 67],
+      ["approve", 66],
+    ] as const) {
+      const refused = await nights.night(command, "2026-11-21");
+      expect([refused.code, refused.stderr]).toEqual([code, expect.stringContaining("half a table")]);
+    }
+    await nights.rewrite({});
+    const next = await nights.night("run", "2026-11-21", "--new-run", "--json");
+    expect(next.code, next.stderr).toBe(0);
+    expect(lastJson(next)).toMatchObject({ run_id: `${runId}-r2`, status: "complete" });
+    expect(await rowCount(database)).toBe({ append: 884, upsert: 442, replace: 442 }[mode]);
+  });
+
+  test.each(modes)("a run into Postgres is superseded by a new run, and can then not be approved: %s", async (mode) => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const nights = await nightsIn(scratch.path, database, mode);
+    const runId = await heldNight(nights);
+    await nights.rewrite({});
+    const next = await nights.night("run", "2026-11-21", "--new-run", "--json");
+    expect(next.code, next.stderr).toBe(0);
+    const approved = await nights.night("approve", "2026-11-21", "--run", runId);
+    expect([approved.code, approved.stderr]).toEqual([66, expect.stringContaining(`${runId}-r2`)]);
+    expect(await rowCount(database)).toBe({ append: 884, upsert: 442, replace: 442 }[mode]);
+    expect(await leftTables(database)).toEqual([]);
+  });
+
+  test("a run into Postgres is published as it comes with on_fail: warn, with its verdict", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const nights = await nightsIn(scratch.path, database, "upsert");
+    await nights.night("run", "2026-11-20");
+    await nights.rewrite({ ...fewRows, checks: { on_fail: "warn" } });
+    const done = await nights.night("run", "2026-11-21", "--json");
+    expect([done.code, lastJson(done)["verdict"]]).toEqual([
+      0,
+      expect.objectContaining({ failed: [expect.stringContaining("50 rows")] }),
+    ]);
+    expect(await database.query("SELECT outcome FROM infer_batch.verdicts ORDER BY judged_at")).toHaveLength(2);
+  });
+});

@@ -1,0 +1,148 @@
+import { createHash } from "node:crypto";
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { spanProfileText } from "#src/checks/span-profile.js";
+import type { Plan, RunId } from "#src/plan/plan.js";
+import { spanAt } from "#src/plan/spans.js";
+import { runProfileOf, runProfileText } from "#src/publish/profile-text.js";
+import type { Series } from "#src/publish/published-run.js";
+import { projectFolder } from "../../support/cli.js";
+import { modes } from "../../support/pg-amid.js";
+import {
+  commitProfiled,
+  decisionOf,
+  holdStaged,
+  publishStaged,
+  stagedPlan,
+  wholeProfile,
+} from "../../support/pg-staged.js";
+import { usePostgres } from "../../support/postgres.js";
+import { begun, carryOut, idsOf, outputOf, pgSink, planFor, whole } from "../../support/sinks.js";
+
+const postgres = usePostgres();
+const sha256 = (text: string): string => createHash("sha256").update(text).digest("hex");
+const series: Series = { job: "job", params: { ds: "2026-11-09", region: "EU" }, dateParam: "ds", date: "2026-11-09" };
+
+const night = (sink: ReturnType<typeof pgSink>, day: number, region = "EU"): Plan =>
+  stagedPlan(sink.planTarget, {
+    runId: `job-${region.length}0000000000${day}`,
+    params: { ds: `2026-11-0${day}`, region },
+  });
+
+postgres.describe("the profile of a run in Postgres", () => {
+  test.each(modes)("a run's profile is that of all its rows, before and after it is published: %s", async (_, spec) => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = pgSink({ url: database.url, postgres: spec });
+    const plan = night(sink, 1);
+    const { run, stored } = await holdStaged(sink, plan, (id) => id / 8);
+    const profile = wholeProfile(25, (id) => id / 8);
+    const merged = (await (await sink.open(stored)).profile()) ?? expect.fail("no profile");
+    expect(spanProfileText(merged)).toBe(spanProfileText(profile));
+    await run.decide(decisionOf("approved"));
+    await run.finish();
+
+    const text = runProfileText(runProfileOf(plan, { profile, rejected: 0 }));
+    const found = await sink.published?.(series);
+    expect(found).toEqual([
+      { runId: plan.runId, date: "2026-11-01", sha256: sha256(text), modelSha256: plan.model.sha256, place: "" },
+    ]);
+    expect(await sink.readProfile?.(found?.[0] ?? expect.fail("no run"))).toBe(text);
+  });
+
+  test("a run is told to have no profile when a span has none, and is not compared with", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = pgSink({ url: database.url });
+    const { run, stored } = await begun(sink, night(sink, 1));
+    const span = spanAt(stored.plan, 1);
+    await run.commit(span, whole(outputOf(idsOf(span))));
+    await commitProfiled(run, stored);
+    expect(await run.profile()).toBeUndefined();
+    await run.decide(decisionOf("approved"));
+    await run.finish();
+    expect(await sink.published?.(series)).toEqual([]);
+  });
+
+  test("a profile that somebody changed ends the attempt with 66, or with 75 where it is another run's", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = pgSink({ url: database.url });
+    await publishStaged(sink, night(sink, 1));
+    const [pinned] = (await sink.published?.(series)) ?? [];
+    await database.query("UPDATE infer_batch.finishes SET profile = profile || ' '");
+    const gone = (sql: string): Promise<unknown> =>
+      database.query(sql).then(() => sink.readProfile?.(pinned ?? expect.fail("no run")));
+    await expect(gone("SELECT")).rejects.toMatchObject({ exitCode: 75 });
+    await expect(gone("DELETE FROM infer_batch.finishes")).rejects.toMatchObject({ exitCode: 75 });
+    const { run } = await holdStaged(sink, night(sink, 2));
+    await database.query("UPDATE infer_batch.spans SET profile = '{' WHERE span = 1");
+    await expect(run.profile()).rejects.toMatchObject({ code: "OUTPUT_DAMAGED" });
+  });
+});
+
+postgres.describe("published runs of a series in Postgres", () => {
+  test("are those with earlier dates, of the same params besides, published last of their date", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = pgSink({ url: database.url, postgres: { mode: "upsert", key: ["id"] }, allowOlder: true });
+    const ids = async (): Promise<unknown[]> =>
+      ((await sink.published?.(series)) ?? []).map(({ runId }) => runId).toSorted();
+    expect(await ids()).toEqual([]); // without control tables
+    for (const day of [3, 1, 2]) {
+      await publishStaged(sink, night(sink, day));
+    }
+    await publishStaged(sink, night(sink, 4, "USA"));
+    await publishStaged(sink, { ...night(sink, 5), params: { ds: "2026-11-09", region: "EU" } });
+    await publishStaged(sink, { ...night(sink, 6), job: "other" });
+    await holdStaged(sink, night(sink, 7));
+    const again = { ...night(sink, 2), runId: `${night(sink, 2).runId}-r2` as RunId };
+    await publishStaged(sink, again);
+    expect(await ids()).toEqual([night(sink, 1).runId, again.runId, night(sink, 3).runId].toSorted());
+    await using other = pgSink({ url: database.url, postgres: { table: "scores.others" } });
+    expect(await other.published?.(series)).toEqual([]);
+  });
+
+  test("a run that was rolled back is not compared with", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = pgSink({ url: database.url, postgres: { mode: "replace", key: ["id"] } });
+    await publishStaged(sink, night(sink, 1));
+    await publishStaged(sink, night(sink, 2));
+    await sink.rollback();
+    expect((await sink.published?.(series))?.map(({ date }) => date)).toEqual(["2026-11-01"]);
+  });
+
+  test("a run that is not staged is compared with, too", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = pgSink({ url: database.url });
+    const { run, stored } = await begun(sink, { ...night(sink, 1), staged: false });
+    await commitProfiled(run, stored);
+    await run.finish();
+    expect((await sink.published?.(series))?.map(({ date }) => date)).toEqual(["2026-11-01"]);
+  });
+
+  test("control tables of layout 1 have none", async () => {
+    await using database = await postgres.server().createDatabase();
+    await database.query(await readFile(join(projectFolder, "test/sink/postgres/control/layout-1.sql"), "utf8"));
+    await using sink = pgSink({ url: database.url, allowDuplicates: false });
+    expect(await sink.published?.(series)).toEqual([]);
+    expect(await sink.unfinished("job", "job-x" as RunId)).toEqual([]);
+    await sink.admitNewRun("job-000000000000-r2" as RunId);
+    expect(await database.query("SELECT version FROM infer_batch.version")).toEqual([{ version: 1 }]);
+  });
+});
+
+postgres.describe("unfinished runs in Postgres that are staged", () => {
+  test("a held run is told as held, an approved one as unfinished, and a discarded one is not told", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = pgSink({ url: database.url });
+    await holdStaged(sink, night(sink, 1));
+    await (await holdStaged(sink, night(sink, 2))).run.decide(decisionOf("discarded"));
+    await (await holdStaged(sink, night(sink, 3))).run.decide(decisionOf("approved"));
+    await begun(sink, night(sink, 4));
+    await carryOut(sink, planFor(sink.planTarget, { runId: "job-900000000000", rows: 30 }));
+    const found = await sink.unfinished("job", "job-900000000000" as RunId);
+    expect(found.map(({ plan, held }) => [plan.params["ds"], held]).toSorted()).toEqual([
+      ["2026-11-01", true],
+      ["2026-11-03", false],
+      ["2026-11-04", false],
+    ]);
+  });
+});
