@@ -31,25 +31,28 @@ async function heldNight(nights: Nights): Promise<string> {
 }
 
 postgres.describe("a run into Postgres whose checks fail", () => {
-  test.each(modes)("a run into Postgres is held, and approve publishes it without model and input: %s", async (mode) => {
-    await using scratch = await scratchFolder();
-    await using database = await postgres.server().createDatabase();
-    const nights = await nightsIn(scratch.path, database, mode);
-    const runId = await heldNight(nights);
-    expect((await nights.night("run", "2026-11-21")).code).toBe(67);
-    expect([await rowCount(database), await statesIn(database)]).toEqual([
-      442,
-      expect.arrayContaining(["published", "held"]),
-    ]);
+  test.each(modes)(
+    "a run into Postgres is held, and approve publishes it without model and input: %s",
+    async (mode) => {
+      await using scratch = await scratchFolder();
+      await using database = await postgres.server().createDatabase();
+      const nights = await nightsIn(scratch.path, database, mode);
+      const runId = await heldNight(nights);
+      expect((await nights.night("run", "2026-11-21")).code).toBe(67);
+      expect([await rowCount(database), await statesIn(database)]).toEqual([
+        442,
+        expect.arrayContaining(["published", "held"]),
+      ]);
 
-    await nights.rewrite({ ...fewRows, input: { path: "gone/*.parquet" }, model: { path: "gone.onnx" } });
-    const approved = await nights.night("approve", "2026-11-21", "--reason", "a small day", "--by", "ann", "--json");
-    expect([approved.code, approved.stderr]).toEqual([0, ""]);
-    expect(lastJson(approved)).toMatchObject({ run_id: runId, status: "published", decision: { by: "ann" } });
-    expect(await rowCount(database)).toBe({ append: 492, upsert: 442, replace: 50 }[mode]);
-    expect([await statesIn(database), await leftTables(database)]).toEqual([["published", "published"], []]);
-    expect((await nights.night("approve", "2026-11-21")).code).toBe(0);
-  });
+      await nights.rewrite({ ...fewRows, input: { path: "gone/*.parquet" }, model: { path: "gone.onnx" } });
+      const approved = await nights.night("approve", "2026-11-21", "--reason", "a small day", "--by", "ann", "--json");
+      expect([approved.code, approved.stderr]).toEqual([0, ""]);
+      expect(lastJson(approved)).toMatchObject({ run_id: runId, status: "published", decision: { by: "ann" } });
+      expect(await rowCount(database)).toBe({ append: 492, upsert: 442, replace: 50 }[mode]);
+      expect([await statesIn(database), await leftTables(database)]).toEqual([["published", "published"], []]);
+      expect((await nights.night("approve", "2026-11-21")).code).toBe(0);
+    },
+  );
 
   test.each(modes)("a run into Postgres is discarded, and a new run takes its place: %s", async (mode) => {
     await using scratch = await scratchFolder();

@@ -15,9 +15,14 @@ const preload = pathToFileURL(join(projectFolder, "test/crash/pg-preload.mjs")).
 export async function runWatchedPg(
   spec: string,
   env: Record<string, string>,
-  { args = [], ...options }: CliOptions & { readonly args?: readonly string[] } = {},
+  {
+    command = "run",
+    args = [],
+    ...options
+  }: CliOptions & { readonly command?: "run" | "approve" | "discard"; readonly args?: readonly string[] } = {},
 ): Promise<CliResult> {
-  return await runCli(["run", spec, "--no-progress", "--log-level", "debug", ...args], {
+  const shown = command === "run" ? ["--no-progress", "--log-level", "debug"] : [];
+  return await runCli([command, spec, ...shown, ...args], {
     ...options,
     node: [`--import=${preload}`],
     env,

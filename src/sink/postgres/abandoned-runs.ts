@@ -2,6 +2,7 @@ import type { Plan, RunId } from "../../plan/plan.js";
 import { splitTable } from "../../spec/postgres-spec.js";
 import type { Session } from "./connections.js";
 import type { Control } from "./control/control.js";
+import { readDecision } from "./control/decisions.js";
 import { abandonedRuns, closedRuns, type PastRun } from "./control/other-runs.js";
 import { stagingTable } from "./modes/replace.js";
 import { stagedRowsTable } from "./modes/staged.js";
@@ -42,10 +43,13 @@ export async function unneededStaging(
   );
 }
 
-/** The tables of its own that a run may have. */
-export function ownTables(control: Control, plan: Plan): readonly TableName[] {
+/** Finds the tables of its own that a published or discarded run still has; none of another run, which needs them. */
+export async function tablesToDrop(session: Session, control: Control, plan: Plan): Promise<readonly TableName[]> {
+  const { runId } = plan;
   const { table: target, mode } = plannedTarget(plan);
-  return leftoversOf(control, { runId: plan.runId, target, mode });
+  const isClosed =
+    (await control.isFinished(session, runId)) || (await readDecision(session, control, runId))?.kind === "discarded";
+  return isClosed ? await existingTables(session, leftoversOf(control, { runId, target, mode })) : [];
 }
 
 function leftoversOf({ schema }: Control, { runId, target, mode }: PastRun): readonly TableName[] {
@@ -62,7 +66,7 @@ function leftoversOf({ schema }: Control, { runId, target, mode }: PastRun): rea
 }
 
 /** Those of the tables that exist and that this role may drop. */
-export async function existingTables(session: Session, names: readonly TableName[]): Promise<readonly TableName[]> {
+async function existingTables(session: Session, names: readonly TableName[]): Promise<readonly TableName[]> {
   const { rows } = await session.query<TableName>({
     text: `SELECT w.schema, w.table FROM unnest($1::text[], $2::text[]) AS w (schema, "table")
       JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.table

@@ -6,7 +6,7 @@ import type { RunState } from "../../publish/state.js";
 import type { JobError } from "../../util/errors.js";
 import type { Plan, RunId, Span } from "../../plan/plan.js";
 import type { AttemptFacts, CommittedBy, RunSink, RunWriter, StoredPlan } from "../port.js";
-import { existingTables, ownTables } from "./abandoned-runs.js";
+import { tablesToDrop } from "./abandoned-runs.js";
 import type { Session } from "./connections.js";
 import { readDecision, readVerdict, storeDecision, storeVerdict } from "./control/decisions.js";
 import { mergedProfile } from "./control/profiles.js";
@@ -97,7 +97,7 @@ function runSink(
     },
     async tidy() {
       if (plan.staged) {
-        await dropTables(tools, (session) => existingTables(session, ownTables(control, plan)));
+        await dropTables(tools, (session) => tablesToDrop(session, control, plan));
       }
     },
   };

@@ -1,0 +1,118 @@
+import { appendFile, readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { runCli } from "../support/cli.js";
+import { inParallel } from "../support/crash.js";
+import { scratchFolder } from "../support/job.js";
+import { killsOf, leftTables, type Mode, pgJob, type PgJob, runWatchedPg } from "../support/pg-crash.js";
+import type { Database } from "../support/pg-database.js";
+import { tableFaults } from "../support/pg-job.js";
+import { expectInOrder, readMeanwhile } from "../support/pg-reader.js";
+import { statesIn } from "../support/pg-staged.js";
+import { usePostgres } from "../support/postgres.js";
+import { scoreHere } from "../support/score.js";
+import { torture } from "../support/torture.js";
+
+const postgres = usePostgres();
+const parallelKills = 2;
+
+type Command = "run" | "approve" | "discard";
+
+/** `run` is killed where the checks pass; `approve` and `discard` where they hold the run. */
+const checksOf = (command: Command): object => (command === "run" ? {} : { outputs: { score: { range: [0, 1] } } });
+
+async function jobFor(folder: string, database: Database, mode: Mode, command: Command): Promise<PgJob> {
+  const job = await pgJob(folder, database, mode, { checks: checksOf(command) });
+  if (command !== "run") {
+    const held = await runCli(["run", job.spec, "--no-progress"]);
+    expect(held.code, held.stderr).toBe(67);
+  }
+  return job;
+}
+
+async function expectEnded(job: PgJob, command: Command): Promise<void> {
+  const { database, fixture, mode } = job;
+  expect(await leftTables(database)).toEqual([]);
+  if (command === "discard") {
+    expect(await database.query("SELECT id FROM scores.predictions")).toEqual([{ id: "-1" }]);
+    expect(await statesIn(database)).toEqual(["discarded"]);
+    return;
+  }
+  if (mode !== "replace") {
+    await database.query("DELETE FROM scores.predictions WHERE id = -1");
+  }
+  expect(await tableFaults(database, fixture)).toEqual([]);
+  expect(await statesIn(database)).toEqual(["published"]);
+  expect(await database.query("SELECT publication FROM infer_batch.finishes")).toEqual([{ publication: "1" }]);
+}
+
+const rowsSql = "SELECT count(*)::int AS n, count(DISTINCT id)::int AS ids, min(id) < 0 AS old FROM scores.predictions";
+
+/** What readers may find, in order: the row that was there, then the rows of the whole run. */
+function dueOf({ fixture, mode }: PgJob, command: Command): object[] {
+  const all = mode === "replace" ? fixture.rows : fixture.rows + 1;
+  const before = { n: 1, ids: 1, old: true };
+  return command === "discard" ? [before] : [before, { n: all, ids: all, old: mode !== "replace" }];
+}
+
+/** Kills a command at a moment, and lets the same command finish, while a reader polls the table. */
+async function killAndRepeat(mode: Mode, command: Command, moment: string): Promise<void> {
+  await using scratch = await scratchFolder();
+  await using database = await postgres.server().createDatabase();
+  const job = await jobFor(scratch.path, database, mode, command);
+  await using reader = await postgres.server().open(database.name);
+  const due = dueOf(job, command);
+  const { seen } = await readMeanwhile(reader, rowsSql, async () => {
+    const killed = await runWatchedPg(job.spec, { CRASH_AT: moment }, { command });
+    expect(killed.signal, killed.stderr).toBe("SIGKILL");
+    const again = await runCli([command, job.spec]);
+    expect(again.code, again.stderr).toBe(0);
+  });
+  if (command === "approve") {
+    // The next attempt drops the staging table that a killed one has left.
+    expect((await scoreHere(job.spec)).status).toBe("already_complete");
+  }
+  expectInOrder(seen, due);
+  await expectEnded(job, command);
+}
+
+postgres.describe("a staged run in Postgres that is killed at any statement", () => {
+  // Discarding is the same in all modes.
+  const cases = (["run", "approve", "discard"] as const).flatMap((command) =>
+    (["append", "upsert", "replace"] as const).flatMap((mode) =>
+      command === "discard" && mode !== "upsert" && !torture ? [] : [{ command, mode }],
+    ),
+  );
+
+  test.each(cases)(
+    "a staged run that is killed at any statement is ended by the same command, and readers see none of its rows or all: $command, $mode",
+    async ({ command, mode }) => {
+      await using scratch = await scratchFolder();
+      const traced = async (): Promise<string[]> => {
+        await using database = await postgres.server().createDatabase();
+        const job = await jobFor(scratch.path, database, mode, command);
+        const trace = join(scratch.path, "trace");
+        await appendFile(trace, "");
+        const { code, stderr } = await runWatchedPg(job.spec, { CRASH_TRACE: trace }, { command });
+        expect(code, stderr).toBe(0);
+        await expectEnded(job, command);
+        return (await readFile(trace, "utf8")).trimEnd().split("\n");
+      };
+      // Of `run`, the moments before its last ones are those of any run.
+      const all = killsOf(await traced()).filter((moment) => !moment.startsWith("torn "));
+      const kills = command === "run" && !torture ? all.slice(-5) : all;
+      expect(kills.length).toBeGreaterThan(command === "discard" ? 2 : 4);
+      const failures: string[] = [];
+      await inParallel(kills, parallelKills, async (moment) => {
+        try {
+          await killAndRepeat(mode, command, moment);
+        } catch (error) {
+          failures.push(`killed ${moment}: ${error instanceof Error ? error.message : String(error)}`);
+        }
+      });
+      expect(failures).toEqual([]);
+      console.info(`${command}, ${mode}: ${kills.length} kills`);
+    },
+    1_200_000,
+  );
+});
