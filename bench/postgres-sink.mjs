@@ -45,12 +45,13 @@ export async function writeCopyFile(path, rowCount) {
   await finished(file);
 }
 
-export async function sinkOnly(url, rows) {
+/** Writes so many rows. Returns the seconds until all spans are committed, and those of the end of the run. */
+export async function sinkOnly(url, rows, { mode = "append", key = [], staged = false } = {}) {
   const spec = {
     url,
     table: "bench.scores",
-    mode: "append",
-    key: [],
+    mode,
+    key,
     create: false,
     control_schema: "infer_batch",
     keep_previous: 1,
@@ -69,10 +70,11 @@ export async function sinkOnly(url, rows) {
   const sink = openPostgresSink({ spec, settings, retry, writer: "bench", program: "bench" });
   const stored = await sink.create({
     format: "infer-batch-plan",
-    version: 1,
+    version: 2,
     runId: "bench-000000000000",
     job: "bench",
     params: {},
+    dateParam: null,
     timezone: "UTC",
     input: { format: "parquet", shards: [{ uri: "s", sizeBytes: 0, fingerprint: "", rows }], rows },
     model: { uri: "m", sha256: "0".repeat(64) },
@@ -96,10 +98,13 @@ export async function sinkOnly(url, rows) {
       missing: "bad_row",
     },
     target: sink.planTarget,
+    staged,
+    checks: null,
     commitRows,
     createdBy: "bench",
   });
   const run = await sink.open(stored);
+  const start = performance.now();
   const writer = await run.begin({
     worker: 0,
     workers: 1,
@@ -114,6 +119,12 @@ export async function sinkOnly(url, rows) {
     }
   };
   await Promise.all(Array.from({ length: commitConcurrency }, worker));
+  const committed = performance.now();
+  if (staged) {
+    await run.decide({ kind: "approved", by: "bench", at: new Date().toISOString(), reason: null });
+  }
   await writer.finish();
+  const finished = performance.now();
   await sink[Symbol.asyncDispose]();
+  return { spanSeconds: (committed - start) / 1000, finishSeconds: (finished - committed) / 1000 };
 }

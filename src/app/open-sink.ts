@@ -23,7 +23,7 @@ import { programVersion } from "./version.js";
 export interface Permissions {
   /** A new run may append to a table that has the rows of earlier runs. */
   readonly allowDuplicates?: boolean;
-  /** A run may overwrite rows of a run that was planned later. */
+  /** A run may overwrite rows of a newer run. */
   readonly allowOlder?: boolean;
 }
 

@@ -73,7 +73,7 @@ function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): 
     )
     .option(
       "--allow-older",
-      "Allow this run to overwrite rows of the job's runs that were planned after it (Postgres: upsert, replace)",
+      "Allow this run to overwrite the rows of a newer run of this job (Postgres: upsert, replace)",
     )
     .addOption(
       new Option(

@@ -46,6 +46,12 @@ postgres.describe("with tables made beforehand, no more is needed and no less is
   test.each([
     ["append", { mode: "append", key: [] }, [...schemas, ...onTarget("INSERT")]],
     [
+      "append, with checks",
+      { mode: "append", key: [] },
+      [...schemas, ...onTarget("INSERT"), ["CREATE ON SCHEMA infer_batch", "permission denied for schema infer_batch"]],
+      { checks: {} },
+    ],
+    [
       "upsert",
       { mode: "upsert" },
       [
@@ -74,7 +80,7 @@ postgres.describe("with tables made beforehand, no more is needed and no less is
         ["CREATE ON SCHEMA scores", "permission denied for schema scores", "keeper"],
       ],
     ],
-  ] as const)("%s", async (_what, postgresSpec, grants: Grants) => {
+  ] as const)("%s", async (_what, postgresSpec, grants: Grants, more: object = {}) => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     await makeScorer(database);
@@ -86,7 +92,7 @@ postgres.describe("with tables made beforehand, no more is needed and no less is
           scratch.path,
           fixture,
           { url },
-          { name: `run-${runs}`, output: { postgres: { key: ["id"], ...postgresSpec } } },
+          { ...more, name: `run-${runs}`, output: { postgres: { key: ["id"], ...postgresSpec } } },
         ),
       );
     };

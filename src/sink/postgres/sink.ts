@@ -38,7 +38,7 @@ export interface PostgresSinkOptions {
   readonly writer: string;
   /** Lets a new run add its rows beside those of earlier runs, in mode append. */
   readonly allowDuplicates: boolean;
-  /** Lets a run publish over the rows of a run that was planned later. */
+  /** Lets a run publish over the rows of a newer run. */
   readonly allowOlder: boolean;
   /** Name and version of this program. */
   readonly program: string;

@@ -5,6 +5,7 @@ import { showTable } from "#src/sink/postgres/names.js";
 import { stagingTable } from "#src/sink/postgres/modes/replace.js";
 import type { Sink } from "#src/sink/port.js";
 import type { Database } from "../../support/pg-database.js";
+import { decisionOf, stagedPlan } from "../../support/pg-staged.js";
 import { usePostgres } from "../../support/postgres.js";
 import { begun, commitSpans, pgSink, planFor } from "../../support/sinks.js";
 import { alone } from "../../support/sink-drive.js";
@@ -37,6 +38,14 @@ const steps = {
     await commitSpans(run, stored);
     return () => run.finish();
   },
+  async approve(sink: Sink) {
+    const { run } = await begun(sink, stagedPlan(sink.planTarget, { rows: 40, runId }));
+    return () => run.decide(decisionOf("approved"));
+  },
+  async discard(sink: Sink) {
+    const { run } = await begun(sink, stagedPlan(sink.planTarget, { rows: 40, runId }));
+    return () => run.decide(decisionOf("discarded"));
+  },
 } as const satisfies Record<string, (sink: Sink) => Promise<() => Promise<unknown>>>;
 
 /** Whether somebody waits for a lock that this program takes by name. */
@@ -63,6 +72,11 @@ postgres.describe("locks of another attempt", () => {
     { step: "begin", name: fence },
     { step: "commit", name: fence },
     { step: "finish", name: fence },
+    { step: "approve", name: fence },
+    // Spans that are being committed are committed before a run is discarded, or not at all.
+    { step: "discard", name: fence, shared: true },
+    // Publications of a table are numbered one after the other.
+    { step: "finish", name: "publication scores.predictions" },
     // A run's own tables are made and removed by one attempt at a time.
     { step: "create", name: `run ${runId}` },
     { step: "begin", name: `run ${runId}` },
