@@ -63,10 +63,14 @@ function runSink(
   return {
     state,
     profile: () => retrying(`reading ${target}`, retry, () => mergedProfile(connections, control, plan)),
-    verdict: () =>
-      retrying(`reading ${target}`, retry, () =>
+    async verdict() {
+      if (plan.checks === null) {
+        return undefined; // the control tables may be of layout 1, which has no verdicts
+      }
+      return await retrying(`reading ${target}`, retry, () =>
         transact(tools, (session) => readVerdict(session, control, plan.runId)),
-      ),
+      );
+    },
     judge: (verdict) =>
       retrying(`writing the verdict on ${plan.runId}`, retry, (last) =>
         transact(tools, (session) => judgeRun(session, tools, plan, verdict), { last }),
@@ -114,10 +118,12 @@ async function judgeRun(
 }
 
 /**
- * Stores the decision on a run unless there is one. A run that a later one has replaced is not approved or discarded.
- * A discarded run takes no more spans: the lock waits for those that are being committed.
+ * Stores the decision on a run unless there is one. A run that a later one has replaced is not approved or discarded,
+ * and a run that may not overwrite newer rows is not approved. A discarded run takes no more spans: the lock waits for
+ * those that are being committed.
  */
-async function decideRun(session: Session, { control }: RunTools, plan: Plan, decision: Decision): Promise<Decision> {
+async function decideRun(session: Session, tools: RunTools, plan: Plan, decision: Decision): Promise<Decision> {
+  const { control } = tools;
   const { runId } = plan;
   await lockRuns(session, runId, { shared: decision.kind !== "discarded" });
   const before = await readDecision(session, control, runId);
@@ -126,6 +132,9 @@ async function decideRun(session: Session, { control }: RunTools, plan: Plan, de
   }
   if (decision.kind !== "superseded") {
     await refuseSuperseded(session, control, runId);
+  }
+  if (decision.kind === "approved" && tools.modeOf(plan).kind !== "append") {
+    await tools.refuseNewer(session, plan); // publishing checks it again
   }
   await storeDecision(session, control, runId, decision);
   return (await readDecision(session, control, runId)) ?? decision;

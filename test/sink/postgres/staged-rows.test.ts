@@ -117,25 +117,38 @@ postgres.describe("keys of a staged run in upsert", () => {
 postgres.describe("the order of staged runs", () => {
   const overwriting = modes.filter(([mode]) => mode !== "append");
 
-  test.each(overwriting)("a run that is approved after one of a later date is refused: %s", async (_mode, spec) => {
+  test.each(overwriting)("a run is not approved after one of a later date is published: %s", async (_mode, spec) => {
     await using database = await postgres.server().createDatabase();
     await using sink = sinkFor(database, spec);
-    const first = await holdStaged(sink, night(sink, 1), () => 1);
-    await publishStaged(sink, night(sink, 2), () => 2);
-    await first.run.decide(decisionOf("approved"));
-    const newer = {
-      code: "OUTPUT_NEWER",
-      exitCode: 66,
-      message: `writing to scores.predictions: run ${night(sink, 2).runId} is for a later date than ${night(sink, 1).runId}, and its rows are there`,
-    };
-    await expect(first.run.finish()).rejects.toMatchObject(newer);
-    await expect((await sink.open(first.stored)).begin(alone)).rejects.toMatchObject(newer);
-    expect((await rowsIn(database)).every((row) => row.endsWith(" 2"))).toBe(true);
-
-    await using allowed = sinkFor(database, spec, { allowOlder: true });
-    await (await (await allowed.open(first.stored)).begin(alone)).finish();
-    expect((await rowsIn(database)).every((row) => row.endsWith(" 1"))).toBe(true);
+    const { run, stored } = await holdStaged(sink, night(sink, 1));
+    await publishStaged(sink, night(sink, 2));
+    await expect(run.decide(decisionOf("approved"))).rejects.toMatchObject({ code: "OUTPUT_NEWER", exitCode: 66 });
+    expect((await sink.open(stored)).state.kind).toBe("held");
+    expect(await run.decide(decisionOf("discarded"))).toEqual(decisionOf("discarded"));
   });
+
+  test.each(overwriting)(
+    "an approved run is refused after one of a later date is published: %s",
+    async (_mode, spec) => {
+      await using database = await postgres.server().createDatabase();
+      await using sink = sinkFor(database, spec);
+      const first = await holdStaged(sink, night(sink, 1), () => 1);
+      await first.run.decide(decisionOf("approved"));
+      await publishStaged(sink, night(sink, 2), () => 2);
+      const newer = {
+        code: "OUTPUT_NEWER",
+        exitCode: 66,
+        message: `writing to scores.predictions: run ${night(sink, 2).runId} is for a later date than ${night(sink, 1).runId}, and its rows are there`,
+      };
+      await expect(first.run.finish()).rejects.toMatchObject(newer);
+      await expect((await sink.open(first.stored)).begin(alone)).rejects.toMatchObject(newer);
+      expect((await rowsIn(database)).every((row) => row.endsWith(" 2"))).toBe(true);
+
+      await using allowed = sinkFor(database, spec, { allowOlder: true });
+      await (await (await allowed.open(first.stored)).begin(alone)).finish();
+      expect((await rowsIn(database)).every((row) => row.endsWith(" 1"))).toBe(true);
+    },
+  );
 
   test.each(overwriting)(
     "a backfill that is planned later is refused, and does not stop a later date: %s",
