@@ -64,4 +64,7 @@ postgres.describe("the Postgres sink", () => {
   contractOf("append", () => postgresWorld("append"));
   contractOf("upsert", () => postgresWorld("upsert"));
   contractOf("replace", () => postgresWorld("replace"));
+  for (const mode of ["append", "upsert", "replace"] as const) {
+    stagingContractOf(`${mode}, staging`, () => postgresWorld(mode));
+  }
 });
