@@ -124,7 +124,7 @@ export async function sinkOnly(url, rows, { mode = "append", key = [], staged = 
     await run.decide({ kind: "approved", by: "bench", at: new Date().toISOString(), reason: null });
   }
   await writer.finish();
-  const finished = performance.now();
+  const ended = performance.now();
   await sink[Symbol.asyncDispose]();
-  return { spanSeconds: (committed - start) / 1000, finishSeconds: (finished - committed) / 1000 };
+  return { spanSeconds: (committed - start) / 1000, finishSeconds: (ended - committed) / 1000 };
 }

@@ -25,14 +25,19 @@ const sessionState = `
 const untouched = { path: '"$user", public', lock: "0", statement: "0", idle: "0", locks: 0, statements: 0, tables: 0 };
 
 (program === undefined ? describe.skip : postgres.describe)(`behind PgBouncer in transaction mode ${names}`, () => {
-  test.each(["append", "upsert", "replace"] as const)(
-    "two attempts on one run share its sessions, score every row once, and leave nothing in them: %s",
-    async (mode: Mode) => {
+  const cases = (["append", "upsert", "replace"] as const).flatMap((mode) => [
+    { mode, what: "without checks", checks: undefined },
+    { mode, what: "staged", checks: {} },
+  ]);
+
+  test.each<{ mode: Mode; what: string; checks: object | undefined }>(cases)(
+    "two attempts on one run share its sessions, score every row once, and leave nothing in them: $mode, $what",
+    async ({ mode, checks }) => {
       await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       await using pooler = await startPgBouncer(program ?? "", postgres.server().port, sessions);
       const url = pooler.through(database.url);
-      const job = await pgJob(scratch.path, database, mode, { url });
+      const job = await pgJob(scratch.path, database, mode, { url, checks });
       const results = await Promise.all([1, 2].map(() => runCli(["run", job.spec, "--no-progress"])));
       expect(results.map(({ code, stderr }) => (code === 0 ? 0 : stderr))).toEqual([0, 0]);
       await expectFinishedPg(job);

@@ -1,26 +1,22 @@
 import { outputColumns } from "../../binding/contract.js";
 import type { SpanOutput } from "../../columnar/types.js";
-import type { Decision } from "../../publish/decision.js";
-import type { RunVerdict } from "../../publish/run-verdict.js";
 import type { RunState } from "../../publish/state.js";
 import type { JobError } from "../../util/errors.js";
 import type { Plan, RunId, Span } from "../../plan/plan.js";
 import type { AttemptFacts, CommittedBy, RunSink, RunWriter, StoredPlan } from "../port.js";
-import { tablesToDrop } from "./abandoned-runs.js";
 import type { Session } from "./connections.js";
-import { readDecision, readVerdict, storeDecision, storeVerdict } from "./control/decisions.js";
-import { mergedProfile } from "./control/profiles.js";
 import { addSpans, type CommittedSpans, committedSpansOf } from "./committed-spans.js";
 import { readSpans } from "./control/spans.js";
 import { encodeRows } from "./copy/copy-binary.js";
 import { refuseEmptied } from "./control/emptied-table.js";
-import { clearAndFinish, dropTables, finishSeconds } from "./finish-run.js";
+import { clearAndFinish, finishSeconds } from "./finish-run.js";
 import { readRun } from "./read-run.js";
-import { lockRun, lockRuns, refuseStopped, refuseSuperseded } from "./locks.js";
+import { lockRun, lockRuns, refuseStopped } from "./locks.js";
 import type { Mode } from "./modes/mode.js";
 import { readRejects } from "./control/reject-rows.js";
 import { retrying } from "./retry.js";
 import type { RunTools } from "./run-tools.js";
+import { runDecisions } from "./run-decisions.js";
 import { commitSpan, type SpanCommit } from "./span-transaction.js";
 import { findTable, fitColumns, refuseChanged, type TargetColumn } from "./table.js";
 import { transact } from "./transaction.js";
@@ -62,23 +58,7 @@ function runSink(
   const { plan } = stored;
   return {
     state,
-    profile: () => retrying(`reading ${target}`, retry, () => mergedProfile(connections, control, plan)),
-    async verdict() {
-      if (plan.checks === null) {
-        return undefined; // the control tables may be of layout 1, which has no verdicts
-      }
-      return await retrying(`reading ${target}`, retry, () =>
-        transact(tools, (session) => readVerdict(session, control, plan.runId)),
-      );
-    },
-    judge: (verdict) =>
-      retrying(`writing the verdict on ${plan.runId}`, retry, (last) =>
-        transact(tools, (session) => judgeRun(session, tools, plan, verdict), { last }),
-      ),
-    decide: (decision) =>
-      retrying(`writing the decision on ${plan.runId}`, retry, (last) =>
-        transact(tools, (session) => decideRun(session, tools, plan, decision), { last }),
-      ),
+    ...runDecisions(tools, plan),
     committed: known.committed,
     get rejectedRows() {
       return [...known.spans.values()].reduce((sum, { rejected }) => sum + rejected, 0);
@@ -99,45 +79,7 @@ function runSink(
       });
       return runWriter(tools, stored, { known, begun: { columns, committedBy: { writer, ...attempt } } });
     },
-    async tidy() {
-      if (plan.staged) {
-        await dropTables(tools, (session) => tablesToDrop(session, control, plan));
-      }
-    },
   };
-}
-
-async function judgeRun(
-  session: Session,
-  { control }: RunTools,
-  { runId }: Plan,
-  verdict: RunVerdict,
-): Promise<RunVerdict> {
-  await storeVerdict(session, control, runId, verdict);
-  return (await readVerdict(session, control, runId)) ?? verdict;
-}
-
-/**
- * Stores the decision on a run unless there is one. A run that a later one has replaced is not approved or discarded,
- * and a run that may not overwrite newer rows is not approved. A discarded run takes no more spans: the lock waits for
- * those that are being committed.
- */
-async function decideRun(session: Session, tools: RunTools, plan: Plan, decision: Decision): Promise<Decision> {
-  const { control } = tools;
-  const { runId } = plan;
-  await lockRuns(session, runId, { shared: decision.kind !== "discarded" });
-  const before = await readDecision(session, control, runId);
-  if (before !== undefined) {
-    return before;
-  }
-  if (decision.kind !== "superseded") {
-    await refuseSuperseded(session, control, runId);
-  }
-  if (decision.kind === "approved" && tools.modeOf(plan).kind !== "append") {
-    await tools.refuseNewer(session, plan); // publishing checks it again
-  }
-  await storeDecision(session, control, runId, decision);
-  return (await readDecision(session, control, runId)) ?? decision;
 }
 
 function runWriter(

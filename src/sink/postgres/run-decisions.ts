@@ -1,0 +1,78 @@
+import type { Plan } from "../../plan/plan.js";
+import type { Decision } from "../../publish/decision.js";
+import type { RunVerdict } from "../../publish/run-verdict.js";
+import type { RunSink } from "../port.js";
+import { tablesToDrop } from "./abandoned-runs.js";
+import type { Session } from "./connections.js";
+import { readDecision, readVerdict, storeDecision, storeVerdict } from "./control/decisions.js";
+import { mergedProfile } from "./control/profiles.js";
+import { dropTables } from "./finish-run.js";
+import { lockRuns, refuseSuperseded } from "./locks.js";
+import { retrying } from "./retry.js";
+import type { RunTools } from "./run-tools.js";
+import { transact } from "./transaction.js";
+
+/** What decides whether a run is published: its profile, the verdict on it, and the decision. */
+export function runDecisions(
+  tools: RunTools,
+  plan: Plan,
+): Pick<Required<RunSink>, "profile" | "verdict" | "judge" | "decide" | "tidy"> {
+  const { connections, control, retry, target } = tools;
+  return {
+    profile: () => retrying(`reading ${target}`, retry, () => mergedProfile(connections, control, plan)),
+    async verdict() {
+      if (plan.checks === null) {
+        return undefined; // the control tables may be of layout 1, which has no verdicts
+      }
+      return await retrying(`reading ${target}`, retry, () =>
+        transact(tools, (session) => readVerdict(session, control, plan.runId)),
+      );
+    },
+    judge: (verdict) =>
+      retrying(`writing the verdict on ${plan.runId}`, retry, (last) =>
+        transact(tools, (session) => judgeRun(session, tools, plan, verdict), { last }),
+      ),
+    decide: (decision) =>
+      retrying(`writing the decision on ${plan.runId}`, retry, (last) =>
+        transact(tools, (session) => decideRun(session, tools, plan, decision), { last }),
+      ),
+    async tidy() {
+      if (plan.staged) {
+        await dropTables(tools, (session) => tablesToDrop(session, control, plan));
+      }
+    },
+  };
+}
+
+async function judgeRun(
+  session: Session,
+  { control }: RunTools,
+  { runId }: Plan,
+  verdict: RunVerdict,
+): Promise<RunVerdict> {
+  await storeVerdict(session, control, runId, verdict);
+  return (await readVerdict(session, control, runId)) ?? verdict;
+}
+
+/**
+ * Stores the decision on a run unless there is one. A run that a later one has replaced is not approved or discarded,
+ * and a run that may not overwrite newer rows is not approved. A discarded run takes no more spans: the lock waits for
+ * those that are being committed.
+ */
+async function decideRun(session: Session, tools: RunTools, plan: Plan, decision: Decision): Promise<Decision> {
+  const { control } = tools;
+  const { runId } = plan;
+  await lockRuns(session, runId, { shared: decision.kind !== "discarded" });
+  const before = await readDecision(session, control, runId);
+  if (before !== undefined) {
+    return before;
+  }
+  if (decision.kind !== "superseded") {
+    await refuseSuperseded(session, control, runId);
+  }
+  if (decision.kind === "approved" && tools.modeOf(plan).kind !== "append") {
+    await tools.refuseNewer(session, plan); // publishing checks it again
+  }
+  await storeDecision(session, control, runId, decision);
+  return (await readDecision(session, control, runId)) ?? decision;
+}
