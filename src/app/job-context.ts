@@ -53,7 +53,8 @@ export interface ContextParts {
 /** How this process takes part in a run. Default: as the only worker. */
 export type AttemptOptions = Pick<JobContext, "worker" | "steal" | "newRun"> & Permissions;
 
-const alone: AttemptOptions = { worker: { index: 0, count: 1 }, steal: false, newRun: false };
+/** An attempt without other workers, with no permission that is refused by default. */
+export const alone: AttemptOptions = { worker: { index: 0, count: 1 }, steal: false, newRun: false };
 
 const silentLog: Log = { info() {}, warn() {}, debug() {} };
 

@@ -35,6 +35,7 @@ export async function approveRun(context: JobContext, request: DecisionRequest):
   const { state } = run;
   switch (state.kind) {
     case "published":
+      await run.tidy?.(); // of an approval that was killed when it had published the run
       return { runId, state: "published", already: true, decision: null };
     case "unfinished":
       throw notHeld(context, { stored, run });

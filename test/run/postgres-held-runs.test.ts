@@ -89,6 +89,21 @@ postgres.describe("a run into Postgres whose checks fail", () => {
     expect(await leftTables(database)).toEqual([]);
   });
 
+  test("a held run is approved after one for a later date was published with --allow-older only", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const nights = await nightsIn(scratch.path, database, "upsert");
+    await heldNight(nights);
+    await nights.rewrite({});
+    const later = await nights.night("run", "2026-11-22");
+    expect(later.code, later.stderr).toBe(0);
+    const refused = await nights.night("approve", "2026-11-21");
+    expect([refused.code, refused.stderr]).toEqual([66, expect.stringMatching(/later date.*--allow-older/s)]);
+    const approved = await nights.night("approve", "2026-11-21", "--allow-older");
+    expect([approved.code, approved.stderr]).toEqual([0, expect.stringContaining("as --allow-older says")]);
+    expect(await statesIn(database)).toEqual(["published", "published", "published"]);
+  });
+
   test("a run into Postgres is published as it comes with on_fail: warn, with its verdict", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();

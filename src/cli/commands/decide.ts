@@ -1,6 +1,6 @@
 import { approveRun, type DecisionReport, type DecisionRequest, discardRun } from "../../run/decide.js";
 import { JobError } from "../../util/errors.js";
-import { type JobOptions, openLoaded, readSpec } from "../../app/job-context.js";
+import { alone, type JobOptions, openLoaded, readSpec } from "../../app/job-context.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
@@ -10,6 +10,7 @@ interface DecideOptions extends JobOptions {
   readonly by?: string;
   readonly run?: string;
   readonly json?: boolean;
+  readonly allowOlder?: boolean;
 }
 
 export async function approveCommand(spec: string, options: DecideOptions, io: SafeIo): Promise<void> {
@@ -39,7 +40,10 @@ async function decide(spec: string, options: DecideOptions, { io, act, work }: D
       },
     );
   }
-  await using job = await openLoaded(loaded, spec, { log: createWarningLog(io.stderr) });
+  await using job = await openLoaded(loaded, spec, {
+    log: createWarningLog(io.stderr),
+    attempt: { ...alone, allowOlder: options.allowOlder === true },
+  });
   const { by, reason, run: runId } = options;
   const report = await work(job, { by, reason, runId });
   io.stdout.write(

@@ -7,9 +7,9 @@ import { plannedTarget } from "./target.js";
 
 /**
  * Stops a run when the table holds rows of a newer run of the same job, with other params: yesterday's rows would
- * replace today's. The run for the later date is the newer one; where either has no date, the one planned later. Called in the transaction that publishes, when that holds the locks that the
- * newer run's transaction needs for the same rows. So either the newer run is seen here, or it publishes after this
- * one.
+ * replace today's. The run for the later date is the newer one; where either has no date, the one planned later. Called
+ * in the transaction that publishes, when that holds the locks that the newer run's transaction needs for the same rows.
+ * So either the newer run is seen here, or it publishes after this one.
  * @throws JobError OUTPUT_NEWER
  */
 export type RefuseNewer = (session: Session, plan: Plan) => Promise<void>;
