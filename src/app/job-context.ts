@@ -95,7 +95,7 @@ export async function openLoaded(
     dateParam,
     writer: services.writer,
     decidedBy: () => decidedBy(process.env),
-    command: (params, verb = "run") => commandFor(specPath, params, verb),
+    command: (params, deciding) => commandFor(specPath, params, deciding),
     sink,
     source,
     ...decoding(spec, cores),
@@ -199,10 +199,15 @@ function parseParams(given: readonly string[]): Record<string, string> {
   return Object.fromEntries(params);
 }
 
-/** Returns the command line of `verb` for the run of these params. */
-function commandFor(specPath: string, params: Readonly<Record<string, string>>, verb: string): string {
+/** Returns the command line that carries out the run of these params, or decides on it. */
+function commandFor(
+  specPath: string,
+  params: Readonly<Record<string, string>>,
+  deciding: Parameters<JobContext["command"]>[1],
+): string {
   const options = Object.entries(params).map(([name, value]) => `--param ${shellWord(`${name}=${value}`)}`);
-  return [`infer-batch ${verb}`, shellWord(specPath), ...options].join(" ");
+  const run = deciding === undefined ? [] : [`--run ${deciding.runId}`];
+  return [`infer-batch ${deciding?.verb ?? "run"}`, shellWord(specPath), ...options, ...run].join(" ");
 }
 
 /** Quotes a text so that a POSIX shell takes it as one word. */

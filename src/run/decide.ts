@@ -77,7 +77,7 @@ export async function discardRun(context: JobContext, request: DecisionRequest):
   const { stored, run } = await findRun(context, "discarding", request);
   const { runId, staged } = stored.plan;
   if (run.state.kind === "published") {
-    throw new JobError("USAGE", `discarding run ${runId}: it is published`, {
+    throw new JobError(staged ? "ALREADY_DECIDED" : "USAGE", `discarding run ${runId}: it is published`, {
       hint: "score again with run --new-run, which replaces its predictions",
     });
   }

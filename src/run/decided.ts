@@ -51,8 +51,8 @@ function heldError({ command }: JobContext, { runId, params }: Plan, verdict: Ru
   ].join("\n  ");
   const hint = [
     "look at the predictions, then decide",
-    `to publish them: ${command(params, "approve")}`,
-    `to throw them away: ${command(params, "discard")}`,
+    `to publish them: ${command(params, { verb: "approve", runId })}`,
+    `to throw them away: ${command(params, { verb: "discard", runId })}`,
     `to score again: ${command(params)} --new-run`,
   ].join("\n    ");
   return new JobError("HELD", message, { hint });

@@ -86,7 +86,7 @@ export async function runState(context: JobContext): Promise<RunState> {
 /** What the checks say of a run, and what was decided on it. */
 async function reviewOf(
   { command }: JobContext,
-  { checks, params }: Plan,
+  { runId, checks, params }: Plan,
   run: RunSink,
 ): Promise<Pick<RunState, "verdict" | "decision" | "commands">> {
   const { state } = run;
@@ -96,7 +96,11 @@ async function reviewOf(
     decision: "decision" in state ? state.decision : null,
     commands:
       state.kind === "held"
-        ? [command(params, "approve"), command(params, "discard"), `${command(params)} --new-run`]
+        ? [
+            command(params, { verb: "approve", runId }),
+            command(params, { verb: "discard", runId }),
+            `${command(params)} --new-run`,
+          ]
         : [],
   };
 }
@@ -155,7 +159,7 @@ export async function unfinishedRuns({ spec, sink, sha256, command }: JobContext
   const base = runIdOf(spec.name, spec.params, sha256);
   const found = await sink.unfinished(spec.name, base);
   return found.map(({ plan, target, held = false }) => {
-    const next = command(plan.params, held ? "approve" : "run");
+    const next = held ? command(plan.params, { verb: "approve", runId: plan.runId }) : command(plan.params);
     const text = held
       ? `run ${plan.runId} in ${target} is held by its checks; to publish it: ${next}`
       : `run ${plan.runId} in ${target} is not finished; to finish it: ${next}`;

@@ -53,8 +53,11 @@ export interface JobContext extends ScoringContext {
   readonly writer: string;
   /** Who uses this program, for decisions: a scheduler's task or a user. */
   readonly decidedBy: () => string;
-  /** The command line that carries out the run of these params, or approves or discards it. */
-  readonly command: (params: Readonly<Record<string, string>>, verb?: "run" | "approve" | "discard") => string;
+  /** The command line that carries out the run of these params; or that decides on one of their runs. */
+  readonly command: (
+    params: Readonly<Record<string, string>>,
+    deciding?: { readonly verb: "approve" | "discard"; readonly runId: string },
+  ) => string;
   readonly source: Source;
   readonly sink: Sink;
   /** Reads files of these folders only. */

@@ -194,7 +194,7 @@ describe("inspect on other files", () => {
       "exit 64
       --- stderr
       error: inspecting s3://lake/a.parquet: only files of this machine are inspected
-        hint: fetch it first, such as with \`aws s3 cp\`; \`init\`, \`plan\` and \`validate\` read models and shards where they are
+        hint: fetch it first, such as with \`aws s3 cp\` or curl; \`init\`, \`plan\` and \`validate\` read models and shards where they are
       "
     `);
   });

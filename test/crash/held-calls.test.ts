@@ -1,4 +1,4 @@
-import { cp, mkdir, readFile } from "node:fs/promises";
+import { cp, mkdir, readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { inParallel } from "../support/crash.js";
@@ -44,8 +44,7 @@ interface Case {
   readonly before: (folder: string) => Promise<Night>;
   /** What readers may find at any moment. */
   readonly seen: readonly NightSeen[];
-  /** The commands that carry on, one of which is drawn by the moment's number, and their exit codes. */
-  readonly after: readonly (readonly [command: readonly [string, ...string[]], code: number])[];
+  /** What readers find when the same command has run again. */
   readonly end: NightSeen;
 }
 
@@ -55,7 +54,6 @@ const cases: readonly Case[] = [
     code: 67,
     before: nightsBefore,
     seen: ["old"],
-    after: [[["run", "--new-run"], 67]],
     end: "old",
   },
   {
@@ -63,10 +61,6 @@ const cases: readonly Case[] = [
     code: 0,
     before: heldBefore,
     seen: ["old", "nothing", "new"],
-    after: [
-      [["approve"], 0],
-      [["run"], 0],
-    ],
     end: "new",
   },
   {
@@ -74,7 +68,6 @@ const cases: readonly Case[] = [
     code: 0,
     before: heldBefore,
     seen: ["old"],
-    after: [[["discard"], 0]],
     end: "old",
   },
 ];
@@ -103,10 +96,14 @@ test.each(cases)(
         const left = await seenBy(night.out);
         expect(one.seen).toContainEqual(left);
         seen.add(left);
-        const [command, code] = one.after[index % one.after.length] ?? one.after[0] ?? [["run"], 0];
-        // A run that was held when it was killed is superseded by the next one of --new-run.
-        const result = await night.run(...command);
-        expect([result.code, result.stderr]).toEqual([code, expect.any(String)]);
+        if (one.command[0] === "approve" && index % 2 === 0) {
+          // Any attempt publishes what is approved. Without a decision the run is still held.
+          const code = (await isDecided(night)) ? 0 : 67;
+          expect((await night.run("run")).code).toBe(code);
+        }
+        // A run that was held when --new-run was killed is superseded by the next one.
+        const result = await night.run(...one.command);
+        expect([result.code, result.stderr]).toEqual([one.code, expect.any(String)]);
         expect(await seenBy(night.out)).toBe(one.end);
         expect(lastJson(await night.run("status", "--json"))["status"]).toBe(
           one.end === "new" ? "complete" : one.command[0] === "discard" ? "discarded" : "held",
@@ -119,3 +116,8 @@ test.each(cases)(
     expect(seen).toEqual(new Set(one.seen));
   },
 );
+
+async function isDecided({ out }: Night): Promise<boolean> {
+  const names = await readdir(join(out, "_infer-batch"), { recursive: true });
+  return names.some((name) => name.endsWith("-r2/decision.json"));
+}

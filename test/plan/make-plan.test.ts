@@ -41,6 +41,7 @@ describe("a plan", () => {
       .replace("output:", "output:\n  columns: [id]");
     expect(planFor(text)).toMatchInlineSnapshot(`
       {
+        "checks": null,
         "commitRows": 5,
         "contract": {
           "cast": "exact",
@@ -52,6 +53,7 @@ describe("a plan", () => {
           "passthrough": [],
         },
         "createdBy": "infer-batch 1.2.3",
+        "dateParam": null,
         "format": "infer-batch-plan",
         "input": {
           "format": "parquet",
@@ -104,12 +106,13 @@ describe("a plan", () => {
           "where": null,
         },
         "runId": "daily-0123456789ab",
+        "staged": false,
         "target": {
           "kind": "parquet",
           "uri": "out",
         },
         "timezone": "Asia/Tokyo",
-        "version": 1,
+        "version": 2,
       }
     `);
   });

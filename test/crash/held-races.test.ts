@@ -1,0 +1,117 @@
+import { cp, mkdir, readdir, readFile, rm } from "node:fs/promises";
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { expect, test } from "vitest";
+import { scratchFolder } from "../support/job.js";
+import { fewRows, lastJson, type Night, nightAt, nightlyJob, type NightSeen, seenBy } from "../support/nights.js";
+import { randomOf } from "../support/random.js";
+import { torture } from "../support/torture.js";
+import { until } from "../support/waiting.js";
+import { watchCommand } from "../support/watched.js";
+
+const date = "2026-11-21";
+/** INFER_BATCH_TORTURE=1: more rounds. */
+const rounds = torture ? 60 : 4;
+
+/** A held night with too few rows; the spec leaves none out any more, so that a new run passes. */
+async function heldNight(folder: string): Promise<Night> {
+  const nights = await nightlyJob(folder);
+  expect((await nights.night("run", "2026-11-20")).code).toBe(0);
+  await nights.rewrite(fewRows);
+  expect((await nights.night("run", date)).code).toBe(67);
+  await nights.rewrite({});
+  return nightAt(folder, date);
+}
+
+/** The decision on each run, by run id; undefined: there is none. */
+async function decisions({ out }: Night): Promise<Map<string, string | undefined>> {
+  const control = join(out, "_infer-batch");
+  const runs = (await readdir(control)).filter((name) => name !== "run.json").toSorted();
+  const found = runs.map(async (run) => {
+    const text = await readFile(join(control, run, "decision.json"), "utf8").catch(() => undefined);
+    return [run, text === undefined ? undefined : (JSON.parse(text) as { kind: string }).kind] as const;
+  });
+  return new Map(await Promise.all(found));
+}
+
+test(`approve, discard, a new run and a plain run that race for a held run agree on one decision (${rounds} rounds)`, {
+  timeout: 900_000,
+}, async () => {
+  await using scratch = await scratchFolder();
+  const first = join(scratch.path, "first");
+  await mkdir(first);
+  await heldNight(first);
+  const [runId = ""] = (await decisions(nightAt(first, date))).keys();
+  const seen: NightSeen[] = [];
+  for (let round = 1; round <= rounds; round += 1) {
+    const folder = join(scratch.path, `round-${round}`);
+    await cp(first, folder, { recursive: true });
+    const night = nightAt(folder, date);
+    const random = randomOf(round);
+    const stop = { now: false };
+    const reading = (async () => {
+      while (!stop.now) {
+        seen.push(await seenBy(night.out));
+        await sleep(1);
+      }
+    })();
+    const racers: [string, ...string[]][] = [
+      ["approve", "--run", runId],
+      ["discard", "--run", runId],
+      ["run", "--new-run"],
+      ["run"],
+    ];
+    const results = await Promise.all(
+      racers.map(async (command) => {
+        await sleep(random() * 400);
+        return await watchCommand(night.args(...command), { CRASH_ROOT: night.out, CRASH_PAUSE: "3" });
+      }),
+    );
+    stop.now = true;
+    await reading;
+    const told = results.map(({ code, stderr }, index) => `${racers[index]?.join(" ")}: ${code}\n${stderr}`).join("\n");
+    expect(
+      results.filter(({ code }) => ![0, 66, 67].includes(code ?? -1)),
+      told,
+    ).toEqual([]);
+    const decided = (await decisions(night)).get(runId);
+    const codes = results.map(({ code }) => code);
+    // A new run that finds the run published may supersede the approval that is still clearing up.
+    expect(decided === "approved" ? [0, 66] : [66], told).toContain(codes[0]);
+    const end = lastJson(await night.run("run", "--json"));
+    if (decided === "approved" && end["run_id"] === runId) {
+      expect([await seenBy(night.out), end["status"]], told).toEqual(["new", "already_complete"]);
+    } else if (end["run_id"] === runId) {
+      expect([await seenBy(night.out), end["status"], decided], told).toEqual(["nothing", "discarded", "discarded"]);
+    } else {
+      expect([await seenBy(night.out), end["status"]], told).toEqual(["old", "already_complete"]);
+    }
+  }
+  expect(seen.filter((one) => typeof one !== "string")).toEqual([]);
+});
+
+test.each([
+  { decide: "approve", code: 0, status: "complete", end: "new" },
+  { decide: "discard", code: 67, status: "discarded", end: "nothing" },
+] as const)(
+  "a worker that is still working when its run is held and a person says $decide changes nothing of that",
+  { timeout: 120_000 },
+  async ({ decide, code, status, end }) => {
+    await using scratch = await scratchFolder();
+    const nights = await nightlyJob(scratch.path);
+    expect((await nights.night("run", "2026-11-20")).code).toBe(0);
+    await nights.rewrite(fewRows);
+    const night = nightAt(scratch.path, date);
+    const held = join(scratch.path, "held");
+    const env = { CRASH_ROOT: night.out, CRASH_AT: "hold link control/parts/part-00004 #1", CRASH_HOLD: held };
+    const late = watchCommand(night.args("run", "--json"), env);
+    await until(() => existsSync(held));
+    expect((await night.run("run")).code).toBe(67);
+    expect((await night.run(decide)).code).toBe(0);
+    await rm(held);
+    const ended = await late;
+    expect([ended.code, lastJson(ended)["status"]], ended.stderr).toEqual([code, status]);
+    expect(await seenBy(night.out)).toBe(end);
+  },
+);
