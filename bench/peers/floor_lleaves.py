@@ -15,6 +15,7 @@ import lleaves
 import numpy as np
 import onnxruntime
 
+sys.dont_write_bytecode = True  # beside the fixtures
 sys.path.insert(0, str(Path(__file__).parents[2] / "fixtures" / "making"))
 from bench_lightgbm import bench_lightgbm  # noqa: E402
 

@@ -91,7 +91,7 @@ describe.skipIf(!torture)("100,000 rows, thresholds and their neighbours among t
     "100,000 rows of %s have the outputs of Python's ONNX Runtime",
     async (name) => {
       await using scratch = await scratchFolder();
-      const env = { ...process.env, OMP_NUM_THREADS: "1" };
+      const env = { ...process.env, OMP_NUM_THREADS: "1", PYTHONDONTWRITEBYTECODE: "1" };
       execFileSync(findPython(), [join(projectFolder, "fixtures/trees_golden.py"), scratch.path, name], { env });
       expect(await differencesOf(scratch.path, name)).toEqual([]);
     },
