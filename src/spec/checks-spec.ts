@@ -105,6 +105,6 @@ export function expectProblems(
   return expect.flatMap((entry, index) =>
     Object.keys(entry.params)
       .filter((param) => !Object.hasOwn(params, param))
-      .map((name) => ({ path: ["checks", "expect", index], message: `\`${name}\` is no param of this spec` })),
+      .map((param) => ({ path: ["checks", "expect", index], message: `\`${param}\` is no param of this spec` })),
   );
 }

@@ -137,7 +137,7 @@ describe("doctor", () => {
     const options = { deviceId: 0, trees: "auto" } as const;
     const temporary = new JobError("DISK", "loading model tiny.onnx: EIO");
     const final = new JobError("MODEL_CHANGED", "loading model tiny.onnx: it was written to");
-    const failing = (error: JobError): typeof tiny => ({ ...tiny, check: () => Promise.reject(error) });
+    const failing = (refusal: JobError): typeof tiny => ({ ...tiny, check: () => Promise.reject(refusal) });
 
     expect(await tryProvider("cpu", failing(temporary), options)).toEqual({
       provider: "cpu",

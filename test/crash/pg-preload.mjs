@@ -27,13 +27,13 @@ const at = (moment) => (call) => {
 
 /** Calls back once, with the prototype of the clients of `pg`, before the first of them connects: the bundle has its own. */
 function onFirstClient(use) {
-  const { on } = EventEmitter.prototype;
+  const original = Object.getOwnPropertyDescriptor(EventEmitter.prototype, "on");
   EventEmitter.prototype.on = function (...args) {
     if (typeof this.query === "function" && this.connectionParameters !== undefined) {
-      EventEmitter.prototype.on = on;
+      Object.defineProperty(EventEmitter.prototype, "on", original);
       use(Object.getPrototypeOf(this));
     }
-    return on.apply(this, args);
+    return original.value.apply(this, args);
   };
 }
 

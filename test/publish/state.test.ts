@@ -1,4 +1,4 @@
-import fc from "fast-check";
+import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { RunId } from "#src/plan/plan.js";
 import type { Decision } from "#src/publish/decision.js";

@@ -45,10 +45,12 @@ describe("checks", () => {
   });
 });
 
-describe("the logical date", () => {
-  const dateParamOf = (params: string, given: Record<string, string> = {}): string | undefined =>
-    loadSpec(`params: ${params}\n${minimalSpec}`, { file: "job.yaml", params: given, env: {}, nowMs: 0 }).dateParam;
+function dateParamOf(params: string, given: Record<string, string> = {}): string | undefined {
+  return loadSpec(`params: ${params}\n${minimalSpec}`, { file: "job.yaml", params: given, env: {}, nowMs: 0 })
+    .dateParam;
+}
 
+describe("the logical date", () => {
   test.each([
     ["{ ds: '${today}' }", "ds"],
     ["{ region: EU, day: '${yesterday}' }", "day"],

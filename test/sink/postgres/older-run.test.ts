@@ -221,7 +221,9 @@ postgres.describe("an older run and a newer one that publish at the same time", 
   const replacing = overwriting.filter(([, { mode }]) => mode === "replace");
   const cases = replacing.flatMap(([mode, spec]) => tables.map(([what, sql]) => ({ mode, spec, what, sql })));
 
-  const order = (["older", "newer"] as const).flatMap((first) => cases.map((one) => ({ ...one, first })));
+  const order = cases.flatMap(({ mode, spec, what, sql }) =>
+    (["older", "newer"] as const).map((first) => ({ mode, spec, what, sql, first })),
+  );
   test.each(order)("the newer run's rows stay when the $first run publishes first; $mode, $what", async (race) => {
     const { spec, sql, first } = race;
     await using database = await postgres.server().createDatabase();

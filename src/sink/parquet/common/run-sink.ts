@@ -117,17 +117,17 @@ function reviewOf(
     judge: (verdict) =>
       guarded(`writing ${layout.verdict}`, async () => {
         await createOnce(layout.verdict, controlText(verdict));
-        return stored(await readVerdict(fs, layout), layout.verdict);
+        return requireStored(await readVerdict(fs, layout), layout.verdict);
       }),
     decide: (decision) =>
       guarded(`writing ${layout.decision}`, async () => {
         await createOnce(layout.decision, controlText(decision));
-        return stored(await readDecision(fs, layout), layout.decision);
+        return requireStored(await readDecision(fs, layout), layout.decision);
       }),
   };
 }
 
-function stored<T>(found: T | undefined, path: string): T {
+function requireStored<T>(found: T | undefined, path: string): T {
   if (found === undefined) {
     throw new JobError("OUTPUT_DAMAGED", `writing ${path}: it is gone since it was written`, {
       hint: "something else removes files here; run the same command again",

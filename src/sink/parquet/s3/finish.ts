@@ -30,8 +30,7 @@ export async function finishInS3(tools: S3Tools, target: Target, known: Finished
   const stale = await staleRejects(fs, layout, parts);
   await mapBounded(stale, (name) => store.remove(objectAt(`${layout.rejects}/${name}`)));
   if (known.profile !== undefined) {
-    const isSame = (one: string, other: string): boolean => one === other;
-    await publishText(tools, target, { uri: layout.profile, text: known.profile.text, isSame });
+    await publishText(tools, target, { uri: layout.profile, text: known.profile.text, isSame: areEqual });
   }
   await publishText(tools, target, {
     uri: layout.manifest,
@@ -41,7 +40,7 @@ export async function finishInS3(tools: S3Tools, target: Target, known: Finished
   await publishText(tools, target, {
     uri: layout.success,
     text: successText(stored),
-    isSame: (one, other) => one === other,
+    isSame: areEqual,
   });
   await clearProbes(tools, layout, () => true);
   await (layout.staged ? clearWorking(tools, layout) : undefined);
@@ -83,4 +82,8 @@ async function publishText(
     }
   }
   throw new Error(`${uri} was written to by others again and again`);
+}
+
+function areEqual(one: string, other: string): boolean {
+  return one === other;
 }
