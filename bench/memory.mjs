@@ -7,6 +7,7 @@ import { DuckDBInstance } from "@duckdb/node-api";
 import { findBinaries, startServer } from "../test/support/postgres-server.mjs";
 import { dataFolder, quote } from "./data.mjs";
 import { measure } from "./measure.mjs";
+import { largeValues, memoryGroup } from "./memory-values.mjs";
 
 const usage = `Usage: node bench/memory.mjs [options]
 
@@ -15,18 +16,22 @@ Makes tables in bench/data/memory/, runs jobs over them, and prints the peak mem
   --long      up to 5 GB in one shard and 100,000 shards: minutes, and 11 GB of disk
   --gb <n>    the largest table of one shard (default 1; with --long 5); below 1 GB buffers are still filling
   --shards <n>  the largest number of shards (default 2000; with --long 100000)
+  --values    tables of few rows with many bytes instead: up to 3 GB while each is made
+  --only <text>  those of them whose title has this text
+  --program <path>  another bin/infer-batch.js, to compare
   --postgres  the first two series only, into a Postgres that is started here
   --keep      leave the tables
   --help      show this
 `;
 
-const program = fileURLToPath(new URL("../bin/infer-batch.js", import.meta.url));
 const models = {
   32: fileURLToPath(new URL("../fixtures/models/bench-mlp.onnx", import.meta.url)),
   200: fileURLToPath(new URL("../fixtures/models/bench-wide-mlp.onnx", import.meta.url)),
 };
 const folder = join(dataFolder, "memory");
 const limitMiB = 600;
+/** Of jobs over large values, whose budget is a part of it. */
+const largeLimitMiB = 1024;
 /** Peaks of one series may lie this far apart: buffers fill differently from run to run. */
 const spreadMiB = 120;
 
@@ -42,15 +47,19 @@ const { values } = parseArgs({
     long: { type: "boolean", default: false },
     gb: { type: "string" },
     shards: { type: "string" },
+    values: { type: "boolean", default: false },
+    only: { type: "string", default: "" },
+    program: { type: "string", default: fileURLToPath(new URL("../bin/infer-batch.js", import.meta.url)) },
     postgres: { type: "boolean", default: false },
     keep: { type: "boolean", default: false },
     help: { type: "boolean", default: false },
   },
 });
+const { program } = values;
 if (values.help) {
   process.stdout.write(usage);
 } else {
-  process.exitCode = (await main()) ? 0 : 1;
+  process.exitCode = (await (values.values ? measureLargeValues() : main())) ? 0 : 1;
 }
 
 async function main() {
@@ -98,6 +107,42 @@ async function main() {
   }
 }
 
+/** A job for each table of large values. Whether all ended as they should, below the limit. */
+async function measureLargeValues() {
+  let areFine = true;
+  try {
+    for (const { title, make, spec, groupMiB, code: due = 0 } of largeValues) {
+      if (!title.includes(values.only)) {
+        continue;
+      }
+      await rm(folder, { recursive: true, force: true });
+      await make(shardPath(0));
+      const group = groupMiB === undefined ? undefined : memoryGroup(groupMiB);
+      if (groupMiB !== undefined && group === undefined) {
+        console.log(`${title.padEnd(36)} skipped: this process may make no control groups`);
+        continue;
+      }
+      jobs += 1;
+      const path = await writeSpec("auto", models[featureCount], {
+        output: { columns: ["id", "body"], parquet: { path: "out" } },
+        ...spec,
+      });
+      const enter = group === undefined ? [] : ["sh", "-c", `echo $$ > ${group.folder}/cgroup.procs; exec "$@"`, "sh"];
+      const command = [...enter, process.execPath, program, "run", path, "--quiet"];
+      const { seconds, cpuSeconds, peakMiB, code } = await measure(command, { mayFail: true });
+      group?.remove();
+      const isFine = code === due && peakMiB < largeLimitMiB;
+      areFine &&= isFine;
+      console.log(
+        `${title.padEnd(36)} ${seconds.toFixed(1).padStart(6)} s  ${cpuSeconds.toFixed(1).padStart(6)} CPU s  ${peakMiB.toFixed(0).padStart(6)} MiB  exit ${code}  ${isFine ? "fine" : "TOO MUCH"}`,
+      );
+    }
+    return areFine;
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
 async function startPostgres() {
   const found = findBinaries();
   if (found.native === undefined) {
@@ -130,7 +175,7 @@ async function series(title, steps, prepare) {
   return fine;
 }
 
-async function writeSpec(commitRows, model) {
+async function writeSpec(commitRows, model, others) {
   const path = join(folder, "job.json");
   const spec = {
     version: 1,
@@ -144,6 +189,7 @@ async function writeSpec(commitRows, model) {
         : { parquet: { path: "out" } }),
     },
     commit_rows: commitRows,
+    ...others,
   };
   await writeFile(path, JSON.stringify(spec));
   return path;

@@ -1,8 +1,10 @@
 // The sink without source and model: rows that lie ready in memory, span by span, through the same code as a run's.
 import { createWriteStream } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { finished } from "node:stream/promises";
 import { connectionOf } from "../dist/sink/postgres/connect.js";
-import { encodeRows } from "../dist/sink/postgres/copy/copy-binary.js";
+import { copyStream, encodeRows } from "../dist/sink/postgres/copy/copy-binary.js";
 import { openPostgresSink } from "../dist/sink/postgres/sink.js";
 import { pgTypeOf } from "../dist/sink/postgres/types.js";
 import { spanAt, spanCount } from "../dist/plan/spans.js";
@@ -34,11 +36,8 @@ function rowsOf({ rowStart, rowEnd }) {
 export async function writeCopyFile(path, rowCount) {
   const { columns } = rowsOf({ rowStart: 0, rowEnd: rowCount });
   const file = createWriteStream(path, { mode: 0o644 });
-  for (const chunk of encodeRows(
-    columns,
-    columns.map(({ type }) => pgTypeOf(type)),
-    rowCount,
-  )) {
+  const types = columns.map(({ type }) => pgTypeOf(type));
+  for (const chunk of copyStream(encodeRows(columns, types, rowCount))) {
     file.write(chunk);
   }
   file.end();
@@ -67,7 +66,12 @@ export async function sinkOnly(url, rows, { mode = "append", key = [], staged = 
     warn: console.error,
   };
   const settings = connectionOf(spec, {});
-  const sink = openPostgresSink({ spec, settings, retry, writer: "bench", program: "bench" });
+  const spool = {
+    ready: () => Promise.resolve(),
+    newPath: () => join(tmpdir(), "infer-batch-bench-rows"),
+    [Symbol.asyncDispose]: () => Promise.resolve(),
+  };
+  const sink = openPostgresSink({ spec, settings, retry, spool, writer: "bench", program: "bench" });
   const stored = await sink.create({
     format: "infer-batch-plan",
     version: 2,

@@ -14,6 +14,7 @@ import {
   withRecord,
 } from "../report/attempt-record.js";
 import { type Progress, silentProgress } from "../report/progress.js";
+import { type MemoryBudget, memoryBudget } from "../util/memory-budget.js";
 import type { RetryTools } from "../util/retry.js";
 import type { JobContext, Log } from "../scoring/context.js";
 import type { Sink } from "../sink/port.js";
@@ -29,6 +30,7 @@ import { openEngine } from "./open-engine.js";
 import { resolveModel } from "./open-model.js";
 import { openSink, type Permissions, targetName, writtenTo } from "./open-sink.js";
 import { openSource } from "./open-source.js";
+import { defaultMemory } from "./process-limits.js";
 import { componentVersions, programVersion } from "./version.js";
 import { decidedBy } from "./decided-by.js";
 import { checkSeveral } from "./worker.js";
@@ -87,8 +89,9 @@ export async function openLoaded(
   checkSeveral(attempt, clock);
   const folder = dirname(resolve(specPath));
   const cores = usableCores();
+  const memory = budgetOf(spec, cores);
   const services = attemptServices(spec, log, signal);
-  const { source, sink } = await openEnds(loaded, { folder, cores, attempt, ...services });
+  const { source, sink } = await openEnds(loaded, { folder, cores, memory, attempt, ...services });
   return {
     spec,
     where,
@@ -98,7 +101,8 @@ export async function openLoaded(
     command: (params, deciding) => commandFor(specPath, params, deciding),
     sink,
     source,
-    ...decoding(spec, cores),
+    memory,
+    ...decoding(spec, cores, memory),
     resolveModel: (planned) => resolveModel(spec.model, { folder, ...services }, planned),
     openEngine: (model, need) =>
       openEngine(model, need, { spec, worker: attempt.worker, cores, log, profileFolder, early }),
@@ -121,13 +125,14 @@ export async function openLoaded(
 interface EndsOptions {
   readonly folder: string;
   readonly cores: number;
+  readonly memory: MemoryBudget;
   readonly attempt: Permissions;
 }
 
 /** Opens the source of the shards and the sink of the predictions. */
 async function openEnds(
   { spec, variablesOf, outputPattern, where }: LoadedSpec,
-  { folder, cores, attempt, ...services }: AttemptServices & EndsOptions,
+  { folder, cores, memory, attempt, ...services }: AttemptServices & EndsOptions,
 ): Promise<{ source: Source; sink: Sink }> {
   const output = writtenTo(spec, { folder, sha256 });
   // The source first: a thread that reads from S3 takes longest to start.
@@ -135,7 +140,7 @@ async function openEnds(
   try {
     return {
       source,
-      sink: await openSink(spec, { folder, cores, outputPattern, variablesOf, where, attempt, ...services }),
+      sink: await openSink(spec, { folder, cores, memory, outputPattern, variablesOf, where, attempt, ...services }),
     };
   } catch (error) {
     await source[Symbol.asyncDispose]();
@@ -268,9 +273,18 @@ function isDead(writer: string, host: string): boolean {
   }
 }
 
-function decoding(spec: JobSpec, cores: number): Pick<JobContext, "openDecoder" | "decodeWorkers"> {
+/** Returns the memory budget of a job: `engine.memory`, or a part of what this process may use. */
+export function budgetOf({ engine: { memory } }: JobSpec, cores: number): MemoryBudget {
+  return memoryBudget(memory === "auto" ? defaultMemory(cores) : memory);
+}
+
+function decoding(
+  spec: JobSpec,
+  cores: number,
+  memory: MemoryBudget,
+): Pick<JobContext, "openDecoder" | "decodeWorkers"> {
   return {
-    openDecoder: (folders) => Promise.resolve(openDecoder(spec, { threads: cores, folders })),
+    openDecoder: (folders) => Promise.resolve(openDecoder(spec, { threads: cores, folders, memory })),
     decodeWorkers: { cores, startDecodeWorkers },
   };
 }
@@ -278,18 +292,18 @@ function decoding(spec: JobSpec, cores: number): Pick<JobContext, "openDecoder" 
 /** Opens a decoder that loads the code of each format when the first shard of that format comes. */
 function openDecoder(
   { input: { format }, timezone }: JobSpec,
-  { threads, folders }: { threads: number; folders: readonly string[] },
+  { threads, folders, memory }: { threads: number; folders: readonly string[]; memory: MemoryBudget },
 ): Decoder {
   const claim = (name: string): Claim => claimOf(name, format);
   return decoderByFormat(format, {
     async parquet() {
       const { openParquetDecoder } = await import("../formats/parquet/decoder.js");
-      return openParquetDecoder({ threads, folders, timezone });
+      return openParquetDecoder({ threads, folders, timezone, memory });
     },
     async arrow() {
       const { openArrowDecoder } = await import("../formats/arrow/decoder.js");
       const { openShards } = await import("../formats/arrow/ipc/shards.js");
-      return openArrowDecoder({ timezone, files: { claimOf: claim }, open: openShards(claim) });
+      return openArrowDecoder({ timezone, memory, files: { claimOf: claim }, open: openShards(claim) });
     },
   });
 }

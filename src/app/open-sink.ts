@@ -1,5 +1,5 @@
 import { isAbsolute, relative, resolve, sep } from "node:path";
-import { openDuckDbLazily } from "../duckdb/instance.js";
+import { type DuckDbOptions, openDuckDbLazily } from "../duckdb/instance.js";
 import { runIdOf, type Sha256 } from "../plan/identity.js";
 import type { RetryTools } from "../util/retry.js";
 import { nodeFileSystem } from "../sink/parquet/common/file-system.js";
@@ -7,9 +7,12 @@ import { layoutOf } from "../sink/parquet/common/layout.js";
 import { openParquetSink } from "../sink/parquet/local/sink.js";
 import { commitConcurrency, type Sink } from "../sink/port.js";
 import type { OutputFolder } from "../storage/output-folder.js";
+import type { MemoryBudget } from "../util/memory-budget.js";
 import { anyValue } from "../spec/fill-document.js";
 import type { JobSpec, TargetSpecs } from "../spec/job-spec.js";
 import type { LoadedSpec } from "../spec/load.js";
+import type { RowSpool } from "../sink/postgres/copy/spilled-copy.js";
+import type { Spool } from "../s3/spool.js";
 import { type ParquetOutputSpec, s3Folder } from "../spec/parquet-spec.js";
 import type { PostgresOutputSpec } from "../spec/postgres-spec.js";
 import { isS3Uri } from "../spec/s3-uri.js";
@@ -37,6 +40,7 @@ export interface SinkOptions {
   readonly warn: (message: string) => void;
   readonly signal: AbortSignal;
   readonly cores: number;
+  readonly memory: MemoryBudget;
   readonly attempt: Permissions;
   /** The output's path with `anyValue` in the place of each param. */
   readonly outputPattern: string;
@@ -113,6 +117,7 @@ async function openInPostgres(postgres: PostgresOutputSpec, options: SinkOptions
     allowDuplicates: options.attempt.allowDuplicates === true,
     allowOlder: options.attempt.allowOlder === true,
     program: `infer-batch ${programVersion}`,
+    spool: rowSpool(options),
   });
 }
 
@@ -129,14 +134,34 @@ async function secretsOf({ url, password }: PostgresOutputSpec, { folder, where 
   };
 }
 
+/** A spool for rows of incomplete spans that go to a database. */
+function rowSpool({ folder, writer, isDead }: SinkOptions): RowSpool {
+  let spool: Promise<Spool> | undefined;
+  let opened: Spool | undefined;
+  const root = spoolRoot(folder, undefined);
+  return {
+    async prepare() {
+      spool ??= import("../s3/spool.js").then(({ openSpool }) =>
+        openSpool({ root, writer, use: "rows", isDead, maxBytes: Number.POSITIVE_INFINITY }),
+      );
+      opened = await spool;
+      await opened.prepare();
+    },
+    newPath() {
+      if (opened === undefined) {
+        throw new Error("a path was asked for before `prepare`");
+      }
+      return opened.newPath();
+    },
+    [Symbol.asyncDispose]: async () => await opened?.[Symbol.asyncDispose](),
+  };
+}
+
 async function openOnDisk({ path, compression }: ParquetOutputSpec, options: SinkOptions): Promise<Sink> {
   const { folder, outputPattern, writer, isDead, warn } = options;
   return openParquetSink({
     folder: resolve(folder, path),
-    duckdb: openDuckDbLazily({
-      threads: encodingThreads(options.cores),
-      allowed: { folders: [resolve(folder, path)] },
-    }),
+    duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [resolve(folder, path)] } }),
     target: shortPath(resolve(folder, path)),
     uri: path,
     compression,
@@ -161,7 +186,7 @@ async function openInS3(parquet: ParquetOutputSpec, options: SinkOptions): Promi
     folder: s3Folder(path),
     uri: path,
     spool: outgoing,
-    duckdb: openDuckDbLazily({ threads: encodingThreads(options.cores), allowed: { folders: [outgoing.folder] } }),
+    duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [outgoing.folder] } }),
     compression,
     otherRunFolders: segmentPatterns(s3Folder(options.outputPattern).split("/").slice(3)),
     writer,
@@ -202,9 +227,9 @@ function shortPath(path: string): string {
 }
 
 /**
- * Returns how many threads DuckDB uses to encode a part. Parts are encoded side by side. With one thread, the caller
- * encodes the part itself and does not poll for another thread.
+ * Returns how many threads and how much memory DuckDB uses to encode parts, which are encoded side by side. With one
+ * thread, the caller encodes the part itself and does not poll for another thread.
  */
-function encodingThreads(cores: number): number {
-  return Math.max(1, Math.floor(cores / commitConcurrency));
+function encodingOptions({ cores, memory }: SinkOptions): Pick<DuckDbOptions, "threads" | "memoryBytes"> {
+  return { threads: Math.max(1, Math.floor(cores / commitConcurrency)), memoryBytes: memory.duckDbBytes };
 }

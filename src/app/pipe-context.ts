@@ -7,7 +7,7 @@ import { openArrowStream } from "../sink/arrow/stream.js";
 import { pipeName } from "../spec/pipe-spec.js";
 import { openBatchLimitCache } from "./batch-limit-cache.js";
 import { usableCores } from "./process-limits.js";
-import { attemptServices, type JobOptions, readSpec, recordOf, sha256 } from "./job-context.js";
+import { attemptServices, budgetOf, type JobOptions, readSpec, recordOf, sha256 } from "./job-context.js";
 import { openEngine } from "./open-engine.js";
 import { resolveModel } from "./open-model.js";
 import { programVersion } from "./version.js";
@@ -39,15 +39,17 @@ export async function openPipe(
   const cores = usableCores();
   const worker = { index: 0, count: 1 };
   const services = attemptServices(spec, log, signal);
-  const input = openArrowPipe({ name: pipeName, chunks, close });
+  const memory = budgetOf(spec, cores);
+  const input = openArrowPipe({ name: pipeName, chunks, close, memory });
   return {
     spec,
     where,
     input,
     output: openArrowStream(stdio.write),
-    openDecoder: () => Promise.resolve(openArrowDecoder({ timezone: spec.timezone, open: input.open })),
+    openDecoder: () => Promise.resolve(openArrowDecoder({ timezone: spec.timezone, memory, open: input.open })),
     resolveModel: () => resolveModel(spec.model, { folder, ...services }),
     openEngine: (model, need) => openEngine(model, need, { spec, worker, cores, log }),
+    memory,
     batchLimits: openBatchLimitCache(log),
     sha256,
     nowMs: () => performance.now(),

@@ -1,7 +1,8 @@
 import { readFileSync } from "node:fs";
-import { availableParallelism } from "node:os";
+import { availableParallelism, totalmem } from "node:os";
 import { dirname, join } from "node:path";
 import { JobError } from "../util/errors.js";
+import { mebibytes } from "../util/memory-budget.js";
 
 /** Reads a text file; undefined if there is none. */
 export type ReadText = (path: string) => string | undefined;
@@ -64,33 +65,54 @@ export function refuseSmallAddressSpace(bytes = addressSpaceBytes()): void {
  */
 export function usableCores(available = availableParallelism(), read: ReadText = readText): number {
   const threads = threadsWithin(addressSpaceBytes(read));
-  const quotas = (read("/proc/self/cgroup") ?? "").split("\n").flatMap((line) => quotasOf(line, read));
+  const quotas = controlGroups("cpu", read).flatMap((group) => quotaOf(group, read));
   return Math.max(1, Math.min(available, threads, ...quotas.map((quota) => Math.ceil(quota))));
 }
 
-/** Returns the CPU quotas of the group in a line of /proc/self/cgroup and of the groups above it. See cgroups(7). */
-function quotasOf(line: string, read: ReadText): number[] {
+/** The budget leaves the rest to Node, ONNX Runtime, DuckDB and the model, which take 250 MiB before the first row. */
+const budgetShare = 1 / 4;
+const minBudgetBytes = mebibytes(64);
+/** More memory than this does not make a job faster: all of its threads have what they can use. */
+const maxBudgetBytes = mebibytes(384);
+const maxBudgetBytesPerCore = mebibytes(64);
+
+/**
+ * Returns the memory budget in bytes of a job whose spec has no `engine.memory`: a part of what this process may use,
+ * which is the machine's memory or the limit of a control group.
+ */
+export function defaultMemory(cores: number, machineBytes = totalmem(), read: ReadText = readText): number {
+  const limits = controlGroups("memory", read).flatMap((group) => memoryLimitOf(group, read));
+  const usableBytes = Math.min(machineBytes, ...limits);
+  const most = maxBudgetBytes + cores * maxBudgetBytesPerCore;
+  return Math.max(minBudgetBytes, Math.min(most, Math.floor(usableBytes * budgetShare)));
+}
+
+/** A control group that this process is in, or one above it: the folder with its files. */
+interface ControlGroup {
+  readonly version: 1 | 2;
+  readonly folder: string;
+}
+
+/** Lists the groups that may limit a resource ("cpu", "memory"). Some of their folders may not exist. See cgroups(7). */
+function controlGroups(resource: string, read: ReadText): ControlGroup[] {
+  return (read("/proc/self/cgroup") ?? "").split("\n").flatMap((line) => groupsOf(line, resource));
+}
+
+function groupsOf(line: string, resource: string): ControlGroup[] {
   const [, controllers, path] = /^\d+:([^:]*):(\/.*)$/.exec(line) ?? [];
   if (controllers === undefined || path === undefined) {
     return [];
   }
   if (controllers === "") {
-    // Version 2: "max 100000", "200000 100000"; below /unified if both versions are mounted.
+    // Version 2 lies below /unified if both versions are mounted.
     return foldersAbove(path).flatMap((folder) =>
-      ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].flatMap((root) => {
-        const [quota, period] = (read(join(root, folder, "cpu.max")) ?? "").trim().split(" ");
-        return ratio(quota, period);
-      }),
+      ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map((root) => ({ version: 2, folder: join(root, folder) }) as const),
     );
   }
-  if (!controllers.split(",").includes("cpu")) {
-    return [];
-  }
-  // Version 1: -1 means no limit. A container may see its own group at the root, whatever its name outside.
-  return foldersAbove(path).flatMap((folder) => {
-    const group = join("/sys/fs/cgroup", controllers, folder);
-    return ratio(read(join(group, "cpu.cfs_quota_us")), read(join(group, "cpu.cfs_period_us")));
-  });
+  // A container may see its own group at the root, whatever its name outside.
+  return controllers.split(",").includes(resource)
+    ? foldersAbove(path).map((folder) => ({ version: 1, folder: join("/sys/fs/cgroup", controllers, folder) }) as const)
+    : [];
 }
 
 /** "/a/b", "/a", "/" */
@@ -98,8 +120,25 @@ function foldersAbove(path: string): string[] {
   return path === "/" ? ["/"] : [path, ...foldersAbove(dirname(path))];
 }
 
+/** Returns the CPUs that a group may use. */
+function quotaOf({ version, folder }: ControlGroup, read: ReadText): number[] {
+  if (version === 2) {
+    // "max 100000", "200000 100000"
+    const [quota, period] = (read(join(folder, "cpu.max")) ?? "").trim().split(" ");
+    return ratio(quota, period);
+  }
+  return ratio(read(join(folder, "cpu.cfs_quota_us")), read(join(folder, "cpu.cfs_period_us"))); // -1 means no limit
+}
+
 function ratio(quotaText: string | undefined, periodText: string | undefined): number[] {
   const quota = Number(quotaText);
   const period = Number(periodText);
   return quota > 0 && period > 0 ? [quota / period] : [];
+}
+
+/** Without a limit, version 2 says "max", and version 1 a number that is larger than any machine's memory. */
+function memoryLimitOf({ version, folder }: ControlGroup, read: ReadText): number[] {
+  const text = read(join(folder, version === 2 ? "memory.max" : "memory.limit_in_bytes"));
+  const bytes = Number((text ?? "").trim());
+  return bytes > 0 ? [bytes] : [];
 }

@@ -1,4 +1,11 @@
-import { type Contract, type DecodedBinding, decodedInputs, inputWidth, type Projection } from "./contract.js";
+import {
+  type Contract,
+  type DecodedBinding,
+  decodedInputs,
+  inputWidth,
+  outputColumns,
+  type Projection,
+} from "./contract.js";
 import { tensorElement } from "../columnar/tensor.js";
 import { bytesPerValue, type ColumnType } from "../columnar/types.js";
 import { bytesPerElement } from "../columnar/values.js";
@@ -15,6 +22,11 @@ export function bytesPerRow(contract: Pick<Contract, "inputs">): number {
       : inputWidth(binding, contract) * bytesPerElement(tensorElement(binding.dtype)),
   );
   return widths.reduce((sum, bytes) => sum + bytes, 1);
+}
+
+/** Bytes of a row of the output, about; texts and lists are guessed. */
+export function outputRowBytes(contract: Contract): number {
+  return outputColumns(contract).reduce((sum, { type }) => sum + bytesPerValue(type), 0) || 1;
 }
 
 /** Longer values are texts, lists and the like, whose pages have fewer of them. */

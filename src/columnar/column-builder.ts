@@ -5,6 +5,8 @@ import { allocate, copyValues, elementOf, type Values } from "./values.js";
 /** Grows a column by copies of rows of others of the same type, in order. */
 export interface ColumnBuilder {
   readonly rowCount: number;
+  /** Of the values so far. */
+  readonly bytes: number;
   /** Copies rows [from, to). */
   append(source: Column, from: number, to: number): void;
   /** The rows so far. The builder is not used any more. */
@@ -72,16 +74,23 @@ function grown<T extends Values>(values: T, length: number, fill = 0): T {
   return larger;
 }
 
-/** What all builders share: they count rows, and keep which are NULL. `take` copies values after row `rows`. */
-function rowsBuilder(
-  take: (source: Column, range: { from: number; to: number }, rows: number) => void,
-  finish: (rows: number, valid: Uint8Array | undefined) => Column,
-): ColumnBuilder {
+interface RowsOptions {
+  /** Copies values after row `rows`. */
+  readonly take: (source: Column, range: { from: number; to: number }, rows: number) => void;
+  readonly bytes: (rows: number) => number;
+  readonly finish: (rows: number, valid: Uint8Array | undefined) => Column;
+}
+
+/** What all builders share: they count rows, and keep which are NULL. */
+function rowsBuilder({ take, bytes, finish }: RowsOptions): ColumnBuilder {
   const valid = validity();
   let rows = 0;
   return {
     get rowCount() {
       return rows;
+    },
+    get bytes() {
+      return bytes(rows);
     },
     append(source, from, to) {
       take(source, { from, to }, rows);
@@ -94,8 +103,8 @@ function rowsBuilder(
 
 function fixedBuilder(initial: Values, elementsPerValue: 1 | 2): ColumnBuilder {
   let data = initial;
-  return rowsBuilder(
-    (source, { from, to }, rows) => {
+  return rowsBuilder({
+    take(source, { from, to }, rows) {
       if (
         source.kind !== "fixed" ||
         source.data.BYTES_PER_ELEMENT !== data.BYTES_PER_ELEMENT ||
@@ -106,15 +115,21 @@ function fixedBuilder(initial: Values, elementsPerValue: 1 | 2): ColumnBuilder {
       data = grown(data, (rows + to - from) * elementsPerValue);
       copyValues(data, rows * elementsPerValue, source.data, from * elementsPerValue, to * elementsPerValue);
     },
-    (rows, valid) => ({ kind: "fixed", elementsPerValue, data: data.subarray(0, rows * elementsPerValue), valid }),
-  );
+    bytes: (rows) => rows * elementsPerValue * data.BYTES_PER_ELEMENT,
+    finish: (rows, valid) => ({
+      kind: "fixed",
+      elementsPerValue,
+      data: data.subarray(0, rows * elementsPerValue),
+      valid,
+    }),
+  });
 }
 
 function bytesBuilder(rowCount: number): ColumnBuilder {
   let offsets = new Uint32Array(rowCount + 1);
   let bytes = new Uint8Array(rowCount * 16);
-  return rowsBuilder(
-    (source, { from, to }, rows) => {
+  return rowsBuilder({
+    take(source, { from, to }, rows) {
       if (source.kind !== "bytes") {
         throw mismatch("text or bytes", source);
       }
@@ -125,23 +140,25 @@ function bytesBuilder(rowCount: number): ColumnBuilder {
       bytes = grown(bytes, at + end - start);
       bytes.set(source.bytes.subarray(start, end), at);
     },
-    (rows, valid) => ({ kind: "bytes", offsets: offsets.subarray(0, rows + 1), bytes, valid }),
-  );
+    bytes: (rows) => (offsets[rows] ?? 0) + rows * offsets.BYTES_PER_ELEMENT,
+    finish: (rows, valid) => ({ kind: "bytes", offsets: offsets.subarray(0, rows + 1), bytes, valid }),
+  });
 }
 
 function listBuilder(element: ColumnType, rowCount: number): ColumnBuilder {
   let offsets = new Uint32Array(rowCount + 1);
   const child = createColumnBuilder(element, rowCount);
-  return rowsBuilder(
-    (source, { from, to }, rows) => {
+  return rowsBuilder({
+    take(source, { from, to }, rows) {
       if (source.kind !== "list") {
         throw mismatch("a list", source);
       }
       offsets = appendOffsets(offsets, rows, source.offsets, { from, to });
       child.append(source.child, source.offsets[from] ?? 0, source.offsets[to] ?? 0);
     },
-    (rows, valid) => ({ kind: "list", offsets: offsets.subarray(0, rows + 1), child: child.finish(), valid }),
-  );
+    bytes: (rows) => child.bytes + rows * offsets.BYTES_PER_ELEMENT,
+    finish: (rows, valid) => ({ kind: "list", offsets: offsets.subarray(0, rows + 1), child: child.finish(), valid }),
+  });
 }
 
 /** Continues `offsets` after row `rows` with the lengths of rows [from, to) of another column. */
@@ -167,8 +184,8 @@ const maxOffset = 0xffff_ffff;
 
 function structBuilder(fields: readonly StructField[], rowCount: number): ColumnBuilder {
   const children = fields.map((field) => createColumnBuilder(field.type, rowCount));
-  return rowsBuilder(
-    (source, { from, to }) => {
+  return rowsBuilder({
+    take(source, { from, to }) {
       if (source.kind !== "struct" || source.children.length !== children.length) {
         throw mismatch(`a struct of ${children.length} fields`, source);
       }
@@ -176,8 +193,14 @@ function structBuilder(fields: readonly StructField[], rowCount: number): Column
         children[index]?.append(child, from, to);
       }
     },
-    (rows, valid) => ({ kind: "struct", rowCount: rows, children: children.map((child) => child.finish()), valid }),
-  );
+    bytes: () => children.reduce((sum, child) => sum + child.bytes, 0),
+    finish: (rows, valid) => ({
+      kind: "struct",
+      rowCount: rows,
+      children: children.map((child) => child.finish()),
+      valid,
+    }),
+  });
 }
 
 /** A column of so many empty texts. */

@@ -6,6 +6,8 @@ import { awaitedLater } from "../util/promises.js";
 /** How to open a DuckDB instance. */
 export interface DuckDbOptions {
   readonly threads: number;
+  /** DuckDB's memory limit in bytes; default: DuckDB's own. */
+  readonly memoryBytes?: number | undefined;
   /** The only files that SQL may access, as absolute paths; a folder includes all files below it. */
   readonly allowed: { readonly files?: readonly string[]; readonly folders?: readonly string[] };
   /** Settings of every connection. */
@@ -36,8 +38,26 @@ export function openDuckDbLazily(options: DuckDbOptions): DuckDbAccess & AsyncDi
   };
 }
 
+/**
+ * The memory limit does not count vectors. DuckDB's allocator keeps freed memory until 512 MiB are freed at once: lists of
+ * a million floats took twice their memory.
+ */
+function memorySettings(bytes: number): Record<string, string> {
+  return { memory_limit: sizeText(bytes), allocator_bulk_deallocation_flush_threshold: sizeText(bytes / 4) };
+}
+
+function sizeText(bytes: number): string {
+  return quoteText(`${Math.floor(bytes / 1024)}KiB`);
+}
+
 /** Opens a DuckDB instance, and locks its configuration. */
-export async function openDuckDb({ threads, allowed, settings = {}, prepared }: DuckDbOptions): Promise<DuckDb> {
+export async function openDuckDb({
+  threads,
+  memoryBytes,
+  allowed,
+  settings = {},
+  prepared,
+}: DuckDbOptions): Promise<DuckDb> {
   // Imported here: the library is large, and what does not need DuckDB should not wait for it.
   const { DuckDBInstance } = await import("@duckdb/node-api");
   const instance = await DuckDBInstance.create(":memory:", {
@@ -49,6 +69,7 @@ export async function openDuckDb({ threads, allowed, settings = {}, prepared }: 
   const { files = [], folders = [] } = allowed;
   const all: Record<string, string> = {
     ...settings,
+    ...(memoryBytes === undefined ? {} : memorySettings(memoryBytes)),
     preserve_insertion_order: "true",
     // A GeoParquet column stays bytes: DuckDB refuses a whole file whose "geo" metadata it does not understand, such as
     // that of GeoParquet 0.x.

@@ -19,6 +19,25 @@ export function readColumn(chunk: DuckDBDataChunk, index: number, type: ColumnTy
   return readVector(duckdb.data_chunk_get_vector(chunk.chunk, index), type, chunk.rowCount);
 }
 
+/** Texts or bytes of a chunk, of which some rows can be read. */
+export interface ChunkTexts {
+  /** Where each row's bytes begin and end were all of them one behind the other: [rows + 1]. */
+  readonly ends: Float64Array;
+  /** Rows [from, to). */
+  read(from: number, to: number): BytesColumn;
+}
+
+/** Column `index` of a chunk. Rows may share their bytes in DuckDB: read together they can take any memory. */
+export function openTexts(chunk: DuckDBDataChunk, index: number): ChunkTexts {
+  const vector = duckdb.data_chunk_get_vector(chunk.chunk, index);
+  const texts = openBytes(vector, chunk.rowCount);
+  const ends = new Float64Array(chunk.rowCount + 1);
+  for (let row = 0; row < chunk.rowCount; row += 1) {
+    ends[row + 1] = (ends[row] ?? 0) + texts.lengthAt(row);
+  }
+  return { ends, read: texts.read };
+}
+
 /** Whether column `index` of a chunk has this type. Reading a column as a wider type may read past its end. */
 export function hasIntegerType(chunk: DuckDBDataChunk, index: number, type: "int64" | "uint64"): boolean {
   const vector = duckdb.data_chunk_get_vector(chunk.chunk, index);
@@ -119,18 +138,38 @@ const inlineBytes = 12;
 const pointerOffset = 8;
 
 function readBytes(vector: Vector, rows: number): BytesColumn {
+  return openBytes(vector, rows).read(0, rows);
+}
+
+interface VectorBytes extends Pick<ChunkTexts, "read"> {
+  readonly lengthAt: (row: number) => number;
+}
+
+function openBytes(vector: Vector, rows: number): VectorBytes {
   const slots = duckdb.vector_get_data(vector, rows * stringBytes);
   const lengths = new Uint32Array(slots.buffer as ArrayBuffer, slots.byteOffset, rows * 4);
   const valid = validBytes(vector, rows);
-  const offsets = new Uint32Array(rows + 1);
-  for (let row = 0; row < rows; row += 1) {
-    offsets[row + 1] = (offsets[row] ?? 0) + (valid?.[row] === 0 ? 0 : (lengths[row * 4] ?? 0));
-  }
+  const lengthAt = (row: number): number => (valid?.[row] === 0 ? 0 : (lengths[row * 4] ?? 0));
+  return {
+    lengthAt,
+    read(from, to) {
+      const offsets = new Uint32Array(to - from + 1);
+      for (let row = from; row < to; row += 1) {
+        offsets[row - from + 1] = (offsets[row - from] ?? 0) + lengthAt(row);
+      }
+      return { kind: "bytes", offsets, bytes: bytesOf(slots, offsets, from), valid: valid?.subarray(from, to) };
+    },
+  };
+}
+
+/** The bytes that slots from slot `first` on hold, or point to. */
+function bytesOf(slots: Uint8Array, offsets: Uint32Array, first: number): Uint8Array {
+  const rows = offsets.length - 1;
   const bytes = new Uint8Array(offsets[rows] ?? 0);
   for (let row = 0; row < rows; row += 1) {
     const at = offsets[row] ?? 0;
     const length = (offsets[row + 1] ?? 0) - at;
-    const slot = row * stringBytes;
+    const slot = (first + row) * stringBytes;
     if (length > inlineBytes) {
       bytes.set(
         duckdb.get_data_from_pointer(slots.buffer as ArrayBuffer, slots.byteOffset + slot + pointerOffset, length),
@@ -142,7 +181,7 @@ function readBytes(vector: Vector, rows: number): BytesColumn {
       }
     }
   }
-  return { kind: "bytes", offsets, bytes, valid };
+  return bytes;
 }
 
 /** Reads a LIST column; its rows need not follow each other in the child vector. */

@@ -1,7 +1,7 @@
 import { createColumnBuilder, emptyTexts } from "../columnar/column-builder.js";
 import { columnTypeOfTensor, fromFloat16Bits, type Tensor } from "../columnar/tensor.js";
-import { type Column, type ColumnType, layoutOf } from "../columnar/types.js";
-import { allocate, copyValues, type Values } from "../columnar/values.js";
+import { type BytesColumn, type Column, type ColumnType, layoutOf } from "../columnar/types.js";
+import { allocate, copyValues, elementOf, type Values } from "../columnar/values.js";
 
 /** A predicted column, filled from batches that come in any order. */
 export interface PredictionColumn {
@@ -12,14 +12,17 @@ export interface PredictionColumn {
     source: { tensor: Tensor; width: number; element: number | undefined },
     onNotFinite: (row: number, value: number) => void,
   ): void;
-  finish(): Column;
+  /** Of the values so far. */
+  readonly bytes: number;
+  /** The first `rowCount` rows. */
+  finish(rowCount: number): Column;
 }
 
 export function createPredictionColumn(type: ColumnType, length: number): PredictionColumn {
   if (typeof type === "object" && type.kind === "list") {
     return vectors(type.element, length);
   }
-  return type === "utf8" ? texts(length) : numbers(type, length, 1);
+  return type === "utf8" ? texts() : numbers(type, length, 1);
 }
 
 /** `perRow`: values a row that are kept. */
@@ -28,12 +31,18 @@ function numbers(type: ColumnType, length: number, perRow: number): PredictionCo
   if (layout.kind !== "fixed") {
     throw new TypeError("numbers are of a fixed size");
   }
-  const data = allocate(layout.element, length * perRow);
+  let data = allocate(layout.element, Math.min(length, mostRowsAtFirst(perRow)) * perRow);
+  let rows = 0;
   return {
+    get bytes() {
+      return rows * perRow * data.BYTES_PER_ELEMENT;
+    },
     set(at, rowCount, { tensor, width, element }, onNotFinite) {
       if (tensor.dtype === "string" || columnTypeOfTensor(tensor.dtype) !== type) {
         throw new TypeError(`a tensor of ${tensor.dtype} came where ${JSON.stringify(type)} is due`);
       }
+      rows = Math.max(rows, at + rowCount);
+      data = withRows(data, rows * perRow, length * perRow);
       const values = tensor.dtype === "float16" ? widen(tensor.data) : tensor.data;
       if (element === undefined || width === 1) {
         copyValues(data, at * perRow, values, 0, rowCount * perRow);
@@ -42,8 +51,28 @@ function numbers(type: ColumnType, length: number, perRow: number): PredictionCo
       }
       tellNotFinite(data, { at, rowCount, perRow }, onNotFinite);
     },
-    finish: () => ({ kind: "fixed", elementsPerValue: 1, data, valid: undefined }),
+    finish(rowCount) {
+      data = withRows(data, rowCount * perRow, length * perRow);
+      return { kind: "fixed", elementsPerValue: 1, data: data.subarray(0, rowCount * perRow), valid: undefined };
+    },
   };
+}
+
+/** Vectors of many values grow: a span need not be held as a whole. */
+function mostRowsAtFirst(perRow: number): number {
+  return perRow === 1 ? Number.POSITIVE_INFINITY : Math.ceil(vectorValuesAtFirst / perRow);
+}
+
+const vectorValuesAtFirst = 64 * 1024;
+
+/** The same values with as many behind them as `length` asks for; at most `limit`. */
+function withRows(data: Values, length: number, limit: number): Values {
+  if (length <= data.length) {
+    return data;
+  }
+  const larger = allocate(elementOf(data), Math.min(limit, Math.max(length, data.length * 2)));
+  copyValues(larger, 0, data, 0, data.length);
+  return larger;
 }
 
 function widen(bits: Values): Float32Array<ArrayBuffer> {
@@ -93,29 +122,37 @@ function vectors(type: ColumnType, length: number): PredictionColumn {
   let width = 0;
   let child: PredictionColumn | undefined;
   return {
+    get bytes() {
+      return child?.bytes ?? 0;
+    },
     set(at, rowCount, source, onNotFinite) {
       if (child !== undefined && source.width !== width) {
         throw new RangeError(`a batch has ${source.width} values a row, the one before had ${width}`);
       }
       width = source.width;
-      child ??= type === "utf8" ? texts(length * width) : numbers(type, length, width);
+      child ??= type === "utf8" ? texts() : numbers(type, length, width);
       if (type === "utf8") {
         child.set(at * width, rowCount * width, { ...source, width: 1 }, onNotFinite);
       } else {
         child.set(at, rowCount, source, onNotFinite);
       }
     },
-    finish() {
-      const offsets = Uint32Array.from({ length: length + 1 }, (_, row) => row * width);
+    finish(rowCount) {
+      const offsets = Uint32Array.from({ length: rowCount + 1 }, (_, row) => row * width);
       const values = child ?? createPredictionColumn(type, 0);
-      return { kind: "list", offsets, child: values.finish(), valid: undefined };
+      const childRows = type === "utf8" ? rowCount * width : rowCount;
+      return { kind: "list", offsets, child: values.finish(child === undefined ? 0 : childRows), valid: undefined };
     },
   };
 }
 
-function texts(length: number): PredictionColumn {
-  const pieces: { readonly at: number; readonly rowCount: number; readonly column: Column }[] = [];
+function texts(): PredictionColumn {
+  const pieces: { readonly at: number; readonly rowCount: number; readonly column: BytesColumn }[] = [];
+  let bytes = 0;
   return {
+    get bytes() {
+      return bytes;
+    },
     set(at, rowCount, { tensor, width, element = 0 }) {
       if (tensor.dtype !== "string") {
         throw new TypeError(`a tensor of ${tensor.dtype} came where strings are due`);
@@ -123,8 +160,9 @@ function texts(length: number): PredictionColumn {
       const all = { kind: "bytes", ...tensor.data, valid: undefined } as const;
       const column = width === 1 ? all : everyNth(all, { rowCount, width, element });
       pieces.push({ at, rowCount, column });
+      bytes += column.bytes.length + column.offsets.byteLength;
     },
-    finish() {
+    finish(length) {
       const whole = createColumnBuilder("utf8", length);
       for (const { at, rowCount, column } of pieces.toSorted((a, b) => a.at - b.at)) {
         whole.append(emptyTexts(at - whole.rowCount), 0, at - whole.rowCount); // rows that have no prediction
@@ -139,10 +177,10 @@ function texts(length: number): PredictionColumn {
 function everyNth(
   column: Column,
   { rowCount, width, element }: { rowCount: number; width: number; element: number },
-): Column {
+): BytesColumn {
   const picked = createColumnBuilder("utf8", rowCount);
   for (let row = 0; row < rowCount; row += 1) {
     picked.append(column, row * width + element, row * width + element + 1);
   }
-  return picked.finish();
+  return picked.finish() as BytesColumn; // as all builders of texts make
 }

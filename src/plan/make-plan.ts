@@ -1,5 +1,5 @@
-import { type Contract, outputColumns } from "../binding/contract.js";
-import { bytesPerValue } from "../columnar/types.js";
+import type { Contract } from "../binding/contract.js";
+import { outputRowBytes } from "../binding/row-bytes.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { BindingRequest, Plan, PlannedChecks, PlannedShard, PlanTarget, RunId } from "./plan.js";
 
@@ -77,8 +77,7 @@ export function bindingRequest(spec: JobSpec): BindingRequest {
 }
 
 function autoCommitRows(contract: Contract, msPerRow: number): number {
-  const rowBytes = outputColumns(contract).reduce((sum, { type }) => sum + bytesPerValue(type), 0);
-  const inMemory = Math.max(1, Math.floor(spanBytesLimit / Math.max(1, rowBytes)));
+  const inMemory = Math.max(1, Math.floor(spanBytesLimit / outputRowBytes(contract)));
   // A power of two, so that two measurements rarely disagree.
   const inTime = msPerRow === 0 ? defaultCommitRows : 2 ** Math.floor(Math.log2(spanMs / msPerRow));
   return Math.min(defaultCommitRows, inMemory, Math.max(slowestCommitRows, inTime));

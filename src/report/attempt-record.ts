@@ -1,5 +1,5 @@
 import { mergeSpanProfiles, type SpanProfile } from "../checks/span-profile.js";
-import type { OutputRows, RejectedRow, RejectReason } from "../columnar/types.js";
+import type { RejectedRow, RejectReason } from "../columnar/types.js";
 import type { Progress } from "./progress.js";
 import { type ScoreSummary, scoreSummary } from "./score-summary.js";
 import { createStageTimes, type Stage, type StageTimes } from "./stage-times.js";
@@ -44,7 +44,7 @@ export interface EngineInfo {
 
 /** A span that this attempt committed. */
 export interface CommittedSpan {
-  readonly rows: Pick<OutputRows, "rowCount">;
+  readonly rowCount: number;
   readonly profile: SpanProfile;
   readonly rejects: readonly RejectedRow[];
   readonly filtered: number;
@@ -166,7 +166,7 @@ type TallyFacts = Pick<AttemptRecord, "counts" | "rejectReasons" | "unitsReadAga
 
 interface Tally {
   readonly facts: TallyFacts;
-  add(span: CommittedSpan): void;
+  readonly add: (span: CommittedSpan) => void;
 }
 
 function createTally(): Tally {
@@ -185,8 +185,8 @@ function createTally(): Tally {
   };
   return {
     facts: { counts, rejectReasons, unitsReadAgain, addFailedUnit },
-    add({ rows, rejects, filtered, repeated, byTrees }) {
-      counts.rowsScored += rows.rowCount;
+    add({ rowCount, rejects, filtered, repeated, byTrees }) {
+      counts.rowsScored += rowCount;
       counts.rowsRejected += rejects.length;
       counts.rowsFiltered += filtered;
       counts.rowsDeduplicated += repeated;

@@ -98,6 +98,7 @@ async function scoreStream(context: PipeContext, parts: StreamParts): Promise<nu
       rejects: { spans: batches, decoder, source: batches, contract, kept: unfinished },
       onReject: spec.on_bad_row === "reject" ? budget.spend : undefined,
       dedupe: spec.dedupe,
+      pieceBytes: context.memory.pieceBytes,
     },
     piecesOf(batches, decoder, contract),
   );

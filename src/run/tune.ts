@@ -55,7 +55,7 @@ export async function* tune(
       const { contract } = plan;
       const spans = spansOf(plan);
       const rowEnd = Math.min(plan.input.rows, Math.max(...triedSizes(engine)));
-      await using reader = openSliceReader({ decoder, ...context.decodeWorkers });
+      await using reader = openSliceReader({ decoder, ...context.decodeWorkers, memory: context.memory });
       const { source } = context;
       const feed = feedRows({ source, decoder, reader, windowsAhead: 1, spans, projection: contract, uniform: false }, [
         { rowStart: 0, rowEnd },

@@ -2,6 +2,7 @@ import type { Decoder, ShardFile } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
 import type { ModelFile, ResolvedModel } from "../models/port.js";
 import { JobError } from "../util/errors.js";
+import type { MemoryBudget } from "../util/memory-budget.js";
 import type { ListedShard } from "../plan/compare.js";
 import type { Sha256 } from "../plan/identity.js";
 import type { AttemptRecord } from "../report/attempt-record.js";
@@ -30,6 +31,8 @@ export interface ScoringContext {
   /** What this attempt has done, for all reports of it. */
   readonly record: AttemptRecord;
 
+  /** How much memory rows may take on their way. */
+  readonly memory: MemoryBudget;
   /** Aborted by a signal; its reason is the JobError to end with. */
   readonly signal: AbortSignal;
   /** The batch limits that earlier runs found. */

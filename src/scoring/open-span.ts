@@ -1,4 +1,5 @@
 import type { Contract } from "../binding/contract.js";
+import type { SpanProfile } from "../checks/span-profile.js";
 import { createDistinctRows, type DistinctRows } from "../packing/distinct-rows.js";
 import type { RowFault, RowRange } from "../packing/input-target.js";
 import { createSpanRows, type SpanRows } from "./span-rows.js";
@@ -6,22 +7,27 @@ import type { RecordBatch } from "../columnar/types.js";
 import type { Span } from "../plan/plan.js";
 
 /**
- * A span whose rows are being read. Inside it rows are numbered as `SpanRows` does: those that are left after the
- * filter, from the span's first row on, without a gap.
+ * A piece of a span whose rows are being read: all rows of the span, or consecutive ones if the span has more bytes than
+ * memory holds at once. Inside a piece rows are numbered as `SpanRows` does: those that are left after the filter, from
+ * the piece's first row on, without a gap.
  */
 export interface OpenSpan {
   readonly span: Span;
+  /** The rows of the piece; it may end before `rowEnd` if they have many bytes. */
+  readonly piece: RunRows;
   readonly rows: SpanRows;
   /** Set where equal rows are scored once: which rows are equal. */
   readonly distinct: DistinctRows | undefined;
   /** Ends of its batches, in the order they were submitted. */
   readonly predictions: Promise<void>[];
-  /** Rows that the model was given, by what computed them. */
+  /** Rows of the span that the model was given so far, by what computed them. */
   readonly scored: ScoredRows;
-  /** The first fault of each row that is set aside, by the run's number of the row. */
+  /** The first fault of each row of the span that is set aside, by the run's number of the row. */
   readonly faults: ReadonlyMap<number, RowFault>;
-  /** Rows that came and were not filtered out. */
+  /** Rows of the piece that came and were not filtered out. */
   readonly keptRows: number;
+  /** The pieces of the span that come before this one. */
+  readonly before: SpanTotals;
   /**
    * Takes rows [from, to) of those that a batch was made from; `row` is the run's number of row `from`. Returns
    * which rows of the batch these are, and how many were filtered out.
@@ -38,36 +44,71 @@ export interface ScoredRows {
   byRuntime: number;
 }
 
+/** Numbers of rows of the run: [rowStart, rowEnd). */
+export interface RunRows {
+  readonly rowStart: number;
+  readonly rowEnd: number;
+}
+
+/** What neighbouring pieces of a span add up to. */
+export interface SpanTotals {
+  /** Rows that came and were not filtered out. */
+  readonly keptRows: number;
+  /** Rows for the target. */
+  readonly rowCount: number;
+  /** Those of them that took another row's prediction. */
+  readonly repeated: number;
+  readonly faults: ReadonlyMap<number, RowFault>;
+  readonly scored: Readonly<ScoredRows>;
+  /** The profile of the rows for the target; undefined: there are no pieces. */
+  readonly profile: SpanProfile | undefined;
+}
+
+const noPieces: SpanTotals = {
+  keptRows: 0,
+  rowCount: 0,
+  repeated: 0,
+  faults: new Map(),
+  scored: { byTrees: 0, byRuntime: 0 },
+  profile: undefined,
+};
+
 export interface OpenSpanOptions {
   readonly contract: Contract;
   readonly span: Span;
+  /** Default: the span is one piece. */
+  readonly piece?: RunRows | undefined;
+  readonly before?: SpanTotals | undefined;
   /** Called with each fault; its row is numbered within the run. */
   readonly onFault: (open: OpenSpan, fault: RowFault) => void;
   /** Rows that repeat are scored once. */
   readonly dedupe?: boolean;
 }
 
-export function openSpan({ contract, span, onFault, dedupe = false }: OpenSpanOptions): OpenSpan {
-  const faults = new Map<number, RowFault>();
-  const numbers = rowNumbers(span);
+export function openSpan(options: OpenSpanOptions): OpenSpan {
+  const { contract, span, piece = span, before = noPieces, onFault, dedupe = false } = options;
+  const faults = new Map(before.faults);
+  const numbers = rowNumbers(piece);
   const tell = (fault: RowFault): void => {
     onFault(open, { ...fault, row: numbers.inRun(fault.row) });
   };
-  const distinct = dedupe ? createDistinctRows(span.rowStart, span.rowEnd - span.rowStart) : undefined;
-  const rows = createSpanRows({ contract, span, onFault: tell, distinct });
+  const distinct = dedupe ? createDistinctRows(piece.rowStart, piece.rowEnd - piece.rowStart) : undefined;
+  const rows = createSpanRows({ contract, span: piece, onFault: tell, distinct });
   const open: OpenSpan = {
     span,
+    piece,
+    before,
     rows,
     distinct,
     predictions: [],
-    scored: { byTrees: 0, byRuntime: 0 },
+    scored: { ...before.scored },
     faults,
     get keptRows() {
       return numbers.count;
     },
     take(batch, read) {
       const { from, to } = rowsBetween(batch, read);
-      const range = { from, to, row: span.rowStart + numbers.count };
+      const range = { from, to, row: piece.rowStart + numbers.count };
       numbers.add(batch, range, read);
       rows.carry(batch, range);
       for (const { row, expression } of batch.selection?.failed ?? []) {
@@ -84,7 +125,7 @@ export function openSpan({ contract, span, onFault, dedupe = false }: OpenSpanOp
         return false;
       }
       faults.set(fault.row, fault);
-      rows.reject(numbers.inSpan(fault.row));
+      rows.reject(numbers.inPiece(fault.row));
       return true;
     },
   };
@@ -121,11 +162,11 @@ interface RowNumbers {
   /** The run's number of a row. */
   inRun(row: number): number;
   /** And back. */
-  inSpan(row: number): number;
+  inPiece(row: number): number;
 }
 
-/** Which rows of the run the rows of a span are; the same, as long as nothing was filtered out. */
-function rowNumbers({ rowStart, rowEnd }: Span): RowNumbers {
+/** Which rows of the run the rows of a piece are; the same, as long as nothing was filtered out. */
+function rowNumbers({ rowStart, rowEnd }: RunRows): RowNumbers {
   let offsets: Uint32Array | undefined;
   let count = 0;
   return {
@@ -142,7 +183,7 @@ function rowNumbers({ rowStart, rowEnd }: Span): RowNumbers {
       count += to - from;
     },
     inRun: (row) => (offsets === undefined ? row : rowStart + (offsets[row - rowStart] ?? 0)),
-    inSpan: (row) =>
+    inPiece: (row) =>
       offsets === undefined ? row : rowStart + firstAtLeast(offsets.subarray(0, count), row - rowStart),
   };
 }

@@ -3,6 +3,7 @@ import { createDistinctPacker } from "../packing/distinct-packer.js";
 import type { DistinctRows } from "../packing/distinct-rows.js";
 import type { RowFault } from "../packing/input-target.js";
 import { type Lineage, withLineage } from "../binding/lineage.js";
+import { outputRowBytes } from "../binding/row-bytes.js";
 import { createPacker, type FeatureBatch, type Packer } from "../packing/packer.js";
 import type { Decoder } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
@@ -11,12 +12,11 @@ import { spansOf } from "../plan/spans.js";
 import { commitConcurrency, type RunSink, type RunWriter } from "../sink/port.js";
 import type { Progress } from "../report/progress.js";
 import type { StageTimer } from "../report/stage-times.js";
-import type { OpenShard } from "../storage/port.js";
 import type { BatchSizer } from "./batch-size.js";
 import { checkAll, type FeedPiece, feedRows, pendingRanges, rowsRead } from "./feed.js";
 import type { BatchLimit } from "./batch-limit.js";
 import type { JobContext, ScoringContext } from "./context.js";
-import { openSpan, type OpenSpan } from "./open-span.js";
+import { openSpan, type OpenSpan, type SpanTotals } from "./open-span.js";
 import { badRowError, createRejectBudget, describeFaults, type RejectOptions, runRejectLimit } from "./rejects.js";
 import type { SpanRange } from "../plan/share.js";
 import { openSliceReader, type SliceReader } from "./workers/slice-reader.js";
@@ -38,7 +38,7 @@ export interface ScoringOptions {
  * Rows that repeat are found in the main thread, before they are scored.
  */
 export function openRunReader(
-  { spec, decodeWorkers, record, log }: JobContext,
+  { spec, decodeWorkers, memory, record, log }: JobContext,
   { plan: { contract }, decoder, engine, sizer }: Pick<ScoringOptions, "plan" | "decoder" | "engine" | "sizer">,
 ): SliceReader {
   const { unitPorts: ports, sessions = 1 } = engine.local ?? {};
@@ -46,6 +46,7 @@ export function openRunReader(
   return openSliceReader({
     decoder,
     ...decodeWorkers,
+    memory,
     scoring:
       ports === undefined || spec.dedupe
         ? undefined
@@ -93,6 +94,7 @@ export async function scoreSpans(context: JobContext, tools: ScoringOptions, sha
       rejects: { spans, decoder, source, contract, kept: "Committed spans are kept" },
       onReject: spec.on_bad_row === "reject" ? createRejectBudget(limit).spend : undefined,
       dedupe: spec.dedupe,
+      pieceBytes: context.memory.pieceBytes,
     },
     feedRows(feed, pendingRanges(spans, run.committed, share)),
   );
@@ -115,6 +117,8 @@ export interface PieceOptions {
   readonly onReject: (() => void) | undefined;
   /** Rows of a span whose features repeat are scored once. */
   readonly dedupe: boolean;
+  /** Rows of a span that are held before the target spills them. */
+  readonly pieceBytes: number;
 }
 
 /**
@@ -126,10 +130,11 @@ export async function scorePieces(
   tools: PieceOptions,
   pieces: AsyncIterable<FeedPiece>,
 ): Promise<void> {
-  const { contract, sizer, lineage, rejects } = tools;
+  const { contract, sizer, lineage, rejects, target } = tools;
   const { stages } = context.record;
   const state: ScoringState = {
     ...tools,
+    pieceBytes: target.spill === undefined ? Number.POSITIVE_INFINITY : tools.pieceBytes,
     progress: context.progress,
     stages,
     onFault: faultHandler(tools),
@@ -164,11 +169,11 @@ export async function scorePieces(
 }
 
 /** The state of the loop between decoder and batches. */
-interface ScoringState extends Pick<PieceOptions, "contract" | "spanOf" | "dedupe"> {
+interface ScoringState extends Pick<PieceOptions, "contract" | "spanOf" | "dedupe" | "pieceBytes"> {
   readonly progress: Progress;
   readonly stages: StageTimer;
   readonly onFault: (open: OpenSpan, fault: RowFault) => void;
-  /** The span that rows are added to. */
+  /** The span, or the piece of a span, that rows are added to. */
   open: OpenSpan | undefined;
 }
 
@@ -188,9 +193,13 @@ function packerFor(state: ScoringState, sizer: BatchSizer): Packer {
   return dedupe ? createDistinctPacker({ ...options, distinct }) : createPacker(options);
 }
 
-/** The span that a row is the first of. */
-function spanFrom({ contract, spanOf, onFault, dedupe }: ScoringState, row: number): OpenSpan {
-  return openSpan({ contract, span: spanOf(row), onFault, dedupe });
+/** The span that a row is the first of, or the piece that begins with it behind others of the span. */
+function spanFrom(state: ScoringState, rowStart: number, before?: SpanTotals): OpenSpan {
+  const { contract, spanOf, onFault, dedupe, pieceBytes } = state;
+  const span = spanOf(rowStart);
+  const most = Math.max(1, Math.floor(pieceBytes / outputRowBytes(contract)));
+  const piece = { rowStart, rowEnd: Math.min(span.rowEnd, rowStart + most) };
+  return openSpan({ contract, span, piece, before, onFault, dedupe });
 }
 
 /** Packs rows into batches, starts their scoring, and commits the spans that they complete. */
@@ -204,7 +213,7 @@ async function takePiece(
   let from = 0;
   do {
     const open = (state.open ??= spanFrom(state, rowStart + from));
-    const to = Math.min(rowsRead(batch), open.span.rowEnd - rowStart);
+    const to = Math.min(rowsRead(batch), open.piece.rowEnd - rowStart);
     const { range, filtered } = open.take(batch, { from, to, row: rowStart + from });
     const repeated = repeatsIn(open);
     if (batch.predictions === undefined) {
@@ -220,12 +229,20 @@ async function takePiece(
     }
     state.progress.scored(filtered + repeatsIn(open) - repeated);
     from = to;
-    if (rowStart + from === open.span.rowEnd) {
+    const row = rowStart + from;
+    const isWhole = row === open.span.rowEnd;
+    if (isWhole || row === open.piece.rowEnd || open.rows.bytes >= state.pieceBytes) {
       const rest = packer.flush();
       sinceMs = stages.took("pack", sinceMs);
-      await endSpan(pipeline, open, rest, shards);
+      await scoreRest(pipeline, open, rest);
+      if (isWhole) {
+        await checkAll(shards); // before anything made from what was read is committed
+        await pipeline.commit(open);
+        state.open = undefined;
+      } else {
+        state.open = spanFrom(state, row, await pipeline.spill(open));
+      }
       sinceMs = stages.took("wait", sinceMs);
-      state.open = undefined;
     }
   } while (from < rowsRead(batch));
   stages.took("pack", sinceMs);
@@ -234,17 +251,6 @@ async function takePiece(
 /** Rows so far that take others' predictions. */
 function repeatsIn({ distinct }: OpenSpan): number {
   return distinct === undefined ? 0 : distinct.rowCount - distinct.count;
-}
-
-async function endSpan(
-  pipeline: SpanPipeline,
-  open: OpenSpan,
-  rest: FeatureBatch | undefined,
-  shards: readonly OpenShard[],
-): Promise<void> {
-  await scoreRest(pipeline, open, rest);
-  await checkAll(shards); // before anything made from what was read is committed
-  await pipeline.commit(open);
 }
 
 async function scoreRest(pipeline: SpanPipeline, open: OpenSpan, rest: FeatureBatch | undefined): Promise<void> {

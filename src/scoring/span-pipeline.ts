@@ -1,7 +1,7 @@
 import type { RowFault, RowRange } from "../packing/input-target.js";
 import { type FeatureBatch, type Packer, sliceRows } from "../packing/packer.js";
 import type { Predictions } from "../packing/scored.js";
-import { profileRows, spanProfileText } from "../checks/span-profile.js";
+import { mergeSpanProfiles, profileRows, type SpanProfile, spanProfileText } from "../checks/span-profile.js";
 import type { Tensor } from "../columnar/tensor.js";
 import type { OutputRows, RejectedRow } from "../columnar/types.js";
 import type { Engine } from "../engine/port.js";
@@ -10,7 +10,7 @@ import type { BatchSizer } from "./batch-size.js";
 import type { BatchLimit } from "./batch-limit.js";
 import { createInFlight } from "./in-flight.js";
 import type { ScoringContext } from "./context.js";
-import type { OpenSpan, ScoredRows } from "./open-span.js";
+import type { OpenSpan, SpanTotals, ScoredRows } from "./open-span.js";
 import { type BatchOptions, scoreBatch } from "./score-batch.js";
 
 /** Runs inference and commits while the decoder goes on, each within a bound; the first failure ends it. */
@@ -19,6 +19,11 @@ export interface SpanPipeline {
   score(open: OpenSpan, batch: FeatureBatch): Promise<void>;
   /** Puts rows [from, to) of a batch that was scored already into their span; `row` is the number of row `from`. */
   take(open: OpenSpan, predictions: readonly Predictions[], rows: RowRange): void;
+  /**
+   * Has the target encode a piece of a span after the piece's last batch, which frees its memory. Returns what the next
+   * piece of the span must know.
+   */
+  spill(open: OpenSpan): Promise<SpanTotals>;
   /** Commits the span after its last batch, once fewer commits than the bound are under way. */
   commit(open: OpenSpan): Promise<void>;
   /** Waits for everything; throws the first failure. */
@@ -28,7 +33,7 @@ export interface SpanPipeline {
 }
 
 /** Where spans are committed. */
-export type SpanTarget = Pick<RunWriter, "unfit" | "commit">;
+export type SpanTarget = Pick<RunWriter, "unfit" | "spill" | "commit">;
 
 export interface SpanPipelineOptions {
   readonly engine: Engine;
@@ -59,27 +64,27 @@ export function createSpanPipeline(
   const { stages } = record;
   const predict = createPredictor(context, options);
   const publish = async (open: OpenSpan): Promise<void> => {
-    const { span, predictions, faults, keptRows } = open;
-    await Promise.all(predictions);
+    const { span } = open;
+    await Promise.all(open.predictions);
     let sinceMs = stages.nowMs();
     const onEncoded = (): void => {
       sinceMs = stages.took("encode", sinceMs);
     };
     const output = fittingRows(options.target, open);
-    const rejects = await options.describe([...faults.values()]);
-    const filtered = span.rowEnd - span.rowStart - keptRows;
+    const totals = totalsWith(options, open, output);
+    const rejects = await options.describe([...open.faults.values()]);
+    const filtered = span.rowEnd - span.rowStart - totals.keptRows;
     const rows = options.complete(output);
-    const profile = profileRows(output, options.predicted);
-    const made = { ...makerOf(options, open), profile: spanProfileText(profile), onEncoded };
+    const made = { ...makerOf(options, open), profile: spanProfileText(totals.profile), onEncoded };
     const outcome = await options.target.commit(span, { rows, rejects, filtered, ...made });
     stages.took("commit", sinceMs);
     if (outcome === "committed") {
-      const { byTrees } = open.scored;
-      record.addSpan({ rows: output, profile, rejects, filtered, repeated: open.rows.repeatedRows, byTrees });
+      record.addSpan({ ...totals, byTrees: totals.scored.byTrees, rejects, filtered });
     }
     log.debug(`span ${span.index} ${outcome}`);
   };
   return {
+    spill: (open) => spillPiece(options, open),
     async score(open, batch) {
       const { done } = await batches.start(() => predict(open, batch));
       open.predictions.push(done);
@@ -119,6 +124,33 @@ function providerOf({ provider }: Engine, { byTrees, byRuntime }: ScoredRows): s
     : byRuntime === 0
       ? `${provider}, compiled trees`
       : `${provider}, partly compiled trees`;
+}
+
+async function spillPiece(
+  { target, complete, predicted }: Pick<SpanPipelineOptions, "target" | "complete" | "predicted">,
+  open: OpenSpan,
+): Promise<SpanTotals> {
+  await Promise.all(open.predictions);
+  const output = fittingRows(target, open);
+  await target.spill?.(open.span, complete(output));
+  return totalsWith({ predicted }, open, output);
+}
+
+/** Adds a piece to the pieces of the span before it. */
+function totalsWith(
+  { predicted }: Pick<SpanPipelineOptions, "predicted">,
+  { before, keptRows, rows, faults, scored }: OpenSpan,
+  output: OutputRows,
+): SpanTotals & { readonly profile: SpanProfile } {
+  const profile = profileRows(output, predicted);
+  return {
+    keptRows: before.keptRows + keptRows,
+    rowCount: before.rowCount + output.rowCount,
+    repeated: before.repeated + rows.repeatedRows,
+    faults,
+    scored,
+    profile: before.profile === undefined ? profile : mergeSpanProfiles(before.profile, profile),
+  };
 }
 
 interface TakenRows {
@@ -167,12 +199,12 @@ function rowsOf(
 
 /** A span's rows without those that the target cannot hold, which are bad rows like any other. */
 function fittingRows(target: SpanTarget, open: OpenSpan): OutputRows {
-  const { span, rows, keptRows } = open;
+  const { piece, rows, keptRows } = open;
   const output = rows.finish(keptRows);
   const unfit = target.unfit?.(output) ?? [];
   const rowNumbers = rows.rowsAt(unfit.map(({ row }) => row));
   for (const [index, { column, found }] of unfit.entries()) {
-    open.onFault({ reason: "target", column, row: rowNumbers[index] ?? span.rowStart, value: found });
+    open.onFault({ reason: "target", column, row: rowNumbers[index] ?? piece.rowStart, value: found });
   }
   return unfit.length === 0 ? output : rows.finish(keptRows);
 }

@@ -2,15 +2,21 @@ import { JobError } from "../util/errors.js";
 import { mixedRows } from "../binding/batch-rows.js";
 import { type ColumnBuilder, createColumnBuilder, filterColumn, gatherColumn } from "../columnar/column-builder.js";
 import { type Contract, type OutputBinding, scoredColumns } from "../binding/contract.js";
-import { createDistinctFaults, type DistinctRows, indicesOf, repeatsOf } from "../packing/distinct-rows.js";
+import {
+  createDistinctFaults,
+  type DistinctRows,
+  type DistinctFaults,
+  indicesOf,
+  repeatsOf,
+} from "../packing/distinct-rows.js";
 import type { RowFault } from "../packing/input-target.js";
 import { createPredictionColumn } from "../packing/prediction-column.js";
 import { columnTypeOfTensor, type Tensor } from "../columnar/tensor.js";
 import type { Column, ColumnType, OutputRows, RecordBatch } from "../columnar/types.js";
 
 /**
- * The output of one span, filled as its rows are read and scored, in whatever order the batches end. Where some
- * are filtered out, those that are left are numbered as if they stood at the span's start without a gap.
+ * The output of a span, or of neighbouring rows of one, filled as its rows are read and scored, in whatever order the
+ * batches end. Where some are filtered out, those that are left are numbered as if they stood at its start without a gap.
  */
 export interface SpanRows {
   /** Copies the carried columns of rows [from, to) of a record batch; `row` is the run's number of row `from`. */
@@ -24,6 +30,8 @@ export interface SpanRows {
     outputs: ReadonlyMap<string, Tensor>,
     range: { rowStart: number; rowCount: number; packedRows: number },
   ): void;
+  /** Of what was carried and predicted so far. */
+  readonly bytes: number;
   /** Takes a row of the run out of the output, whatever is predicted for it. */
   reject(row: number): void;
   /** The model fails on this row: no prediction will come. */
@@ -73,31 +81,41 @@ export function createSpanRows({ contract, span, onFault, distinct }: SpanRowsOp
     predict(outputs, { rowStart, rowCount, packedRows }) {
       const at = rowStart - span.rowStart;
       markOnce(isPredicted, at, rowCount);
-      for (const [index, binding] of contract.outputs.entries()) {
-        predicted[index]?.set(at, rowCount, valuesOf(binding, outputs, packedRows), (row, value) => {
-          faults.tell(row, { reason: "prediction", column: binding.column, value: String(value) });
-        });
+      for (const [index, one] of contract.outputs.entries()) {
+        predicted[index]?.set(at, rowCount, valuesOf(one, outputs, packedRows), notFiniteFault(faults, one));
       }
+    },
+    get bytes() {
+      return bytesOf([...carried, ...predicted]);
     },
     reject(row) {
       keep[row - span.rowStart] = 0;
     },
-    refuse(row, message) {
-      const at = row - span.rowStart;
-      markOnce(isPredicted, at, 1);
-      faults.tell(at, { reason: "model", column: undefined, value: message });
+    refuse(row, value) {
+      markOnce(isPredicted, row - span.rowStart, 1);
+      faults.tell(row - span.rowStart, { reason: "model", column: undefined, value });
     },
     finish(rowCount) {
       checkAllCame(span.rowStart, rowCount, { carried: carriedRows, isPredicted, distinct });
       faults.tellRepeats();
       keep.fill(0, rowCount);
-      return keptRows(contract, { carried, predicted, keep, indices: distinct && indicesOf(distinct, keep) });
+      return keptRows(contract, { carried, predicted, keep: keep.subarray(0, rowCount), distinct });
     },
     get repeatedRows() {
       return distinct === undefined ? 0 : repeatsOf(distinct, keep);
     },
     rowsAt: (indexes) => keptAt(keep, indexes).map((at) => span.rowStart + at),
   };
+}
+
+function notFiniteFault(faults: DistinctFaults, { column }: OutputBinding): (row: number, value: number) => void {
+  return (row, value) => {
+    faults.tell(row, { reason: "prediction", column, value: String(value) });
+  };
+}
+
+function bytesOf(columns: readonly { readonly bytes: number }[]): number {
+  return columns.reduce((sum, { bytes }) => sum + bytes, 0);
 }
 
 function carryInto(
@@ -143,13 +161,15 @@ function keptAt(keep: Uint8Array, indexes: readonly number[]): number[] {
 
 interface Finished {
   readonly carried: readonly { finish(): Column }[];
-  readonly predicted: readonly { finish(): Column }[];
+  readonly predicted: readonly { finish(rowCount: number): Column }[];
   readonly keep: Uint8Array;
-  /** For each kept row, the index of its prediction; undefined: the row's own index. */
-  readonly indices: Uint32Array | undefined;
+  /** Where some rows take others' predictions. */
+  readonly distinct: DistinctRows | undefined;
 }
 
-function keptRows(contract: Contract, { carried, predicted, keep, indices }: Finished): OutputRows {
+function keptRows(contract: Contract, { carried, predicted, keep, distinct }: Finished): OutputRows {
+  const indices = distinct && indicesOf(distinct, keep);
+  const predictedRows = distinct?.count ?? keep.length;
   const all = !keep.includes(0);
   const kept = (type: ColumnType, column: Column): Column => (all ? column : filterColumn(type, column, keep));
   return {
@@ -159,7 +179,7 @@ function keptRows(contract: Contract, { carried, predicted, keep, indices }: Fin
       if (column !== undefined) {
         return [{ name, type, column: kept(type, column) }];
       }
-      const scored = predicted[index - carried.length]?.finish();
+      const scored = predicted[index - carried.length]?.finish(predictedRows);
       return scored === undefined
         ? []
         : [{ name, type, column: indices === undefined ? kept(type, scored) : gatherColumn(type, scored, indices) }];

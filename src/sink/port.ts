@@ -157,6 +157,13 @@ export interface RunWriter {
    */
   unfit?(rows: OutputRows): readonly UnfitValue[];
   /**
+   * Encodes rows of a span before the span is complete, so that memory need not hold them: its first rows, or those
+   * after the rows that were spilled before. Publishes nothing: `commit` publishes them before its own rows. Calls for
+   * one span never overlap. Default: the rows of a span are held in memory until it is complete.
+   * @throws JobError DISK
+   */
+  spill?(span: Span, rows: OutputRows): Promise<void>;
+  /**
    * Publishes a span's rows and its rejected rows, atomically and durably; or adopts those of the attempt that
    * committed the span first. Published, rejected and filtered rows together are all rows of the span. Safe to repeat.
    * Calls for different spans may overlap.

@@ -1,5 +1,5 @@
 import { z } from "../util/zod.js";
-import { autoOrCount, count } from "./values.js";
+import { autoOrCount, autoOrSize, count } from "./values.js";
 
 export interface EngineSpec {
   /** In order of preference, each once, `cpu` last. */
@@ -9,6 +9,8 @@ export interface EngineSpec {
   readonly batch_size: number | "auto";
   readonly threads: number | "auto";
   readonly trees: "auto" | "onnxruntime";
+  /** Bytes of memory for rows on their way; of the attempt. */
+  readonly memory: number | "auto";
 }
 
 export type Provider = (typeof providerNames)[number];
@@ -48,6 +50,11 @@ export const engine = z.strictObject({
     .default("auto")
     .describe(
       "What computes decision trees on CPUs. auto: this program's own code for trees, if it is faster for the model and gives the scores of ONNX Runtime; else ONNX Runtime.",
+    ),
+  memory: autoOrSize(64)
+    .default("auto")
+    .describe(
+      "Memory for rows that are read, scored and written, such as 512MiB or 2GiB. The program and the model come on top of it. auto takes a quarter of the memory of the machine or container, at most 384MiB plus 64MiB for each core.",
     ),
 }) satisfies z.ZodType<EngineSpec>;
 

@@ -57,3 +57,16 @@ export const duration: z.ZodType<number> = z
   .regex(/^(\d{1,6}[smh]|\$\{.+\})$/, durationError)
   .transform((given) => Number(given.slice(0, -1)) * (secondsOf[given.slice(-1)] ?? Number.NaN))
   .pipe(z.number({ error: durationError }));
+
+const bytesOf: Readonly<Record<string, number>> = { M: 1024 ** 2, G: 1024 ** 3, T: 1024 ** 4 };
+
+/** `auto`, or a size such as "512MiB" or "2GiB": bytes, at least so many MiB. */
+export function autoOrSize(leastMiB: number): z.ZodType<number | "auto"> {
+  const error = `expected auto or a size from ${leastMiB}MiB, such as 512MiB or 2GiB`;
+  const size = z
+    .string({ error })
+    .regex(/^(\d{1,6}(\.\d{1,3})?[MGT]iB|\$\{.+\})$/, error)
+    .transform((given) => Math.floor(Number(given.slice(0, -3)) * (bytesOf[given.at(-3) ?? ""] ?? Number.NaN)))
+    .pipe(z.number({ error }).min(leastMiB * 1024 ** 2, { error }));
+  return z.union([z.literal("auto"), size], { error });
+}

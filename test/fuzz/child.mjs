@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { DuckDBInstance } from "@duckdb/node-api";
 import { openJob } from "#src/app/job-context.js";
 import { readFooter } from "#src/formats/parquet/footer/footer.js";
-import { readI32, readStruct } from "#src/formats/parquet/footer/thrift.js";
+import { readI32, readStruct } from "#src/util/thrift.js";
 import { runJob } from "#src/run/run.js";
 import { mutate } from "./mutations.mjs";
 

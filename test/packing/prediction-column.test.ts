@@ -57,7 +57,7 @@ describe("numbers", () => {
     const column = createPredictionColumn(columnTypeOfTensor(dtype), 4);
     column.set(2, 2, { tensor: tensor(0), width: 1, element: undefined }, tell);
     column.set(0, 2, { tensor: tensor(1), width: 1, element: undefined }, tell);
-    expect(plain(column.finish()).map(Number)).toEqual([1, 1, 0, 1]);
+    expect(plain(column.finish(4)).map(Number)).toEqual([1, 1, 0, 1]);
   });
 
   test("of float16 widen to what they are", () => {
@@ -65,10 +65,10 @@ describe("numbers", () => {
     const tensor: Tensor = { dtype: "float16", dims: [2, 2], data: Uint16Array.from(bits) };
     const second = createPredictionColumn("float32", 2);
     second.set(0, 2, { tensor, width: 2, element: 1 }, tell);
-    expect(plain(second.finish())).toEqual([0.333251953125, 2 ** -24]);
+    expect(plain(second.finish(2))).toEqual([0.333251953125, 2 ** -24]);
     const both = createPredictionColumn(list("float32"), 2);
     both.set(0, 2, { tensor, width: 2, element: undefined }, tell);
-    expect(plain(both.finish())).toEqual([
+    expect(plain(both.finish(2))).toEqual([
       [0.0999755859375, 0.333251953125],
       [-3.140625, 2 ** -24],
     ]);
@@ -117,7 +117,7 @@ describe("vectors", () => {
     const column = createPredictionColumn(list("float32"), 3);
     column.set(2, 1, { tensor: floats([5, 6, 0, 0], 2, 2), width: 2, element: undefined }, tell);
     column.set(0, 2, { tensor: floats([1, 2, 3, 4], 2, 2), width: 2, element: undefined }, tell);
-    expect(plain(column.finish())).toEqual([
+    expect(plain(column.finish(3))).toEqual([
       [1, 2],
       [3, 4],
       [5, 6],
@@ -135,15 +135,15 @@ describe("vectors", () => {
   test("may be empty, or none at all", () => {
     const empty = createPredictionColumn(list("float32"), 2);
     empty.set(0, 2, { tensor: floats([], 2, 0), width: 0, element: undefined }, tell);
-    expect(plain(empty.finish())).toEqual([[], []]);
-    expect(plain(createPredictionColumn(list("utf8"), 0).finish())).toEqual([]);
+    expect(plain(empty.finish(2))).toEqual([[], []]);
+    expect(plain(createPredictionColumn(list("utf8"), 0).finish(0))).toEqual([]);
   });
 
   test("of strings are lists of texts", () => {
     const column = createPredictionColumn(list("utf8"), 2);
     column.set(1, 1, { tensor: strings(["c", "d", "", ""], 2, 2), width: 2, element: undefined }, tell);
     column.set(0, 1, { tensor: strings(["a", "ü"], 1, 2), width: 2, element: undefined }, tell);
-    expect(plain(column.finish())).toEqual([
+    expect(plain(column.finish(2))).toEqual([
       ["a", "ü"],
       ["c", "d"],
     ]);
@@ -157,20 +157,20 @@ describe("texts", () => {
   test("are UTF-8, of any length", () => {
     const column = createPredictionColumn("utf8", texts.length);
     column.set(0, texts.length, { tensor: strings(texts, texts.length, 1), width: 1, element: undefined }, tell);
-    expect(plain(column.finish())).toEqual(texts);
+    expect(plain(column.finish(texts.length))).toEqual(texts);
   });
 
   test("stand where their rows are, in whatever order they come; rows without a prediction are empty", () => {
     const column = createPredictionColumn("utf8", 7);
     column.set(4, 2, { tensor: strings(["e", "é", "padding"], 3), width: 1, element: undefined }, tell);
     column.set(1, 2, { tensor: strings(["b", "c"], 2, 1), width: 1, element: undefined }, tell);
-    expect(plain(column.finish())).toEqual(["", "b", "c", "", "e", "é", ""]);
+    expect(plain(column.finish(7))).toEqual(["", "b", "c", "", "e", "é", ""]);
   });
 
   test("are picked by element", () => {
     const column = createPredictionColumn("utf8", 3);
     column.set(0, 3, { tensor: strings(texts, 3, 2), width: 2, element: 1 }, tell);
-    expect(plain(column.finish())).toEqual(["a", long, "c\u0000d"]);
+    expect(plain(column.finish(3))).toEqual(["a", long, "c\u0000d"]);
   });
 
   test("numbers where texts are due are reported as a bug", () => {

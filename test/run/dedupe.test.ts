@@ -125,7 +125,7 @@ describe("a row that the model fails on", () => {
 
 test("the model is asked for each row of a span once", async () => {
   const rows = Array.from({ length: 60 }, (_, index) => ({ x: index % 3, list: [], state: rowState.kept }));
-  const way = { batchRows: 8, fixedBatchRows: null, spanRows: 20, cut: 7, seed: 1 };
+  const way = { batchRows: 8, fixedBatchRows: null, spanRows: 20, cut: 7, pieceBytes: 1e9, seed: 1 };
   expect(await scoreLoop(rows, "dedupe", way)).toMatchObject({
     asked: 9,
     record: { counts: { rowsDeduplicated: 34 } },

@@ -22,6 +22,23 @@ describe("engine", () => {
     expect(spec.engine.device_id).toBe(device);
   });
 
+  test.each([
+    ["auto", "auto"],
+    ["64MiB", 64 * 1024 ** 2],
+    ["512MiB", 512 * 1024 ** 2],
+    ["1.5GiB", 1.5 * 1024 ** 3],
+    ['"${size}"', 2 * 1024 ** 3],
+  ])("takes the memory %s", (text, memory) => {
+    const spec = load(`${minimalSpec}engine: { memory: ${text} }\nparams: { size: 2GiB }\n`);
+    expect(spec.engine.memory).toBe(memory);
+  });
+
+  test.each(["2GB", "32MiB", "2048", "-1GiB", "[1GiB]"])("refuses the memory %s, with its place", (text) => {
+    expect(() => load(`${minimalSpec}engine:\n  memory: ${text}\n`)).toThrow(
+      /job.yaml:\d+:11: engine.memory: found .*, expected auto or a size from 64MiB, such as 512MiB or 2GiB/,
+    );
+  });
+
   test("takes what an earlier release refused, spelt out", () => {
     const text = `${minimalSpec}on_bad_row: fail\nengine: { providers: [cpu], device_id: 0 }\n`
       .replace("output:", "output:\n  lineage: false")

@@ -28,7 +28,7 @@ describe("a key that is not known", () => {
   test("lists what is known when nothing is near", () => {
     expect(specRefusal(`${minimalSpec}engine:\n  fruit: 5\n`)).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
-      reading job.yaml:11:3: engine.fruit: unknown key; expected one of providers, device_id, batch_size, threads, trees"
+      reading job.yaml:11:3: engine.fruit: unknown key; expected one of providers, device_id, batch_size, threads, trees, memory"
     `);
   });
 
@@ -185,6 +185,7 @@ describe("a spec that is right", () => {
         "engine": {
           "batch_size": "auto",
           "device_id": 0,
+          "memory": "auto",
           "providers": [
             "cpu",
           ],

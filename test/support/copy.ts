@@ -3,7 +3,7 @@ import { pipeline } from "node:stream/promises";
 import { Client } from "pg";
 import { from as copyFrom } from "pg-copy-streams";
 import type { NamedColumn } from "#src/columnar/types.js";
-import { encodeRows } from "#src/sink/postgres/copy/copy-binary.js";
+import { copyStream, encodeRows } from "#src/sink/postgres/copy/copy-binary.js";
 import type { PgType } from "#src/sink/postgres/types.js";
 
 /** Sends columns to a table as the sink encodes them; returns the rows that the server counted. */
@@ -20,7 +20,7 @@ export async function copyColumns(
   await client.connect();
   try {
     const copy = client.query(copyFrom(`COPY ${into} FROM STDIN (FORMAT binary)`));
-    await pipeline(Readable.from(encodeRows(columns, types, rowCount)), copy);
+    await pipeline(Readable.from(copyStream(encodeRows(columns, types, rowCount))), copy);
     return copy.rowCount;
   } finally {
     await client.end();

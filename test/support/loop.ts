@@ -63,6 +63,8 @@ export interface LoopWay {
   readonly fixedBatchRows: number | null;
   readonly spanRows: number;
   readonly cut: number;
+  /** Bytes of a span that are held before they are spilled. */
+  readonly pieceBytes: number;
   /** Of the order in which calls of the model end. */
   readonly seed: number;
 }
@@ -72,6 +74,7 @@ export const loopWays: fc.Arbitrary<LoopWay> = fc.record({
   fixedBatchRows: fc.constantFrom(null, null, 4),
   spanRows: fc.integer({ min: 1, max: 40 }),
   cut: fc.integer({ min: 1, max: 30 }),
+  pieceBytes: fc.constantFrom(1, 100, 400, Number.POSITIVE_INFINITY),
   seed: fc.nat(1000),
 });
 
@@ -175,8 +178,12 @@ export async function scoreLoop(rows: readonly LoopRow[], mode: LoopMode, way: L
   const found: { rows: unknown[][]; rejected: unknown[][] } = { rows: [], rejected: [] };
   const target = {
     unfit: () => [],
+    async spill({ index }: { index: number }, spilled: OutputRows) {
+      await turn();
+      found.rows[index] = [...(found.rows[index] ?? []), ...plain(spilled)];
+    },
     async commit({ index }: { index: number }, output: { rows: OutputRows; rejects: readonly RejectedRow[] }) {
-      found.rows[index] = plain(output.rows);
+      found.rows[index] = [...(found.rows[index] ?? []), ...plain(output.rows)];
       found.rejected[index] = [...output.rejects];
       return await Promise.resolve("committed" as const);
     },
@@ -208,6 +215,7 @@ export async function scoreLoop(rows: readonly LoopRow[], mode: LoopMode, way: L
       },
       onReject() {},
       dedupe: mode === "dedupe",
+      pieceBytes: way.pieceBytes,
     },
     piecesOf(rows, way.cut, async (batch) => await score?.(batch, batchRows)),
   );

@@ -10,6 +10,7 @@ import type { Decoder, SliceRequest } from "#src/formats/port.js";
 import type { Projection } from "#src/binding/contract.js";
 import { openParquetUnitReader } from "#src/formats/parquet/unit-reader.js";
 import { emptyContract } from "./batches.js";
+import { plenty } from "./memory.js";
 
 /** Each column's values by row, as text that tells every bit; null: NULL. */
 export type Shown = Readonly<Record<string, readonly (string | null)[]>>;
@@ -29,6 +30,7 @@ export function doubleChunk(bytes: number, rows: number): StoredColumn {
     end: bytes,
     unpackedBytes: bytes,
     rows,
+    limits: plenty,
   };
 }
 
@@ -58,7 +60,7 @@ export async function wholeSlice(path: string, bounds?: RowBounds): Promise<Slic
  * anywhere, and read by two readers. @throws where it is left in the middle
  */
 export async function readUnits(slice: SliceRequest, random?: () => number): Promise<Shown | undefined> {
-  const units = parquetUnits(await readFooter(slice.file), slice);
+  const units = parquetUnits(await readFooter(slice.file), slice, { limits: plenty });
   if (units === undefined) {
     return undefined;
   }

@@ -66,7 +66,7 @@ export function recordOf({
     ],
   };
   record.addSpan({
-    rows,
+    rowCount: 3,
     profile: profileRows(rows, rows.columns),
     rejects: [rejectedRow],
     filtered: 1,

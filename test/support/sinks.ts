@@ -1,3 +1,5 @@
+import { mkdir, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Contract } from "#src/binding/contract.js";
 import type { ColumnType, NamedColumn, OutputRows, RejectedRow, SpanOutput } from "#src/columnar/types.js";
@@ -10,6 +12,7 @@ import { connectionOf } from "#src/sink/postgres/connect.js";
 import { openSpool } from "#src/s3/spool.js";
 import type { S3TargetOptions } from "#src/s3/target.js";
 import { openS3Sink } from "#src/sink/parquet/s3/sink.js";
+import type { RowSpool } from "#src/sink/postgres/copy/spilled-copy.js";
 import { openPostgresSink, type PostgresSink } from "#src/sink/postgres/sink.js";
 import type { PostgresOutputSpec } from "#src/spec/postgres-spec.js";
 import { planOf } from "./plans.js";
@@ -178,7 +181,22 @@ export function pgSink({
     allowOlder,
     allowDuplicates,
     program: "test",
+    spool: testSpool(writers),
   });
+}
+
+/** A spool in the temporary folder. */
+function testSpool(writer: number): RowSpool {
+  const folder = join(tmpdir(), `infer-batch-test-rows-${process.pid}-${writer}`);
+  let files = 0;
+  return {
+    prepare: async () => void (await mkdir(folder, { recursive: true })),
+    newPath() {
+      files += 1;
+      return join(folder, String(files));
+    },
+    [Symbol.asyncDispose]: () => rm(folder, { recursive: true, force: true }),
+  };
 }
 
 /** Plans, opens and begins a run. */

@@ -1,13 +1,15 @@
 import type { RecordBatch } from "../../columnar/types.js";
 import { whenNeeded } from "../../util/when-needed.js";
-import { readPieces } from "./columns/batches.js";
+import { batchLimits, readPieces } from "./columns/batches.js";
+import { rowsWithin } from "../../columnar/column-bytes.js";
+import { type MemoryBudget, mebibytes, memoryBudget } from "../../util/memory-budget.js";
 import type { Piece } from "../../columnar/piece.js";
 import type { ArrowByDuckDb } from "./duckdb/decoder.js";
 import { type Constants, directPlan } from "../../packing/direct/plan.js";
 import type { Claim } from "../by-format.js";
 import { arrowFooters } from "./footers.js";
 import { checkEnd, type OpenArrow } from "./ipc/shards.js";
-import { arrowUnits } from "./units.js";
+import { arrowUnits, batchWorkers } from "./units.js";
 import { verifyArrow } from "./verify.js";
 import { arrowWindows } from "./windows.js";
 import { namingDecoder } from "../naming.js";
@@ -16,6 +18,8 @@ import type { Decoder, ShardFile, ShardSchema, SliceRequest, SliceUnits } from "
 
 export interface ArrowDecoderOptions {
   readonly timezone: string;
+  /** Default: that of `engine.memory: 512MiB`. */
+  readonly memory?: MemoryBudget | undefined;
   /** Where shards are files that workers may open. `claimOf`: what one of this name should be. */
   readonly files?: { readonly claimOf: (name: string) => Claim } | undefined;
   readonly open: (file: ShardFile) => Promise<OpenArrow>;
@@ -23,15 +27,18 @@ export interface ArrowDecoderOptions {
 
 /** Rows that are handed on at once: as many as DuckDB's vectors have. */
 const batchRows = 2048;
+/** Workers that a slice is shared among where it is not known. */
+const usualWorkers = 4;
 
 /**
  * Arrow files and streams. What needs no more than copying is made here; expressions, and casts that are more than
  * that, are DuckDB's: the rows are put into a table of its, and asked for as those of a Parquet file are.
  */
-export function openArrowDecoder({ timezone, files: local, open }: ArrowDecoderOptions): Decoder {
+export function openArrowDecoder(options: ArrowDecoderOptions): Decoder {
+  const { timezone, memory = memoryBudget(mebibytes(512)), files: local, open } = options;
   const duckdb = whenNeeded(async () => {
     const { openArrowByDuckDb } = await import("./duckdb/decoder.js"); // and DuckDB's library with it
-    return openArrowByDuckDb(timezone, open);
+    return openArrowByDuckDb({ timezone, open, memory });
   });
   const schemas = new Map<string, ShardSchema>();
   return namingDecoder({
@@ -43,7 +50,9 @@ export function openArrowDecoder({ timezone, files: local, open }: ArrowDecoderO
     },
     async units(slice, { sharing }): Promise<SliceUnits | undefined> {
       await using shard = await open(slice.file);
-      const units = local && arrowUnits(shard, slice, local.claimOf, sharing);
+      const workersFor = (workers: number): number => batchWorkers(shard, slice, { workers, memory });
+      const limits = batchLimits(memory, workersFor(sharing?.workers ?? usualWorkers));
+      const units = local && arrowUnits(shard, slice, { claimOf: local.claimOf, limits, sharing });
       if (units === undefined) {
         return undefined;
       }
@@ -51,13 +60,13 @@ export function openArrowDecoder({ timezone, files: local, open }: ArrowDecoderO
       return {
         units,
         constants: hasConstants ? await (await duckdb.open()).constants(slice, 1) : new Map(),
-        fitting: (workers) => workers, // each holds no more of a batch than the main thread would
+        fitting: workersFor,
       };
     },
     async *read(slices) {
       for (const slice of slices) {
         await using shard = await open(slice.file);
-        yield* readHere(shard, slice, () => duckdb.open());
+        yield* readHere({ shard, duckdb: () => duckdb.open(), memory }, slice);
       }
     },
     verify: (file, signal) => verifyArrow(file, open, signal),
@@ -68,34 +77,39 @@ export function openArrowDecoder({ timezone, files: local, open }: ArrowDecoderO
   });
 }
 
-async function* readHere(
-  shard: OpenArrow,
-  slice: SliceRequest,
-  duckdb: () => Promise<ArrowByDuckDb>,
-): AsyncGenerator<RecordBatch> {
+interface ReadTools {
+  readonly shard: OpenArrow;
+  readonly duckdb: () => Promise<ArrowByDuckDb>;
+  readonly memory: MemoryBudget;
+}
+
+async function* readHere(tools: ReadTools, slice: SliceRequest): AsyncGenerator<RecordBatch> {
+  const { shard, duckdb } = tools;
   const direct = directPlan(slice.projection);
   if (direct === undefined) {
     yield* (await duckdb()).read(shard, slice);
   } else {
     const isPlaced = hasFolderColumns(slice.projection);
     const constants: Constants = isPlaced ? await (await duckdb()).constants(slice, batchRows) : new Map();
-    yield* readDirectly(shard, slice, (piece, rows) => direct.batch(piece, rows, constants));
+    yield* readDirectly(tools, slice, (piece, rows) => direct.batch(piece, rows, constants));
   }
 }
 
 async function* readDirectly(
-  { bytes, index, known }: OpenArrow,
+  { shard: { bytes, index, known }, memory }: ReadTools,
   slice: SliceRequest,
   make: (piece: Piece, rows: { from: number; to: number }) => RecordBatch,
 ): AsyncGenerator<RecordBatch> {
   const columns = plannedColumns(slice.projection);
   let next = slice.rowStart;
-  for await (const piece of readPieces(bytes, index, { ...slice, columns, known })) {
+  for await (const piece of readPieces(bytes, index, { ...slice, columns, known, limits: batchLimits(memory) })) {
     const rows = piece.rowEnd - piece.rowStart;
-    for (let from = 0; from < rows; from += batchRows) {
-      const to = Math.min(from + batchRows, rows);
+    for (let from = 0; from < rows; ) {
+      const range = { from, to: Math.min(from + batchRows, rows), limit: memory.batchBytes };
+      const to = from + rowsWithin(piece.columns.values(), range);
       next += to - from;
       yield make(piece, { from, to });
+      from = to;
     }
   }
   checkEnd(slice, next);

@@ -1,5 +1,7 @@
 import { valuesPerRow } from "../../binding/contract.js";
-import { batchesBetween } from "./columns/batches.js";
+import { decodedRowBytes } from "../../binding/row-bytes.js";
+import type { MemoryBudget } from "../../util/memory-budget.js";
+import { batchesBetween, type BatchLimits } from "./columns/batches.js";
 import type { Claim } from "../by-format.js";
 import type { OpenArrow } from "./ipc/shards.js";
 import type { SliceRequest, Unit, UnitSharing } from "../port.js";
@@ -10,6 +12,7 @@ export interface ArrowUnit extends Unit {
   readonly format: "arrow";
   readonly path: string;
   readonly claim: Claim;
+  readonly limits: BatchLimits;
 }
 
 /**
@@ -18,17 +21,40 @@ export interface ArrowUnit extends Unit {
  */
 const mostValues = 2 ** 21;
 
+export interface ArrowUnitOptions {
+  readonly claimOf: (name: string) => Claim;
+  /** Limits of one worker. */
+  readonly limits: BatchLimits;
+  readonly sharing?: UnitSharing | undefined;
+}
+
+/**
+ * Returns how many of `workers` can read a slice at once. Each holds a record batch that is compressed as a whole; texts
+ * do not count, since their bytes are not known before they are unpacked.
+ */
+export function batchWorkers(
+  { index }: OpenArrow,
+  slice: Pick<SliceRequest, "rowStart" | "rowEnd" | "projection">,
+  { workers, memory: { openPagesBytes } }: { readonly workers: number; readonly memory: MemoryBudget },
+): number {
+  const rowBytes = decodedRowBytes(slice.projection);
+  let largest = 1;
+  for (const { rows, isCompressed } of batchesBetween(index, slice)) {
+    largest = Math.max(largest, isCompressed ? rows * rowBytes : 0);
+  }
+  return Math.max(1, Math.min(workers, Math.floor(openPagesBytes / largest)));
+}
+
 /** Cuts a slice; undefined: the shard is not on this machine as a whole. */
 export function arrowUnits(
   { index, known }: OpenArrow,
   { file, rowStart, rowEnd, projection }: Omit<SliceRequest, "partitions">,
-  claimOf: (name: string) => Claim,
-  sharing?: UnitSharing,
+  { claimOf, limits, sharing }: ArrowUnitOptions,
 ): ArrowUnit[] | undefined {
   if (file.remote !== undefined || known !== undefined) {
     return undefined;
   }
-  const common = { format: "arrow", group: undefined, path: file.path, claim: claimOf(file.name) } as const;
+  const common = { format: "arrow", group: undefined, path: file.path, claim: claimOf(file.name), limits } as const;
   const mostRows = mostValues / valuesPerRow(projection);
   const units: ArrowUnit[] = [];
   for (const batch of batchesBetween(index, { rowStart, rowEnd })) {

@@ -1,18 +1,27 @@
 import type { Decoder, ShardSchema, SliceUnits } from "../port.js";
 import { whenNeeded } from "../../util/when-needed.js";
+import { type MemoryBudget, memoryBudget, mebibytes } from "../../util/memory-budget.js";
 import { namingDecoder } from "../naming.js";
 import { hasFolderColumns } from "../planned-columns.js";
-import type { DuckDbReaderOptions } from "../sql/reader.js";
 import { decodingThreads } from "../thread-memory.js";
+import type { ParquetOptions } from "./duckdb/decoder.js";
 import { readFooter } from "./footer/footer.js";
 import { readFooters } from "./footer/footers.js";
 import { verifyPages } from "./pages/verify.js";
+import { longValueWorkers } from "./long-values.js";
+import type { PageLimits } from "./pages/storage.js";
+import { withTextSizes } from "./text-sizes.js";
+import { isUnpacked } from "./pages/codecs.js";
 import { parquetUnits } from "./units.js";
 import { sliceWindows } from "./windows.js";
 
 /** Parquet: workers read units of simple columns; DuckDB reads everything else, and decodes and casts ahead of us. */
-export function openParquetDecoder(options: DuckDbReaderOptions): Decoder {
-  const { threads } = options;
+export function openParquetDecoder({
+  memory = memoryBudget(mebibytes(512)),
+  ...others
+}: Omit<ParquetOptions, "memory"> & Partial<Pick<ParquetOptions, "memory">>): Decoder {
+  const { threads } = others;
+  const options = { ...others, memory };
   const duckdb = whenNeeded(async () => {
     const { openParquetByDuckDb } = await import("./duckdb/decoder.js"); // and DuckDB's library with it
     return openParquetByDuckDb(options);
@@ -25,7 +34,9 @@ export function openParquetDecoder(options: DuckDbReaderOptions): Decoder {
       if (!isAlone) {
         return undefined; // DuckDB reads several small shards in one query
       }
-      const units = parquetUnits(await readFooter(slice.file), slice, sharing);
+      const footer = await withTextSizes(await readFooter(slice.file), slice, ({ codec }) => !isUnpacked(codec));
+      const workers = longValueWorkers(footer, slice, { workers: sharing?.workers ?? threads, memory });
+      const units = parquetUnits(footer, slice, { limits: limitsOf(memory, workers), sharing });
       if (units === undefined) {
         return undefined;
       }
@@ -34,13 +45,14 @@ export function openParquetDecoder(options: DuckDbReaderOptions): Decoder {
       return {
         units,
         constants: hasConstants ? await (await duckdb.open()).constants(slice) : new Map(),
-        fitting: (workers) => decodingThreads(workers, projection),
+        fitting: (count) =>
+          Math.min(decodingThreads(count, projection), longValueWorkers(footer, slice, { workers: count, memory })),
       };
     },
     async *read(slices) {
-      const [first, ...others] = slices;
+      const [first, ...more] = slices;
       if (first !== undefined) {
-        yield* (await duckdb.open()).read([first, ...others], decodingThreads(threads, first.projection));
+        yield* (await duckdb.open()).read([first, ...more], decodingThreads(threads, first.projection));
       }
     },
     verify: (file, signal) => verifyPages(file, { signal }),
@@ -49,4 +61,13 @@ export function openParquetDecoder(options: DuckDbReaderOptions): Decoder {
     describeFailure: async (request) => await (await duckdb.open()).describeFailure(request),
     [Symbol.asyncDispose]: () => duckdb[Symbol.asyncDispose](),
   });
+}
+
+/** Pages are mostly of a MiB, or as long as 128 Ki values are. */
+const commonPageBytes = mebibytes(16);
+
+/** For each of so many workers. What is larger than a worker may hold, DuckDB reads, one page at a time. */
+function limitsOf({ pageBytes, openPagesBytes, batchBytes }: MemoryBudget, workers: number): PageLimits {
+  const fair = Math.max(commonPageBytes, Math.floor(openPagesBytes / workers));
+  return { pageBytes: Math.min(pageBytes, fair), batchBytes };
 }

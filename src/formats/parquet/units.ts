@@ -6,7 +6,8 @@ import { type ColumnRows, openColumn, type ReadBytes } from "./pages/column.js";
 import { isUnpacked } from "./pages/codecs.js";
 import type { Footer } from "./footer/footer.js";
 import { groupsBetween } from "./footer/groups.js";
-import { type StoredColumn, storageOf } from "./pages/storage.js";
+import { averageBytes, longValueBytes } from "./long-values.js";
+import { type PageLimits, type StoredColumn, storageOf } from "./pages/storage.js";
 import { columnsInFile } from "../planned-columns.js";
 import type { SliceRequest, Unit, UnitSharing } from "../port.js";
 import { cutRows, unitRows } from "../unit-rows.js";
@@ -24,17 +25,23 @@ export interface ParquetUnit extends Unit {
 /** Rows of a unit: larger row groups are cut. Each thread that reads some of a page unpacks all of it. */
 const mostRows = 128 * 1024;
 
+export interface UnitCut {
+  /** What one worker may hold. */
+  readonly limits: PageLimits;
+  readonly sharing?: UnitSharing | undefined;
+}
+
 /** Cuts a slice; undefined: something in it takes DuckDB. */
 export function parquetUnits(
   footer: Footer,
   { file, rowStart, rowEnd, projection }: Omit<SliceRequest, "partitions">,
-  sharing?: UnitSharing,
+  { limits, sharing }: UnitCut,
 ): ParquetUnit[] | undefined {
   const names = columnsInFile(projection);
   const refs = new Map(boundColumns(projection).map((ref) => [ref.path[0] ?? "", ref]));
   const units: ParquetUnit[] = [];
   for (const { group, groupStart, rowStart: from, rowEnd: to } of groupsBetween(footer, { rowStart, rowEnd })) {
-    const columns = storedColumns(footer, { group, names, refs });
+    const columns = storedColumns(footer, { group, names, refs, limits });
     if (columns === undefined) {
       return undefined;
     }
@@ -48,9 +55,15 @@ export function parquetUnits(
   return units;
 }
 
+interface WantedColumns extends Pick<UnitCut, "limits"> {
+  readonly group: number;
+  readonly names: readonly string[];
+  readonly refs: ReadonlyMap<string, ColumnRef>;
+}
+
 function storedColumns(
   { rowGroups, leaves }: Footer,
-  { group, names, refs }: { group: number; names: readonly string[]; refs: ReadonlyMap<string, ColumnRef> },
+  { group, names, refs, limits }: WantedColumns,
 ): StoredColumn[] | undefined {
   const { chunks = [], rows = 0 } = rowGroups[group] ?? {};
   // As the schema names them: what a chunk calls itself, DuckDB does not ask.
@@ -58,6 +71,9 @@ function storedColumns(
   if (leafIndices.size !== leaves.length || chunks.length !== leaves.length) {
     return undefined; // DuckDB renames columns of the same name: which one is meant is for it to know
   }
+  const isLong = names.some(
+    (name) => averageBytes(chunks[leafIndices.get(name.toLowerCase()) ?? -1]) >= longValueBytes,
+  );
   const columns: StoredColumn[] = [];
   for (const name of names) {
     const index = leafIndices.get(name.toLowerCase()) ?? -1;
@@ -68,7 +84,7 @@ function storedColumns(
       leaf?.path[0] !== name ||
       chunk.encrypted ||
       chunk.isElsewhere ||
-      !isUnpacked(chunk.codec) ||
+      !isUnpacked(chunk.codec, { isLong }) ||
       ref === undefined ||
       storage === undefined
     ) {
@@ -84,6 +100,7 @@ function storedColumns(
       end: chunk.start + chunk.compressedBytes,
       unpackedBytes: chunk.uncompressedBytes,
       rows,
+      limits,
     });
   }
   return columns;

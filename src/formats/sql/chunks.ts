@@ -2,9 +2,20 @@ import type { DuckDBDataChunk } from "@duckdb/node-api";
 import { type DecodedBinding, decodedInputs, type Projection } from "../../binding/contract.js";
 import { selectRows } from "../../packing/select-rows.js";
 import { tensorElement } from "../../columnar/tensor.js";
-import type { DecodedInput, RecordBatch } from "../../columnar/types.js";
-import { readColumn, readScalars, readMatrix } from "../../duckdb/read-vector.js";
+import { rowsWithin } from "../../columnar/column-bytes.js";
+import { sliceColumn } from "../../columnar/column-rows.js";
+import {
+  type BytesColumn,
+  type Column,
+  type DecodedInput,
+  layoutOf,
+  type ListColumn,
+  type Matrix,
+  type RecordBatch,
+} from "../../columnar/types.js";
+import { type ChunkTexts, openTexts, readColumn, readScalars, readMatrix } from "../../duckdb/read-vector.js";
 import { JobError } from "../../util/errors.js";
+import type { MemoryBudget } from "../../util/memory-budget.js";
 import type { SliceRequest } from "../port.js";
 
 /** Rows come in file order without a gap, whatever DuckDB's threads do: a batch starts where the last one ended. */
@@ -21,17 +32,111 @@ export function checkRowNumbers(chunk: DuckDBDataChunk, expected: number, slice:
   }
 }
 
-/** `numbers`: columns before those that the projection asks for. */
-export function recordBatch(chunk: DuckDBDataChunk, projection: Projection, numbers = 1): RecordBatch {
-  const { passthrough, expressions } = projection;
-  const inputs = decodedInputs(projection);
-  const first = expressions === null ? numbers : numbers + 1;
-  const batch = {
-    rowCount: chunk.rowCount,
-    inputs: inputs.map((binding, index) => readInput(chunk, index + first, binding)),
-    carried: passthrough.map(({ source }, index) => readColumn(chunk, index + first + inputs.length, source.type)),
+/** A batch, and the rows of the chunk that it was made from. */
+export interface ChunkBatch {
+  readonly batch: RecordBatch;
+  readonly rows: number;
+}
+
+/**
+ * A chunk's rows: as one batch, or as several where their texts or lists would take more than `batchBytes`, as texts do
+ * that are entries of a dictionary in DuckDB. `numbers`: columns before those that the projection asks for.
+ */
+export function* recordBatches(
+  chunk: DuckDBDataChunk,
+  projection: Projection,
+  { batchBytes }: Pick<MemoryBudget, "batchBytes">,
+  numbers = 1,
+): Generator<ChunkBatch> {
+  const { expressions } = projection;
+  const columns = openColumns(chunk, projection, expressions === null ? numbers : numbers + 1);
+  const states = expressions === null ? undefined : readStates(chunk, numbers);
+  for (let from = 0; from < chunk.rowCount; ) {
+    const range = { from, to: chunk.rowCount, limit: batchBytes };
+    const to = Math.min(rowsUpTo(columns.texts, range), from + rowsWithin(columns.nested, range));
+    const batch = { rowCount: to - from, ...columns.read(from, to) };
+    const selected = states === undefined ? batch : selectRows(batch, states.subarray(from, to), projection);
+    yield { batch: selected, rows: to - from };
+    from = to;
+  }
+}
+
+/** The row after as many as hold `limit` bytes of texts together; after one in any case. */
+function rowsUpTo(
+  texts: readonly ChunkTexts[],
+  { from, to, limit }: { readonly from: number; readonly to: number; readonly limit: number },
+): number {
+  const bytesTo = (row: number): number =>
+    texts.reduce((sum, { ends }) => sum + (ends[row] ?? 0) - (ends[from] ?? 0), 0);
+  if (bytesTo(to) <= limit) {
+    return to;
+  }
+  let row = from + 1;
+  while (bytesTo(row + 1) <= limit) {
+    row += 1;
+  }
+  return row;
+}
+
+interface ChunkColumns {
+  /** Those whose rows may share their bytes. */
+  readonly texts: readonly ChunkTexts[];
+  /** Lists and structs. */
+  readonly nested: readonly Column[];
+  read(from: number, to: number): Pick<RecordBatch, "inputs" | "carried">;
+}
+
+/** Columns of a chunk from column `first` on. */
+function openColumns(chunk: DuckDBDataChunk, projection: Projection, first: number): ChunkColumns {
+  const { rowCount: rows } = chunk;
+  const texts: ChunkTexts[] = [];
+  const nested: Column[] = [];
+  const openText = (index: number): ReadRows<BytesColumn> => {
+    const column = openTexts(chunk, index);
+    texts.push(column);
+    return (from, to) => column.read(from, to);
   };
-  return expressions === null ? batch : selectRows(batch, readStates(chunk, numbers), projection);
+  const bindings = decodedInputs(projection);
+  const inputs = bindings.map((binding, index): ReadRows<DecodedInput> => {
+    if (binding.kind === "text") {
+      return openText(index + first);
+    }
+    const all = readInput(chunk, index + first, binding);
+    return (from, to) => inputRows(all, { from, to, rows });
+  });
+  const carried = projection.passthrough.map(({ source: { type } }, index): ReadRows<Column> => {
+    const at = index + first + bindings.length;
+    if (layoutOf(type).kind === "bytes") {
+      return openText(at);
+    }
+    const all = readColumn(chunk, at, type);
+    nested.push(...(all.kind === "fixed" ? [] : [all]));
+    return (from, to) => (from === 0 && to === rows ? all : sliceColumn(all, from, to));
+  });
+  return {
+    texts,
+    nested,
+    read: (from, to) => ({
+      inputs: inputs.map((read) => read(from, to)),
+      carried: carried.map((read) => read(from, to)),
+    }),
+  };
+}
+
+type ReadRows<T> = (from: number, to: number) => T;
+
+function inputRows(
+  input: Matrix | ListColumn,
+  { from, to, rows }: { readonly from: number; readonly to: number; readonly rows: number },
+): DecodedInput {
+  if (from === 0 && to === rows) {
+    return input;
+  }
+  if (input.kind === "list") {
+    return { ...input, offsets: input.offsets.subarray(from, to + 1), valid: input.valid?.subarray(from, to) };
+  }
+  const range = [from * input.width, to * input.width] as const;
+  return { ...input, data: input.data.subarray(...range), valid: input.valid?.subarray(...range) };
 }
 
 function readStates(chunk: DuckDBDataChunk, index: number): Uint16Array {
@@ -42,14 +147,11 @@ function readStates(chunk: DuckDBDataChunk, index: number): Uint16Array {
   return data;
 }
 
-function readInput(chunk: DuckDBDataChunk, index: number, binding: DecodedBinding): DecodedInput {
-  if (binding.kind === "text") {
-    const column = readColumn(chunk, index, "utf8");
-    if (column.kind !== "bytes") {
-      throw new TypeError("a text column is read as bytes");
-    }
-    return column;
-  }
+function readInput(
+  chunk: DuckDBDataChunk,
+  index: number,
+  binding: Exclude<DecodedBinding, { kind: "text" }>,
+): Matrix | ListColumn {
   const element = binding.dtype === "float16" ? "float64" : tensorElement(binding.dtype);
   if (binding.kind === "padded") {
     const column = readColumn(chunk, index, { kind: "list", element });

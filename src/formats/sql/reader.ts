@@ -11,15 +11,18 @@ export interface DuckDbReaderOptions {
   /** The folders that shards may be read from; nothing else can be. */
   readonly folders: readonly string[];
   readonly timezone: string;
+  /** Bytes that DuckDB may hold; default: what it thinks right. */
+  readonly memoryBytes?: number | undefined;
 }
 
 /** The slice that is read and the one after it. */
 const streams = 2;
 
 /** DuckDB is loaded when it is asked something: where shards are simple, that may be never. */
-export function openDuckDbReader({ threads, folders, timezone }: DuckDbReaderOptions): DuckDbReader {
+export function openDuckDbReader({ threads, folders, timezone, memoryBytes }: DuckDbReaderOptions): DuckDbReader {
   const duckdb = openDuckDbLazily({
     threads,
+    memoryBytes,
     allowed: { folders },
     settings: { TimeZone: quoteText(timezone) },
     prepared: { connections: streams, settings: { streaming_buffer_size: "'16MB'" } },

@@ -8,10 +8,19 @@ import type { RpcProtocol } from "../../util/rpc/protocol.js";
 /** What a worker makes of a unit's rows. */
 export interface UnitRequest {
   readonly projection: Projection;
+  readonly limits: UnitLimits;
   /** Columns from folder names, of one row. */
   readonly constants: ReadonlyMap<string, Column>;
   /** What the model makes of them, where the worker has it at hand. */
   readonly scoring?: UnitScoring | undefined;
+}
+
+/** Bytes that a worker may hold. */
+export interface UnitLimits {
+  /** Of rows that are sent at once. */
+  readonly batchBytes: number;
+  /** Of rows that are sent and not taken yet. */
+  readonly heldBytes: number;
 }
 
 export interface UnitScoring {

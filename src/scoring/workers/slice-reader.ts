@@ -3,7 +3,8 @@ import type { Decoder, SliceRequest, SliceUnits, UnitSharing } from "../../forma
 import { directPlan } from "../../packing/direct/plan.js";
 import type { ScoredBatch } from "../../packing/scored.js";
 import type { WorkerPort } from "../../util/worker-port.js";
-import type { UnitFailure } from "./protocol.js";
+import type { MemoryBudget } from "../../util/memory-budget.js";
+import type { UnitFailure, UnitLimits, UnitRequest } from "./protocol.js";
 import { openUnitPool, type UnitPool } from "./unit-pool.js";
 
 /** Reads slices: in workers as far as they can, in the main thread's decoder from there on. */
@@ -50,6 +51,7 @@ export interface SliceReaderOptions {
   /** Cores that workers may take; 0: everything is read in the main thread. */
   readonly cores: number;
   readonly startDecodeWorkers: (count: number) => DecodeWorkers;
+  readonly memory: Pick<MemoryBudget, "batchBytes" | "heldBytes">;
   /** undefined: predictions are made elsewhere. */
   readonly scoring?: ScoringWorkers | undefined;
   /** Called once for each unit that a worker did not read to its end; the main thread reads the rest of its rows. */
@@ -126,7 +128,11 @@ interface Pools {
   close(): Promise<void>;
 }
 
-function openPools({ cores, startDecodeWorkers, scoring, onFailure }: SliceReaderOptions): Pools {
+function openPools({ cores, startDecodeWorkers, memory, scoring, onFailure }: SliceReaderOptions): Pools {
+  const limitsOf = (workers: number): UnitLimits => ({
+    batchBytes: memory.batchBytes,
+    heldBytes: Math.floor(memory.heldBytes / workers),
+  });
   let scoringPool: UnitPool | undefined;
   let decoding: { readonly pool: UnitPool; readonly workers: DecodeWorkers } | undefined;
   const startDecoding = (count: number): NonNullable<typeof decoding> => {
@@ -138,17 +144,23 @@ function openPools({ cores, startDecodeWorkers, scoring, onFailure }: SliceReade
       if (units[0]?.rowStart !== slice.rowStart) {
         return slice.rowStart; // the shard is not what it was: the decoder tells what is wrong with it
       }
-      const request = { projection: slice.projection, constants };
+      const requestTo = (workers: number): UnitRequest => ({
+        projection: slice.projection,
+        constants,
+        limits: limitsOf(workers),
+      });
       // A large slice takes all cores: where not each of them has a worker with the model, others decode it.
       const isScored =
         scoring !== undefined && (!isLarge(slice) || (scoring.count >= cores && fitting(cores) === cores));
       if (!isScored) {
-        decoding ??= startDecoding(fitting(Math.min(cores, mostDecodeWorkers)));
-        return yield* decoding.pool.read(units, request);
+        const most = fitting(Math.min(cores, mostDecodeWorkers));
+        decoding ??= startDecoding(most);
+        return yield* decoding.pool.read(units, requestTo(decoding.workers.ports.length), most);
       }
       const { contract, tensors, batchRows } = scoring;
       scoringPool ??= openUnitPool(scoring.ports(), { batchRows, onFailure });
-      return yield* scoringPool.read(units, { ...request, scoring: { contract, tensors, batchRows: batchRows() } });
+      const request = { ...requestTo(scoring.count), scoring: { contract, tensors, batchRows: batchRows() } };
+      return yield* scoringPool.read(units, request, fitting(scoring.count));
     },
     async close() {
       await decoding?.workers.stop();

@@ -11,8 +11,9 @@ export interface UnitPool {
   /**
    * The rows of units that follow on each other, in order. Returns the row that is due then: before the last unit's end
    * where a worker could not go on. A batch holds until the next one is asked for.
+   * @param most workers that there is memory for; default: all
    */
-  read(units: readonly Unit[], request: UnitRequest): AsyncGenerator<ScoredBatch, number>;
+  read(units: readonly Unit[], request: UnitRequest, most?: number): AsyncGenerator<ScoredBatch, number>;
 }
 
 export interface UnitPoolOptions {
@@ -31,6 +32,8 @@ interface Job {
   /** See `Unit.group`. */
   readonly group: string;
   readonly request: UnitRequest;
+  /** Another worker gets the job only while fewer workers than this have jobs. */
+  readonly maxWorkers: number;
   worker: PoolWorker | undefined;
   /** Set while a worker has the job. */
   cancel: (() => void) | undefined;
@@ -76,9 +79,9 @@ export function openUnitPool(ports: readonly WorkerPort[], options: UnitPoolOpti
     workers.push({ client, jobs: new Set(), group: undefined });
   }
   return {
-    async *read(units, request) {
+    async *read(units, request, most = workers.length) {
       let due = units[0]?.rowStart ?? 0;
-      const jobs = pool.isBroken ? [] : units.map((unit) => addJob(pool, unit, request));
+      const jobs = pool.isBroken ? [] : units.map((unit) => addJob(pool, unit, { request, maxWorkers: most }));
       assign(pool);
       try {
         for (const job of jobs) {
@@ -101,7 +104,11 @@ export function openUnitPool(ports: readonly WorkerPort[], options: UnitPoolOpti
   };
 }
 
-function addJob(pool: Pool, unit: Unit, request: UnitRequest): Job {
+function addJob(
+  pool: Pool,
+  unit: Unit,
+  { request, maxWorkers }: { readonly request: UnitRequest; readonly maxWorkers: number },
+): Job {
   const id = pool.nextId;
   pool.nextId += 1;
   const job: Job = {
@@ -109,6 +116,7 @@ function addJob(pool: Pool, unit: Unit, request: UnitRequest): Job {
     unit,
     group: unit.group ?? String(id),
     request,
+    maxWorkers,
     worker: undefined,
     cancel: undefined,
     arrived: [],
@@ -135,9 +143,10 @@ function assign(pool: Pool): void {
 }
 
 function nextJob(pool: Pool): { readonly worker: PoolWorker; readonly place: number } | undefined {
+  const busy = pool.workers.filter(({ jobs }) => jobs.size > 0).length;
   for (const worker of pool.workers.toSorted((one, other) => one.jobs.size - other.jobs.size)) {
     const place = worker.jobs.size < unitsPerWorker ? placeOfNext(pool, worker) : -1;
-    if (place >= 0) {
+    if (place >= 0 && (worker.jobs.size > 0 || busy < (pool.waiting[place]?.maxWorkers ?? 0))) {
       return { worker, place };
     }
   }

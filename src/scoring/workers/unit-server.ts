@@ -4,6 +4,7 @@
  * main thread then reads the rest with the decoder, which reports what is wrong with the shard.
  */
 import { type BufferPool, createBufferPool } from "../../columnar/memory/buffer-pool.js";
+import { rowsWithin } from "../../columnar/column-bytes.js";
 import { numericBuffers } from "../../columnar/tensor.js";
 import type { ElementType } from "../../columnar/values.js";
 import { doWithoutVectors } from "../../columnar/memory/vectors.js";
@@ -54,7 +55,7 @@ export function serveUnits(port: WorkerPort, options: UnitServerOptions): void {
       send({ body: { rowStart, batch, buffers, bytes }, transfer: [...sent] });
       held.add(bytes);
       await untilHeard();
-      await held.untilBelowLimit(isUnneeded);
+      await held.untilBelowLimit(call.limits.heldBytes, isUnneeded);
       if (isUnneeded()) {
         return;
       }
@@ -144,20 +145,20 @@ interface HeldRows {
   /** Makes waiting calls check again whether their rows are still needed. */
   readonly recheck: () => void;
   /** Waits until more may be sent, or the rows are no longer needed. */
-  untilBelowLimit(isUnneeded: () => boolean): Promise<void>;
+  untilBelowLimit(limitBytes: number, isUnneeded: () => boolean): Promise<void>;
 }
 
 function heldRows(): HeldRows {
   let held = 0;
   const changed = createCondition();
-  const isFull = (): boolean => held > heldLimitBytes;
   return {
     add(bytes) {
       held += bytes;
       changed.notify();
     },
     recheck: changed.notify,
-    async untilBelowLimit(isUnneeded) {
+    async untilBelowLimit(limitBytes, isUnneeded) {
+      const isFull = (): boolean => held > Math.min(limitBytes, heldLimitBytes);
       while (isFull() && !isUnneeded()) {
         await changed.wait();
       }
@@ -187,7 +188,7 @@ interface SentBatch {
 /** The rows of a unit, in order, in memory of their own. */
 async function* batchesOf(
   server: UnitServer,
-  { unit, projection, constants, scoring }: ReadCall,
+  { unit, projection, constants, scoring, limits }: ReadCall,
 ): AsyncGenerator<SentBatch> {
   const { pool, matrices, run } = server;
   const tools = pooledBatchMemory((bytes) => pool.take(bytes));
@@ -205,10 +206,13 @@ async function* batchesOf(
   const constantsOf = repeater(projection, constants);
   for await (const piece of server.readerOf(unit.format).read(unit, projection)) {
     for (let rowStart = piece.rowStart; rowStart < piece.rowEnd; ) {
-      const rowEnd = Math.min(piece.rowEnd, rowStart + steps.rows());
+      const from = rowStart - piece.rowStart;
+      const most = Math.min(piece.rowEnd - rowStart, steps.rows());
+      const range = { from, to: from + most, limit: limits.batchBytes };
+      const rowEnd = rowStart + rowsWithin(piece.columns.values(), range);
       tools.clear();
       matrices.clear();
-      const rows = { from: rowStart - piece.rowStart, to: rowEnd - piece.rowStart };
+      const rows = { from, to: rowEnd - piece.rowStart };
       const batch = plan.batch(piece, rows, constantsOf(rowEnd - rowStart));
       const predictions = await score?.(batch, modelRows());
       steps.took(batch.rowCount, predictions ?? []);

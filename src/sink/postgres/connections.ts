@@ -142,21 +142,30 @@ function watchSilence(client: PoolClient, seconds: number): { stop(): void } {
 /**
  * Runs a `COPY … FROM STDIN` over encoded chunks, with back-pressure. Returns the number of rows that the server took.
  */
-export async function copyIn(session: Session, sql: string, chunks: readonly Uint8Array[]): Promise<number> {
+export async function copyIn(session: Session, sql: string, chunks: Iterable<Uint8Array>): Promise<number> {
   const stream = session.query(copyFrom(sql));
   return await new Promise((resolve, reject) => {
-    let next = 0;
+    const iterator = chunks[Symbol.iterator]();
     const push = (): void => {
-      while (next < chunks.length && !stream.destroyed) {
-        const chunk = chunks[next];
-        next += 1;
-        if (!stream.write(chunk)) {
-          stream.once("drain", push);
-          return;
+      try {
+        while (!stream.destroyed) {
+          const next = iterator.next();
+          if (next.done === true) {
+            stream.end();
+            return;
+          }
+          if (!stream.write(next.value)) {
+            stream.once("drain", push);
+            return;
+          }
         }
-      }
-      if (!stream.destroyed) {
-        stream.end();
+      } catch (error) {
+        stream.destroy();
+        reject(error);
+      } finally {
+        if (stream.destroyed) {
+          iterator.return?.();
+        }
       }
     };
     stream.on("error", (error: Error) => {

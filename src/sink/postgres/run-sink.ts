@@ -1,5 +1,5 @@
 import { outputColumns } from "../../binding/contract.js";
-import type { SpanOutput } from "../../columnar/types.js";
+import type { OutputRows, SpanOutput } from "../../columnar/types.js";
 import type { RunState } from "../../publish/state.js";
 import type { JobError } from "../../util/errors.js";
 import type { Plan, RunId, Span } from "../../plan/plan.js";
@@ -7,7 +7,8 @@ import type { AttemptFacts, CommittedBy, RunSink, RunWriter, StoredPlan } from "
 import type { Session } from "./connections.js";
 import { addSpans, type CommittedSpans, committedSpansOf } from "./committed-spans.js";
 import { readSpans } from "./control/spans.js";
-import { encodeRows } from "./copy/copy-binary.js";
+import { copyStream, encodeRows } from "./copy/copy-binary.js";
+import type { SpilledCopy } from "./copy/spilled-copy.js";
 import { refuseEmptied } from "./control/emptied-table.js";
 import { clearAndFinish, finishSeconds } from "./finish-run.js";
 import { readRun } from "./read-run.js";
@@ -89,6 +90,7 @@ function runWriter(
 ): RunWriter {
   return {
     unfit: (rows) => unfitRows(rows, begun.columns),
+    spill: (span, rows) => spillRows(tools.spilled, begun, span, rows),
     async commit(span, output) {
       const commit = spanCommit(tools, stored, begun, { span, output });
       const { outcome, committed } = await retrying(
@@ -97,6 +99,7 @@ function runWriter(
         (last) => commitSpan(tools, commit, last),
       );
       addSpans(known, [committed]);
+      await tools.spilled.drop(span);
       return outcome;
     },
     finish: () => clearAndFinish(tools, stored),
@@ -110,9 +113,20 @@ interface Begun {
   readonly committedBy: Omit<CommittedBy, "batchSize">;
 }
 
+/** Encodes rows of a span that is not complete. */
+async function spillRows(
+  spilled: SpilledCopy,
+  { columns }: Begun,
+  span: Span,
+  { columns: rows, rowCount }: OutputRows,
+): Promise<void> {
+  const types = columns.map(({ type }) => type);
+  await spilled.add(span, { rowCount, chunks: encodeRows(rows, types, rowCount) });
+}
+
 /** Encodes a span before its transaction begins, which then lasts only as long as the server takes. */
 function spanCommit(
-  { modeOf }: RunTools,
+  { modeOf, spilled }: RunTools,
   stored: StoredPlan,
   { columns, committedBy }: Begun,
   {
@@ -122,13 +136,13 @@ function spanCommit(
 ): SpanCommit {
   const mode = modeOf(stored.plan);
   const types = columns.map(({ type }) => type);
-  const chunks = encodeRows(rows.columns, types, rows.rowCount);
+  const last = [...encodeRows(rows.columns, types, rows.rowCount)];
   onEncoded?.();
-  const encoded = { plan: stored.plan, span: span.index, chunks, columns };
+  const encoded = { plan: stored.plan, span: span.index, chunks: copyStream(spilled.chunksOf(span), last), columns };
   return {
     stored,
     span,
-    rowCount: rows.rowCount,
+    rowCount: spilled.rowsOf(span) + rows.rowCount,
     rejects,
     filtered,
     committedBy: { ...committedBy, batchSize, provider },

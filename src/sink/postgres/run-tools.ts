@@ -1,6 +1,7 @@
 import type { Plan } from "../../plan/plan.js";
 import type { RetryTools } from "../../util/retry.js";
 import type { Control } from "./control/control.js";
+import type { SpilledCopy } from "./copy/spilled-copy.js";
 import type { Mode } from "./modes/mode.js";
 import type { TableName } from "./names.js";
 import type { RefuseNewer } from "./newer-runs.js";
@@ -21,6 +22,8 @@ export interface RunTools extends TransactionTools {
    * error of the previous try.
    */
   readonly ensureControlTables: (last: unknown) => Promise<void>;
+  /** Rows of incomplete spans. */
+  readonly spilled: SpilledCopy;
   /** Names this attempt among all attempts on all machines. */
   readonly writer: string;
 }

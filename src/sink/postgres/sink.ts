@@ -8,6 +8,7 @@ import { appendMode } from "./modes/append.js";
 import type { ConnectionSettings } from "./connect.js";
 import { openConnections, type Session } from "./connections.js";
 import { controlLayout, ensureControlTables } from "./control/schema.js";
+import { openSpilledCopy, type RowSpool } from "./copy/spilled-copy.js";
 import { controlOf } from "./control/control.js";
 import { nothingPublished } from "./control/other-runs.js";
 import { publishedProfile, publishedRuns } from "./control/profiles.js";
@@ -42,6 +43,8 @@ export interface PostgresSinkOptions {
   readonly allowOlder: boolean;
   /** Name and version of this program. */
   readonly program: string;
+  /** Takes rows of incomplete spans; closed with the sink. */
+  readonly spool: RowSpool;
 }
 
 export interface PostgresSink extends Sink {
@@ -104,7 +107,10 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
         transact(tools, (session) => publishedProfile(session, control, pinned)),
       ),
     rollback: () => retrying(`rolling back ${target}`, retry, (last) => rollBackTarget(tools, last)),
-    [Symbol.asyncDispose]: () => connections[Symbol.asyncDispose](),
+    async [Symbol.asyncDispose]() {
+      await connections[Symbol.asyncDispose]();
+      await options.spool[Symbol.asyncDispose]();
+    },
   };
 }
 
@@ -145,6 +151,7 @@ function toolsOf(options: PostgresSinkOptions): Tools {
     spec,
     retry,
     writer,
+    spilled: openSpilledCopy(options.spool),
     control,
     modeOf: (plan) => modeOf(modeTools, plan),
     name,

@@ -23,6 +23,7 @@ import {
 } from "../../support/parquet-units.js";
 import { hasPyarrow } from "../../support/pyarrow.js";
 import { randomOf } from "../../support/random.js";
+import { plenty } from "../../support/memory.js";
 
 /** Compares all columns of a file with what DuckDB gives, whole and cut anywhere. */
 async function compare(path: string, cuts: readonly RowBounds[] = []): Promise<void> {
@@ -95,7 +96,7 @@ test("numbers without NULLs are read to where vectors reach them, however many a
   const options = "COMPRESSION snappy, ROW_GROUP_SIZE 10240, DICTIONARY_SIZE_LIMIT 0";
   await writeRows(path, "SELECT row::FLOAT AS f FROM range(24000) t(row)", options);
   const slice = await wholeSlice(path);
-  const units = slice && parquetUnits(await readFooter({ path }), slice);
+  const units = slice && parquetUnits(await readFooter({ path }), slice, { limits: plenty });
   const pageMemories: PageMemory[] = [];
   const tools = { read: reader(readFileSync(path)), scratch: (size: number) => new Uint8Array(size), pageMemories };
   const reached = units?.flatMap((unit) =>
@@ -118,7 +119,7 @@ test("units that follow on each other in a row group unpack its pages once", asy
   const path = join(folder.path, "a.parquet");
   await writeRows(path, "SELECT row::FLOAT AS f FROM range(9000) t(row)", "DICTIONARY_SIZE_LIMIT 0");
   const slice = await wholeSlice(path);
-  const [unit] = (slice && parquetUnits(await readFooter({ path }), slice)) ?? [];
+  const [unit] = (slice && parquetUnits(await readFooter({ path }), slice, { limits: plenty })) ?? [];
   const pageMemories: PageMemory[] = [];
   const read = vi.fn(reader(readFileSync(path)));
   const pieces = openUnitPieces({ read, scratch: (size: number) => new Uint8Array(size), pageMemories });

@@ -7,6 +7,7 @@ import { emptyContract, matrixBinding, ref } from "../../support/batches.js";
 import { scratchFolder } from "../../support/job.js";
 import { openSliceReader } from "#src/scoring/workers/slice-reader.js";
 import { oneWorker } from "../../support/scoring-worker.js";
+import { plenty } from "../../support/memory.js";
 
 const contract = {
   ...emptyContract,
@@ -52,6 +53,7 @@ test.each([
   });
 
   await using reader = openSliceReader({
+    memory: plenty,
     decoder,
     cores: 1,
     startDecodeWorkers: noWorkers,

@@ -13,6 +13,7 @@ import { scratchFolder } from "../../support/job.js";
 import { oneWorker } from "../../support/scoring-worker.js";
 import { writeRows } from "../../support/parquet.js";
 import { hasPyarrow, runPython } from "../../support/pyarrow.js";
+import { plenty } from "../../support/memory.js";
 
 const contract = {
   ...emptyContract,
@@ -30,7 +31,7 @@ const manyRows = 600_000;
 function openReader(folder: string, scoring?: ScoringWorkers): SliceReader {
   const cores = 2;
   const decoder = openParquetDecoder({ threads: cores, folders: [folder], timezone: "UTC" });
-  const reader = openSliceReader({ decoder, cores, startDecodeWorkers, scoring });
+  const reader = openSliceReader({ decoder, cores, startDecodeWorkers, memory: plenty, scoring });
   onTestFinished(async () => {
     await reader[Symbol.asyncDispose]();
     await decoder[Symbol.asyncDispose]();
@@ -153,7 +154,7 @@ describe("a slice of a Parquet shard", () => {
         yield* [];
       },
     } as Partial<Decoder> as Decoder;
-    await using reader = openSliceReader({ decoder, cores: 2, startDecodeWorkers, scoring: echoing() });
+    await using reader = openSliceReader({ decoder, cores: 2, startDecodeWorkers, memory: plenty, scoring: echoing() });
 
     await readAll(reader, slice("gone", 5000, 10_000));
 
@@ -175,6 +176,7 @@ describe("a slice of a Parquet shard", () => {
       },
     } as Partial<Decoder> as Decoder;
     await using reader = openSliceReader({
+      memory: plenty,
       decoder,
       cores: 2,
       startDecodeWorkers,

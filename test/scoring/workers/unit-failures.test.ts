@@ -5,9 +5,10 @@ import type { UnitFailure } from "#src/scoring/workers/protocol.js";
 import { openUnitPool } from "#src/scoring/workers/unit-pool.js";
 import { serveUnits } from "#src/scoring/workers/unit-server.js";
 import { emptyContract } from "../../support/batches.js";
+import { plenty } from "../../support/memory.js";
 
 const unit: Unit = { format: "parquet", rowStart: 0, rowEnd: 10, group: undefined };
-const request = { projection: emptyContract, constants: new Map() };
+const request = { projection: emptyContract, constants: new Map(), limits: plenty };
 
 /** What is told of a unit that a worker reads by `read`; undefined: the worker has ended. No row may come. */
 async function failuresOf(read: (() => never) | undefined): Promise<UnitFailure[]> {

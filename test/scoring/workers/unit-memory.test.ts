@@ -3,6 +3,8 @@ import { MessageChannel } from "node:worker_threads";
 import { expect, test, vi } from "vitest";
 import { usedMemoryBytes } from "#src/columnar/memory/vectors.js";
 import { openShards } from "#src/formats/arrow/ipc/shards.js";
+import { batchLimits } from "#src/formats/arrow/columns/batches.js";
+import { mebibytes, memoryBudget } from "#src/util/memory-budget.js";
 import { arrowUnits } from "#src/formats/arrow/units.js";
 import type { UnitRequest } from "#src/scoring/workers/protocol.js";
 import { openUnitReader } from "#src/app/unit-readers.js";
@@ -16,6 +18,7 @@ import { writeArrow } from "../../support/arrow.js";
 import { emptyContract, matrixBinding, ref } from "../../support/batches.js";
 import { scratchFolder } from "../../support/job.js";
 import { writeRows } from "../../support/parquet.js";
+import { plenty } from "../../support/memory.js";
 
 const names = ["a", "b", "c", "d"];
 const contract = {
@@ -27,6 +30,7 @@ const contract = {
 const scored: UnitRequest = {
   projection: contract,
   constants: new Map(),
+  limits: plenty,
   scoring: { contract, tensors: ["score"], batchRows: 1000 },
 };
 
@@ -44,11 +48,11 @@ async function writeUnits(folder: string, format: "parquet" | "arrow"): Promise<
     const slice = { file, rowStart: 0, rowEnd: rows, projection: contract };
     if (format === "parquet") {
       await writeRows(path, select, `ROW_GROUP_SIZE ${rows}`);
-      units.push(...(parquetUnits(await readFooter(file), slice) ?? []));
+      units.push(...(parquetUnits(await readFooter(file), slice, { limits: plenty }) ?? []));
     } else {
       await writeArrow(path, select, { batchRows: rows });
       await using shard = await openShards(claimOf)(file);
-      units.push(...(arrowUnits(shard, slice, claimOf) ?? []));
+      units.push(...(arrowUnits(shard, slice, { claimOf, limits: batchLimits(memoryBudget(mebibytes(512))) }) ?? []));
     }
   }
   return units;
@@ -89,7 +93,7 @@ test.each(["parquet", "arrow"] as const)("memory for vectors comes back, however
   const once = most;
   for (const leaveAfter of [1, 3, 5, Number.POSITIVE_INFINITY]) {
     await readAll(scored, leaveAfter);
-    await readAll({ projection: contract, constants: new Map() }, leaveAfter);
+    await readAll({ projection: contract, constants: new Map(), limits: plenty }, leaveAfter);
   }
 
   expect(calls).toBeGreaterThan(100);

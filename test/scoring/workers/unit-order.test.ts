@@ -8,8 +8,9 @@ import type { ToClient, ToServer } from "#src/util/rpc/protocol.js";
 import type { WorkerPort } from "#src/util/worker-port.js";
 import { emptyContract } from "../../support/batches.js";
 import { randomOf } from "../../support/random.js";
+import { plenty } from "../../support/memory.js";
 
-const request = { projection: emptyContract, constants: new Map() };
+const request = { projection: emptyContract, constants: new Map(), limits: plenty };
 const common = { format: "parquet", path: "a.parquet", columns: [] } as const;
 
 /** A thread that makes rows of nothing, some at a time, at its own pace, and waits when it holds too many. */

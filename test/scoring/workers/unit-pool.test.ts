@@ -16,6 +16,7 @@ import { emptyContract, matrixBinding, ref } from "../../support/batches.js";
 import { scratchFolder } from "../../support/job.js";
 import { writeRows } from "../../support/parquet.js";
 import { scripted } from "../../support/scripted-worker.js";
+import { plenty } from "../../support/memory.js";
 
 const contract = {
   ...emptyContract,
@@ -23,7 +24,7 @@ const contract = {
   outputs: [{ kind: "scalar", column: "score", tensor: "score", type: "float32" }],
   passthrough: [{ column: "id", source: ref("id", "int64") }],
 } as const;
-const request: UnitRequest = { projection: contract, constants: new Map() };
+const request: UnitRequest = { projection: contract, constants: new Map(), limits: plenty };
 const scoring = { contract, tensors: ["score"], batchRows: 1000 };
 
 /** Row groups of 2,048 rows each: units of their own. */
@@ -36,7 +37,13 @@ async function writeShard(folder: string, rows: number, x = "id"): Promise<{ pat
 
 async function unitsOf(path: string, rows: number): Promise<ParquetUnit[]> {
   const file = { path, name: path };
-  return parquetUnits(await readFooter(file), { file, rowStart: 0, rowEnd: rows, projection: contract }) ?? [];
+  return (
+    parquetUnits(
+      await readFooter(file),
+      { file, rowStart: 0, rowEnd: rows, projection: contract },
+      { limits: plenty },
+    ) ?? []
+  );
 }
 
 interface Thread {

@@ -4,7 +4,7 @@ import { createColumnBuilder } from "#src/columnar/column-builder.js";
 import type { Column, ColumnType, FixedColumn } from "#src/columnar/types.js";
 import { type DuckDBConnection, openDuckDb } from "#src/duckdb/instance.js";
 import { readColumn } from "#src/duckdb/read-vector.js";
-import { encodeRows } from "#src/sink/postgres/copy/copy-binary.js";
+import { copyStream, encodeRows } from "#src/sink/postgres/copy/copy-binary.js";
 import { type PgType, pgTypeOf, sqlOf } from "#src/sink/postgres/types.js";
 import { unfitRows } from "#src/sink/postgres/unfit.js";
 import { type TypeCase, typeCases } from "../../support/column-types.js";
@@ -258,7 +258,7 @@ postgres.describe("rows in COPY's binary format", () => {
     const bytes = new Uint8Array(10 * size);
     const offsets = Uint32Array.from({ length: 11 }, (_, row) => row * size);
     const column: Column = { kind: "bytes", offsets, bytes, valid: undefined };
-    const chunks = encodeRows([{ type: "binary", column }], [pgTypeOf("binary")], 10);
+    const chunks = [...copyStream(encodeRows([{ type: "binary", column }], [pgTypeOf("binary")], 10))];
     expect(Math.max(...chunks.map(({ length }) => length))).toBeLessThan(4.1 * size);
   });
 });

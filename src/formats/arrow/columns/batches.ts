@@ -1,13 +1,16 @@
+import type { MemoryBudget } from "../../../util/memory-budget.js";
 import type { Piece } from "../../../columnar/piece.js";
 import type { Column, ColumnType } from "../../../columnar/types.js";
 import { buffersOf, type HeldRanges, holdColumns, inBatch, type Lend, lendFor, openBody } from "../ipc/body.js";
 import { corruptArrow, type ShardBytes } from "../ipc/bytes.js";
 import { readArrowColumn } from "./columns.js";
+import { longestText } from "../../../columnar/column-bytes.js";
 import { nullColumn } from "../../../columnar/column-rows.js";
-import { type Dictionaries, type DictionaryCache, openDictionaries } from "./dictionaries.js";
+import { type Dictionaries, type DictionaryCache, encodedFields, openDictionaries } from "./dictionaries.js";
 import type { ArrowIndex, IndexedBatch } from "../ipc/numbering.js";
-import { type ArrowNode, layoutBatch } from "../ipc/layout.js";
+import { type ArrowNode, type BufferPlace, layoutBatch } from "../ipc/layout.js";
 import { type BatchHeader, readMessage, readPrefix } from "../ipc/messages.js";
+import { tooLarge } from "../../too-large.js";
 import { awaitedLater, settled } from "../../../util/promises.js";
 
 export interface PiecesRequest {
@@ -17,9 +20,32 @@ export interface PiecesRequest {
   readonly columns: ReadonlyMap<string, ColumnType | undefined>;
   /** Those that were read for rows before these. */
   readonly known?: DictionaryCache | undefined;
+  /** Default: no limits. */
+  readonly limits?: BatchLimits | undefined;
   /** Memory for values, each until the next piece is asked for; undefined: they are in memory of their own. */
   readonly lend?: Lend | undefined;
 }
+
+/** Bounds what is held of a record batch. Plain JSON. */
+export interface BatchLimits {
+  /** The memory budget, for messages. */
+  readonly bytes: number;
+  /** Bytes that must be held as a whole: compressed buffers, unpacked, and views. */
+  readonly wholeBytes: number;
+  /** Bytes of the rows that are read at once. */
+  readonly pieceBytes: number;
+}
+
+/** Returns the limits of each of so many readers. */
+export function batchLimits({ bytes, openPagesBytes, pieceBytes }: MemoryBudget, readers = 1): BatchLimits {
+  return { bytes, wholeBytes: Math.floor(openPagesBytes / readers), pieceBytes: Math.floor(pieceBytes / readers) };
+}
+
+const unlimited: BatchLimits = {
+  bytes: Number.POSITIVE_INFINITY,
+  wholeBytes: Number.POSITIVE_INFINITY,
+  pieceBytes: Number.POSITIVE_INFINITY,
+};
 
 /** How many bytes are read in one go. */
 interface ReadSizes {
@@ -59,14 +85,14 @@ export async function* readPieces(bytes: ShardBytes, index: ArrowIndex, request:
 export async function* cutPieces(
   bytes: ShardBytes,
   index: ArrowIndex,
-  { rowStart, rowEnd, columns, known, lend }: PiecesRequest,
+  { rowStart, rowEnd, columns, known, limits = unlimited, lend }: PiecesRequest,
 ): AsyncGenerator<Piece> {
   const dictionaries = openDictionaries(bytes, index, known);
   for (const batch of batchesBetween(index, { rowStart, rowEnd })) {
     const from = Math.max(rowStart, batch.rowStart) - batch.rowStart;
     const to = Math.min(rowEnd, batch.rowStart + batch.rows) - batch.rowStart;
     const read = await inBatch(bytes.file.path, `record batch ${batch.number}`, () =>
-      openBatch({ bytes, index, dictionaries, lend }, batch, columns),
+      openBatch({ bytes, index, dictionaries, limits, lend }, batch, columns),
     );
     for (let start = from; start < to; start += read.stepRows) {
       const end = Math.min(to, start + read.stepRows);
@@ -98,11 +124,12 @@ interface Shard {
   readonly bytes: ShardBytes;
   readonly index: ArrowIndex;
   readonly dictionaries: Dictionaries;
+  readonly limits: BatchLimits;
   readonly lend: Lend | undefined;
 }
 
 async function openBatch(
-  { bytes, index, dictionaries, lend }: Shard,
+  { bytes, index, dictionaries, limits, lend }: Shard,
   batch: IndexedBatch,
   columns: PiecesRequest["columns"],
 ): Promise<BatchRows> {
@@ -114,15 +141,23 @@ async function openBatch(
     stored.map(({ field }) => field),
   );
   const size = buffersOf(stored).reduce((sum, buffer) => sum + buffer.bytes, 0);
+  const isViewed = stored.some(hasViews);
+  const onWhole = createSizeCheck(`reading ${bytes.file.path}: record batch ${batch.number}`, stored, limits);
+  if (isViewed) {
+    buffersOf(stored).forEach((buffer) => onWhole(buffer, buffer.bytes));
+  }
   // The values of views may lie anywhere: each piece would read all of them again.
-  const sizes = lend === undefined || stored.some(hasViews) ? ownSizes : lentSizes;
+  const sizes = lend === undefined || isViewed ? ownSizes : lentSizes;
   const held: HeldRanges | undefined =
     size <= sizes.held ? await holdColumns(bytes, batch, { nodes: stored, lend: lendFor(header, lend) }) : undefined;
-  const body = openBody(bytes, batch, { header, held, lend });
+  const body = openBody(bytes, batch, { header, held, lend, onWhole });
   const together = Math.max(sizes.piece, sizes.column * stored.length);
   const perPiece = Math.floor((batch.rows * together) / Math.max(1, size));
+  const least = isViewed ? pieceRows : Math.min(pieceRows, (limits.pieceBytes * batch.rows) / Math.max(1, size));
+  const stepRows = held !== undefined && body.isDivisible ? batch.rows : Math.max(Math.floor(least), perPiece);
+  const longest = longestEntry(stored, dictionary);
   return {
-    stepRows: held !== undefined && body.isDivisible ? batch.rows : Math.max(pieceRows, perPiece),
+    stepRows: Math.max(1, Math.min(stepRows, Math.floor(limits.pieceBytes / longest))),
     async rows(from, to) {
       const values = new Map<string, Column>();
       for (const node of wanted) {
@@ -137,6 +172,48 @@ async function openBatch(
       return values;
     },
   };
+}
+
+/** Returns a check of the bytes that columns hold as a whole, all together. The check throws JobError TOO_LARGE. */
+function createSizeCheck(
+  place: string,
+  nodes: readonly ArrowNode[],
+  limits: BatchLimits,
+): (buffer: BufferPlace, bytes: number) => void {
+  const sizes = new Map<BufferPlace, number>();
+  let total = 0;
+  return (buffer, bytes) => {
+    const before = sizes.get(buffer) ?? 0;
+    const now = Math.max(before, bytes);
+    sizes.set(buffer, now);
+    total += now - before;
+    if (total > limits.wholeBytes) {
+      const column = nodes.find((node) => buffersOf([node]).includes(buffer))?.field.name ?? "";
+      throw tooLarge(place, limits, {
+        sizeBytes: total,
+        limitBytes: limits.wholeBytes,
+        what: `what comes up to column \`${column}\``,
+        remedy: "write smaller record batches",
+      });
+    }
+  };
+}
+
+/** Returns the bytes of the longest text in the dictionaries of columns; 1 without one. */
+function longestEntry(nodes: readonly ArrowNode[], dictionary: (id: number) => Column): number {
+  const columns = nodes
+    .flatMap((node) => encodedFields(node.field))
+    .map(({ dictionary: one }) => dictionary(one?.id ?? 0));
+  return columns.reduce((most, column) => Math.max(most, knownLongest(column)), 1);
+}
+
+/** Batches share their dictionaries. */
+const longestOf = new WeakMap<Column, number>();
+
+function knownLongest(column: Column): number {
+  const longest = longestOf.get(column) ?? (column.kind === "bytes" ? longestText(column.offsets) : 0);
+  longestOf.set(column, longest);
+  return longest;
 }
 
 function hasViews({ field, children }: ArrowNode): boolean {

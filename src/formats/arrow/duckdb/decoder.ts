@@ -1,10 +1,11 @@
 import type { Column, RecordBatch } from "../../../columnar/types.js";
 import type { ConnectionPool } from "../../../duckdb/pool.js";
-import { readPieces } from "../columns/batches.js";
+import type { MemoryBudget } from "../../../util/memory-budget.js";
+import { batchLimits, readPieces } from "../columns/batches.js";
 import { appendPiece, arrowTables, createTable, rowsTableName, tableColumns } from "./tables.js";
 import { checkEnd, type OpenArrow } from "../ipc/shards.js";
 import { describeRows } from "../../sql/describe-rows.js";
-import { checkRowNumbers, recordBatch } from "../../sql/chunks.js";
+import { checkRowNumbers, recordBatches } from "../../sql/chunks.js";
 import { openDuckDbReader } from "../../sql/reader.js";
 import { folderConstants } from "../../sql/folder-constants.js";
 import { bindExpression, createExpressionCheck, describeFailure } from "../../sql/expressions.js";
@@ -21,8 +22,14 @@ export interface ArrowByDuckDb
   read(shard: OpenArrow, slice: SliceRequest): AsyncGenerator<RecordBatch>;
 }
 
-export function openArrowByDuckDb(timezone: string, open: (file: ShardFile) => Promise<OpenArrow>): ArrowByDuckDb {
-  const duckdb = openDuckDbReader({ threads: 1, folders: [], timezone });
+export interface ArrowByDuckDbOptions {
+  readonly timezone: string;
+  readonly open: (file: ShardFile) => Promise<OpenArrow>;
+  readonly memory: MemoryBudget;
+}
+
+export function openArrowByDuckDb({ timezone, open, memory }: ArrowByDuckDbOptions): ArrowByDuckDb {
+  const duckdb = openDuckDbReader({ threads: 1, folders: [], timezone, memoryBytes: memory.duckDbBytes });
   const { pool } = duckdb;
   const check = createExpressionCheck(pool);
   const tables = arrowTables(pool, open);
@@ -30,7 +37,7 @@ export function openArrowByDuckDb(timezone: string, open: (file: ShardFile) => P
     constants: (slice, rows) => folderConstants(pool, slice, rows),
     async *read(shard, slice) {
       await check.all(slice.projection.expressions);
-      yield* readByTable(pool, shard, slice);
+      yield* readByTable({ pool, shard, memory }, slice);
     },
     bindExpression: (request) => bindExpression(tables, check, request),
     describeRows: (request) => describeRows(tables, check, request),
@@ -39,7 +46,13 @@ export function openArrowByDuckDb(timezone: string, open: (file: ShardFile) => P
   };
 }
 
-async function* readByTable(pool: ConnectionPool, shard: OpenArrow, slice: SliceRequest): AsyncGenerator<RecordBatch> {
+interface TableTools {
+  readonly pool: ConnectionPool;
+  readonly shard: OpenArrow;
+  readonly memory: MemoryBudget;
+}
+
+async function* readByTable({ pool, shard, memory }: TableTools, slice: SliceRequest): AsyncGenerator<RecordBatch> {
   const { projection, file } = slice;
   const wanted = Array.from(plannedColumns(projection), ([name, type]) => ({ name, type }));
   const columns = tableColumns(file, shard.index, wanted);
@@ -47,7 +60,8 @@ async function* readByTable(pool: ConnectionPool, shard: OpenArrow, slice: Slice
   let finished = false;
   let next = slice.rowStart;
   try {
-    for await (const piece of readPieces(shard.bytes, shard.index, { ...slice, columns, known: shard.known })) {
+    const request = { ...slice, columns, known: shard.known, limits: batchLimits(memory) };
+    for await (const piece of readPieces(shard.bytes, shard.index, request)) {
       await createTable(connection, columns);
       await appendPiece(connection, columns, piece);
       const { rowStart, rowEnd } = piece;
@@ -59,7 +73,9 @@ async function* readByTable(pool: ConnectionPool, shard: OpenArrow, slice: Slice
         }
         checkRowNumbers(chunk, next, slice);
         next += chunk.rowCount;
-        yield recordBatch(chunk, projection);
+        for (const { batch } of recordBatches(chunk, projection, memory)) {
+          yield batch;
+        }
       }
       checkEnd({ ...slice, rowEnd }, next);
     }

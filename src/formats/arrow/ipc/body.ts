@@ -33,9 +33,11 @@ interface BodyOptions {
   /** Bytes of the file that were read before. */
   readonly held?: HeldRanges | undefined;
   readonly lend?: Lend | undefined;
+  /** Called before a buffer is read, and before it is unpacked, with the bytes that it then takes; may throw. */
+  readonly onWhole?: ((buffer: BufferPlace, bytes: number) => void) | undefined;
 }
 
-export function openBody(bytes: ShardBytes, block: Block, { header, held, lend }: BodyOptions): Body {
+export function openBody(bytes: ShardBytes, block: Block, { header, held, lend, onWhole }: BodyOptions): Body {
   const { compression } = header;
   const lent = lendFor(header, lend);
   const bodyStart = block.offset + block.metadataBytes;
@@ -58,11 +60,13 @@ export function openBody(bytes: ShardBytes, block: Block, { header, held, lend }
   }
   const unpacked = new Map<BufferPlace, Promise<Uint8Array<ArrayBuffer>>>();
   const whole = (buffer: BufferPlace): Promise<Uint8Array<ArrayBuffer>> => {
-    const known =
-      unpacked.get(buffer) ??
-      (buffer.bytes === 0
-        ? Promise.resolve(new Uint8Array(0))
-        : raw(buffer, 0, buffer.bytes).then((packed) => unpack(packed, compression)));
+    const read = async (): Promise<Uint8Array<ArrayBuffer>> => {
+      onWhole?.(buffer, buffer.bytes);
+      const packed = await raw(buffer, 0, buffer.bytes);
+      onWhole?.(buffer, unpackedBytes(packed));
+      return unpack(packed, compression);
+    };
+    const known = unpacked.get(buffer) ?? (buffer.bytes === 0 ? Promise.resolve(new Uint8Array(0)) : read());
     unpacked.set(buffer, known);
     return known;
   };

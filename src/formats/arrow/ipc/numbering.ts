@@ -22,6 +22,8 @@ export interface IndexedBatch extends Block {
   /** Of the shard, its first row. */
   readonly rowStart: number;
   readonly rows: number;
+  /** Whether its buffers are compressed, each as a whole. */
+  readonly isCompressed: boolean;
   /** Of the shard's dictionaries, how many come before it: in a file all of them. */
   readonly dictionaries: number;
 }
@@ -59,7 +61,9 @@ export function numberMessages(schema: ArrowSchema): Numbering {
         throw new RangeError(`a ${header.kind} message where a batch is due`);
       }
       layoutBatch(schema, header.batch, { bodyBytes: block.bodyBytes, version });
-      const batch = { ...block, number: batches, rowStart: rows, rows: header.batch.rows, dictionaries };
+      const { compression } = header.batch;
+      const isCompressed = compression !== "none";
+      const batch = { ...block, number: batches, rowStart: rows, rows: header.batch.rows, isCompressed, dictionaries };
       batches += 1;
       rows += batch.rows;
       return batch;

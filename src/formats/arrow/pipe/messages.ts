@@ -4,10 +4,9 @@ import { type Block, type Message, prefixBytes, readMessage, readPrefix } from "
 import type { IndexedBatch, IndexedDictionary } from "../ipc/numbering.js";
 import { cutOff, metadataLimit, placeOf, type StreamWalk } from "../ipc/stream.js";
 import type { ByteStream } from "./byte-stream.js";
+import type { MemoryBudget } from "../../../util/memory-budget.js";
+import { tooLarge } from "../../too-large.js";
 import type { ByteBudget } from "./byte-budget.js";
-
-/** Of one message: it is held in one piece. */
-const bodyLimit = 2 ** 30;
 
 /** A message with its bytes. */
 export interface Held<B extends Block> {
@@ -25,12 +24,16 @@ interface MessageOptions {
   readonly name: string;
   readonly walk: StreamWalk;
   readonly budget: ByteBudget;
+  readonly memory: MessageMemory;
 }
+
+/** The memory budget, of which a message that is held as a whole may take a part. */
+type MessageMemory = Pick<MemoryBudget, "bytes" | "openPagesBytes">;
 
 /** The messages of a stream, to its end-of-stream marker, which nothing may follow. @throws JobError SHARD_CORRUPT, DISK */
 export async function* readMessages(
   stream: ByteStream,
-  { name, walk, budget }: MessageOptions,
+  { name, walk, budget, memory }: MessageOptions,
 ): AsyncGenerator<HeldMessage> {
   for (;;) {
     const { at } = stream;
@@ -47,7 +50,7 @@ export async function* readMessages(
       const { bytes, message } = metadata;
       const { bodyBytes } = message;
       const block = { offset: at, metadataBytes: bytes.length, bodyBytes };
-      refuseLarge(name, message);
+      refuseLarge(`reading ${name}: ${placeOf(walk, at)}`, message, memory);
       const taken = walk.take(block, message);
       refuseBigEndian(name, walk.schema?.bigEndian);
       if (taken.kind === "batch") {
@@ -127,10 +130,11 @@ function refuseOther(name: string, first: Uint8Array): void {
   }
 }
 
-function refuseLarge(name: string, { bodyBytes, header }: Message): void {
-  if (bodyBytes > bodyLimit) {
-    const found = `a ${header.kind} message of ${bodyBytes} bytes, at most ${bodyLimit} are read at once`;
-    throw corruptArrow(name, found, "write smaller record batches");
+function refuseLarge(place: string, { bodyBytes, header }: Message, memory: MessageMemory): void {
+  const limitBytes = memory.openPagesBytes;
+  if (bodyBytes > limitBytes) {
+    const what = `its ${header.kind} message`;
+    throw tooLarge(place, memory, { sizeBytes: bodyBytes, limitBytes, what, remedy: "write smaller record batches" });
   }
 }
 

@@ -4,6 +4,7 @@ import type { Block } from "../ipc/messages.js";
 import type { ArrowIndex, IndexedBatch, IndexedDictionary } from "../ipc/numbering.js";
 import { type Held, mendWriter, readMessages } from "./messages.js";
 import { type StreamWalk, walkStream } from "../ipc/stream.js";
+import type { MemoryBudget } from "../../../util/memory-budget.js";
 import type { OpenArrow } from "../ipc/shards.js";
 import { type ByteStream, byteStream } from "./byte-stream.js";
 import type { RowStream, ShardFile, StreamedBatch } from "../../port.js";
@@ -19,12 +20,12 @@ export interface ArrowPipeOptions {
   /** As messages call it. */
   readonly name: string;
   readonly chunks: AsyncIterable<Uint8Array>;
+  /** Bounds the batches that are held, and each message. */
+  readonly memory: Pick<MemoryBudget, "bytes" | "openPagesBytes">;
   /** Ends `chunks`, whatever they wait for. */
   readonly close: () => void;
 }
 
-/** Bytes of all batches that are held; a single batch may have more. */
-const heldLimit = 256 * 1024 * 1024;
 /** Dictionaries and their deltas, as they are in the stream. */
 const dictionariesLimit = 2 ** 30;
 
@@ -33,13 +34,13 @@ interface HeldBatch {
   readonly parts: readonly Held<Block>[];
 }
 
-export function openArrowPipe({ name, chunks, close }: ArrowPipeOptions): ArrowPipe {
+export function openArrowPipe({ name, chunks, memory, close }: ArrowPipeOptions): ArrowPipe {
   const stream = byteStream(chunks);
   const walk = walkStream(name, mendWriter);
   const known: DictionaryCache = new Map();
   const held = new Map<string, HeldBatch>();
-  const budget = createByteBudget(heldLimit);
-  const messages = readMessages(stream, { name, walk, budget });
+  const budget = createByteBudget(memory.openPagesBytes);
+  const messages = readMessages(stream, { name, walk, budget, memory });
   const headFile = fileOf(name, "head");
   let head: Promise<ShardFile> | undefined;
   const readHead = async (): Promise<ShardFile> => {

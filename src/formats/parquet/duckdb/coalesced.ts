@@ -7,23 +7,16 @@ export interface Place {
   /** The shard and the row in it that are due. */
   readonly slice: number;
   readonly row: number;
-  /**
-   * Where a chunk ends whose rows are exactly those that are due; undefined: they are others. Its columns begin with
-   * the shard's number and the row's.
-   */
-  after(chunk: DuckDBDataChunk): PlaceInSlices | undefined;
-  /** What is before it is past. */
-  move(to: PlaceInSlices): void;
-}
-
-interface PlaceInSlices {
-  readonly slice: number;
-  readonly row: number;
+  /** Whether a chunk's rows are exactly those that are due. Its columns begin with the shard's number and the row's. */
+  isDue(chunk: DuckDBDataChunk): boolean;
+  /** So many of the rows that are due are past. */
+  pass(rows: number): void;
 }
 
 export function placeIn(slices: readonly SliceRequest[]): Place {
   let slice = 0;
   let row = 0;
+  const rowsIn = (index: number): number => slices[index]?.rowEnd ?? Number.POSITIVE_INFINITY;
   return {
     get slice() {
       return slice;
@@ -31,28 +24,32 @@ export function placeIn(slices: readonly SliceRequest[]): Place {
     get row() {
       return row;
     },
-    after(chunk) {
+    isDue(chunk) {
       const shards = lowWords(chunk, 0, "uint64");
       const numbers = lowWords(chunk, 1, "int64");
       if (shards === undefined || numbers === undefined) {
-        return undefined;
+        return false;
       }
       let at = slice;
       let due = row;
       for (let index = 0; index < chunk.rowCount; index += 1) {
         if (shards[index * 2] !== at || numbers[index * 2] !== due) {
-          return undefined;
+          return false;
         }
         due += 1;
-        if (due === slices[at]?.rowEnd) {
+        if (due === rowsIn(at)) {
           at += 1;
           due = 0;
         }
       }
-      return { slice: at, row: due };
+      return true;
     },
-    move(to) {
-      ({ slice, row } = to);
+    pass(rows) {
+      row += rows;
+      while (row >= rowsIn(slice)) {
+        row -= rowsIn(slice);
+        slice += 1;
+      }
     },
   };
 }

@@ -1,13 +1,19 @@
+import type { MemoryBudget } from "../../../util/memory-budget.js";
 import type { Column, RecordBatch } from "../../../columnar/types.js";
 import type { ConnectionPool } from "../../../duckdb/pool.js";
 import { JobError } from "../../../util/errors.js";
 import { describeRows } from "../../sql/describe-rows.js";
-import { checkRowNumbers, recordBatch } from "../../sql/chunks.js";
+import { checkRowNumbers, recordBatches } from "../../sql/chunks.js";
 import { type DuckDbReader, type DuckDbReaderOptions, openDuckDbReader } from "../../sql/reader.js";
 import { folderConstants } from "../../sql/folder-constants.js";
 import { findDamage, type StreamEnd } from "./damage.js";
 import type { SchemaReader } from "../footer/footers.js";
 import { bindExpression, createExpressionCheck, describeFailure } from "../../sql/expressions.js";
+import { readFooter } from "../footer/footer.js";
+import { boundedSlices, hasLongTypes } from "../long-values.js";
+import { withTextSizes } from "../text-sizes.js";
+import { findLargePage } from "../pages/page-sizes.js";
+import { findUnfitPrefixes } from "../pages/prefixed-texts.js";
 import { findUnfitLevels } from "../pages/levels.js";
 import { schemaReader } from "./schemas.js";
 import { parquetTable, sliceSql, coalescedSql } from "../../sql/slice-sql.js";
@@ -27,7 +33,12 @@ export interface ParquetByDuckDb
   read(slices: readonly [SliceRequest, ...SliceRequest[]], threads: number): AsyncGenerator<RecordBatch>;
 }
 
-export function openParquetByDuckDb(options: DuckDbReaderOptions): ParquetByDuckDb {
+export interface ParquetOptions extends DuckDbReaderOptions {
+  readonly memory: MemoryBudget;
+}
+
+export function openParquetByDuckDb({ memory, ...others }: ParquetOptions): ParquetByDuckDb {
+  const options = { ...others, memoryBytes: memory.duckDbBytes };
   const opened = new Map<number, DuckDbReader>();
   /** DuckDB's threads are fixed when it is opened. */
   const readerOf = (count: number): DuckDbReader => {
@@ -43,7 +54,7 @@ export function openParquetByDuckDb(options: DuckDbReaderOptions): ParquetByDuck
     constants: (slice) => folderConstants(pool, slice, 1),
     async *read(slices, threads) {
       await check.all(slices[0].projection.expressions);
-      yield* readSlices(readerOf(threads).pool, slices);
+      yield* readSlices({ pool: readerOf(threads).pool, memory }, slices);
     },
     bindExpression: (request) => bindExpression(tables, check, request),
     describeRows: (request) => describeRows(tables, check, request),
@@ -56,17 +67,22 @@ export function openParquetByDuckDb(options: DuckDbReaderOptions): ParquetByDuck
   };
 }
 
+interface ReadTools {
+  readonly pool: ConnectionPool;
+  readonly memory: MemoryBudget;
+}
+
 async function* readSlices(
-  pool: ConnectionPool,
+  tools: ReadTools,
   slices: readonly [SliceRequest, ...SliceRequest[]],
 ): AsyncGenerator<RecordBatch> {
   const place = placeIn(slices);
   if (slices.length > 1) {
-    yield* streamCoalesced(pool, slices, place);
+    yield* streamCoalesced(tools, slices, place);
   }
   for (const [index, slice] of slices.entries()) {
     if (index >= place.slice) {
-      yield* readSlice(pool, index === place.slice ? { ...slice, rowStart: slice.rowStart + place.row } : slice);
+      yield* readSlice(tools, index === place.slice ? { ...slice, rowStart: slice.rowStart + place.row } : slice);
     }
   }
 }
@@ -75,31 +91,33 @@ async function* readSlices(
  * Where a row group is damaged, the rows before it still come: whole spans of them can be committed. Levels are checked
  * before DuckDB is given them: where they do not fit their pages, it may end the process.
  */
-async function* readSlice(pool: ConnectionPool, slice: SliceRequest): AsyncGenerator<RecordBatch> {
-  const unfit = await findUnfitLevels(slice);
-  if (unfit === undefined) {
-    yield* readWhole(pool, slice);
-    return;
+async function* readSlice(tools: ReadTools, slice: SliceRequest): AsyncGenerator<RecordBatch> {
+  const footer = await withTextSizes(await readFooter(slice.file), slice);
+  const { memory } = tools;
+  const large = (await findLargePage(footer, slice, memory)) ?? (await findUnfitPrefixes(footer, slice, memory));
+  const unfit = (await findUnfitLevels({ ...slice, rowEnd: large?.rowStart ?? slice.rowEnd })) ?? large;
+  const fitting = { ...slice, rowEnd: unfit?.rowStart ?? slice.rowEnd };
+  for (const part of boundedSlices(footer, fitting, memory)) {
+    yield* readWhole(tools, part);
   }
-  if (unfit.rowStart > slice.rowStart) {
-    yield* readWhole(pool, { ...slice, rowEnd: unfit.rowStart });
+  if (unfit !== undefined) {
+    throw unfit.error;
   }
-  throw unfit.error;
 }
 
-async function* readWhole(pool: ConnectionPool, slice: SliceRequest): AsyncGenerator<RecordBatch> {
-  const end = yield* streamRows(pool, slice);
+async function* readWhole(tools: ReadTools, slice: SliceRequest): AsyncGenerator<RecordBatch> {
+  const end = yield* streamRows(tools, slice);
   if (end.cause === undefined && end.reached === slice.rowEnd) {
     return;
   }
-  const { error, rowStart } = await findDamage(pool, slice, end);
+  const { error, rowStart } = await findDamage(tools.pool, slice, end);
   if (rowStart > end.reached) {
-    yield* streamRows(pool, { ...slice, rowStart: end.reached, rowEnd: rowStart });
+    yield* streamRows(tools, { ...slice, rowStart: end.reached, rowEnd: rowStart });
   }
   throw error;
 }
 
-async function* streamRows(pool: ConnectionPool, slice: SliceRequest): AsyncGenerator<RecordBatch, StreamEnd> {
+async function* streamRows({ pool, memory }: ReadTools, slice: SliceRequest): AsyncGenerator<RecordBatch, StreamEnd> {
   let next = slice.rowStart;
   const chunks = untilFailure(streamChunks(pool, sliceSql(slice, parquetTable(slice.file.path))));
   try {
@@ -109,9 +127,10 @@ async function* streamRows(pool: ConnectionPool, slice: SliceRequest): AsyncGene
         return { reached: next, cause: step.value };
       }
       checkRowNumbers(step.value, next, slice);
-      const batch = recordBatch(step.value, slice.projection); // before its rows count as those that came
-      next += step.value.rowCount;
-      yield batch;
+      for (const { batch, rows } of recordBatches(step.value, slice.projection, memory)) {
+        next += rows; // not before they are a batch
+        yield batch;
+      }
     }
   } finally {
     await chunks.return(undefined);
@@ -132,26 +151,42 @@ async function* untilFailure<T>(chunks: AsyncIterable<T>): AsyncGenerator<T, unk
 }
 
 /**
+ * Whether a shard, small as it is on disk, must be read with bounds of its own. Values of fixed width cannot make it
+ * large: coalesced shards have few rows.
+ */
+async function isLarge(slice: SliceRequest, memory: MemoryBudget): Promise<boolean> {
+  if (!hasLongTypes(slice.projection)) {
+    return false;
+  }
+  const footer = await withTextSizes(await readFooter(slice.file), slice);
+  const [first] = boundedSlices(footer, slice, memory);
+  return (
+    first?.rowEnd !== slice.rowEnd ||
+    footer.rowGroups.some(({ chunks }) => chunks.some(({ hasPrefixes }) => hasPrefixes))
+  );
+}
+
+/**
  * Rows of whole shards as far as they come: what is wrong where they end, each shard's own stream will tell. A row that
  * is past has been yielded.
  */
 async function* streamCoalesced(
-  pool: ConnectionPool,
+  { pool, memory }: ReadTools,
   slices: readonly [SliceRequest, ...SliceRequest[]],
   place: Place,
 ): AsyncGenerator<RecordBatch> {
   for (const slice of slices) {
-    if ((await findUnfitLevels(slice)) !== undefined) {
+    if ((await findUnfitLevels(slice)) !== undefined || (await isLarge(slice, memory))) {
       return;
     }
   }
   for await (const chunk of untilFailure(streamChunks(pool, coalescedSql(slices)))) {
-    const end = place.after(chunk);
-    if (end === undefined) {
+    if (!place.isDue(chunk)) {
       return;
     }
-    const batch = recordBatch(chunk, slices[0].projection, 2);
-    place.move(end);
-    yield batch;
+    for (const { batch, rows } of recordBatches(chunk, slices[0].projection, memory, 2)) {
+      place.pass(rows);
+      yield batch;
+    }
   }
 }

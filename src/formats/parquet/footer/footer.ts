@@ -4,7 +4,7 @@ import { type Leaf, leavesOf, readElement, type SchemaElement, withoutMeaning } 
 import { corruptFooter, magicBytes, readTail } from "./tail.js";
 import { rewriteShard } from "../../hints.js";
 import type { ShardFile } from "../../port.js";
-import { type Cursor, readBinary, readI32, readI64, readInner, readList, readStruct } from "./thrift.js";
+import { type Cursor, readBinary, readI32, readI64, readInner, readList, readStruct } from "../../../util/thrift.js";
 
 /** What a footer says of where its rows lie; names are those of parquet.thrift where it has one. */
 export interface Footer {
@@ -32,12 +32,16 @@ export interface ColumnChunk {
   readonly compressedBytes: number;
   readonly uncompressedBytes: number;
   readonly values: number;
+  /** Of texts or bytes, all values together, each as often as it occurs; undefined: its writer does not tell. */
+  readonly unencodedBytes: number | undefined;
   /** Numbers of the physical type and of the codec, 0 being none. */
   readonly type: number;
   readonly codec: number;
   /** How many levels its histograms count; 0 where it has none. */
   readonly levels: { readonly repetition: number; readonly definition: number };
   readonly encrypted: boolean;
+  /** Whether it has texts that share their beginning with the one before. */
+  readonly hasPrefixes: boolean;
   /** Whether DuckDB may look for its pages elsewhere: in another file, or where a dictionary is said to be. */
   readonly isElsewhere: boolean;
 }
@@ -150,12 +154,22 @@ const chunkFields = {
   >,
 };
 
+function readEncodings(cursor: Cursor, type: number): number[] {
+  const encodings: number[] = [];
+  readList(cursor, type, (element) => encodings.push(readI32(cursor, element)));
+  return encodings;
+}
+
+/** An encoding, by the number of parquet.thrift. */
+const deltaByteArray = 7;
+
 function readChunk(cursor: Cursor, type: number): ColumnChunk {
   const path: string[] = [];
   const numbers = { type: -1, codec: -1, values: -1, uncompressed: -1, compressed: -1, data: -1, dictionary: 0 };
-  const levels = { repetition: 0, definition: 0 };
+  let sizes: ReturnType<typeof readSizes> = { repetition: 0, definition: 0, unencoded: undefined };
   let encrypted = false;
   let isElsewhere = false;
+  let hasPrefixes = false;
   readInner(cursor, type, (id, inner) => {
     encrypted ||= id === 8; // crypto_metadata
     isElsewhere ||= id === 1; // file_path
@@ -168,10 +182,12 @@ function readChunk(cursor: Cursor, type: number): ColumnChunk {
         numbers[small] = readI32(cursor, value);
       } else if (large !== undefined) {
         numbers[large] = readI64(cursor, value);
+      } else if (key === 2) {
+        hasPrefixes = readEncodings(cursor, value).includes(deltaByteArray);
       } else if (key === 3) {
         readList(cursor, value, (element) => path.push(Buffer.from(readBinary(cursor, element)).toString()));
       } else if (key === 16) {
-        Object.assign(levels, readLevels(cursor, value));
+        sizes = readSizes(cursor, value);
       } else {
         return false;
       }
@@ -190,16 +206,23 @@ function readChunk(cursor: Cursor, type: number): ColumnChunk {
     compressedBytes: compressed,
     uncompressedBytes: uncompressed,
     values,
-    levels,
+    unencodedBytes: sizes.unencoded,
+    levels: { repetition: sizes.repetition, definition: sizes.definition },
     encrypted,
+    hasPrefixes,
     isElsewhere: isElsewhere || dictionary > data,
   };
 }
 
-/** How many levels the histograms of SizeStatistics count; 0 where they are not there. */
-function readLevels(cursor: Cursor, type: number): ColumnChunk["levels"] {
+/** SizeStatistics: how many levels its histograms count, 0 where they are not there, and the bytes of all texts. */
+function readSizes(cursor: Cursor, type: number): ColumnChunk["levels"] & { unencoded: number | undefined } {
   const levels = { repetition: 0, definition: 0 };
+  let unencoded: number | undefined;
   readInner(cursor, type, (id, inner) => {
+    if (id === 1) {
+      unencoded = readI64(cursor, inner);
+      return true;
+    }
     const name = id === 2 ? "repetition" : id === 3 ? "definition" : undefined;
     if (name !== undefined) {
       readList(cursor, inner, (element, index) => {
@@ -209,7 +232,7 @@ function readLevels(cursor: Cursor, type: number): ColumnChunk["levels"] {
     }
     return name !== undefined;
   });
-  return levels;
+  return { ...levels, unencoded };
 }
 
 function rowsIn({ rowGroups }: Footer): number {

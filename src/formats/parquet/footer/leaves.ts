@@ -1,4 +1,4 @@
-import { type Cursor, isNo, isStruct, isYes, readBinary, readI32, readInner } from "./thrift.js";
+import { type Cursor, isNo, isStruct, isYes, readBinary, readI32, readInner } from "../../../util/thrift.js";
 
 /** A column of values in a footer's schema. */
 export interface Leaf {

@@ -1,12 +1,12 @@
 import type { Column } from "../../../columnar/types.js";
 import { messageOf } from "../../../util/errors.js";
 import type { PageMemory } from "./page-memory.js";
-import { codecs, unpack } from "./codecs.js";
+import { codecs, unpack, unpackIntoNew } from "./codecs.js";
 import { type PageHeader, parsePageHeader } from "./page-header.js";
-import { encodings, levelBytesOf, mostRows, pageLimitBytes, type PageRows, pageRows } from "./page-values.js";
+import { encodings, levelBytesOf, mostRows, type PageRows, pageRows } from "./page-values.js";
 import type { StoredColumn } from "./storage.js";
 import { plainValues } from "./values.js";
-import type { Cursor } from "../footer/thrift.js";
+import type { Cursor } from "../../../util/thrift.js";
 
 /** Fills `target` with the file's bytes from `position` on. @throws RangeError where they end before */
 export type ReadBytes = (target: Uint8Array, position: number) => void;
@@ -34,6 +34,9 @@ const headerLimitBytes = 1024 * 1024;
 /** A run of some bytes may stand for any number of values, each of which takes memory here. */
 const pageLimitValues = 2 ** 24;
 
+/** Larger ones are not copied once more. */
+const largePageBytes = 4 * 1024 * 1024;
+
 interface OpenPage {
   readonly values: PageRows;
   readonly rows: number;
@@ -50,8 +53,8 @@ export function openColumn(column: StoredColumn, tools: ColumnOptions): ColumnRo
   };
   return {
     ahead() {
-      const { rows, used } = opened();
-      return Math.min(rows - used, mostRows);
+      const { rows, used, values } = opened();
+      return values.fitting(used, Math.min(rows, used + mostRows));
     },
     take(rows) {
       const open = opened();
@@ -139,7 +142,7 @@ function unpackDictionary(column: StoredColumn, tools: ColumnOptions, place: { p
 }
 
 function readHeader(
-  { start, end, unpackedBytes }: StoredColumn,
+  { start, end, unpackedBytes, limits: { pageBytes } }: StoredColumn,
   { read, scratch }: ColumnOptions,
   at: number,
 ): { page: PageHeader; bytes: number } {
@@ -158,7 +161,8 @@ function readHeader(
     }
     const { compressedBytes, uncompressedBytes } = page;
     const fits = compressedBytes >= 0 && at + cursor.at + compressedBytes <= end;
-    if (!fits || uncompressedBytes < 0 || uncompressedBytes > Math.min(unpackedBytes, pageLimitBytes)) {
+    const most = Math.min(unpackedBytes, pageBytes);
+    if (!fits || uncompressedBytes < 0 || uncompressedBytes > most || compressedBytes > 2 * pageBytes) {
       throw new RangeError(`a page of ${compressedBytes} bytes, ${uncompressedBytes} when unpacked`);
     }
     return { page, bytes: cursor.at };
@@ -172,7 +176,7 @@ interface UnpackOptions extends Pick<ColumnOptions, "read" | "scratch"> {
 
 /** A page as it was before it was packed: levels, then values. */
 function unpackPage(
-  { codec, isOptional }: StoredColumn,
+  { codec, isOptional, storage }: StoredColumn,
   { read, scratch, memory }: UnpackOptions,
   { page, at }: { page: PageHeader; at: number },
 ): Uint8Array<ArrayBuffer> {
@@ -181,17 +185,21 @@ function unpackPage(
   if (levelBytes.repetition !== 0 || levels < 0 || (levels > 0 && !isOptional)) {
     throw new RangeError("levels that the schema has not");
   }
-  const target = memory(uncompressedBytes);
   const isPlain = codec === codecs.none || !isCompressed || compressedBytes === levels;
   if (compressedBytes < levels || (isPlain && compressedBytes !== uncompressedBytes)) {
     throw new RangeError(`a page of ${compressedBytes} bytes that is not compressed, ${uncompressedBytes} are due`);
   }
   if (isPlain) {
+    const target = memory(uncompressedBytes);
     read(target, at);
     return target;
   }
   const packed = scratch(compressedBytes).subarray(0, compressedBytes);
   read(packed, at);
+  if (storage.kind === "bytes" && levels === 0 && uncompressedBytes > largePageBytes && codec !== codecs.snappy) {
+    return unpackIntoNew(codec, packed, uncompressedBytes); // where it is unpacked into memory of its own anyhow
+  }
+  const target = memory(uncompressedBytes);
   target.set(packed.subarray(0, levels));
   unpack(codec, packed.subarray(levels), target.subarray(levels));
   return target;

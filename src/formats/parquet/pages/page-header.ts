@@ -1,4 +1,4 @@
-import { type Cursor, isNo, readInner, readI32, readStruct } from "../footer/thrift.js";
+import { type Cursor, isNo, readInner, readI32, readStruct } from "../../../util/thrift.js";
 
 /** What precedes a page; names are those of parquet.thrift where it has one. */
 export interface PageHeader {

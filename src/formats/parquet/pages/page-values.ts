@@ -1,6 +1,7 @@
-import type { Column } from "../../../columnar/types.js";
+import type { BytesColumn, Column } from "../../../columnar/types.js";
 import { copyValues, elementOf, type Values, viewOf } from "../../../columnar/values.js";
 import { areHere } from "../../../columnar/memory/vectors.js";
+import { longestText } from "../../../columnar/column-bytes.js";
 import { sliceColumn } from "../../../columnar/column-rows.js";
 import { takeRows } from "../../../columnar/column-take.js";
 import {
@@ -24,9 +25,6 @@ export const encodings = { plain: 0, plainDictionary: 2, runs: 3, runDictionary:
 /** Rows that are taken at once, at most: 32 columns of floats fit into a core's second cache several times. */
 export const mostRows = 32 * 1024;
 
-/** Of one page, unpacked: what says that it has more is left to DuckDB. */
-export const pageLimitBytes = 2 ** 28;
-
 interface PageParts {
   readonly header: PageHeader;
   readonly dictionary: Column | undefined;
@@ -37,6 +35,8 @@ interface PageParts {
 export interface PageRows {
   /** Rows [from, to), at most `mostRows`, behind those that were taken before. They hold until the next are taken. */
   take(from: number, to: number): Column;
+  /** Of rows [from, to) as many as are taken at once. */
+  fitting(from: number, to: number): number;
 }
 
 /** @throws RangeError, as `take` may */
@@ -45,9 +45,14 @@ export function pageRows(column: StoredColumn, bytes: Uint8Array<ArrayBuffer>, p
   const { at, valid, count } = readLevels(column, bytes, parts);
   pageMemory.moreLevelBytes = at - levelBytesOf(column, header);
   const packed = packedValues(column, bytes, { ...parts, at, valid, count });
-  return "take" in packed
-    ? rowsHere(packed, { valid, pageMemory })
-    : { take: (from, to) => sliceColumn(packed, from, to) };
+  if ("like" in packed) {
+    return rowsHere(packed, { valid, pageMemory });
+  }
+  return "take" in packed ? packed : { take: (from, to) => sliceColumn(packed, from, to), fitting: all };
+}
+
+function all(from: number, to: number): number {
+  return to - from;
 }
 
 interface PackedParts extends PageParts, Levels {}
@@ -57,9 +62,9 @@ function packedValues(
   column: StoredColumn,
   bytes: Uint8Array<ArrayBuffer>,
   { header, dictionary, pageMemory, at, valid, count }: PackedParts,
-): Column | LoopedValues {
+): Column | LoopedValues | PageRows {
   const rows = header.values;
-  const limit = pageLimitBytes;
+  const limit = column.limits.pageBytes;
   const isLooped = (values: Values): boolean =>
     isSpreadHere(values) && areHere([valuesMemory(pageMemory, values), ...(valid === undefined ? [] : [valid])]);
   if (header.encoding === encodings.plain || (header.encoding === encodings.runs && column.storage.kind === "bits")) {
@@ -70,7 +75,9 @@ function packedValues(
     }
     return values.kind === "fixed" && isLooped(values.data)
       ? copiedHere(values.data)
-      : takeRows(column.type, values, { ...spread(valid), limit });
+      : values.kind === "bytes"
+        ? { ...values, offsets: spreadOffsets(values.offsets, valid), valid }
+        : takeRows(column.type, values, { ...spread(valid), limit });
   }
   const isDictionary = header.encoding === encodings.runDictionary || header.encoding === encodings.plainDictionary;
   if (!isDictionary || dictionary === undefined) {
@@ -87,7 +94,50 @@ function packedValues(
   const places = new Uint32Array(rows);
   readRuns(bytes, runs, places, count);
   const taking = valid === undefined ? { indices: places, valid } : spread(valid, places);
-  return takeRows(column.type, dictionary, { ...taking, limit });
+  return dictionary.kind === "bytes"
+    ? repeatedTexts(column, dictionary, taking)
+    : takeRows(column.type, dictionary, { ...taking, limit });
+}
+
+/** Texts that repeat entries of a dictionary: made when they are taken, as together they may have any number of bytes. */
+function repeatedTexts(
+  { type, limits: { batchBytes } }: StoredColumn,
+  dictionary: BytesColumn,
+  { indices, valid }: { readonly indices: Uint32Array<ArrayBuffer>; readonly valid: Uint8Array | undefined },
+): PageRows {
+  const { offsets } = dictionary;
+  const longest = longestText(offsets);
+  return {
+    take(from, to) {
+      const taking = { indices: indices.subarray(from, to), valid: valid?.subarray(from, to) };
+      return takeRows(type, dictionary, { ...taking, limit: Number.POSITIVE_INFINITY });
+    },
+    fitting(from, to) {
+      if ((to - from) * longest <= batchBytes) {
+        return to - from;
+      }
+      let bytes = 0;
+      for (let row = from; row < to; row += 1) {
+        const place = indices[row] as number;
+        bytes += valid?.[row] === 0 ? 0 : (offsets[place + 1] ?? 0) - (offsets[place] ?? 0);
+        if (bytes > batchBytes) {
+          return Math.max(1, row - from);
+        }
+      }
+      return to - from;
+    },
+  };
+}
+
+/** Offsets of rows, NULLs among them, which have no bytes. */
+function spreadOffsets(offsets: Uint32Array, valid: Uint8Array): Uint32Array {
+  const spreadOut = new Uint32Array(valid.length + 1);
+  let next = 0;
+  for (let row = 0; row < valid.length; row += 1) {
+    next += valid[row] as number;
+    spreadOut[row + 1] = offsets[next] as number;
+  }
+  return spreadOut;
 }
 
 /** Values of one element each, in memory that loops reach. */
@@ -124,6 +174,7 @@ function rowsHere(
     valid === undefined ? to - from : countOnesHere(valid.subarray(from, to));
   let passed = 0;
   return {
+    fitting: all,
     take(from, to) {
       const skipped = ones(passed, from);
       if (skipped > 0) {

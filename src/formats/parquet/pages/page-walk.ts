@@ -39,6 +39,15 @@ export function windowed(file: FileHandle, { pagesEnd }: Footer): ReadBytes {
   };
 }
 
+/** Reads no more than it is asked for. */
+export function unbuffered(file: FileHandle, { pagesEnd }: Footer): ReadBytes {
+  return async (at, length) => {
+    const bytes = Buffer.allocUnsafe(Math.max(0, Math.min(length, pagesEnd - at)));
+    const { bytesRead } = await file.read(bytes, 0, bytes.length, at);
+    return bytes.subarray(0, bytesRead);
+  };
+}
+
 /** A page, and where it lies in the file. */
 export interface Page {
   readonly header: PageHeader;

@@ -2,7 +2,7 @@
  * Runs of small numbers, repeated or packed to bits: definition levels, and places in a dictionary.
  * https://github.com/apache/parquet-format/blob/master/Encodings.md#RLE
  */
-import { type Cursor, readVarint } from "../footer/thrift.js";
+import { type Cursor, readVarint } from "../../../util/thrift.js";
 
 /** Wider ones would not fit into what unpacking holds; no dictionary has as many entries. */
 const widestBits = 24;

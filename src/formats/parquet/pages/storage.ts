@@ -25,6 +25,14 @@ export interface StoredColumn {
   /** Of all pages, when unpacked. */
   readonly unpackedBytes: number;
   readonly rows: number;
+  readonly limits: PageLimits;
+}
+
+export interface PageLimits {
+  /** Of a page or a dictionary, unpacked. */
+  readonly pageBytes: number;
+  /** Of rows that are taken at once where their values repeat entries of a dictionary. */
+  readonly batchBytes: number;
 }
 
 /** Physical types of parquet.thrift. */

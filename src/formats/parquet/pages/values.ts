@@ -8,7 +8,6 @@ import {
   unpackBits,
 } from "../../../columnar/values.js";
 import { assertNever } from "../../../util/errors.js";
-import { copyLiterals } from "../../codecs/block-copy.js";
 import { checkTexts } from "../../utf8.js";
 import type { Storage } from "./storage.js";
 
@@ -69,7 +68,8 @@ function readTexts(
   }
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const offsets = new Uint32Array(count + 1);
-  const texts = new Uint8Array(most);
+  // Where the page lies: each text moves towards the start, over the lengths before it.
+  const texts = bytes.subarray(start, start + most);
   let at = start;
   let filled = 0;
   for (let index = 0; index < count; index += 1) {
@@ -78,7 +78,7 @@ function readTexts(
     if (filled + length > texts.length) {
       throw new RangeError("a text ends outside of its page");
     }
-    copyLiterals(texts, filled, bytes, at, length);
+    moveText(bytes, start + filled, at, length);
     at += length;
     filled += length;
     offsets[index + 1] = filled;
@@ -91,4 +91,17 @@ function readTexts(
     checkTexts(column);
   }
   return column;
+}
+
+/** A call of the engine costs more than this many bytes. */
+const shortText = 32;
+
+function moveText(bytes: Uint8Array, to: number, from: number, length: number): void {
+  if (length >= shortText) {
+    bytes.copyWithin(to, from, from + length);
+    return;
+  }
+  for (let index = 0; index < length; index += 1) {
+    bytes[to + index] = bytes[from + index] as number;
+  }
 }

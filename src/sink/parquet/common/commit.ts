@@ -1,11 +1,13 @@
-import { basename } from "node:path";
-import type { SpanOutput } from "../../../columnar/types.js";
+import { unlink } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
+import type { OutputRows, SpanOutput } from "../../../columnar/types.js";
 import type { DuckDbAccess } from "../../../duckdb/instance.js";
 import { firstLine } from "../../../duckdb/sql.js";
 import { JobError, messageOf } from "../../../util/errors.js";
 import type { Span } from "../../../plan/plan.js";
 import type { Compression } from "../../../spec/parquet-spec.js";
 import { ifThere } from "./file-system.js";
+import { joinPieces } from "./join-pieces.js";
 import type { FinishedPart } from "./manifest.js";
 import type { Target } from "./committed-parts.js";
 import { partRows, isWholeSpan } from "./parts.js";
@@ -22,6 +24,27 @@ export interface PartToEncode {
   readonly output: SpanOutput;
   /** Hex sha256 of the text of the span's rejects; null without rejects. */
   readonly rejectsSha256: string | null;
+  /** Rows of the span that were encoded before it was complete, in order. */
+  readonly spilled: readonly SpilledPiece[];
+}
+
+/** Consecutive rows of a span, in a Parquet file without a label. */
+export interface SpilledPiece {
+  readonly path: string;
+  readonly rows: number;
+}
+
+/** Encodes consecutive rows of a span into a file. @throws Error when rows are missing in it */
+export async function encodePiece(
+  { duckdb, compression }: Pick<PartToEncode, "duckdb" | "compression">,
+  rows: OutputRows,
+  path: string,
+): Promise<SpilledPiece> {
+  const written = await encode(duckdb, { path, rows, label: undefined, profile: undefined, compression });
+  if (written !== rows.rowCount) {
+    throw new Error(`${written} rows were written of ${rows.rowCount}`);
+  }
+  return { path, rows: written };
 }
 
 /** Starts loading what encodes parts. If that fails, the first commit reports it. */
@@ -35,7 +58,7 @@ export function loadEncoder(duckdb: DuckDbAccess): void {
  * missing
  */
 export async function encodePart(
-  { duckdb, compression, maker: by, stored, span, output, rejectsSha256 }: PartToEncode,
+  { duckdb, compression, maker: by, stored, span, output, rejectsSha256, spilled }: PartToEncode,
   temporary: string,
 ): Promise<Pick<FinishedPart, "rows" | "rejected" | "rejectsSha256" | "filtered" | "maker">> {
   const { rows, rejects, filtered, batchSize, provider = by.provider } = output;
@@ -52,14 +75,39 @@ export async function encodePart(
     filtered,
     maker,
   };
-  const written = await encode(duckdb, { path: temporary, rows, label, profile: output.profile, compression });
-  if (written !== rows.rowCount || !isWholeSpan(span, { rows: written, ...label })) {
+  const due = spilled.reduce((sum, piece) => sum + piece.rows, rows.rowCount);
+  const written = await encodeAll(
+    duckdb,
+    { path: temporary, rows, label, profile: output.profile, compression },
+    spilled,
+  );
+  if (written !== due || !isWholeSpan(span, { rows: written, ...label })) {
     throw new Error(
       `${written} rows were written, ${rejects.length} rejected and ${filtered} filtered out of ${rowEnd - rowStart}`,
     );
   }
   output.onEncoded?.();
   return { rows: written, rejected: rejects.length, rejectsSha256, filtered, maker };
+}
+
+/** Writes the spilled pieces and the rows that follow them into one file. Returns the number of rows. */
+async function encodeAll(duckdb: DuckDbAccess, part: PartToWrite, spilled: readonly SpilledPiece[]): Promise<number> {
+  if (spilled.length === 0) {
+    return await encode(duckdb, part);
+  }
+  const path = lastPieceOf(part.path);
+  try {
+    const written = await encode(duckdb, { ...part, path });
+    await joinPieces([...spilled.map((piece) => piece.path), path], part.path);
+    return spilled.reduce((sum, piece) => sum + piece.rows, written);
+  } finally {
+    await unlink(path).catch(() => undefined);
+  }
+}
+
+/** Names the file of the last piece, so that it is found to be the same attempt's leftover as the part. */
+function lastPieceOf(path: string): string {
+  return join(dirname(path), `last-${basename(path)}`);
 }
 
 /**

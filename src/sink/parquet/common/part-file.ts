@@ -20,7 +20,8 @@ let tables = 0;
 export interface PartToWrite {
   readonly path: string;
   readonly rows: OutputRows;
-  readonly label: PartLabel;
+  /** undefined: it is no whole part. */
+  readonly label: PartLabel | undefined;
   /** The profile of the rows, as `spanProfileText` wrote it. */
   readonly profile: string | undefined;
   readonly compression: Compression;
@@ -43,12 +44,13 @@ export async function writePart(
     // Off for the whole part: DuckDB has no such option for a column.
     const dictionaries = dictionaryMerges(rows.columns) ? "DICTIONARY_SIZE_LIMIT 0, " : "";
     const metadata = [
-      [labelKey, JSON.stringify(label)] as const,
+      ...(label === undefined ? [] : [[labelKey, JSON.stringify(label)] as const]),
       ...(profile === undefined ? [] : [[profileKey, profile] as const]),
     ];
+    const pairs = metadata.map(([key, value]) => `${quoteText(key)}: ${quoteText(value)}`);
+    const labelled = pairs.length === 0 ? "" : `, KV_METADATA {${pairs.join(", ")}}`;
     const result = await connection.run(
-      `COPY ${table} TO ${quoteText(path)} (FORMAT parquet, COMPRESSION ${compression}, ${dictionaries}USE_TMP_FILE false,
-         KV_METADATA {${metadata.map(([key, value]) => `${quoteText(key)}: ${quoteText(value)}`).join(", ")}})`,
+      `COPY ${table} TO ${quoteText(path)} (FORMAT parquet, COMPRESSION ${compression}, ${dictionaries}USE_TMP_FILE false${labelled})`,
     );
     return result.rowsChanged;
   } finally {

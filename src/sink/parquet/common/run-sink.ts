@@ -6,6 +6,8 @@ import { requireApproved } from "../../../publish/require-approved.js";
 import { JobError } from "../../../util/errors.js";
 import type { Span } from "../../../plan/plan.js";
 import type { AttemptJson, CommitOutcome, CommittedBy, RunSink, RunWriter } from "../../port.js";
+import type { SpilledPiece } from "./commit.js";
+import { createSpilledPieces, type SpillTarget } from "./spilled-pieces.js";
 import { refuseForeign } from "./claim.js";
 import { committedParts, partProfiles, type Target } from "./committed-parts.js";
 import {
@@ -34,6 +36,8 @@ export interface Publisher {
   readonly guarded: <T>(doing: string, work: () => Promise<T>) => Promise<T>;
   /** Prepares the target for parts. @throws JobError USAGE when several workers would not be safe there */
   readonly prepare: (workers: number) => Promise<void>;
+  /** Where rows of incomplete spans are written. */
+  readonly spill: SpillTarget;
   /** Publishes a span's rejects, then its part; or adopts the part that another attempt has published. */
   readonly commit: (commit: SpanCommit) => Promise<{ outcome: CommitOutcome; part: FinishedPart }>;
   /** Runs `work`, which finishes the run. Throws when another plan is stored, or a later run was opened. */
@@ -56,6 +60,8 @@ export interface SpanCommit {
   readonly span: Span;
   readonly output: SpanOutput;
   readonly maker: Omit<CommittedBy, "batchSize">;
+  /** Rows of the span that were encoded before it was complete, in order. */
+  readonly spilled: readonly SpilledPiece[];
 }
 
 export interface FinishedRun {
@@ -162,14 +168,17 @@ function runWriter(
 ): RunWriter {
   const { layout } = target;
   const { guarded } = publisher;
+  const spilled = createSpilledPieces(publisher.spill);
   return {
+    spill: (span, rows) => guarded(`writing ${layout.committedPart(span.index)}`, () => spilled.add(span, rows)),
     commit: (span, output) =>
       guarded(`writing ${layout.committedPart(span.index)}`, async () => {
-        const { outcome, part } = await publisher.commit({ span, output, maker });
+        const { outcome, part } = await publisher.commit({ span, output, maker, spilled: spilled.of(span) });
         addOwnPart(known, part);
         if (outcome === "committed") {
           addOwnProfile(known, span.index, output.profile);
         }
+        await spilled.drop(span);
         return outcome;
       }),
     finish: (attempt) => guarded(`finishing ${layout.folder}`, () => finishRun(target, publisher, { known, attempt })),

@@ -4,6 +4,7 @@ import { errnoOf, JobError } from "../../../util/errors.js";
 import type { Compression } from "../../../spec/parquet-spec.js";
 import type { RunSink, StoredPlan } from "../../port.js";
 import type { FileSystem } from "../common/file-system.js";
+import { encodePiece } from "../common/commit.js";
 import { plannedLayout } from "../common/layout.js";
 import { inspectParts, readProfiles, requireUndamaged } from "../common/parts.js";
 import { openRun, type Publisher } from "../common/run-sink.js";
@@ -46,8 +47,13 @@ function diskPublisher(options: ParquetRunOptions, target: DiskTarget): Publishe
   return {
     guarded: guarded,
     prepare: (workers) => prepare(options, { target, temporary }, workers),
-    async commit({ span, output, maker }) {
-      const commit = { duckdb, compression, maker, stored, span, output, target };
+    spill: {
+      pathOf: ({ index }, piece) => join(layout.temporary, `piece-${index}-${piece}.${writer}`),
+      encode: (rows, path) => withFolders(temporary, () => orRemove(fs, path, () => encodePiece(options, rows, path))),
+      remove: (path) => fs.unlink(path),
+    },
+    async commit({ span, ...output }) {
+      const commit = { duckdb, compression, stored, span, target, ...output };
       const file = join(layout.temporary, `part-${span.index}.${writer}`);
       return await withFolders(temporary, () => orRemove(fs, file, () => commitPart(commit, file)));
     },

@@ -1,11 +1,12 @@
 import { unlink } from "node:fs/promises";
+import type { OutputRows } from "../../../columnar/types.js";
 import { JobError } from "../../../util/errors.js";
 import type { Span } from "../../../plan/plan.js";
 import { creationIdOf } from "../../../s3/create-object.js";
 import { withSpoolErrors } from "../../../s3/spool.js";
 import { ifThere, nodeFileSystem } from "../common/file-system.js";
 import type { FinishedPart } from "../common/manifest.js";
-import { adopt, encodePart } from "../common/commit.js";
+import { adopt, encodePart, encodePiece, type SpilledPiece } from "../common/commit.js";
 import type { Target } from "../common/committed-parts.js";
 import { type RejectsText, textOfRejects } from "../common/rejects.js";
 import type { SpanCommit } from "../common/run-sink.js";
@@ -21,6 +22,13 @@ const partLimitBytes = 5 * 1024 ** 3;
 export interface S3Commit extends SpanCommit {
   readonly tools: S3Tools;
   readonly target: Target;
+}
+
+/** Encodes consecutive rows of a span into a file of the spool. */
+export async function spoolPiece(tools: S3Tools, rows: OutputRows, path: string): Promise<SpilledPiece> {
+  const { spool } = tools;
+  await spool.prepare();
+  return await withSpoolErrors(spool, () => encodePiece(tools, rows, path));
 }
 
 /** Publishes a span's rejects, then its part. The creation of the part commits both. */
@@ -53,12 +61,12 @@ function rejectsAt({ layout }: Target, span: number, sha256: string): S3Uri {
 }
 
 async function encode(
-  { tools, target, maker, span, output }: S3Commit,
+  { tools, target, maker, span, output, spilled }: S3Commit,
   { path, rejectsSha256 }: { path: string; rejectsSha256: string | null },
 ): Promise<FinishedPart> {
   const { duckdb, compression } = tools;
   const { stored } = target;
-  const counts = await encodePart({ duckdb, compression, maker, stored, span, output, rejectsSha256 }, path);
+  const counts = await encodePart({ duckdb, compression, maker, stored, span, output, rejectsSha256, spilled }, path);
   const facts = await nodeFileSystem.digest(path);
   if (facts.sizeBytes > partLimitBytes) {
     throw new JobError("USAGE", `writing ${target.layout.committedPart(span.index)}: it has ${facts.sizeBytes} bytes`, {

@@ -1,3 +1,4 @@
+import { unlink } from "node:fs/promises";
 import { JobError } from "../../../util/errors.js";
 import type { RunSink, StoredPlan } from "../../port.js";
 import type { Target } from "../common/committed-parts.js";
@@ -5,7 +6,7 @@ import { plannedLayout } from "../common/layout.js";
 import { openRun, type Publisher } from "../common/run-sink.js";
 import { planCheck } from "../common/stored-plan.js";
 import { clearEarlierRuns, clearProbes, clearWorking } from "./clear.js";
-import { commitToS3 } from "./commit.js";
+import { commitToS3, spoolPiece } from "./commit.js";
 import { finishInS3 } from "./finish.js";
 import { inspectInS3, profilesInS3 } from "./footers.js";
 import { objectAt, targetStateInS3 } from "./target-state.js";
@@ -26,6 +27,11 @@ function s3Publisher(tools: S3Tools, target: Target): Publisher {
   return {
     guarded,
     prepare: (workers) => prepare(tools, target, workers),
+    spill: {
+      pathOf: () => tools.spool.newPath(),
+      encode: (rows, path) => spoolPiece(tools, rows, path),
+      remove: (path) => unlink(path),
+    },
     commit: (commit) => commitToS3({ tools, target, ...commit }),
     async finishing(work) {
       await target.check(); // before objects of a later run are taken for foreign ones

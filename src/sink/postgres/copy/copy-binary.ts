@@ -23,7 +23,7 @@ import { jsonTexts } from "./json-text.js";
 import { numericBytes } from "./numeric.js";
 import { oidOf, type PgType } from "../types.js";
 
-/** `PGCOPY\n\377\r\n\0`, no flags, no header extension. */
+/** Before and behind all rows: `PGCOPY\n\377\r\n\0`, no flags, no header extension. */
 const header = Buffer.from("5047434f50590aff0d0a000000000000000000", "hex");
 const trailer = Buffer.from([0xff, 0xff]);
 
@@ -31,12 +31,28 @@ const trailer = Buffer.from([0xff, 0xff]);
 const blockRows = 4096;
 const blockBytes = 4 * 1024 * 1024;
 
-/** Encodes rows for `COPY … FROM STDIN (FORMAT binary)`. `types`: those of the table's columns, in order. */
-export function encodeRows(
+/** Joins rows, as `encodeRows` yields them, to a whole `COPY … (FORMAT binary)`, which can be iterated again if they can. */
+export function copyStream(...parts: readonly Iterable<Uint8Array>[]): Iterable<Uint8Array> {
+  return {
+    *[Symbol.iterator]() {
+      yield header;
+      for (const rows of parts) {
+        yield* rows;
+      }
+      yield trailer;
+    },
+  };
+}
+
+/**
+ * Encodes rows for `COPY … FROM STDIN (FORMAT binary)`, without header and trailer, a chunk at a time. `types`: those of
+ * the table's columns, in order.
+ */
+export function* encodeRows(
   columns: readonly Pick<NamedColumn, "type" | "column">[],
   types: readonly PgType[],
   rowCount: number,
-): Buffer[] {
+): Generator<Buffer> {
   const fields = columns.map(({ type, column }, index) => {
     const target = types[index];
     if (target === undefined) {
@@ -44,13 +60,12 @@ export function encodeRows(
     }
     return fieldOf(type, column, target, rowCount);
   });
-  const chunks: Buffer[] = [header];
   const scratch = { sizes: new Int32Array(blockRows), positions: new Int32Array(blockRows) };
   for (let from = 0; from < rowCount; ) {
-    from = encodeBlock(fields, { from, to: Math.min(from + blockRows, rowCount) }, scratch, chunks);
+    const { chunk, count } = encodeBlock(fields, { from, to: Math.min(from + blockRows, rowCount) }, scratch);
+    yield chunk;
+    from += count;
   }
-  chunks.push(trailer);
-  return chunks;
 }
 
 interface Scratch {
@@ -58,13 +73,12 @@ interface Scratch {
   readonly positions: Int32Array;
 }
 
-/** Encodes a chunk of rows from `from` on; returns the row after them. */
+/** Encodes a chunk of rows from `from` on; returns it with its number of rows. */
 function encodeBlock(
   fields: readonly FieldWriter[],
   { from, to }: { from: number; to: number },
   { sizes, positions }: Scratch,
-  chunks: Buffer[],
-): number {
+): { chunk: Buffer; count: number } {
   const rows = to - from;
   const fixed = 2 + 4 * fields.length + fields.reduce((sum, { width = 0 }) => sum + width, 0);
   sizes.fill(fixed, 0, rows);
@@ -88,8 +102,7 @@ function encodeBlock(
   for (const field of fields) {
     field.write(from, from + count, out, positions);
   }
-  chunks.push(chunk);
-  return from + count;
+  return { chunk, count };
 }
 
 function fieldOf(type: ColumnType, column: Column, target: PgType, rowCount: number): FieldWriter {

@@ -34,8 +34,8 @@ export interface Mode {
 export interface EncodedRows {
   readonly plan: Plan;
   readonly span: number;
-  /** Chunks as `encodeRows` makes them. */
-  readonly chunks: readonly Uint8Array[];
+  /** A whole stream as `copyStream` makes it; it is iterated again where a transaction is repeated. */
+  readonly chunks: Iterable<Uint8Array>;
   readonly columns: readonly TargetColumn[];
 }
 

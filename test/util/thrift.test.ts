@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { type Cursor, readStruct } from "#src/formats/parquet/footer/thrift.js";
+import { type Cursor, readStruct } from "#src/util/thrift.js";
 
 function walk(bytes: readonly number[] | Uint8Array): { ids: number[]; at: number } {
   const cursor: Cursor = { bytes: Uint8Array.from(bytes), at: 0 };

@@ -1,6 +1,6 @@
 /**
  * Thrift's compact protocol, as far as Parquet needs it: a walk over the fields of a struct that reads those asked
- * for and steps over the rest. Bounded by the bytes given, whatever they say of their own length.
+ * for and steps over the rest, and the bytes of what is put in their place. Bounded by the bytes given, whatever they say of their own length.
  * https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
  */
 export interface Cursor {
@@ -203,6 +203,25 @@ export function readVarint(cursor: Cursor): number {
     scale *= 128;
   }
   throw new Error("a number has more than 10 bytes");
+}
+
+/** The bytes of an i64, or of another integer: their field says which it is. */
+export function writeInteger(value: number): Uint8Array {
+  return writeVarint(value < 0 ? -value * 2 - 1 : value * 2);
+}
+
+/** A list's type and length, which stand before its elements. */
+export function writeListHead(type: number, length: number): Uint8Array {
+  return length < 15 ? Uint8Array.of((length << 4) | type) : Uint8Array.of(0xf0 | type, ...writeVarint(length));
+}
+
+function writeVarint(value: number): Uint8Array {
+  const bytes: number[] = [];
+  let left = value;
+  for (; left >= 128; left = Math.floor(left / 128)) {
+    bytes.push((left % 128) | 128);
+  }
+  return Uint8Array.of(...bytes, left);
 }
 
 function zigzag(value: number): number {

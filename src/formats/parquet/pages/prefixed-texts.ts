@@ -1,0 +1,132 @@
+/**
+ * Texts that share their beginning with the one before (DELTA_BYTE_ARRAY). DuckDB makes all texts of a page at once, and
+ * takes memory for one before it looks whether the text before is as long as the beginning that they share: so a page
+ * of some bytes can take any memory. https://github.com/apache/parquet-format/blob/master/Encodings.md#DELTASTRING
+ */
+import { promises } from "node:fs";
+import { errnoOf, JobError, messageOf } from "../../../util/errors.js";
+import { type MemoryBudget } from "../../../util/memory-budget.js";
+import type { SliceRequest } from "../../port.js";
+import { corrupt, type Damage } from "../damage.js";
+import { type ColumnChunk, type Footer, placeOf } from "../footer/footer.js";
+import type { Leaf } from "../footer/leaves.js";
+import { groupsBetween } from "../footer/groups.js";
+import { chunksOf } from "../long-values.js";
+import { codecs } from "./codecs.js";
+import { readLengths } from "./delta-lengths.js";
+import { type Page, PageFault, pagesOf, type ReadBytes, windowed } from "./page-walk.js";
+import { tooLarge } from "../../too-large.js";
+import { smallerPages } from "./page-sizes.js";
+import { hasReadableStart, unpackStart } from "./prefix.js";
+
+/** By the number of parquet.thrift. */
+const prefixedEncoding = 7;
+
+/** The first page of a slice whose texts do not fit each other, or the memory that there is for a page. */
+export async function findUnfitPrefixes(
+  footer: Footer,
+  slice: SliceRequest,
+  memory: MemoryBudget,
+): Promise<Damage | undefined> {
+  const { path } = slice.file;
+  for (const { group, chunks, rowStart } of groupsBetween(footer, slice)) {
+    for (const chunk of chunksOf(chunks, slice)) {
+      const leaf = footer.leaves[chunks.indexOf(chunk)];
+      if (leaf === undefined || !chunk.hasPrefixes || chunk.encrypted || !hasReadableStart(chunk.codec)) {
+        continue;
+      }
+      try {
+        await using file = await promises.open(path);
+        const size = await largestTexts(windowed(file, footer), { footer, chunk, leaf });
+        if (size > memory.pageBytes) {
+          const what = "a page of texts that share their beginnings";
+          const large = { sizeBytes: size, limitBytes: memory.pageBytes, what, remedy: smallerPages };
+          return { error: tooLarge(`reading ${path}: ${placeOf(group, chunk)}`, memory, large), rowStart };
+        }
+      } catch (error) {
+        if (error instanceof PageFault) {
+          return { error: corrupt(path, `${placeOf(group, chunk)}: ${error.message}`), rowStart };
+        }
+        throw new JobError("DISK", `reading ${path}: ${errnoOf(error) ?? messageOf(error)}`, { cause: error });
+      }
+    }
+  }
+  return undefined;
+}
+
+interface PrefixedChunk {
+  readonly footer: Footer;
+  readonly chunk: ColumnChunk;
+  readonly leaf: Leaf;
+}
+
+/** Bytes of the texts of the page that has most of them. @throws PageFault */
+async function largestTexts(read: ReadBytes, { footer, chunk, leaf }: PrefixedChunk): Promise<number> {
+  const end = chunk.start + chunk.compressedBytes;
+  let largest = 0;
+  for await (const page of pagesOf(read, chunk, footer)) {
+    const { header, place, bodyEnd } = page;
+    if (header.kind.startsWith("data") && header.encoding === prefixedEncoding && header.values > 0) {
+      try {
+        const bytes = await unpackPage(read, chunk, page);
+        largest = Math.max(largest, textBytes(bytes.subarray(valuesAt(bytes, page, leaf)), header.values));
+      } catch (error) {
+        throw errnoOf(error) === undefined ? new PageFault(chunk, `${place}: ${messageOf(error)}`) : error;
+      }
+    }
+    if (bodyEnd >= end) {
+      break;
+    }
+  }
+  return largest;
+}
+
+/** Levels of version 2 come before what is packed. */
+async function unpackPage(read: ReadBytes, { codec }: ColumnChunk, { header, bodyStart }: Page): Promise<Uint8Array> {
+  const { kind, levelBytes, compressedBytes, uncompressedBytes, isCompressed } = header;
+  const levels = kind === "data-v2" ? levelBytes.repetition + levelBytes.definition : 0;
+  const packed = await read(bodyStart, compressedBytes);
+  if (packed.length < compressedBytes || levels > compressedBytes) {
+    throw new RangeError("it ends in the middle");
+  }
+  if (codec === codecs.none || !isCompressed) {
+    return packed;
+  }
+  const wholeBytes = uncompressedBytes - levels;
+  const values = await unpackStart(codec, packed.subarray(levels), { length: wholeBytes, wholeBytes });
+  return Buffer.concat([packed.subarray(0, levels), values]);
+}
+
+/** Where values begin, behind the levels. */
+function valuesAt(bytes: Uint8Array, { header: { kind, levelBytes } }: Page, leaf: Leaf): number {
+  if (kind === "data-v2") {
+    return levelBytes.repetition + levelBytes.definition;
+  }
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  let at = 0;
+  for (const most of [leaf.repetition, leaf.definition]) {
+    at += most === 0 ? 0 : Uint32Array.BYTES_PER_ELEMENT + view.getUint32(at, true);
+  }
+  return at;
+}
+
+/** All texts of a page together. @throws RangeError where one begins like more than the one before it has */
+function textBytes(values: Uint8Array, most: number): number {
+  const cursor = { bytes: values, at: 0 };
+  const prefixes = readLengths(cursor, most);
+  const suffixes = readLengths(cursor, most);
+  if (prefixes.length !== suffixes.length) {
+    throw new RangeError(`${prefixes.length} beginnings and ${suffixes.length} ends of texts`);
+  }
+  let before = 0;
+  let total = 0;
+  for (let index = 0; index < prefixes.length; index += 1) {
+    const prefix = prefixes[index] as number;
+    if (prefix > before) {
+      throw new RangeError(`a text begins like ${prefix} bytes of the one before it, which has ${before}`);
+    }
+    before = prefix + (suffixes[index] as number);
+    total += before;
+  }
+  return total;
+}

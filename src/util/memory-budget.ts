@@ -1,0 +1,55 @@
+/**
+ * How the memory of a job (`engine.memory`) is shared out among those that hold rows on their way from a shard to the
+ * target. Each part bounds what it holds by its share, in bytes; so all of them together stay below the whole.
+ */
+export interface MemoryBudget {
+  /** All of it. */
+  readonly bytes: number;
+  /**
+   * A page of a column, or a dictionary, unpacked. Beside it there is the packed one, and where it is one value, that as
+   * a batch and as the span's. DuckDB writes pages of up to 100 MB.
+   */
+  readonly pageBytes: number;
+  /** Pages that workers hold open at once, of columns with long values. */
+  readonly openPagesBytes: number;
+  /** Rows that go from one thread to another at once. */
+  readonly batchBytes: number;
+  /** Rows that workers have sent and the main thread has not taken, of all workers together. */
+  readonly heldBytes: number;
+  /** Rows of a span that are held until they are encoded: where it has more, they are encoded while it is open. */
+  readonly pieceBytes: number;
+  /** Rows that DuckDB reads at once: it holds them some eight times over while it does. */
+  readonly vectorBytes: number;
+  /** Of all that a DuckDB holds, beyond which it gives up: no part of the others, as what it holds is theirs, too. */
+  readonly duckDbBytes: number;
+}
+
+export function mebibytes(count: number): number {
+  return count * 1024 * 1024;
+}
+
+export function memoryBudget(bytes: number): MemoryBudget {
+  const share = (parts: number): number => Math.floor(bytes / parts);
+  return {
+    bytes,
+    pageBytes: share(4),
+    openPagesBytes: share(2),
+    batchBytes: share(64),
+    heldBytes: share(8),
+    pieceBytes: share(16),
+    vectorBytes: share(32),
+    duckDbBytes: bytes,
+  };
+}
+
+/** "512 MiB", "1.5 GiB": as messages say a size. */
+export function showBytes(bytes: number): string {
+  const units = ["KiB", "MiB", "GiB", "TiB"];
+  let size = bytes / 1024;
+  let unit = 0;
+  while (size >= 1024 && unit < units.length - 1) {
+    size /= 1024;
+    unit += 1;
+  }
+  return `${Number(size.toFixed(size < 10 ? 1 : 0))} ${units[unit]}`;
+}

@@ -1,0 +1,165 @@
+import { readFileSync } from "node:fs";
+import { mkdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { type CliResult, projectFolder, runCli } from "../support/cli.js";
+import { writeArrow } from "../support/arrow.js";
+import { scratchFolder } from "../support/job.js";
+import { query, writeRows } from "../support/parquet.js";
+
+/** A process that has loaded all of its libraries takes 250 MiB. */
+const limitMiB = 700;
+
+interface Measured extends CliResult {
+  /** Resident memory at its highest. */
+  readonly peakMiB: number;
+}
+
+async function runMeasured(spec: string): Promise<Measured> {
+  let peakMiB = 0;
+  let sampling: NodeJS.Timeout | undefined;
+  const result = await runCli(["run", spec, "--quiet"], {
+    onStart({ pid }) {
+      sampling = setInterval(() => {
+        peakMiB = Math.max(peakMiB, residentMiB(pid));
+      }, 10);
+    },
+  });
+  clearInterval(sampling);
+  return { ...result, peakMiB };
+}
+
+function residentMiB(pid: number | undefined): number {
+  try {
+    const status = readFileSync(`/proc/${pid}/status`, "utf8");
+    return Number(/^VmHWM:\s+(\d+) kB$/m.exec(status)?.[1] ?? 0) / 1024;
+  } catch {
+    return 0; // it has ended
+  }
+}
+
+const features = Array.from({ length: 32 }, (_, index) => `(range % ${index + 2})::FLOAT AS f${index}`).join(", ");
+
+async function jobOver(
+  folder: string,
+  { body, rows, options, spec }: { body: string; rows: number; options: string; spec: object },
+): Promise<string> {
+  await mkdir(join(folder, "in"));
+  const select = `SELECT range AS id, ${features}, ${body} AS body FROM range(${rows})`;
+  await writeRows(join(folder, "in/a.parquet"), select, options);
+  const path = join(folder, "job.json");
+  await writeFile(
+    path,
+    JSON.stringify({
+      version: 1,
+      name: "long-values",
+      input: { path: "in/*.parquet" },
+      model: { path: join(projectFolder, "fixtures/models/bench-linear.onnx") },
+      output: { columns: ["id", "body"], parquet: { path: "out" } },
+      ...spec,
+    }),
+  );
+  return path;
+}
+
+/** What is left of rows that came out otherwise than they went in. */
+async function changedRows(folder: string): Promise<number> {
+  const [found] = await query(
+    `SELECT count(*) AS rows FROM read_parquet('${folder}/in/a.parquet') i
+       FULL JOIN read_parquet('${folder}/out/*.parquet') o USING (id)
+       WHERE i.id IS NULL OR o.id IS NULL OR i.body IS DISTINCT FROM o.body`,
+  );
+  return Number(found?.["rows"]);
+}
+
+/** Tiny files of few rows, each of which unpacks to 100 MB. */
+async function writeTinyShards(folder: string, count: number): Promise<void> {
+  for (let index = 0; index < count; index += 1) {
+    const select = `SELECT range + ${index * 100} AS id, ${features}, repeat('${index}', 1000000) AS body FROM range(100)`;
+    await writeRows(join(folder, `in/${index}.parquet`), select, "COMPRESSION zstd");
+  }
+}
+
+describe.runIf(process.platform === "linux")("memory follows bytes, not rows", () => {
+  const one = "repeat('a', 1000000)";
+  const [snappy, zstd] = ["COMPRESSION snappy", "COMPRESSION zstd"];
+
+  test.each([
+    { what: "texts of 4 MB", body: "repeat(chr(97 + (range % 26)::INT), 4000000)", rows: 48, options: snappy },
+    { what: "rows of one text of 1 MB, by a dictionary,", body: one, rows: 300, options: snappy },
+    { what: "the same, zstd,", body: one, rows: 300, options: zstd },
+    { what: "the same, in two spans,", body: one, rows: 300, options: snappy, commitRows: 150 },
+    // DuckDB holds all lists of a vector several times.
+    { what: "lists of 1 M floats", body: "range(1000000)::FLOAT[]", rows: 20, options: zstd, mostMiB: 1000 },
+  ])(
+    "$what are carried in pieces, all of them",
+    async ({ body, rows, options, commitRows = "auto", mostMiB = limitMiB }) => {
+      await using scratch = await scratchFolder();
+      const spec = await jobOver(scratch.path, {
+        body,
+        rows,
+        options,
+        spec: { engine: { memory: "448MiB" }, commit_rows: commitRows },
+      });
+      const { code, stderr, peakMiB } = await runMeasured(spec);
+      expect([code, stderr]).toEqual([0, ""]);
+      expect(await changedRows(scratch.path)).toBe(0);
+      expect(peakMiB).toBeGreaterThan(100);
+      expect(peakMiB).toBeLessThan(mostMiB);
+    },
+  );
+
+  test("tiny files that unpack to a hundred times their size are not read all at once", async () => {
+    await using scratch = await scratchFolder();
+    const spec = await jobOver(scratch.path, {
+      body: "'first'",
+      rows: 100,
+      options: zstd,
+      spec: { input: { path: "in/[0-9].parquet" }, engine: { memory: "448MiB" } },
+    });
+    await writeTinyShards(scratch.path, 10);
+    const { code, stderr, peakMiB } = await runMeasured(spec);
+    expect([code, stderr]).toEqual([0, ""]);
+    const [found] = await query(
+      `SELECT count(*) AS rows, sum(len(body)) AS bytes FROM read_parquet('${scratch.path}/out/*.parquet')`,
+    );
+    expect([Number(found?.["rows"]), Number(found?.["bytes"])]).toEqual([1000, 1e9]);
+    expect(peakMiB).toBeLessThan(limitMiB);
+  });
+
+  test("a record batch of many long texts is read in parts", async () => {
+    await using scratch = await scratchFolder();
+    const spec = await jobOver(scratch.path, {
+      body: "'first'",
+      rows: 1,
+      options: snappy,
+      spec: { input: { path: "in/*.arrow" }, engine: { memory: "448MiB" } },
+    });
+    const select = `SELECT range AS id, ${features}, repeat(chr(97 + (range % 26)::INT), 1000000) AS body FROM range(400)`;
+    await writeArrow(join(scratch.path, "in/a.arrow"), select, { batchRows: 400 });
+    const { code, stderr, peakMiB } = await runMeasured(spec);
+    expect([code, stderr]).toEqual([0, ""]);
+    const [found] = await query(
+      `SELECT count(DISTINCT id) AS rows, sum(len(body)) AS bytes FROM read_parquet('${scratch.path}/out/*.parquet')`,
+    );
+    expect([Number(found?.["rows"]), Number(found?.["bytes"])]).toEqual([400, 4e8]);
+    expect(peakMiB).toBeLessThan(limitMiB);
+  });
+
+  test("a page that there is no memory for ends the run with 65, naming it and what to set", async () => {
+    await using scratch = await scratchFolder();
+    const body = "repeat(chr(97 + (range % 26)::INT), 4000000)";
+    const spec = await jobOver(scratch.path, {
+      body,
+      rows: 10,
+      options: "COMPRESSION snappy",
+      spec: { engine: { memory: "64MiB" } },
+    });
+    const { code, stderr, peakMiB } = await runMeasured(spec);
+    expect(code).toBe(65);
+    expect(stderr).toMatch(
+      /reading .*\/in\/a.parquet: row group 0, column `body`: a page has \d+ MiB when it is unpacked, more than 16 MiB, which is one of 4 parts of engine.memory\n {2}hint: set engine.memory to 1GiB/,
+    );
+    expect(peakMiB).toBeLessThan(limitMiB);
+  });
+});

@@ -1,0 +1,70 @@
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { joinPieces } from "#src/sink/parquet/common/join-pieces.js";
+import { readIndependently } from "../../../support/hyparquet.js";
+import { scratchFolder } from "../../../support/job.js";
+import { query, readFiles, writeRows } from "../../../support/parquet.js";
+
+const select = (from: number, to: number): string =>
+  `SELECT range AS id, 'text ' || (range % 7) AS text, [range::FLOAT, NULL] AS list FROM range(${from}, ${to})`;
+
+async function writePieces(folder: string, cuts: readonly number[], label: string): Promise<string[]> {
+  const paths: string[] = [];
+  for (const [index, to] of cuts.entries()) {
+    const path = join(folder, `${index}.parquet`);
+    // Small row groups: a piece may have several, and dictionaries with bloom filters.
+    await writeRows(
+      path,
+      select(cuts[index - 1] ?? 0, to),
+      `COMPRESSION zstd, ROW_GROUP_SIZE 2048, KV_METADATA {label: '${label} ${index}'}`,
+    );
+    paths.push(path);
+  }
+  return paths;
+}
+
+test("joined pieces have all of their rows, in order, for readers that share no code", async () => {
+  await using scratch = await scratchFolder();
+  const pieces = await writePieces(scratch.path, [5000, 5000, 5001, 47_000], "piece");
+  const joined = join(scratch.path, "joined.parquet");
+  await joinPieces(pieces, joined);
+  const rows = await readFiles([joined]);
+  expect(rows).toEqual(await readFiles(pieces));
+  expect(rows).toHaveLength(47_000);
+  const independent = await readIndependently([joined]);
+  expect(independent.map(({ id }) => Number(id))).toEqual(Array.from({ length: 47_000 }, (_, id) => id));
+  expect(independent.at(-1)).toEqual({ id: 46_999n, text: "text 1", list: [46_999, null] });
+});
+
+test("the joined file tells where its row groups lie, and has the last piece's metadata", async () => {
+  await using scratch = await scratchFolder();
+  const pieces = await writePieces(scratch.path, [3000, 9000], "piece");
+  const joined = join(scratch.path, "joined.parquet");
+  await joinPieces(pieces, joined);
+  expect(await query(`SELECT num_rows, num_row_groups FROM parquet_file_metadata('${joined}')`)).toEqual([
+    { num_rows: 9000n, num_row_groups: 5n },
+  ]);
+  expect(await query(`SELECT decode(value) AS label FROM parquet_kv_metadata('${joined}')`)).toEqual([
+    { label: "piece 1" },
+  ]);
+  // By bloom filters and statistics, each row group's own.
+  for (const id of [0, 2999, 3000, 8999]) {
+    expect(
+      await query(`SELECT id FROM read_parquet('${joined}') WHERE id = ${id} AND text = 'text ${id % 7}'`),
+    ).toEqual([{ id: BigInt(id) }]);
+  }
+});
+
+test("a footer of more row groups than a short list has is as long as it says", async () => {
+  await using scratch = await scratchFolder();
+  const pieces = await writePieces(
+    scratch.path,
+    Array.from({ length: 20 }, (_, index) => (index + 1) * 10),
+    "piece",
+  );
+  const joined = join(scratch.path, "joined.parquet");
+  await joinPieces(pieces, joined);
+  expect((await readIndependently([joined])).map(({ id }) => Number(id))).toEqual(
+    Array.from({ length: 200 }, (_, id) => id),
+  );
+});
