@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+import { Client } from "pg";
 import { watchQueries } from "../../crash/pg-calls.mjs";
 import { modes } from "../../support/pg-amid.js";
 import { leftTables } from "../../support/pg-crash.js";
@@ -34,7 +35,7 @@ async function cutAt(moment: string | undefined, work: () => Promise<void>): Pro
       throw Object.assign(new Error("the connection was cut"), { code: "ECONNRESET" });
     }
   };
-  const unwatch = watchQueries({ before: cut("before"), after: cut("after") });
+  const unwatch = watchQueries(Client.prototype, { before: cut("before"), after: cut("after") });
   try {
     await work();
   } finally {
