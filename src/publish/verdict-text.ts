@@ -7,7 +7,7 @@ export function resultLines({ verdict, dates }: RunVerdict, level: Level): strin
 }
 
 /** A result for people. Logical dates stand for the runs that it was compared with. */
-export function resultLine(result: CheckResult, dates: RunVerdict["dates"]): string {
+function resultLine(result: CheckResult, dates: RunVerdict["dates"]): string {
   const { check, column, measured, limit, against, lowered } = result;
   const compared = against === null ? "" : ` against ${dates[against] ?? against}`;
   const name = column === null ? "" : `${column}: `;

@@ -1,7 +1,4 @@
-import type { Plan } from "../plan/plan.js";
-import { spanCount } from "../plan/spans.js";
 import type { JobError } from "../util/errors.js";
-import type { AttemptRecord } from "./attempt-record.js";
 import type { Stage } from "./stage-times.js";
 
 /** What an attempt did; as JSON it is the last line of `run --json`. */
@@ -68,38 +65,6 @@ export interface DecidedReport {
   readonly error: JobError;
   /** Whether this attempt made the verdict that holds the run. */
   readonly isOwnVerdict: boolean;
-}
-
-/** The report of an attempt that found all spans of a run committed, and scored none. */
-export function idleReport(
-  { inputWaitSeconds }: Pick<AttemptRecord, "inputWaitSeconds">,
-  { plan, output }: { readonly plan: Plan; readonly output: string },
-): RunReport {
-  return {
-    runId: plan.runId,
-    status: "already_complete",
-    verdict: null,
-    rowsPlanned: plan.input.rows,
-    rowsScored: 0,
-    rowsRejected: 0,
-    rowsFiltered: 0,
-    rowsDeduplicated: 0,
-    rowsByTrees: 0,
-    spansPlanned: spanCount(plan),
-    spansCommitted: spanCount(plan),
-    spansResumed: spanCount(plan),
-    shardsUnplanned: 0,
-    inputWaitSeconds,
-    seconds: 0,
-    batchSize: null,
-    trees: null,
-    engineBusy: null,
-    stageSeconds: null,
-    unitsReadAgain: {},
-    provider: null,
-    providersMissing: [],
-    output,
-  };
 }
 
 /** The report as one line of JSON. Names and order are stable, for scripts. */

@@ -5,6 +5,7 @@ import { partitionColumns } from "../plan/partitions.js";
 import type { PlannedShard } from "../plan/plan.js";
 import type { JobContext } from "../scoring/context.js";
 import type { JobSpec } from "../spec/job-spec.js";
+import type { OpenShard, Source } from "../storage/port.js";
 import { JobError } from "../util/errors.js";
 import { laterInputHint } from "./input.js";
 import { verifyShards } from "./verify.js";
@@ -81,6 +82,19 @@ function inputChangedWhilePlanning(error: unknown, { name }: JobSpec): unknown {
     : error;
 }
 
+/** Opens shards. If one cannot be opened, none stays open. */
+async function openAll(source: Pick<Source, "open">, shards: readonly ListedShard[]): Promise<OpenShard[]> {
+  const opening = await Promise.allSettled(shards.map((shard) => source.open(shard)));
+  const opened = opening.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
+  for (const one of opening) {
+    if (one.status === "rejected") {
+      await Promise.all(opened.map((shard) => shard[Symbol.asyncDispose]()));
+      throw one.reason;
+    }
+  }
+  return opened;
+}
+
 async function readFooters(context: JobContext, decoder: Decoder, listed: readonly ListedShard[]): Promise<SeenShards> {
   const shards: PlannedShard[] = [];
   const encrypted = new Map<string, string>();
@@ -91,7 +105,7 @@ async function readFooters(context: JobContext, decoder: Decoder, listed: readon
   for (let start = 0; start < listed.length; start += footerConcurrency) {
     signal.throwIfAborted();
     const group = listed.slice(start, start + footerConcurrency);
-    const opened = await Promise.all(group.map((shard) => source.open(shard)));
+    const opened = await openAll(source, group);
     try {
       let index = 0;
       for await (const footer of decoder.footers(opened)) {
@@ -112,6 +126,9 @@ async function readFooters(context: JobContext, decoder: Decoder, listed: readon
           const folders = seen.columns.slice(footer.schema.columns.length).map(({ name }) => name);
           schemas.set(footer.schema, same.set(folders.join("/"), same.get(folders.join("/")) ?? seen));
         }
+      }
+      if (index !== group.length) {
+        throw new Error(`${index} footers came of ${group.length} shards`); // else rows would be left out
       }
     } finally {
       await Promise.all(opened.map((shard) => shard[Symbol.asyncDispose]()));

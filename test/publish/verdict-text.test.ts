@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import type { CheckResult } from "#src/checks/verdicts/verdict.js";
-import { resultLine } from "#src/publish/verdict-text.js";
+import type { RunVerdict } from "#src/publish/run-verdict.js";
+import { resultLines } from "#src/publish/verdict-text.js";
 
 const dates = { "daily-1": "2026-11-20" };
 const common = { column: "score", level: "hold", formula: "", against: null, numbers: {} } as const;
@@ -32,5 +33,14 @@ test.each<[CheckResult, string]>([
     "score: PSI 0.4 (limit 0.25); only a warning: only 2 of 8 runs to compare with",
   ],
 ])("a result is told as a line that people understand: %#", (result, line) => {
-  expect(resultLine(result, dates)).toBe(line);
+  const verdict = {
+    outcome: "hold",
+    runId: "r",
+    date: "",
+    baseline: [],
+    modelChanged: false,
+    results: [result],
+  } as const;
+  const stored: RunVerdict = { verdict, dates, thresholds: {}, writer: "w", at: "" };
+  expect(resultLines(stored, result.level)).toEqual([line]);
 });

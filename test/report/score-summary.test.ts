@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { emptyProfile, mergeProfiles, profileColumn, profileLimits } from "#src/checks/profiles/column-profile.js";
+import { mergeProfiles, profileColumn, profileLimits } from "#src/checks/profiles/column-profile.js";
 import type { Column, ColumnType } from "#src/columnar/types.js";
 import type { Values } from "#src/columnar/values.js";
 import { type ScoreSummary, scoreSummary } from "#src/report/score-summary.js";
@@ -11,7 +11,7 @@ const limits = profileLimits(1);
 function summaryOf(type: ColumnType, ...columns: readonly Column[]): ScoreSummary | undefined {
   const profile = columns
     .map((column) => profileColumn({ type }, column, limits))
-    .reduce((one, other) => mergeProfiles(one, other, limits), emptyProfile({ type }));
+    .reduce((one, other) => mergeProfiles(one, other, limits));
   return scoreSummary("score", profile);
 }
 

@@ -53,24 +53,6 @@ export function profileLimits(columns: number): VectorLimits {
   };
 }
 
-/** A profile of no row. */
-export function emptyProfile(column: ColumnToProfile): ColumnProfile {
-  const counts = { type: showType(column.type), rows: 0, nulls: 0 };
-  const kind = kindOf(column);
-  switch (kind) {
-    case "numbers":
-      return { ...counts, kind: "numbers", numbers: noNumbers };
-    case "values":
-      return { ...counts, kind: "values", values: noValues };
-    case "vectors":
-      return { ...counts, kind: "vectors", vectors: noVectors };
-    case "rows":
-      return { ...counts, kind: "rows" };
-    default:
-      return assertNever(kind);
-  }
-}
-
 function kindOf({ type, isKey = false }: ColumnToProfile): ColumnProfile["kind"] {
   if (isKey) {
     return "rows";

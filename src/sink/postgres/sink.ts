@@ -79,13 +79,8 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
         control.latestPlan(session, base),
       ),
     unfinished: (job, base) =>
-      inControlTables<readonly UnfinishedRun[]>(
-        `looking for unfinished runs of ${job}`,
-        [],
-        async (session, layout) => {
-          const runs = await control.unfinished(session, layout, { job, base });
-          return runs.map(({ plan, held = false }) => ({ plan, held, target: tableOf(plan, settings) }));
-        },
+      inControlTables(`looking for unfinished runs of ${job}`, [], (session, layout) =>
+        unfinishedRuns(session, tools, { layout, job, base, settings }),
       ),
     admitNewRun: (runId) =>
       inControlTables(`reading ${target}`, undefined, (session, layout) =>
@@ -112,6 +107,15 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
       await options.spool[Symbol.asyncDispose]();
     },
   };
+}
+
+async function unfinishedRuns(
+  session: Session,
+  { control }: Tools,
+  { layout, job, base, settings }: { layout: number; job: string; base: RunId; settings: ConnectionSettings },
+): Promise<readonly UnfinishedRun[]> {
+  const runs = await control.unfinished(session, layout, { job, base });
+  return runs.map(({ plan, held = false }) => ({ plan, held, target: tableOf(plan, settings) }));
 }
 
 /** Reads from the control tables in a transaction. `none`: where there are no control tables, nothing was ever done. */

@@ -3,7 +3,6 @@ import { describe, expect, test } from "vitest";
 import {
   type ColumnProfile,
   type ColumnToProfile,
-  emptyProfile,
   mergeProfiles,
   profileColumn,
   profiledColumns,
@@ -114,7 +113,7 @@ test("a profile is the same however its rows were cut into spans, and in whateve
         const spans = ends.map((end, index) =>
           profileColumn(about, sliceColumn(column, ends[index - 1] ?? 0, end), limits),
         );
-        let left = [emptyProfile(about), ...spans];
+        let left = spans;
         for (const pick of order) {
           if (left.length > 1) {
             const at = pick % (left.length - 1);

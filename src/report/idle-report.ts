@@ -1,0 +1,36 @@
+import type { Plan } from "../plan/plan.js";
+import { spanCount } from "../plan/spans.js";
+import type { AttemptRecord } from "./attempt-record.js";
+import type { RunReport } from "./report.js";
+
+/** The report of an attempt that found all spans of a run committed, and scored none. */
+export function idleReport(
+  { inputWaitSeconds }: Pick<AttemptRecord, "inputWaitSeconds">,
+  { plan, output }: { readonly plan: Plan; readonly output: string },
+): RunReport {
+  return {
+    runId: plan.runId,
+    status: "already_complete",
+    verdict: null,
+    rowsPlanned: plan.input.rows,
+    rowsScored: 0,
+    rowsRejected: 0,
+    rowsFiltered: 0,
+    rowsDeduplicated: 0,
+    rowsByTrees: 0,
+    spansPlanned: spanCount(plan),
+    spansCommitted: spanCount(plan),
+    spansResumed: spanCount(plan),
+    shardsUnplanned: 0,
+    inputWaitSeconds,
+    seconds: 0,
+    batchSize: null,
+    trees: null,
+    engineBusy: null,
+    stageSeconds: null,
+    unitsReadAgain: {},
+    provider: null,
+    providersMissing: [],
+    output,
+  };
+}
