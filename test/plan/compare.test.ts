@@ -102,3 +102,22 @@ describe("comparing the spec with the plan", () => {
     expect(compareSpec({ ...plan, request: bindingRequest(load(minimalSpec)) }, spec)).toHaveLength(3);
   });
 });
+
+describe("checks in the spec of a planned run", () => {
+  const unchecked = { ...planOf([5], 4), request: bindingRequest(load(minimalSpec)) };
+  const checked = { ...unchecked, staged: true, checks: { baseline: [], first: null } };
+
+  test("differ where they are added or taken away", () => {
+    expect(compareSpec(unchecked, load(`${minimalSpec}checks: {}\n`))).toEqual([
+      'checks is "present", planned "absent"',
+    ]);
+    expect(compareSpec(checked, load(minimalSpec))).toEqual(['checks is "absent", planned "present"']);
+  });
+
+  test.each(["{}", "{ on_fail: warn }", "{ rejects: 50% }"])(
+    "do not differ where thresholds or on_fail change: %s",
+    (checks) => {
+      expect(compareSpec(checked, load(`${minimalSpec}checks: ${checks}\n`))).toEqual([]);
+    },
+  );
+});

@@ -2,6 +2,7 @@ import { readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { scratchFolder } from "../support/job.js";
+import { listen } from "../support/listener.js";
 import { fewRows, lastJson, nightlyJob, type Nights, publishedRun } from "../support/nights.js";
 import { outputRows, partNames } from "../support/output.js";
 
@@ -218,4 +219,51 @@ describe("checks in the spec", () => {
       expect.objectContaining({ outcome: "publish", warnings: [expect.stringContaining("Black Friday")] }),
     ]);
   });
+});
+
+describe("report.on_held", () => {
+  test("is called once, by the attempt that made the verdict, and on_success and on_failure are not", async () => {
+    await using server = await listen();
+    await using scratch = await scratchFolder();
+    const report = {
+      on_held: `${server.url}/held`,
+      on_success: `${server.url}/ok`,
+      on_failure: `${server.url}/fail`,
+      method: "post",
+    };
+    const nights = await nightlyJob(scratch.path, { report });
+    await heldNight(nights);
+    expect((await nights.night("run", "2026-11-21")).code).toBe(67);
+    expect(server.calls.map(({ path }) => path)).toEqual(["/ok", "/held"]);
+    expect(JSON.parse(server.calls[1]?.body ?? "")).toMatchObject({
+      status: "held",
+      exit_code: 67,
+      text: expect.stringContaining("50 rows, 0.113 times the usual number"),
+    });
+  });
+
+  test("that is not set leaves a held run to on_failure", async () => {
+    await using server = await listen();
+    await using scratch = await scratchFolder();
+    const nights = await nightlyJob(scratch.path, { report: { on_failure: `${server.url}/fail` } });
+    await heldNight(nights);
+    expect(server.calls.map(({ path }) => path)).toEqual(["/fail"]);
+  });
+});
+
+test("four workers, and a run that was taken up again after each span, make the profile of one attempt", async () => {
+  const profiles = await Promise.all(
+    [["0/1"], ["3/4", "1/4", "0/4", "2/4"], ["0/5", "1/5", "2/5", "3/5", "4/5"]].map(async (workers) => {
+      await using scratch = await scratchFolder();
+      const nights = await nightlyJob(scratch.path);
+      for (const worker of workers) {
+        const done = await nights.night("run", "2026-11-20", "--worker", worker);
+        expect(done.code, done.stderr).toBe(0);
+      }
+      const control = join(nights.folder("2026-11-20"), "_infer-batch");
+      const run = (await readdir(control)).find((name) => name !== "run.json") ?? "";
+      return await readFile(join(control, run, "profile.json"), "utf8");
+    }),
+  );
+  expect(new Set(profiles).size).toBe(1);
 });

@@ -1,3 +1,4 @@
+import { Client } from "pg";
 import { expect, test } from "vitest";
 import { Client } from "pg";
 import { watchQueries } from "../../crash/pg-calls.mjs";

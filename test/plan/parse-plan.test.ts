@@ -1,0 +1,30 @@
+import { expect, test } from "vitest";
+import { parsePlan, planToText } from "#src/plan/parse-plan.js";
+import type { Plan } from "#src/plan/plan.js";
+import { planOf } from "../support/plans.js";
+
+const pinned = { runId: "daily-1", date: "2026-11-20", sha256: "a".repeat(64), place: "../dt=2026-11-20" };
+
+test("a plan of version 2 is read as it was written", () => {
+  const plan: Plan = {
+    ...planOf([5, 0, 3], 4),
+    staged: true,
+    dateParam: "ds",
+    checks: { baseline: [pinned], first: pinned },
+  };
+  expect(parsePlan(planToText(plan))).toEqual(plan);
+});
+
+test("a plan of version 1 is read as one that is not staged, has no checks and no logical date", () => {
+  const { staged: _, dateParam: __, checks: ___, ...rest } = planOf([5], 4);
+  const text = JSON.stringify({ ...rest, version: 1 });
+  expect(parsePlan(text)).toEqual({ ...rest, version: 1, staged: false, dateParam: null, checks: null });
+});
+
+test.each([
+  ["of version 2 without what is new in it", { version: 2, staged: undefined }],
+  ["of version 1 with what is new in version 2", { version: 1 }],
+  ["of a later version", { version: 3 }],
+])("a plan %s is none that this program can read", (_, change) => {
+  expect(parsePlan(JSON.stringify({ ...planOf([5], 4), ...change }))).toBeUndefined();
+});
