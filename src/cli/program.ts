@@ -176,6 +176,7 @@ function addStatus(program: Command, io: SafeIo): void {
 function addApprove(program: Command, io: SafeIo): void {
   decisionCommand(program, "approve")
     .description("Publish a run that its checks hold. Needs neither the model nor the input")
+    .option("--as-baseline", "Compare later runs with this one, too: its predictions are the new normal")
     .option("--allow-older", "Overwrite the rows of a newer run of this job (Postgres: upsert, replace)")
     .action(async (spec: string, options) => {
       const { approveCommand } = await import("./commands/decide.js");

@@ -13,6 +13,11 @@ export interface Decision {
   /** ISO 8601, in UTC. */
   readonly at: string;
   readonly reason: string | null;
+  /**
+   * Whether later runs are compared with this one, once it is published. A person who approves a run that the checks
+   * hold says so for it: else the same fault would pass the next night.
+   */
+  readonly asBaseline: boolean;
   /** The run that takes this run's place; of `superseded` only. */
   readonly successor?: RunId | undefined;
 }
@@ -22,6 +27,7 @@ const schema = z.object({
   by: z.string(),
   at: z.string(),
   reason: z.string().nullable(),
+  asBaseline: z.boolean(),
   successor: z
     .string()
     .transform((text) => text as RunId)

@@ -13,6 +13,8 @@ export interface DecisionRequest {
   /** Who decides. Default: whoever runs this program. */
   readonly by: string | undefined;
   readonly reason: string | undefined;
+  /** Whether later runs are compared with the approved run. */
+  readonly asBaseline: boolean;
   /** The run that the person means; undefined: the latest run of these params. */
   readonly runId: string | undefined;
 }
@@ -122,9 +124,10 @@ async function findRun(
 function decisionOf(
   { decidedBy, dateMs }: JobContext,
   kind: Decision["kind"],
-  { by, reason }: DecisionRequest,
+  { by, reason, asBaseline }: DecisionRequest,
 ): Decision {
-  return { kind, by: by ?? decidedBy(), at: new Date(dateMs()).toISOString(), reason: reason ?? null };
+  const at = new Date(dateMs()).toISOString();
+  return { kind, by: by ?? decidedBy(), at, reason: reason ?? null, asBaseline };
 }
 
 function notHeld(

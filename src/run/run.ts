@@ -183,7 +183,7 @@ async function replaceHeld(
   const successor = numberedRunId(base, number + 1);
   await sink.admitNewRun?.(successor);
   const at = new Date(dateMs()).toISOString();
-  await run.decide({ kind: "superseded", by: decidedBy(), at, reason: null, successor });
+  await run.decide({ kind: "superseded", by: decidedBy(), at, reason: null, asBaseline: false, successor });
   return await whereDecided(context, { stored, run: await sink.open(stored) });
 }
 

@@ -13,7 +13,7 @@ const verdict = (outcome: "publish" | "hold"): RunVerdict => ({
   writer: "w",
   at: "",
 });
-const decision = (kind: Decision["kind"]): Decision => ({ kind, by: "ann", at: "", reason: null });
+const decision = (kind: Decision["kind"]): Decision => ({ kind, by: "ann", at: "", reason: null, asBaseline: false });
 
 const nothing: StoredFacts = { published: false, staged: true, verdict: undefined, decision: undefined };
 

@@ -63,6 +63,20 @@ describe("a run whose checks fail", () => {
     expect([again.code, lastJson(again)["already"]]).toEqual([0, true]);
   });
 
+  test.each([
+    { flags: [], held: true },
+    { flags: ["--as-baseline"], held: false },
+  ])("approved with $flags, it is a baseline of later runs only if the person says so", async ({ flags, held }) => {
+    await using scratch = await scratchFolder();
+    const nights = await nightlyJob(scratch.path);
+    const runId = await heldNight(nights);
+    expect((await nights.night("approve", "2026-11-21", ...flags)).code).toBe(0);
+    const next = await nights.night("run", "2026-11-22", "--json");
+    const { verdict } = lastJson(next) as { verdict: { compared_with: string[] } };
+    expect(verdict.compared_with.includes(runId)).toBe(!held);
+    expect(next.code, next.stderr).toBe(held ? 67 : 0);
+  });
+
   test("stays unpublished when it is discarded, and a new run takes its place", async () => {
     await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);

@@ -32,7 +32,7 @@ export function verdictOf(outcome: "publish" | "hold", writer = "host.1.abc"): R
 }
 
 export function decisionOf(kind: Decision["kind"], by = "ana"): Decision {
-  const decision = { kind, by, at: "2026-11-23T08:00:00.120Z", reason: "she has seen the numbers" };
+  const decision = { kind, by, at: "2026-11-23T08:00:00.120Z", reason: "she has seen the numbers", asBaseline: true };
   return kind === "superseded" ? { ...decision, successor: "job-000000000000-r2" as Plan["runId"] } : decision;
 }
 

@@ -23,7 +23,7 @@ function verdictOf(outcome: "publish" | "hold", runId: string, writer: string): 
 }
 
 function decisionOf(kind: Decision["kind"], by: string): Decision {
-  return { kind, by, at: "2026-11-23T07:00:00.000Z", reason: null };
+  return { kind, by, at: "2026-11-23T07:00:00.000Z", reason: null, asBaseline: kind === "approved" };
 }
 
 /** A span's output with its profile, as a run hands it to its sink. */

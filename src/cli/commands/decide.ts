@@ -11,6 +11,7 @@ interface DecideOptions extends JobOptions {
   readonly run?: string;
   readonly json?: boolean;
   readonly allowOlder?: boolean;
+  readonly asBaseline?: boolean;
 }
 
 export async function approveCommand(spec: string, options: DecideOptions, io: SafeIo): Promise<void> {
@@ -44,8 +45,8 @@ async function decide(spec: string, options: DecideOptions, { io, act, work }: D
     log: createWarningLog(io.stderr),
     attempt: { ...alone, allowOlder: options.allowOlder === true },
   });
-  const { by, reason, run: runId } = options;
-  const report = await work(job, { by, reason, runId });
+  const { by, reason, run: runId, asBaseline = false } = options;
+  const report = await work(job, { by, reason, runId, asBaseline });
   io.stdout.write(
     options.json === true ? `${reportJson(report, job.sink.target)}\n` : `${reportText(report, job.sink.target)}\n`,
   );

@@ -63,6 +63,15 @@ postgres.describe("the profile of a run in Postgres", () => {
     expect(await sink.published?.(series)).toEqual([]);
   });
 
+  test.each([true, false])("a run approved with asBaseline %s is compared with only then", async (asBaseline) => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = pgSink({ url: database.url });
+    const { run } = await holdStaged(sink, night(sink, 1));
+    await run.decide({ ...decisionOf("approved"), asBaseline });
+    await run.finish();
+    expect((await sink.published?.(series))?.length).toBe(asBaseline ? 1 : 0);
+  });
+
   test("a profile that somebody changed ends the attempt with 66, or with 75 where it is another run's", async () => {
     await using database = await postgres.server().createDatabase();
     await using sink = pgSink({ url: database.url });

@@ -1,6 +1,5 @@
 import { Client } from "pg";
 import { expect, test } from "vitest";
-import { Client } from "pg";
 import { watchQueries } from "../../crash/pg-calls.mjs";
 import { modes } from "../../support/pg-amid.js";
 import { leftTables } from "../../support/pg-crash.js";

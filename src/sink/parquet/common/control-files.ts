@@ -60,9 +60,14 @@ export interface ProfileToWrite {
   readonly entry: ProfileFile;
 }
 
-export function profileToWrite({ folder, profile }: Layout, text: string): ProfileToWrite {
+/** @param decision of a staged run; a run without one is part of what later runs are compared with */
+export function profileToWrite(
+  { folder, profile }: Layout,
+  text: string,
+  decision: Decision | undefined,
+): ProfileToWrite {
   const file = profile.slice(folder === "/" ? 1 : folder.length + 1);
-  return { text, entry: { file, sha256: sha256Of(text) } };
+  return { text, entry: { file, sha256: sha256Of(text), baseline: decision?.asBaseline ?? true } };
 }
 
 export function sha256Of(text: string): string {

@@ -49,6 +49,8 @@ export interface ProfileFile {
   /** Path below the output folder. */
   readonly file: string;
   readonly sha256: string;
+  /** Whether later runs are compared with it. */
+  readonly baseline: boolean;
 }
 
 export interface ManifestPart {
@@ -90,7 +92,7 @@ const manifestSchema = z.object({
       sha256: z.string(),
     }),
   ),
-  profile: z.object({ file: z.string(), sha256: z.string() }).optional(),
+  profile: z.object({ file: z.string(), sha256: z.string(), baseline: z.boolean() }).optional(),
   attempt: z.record(z.string(), z.unknown()).optional(),
 }) satisfies z.ZodType<Manifest>;
 

@@ -21,7 +21,10 @@ export async function findPublished(
   return await searchFolders(fs, folders, (folder) => publishedIn(fs, folder, { series, placeOf }));
 }
 
-/** The published run in a folder; a folder that cannot be read has none, as for `findUnfinished`. */
+/**
+ * The published run in a folder that later runs are compared with. A folder that cannot be read has none, as for
+ * `findUnfinished`.
+ */
 async function publishedIn(
   fs: TargetState,
   folder: string,
@@ -30,7 +33,7 @@ async function publishedIn(
   const { success, manifest: path } = layoutOf(folder, "" as RunId);
   const run = runIdIn(await ifThere(fs.readText(success)).catch(() => undefined));
   const manifest = run === undefined ? undefined : publishedManifest(await ifThere(fs.readText(path)));
-  if (manifest?.profile === undefined || manifest.run_id !== run) {
+  if (manifest?.profile?.baseline !== true || manifest.run_id !== run) {
     return undefined;
   }
   const { job, params, profile } = manifest;

@@ -2,6 +2,7 @@ import type { SpanOutput } from "../../../columnar/types.js";
 import { mergeSpanProfiles, parseSpanProfile, type SpanProfile } from "../../../checks/span-profile.js";
 import { spanCount } from "../../../plan/spans.js";
 import { runProfileOf, runProfileText } from "../../../publish/profile-text.js";
+import type { Decision } from "../../../publish/decision.js";
 import { requireApproved } from "../../../publish/require-approved.js";
 import { JobError } from "../../../util/errors.js";
 import type { Span } from "../../../plan/plan.js";
@@ -202,16 +203,21 @@ async function finishRun(
       return;
     }
     const { fs, layout, stored: planned } = target;
+    const decision = planned.plan.staged ? await readDecision(fs, layout) : undefined;
     if (planned.plan.staged) {
-      requireApproved(await readDecision(fs, layout), layout.runId);
+      requireApproved(decision, layout.runId);
     }
-    const profile = await profileOf(target, known);
+    const profile = await profileOf(target, known, decision);
     await publisher.publish({ parts: known.own, committed: known.parts, profile, attempt });
   });
 }
 
 /** The run's profile as the file that stays; undefined where a span has none. */
-async function profileOf(target: Target, known: CommittedSpans): Promise<ProfileToWrite | undefined> {
+async function profileOf(
+  target: Target,
+  known: CommittedSpans,
+  decision: Decision | undefined,
+): Promise<ProfileToWrite | undefined> {
   const profile = await mergedProfile(target, known);
   const { layout } = target;
   return profile === undefined
@@ -219,6 +225,7 @@ async function profileOf(target: Target, known: CommittedSpans): Promise<Profile
     : profileToWrite(
         layout,
         runProfileText(runProfileOf(target.stored.plan, { profile, rejected: rejectedRows(known) })),
+        decision,
       );
 }
 

@@ -10,7 +10,7 @@ import type { Control } from "./control.js";
 export async function readDecision(session: Session, control: Control, runId: RunId): Promise<Decision | undefined> {
   const { rows } = await session.query({
     text: `SELECT kind, by, to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at, reason,
-        successor FROM ${control.table("decisions")} WHERE run_id = $1`,
+        as_baseline AS "asBaseline", successor FROM ${control.table("decisions")} WHERE run_id = $1`,
     values: [runId],
   });
   const [row] = rows;
@@ -33,12 +33,12 @@ export async function storeDecision(
   session: Session,
   control: Control,
   runId: RunId,
-  { kind, by, at, reason, successor }: Decision,
+  { kind, by, at, reason, asBaseline, successor }: Decision,
 ): Promise<void> {
   await session.query({
-    text: `INSERT INTO ${control.table("decisions")} (run_id, kind, by, at, reason, successor)
-      VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING`,
-    values: [runId, kind, by, at, reason, successor ?? null],
+    text: `INSERT INTO ${control.table("decisions")} (run_id, kind, by, at, reason, as_baseline, successor)
+      VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING`,
+    values: [runId, kind, by, at, reason, asBaseline, successor ?? null],
   });
 }
 

@@ -139,6 +139,7 @@ const tables: readonly ControlTable[] = [
       by: ["text NOT NULL", "who decided: checks, or a person"],
       at: ["timestamptz NOT NULL", "when"],
       reason: ["text", "why; NULL: none was given"],
+      as_baseline: ["boolean NOT NULL", "whether later runs are compared with this one"],
       successor: ["text", "the run that superseded it"],
     },
     constraints: "CHECK (kind IN ('approved', 'discarded', 'superseded'))",
