@@ -92,6 +92,14 @@ export function readI64(cursor: Cursor, type: number): number {
   return readInteger(cursor, type, types.i64);
 }
 
+/**
+ * An integer of a list, of any width above 8 bits: readers that are generated from parquet.thrift do not look at the type
+ * of a list's elements.
+ */
+export function readListed(cursor: Cursor, type: number): number {
+  return readInteger(cursor, type, type > types.i8 && type < types.i64 ? type : types.i64);
+}
+
 /** Of exactly this width: readers that step over another one would read the field as missing. */
 function readInteger(cursor: Cursor, type: number, due: number): number {
   expectType(type, type === due, due);

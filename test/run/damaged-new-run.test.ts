@@ -282,7 +282,7 @@ describe("a damaged output", () => {
     await scoreHere(job.spec);
     const path = join(job.out, plan());
     const text = await readFile(path, "utf8");
-    await writeFile(path, resealed(text.replace('"version": 1', '"version": 2')));
+    await writeFile(path, resealed(text.replace('"version": 2', '"version": 3')));
     const before = await listing(job.out);
     for (const args of [[], ["--new-run"]]) {
       const { code, stderr } = await runSpec(job.spec, { args });

@@ -33,7 +33,7 @@ test("a scoring worker that reaches its memory limit ends the run with 75, and t
   const overrides = {
     input: { path: join(scratch.path, "texts.parquet") },
     model: { path: model },
-    engine: { batch_size: 60_000 },
+    engine: { batch_size: 60_000, memory: "4GiB" }, // so that all texts are in one batch
     commit_rows: 60_000,
   };
   const spec = await writeSpec(scratch.path, fixture, overrides);

@@ -4,7 +4,16 @@ import { type Leaf, leavesOf, readElement, type SchemaElement, withoutMeaning } 
 import { corruptFooter, magicBytes, readTail } from "./tail.js";
 import { rewriteShard } from "../../hints.js";
 import type { ShardFile } from "../../port.js";
-import { type Cursor, readBinary, readI32, readI64, readInner, readList, readStruct } from "../../../util/thrift.js";
+import {
+  type Cursor,
+  readBinary,
+  readI32,
+  readI64,
+  readListed,
+  readInner,
+  readList,
+  readStruct,
+} from "../../../util/thrift.js";
 
 /** What a footer says of where its rows lie; names are those of parquet.thrift where it has one. */
 export interface Footer {
@@ -156,7 +165,7 @@ const chunkFields = {
 
 function readEncodings(cursor: Cursor, type: number): number[] {
   const encodings: number[] = [];
-  readList(cursor, type, (element) => encodings.push(readI32(cursor, element)));
+  readList(cursor, type, (element) => encodings.push(readListed(cursor, element)));
   return encodings;
 }
 
