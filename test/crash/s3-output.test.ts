@@ -80,7 +80,7 @@ s3.describe("a process that is killed while it writes to S3", () => {
 
   test("a process that is killed at any moment while it writes to S3 leaves a run that has each row once", async () => {
     const pace = await paceOf();
-    const count = torture ? 100 : 5;
+    const count = torture ? 100 : 3;
     const failures: string[] = [];
     let killed = 0;
     await inParallel(

@@ -98,7 +98,7 @@ s3.describe("in a store,", () => {
     });
   });
 
-  test(`${name}: from S3 into S3`, { timeout }, async () => {
+  test.runIf(torture)(`${name}: from S3 into S3`, { timeout }, async () => {
     await using scratch = await scratchFolder();
     await using proxy = await httpProxy(s3.server().port);
     const bucket = await s3.server().createBucket();

@@ -124,7 +124,9 @@ describe("a summary of few different values", () => {
 });
 
 test("nothing is said of a column without a value, and of one whose values are no predictions", () => {
-  expect(summaryOf("float32")).toBeUndefined();
-  expect(summaryOf("utf8")).toBeUndefined();
-  expect(summaryOf({ kind: "struct", fields: [] })).toBeUndefined();
+  expect(summaryOf("float32", fixed(new Float32Array(0)))).toBeUndefined();
+  expect(summaryOf("utf8", textColumn([]))).toBeUndefined();
+  expect(
+    summaryOf({ kind: "struct", fields: [] }, { kind: "struct", rowCount: 0, children: [], valid: undefined }),
+  ).toBeUndefined();
 });

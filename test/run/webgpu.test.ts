@@ -113,7 +113,7 @@ describe.skipIf(gpu.missing !== undefined)(
       await expectFinished(out, { golden });
     });
 
-    test("two workers share a run", { timeout: 120_000 }, async () => {
+    test.runIf(torture)("two workers share a run", { timeout: 120_000 }, async () => {
       await using scratch = await scratchFolder();
       const fixture = fixtureNamed("diabetes-mlp");
       const spec = await writeSpec(scratch.path, fixture, { commit_rows: 80, ...onWebGpu });
