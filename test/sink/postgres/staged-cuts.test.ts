@@ -86,7 +86,10 @@ postgres.describe("a connection that breaks while a staged run is approved and p
       };
       const calls = (await publish()).filter((call) => isCut(call));
       const failures: string[] = [];
-      for (const moment of calls.flatMap((call) => [`before ${call}`, `after ${call}`])) {
+      const moments = calls.flatMap((call, index) =>
+        torture ? [`before ${call}`, `after ${call}`] : [index % 2 === 0 ? `before ${call}` : `after ${call}`],
+      );
+      for (const moment of moments) {
         await publish(moment).catch((error: unknown) => {
           failures.push(`${moment}: ${String(error)}`);
         });
