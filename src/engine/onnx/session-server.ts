@@ -10,7 +10,7 @@ import { openTreeSession, type TreeSession } from "../trees/session.js";
 import { type Opened, sessionProtocol, type SessionResponse, type WorkerSettings } from "./protocol.js";
 import { openPlaced } from "./placement.js";
 import { openSession, type Runtime } from "./session.js";
-import { runSmallest } from "./smallest.js";
+import { openSmallest } from "./smallest.js";
 import type { EngineRequest, Operators, RunModel, TreesState } from "../port.js";
 import { settled } from "../../util/promises.js";
 
@@ -69,7 +69,7 @@ export function serveSession(port: MessagePort, { runtime, serveUnits }: Session
   });
   runtime.env.logLevel = "fatal"; // what is missing of a provider is told by us
   // ONNX Runtime makes things once for all sessions: before the model is known. An error is reported with the model.
-  void settled(runSmallest(runtime, "cpu"));
+  void settled(openSmallest(runtime));
 }
 
 function requireOpen(session: ServedSession | undefined): ServedSession {
