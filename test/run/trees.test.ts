@@ -121,13 +121,14 @@ describe("a job of a model with trees", () => {
 
   test("is scored by ONNX Runtime, with a warning, where the compiled trees differ from it", async () => {
     await using scratch = await scratchFolder();
-    // Sessions that check the trees are made of a part of the model, in memory: these give other scores.
+    // Sessions that check the trees are made of a part of the model, in memory: these give other scores. Only threads that
+    // have sessions load ONNX Runtime: others may be terminated, and Node aborts when one is that loads a native library.
     const preload = join(scratch.path, "other-scores.mjs");
     await writeFile(
       preload,
       `import { createRequire } from "node:module";
       import { isMainThread } from "node:worker_threads";
-      if (!isMainThread) {
+      if (!isMainThread && /scoring-worker/.test(process.argv[1])) {
         const { InferenceSession } = createRequire(${JSON.stringify(join(projectFolder, "package.json"))})("onnxruntime-node");
         const create = InferenceSession.create.bind(InferenceSession);
         InferenceSession.create = async (model, ...rest) => {
