@@ -25,9 +25,9 @@ const entryFiles = new Set(entries.map(([, file]) => file));
  * By name, what is loaded with all of some modules, and with no group before it.
  */
 const together = {
-  common: [["dist/cli/main.js"], ["dist/app/scoring-worker.js"]],
+  common: [["dist/cli/main.js"], ["dist/app/threads/scoring-worker.js"]],
   start: [["dist/cli/main.js"]],
-  scoring: [["dist/app/scoring-worker.js"]],
+  scoring: [["dist/app/threads/scoring-worker.js"]],
   running: [["dist/cli/commands/run.js", "dist/formats/parquet/decoder.js"]],
   writing: [["dist/sink/parquet/common/part-file.js"]],
 };

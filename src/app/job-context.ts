@@ -25,7 +25,7 @@ import { openBatchLimitCache } from "./batch-limit-cache.js";
 import { doWithoutVectors } from "../columnar/memory/vectors.js";
 import { addressSpaceBytes, usableCores } from "./process-limits.js";
 import { fileError, readStart } from "./given-files.js";
-import { startDecodeWorkers } from "./worker-threads.js";
+import { startDecodeWorkers } from "./threads/worker-threads.js";
 import { openEngine } from "./open-engine.js";
 import { resolveModel } from "./open-model.js";
 import { openSink, type Permissions, targetName, writtenTo } from "./open-sink.js";

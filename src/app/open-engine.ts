@@ -10,9 +10,9 @@ import type { Worker } from "../plan/share.js";
 import type { EngineSpec, Provider } from "../spec/engine-spec.js";
 import { parseOutputReference } from "../spec/job-spec.js";
 import type { ModelSpec } from "../spec/model-spec.js";
-import { needsProbe, probeProvider } from "./probe-provider.js";
+import { needsProbe, probeProvider } from "./providers/probe-provider.js";
 import { setScoringFlags } from "./v8-flags.js";
-import { startScoringWorker } from "./worker-threads.js";
+import { startScoringWorker } from "./threads/worker-threads.js";
 
 export interface EngineOptions {
   readonly spec: { readonly engine: EngineSpec; readonly model: Pick<ModelSpec, "outputs"> };
@@ -163,7 +163,7 @@ async function whyMissing(
 ): Promise<JobError> {
   const { thisMachine } = await import("../engine/devices/machine.js");
   const { partsOf } = await import("../engine/devices/provider-parts.js");
-  const { providerMissing } = await import("./provider-missing.js");
+  const { providerMissing } = await import("./providers/provider-missing.js");
   const machine = thisMachine();
   const parts = await partsOf(provider, machine, deviceId);
   const advice = "`infer-batch doctor` tells what to do";

@@ -1,4 +1,4 @@
-import { scoringWorker } from "../app/worker-threads.js";
+import { scoringWorker } from "../app/threads/worker-threads.js";
 import { type EarlyThreads, startEarlyThreads } from "../engine/onnx/early-threads.js";
 import { hasRoomForThreads, usableCores } from "../app/process-limits.js";
 

@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { openTinyModel, tryProvider } from "#src/app/provider-trial.js";
+import { openTinyModel, tryProvider } from "#src/app/providers/provider-trial.js";
 import { type Diagnosis, doctorText } from "#src/report/doctor-text.js";
 import { JobError } from "#src/util/errors.js";
 import { runHere } from "../support/cli.js";

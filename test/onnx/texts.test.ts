@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { decodeTexts, encodeTexts, type NamedTensor, type TextTensors } from "#src/columnar/tensor.js";
 import { openModelFile } from "#src/models/model-file.js";
-import { startScoringWorker as startWorker } from "#src/app/worker-threads.js";
+import { startScoringWorker as startWorker } from "#src/app/threads/worker-threads.js";
 import { openOnnxEngine } from "#src/engine/onnx/engine.js";
 import { readOnnxProto } from "#src/onnx/proto.js";
 import { findTextTensors } from "#src/onnx/texts.js";

@@ -12,8 +12,8 @@ import { attemptServices, type JobOptions, readSpec } from "../../app/job-contex
 import { createWarningLog } from "../logger.js";
 import { deviceIdOf } from "../../app/open-engine.js";
 import { resolveModel } from "../../app/open-model.js";
-import { type MissingProvider, providerMissing } from "../../app/provider-missing.js";
-import { openTinyModel, type Trial, tryProvider } from "../../app/provider-trial.js";
+import { type MissingProvider, providerMissing } from "../../app/providers/provider-missing.js";
+import { openTinyModel, type Trial, tryProvider } from "../../app/providers/provider-trial.js";
 import { openDuckDb } from "../../duckdb/instance.js";
 import { machineError } from "../../app/machine-errors.js";
 import { componentVersions, programVersion } from "../../app/version.js";

@@ -3,7 +3,7 @@ import { extname, resolve } from "node:path";
 import { beginsArrowStream, inspectArrow } from "../../formats/arrow/inspect.js";
 import { inspectParquet } from "../../formats/parquet/inspect.js";
 import { openModelFile } from "../../models/model-file.js";
-import { startScoringWorker } from "../../app/worker-threads.js";
+import { startScoringWorker } from "../../app/threads/worker-threads.js";
 import { openOnnxEngine } from "../../engine/onnx/engine.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { isModelUri } from "../../spec/model-uri.js";

@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { join } from "node:path";
 import { expect, test, vi } from "vitest";
-import { scoringWorker } from "#src/app/worker-threads.js";
+import { scoringWorker } from "#src/app/threads/worker-threads.js";
 import { startEarlyThreads } from "#src/engine/onnx/early-threads.js";
 import { openOnnxEngine } from "#src/engine/onnx/engine.js";
 import { openModelFile } from "#src/models/model-file.js";

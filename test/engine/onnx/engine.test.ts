@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { startScoringWorker as startWorker } from "#src/app/worker-threads.js";
+import { startScoringWorker as startWorker } from "#src/app/threads/worker-threads.js";
 import { openModelFile } from "#src/models/model-file.js";
 import { type OnnxEngine, openOnnxEngine } from "#src/engine/onnx/engine.js";
 import type { EngineRequest } from "#src/engine/port.js";

@@ -1,18 +1,18 @@
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { ProviderFault } from "../engine/devices/device-faults.js";
-import { openModelFile } from "../models/model-file.js";
-import { blankBatch, tensorOutputs } from "../engine/onnx/blank-batch.js";
-import { openOnnxEngine } from "../engine/onnx/engine.js";
-import { operatorsByProvider } from "../engine/onnx/operators.js";
-import type { ModelFile } from "../models/port.js";
-import { JobError } from "../util/errors.js";
-import { treesText } from "../scoring/trees-text.js";
-import type { EngineSpec, Provider } from "../spec/engine-spec.js";
-import { machineError } from "./machine-errors.js";
+import { ProviderFault } from "../../engine/devices/device-faults.js";
+import { openModelFile } from "../../models/model-file.js";
+import { blankBatch, tensorOutputs } from "../../engine/onnx/blank-batch.js";
+import { openOnnxEngine } from "../../engine/onnx/engine.js";
+import { operatorsByProvider } from "../../engine/onnx/operators.js";
+import type { ModelFile } from "../../models/port.js";
+import { JobError } from "../../util/errors.js";
+import { treesText } from "../../scoring/trees-text.js";
+import type { EngineSpec, Provider } from "../../spec/engine-spec.js";
+import { machineError } from "../machine-errors.js";
 import { needsProbe, probeProvider } from "./probe-provider.js";
-import { startScoringWorker } from "./worker-threads.js";
+import { startScoringWorker } from "../threads/worker-threads.js";
 
 /** The result of two batches on a provider. */
 export interface Trial {

@@ -1,8 +1,8 @@
-import { signsOfFailedGpu } from "../engine/devices/gpu-parts.js";
-import type { Machine } from "../engine/devices/machine.js";
-import { missingText, type Part } from "../engine/devices/part.js";
-import { JobError } from "../util/errors.js";
-import { cpuListedLast, type Provider } from "../spec/engine-spec.js";
+import { signsOfFailedGpu } from "../../engine/devices/gpu-parts.js";
+import type { Machine } from "../../engine/devices/machine.js";
+import { missingText, type Part } from "../../engine/devices/part.js";
+import { JobError } from "../../util/errors.js";
+import { cpuListedLast, type Provider } from "../../spec/engine-spec.js";
 
 export interface MissingProvider {
   /** The act that messages begin with. */

@@ -1,7 +1,7 @@
 /** Runs in a worker thread that has a session of the model, and reads the units that it scores. */
 import { parentPort } from "node:worker_threads";
 import * as onnxruntime from "onnxruntime-node";
-import { serveSession } from "../engine/onnx/session-server.js";
+import { serveSession } from "../../engine/onnx/session-server.js";
 import { serveUnitsOn } from "./serve-units.js";
 
 // Node 24 has Float16Array, and onnxruntime-common wraps the bits that it is given in one. Node-API does not know such

@@ -1,6 +1,6 @@
-import { openArrowUnitReader } from "../formats/arrow/unit-reader.js";
-import { openParquetUnitReader } from "../formats/parquet/unit-reader.js";
-import type { Unit, UnitReader } from "../formats/port.js";
+import { openArrowUnitReader } from "../../formats/arrow/unit-reader.js";
+import { openParquetUnitReader } from "../../formats/parquet/unit-reader.js";
+import type { Unit, UnitReader } from "../../formats/port.js";
 
 const readers = { parquet: openParquetUnitReader, arrow: openArrowUnitReader } as const;
 

@@ -3,9 +3,9 @@
  * Prints what ONNX Runtime says if that fails. What a driver prints, and a crash in it, stay in this process.
  */
 import * as onnxruntime from "onnxruntime-node";
-import { runSmallest } from "../engine/onnx/smallest.js";
-import type { Provider } from "../spec/engine-spec.js";
-import { messageOf } from "../util/errors.js";
+import { runSmallest } from "../../engine/onnx/smallest.js";
+import type { Provider } from "../../spec/engine-spec.js";
+import { messageOf } from "../../util/errors.js";
 
 async function probe(provider: Provider): Promise<void> {
   onnxruntime.env.logLevel = "fatal";

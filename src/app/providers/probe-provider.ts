@@ -1,7 +1,7 @@
 import { execFile } from "node:child_process";
 import { fileURLToPath } from "node:url";
-import { ProviderFault, shortFault } from "../engine/devices/device-faults.js";
-import type { Provider } from "../spec/engine-spec.js";
+import { ProviderFault, shortFault } from "../../engine/devices/device-faults.js";
+import type { Provider } from "../../spec/engine-spec.js";
 
 /** The file that runs in a process which tries a provider. */
 const probeFile = fileURLToPath(new URL("./probe-worker.js", import.meta.url));
