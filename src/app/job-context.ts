@@ -1,11 +1,8 @@
-import { createHash, randomBytes } from "node:crypto";
-import { hostname } from "node:os";
+import { createHash } from "node:crypto";
 import { dirname, resolve } from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
 import { claimOf, decoderByFormat, type Claim } from "../formats/by-format.js";
 import type { Decoder } from "../formats/port.js";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
-import { errnoOf, JobError } from "../util/errors.js";
 import {
   type AttemptInfo,
   type AttemptRecord,
@@ -15,30 +12,25 @@ import {
 } from "../report/attempt-record.js";
 import { type Progress, silentProgress } from "../report/progress.js";
 import { type MemoryBudget, memoryBudget } from "../util/memory-budget.js";
-import type { RetryTools } from "../util/retry.js";
 import type { JobContext, Log } from "../scoring/context.js";
 import type { Sink } from "../sink/port.js";
 import type { Source } from "../storage/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
-import { type LoadedSpec, loadSpec } from "../spec/load.js";
+import type { LoadedSpec } from "../spec/load.js";
+import { type AttemptServices, attemptServices } from "./attempt-services.js";
 import { openBatchLimitCache } from "./batch-limit-cache.js";
 import { doWithoutVectors } from "../columnar/memory/vectors.js";
-import { addressSpaceBytes, usableCores } from "./process-limits.js";
-import { fileError, readStart } from "./given-files.js";
+import { commandFor } from "./command-line.js";
+import { addressSpaceBytes, defaultMemory, usableCores } from "./process-limits.js";
 import { startDecodeWorkers } from "./threads/worker-threads.js";
 import { openEngine } from "./open-engine.js";
 import { resolveModel } from "./open-model.js";
 import { openSink, type Permissions, targetName, writtenTo } from "./open-sink.js";
 import { openSource } from "./open-source.js";
-import { defaultMemory } from "./process-limits.js";
+import { type JobOptions, readSpec } from "./read-spec.js";
 import { componentVersions, programVersion } from "./version.js";
 import { decidedBy } from "./decided-by.js";
 import { checkSeveral } from "./worker.js";
-
-export interface JobOptions {
-  /** `name=value` each. */
-  readonly param: readonly string[];
-}
 
 export interface ContextParts {
   readonly log?: Log;
@@ -170,107 +162,6 @@ export function recordOf(
 
 export function sha256(text: string): string {
   return createHash("sha256").update(text).digest("hex");
-}
-
-/** The longest spec that is accepted has fewer bytes in UTF-8. */
-const specLimitBytes = 1024 * 1024;
-
-/** Reads and checks a spec. @param pipe whether its rows come and go through a pipe */
-export async function readSpec(
-  path: string,
-  { param }: JobOptions,
-  { pipe }: { readonly pipe?: true } = {},
-): Promise<LoadedSpec> {
-  let text: string;
-  try {
-    text = await readStart(path, specLimitBytes);
-  } catch (cause) {
-    throw fileError(`reading ${path}`, cause, "the first argument is the job spec, a YAML file this user can read");
-  }
-  return loadSpec(text, { file: path, params: parseParams(param), env: process.env, nowMs: Date.now(), pipe });
-}
-
-function parseParams(given: readonly string[]): Record<string, string> {
-  const params = new Map<string, string>();
-  for (const text of given) {
-    const at = text.indexOf("=");
-    if (at <= 0) {
-      throw new JobError("USAGE", `reading --param ${text}: expected name=value`, {
-        hint: "such as --param ds=2026-01-31",
-      });
-    }
-    params.set(text.slice(0, at), text.slice(at + 1));
-  }
-  return Object.fromEntries(params);
-}
-
-/** Returns the command line that carries out the run of these params, or decides on it. */
-function commandFor(
-  specPath: string,
-  params: Readonly<Record<string, string>>,
-  deciding: Parameters<JobContext["command"]>[1],
-): string {
-  const options = Object.entries(params).map(([name, value]) => `--param ${shellWord(`${name}=${value}`)}`);
-  const run = deciding === undefined ? [] : [`--run ${deciding.runId}`];
-  return [`infer-batch ${deciding?.verb ?? "run"}`, shellWord(specPath), ...options, ...run].join(" ");
-}
-
-/** Quotes a text so that a POSIX shell takes it as one word. */
-export function shellWord(text: string): string {
-  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
-}
-
-interface AttemptServices {
-  /** Identifies this process among all processes on all machines. */
-  readonly writer: string;
-  readonly isDead: (writer: string) => boolean;
-  readonly retry: RetryTools;
-  readonly warn: (message: string) => void;
-  readonly signal: AbortSignal;
-}
-
-export function attemptServices(spec: JobSpec, log: Log, signal: AbortSignal): AttemptServices {
-  const host = hostname().replaceAll(/[^A-Za-z0-9-]/g, "_");
-  const warn = (message: string): void => {
-    log.warn(message);
-  };
-  const retry = {
-    maxSeconds: spec.retry.max_seconds,
-    nowMs: () => performance.now(),
-    random: Math.random,
-    sleep: (ms: number) => interruptibleSleep(ms, signal),
-    warn,
-  };
-  const writer = `${host}.${process.pid}.${randomBytes(4).toString("hex")}`;
-  return { writer, isDead: (other) => isDead(other, host), retry, warn, signal };
-}
-
-/** Sleeps until the time is over. @throws the signal's reason if the job is stopped first */
-async function interruptibleSleep(ms: number, signal: AbortSignal): Promise<void> {
-  await sleep(ms, undefined, { signal }).catch((error: unknown) => {
-    signal.throwIfAborted();
-    throw error;
-  });
-}
-
-/**
- * Whether a process has ended. Known for processes of this host only; one with our own pid is of an earlier container.
- */
-function isDead(writer: string, host: string): boolean {
-  const [otherHost, pidText] = writer.split(".");
-  const pid = Number(pidText);
-  if (otherHost !== host || !Number.isSafeInteger(pid) || pid <= 0) {
-    return false;
-  }
-  if (pid === process.pid) {
-    return true;
-  }
-  try {
-    process.kill(pid, 0);
-    return false;
-  } catch (error) {
-    return errnoOf(error) === "ESRCH";
-  }
 }
 
 /** Returns the memory budget of a job: `engine.memory`, or a part of what this process may use. */

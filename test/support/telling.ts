@@ -1,5 +1,6 @@
 import { dirname } from "node:path";
-import { openLoaded, readSpec, recordOf } from "#src/app/job-context.js";
+import { openLoaded, recordOf } from "#src/app/job-context.js";
+import { readSpec } from "#src/app/read-spec.js";
 import { reporting } from "#src/app/reporting.js";
 import { JobError } from "#src/util/errors.js";
 import type { AttemptRecord } from "#src/report/attempt-record.js";

@@ -1,6 +1,7 @@
 import { approveRun, type DecisionReport, type DecisionRequest, discardRun } from "../../run/decide.js";
 import { JobError } from "../../util/errors.js";
-import { alone, type JobOptions, openLoaded, readSpec } from "../../app/job-context.js";
+import { alone, openLoaded } from "../../app/job-context.js";
+import { type JobOptions, readSpec } from "../../app/read-spec.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";

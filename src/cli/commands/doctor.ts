@@ -8,7 +8,8 @@ import { type Diagnosis, doctorJson, doctorText } from "../../report/doctor-text
 import type { Provider } from "../../spec/engine-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import type { SafeIo } from "../io.js";
-import { attemptServices, type JobOptions, readSpec } from "../../app/job-context.js";
+import { attemptServices } from "../../app/attempt-services.js";
+import { type JobOptions, readSpec } from "../../app/read-spec.js";
 import { createWarningLog } from "../logger.js";
 import { deviceIdOf } from "../../app/open-engine.js";
 import { resolveModel } from "../../app/open-model.js";

@@ -11,7 +11,8 @@ import { loadSpec } from "../../spec/load.js";
 import { fileError } from "../../app/given-files.js";
 import { isModelUri } from "../../spec/model-uri.js";
 import type { SafeIo } from "../io.js";
-import { openLoaded, shellWord } from "../../app/job-context.js";
+import { shellWord } from "../../app/command-line.js";
+import { openLoaded } from "../../app/job-context.js";
 
 interface InitOptions {
   readonly model: string;

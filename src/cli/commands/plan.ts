@@ -1,7 +1,8 @@
 import { planText } from "../../report/plan-text.js";
 import { previewPlan } from "../../run/preview.js";
 import type { SafeIo } from "../io.js";
-import { type JobOptions, openJob } from "../../app/job-context.js";
+import { openJob } from "../../app/job-context.js";
+import type { JobOptions } from "../../app/read-spec.js";
 import { createWarningLog } from "../logger.js";
 
 export async function planCommand(

@@ -2,7 +2,8 @@ import type { RejectedRow } from "../../columnar/types.js";
 import { rejectsText } from "../../report/rejects-text.js";
 import { rejectedRows } from "../../run/state.js";
 import type { SafeIo } from "../io.js";
-import { type JobOptions, openJob } from "../../app/job-context.js";
+import { openJob } from "../../app/job-context.js";
+import type { JobOptions } from "../../app/read-spec.js";
 
 export async function rejectsCommand(
   spec: string,

@@ -3,7 +3,8 @@ import { count, showCount, verdictFields } from "../../report/report.js";
 import { table } from "../../report/table.js";
 import { type RunState, runState } from "../../run/state.js";
 import type { SafeIo } from "../io.js";
-import { type JobOptions, openJob } from "../../app/job-context.js";
+import { openJob } from "../../app/job-context.js";
+import type { JobOptions } from "../../app/read-spec.js";
 
 export async function statusCommand(
   spec: string,

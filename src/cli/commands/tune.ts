@@ -6,7 +6,8 @@ import { openPinnedModel } from "../../run/run.js";
 import { type Tuning, tune } from "../../run/tune.js";
 import { usableCores } from "../../app/process-limits.js";
 import type { SafeIo } from "../io.js";
-import { type JobOptions, openJob } from "../../app/job-context.js";
+import { openJob } from "../../app/job-context.js";
+import type { JobOptions } from "../../app/read-spec.js";
 import { type CachedTuning, openTuneCache } from "../../app/tune-cache.js";
 
 /** Long enough for a dozen batches of most models, short enough to measure all combinations. */

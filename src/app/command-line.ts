@@ -1,0 +1,17 @@
+import type { JobContext } from "../scoring/context.js";
+
+/** Returns the command line that carries out the run of these params, or decides on it. */
+export function commandFor(
+  specPath: string,
+  params: Readonly<Record<string, string>>,
+  deciding: Parameters<JobContext["command"]>[1],
+): string {
+  const options = Object.entries(params).map(([name, value]) => `--param ${shellWord(`${name}=${value}`)}`);
+  const run = deciding === undefined ? [] : [`--run ${deciding.runId}`];
+  return [`infer-batch ${deciding?.verb ?? "run"}`, shellWord(specPath), ...options, ...run].join(" ");
+}
+
+/** Quotes a text so that a POSIX shell takes it as one word. */
+export function shellWord(text: string): string {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}

@@ -1,0 +1,40 @@
+import { type LoadedSpec, loadSpec } from "../spec/load.js";
+import { JobError } from "../util/errors.js";
+import { fileError, readStart } from "./given-files.js";
+
+export interface JobOptions {
+  /** `name=value` each. */
+  readonly param: readonly string[];
+}
+
+/** The longest spec that is accepted has fewer bytes in UTF-8. */
+const specLimitBytes = 1024 * 1024;
+
+/** Reads and checks a spec. @param pipe whether its rows come and go through a pipe */
+export async function readSpec(
+  path: string,
+  { param }: JobOptions,
+  { pipe }: { readonly pipe?: true } = {},
+): Promise<LoadedSpec> {
+  let text: string;
+  try {
+    text = await readStart(path, specLimitBytes);
+  } catch (cause) {
+    throw fileError(`reading ${path}`, cause, "the first argument is the job spec, a YAML file this user can read");
+  }
+  return loadSpec(text, { file: path, params: parseParams(param), env: process.env, nowMs: Date.now(), pipe });
+}
+
+function parseParams(given: readonly string[]): Record<string, string> {
+  const params = new Map<string, string>();
+  for (const text of given) {
+    const at = text.indexOf("=");
+    if (at <= 0) {
+      throw new JobError("USAGE", `reading --param ${text}: expected name=value`, {
+        hint: "such as --param ds=2026-01-31",
+      });
+    }
+    params.set(text.slice(0, at), text.slice(at + 1));
+  }
+  return Object.fromEntries(params);
+}
