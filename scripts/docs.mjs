@@ -50,7 +50,10 @@ function* rows(node, path, needed = true) {
     const standard = required ? (needed ? "required" : `required in \`${path}\``) : known;
     const entries = [name, typeText(child), standard, classOfKey(name) ?? "", cell(child.description ?? "")];
     yield `| \`${entries[0]}\` | ${entries.slice(1).join(" | ")} |`;
-    const entry = child.additionalProperties?.anyOf?.find(({ properties }) => properties !== undefined);
+    const entry =
+      name === "params"
+        ? undefined
+        : child.additionalProperties?.anyOf?.find(({ properties }) => properties !== undefined);
     if (entry !== undefined) {
       yield* rows(entry, `${name}.<name>`);
     }
@@ -64,7 +67,7 @@ const reference = [
   "",
   "Wherever a number is expected, `${…}` may stand for it.",
   "",
-  "The class of a key says what its change means for a run that is planned already. *plan*: the run keeps what its plan says, or is refused (exit code 66). *attempt*: the next attempt uses the new value. *verdict*: the new value counts until the run has its verdict, which records it.",
+  "The class of a key says what its change means for a run that is planned already. *plan*: the run keeps the planned value, or the command is refused; if `name`, a param or the place of the output changes, the command works on another run. *attempt*: the next attempt uses the new value. *verdict*: the new value counts until the checks have decided whether the run is published or held. [The guide](guide.md#which-keys-may-change-during-a-run) lists each case.",
   "",
   "| key | type | default | class | meaning |",
   "| --- | --- | --- | --- | --- |",

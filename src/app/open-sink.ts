@@ -8,7 +8,7 @@ import { openParquetSink } from "../sink/parquet/local/sink.js";
 import { commitConcurrency, type Sink } from "../sink/port.js";
 import type { OutputFolder } from "../storage/output-folder.js";
 import type { MemoryBudget } from "../util/memory-budget.js";
-import { anyValue } from "../spec/fill-document.js";
+import { anyValue } from "../spec/template.js";
 import type { JobSpec, TargetSpecs } from "../spec/job-spec.js";
 import type { LoadedSpec } from "../spec/load.js";
 import type { RowSpool } from "../sink/postgres/copy/spilled-copy.js";

@@ -90,7 +90,10 @@ function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): 
         "Serve Prometheus metrics at http://127.0.0.1:<port>/metrics during the run; 0 takes a free port",
       ).argParser(portOf),
     )
-    .option("--profile <file>", "Write a trace of the run for Perfetto, and log the time by stage")
+    .option(
+      "--profile <file>",
+      "Write a timing trace of the run for the trace viewer Perfetto, and log the time by stage",
+    )
     .addOption(logLevel())
     .addOption(logFormat())
     .action(async (spec: string, options) => {
@@ -175,8 +178,11 @@ function addStatus(program: Command, io: SafeIo): void {
 
 function addApprove(program: Command, io: SafeIo): void {
   decisionCommand(program, "approve")
-    .description("Publish a run that its checks hold. Needs neither the model nor the input")
-    .option("--as-baseline", "Compare later runs with this one, too: its predictions are the new normal")
+    .description("Publish a run that is held because it failed its checks. Needs neither the model nor the input")
+    .option(
+      "--as-baseline",
+      "Compare later runs with this one as well as with earlier ones. By default no run is compared with an approved one",
+    )
     .option("--allow-older", "Overwrite the rows of a newer run of this job (Postgres: upsert, replace)")
     .action(async (spec: string, options) => {
       const { approveCommand } = await import("./commands/decide.js");
@@ -202,7 +208,7 @@ function decisionCommand(program: Command, name: string): Command {
     .addOption(param())
     .option("--reason <text>", "Why; recorded with the decision")
     .option("--by <name>", "Who decides. Default: the Airflow task, else the user of this process")
-    .option("--run <id>", "The run that is meant. It is an error if the latest run of these params is another one")
+    .option("--run <id>", "Refuse to decide if the latest run of these params has another id")
     .option("--json", "Print one line of JSON");
 }
 
@@ -223,7 +229,7 @@ function addRollback(program: Command, io: SafeIo): void {
   program
     .command("rollback")
     .description(
-      "Put back the previous table of the target: the one that the latest run replaced, for whatever params (mode replace, swap rename)",
+      "Put back the table that the latest run into this target replaced, even if that run had other params than this command (mode replace, swap rename)",
     )
     .argument("<spec>", "Job spec, a YAML file")
     .addOption(param())

@@ -76,12 +76,14 @@ export const checks = z.strictObject({
   rejects: percentage(100)
     .prefault("1%")
     .describe(
-      "Largest share of rejected rows. With on_fail: hold it replaces the default of max_rejects: the run is held, and does not fail.",
+      "Largest share of rejected rows; a run with more is held. If the spec does not set max_rejects, that key has no limit, so rejected rows do not end the run with exit code 65.",
     ),
   outputs: z
     .record(name, outputChecks)
     .default({})
-    .describe("Limits for single output columns, by name: { score: { range: [0, 1], nulls: 0%, psi: 0.25 } }."),
+    .describe(
+      "Limits for single output columns, by name: { score: { range: [0, 1], nulls: 0%, psi: 0.25 } }. psi is the population stability index: how far the values have moved from those of earlier runs.",
+    ),
   expect: z
     .array(
       z
@@ -94,7 +96,9 @@ export const checks = z.strictObject({
         .transform(({ reason, ...params }) => ({ params: params as Record<string, string>, reason })),
     )
     .default([])
-    .describe("Runs of which comparisons only warn, by their params: [{ ds: 2026-11-27, reason: Black Friday }]."),
+    .describe(
+      "Runs that are expected to differ, named by their params: [{ ds: 2026-11-27, reason: Black Friday }]. If such a run differs from earlier runs, it is published with a warning.",
+    ),
 }) satisfies z.ZodType<ChecksSpec>;
 
 /** Params of `expect` that the spec does not declare: such an entry would never match. */

@@ -1,10 +1,10 @@
 import { isMap, isNode, isScalar, isSeq } from "yaml";
 import { assertNever } from "../util/errors.js";
 import { didYouMean } from "../util/suggest.js";
-import { dateParamOf, dateProblems, takeDefaults } from "./date-param.js";
+import { dateParamOf, missingProblem, paramForms, paramProblems, takeDefaults, textOf } from "./param-types.js";
 import type { Problem } from "./problems.js";
 import { hideCredentials, isSecretKey, secretFile, secretKeys } from "./secrets.js";
-import { clockParams, filledLimit, fillTemplate, type TemplateFault } from "./template.js";
+import { anyValue, clockParams, filledLimit, fillTemplate, type TemplateFault } from "./template.js";
 import type { YamlDocument } from "./yaml-text.js";
 
 type Path = readonly (string | number)[];
@@ -31,14 +31,11 @@ export interface Filled {
   readonly variables: ReadonlyMap<unknown, readonly string[]>;
   /** Keys with a value from the clock ("params.ds"). */
   readonly clock: readonly string[];
-  /** The param that is the run's logical date: the first one that the spec sets to `${today}` or `${yesterday}`. */
+  /** The param that is the run's logical date: of type date, or else the first one made from today's date. */
   readonly dateParam: string | undefined;
   /** `output.parquet.path` with a NUL in the place of each param. */
   readonly outputPattern: string;
 }
-
-/** Stands for any value: no path of a spec holds one. */
-export const anyValue = "\0";
 
 /** The value of a name. A param is never a secret, wherever its own value comes from. */
 interface Value {
@@ -56,8 +53,6 @@ interface Scope {
   readonly clock: string[];
 }
 
-const paramForms = "expected a text, number or date, or { type: date, default: ${today} }";
-
 /** Fills every `${…}` in place, `params` first since the rest refers to them. */
 export function fillDocument(document: YamlDocument, context: SpecContext): Filled {
   const known = new Map<string, Value>();
@@ -71,7 +66,7 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
   };
   const outputPattern = patternOf(document, scope);
   const dateParam = dateParamOf(document);
-  const typed = takeDefaults(document.get("params", true));
+  const { types, required } = takeDefaults(document.get("params", true));
   fillNode(document.get("timezone", true), ["timezone"], scope);
   for (const [name, text] of Object.entries(clock(document, context))) {
     known.set(name, { text, from: "clock" });
@@ -92,13 +87,25 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
       continue;
     }
     const given = Object.hasOwn(context.params, name) ? context.params[name] : undefined;
-    // A param is text: `007` and `1.0` keep their spelling.
-    node.value = given ?? (typeof node.value === "string" ? node.value : (node.source ?? ""));
+    const type = types.get(name);
+    if (given === undefined && type !== undefined && required.has(name)) {
+      scope.problems.push(missingProblem(name, type));
+      continue;
+    }
+    node.value = given ?? textOf(node);
+    const before = scope.problems.length;
     if (given === undefined) {
       fillNode(node, ["params", name], scope);
     }
     known.set(name, { text: String(node.value), from: "param" });
-    scope.problems.push(...(typed.has(name) ? dateProblems(name, String(node.value)) : []));
+    if (name === dateParam && given === "") {
+      scope.problems.push({
+        path: ["params", name],
+        text: "--param gives it an empty text; it is the date of the run",
+      });
+    } else if (type !== undefined && scope.problems.length === before) {
+      scope.problems.push(...paramProblems(name, String(node.value), type));
+    }
   }
   scope.problems.push(...unknownParams(context.params, scope.declared));
   for (const pair of isMap(document.contents) ? document.contents.items : []) {
@@ -110,10 +117,12 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
   return { ...scope, dateParam, outputPattern };
 }
 
+const clockNames = ["today", "yesterday", "hour"];
+
 /** Where the runs of this job with other params write. */
 function patternOf(document: YamlDocument, { lookup, declared }: Scope): string {
   const template: unknown = document.getIn(["output", "parquet", "path"]);
-  const isParam = (name: string): boolean => declared.includes(name) || name === "today" || name === "yesterday";
+  const isParam = (name: string): boolean => declared.includes(name) || clockNames.includes(name);
   const filled =
     typeof template === "string"
       ? fillTemplate(template, (name) => (isParam(name) ? anyValue : lookup(name)?.text))
@@ -218,9 +227,13 @@ function faultText(fault: TemplateFault, path: Path, declared: readonly string[]
     case "attached":
       return `found ${fault.found} right beside a literal or a word; it stands for a text value of its own, so put a blank or an operator between`;
     case "malformed":
-      return `found ${isSecretKey(path) ? "${ and no name after it" : hideCredentials(fault.found)}, expected \${name} or \${name:-default}; a literal \${ is written $\${`;
+      return `found ${isSecretKey(path) ? "${ and no name after it" : hideCredentials(fault.found)}, expected \${name} or \${name:-default}, or for a date \${name - 7d} with blanks around the sign; a literal \${ is written $\${`;
     case "climbs":
       return `the value of \${${fault.name}} has a .. in it, which would lead out of the path that it stands in`;
+    case "no date":
+      return `\${${fault.found}} needs a date, and the value of ${fault.name} is not one such as 2026-11-23`;
+    case "out of range":
+      return `\${${fault.found}} is not in the years 1 to 9999`;
     case "long":
       return `it has more than ${filledLimit} characters when it is filled in`;
     case "unset":

@@ -86,13 +86,13 @@ const job = z.strictObject({
     })
     .default("UTC")
     .describe(
-      "IANA time zone of ${today} and ${yesterday}, and of expressions that take a date or a time of day from a timestamp with time zone.",
+      "IANA time zone of ${today}, ${yesterday} and ${hour}, and of expressions that take a date or a time of day from a timestamp with time zone.",
     ),
   params: z
     .record(z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/, "expected letters, digits and _"), z.string())
     .default({})
     .describe(
-      "Values for ${name} in the rest of the spec; --param name=value overrides one. { type: date, default: ${today} } is the logical date of the run; without one, the first param that is ${today} or ${yesterday}. They identify the run and are logged: never put a secret here.",
+      "Values for ${name} in the rest of the spec; --param name=value overrides one. A param can have a type, which checks its value: ds: { type: date, default: ${today} }, top: { type: integer, default: 7 }, region: { type: enum, values: [EU, US] }; without default, --param must give the value. Params identify the run and are logged: never put a secret here.",
     ),
   input,
   model,
@@ -256,12 +256,25 @@ export function checkSpec(
   return result.success ? { spec: deepFreeze(result.data) } : { issues: result.error.issues };
 }
 
-/** `{ type: date, default: ${today} }` */
-const typedDate = {
-  type: "object",
-  properties: { type: { const: "date" }, default: { type: "string" } },
-  required: ["type", "default"],
-  additionalProperties: false,
+const plainParam = { type: ["string", "number", "boolean"] };
+
+/** A param with a type, as `param-types.ts` reads it. */
+function typedParam(type: string, more: Readonly<Record<string, object>> = {}): object {
+  return {
+    type: "object",
+    properties: { type: { const: type }, ...more, default: plainParam },
+    required: ["type", ...Object.keys(more)],
+    additionalProperties: false,
+  };
+}
+
+const anyParam = {
+  anyOf: [
+    plainParam,
+    typedParam("date"),
+    typedParam("integer"),
+    typedParam("enum", { values: { type: "array", minItems: 1, items: plainParam } }),
+  ],
 };
 
 /** JSON Schema (draft 2020-12) of the same definition, for editors. */
@@ -273,7 +286,7 @@ export function specJsonSchema(): object {
     // The loader takes any plain value of a param as text, and that of a typed one from its default.
     properties: {
       ...properties,
-      params: { ...params, additionalProperties: { anyOf: [{ type: ["string", "number", "boolean"] }, typedDate] } },
+      params: { ...params, additionalProperties: anyParam },
     },
     title: "infer-batch job spec, version 1",
   };

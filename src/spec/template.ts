@@ -1,6 +1,8 @@
+import { isCalendarDate } from "../plan/series.js";
+import { computeDate, type DateExpression, parseDateExpression } from "./date-arithmetic.js";
 import { type SqlPlace, sqlPlaceAfter } from "./sql-text.js";
 
-/** One `${name}` or `${name:-default}`; `$${` stands for a literal `${`. */
+/** One `${name}`, `${name:-default}` or `${name - 7d}`; `$${` stands for a literal `${`. */
 const reference = /\$\$\{|\$\{([^}]*)\}?/g;
 const referenceBody = /^([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?$/s;
 
@@ -8,17 +10,22 @@ export type Lookup = (name: string) => string | undefined;
 
 /**
  * What is wrong with a template: a name that nothing defines, text that is no reference, no place for a value, a
- * value with `..` in the middle of a path, or values that make a small file large.
+ * value with `..` in the middle of a path, a date that is computed from what is none, or values that make a small file
+ * large.
  */
 export type TemplateFault =
   | { kind: "unset"; name: string }
   | { kind: "malformed"; found: string }
   | { kind: Exclude<SqlPlace, "code">; found: string }
   | { kind: "climbs"; name: string }
+  | { kind: "no date" | "out of range"; name: string; found: string }
   | { kind: "long" };
 
 /** Characters that a filled text may have: longer than any path, and nothing that could fill memory. */
 export const filledLimit = 16_384;
+
+/** Stands for any value: no path of a spec holds one. */
+export const anyValue = "\0";
 
 const climbs = /(?:^|[/\\])\.\.(?:[/\\]|$)/;
 
@@ -38,8 +45,8 @@ export function fillTemplate(
     if (found === "$${") {
       return "${";
     }
-    const parts = found.endsWith("}") ? referenceBody.exec(body ?? "") : null;
-    if (parts === null) {
+    const parsed = found.endsWith("}") ? parseReference(body ?? "") : undefined;
+    if (parsed === undefined) {
       fault ??= { kind: "malformed", found };
       return "";
     }
@@ -48,8 +55,13 @@ export function fillTemplate(
       fault ??= { kind: place, found };
       return "";
     }
-    const [, name = "", fallback] = parts;
-    const value = lookup(name);
+    const { name, fallback, compute } = parsed;
+    const given = lookup(name);
+    const value = given === undefined ? undefined : compute(given);
+    if (typeof value === "object") {
+      fault ??= value;
+      return "";
+    }
     if (fallback !== undefined && (value === undefined || value === "")) {
       return write(fallback);
     }
@@ -72,6 +84,34 @@ export function fillTemplate(
   return fault === undefined ? { text: filled } : { fault };
 }
 
+interface Reference {
+  readonly name: string;
+  readonly fallback?: string | undefined;
+  /** What stands in the reference's place, from the value of the name. */
+  readonly compute: (value: string) => string | TemplateFault;
+}
+
+function parseReference(body: string): Reference | undefined {
+  const [, name, fallback] = referenceBody.exec(body) ?? [];
+  if (name !== undefined) {
+    return { name, fallback, compute: (value) => value };
+  }
+  const date = parseDateExpression(body);
+  return date === undefined || date.steps.length === 0
+    ? undefined
+    : { name: date.name, compute: (value) => dateOrFault(value, date, body) };
+}
+
+function dateOrFault(value: string, date: DateExpression, found: string): string | TemplateFault {
+  if (value === anyValue) {
+    return anyValue;
+  }
+  const { name } = date;
+  return isCalendarDate(value)
+    ? (computeDate(value, date) ?? { kind: "out of range", name, found })
+    : { kind: "no date", name, found };
+}
+
 /** Of the reference [start, end), in the text as DuckDB will read it: `$${` is no end of a dollar quote there. */
 function sqlPlaceIn(text: string, start: number, end: number): SqlPlace {
   return sqlPlaceAfter(
@@ -85,19 +125,21 @@ function sqlText(value: string): string {
   return `'${value.replaceAll("'", "''")}'`;
 }
 
-/** The calendar dates that a spec may name, as `yyyy-mm-dd` in `timeZone`. */
-export function clockParams(nowMs: number, timeZone: string): { today: string; yesterday: string } {
-  const today = timeZone === "UTC" ? isoDate(nowMs) : dateIn(timeZone, nowMs);
+/** What a spec may name of the clock: calendar dates as `yyyy-mm-dd`, and the hour from 00 to 23, in `timeZone`. */
+export function clockParams(nowMs: number, timeZone: string): { today: string; yesterday: string; hour: string } {
+  const [today = "", hour = ""] = timeZone === "UTC" ? isoHour(nowMs) : hourIn(timeZone, nowMs);
   const [year = 0, month = 1, day = 1] = today.split("-").map(Number);
   // Calendar arithmetic, not minus 24 hours: days around a clock change have 23 or 25.
-  return { today, yesterday: isoDate(Date.UTC(year, month - 1, day - 1)) };
+  const yesterday = new Date(Date.UTC(year, month - 1, day - 1)).toISOString().slice(0, 10);
+  return { today, yesterday, hour };
 }
 
-function isoDate(ms: number): string {
-  return new Date(ms).toISOString().slice(0, 10);
+function isoHour(ms: number): string[] {
+  return new Date(ms).toISOString().slice(0, 13).split("T");
 }
 
 /** Takes some 15 ms the first time: Node looks up how dates are written everywhere. */
-function dateIn(timeZone: string, ms: number): string {
-  return new Intl.DateTimeFormat("en-CA", { timeZone, year: "numeric", month: "2-digit", day: "2-digit" }).format(ms);
+function hourIn(timeZone: string, ms: number): string[] {
+  const digits = { year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", hourCycle: "h23" } as const;
+  return new Intl.DateTimeFormat("en-CA", { timeZone, ...digits }).format(ms).split(", ");
 }

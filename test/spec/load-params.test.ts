@@ -177,7 +177,7 @@ describe("${…}", () => {
   test("that is malformed, as a user meets it", () => {
     expect(specRefusal(minimalSpec.replace("model.onnx", '"${MODEL"'))).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
-      reading job.yaml:6:9: model.path: found \${MODEL, expected \${name} or \${name:-default}; a literal \${ is written $\${"
+      reading job.yaml:6:9: model.path: found \${MODEL, expected \${name} or \${name:-default}, or for a date \${name - 7d} with blanks around the sign; a literal \${ is written $\${"
     `);
   });
 

@@ -1,0 +1,120 @@
+import { isMap, isScalar, isSeq, Scalar, type YAMLMap } from "yaml";
+import { isCalendarDate } from "../plan/series.js";
+import { didYouMean } from "../util/suggest.js";
+import { parseDateExpression } from "./date-arithmetic.js";
+import type { Problem } from "./problems.js";
+import type { YamlDocument } from "./yaml-text.js";
+
+/** What the value of a param must be. */
+export type ParamType =
+  | { readonly type: "date" | "integer" }
+  | { readonly type: "enum"; readonly values: readonly string[] };
+
+export const paramForms =
+  "expected a text, number or date, or { type: date, default: ${today} }; types are date, integer and enum (with values: [a, b])";
+
+/**
+ * The param of type date; else the first one that is made from `${today}` or `${yesterday}`. `--param` may give it
+ * another value: it is the same param then.
+ */
+export function dateParamOf(document: YamlDocument): string | undefined {
+  const params = document.get("params", true);
+  const items = isMap(params) ? params.items : [];
+  const found =
+    items.find(({ value }) => typeOf(value)?.type === "date") ?? items.find(({ value }) => isFromToday(value));
+  return isScalar(found?.key) ? String(found.key.value) : undefined;
+}
+
+function isFromToday(value: unknown): boolean {
+  const [, body = ""] = isScalar(value) ? (/^\$\{([^}]*)\}$/.exec(String(value.value)) ?? []) : [];
+  return ["today", "yesterday"].includes(parseDateExpression(body)?.name ?? "");
+}
+
+const keysOf: Readonly<Record<ParamType["type"], readonly string[]>> = {
+  date: ["type", "default"],
+  integer: ["type", "default"],
+  enum: ["type", "values", "default"],
+};
+
+/** `{ type: date, default: ${today} }` and the like. Undefined: it is something else, or has a key too many. */
+function typeOf(value: unknown): ParamType | undefined {
+  const type = isMap(value) ? value.get("type") : undefined;
+  if (!isMap(value) || (type !== "date" && type !== "integer" && type !== "enum")) {
+    return undefined;
+  }
+  if (!value.items.every(({ key }) => isScalar(key) && keysOf[type].includes(String(key.value)))) {
+    return undefined;
+  }
+  if (type !== "enum") {
+    return { type };
+  }
+  const values = value.get("values");
+  return isSeq(values) && values.items.length > 0 && values.items.every((item) => isScalar(item))
+    ? { type, values: values.items.map((item) => textOf(item)) }
+    : undefined;
+}
+
+/** Puts the default of each param that has a type in its place. Returns their types, and the names without a default. */
+export function takeDefaults(params: unknown): {
+  readonly types: ReadonlyMap<string, ParamType>;
+  readonly required: ReadonlySet<string>;
+} {
+  const types = new Map<string, ParamType>();
+  const required = new Set<string>();
+  for (const pair of isMap(params) ? params.items : []) {
+    const type = typeOf(pair.value);
+    if (type === undefined || !isScalar(pair.key)) {
+      continue;
+    }
+    const name = String(pair.key.value);
+    const typed = pair.value as YAMLMap;
+    types.set(name, type);
+    if (!typed.has("default")) {
+      required.add(name);
+    }
+    pair.value = typed.get("default", true) ?? placeOf(typed);
+  }
+  return { types, required };
+}
+
+/** An empty text where a mapping stands, for messages about it. */
+function placeOf({ range }: YAMLMap): Scalar {
+  const node = new Scalar("");
+  node.range = range ?? null;
+  return node;
+}
+
+/** The text of a param's value: `007` and `1.0` keep their spelling. */
+export function textOf({ value, source }: Scalar): string {
+  return typeof value === "string" ? value : (source ?? "");
+}
+
+/** What is wrong with the value of a param. */
+export function paramProblems(name: string, text: string, type: ParamType): Problem[] {
+  const expected = expectedOf(text, type);
+  return expected === undefined
+    ? []
+    : [{ path: ["params", name], text: `found ${text === "" ? "an empty text" : text}, expected ${expected}` }];
+}
+
+/** That a param without a default was not given. */
+export function missingProblem(name: string, type: ParamType): Problem {
+  return { path: ["params", name], text: `it has no default; give it: --param ${name}=${exampleOf(type)}` };
+}
+
+function expectedOf(text: string, type: ParamType): string | undefined {
+  switch (type.type) {
+    case "date":
+      return isCalendarDate(text) ? undefined : `a date such as ${exampleOf(type)}`;
+    case "integer":
+      return /^(0|-?[1-9]\d{0,14})$/.test(text) ? undefined : `a whole number such as ${exampleOf(type)}`;
+    case "enum":
+      return type.values.includes(text)
+        ? undefined
+        : `one of ${type.values.join(", ")}${didYouMean(text, type.values)}`;
+  }
+}
+
+function exampleOf(type: ParamType): string {
+  return type.type === "enum" ? (type.values[0] ?? "") : type.type === "date" ? "2026-11-23" : "7";
+}

@@ -1,0 +1,35 @@
+import { expect, test } from "vitest";
+import { load, minimalSpec, specRefusal } from "../support/spec.js";
+
+const withParams = (params: string): string => `${minimalSpec}params: ${params}\n`;
+const region = "{ region: { type: enum, values: [EU, US, 007], default: EU } }";
+
+test.each([
+  ["{ ds: { type: date, default: 2026-01-31 } }", {}, { ds: "2026-01-31" }],
+  ["{ ds: { type: date } }", { ds: "2026-01-31" }, { ds: "2026-01-31" }],
+  ["{ top: { type: integer, default: 7 } }", {}, { top: "7" }],
+  ["{ top: { type: integer } }", { top: "-12" }, { top: "-12" }],
+  [region, {}, { region: "EU" }],
+  [region, { region: "007" }, { region: "007" }],
+])("params %s with %j have the values %j", (params, given, values) => {
+  expect(load(withParams(params), { params: given }).params).toEqual(values);
+});
+
+test.each([
+  ["{ ds: { type: date } }", {}, "params.ds: it has no default; give it: --param ds=2026-11-23"],
+  ["{ ds: { type: date } }", { ds: "" }, "params.ds: --param gives it an empty text"],
+  ["{ ds: '${today}' }", { ds: "" }, "params.ds: --param gives it an empty text"],
+  ["{ ds: { type: date } }", { ds: "2026-02-30" }, "found 2026-02-30, expected a date such as 2026-11-23"],
+  ["{ top: { type: integer } }", {}, "it has no default; give it: --param top=7"],
+  ["{ top: { type: integer } }", { top: "" }, "found an empty text, expected a whole number such as 7"],
+  ["{ top: { type: integer } }", { top: "007" }, "found 007, expected a whole number such as 7"],
+  ["{ top: { type: integer, default: many } }", {}, "found many, expected a whole number such as 7"],
+  [region, { region: "USA" }, "found USA, expected one of EU, US, 007; did you mean `US`?"],
+  ["{ region: { type: enum, values: [EU, US] } }", {}, "it has no default; give it: --param region=EU"],
+  ["{ region: { type: enum, values: [] } }", {}, "expected a text, number or date, or { type: date"],
+  ["{ region: { type: enum } }", {}, "expected a text, number or date, or { type: date"],
+  ["{ ds: { type: date, values: [a] } }", {}, "expected a text, number or date, or { type: date"],
+  ["{ ds: { type: time } }", {}, "expected a text, number or date, or { type: date"],
+])("params %s with %j are refused: %s", (params, given, message) => {
+  expect(specRefusal(withParams(params), { params: given })).toContain(message);
+});
