@@ -66,45 +66,18 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
   };
   const outputPattern = patternOf(document, scope);
   const dateParam = dateParamOf(document);
-  const { types, required } = takeDefaults(document.get("params", true));
+  const defaults = takeDefaults(document.get("params", true));
   fillNode(document.get("timezone", true), ["timezone"], scope);
   for (const [name, text] of Object.entries(clock(document, context))) {
     known.set(name, { text, from: "clock" });
   }
   const params = document.get("params", true);
-  for (const pair of isMap(params) ? params.items : []) {
-    const name = isScalar(pair.key) ? String(pair.key.value) : "";
-    const node = pair.value;
-    if (name === "__proto__") {
-      scope.problems.push({
-        path: ["params", name],
-        atKey: true,
-        text: "this name cannot be a param's; choose another",
-      });
-    }
-    if (!isScalar(node)) {
-      scope.problems.push({ path: ["params", name], text: paramForms });
-      continue;
-    }
+  for (const { key, value } of isMap(params) ? params.items : []) {
+    const name = isScalar(key) ? String(key.value) : "";
     const given = Object.hasOwn(context.params, name) ? context.params[name] : undefined;
-    const type = types.get(name);
-    if (given === undefined && type !== undefined && required.has(name)) {
-      scope.problems.push(missingProblem(name, type));
-      continue;
-    }
-    node.value = given ?? textOf(node);
-    const before = scope.problems.length;
-    if (given === undefined) {
-      fillNode(node, ["params", name], scope);
-    }
-    known.set(name, { text: String(node.value), from: "param" });
-    if (name === dateParam && given === "") {
-      scope.problems.push({
-        path: ["params", name],
-        text: "--param gives it an empty text; it is the date of the run",
-      });
-    } else if (type !== undefined && scope.problems.length === before) {
-      scope.problems.push(...paramProblems(name, String(node.value), type));
+    const text = fillParam(value, { ...defaults, name, given, isDate: name === dateParam }, scope);
+    if (text !== undefined) {
+      known.set(name, { text, from: "param" });
     }
   }
   scope.problems.push(...unknownParams(context.params, scope.declared));
@@ -117,12 +90,49 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
   return { ...scope, dateParam, outputPattern };
 }
 
-const clockNames = ["today", "yesterday", "hour"];
+interface Param extends ReturnType<typeof takeDefaults> {
+  readonly name: string;
+  /** By `--param`. */
+  readonly given: string | undefined;
+  /** Whether it is the run's logical date. */
+  readonly isDate: boolean;
+}
+
+/** Puts the value of a param in its place, and returns it. Undefined: it has none, which is a problem. */
+function fillParam(node: unknown, { name, given, isDate, types, required }: Param, scope: Scope): string | undefined {
+  const path = ["params", name];
+  if (name === "__proto__") {
+    scope.problems.push({ path, atKey: true, text: "this name cannot be a param's; choose another" });
+  }
+  if (!isScalar(node)) {
+    scope.problems.push({ path, text: paramForms });
+    return undefined;
+  }
+  const type = types.get(name);
+  if (given === undefined && type !== undefined && required.has(name)) {
+    scope.problems.push(missingProblem(name, type));
+    return undefined;
+  }
+  node.value = given ?? textOf(node);
+  const before = scope.problems.length;
+  if (given === undefined) {
+    fillNode(node, path, scope);
+  }
+  const text = String(node.value);
+  if (isDate && given === "") {
+    scope.problems.push({ path, text: "--param gives it an empty text; it is the date of the run" });
+  } else if (type !== undefined && scope.problems.length === before) {
+    scope.problems.push(...paramProblems(name, text, type));
+  }
+  return text;
+}
+
+const clockNames: ReadonlySet<string> = new Set(["today", "yesterday", "hour"]);
 
 /** Where the runs of this job with other params write. */
 function patternOf(document: YamlDocument, { lookup, declared }: Scope): string {
   const template: unknown = document.getIn(["output", "parquet", "path"]);
-  const isParam = (name: string): boolean => declared.includes(name) || clockNames.includes(name);
+  const isParam = (name: string): boolean => declared.includes(name) || clockNames.has(name);
   const filled =
     typeof template === "string"
       ? fillTemplate(template, (name) => (isParam(name) ? anyValue : lookup(name)?.text))

@@ -1,4 +1,4 @@
-import fc from "fast-check";
+import { assert, date as anyDate, integer, property } from "fast-check";
 import { describe, expect, test } from "vitest";
 import { computeDate, parseDateExpression } from "#src/spec/date-arithmetic.js";
 import { load, minimalSpec, specRefusal } from "../support/spec.js";
@@ -43,9 +43,9 @@ test.each([
 });
 
 test("days, weeks and starts of weeks agree with counting days one by one", () => {
-  const dates = fc.date({ min: new Date("1900-01-01"), max: new Date("2200-01-01"), noInvalidDate: true });
-  fc.assert(
-    fc.property(dates, fc.integer({ min: 0, max: 99_999 }), (date, days) => {
+  const dates = anyDate({ min: new Date("1900-01-01"), max: new Date("2200-01-01"), noInvalidDate: true });
+  assert(
+    property(dates, integer({ min: 0, max: 99_999 }), (date, days) => {
       const start = date.toISOString().slice(0, 10);
       const later = new Date(Date.parse(start) + days * 86_400_000).toISOString();
       const expected = later.startsWith("+") ? undefined : later.slice(0, 10);
