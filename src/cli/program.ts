@@ -1,6 +1,7 @@
-import { Command, InvalidArgumentError, Option } from "commander";
+import { Command, Option } from "commander";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
 import { type Io, type SafeIo, safeIo } from "./io.js";
+import { collect, logFormat, logLevel, param, portOf } from "./options.js";
 import { skipExitCode } from "./skip-exit-code.js";
 import { programVersion } from "../app/version.js";
 
@@ -40,15 +41,6 @@ export function createProgram(process: Io, early?: EarlyThreads): Command {
   }
   return program;
 }
-
-const param = (): Option =>
-  new Option("--param <name=value>", "Set a param of the spec; may be repeated").default([], "none").argParser(collect);
-const logLevel = (): Option =>
-  new Option("--log-level <level>", "Lowest level of log lines")
-    .choices(["debug", "info", "warn", "error"])
-    .default("info");
-const logFormat = (): Option =>
-  new Option("--log-format <format>", "Format of log lines on stderr").choices(["pretty", "json"]).default("pretty");
 
 function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): void {
   program
@@ -305,16 +297,4 @@ function addSchema(program: Command, io: SafeIo): void {
       const { specJsonSchema } = await import("../spec/job-spec.js");
       io.stdout.write(`${JSON.stringify(specJsonSchema(), undefined, 2)}\n`);
     });
-}
-
-function collect(value: string, all: readonly string[] = []): string[] {
-  return [...all, value];
-}
-
-function portOf(value: string): number {
-  const port = Number(value);
-  if (!/^\d{1,5}$/.test(value) || port > 65_535) {
-    throw new InvalidArgumentError("expected a number from 0 to 65535");
-  }
-  return port;
 }

@@ -3,7 +3,7 @@ import { createColumnBuilder } from "#src/columnar/column-builder.js";
 import type { Column, SourceColumn } from "#src/columnar/types.js";
 import { elementOf } from "#src/columnar/values.js";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
-import { readFooter } from "#src/formats/parquet/footer/footer.js";
+import { readFooter } from "#src/formats/parquet/footer/read-footer.js";
 import { plainColumns, type StoredColumn } from "#src/formats/parquet/pages/storage.js";
 import { type ParquetUnit, parquetUnits } from "#src/formats/parquet/units.js";
 import type { Decoder, SliceRequest } from "#src/formats/port.js";

@@ -5,7 +5,7 @@ import { namingDecoder } from "../naming.js";
 import { hasFolderColumns } from "../planned-columns.js";
 import { decodingThreads } from "../thread-memory.js";
 import type { ParquetOptions } from "./duckdb/decoder.js";
-import { readFooter } from "./footer/footer.js";
+import { readFooter } from "./footer/read-footer.js";
 import { readFooters } from "./footer/footers.js";
 import { verifyPages } from "./pages/verify.js";
 import { longValueWorkers } from "./long-values.js";

@@ -1,6 +1,7 @@
 import { columnsInFile } from "../planned-columns.js";
 import { boundsOf } from "../sql/slice-sql.js";
-import { type ColumnChunk, type Footer, readFooter } from "./footer/footer.js";
+import type { ColumnChunk, Footer } from "./footer/footer.js";
+import { readFooter } from "./footer/read-footer.js";
 import { groupsBetween } from "./footer/groups.js";
 import type { ByteRange, ShardFile, SliceRequest, SliceWindow } from "../port.js";
 

@@ -1,7 +1,7 @@
 import { readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { readFooter } from "#src/formats/parquet/footer/footer.js";
+import { readFooter } from "#src/formats/parquet/footer/read-footer.js";
 import type { SliceRequest } from "#src/formats/port.js";
 import { scratchFolder } from "../../support/job.js";
 import { writeRows } from "../../support/parquet.js";

@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { readFooter } from "#src/formats/parquet/footer/footer.js";
+import { readFooter } from "#src/formats/parquet/footer/read-footer.js";
 import { withTextSizes } from "#src/formats/parquet/text-sizes.js";
 import { emptyContract, ref } from "../../support/batches.js";
 import { scratchFolder } from "../../support/job.js";

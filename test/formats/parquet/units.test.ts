@@ -4,7 +4,7 @@ import { describe, expect, test, vi } from "vitest";
 import type { FixedColumn } from "#src/columnar/types.js";
 import { areFinite } from "#src/columnar/memory/vectors.js";
 import { openColumn } from "#src/formats/parquet/pages/column.js";
-import { readFooter } from "#src/formats/parquet/footer/footer.js";
+import { readFooter } from "#src/formats/parquet/footer/read-footer.js";
 import { openPageMemory, type PageMemory } from "#src/formats/parquet/pages/page-memory.js";
 import { openUnitPieces, type ParquetUnit, parquetUnits } from "#src/formats/parquet/units.js";
 import { isZstdNative } from "#src/formats/codecs/zstd.js";

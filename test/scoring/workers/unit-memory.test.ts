@@ -11,7 +11,7 @@ import { openUnitReader } from "#src/app/threads/unit-readers.js";
 import type { Unit } from "#src/formats/port.js";
 import type { RunModel } from "#src/engine/port.js";
 import { openUnitPool } from "#src/scoring/workers/unit-pool.js";
-import { readFooter } from "#src/formats/parquet/footer/footer.js";
+import { readFooter } from "#src/formats/parquet/footer/read-footer.js";
 import { parquetUnits } from "#src/formats/parquet/units.js";
 import { serveUnits } from "#src/scoring/workers/unit-server.js";
 import { writeArrow } from "../../support/arrow.js";

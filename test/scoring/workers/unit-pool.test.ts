@@ -6,7 +6,7 @@ import type { ScoredBatch } from "#src/packing/scored.js";
 import { openUnitReader } from "#src/app/threads/unit-readers.js";
 import type { SentRows, UnitRequest } from "#src/scoring/workers/protocol.js";
 import { openUnitPool, type UnitPool } from "#src/scoring/workers/unit-pool.js";
-import { readFooter } from "#src/formats/parquet/footer/footer.js";
+import { readFooter } from "#src/formats/parquet/footer/read-footer.js";
 import { type ParquetUnit, parquetUnits } from "#src/formats/parquet/units.js";
 import { serveUnits } from "#src/scoring/workers/unit-server.js";
 import type { RunModel } from "#src/engine/port.js";

@@ -9,7 +9,7 @@ import { folderConstants } from "../../sql/folder-constants.js";
 import { findDamage, type StreamEnd } from "./damage.js";
 import type { SchemaReader } from "../footer/footers.js";
 import { bindExpression, createExpressionCheck, describeFailure } from "../../sql/expressions.js";
-import { readFooter } from "../footer/footer.js";
+import { readFooter } from "../footer/read-footer.js";
 import { boundedSlices, hasLongTypes } from "../long-values.js";
 import { withTextSizes } from "../text-sizes.js";
 import { findLargePage } from "../pages/page-sizes.js";

@@ -1,5 +1,6 @@
 import type { SourceColumn } from "../../../columnar/types.js";
-import { type Footer, readFooter } from "./footer.js";
+import type { Footer } from "./footer.js";
+import { readFooter } from "./read-footer.js";
 import { reservedName, rowNumberColumn } from "../../sql/slice-sql.js";
 import { plainColumns } from "../pages/storage.js";
 import type { ShardFile, ShardFooter, ShardSchema } from "../../port.js";

@@ -3,11 +3,9 @@ import { errnoOf, JobError } from "../../../util/errors.js";
 import type { MemoryBudget } from "../../../util/memory-budget.js";
 import type { SliceRequest } from "../../port.js";
 import type { Damage } from "../damage.js";
-import { type ColumnChunk, type Footer, placeOf } from "../footer/footer.js";
-import { groupsBetween } from "../footer/groups.js";
-import { chunksOf } from "../long-values.js";
-import { tooLarge } from "../../too-large.js";
+import type { ColumnChunk, Footer } from "../footer/footer.js";
 import { PageFault, pagesOf, unbuffered } from "./page-walk.js";
+import { largePage, sliceChunks } from "./slice-chunks.js";
 
 /**
  * The first page of a slice, or dictionary, that there is no memory for. What a page holds is decoded as a whole,
@@ -19,14 +17,11 @@ export async function findLargePage(
   memory: MemoryBudget,
 ): Promise<Damage | undefined> {
   const { path } = slice.file;
-  for (const { group, chunks, rowStart } of groupsBetween(footer, slice)) {
-    for (const chunk of chunksOf(chunks, slice)) {
-      if (!chunk.encrypted && chunk.uncompressedBytes > memory.pageBytes) {
-        const size = await largestPage(path, footer, chunk);
-        if (size > memory.pageBytes) {
-          const large = { sizeBytes: size, limitBytes: memory.pageBytes, what: "a page", remedy: smallerPages };
-          return { error: tooLarge(`reading ${path}: ${placeOf(group, chunk)}`, memory, large), rowStart };
-        }
+  for (const found of sliceChunks(footer, slice)) {
+    if (found.chunk.uncompressedBytes > memory.pageBytes) {
+      const sizeBytes = await largestPage(path, footer, found.chunk);
+      if (sizeBytes > memory.pageBytes) {
+        return largePage(path, found, { memory, sizeBytes, what: "a page" });
       }
     }
   }
@@ -53,7 +48,3 @@ async function largestPage(path: string, footer: Footer, chunk: ColumnChunk): Pr
     throw new JobError("DISK", `reading ${path}: ${errnoOf(error)}`, { cause: error });
   }
 }
-
-/** How a shard is written so that its pages fit. */
-export const smallerPages =
-  "write the shard with smaller pages (pyarrow: write_batch_size and data_page_size), or leave the column out of output.columns";

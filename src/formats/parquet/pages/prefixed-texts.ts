@@ -8,16 +8,13 @@ import { errnoOf, JobError, messageOf } from "../../../util/errors.js";
 import { type MemoryBudget } from "../../../util/memory-budget.js";
 import type { SliceRequest } from "../../port.js";
 import { corrupt, type Damage } from "../damage.js";
-import { type ColumnChunk, type Footer, placeOf } from "../footer/footer.js";
+import type { ColumnChunk, Footer } from "../footer/footer.js";
 import type { Leaf } from "../footer/leaves.js";
-import { groupsBetween } from "../footer/groups.js";
-import { chunksOf } from "../long-values.js";
 import { codecs } from "./codecs.js";
 import { readLengths } from "./delta-lengths.js";
 import { type Page, PageFault, pagesOf, type ReadBytes, windowed } from "./page-walk.js";
-import { tooLarge } from "../../too-large.js";
-import { smallerPages } from "./page-sizes.js";
 import { hasReadableStart, unpackStart } from "./prefix.js";
+import { largePage, sliceChunks } from "./slice-chunks.js";
 
 /** By the number of parquet.thrift. */
 const prefixedEncoding = 7;
@@ -29,26 +26,22 @@ export async function findUnfitPrefixes(
   memory: MemoryBudget,
 ): Promise<Damage | undefined> {
   const { path } = slice.file;
-  for (const { group, chunks, rowStart } of groupsBetween(footer, slice)) {
-    for (const chunk of chunksOf(chunks, slice)) {
-      const leaf = footer.leaves[chunks.indexOf(chunk)];
-      if (leaf === undefined || !chunk.hasPrefixes || chunk.encrypted || !hasReadableStart(chunk.codec)) {
-        continue;
+  for (const found of sliceChunks(footer, slice)) {
+    const { chunk, leaf, place, rowStart } = found;
+    if (!chunk.hasPrefixes || !hasReadableStart(chunk.codec)) {
+      continue;
+    }
+    try {
+      await using file = await promises.open(path);
+      const sizeBytes = await largestTexts(windowed(file, footer), { footer, chunk, leaf });
+      if (sizeBytes > memory.pageBytes) {
+        return largePage(path, found, { memory, sizeBytes, what: "a page of texts that share their beginnings" });
       }
-      try {
-        await using file = await promises.open(path);
-        const size = await largestTexts(windowed(file, footer), { footer, chunk, leaf });
-        if (size > memory.pageBytes) {
-          const what = "a page of texts that share their beginnings";
-          const large = { sizeBytes: size, limitBytes: memory.pageBytes, what, remedy: smallerPages };
-          return { error: tooLarge(`reading ${path}: ${placeOf(group, chunk)}`, memory, large), rowStart };
-        }
-      } catch (error) {
-        if (error instanceof PageFault) {
-          return { error: corrupt(path, `${placeOf(group, chunk)}: ${error.message}`), rowStart };
-        }
-        throw new JobError("DISK", `reading ${path}: ${errnoOf(error) ?? messageOf(error)}`, { cause: error });
+    } catch (error) {
+      if (error instanceof PageFault) {
+        return { error: corrupt(path, `${place}: ${error.message}`), rowStart };
       }
+      throw new JobError("DISK", `reading ${path}: ${errnoOf(error) ?? messageOf(error)}`, { cause: error });
     }
   }
   return undefined;

@@ -1,7 +1,8 @@
 import { promises } from "node:fs";
 import { crc32 } from "node:zlib";
 import { errnoOf, JobError } from "../../../util/errors.js";
-import { type ColumnChunk, type Footer, placeOf, readFooter } from "../footer/footer.js";
+import { type ColumnChunk, type Footer, placeOf } from "../footer/footer.js";
+import { readFooter } from "../footer/read-footer.js";
 import type { PageCounts, ShardFile } from "../../port.js";
 import { PageFault, pagesOf, type ReadBytes, windowBytes, windowed } from "./page-walk.js";
 import { rangesOf } from "../windows.js";

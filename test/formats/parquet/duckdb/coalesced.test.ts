@@ -2,7 +2,7 @@ import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test, vi } from "vitest";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
-import { readFooter } from "#src/formats/parquet/footer/footer.js";
+import { readFooter } from "#src/formats/parquet/footer/read-footer.js";
 import { placeIn } from "#src/formats/parquet/duckdb/coalesced.js";
 import type { SliceRequest } from "#src/formats/port.js";
 import type { Projection } from "#src/binding/contract.js";

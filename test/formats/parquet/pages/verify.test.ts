@@ -2,7 +2,7 @@ import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { crc32 } from "node:zlib";
 import { describe, expect, test } from "vitest";
-import { readFooter } from "#src/formats/parquet/footer/footer.js";
+import { readFooter } from "#src/formats/parquet/footer/read-footer.js";
 import { verifyPages } from "#src/formats/parquet/pages/verify.js";
 import { refusalOf } from "../../../support/faulty.js";
 import { scratchFolder } from "../../../support/job.js";

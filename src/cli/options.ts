@@ -1,0 +1,29 @@
+import { InvalidArgumentError, Option } from "commander";
+
+/** The option of commands that read a spec: `--param name=value`, repeatable. */
+export const param = (): Option =>
+  new Option("--param <name=value>", "Set a param of the spec; may be repeated").default([], "none").argParser(collect);
+
+/** The option of commands that log: `--log-level`. */
+export const logLevel = (): Option =>
+  new Option("--log-level <level>", "Lowest level of log lines")
+    .choices(["debug", "info", "warn", "error"])
+    .default("info");
+
+/** The option of commands that log: `--log-format`. */
+export const logFormat = (): Option =>
+  new Option("--log-format <format>", "Format of log lines on stderr").choices(["pretty", "json"]).default("pretty");
+
+/** Appends the value of an option that may be repeated. */
+export function collect(value: string, all: readonly string[] = []): string[] {
+  return [...all, value];
+}
+
+/** Parses a TCP port, 0 included. @throws InvalidArgumentError */
+export function portOf(value: string): number {
+  const port = Number(value);
+  if (!/^\d{1,5}$/.test(value) || port > 65_535) {
+    throw new InvalidArgumentError("expected a number from 0 to 65535");
+  }
+  return port;
+}

@@ -1,0 +1,196 @@
+import { promises } from "node:fs";
+import { errnoOf, JobError, messageOf } from "../../../util/errors.js";
+import { leavesOf, readElement, type SchemaElement, withoutMeaning } from "./leaves.js";
+import { faultOf } from "./faults.js";
+import { type ColumnChunk, type Footer, type RowGroup, rowsIn } from "./footer.js";
+import { corruptFooter, readTail } from "./tail.js";
+import { rewriteShard } from "../../hints.js";
+import type { ShardFile } from "../../port.js";
+import {
+  type Cursor,
+  readBinary,
+  readI32,
+  readI64,
+  readListed,
+  readInner,
+  readList,
+  readStruct,
+} from "../../../util/thrift.js";
+
+/**
+ * Reads a footer and checks what it promises against itself and the file's size: rows, values, places.
+ * @throws JobError SHARD_CORRUPT, DISK
+ */
+export async function readFooter(shard: Pick<ShardFile, "path" | "remote">): Promise<Footer> {
+  const { path } = shard;
+  try {
+    await using file = await promises.open(path);
+    const { size: sizeBytes } = await file.stat();
+    const { bytes, pagesEnd } = await readTail(file, sizeBytes, shard);
+    const footer = parse(bytes, { path, pagesEnd, sizeBytes });
+    const fault = faultOf(footer);
+    if (fault !== undefined) {
+      throw corruptFooter(path, fault, `the footer is damaged, or its writer is faulty; ${rewriteShard}`);
+    }
+    return { ...footer, rows: rowsIn(footer) };
+  } catch (error) {
+    if (error instanceof JobError || errnoOf(error) === undefined) {
+      throw error;
+    }
+    throw new JobError("DISK", `reading the footer of ${path}: ${errnoOf(error)}`, { cause: error });
+  }
+}
+
+function parse(
+  bytes: Uint8Array,
+  { path, sizeBytes, pagesEnd }: { path: string; sizeBytes: number; pagesEnd: number },
+): Footer {
+  const cursor: Cursor = { bytes, at: 0 };
+  const elements: SchemaElement[] = [];
+  const rowGroups: RowGroup[] = [];
+  let rows = -1;
+  let encrypted = false;
+  let isGeo = false;
+  try {
+    readStruct(cursor, (id, type) => {
+      if (id === 2) {
+        readList(cursor, type, (inner, index) => elements.push(readElement(cursor, inner, index === 0)));
+      } else if (id === 3) {
+        rows = readI64(cursor, type);
+      } else if (id === 4) {
+        readList(cursor, type, (inner) => rowGroups.push(readRowGroup(cursor, inner)));
+      } else if (id === 5) {
+        readList(cursor, type, (inner) => {
+          isGeo = readKey(cursor, inner) === geoKey || isGeo;
+        });
+      } else {
+        encrypted ||= id === 8; // encryption_algorithm
+        return false;
+      }
+      return true;
+    });
+  } catch (error) {
+    const found = `it is damaged (byte ${cursor.at} of ${bytes.length}: ${messageOf(error)})`;
+    throw corruptFooter(path, found, rewriteShard, error);
+  }
+  const leaves = leavesOf(elements);
+  // Without spreading: V8 gives each object that is made so from another one's rest a shape of its own, which lasts.
+  return { sizeBytes, pagesEnd, rows, rowGroups, leaves: isGeo ? withoutMeaning(leaves) : leaves, encrypted };
+}
+
+/** What GeoParquet writes under it makes geometries of columns of bytes. */
+const geoKey = "geo";
+
+/** The key of an entry of the file's metadata. */
+function readKey(cursor: Cursor, type: number): string {
+  let key = "";
+  readInner(cursor, type, (id, inner) => {
+    key = id === 1 ? Buffer.from(readBinary(cursor, inner)).toString() : key;
+    return id === 1;
+  });
+  return key;
+}
+
+function readRowGroup(cursor: Cursor, type: number): RowGroup {
+  const chunks: ColumnChunk[] = [];
+  let rows = -1;
+  readInner(cursor, type, (id, inner) => {
+    if (id === 1) {
+      readList(cursor, inner, (element) => chunks.push(readChunk(cursor, element)));
+    } else if (id === 3) {
+      rows = readI64(cursor, inner);
+    } else {
+      return false;
+    }
+    return true;
+  });
+  return { rows, chunks };
+}
+
+const chunkFields = {
+  i32: { 1: "type", 4: "codec" } as Readonly<Record<number, "type" | "codec">>,
+  i64: { 5: "values", 6: "uncompressed", 7: "compressed", 9: "data", 11: "dictionary" } as Readonly<
+    Record<number, "values" | "uncompressed" | "compressed" | "data" | "dictionary">
+  >,
+};
+
+function readEncodings(cursor: Cursor, type: number): number[] {
+  const encodings: number[] = [];
+  readList(cursor, type, (element) => encodings.push(readListed(cursor, element)));
+  return encodings;
+}
+
+/** An encoding, by the number of parquet.thrift. */
+const deltaByteArray = 7;
+
+function readChunk(cursor: Cursor, type: number): ColumnChunk {
+  const path: string[] = [];
+  const numbers = { type: -1, codec: -1, values: -1, uncompressed: -1, compressed: -1, data: -1, dictionary: 0 };
+  let sizes: ReturnType<typeof readSizes> = { repetition: 0, definition: 0, unencoded: undefined };
+  let encrypted = false;
+  let isElsewhere = false;
+  let hasPrefixes = false;
+  readInner(cursor, type, (id, inner) => {
+    encrypted ||= id === 8; // crypto_metadata
+    isElsewhere ||= id === 1; // file_path
+    if (id !== 3) {
+      return false;
+    }
+    readInner(cursor, inner, (key, value) => {
+      const [small, large] = [chunkFields.i32[key], chunkFields.i64[key]];
+      if (small !== undefined) {
+        numbers[small] = readI32(cursor, value);
+      } else if (large !== undefined) {
+        numbers[large] = readI64(cursor, value);
+      } else if (key === 2) {
+        hasPrefixes = readEncodings(cursor, value).includes(deltaByteArray);
+      } else if (key === 3) {
+        readList(cursor, value, (element) => path.push(Buffer.from(readBinary(cursor, element)).toString()));
+      } else if (key === 16) {
+        sizes = readSizes(cursor, value);
+      } else {
+        return false;
+      }
+      return true;
+    });
+    return true;
+  });
+  const { values, uncompressed, compressed, data, dictionary } = numbers;
+  // Some writers say 0 where there is no dictionary.
+  const start = dictionary > 0 && dictionary < data ? dictionary : data;
+  return {
+    path,
+    type: numbers.type,
+    codec: numbers.codec,
+    start,
+    compressedBytes: compressed,
+    uncompressedBytes: uncompressed,
+    values,
+    unencodedBytes: sizes.unencoded,
+    levels: { repetition: sizes.repetition, definition: sizes.definition },
+    encrypted,
+    hasPrefixes,
+    isElsewhere: isElsewhere || dictionary > data,
+  };
+}
+
+/** SizeStatistics: how many levels its histograms count, 0 where they are not there, and the bytes of all texts. */
+function readSizes(cursor: Cursor, type: number): ColumnChunk["levels"] & { unencoded: number | undefined } {
+  const levels = { repetition: 0, definition: 0 };
+  let unencoded: number | undefined;
+  readInner(cursor, type, (id, inner) => {
+    if (id === 1) {
+      unencoded = readI64(cursor, inner);
+      return true;
+    }
+    const name = id === 2 ? "repetition" : id === 3 ? "definition" : undefined;
+    if (name !== undefined) {
+      readList(cursor, inner, (element, index) => {
+        readI64(cursor, element);
+        levels[name] = index + 1;
+      });
+    }
+    return name !== undefined;
+  });
+  return { ...levels, unencoded };
+}
