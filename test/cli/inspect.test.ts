@@ -4,16 +4,11 @@ import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { describe, expect, test } from "vitest";
 import { projectFolder, runCli, runHere } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
+import { inspected } from "../support/inspected.js";
 import { shownCli } from "../support/shown.js";
 
 const here = "/nowhere";
 const models = "fixtures/models";
-
-async function inspected(file: string): Promise<Record<string, unknown>> {
-  const { code, stdout, stderr } = await runHere(["inspect", file, "--json"]);
-  expect([code, stderr, stdout.split("\n").length]).toEqual([0, "", 2]);
-  return JSON.parse(stdout) as Record<string, unknown>;
-}
 
 interface GoldenTensor {
   readonly name: string;
@@ -288,31 +283,5 @@ describe("inspect on other files", () => {
     await writeFile(path, bytes.toString("latin1").replaceAll("LinearClassifier", "LinearClassifieR"), "latin1");
     const said = await shownCli(["inspect", path], folder.path);
     expect(said).toMatch(/^exit 64\n--- stderr\n(.*\n)*error: loading model <folder>\/model\.onnx: .*LinearClassifieR/);
-  });
-});
-
-function nullsOf({ columns }: Record<string, unknown>): [string, number | null][] {
-  return (columns as { name: string; nulls: number | null }[]).map(({ name, nulls }) => [name, nulls]);
-}
-
-describe("inspect on an Arrow shard", () => {
-  test.each(["deltas.arrow", "replaced.arrows"])(
-    "inspect shows %s as a table and as one line of JSON",
-    async (name) => {
-      expect(await shownCli(["inspect", `fixtures/arrow/${name}`], here)).toMatchSnapshot();
-      expect(await shownCli(["inspect", `fixtures/arrow/${name}`, "--json"], here)).toMatchSnapshot();
-    },
-  );
-
-  test("inspect shows the same rows, types and NULLs for an Arrow shard as for the same values in Parquet", async () => {
-    const arrow = await inspected("fixtures/arrow/zstd.arrow");
-    const parquet = await inspected("fixtures/arrow/types.parquet");
-
-    expect(arrow).toMatchObject({ rows: 60, row_groups: 4, row_group_rows_min: 9, row_group_rows_max: 17 });
-    const known = new Map(nullsOf(parquet));
-    // Parquet's statistics count no list's; what its dictionary has as NULL, Arrow does not count.
-    expect(nullsOf(arrow).filter(([name, count]) => ![count, null].includes(known.get(name) ?? null))).toEqual([
-      ["coded", 9],
-    ]);
   });
 });

@@ -1,9 +1,10 @@
 import { mkdir, readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { projectFolder, type RunningCli, runCli } from "../support/cli.js";
+import { type RunningCli, runCli } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
-import { query, writeRows } from "../support/parquet.js";
+import { writeLongRows, writeLongValuesSpec } from "../support/long-values.js";
+import { query } from "../support/parquet.js";
 import { usePostgres } from "../support/postgres.js";
 import { s3Env, useS3 } from "../support/s3.js";
 import { torture } from "../support/torture.js";
@@ -34,26 +35,17 @@ interface Target {
 
 async function writeJob(folder: string, { output }: Target): Promise<string> {
   await mkdir(join(folder, "in"));
-  const features = Array.from({ length: 32 }, (_, index) => `range::FLOAT AS f${index}`).join(", ");
+  const body = `repeat(chr(97 + (range % 26)::INT), ${bodyBytes})`;
   for (let shard = 0; shard < shards; shard += 1) {
-    const select = `SELECT range AS id, ${features}, repeat(chr(97 + (range % 26)::INT), ${bodyBytes}) AS body
-      FROM range(${shard * shardRows}, ${(shard + 1) * shardRows})`;
-    await writeRows(join(folder, `in/${shard}.parquet`), select, "COMPRESSION snappy, DICTIONARY_SIZE_LIMIT 0");
+    const range = { from: shard * shardRows, to: (shard + 1) * shardRows };
+    const options = "COMPRESSION snappy, DICTIONARY_SIZE_LIMIT 0";
+    await writeLongRows(join(folder, `in/${shard}.parquet`), { body, ...range, options });
   }
-  const spec = join(folder, "job.json");
-  await writeFile(
-    spec,
-    JSON.stringify({
-      version: 1,
-      name: "spilled",
-      input: { path: "in/*.parquet" },
-      model: { path: join(projectFolder, "fixtures/models/bench-linear.onnx") },
-      engine: { memory },
-      output: { columns: ["id", "body"], ...output },
-      commit_rows: commitRows,
-    }),
-  );
-  return spec;
+  return await writeLongValuesSpec(folder, {
+    engine: { memory },
+    output: { columns: ["id", "body"], ...output },
+    commit_rows: commitRows,
+  });
 }
 
 /** Files below a folder; none where it does not exist. */

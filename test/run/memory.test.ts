@@ -1,11 +1,12 @@
 import { readFileSync } from "node:fs";
-import { mkdir, writeFile } from "node:fs/promises";
+import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { type CliResult, projectFolder, runCli } from "../support/cli.js";
+import { type CliResult, runCli } from "../support/cli.js";
 import { writeArrow } from "../support/arrow.js";
 import { scratchFolder } from "../support/job.js";
-import { query, writeRows } from "../support/parquet.js";
+import { longRowsSql, writeLongRows, writeLongValuesSpec } from "../support/long-values.js";
+import { query } from "../support/parquet.js";
 import { torture } from "../support/torture.js";
 
 /** A process that has loaded all of its libraries takes 250 MiB. */
@@ -39,28 +40,13 @@ function residentMiB(pid: number | undefined): number {
   }
 }
 
-const features = Array.from({ length: 32 }, (_, index) => `(range % ${index + 2})::FLOAT AS f${index}`).join(", ");
-
 async function jobOver(
   folder: string,
   { body, rows, options, spec }: { body: string; rows: number; options: string; spec: object },
 ): Promise<string> {
   await mkdir(join(folder, "in"));
-  const select = `SELECT range AS id, ${features}, ${body} AS body FROM range(${rows})`;
-  await writeRows(join(folder, "in/a.parquet"), select, options);
-  const path = join(folder, "job.json");
-  await writeFile(
-    path,
-    JSON.stringify({
-      version: 1,
-      name: "long-values",
-      input: { path: "in/*.parquet" },
-      model: { path: join(projectFolder, "fixtures/models/bench-linear.onnx") },
-      output: { columns: ["id", "body"], parquet: { path: "out" } },
-      ...spec,
-    }),
-  );
-  return path;
+  await writeLongRows(join(folder, "in/a.parquet"), { body, to: rows, options });
+  return await writeLongValuesSpec(folder, spec);
 }
 
 /** What is left of rows that came out otherwise than they went in. */
@@ -76,8 +62,12 @@ async function changedRows(folder: string): Promise<number> {
 /** Tiny files of few rows, each of which unpacks to 100 MB. */
 async function writeTinyShards(folder: string, count: number): Promise<void> {
   for (let index = 0; index < count; index += 1) {
-    const select = `SELECT range + ${index * 100} AS id, ${features}, repeat('${index}', 1000000) AS body FROM range(100)`;
-    await writeRows(join(folder, `in/${index}.parquet`), select, "COMPRESSION zstd");
+    await writeLongRows(join(folder, `in/${index}.parquet`), {
+      body: `repeat('${index}', 1000000)`,
+      from: index * 100,
+      to: (index + 1) * 100,
+      options: "COMPRESSION zstd",
+    });
   }
 }
 
@@ -138,7 +128,7 @@ describe.runIf(process.platform === "linux")("memory follows bytes, not rows", (
       options: snappy,
       spec: { input: { path: "in/*.arrow" }, engine: { memory: "448MiB" } },
     });
-    const select = `SELECT range AS id, ${features}, repeat(chr(97 + (range % 26)::INT), 1000000) AS body FROM range(400)`;
+    const select = longRowsSql("repeat(chr(97 + (range % 26)::INT), 1000000)", 0, 400);
     await writeArrow(join(scratch.path, "in/a.arrow"), select, { batchRows: 400 });
     const { code, stderr, peakMiB } = await runMeasured(spec);
     expect([code, stderr]).toEqual([0, ""]);

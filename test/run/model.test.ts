@@ -4,7 +4,7 @@ import type { AttemptOptions } from "#src/app/job-context.js";
 import { JobError } from "#src/util/errors.js";
 import type { RunReport } from "#src/report/report.js";
 import { scratchFolder } from "../support/job.js";
-import { allLost, anyLuck, commitsSurvive } from "../support/lossy-disk.js";
+import { allLost, anyLuck, commitsSurvive } from "../support/luck.js";
 import { closeEngine, type ModelPlan, type ModelWorld, modelWorld } from "../support/model-world.js";
 import { randomOf } from "../support/random.js";
 import { torture } from "../support/torture.js";

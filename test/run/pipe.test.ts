@@ -3,31 +3,19 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import * as arrow from "apache-arrow";
 import { describe, expect, test, vi } from "vitest";
-import { writeArrow } from "../support/arrow.js";
 import { projectFolder } from "../support/cli.js";
-import { identity, refusalOf, smallJob } from "../support/faulty.js";
+import { identity, smallJob } from "../support/faulty.js";
 import { differences, goldenRows } from "../support/golden.js";
-import { fixtures, scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
+import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
 import { outputRows, without } from "../support/output.js";
 import { query, readRows, type Row } from "../support/parquet.js";
-import { batchRows, endMarker, hasEnd, type Piped, pipeHere, rowsOf, schemaBytes } from "../support/pipe.js";
+import { batchRows, endMarker, hasEnd, pipeHere, rowsOf, schemaBytes } from "../support/pipe.js";
 import { scoreHere } from "../support/score.js";
+import { ending, numbers, pipeJob, streamOf } from "../support/pipe-job.js";
 
 const files = join(projectFolder, "fixtures/arrow");
+
 const shards = (table: string): string => `SELECT * FROM '${join(projectFolder, "fixtures/data", table)}/*.parquet'`;
-const numbers = (rows: number): string =>
-  `SELECT i::BIGINT AS id, CASE WHEN i % 97 = 5 THEN NULL ELSE i / 8 END::DOUBLE AS x FROM range(${rows}) t(i)`;
-
-async function streamOf(folder: string, select: string, rowsEach = 37): Promise<Buffer> {
-  const path = join(folder, "in.arrows");
-  await writeArrow(path, select, { kind: "stream", batchRows: rowsEach });
-  return await readFile(path);
-}
-
-async function pipeJob(folder: string, overrides: Omit<SpecOverrides, "model"> = {}): Promise<string> {
-  return (await smallJob(folder, { model: identity, select: "SELECT 1", output: { columns: ["id"] }, ...overrides }))
-    .spec;
-}
 
 /** A stream of one record batch, which may have no rows. */
 function streamWith(ids: readonly number[]): Uint8Array {
@@ -53,12 +41,6 @@ function exact(rows: readonly Row[]): string[] {
       typeof value === "bigint" || Object.is(value, -0) ? `${Object.is(value, -0) ? "-" : ""}${String(value)}n` : value,
     ),
   );
-}
-
-/** What a pipe ends with. */
-async function ending(piped: Promise<Piped>): Promise<{ said: string; output: Buffer }> {
-  const { error, output } = await piped;
-  return { said: await refusalOf(Promise.reject(error)), output };
 }
 
 describe("what Python predicted comes out of a pipe", () => {
@@ -235,71 +217,6 @@ describe("an input that is not whole ends with 65, and the output without its en
     }
     const last = (await pipeHere(spec, input.subarray(0, -8))).output;
     expect(Buffer.concat([last, endMarker]).equals(whole)).toBe(true);
-  });
-});
-
-test("a value that is damaged is told with its place, and who is to mend it", async () => {
-  await using scratch = await scratchFolder();
-  const spec = await pipeJob(scratch.path, { modelSpec: { inputs: { x: ["id"] } }, output: { columns: ["word"] } });
-  const stream = await readFile(join(files, "plain.arrows"));
-  stream[stream.indexOf("exactly 12 b")] = 0xff;
-
-  const { said } = await ending(pipeHere(spec, stream));
-
-  expect(said).toMatch(/^65 SHARD_CORRUPT\nreading stdin: dictionary 0 is damaged \(column word: .*UTF-8/);
-  expect(said).toContain("hint: mend the program that writes the stream");
-});
-
-describe("bad rows are what they are in a run", () => {
-  test("the first one ends it, told with its number in the stream", async () => {
-    await using scratch = await scratchFolder();
-    const spec = await pipeJob(scratch.path, { input: { where: "id > 5" } });
-
-    const { said, output } = await ending(pipeHere(spec, await streamOf(scratch.path, numbers(110), 20)));
-
-    expect(said).toMatch(/^65 BAD_ROW\nscoring stdin: row 102, column `x` is NULL/);
-    expect(said).toContain(
-      "on_bad_row: reject sets such rows aside. What was written so far has no end-of-stream marker",
-    );
-    expect(hasEnd(output)).toBe(false);
-  });
-
-  test("or they are set aside, each with row and value", async () => {
-    await using scratch = await scratchFolder();
-    const spec = await pipeJob(scratch.path, {
-      input: { columns: { y: "ln(x)" }, where: "id % 2 = 1" },
-      modelSpec: { inputs: { x: ["y"] } },
-      on_bad_row: "reject",
-      max_rejects: "2%",
-    });
-
-    const { output, rejected, report } = await pipeHere(spec, await streamOf(scratch.path, numbers(300)));
-
-    expect(rejected.map(({ shard, row, reason, columns }) => [shard, row, reason, columns["id"]])).toEqual([
-      ["stdin", 5, "null", "5"],
-      ["stdin", 199, "null", "199"],
-    ]);
-    expect(report).toMatchObject({ rowsRead: 300, rowsScored: 148, rowsRejected: 2, rowsFiltered: 150 });
-    expect(rowsOf(output).map(({ id }) => Number(id))).toEqual(
-      Array.from({ length: 150 }, (_, index) => index * 2 + 1).filter((id) => id % 97 !== 5),
-    );
-  });
-
-  test.each([
-    { max: 3, said: /^65 TOO_MANY_REJECTS\nscoring: 4 rows could not be scored, max_rejects is 3\n/ },
-    {
-      max: "1%",
-      said: /^65 TOO_MANY_REJECTS\nscoring: 4 rows could not be scored, max_rejects is 1% of 300 rows, 3\n/,
-    },
-  ])("up to max_rejects: $max", async ({ max, said }) => {
-    await using scratch = await scratchFolder();
-    const spec = await pipeJob(scratch.path, { on_bad_row: "reject", max_rejects: max });
-
-    const found = await ending(pipeHere(spec, await streamOf(scratch.path, numbers(300))));
-
-    expect(found.said).toMatch(said);
-    expect(found.said).toContain("--rejects FILE keeps the rows");
-    expect(hasEnd(found.output)).toBe(false);
   });
 });
 

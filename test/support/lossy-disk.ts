@@ -1,6 +1,8 @@
-import { lstat, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
 import { basename, dirname, join, relative } from "node:path";
 import { type FileSystem, nodeFileSystem } from "#src/sink/parquet/common/file-system.js";
+import type { Luck } from "./luck.js";
+import { createNodes, type Nodes, type Survivors } from "./lossy-nodes.js";
 
 /**
  * A file system over a real folder that knows what was flushed. LevelDB's idea: at a power failure everything
@@ -31,62 +33,6 @@ export interface LossyDisk {
  * dropped what it was to write, for good. `late`: it does its work and fails. `short`: half of a text is written.
  */
 export type Fault = { readonly kind: "stop" } | { readonly kind: "fail" | "late" | "short"; readonly errno: string };
-
-/** What survives a power failure. */
-export interface Luck {
-  /** Whether a name that was changed and not synced is as it was before, or as it is now. */
-  readonly name: (name: string) => "old" | "new";
-  /** What a file that was not synced holds. */
-  readonly bytes: (synced: Buffer, current: Buffer) => Buffer;
-}
-
-/** Nothing survives that was not synced. */
-export const allLost: Luck = { name: () => "old", bytes: (synced) => synced };
-
-/** Names survive, what they name does not: files are empty. */
-export const bytesLost: Luck = { name: () => "new", bytes: (synced) => synced };
-
-/** Bytes survive, names do not. */
-export const namesLost: Luck = { name: () => "old", bytes: (_synced, current) => current };
-
-/** Of the names, those that commit something survive; what they rest on does not, unless it was synced. */
-export const commitsSurvive: Luck = {
-  name: (name) => (/^part-.*\.parquet$|^_SUCCESS$/.test(name) ? "new" : "old"),
-  bytes: (synced) => synced,
-};
-
-/** Each thing by chance, files cut off or with zeros in them too. */
-export function anyLuck(random: () => number): Luck {
-  return {
-    name: () => (random() < 0.5 ? "old" : "new"),
-    bytes: (synced, current) => {
-      const cut = Math.floor(random() * (current.length + 1));
-      const zeros = Buffer.concat([current.subarray(0, cut), Buffer.alloc(current.length - cut)]);
-      return [synced, current, current.subarray(0, cut), zeros][Math.floor(random() * 4)] ?? synced;
-    },
-  };
-}
-
-interface FileNode {
-  readonly kind: "file";
-  /** Bytes that were flushed. */
-  synced: Buffer;
-  /** Bytes that a failed sync has dropped: syncing again does not bring them back. */
-  dropped: Buffer | undefined;
-}
-
-interface FolderNode {
-  readonly kind: "folder";
-  /** Names that were flushed. */
-  synced: ReadonlyMap<string, Node>;
-}
-
-type Node = FileNode | FolderNode;
-
-const emptyFile = (): FileNode => ({ kind: "file", synced: Buffer.alloc(0), dropped: undefined });
-
-/** What survived: file contents or folders. */
-type Survivors = Map<string, Buffer | Survivors>;
 
 /**
  * @param root an empty folder that is there for good; all calls are below it
@@ -198,123 +144,6 @@ function fileSystemOver(nodes: Nodes, call: Call): FileSystem {
         const paths = [path, ...names.map((name) => join(path, name))];
         await nodes.forgetting(paths, () => real.removeFolder(path));
       }),
-  };
-}
-
-interface Nodes {
-  sync(path: string): Promise<void>;
-  /** A sync that failed. */
-  drop(path: string): Promise<void>;
-  /** Does `work`, which takes these names away; an inode whose last name went may come again as another file. */
-  forgetting(paths: readonly string[], work: () => Promise<void>): Promise<void>;
-  survive(luck: Luck): Promise<Survivors>;
-  /** What is there now is what was flushed. */
-  reset(): Promise<void>;
-}
-
-function createNodes(root: string): Nodes {
-  const known = new Map<bigint, Node>();
-  const top: FolderNode = { kind: "folder", synced: new Map() };
-
-  const nodeAt = async (path: string): Promise<Node> => {
-    if (path === root) {
-      return top;
-    }
-    const stats = await lstat(path, { bigint: true });
-    const node = known.get(stats.ino) ?? (stats.isDirectory() ? { kind: "folder", synced: new Map() } : emptyFile());
-    known.set(stats.ino, node);
-    return node;
-  };
-  const namesOf = async (path: string): Promise<Map<string, Node>> => {
-    const names = new Map<string, Node>();
-    for (const name of (await readdir(path)).toSorted()) {
-      names.set(name, await nodeAt(join(path, name)));
-    }
-    return names;
-  };
-  const surviveFolder = async (folder: FolderNode, path: string | undefined, lucky: Lucky): Promise<Survivors> => {
-    const live = path === undefined ? new Map<string, Node>() : await namesOf(path);
-    const survivors: Survivors = new Map();
-    for (const name of new Set([...folder.synced.keys(), ...live.keys()])) {
-      const before = folder.synced.get(name);
-      const now = live.get(name);
-      // Of a folder that is gone with all its names, only what was flushed can come back.
-      const node = before === now || path === undefined ? before : lucky.name(name) === "old" ? before : now;
-      const at = path === undefined || node !== now ? undefined : join(path, name);
-      if (node?.kind === "folder") {
-        survivors.set(name, await surviveFolder(node, at, lucky));
-      } else if (node !== undefined) {
-        survivors.set(name, await lucky.bytes(node, at));
-      }
-    }
-    return survivors;
-  };
-  return {
-    async sync(path) {
-      const node = await nodeAt(path);
-      if (node.kind === "folder") {
-        node.synced = await namesOf(path);
-        return;
-      }
-      const bytes = await readFile(path);
-      if (node.dropped?.equals(bytes) !== true) {
-        node.synced = bytes;
-      }
-    },
-    async drop(path) {
-      const node = await nodeAt(path);
-      if (node.kind === "file") {
-        node.dropped = await readFile(path);
-      }
-    },
-    async forgetting(paths, work) {
-      const gone: bigint[] = [];
-      for (const path of paths) {
-        const stats = await lstat(path, { bigint: true }).catch(() => undefined);
-        if (stats !== undefined && (stats.isDirectory() || stats.nlink === 1n)) {
-          await nodeAt(path);
-          gone.push(stats.ino);
-        }
-      }
-      await work();
-      for (const ino of gone) {
-        known.delete(ino);
-      }
-    },
-    survive: (luck) => surviveFolder(top, root, oncePerFile(luck)),
-    async reset() {
-      known.clear();
-      const settle = async (path: string, folder: FolderNode): Promise<void> => {
-        folder.synced = await namesOf(path);
-        for (const [name, node] of folder.synced) {
-          if (node.kind === "folder") {
-            await settle(join(path, name), node);
-          } else {
-            node.synced = await readFile(join(path, name));
-          }
-        }
-      };
-      await settle(root, top);
-    },
-  };
-}
-
-interface Lucky {
-  readonly name: Luck["name"];
-  readonly bytes: (node: FileNode, path: string | undefined) => Promise<Buffer>;
-}
-
-/** A file with two names holds the same bytes under both. */
-function oncePerFile({ name, bytes }: Luck): Lucky {
-  const decided = new Map<FileNode, Buffer>();
-  return {
-    name,
-    async bytes(node, path) {
-      const current = path === undefined ? node.synced : await readFile(path);
-      const left = decided.get(node) ?? (current.equals(node.synced) ? current : bytes(node.synced, current));
-      decided.set(node, left);
-      return left;
-    },
   };
 }
 

@@ -1,40 +1,11 @@
 import { type SpanProfile, profileRows, spanProfileText } from "#src/checks/span-profile.js";
-import type { Plan, PlanTarget } from "#src/plan/plan.js";
+import type { Plan } from "#src/plan/plan.js";
 import { spanAt } from "#src/plan/spans.js";
-import type { Decision } from "#src/publish/decision.js";
-import type { RunVerdict } from "#src/publish/run-verdict.js";
 import type { Sink, StoredPlan } from "#src/sink/port.js";
 import type { Database } from "./pg-database.js";
 import type { BegunRun } from "./sink-drive.js";
-import { begun, idsOf, outputOf, planFor, whole } from "./sinks.js";
-
-interface PlanOptions {
-  readonly rows?: number;
-  readonly commitRows?: number;
-  readonly runId?: string;
-  readonly params?: Readonly<Record<string, string>>;
-}
-
-/** A plan whose rows are published together, after a decision. Param `ds` is the logical date. */
-export function stagedPlan(target: PlanTarget, { params = {}, ...options }: PlanOptions = {}): Plan {
-  const dateParam = "ds" in params ? "ds" : null;
-  return { ...planFor(target, options), params, dateParam, staged: true, checks: { baseline: [], first: null } };
-}
-
-export function verdictOf(outcome: "publish" | "hold", writer = "host.1.abc"): RunVerdict {
-  return {
-    verdict: { outcome, runId: "job-000000000000", date: "", baseline: [], modelChanged: false, results: [] },
-    dates: {},
-    thresholds: { on_fail: "hold" },
-    writer,
-    at: "2026-11-23T04:05:06.789Z",
-  };
-}
-
-export function decisionOf(kind: Decision["kind"], by = "ana"): Decision {
-  const decision = { kind, by, at: "2026-11-23T08:00:00.120Z", reason: "she has seen the numbers", asBaseline: true };
-  return kind === "superseded" ? { ...decision, successor: "job-000000000000-r2" as Plan["runId"] } : decision;
-}
+import { begun, idsOf, outputOf, pgSink, type PgSinkOptions, whole } from "./sinks.js";
+import { decisionOf, verdictOf } from "./staged-plans.js";
 
 /** Commits all spans with their profiles. `scoreOf`: the prediction of a row by its number in the run. */
 export async function commitProfiled(
@@ -77,6 +48,15 @@ export async function holdStaged(
   await commitProfiled(begunRun.run, begunRun.stored, scoreOf);
   await begunRun.run.judge(verdictOf("hold"));
   return begunRun;
+}
+
+/** Opens a sink of the database, which retries for 20 s. */
+export function stagedSink(
+  { url }: Database,
+  spec: PgSinkOptions["postgres"],
+  more: Partial<PgSinkOptions> = {},
+): ReturnType<typeof pgSink> {
+  return pgSink({ url, postgres: spec ?? {}, retrySeconds: 20, ...more });
 }
 
 /** The state of each run, as people see it. */

@@ -1,30 +1,15 @@
 import { describe, expect, test } from "vitest";
 import { profileRows, spanProfileText } from "#src/checks/span-profile.js";
 import type { SpanOutput } from "#src/columnar/types.js";
-import type { Plan, PlanTarget } from "#src/plan/plan.js";
 import { numberedRunId } from "#src/plan/identity.js";
 import { spanAt, spanCount } from "#src/plan/spans.js";
-import type { Decision } from "#src/publish/decision.js";
-import type { RunVerdict } from "#src/publish/run-verdict.js";
 import type { Sink, StoredPlan } from "#src/sink/port.js";
 import type { SinkWorld } from "./sink-contract.js";
 import { type BegunRun, beginRun } from "./sink-drive.js";
-import { begun, idsOf, outputOf, planFor, whole } from "./sinks.js";
+import { begun, idsOf, outputOf, whole } from "./sinks.js";
+import { decisionOf, stagedPlan, verdictOf } from "./staged-plans.js";
 
 const upTo = (end: number): number[] => Array.from({ length: end }, (_, id) => id);
-
-function stagedPlan(target: PlanTarget, how: Parameters<typeof planFor>[1] = {}): Plan {
-  return { ...planFor(target, how), staged: true, checks: { baseline: [], first: null } };
-}
-
-function verdictOf(outcome: "publish" | "hold", runId: string, writer: string): RunVerdict {
-  const verdict = { outcome, runId, date: "", baseline: [], modelChanged: false, results: [] } as const;
-  return { verdict, dates: {}, thresholds: { on_fail: "hold" }, writer, at: "2026-11-23T06:00:00.000Z" };
-}
-
-function decisionOf(kind: Decision["kind"], by: string): Decision {
-  return { kind, by, at: "2026-11-23T07:00:00.000Z", reason: null, asBaseline: kind === "approved" };
-}
 
 /** A span's output with its profile, as a run hands it to its sink. */
 function profiled(ids: readonly number[], scoreOf?: (id: number) => number): SpanOutput {
@@ -56,10 +41,10 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
     test("a sink shows no row of a staged run before it is approved and finished", async () => {
       await using world = await worldOf();
       await using sink = await world.open();
-      const { stored, run } = await committedRun(sink);
+      const { run } = await committedRun(sink);
       expect(await world.ids()).toEqual([]);
       await expect(run.finish()).rejects.toMatchObject({ code: "HELD" });
-      await run.judge(verdictOf("hold", stored.plan.runId, "w1"));
+      await run.judge(verdictOf("hold", "w1"));
       await expect(run.finish()).rejects.toMatchObject({ code: "HELD" });
       expect(await world.ids()).toEqual([]);
       await run.decide(decisionOf("approved", "ann"));
@@ -78,7 +63,7 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
         states.push((await other.open(stored)).state.kind);
       };
       await look();
-      await run.judge(verdictOf("hold", stored.plan.runId, "w1"));
+      await run.judge(verdictOf("hold", "w1"));
       await look();
       await run.decide(decisionOf("approved", "ann"));
       await look();
@@ -92,7 +77,7 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
       const stored = await (async () => {
         await using sink = await world.open();
         const committed = await committedRun(sink);
-        await committed.run.judge(verdictOf("hold", committed.stored.plan.runId, "w1"));
+        await committed.run.judge(verdictOf("hold", "w1"));
         await committed.run.decide(decisionOf("approved", "ann"));
         return committed.stored;
       })();
@@ -107,7 +92,7 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
       await using world = await worldOf();
       await using sink = await world.open();
       const { stored, run } = await committedRun(sink);
-      await run.judge(verdictOf("hold", stored.plan.runId, "w1"));
+      await run.judge(verdictOf("hold", "w1"));
       await run.decide(decisionOf("discarded", "ann"));
       await expect(run.finish()).rejects.toMatchObject({ code: "DISCARDED" });
       await run.tidy?.();
@@ -124,7 +109,7 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
         upTo(4).map(async (writer) => {
           await using other = await world.open();
           const outcome = writer % 2 === 0 ? "hold" : "publish";
-          return await (await other.open(stored)).judge(verdictOf(outcome, stored.plan.runId, `w${writer}`));
+          return await (await other.open(stored)).judge(verdictOf(outcome, `w${writer}`));
         }),
       );
       expect(new Set(verdicts.map(({ writer }) => writer)).size).toBe(1);
@@ -211,7 +196,7 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
       await run.decide(decisionOf("discarded", "ann"));
       const runId = numberedRunId(stored.plan.runId, 2);
       const next = await committedRun(sink, { runId, rows: 13 });
-      await next.run.judge(verdictOf("publish", runId, "w2"));
+      await next.run.judge(verdictOf("publish", "w2"));
       await next.run.decide(decisionOf("approved", "checks"));
       await next.run.finish();
       expect(await world.ids()).toEqual(upTo(13));

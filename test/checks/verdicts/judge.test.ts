@@ -12,8 +12,10 @@ import {
   textsProfile,
   vectorsProfile,
 } from "../../support/run-profiles.js";
+import { only, told } from "../../support/verdicts.js";
 
 const labels = { a: 600, b: 390, c: 10 };
+
 const usual = (seed: number): Parameters<typeof runProfile>[0] => ({
   outputs: { score: numbersProfile(normals(1000, { seed })), label: textsProfile(labels) },
   features: { weight: numbersProfile(normals(1000, { mean: 70, deviation: 8, seed: seed + 100 })) },
@@ -21,19 +23,6 @@ const usual = (seed: number): Parameters<typeof runProfile>[0] => ({
 
 function verdictOf(run: RunProfile, options: Partial<CheckOptions> = {}, nights = 10): Verdict {
   return judge({ run, baseline: nightsBefore(nights, usual) }, { ...defaultChecks, ...options });
-}
-
-/** Results that are not passed, as "check column level". */
-function told({ results }: Verdict): string[] {
-  return results
-    .filter(({ level }) => level !== "pass")
-    .map(({ check, column, level }) => `${check} ${column} ${level}`);
-}
-
-function only(verdict: Verdict, check: string, column: string | null = null): CheckResult {
-  const found = verdict.results.filter((result) => result.check === check && result.column === column);
-  expect(found).toHaveLength(1);
-  return found[0] as CheckResult;
 }
 
 const withRows = (rows: number, before: (nightsAgo: number) => number, nights = 28): CheckResult => {
@@ -45,28 +34,34 @@ const withNulls = (nulls: number): CheckResult => {
   const values = normals(1000, { mean: 70, deviation: 8 }).map((value, row) => (row < nulls ? null : value));
   return only(verdictOf(runProfile({ ...usual(0), features: { weight: numbersProfile(values) } })), "nulls", "weight");
 };
+
 const withScoreAt = (mean: number): Verdict =>
   verdictOf(
     runProfile({ ...usual(0), outputs: { ...usual(0).outputs, score: numbersProfile(normals(1000, { mean })) } }),
   );
+
 const movedWithWeight = (mean: number): CheckResult => {
   const weight = numbersProfile(normals(1000, { mean: 70 + 8 * mean, deviation: 8 }));
   const score = numbersProfile(normals(1000, { mean }));
   const run = runProfile({ outputs: { ...usual(0).outputs, score }, features: { weight } });
   return only(verdictOf(run), "psi", "score");
 };
+
 /** A feature of the classes 0 and 1, so many of a hundred being 1. */
 const withClasses = (ones: number): Columns => ({
   ...usual(0),
   features: { weight: numbersProfile(Array.from({ length: 4000 }, (_, row) => (row % 100 < ones ? 1 : 0))) },
 });
+
 const wandered = (mean: number): Parameters<typeof runProfile>[0] => ({
   outputs: { score: numbersProfile(normals(4000, { mean })) },
   features: { weight: numbersProfile(normals(4000, { mean: 70, seed: 5 })) },
 });
+
 const few = (mean: number, seed: number): Parameters<typeof runProfile>[0] => ({
   outputs: { score: numbersProfile(normals(200, { mean, seed })) },
 });
+
 const around = (angle: number): Parameters<typeof runProfile>[0] => ({
   outputs: {
     embedding: vectorsProfile(
@@ -74,14 +69,17 @@ const around = (angle: number): Parameters<typeof runProfile>[0] => ({
     ),
   },
 });
+
 const withLabels = (counts: Readonly<Record<string, number>>): Verdict =>
   verdictOf(runProfile({ ...usual(0), outputs: { ...usual(0).outputs, label: textsProfile(counts) } }));
 
 const country = (counts: Readonly<Record<string, number>>) => ({ features: { country: textsProfile(counts) } });
+
 const drifted = (mean: number): RunProfile =>
   runProfile({ ...usual(0), outputs: { ...usual(0).outputs, score: numbersProfile(normals(1000, { mean })) } });
 
 const byWeekday = (nightsAgo: number): number => (nightsAgo % 7 === 0 ? 300 : 1000);
+
 const oneWithFew = (nightsAgo: number): number => (nightsAgo === 3 ? 400 : 1000);
 
 test("a run like those before it is published, and the verdict says what was compared", () => {
@@ -268,35 +266,6 @@ test("slices with many rows warn where their outputs drift", () => {
   });
   const baseline = nightsBefore(10, usual).map((run) => Object.assign(run, { slices: slice(0).slices }));
   expect(told(judge({ run: slice(1), baseline }, defaultChecks))).toEqual(["psi country=FR: score warn"]);
-});
-
-describe("absolute checks", () => {
-  test("hold a first run that has nothing to be compared with", () => {
-    const options: CheckOptions = {
-      ...defaultChecks,
-      outputs: new Map([
-        ["score", { range: [0, 1] as const, nulls: 0 }],
-        ["label", { in: ["a", "b"] }],
-      ]),
-    };
-    const outputs = { score: numbersProfile([0.5, 1.5, null]), label: textsProfile({ a: 1, b: 1, c: 1 }) };
-    const verdict = judge({ run: runProfile({ outputs, rejected: 11 }), baseline: [] }, options);
-    expect(told(verdict)).toEqual(["rejects null hold", "range score hold", "nulls score hold", "in label hold"]);
-    expect(verdict).toMatchObject({ outcome: "hold", baseline: [] });
-    expect(only(verdict, "in", "label").numbers).toEqual({ c: 1 });
-  });
-
-  test("pass what is wanted", () => {
-    const options: CheckOptions = {
-      ...defaultChecks,
-      outputs: new Map([
-        ["score", { range: [0, 1] as const, nulls: 0.5 }],
-        ["label", { in: ["a", "b"] }],
-      ]),
-    };
-    const outputs = { score: numbersProfile([0, 1, null]), label: textsProfile({ a: 1 }) };
-    expect(told(judge({ run: runProfile({ outputs }), baseline: [] }, options))).toEqual([]);
-  });
 });
 
 describe("a comparison that would hold only warns", () => {

@@ -5,7 +5,7 @@ import { showTable } from "#src/sink/postgres/names.js";
 import { stagingTable } from "#src/sink/postgres/modes/replace.js";
 import type { Sink } from "#src/sink/port.js";
 import type { Database } from "../../support/pg-database.js";
-import { decisionOf, stagedPlan } from "../../support/pg-staged.js";
+import { decisionOf, stagedPlan } from "../../support/staged-plans.js";
 import { usePostgres } from "../../support/postgres.js";
 import { begun, commitSpans, pgSink, planFor } from "../../support/sinks.js";
 import { alone } from "../../support/sink-drive.js";

@@ -9,14 +9,8 @@ import { runProfileOf, runProfileText } from "#src/publish/profile-text.js";
 import type { Series } from "#src/publish/published-run.js";
 import { projectFolder } from "../../support/cli.js";
 import { modes } from "../../support/pg-amid.js";
-import {
-  commitProfiled,
-  decisionOf,
-  holdStaged,
-  publishStaged,
-  stagedPlan,
-  wholeProfile,
-} from "../../support/pg-staged.js";
+import { commitProfiled, holdStaged, publishStaged, wholeProfile } from "../../support/pg-staged.js";
+import { decisionOf, stagedPlan } from "../../support/staged-plans.js";
 import { usePostgres } from "../../support/postgres.js";
 import { begun, carryOut, idsOf, outputOf, pgSink, planFor, whole } from "../../support/sinks.js";
 

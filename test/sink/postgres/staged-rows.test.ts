@@ -1,27 +1,21 @@
 import { expect, test } from "vitest";
 import type { Plan } from "#src/plan/plan.js";
+import type { Sink } from "#src/sink/port.js";
 import { spanAt } from "#src/plan/spans.js";
 import { modes } from "../../support/pg-amid.js";
 import { leftTables } from "../../support/pg-crash.js";
 import type { Database } from "../../support/pg-database.js";
-import { decisionOf, holdStaged, publishStaged, stagedPlan } from "../../support/pg-staged.js";
+import { holdStaged, publishStaged, stagedSink } from "../../support/pg-staged.js";
+import { decisionOf, stagedPlan } from "../../support/staged-plans.js";
 import { usePostgres } from "../../support/postgres.js";
 import { alone } from "../../support/sink-drive.js";
-import { begun, outputOf, pgSink, type PgSinkOptions, whole } from "../../support/sinks.js";
+import { begun, outputOf, type PgSinkOptions, whole } from "../../support/sinks.js";
 
 const postgres = usePostgres();
 const [append, upsert] = modes;
 const inserting = [append, upsert];
 
-function sinkFor(
-  { url }: Database,
-  spec: PgSinkOptions["postgres"],
-  more: Partial<PgSinkOptions> = {},
-): ReturnType<typeof pgSink> {
-  return pgSink({ url, postgres: spec ?? {}, retrySeconds: 20, ...more });
-}
-
-const night = (sink: ReturnType<typeof pgSink>, day: number, region = "EU"): Plan =>
+const night = (sink: Sink, day: number, region = "EU"): Plan =>
   stagedPlan(sink.planTarget, {
     runId: `job-${region.length}0000000000${day}`,
     params: { ds: `2026-11-0${day}`, region },
@@ -33,7 +27,7 @@ async function rowsIn(database: Database): Promise<string[]> {
 }
 
 /** Commits spans of a staged run in upsert, with these ids; approves and finishes it. */
-async function publishIds(sink: ReturnType<typeof pgSink>, spans: readonly (readonly number[])[]): Promise<void> {
+async function publishIds(sink: Sink, spans: readonly (readonly number[])[]): Promise<void> {
   const rows = spans.reduce((sum, ids) => sum + ids.length, 0);
   const { stored, run } = await begun(sink, stagedPlan(sink.planTarget, { rows, commitRows: spans[0]?.length ?? 1 }));
   // The last span first: the order of commits does not matter.
@@ -51,7 +45,7 @@ postgres.describe("keys of a staged run in upsert", () => {
   test("rows of a staged run update those with their keys and add the others", async () => {
     await using database = await postgres.server().createDatabase();
     await database.query(table);
-    await using sink = sinkFor(database, upsert[1]);
+    await using sink = stagedSink(database, upsert[1]);
     await publishIds(sink, [
       [1, 2],
       [3, 4],
@@ -80,7 +74,7 @@ postgres.describe("keys of a staged run in upsert", () => {
   ] as const)("a key that comes %s ends a staged run with 65, and nothing is published", async (_, spans, says) => {
     await using database = await postgres.server().createDatabase();
     await database.query(table);
-    await using sink = sinkFor(database, upsert[1]);
+    await using sink = stagedSink(database, upsert[1]);
     await expect(publishIds(sink, spans)).rejects.toMatchObject({
       code: "DUPLICATE_KEY",
       message: expect.stringMatching(says) as string,
@@ -91,7 +85,7 @@ postgres.describe("keys of a staged run in upsert", () => {
   test("with on_duplicate: last, the last row of a key is published", async () => {
     await using database = await postgres.server().createDatabase();
     await database.query(table);
-    await using sink = sinkFor(database, { ...upsert[1], on_duplicate: "last" });
+    await using sink = stagedSink(database, { ...upsert[1], on_duplicate: "last" });
     await publishIds(sink, [
       [1, 2],
       [2, 4],
@@ -102,7 +96,7 @@ postgres.describe("keys of a staged run in upsert", () => {
   test("a key that another row of the table has ends a staged append with 65 until that row is gone", async () => {
     await using database = await postgres.server().createDatabase();
     await database.query(table);
-    await using sink = sinkFor(database, append[1]);
+    await using sink = stagedSink(database, append[1]);
     const { run, stored } = await holdStaged(sink, stagedPlan(sink.planTarget));
     await run.decide(decisionOf("approved"));
     await expect(run.finish()).rejects.toMatchObject({ code: "DUPLICATE_KEY", exitCode: 65 });
@@ -119,7 +113,7 @@ postgres.describe("the order of staged runs", () => {
 
   test.each(overwriting)("a run is not approved after one of a later date is published: %s", async (_mode, spec) => {
     await using database = await postgres.server().createDatabase();
-    await using sink = sinkFor(database, spec);
+    await using sink = stagedSink(database, spec);
     const { run, stored } = await holdStaged(sink, night(sink, 1));
     await publishStaged(sink, night(sink, 2));
     await expect(run.decide(decisionOf("approved"))).rejects.toMatchObject({ code: "OUTPUT_NEWER", exitCode: 66 });
@@ -131,7 +125,7 @@ postgres.describe("the order of staged runs", () => {
     "an approved run is refused after one of a later date is published: %s",
     async (_mode, spec) => {
       await using database = await postgres.server().createDatabase();
-      await using sink = sinkFor(database, spec);
+      await using sink = stagedSink(database, spec);
       const first = await holdStaged(sink, night(sink, 1), () => 1);
       await first.run.decide(decisionOf("approved"));
       await publishStaged(sink, night(sink, 2), () => 2);
@@ -144,7 +138,7 @@ postgres.describe("the order of staged runs", () => {
       await expect((await sink.open(first.stored)).begin(alone)).rejects.toMatchObject(newer);
       expect((await rowsIn(database)).every((row) => row.endsWith(" 2"))).toBe(true);
 
-      await using allowed = sinkFor(database, spec, { allowOlder: true });
+      await using allowed = stagedSink(database, spec, { allowOlder: true });
       await (await (await allowed.open(first.stored)).begin(alone)).finish();
       expect((await rowsIn(database)).every((row) => row.endsWith(" 1"))).toBe(true);
     },
@@ -154,7 +148,7 @@ postgres.describe("the order of staged runs", () => {
     "a backfill that is planned later is refused, and does not stop a later date: %s",
     async (_, spec) => {
       await using database = await postgres.server().createDatabase();
-      await using sink = sinkFor(database, spec);
+      await using sink = stagedSink(database, spec);
       const today = await holdStaged(sink, night(sink, 3), () => 3);
       await publishStaged(sink, night(sink, 2), () => 2);
       await today.run.decide(decisionOf("approved"));
@@ -166,7 +160,7 @@ postgres.describe("the order of staged runs", () => {
 
   test("a held run of a later date does not stop an earlier one: upsert", async () => {
     await using database = await postgres.server().createDatabase();
-    await using sink = sinkFor(database, upsert[1]);
+    await using sink = stagedSink(database, upsert[1]);
     await holdStaged(sink, night(sink, 2));
     await publishStaged(sink, night(sink, 1), () => 1);
     expect(await rowsIn(database)).toHaveLength(25);
@@ -174,7 +168,7 @@ postgres.describe("the order of staged runs", () => {
 
   test("a run of another series is published after one of a later date: upsert", async () => {
     await using database = await postgres.server().createDatabase();
-    await using sink = sinkFor(database, upsert[1]);
+    await using sink = stagedSink(database, upsert[1]);
     const first = await holdStaged(sink, night(sink, 1), () => 1);
     await publishStaged(sink, night(sink, 2, "USA"), () => 2);
     await first.run.decide(decisionOf("approved"));
@@ -189,7 +183,7 @@ postgres.describe("a target that changes while a staged run waits", () => {
   /** Holds a run, changes its target, and approves it. */
   async function changed(database: Database, spec: PgSinkOptions["postgres"], sql: string): Promise<unknown> {
     await database.query(table);
-    await using sink = sinkFor(database, spec);
+    await using sink = stagedSink(database, spec);
     const { run } = await holdStaged(sink, stagedPlan(sink.planTarget));
     await database.query(sql);
     await run.decide(decisionOf("approved"));
@@ -251,7 +245,7 @@ postgres.describe("a target that changes while a staged run waits", () => {
         ["DROP TABLE {t}", /has rows in it, and it is gone/],
       ] as const) {
         await using database = await postgres.server().createDatabase();
-        await using sink = sinkFor(database, spec);
+        await using sink = stagedSink(database, spec);
         const { run, stored } = await holdStaged(sink, stagedPlan(sink.planTarget));
         const name = (await leftTables(database)).find((one) => one.startsWith("staging"));
         await database.query(sql.replace("{t}", `infer_batch.${name}`));
@@ -278,7 +272,7 @@ postgres.describe("the staging table of a run", () => {
       CREATE SCHEMA scores; CREATE TABLE scores.predictions (n int GENERATED ALWAYS AS IDENTITY, id numeric(22) NOT NULL UNIQUE,
         score "Odd ""schema".share CHECK (score < 1000), at timestamptz NOT NULL DEFAULT now(), twice real GENERATED ALWAYS AS (score * 2) STORED,
         CHECK (at > '2000-01-01' OR score > 1))`);
-      await using sink = sinkFor(database, spec);
+      await using sink = stagedSink(database, spec);
       await publishStaged(sink, stagedPlan(sink.planTarget));
       const [row] = await database.query(
         "SELECT count(*)::int AS rows, count(DISTINCT n)::int AS ns, sum(twice - score * 2) AS off, bool_and(at IS NOT NULL) AS filled FROM scores.predictions",
@@ -294,7 +288,7 @@ postgres.describe("the staging table of a run", () => {
       await database.query(
         "CREATE SCHEMA scores; CREATE TABLE scores.predictions (id int8 PRIMARY KEY, score real CHECK (score < 5))",
       );
-      await using sink = sinkFor(database, spec);
+      await using sink = stagedSink(database, spec);
       await expect(holdStaged(sink, stagedPlan(sink.planTarget))).rejects.toMatchObject({ code: "OUTPUT_REFUSED" });
     },
   );

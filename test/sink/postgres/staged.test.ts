@@ -6,10 +6,11 @@ import type { RunSink } from "#src/sink/port.js";
 import { modes } from "../../support/pg-amid.js";
 import { leftTables } from "../../support/pg-crash.js";
 import type { Database } from "../../support/pg-database.js";
-import { decisionOf, holdStaged, publishStaged, stagedPlan, statesIn, verdictOf } from "../../support/pg-staged.js";
+import { holdStaged, publishStaged, stagedSink, statesIn } from "../../support/pg-staged.js";
+import { decisionOf, stagedPlan, verdictOf } from "../../support/staged-plans.js";
 import { usePostgres } from "../../support/postgres.js";
 import { alone } from "../../support/sink-drive.js";
-import { begun, idsOf, outputOf, pgSink, type PgSinkOptions, whole } from "../../support/sinks.js";
+import { begun, idsOf, outputOf, whole } from "../../support/sinks.js";
 
 const postgres = usePostgres();
 const oldRows =
@@ -23,19 +24,11 @@ async function idsIn(database: Database): Promise<number[]> {
 /** What readers find when the run is published: `replace` takes the old row away. */
 const published = (mode: string): number[] => (mode.startsWith("replace") ? upTo(25) : [-1, ...upTo(25)]);
 
-function sinkFor(
-  { url }: Database,
-  spec: PgSinkOptions["postgres"],
-  more: Partial<PgSinkOptions> = {},
-): ReturnType<typeof pgSink> {
-  return pgSink({ url, postgres: spec ?? {}, retrySeconds: 20, ...more });
-}
-
 postgres.describe("a staged run in Postgres", () => {
   test.each(modes)("a held run is published whole when it is approved, and not before: %s", async (mode, spec) => {
     await using database = await postgres.server().createDatabase();
     await database.query(oldRows);
-    await using sink = sinkFor(database, spec);
+    await using sink = stagedSink(database, spec);
     const { run, stored } = await holdStaged(sink, stagedPlan(sink.planTarget));
     expect(await idsIn(database)).toEqual([-1]);
     const held = await sink.open(stored);
@@ -62,7 +55,7 @@ postgres.describe("a staged run in Postgres", () => {
   test.each(modes)("a discarded run leaves the table as it is, and takes no more spans: %s", async (_mode, spec) => {
     await using database = await postgres.server().createDatabase();
     await database.query(oldRows);
-    await using sink = sinkFor(database, spec);
+    await using sink = stagedSink(database, spec);
     const { run, stored } = await begun(sink, stagedPlan(sink.planTarget));
     const spans = [0, 1].map((index) => spanAt(stored.plan, index)) as [never, never];
     await run.commit(spans[0], whole(outputOf(idsOf(spans[0]))));
@@ -87,7 +80,7 @@ postgres.describe("a staged run in Postgres", () => {
   test.each(modes)("a superseded run is not published, and the run after it is: %s", async (mode, spec) => {
     await using database = await postgres.server().createDatabase();
     await database.query(oldRows);
-    await using sink = sinkFor(database, spec, { allowDuplicates: false });
+    await using sink = stagedSink(database, spec, { allowDuplicates: false });
     const plan = stagedPlan(sink.planTarget);
     const { run, stored } = await holdStaged(sink, plan);
     const next = { ...plan, runId: numberedRunId(plan.runId, 2) };
@@ -105,10 +98,10 @@ postgres.describe("a staged run in Postgres", () => {
 
   test("of decisions that race, each caller is told the one that stands", async () => {
     await using database = await postgres.server().createDatabase();
-    await using sink = sinkFor(database, { mode: "append" });
+    await using sink = stagedSink(database, { mode: "append" });
     const { stored } = await holdStaged(sink, stagedPlan(sink.planTarget));
     const kinds = ["approved", "discarded", "superseded", "approved"] as const;
-    const sinks = kinds.map(() => sinkFor(database, { mode: "append" }));
+    const sinks = kinds.map(() => stagedSink(database, { mode: "append" }));
     try {
       const runs = await Promise.all(sinks.map((one) => one.open(stored)));
       const told = await Promise.all(
@@ -123,7 +116,7 @@ postgres.describe("a staged run in Postgres", () => {
 
   test("the first verdict stands, byte for byte, and others adopt it", async () => {
     await using database = await postgres.server().createDatabase();
-    await using sink = sinkFor(database, { mode: "append" });
+    await using sink = stagedSink(database, { mode: "append" });
     const { run, stored } = await begun(sink, stagedPlan(sink.planTarget));
     expect(await run.verdict()).toBeUndefined();
     const first = { ...verdictOf("hold"), thresholds: { b: 1e-7, a: "ä \u2028 \ud800", z: -0 } };
@@ -136,7 +129,7 @@ postgres.describe("a staged run in Postgres", () => {
 
   test.each(modes)("approve and discard of a run that a later one replaced are refused: %s", async (_mode, spec) => {
     await using database = await postgres.server().createDatabase();
-    await using sink = sinkFor(database, spec);
+    await using sink = stagedSink(database, spec);
     const plan = stagedPlan(sink.planTarget);
     const { run } = await holdStaged(sink, plan);
     await sink.create({ ...plan, runId: numberedRunId(plan.runId, 2) });
@@ -149,14 +142,14 @@ postgres.describe("a staged run in Postgres", () => {
   test("publications of a table are numbered in their order", async () => {
     await using database = await postgres.server().createDatabase();
     const [, spec] = modes[1];
-    await using sink = sinkFor(database, spec);
+    await using sink = stagedSink(database, spec);
     for (const day of [1, 2, 3]) {
       await publishStaged(
         sink,
         stagedPlan(sink.planTarget, { runId: `job-00000000000${day}`, params: { ds: `2026-11-0${day}` } }),
       );
     }
-    await using other = sinkFor(database, { ...spec, table: "scores.others" });
+    await using other = stagedSink(database, { ...spec, table: "scores.others" });
     await publishStaged(other, stagedPlan(other.planTarget, { runId: "job-000000000009" }));
     const rows = await database.query("SELECT target, publication FROM infer_batch.finishes ORDER BY run_id");
     expect(rows.map((row) => Object.values(row).join(" "))).toEqual([
@@ -172,7 +165,7 @@ postgres.describe("new runs in append after staged ones", () => {
   test("a new run in append is admitted while no run before it has published a row, and refused afterwards", async () => {
     await using database = await postgres.server().createDatabase();
     await database.query(oldRows);
-    await using sink = sinkFor(database, { mode: "append" }, { allowDuplicates: false });
+    await using sink = stagedSink(database, { mode: "append" }, { allowDuplicates: false });
     const plan = stagedPlan(sink.planTarget);
     const numbered = (number: number): typeof plan => ({ ...plan, runId: numberedRunId(plan.runId, number) });
     const { run } = await holdStaged(sink, plan);
@@ -195,7 +188,7 @@ postgres.describe("staging tables that a killed attempt left", () => {
     "a staging table that a killed attempt left is dropped by the next attempt of the run, or by the next run: %s",
     async (_mode, spec) => {
       await using database = await postgres.server().createDatabase();
-      await using sink = sinkFor(database, spec);
+      await using sink = stagedSink(database, spec);
       const planOf = (day: number): Plan =>
         stagedPlan(sink.planTarget, { runId: `job-00000000000${day}`, params: { ds: `2026-11-0${day}` } });
       const leave = async (day: number): Promise<RunSink> => {

@@ -1,7 +1,8 @@
 import { readdir } from "node:fs/promises";
 import { describe, expect, test } from "vitest";
 import { JobError } from "#src/util/errors.js";
-import { allLost, type Fault } from "../../../support/lossy-disk.js";
+import type { Fault } from "../../../support/lossy-disk.js";
+import { allLost } from "../../../support/luck.js";
 import { driveFolder } from "../../../support/sink-drive.js";
 import { atEachCall, type DiskRun, finish, readingCall } from "../../../support/sink-torture.js";
 import { torture } from "../../../support/torture.js";

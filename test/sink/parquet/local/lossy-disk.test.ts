@@ -2,7 +2,8 @@ import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { scratchFolder } from "../../../support/job.js";
-import { allLost, bytesLost, type LossyDisk, lossyDisk, type Luck, namesLost } from "../../../support/lossy-disk.js";
+import { type LossyDisk, lossyDisk } from "../../../support/lossy-disk.js";
+import { allLost, bytesLost, type Luck, namesLost } from "../../../support/luck.js";
 
 type Work = (disk: LossyDisk, root: string) => Promise<void>;
 

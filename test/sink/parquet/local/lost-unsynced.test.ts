@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { allLost, anyLuck, bytesLost, commitsSurvive, type Luck } from "../../../support/lossy-disk.js";
+import { allLost, anyLuck, bytesLost, commitsSurvive, type Luck } from "../../../support/luck.js";
 import { randomOf } from "../../../support/random.js";
 import { atEachCall, finish, readingCall } from "../../../support/sink-torture.js";
 import { torture } from "../../../support/torture.js";

@@ -1,14 +1,7 @@
 import { expect, test } from "vitest";
 import { inParallel } from "../../../support/crash.js";
-import {
-  allLost,
-  anyLuck,
-  commitsSurvive,
-  type LossyDisk,
-  lossyDisk,
-  type Luck,
-  namesLost,
-} from "../../../support/lossy-disk.js";
+import { type LossyDisk, lossyDisk } from "../../../support/lossy-disk.js";
+import { allLost, anyLuck, commitsSurvive, type Luck, namesLost } from "../../../support/luck.js";
 import { carryOutRun, faultsForReaders, faultsOfRun, onRunDisk } from "../../../support/run-drive.js";
 import { randomOf } from "../../../support/random.js";
 import { readingCall } from "../../../support/sink-torture.js";

@@ -1,7 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { spanAt } from "#src/plan/spans.js";
 import { inParallel } from "../../../support/crash.js";
-import { allLost, anyLuck, commitsSurvive, lossyDisk } from "../../../support/lossy-disk.js";
+import { lossyDisk } from "../../../support/lossy-disk.js";
+import { allLost, anyLuck, commitsSurvive } from "../../../support/luck.js";
 import { carryOutRun, faultsForReaders, faultsOfRun, onRunDisk } from "../../../support/run-drive.js";
 import { alone, beginDrive, drivePlan, driveRows, openDriveSink } from "../../../support/sink-drive.js";
 import { randomOf } from "../../../support/random.js";

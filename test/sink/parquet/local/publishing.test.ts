@@ -8,7 +8,7 @@ import type { RunId } from "#src/plan/plan.js";
 import { spanAt } from "#src/plan/spans.js";
 import { layoutOf } from "#src/sink/parquet/common/layout.js";
 import type { Sink } from "#src/sink/port.js";
-import { allLost, commitsSurvive } from "../../../support/lossy-disk.js";
+import { allLost, commitsSurvive } from "../../../support/luck.js";
 import { partNames, spanOfName } from "../../../support/output.js";
 import {
   beginDrive,

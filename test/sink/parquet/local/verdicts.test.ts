@@ -7,7 +7,7 @@ import { inParallel } from "../../../support/crash.js";
 import { hookedDisk } from "../../../support/hooked-disk.js";
 import { latch } from "../../../support/waiting.js";
 import { scratchFolder } from "../../../support/job.js";
-import { allLost } from "../../../support/lossy-disk.js";
+import { allLost } from "../../../support/luck.js";
 import { outputRows } from "../../../support/output.js";
 import { rejectNames } from "../../../support/rejects.js";
 import {

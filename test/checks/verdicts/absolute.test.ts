@@ -1,0 +1,34 @@
+import { describe, expect, test } from "vitest";
+import { judge } from "#src/checks/verdicts/judge.js";
+import { type CheckOptions, defaultChecks } from "#src/checks/verdicts/run-profile.js";
+import { numbersProfile, runProfile, textsProfile } from "../../support/run-profiles.js";
+import { only, told } from "../../support/verdicts.js";
+
+describe("absolute checks", () => {
+  test("hold a first run that has nothing to be compared with", () => {
+    const options: CheckOptions = {
+      ...defaultChecks,
+      outputs: new Map([
+        ["score", { range: [0, 1] as const, nulls: 0 }],
+        ["label", { in: ["a", "b"] }],
+      ]),
+    };
+    const outputs = { score: numbersProfile([0.5, 1.5, null]), label: textsProfile({ a: 1, b: 1, c: 1 }) };
+    const verdict = judge({ run: runProfile({ outputs, rejected: 11 }), baseline: [] }, options);
+    expect(told(verdict)).toEqual(["rejects null hold", "range score hold", "nulls score hold", "in label hold"]);
+    expect(verdict).toMatchObject({ outcome: "hold", baseline: [] });
+    expect(only(verdict, "in", "label").numbers).toEqual({ c: 1 });
+  });
+
+  test("pass what is wanted", () => {
+    const options: CheckOptions = {
+      ...defaultChecks,
+      outputs: new Map([
+        ["score", { range: [0, 1] as const, nulls: 0.5 }],
+        ["label", { in: ["a", "b"] }],
+      ]),
+    };
+    const outputs = { score: numbersProfile([0, 1, null]), label: textsProfile({ a: 1 }) };
+    expect(told(judge({ run: runProfile({ outputs }), baseline: [] }, options))).toEqual([]);
+  });
+});

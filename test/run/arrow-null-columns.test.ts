@@ -1,0 +1,59 @@
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { writeArrow } from "../support/arrow.js";
+import { identity, refusalOf, smallJob } from "../support/faulty.js";
+import { scratchFolder } from "../support/job.js";
+import { query } from "../support/parquet.js";
+import { scoreHere } from "../support/score.js";
+
+describe("a column that has NULLs only in a shard", () => {
+  const nulls = "SELECT i::BIGINT AS id, i / 8 AS x, NULL AS note FROM range(5) t(i)";
+  const typed = "SELECT i::BIGINT AS id, i / 8 AS x, 'n' || i AS note FROM range(5, 10) t(i)";
+
+  test.each(["a", "z"])("has the other shards' type, whichever comes first (%s)", async (name) => {
+    await using scratch = await scratchFolder();
+    const output = { columns: ["id", "note"], parquet: { path: "out" } };
+    const job = await smallJob(scratch.path, {
+      model: identity,
+      select: "SELECT 1",
+      input: { path: "in/*.arrow" },
+      output,
+    });
+    await writeArrow(join(scratch.path, "in/b.arrow"), typed);
+    await writeArrow(join(scratch.path, `in/${name}.arrow`), nulls, { nulls: ["note"] });
+
+    await scoreHere(job.spec);
+
+    const rows = await query(`SELECT id::INTEGER AS id, note FROM '${job.out}/*.parquet' ORDER BY id`);
+    expect(rows.map(({ note }) => note)).toEqual([null, null, null, null, null, "n5", "n6", "n7", "n8", "n9"]);
+  });
+
+  test("is refused where an expression depends on its type", async () => {
+    await using scratch = await scratchFolder();
+    const job = await smallJob(scratch.path, {
+      model: identity,
+      select: "SELECT 1",
+      input: { path: "in/*.arrow", where: "note <> 'n7'" },
+    });
+    await writeArrow(join(scratch.path, "in/b.arrow"), typed);
+    await writeArrow(join(scratch.path, "in/c.arrow"), nulls, { nulls: ["note"] });
+
+    expect(await refusalOf(scoreHere(job.spec))).toMatch(
+      /^65 SCHEMA_MISMATCH\nplanning: column `note` is null in .*c\.arrow, but utf8 in .*b\.arrow/,
+    );
+  });
+
+  test("is refused where no shard has a type for it", async () => {
+    await using scratch = await scratchFolder();
+    const output = { columns: ["id", "note"], parquet: { path: "out" } };
+    const job = await smallJob(scratch.path, {
+      model: identity,
+      select: "SELECT 1",
+      input: { path: "in/*.arrow" },
+      output,
+    });
+    await writeArrow(join(scratch.path, "in/c.arrow"), nulls, { nulls: ["note"] });
+
+    expect(await refusalOf(scoreHere(job.spec))).toMatch(/^64 CONTRACT\n.*`note`, whose type null is not supported/);
+  });
+});
