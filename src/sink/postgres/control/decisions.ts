@@ -8,21 +8,11 @@ import type { Control } from "./control.js";
 
 /** Reads the decision on a run. @throws JobError OUTPUT_DAMAGED */
 export async function readDecision(session: Session, control: Control, runId: RunId): Promise<Decision | undefined> {
-  const { rows } = await session.query({
-    text: `SELECT kind, by, to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at, reason,
-        as_baseline AS "asBaseline", successor FROM ${control.table("decisions")} WHERE run_id = $1`,
-    values: [runId],
-  });
-  const [row] = rows;
-  if (row === undefined) {
-    return undefined;
-  }
-  const { successor, ...rest } = row as Record<string, unknown>;
-  const decision = parseDecision(successor === null ? rest : { ...rest, successor });
-  if (decision === undefined) {
-    throw damagedControl(control, "decisions", runId);
-  }
-  return decision;
+  const columns = `kind, by, to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at, reason,
+    as_baseline AS "asBaseline", successor`;
+  return await readStored(session, { control, table: "decisions", columns, runId }, ({ successor, ...rest }) =>
+    parseDecision(successor === null ? rest : { ...rest, successor }),
+  );
 }
 
 /**
@@ -44,16 +34,9 @@ export async function storeDecision(
 
 /** Reads the verdict on a run. @throws JobError OUTPUT_DAMAGED */
 export async function readVerdict(session: Session, control: Control, runId: RunId): Promise<RunVerdict | undefined> {
-  const { rows } = await session.query<{ verdict: string }>({
-    text: `SELECT verdict FROM ${control.table("verdicts")} WHERE run_id = $1`,
-    values: [runId],
-  });
-  const [row] = rows;
-  const verdict = row === undefined ? undefined : parseRunVerdict(parseJson(row.verdict));
-  if (row !== undefined && verdict === undefined) {
-    throw damagedControl(control, "verdicts", runId);
-  }
-  return verdict;
+  return await readStored(session, { control, table: "verdicts", columns: "verdict", runId }, ({ verdict }) =>
+    parseRunVerdict(parseJson(String(verdict))),
+  );
 }
 
 /** Stores the verdict on a run unless there is one. */
@@ -70,9 +53,34 @@ export async function storeVerdict(
   });
 }
 
-function damagedControl({ schema }: Control, table: string, runId: RunId): Error {
-  return damagedRun(`reading ${schema}.${table}: the row of run ${runId} is not of this program`, {
-    hint: "somebody changed the control tables; restore them",
-    runId,
+interface StoredRow {
+  readonly control: Control;
+  readonly table: "decisions" | "verdicts";
+  /** SQL. */
+  readonly columns: string;
+  readonly runId: RunId;
+}
+
+/** Reads what a control table has of a run; undefined if it has no row. @throws JobError OUTPUT_DAMAGED */
+async function readStored<T>(
+  session: Session,
+  { control, table, columns, runId }: StoredRow,
+  parse: (row: Readonly<Record<string, unknown>>) => T | undefined,
+): Promise<T | undefined> {
+  const { rows } = await session.query<Record<string, unknown>>({
+    text: `SELECT ${columns} FROM ${control.table(table)} WHERE run_id = $1`,
+    values: [runId],
   });
+  const [row] = rows;
+  if (row === undefined) {
+    return undefined;
+  }
+  const value = parse(row);
+  if (value === undefined) {
+    throw damagedRun(`reading ${control.schema}.${table}: the row of run ${runId} is not of this program`, {
+      hint: "somebody changed the control tables; restore them",
+      runId,
+    });
+  }
+  return value;
 }
