@@ -1,4 +1,5 @@
-import { downloadTo, fileOf, headOf, type HttpAnswer, type HttpPlace } from "../net/http.js";
+import { downloadTo, fileOf, headOf } from "../net/http.js";
+import type { HttpAnswer, HttpPlace } from "../net/http-place.js";
 import { JobError } from "../util/errors.js";
 import type { RetryTools } from "../util/retry.js";
 import type { ModelCache } from "./cache.js";

@@ -1,7 +1,8 @@
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { normalize } from "node:path";
-import { downloadTo, headOf, type HttpAnswer, type HttpPlace, readJson } from "../net/http.js";
+import { downloadTo, headOf, readJson } from "../net/http.js";
+import type { HttpAnswer, HttpPlace } from "../net/http-place.js";
 import { type HubUri, parseHubUri } from "../spec/model-uri.js";
 import { isRecord } from "../util/checks.js";
 import { JobError } from "../util/errors.js";

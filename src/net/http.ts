@@ -1,30 +1,9 @@
 import { open } from "node:fs/promises";
-import { errnoOf, JobError } from "../util/errors.js";
-import { connectionErrors, type RetryTools, tryAgain, type Verdict } from "../util/retry.js";
-
-/** A place that answers HTTP requests. */
-export interface HttpPlace {
-  /** The act that messages begin with. */
-  readonly doing: string;
-  readonly retry: RetryTools;
-  readonly signal: AbortSignal;
-  /** Longest silence of the server in a request. Default: 30 s. */
-  readonly silenceMs?: number | undefined;
-  /** Sent to the origin of the URL, and never to another one that it redirects to. */
-  readonly headers?: Readonly<Record<string, string>> | undefined;
-  /** Makes the error for an answer that a retry does not change. */
-  readonly refused: (answer: HttpAnswer) => JobError;
-  /** What to do when the server is still away after all retries. */
-  readonly hint: string;
-}
-
-/** An answer without its body. */
-export interface HttpAnswer {
-  readonly status: number;
-  readonly headers: Headers;
-  /** Where the answer came from, after redirects, without its query, which may have a signature. */
-  readonly place: string;
-}
+import { JobError } from "../util/errors.js";
+import { tryAgain } from "../util/retry.js";
+import { writeAll } from "../util/write-all.js";
+import { BrokenTransfer, RefusedAnswer, verdictOf } from "./http-failures.js";
+import type { HttpAnswer, HttpPlace } from "./http-place.js";
 
 /** The state of a file at a URL. */
 export interface HttpFile {
@@ -34,20 +13,6 @@ export interface HttpFile {
   readonly etag: string | undefined;
 }
 
-/** An answer that is neither a success nor a redirect. */
-class RefusedAnswer extends Error {
-  readonly answer: HttpAnswer;
-
-  constructor(answer: HttpAnswer) {
-    super(`HTTP ${answer.status}`);
-    this.answer = answer;
-  }
-}
-
-/** A transfer that broke off, or that the server was silent in. Always transient. */
-class BrokenTransfer extends Error {}
-
-const transientStatus: ReadonlySet<number> = new Set([408, 425, 429, 500, 502, 503, 504]);
 const mostRedirects = 10;
 const usualSilenceMs = 30_000;
 /** A server that asks for a longer pause is asked again after this one. */
@@ -111,7 +76,7 @@ export async function downloadTo(url: string, place: HttpPlace, path: string): P
     const sizeBytes = length === undefined ? undefined : received + length;
     known = { sizeBytes, etag };
     for await (const bytes of bodyOf(response, watch)) {
-      await file.write(bytes, 0, bytes.length, received);
+      await writeAll(file, bytes, received);
       received += bytes.length;
     }
     if (sizeBytes !== undefined && received !== sizeBytes) {
@@ -180,14 +145,19 @@ async function follow(
       await response.body?.cancel();
       throw new RefusedAnswer(answerOf(response));
     }
+    if (!URL.canParse(location, url.href)) {
+      await response.body?.cancel();
+      throw new RefusedAnswer(answerOf(response));
+    }
     const next = new URL(location, url);
     if (next.origin !== origin && !crossOrigin) {
       return response;
     }
-    if (url.protocol === "https:" && next.protocol !== "https:") {
-      throw new RefusedAnswer(answerOf(response)); // what was protected would be fetched in the open
-    }
     await response.body?.cancel();
+    // What was protected would be fetched in the open; and only HTTP is spoken here.
+    if (next.protocol !== "https:" && (next.protocol !== "http:" || url.protocol === "https:")) {
+      throw new RefusedAnswer(answerOf(response));
+    }
     url = next;
   }
   throw new BrokenTransfer(`more than ${mostRedirects} redirects`);
@@ -195,14 +165,19 @@ async function follow(
 
 async function retried<T>(place: HttpPlace, work: () => Promise<T>): Promise<T> {
   const { doing, retry, hint } = place;
-  return await tryAgain(doing, retry, { judge: (error) => judge(place, error), code: "NETWORK", hint }, async () => {
-    try {
-      return await work();
-    } catch (error) {
-      await pauseAsAsked(place, error);
-      throw error;
-    }
-  });
+  return await tryAgain(
+    doing,
+    retry,
+    { judge: (error) => verdictOf(place, error), code: "NETWORK", hint },
+    async () => {
+      try {
+        return await work();
+      } catch (error) {
+        await pauseAsAsked(place, error);
+        throw error;
+      }
+    },
+  );
 }
 
 /** Waits as long as a server that limits requests asks for: `Retry-After`, or Hugging Face's `RateLimit`. */
@@ -216,29 +191,6 @@ async function pauseAsAsked({ retry }: HttpPlace, error: unknown): Promise<void>
   if (seconds > 0 && seconds <= retry.maxSeconds) {
     await retry.sleep(Math.min(seconds * 1000, longestPauseMs));
   }
-}
-
-function judge({ refused, signal }: HttpPlace, error: unknown): Verdict {
-  if (signal.aborted) {
-    return { kind: "end", error: signal.reason };
-  }
-  if (error instanceof RefusedAnswer) {
-    const { answer } = error;
-    return transientStatus.has(answer.status)
-      ? { kind: "again", found: `the server answered ${answer.status}` }
-      : { kind: "end", error: refused(answer) };
-  }
-  if (error instanceof BrokenTransfer) {
-    return { kind: "again", found: error.message };
-  }
-  for (let cause = error; cause instanceof Error; cause = cause.cause) {
-    const errno = errnoOf(cause);
-    // UND_ERR_…: the client's own, such as a socket that was closed.
-    if (errno !== undefined && (connectionErrors.has(errno) || errno.startsWith("UND_ERR_"))) {
-      return { kind: "again", found: errno };
-    }
-  }
-  return { kind: "end", error };
 }
 
 /** Ends a request in which the server is silent for too long. */

@@ -2,6 +2,7 @@ import { S3ServiceException } from "@aws-sdk/client-s3";
 import { errnoOf, JobError, messageOf } from "../util/errors.js";
 import { connectionErrors } from "../util/retry.js";
 import { s3UriText, type S3Uri } from "../spec/s3-uri.js";
+import { isCertificateError, isTlsProtocolError } from "../util/tls-errors.js";
 
 /** An S3 action, named as IAM names the permission for it. */
 export type S3Action = "GetObject" | "ListBucket" | "PutObject" | "DeleteObject";
@@ -77,10 +78,14 @@ export function classify(error: unknown, call: S3Call): S3Failure {
     const isLost = errno === "ECONNRESET" || errno === "ERR_STREAM_PREMATURE_CLOSE";
     return { kind: "transient", found: isLost ? "the connection was lost" : messageOf(error) };
   }
-  const certificate = /^(ERR_TLS_|CERT_|DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT|UNABLE_TO_)/;
-  return certificate.test(errno)
-    ? permanent(`${call.act}: the store's certificate is not trusted: ${messageOf(error)}`, {
-        hint: "set NODE_EXTRA_CA_CERTS to a file with the authority's certificate",
+  if (isCertificateError(errno)) {
+    return permanent(`${call.act}: the store's certificate is not trusted: ${messageOf(error)}`, {
+      hint: "set NODE_EXTRA_CA_CERTS to a file with the authority's certificate",
+    });
+  }
+  return isTlsProtocolError(errno)
+    ? permanent(`${call.act}: the store does not speak TLS as this program does (${errno})`, {
+        hint: "an endpoint that serves plain HTTP begins with http://",
       })
     : { kind: "bug" };
 }

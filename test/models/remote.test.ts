@@ -182,6 +182,33 @@ describe("a model at a URL", () => {
       /^75 NETWORK\nloading model http:.*ECONNREFUSED.*\(tried \d+ times/s,
     );
   });
+
+  test.each([{ to: "http://[::bad/net.onnx" }, { to: "ftp://files.example/net.onnx" }, { to: "file:///etc/passwd" }])(
+    "a redirect to $to ends with 64",
+    async ({ to }) => {
+      await using world = await openWorld();
+      world.server.fail = (_request, response) => {
+        response.writeHead(302, { location: to }).end();
+        return true;
+      };
+      expect(await refusalOf(world.resolve(`${world.server.url}/models/net.onnx`))).toMatch(
+        /^64 FILE_MISSING\n.*\/models\/net\.onnx with HTTP 302/,
+      );
+    },
+  );
+
+  test("a server that does not speak TLS ends with 64", async () => {
+    await using world = await openWorld();
+    const url = `${world.server.url.replace("http:", "https:")}/models/net.onnx`;
+    expect(await refusalOf(world.resolve(url))).toMatch(/^64 PERMISSION\n.*does not speak TLS/);
+  });
+
+  test("a port that HTTP clients refuse ends with 64", async () => {
+    await using world = await openWorld();
+    expect(await refusalOf(world.resolve("http://127.0.0.1:6000/net.onnx"))).toMatch(
+      /^64 FILE_MISSING\n.*the request failed: bad port/,
+    );
+  });
 });
 
 describe("a model on the Hugging Face Hub", () => {

@@ -2,15 +2,13 @@ import { DatabaseError } from "pg";
 import { type ErrorCode, errnoOf, JobError, messageOf } from "../../util/errors.js";
 import { connectionErrors } from "../../util/retry.js";
 import { lacksPassword, PasswordRefused } from "./connections.js";
+import { isCertificateError } from "../../util/tls-errors.js";
 
 /** The kind of a failed call: a transient error, a permanent one, or a bug. */
 export type Failure =
   | { readonly kind: "transient"; readonly found: string }
   | { readonly kind: "permanent"; readonly code: ErrorCode; readonly found: string; readonly hint?: string }
   | { readonly kind: "bug" };
-
-/** Codes of TLS errors, by Node and OpenSSL. */
-const certificateErrors = /^(ERR_TLS_|CERT_|DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT|UNABLE_TO_)/;
 
 /** Messages of `pg` for a lost connection, which have no code. */
 const lostConnection =
@@ -83,11 +81,11 @@ function ofServer(error: DatabaseError): Failure {
 function ofConnection(error: unknown): Failure {
   const errno = errnoOf(error) ?? "";
   const message = messageOf(error);
-  if (certificateErrors.test(errno)) {
+  if (isCertificateError(errno)) {
     return {
       kind: "permanent",
       code: "PERMISSION",
-      found: `the server's certificate is not to be trusted: ${message} (${errno})`,
+      found: `the server's certificate is not trusted: ${message} (${errno})`,
       hint: "sslrootcert in the URL, or PGSSLROOTCERT, names the authority's certificate; output.postgres.tls: require does not check it",
     };
   }

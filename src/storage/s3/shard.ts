@@ -9,6 +9,7 @@ import { type ByteRange, normalizeRanges, planRequests, subtractRanges } from ".
 import { type Spool, withSpoolErrors } from "../../s3/spool.js";
 import type { TailCache } from "./tail-cache.js";
 import { awaitedLater } from "../../util/promises.js";
+import { writeAll } from "../../util/write-all.js";
 
 /** What all shards of a source share. */
 export interface ShardContext {
@@ -83,7 +84,7 @@ function createSpooledBytes({ reader, spool, tails }: ShardContext, { shard, fil
       await file.truncate(0); // frees the disk space
       await file.truncate(sizeBytes);
       if (tail !== undefined) {
-        await file.write(tail.bytes, 0, tail.bytes.length, tail.start);
+        await writeAll(file, tail.bytes, tail.start);
         requested = [{ range: { start: tail.start, end: sizeBytes }, arrival: Promise.resolve() }];
       }
     });

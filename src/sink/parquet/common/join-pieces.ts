@@ -9,6 +9,7 @@ import {
   writeInteger,
   writeListHead,
 } from "../../../util/thrift.js";
+import { writeAll } from "../../../util/write-all.js";
 
 const magic = Buffer.from("PAR1");
 const tailBytes = 8;
@@ -21,7 +22,7 @@ const copyBytes = 1024 * 1024;
  */
 export async function joinPieces(pieces: readonly string[], path: string): Promise<void> {
   await using target = await open(path, "w");
-  await target.write(magic);
+  await writeAll(target, magic, 0);
   let position = magic.length;
   const groups: Uint8Array[] = [];
   let rows = 0;
@@ -40,7 +41,7 @@ export async function joinPieces(pieces: readonly string[], path: string): Promi
   const footer = Buffer.concat(withGroups(last, groups, rows));
   const length = Buffer.alloc(4);
   length.writeUInt32LE(footer.length);
-  await target.write(Buffer.concat([footer, length, magic]), 0, footer.length + tailBytes, position);
+  await writeAll(target, Buffer.concat([footer, length, magic]), position);
 }
 
 async function readTail(file: FileHandle, path: string): Promise<{ bytes: Buffer; start: number }> {
@@ -69,7 +70,7 @@ async function copyRange(
     if (bytesRead === 0) {
       throw new Error("a piece of a part ends in the middle");
     }
-    await target.write(buffer, 0, bytesRead, position + at - start);
+    await writeAll(target, buffer.subarray(0, bytesRead), position + at - start);
     at += bytesRead;
   }
   return position + end - start;

@@ -1,6 +1,10 @@
+import { execFile } from "node:child_process";
+import { stat } from "node:fs/promises";
 import { join } from "node:path";
+import { promisify } from "node:util";
 import { expect, test } from "vitest";
 import { joinPieces } from "#src/sink/parquet/common/join-pieces.js";
+import { projectFolder } from "../../../support/cli.js";
 import { readIndependently } from "../../../support/hyparquet.js";
 import { scratchFolder } from "../../../support/job.js";
 import { query, readFiles, writeRows } from "../../../support/parquet.js";
@@ -68,3 +72,26 @@ test("a footer of more row groups than a short list has is as long as it says", 
     Array.from({ length: 200 }, (_, id) => id),
   );
 });
+
+test.runIf(process.platform === "linux")(
+  "joining pieces fails when the file system takes only a part of the footer",
+  async () => {
+    await using scratch = await scratchFolder();
+    const pieces = await writePieces(scratch.path, [3000, 9000], "long ".repeat(1000));
+    const joined = join(scratch.path, "joined.parquet");
+    await joinPieces(pieces, joined);
+    const { size } = await stat(joined);
+    // The limit is in KiB, and lies in the footer, which is longer: a write that reaches it is cut off, as on a full disk.
+    const limit = Math.floor((size - 1) / 1024);
+    const script = `import { joinPieces } from "#src/sink/parquet/common/join-pieces.js";
+      await joinPieces(JSON.parse(process.argv[1]), process.argv[2]).then(() => console.log("joined"), (error) => console.log(error.code));`;
+    const other = join(scratch.path, "other.parquet");
+    const command = `ulimit -f ${limit}; exec "$0" --input-type=module -e "$1" "$2" "$3"`;
+    const { stdout } = await promisify(execFile)(
+      "bash",
+      ["-c", command, process.execPath, script, JSON.stringify(pieces), other],
+      { cwd: projectFolder },
+    );
+    expect(stdout).toBe("EFBIG\n");
+  },
+);

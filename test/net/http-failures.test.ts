@@ -1,0 +1,31 @@
+import { expect, test } from "vitest";
+import { verdictOf } from "#src/net/http-failures.js";
+import type { HttpPlace } from "#src/net/http-place.js";
+
+const place = {
+  doing: "loading model https://models.example/net.onnx",
+  signal: new AbortController().signal,
+} as HttpPlace;
+
+/** An error of `fetch`: the connection's error is its cause. */
+const fetchError = (code: string): Error =>
+  new TypeError("fetch failed", { cause: Object.assign(new Error("what Node says"), { code }) });
+
+test.each(["DEPTH_ZERO_SELF_SIGNED_CERT", "CERT_HAS_EXPIRED", "ERR_TLS_CERT_ALTNAME_INVALID"])(
+  "a server's certificate that is not trusted (%s) is permanent, and the hint says how to trust it",
+  (code) => {
+    expect(verdictOf(place, fetchError(code))).toMatchObject({
+      kind: "end",
+      error: { code: "PERMISSION", hint: expect.stringContaining("NODE_EXTRA_CA_CERTS") as string },
+    });
+  },
+);
+
+test.each(["ECONNRESET", "UND_ERR_SOCKET"])("a lost connection (%s) is transient", (code) => {
+  expect(verdictOf(place, fetchError(code))).toEqual({ kind: "again", found: code });
+});
+
+test("an error of this program stays a bug", () => {
+  const error = new TypeError("x is not a function");
+  expect(verdictOf(place, error)).toEqual({ kind: "end", error });
+});
