@@ -217,6 +217,7 @@ function startWatch({ signal, silenceMs = usualSilenceMs }: HttpPlace): Watch {
     [Symbol.dispose]() {
       clearTimeout(timer);
       signal.removeEventListener("abort", stop);
+      controller.abort(); // closes a response whose body was not read to its end
     },
   };
 }

@@ -9,6 +9,7 @@ import { refusalOf } from "../support/faulty.js";
 import { commitOf, etagOf, type FileServer, type Hub, serveFiles, serveHub } from "../support/hub.js";
 import { scratchFolder } from "../support/job.js";
 import { writeModel } from "../support/onnx.js";
+import { until } from "../support/waiting.js";
 
 /** A model whose weights are in `weights/bias.bin` beside it, and another one. */
 async function modelBytes(folder: string): Promise<{ model: Uint8Array; weights: Uint8Array; other: Uint8Array }> {
@@ -145,6 +146,24 @@ describe("a model at a URL", () => {
       return true;
     };
     expect(await refusalOf(world.resolve(`${world.server.url}/models/net.onnx`))).toContain("66 MODEL_CHANGED");
+  });
+
+  test("a response that is refused in its middle is closed", async () => {
+    await using world = await openWorld();
+    const closed: string[] = [];
+    let gets = 0;
+    world.server.fail = (request, response) => {
+      if (request.method !== "GET") {
+        return false;
+      }
+      gets += 1;
+      response.on("close", () => closed.push(request.method ?? ""));
+      response.writeHead(200, { etag: `"state ${gets}"`, "content-length": 10_000_000 });
+      response.write(new Uint8Array(1_000_000), () => gets === 1 && setTimeout(() => response.destroy(), 20));
+      return true;
+    };
+    expect(await refusalOf(world.resolve(`${world.server.url}/models/net.onnx`))).toContain("66 MODEL_CHANGED");
+    await until(() => closed.length === 2);
   });
 
   test.each([
