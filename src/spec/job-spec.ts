@@ -4,6 +4,7 @@ import { checks, type ChecksSpec, expectProblems } from "./checks-spec.js";
 import { engine, type EngineSpec } from "./engine-spec.js";
 import { input, type InputSpec } from "./input-spec.js";
 import { model, type ModelSpec } from "./model-spec.js";
+import { paramJsonSchema } from "./param-json-schema.js";
 import { parquetOutput, type ParquetOutputSpec, parquetProblems } from "./parquet-spec.js";
 import { type PostgresOutputSpec, postgresOutput, postgresProblems } from "./postgres-spec.js";
 import { report, type ReportSpec } from "./report-spec.js";
@@ -256,27 +257,6 @@ export function checkSpec(
   return result.success ? { spec: deepFreeze(result.data) } : { issues: result.error.issues };
 }
 
-const plainParam = { type: ["string", "number", "boolean"] };
-
-/** A param with a type, as `param-types.ts` reads it. */
-function typedParam(type: string, more: Readonly<Record<string, object>> = {}): object {
-  return {
-    type: "object",
-    properties: { type: { const: type }, ...more, default: plainParam },
-    required: ["type", ...Object.keys(more)],
-    additionalProperties: false,
-  };
-}
-
-const anyParam = {
-  anyOf: [
-    plainParam,
-    typedParam("date"),
-    typedParam("integer"),
-    typedParam("enum", { values: { type: "array", minItems: 1, items: plainParam } }),
-  ],
-};
-
 /** JSON Schema (draft 2020-12) of the same definition, for editors. */
 export function specJsonSchema(): object {
   const { properties, ...rest } = z.toJSONSchema(job, { io: "input" });
@@ -286,7 +266,7 @@ export function specJsonSchema(): object {
     // The loader takes any plain value of a param as text, and that of a typed one from its default.
     properties: {
       ...properties,
-      params: { ...params, additionalProperties: anyParam },
+      params: { ...params, additionalProperties: paramJsonSchema },
     },
     title: "infer-batch job spec, version 1",
   };

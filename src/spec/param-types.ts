@@ -103,16 +103,13 @@ export function missingProblem(name: string, type: ParamType): Problem {
 }
 
 function expectedOf(text: string, type: ParamType): string | undefined {
-  switch (type.type) {
-    case "date":
-      return isCalendarDate(text) ? undefined : `a date such as ${exampleOf(type)}`;
-    case "integer":
-      return /^(0|-?[1-9]\d{0,14})$/.test(text) ? undefined : `a whole number such as ${exampleOf(type)}`;
-    case "enum":
-      return type.values.includes(text)
-        ? undefined
-        : `one of ${type.values.join(", ")}${didYouMean(text, type.values)}`;
+  if (type.type === "enum") {
+    return type.values.includes(text) ? undefined : `one of ${type.values.join(", ")}${didYouMean(text, type.values)}`;
   }
+  if (type.type === "date") {
+    return isCalendarDate(text) ? undefined : `a date such as ${exampleOf(type)}`;
+  }
+  return /^(0|-?[1-9]\d{0,14})$/.test(text) ? undefined : `a whole number such as ${exampleOf(type)}`;
 }
 
 function exampleOf(type: ParamType): string {
