@@ -22,7 +22,7 @@ const checks = [
 const fence = [
   "test/sink/parquet/local/past-runs.test.ts",
   "test/sink/parquet/local/superseded-runs.test.ts",
-  "test/sink/parquet/local/looking-on.test.ts",
+  "test/sink/parquet/local/status-during-run.test.ts",
 ];
 const power = ["test/sink/parquet/local/lost-unsynced.test.ts", "test/sink/parquet/local/no-hard-links.test.ts"];
 const swaps = ["test/sink/parquet/local/new-run-power.test.ts"];
@@ -58,7 +58,7 @@ const postgres = ["test/contract/sink.test.ts", "test/sink/postgres"];
 const postgresRuns = [
   "test/run/postgres-edges.test.ts",
   "test/run/postgres-new-run.test.ts",
-  "test/crash/postgres-weather.test.ts",
+  "test/crash/postgres-transient-errors.test.ts",
   "test/crash/postgres-workers.test.ts",
   "test/crash/postgres-new-run.test.ts",
   "test/cli/nameless-user.test.ts",

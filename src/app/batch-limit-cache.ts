@@ -16,7 +16,7 @@ const believedMs = 30 * 24 * 60 * 60 * 1000;
 const schema = z.object({ rows: z.int().min(1) });
 
 /** Opens the cache of batch limits: a small file for each model and device, in the cache folder of this user. */
-export function openBatchLimitCache(log: Pick<Log, "debug">, folder = cacheFolder("ceilings")): BatchLimitCache {
+export function openBatchLimitCache(log: Pick<Log, "debug">, folder = cacheFolder("batch-limits")): BatchLimitCache {
   return {
     async find(of) {
       const path = await fileOf(folder, of);

@@ -120,7 +120,7 @@ export interface NamedColumn {
   readonly column: Column;
 }
 
-/** A row that could not be scored, told so that its owner can find and mend it. Plain JSON. */
+/** A row that could not be scored, described so that its owner can find and correct it. Plain JSON. */
 export interface RejectedRow {
   /** URI of the shard, and the row's number in it. */
   readonly shard: string;

@@ -149,7 +149,7 @@ function writeBytes(
   return end;
 }
 
-/** Two lanes, since one would wait for its own last product; then as MurmurHash3 ends (public domain, A. Appleby). */
+/** Two interleaved hashes, since one would wait for its own last product; then as MurmurHash3 ends (public domain, A. Appleby). */
 function hashWords(words: Int32Array, from: number, to: number): number {
   let a = 0x2c1b3c6d;
   let b = 0x297a2d39;

@@ -2,8 +2,8 @@ import type { Verdict } from "../checks/verdicts/verdict.js";
 import { z } from "../util/zod.js";
 
 /**
- * The verdict on a run as the target stores it. Whoever commits the last span creates it; all others adopt it, and
- * nobody computes it anew.
+ * The verdict on a run as the target stores it. The attempt that commits the last span creates it; all others adopt it.
+ * It is never computed again.
  */
 export interface RunVerdict {
   readonly verdict: Verdict;

@@ -10,7 +10,7 @@ import { publishApproved } from "./decided.js";
 
 /** What a person decides on a run. */
 export interface DecisionRequest {
-  /** Who decides. Default: whoever runs this program. */
+  /** Who decides. Default: the Airflow task, else the user of this process. */
   readonly by: string | undefined;
   readonly reason: string | undefined;
   /** Whether later runs are compared with the approved run. */

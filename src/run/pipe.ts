@@ -20,7 +20,7 @@ import type { SpanTarget } from "../scoring/span-pipeline.js";
 import { type StreamedBatches, streamedBatches, withoutClosing } from "../scoring/streamed.js";
 import { warmUp } from "../scoring/warm-up.js";
 
-/** The context of scoring a stream. Whoever opens a resource closes it. */
+/** The context of scoring a stream. The function that opens a resource closes it. */
 export interface PipeContext extends ScoringContext {
   readonly input: RowStream;
   readonly output: RowWriter;

@@ -1,10 +1,10 @@
-/** What earlier runs found out about memory. To lose it costs time only. */
+/** The largest batches that fitted into memory in earlier runs. Losing an entry costs time only. */
 export interface BatchLimitCache {
   find(of: BatchLimitKey): Promise<number | undefined>;
   keep(of: BatchLimitKey, rows: number): Promise<void>;
 }
 
-/** What a ceiling holds for. */
+/** The model, device and row width that a limit holds for. */
 export interface BatchLimitKey {
   readonly modelSha256: string;
   /** "cuda:0" */

@@ -28,7 +28,7 @@ export interface ScoringContext {
   readonly dateMs: () => number;
   readonly log: Log;
   readonly progress: Progress;
-  /** What this attempt has done, for all reports of it. */
+  /** The record of this attempt, which all reports are made from. */
   readonly record: AttemptRecord;
 
   /** How much memory rows may take on their way. */
@@ -70,7 +70,7 @@ export interface JobContext extends ScoringContext {
   readonly worker: Worker;
   /** Take over spans of other workers when the own share is done. */
   readonly steal: boolean;
-  /** Open a run after one that is finished, or whose pins do not hold any more. */
+  /** Open the next run if the latest one is finished or its pins no longer hold. */
   readonly newRun: boolean;
 }
 
@@ -95,7 +95,7 @@ export interface Log {
   debug(message: string): void;
 }
 
-/** Does `work` for a key of the spec: what its author must mend is told with the place where the spec says it. */
+/** Does `work` for a key of the spec: errors that its author must correct name the place in the spec. */
 export async function atKey<T>(
   { where }: Pick<ScoringContext, "where">,
   path: readonly string[],

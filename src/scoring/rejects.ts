@@ -171,7 +171,7 @@ function expressionKey({ expressions }: Contract, name: string | null): string {
 /** What lets the row be scored after all, where something does: "model.missing: nan …; ". */
 function remedyOf({ reason, column, value }: RejectedRow, contract: Contract): string {
   if (reason === "expression_failed") {
-    return "mend the expression, or wrap it in try(…), which gives NULL; ";
+    return "correct the expression, or wrap it in try(…), which gives NULL; ";
   }
   if (reason === "target_cannot_hold") {
     return "change the column of the table; ";
@@ -281,7 +281,7 @@ export function createRejectBudget({ limit, rows, already, shownBy }: RejectLimi
       throw new JobError(
         "TOO_MANY_REJECTS",
         `scoring: ${count} rows could not be scored, max_rejects is ${limit}${typeof limit === "number" ? "" : ` of ${rows} rows, ${allowed}`}`,
-        { hint: `mend the input, or raise max_rejects; ${shownBy}` },
+        { hint: `correct the input, or raise max_rejects; ${shownBy}` },
       );
     }
   };

@@ -25,13 +25,13 @@ export interface PostgresOutputSpec {
 
 export type PostgresMode = "append" | "upsert" | "replace";
 
-/** require: encrypted, and whoever answers is believed. */
+/** require: encrypts, and does not check who answers. */
 export type PostgresTls = "verify-full" | "require" | "disable";
 
 /** Seconds. */
 export interface PostgresTimeouts {
   readonly connect: number;
-  /** Of one statement; a connection that is silent for longer is given up. */
+  /** Limit of one statement; a connection that is silent for longer is closed. */
   readonly statement: number;
   readonly lock: number;
 }

@@ -3,7 +3,7 @@ import { isS3Uri } from "./s3-uri.js";
 import { secretFile } from "./secrets.js";
 import { count, text } from "./values.js";
 
-/** How an attempt is told of; it belongs to the attempt, and what fails of it fails nothing else. */
+/** How an attempt reports what it does. It may differ between attempts, and a failed report does not fail the run. */
 export interface ReportSpec {
   /** A page, relative to the spec's folder. */
   readonly html?: string | undefined;

@@ -1,5 +1,5 @@
 /**
- * Keeps a rejection from counting as unhandled until the promise is awaited: whoever awaits it is told. For a promise
+ * Keeps a rejection from counting as unhandled until the promise is awaited: its awaiter gets the error. For a promise
  * that is not awaited at once, or that nobody may need in the end.
  */
 export function awaitedLater<T>(promise: Promise<T>): Promise<T> {
@@ -12,7 +12,7 @@ export async function settled(promise: Promise<unknown> | undefined): Promise<vo
   await Promise.allSettled([promise]);
 }
 
-/** What was opened; undefined where that failed, of which whoever asked for it was told. For closing it. */
+/** Returns what was opened, so that it can be closed; undefined if opening it failed, which its caller reports. */
 export async function ifOpened<T>(opening: Promise<T> | undefined): Promise<T | undefined> {
   const [result] = await Promise.allSettled([opening]);
   return result.status === "fulfilled" ? result.value : undefined;

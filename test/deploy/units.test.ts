@@ -57,7 +57,7 @@ describe("the systemd units", () => {
     expect(deployText("systemd/README.md")).toContain("install -D -m 644 gpu.conf ");
   });
 
-  test("try again, but not what no retry mends", () => {
+  test("units retry transient errors only", () => {
     expect(valuesOf(service, "Restart")).toEqual(["on-failure"]);
     expect(valuesOf(service, "RestartPreventExitStatus")).toEqual([finalCodes.join(" ")]);
   });

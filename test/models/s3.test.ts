@@ -130,7 +130,7 @@ s3.describe("a model in S3", () => {
     expect((await readFile(second.path)).equals(bytes)).toBe(true);
   });
 
-  test("is whole in the cache whoever fetches it at once", async () => {
+  test("is whole in the cache when several processes fetch it at once", async () => {
     await using world = await modelInS3("bias.bin");
     await world.bucket.put("models/bias.bin", "1234");
 

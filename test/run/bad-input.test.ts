@@ -89,7 +89,7 @@ async function damage(shard: string, from: number): Promise<Buffer> {
 }
 
 describe("a shard whose bytes are damaged", () => {
-  test("in the middle ends the run with 65; earlier spans stay, and the mended shard is finished", async () => {
+  test("in the middle ends the run with 65; earlier spans stay, and a run over the repaired shard finishes", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "digits-lightgbm", { commit_rows: 50 });
     // Shard 2 is rows 799 to 1399 of the run, in row groups of 150.
@@ -106,8 +106,8 @@ describe("a shard whose bytes are damaged", () => {
 
     await writeFile(job.shard(2), whole);
     await utimes(job.shard(2), plannedTime, plannedTime);
-    const mended = await runSpec(job.spec);
-    expect(mended.summary).toMatchObject({ status: "complete", spans_resumed: parts.length });
+    const repaired = await runSpec(job.spec);
+    expect(repaired.summary).toMatchObject({ status: "complete", spans_resumed: parts.length });
     expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
   });
 

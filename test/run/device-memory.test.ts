@@ -32,7 +32,7 @@ async function tightJob(overrides: SpecOverrides = {}, name = "diabetes-mlp"): P
   return {
     spec,
     out,
-    batchLimits: join(folder.path, "ceilings"),
+    batchLimits: join(folder.path, "batch-limits"),
     expectFinished: async () => {
       await expectFinished(out, { golden: await goldenRows(fixture) });
     },

@@ -6,7 +6,7 @@ import { scratchFolder } from "../support/job.js";
 import { hasEnd, pipeHere, rowsOf } from "../support/pipe.js";
 import { ending, numbers, pipeJob, streamOf } from "../support/pipe-job.js";
 
-test("a value that is damaged is told with its place, and who is to mend it", async () => {
+test("a damaged value in a pipe is reported with its place, and the hint names the writing program", async () => {
   await using scratch = await scratchFolder();
   const spec = await pipeJob(scratch.path, { modelSpec: { inputs: { x: ["id"] } }, output: { columns: ["word"] } });
   const stream = await readFile(join(projectFolder, "fixtures/arrow/plain.arrows"));
@@ -15,7 +15,7 @@ test("a value that is damaged is told with its place, and who is to mend it", as
   const { said } = await ending(pipeHere(spec, stream));
 
   expect(said).toMatch(/^65 SHARD_CORRUPT\nreading stdin: dictionary 0 is damaged \(column word: .*UTF-8/);
-  expect(said).toContain("hint: mend the program that writes the stream");
+  expect(said).toContain("hint: correct the program that writes the stream");
 });
 
 describe("bad rows are what they are in a run", () => {

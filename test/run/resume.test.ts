@@ -32,7 +32,7 @@ describe("a finished run", () => {
     expect(await listing(scratch.path)).toEqual(before);
   });
 
-  test("is finished by whoever comes after a finish that died between the last part and _SUCCESS", async () => {
+  test("is finished by the next attempt after a finish that died between the last part and _SUCCESS", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: 100 });
     await leaveUnfinished(job.spec, job.out, () => true);

@@ -37,7 +37,7 @@ const damages = [
 ];
 
 describe("a committed part that somebody spoils while the run goes on", () => {
-  test.each(damages)("($what) keeps it from finishing; the part mended, the same command does", async (how) => {
+  test.each(damages)("($what) keeps it from finishing until the part is repaired", async (how) => {
     await using scratch = await scratchFolder();
     const { spec, out, expected } = await watchedJob(scratch.path);
     const run = await holdRun(spec, { out, call: "link part-00004 #1", held: join(scratch.path, "held") });

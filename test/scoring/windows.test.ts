@@ -41,7 +41,7 @@ function slowSource(
             seen.mostBytes = Math.max(seen.mostBytes, seen.bytes);
             await sleep(mine % 3);
             if (fails(mine)) {
-              throw new Error("the weather is bad");
+              throw new Error("the store is away");
             }
           },
           forget: () => Promise.resolve(),
@@ -166,7 +166,7 @@ describe("windows that are fetched ahead", () => {
       }
     };
 
-    await expect(reading()).rejects.toThrow("the weather is bad");
+    await expect(reading()).rejects.toThrow("the store is away");
 
     expect(starts).toEqual([0, 10, 20, 30]);
     expect(seen.open).toBe(0);

@@ -73,7 +73,7 @@ export interface TightRun {
   readonly warnings: readonly string[];
 }
 
-/** Carries out a run on such a device. `ceilings`: where it remembers what fits. */
+/** Carries out a run on such a device. `batchLimits`: the folder of the batch limit cache. */
 export async function runTight(
   spec: string,
   { batchLimits, attempt, ...tightness }: Tightness & { batchLimits: string; attempt?: Partial<AttemptOptions> },

@@ -63,7 +63,7 @@ export const sessionProtocol = {
     expect: { request: isExpected, result: isUndefined },
   },
   toServer: {
-    /** The thread reads and scores units for whoever has the other end of the port. */
+    /** The thread reads and scores units for the other end of the port. */
     units: isPort,
     /** The thread ends when it has answered the calls before. */
     close: isUndefined,

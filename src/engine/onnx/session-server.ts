@@ -17,7 +17,7 @@ import { settled } from "../../util/promises.js";
 export interface SessionServerOptions {
   /** ONNX Runtime: given, so that what is bundled with this loads no native library. */
   readonly runtime: Runtime & Pick<typeof OnnxRuntime, "env">;
-  /** Reads and scores units for whoever has the other end of `port`. */
+  /** Reads and scores units for the other end of `port`. */
   readonly serveUnits: (port: MessagePort, run: RunModel) => void;
 }
 

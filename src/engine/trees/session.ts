@@ -84,7 +84,7 @@ export function openTreeSession(options: TreeSessionOptions): TreeSession {
   };
 }
 
-/** A session's trees: not compiled yet, compiled, or given up. */
+/** The state of a session's trees: not compiled yet, compiled, or abandoned. */
 interface Trees {
   /** What it takes to compile them, about. */
   readonly costMs: number;

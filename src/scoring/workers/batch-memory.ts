@@ -36,7 +36,7 @@ export function pooledBatchMemory(takeBuffer: (bytes: number) => ArrayBuffer): P
   };
 }
 
-/** Memory for what is not sent, or only copies of it. */
+/** Memory for arrays that are not sent to another thread, or are sent as copies. */
 export function matrixMemory(): { readonly take: TakeValues; clear(): void } {
   const pieces: Uint8Array<ArrayBuffer>[] = [];
   return {

@@ -11,7 +11,7 @@ export type Session = Pick<ClientBase, "query">;
 export interface Connections extends AsyncDisposable {
   /**
    * Lends a connection to `work`. When `work` fails, the connection is closed, and the server rolls back.
-   * `silentSeconds`: a connection without any data for so long is given up.
+   * `silentSeconds`: a connection without any data for so long is closed.
    */
   use<T>(work: (session: Session) => Promise<T>, options?: { readonly silentSeconds?: number }): Promise<T>;
 }

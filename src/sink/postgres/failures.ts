@@ -46,7 +46,7 @@ const permanentStates: readonly Known[] = [
 ];
 const refused: Omit<Known, "states"> = {
   code: "OUTPUT_REFUSED",
-  hint: "mend the input or the table; committed spans are kept",
+  hint: "correct the input or the table; committed spans are kept",
 };
 
 export function classify(error: unknown): Failure {

@@ -92,7 +92,7 @@ postgres.describe("a table that is made anew in mid-run", () => {
 });
 
 postgres.describe("a trigger that keeps a row out", () => {
-  test.each(modes)("a trigger that keeps a row out is noticed: %s", async (_mode, spec) => {
+  test.each(modes)("a trigger that keeps a row out ends the run: %s", async (_mode, spec) => {
     await using database = await postgres.server().createDatabase();
     await database.query(withTrigger("IF NEW.id = 3 THEN RETURN NULL; END IF;"));
     for (const more of spec.mode === "upsert" ? [{}, { on_duplicate: "last" as const }] : [{}]) {
@@ -121,7 +121,7 @@ postgres.describe("rules and policies of a table whose rows are exchanged", () =
   test.each([
     ["a rule that eats rows", "CREATE RULE r AS ON INSERT TO scores.predictions DO INSTEAD NOTHING"],
     ["a rule that keeps rows", "CREATE RULE r AS ON DELETE TO scores.predictions DO INSTEAD NOTHING"],
-  ])("a rule or trigger is noticed when rows are exchanged: %s", async (_what, sql) => {
+  ])("a rule or trigger ends the run when rows are exchanged: %s", async (_what, sql) => {
     await using database = await postgres.server().createDatabase();
     await wholeRun(database, 25, spec);
     await database.query(sql);
@@ -129,7 +129,7 @@ postgres.describe("rules and policies of a table whose rows are exchanged", () =
     expect(await count(database)).toBe(25);
   });
 
-  test("a policy that hides rows from the role that would delete them is noticed", async () => {
+  test("a policy that hides rows from the role that would delete them ends the run", async () => {
     await using database = await postgres.server().createDatabase();
     await database.query(`DROP ROLE IF EXISTS blinkered; CREATE ROLE blinkered LOGIN;
       GRANT CREATE ON DATABASE ${database.name} TO blinkered; CREATE SCHEMA scores; GRANT ALL ON SCHEMA scores TO blinkered;
@@ -152,18 +152,21 @@ postgres.describe("a table that is to be renamed away", () => {
     ["a check", "ALTER TABLE scores.predictions ADD CHECK (score >= 0)", "it has constraint predictions_score_check"],
     ["no index more", "DROP INDEX scores.early", "it has no index USING btree (score, id)"],
     ["no default more", "ALTER TABLE scores.predictions ALTER score DROP DEFAULT", "it has no column score real"],
-  ])("a table that has %s since its copy was made is not renamed, until that is mended", async (_what, sql, said) => {
-    await using database = await postgres.server().createDatabase();
-    await database.query(`CREATE SCHEMA scores; CREATE TABLE scores.predictions (id int8 PRIMARY KEY, score real DEFAULT 1);
+  ])(
+    "a table that has %s since its copy was made is not renamed until the table is repaired",
+    async (_what, sql, said) => {
+      await using database = await postgres.server().createDatabase();
+      await database.query(`CREATE SCHEMA scores; CREATE TABLE scores.predictions (id int8 PRIMARY KEY, score real DEFAULT 1);
       CREATE INDEX early ON scores.predictions (score, id)`);
-    await expect(changeAmid(database, spec, sql)).rejects.toMatchObject({
-      code: "OUTPUT_MISMATCH",
-      message: expect.stringContaining(said),
-    });
-    expect(await count(database)).toBe(0);
-    await wholeRun(database, 40, { swap: "delete_insert" });
-    expect(await count(database)).toBe(40);
-  });
+      await expect(changeAmid(database, spec, sql)).rejects.toMatchObject({
+        code: "OUTPUT_MISMATCH",
+        message: expect.stringContaining(said),
+      });
+      expect(await count(database)).toBe(0);
+      await wholeRun(database, 40, { swap: "delete_insert" });
+      expect(await count(database)).toBe(40);
+    },
+  );
 
   test("a table's new grants and comment are copied when it is renamed away", async () => {
     await using database = await postgres.server().createDatabase();

@@ -163,7 +163,7 @@ postgres.describe("mode upsert", () => {
     expect(await sink.find(planFor(sink.planTarget).runId)).toBeUndefined();
   });
 
-  test("upsert is refused when the table of its keys is gone: a key could come twice unnoticed", async () => {
+  test("upsert is refused when the table of its keys is gone, since a duplicate key would not be found", async () => {
     await using database = await postgres.server().createDatabase();
     await using sink = upsert(database);
     const { stored, run } = await begun(sink, planFor(sink.planTarget));

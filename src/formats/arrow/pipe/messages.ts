@@ -114,7 +114,7 @@ function joined(...parts: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
   return bytes;
 }
 
-export const mendWriter = "mend the program that writes the stream";
+export const correctWriter = "correct the program that writes the stream";
 const streamHint = "write an Arrow IPC stream, such as pyarrow.ipc.new_stream writes";
 
 function refuseOther(name: string, first: Uint8Array): void {
@@ -147,6 +147,6 @@ function cutOffAt(name: string, { at }: ByteStream): Error {
 function whatFailed(error: unknown, name: string, place: string): unknown {
   const errno = error instanceof JobError ? undefined : errnoOf(error);
   return errno === undefined
-    ? damageOf(error, name, place, mendWriter)
+    ? damageOf(error, name, place, correctWriter)
     : new JobError("DISK", `reading ${name}: ${errno}`, { cause: error });
 }

@@ -2,7 +2,7 @@ import { corruptArrow, type ShardBytes } from "../ipc/bytes.js";
 import { encodedFields, type DictionaryCache } from "../columns/dictionaries.js";
 import type { Block } from "../ipc/messages.js";
 import type { ArrowIndex, IndexedBatch, IndexedDictionary } from "../ipc/numbering.js";
-import { type Held, mendWriter, readMessages } from "./messages.js";
+import { type Held, correctWriter, readMessages } from "./messages.js";
 import { type StreamWalk, walkStream } from "../ipc/stream.js";
 import type { MemoryBudget } from "../../../util/memory-budget.js";
 import type { OpenArrow } from "../ipc/shards.js";
@@ -36,7 +36,7 @@ interface HeldBatch {
 
 export function openArrowPipe({ name, chunks, memory, close }: ArrowPipeOptions): ArrowPipe {
   const stream = byteStream(chunks);
-  const walk = walkStream(name, mendWriter);
+  const walk = walkStream(name, correctWriter);
   const known: DictionaryCache = new Map();
   const held = new Map<string, HeldBatch>();
   const budget = createByteBudget(memory.openPagesBytes);
@@ -90,7 +90,7 @@ function openHeld(
 }
 
 function fileOf(name: string, part: string): ShardFile {
-  return { path: `${name}#${part}`, name, remedy: mendWriter };
+  return { path: `${name}#${part}`, name, remedy: correctWriter };
 }
 
 function streamedBatch(file: ShardFile, { rowStart, rows }: IndexedBatch, onRelease: () => void): StreamedBatch {
@@ -166,7 +166,7 @@ function keepDictionaries(name: string, ids: ReadonlySet<number>): Dictionaries 
         throw corruptArrow(
           name,
           `its dictionaries have ${bytes} bytes, at most ${dictionariesLimit} are kept`,
-          mendWriter,
+          correctWriter,
         );
       }
     },

@@ -137,7 +137,10 @@ async function* streamRows({ pool, memory }: ReadTools, slice: SliceRequest): As
   }
 }
 
-/** What comes, and what DuckDB ended it with; undefined: with nothing. What is made of it may fail for other reasons. */
+/**
+ * Yields the chunks, and returns the error that DuckDB ended them with; undefined if they ended without one. Errors of
+ * the consumer are not caught.
+ */
 async function* untilFailure<T>(chunks: AsyncIterable<T>): AsyncGenerator<T, unknown> {
   try {
     yield* chunks;

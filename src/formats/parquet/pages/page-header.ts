@@ -86,7 +86,7 @@ export function parsePageHeader(cursor: Cursor): PageHeader {
     return true;
   });
   const { kind, toldBy } = kinds.get(numbers.kind) ?? otherKind;
-  // A damaged byte may change a page's kind, or make a field another: then what is told of it is not all there.
+  // A damaged byte may change a page's kind, or make a field another: then some of its fields are missing.
   const own = told.get(toldBy) ?? {};
   const isWhole = Object.values(numbersTold[toldBy] ?? {}).every((name) => own[name] !== undefined);
   const { values = 0, entries = 0, encoding = -1, levelEncoding = -1, repetitionEncoding = -1 } = own;

@@ -8,7 +8,7 @@ export interface DamagedFile {
   readonly cause?: unknown;
 }
 
-/** The error for a damaged output that a new run can replace. `hint`: how else to mend it. */
+/** The error for a damaged output that a new run can replace. `hint`: another way to repair it. */
 export function damagedOutput(
   message: string,
   { hint, damage, cause }: { readonly hint: string; readonly damage: Damage; readonly cause?: unknown },

@@ -43,7 +43,7 @@ export interface Publisher {
   readonly commit: (commit: SpanCommit) => Promise<{ outcome: CommitOutcome; part: FinishedPart }>;
   /** Runs `work`, which finishes the run. Throws when another plan is stored, or a later run was opened. */
   readonly finishing: (work: () => Promise<void>) => Promise<void>;
-  /** Creates a small file of the run's own folder unless it exists. Durable when it returns, whoever created it. */
+  /** Creates a small file of the run's own folder unless it exists. It is durable when this returns, even if another attempt created it. */
   readonly createOnce: (path: string, text: string) => Promise<void>;
   /**
    * Moves the parts into place, then writes the profile, then the manifest, then `_SUCCESS`. Each step may be repeated.

@@ -261,7 +261,7 @@ async function mergeOnce(session: Session, merge: Merge, rows: EncodedRows): Pro
 
 function duplicate({ key }: Merge, row: unknown, where: string): JobError {
   return new JobError("DUPLICATE_KEY", `writing rows by key: ${shownKey(key, row)} comes ${where}`, {
-    hint: "mend the input, or write output.postgres.on_duplicate: last to let the last row count; committed spans are kept",
+    hint: "correct the input, or write output.postgres.on_duplicate: last to let the last row count; committed spans are kept",
   });
 }
 

@@ -106,8 +106,8 @@ function expectRefused(error: unknown): void {
 
 describe.each([
   { number: 1, ending: "finished" },
-  { number: 1, ending: "given up" },
-  { number: 2, ending: "given up" },
+  { number: 1, ending: "abandoned" },
+  { number: 2, ending: "abandoned" },
 ])("a late attempt at run $number, which was $ending, after the next run is finished", ({ number, ending }) => {
   test("a late attempt at run $number, which was $ending, publishes nothing wherever it was stopped", {
     timeout: 300_000,
