@@ -6,14 +6,16 @@ export function addStatus(program: Command, io: SafeIo): void {
   program
     .command("status")
     .description(
-      "Show the progress of a run. If its output is damaged, list every fault and end with exit code 66. Writes nothing",
+      "Show the progress of a run; of several specs, a table with a line for each. If an output is damaged, list every fault and end with exit code 66. Writes nothing",
     )
-    .argument("<spec>", "Job spec, a YAML file")
+    .argument("<specs...>", "Job specs, YAML files")
     .addOption(param())
-    .option("--json", "Print one line of JSON")
-    .action(async (spec: string, options) => {
+    .option("--held", "Show only runs that are held by their checks")
+    .option("--failed", "Show only runs that are neither complete nor held, and specs with an error")
+    .option("--json", "Print one line of JSON for each spec")
+    .action(async (specs: string[], options) => {
       const { statusCommand } = await import("./commands/status.js");
-      await statusCommand(spec, options, io);
+      await statusCommand(specs, options, io);
     });
 }
 

@@ -4,7 +4,7 @@ import { runIdOf } from "../plan/identity.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import type { Decision } from "../publish/decision.js";
 import type { VerdictReport } from "../report/report.js";
-import { spanCount } from "../plan/spans.js";
+import { spanAt, spanCount } from "../plan/spans.js";
 import type { CommittedBy, RunSink } from "../sink/port.js";
 import { countCommitted } from "./conclude.js";
 import { verdictReport } from "./decided.js";
@@ -29,6 +29,8 @@ export interface RunState {
   readonly commands: readonly string[];
   /** null: the run's plan is gone or unreadable. */
   readonly rowsPlanned: number | null;
+  /** Planned rows in committed spans. null: unknown for a damaged run. */
+  readonly rowsCommitted: number | null;
   /** null: the run's plan is gone or unreadable. */
   readonly spansPlanned: number | null;
   /** null: unknown for a damaged run. */
@@ -54,6 +56,7 @@ export async function runState(context: JobContext): Promise<RunState> {
   const nothing = {
     ...undecided,
     rowsPlanned: 0,
+    rowsCommitted: 0,
     spansPlanned: 0,
     spansCommitted: 0,
     attempts: [],
@@ -78,6 +81,7 @@ export async function runState(context: JobContext): Promise<RunState> {
     status: run.state.kind === "published" ? "complete" : run.state.kind,
     ...(await reviewOf(context, plan, run)),
     spansCommitted: countCommitted(run),
+    rowsCommitted: rowsCommitted(plan, run),
     attempts: countByAttempt(run.committedBy),
     ...about,
   };
@@ -117,12 +121,22 @@ async function orDamage<T>(work: () => Promise<T>): Promise<T | JobError> {
   }
 }
 
-function damagedBy(error: JobError): Pick<RunState, "status" | "damage" | "error" | "spansCommitted"> & {
+function damagedBy(error: JobError): Pick<
+  RunState,
+  "status" | "damage" | "error" | "spansCommitted" | "rowsCommitted"
+> & {
   readonly runId?: RunId;
 } {
   const { runId, found = [error.message] } = error.damage ?? {};
   const named = runId === undefined ? {} : { runId: runId as RunId };
-  return { ...named, status: "damaged", spansCommitted: null, damage: found, error };
+  return { ...named, status: "damaged", spansCommitted: null, rowsCommitted: null, damage: found, error };
+}
+
+function rowsCommitted(plan: Plan, { committed }: RunSink): number {
+  return committed.reduce((sum, flag, index) => {
+    const { rowStart, rowEnd } = spanAt(plan, index);
+    return flag === 0 ? sum : sum + rowEnd - rowStart;
+  }, 0);
 }
 
 function countByAttempt(committedBy: ReadonlyMap<number, CommittedBy>): (CommittedBy & { spans: number })[] {

@@ -2,28 +2,38 @@ import { printable } from "../../util/printable.js";
 import { count, showCount, verdictFields } from "../../report/report.js";
 import { table } from "../../report/table.js";
 import { type RunState, runState } from "../../run/state.js";
+import { JobError, messageOf } from "../../util/errors.js";
 import type { SafeIo } from "../io.js";
 import { openJob } from "../../app/job-context.js";
 import type { JobOptions } from "../../app/read-spec.js";
 
-export async function statusCommand(
-  spec: string,
-  options: JobOptions & { readonly json?: boolean },
-  io: SafeIo,
-): Promise<void> {
+export interface StatusOptions extends JobOptions {
+  readonly json?: boolean;
+  readonly held?: boolean;
+  readonly failed?: boolean;
+}
+
+/** Tells about the run of one spec at length, and about those of several specs in a table. */
+export async function statusCommand(specs: readonly string[], options: StatusOptions, io: SafeIo): Promise<void> {
+  const [spec] = specs;
+  if (spec === undefined || specs.length > 1 || options.held === true || options.failed === true) {
+    await statusOfSeveral(specs, options, io);
+    return;
+  }
   await using job = await openJob(spec, options);
   const state = await runState(job);
-  io.stdout.write(`${options.json === true ? stateJson(state) : stateText(state)}\n`);
+  io.stdout.write(`${options.json === true ? JSON.stringify(stateJson(state)) : stateText(state)}\n`);
   if (state.error !== undefined) {
     throw state.error; // with its hint and exit code
   }
 }
 
-function stateJson(state: RunState): string {
-  return JSON.stringify({
+function stateJson(state: RunState): object {
+  return {
     run_id: state.runId,
     status: state.status,
     rows_planned: state.rowsPlanned,
+    rows_committed: state.rowsCommitted,
     spans_planned: state.spansPlanned,
     spans_committed: state.spansCommitted,
     verdict: verdictFields(state.verdict),
@@ -40,7 +50,80 @@ function stateJson(state: RunState): string {
     })),
     unfinished: state.unfinished.map(({ runId, command }) => ({ run_id: runId, command })),
     output: state.output,
-  });
+  };
+}
+
+interface JobState {
+  readonly spec: string;
+  /** undefined: `error` says why. */
+  readonly state?: RunState;
+  readonly error?: unknown;
+}
+
+async function statusOfSeveral(specs: readonly string[], options: StatusOptions, io: SafeIo): Promise<void> {
+  const found: JobState[] = [];
+  for (const spec of specs) {
+    found.push(await stateOf(spec, options));
+  }
+  const shown = found.filter((job) => isShown(job, options));
+  for (const { spec, state, error } of options.json === true ? shown : []) {
+    const told = state === undefined ? { status: "error", error: messageOf(error) } : stateJson(state);
+    io.stdout.write(`${JSON.stringify({ spec, ...told })}\n`);
+  }
+  if (options.json !== true) {
+    const lines = shown.length === 0 ? [] : table([headings, ...shown.map(cellsOf)], { right: [3, 4] });
+    io.stdout.write(`${[...lines, totals(found)].join("\n")}\n`);
+  }
+  const [worst] = found.flatMap(({ state, error = state?.error }) => (error === undefined ? [] : [error]));
+  if (worst !== undefined) {
+    throw worst;
+  }
+}
+
+async function stateOf(spec: string, options: JobOptions): Promise<JobState> {
+  try {
+    await using job = await openJob(spec, options);
+    return { spec, state: await runState(job) };
+  } catch (error) {
+    if (error instanceof JobError) {
+      return { spec, error };
+    }
+    throw error;
+  }
+}
+
+function isShown({ state }: JobState, { held = false, failed = false }: StatusOptions): boolean {
+  const isHeld = state?.status === "held";
+  const isFailed = !isHeld && state?.status !== "complete";
+  return held || failed ? (held && isHeld) || (failed && isFailed) : true;
+}
+
+const headings = ["spec", "run", "status", "rows committed", "planned", ""];
+
+function cellsOf({ spec, state, error }: JobState): string[] {
+  if (state === undefined) {
+    return [spec, "", "error", "", "", firstLine(messageOf(error))];
+  }
+  const { runId, status, rowsCommitted, rowsPlanned, verdict, damage } = state;
+  const rows = [rowsCommitted, rowsPlanned].map((value) =>
+    value === null || status === "not_planned" ? "" : showCount(value),
+  );
+  const why = status === "complete" ? undefined : (verdict?.failed[0] ?? damage[0]);
+  return [spec, runId, status, ...rows, firstLine(why ?? "")];
+}
+
+function firstLine(text: string): string {
+  const [line = ""] = text.split("\n");
+  return line;
+}
+
+function totals(jobs: readonly JobState[]): string {
+  const counts = new Map<string, number>();
+  for (const { state } of jobs) {
+    const status = state?.status ?? "error";
+    counts.set(status, (counts.get(status) ?? 0) + 1);
+  }
+  return `${count(jobs.length, "job")}: ${[...counts].map(([status, number]) => `${showCount(number)} ${status}`).join(", ")}`;
 }
 
 function stateText(state: RunState): string {
@@ -62,7 +145,8 @@ function reviewText({ verdict, decision, status, commands }: RunState): string[]
   ];
 }
 
-function summary({ runId, status, rowsPlanned, spansPlanned, spansCommitted, output }: RunState): string {
+function summary(state: RunState): string {
+  const { runId, status, rowsPlanned, rowsCommitted, spansPlanned, spansCommitted, output } = state;
   if (status === "not_planned") {
     return `${runId}: not planned yet; nothing of it is in ${output}`;
   }
@@ -72,8 +156,12 @@ function summary({ runId, status, rowsPlanned, spansPlanned, spansCommitted, out
   if (spansCommitted === null) {
     return `${runId}: damaged, ${count(spansPlanned, "span")} planned (${count(rowsPlanned, "row")}) -> ${output}`;
   }
-  const progress = `${showCount(spansCommitted)} of ${count(spansPlanned, "span")} committed (${count(rowsPlanned, "row")})`;
+  const progress = `${showCount(spansCommitted)} of ${count(spansPlanned, "span")} committed (${rowsOf(rowsCommitted, rowsPlanned)})`;
   return `${runId}: ${status}, ${progress} -> ${output}`;
+}
+
+function rowsOf(committed: number | null, planned: number): string {
+  return committed === planned ? count(planned, "row") : `${showCount(committed ?? 0)} of ${count(planned, "row")}`;
 }
 
 /** Lists the attempts in a table, if there are several. */

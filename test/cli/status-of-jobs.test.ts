@@ -1,0 +1,42 @@
+import { readdir, rename, truncate, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { runHere } from "../support/cli.js";
+import { fixtures, type Fixture, scratchFolder, writeSpec } from "../support/job.js";
+import { shownCli } from "../support/shown.js";
+
+const wine = fixtures.find(({ name }) => name === "wine-forest") as Fixture;
+
+test("status of several specs is a table with a line for each, and ends with the first error", async () => {
+  await using folder = await scratchFolder();
+  const inFolder = (name: string): string => join(folder.path, name);
+  const specs = ["complete.yaml", "damaged.yaml", "late.yaml", "wrong.yaml"];
+  for (const name of specs.slice(0, 3)) {
+    const spec = await writeSpec(folder.path, wine, {
+      commit_rows: 50,
+      name: name.replace(".yaml", ""),
+      output: { columns: ["id"], parquet: { path: name.replace(".yaml", "-out") } },
+    });
+    await rename(spec, inFolder(name));
+  }
+  await writeFile(inFolder("wrong.yaml"), "version: 1\n");
+  await runHere(["run", inFolder("complete.yaml"), "--quiet"]);
+  await runHere(["run", inFolder("damaged.yaml"), "--quiet"]);
+  const [part = ""] = (await readdir(inFolder("damaged-out"))).filter((name) => name.endsWith(".parquet"));
+  await truncate(inFolder(`damaged-out/${part}`), 100);
+
+  const paths = specs.map(inFolder);
+  const table = async (...options: string[]): Promise<string> =>
+    (await shownCli(["status", ...options, ...paths], folder.path)).replaceAll(/ {2,}/g, "  ");
+  expect(await table()).toMatchSnapshot();
+  expect(await table("--failed")).toMatchSnapshot();
+  expect(await table("--held")).toContain("stdout\n4 jobs: 1 complete, 1 damaged, 1 not_planned, 1 error\n");
+  const { stdout } = await runHere(["status", "--json", ...paths]);
+  const lines = stdout.trim().split("\n");
+  expect(lines.map((line) => JSON.parse(line) as unknown)).toMatchObject([
+    { spec: paths[0], status: "complete", rows_planned: 178, rows_committed: 178 },
+    { spec: paths[1], status: "damaged", rows_committed: null },
+    { spec: paths[2], status: "not_planned", rows_committed: 0 },
+    { spec: paths[3], status: "error" },
+  ]);
+});
