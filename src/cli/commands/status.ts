@@ -74,9 +74,10 @@ async function statusOfSeveral(specs: readonly string[], options: StatusOptions,
     const lines = shown.length === 0 ? [] : table([headings, ...shown.map(cellsOf)], { right: [3, 4] });
     io.stdout.write(`${[...lines, totals(found)].join("\n")}\n`);
   }
-  const [worst] = found.flatMap(({ state, error = state?.error }) => (error === undefined ? [] : [error]));
-  if (worst !== undefined) {
-    throw worst;
+  for (const { state, error = state?.error } of found) {
+    if (error !== undefined) {
+      throw error;
+    }
   }
 }
 
