@@ -1,4 +1,5 @@
 import { errnoOf, JobError, messageOf } from "../util/errors.js";
+import { openFilesHint } from "../util/open-files.js";
 
 /**
  * Returns the error to end with if a call failed because too many files are open (75), or because a native library is
@@ -25,7 +26,7 @@ function openFilesError(error: unknown): JobError | undefined {
   const doing =
     error instanceof JobError ? error.message : `opening a file: too many are open already (${messageOf(cause)})`;
   return new JobError("DISK", doing, {
-    hint: "raise the limit of open files (`ulimit -n`, LimitNOFILE in systemd), then run the same command again",
+    hint: openFilesHint,
     cause: error,
   });
 }

@@ -1,6 +1,7 @@
 import type { DuckDBConnection } from "@duckdb/node-api";
 import { whenNeeded } from "../util/when-needed.js";
 import { quoteText } from "./sql.js";
+import { refuseFewFiles } from "../util/open-files.js";
 import { awaitedLater } from "../util/promises.js";
 
 /** How to open a DuckDB instance. */
@@ -60,6 +61,8 @@ export async function openDuckDb({
 }: DuckDbOptions): Promise<DuckDb> {
   // Imported here: the library is large, and what does not need DuckDB should not wait for it.
   const { DuckDBInstance } = await import("@duckdb/node-api");
+  // DuckDB reads the memory limit of the control group when it is opened. It aborts the process if it cannot.
+  refuseFewFiles("opening DuckDB");
   const instance = await DuckDBInstance.create(":memory:", {
     threads: String(threads),
     autoinstall_known_extensions: "false",

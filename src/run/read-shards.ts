@@ -7,10 +7,11 @@ import type { JobContext } from "../scoring/context.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { OpenShard, Source } from "../storage/port.js";
 import { JobError } from "../util/errors.js";
+import { filesAtOnce } from "../util/open-files.js";
 import { laterInputHint } from "./input.js";
 import { verifyShards } from "./verify.js";
 
-/** Shards opened at once while footers are read. */
+/** Shards opened at once while footers are read, if that many files may be opened. */
 const footerConcurrency = 256;
 
 /** The columns of a shard, including those of its folder names. */
@@ -102,9 +103,10 @@ async function readFooters(context: JobContext, decoder: Decoder, listed: readon
   /** Schemas by the columns of the file, then by the names of the folder columns: many shards share few. */
   const schemas = new Map<ShardSchema, Map<string, SeenSchema>>();
   const { spec, source, signal } = context;
-  for (let start = 0; start < listed.length; start += footerConcurrency) {
+  const concurrency = filesAtOnce(footerConcurrency);
+  for (let start = 0; start < listed.length; start += concurrency) {
     signal.throwIfAborted();
-    const group = listed.slice(start, start + footerConcurrency);
+    const group = listed.slice(start, start + concurrency);
     const opened = await openAll(source, group);
     try {
       let index = 0;

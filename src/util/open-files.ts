@@ -1,0 +1,52 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { availableParallelism } from "node:os";
+import { errnoOf, JobError } from "./errors.js";
+
+/** What to do about the limit of open files. */
+export const openFilesHint =
+  "raise the limit of open files (`ulimit -n`, LimitNOFILE in systemd), then run the same command again";
+
+/** How many files a process may open, and how many it has open. */
+export interface OpenFiles {
+  readonly limit: number;
+  readonly open: number;
+}
+
+/**
+ * Counts the open files of this process, sockets and pipes included. The limit is infinite where the system does not
+ * tell it. @throws Error EMFILE if there is no file left to count with
+ */
+export function openFiles(): OpenFiles {
+  try {
+    const [, limit = ""] = /^Max open files +(\d+) /m.exec(readFileSync("/proc/self/limits", "utf8")) ?? [];
+    const open = readdirSync("/proc/self/fd").length - 1; // without the folder itself
+    return { limit: limit === "" ? Number.POSITIVE_INFINITY : Number(limit), open };
+  } catch (error) {
+    if (errnoOf(error) === "EMFILE") {
+      throw error;
+    }
+    return { limit: Number.POSITIVE_INFINITY, open: 0 }; // not Linux
+  }
+}
+
+/** What threads may open at the same moment: each worker thread has 4 files of its own, and reads others. */
+const sparedFiles = 16;
+const filesPerThread = 4;
+
+/**
+ * Must be called before native code that aborts the process when it cannot open a file.
+ * @throws JobError DISK if other threads could take the last files meanwhile
+ */
+export function refuseFewFiles(act: string, { limit, open } = openFiles(), cores = availableParallelism()): void {
+  const needed = sparedFiles + filesPerThread * cores;
+  if (limit - open < needed) {
+    throw new JobError("DISK", `${act}: ${open} of at most ${limit} files are open, and ${needed} more must be free`, {
+      hint: openFilesHint,
+    });
+  }
+}
+
+/** Returns how many files to open at once, of at most `most`, so that most of those that are free stay free. */
+export function filesAtOnce(most: number, { limit, open } = openFiles()): number {
+  return Math.max(1, Math.min(most, Math.floor((limit - open) / 4)));
+}
