@@ -1,19 +1,17 @@
-/**
- * Has worker threads that tests start in their own process run the bundle, as those of the command do: a thread that
- * loads the modules one by one takes three times the CPU time to start. Where a module is newer than the bundle, as
- * under `tsc --watch`, threads load the modules.
- */
+// Has worker threads that tests start in their own process run the bundle, as those of the command do: a thread that
+// loads the modules one by one takes three times the CPU time to start. Where a module is newer than the bundle, as
+// under `tsc --watch`, threads load the modules. Plain JavaScript: processes that tests start import it, too.
 import { readdirSync, statSync } from "node:fs";
 import { syncBuiltinESMExports } from "node:module";
 import { basename, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import workerThreads, { type WorkerOptions } from "node:worker_threads";
+import workerThreads from "node:worker_threads";
 
 const dist = fileURLToPath(new URL("../../dist", import.meta.url));
 const bundle = join(dist, "bundle");
 const { Worker } = workerThreads;
 
-function isBundleNewest(): boolean {
+function isBundleNewest() {
   const bundledMs = statSync(join(bundle, "load.js")).mtimeMs;
   return readdirSync(dist, { recursive: true, encoding: "utf8" })
     .filter((name) => name.endsWith(".js") && !name.startsWith("bundle"))
@@ -21,7 +19,7 @@ function isBundleNewest(): boolean {
 }
 
 class BundledWorker extends Worker {
-  constructor(file: string | URL, options?: WorkerOptions) {
+  constructor(file, options) {
     const path = file instanceof URL ? fileURLToPath(file) : file;
     const isOurs = path.startsWith(`${dist}/`) && path.endsWith("-worker.js");
     super(isOurs ? join(bundle, basename(path)) : file, options);
