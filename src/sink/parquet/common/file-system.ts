@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { link, mkdir, open, readdir, readFile, rename, rm, stat, unlink } from "node:fs/promises";
-import { errnoOf } from "../../../util/errors.js";
+import { errnoOf, JobError } from "../../../util/errors.js";
 
 /** The calls that read the state of a target, on a disk or in S3. They fail with ENOENT for what does not exist. */
 export interface TargetState {
@@ -39,6 +39,25 @@ export async function ifThere<T>(call: Promise<T>): Promise<T | undefined> {
     return await call;
   } catch (error) {
     if (errnoOf(error) === "ENOENT") {
+      return undefined;
+    }
+    throw error;
+  }
+}
+
+/** Errors of a disk for what this user may not read, or what is not a file or folder as expected. */
+const unreadable: ReadonlySet<string | undefined> = new Set(["EACCES", "EPERM", "ENOTDIR", "EISDIR", "ELOOP"]);
+
+/**
+ * Returns the result of a call on a file or folder of another run; undefined if it does not exist or this user may not
+ * read it. A disk or store that fails is an error.
+ */
+export async function ifReadable<T>(call: Promise<T>): Promise<T | undefined> {
+  try {
+    return await ifThere(call);
+  } catch (error) {
+    const isDenied = error instanceof JobError ? error.code === "PERMISSION" : unreadable.has(errnoOf(error));
+    if (isDenied) {
       return undefined;
     }
     throw error;

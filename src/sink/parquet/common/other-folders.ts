@@ -1,4 +1,4 @@
-import { listFolder, type TargetState } from "./file-system.js";
+import { ifReadable, type TargetState } from "./file-system.js";
 
 /** Where the job's runs with other params are: below `root`, a `RegExp` stands for a segment that contains a param. */
 export interface OtherFolders {
@@ -46,7 +46,7 @@ async function expand(fs: TargetState, root: string, pattern: readonly (string |
   return folders;
 }
 
-/** Lists a folder; a folder that cannot be listed counts as empty, since this user could not finish a run there. */
+/** Lists a folder; one that this user may not list counts as empty, since this user could not finish a run there. */
 async function namesIn(fs: TargetState, folder: string): Promise<string[]> {
-  return await listFolder(fs, folder).catch(() => []);
+  return (await ifReadable(fs.readdir(folder))) ?? [];
 }

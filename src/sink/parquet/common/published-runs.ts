@@ -2,7 +2,7 @@ import type { PinnedRun } from "../../../plan/plan.js";
 import { earlierDateIn, type PublishedRun, type Series } from "../../../publish/published-run.js";
 import { type ErrorCode, JobError } from "../../../util/errors.js";
 import { sha256Of } from "./control-files.js";
-import { ifThere, type TargetState } from "./file-system.js";
+import { ifReadable, ifThere, type TargetState } from "./file-system.js";
 import { layoutOf } from "./layout.js";
 import { publishedManifest } from "./manifest.js";
 import { runIdIn } from "./named-run.js";
@@ -22,8 +22,8 @@ export async function findPublished(
 }
 
 /**
- * The published run in a folder that later runs are compared with. A folder that cannot be read has none, as for
- * `findUnfinished`.
+ * Returns the published run in a folder that later runs are compared with; undefined for a folder without one, or one
+ * that this user may not read. Fails if the disk or the store does: a shorter baseline would let more runs pass.
  */
 async function publishedIn(
   fs: TargetState,
@@ -31,8 +31,8 @@ async function publishedIn(
   { series, placeOf }: { readonly series: Series; readonly placeOf: (path: string) => string },
 ): Promise<PublishedRun | undefined> {
   const { success, manifest: path } = layoutOf(folder, "" as RunId);
-  const run = runIdIn(await ifThere(fs.readText(success)).catch(() => undefined));
-  const manifest = run === undefined ? undefined : publishedManifest(await ifThere(fs.readText(path)));
+  const run = runIdIn(await ifReadable(fs.readText(success)));
+  const manifest = run === undefined ? undefined : publishedManifest(await ifReadable(fs.readText(path)));
   if (manifest?.profile?.baseline !== true || manifest.run_id !== run) {
     return undefined;
   }

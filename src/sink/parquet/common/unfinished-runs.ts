@@ -13,7 +13,8 @@ export async function findUnfinished(
   folders: OtherFolders,
   { job, base }: { job: string; base: RunId },
 ): Promise<UnfinishedRun[]> {
-  return await searchFolders(fs, folders, (folder) => unfinishedIn(fs, folder, { job, base }));
+  // Only warnings depend on it: where the disk or the store fails, the run itself meets that.
+  return await searchFolders(fs, folders, (folder) => unfinishedIn(fs, folder, { job, base })).catch(() => []);
 }
 
 async function unfinishedIn(

@@ -1,0 +1,60 @@
+import { expect, test } from "vitest";
+import type { TargetState } from "#src/sink/parquet/common/file-system.js";
+import { findPublished } from "#src/sink/parquet/common/published-runs.js";
+import { JobError } from "#src/util/errors.js";
+
+const series = { job: "churn", params: { ds: "2026-11-23" }, dateParam: "ds", date: "2026-11-23" };
+const success = JSON.stringify({ run_id: "churn-1" });
+const manifest = JSON.stringify({
+  ...{
+    format: "infer-batch-manifest",
+    version: 1,
+    run_id: "churn-1",
+    plan_id: "p",
+    job: "churn",
+    parts: [],
+    columns: [],
+  },
+  ...{ params: { ds: "2026-11-22" }, model_sha256: "m", rows: 0, rows_rejected: 0, rows_filtered: 0 },
+  profile: { file: "profile.json", sha256: "s", baseline: true },
+});
+
+const errno = (code: string): Error => Object.assign(new Error(code), { code });
+
+/** Finds the published runs of folders out/2026-11-21 and out/2026-11-22; the first one fails in a call. */
+async function findWith(failing: string, error: Error): Promise<string[]> {
+  const call = async <T>(path: string, result: T): Promise<T> => {
+    if (path === failing) {
+      throw error;
+    }
+    return await Promise.resolve(result);
+  };
+  const fs = {
+    readdir: (path: string) => call(path, ["2026-11-21", "2026-11-22"]),
+    readText: (path: string) => call(path, path.endsWith("_SUCCESS") ? success : manifest),
+  } as TargetState;
+  const folders = { root: "", pattern: ["out", /^.*$/] };
+  const found = await findPublished(fs, folders, { series, placeOf: (path) => path });
+  return found.map(({ place }) => place);
+}
+
+const second = "/out/2026-11-22/profile.json";
+
+test.each([
+  ["/out/2026-11-21/_SUCCESS", errno("EACCES"), [second]],
+  ["/out/2026-11-21/_manifest.json", errno("EACCES"), [second]],
+  ["/out/2026-11-21/_manifest.json", errno("EISDIR"), [second]],
+  ["/out/2026-11-21/_manifest.json", new JobError("PERMISSION", "reading it: access denied"), [second]],
+  ["/out", errno("EACCES"), []],
+])("a run that this user may not read is not part of the baseline: %s", async (path, error, expected) => {
+  expect(await findWith(path, error)).toEqual(expected);
+});
+
+test.each(["/out", "/out/2026-11-21/_SUCCESS", "/out/2026-11-21/_manifest.json"])(
+  "a disk or store that fails ends the search for a baseline, since a shorter one would let more runs pass: %s",
+  async (path) => {
+    for (const error of [errno("EIO"), new JobError("OBJECT_STORE", "reading it: SlowDown (tried 9 times)")]) {
+      await expect(findWith(path, error)).rejects.toBe(error);
+    }
+  },
+);
