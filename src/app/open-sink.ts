@@ -63,7 +63,7 @@ interface Place {
   readonly sha256: Sha256;
 }
 
-/** All kinds of targets. A new one: its key in `TargetSpecs`, its sink below `src/sink/`, and an entry here. */
+/** The kinds of targets. A new kind needs a key in `TargetSpecs`, a sink below `src/sink/`, and an entry here. */
 const targetKinds: Readonly<Record<keyof TargetSpecs, (output: TargetSpecs) => ChosenTarget | undefined>> = {
   parquet: ({ parquet }) =>
     parquet && {

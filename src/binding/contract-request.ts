@@ -8,7 +8,7 @@ import { sideBySide } from "./side-by-side.js";
 
 /** What a contract is made of. */
 export interface ContractRequest {
-  /** Named in messages. */
+  /** The model's name in messages. */
   readonly model: string;
   readonly signature: ModelSignature;
   /** Where the columns were read, named in messages. */

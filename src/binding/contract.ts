@@ -94,7 +94,7 @@ export interface Expression {
 
 /** A column, or a field of a struct column. */
 export interface ColumnRef {
-  /** As the spec names it: `age`, or `user.age`. */
+  /** The column's name in the spec: `age`, or `user.age`. */
   readonly name: string;
   /** The column, then the fields that lead to the value. */
   readonly path: readonly string[];

@@ -4,7 +4,7 @@ export interface ModelTraits {
   readonly producer: string;
   /** Outputs that are no tensors, with their ONNX types: "seq(map(int64,tensor(float)))". */
   readonly otherOutputs: readonly { readonly name: string; readonly type: string }[];
-  /** Its operators that compute a scale from all values of a batch, each once. */
+  /** The model's operators that compute a scale from all values of a batch, each once. */
   readonly batchScales: readonly string[];
   /** It has decision trees that may be compiled: not where it has external data, since compiling reads its file alone. */
   readonly hasTrees: boolean;

@@ -11,10 +11,10 @@ import { bytesPerValue, type ColumnType } from "../columnar/types.js";
 import { bytesPerElement } from "../columnar/values.js";
 import { assertNever } from "../util/errors.js";
 
-/** Bytes that a text is taken to have: its length is not known before it is read. */
+/** The assumed length of a text, which is not known before the text is read. */
 const bytesPerText = 32;
 
-/** Bytes of a row's features as the model takes them, about. */
+/** Returns roughly how many bytes the features of a row take as the model's inputs. */
 export function bytesPerRow(contract: Pick<Contract, "inputs">): number {
   const widths = contract.inputs.map((binding) =>
     binding.kind === "text"
@@ -24,7 +24,7 @@ export function bytesPerRow(contract: Pick<Contract, "inputs">): number {
   return widths.reduce((sum, bytes) => sum + bytes, 1);
 }
 
-/** Bytes of a row of the output, about; texts and lists are guessed. */
+/** Returns roughly how many bytes a row of the output takes; lengths of texts and lists are assumed. */
 export function outputRowBytes(contract: Contract): number {
   return outputColumns(contract).reduce((sum, { type }) => sum + bytesPerValue(type), 0) || 1;
 }
@@ -32,7 +32,7 @@ export function outputRowBytes(contract: Contract): number {
 /** Longer values are texts, lists and the like, whose pages have fewer of them. */
 const mostValueBytes = 8;
 
-/** Bytes of a row of the columns that are read, about; texts and lists are guessed. */
+/** Returns roughly how many bytes the columns that are read take in a row; lengths of texts and lists are assumed. */
 export function decodedRowBytes(projection: Projection): number {
   const carried = projection.passthrough.map(({ source }) => valueBytes(source.type));
   const features = decodedInputs(projection).map((binding) => featureBytes(binding, projection));

@@ -5,7 +5,7 @@ import { allocate, copyValues, elementOf, type Values } from "./values.js";
 /** Grows a column by copies of rows of others of the same type, in order. */
 export interface ColumnBuilder {
   readonly rowCount: number;
-  /** Of the values so far. */
+  /** The size of the values so far, in bytes. */
   readonly bytes: number;
   /** Copies rows [from, to). */
   append(source: Column, from: number, to: number): void;

@@ -51,7 +51,7 @@ export function numberTexts({ offsets, bytes }: Texts): NumberedTexts {
   return { entries: takeTexts({ offsets, bytes }, firsts.subarray(0, found)), indices };
 }
 
-/** At most half full. */
+/** Returns the size of a hash table of which at most half is taken. */
 function tableSize(count: number): number {
   return 2 ** Math.ceil(Math.log2(Math.max(2, count * 2)));
 }

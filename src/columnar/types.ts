@@ -79,7 +79,10 @@ export interface Matrix {
   readonly width: number;
   readonly data: Values;
   readonly valid: Uint8Array | undefined;
-  /** All values are known to be finite numbers, NULLs and NaN in place of them aside; undefined: not checked yet. */
+  /**
+   * Whether all values are known to be finite, apart from NULLs and the NaN in their places; undefined: not checked
+   * yet.
+   */
   readonly isFinite?: true | undefined;
 }
 
@@ -175,13 +178,13 @@ export interface SourceColumn {
   readonly sourceType: string;
   /** undefined: a type that this release does not carry. */
   readonly type: ColumnType | undefined;
-  /** Of a struct that cannot be carried as a whole: some of its fields may be used. */
+  /** The fields of a struct that cannot be carried as a whole, some of which may be used. */
   readonly fields?: readonly SourceColumn[];
-  /** Its value is in the names of the folders that the shard lies in, not in the shard. */
+  /** Set if the value comes from the names of the shard's folders, not from the shard. */
   readonly partition?: true;
   /** `input.columns` computes it. */
   readonly computed?: true;
-  /** Its type says that it has no values: NULLs of whatever type it has in other shards. */
+  /** Set if the type says that all values are NULL: the column has the type of the other shards. */
   readonly onlyNulls?: true;
 }
 

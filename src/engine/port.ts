@@ -12,13 +12,13 @@ export interface EngineRequest {
 export type EngineResponse =
   | {
       readonly kind: "done";
-      /** In the order asked for; the shapes are those that came, not those that the model declares. */
+      /** The outputs in the requested order, with their actual shapes, not those that the model declares. */
       readonly outputs: readonly Tensor[];
       /** Milliseconds that the model took, without the wait for its turn. */
       readonly ms: number;
       /** The model's trees were compiled: ONNX Runtime did not compute them. */
       readonly byTrees?: boolean | undefined;
-      /** Without tensors that cannot be used again. */
+      /** The inputs, without tensors that cannot be used again. */
       readonly inputs: readonly NamedTensor[];
     }
   /** The model refuses the values of the batch: it is halved until the rows are found, which are bad rows. */

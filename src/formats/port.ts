@@ -6,7 +6,7 @@ import type { Piece } from "../columnar/piece.js";
 export interface BoundExpression {
   /** The shard's columns that it uses, as the shard spells them. */
   readonly uses: readonly string[];
-  /** As the format writes it ("DOUBLE"). */
+  /** The type in the format's notation ("DOUBLE"). */
   readonly sourceType: string;
   readonly type: ColumnType | undefined;
 }
@@ -36,7 +36,7 @@ export interface PageCounts {
   readonly checksums: number;
 }
 
-/** All that a shard's footer tells: for people, not for a run. */
+/** The facts of a shard's footer that are shown to people. Runs do not need them. */
 export interface ShardDetails extends Omit<ShardFooter, "schema" | "encrypted"> {
   readonly footerBytes: number;
   /** The program that wrote it, where it says so. */
@@ -51,9 +51,9 @@ export interface ShardDetails extends Omit<ShardFooter, "schema" | "encrypted"> 
 /** A column of the table, with all that lies in it. */
 export interface ShardColumn {
   readonly name: string;
-  /** As the format writes it ("BIGINT", "STRUCT(…)"). */
+  /** The type in the format's notation ("BIGINT", "STRUCT(…)"). */
   readonly type: string;
-  /** From the row groups' statistics; null when one has none, and of lists, structs and maps. */
+  /** The NULL count from the row groups' statistics; null if one has none, and for lists, structs and maps. */
   readonly nulls: number | null;
   /** "zstd", "snappy", "uncompressed" …; sorted. */
   readonly codecs: readonly string[];
@@ -71,7 +71,7 @@ export interface ByteRange {
 export interface ShardFile {
   /** Absolute. */
   readonly path: string;
-  /** As messages name the shard. */
+  /** The shard's name in messages. */
   readonly name: string;
   /** Where the file has only those bytes that were asked for; the others read as zeros. */
   readonly remote?: RemoteBytes | undefined;

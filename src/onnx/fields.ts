@@ -12,9 +12,9 @@ export function writeText(writer: BinaryWriter, field: number, text: string): Bi
 /** A field of a serialized message. */
 interface Field {
   readonly field: number;
-  /** With its tag. */
+  /** The field with its tag. */
   readonly raw: Uint8Array;
-  /** Of a message, a text, bytes. */
+  /** The content of a message, a text or bytes. */
   readonly content: Uint8Array | undefined;
 }
 

@@ -33,7 +33,7 @@ interface Named {
 
 /** The graph of a model whose nodes hold no graphs of their own. */
 export interface OnnxGraph {
-  /** In an order in which they can run. */
+  /** Nodes in an order in which they can run. */
   readonly nodes: readonly OnnxNode[];
   readonly inputs: readonly Named[];
   readonly outputs: readonly Named[];

@@ -72,7 +72,7 @@ function newRuns(rows: DistinctRows, from: number): { from: number; to: number }
 }
 
 interface Stage {
-  /** At most so many at a time. */
+  /** The greatest number of rows at a time. */
   readonly rows: number;
   /** Packs rows, and takes their tensors back once the rows are compared. */
   pack(batch: RecordBatch, range: RowRange, look: (tensors: readonly NamedTensor[]) => void): void;

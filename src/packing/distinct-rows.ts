@@ -57,7 +57,7 @@ type DistinctFault = Omit<RowFault, "row">;
 export interface DistinctFaults {
   /** A fault of a distinct index, which is reported for its first row. */
   tell(distinctIndex: number, fault: DistinctFault): void;
-  /** All rows have come: tells those that share a distinct index with a fault. */
+  /** Reports the faults of rows that share a distinct index with a bad row. Called when all rows have come. */
   tellRepeats(): void;
 }
 

@@ -37,9 +37,9 @@ export interface InputTarget {
   copy(column: DecodedInput | undefined, range: RowRange, filled: number): void;
   /** `filled` rows, padded with zeros or empty texts to `rows`. `width`: of each row, where the input shrinks. */
   tensor(filled: number, rows: number, width?: number): NamedTensor;
-  /** Of an input that shrinks. */
+  /** How an input shrinks; undefined: its width is fixed. */
   readonly shrinks?: {
-    /** Those with the same limit stay as wide as each other. */
+    /** The greatest width. Inputs with the same limit always have the same width. */
     readonly limit: number;
     /** Elements of the longest row so far. */
     readonly longest: number;

@@ -12,7 +12,7 @@ export interface PredictionColumn {
     source: { tensor: Tensor; width: number; element: number | undefined },
     onNotFinite: (row: number, value: number) => void,
   ): void;
-  /** Of the values so far. */
+  /** The size of the values so far, in bytes. */
   readonly bytes: number;
   /** The first `rowCount` rows. */
   finish(rowCount: number): Column;

@@ -10,12 +10,12 @@ export interface RowStore {
   add(tensors: readonly NamedTensor[], rows: number, distinct: DistinctRows): void;
 }
 
-/** Bytes of rows that are kept, at most. Beyond that they are forgotten, and rows equal to them are scored once more. */
+/** The limit of kept rows, in bytes. Beyond it rows are forgotten, and rows equal to them are scored again. */
 const keptBytes = 64 * 1024 * 1024;
 
 export interface RowStoreOptions {
   readonly limitBytes?: number;
-  /** Of words [from, to), 32 bits. */
+  /** Returns a 32-bit hash of words [from, to). */
   readonly hashOf?: (words: Int32Array, from: number, to: number) => number;
 }
 
@@ -134,7 +134,7 @@ function write(memory: Memory, at: number, fields: readonly Field[], row: number
   return end;
 }
 
-/** Up to whole words, filled up with zeros. */
+/** Writes bytes, padded with zeros to whole words. */
 function writeBytes(
   { words, bytes }: Memory,
   at: number,

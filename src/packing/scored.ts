@@ -10,7 +10,7 @@ export interface Predictions {
   readonly packedRows: number;
   /** Milliseconds inside the engine. */
   readonly ms: number;
-  /** By the model's compiled trees. */
+  /** Whether the model's compiled trees computed them. */
   readonly byTrees?: boolean | undefined;
 }
 

@@ -63,7 +63,7 @@ export interface PlannedChecks {
 /** A published run whose profile is pinned. */
 export interface PinnedRun {
   readonly runId: string;
-  /** Its logical date, "2026-11-23". */
+  /** The run's logical date, "2026-11-23". */
   readonly date: string;
   /** Hex sha256 of the text of its profile. */
   readonly sha256: string;

@@ -1,6 +1,6 @@
 /** One of several processes that work on a run together. */
 export interface Worker {
-  /** From 0 to `count` - 1. */
+  /** The worker's index, from 0 to `count` - 1. */
   readonly index: number;
   readonly count: number;
 }

@@ -61,7 +61,7 @@ export interface AttemptCounts {
   readonly rowsFiltered: number;
   /** Scored rows that took the prediction of an equal earlier row. */
   readonly rowsDeduplicated: number;
-  /** Of those that the model was given, the ones that its compiled trees scored. */
+  /** The scored rows that the model's compiled trees computed. */
   readonly rowsByTrees: number;
   readonly spansCommitted: number;
 }
@@ -83,7 +83,7 @@ export interface AttemptRecord {
   readonly unitsReadAgain: ReadonlyMap<string, number>;
   /** Rows over time that came back from the model or were left out. */
   readonly timeline: Timeline;
-  /** From the start of scoring until the run is finished, or until now. */
+  /** Seconds from the start of scoring until the run is finished, or until now. */
   readonly seconds: number;
   /** The share of that time in which sessions were busy; null without an engine. */
   readonly engineBusy: number | null;

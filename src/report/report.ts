@@ -11,7 +11,7 @@ export interface RunReport {
   readonly status: "complete" | "already_complete" | "partial" | "held" | "discarded";
   /** null: the run has no checks, or no verdict yet. */
   readonly verdict: VerdictReport | null;
-  /** Of a run that is held or discarded. */
+  /** Set for a run that is held or discarded. */
   readonly decided?: DecidedReport | undefined;
   readonly rowsPlanned: number;
   /** Rows that this attempt scored. */
@@ -22,7 +22,7 @@ export interface RunReport {
   readonly rowsFiltered: number;
   /** Scored rows that took the prediction of an equal earlier row. */
   readonly rowsDeduplicated: number;
-  /** Of those that the model was given, the ones that its compiled trees scored. */
+  /** The scored rows that the model's compiled trees computed. */
   readonly rowsByTrees: number;
   readonly spansPlanned: number;
   /** All spans that are committed at the target. */

@@ -27,7 +27,7 @@ interface ValueSummary {
   readonly values: number;
   /** Texts with the most frequent first, numbers in ascending order. */
   readonly counts: readonly { readonly value: string; readonly count: number }[];
-  /** All other values together. */
+  /** The count of all other values together. */
   readonly others: number;
 }
 

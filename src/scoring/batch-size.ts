@@ -27,7 +27,7 @@ const smallest = 16;
 export interface MeasuringOptions {
   /** Rows of the first batch: a power of two. */
   readonly start: number;
-  /** At most; taken itself when it is less than the smallest size that is worth trying. */
+  /** The largest size. It is used itself if it is less than the smallest size to try. */
   readonly limit: number;
   /** Called once, with the fastest. */
   readonly onSettled: (rows: number) => void;

@@ -56,7 +56,7 @@ export interface SpanTotals {
   readonly keptRows: number;
   /** Rows for the target. */
   readonly rowCount: number;
-  /** Those of them that took another row's prediction. */
+  /** The rows that took another row's prediction. */
   readonly repeated: number;
   readonly faults: ReadonlyMap<number, RowFault>;
   readonly scored: Readonly<ScoredRows>;
@@ -159,9 +159,9 @@ interface RowNumbers {
   /** Rows so far. */
   readonly count: number;
   add(batch: RecordBatch, range: RowRange, read: RowRange): void;
-  /** The run's number of a row. */
+  /** Converts a row's number in the piece to the run's number. */
   inRun(row: number): number;
-  /** And back. */
+  /** Converts the run's number of a row to its number in the piece. */
   inPiece(row: number): number;
 }
 

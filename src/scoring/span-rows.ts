@@ -30,7 +30,7 @@ export interface SpanRows {
     outputs: ReadonlyMap<string, Tensor>,
     range: { rowStart: number; rowCount: number; packedRows: number },
   ): void;
-  /** Of what was carried and predicted so far. */
+  /** The size of the carried and predicted values so far, in bytes. */
   readonly bytes: number;
   /** Takes a row of the run out of the output, whatever is predicted for it. */
   reject(row: number): void;

@@ -9,7 +9,7 @@ export interface ChecksSpec {
   readonly rows: { readonly min: number; readonly max: number };
   /** Share of rejected rows. */
   readonly rejects: number;
-  /** By the name of the output column. */
+  /** Limits by the name of the output column. */
   readonly outputs: Readonly<Record<string, OutputCheckSpec>>;
   /** Runs of which comparisons only warn. */
   readonly expect: readonly ExpectedRun[];
@@ -30,7 +30,7 @@ export interface ExpectedRun {
   readonly reason: string;
 }
 
-/** Of a check of our own: its message is put after what was found. */
+/** Marks a custom check, whose message follows the value that was found. */
 const showFound = { showFound: true };
 
 /** A percentage as a share: "60%" is 0.6. */

@@ -1,8 +1,8 @@
 /** A date that is computed from a param or from the clock: `ds - 7d`, `start_of_month(today) - 1d`. */
 export interface DateExpression {
-  /** Of the param, or `today`, `yesterday`. */
+  /** The name of the param, or `today`, `yesterday`. */
   readonly name: string;
-  /** In the order in which they apply. */
+  /** Steps in the order in which they apply. */
   readonly steps: readonly Step[];
 }
 

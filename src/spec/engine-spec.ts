@@ -2,14 +2,14 @@ import { z } from "../util/zod.js";
 import { autoOrCount, autoOrSize, count } from "./values.js";
 
 export interface EngineSpec {
-  /** In order of preference, each once, `cpu` last. */
+  /** Execution providers in order of preference, each once, `cpu` last. */
   readonly providers: readonly Provider[];
-  /** Of the GPUs that the process sees; `worker`: each worker takes the next one. */
+  /** The number of the GPU among those that the process sees; `worker`: each worker takes the next one. */
   readonly device_id: number | "worker";
   readonly batch_size: number | "auto";
   readonly threads: number | "auto";
   readonly trees: "auto" | "onnxruntime";
-  /** Bytes of memory for rows on their way; of the attempt. */
+  /** The memory budget for rows in flight, in bytes. It may differ between attempts. */
   readonly memory: number | "auto";
 }
 

@@ -12,13 +12,15 @@ type Path = readonly (string | number)[];
 export interface SpecContext {
   /** How the file is named in messages. */
   readonly file: string;
-  /** From `--param`; they win over the spec's own. */
+  /** Params given by `--param`, which replace the spec's own. */
   readonly params: Readonly<Record<string, string>>;
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly nowMs: number;
   /** For rows that come and go through a pipe. */
   readonly pipe?: true | undefined;
-  /** Of a spec that nobody has written: the option that a key's value was made from ("--model"), in the place of a line. */
+  /**
+   * For a generated spec: the option that a key's value comes from ("--model"), which messages name instead of a line.
+   */
   readonly optionOf?: (path: Path) => string | undefined;
 }
 
@@ -92,7 +94,7 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
 
 interface Param extends ReturnType<typeof takeDefaults> {
   readonly name: string;
-  /** By `--param`. */
+  /** The value given by `--param`. */
   readonly given: string | undefined;
   /** Whether it is the run's logical date. */
   readonly isDate: boolean;

@@ -18,7 +18,7 @@ export interface InputSpec extends S3Spec {
   readonly columns: Readonly<Record<string, string>>;
   /** Row filter: SQL that is true for the rows to be scored. */
   readonly where?: string | undefined;
-  /** Of the attempt: it may differ from that of the plan. */
+  /** How shards are checked. It may differ between attempts. */
   readonly verify: "pinned" | "full";
   /** Where bytes from S3 are kept until they are read; of the attempt. */
   readonly spool: { readonly path?: string | undefined; readonly max_mb: number };

@@ -29,7 +29,7 @@ export interface JobSpec {
   /** Rows a span; fixed in the plan by its writer. */
   readonly commit_rows: number | "auto";
   readonly on_bad_row: "fail" | "reject";
-  /** Of the planned rows ("0.1%"), or a count. */
+  /** A share of the planned rows ("0.1%"), or a count. */
   readonly max_rejects: number | string;
   readonly retry: { readonly max_seconds: number };
   /** Default: nothing is checked, and no run is held. */
@@ -49,7 +49,7 @@ export interface OutputSpec extends TargetSpecs {
   readonly lineage: boolean;
 }
 
-/** Of a check of our own: its message is put after what was found. */
+/** Marks a custom check, whose message follows the value that was found. */
 const showFound = { showFound: true };
 
 /** A column, or a field of a struct column; its dots become `_` in the output. */

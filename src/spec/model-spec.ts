@@ -28,7 +28,7 @@ export interface PadSpec {
   readonly to?: number | undefined;
   readonly value: number;
   readonly side: "left" | "right";
-  /** Of a longer list only the first elements count; else it makes its row a bad one. */
+  /** Whether a longer list is cut to its first elements; otherwise its row is rejected. */
   readonly truncate: boolean;
   /** A batch is only as wide as its longest list. */
   readonly shrink: boolean;

@@ -5,7 +5,7 @@ import { count, name, outputName } from "./values.js";
 export interface PostgresOutputSpec {
   /** May hold a password, so it goes nowhere but into the connection. Empty: from PGHOST and its like. A secret. */
   readonly url: string;
-  /** In place of one in the URL. A secret. */
+  /** The password, which replaces the one in the URL. A secret. */
   readonly password?: string | undefined;
   /** `schema.table`, or a table of `public`. */
   readonly table: string;

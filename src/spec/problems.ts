@@ -23,7 +23,7 @@ function keysAt(path: readonly (string | number)[]): string[] {
   return Object.keys(property(mappingForm(node), "properties") ?? {});
 }
 
-/** Of what may take several forms, the one that is a mapping. */
+/** Returns the mapping form of a schema that allows several forms. */
 function mappingForm(node: unknown): unknown {
   const forms = property(node, "anyOf");
   return Array.isArray(forms) ? forms.find((form) => property(form, "properties") !== undefined) : node;
@@ -79,7 +79,7 @@ export function describeIssue(issue: SpecIssue, described: Described): Problem[]
   return [{ path, text: `found ${shown}, ${expectation(issue)}` }];
 }
 
-/** Of a mapping's keys or a list's length: the value is of the right kind. */
+/** Whether an issue is about a mapping's keys or a list's length; the value is then of the right type. */
 function isAboutContents(issue: SpecIssue): boolean {
   return (
     issue.code === "unrecognized_keys" ||
@@ -110,7 +110,7 @@ const typeNames: Readonly<Record<string, string>> = {
   boolean: "true or false",
 };
 
-/** Of no use to those who took it from there. */
+/** Advice that is left out if the value came from the environment. */
 const adviceOfSecret = /, best from the environment: \S+$/;
 
 function show(value: unknown): string {

@@ -1,7 +1,7 @@
 /** An object in S3, or a pattern of some. */
 export interface S3Uri {
   readonly bucket: string;
-  /** As it is: nothing is escaped. */
+  /** The key without escapes. */
   readonly key: string;
 }
 

@@ -1,7 +1,10 @@
 /** Where a place in SQL is: `code`, where a literal may stand, or else why none may. */
 export type SqlPlace = "code" | "quoted" | "commented" | "attached";
 
-/** As far as it tells what is a literal; what DuckDB would read otherwise must come out as no `code`. */
+/**
+ * The tokens of SQL as far as literals depend on them. Text that DuckDB would read in another way must not become
+ * `code`.
+ */
 const tokens: readonly (readonly [kind: "comment" | "literal" | "name" | "other", pattern: RegExp])[] = [
   ["comment", /--[^\n\r]*[\n\r]/y],
   ["literal", /[eE]'(?:[^'\\]|\\.|'')*'/sy],

@@ -112,7 +112,10 @@ function dateOrFault(value: string, date: DateExpression, found: string): string
     : { kind: "no date", name, found };
 }
 
-/** Of the reference [start, end), in the text as DuckDB will read it: `$${` is no end of a dollar quote there. */
+/**
+ * Returns where the reference [start, end) stands in the SQL that DuckDB reads: `$${` does not end a dollar quote
+ * there.
+ */
 function sqlPlaceIn(text: string, start: number, end: number): SqlPlace {
   return sqlPlaceAfter(
     text.slice(0, start).replaceAll("$${", () => "${"),

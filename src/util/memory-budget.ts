@@ -3,7 +3,7 @@
  * target. Each part bounds what it holds by its share, in bytes; so all of them together stay below the whole.
  */
 export interface MemoryBudget {
-  /** All of it. */
+  /** The whole budget. */
   readonly bytes: number;
   /**
    * A page of a column, or a dictionary, unpacked. Beside it there is the packed one, and where it is one value, that as
@@ -20,7 +20,10 @@ export interface MemoryBudget {
   readonly pieceBytes: number;
   /** Rows that DuckDB reads at once: it holds them some eight times over while it does. */
   readonly vectorBytes: number;
-  /** Of all that a DuckDB holds, beyond which it gives up: no part of the others, as what it holds is theirs, too. */
+  /**
+   * The memory limit of a DuckDB instance. It is not a share beside the others: what DuckDB holds counts as theirs,
+   * too.
+   */
   readonly duckDbBytes: number;
 }
 

@@ -100,7 +100,7 @@ export function readListed(cursor: Cursor, type: number): number {
   return readInteger(cursor, type, type > types.i8 && type < types.i64 ? type : types.i64);
 }
 
-/** Of exactly this width: readers that step over another one would read the field as missing. */
+/** Reads an integer of exactly this type: readers that skip another type would take the field for missing. */
 function readInteger(cursor: Cursor, type: number, due: number): number {
   expectType(type, type === due, due);
   const value = zigzag(readVarint(cursor));

@@ -159,7 +159,7 @@ export function isSpreadHere(values: Values): boolean {
   return shiftOf(values) !== undefined && areHere([values]);
 }
 
-/** Of bytes of 0 or 1, where loops reach them. */
+/** Counts the ones among bytes of 0 or 1 in the memory that loops reach. @throws TypeError for other memory */
 export function countOnesHere(valid: Uint8Array): number {
   const { loops } = loopsOver(valid) ?? {};
   if (loops === undefined) {

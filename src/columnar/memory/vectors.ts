@@ -8,7 +8,7 @@ import { createMemoryPieces, type MemoryPieces } from "./memory-pieces.js";
 import type { Values } from "../values.js";
 import { vectorCode } from "./vector-code.js";
 
-/** As far as it is used here. TypeScript has it among the types of browsers only. */
+/** The part of WebAssembly that is used here. TypeScript declares it only among the types of browsers. */
 interface WebAssemblyHere {
   readonly Module: new (code: Uint8Array) => object;
   readonly Instance: new (module: object, imports?: object) => { readonly exports: unknown };
@@ -27,7 +27,7 @@ interface Loops {
 
 /** Larger pieces are no matter of loops, and would stay: of this memory, what was written to is never given back. */
 const pieceLimitBytes = 16 * 1024 * 1024;
-/** At the end of the memory, not handed out: loops keep notes there. */
+/** Scratch space of the loops at the end of the memory, which is never handed out. */
 export const spareBytes = 64;
 /** Rows that are packed at once, at most. */
 export const packedRows = 1024;
@@ -132,7 +132,7 @@ export function usedMemoryBytes(): number {
   return opened?.vectors?.pieces.usedBytes ?? 0;
 }
 
-/** Those that reach an array; undefined: it lies elsewhere. */
+/** Returns the loops that can reach an array; undefined: the array lies in other memory. */
 function vectorsOf({ buffer }: Uint8Array | Float32Array): Vectors | undefined {
   const vectors = opened?.vectors;
   return vectors?.buffer === buffer ? vectors : undefined;

@@ -19,7 +19,7 @@ export interface OnnxModel {
 
 export interface OnnxEngineOptions {
   readonly model: OnnxModel;
-  /** Those of its texts that are passed as numbers; default: none. */
+  /** The model's text tensors that are passed as numbers; default: none. */
   readonly texts?: TextTensors | undefined;
   /** The model has trees, which may be compiled: the digest of its file, and its size. Default: they are not. */
   readonly trees?: { readonly sha256: string; readonly sizeBytes: number } | undefined;
@@ -27,7 +27,7 @@ export interface OnnxEngineOptions {
   readonly onTrees?: ((state: TreesState) => void) | undefined;
   /** The first takes what it can of the model, the next what is left, the CPU the rest. */
   readonly providers: readonly Provider[];
-  /** Of CUDA, TensorRT and DirectML; default: 0. */
+  /** The device number for CUDA, TensorRT and DirectML; default: 0. */
   readonly deviceId?: number | undefined;
   /** Providers that were asked for before these. */
   readonly missing?: readonly string[] | undefined;
@@ -103,7 +103,9 @@ interface Sessions {
   readonly signature: ModelSignature;
   readonly operators: Operators;
   opened(): Promise<unknown>;
-  /** Of those that are open. @throws what one of the others was refused with */
+  /**
+   * Returns the open session with the fewest waiting batches. @throws the error of a session that could not be opened
+   */
   leastBusy(): SessionClient;
   /** To all workers; each answers as soon as its session is open. */
   readonly unitPorts: () => WorkerPort[];
@@ -114,7 +116,7 @@ interface Sessions {
 
 type Where = Pick<WorkerSettings, "providers" | "deviceId" | "device">;
 
-/** All or none. */
+/** Opens all sessions, or none. */
 async function openSessions(options: OnnxEngineOptions, where: Where): Promise<Sessions> {
   const open: SessionClient[] = [];
   const ports: MessagePort[] = [];

@@ -10,7 +10,7 @@ export interface WorkerSettings {
   readonly modelPath: string;
   readonly texts: TextTensors;
   readonly providers: readonly Provider[];
-  /** Of CUDA, TensorRT and DirectML. */
+  /** The device number for CUDA, TensorRT and DirectML. */
   readonly deviceId: number;
   /** Where the first provider computes: "cpu", "cuda:0". */
   readonly device: string;

@@ -20,7 +20,7 @@ import { replaceTexts } from "../../onnx/texts.js";
 import type { EngineRequest } from "../port.js";
 import { inputValues, inputIndices, noTexts, outputValues, outputIndices, outputShape } from "../../onnx/text-names.js";
 
-/** Given by the thread that it runs in: what is bundled with this must not load its native library. */
+/** ONNX Runtime, given by the thread: bundles that contain this module must not load its native library. */
 export type Runtime = Pick<typeof OnnxRuntime, "InferenceSession" | "Tensor">;
 
 /** A model in ONNX Runtime. */
@@ -98,7 +98,7 @@ export async function openSession(
 interface Loaded {
   readonly runtime: Runtime;
   readonly session: InferenceSession;
-  /** Those that are passed as numbers. */
+  /** The text tensors that are passed as numbers. */
   readonly texts: TextTensors;
 }
 
@@ -109,7 +109,10 @@ async function openAsIs(runtime: Runtime, settings: SessionSettings, model: stri
   return { runtime, session, texts: noTexts };
 }
 
-/** With texts as numbers; undefined: there are none, or ONNX Runtime refuses it so. */
+/**
+ * Opens a session that takes texts as numbers; undefined: the model has no texts, or ONNX Runtime refuses the changed
+ * model.
+ */
 async function openNumbered(
   runtime: Runtime,
   settings: SessionSettings,

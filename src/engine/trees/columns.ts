@@ -17,7 +17,7 @@ export interface Columns {
 /** A feature whose values are ranked among its thresholds. */
 export interface RankedFeature {
   readonly feature: number;
-  /** Ascending, each once: values up to one of them are true there. */
+  /** Thresholds, ascending, each once: a value up to a threshold fulfils its condition. */
   readonly thresholds: Float64Array;
   readonly columns: readonly RankColumn[];
 }
@@ -33,7 +33,7 @@ interface RankColumn {
 export interface SetColumn {
   readonly column: number;
   readonly feature: number;
-  /** Ascending, each once. */
+  /** The set's members, ascending, each once. */
   readonly members: Float64Array;
   readonly nanIsTrue: boolean;
 }
@@ -126,7 +126,7 @@ function below(value: number, isDouble: boolean): number {
 interface Ranked {
   readonly thresholds: Float64Array;
   readonly ranks: ReadonlyMap<number, number>;
-  /** By the first rank that they hold, and whether NaN is true. */
+  /** Columns by the first rank that they hold, and by whether NaN fulfils the condition. */
   readonly columns: Map<number, RankColumn>;
 }
 

@@ -31,13 +31,13 @@ export interface OwnOutput {
 }
 
 interface ModelPart {
-  /** Of the model, those that it takes. */
+  /** The model's inputs that this part takes. */
   readonly inputs: readonly string[];
   readonly outputs: readonly string[];
   readonly model: Uint8Array;
 }
 
-/** Its model depends on whether the ensembles give doubles. */
+/** The part behind the ensembles. Its model depends on whether the ensembles give doubles. */
 interface AfterPart extends Omit<ModelPart, "model"> {
   /** Tensors of ensembles that it takes. */
   readonly from: ReadonlyMap<string, OwnOutput>;

@@ -8,9 +8,9 @@ export interface Ensemble {
   readonly targets: number;
   readonly aggregate: Aggregate;
   readonly transform: Transform;
-  /** Added to the scores; none, or one a target; of two classes also one. */
+  /** Base values that are added to the scores: none, or one for each target; one also for two classes. */
   readonly base: Float64Array;
-  /** Of a classifier. */
+  /** The classes of a classifier. */
   readonly classes: Classes | undefined;
 }
 
@@ -26,7 +26,7 @@ export interface TreeNodes {
   readonly missingTrue: Uint8Array;
   readonly trueChildren: Int32Array;
   readonly falseChildren: Int32Array;
-  /** Of nodes of mode MEMBER, by node. */
+  /** The sets of nodes of mode MEMBER, by node. */
   readonly members: ReadonlyMap<number, Float64Array>;
 }
 

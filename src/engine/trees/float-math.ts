@@ -22,7 +22,7 @@ function expOfFloat(x: number): number {
 
 const tableLength = 32;
 const turnsPerUnit = Math.LOG2E * tableLength;
-/** Added and taken away, it rounds a double to a whole number. */
+/** Adding and subtracting this number rounds a double to a whole number. */
 const roundingShift = 6755399441055744; // 1.5 * 2^52
 const cubic = 0.05550361559341535 / tableLength ** 3;
 const quadratic = 0.2402284522445722 / tableLength ** 2;

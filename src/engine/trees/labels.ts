@@ -9,7 +9,7 @@ export function labelTensor(places: Uint32Array, labels: Classes["labels"]): Ten
     : { dtype: "string", dims, data: textsOf(places, labels.values) };
 }
 
-/** As halves: a BigInt for each row would take longer than its trees. */
+/** Copies int64 labels as two halves: a BigInt for each row would take longer than its trees. */
 function numbersOf(places: Uint32Array, labels: BigInt64Array): BigInt64Array<ArrayBuffer> {
   const halves = new Int32Array(labels.slice().buffer);
   const numbers = new BigInt64Array(places.length);

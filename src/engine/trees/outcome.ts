@@ -8,7 +8,7 @@ import { neutralOf } from "./tables.js";
 export interface Outcome {
   /** [rows, targets]. */
   readonly values: Floats;
-  /** Of a classifier: the place of each row's label. */
+  /** The index of each row's label; empty for a regressor. */
   readonly labels: Uint32Array<ArrayBuffer>;
 }
 

@@ -10,7 +10,7 @@ import {
 
 const modes: readonly NodeMode[] = ["LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER"];
 const aggregates: readonly Aggregate[] = ["AVERAGE", "SUM", "MIN", "MAX"];
-/** As ONNX Runtime numbers them. */
+/** Post transforms in the order of ONNX Runtime's numbers. */
 const transforms: readonly Transform[] = ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT"];
 
 /** Reads the attributes of TreeEnsemble (ai.onnx.ml 5), whose nodes and leaves have lists of their own. */
@@ -80,7 +80,7 @@ function readInner(
   };
 }
 
-/** Of sets that ONNX Runtime compares with one by one: their size, and what lies above their members. */
+/** The size limit of sets whose members ONNX Runtime compares one by one, and the limit of their members. */
 const mostMembers = 31;
 
 /** Sets of one list, each ended by NaN, of the nodes of mode MEMBER in their order. */

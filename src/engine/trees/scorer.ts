@@ -95,7 +95,7 @@ function rowCopier(memory: TreeMemory, blockRows: number, isDouble: boolean): (r
   };
 }
 
-/** As `scoreBlock` counts them. */
+/** Aggregations by the number that `scoreBlock` takes. */
 const hows: Readonly<Record<Aggregate, number>> = { SUM: 0, AVERAGE: 0, MIN: 1, MAX: 2 };
 
 function rowsOfBlock({ count }: Columns): number {
@@ -138,11 +138,11 @@ function columnFiller(
 
 interface SearchedValues {
   readonly at: number;
-  /** Bytes. */
+  /** The size of the first half, in bytes. */
   readonly firstHalf: number;
 }
 
-/** Up to a power of two with NaN, which no value is above. */
+/** Writes the values, padded with NaN to a power of two: no value is greater than NaN. */
 function writeSearched(memory: TreeMemory, values: Float64Array, isDouble: boolean): SearchedValues {
   const size = isDouble ? 8 : 4;
   const length = 2 ** Math.max(1, Math.ceil(Math.log2(values.length + 1)));

@@ -29,7 +29,7 @@ export interface TreeSessionOptions {
   readonly base: OnnxSession;
   /** How long it took to open. */
   readonly openedMs: number;
-  /** Of the model's file. */
+  /** The digest of the model's file. */
   readonly sha256: string;
   readonly sizeBytes: number;
   readonly readModel: () => Promise<Uint8Array>;
@@ -199,7 +199,7 @@ async function runTrial(
   return byTrees;
 }
 
-/** Of outputs that ONNX Runtime computes from scores, or adds up in several threads. */
+/** The tolerance for outputs that ONNX Runtime computes from scores, or adds up in several threads. */
 const trialBound = 1e-5;
 
 function requireSame(found: readonly Tensor[], expected: readonly Tensor[], { outputs }: EngineRequest): void {

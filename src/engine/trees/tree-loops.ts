@@ -32,7 +32,7 @@ const alignedBytes = 16;
 /** This thread's memory, and the loops over it. */
 export interface TreeMemory extends Disposable {
   readonly loops: TreeLoops;
-  /** All of it. */
+  /** The whole memory. */
   readonly buffer: ArrayBuffer;
   /** The address of so many bytes. @throws Unsupported where there are none left */
   take(bytes: number): number;

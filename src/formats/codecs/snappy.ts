@@ -63,7 +63,7 @@ function unpackElements(
   }
 }
 
-/** From here on the tag says of how many bytes the length is. */
+/** From this value on, the tag says how many bytes the length has. */
 const longLiteral = 60;
 const lengthBytes = 5;
 

@@ -46,10 +46,10 @@ interface LeafChunks {
   readonly nulls: number | null;
 }
 
-/** Of a file without row groups. */
+/** The chunks of a leaf in a file without row groups. */
 const noChunks: LeafChunks = { compressedBytes: 0, uncompressedBytes: 0, codecs: [], nulls: 0 };
 
-/** By the leaf's place in the schema. */
+/** Reads the chunks of each leaf, by its index in the schema. */
 async function readChunks(connection: DuckDBConnection, path: string): Promise<Map<number, LeafChunks>> {
   const rows = await query(
     connection,
@@ -81,7 +81,7 @@ interface LeafRange {
   readonly nullsOf: "leaf" | "none" | "unknown";
 }
 
-/** Of each column of the table. The schema is a tree, written parents first. */
+/** Reads the leaves of each column of the table. The schema is a tree, written parents first. */
 async function readLeafRanges(connection: DuckDBConnection, path: string): Promise<LeafRange[]> {
   const rows = await query(
     connection,

@@ -6,24 +6,27 @@ import type { SliceRequest } from "../port.js";
 import type { ColumnChunk, Footer } from "./footer/footer.js";
 import { groupsBetween } from "./footer/groups.js";
 
-/** Of values that are long: a page of 1,024, or a vector of DuckDB, has megabytes of them. */
+/** The size from which values count as long: 1,024 of them in a page, or a DuckDB vector of them, are megabytes. */
 export const longValueBytes = 4096;
-/** Writers look after so many values whether a page is full. */
+/** Writers check after so many values whether a page is full. */
 const pageValues = 1024;
-/** A page is there packed and unpacked, and a dictionary beside it. */
+/** A page is held compressed and uncompressed, with a dictionary beside it. */
 const pagesHeld = 3;
 
-/** Bytes of a value. Where the writer does not tell, as it is stored: a dictionary has once what many rows have. */
+/**
+ * Returns the average size of a value. If the writer does not record it, the stored size is used, in which a dictionary
+ * entry counts once for many rows.
+ */
 export function averageBytes(chunk: ColumnChunk | undefined): number {
   return chunk === undefined ? 0 : valueBytes(chunk) / Math.max(1, chunk.values);
 }
 
-/** Of all values of a chunk. */
+/** Returns the size of all values of a chunk. */
 function valueBytes({ uncompressedBytes, unencodedBytes = 0 }: ColumnChunk): number {
   return Math.max(uncompressedBytes, unencodedBytes);
 }
 
-/** Of `workers`, how many there is memory for where each holds pages of long values of these rows. */
+/** Returns how many of `workers` fit into memory if each holds pages of long values of these rows. */
 export function longValueWorkers(
   footer: Footer,
   slice: Pick<SliceRequest, "rowStart" | "rowEnd" | "projection">,
@@ -79,7 +82,7 @@ export function hasLongTypes(projection: Projection): boolean {
   return used || boundColumns(projection).some(({ type }) => layoutOf(type).kind !== "fixed");
 }
 
-/** Those that a slice reads. */
+/** Returns the chunks that a slice reads. */
 export function chunksOf(
   chunks: readonly ColumnChunk[],
   { projection }: Pick<SliceRequest, "projection">,

@@ -79,7 +79,7 @@ function rowsUpTo(
 }
 
 interface ChunkColumns {
-  /** Those whose rows may share their bytes. */
+  /** Text columns whose rows may share their bytes. */
   readonly texts: readonly ChunkTexts[];
   /** Lists and structs. */
   readonly nested: readonly Column[];

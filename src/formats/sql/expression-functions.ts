@@ -71,10 +71,13 @@ async function faultOf(
   return `\`${name}\` does not depend on its arguments alone`;
 }
 
-/** By connection: reading them takes longer than all else that is done with an expression. */
+/** Definitions by connection: reading them takes longer than everything else that is done with an expression. */
 const known = new WeakMap<DuckDBConnection, Promise<ReadonlyMap<string, readonly Definition[]>>>();
 
-/** All functions by name in lower case. A name may be several: `+` of each pair of types; `nullif` is a macro. */
+/**
+ * Reads all functions, by name in lower case. A name may have several definitions: `+` for each pair of types; `nullif`
+ * is a macro.
+ */
 async function allDefinitions(connection: DuckDBConnection): Promise<ReadonlyMap<string, readonly Definition[]>> {
   const found = await connection.runAndReadAll(
     // Of scalar functions only their stability matters, not each signature.

@@ -1,7 +1,7 @@
 /** What an expression names, by the first part of each name. */
 export interface NamesInExpression {
   readonly columns: ReadonlySet<string>;
-  /** Of lambdas; in the old arrow form they may as well be columns (`a -> 'key'`). */
+  /** Parameters of lambdas; in the old arrow form they may also be columns (`a -> 'key'`). */
   readonly parameters: ReadonlySet<string>;
 }
 
@@ -59,7 +59,7 @@ interface Collected extends ExpressionParts {
   readonly refused: Set<string>;
 }
 
-/** All parts of a parsed expression, as DuckDB's JSON tells them: objects with a `class`. */
+/** Returns all parts of a parsed expression: in DuckDB's JSON, the objects with a `class`. */
 export function partsOf(expression: unknown): ExpressionParts {
   const parts: Collected = { columns: new Set(), parameters: new Set(), functions: new Map(), refused: new Set() };
   const walk = (value: unknown, bound: ReadonlySet<string>): void => {
@@ -111,7 +111,7 @@ function visit(parts: Collected, part: Record<string, unknown>, bound: ReadonlyS
   }
 }
 
-/** As texts give it: where one has no offset, it is that of the time zone on the day of the run. */
+/** Whether a type is a time with a zone. A text without an offset gets that of the time zone on the day of the run. */
 export function isZonedTime(sourceType: string): boolean {
   return /\bTIME WITH TIME ZONE/.test(sourceType);
 }

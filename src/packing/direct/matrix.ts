@@ -78,7 +78,7 @@ export function packMatrix(
 }
 
 interface Group {
-  /** Of its first column. */
+  /** The index of the group's first column. */
   readonly index: number;
   readonly some: readonly MatrixColumn[];
 }
@@ -167,7 +167,7 @@ interface Target {
   readonly width: number;
   /** Made once a value does not fit, or is NULL. */
   valid: Uint8Array | undefined;
-  /** Of the floats that were no more than copied. */
+  /** The sum of the floats that were only copied. */
   sum: number;
 }
 
@@ -241,7 +241,7 @@ function copyChecked(
 /** Whole numbers up to this are doubles. */
 const wholeLimit = 2 ** 53;
 
-/** By their halves: a BigInt for each value would cost ten times as much. */
+/** Copies int64 values as two halves: a BigInt for each value would cost ten times as much. */
 function copyLongs(target: Target, at: number, source: BigInt64Array | BigUint64Array, { from, to }: Rows): void {
   const data = target.data as Float64Array;
   const low = new Uint32Array(source.buffer, source.byteOffset, source.length * 2);
@@ -257,7 +257,7 @@ function copyLongs(target: Target, at: number, source: BigInt64Array | BigUint64
   }
 }
 
-/** By halves, too: the upper one repeats the sign. */
+/** Widens int32 values to int64 as two halves: the upper one repeats the sign. */
 function copyWidened({ data, width }: Target, at: number, source: Int32Array, { from, to }: Rows): void {
   const halves = new Int32Array(data.buffer, data.byteOffset, data.length * 2);
   for (let row = from, place = at * 2; row < to; row += 1, place += width * 2) {

@@ -17,9 +17,9 @@ export interface UnitRequest {
 
 /** Bytes that a worker may hold. */
 export interface UnitLimits {
-  /** Of rows that are sent at once. */
+  /** The limit of rows that are sent at once, in bytes. */
   readonly batchBytes: number;
-  /** Of rows that are sent and not taken yet. */
+  /** The limit of rows that are sent and not taken yet, in bytes. */
   readonly heldBytes: number;
 }
 

@@ -139,7 +139,7 @@ type Slot =
   | { readonly kind: "text"; readonly value: string };
 
 interface TypeTable {
-  /** Of the union of types. */
+  /** The type's number in the union of types. */
   readonly number: number;
   readonly slots: readonly Slot[];
 }

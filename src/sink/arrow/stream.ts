@@ -128,7 +128,7 @@ function packBits(flags: ArrayLike<number>, rows: number): Uint8Array {
 /** Arrow's offsets are signed. */
 const offsetLimit = 2 ** 31 - 1;
 
-/** Offsets as Arrow has them, which begin at 0. @throws JobError OUTPUT_REFUSED */
+/** Returns offsets that begin at 0, as Arrow stores them. @throws JobError OUTPUT_REFUSED */
 function offsetsFrom0(offsets: Uint32Array, rows: number): Uint32Array {
   const end = offsets[rows] ?? 0;
   if (end > offsetLimit || offsets[0] !== 0) {
@@ -166,7 +166,7 @@ function widened(values: BigInt64Array | Int32Array | Int16Array): BigInt64Array
   return words;
 }
 
-/** From DuckDB's form: two words, the higher one last and its highest bit flipped. */
+/** Converts UUIDs from DuckDB's form: two words, the higher one last and its highest bit flipped. */
 function uuidBytes(words: BigUint64Array, rows: number): Uint8Array {
   const bytes = new Uint8Array(rows * 16);
   const view = new DataView(bytes.buffer);

@@ -30,7 +30,7 @@ export async function dropLeftovers(session: Session, control: Control, run: Pas
   }
 }
 
-/** Finds the staging tables of runs for one target that are published or discarded, which nobody needs any more. */
+/** Finds the staging tables of published or discarded runs for one target, which are no longer needed. */
 export async function unneededStaging(
   session: Session,
   control: Control,
@@ -65,7 +65,7 @@ function leftoversOf({ schema }: Control, { runId, target, mode }: PastRun): rea
   }
 }
 
-/** Those of the tables that exist and that this role may drop. */
+/** Returns the tables that exist and that this role may drop. */
 async function existingTables(session: Session, names: readonly TableName[]): Promise<readonly TableName[]> {
   const { rows } = await session.query<TableName>({
     text: `SELECT w.schema, w.table FROM unnest($1::text[], $2::text[]) AS w (schema, "table")

@@ -95,7 +95,10 @@ export function connectionOf(
   };
 }
 
-/** Of the URL, once a run has begun, the password alone may change: the pool has its other parts. */
+/**
+ * Returns the current password. Once a run has begun, only the password of a URL may change: the pool keeps its other
+ * parts.
+ */
 function passwordIn({ url, password }: Secrets, env: Environment): string | undefined {
   const { password: inUrl } = parseUrl(url, doing) ?? {};
   return nonEmpty(password) ?? nonEmpty(decoded(inUrl)) ?? nonEmpty(env["PGPASSWORD"]);

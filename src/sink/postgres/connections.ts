@@ -51,7 +51,7 @@ export class PasswordRefused extends Error {
 
 /** A connection for each span under way, one to check for blockers, and one spare. */
 const connectionLimit = 4;
-/** Added to timeouts of the server, so that its report of the timeout can still arrive. */
+/** Seconds added to the server's timeouts, so that its report of a timeout can still arrive. */
 const graceSeconds = 5;
 
 export function openConnections(settings: ConnectionSettings, timeouts: PostgresTimeouts): Connections {

@@ -15,7 +15,7 @@ import { type WalkFileSystem, walkFileSystem } from "./walk.js";
 const coalescedFiles = 64;
 const digestBytes = 1024 * 1024;
 
-/** Where shards are. */
+/** Options of a source of shards on a disk. */
 export interface DiskSourceOptions {
   /** The spec's folder, to which relative URIs refer. */
   readonly folder: string;

@@ -5,9 +5,9 @@ import type { ListOptions, ObjectStat, ReadRequest, S3Store } from "../../s3/sto
 
 /** A store as an S3 source needs it: it fetches into files, and may run in another thread. */
 export interface S3Reader extends AsyncDisposable {
-  /** As `S3Store.list`. */
+  /** Lists objects, as `S3Store.list` does. */
   list(bucket: string, prefix: string, options?: ListOptions): AsyncIterable<ListedObject>;
-  /** As `S3Store.stat`. */
+  /** Returns an object's ETag and size, as `S3Store.stat` does. */
   stat(object: S3Uri): Promise<ObjectStat | undefined>;
   /**
    * Fetches a range into an open file, at its offset in the object. Nothing is written after the promise settles.

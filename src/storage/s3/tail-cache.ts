@@ -15,7 +15,7 @@ export interface TailCache {
 
 /** Makes a cache of at most `limitBytes`; the tails that were used least recently leave first. */
 export function createTailCache(limitBytes: number): TailCache {
-  /** In the order of their last use. */
+  /** Tails in the order of their last use. */
   const kept = new Map<string, Tail>();
   let keptBytes = 0;
   const remove = (key: string): Tail | undefined => {

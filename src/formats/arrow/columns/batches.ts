@@ -18,7 +18,7 @@ export interface PiecesRequest {
   readonly rowEnd: number;
   /** Columns of the file, by name; the type is that of a column that has NULLs only. */
   readonly columns: ReadonlyMap<string, ColumnType | undefined>;
-  /** Those that were read for rows before these. */
+  /** The dictionaries that were read for earlier rows. */
   readonly known?: DictionaryCache | undefined;
   /** Default: no limits. */
   readonly limits?: BatchLimits | undefined;

@@ -13,11 +13,11 @@ import { columnTypeOf, showField } from "./types.js";
 
 /** The dictionaries of one shard, read when a batch needs them and kept for those after it. */
 export interface Dictionaries {
-  /** Those that some columns need, as they are for a batch. */
+  /** Reads the dictionaries that these columns of a batch use. */
   of(batch: IndexedBatch, fields: readonly ArrowField[]): Promise<BatchReader["dictionary"]>;
 }
 
-/** By number and type of their values: those that were read before. */
+/** The dictionaries that were read before, by number and type of their values. */
 export type DictionaryCache = Map<string, CachedDictionary>;
 
 interface CachedDictionary {

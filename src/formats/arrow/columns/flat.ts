@@ -142,7 +142,7 @@ export async function readViews(reader: BatchReader, node: ArrowNode, rows: Rows
   const views = await reader.body.read(place(node, 1), rows.from * viewBytes, rows.to * viewBytes);
   const words = elementsOf("int32", views) as Int32Array;
   const offsets = new Uint32Array(count + 1);
-  /** By buffer, where those that are used begin and end. */
+  /** The used range of each buffer. */
   const used = new Map<number, { start: number; end: number }>();
   let total = 0;
   for (let row = 0; row < count; row += 1) {

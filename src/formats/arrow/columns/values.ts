@@ -142,7 +142,7 @@ function scaled(
   });
 }
 
-/** As the smallest integer that holds the precision; DuckDB's 128 bits lie as Arrow's do. */
+/** Returns decimals as the smallest integers that hold the precision. DuckDB stores 128 bits in the order of Arrow. */
 function decimals(
   { precision, bits }: ArrowType & { kind: "decimal" },
   bytes: Uint8Array<ArrayBuffer>,

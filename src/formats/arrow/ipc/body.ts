@@ -14,7 +14,7 @@ export interface Body {
   size(buffer: BufferPlace): Promise<number>;
 }
 
-/** Of one buffer, unpacked. */
+/** The size limit of one buffer, uncompressed. */
 const bufferLimit = 2 ** 30;
 const lengthBytes = 8;
 /** LZ4 gives at most 255 bytes for one. */
@@ -23,7 +23,7 @@ const lz4Ratio = 255;
 /** Memory for so many bytes or more, until what was read last is done with. */
 export type Lend = (bytes: number) => Uint8Array<ArrayBuffer>;
 
-/** Of compressed buffers more is kept than what was read last: nothing is lent for them. */
+/** Returns no memory to lend for compressed buffers: more of them is kept than the last read. */
 export function lendFor({ compression }: Pick<BatchHeader, "compression">, lend: Lend | undefined): Lend | undefined {
   return compression === "none" ? lend : undefined;
 }
@@ -121,7 +121,10 @@ export interface HeldRanges {
 /** Buffers that are as near as this are read in one go, with the bytes between them. */
 const nearBytes = 32 * 1024;
 
-/** All buffers of some columns, in as few reads as they lie in. `lend`: where what is read is done with at once. */
+/**
+ * Reads all buffers of some columns in as few reads as possible. `lend`: memory to read into, for bytes that are used
+ * at once.
+ */
 export async function holdColumns(
   bytes: ShardBytes,
   block: Block,

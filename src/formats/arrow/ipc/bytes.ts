@@ -43,7 +43,7 @@ export async function openBytes(file: ShardFile): Promise<ShardBytes> {
   }
 }
 
-/** Not zeroed, and not from Node's pool: typed arrays want it aligned. */
+/** Returns memory that is not zeroed and not from Node's pool, since typed arrays must be aligned. */
 function memoryFor(length: number, lent: Uint8Array<ArrayBuffer> | undefined): Uint8Array<ArrayBuffer> {
   return lent?.subarray(0, length) ?? new Uint8Array(Buffer.allocUnsafeSlow(length).buffer, 0, length);
 }

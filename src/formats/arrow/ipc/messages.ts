@@ -22,7 +22,7 @@ export interface Message {
     | { readonly kind: "other" };
 }
 
-/** Of a record batch, or of a dictionary, which is one of a single column. */
+/** The header of a record batch, or of a dictionary, which is a record batch of one column. */
 export interface BatchHeader {
   readonly rows: number;
   /** Two numbers each: length and NULLs. */
@@ -36,7 +36,7 @@ export interface BatchHeader {
 /** Where a message lies. */
 export interface Block {
   readonly offset: number;
-  /** With its length before it, and what pads it. */
+  /** The size of the message with the length before it and its padding. */
   readonly metadataBytes: number;
   readonly bodyBytes: number;
 }

@@ -5,26 +5,26 @@ import type { ArrowSchema } from "./schema.js";
 /** What is known of a shard before its values are read. */
 export interface ArrowIndex {
   readonly kind: "file" | "stream";
-  /** Of the metadata, counted from 0: of a stream its schema's, of a file its footer's. */
+  /** The version of the metadata, counted from 0: of a stream's schema, or a file's footer. */
   readonly version: number;
   readonly sizeBytes: number;
   readonly schema: ArrowSchema;
   readonly batches: readonly IndexedBatch[];
   readonly dictionaries: readonly IndexedDictionary[];
   readonly rows: number;
-  /** Of a stream: what its messages take without their bodies. */
+  /** The size of the footer; for a stream, that of its messages without their bodies. */
   readonly footerBytes: number;
 }
 
 export interface IndexedBatch extends Block {
-  /** Of the shard's batches, from 0. */
+  /** The batch's number in the shard, from 0. */
   readonly number: number;
-  /** Of the shard, its first row. */
+  /** The row of the shard that the batch begins with. */
   readonly rowStart: number;
   readonly rows: number;
   /** Whether its buffers are compressed, each as a whole. */
   readonly isCompressed: boolean;
-  /** Of the shard's dictionaries, how many come before it: in a file all of them. */
+  /** How many of the shard's dictionaries come before the batch: in a file all of them. */
   readonly dictionaries: number;
 }
 

@@ -16,7 +16,7 @@ export interface ArrowField {
   readonly children: readonly ArrowField[];
   /** Values are indices of this type into the dictionary of this number. */
   readonly dictionary: { readonly id: number; readonly index: ArrowType & { readonly kind: "int" } } | undefined;
-  /** Of an extension type. */
+  /** The name of an extension type. */
   readonly extension: string | undefined;
 }
 

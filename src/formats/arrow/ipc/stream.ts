@@ -10,7 +10,7 @@ import {
 } from "./numbering.js";
 import type { ArrowSchema } from "./schema.js";
 
-/** Of one message, without its body. */
+/** The size limit of one message, without its body. */
 export const metadataLimit = 256 * 1024 * 1024;
 
 /** What a message of a stream is. */

@@ -17,7 +17,7 @@ export interface ArrowPipe extends RowStream {
 }
 
 export interface ArrowPipeOptions {
-  /** As messages call it. */
+  /** The stream's name in messages. */
   readonly name: string;
   readonly chunks: AsyncIterable<Uint8Array>;
   /** Bounds the batches that are held, and each message. */
@@ -145,7 +145,7 @@ function heldBytes(file: ShardFile, { index, parts }: HeldBatch): ShardBytes {
 
 interface Dictionaries {
   take(held: Held<IndexedDictionary>): void;
-  /** Of each, the last whole one and its deltas. */
+  /** Returns the dictionaries in use: of each, the last complete one and its deltas. */
   live(): Held<IndexedDictionary>[];
 }
 

@@ -7,7 +7,7 @@ import { JobError, messageOf } from "../../../util/errors.js";
 import { rewriteShard } from "../../hints.js";
 import type { SchemaReader } from "../footer/footers.js";
 
-/** As DuckDB reads them. */
+/** Opens a reader of schemas as DuckDB interprets them. */
 export function schemaReader(pool: ConnectionPool): SchemaReader {
   return {
     digests: (paths) => pool.use((connection) => readDigests(connection, paths)),

@@ -2,10 +2,10 @@ import { type ColumnChunk, type Footer, placeOf, rowsIn } from "./footer.js";
 import type { Leaf } from "./leaves.js";
 import { magicBytes } from "./tail.js";
 
-/** The shortest header of a data page takes more; its number of values is an i32. */
+/** A lower bound of a data page's header. The number of values of a page is an i32. */
 const leastPageBytes = 8;
 const pageValuesLimit = 2 ** 31 - 1;
-/** Writers need not agree on whether page headers count. */
+/** Tolerance for sizes: some writers count page headers, others do not. */
 const sizesMayDiffer = 1.25;
 
 /** Returns what contradicts the schema, the row groups or the file size in a footer; undefined if it is consistent. */
@@ -51,7 +51,10 @@ function faultOfPlace(
     : undefined;
 }
 
-/** What a reader that trusts the schema, or the codec, would take for other values. */
+/**
+ * Returns a contradiction that a reader which trusts the schema or the codec would turn into other values; else
+ * undefined.
+ */
 function faultOfKind(
   { type, codec, levels, compressedBytes, uncompressedBytes }: ColumnChunk,
   leaf: Leaf,

@@ -1,15 +1,15 @@
 import type { Leaf } from "./leaves.js";
 
-/** What a footer says of where its rows lie; names are those of parquet.thrift where it has one. */
+/** The parts of a footer that say where rows lie. Names are those of parquet.thrift if it has one. */
 export interface Footer {
   readonly sizeBytes: number;
   readonly rows: number;
   readonly rowGroups: readonly RowGroup[];
-  /** In the order of each row group's chunks. */
+  /** The schema's leaves, in the order of each row group's chunks. */
   readonly leaves: readonly Leaf[];
   /** Offset of the footer: all pages lie before it. */
   readonly pagesEnd: number;
-  /** Whether a part of the file is encrypted, or signed. */
+  /** Whether a part of the file is encrypted or signed. */
   readonly encrypted: boolean;
 }
 
@@ -21,22 +21,22 @@ export interface RowGroup {
 export interface ColumnChunk {
   /** Names from the table's column down to the leaf. */
   readonly path: readonly string[];
-  /** Of its first page. */
+  /** The offset of the chunk's first page. */
   readonly start: number;
   readonly compressedBytes: number;
   readonly uncompressedBytes: number;
   readonly values: number;
-  /** Of texts or bytes, all values together, each as often as it occurs; undefined: its writer does not tell. */
+  /** The size of all texts or bytes, each counted as often as it occurs; undefined: the writer does not record it. */
   readonly unencodedBytes: number | undefined;
   /** Numbers of the physical type and of the codec, 0 being none. */
   readonly type: number;
   readonly codec: number;
-  /** How many levels its histograms count; 0 where it has none. */
+  /** The number of levels that the chunk's histograms count; 0 without histograms. */
   readonly levels: { readonly repetition: number; readonly definition: number };
   readonly encrypted: boolean;
-  /** Whether it has texts that share their beginning with the one before. */
+  /** Whether texts of the chunk share a prefix with the text before (DELTA_BYTE_ARRAY). */
   readonly hasPrefixes: boolean;
-  /** Whether DuckDB may look for its pages elsewhere: in another file, or where a dictionary is said to be. */
+  /** Whether DuckDB may read pages from another place: another file, or the stated offset of a dictionary. */
   readonly isElsewhere: boolean;
 }
 

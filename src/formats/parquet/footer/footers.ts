@@ -10,7 +10,7 @@ const filesPerQuery = 256;
 /** Files that are open at once. */
 const filesAtOnce = 16;
 
-/** Of a footer, what is kept while others are read: little, since files are many. */
+/** The facts of a footer that are kept while others are read: few, since there may be many files. */
 interface FileFacts extends Omit<ShardFooter, "schema"> {
   /** undefined: DuckDB is asked. */
   readonly schema: ShardSchema | undefined;
@@ -18,7 +18,10 @@ interface FileFacts extends Omit<ShardFooter, "schema"> {
 
 /** Tells the columns of files of which a footer alone does not. */
 export interface SchemaReader {
-  /** Of everything in a footer that the columns' types can depend on, by path. @throws JobError SHARD_CORRUPT */
+  /**
+   * Returns digests, by path, of everything in a footer that the columns' types can depend on. @throws JobError
+   * SHARD_CORRUPT
+   */
   digests(paths: readonly string[]): Promise<ReadonlyMap<string, string>>;
   /** @throws JobError SHARD_CORRUPT */
   columns(path: string): Promise<readonly SourceColumn[]>;

@@ -23,7 +23,7 @@ export interface SchemaElement {
   readonly annotation: string;
 }
 
-/** By number of the converted type. */
+/** Types by number of the converted type. */
 const convertedTypes = new Map([
   [0, "text"],
   [6, "date"],
@@ -37,7 +37,7 @@ const convertedTypes = new Map([
   [17, "int32"],
   [18, "int64"],
 ]);
-/** By number of the logical type. An integer's width is in the converted type, too. */
+/** Types by number of the logical type. An integer's width is in the converted type, too. */
 const logicalTypes = new Map([
   [1, "text"],
   [6, "date"],
@@ -126,7 +126,7 @@ function readTimestamp(cursor: Cursor, type: number): string {
  */
 export function leavesOf(elements: readonly SchemaElement[]): Leaf[] {
   const leaves: Leaf[] = [];
-  /** Of the groups that are open: children to come, and levels. */
+  /** The open groups: how many children are left, and their levels. */
   const groups: { left: number; path: readonly string[]; repetition: number; definition: number }[] = [];
   const isDone = (group: (typeof groups)[number] | undefined): boolean => group?.left === 0;
   let isTree = true;
@@ -154,7 +154,7 @@ export function leavesOf(elements: readonly SchemaElement[]): Leaf[] {
   return isTree ? leaves : withoutMeaning(leaves);
 }
 
-/** Only DuckDB is to say what they mean. */
+/** Returns leaves without their logical types, which only DuckDB can interpret. */
 export function withoutMeaning(leaves: readonly Leaf[]): Leaf[] {
   return leaves.map((leaf) => ({ ...leaf, annotation: "other" }));
 }

@@ -3,7 +3,7 @@ import { unpackSnappy } from "../../codecs/snappy.js";
 import { isZstdNative, unpackZstd } from "../../codecs/zstd.js";
 import { messageOf } from "../../../util/errors.js";
 
-/** By the numbers of parquet.thrift. */
+/** Codecs by the numbers of parquet.thrift. */
 export const codecs = { none: 0, snappy: 1, gzip: 2, brotli: 4, zstd: 6, lz4Raw: 7 };
 
 /**

@@ -22,9 +22,9 @@ import type { SliceRequest } from "../../port.js";
 /** A row group's rows in a slice, and the columns that are checked. */
 interface GroupLevels {
   readonly group: number;
-  /** Of the row group. */
+  /** The number of rows of the row group. */
   readonly rows: number;
-  /** Of the shard, those that the slice has. */
+  /** The rows of the shard that the slice has. */
   readonly rowStart: number;
   readonly rowEnd: number;
   readonly columns: readonly { readonly chunk: ColumnChunk; readonly leaf: Leaf }[];
@@ -110,7 +110,7 @@ async function checkGroup(
 interface CheckedChunk {
   readonly chunk: ColumnChunk;
   readonly leaf: Leaf;
-  /** Of the row group. */
+  /** The number of rows of the row group. */
   readonly rows: number;
   readonly footer: Footer;
 }

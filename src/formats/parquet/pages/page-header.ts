@@ -5,14 +5,14 @@ export interface PageHeader {
   readonly kind: "data" | "data-v2" | "dictionary" | "other";
   readonly compressedBytes: number;
   readonly uncompressedBytes: number;
-  /** Of the rows, NULLs among them: 0 of a dictionary. */
+  /** The number of values with NULLs; 0 for a dictionary. */
   readonly values: number;
   readonly crc: number | undefined;
   /** Number of the encoding of what is in it; -1 where it has none. */
   readonly encoding: number;
-  /** Of a dictionary. */
+  /** The number of entries of a dictionary. */
   readonly entries: number;
-  /** Of a page of version 2: the bytes of levels, which are not compressed; and whether the others are. */
+  /** The sizes of the levels of a page of version 2, which are never compressed. */
   readonly levelBytes: { readonly repetition: number; readonly definition: number };
   readonly isCompressed: boolean;
   /** Number of the definition levels' encoding, in version 1. */
@@ -21,7 +21,7 @@ export interface PageHeader {
   readonly repetitionEncoding: number;
 }
 
-/** By the page's number: its kind, and the number of the field that tells about such a page. */
+/** A kind of page, and the number of the field that describes such pages. */
 interface Kind {
   readonly kind: PageHeader["kind"];
   readonly toldBy: number;
@@ -48,7 +48,7 @@ type Told = Partial<
   >
 >;
 
-/** By the number of such a field: its own fields that are numbers and must be there, by theirs. */
+/** The required numbers of each such field, by field number. */
 const numbersTold: Readonly<Record<number, Readonly<Record<number, keyof Told>>>> = {
   5: { 1: "values", 2: "encoding", 3: "levelEncoding", 4: "repetitionEncoding" },
   7: { 1: "entries", 2: "encoding" },

@@ -5,7 +5,7 @@ type Use = "page" | "dictionary" | "valid" | "values";
 
 /** Memory that the pages of a column are unpacked into, one after the other. */
 export interface PageMemory {
-  /** By how many bytes the last page's levels were more than `levelBytesOf` says: the next page's are, too, mostly. */
+  /** How many bytes more than `levelBytesOf` says the last page's levels took. The next page's usually take as many. */
   moreLevelBytes: number;
   /** So many bytes, which hold until the next ones are asked for, for the same use. */
   memory(use: Use, size: number): Uint8Array<ArrayBuffer>;

@@ -28,7 +28,10 @@ export async function findLargePage(
   return undefined;
 }
 
-/** Bytes of the largest page of a chunk, unpacked; 0 where its headers are damaged, which reading it tells. */
+/**
+ * Returns the uncompressed size of the largest page of a chunk; 0 if its headers are damaged, which the decoder
+ * reports.
+ */
 async function largestPage(path: string, footer: Footer, chunk: ColumnChunk): Promise<number> {
   const end = chunk.start + chunk.compressedBytes;
   let largest = 0;

@@ -19,7 +19,7 @@ import { isOneRun, readRuns } from "./runs.js";
 import type { StoredColumn } from "./storage.js";
 import { plainValues } from "./values.js";
 
-/** By the numbers of parquet.thrift. */
+/** Encodings by the numbers of parquet.thrift. */
 export const encodings = { plain: 0, plainDictionary: 2, runs: 3, runDictionary: 8 };
 
 /** Rows that are taken at once, at most: 32 columns of floats fit into a core's second cache several times. */
@@ -35,7 +35,7 @@ interface PageParts {
 export interface PageRows {
   /** Rows [from, to), at most `mostRows`, behind those that were taken before. They hold until the next are taken. */
   take(from: number, to: number): Column;
-  /** Of rows [from, to) as many as are taken at once. */
+  /** Returns how many of rows [from, to) are read at once. */
   fitting(from: number, to: number): number;
 }
 
@@ -57,7 +57,7 @@ function all(from: number, to: number): number {
 
 interface PackedParts extends PageParts, Levels {}
 
-/** All of a page's values, NULLs and all; or its values without the NULLs, where loops take them as they are wanted. */
+/** Returns all values of a page with its NULLs; or the values alone, if loops spread them later. */
 function packedValues(
   column: StoredColumn,
   bytes: Uint8Array<ArrayBuffer>,
@@ -197,7 +197,7 @@ function rowsHere(
   };
 }
 
-/** Of levels before the values, as writers make them where no value is NULL: one run, after its length. */
+/** Returns the size of the levels before the values if no value is NULL: one run, after its length. */
 export function levelBytesOf({ isOptional }: StoredColumn, { kind, values, levelBytes }: PageHeader): number {
   if (!isOptional || kind !== "data") {
     return levelBytes.definition;
@@ -268,7 +268,7 @@ function countOnes(valid: Uint8Array): number {
   return count;
 }
 
-/** Of each row its place among the values, or among those that `packed` names one after the other; 0 for NULLs. */
+/** Returns each row's index among the values, or among the entries of `packed`; 0 for NULLs. */
 function spread(valid: Uint8Array, packed?: Uint32Array): { indices: Uint32Array<ArrayBuffer>; valid: Uint8Array } {
   const indices = new Uint32Array(valid.length);
   let next = 0;

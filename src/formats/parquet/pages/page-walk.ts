@@ -3,7 +3,7 @@ import { messageOf } from "../../../util/errors.js";
 import type { ColumnChunk, Footer } from "../footer/footer.js";
 import { type PageHeader, parsePageHeader } from "./page-header.js";
 
-/** Bytes of a file that are held at once. */
+/** The number of bytes of a file that are held at once. */
 export const windowBytes = 1024 * 1024;
 /** Most page headers have less than 100 bytes; with long texts as statistics they grow. */
 const headerGuessBytes = 1024;
@@ -19,7 +19,7 @@ export class PageFault extends Error {
   }
 }
 
-/** Bytes [at, at + length), as far as pages go. */
+/** Reads bytes [at, at + length), up to the end of the pages. */
 export type ReadBytes = (at: number, length: number) => Promise<Uint8Array>;
 
 export function windowed(file: FileHandle, { pagesEnd }: Footer): ReadBytes {
@@ -51,7 +51,7 @@ export function unbuffered(file: FileHandle, { pagesEnd }: Footer): ReadBytes {
 /** A page, and where it lies in the file. */
 export interface Page {
   readonly header: PageHeader;
-  /** As messages name the page. */
+  /** The page's name in messages. */
   readonly place: string;
   /** Bytes [bodyStart, bodyEnd) of the file are what follows the header. */
   readonly bodyStart: number;

@@ -16,10 +16,10 @@ import { type Page, PageFault, pagesOf, type ReadBytes, windowed } from "./page-
 import { hasReadableStart, unpackStart } from "./prefix.js";
 import { largePage, sliceChunks } from "./slice-chunks.js";
 
-/** By the number of parquet.thrift. */
+/** The number of DELTA_BYTE_ARRAY in parquet.thrift. */
 const prefixedEncoding = 7;
 
-/** The first page of a slice whose texts do not fit each other, or the memory that there is for a page. */
+/** Finds the first page of a slice whose prefixes contradict each other, or whose texts do not fit into memory. */
 export async function findUnfitPrefixes(
   footer: Footer,
   slice: SliceRequest,
@@ -53,7 +53,7 @@ interface PrefixedChunk {
   readonly leaf: Leaf;
 }
 
-/** Bytes of the texts of the page that has most of them. @throws PageFault */
+/** Returns the size of the texts of the page with the largest texts. @throws PageFault */
 async function largestTexts(read: ReadBytes, { footer, chunk, leaf }: PrefixedChunk): Promise<number> {
   const end = chunk.start + chunk.compressedBytes;
   let largest = 0;
@@ -74,7 +74,7 @@ async function largestTexts(read: ReadBytes, { footer, chunk, leaf }: PrefixedCh
   return largest;
 }
 
-/** Levels of version 2 come before what is packed. */
+/** Uncompresses a page. The levels of a page of version 2 come before the compressed bytes. */
 async function unpackPage(read: ReadBytes, { codec }: ColumnChunk, { header, bodyStart }: Page): Promise<Uint8Array> {
   const { kind, levelBytes, compressedBytes, uncompressedBytes, isCompressed } = header;
   const levels = kind === "data-v2" ? levelBytes.repetition + levelBytes.definition : 0;
@@ -90,7 +90,7 @@ async function unpackPage(read: ReadBytes, { codec }: ColumnChunk, { header, bod
   return Buffer.concat([packed.subarray(0, levels), values]);
 }
 
-/** Where values begin, behind the levels. */
+/** Returns where values begin, behind the levels. */
 function valuesAt(bytes: Uint8Array, { header: { kind, levelBytes } }: Page, leaf: Leaf): number {
   if (kind === "data-v2") {
     return levelBytes.repetition + levelBytes.definition;
@@ -103,7 +103,7 @@ function valuesAt(bytes: Uint8Array, { header: { kind, levelBytes } }: Page, lea
   return at;
 }
 
-/** All texts of a page together. @throws RangeError where one begins like more than the one before it has */
+/** Returns the size of all texts of a page. @throws RangeError for a prefix that is longer than the text before */
 function textBytes(values: Uint8Array, most: number): number {
   const cursor = { bytes: values, at: 0 };
   const prefixes = readLengths(cursor, most);

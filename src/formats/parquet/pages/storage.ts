@@ -19,19 +19,19 @@ export interface StoredColumn {
   /** Whether its values have definition levels: it may have NULLs. */
   readonly isOptional: boolean;
   readonly codec: number;
-  /** Bytes of the file. */
+  /** The chunk's bytes [start, end) of the file. */
   readonly start: number;
   readonly end: number;
-  /** Of all pages, when unpacked. */
+  /** The uncompressed size of all pages. */
   readonly unpackedBytes: number;
   readonly rows: number;
   readonly limits: PageLimits;
 }
 
 export interface PageLimits {
-  /** Of a page or a dictionary, unpacked. */
+  /** The limit of a page or a dictionary, uncompressed. */
   readonly pageBytes: number;
-  /** Of rows that are taken at once where their values repeat entries of a dictionary. */
+  /** The limit of rows that are read at once if their values repeat entries of a dictionary. */
   readonly batchBytes: number;
 }
 
@@ -97,7 +97,10 @@ export function plainColumns(leaves: readonly Leaf[]): SourceColumn[] | undefine
   return columns.length === 0 ? undefined : columns;
 }
 
-/** Not empty, without NUL, which would end it in DuckDB's interface, nor what bytes that are no UTF-8 become. */
+/**
+ * Whether a name is not empty and has neither NUL, which ends it in DuckDB's interface, nor the replacement of invalid
+ * UTF-8.
+ */
 function isPlainName(name: string): boolean {
   return name !== "" && !/[\0\uFFFD]/.test(name);
 }

@@ -58,7 +58,7 @@ async function readTail(file: FileHandle, path: string): Promise<{ bytes: Buffer
   return { bytes, start };
 }
 
-/** Returns where the target goes on. */
+/** Returns the target's new end. */
 async function copyRange(
   source: FileHandle,
   { start, end }: { readonly start: number; readonly end: number },
@@ -84,24 +84,24 @@ interface Range {
 interface Footer {
   readonly bytes: Uint8Array;
   readonly rows: number;
-  /** Where the number of rows stands. */
+  /** The range of the number of rows. */
   readonly rowsAt: Range;
-  /** Where the list of row groups stands, and the type of its elements. */
+  /** The range of the list of row groups, and the type of its elements. */
   readonly groupsAt: Range & { readonly type: number };
-  /** The row groups, as they are told in the joined file. */
+  /** The row groups, encoded for the joined file. */
   readonly groups: readonly Uint8Array[];
 }
 
-/** Bytes of a footer that others stand in place of. */
+/** A range of a footer, and the bytes that replace it. */
 interface Edit extends Range {
   readonly bytes: Uint8Array;
 }
 
 /** A struct in the fields of a list of them. */
 const structType = 12;
-/** Of FileMetaData. */
+/** Field numbers of FileMetaData. */
 const fileFields = { rows: 3, groups: 4 };
-/** Of RowGroup; of ColumnChunk and of its ColumnMetaData, those that are places in the file. */
+/** Field numbers of RowGroup; and those of ColumnChunk and ColumnMetaData that are offsets in the file. */
 const groupFields = { columns: 1, place: 5, ordinal: 7 };
 const chunkFields = { metadata: 3, places: [2, 4, 6] };
 const metadataPlaces = new Set([9, 10, 11, 14]);
@@ -166,7 +166,7 @@ function readGroup(cursor: Cursor, type: number, { shift, ordinal }: { shift: nu
   return Buffer.concat(edited(cursor.bytes, { start, end: cursor.at }, edits));
 }
 
-/** A footer with other row groups. */
+/** Returns a footer with its row groups and number of rows replaced. */
 function withGroups(
   { bytes, rowsAt, groupsAt }: Footer,
   groups: readonly Uint8Array[],
@@ -179,7 +179,7 @@ function withGroups(
   ]);
 }
 
-/** `edits`: in order. */
+/** Returns a range of bytes with the edits applied. `edits`: in order. */
 function edited(bytes: Uint8Array, { start, end }: Range, edits: readonly Edit[]): Uint8Array[] {
   const parts: Uint8Array[] = [];
   let at = start;

@@ -53,7 +53,7 @@ export async function ensureControlTables(
   }
 }
 
-/** Of several attempts at once, one makes or migrates the tables. */
+/** Creates or migrates the control tables. When several attempts start at once, one of them does it. */
 async function makeControlTables(session: Session, schema: string, program: string): Promise<void> {
   // The lock is the transaction's, since a pooler may give each transaction another session.
   await lock(session, schema);

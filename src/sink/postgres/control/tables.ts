@@ -200,7 +200,7 @@ COMMENT ON VIEW @.progress IS 'A row for each run: how far it is, how fast, its 
 
 const addedConstraints = "ALTER TABLE @.finishes ADD UNIQUE (target, publication);";
 
-/** Only a plan whose text is the one that was stored is parsed: text that is not JSON would fail the migration. */
+/** Fills `params`. Only an unchanged plan is parsed: text that is not JSON would fail the migration. */
 const fillParams = `UPDATE @.runs SET params = plan::json -> 'params'
   WHERE encode(sha256(convert_to(plan, 'UTF8')), 'hex') = plan_id;`;
 
@@ -272,7 +272,7 @@ function versionSql(program: string): string {
   return `INSERT INTO @.version (version, made_by) VALUES (${layoutVersion}, ${quoteText(program)});`;
 }
 
-/** In the texts, `@` stands for the schema. */
+/** Joins statements and replaces `@` with the schema's name. */
 function inSchema(schema: string, statements: readonly string[]): string {
   return statements.join("\n").replaceAll(/@(?=[. ])/g, () => quoteName(schema));
 }

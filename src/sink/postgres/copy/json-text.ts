@@ -162,7 +162,7 @@ function zonedText(value: bigint): string {
   return `${timeText(micros)}${offsetSeconds < 0 ? "-" : "+"}${shown.join(":")}`;
 }
 
-/** As ISO 8601 writes durations. */
+/** Returns an interval as an ISO 8601 duration. */
 function intervalText(low: bigint, high: bigint): string {
   const months = BigInt.asIntN(32, low);
   const days = BigInt.asIntN(32, low >> 32n);

@@ -6,16 +6,18 @@ import { JobError } from "#src/util/errors.js";
 const series = { job: "churn", params: { ds: "2026-11-23" }, dateParam: "ds", date: "2026-11-23" };
 const success = JSON.stringify({ run_id: "churn-1" });
 const manifest = JSON.stringify({
-  ...{
-    format: "infer-batch-manifest",
-    version: 1,
-    run_id: "churn-1",
-    plan_id: "p",
-    job: "churn",
-    parts: [],
-    columns: [],
-  },
-  ...{ params: { ds: "2026-11-22" }, model_sha256: "m", rows: 0, rows_rejected: 0, rows_filtered: 0 },
+  format: "infer-batch-manifest",
+  version: 1,
+  run_id: "churn-1",
+  plan_id: "p",
+  job: "churn",
+  params: { ds: "2026-11-22" },
+  model_sha256: "m",
+  rows: 0,
+  rows_rejected: 0,
+  rows_filtered: 0,
+  columns: [],
+  parts: [],
   profile: { file: "profile.json", sha256: "s", baseline: true },
 });
 
