@@ -1,10 +1,10 @@
 import { errnoOf, JobError, messageOf, exitCodeOf } from "../util/errors.js";
 import { attemptJson } from "../report/attempt-json.js";
 import type { AttemptRecord } from "../report/attempt-record.js";
-import { htmlReport, isPageOf } from "../report/html-report.js";
+import { pageAfter } from "../report/page/page.js";
 import { type PreviousMetrics, parsePreviousMetrics, type MetricsState, metricsText } from "../report/metrics-text.js";
 import type { MetricsServer } from "../report/metrics-server.js";
-import { exitCodeOfOutcome, type Outcome, statusOf } from "../report/outcome.js";
+import { exitCodeOfOutcome, type Outcome } from "../report/outcome.js";
 import { ping } from "../report/ping.js";
 import { reportFields, reportText, type RunReport } from "../report/report.js";
 import type { Log } from "../scoring/context.js";
@@ -103,21 +103,18 @@ async function listen(
   }
 }
 
-/**
- * Writes the HTML page, unless this attempt found nothing to do: then the page of the attempt that did the work stays.
- */
+/** Writes the HTML page, unless what the earlier one says still holds. */
 async function writePage(
   { record, log }: ReportingContext,
   { html }: ReportFiles,
-  { outcome, endedMs }: { readonly outcome: Outcome; readonly endedMs: number },
+  ended: { readonly outcome: Outcome; readonly endedMs: number },
 ): Promise<void> {
-  if (
-    html === undefined ||
-    (statusOf(outcome) === "already_complete" && isPageOf(await readReport(html), record.run?.runId))
-  ) {
+  if (html === undefined) {
     return;
   }
-  const failed = await writeReport(html, htmlReport(record, outcome, endedMs));
+  const earlier = await readReport(html);
+  const page = pageAfter(earlier, { record, ...ended });
+  const failed = page === earlier ? undefined : await writeReport(html, page);
   if (failed !== undefined) {
     log.warn(`writing report.html ${html}: ${failed}`);
   }

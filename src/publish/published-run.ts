@@ -11,6 +11,8 @@ export interface Series {
   readonly dateParam: string;
   /** The logical date of the run that asks. */
   readonly date: string;
+  /** Also find runs that later runs are not compared with: a person approved them, without --as-baseline. */
+  readonly everyRun?: boolean;
 }
 
 /** A published run whose profile is stored. */

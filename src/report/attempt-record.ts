@@ -3,6 +3,7 @@ import type { RejectedRow, RejectReason } from "../columnar/types.js";
 import type { Progress } from "./progress.js";
 import { type ScoreSummary, scoreSummary } from "./score-summary.js";
 import { createStageTimes, type Stage, type StageTimes } from "./stage-times.js";
+import type { RunReview } from "./run-review.js";
 import { createTimeline, type Timeline } from "./timeline.js";
 
 /** The identity of an attempt. */
@@ -87,10 +88,16 @@ export interface AttemptRecord {
   readonly seconds: number;
   /** The share of that time in which sessions were busy; null without an engine. */
   readonly engineBusy: number | null;
+  /** The profile of the predictions so far; undefined: there are none. */
+  profile(): SpanProfile | undefined;
   /** Summaries of the predictions so far, one for each column. */
   scores(): readonly ScoreSummary[];
+  /** What is known of the run, once all its spans are committed. */
+  readonly review: RunReview | undefined;
   /** Sets the run, once its plan exists. */
   setRun(run: RunInfo): void;
+  /** Sets what is known of the run when all its spans are committed. */
+  setReview(review: RunReview): void;
   /** Starts the clock of `seconds`; without an engine when nothing is left to score. */
   startScoring(engine?: EngineInfo): void;
   /** Adds rows to the timeline. */
@@ -119,7 +126,7 @@ export function createAttemptRecord({ info, nowMs, dateMs, onStage }: RecordOpti
   const timeline = createTimeline();
   const tally = createTally();
   const scores = createScores();
-  const state: { run?: RunInfo; engine?: EngineInfo | undefined; beganMs?: number; endedMs?: number } = {};
+  const state: RecordState = {};
   const ranMs = (): number => (state.beganMs === undefined ? 0 : (state.endedMs ?? nowMs()) - state.beganMs);
   return {
     info,
@@ -127,10 +134,13 @@ export function createAttemptRecord({ info, nowMs, dateMs, onStage }: RecordOpti
     startedMs: dateMs(),
     ...tally.facts,
     timeline,
-    scores: scores.summaries,
+    ...scores.facts,
     inputWaitSeconds: 0,
     get run() {
       return state.run;
+    },
+    get review() {
+      return state.review;
     },
     get engine() {
       return state.engine;
@@ -142,9 +152,8 @@ export function createAttemptRecord({ info, nowMs, dateMs, onStage }: RecordOpti
       const available = (state.engine?.sessions ?? 0) * ranMs();
       return available === 0 ? null : stages.ms.infer / available;
     },
-    setRun(run) {
-      state.run = run;
-    },
+    setRun: (run) => void (state.run = run),
+    setReview: (review) => void (state.review = review),
     startScoring(engine) {
       state.engine = engine;
       state.beganMs = nowMs();
@@ -160,6 +169,14 @@ export function createAttemptRecord({ info, nowMs, dateMs, onStage }: RecordOpti
       state.endedMs = nowMs();
     },
   };
+}
+
+interface RecordState {
+  run?: RunInfo;
+  review?: RunReview;
+  engine?: EngineInfo | undefined;
+  beganMs?: number;
+  endedMs?: number;
 }
 
 type TallyFacts = Pick<AttemptRecord, "counts" | "rejectReasons" | "unitsReadAgain" | "addFailedUnit">;
@@ -200,8 +217,8 @@ function createTally(): Tally {
 }
 
 interface Scores {
+  readonly facts: Pick<AttemptRecord, "profile" | "scores">;
   add(profile: SpanProfile): void;
-  readonly summaries: () => readonly ScoreSummary[];
 }
 
 function createScores(): Scores {
@@ -210,7 +227,10 @@ function createScores(): Scores {
     add(profile) {
       merged = merged === undefined ? profile : mergeSpanProfiles(merged, profile);
     },
-    summaries: () => [...(merged?.columns ?? [])].flatMap(([name, profile]) => scoreSummary(name, profile) ?? []),
+    facts: {
+      profile: () => merged,
+      scores: () => [...(merged?.columns ?? [])].flatMap(([name, profile]) => scoreSummary(name, profile) ?? []),
+    },
   };
 }
 

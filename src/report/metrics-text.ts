@@ -1,5 +1,6 @@
 import { rejectReasons } from "../columnar/types.js";
 import type { AttemptInfo, AttemptRecord } from "./attempt-record.js";
+import { checkGauges, type Gauge, type Labels, stateGauge } from "./check-metrics.js";
 import { exitCodeOfOutcome, type Outcome, statusOf } from "./outcome.js";
 import { secondsByStage, stages } from "./stage-times.js";
 
@@ -13,14 +14,6 @@ export interface MetricsState {
   /** When the attempt ended, in milliseconds since 1970. */
   readonly endedMs: number | undefined;
 }
-
-interface Gauge {
-  readonly name: string;
-  readonly help: string;
-  readonly samples: readonly { readonly labels?: Labels; readonly value: number | undefined }[];
-}
-
-type Labels = Readonly<Record<string, string>>;
 
 const lastSuccess = "infer_batch_last_success_timestamp_seconds";
 const infoMetric = "infer_batch_info";
@@ -60,6 +53,7 @@ function endGauges({ record, outcome, lastSuccessMs, endedMs }: MetricsState): G
       "Exit code of the attempt: 0 is success, 67 waits for a person, 75 may be retried",
       exitCode,
     ),
+    stateGauge(outcome),
   ];
 }
 
@@ -78,7 +72,7 @@ function workGauges(state: MetricsState): Gauge[] {
     help: "1 for each execution provider that the spec prefers and the machine cannot run: another provider did the work",
     samples: (engine?.missing ?? []).map((provider) => ({ labels: { provider }, value: 1 })),
   };
-  return [infoGauge, missing, ...countGauges(state), ...timeGauges(state)];
+  return [infoGauge, missing, ...checkGauges(state.record.review), ...countGauges(state), ...timeGauges(state)];
 }
 
 function countGauges({ record: { run, engine, counts, rejectReasons: found }, outcome }: MetricsState): Gauge[] {

@@ -65,6 +65,16 @@ export interface DecidedReport {
   readonly error: JobError;
   /** Whether this attempt made the verdict that holds the run. */
   readonly isOwnVerdict: boolean;
+  /** The commands that decide; undefined: the run was discarded. */
+  readonly commands?: DecidingCommands | undefined;
+}
+
+/** The command lines that decide on a held run. */
+export interface DecidingCommands {
+  readonly approve: string;
+  readonly discard: string;
+  /** Scores the input again, as another run. */
+  readonly newRun: string;
 }
 
 /** The report as one line of JSON. Names and order are stable, for scripts. */

@@ -101,7 +101,7 @@ function sum(counts: readonly number[]): number {
 }
 
 /** What is in a bin is spread evenly over it; counts add up to the whole. */
-function equalSteps({ shift, keys, counts }: Histogram, min: number, max: number): number[] {
+export function equalSteps({ shift, keys, counts }: Histogram, min: number, max: number): number[] {
   const ranges = [...keys].map((key, index) => {
     const [low, high] = binEdges(key, shift);
     return { low: Math.max(low, min), high: Math.min(high, max), count: counts[index] as number };

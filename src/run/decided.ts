@@ -5,11 +5,12 @@ import type { RunState } from "../publish/state.js";
 import { resultLines } from "../publish/verdict-text.js";
 import { attemptJson } from "../report/attempt-json.js";
 import { idleReport } from "../report/idle-report.js";
-import type { RunReport, VerdictReport } from "../report/report.js";
+import type { DecidingCommands, RunReport, VerdictReport } from "../report/report.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
 import { attemptFacts, runFacts, tellingFailure } from "./attempt.js";
+import { reviewForReports } from "./review.js";
 
 /** A run with a verdict that holds it, or with a decision not to publish it. */
 export type DecidedState = Extract<RunState, { kind: "held" | "discarded" }>;
@@ -30,6 +31,7 @@ export function decidedReport(
       error:
         state.kind === "held" ? heldError(context, plan, state.verdict) : discardedError(context, plan, state.decision),
       isOwnVerdict: state.kind === "held" && state.verdict.writer === context.writer,
+      commands: state.kind === "held" ? decidingCommands(context, plan) : undefined,
     },
   };
 }
@@ -44,7 +46,18 @@ export function verdictReport(verdict: RunVerdict): VerdictReport {
   };
 }
 
-function heldError({ command }: JobContext, { runId, params }: Plan, verdict: RunVerdict): JobError {
+/** The command lines that decide on a held run. */
+export function decidingCommands({ command }: JobContext, { runId, params }: Plan): DecidingCommands {
+  return {
+    approve: command(params, { verb: "approve", runId }),
+    discard: command(params, { verb: "discard", runId }),
+    newRun: `${command(params)} --new-run`,
+  };
+}
+
+function heldError(context: JobContext, plan: Plan, verdict: RunVerdict): JobError {
+  const { runId } = plan;
+  const { approve, discard, newRun } = decidingCommands(context, plan);
   const failed = resultLines(verdict, "hold");
   const message = [
     `checking run ${runId}: it is held and not published; ${failed.length} of ${verdict.verdict.results.length} checks failed`,
@@ -52,9 +65,9 @@ function heldError({ command }: JobContext, { runId, params }: Plan, verdict: Ru
   ].join("\n  ");
   const hint = [
     "look at the predictions, then decide",
-    `to publish them: ${command(params, { verb: "approve", runId })}`,
-    `to throw them away: ${command(params, { verb: "discard", runId })}`,
-    `to score again: ${command(params)} --new-run`,
+    `to publish them: ${approve}`,
+    `to throw them away: ${discard}`,
+    `to score again: ${newRun}`,
   ].join("\n    ");
   return new JobError("HELD", message, { hint });
 }
@@ -74,6 +87,9 @@ export async function reportDecided(
   context.record.setRun(runFacts(stored));
   const verdict = state.kind === "held" ? state.verdict : await run.verdict();
   const { plan } = stored;
+  if (state.kind === "held") {
+    await reviewForReports(context, { stored, run }, verdict);
+  }
   const end = decidedReport(context, { plan, state, verdict });
   return { ...idleReport(context.record, { plan, output: context.sink.target }), ...end };
 }

@@ -1,28 +1,31 @@
 import { judge } from "../checks/verdicts/judge.js";
 import type { RunProfile } from "../checks/verdicts/run-profile.js";
-import type { PinnedRun } from "../plan/plan.js";
+import { splitRunId } from "../plan/identity.js";
+import type { PinnedRun, Plan } from "../plan/plan.js";
 import { checkOptionsOf } from "../publish/check-options.js";
 import { parseRunProfile, runProfileOf } from "../publish/profile-text.js";
 import { logicalDateOf } from "../publish/published-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
-import { JobError } from "../util/errors.js";
+import { JobError, messageOf } from "../util/errors.js";
+
+/** A run whose spans are all committed. */
+interface CommittedRun {
+  readonly stored: StoredPlan;
+  readonly run: RunSink;
+}
 
 /**
  * Returns the verdict on a run whose spans are all committed; undefined for a run without checks. If the target has
- * none, this attempt makes one; the stored verdict counts.
+ * none, this attempt makes one; the stored verdict counts. The record receives what the reports show of the run.
  */
-export async function verdictOn(
-  context: JobContext,
-  { stored: { plan }, run }: { readonly stored: StoredPlan; readonly run: RunSink },
-): Promise<RunVerdict | undefined> {
+export async function verdictOn(context: JobContext, { stored, run }: CommittedRun): Promise<RunVerdict | undefined> {
   const { checks } = context.spec;
-  if (plan.checks === null || checks === undefined) {
-    return undefined;
-  }
-  const known = await run.verdict();
-  if (known !== undefined) {
+  const { plan } = stored;
+  const known = plan.checks === null || checks === undefined ? undefined : await run.verdict();
+  if (plan.checks === null || checks === undefined || known !== undefined) {
+    await reviewForReports(context, { stored, run }, known);
     return known;
   }
   const profile = await run.profile();
@@ -40,7 +43,7 @@ export async function verdictOn(
   if (checks.on_fail === "hold" && !plan.staged) {
     context.log.warn("the checks cannot hold this run: it was planned with on_fail: warn");
   }
-  return await run.judge({
+  const verdict = await run.judge({
     verdict: judge(judged, checkOptionsOf(checks, plan, logicalDateOf(plan) ?? "")),
     dates: Object.fromEntries(
       [...baseline, ...(first === null ? [] : [first])].map(({ runId, date }) => [runId, date]),
@@ -49,6 +52,66 @@ export async function verdictOn(
     writer: context.writer,
     at: new Date(context.dateMs()).toISOString(),
   });
+  const readersHave = await dateOfReaders(context, plan, verdict);
+  context.record.setReview({ profile: judged.run, earlier: judged.baseline, verdict, readersHave });
+  return verdict;
+}
+
+/**
+ * Reads what reports show of a run that this attempt does not judge, if the spec asks for them. A failure is only
+ * logged: it does not change what becomes of the run.
+ */
+export async function reviewForReports(
+  context: JobContext,
+  { stored: { plan }, run }: CommittedRun,
+  verdict: RunVerdict | undefined,
+): Promise<void> {
+  const { record, log, spec } = context;
+  const { html, metrics } = spec.report;
+  if (html === undefined && (verdict === undefined || metrics === undefined)) {
+    return;
+  }
+  try {
+    const profile = await run.profile();
+    if (profile !== undefined) {
+      const earlier = await readAll(context, verdict === undefined ? [] : (plan.checks?.baseline ?? []));
+      record.setReview({
+        profile: runProfileOf(plan, { profile, rejected: run.rejectedRows }),
+        earlier,
+        verdict,
+        readersHave: await dateOfReaders(context, plan, verdict),
+      });
+    }
+  } catch (error) {
+    log.debug(`reading the profiles for the reports: ${messageOf(error)}`);
+  }
+}
+
+/**
+ * The logical date of the run that readers still have while this one is held; undefined: nothing holds this one, the
+ * page is not asked for, or it is not known, as for a new run over another one of its date.
+ */
+async function dateOfReaders(
+  { sink, spec, log }: JobContext,
+  plan: Plan,
+  verdict: RunVerdict | undefined,
+): Promise<string | undefined> {
+  const { job, params, dateParam, runId } = plan;
+  const date = logicalDateOf(plan);
+  const isAsked = spec.report.html !== undefined && verdict?.verdict.outcome === "hold";
+  if (!isAsked || dateParam === null || date === undefined || splitRunId(runId).number > 1) {
+    return undefined;
+  }
+  try {
+    const found = await sink.published?.({ job, params, dateParam, date, everyRun: true });
+    return found
+      ?.map((run) => run.date)
+      .toSorted()
+      .at(-1);
+  } catch (error) {
+    log.debug(`looking for the run that readers have, for report.html: ${messageOf(error)}`);
+    return undefined;
+  }
 }
 
 /** Profiles that are read at once. */

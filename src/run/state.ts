@@ -7,7 +7,7 @@ import type { VerdictReport } from "../report/report.js";
 import { spanAt, spanCount } from "../plan/spans.js";
 import type { CommittedBy, RunSink } from "../sink/port.js";
 import { countCommitted } from "./conclude.js";
-import { verdictReport } from "./decided.js";
+import { decidingCommands, verdictReport } from "./decided.js";
 import type { JobContext } from "../scoring/context.js";
 
 export interface RunState {
@@ -89,23 +89,16 @@ export async function runState(context: JobContext): Promise<RunState> {
 
 /** What the checks say of a run, and what was decided on it. */
 async function reviewOf(
-  { command }: JobContext,
-  { runId, checks, params }: Plan,
+  context: JobContext,
+  plan: Plan,
   run: RunSink,
 ): Promise<Pick<RunState, "verdict" | "decision" | "commands">> {
   const { state } = run;
-  const verdict = checks === null ? undefined : await run.verdict();
+  const verdict = plan.checks === null ? undefined : await run.verdict();
   return {
     verdict: verdict === undefined ? null : verdictReport(verdict),
     decision: "decision" in state ? state.decision : null,
-    commands:
-      state.kind === "held"
-        ? [
-            command(params, { verb: "approve", runId }),
-            command(params, { verb: "discard", runId }),
-            `${command(params)} --new-run`,
-          ]
-        : [],
+    commands: state.kind === "held" ? Object.values(decidingCommands(context, plan)) : [],
   };
 }
 

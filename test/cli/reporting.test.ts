@@ -138,9 +138,9 @@ describe("the HTML page", () => {
     await inScratch({ report: { html: "reports/wine.html" } }, async (spec, folder) => {
       const read = (): Promise<string> => readFile(join(folder, "reports/wine.html"), "utf8");
       await tell(spec);
-      expect(await read()).toContain("<h1>wine-forest: complete</h1>");
+      expect(await read()).toContain("<h1>PUBLISHED. 178 input rows.</h1>");
       expect((await tell(spec)).report?.status).toBe("already_complete");
-      expect(await read()).toContain("<h1>wine-forest: complete</h1>");
+      expect(await read()).toContain("<h1>PUBLISHED. 178 input rows.</h1>");
       await tell(spec, fails);
       expect(await read()).toContain("connecting to db:5432: no answer");
     });
@@ -150,11 +150,11 @@ describe("the HTML page", () => {
     await inScratch({ report: { html: "wine.html" } }, async (spec, folder) => {
       const read = (): Promise<string> => readFile(join(folder, "wine.html"), "utf8");
       await tell(spec, fails);
-      expect(await read()).toContain("<h1>wine-forest: failed</h1>");
+      expect(await read()).toContain("<h1>FAILED. DATABASE, exit code 75.</h1>");
       await using job = await openLoaded(await readSpec(spec, { param: [] }), spec);
       await runJob(job); // elsewhere
       expect((await tell(spec)).report?.status).toBe("already_complete");
-      expect(await read()).toContain("<h1>wine-forest: already complete</h1>");
+      expect(await read()).toContain("<h1>PUBLISHED. 178 input rows.</h1>");
     });
   });
 

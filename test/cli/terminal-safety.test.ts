@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { safeOutput } from "#src/cli/io.js";
 import { createLog } from "#src/cli/logger.js";
 import { printable, printableLines } from "#src/util/printable.js";
-import { html } from "#src/report/html.js";
+import { html } from "#src/report/page/html.js";
 import { type CliResult, runCli, runHere } from "../support/cli.js";
 import { scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
 import { writeModel } from "../support/onnx.js";

@@ -1,3 +1,5 @@
+import { dirname, resolve } from "node:path";
+import { reportDecision } from "../../app/decided-reports.js";
 import { approveRun, type DecisionReport, type DecisionRequest, discardRun } from "../../run/decide.js";
 import { JobError } from "../../util/errors.js";
 import { alone, openLoaded } from "../../app/job-context.js";
@@ -42,12 +44,14 @@ async function decide(spec: string, options: DecideOptions, { io, act, work }: D
       },
     );
   }
+  const log = createWarningLog(io.stderr);
   await using job = await openLoaded(loaded, spec, {
-    log: createWarningLog(io.stderr),
+    log,
     attempt: { ...alone, allowOlder: options.allowOlder === true },
   });
   const { by, reason, run: runId, asBaseline = false } = options;
   const report = await work(job, { by, reason, runId, asBaseline });
+  await reportDecision(loaded, { folder: dirname(resolve(spec)), report, log });
   io.stdout.write(
     options.json === true ? `${reportJson(report, job.sink.target)}\n` : `${reportText(report, job.sink.target)}\n`,
   );

@@ -33,10 +33,14 @@ async function publishedIn(
   const { success, manifest: path } = layoutOf(folder, "" as RunId);
   const run = runIdIn(await ifReadable(fs.readText(success)));
   const manifest = run === undefined ? undefined : publishedManifest(await ifReadable(fs.readText(path)));
-  if (manifest?.profile?.baseline !== true || manifest.run_id !== run) {
+  const profile = manifest?.profile;
+  if (manifest === undefined || profile === undefined || manifest.run_id !== run) {
     return undefined;
   }
-  const { job, params, profile } = manifest;
+  if (!profile.baseline && series.everyRun !== true) {
+    return undefined;
+  }
+  const { job, params } = manifest;
   const date = earlierDateIn(series, { job, params });
   return date === undefined
     ? undefined

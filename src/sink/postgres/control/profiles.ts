@@ -59,7 +59,7 @@ interface PublishedRow {
 
 /**
  * Finds the published runs of a series with earlier dates whose profiles are stored: of each date the one that was
- * published last. Runs that were rolled back do not count, nor runs that a person approved without --as-baseline.
+ * published last. Runs that were rolled back do not count, nor runs that a person approved without --as-baseline, unless every run is asked for.
  */
 export async function publishedRuns(
   session: Session,
@@ -70,10 +70,10 @@ export async function publishedRuns(
     text: `SELECT r.run_id, r.params, f.profile_sha256, f.model_sha256
       FROM ${control.table("finishes")} f JOIN ${control.table("runs")} r USING (run_id)
       WHERE f.target = $1 AND r.job = $2 AND r.params IS NOT NULL AND f.profile IS NOT NULL
-        AND NOT EXISTS (SELECT FROM ${control.table("decisions")} d WHERE d.run_id = r.run_id AND NOT d.as_baseline)
+        AND ($3 OR NOT EXISTS (SELECT FROM ${control.table("decisions")} d WHERE d.run_id = r.run_id AND NOT d.as_baseline))
         AND NOT EXISTS (SELECT FROM ${control.table("swaps")} s WHERE s.run_id = r.run_id AND s.action = 'rollback')
       ORDER BY f.publication`,
-    values: [target, series.job],
+    values: [target, series.job, series.everyRun === true],
   });
   const byDate = new Map<string, PublishedRun>();
   for (const { run_id: runId, params, profile_sha256: sha256, model_sha256: modelSha256 } of rows) {

@@ -1,0 +1,40 @@
+import { decidedMetrics } from "../report/check-metrics.js";
+import { decidedPage } from "../report/page/page.js";
+import type { DecisionReport } from "../run/decide.js";
+import type { Log } from "../scoring/context.js";
+import type { LoadedSpec } from "../spec/load.js";
+import { messageOf } from "../util/errors.js";
+import { alone } from "./job-context.js";
+import { placeReports, readReport, writeReport } from "./report-files.js";
+
+/**
+ * Puts a decision at the top of the run's HTML page, and into its metrics, if these files are there. A failure is only
+ * logged: the decision stands.
+ */
+export async function reportDecision(
+  loaded: Pick<LoadedSpec, "spec" | "where">,
+  { folder, report, log }: { readonly folder: string; readonly report: DecisionReport; readonly log: Log },
+): Promise<void> {
+  const { runId, state, decision } = report;
+  if (decision === null || decision.kind === "superseded") {
+    return;
+  }
+  const { kind, by, reason } = decision;
+  try {
+    const { html, metrics } = await placeReports(loaded, { folder, worker: alone.worker });
+    await rewrite(html, (page) => decidedPage(page, { runId, kind, by, reason }) ?? page);
+    await rewrite(metrics, (text) => decidedMetrics(text, { runId, state }));
+  } catch (error) {
+    log.warn(`writing the decision into the reports: ${messageOf(error)}`);
+  }
+}
+
+/** Replaces a file if its new text differs. */
+async function rewrite(path: string | undefined, changed: (text: string) => string): Promise<void> {
+  const earlier = path === undefined ? "" : await readReport(path);
+  const text = changed(earlier);
+  const failed = path === undefined || text === earlier ? undefined : await writeReport(path, text);
+  if (failed !== undefined) {
+    throw new Error(`${path}: ${failed}`);
+  }
+}

@@ -1,0 +1,138 @@
+import { showCount, showRate } from "../report.js";
+import type { Timeline } from "../timeline.js";
+import type { NumberDistribution, ValueCount, ValueDistribution } from "./distribution.js";
+import { html, type Html, nothing } from "./html.js";
+import { showNumber, showShare, ticksBetween } from "./numbers.js";
+
+/** The area of a chart in its own units, which are pixels on a card of the usual width. */
+const area = { left: 34, right: 316, top: 8, bottom: 104 };
+const size = { width: 320, height: 122 };
+
+/** Places a value of [low, high] between two coordinates. */
+function scale(low: number, high: number, from: number, to: number): (value: number) => number {
+  const width = high - low;
+  return (value) => (width > 0 ? from + ((value - low) / width) * (to - from) : from);
+}
+
+/** A histogram as bars, over the outline of an earlier run's; shares of the values, in percent. */
+export function histogram(column: string, { range, now, before }: NumberDistribution): Html {
+  const shares = now.bins.map((count) => count / now.total);
+  const sharesBefore = before?.bins.map((count) => count / before.total) ?? [];
+  const most = Math.max(...shares, ...sharesBefore);
+  const x = scale(0, shares.length, area.left, area.right);
+  const y = scale(0, most, area.bottom, area.top);
+  const columns = shares.flatMap((share, bin) =>
+    share === 0
+      ? []
+      : [`M${fixed(x(bin) + 0.5)} ${area.bottom}V${fixed(y(share))}h${fixed(x(1) - x(0) - 1)}V${area.bottom}z`],
+  );
+  const outline = sharesBefore.map(
+    (share, bin) => `${bin === 0 ? "M" : "L"}${fixed(x(bin))} ${fixed(y(share))}H${fixed(x(bin + 1))}`,
+  );
+  const was = outline.length === 0 ? nothing : html`<path class="was" d="${outline.join("")}"/>`;
+  const label = `histogram of ${column}${before === undefined ? "" : ", and of the run before"}`;
+  return html`<svg viewBox="0 0 ${size.width} ${size.height}" role="img" aria-label="${label}">${shareAxis(most, y)}${valueAxis(range)}<path class="now" d="${columns.join("")}"/>${was}</svg>`;
+}
+
+function shareAxis(most: number, y: (share: number) => number): Html[] {
+  const ticks = ticksBetween(0, most).filter((_, index, all) => index % Math.ceil((all.length - 1) / 2 || 1) === 0);
+  return ticks.map((tick) => {
+    const at = fixed(y(tick));
+    return html`<path class="grid" d="M${area.left} ${at}H${area.right}"/><text x="${area.left - 4}" y="${fixed(y(tick) + 3.5)}" text-anchor="end">${showShare(tick)}</text>`;
+  });
+}
+
+function valueAxis([low, high]: readonly [number, number]): Html[] {
+  const x = scale(low, high, area.left, area.right);
+  return ticksBetween(low, high).map((tick) => {
+    const at = x(tick);
+    const anchor = at > area.right - 12 ? "end" : at < area.left + 12 ? "start" : "middle";
+    return html`<path class="grid" d="M${fixed(at)} ${area.bottom}v4"/><text x="${fixed(at)}" y="${size.height - 3}" text-anchor="${anchor}">${showNumber(tick)}</text>`;
+  });
+}
+
+/** A bar for each value, with its share and count; a mark stands where its share was in an earlier run. */
+export function valueBars({ values, others, total, totalBefore }: ValueDistribution): Html {
+  const all = others === undefined ? values : [...values, others];
+  const nowOf = ({ now }: ValueCount): number => (total === 0 ? 0 : now / total);
+  const beforeOf = ({ before }: ValueCount): number => (totalBefore === 0 ? 0 : before / totalBefore);
+  const most = Math.max(...all.map((value) => Math.max(nowOf(value), beforeOf(value))), Number.MIN_VALUE);
+  const lines = all.map((value) => {
+    const mark =
+      totalBefore === 0 ? nothing : html`<path class="was" d="M${fixed((beforeOf(value) / most) * 100)} 0V10"/>`;
+    const was = totalBefore === 0 ? nothing : html` <span class="before">${showShare(beforeOf(value))}</span>`;
+    return html`<dt>${nameOf(value.name)}</dt><dd>${showShare(nowOf(value))}${was}</dd><dd>${showCount(value.now)}</dd>${bar(nowOf(value) / most, mark)}`;
+  });
+  return html`<dl class="values">${lines}</dl>`;
+}
+
+/** A horizontal bar of a length from 0 to 1. */
+function bar(length: number, mark = nothing): Html {
+  return html`<dd class="bar"><svg viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true"><path class="now" d="M0 2h${fixed(length * 100)}v6H0z"/>${mark}</svg></dd>`;
+}
+
+/** Numbers that are no whole ones are float64 texts: of a float32 they have many digits. */
+function nameOf(name: string): string {
+  const value = Number(name);
+  return name !== "" && Number.isFinite(value) && !Number.isInteger(value) ? showNumber(value) : name;
+}
+
+/** A small chart of one number in several runs. */
+export interface Series {
+  readonly title: string;
+  /** The latest run is the last; undefined: the number is not known of the run. */
+  readonly values: readonly (number | undefined)[];
+  readonly show: (value: number) => string;
+  /** The chart is at least as high as from 0 to here. Without it, from the smallest to the largest value. */
+  readonly upTo?: number;
+  /** The class of the dot. */
+  readonly tone?: string;
+}
+
+/** A line through the values of several runs; a dot marks the latest. A gap is a run without the value. */
+export function sparkline({ title, values, upTo, tone = "pass" }: Series): Html {
+  const known = values.filter((value) => value !== undefined);
+  const [low, high] = upTo === undefined ? [Math.min(...known), Math.max(...known)] : [0, Math.max(upTo, ...known)];
+  const x = scale(0, Math.max(values.length - 1, 1), 4, 116);
+  // Equal values are a line in the middle.
+  const y = low === high ? (): number => 16 : scale(low, high, 28, 4);
+  let isOpen = false;
+  const line = values.map((value, run) => {
+    const step = value === undefined ? "" : `${isOpen ? "L" : "M"}${fixed(x(run))} ${fixed(y(value))}`;
+    isOpen = value !== undefined;
+    return step;
+  });
+  const last = values.at(-1);
+  const dot =
+    last === undefined
+      ? nothing
+      : html`<circle class="${tone}" cx="${fixed(x(values.length - 1))}" cy="${fixed(y(last))}" r="3"/>`;
+  return html`<svg viewBox="0 0 120 32" role="img" aria-label="${title}"><path class="line" d="${line.join("")}"/>${dot}</svg>`;
+}
+
+/** Rows per second over time. */
+export function throughputChart({ rows, widthMs }: Timeline): Html {
+  const rates = rows.map((count) => (count * 1000) / widthMs);
+  const highest = Math.max(...rates, 1);
+  const x = scale(0, rates.length, 0, 640);
+  const y = scale(0, highest, 80, 2);
+  const columns = rates.map((rate, step) => `M${fixed(x(step))} 80V${fixed(y(rate))}H${fixed(x(step + 1))}V80z`);
+  const seconds = (rows.length * widthMs) / 1000;
+  return html`<figure><svg viewBox="0 0 640 80" preserveAspectRatio="none" class="wide" role="img" aria-label="rows a second over time"><path class="now" d="${columns.join("")}"/></svg>
+<figcaption>0 to ${showNumber(seconds)} s; the highest step is ${showRate(highest)}</figcaption></figure>`;
+}
+
+/** A list of numbers with horizontal bars. */
+export function bars(rows: readonly { readonly name: string; readonly value: number }[], unit = ""): Html {
+  const highest = Math.max(...rows.map(({ value }) => value), Number.MIN_VALUE);
+  const lines = rows.map(({ name, value }) => {
+    const shown = `${value.toLocaleString("en-US", { maximumFractionDigits: 3 })}${unit}`;
+    return html`<dt>${name}</dt><dd></dd><dd>${shown}</dd>${bar(value / highest)}`;
+  });
+  return html`<dl class="values">${lines}</dl>`;
+}
+
+/** A coordinate with one decimal, as short as it can be. */
+function fixed(value: number): string {
+  return String(Math.round(value * 10) / 10);
+}

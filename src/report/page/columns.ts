@@ -1,0 +1,98 @@
+import type { ColumnProfile } from "../../checks/profiles/column-profile.js";
+import { alignProfiles } from "../../checks/verdicts/aligned.js";
+import { psi, psiBins } from "../../checks/verdicts/psi.js";
+import type { ColumnProfiles, RunProfile } from "../../checks/verdicts/run-profile.js";
+import type { CheckResult, Level } from "../../checks/verdicts/verdict.js";
+import type { AttemptRecord } from "../attempt-record.js";
+
+/** A column of the run, beside the same column of earlier runs. */
+export interface PageColumn {
+  readonly name: string;
+  readonly role: "output" | "feature";
+  readonly now: ColumnProfile;
+  /** By earlier run, the latest last; undefined: that run has no such column, or one of another type. */
+  readonly earlier: readonly (ColumnProfile | undefined)[];
+  /** The worst of its checks. */
+  readonly level: Level;
+  readonly drift: Drift | undefined;
+}
+
+/** How far a column moved since the earlier run that is closest to it. */
+export interface Drift {
+  readonly psi: number;
+  readonly limit: number;
+  /** undefined: several runs together, or none that the page knows. */
+  readonly closest: RunProfile | undefined;
+}
+
+/** The outputs and features of a run; those with the worst results come first. Without a review: of this attempt. */
+export function pageColumns(record: AttemptRecord): PageColumn[] {
+  const { review } = record;
+  const outputs = review?.profile.outputs ?? record.profile()?.columns ?? new Map<string, ColumnProfile>();
+  const features = review?.profile.features ?? new Map<string, ColumnProfile>();
+  const of = (role: PageColumn["role"], columns: ColumnProfiles): PageColumn[] =>
+    [...columns].map(([name, now]) => {
+      const results = review?.verdict?.verdict.results.filter(({ column }) => column === name) ?? [];
+      return {
+        name,
+        role,
+        now,
+        earlier: (review?.earlier ?? []).map((run) => sameColumn(now, columnsOf(run, role).get(name))),
+        level: worstOf(results),
+        drift: driftOf(results, review?.earlier ?? []),
+      };
+    });
+  return [...of("output", outputs), ...of("feature", features)].toSorted(
+    (one, other) => rank(other) - rank(one) || (one.level === "pass" ? 0 : excess(other) - excess(one)),
+  );
+}
+
+function columnsOf(run: RunProfile, role: PageColumn["role"]): ColumnProfiles {
+  return role === "output" ? run.outputs : run.features;
+}
+
+function sameColumn(now: ColumnProfile, before: ColumnProfile | undefined): ColumnProfile | undefined {
+  return before?.type === now.type ? before : undefined;
+}
+
+const levels: readonly Level[] = ["pass", "warn", "hold"];
+
+function worstOf(results: readonly CheckResult[]): Level {
+  return levels.findLast((level) => results.some((result) => result.level === level)) ?? "pass";
+}
+
+function rank({ level }: PageColumn): number {
+  return levels.indexOf(level);
+}
+
+function excess({ drift }: PageColumn): number {
+  return drift === undefined ? -1 : drift.psi;
+}
+
+function driftOf(results: readonly CheckResult[], earlier: readonly RunProfile[]): Drift | undefined {
+  const found = results.find(({ check }) => check === "psi");
+  return found === undefined
+    ? undefined
+    : {
+        psi: Number(found.measured),
+        limit: Number(found.limit),
+        closest: earlier.find(({ runId }) => runId === found.against),
+      };
+}
+
+/** Fewer rows say little of how a distribution moved. */
+const leastRows = 50;
+
+/** The PSI of a column between two runs; undefined: too few rows, or no distribution in common. */
+export function psiBetween(before: ColumnProfile | undefined, now: ColumnProfile | undefined): number | undefined {
+  if (before === undefined || now === undefined || Math.min(before.rows, now.rows) < leastRows) {
+    return undefined;
+  }
+  const aligned = alignProfiles(before, now);
+  return aligned === undefined ? undefined : psi(psiBins(aligned));
+}
+
+/** The share of NULLs in a column. */
+export function nullShare({ nulls, rows }: ColumnProfile): number {
+  return rows === 0 ? 0 : nulls / rows;
+}

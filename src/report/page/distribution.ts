@@ -1,0 +1,197 @@
+import type { ColumnProfile } from "../../checks/profiles/column-profile.js";
+import { quantile } from "../../checks/profiles/histogram.js";
+import { mean, type NumberProfile, standardDeviation } from "../../checks/profiles/number-profile.js";
+import type { ValueCounts } from "../../checks/profiles/value-counts.js";
+import { equalSteps } from "../score-summary.js";
+import { showNumber } from "./numbers.js";
+
+/** The values of a column in one run, and in an earlier one if that has the column. Counts are exact. */
+export type Distribution = NumberDistribution | ValueDistribution;
+
+export interface NumberDistribution {
+  readonly kind: "numbers";
+  /** The range that the bins divide; values beyond it are in the first and the last bin. */
+  readonly range: readonly [low: number, high: number];
+  readonly now: Binned;
+  readonly before: Binned | undefined;
+}
+
+interface Binned {
+  /** Values in each bin. */
+  readonly bins: readonly number[];
+  readonly total: number;
+  readonly min: number;
+  readonly max: number;
+  readonly mean: number;
+  readonly deviation: number;
+}
+
+export interface ValueDistribution {
+  readonly kind: "values";
+  /** The most frequent values, or whole numbers in ascending order. */
+  readonly values: readonly ValueCount[];
+  /** All other values together; undefined: there are none. */
+  readonly others: ValueCount | undefined;
+  readonly total: number;
+  /** 0: the earlier run has no such column. */
+  readonly totalBefore: number;
+}
+
+export interface ValueCount {
+  readonly name: string;
+  readonly now: number;
+  readonly before: number;
+}
+
+/** Whole numbers are shown one by one if there are no more than this, other numbers if there are only so few. */
+const [mostNumbers, fewNumbers] = [24, 4];
+/** Values that are shown one by one; the others are shown together. */
+const shownValues = 8;
+
+/** undefined: nothing is known of the values. `before`: the profile of the column in an earlier run. */
+export function distributionOf(now: ColumnProfile, before: ColumnProfile | undefined): Distribution | undefined {
+  const [few, fewBefore] = [fewValues(now), before === undefined ? undefined : fewValues(before)];
+  if (few !== undefined && (fewBefore !== undefined || before === undefined)) {
+    return valuesOf(few, fewBefore, now.kind === "numbers");
+  }
+  if (now.kind === "values") {
+    return now.values.kind === "many" ? manyValues(now, before) : valuesOf(now.values.counts, undefined, false);
+  }
+  const [numbers, numbersBefore] = [numbersOf(now), before === undefined ? undefined : numbersOf(before)];
+  if (numbers === undefined || numbers.finite === 0) {
+    return undefined;
+  }
+  const earlier = numbersBefore === undefined || numbersBefore.finite === 0 ? undefined : numbersBefore;
+  const range = rangeOf(earlier === undefined ? [numbers] : [numbers, earlier]);
+  return {
+    kind: "numbers",
+    range,
+    now: binned(numbers, range),
+    before: earlier === undefined ? undefined : binned(earlier, range),
+  };
+}
+
+/** Numbers; of vectors their norms. */
+function numbersOf(profile: ColumnProfile): NumberProfile | undefined {
+  return profile.kind === "numbers" ? profile.numbers : profile.kind === "vectors" ? profile.vectors.norms : undefined;
+}
+
+/** The median of a column of numbers, or the norms of its vectors; of other columns the most frequent value. */
+export function middleOf(profile: ColumnProfile): string | undefined {
+  const middle = medianOf(profile);
+  if (middle !== undefined) {
+    return showNumber(middle);
+  }
+  const counts = profile.kind === "values" && profile.values.kind === "few" ? [...profile.values.counts] : [];
+  return counts.toSorted(([, one], [, other]) => other - one)[0]?.[0];
+}
+
+/** The median of a column of numbers, or the norms of its vectors. */
+export function medianOf(profile: ColumnProfile): number | undefined {
+  const numbers = numbersOf(profile);
+  if (numbers === undefined || numbers.finite === 0) {
+    return undefined;
+  }
+  const { values, histogram, min, max, finite } = numbers;
+  return values.kind === "few"
+    ? medianOfCounts(values.counts, finite)
+    : Math.min(Math.max(quantile(histogram, 0.5), min), max);
+}
+
+function medianOfCounts(counts: ReadonlyMap<string, number>, total: number): number {
+  let below = 0;
+  const sorted = [...counts].map(([name, rows]) => ({ value: Number(name), rows }));
+  for (const { value, rows } of sorted.toSorted((one, other) => one.value - other.value)) {
+    below += rows;
+    if (below * 2 >= total) {
+      return value;
+    }
+  }
+  return Number.NaN;
+}
+
+/** The counts of values that are shown one by one; undefined: they are numbers on a scale, or too many. */
+function fewValues(profile: ColumnProfile): ReadonlyMap<string, number> | undefined {
+  const values: ValueCounts | undefined =
+    profile.kind === "values" ? profile.values : profile.kind === "numbers" ? profile.numbers.values : undefined;
+  if (values?.kind !== "few") {
+    return undefined;
+  }
+  const isScale = profile.kind === "numbers" && !areClasses(values.counts);
+  return isScale || values.counts.size === 0 ? undefined : values.counts;
+}
+
+function areClasses(counts: ReadonlyMap<string, number>): boolean {
+  return (
+    counts.size <= fewNumbers ||
+    (counts.size <= mostNumbers && [...counts.keys()].every((name) => Number.isInteger(Number(name))))
+  );
+}
+
+function valuesOf(
+  now: ReadonlyMap<string, number>,
+  before: ReadonlyMap<string, number> | undefined,
+  areNumbers: boolean,
+): ValueDistribution {
+  const [total, totalBefore] = [sum(now.values()), sum(before?.values() ?? [])];
+  const all = [...new Set([...now.keys(), ...(before?.keys() ?? [])])].map((name) => ({
+    name,
+    now: now.get(name) ?? 0,
+    before: before?.get(name) ?? 0,
+  }));
+  const share = (value: ValueCount): number =>
+    Math.max(value.now / Math.max(total, 1), value.before / Math.max(totalBefore, 1));
+  const ranked = all.toSorted((one, other) => share(other) - share(one) || (one.name < other.name ? -1 : 1));
+  const shown = ranked.slice(0, all.length === shownValues + 1 ? all.length : shownValues);
+  const rest = ranked.slice(shown.length);
+  const values = areNumbers ? shown.toSorted((one, other) => Number(one.name) - Number(other.name)) : shown;
+  return { kind: "values", values, others: rest.length === 0 ? undefined : together(rest), total, totalBefore };
+}
+
+function together(values: readonly ValueCount[]): ValueCount {
+  const name = `${values.length} other values`;
+  return { name, now: sum(values.map(({ now }) => now)), before: sum(values.map(({ before }) => before)) };
+}
+
+function manyValues(now: ColumnProfile, before: ColumnProfile | undefined): ValueDistribution {
+  const [total, totalBefore] = [now, before].map((profile) =>
+    profile === undefined ? 0 : profile.rows - profile.nulls,
+  );
+  const others = { name: "more different values than the profile counts", now: total ?? 0, before: totalBefore ?? 0 };
+  return { kind: "values", values: [], others, total: total ?? 0, totalBefore: totalBefore ?? 0 };
+}
+
+/** A range further than this from the middle 98 %, in widths of that, is cut: an outlier would leave one bar. */
+const farOff = 0.5;
+
+/** From the smallest to the largest value, unless a few lie far from all others. */
+function rangeOf(profiles: readonly NumberProfile[]): readonly [number, number] {
+  const at = (share: number): number[] => profiles.map(({ histogram }) => quantile(histogram, share));
+  const [low, high] = [Math.min(...at(0.01)), Math.max(...at(0.99))];
+  const [min, max] = [Math.min(...profiles.map((one) => one.min)), Math.max(...profiles.map((one) => one.max))];
+  if (low === high) {
+    return [min, max];
+  }
+  const margin = farOff * (high - low);
+  return [min < low - margin ? low : min, max > high + margin ? high : max];
+}
+
+function binned(numbers: NumberProfile, [low, high]: readonly [number, number]): Binned {
+  const { finite, min, max, histogram } = numbers;
+  return {
+    bins: equalSteps(histogram, low, high),
+    total: finite,
+    min,
+    max,
+    mean: mean(numbers),
+    deviation: standardDeviation(numbers),
+  };
+}
+
+function sum(values: Iterable<number>): number {
+  let total = 0;
+  for (const value of values) {
+    total += value;
+  }
+  return total;
+}

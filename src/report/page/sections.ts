@@ -1,0 +1,140 @@
+import type { RunProfile } from "../../checks/verdicts/run-profile.js";
+import { count, showCount } from "../report.js";
+import type { RunReview } from "../run-review.js";
+import { histogram, type Series, sparkline, valueBars } from "./charts.js";
+import { nullShare, type PageColumn, psiBetween } from "./columns.js";
+import { type Distribution, distributionOf, medianOf, middleOf } from "./distribution.js";
+import { html, type Html, nothing } from "./html.js";
+import { showDay, showNumber, showPsi, showShare } from "./numbers.js";
+
+/** Outputs that are not folded away. Those with the worst results are the first. */
+const openCards = 12;
+
+/** A card for each output: the distribution of its values, over that of the last run that it is compared with. */
+export function outputCards(columns: readonly PageColumn[], last: RunProfile | undefined): Html {
+  const key =
+    last === undefined
+      ? nothing
+      : html`<p class="key"><span class="now">this run</span> <span class="was">the run of ${dayOf(last)}</span></p>`;
+  const outputs = columns.filter(({ role }) => role === "output");
+  const features = columns.filter(({ role }) => role === "feature");
+  const folded = [foldedCards(outputs.slice(openCards), "more output"), foldedCards(features, "feature")];
+  return html`<section><h2>Predictions</h2>
+${key}${outputs.length === 0 ? html`<p>No predictions.</p>` : html`<div class="cards">${outputs.slice(0, openCards).map(card)}</div>`}${folded}</section>
+`;
+}
+
+function foldedCards(columns: readonly PageColumn[], noun: string): Html {
+  return columns.length === 0
+    ? nothing
+    : html`<details><summary>Distributions of ${count(columns.length, noun)}</summary><div class="cards">${columns.map(card)}</div></details>`;
+}
+
+function dayOf({ date, runId }: RunProfile): string {
+  return date === "" ? runId : showDay(date);
+}
+
+function card({ name, now, earlier, level }: PageColumn): Html {
+  const found = distributionOf(now, earlier.at(-1));
+  const chart =
+    found === undefined
+      ? html`<p>The values of type ${now.type} are not profiled.</p>`
+      : found.kind === "numbers"
+        ? histogram(name, found)
+        : valueBars(found);
+  const of = now.kind === "vectors" ? ` (norm, ${now.vectors.maxDimension} dimensions)` : "";
+  return html`<figure class="${level}"><h3>${name}${of}</h3>${chart}<figcaption>${caption(now, found)}</figcaption></figure>`;
+}
+
+/** The counts behind a chart. */
+function caption(now: PageColumn["now"], found: Distribution | undefined): string {
+  const nulls = now.nulls === 0 ? [] : [`${showCount(now.nulls)} NULL`];
+  const nan = now.kind === "numbers" && now.numbers.nan > 0 ? [`${showCount(now.numbers.nan)} NaN`] : [];
+  const numbers = found?.kind === "numbers" ? found : undefined;
+  const values =
+    numbers === undefined
+      ? []
+      : [
+          `${showNumber(numbers.now.min)} to ${showNumber(numbers.now.max)}`,
+          `mean ${showNumber(numbers.now.mean)}`,
+          `standard deviation ${showNumber(numbers.now.deviation)}`,
+        ];
+  const cut = numbers !== undefined && isCut(numbers) ? ["the first and the last bar include all values beyond"] : [];
+  return [...values, count(now.rows - now.nulls, "value"), ...nulls, ...nan, ...cut].join(", ");
+}
+
+function isCut({ range: [low, high], now, before }: Extract<Distribution, { kind: "numbers" }>): boolean {
+  return Math.min(now.min, before?.min ?? now.min) < low || Math.max(now.max, before?.max ?? now.max) > high;
+}
+
+/** A number of this run, with that of an earlier one in small print. */
+function pair(now: string, before: string | undefined): Html {
+  return html`${now} <span class="before">${before ?? "–"}</span>`;
+}
+
+/** The columns by PSI against the earlier run that is closest, the largest first. */
+export function driftTable(columns: readonly PageColumn[], { earlier }: RunReview): Html {
+  if (earlier.length === 0) {
+    return nothing;
+  }
+  const ranked = columns.toSorted((one, other) => (other.drift?.psi ?? -1) - (one.drift?.psi ?? -1));
+  const lines = ranked.map(({ name, role, now, earlier: before, level, drift }) => {
+    const index = drift?.closest === undefined ? earlier.length - 1 : earlier.indexOf(drift.closest);
+    const then = before[index];
+    return html`<tr class="${level}"><th>${name}${role === "feature" ? html` <small>feature</small>` : nothing}</th><td>${drift === undefined ? "–" : pair(showPsi(drift.psi), drift.closest && dayOf(drift.closest))}</td><td>${pair(middleOf(now) ?? "–", then && middleOf(then))}</td><td>${pair(showShare(nullShare(now)), then && showShare(nullShare(then)))}</td></tr>`;
+  });
+  return html`<section><h2>Drift by column</h2>
+<p>PSI compares the values with those of the closest earlier run. <span class="before">Small print</span> is that run: its date, its median, its NULLs.</p>
+<div class="scroll"><table class="drift"><thead><tr><th>column</th><td>PSI</td><td>median, or most frequent</td><td>NULL</td></tr></thead><tbody>${lines}</tbody></table></div></section>
+`;
+}
+
+/** Runs that the small charts show, this one included. */
+const shownRuns = 30;
+/** Columns whose charts are not folded away. */
+const openColumns = 4;
+
+/** Small charts of this run and those before it: rows, and for each output NULLs, the median and the PSI. */
+export function historyCharts(columns: readonly PageColumn[], { profile, earlier }: RunReview): Html {
+  const from = Math.max(earlier.length - (shownRuns - 1), 0);
+  const runs = [...earlier.slice(from), profile];
+  if (runs.length < 2) {
+    return nothing;
+  }
+  const outputs = columns.filter(({ role }) => role === "output").map((column) => columnHistory(column, from));
+  const rest = outputs.slice(openColumns);
+  const folded =
+    rest.length === 0
+      ? nothing
+      : html`<details><summary>${count(rest.length, "more output")}</summary>${rest}</details>`;
+  const rows = small({ title: "rows", values: runs.map((run) => run.rows), show: showCount, upTo: 1 });
+  const rejected = small({ title: "rejected", values: runs.map((run) => run.rejected), show: showCount, upTo: 1 });
+  return html`<section><h2>The last ${runs.length} runs</h2>
+<p>From ${dayOf(runs[0] ?? profile)} to ${dayOf(profile)}, this run, which the dot marks. PSI is that of each run against the run before it.</p>
+<div class="history"><h3>all rows</h3>${rows}${rejected}</div>${outputs.slice(0, openColumns)}${folded}</section>
+`;
+}
+
+function columnHistory({ name, now, earlier, level }: PageColumn, from: number): Html {
+  const profiles = [...earlier.slice(from), now];
+  const each = (of: (column: PageColumn["now"]) => number | undefined): (number | undefined)[] =>
+    profiles.map((column) => (column === undefined ? undefined : of(column)));
+  const psis = profiles.map((column, run) => (run === 0 ? undefined : psiBetween(profiles[run - 1], column)));
+  const charts = [
+    small({ title: "NULL", values: each(nullShare), show: showShare, upTo: 0.05, tone: level }),
+    small({ title: "median", values: each(medianOf), show: showNumber, tone: level }),
+    small({ title: "PSI", values: psis, show: showPsi, upTo: 0.1, tone: level }),
+  ];
+  return html`<div class="history"><h3>${name}</h3>${charts}</div>`;
+}
+
+function small(series: Series): Html {
+  const { title, values, show } = series;
+  const known = values.filter((value) => value !== undefined);
+  if (known.length === 0) {
+    return nothing;
+  }
+  const last = values.at(-1);
+  const range = `${show(Math.min(...known))} to ${show(Math.max(...known))}`;
+  return html`<figure><figcaption>${title} <b>${last === undefined ? "–" : show(last)}</b></figcaption>${sparkline(series)}<small>${range}</small></figure>`;
+}

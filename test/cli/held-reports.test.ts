@@ -1,0 +1,49 @@
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { scratchFolder } from "../support/job.js";
+import { fewRows, lastJson, nightlyJob } from "../support/nights.js";
+
+const reports = { report: { html: "page-${ds}.html", metrics: "job.prom" } };
+
+test("the page and metrics of a held run say why, and follow what a person decides", async () => {
+  await using folder = await scratchFolder();
+  const job = await nightlyJob(folder.path, reports);
+  const page = (): Promise<string> => readFile(join(folder.path, "page-2026-11-22.html"), "utf8");
+  const state = async (): Promise<unknown> =>
+    /infer_batch_run_state\{.*state="(\w+)"\} 1/.exec(await readFile(join(folder.path, "job.prom"), "utf8"))?.[1];
+  expect((await job.night("run", "2026-11-21")).code).toBe(0);
+  expect(await state()).toBe("published");
+  await job.rewrite({ ...reports, ...fewRows });
+  const held = await job.night("run", "2026-11-22", "--json");
+  expect([held.code, await state()]).toEqual([67, "held"]);
+  const heldPage = await page();
+  expect(heldPage).toContain("<h1>HELD. Readers still have the run of 21 Nov.</h1>");
+  const { verdict } = lastJson(held) as { verdict: { failed: string[] } };
+  expect(verdict.failed.length).toBeGreaterThan(0);
+  expect(verdict.failed.filter((line) => !heldPage.includes(line))).toEqual([]);
+  const command = /<pre>infer-batch (approve .*?)<\/pre>/.exec(heldPage)?.[1] ?? "";
+  expect(held.stderr).toContain(`infer-batch ${command}`);
+  expect((await job.night("run", "2026-11-22")).code).toBe(67);
+  expect(await page()).toContain("<h1>HELD. Readers still have the run of 21 Nov.</h1>");
+  const run = /--run (\S+)/.exec(command)?.[1] ?? "";
+  const approved = await job.night("approve", "2026-11-22", "--run", run, "--by", "ana", "--reason", "one shop only");
+  expect([approved.code, approved.stderr]).toEqual([0, ""]);
+  expect(await page()).toContain("<h1>PUBLISHED. Approved by ana: one shop only.</h1>");
+  expect(await state()).toBe("published");
+  expect((await job.night("run", "2026-11-22")).code).toBe(0);
+  expect(await page()).toContain("<h1>PUBLISHED. Approved by ana: one shop only.</h1>");
+});
+
+test("readers have a run that a person approved, although later runs are not compared with it", async () => {
+  await using folder = await scratchFolder();
+  const job = await nightlyJob(folder.path, reports);
+  await job.night("run", "2026-11-20");
+  await job.rewrite({ ...reports, ...fewRows });
+  await job.night("run", "2026-11-21");
+  await job.night("approve", "2026-11-21");
+  await job.night("run", "2026-11-22");
+  const page = await readFile(join(folder.path, "page-2026-11-22.html"), "utf8");
+  expect(page).toContain("<h1>HELD. Readers still have the run of 21 Nov.</h1>");
+  expect(page).toContain("the run of 20 Nov</span>");
+});

@@ -1,0 +1,58 @@
+import { expect, test } from "vitest";
+import { distributionOf, medianOf } from "#src/report/page/distribution.js";
+import { showNumber, showPsi, showShare, ticksBetween } from "#src/report/page/numbers.js";
+import { normals, numbersProfile, textsProfile } from "../../support/run-profiles.js";
+
+const sum = (bins: readonly number[] = []): number => bins.reduce((total, bin) => total + bin, 0);
+
+test("the bins of both runs divide one range, and hold every value", () => {
+  const [now, before] = [normals(500, { mean: 2 }), normals(300, { seed: 2 })];
+  const found = distributionOf(numbersProfile(now), numbersProfile(before));
+  if (found?.kind !== "numbers") {
+    expect.fail();
+  }
+  expect(found.range).toEqual([Math.min(...now, ...before), Math.max(...now, ...before)]);
+  expect([sum(found.now.bins), sum(found.before?.bins)]).toEqual([500, 300]);
+});
+
+test("the range leaves out values far from all others, which the last bin counts", () => {
+  const found = distributionOf(numbersProfile([...normals(999), 1e6]), undefined);
+  if (found?.kind !== "numbers") {
+    expect.fail();
+  }
+  expect(found.range[1]).toBeLessThan(4);
+  expect(found.now.bins.at(-1)).toBeGreaterThan(0);
+  expect([found.now.total, found.now.max]).toEqual([1000, 1e6]);
+});
+
+test("values beyond the eight most frequent are counted together", () => {
+  const counts = Object.fromEntries(Array.from({ length: 12 }, (_, index) => [`v${index}`, 20 - index]));
+  const found = distributionOf(textsProfile(counts), textsProfile({ v11: 5, old: 95 }));
+  if (found?.kind !== "values") {
+    expect.fail();
+  }
+  expect(found.values[0]).toEqual({ name: "old", now: 0, before: 95 });
+  expect(found.values).toHaveLength(8);
+  expect(found.others).toEqual({ name: "5 other values", now: 55, before: 5 });
+});
+
+test("whole numbers are shown in their order, and the median of few values is one of them", () => {
+  const profile = numbersProfile([2, 0, 2, 10, 2, 0], "int64");
+  const found = distributionOf(profile, undefined);
+  expect(found?.kind === "values" && found.values.map(({ name, now }) => [name, now])).toEqual([
+    ["0", 2],
+    ["2", 3],
+    ["10", 1],
+  ]);
+  expect(medianOf(profile)).toBe(2);
+  expect(distributionOf(numbersProfile([null, null]), undefined)).toBeUndefined();
+});
+
+test("numbers and shares are short, and ticks are round", () => {
+  expect([0.412345, 1234.56, 3e8, -2e-7].map(showNumber)).toEqual(["0.4123", "1235", "3e8", "-2e-7"]);
+  expect([0, 0.00001, 0.12345, 1].map(showShare)).toEqual(["0%", "<0.01%", "12.3%", "100%"]);
+  expect([0.0001, 0.41234].map(showPsi)).toEqual(["<0.001", "0.412"]);
+  expect(ticksBetween(0.03, 0.99)).toEqual([0.2, 0.4, 0.6, 0.8]);
+  expect(ticksBetween(-250, 300)).toEqual([-200, 0, 200]);
+  expect(ticksBetween(5, 5)).toEqual([5]);
+});

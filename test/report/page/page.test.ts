@@ -1,0 +1,174 @@
+import { describe, expect, test } from "vitest";
+import { decidedPage, pageAfter } from "#src/report/page/page.js";
+import { resultLines } from "#src/publish/verdict-text.js";
+import { type AttemptRecord, createAttemptRecord } from "#src/report/attempt-record.js";
+import type { Outcome } from "#src/report/outcome.js";
+import { failed, partly, recordOf } from "../../support/records.js";
+import { reviewedRun, scores } from "../../support/reviews.js";
+import { textsProfile } from "../../support/run-profiles.js";
+
+const endedMs = Date.UTC(2026, 10, 21, 12, 0, 5);
+const hostile = `<script>alert("x")</script>&'\u0000`;
+const runId = "daily-0123456789ab";
+
+const pageOf = (record: AttemptRecord, outcome: Outcome): string => pageAfter("", { record, outcome, endedMs });
+
+const heldRun = reviewedRun(3);
+const heldPage = pageOf(heldRun.record, heldRun.outcome);
+const published = reviewedRun(0);
+const publishedPage = pageOf(published.record, published.outcome);
+
+const pageWith = (trees: string | null): string => pageOf(recordOf({ trees }), partly);
+
+/** The places of texts in a page, which must be in the page once at least. */
+const placesOf = (page: string, texts: readonly string[]): number[] => texts.map((text) => page.indexOf(text));
+
+describe("the page of a held run", () => {
+  test("the page of a held run begins with its state, its failed checks and the commands that decide", () => {
+    const failedChecks = resultLines(heldRun.review.verdict ?? expect.fail(), "hold");
+    expect(failedChecks.length).toBeGreaterThan(0);
+    const places = placesOf(heldPage, [
+      "<h1>HELD. Readers still have the run of 22 Nov.</h1>",
+      ...failedChecks.map((line) => `<li>${line}</li>`),
+      "infer-batch approve job.yaml --param ds=2026-11-23 --run daily-0123456789ab</pre>",
+      "infer-batch discard job.yaml",
+      "--new-run</pre>",
+      "<h2>Predictions</h2>",
+      "<h2>Drift by column</h2>",
+      "<h2>The last 10 runs</h2>",
+      "<details><summary>Speed, engine and inputs of this attempt</summary>",
+    ]);
+    expect(places).not.toContain(-1);
+    expect(places).toEqual(places.toSorted((one, other) => one - other));
+  });
+
+  test("the page of a held run does not name a run that readers have if none is known", () => {
+    const { record, outcome, review } = reviewedRun(3);
+    record.setReview({ ...review, readersHave: undefined });
+    expect(pageOf(record, outcome)).toContain("<h1>HELD. Nothing of this run is published.</h1>");
+  });
+
+  test("the page of a held run shows the column that failed first, and ranks columns by PSI", () => {
+    const cards = [...heldPage.matchAll(/<figure class="(\w+)"><h3>(\w+)<\/h3>/g)].map(([, level, name]) => [
+      level,
+      name,
+    ]);
+    expect(cards).toEqual([
+      ["hold", "score"],
+      ["pass", "label"],
+      ["pass", "age"],
+    ]);
+    const table = /<tbody>(.*?)<\/tbody>/s.exec(heldPage)?.[1] ?? "";
+    const psis = [...table.matchAll(/<th>(\w+).*?<td>([\d.<]+|&lt;0\.001)/g)].map(([, name, psi]) => [name, psi]);
+    expect(psis[0]).toEqual(["score", expect.stringMatching(/^\d\.\d+$/)]);
+    expect(psis).toHaveLength(3);
+  });
+
+  test("the page of a held run is that of a published or discarded one after a person decided", () => {
+    const approved = decidedPage(heldPage, { runId, kind: "approved", by: "ana", reason: "a <new> shop" }) ?? "";
+    expect(approved).toContain("<h1>PUBLISHED. Approved by ana: a &lt;new&gt; shop.</h1>");
+    expect(approved).toContain("<title>PUBLISHED: ");
+    expect(approved).not.toMatch(/HELD|infer-batch approve/);
+    expect(approved).toContain("<h2>Checks that failed</h2>");
+    const discarded = decidedPage(heldPage, { runId, kind: "discarded", by: "ana", reason: null });
+    expect(discarded).toContain("<h1>DISCARDED. Nothing of this run is published: discarded by ana.</h1>");
+    expect(decidedPage(heldPage, { runId: `${runId}-r2`, kind: "approved", by: "ana", reason: null })).toBeUndefined();
+  });
+});
+
+describe("the page of a published run", () => {
+  test("the page of a published run says how many warnings there are, and offers no commands", () => {
+    expect(publishedPage).toContain("<h1>PUBLISHED. 10 input rows.</h1>");
+    expect(publishedPage).not.toContain("What to type");
+    const { record, outcome } = published;
+    const warned = outcome.kind === "done" && outcome.report.verdict;
+    const report = { ...(outcome.kind === "done" ? outcome.report : expect.fail()) };
+    const verdict = { ...(warned || expect.fail()), failed: ["score: PSI 2"], warnings: ["rows: few"] };
+    const page = pageOf(record, { kind: "done", report: { ...report, verdict } });
+    expect(page).toContain("<h1>PUBLISHED. With 2 warnings.</h1>");
+    expect(page).toContain("<li>score: PSI 2</li><li>rows: few</li>");
+  });
+
+  test("the page of a run without checks shows the predictions of the attempt, with exact counts", () => {
+    const page = pageOf(recordOf(), partly);
+    for (const shown of [
+      "<h1>UNFINISHED. 1 span left to other workers.</h1>",
+      "2026-11-21 12:00:00 UTC to 2026-11-21 12:00:05 UTC, worker 1 of 4",
+      "<dt>engine busy</dt><dd>75%</dd>",
+      "<dt>spans of the run</dt><dd>1 of 2</dd>",
+      "<dt>infer</dt><dd></dd><dd>1.5 s</dd>",
+      "<dt>0.5</dt><dd>33.3%</dd><dd>1</dd>",
+      "<dt>a</dt><dd>33.3%</dd><dd>1</dd>",
+      "<dt>null</dt><dd></dd><dd>1</dd>",
+      "d".repeat(64),
+      "20.19.0",
+    ]) {
+      expect(page).toContain(shown);
+    }
+    expect(page).not.toMatch(/Drift by column|The last \d+ runs/);
+  });
+
+  test("the page shows labels of this run beside those of the run before, counted exactly", () => {
+    expect(publishedPage).toContain('<dt>no</dt><dd>74.8% <span class="before">75%</span></dd><dd>299</dd>');
+    expect(publishedPage).toContain('<dt>yes</dt><dd>25.3% <span class="before">25%</span></dd><dd>101</dd>');
+  });
+});
+
+describe("the page of an attempt", () => {
+  test("the page of a failed attempt shows its error and exit code", () => {
+    const page = pageOf(recordOf(), failed("connecting to db: <refused>"));
+    expect(page).toContain("<h1>FAILED. DATABASE, exit code 75.</h1>");
+    expect(page).toContain("connecting to db: &lt;refused&gt;");
+  });
+
+  test("the page of an attempt says what computed decision trees, if the model has some", () => {
+    expect(pageWith("compiled")).toContain("<dt>rows by compiled trees</dt><dd>3</dd>");
+    expect(pageWith("compiled")).toContain("<tr><th>decision trees</th><td>compiled</td></tr>");
+    expect(pageWith("onnxruntime: too wide")).toContain("<td>onnxruntime: too wide</td>");
+    expect(pageWith(null)).not.toContain("trees");
+  });
+
+  test("the page of an attempt with nothing to do is the earlier one, unless a person decided since", () => {
+    const record = createAttemptRecord({ info: recordOf().info, nowMs: () => 0, dateMs: () => 0 });
+    record.setRun(recordOf().run ?? expect.fail());
+    const report = published.outcome.kind === "done" ? published.outcome.report : expect.fail();
+    const idle: Outcome = { kind: "done", report: { ...report, status: "already_complete", verdict: null } };
+    const after = (earlier: string): string => pageAfter(earlier, { record, outcome: idle, endedMs });
+    expect(after(publishedPage)).toBe(publishedPage);
+    expect(after(heldPage)).toContain("<h1>PUBLISHED. 10 input rows.</h1>");
+    expect(after(heldPage)).toContain("<h2>Drift by column</h2>");
+    for (const other of ["", pageOf(recordOf(), failed("away")), heldPage.replaceAll(runId, "x")]) {
+      expect(after(other)).not.toContain("Drift by column");
+      expect(after(other)).toContain("<h1>PUBLISHED.");
+    }
+  });
+
+  test("the page makes no request", () => {
+    for (const page of [heldPage, publishedPage, pageWith(null)]) {
+      expect(page).not.toMatch(/<script|<link|<img|<iframe|@import|url\(|https?:|\bon\w+=/i);
+      expect(page).toContain(`content="default-src 'none'; style-src 'unsafe-inline'"`);
+    }
+  });
+
+  test("the page escapes names of jobs, models, columns, labels, params and errors", () => {
+    const escaped = "&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt;&amp;&#39;\\x00";
+    const names = { job: hostile, modelUri: hostile, column: hostile, text: hostile, param: hostile };
+    const { record, outcome } = reviewedRun(3, {
+      ...names,
+      outputs: { [hostile]: scores(0), b: textsProfile({ [hostile]: 400 }) },
+    });
+    for (const page of [pageOf(recordOf(names), failed(hostile)), pageOf(record, outcome)]) {
+      expect(page).not.toContain("<script");
+      expect(page).not.toContain("\u0000");
+      expect(page.split(escaped).length - 1).toBeGreaterThanOrEqual(7);
+    }
+  });
+
+  test("the page of a run with 32 outputs is smaller than 300 KB", () => {
+    const outputs = Object.fromEntries(Array.from({ length: 30 }, (_, index) => [`p${index}`, scores(index, index)]));
+    const { record, outcome } = reviewedRun(3, { outputs });
+    const page = pageOf(record, outcome);
+    expect(page.match(/<figure class="/g)).toHaveLength(33);
+    expect(page.length).toBeLessThan(300_000);
+  });
+});

@@ -1,0 +1,79 @@
+import type { ColumnProfile } from "#src/checks/profiles/column-profile.js";
+import { judge } from "#src/checks/verdicts/judge.js";
+import { defaultChecks } from "#src/checks/verdicts/run-profile.js";
+import { resultLines } from "#src/publish/verdict-text.js";
+import type { AttemptRecord } from "#src/report/attempt-record.js";
+import type { Outcome } from "#src/report/outcome.js";
+import type { RunReview } from "#src/report/run-review.js";
+import { type Names, partly, recordOf } from "./records.js";
+import { nightsBefore, normals, numbersProfile, runProfile, textsProfile } from "./run-profiles.js";
+
+/** A run after its checks: what its page and metrics are made from. */
+export interface ReviewedRun {
+  readonly record: AttemptRecord;
+  readonly outcome: Outcome;
+  readonly review: RunReview;
+}
+
+const commands = {
+  approve: "infer-batch approve job.yaml --param ds=2026-11-23 --run daily-0123456789ab",
+  discard: "infer-batch discard job.yaml --param ds=2026-11-23 --run daily-0123456789ab",
+  newRun: "infer-batch run job.yaml --param ds=2026-11-23 --new-run",
+};
+
+/** A column of 400 normally distributed numbers, `shift` apart from those of other nights. */
+export function scores(shift: number, seed = 1): ColumnProfile {
+  return numbersProfile(normals(400, { mean: shift, seed }));
+}
+
+/**
+ * A run with columns `score` and `label` and nine nights before it, judged by the default checks: held where `shift`
+ * moves its score, else published.
+ */
+export function reviewedRun(
+  shift: number,
+  { outputs = {}, ...names }: Names & { readonly outputs?: Readonly<Record<string, ColumnProfile>> } = {},
+): ReviewedRun {
+  const earlier = nightsBefore(9, (ago) => ({
+    rows: 400,
+    outputs: { score: scores(0, ago), label: textsProfile({ yes: 100, no: 300 }), ...outputs },
+    features: { age: scores(40, ago) },
+  }));
+  const profile = runProfile({
+    rows: 400,
+    outputs: { score: scores(shift, 20), label: textsProfile({ yes: 101, no: 299 }), ...outputs },
+    features: { age: scores(40, 20) },
+  });
+  const verdict = {
+    verdict: judge({ run: profile, baseline: earlier }, defaultChecks),
+    dates: Object.fromEntries(earlier.map(({ runId, date }) => [runId, date])),
+    thresholds: {},
+    writer: "test",
+    at: "2026-11-23T04:00:00.000Z",
+  };
+  const review = { profile, earlier, verdict, readersHave: "2026-11-22" };
+  const record = recordOf(names);
+  record.setReview(review);
+  return { record, review, outcome: outcomeOf(review, verdict.verdict.outcome === "hold") };
+}
+
+function outcomeOf({ verdict }: RunReview, isHeld: boolean): Outcome {
+  if (partly.kind !== "done" || verdict === undefined) {
+    throw new Error("a run that is judged has a report");
+  }
+  const { outcome } = verdict.verdict;
+  return {
+    kind: "done",
+    report: {
+      ...partly.report,
+      status: isHeld ? "held" : "complete",
+      verdict: {
+        outcome,
+        failed: resultLines(verdict, "hold"),
+        warnings: resultLines(verdict, "warn"),
+        comparedWith: verdict.verdict.baseline,
+      },
+      ...(isHeld ? { decided: { error: new Error("held") as never, isOwnVerdict: true, commands } } : {}),
+    },
+  };
+}
