@@ -10,7 +10,7 @@ import { createTrace, otherTids, type Trace, type TraceEvent, tracePid, trackNam
 import type { Log } from "../scoring/context.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import { fileError } from "../app/given-files.js";
-import { refuseAmongPredictions } from "../app/report-files.js";
+import { refuseAmongPredictions } from "../app/reports/files.js";
 
 /** The profile of `run --profile FILE`: a trace, and a table of the time that each stage took. */
 export interface Profile extends AsyncDisposable {

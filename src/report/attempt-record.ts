@@ -100,6 +100,8 @@ export interface AttemptRecord {
   setReview(review: RunReview): void;
   /** Starts the clock of `seconds`; without an engine when nothing is left to score. */
   startScoring(engine?: EngineInfo): void;
+  /** The rows that this attempt will score; undefined: it is not known yet. */
+  rowsToScore: number | undefined;
   /** Adds rows to the timeline. */
   addRows(rows: number): void;
   /** Counts a unit that a worker could not read to the end. */
@@ -136,6 +138,7 @@ export function createAttemptRecord({ info, nowMs, dateMs, onStage }: RecordOpti
     timeline,
     ...scores.facts,
     inputWaitSeconds: 0,
+    rowsToScore: undefined,
     get run() {
       return state.run;
     },
@@ -238,6 +241,7 @@ function createScores(): Scores {
 export function withRecord(progress: Progress, record: AttemptRecord): Progress {
   return {
     start(rows) {
+      record.rowsToScore = rows;
       progress.start(rows);
     },
     scored(rows) {

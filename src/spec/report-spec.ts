@@ -13,6 +13,9 @@ export interface ReportSpec {
   readonly on_success: string;
   readonly on_failure: string;
   readonly on_held: string;
+  readonly on_late: string;
+  /** A time of day in the job's time zone, "06:00". */
+  readonly deadline?: string | undefined;
   readonly method: "get" | "post";
   /** Seconds. */
   readonly timeout: number;
@@ -31,40 +34,55 @@ const url = z
   })
   .default("");
 
-export const report = z.strictObject({
-  html: localFile
-    .refine((path) => path.endsWith(".html"), {
-      error: "expected a name that ends in .html: it is written over what is there",
-      params: { showFound: true },
-    })
-    .optional()
-    .describe(
-      "File for an HTML page about the attempt, such as reports/${ds}.html. It needs no other files and has no scripts.",
+export const report = z
+  .strictObject({
+    html: localFile
+      .refine((path) => path.endsWith(".html"), {
+        error: "expected a name that ends in .html: it is written over what is there",
+        params: { showFound: true },
+      })
+      .optional()
+      .describe(
+        "File for an HTML page about the attempt, such as reports/${ds}.html. It needs no other files and has no scripts.",
+      ),
+    metrics: localFile
+      .refine((path) => path.endsWith(".prom"), {
+        error: "expected a name that ends in .prom: node_exporter reads no others",
+        params: { showFound: true },
+      })
+      .optional()
+      .describe(
+        "File for Prometheus metrics, in the folder of node_exporter's textfile collector. It must end in .prom.",
+      ),
+    on_success: url.describe(
+      "URL to call at the end of an attempt that completes the run or finds it complete, such as https://hc-ping.com/${HC_UUID} or ${file:/run/secrets/ping-url}. The URL is never logged.",
     ),
-  metrics: localFile
-    .refine((path) => path.endsWith(".prom"), {
-      error: "expected a name that ends in .prom: node_exporter reads no others",
-      params: { showFound: true },
-    })
-    .optional()
-    .describe(
-      "File for Prometheus metrics, in the folder of node_exporter's textfile collector. It must end in .prom.",
+    on_failure: url.describe("URL to call when the attempt fails, such as https://hc-ping.com/${HC_UUID}/fail."),
+    on_held: url.describe(
+      "URL to call when the checks hold the run. Only the attempt that makes the verdict calls it, once; it then calls neither on_success nor on_failure.",
     ),
-  on_success: url.describe(
-    "URL to call at the end of an attempt that completes the run or finds it complete, such as https://hc-ping.com/${HC_UUID} or ${file:/run/secrets/ping-url}. The URL is never logged.",
-  ),
-  on_failure: url.describe("URL to call when the attempt fails, such as https://hc-ping.com/${HC_UUID}/fail."),
-  on_held: url.describe(
-    "URL to call when the checks hold the run. Only the attempt that makes the verdict calls it, once; it then calls neither on_success nor on_failure.",
-  ),
-  method: z
-    .enum(["get", "post"])
-    .default("get")
-    .describe("HTTP method of the calls. post sends the report, or the error, as JSON."),
-  timeout: count(1, 60)
-    .default(10)
-    .describe("Seconds for a call, retries included. A call that fails never changes the exit code."),
-}) satisfies z.ZodType<ReportSpec>;
+    on_late: url.describe(
+      "URL to call when the attempt misses `deadline`, or will miss it at its rate so far. Called once in an attempt.",
+    ),
+    deadline: z
+      .string()
+      .regex(/^([01]\d|2[0-3]):[0-5]\d$/, 'expected a time of day such as "06:00"')
+      .optional()
+      .describe(
+        'Time of day, in `timezone`, by which the run is expected to be complete, such as "06:00": the one closest to the start of the attempt. A late attempt logs a warning and calls on_late.',
+      ),
+    method: z
+      .enum(["get", "post"])
+      .default("get")
+      .describe("HTTP method of the calls. post sends the report, or the error, as JSON."),
+    timeout: count(1, 60)
+      .default(10)
+      .describe("Seconds for a call, retries included. A call that fails never changes the exit code."),
+  })
+  .refine(({ on_late: onLate, deadline }) => onLate === "" || deadline !== undefined, {
+    error: "expected `deadline` beside it, which says when the run is late",
+    path: ["on_late"],
+  }) satisfies z.ZodType<ReportSpec>;
 
 export function isPlainUrl(given: string): boolean {
   try {

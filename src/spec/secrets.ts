@@ -5,6 +5,7 @@ export const secretKeys: ReadonlySet<string> = new Set([
   "report.on_success",
   "report.on_failure",
   "report.on_held",
+  "report.on_late",
 ]);
 
 export function isSecretKey(path: readonly (string | number)[]): boolean {

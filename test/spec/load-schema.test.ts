@@ -225,6 +225,7 @@ describe("a spec that is right", () => {
           "method": "get",
           "on_failure": "",
           "on_held": "",
+          "on_late": "",
           "on_success": "",
           "timeout": 10,
         },

@@ -9,6 +9,7 @@ describe("report", () => {
       on_success: "",
       on_failure: "",
       on_held: "",
+      on_late: "",
       method: "get",
       timeout: 10,
     });
@@ -25,6 +26,7 @@ describe("report", () => {
     ["{ on_failure: ftp://hc.example/4b6f-secret }"],
     ["{ on_failure: https://me:4b6f-secret@hc.example/ }"],
     ['{ on_success: "${PING}" }'],
+    ['{ deadline: "06:00", on_late: hc.example/4b6f-secret }'],
   ])("refuses a URL that is none without showing it: %s", (report) => {
     const said = specRefusal(withReport(report), { env: { PING: "4b6f-secret" } });
     expect(said).toMatch(
@@ -37,6 +39,8 @@ describe("report", () => {
     ["{ html: s3://bucket/report.html }", "expected a path on this machine"],
     ["{ metrics: churn.txt }", "expected a name that ends in .prom"],
     ["{ timeout: 61 }", "expected a number from 1 to 60"],
+    ["{ deadline: 6am }", 'expected a time of day such as "06:00"'],
+    ["{ on_late: 'http://hc.example' }", "expected `deadline` beside it"],
     ["{ on_sucess: x }", "did you mean `on_success`?"],
   ])("%s is refused: %s", (report, expected) => {
     expect(specRefusal(withReport(report))).toContain(expected);

@@ -9,7 +9,7 @@ import { openLoaded, recordOf } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/read-spec.js";
 import { createLog, wantsColor } from "../logger.js";
 import { openProfile, type Profile } from "../profile.js";
-import { reporting } from "../../app/reporting.js";
+import { reporting } from "../../app/reports/reporting.js";
 import { abortOnSignals } from "../signals.js";
 import { findWorker } from "../../app/worker.js";
 

@@ -1,13 +1,13 @@
 import { readFile, realpath, stat } from "node:fs/promises";
 import { basename, dirname, join, parse, relative, resolve } from "node:path";
-import { errnoOf, JobError, messageOf } from "../util/errors.js";
-import type { Log } from "../scoring/context.js";
-import type { Worker } from "../plan/share.js";
-import { makeFolder, replaceDurably } from "../sink/parquet/local/durable.js";
-import { nodeFileSystem } from "../sink/parquet/common/file-system.js";
-import type { JobSpec } from "../spec/job-spec.js";
-import type { LoadedSpec } from "../spec/load.js";
-import { isS3Uri } from "../spec/s3-uri.js";
+import { errnoOf, JobError, messageOf } from "../../util/errors.js";
+import type { Log } from "../../scoring/context.js";
+import type { Worker } from "../../plan/share.js";
+import { makeFolder, replaceDurably } from "../../sink/parquet/local/durable.js";
+import { nodeFileSystem } from "../../sink/parquet/common/file-system.js";
+import type { JobSpec } from "../../spec/job-spec.js";
+import type { LoadedSpec } from "../../spec/load.js";
+import { isS3Uri } from "../../spec/s3-uri.js";
 
 /** Absolute paths. */
 export interface ReportFiles {

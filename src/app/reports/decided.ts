@@ -1,11 +1,11 @@
-import { decidedMetrics } from "../report/check-metrics.js";
-import { decidedPage } from "../report/page/page.js";
-import type { DecisionReport } from "../run/decide.js";
-import type { Log } from "../scoring/context.js";
-import type { LoadedSpec } from "../spec/load.js";
-import { messageOf } from "../util/errors.js";
-import { alone } from "./job-context.js";
-import { placeReports, readReport, writeReport } from "./report-files.js";
+import { decidedMetrics } from "../../report/check-metrics.js";
+import { decidedPage } from "../../report/page/page.js";
+import type { DecisionReport } from "../../run/decide.js";
+import type { Log } from "../../scoring/context.js";
+import type { LoadedSpec } from "../../spec/load.js";
+import { messageOf } from "../../util/errors.js";
+import { alone } from "../job-context.js";
+import { placeReports, readReport, writeReport } from "./files.js";
 
 /**
  * Puts a decision at the top of the run's HTML page, and into its metrics, if these files are there. A failure is only

@@ -1,0 +1,132 @@
+import { attemptJson } from "../../report/attempt-json.js";
+import type { AttemptRecord } from "../../report/attempt-record.js";
+import type { Lateness } from "../../report/deadline.js";
+import { exitCodeOfOutcome, type Outcome } from "../../report/outcome.js";
+import { ping } from "../../report/ping.js";
+import { reportFields, reportText, type RunReport } from "../../report/report.js";
+import type { Log } from "../../scoring/context.js";
+import type { LoadedSpec } from "../../spec/load.js";
+import { isPlainUrl, type ReportSpec } from "../../spec/report-spec.js";
+import { messageOf } from "../../util/errors.js";
+import { readSecret } from "../secrets.js";
+
+/** An attempt whose spec may name URLs to call. */
+export interface CallContext {
+  readonly loaded: Pick<LoadedSpec, "spec" | "where">;
+  /** The folder of the spec. */
+  readonly folder: string;
+  readonly record: AttemptRecord;
+  readonly log: Log;
+  readonly signal: AbortSignal;
+}
+
+/** The keys of `report` that hold a URL to call. */
+type CallKey = "on_success" | "on_failure" | "on_held" | "on_late";
+
+/** After a signal little time is left: the process may be killed. */
+const stoppedPingMs = 2000;
+const pingTries = 3;
+
+/** A run that other workers have not completed yet is no success: one of them may fail. */
+export function succeeded(outcome: Outcome): boolean {
+  return outcome.kind === "done" && ["complete", "already_complete"].includes(outcome.report.status);
+}
+
+/**
+ * Which URL is called. A held run calls `on_held` where that is set, once: only the attempt that made the verdict does.
+ * Without it, exit code 67 is a failure like any other.
+ */
+function callOf({ on_held: onHeld }: ReportSpec, outcome: Outcome): Exclude<CallKey, "on_late"> | undefined {
+  if (outcome.kind === "done" && outcome.report.decided !== undefined && onHeld !== "") {
+    return outcome.report.decided.isOwnVerdict ? "on_held" : undefined;
+  }
+  return succeeded(outcome) ? "on_success" : exitCodeOfOutcome(outcome) === 0 ? undefined : "on_failure";
+}
+
+/** Calls the URL that the spec names for this outcome, if it names one. */
+export async function callFor(context: CallContext, outcome: Outcome): Promise<void> {
+  const key = callOf(context.loaded.spec.report, outcome);
+  if (key !== undefined) {
+    await callUrl(context, key, () => pingBody(context.record, outcome));
+  }
+}
+
+/** Calls the URL of the attempt's deadline, if the spec names one. */
+export async function callLate(context: CallContext, text: string, lateness: Lateness): Promise<void> {
+  const { record } = context;
+  const { deadlineMs, expectedEndMs } = lateness;
+  const told = {
+    job: record.info.job,
+    text: `${record.info.job}: ${text}`,
+    run_id: record.run?.runId ?? null,
+    status: "late",
+    deadline: new Date(deadlineMs).toISOString(),
+    expected_end: expectedEndMs === undefined ? null : new Date(expectedEndMs).toISOString(),
+    attempt: attemptJson(record),
+  };
+  await callUrl(context, "on_late", () => JSON.stringify(told));
+}
+
+async function callUrl(context: CallContext, key: CallKey, body: () => string): Promise<void> {
+  const { loaded, log, signal } = context;
+  const { method, timeout } = loaded.spec.report;
+  const value = loaded.spec.report[key];
+  const url = value === "" ? undefined : await pingUrl(context, key, value);
+  if (url === undefined) {
+    return;
+  }
+  const stopped = signal.aborted;
+  const found = await ping({
+    key: `report.${key}`,
+    url,
+    body: method === "post" ? body() : undefined,
+    timeoutMs: stopped ? Math.min(stoppedPingMs, timeout * 1000) : timeout * 1000,
+    tries: stopped ? 1 : pingTries,
+  });
+  if (found !== undefined) {
+    log.warn(found);
+  }
+}
+
+/** Returns the URL to call; undefined if it cannot be read, which is logged. */
+async function pingUrl(
+  { loaded: { where }, folder, log }: CallContext,
+  key: CallKey,
+  value: string,
+): Promise<string | undefined> {
+  try {
+    const url = await readSecret(value, { folder, key: where(["report", key]) });
+    if (isPlainUrl(url)) {
+      return url;
+    }
+    log.warn(`calling report.${key}: the file does not hold an http(s) URL`);
+  } catch (error) {
+    log.warn(`calling report.${key}: ${messageOf(error)}`);
+  }
+  return undefined;
+}
+
+function pingBody(record: AttemptRecord, outcome: Outcome): string {
+  const { info, run } = record;
+  const told =
+    outcome.kind === "done"
+      ? {
+          exit_code: exitCodeOfOutcome(outcome),
+          text: pingText(outcome.report),
+          ...reportFields(outcome.report),
+        }
+      : {
+          exit_code: outcome.exitCode,
+          text: `${info.job}: failed: ${outcome.message}`,
+          run_id: run?.runId ?? null,
+          status: "failed",
+          code: outcome.code,
+          message: outcome.message,
+          hint: outcome.hint ?? null,
+        };
+  return JSON.stringify({ job: info.job, ...told, attempt: attemptJson(record) });
+}
+
+function pingText(report: RunReport): string {
+  return [reportText(report), ...(report.verdict?.failed ?? [])].join("\n");
+}

@@ -1,0 +1,129 @@
+import { errnoOf, JobError, messageOf, exitCodeOf } from "../../util/errors.js";
+import type { AttemptRecord } from "../../report/attempt-record.js";
+import { pageAfter } from "../../report/page/page.js";
+import {
+  type PreviousMetrics,
+  parsePreviousMetrics,
+  type MetricsState,
+  metricsText,
+} from "../../report/metrics-text.js";
+import type { MetricsServer } from "../../report/metrics-server.js";
+import type { Outcome } from "../../report/outcome.js";
+import type { RunReport } from "../../report/report.js";
+import type { Log } from "../../scoring/context.js";
+import type { LoadedSpec } from "../../spec/load.js";
+import { machineError } from "../machine-errors.js";
+import { callFor, succeeded } from "./calls.js";
+import { watchDeadline } from "./deadline.js";
+import { keepWriting, placeReports, readReport, type ReportFiles, writeReport } from "./files.js";
+
+/** An attempt to be reported, known once its spec is read. */
+export interface ReportingContext {
+  readonly loaded: Pick<LoadedSpec, "spec" | "where">;
+  /** The folder of the spec. */
+  readonly folder: string;
+  readonly record: AttemptRecord;
+  readonly log: Log;
+  readonly signal: AbortSignal;
+  /** Milliseconds from 1970. */
+  readonly dateMs: () => number;
+  /** 0: any free port. */
+  readonly metricsPort: number | undefined;
+}
+
+/**
+ * Carries out `work` and reports it as `report` in the spec and the options ask. A failure to report is logged and
+ * changes nothing else.
+ * @throws JobError USAGE if a report would be in the folder of the predictions; whatever `work` throws
+ */
+export async function reporting(context: ReportingContext, work: () => Promise<RunReport>): Promise<RunReport> {
+  const { loaded, folder, record, log } = context;
+  let files: ReportFiles = {};
+  let earlier: PreviousMetrics = {};
+  let ended: { readonly outcome: Outcome; readonly endedMs: number } | undefined;
+  const metrics = (): string => metricsText(stateOf(record, ended, earlier), earlier);
+  let keeping: ReturnType<typeof keepWriting> | undefined;
+  let failure: { readonly error: unknown } | undefined;
+  await using server = await listen(context, metrics);
+  if (server !== undefined) {
+    log.info(`metrics: ${server.url}`);
+  }
+  const deadline = watchDeadline(context);
+  let outcome: Outcome;
+  try {
+    files = await placeReports(loaded, { folder, worker: record.info.worker });
+    if (files.metrics !== undefined) {
+      earlier = parsePreviousMetrics(await readReport(files.metrics), record.info);
+      keeping = keepWriting(log, { key: "report.metrics", path: files.metrics, text: metrics });
+    }
+    outcome = { kind: "done", report: await work() };
+  } catch (error) {
+    failure = { error };
+    outcome = failedBy(error);
+  }
+  ended = { outcome, endedMs: context.dateMs() };
+  await keeping?.end();
+  await writePage(context, files, ended);
+  await deadline.end(outcome);
+  await callFor(context, outcome);
+  if (failure !== undefined) {
+    throw failure.error;
+  }
+  return (outcome as Extract<Outcome, { kind: "done" }>).report;
+}
+
+function stateOf(
+  record: AttemptRecord,
+  ended: { readonly outcome: Outcome; readonly endedMs: number } | undefined,
+  earlier: PreviousMetrics,
+): MetricsState {
+  const lastSuccessMs = ended !== undefined && succeeded(ended.outcome) ? ended.endedMs : earlier.lastSuccessMs;
+  return { record, outcome: ended?.outcome, endedMs: ended?.endedMs, lastSuccessMs };
+}
+
+async function listen(
+  { log, metricsPort: port }: ReportingContext,
+  text: () => string,
+): Promise<MetricsServer | undefined> {
+  if (port === undefined) {
+    return undefined;
+  }
+  try {
+    const { serveMetrics } = await import("../../report/metrics-server.js"); // and Node's HTTP with it
+    return await serveMetrics(port, text);
+  } catch (error) {
+    log.warn(
+      `listening on 127.0.0.1:${port} for --metrics-port: ${errnoOf(error) ?? messageOf(error)}; there are none`,
+    );
+    return undefined;
+  }
+}
+
+/** Writes the HTML page, unless what the earlier one says still holds. */
+async function writePage(
+  { record, log }: ReportingContext,
+  { html }: ReportFiles,
+  ended: { readonly outcome: Outcome; readonly endedMs: number },
+): Promise<void> {
+  if (html === undefined) {
+    return;
+  }
+  const earlier = await readReport(html);
+  const page = pageAfter(earlier, { record, ...ended });
+  const failed = page === earlier ? undefined : await writeReport(html, page);
+  if (failed !== undefined) {
+    log.warn(`writing report.html ${html}: ${failed}`);
+  }
+}
+
+function failedBy(thrown: unknown): Outcome {
+  const error = machineError(thrown) ?? thrown;
+  const known = error instanceof JobError ? error : undefined;
+  return {
+    kind: "failed",
+    code: known?.code ?? "BUG",
+    message: messageOf(error),
+    hint: known?.hint,
+    exitCode: exitCodeOf(error),
+  };
+}

@@ -1,0 +1,80 @@
+import type { AttemptRecord } from "./attempt-record.js";
+
+/** A time of day, "06:00", in a time zone. */
+export interface TimeOfDay {
+  readonly time: string;
+  /** IANA name. */
+  readonly timeZone: string;
+}
+
+const dayMs = 86_400_000;
+
+/**
+ * Returns the instant of a time of day that is closest to `nowMs`: an attempt that starts in the evening has the next
+ * morning's deadline, one that starts in the morning has that of the same morning. In milliseconds since 1970, both.
+ */
+export function deadlineNear(nowMs: number, { time, timeZone }: TimeOfDay): number {
+  const today = Math.floor(localMs(nowMs, timeZone) / dayMs) * dayMs;
+  const [hours = 0, minutes = 0] = time.split(":").map(Number);
+  const candidates = [-1, 0, 1].map((day) =>
+    instantOf(today + day * dayMs + (hours * 60 + minutes) * 60_000, timeZone),
+  );
+  return candidates.reduce((one, other) => (Math.abs(other - nowMs) < Math.abs(one - nowMs) ? other : one));
+}
+
+/** The date and time of day of an instant, as if they were UTC. */
+function localMs(ms: number, timeZone: string): number {
+  const format = new Intl.DateTimeFormat("en-US", {
+    timeZone,
+    hourCycle: "h23",
+    year: "numeric",
+    month: "numeric",
+    day: "numeric",
+    hour: "numeric",
+    minute: "numeric",
+    second: "numeric",
+  });
+  const parts = new Map(format.formatToParts(ms).map(({ type, value }) => [type, Number(value)]));
+  const part = (type: Intl.DateTimeFormatPartTypes): number => parts.get(type) ?? 0;
+  return Date.UTC(part("year"), part("month") - 1, part("day"), part("hour"), part("minute"), part("second"));
+}
+
+/** The instant of a local date and time. Of a time that the clocks skip, one within the skipped hour's length of it. */
+function instantOf(local: number, timeZone: string): number {
+  const guess = local - (localMs(local, timeZone) - local);
+  return guess - (localMs(guess, timeZone) - local);
+}
+
+/** The time of day of an instant: "06:42". */
+export function timeOfDayAt(ms: number, timeZone: string): string {
+  return new Date(localMs(ms, timeZone)).toISOString().slice(11, 16);
+}
+
+/** Why an attempt is late. Times are in milliseconds since 1970. */
+export interface Lateness {
+  readonly deadlineMs: number;
+  /** When the attempt will have scored its rows; undefined: the deadline has passed. */
+  readonly expectedEndMs: number | undefined;
+}
+
+/** A rate that was measured for less time is not used for a forecast: the first batches are slow. */
+const leastSeconds = 20;
+
+/**
+ * Tells whether an unfinished attempt is late: the deadline has passed, or its rows will not be scored by then at the
+ * rate so far.
+ */
+export function latenessOf(
+  { rowsToScore, timeline, seconds }: Pick<AttemptRecord, "rowsToScore" | "timeline" | "seconds">,
+  { nowMs, deadlineMs }: { readonly nowMs: number; readonly deadlineMs: number },
+): Lateness | undefined {
+  if (nowMs >= deadlineMs) {
+    return { deadlineMs, expectedEndMs: undefined };
+  }
+  const done = timeline.rows.reduce((sum, rows) => sum + rows, 0);
+  if (rowsToScore === undefined || done === 0 || seconds < leastSeconds) {
+    return undefined;
+  }
+  const expectedEndMs = nowMs + ((Math.max(rowsToScore - done, 0) * seconds) / done) * 1000;
+  return expectedEndMs > deadlineMs ? { deadlineMs, expectedEndMs } : undefined;
+}
