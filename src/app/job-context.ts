@@ -128,7 +128,8 @@ async function openEnds(
 ): Promise<{ source: Source; sink: Sink }> {
   const output = writtenTo(spec, { folder, sha256 });
   // The source first: a thread that reads from S3 takes longest to start.
-  const source = await openSource(spec.input, { folder, output, ...services });
+  const golden = spec.checks?.golden?.path;
+  const source = await openSource(spec.input, { folder, output, golden, ...services });
   try {
     return {
       source,
@@ -173,8 +174,13 @@ function decoding(
   spec: JobSpec,
   cores: number,
   memory: MemoryBudget,
-): Pick<JobContext, "openDecoder" | "decodeWorkers"> {
+): Pick<JobContext, "openDecoder" | "openGoldenReader" | "decodeWorkers"> {
+  const { timezone } = spec;
   return {
+    async openGoldenReader(folders) {
+      const { openGoldenReader } = await import("./open-golden-reader.js");
+      return await openGoldenReader({ threads: cores, folders, timezone, memory });
+    },
     openDecoder: (folders) => Promise.resolve(openDecoder(spec, { threads: cores, folders, memory })),
     decodeWorkers: { cores, startDecodeWorkers },
   };

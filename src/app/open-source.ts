@@ -11,6 +11,8 @@ export interface SourceOptions {
   /** The folder of the spec. */
   readonly folder: string;
   readonly output: OutputFolder | undefined;
+  /** A file that is read beside the shards. */
+  readonly golden: string | undefined;
   readonly retry: RetryTools;
   /** Identifies this process among all processes on all machines. */
   readonly writer: string;
@@ -20,10 +22,10 @@ export interface SourceOptions {
 
 /** Opens the source of the shards: the disk, and S3 if the spec names it. The code for S3 is loaded only then. */
 export async function openSource(input: InputSpec, options: SourceOptions): Promise<Source> {
-  const { folder, output, writer, isDead } = options;
+  const { folder, output, golden = "", writer, isDead } = options;
   const inS3 = output !== undefined && isS3Uri(output.folder);
   const disk = diskSource({ folder, output: inS3 ? undefined : output });
-  if (![...input.path, input.ready ?? ""].some(isS3Uri)) {
+  if (![...input.path, input.ready ?? "", golden].some(isS3Uri)) {
     return disk;
   }
   refuseSmallAddressSpace();

@@ -1,6 +1,7 @@
+import type { ChecksSpec } from "../spec/checks-spec.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import { bindingRequest } from "./make-plan.js";
-import type { Plan, PlannedShard } from "./plan.js";
+import type { Plan, PlannedChecks, PlannedShard } from "./plan.js";
 
 /** A shard as a listing finds it: its identity, without its rows. */
 export interface ListedShard {
@@ -73,7 +74,12 @@ export function compareSpec(plan: Plan, spec: JobSpec): string[] {
       plan.checks === null ? "absent" : "present",
       spec.checks === undefined ? "absent" : "present",
     ),
+    ...(plan.checks === null || spec.checks === undefined ? [] : compareChecks(plan.checks, spec.checks)),
   ];
+}
+
+function compareChecks({ golden }: PlannedChecks, checks: ChecksSpec): string[] {
+  return difference("checks.golden.path", golden?.uri ?? null, checks.golden?.path ?? null);
 }
 
 /** Compares one key of the spec with the plan; returns one line when it differs, else none. */

@@ -109,11 +109,15 @@ const version1 = z.strictObject({
 
 const pinnedRun = z.strictObject({ runId: z.string(), date: z.string(), sha256, place: z.string() });
 
+const pinnedFile = z.strictObject({ uri: z.string(), sha256 });
+
 const version2 = version1.extend({
   version: z.literal(2),
   staged: z.boolean(),
   dateParam: z.string().nullable(),
-  checks: z.strictObject({ baseline: z.array(pinnedRun), first: pinnedRun.nullable() }).nullable(),
+  checks: z
+    .strictObject({ baseline: z.array(pinnedRun), first: pinnedRun.nullable(), golden: pinnedFile.optional() })
+    .nullable(),
 }) satisfies z.ZodType<Plan>;
 
 const unstaged = { staged: false, dateParam: null, checks: null };

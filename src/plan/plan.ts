@@ -58,6 +58,16 @@ export interface PlannedChecks {
   readonly baseline: readonly PinnedRun[];
   /** The first of the published runs found that was made with this run's model; null: there is none. */
   readonly first: PinnedRun | null;
+  /** The file of rows with known predictions; undefined: the spec has none. */
+  readonly golden?: PinnedFile | undefined;
+}
+
+/** A file that is pinned by its digest. */
+export interface PinnedFile {
+  /** As the spec names it. */
+  readonly uri: string;
+  /** Hex. */
+  readonly sha256: string;
 }
 
 /** A published run whose profile is pinned. */

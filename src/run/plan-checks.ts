@@ -1,17 +1,20 @@
 import type { PlannedChecks } from "../plan/plan.js";
 import { chooseBaseline, logicalDateOf } from "../publish/published-run.js";
 import type { JobContext } from "../scoring/context.js";
+import { pinGolden } from "./golden-file.js";
 import { readAll } from "./review.js";
 import { JobError } from "../util/errors.js";
 
 /**
- * Finds the published runs that a run is compared with. Returns undefined without `checks`.
- * @throws JobError USAGE for a target that cannot hold a run
+ * Finds the published runs that a run is compared with, and pins the file of `checks.golden`. Returns undefined without
+ * `checks`.
+ * @throws JobError USAGE for a target that cannot hold a run; FILE_MISSING
  */
 export async function planChecks(
-  { spec, sink, dateParam, log }: Pick<JobContext, "spec" | "sink" | "dateParam" | "log">,
+  context: JobContext,
   { modelSha256 }: { readonly modelSha256: string },
 ): Promise<PlannedChecks | undefined> {
+  const { spec, sink } = context;
   if (spec.checks === undefined) {
     return undefined;
   }
@@ -20,6 +23,16 @@ export async function planChecks(
       hint: "take `checks` out of the spec; output.parquet can hold runs",
     });
   }
+  const golden = await pinGolden(context);
+  const compared = await planComparisons(context, { modelSha256 });
+  return golden === undefined ? compared : { ...compared, golden };
+}
+
+/** Finds the published runs that a run is compared with. */
+async function planComparisons(
+  { spec, sink, dateParam, log }: Pick<JobContext, "spec" | "sink" | "dateParam" | "log">,
+  { modelSha256 }: { readonly modelSha256: string },
+): Promise<Pick<PlannedChecks, "baseline" | "first">> {
   const date = logicalDateOf({ params: spec.params, dateParam: dateParam ?? null });
   if (dateParam === undefined || date === undefined) {
     log.warn(
@@ -29,7 +42,7 @@ export async function planChecks(
     );
     return { baseline: [], first: null };
   }
-  const found = await sink.published({ job: spec.name, params: spec.params, dateParam, date });
+  const found = (await sink.published?.({ job: spec.name, params: spec.params, dateParam, date })) ?? [];
   const chosen = chooseBaseline(found, { date, modelSha256 });
   if (chosen.baseline.length === 0) {
     log.warn("the checks compare this run with no other: no published run with an earlier date has a profile");

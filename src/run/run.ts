@@ -13,6 +13,8 @@ import { runFacts } from "./attempt.js";
 import { carryOut, carryOutIdle, isIdle } from "./carry-out.js";
 import { countCommitted } from "./conclude.js";
 import { publishApproved, reportDecided } from "./decided.js";
+import { checkGolden } from "./golden.js";
+import { pinGolden, requirePinned } from "./golden-file.js";
 import { listInput, warnOfUnmatched } from "./input.js";
 import { withInput } from "./input-wait.js";
 import { atKey, type JobContext, type ScoringContext } from "../scoring/context.js";
@@ -122,6 +124,7 @@ async function takeUp(context: JobContext, stored: StoredPlan): Promise<RunRepor
   try {
     // Before the model is loaded, so that a change is reported at once.
     shardsUnplanned = checkPins(context, plan, run, { listed: listing.shards, modelSha256 });
+    requirePinned(plan, idle ? undefined : await pinGolden(context));
   } catch (error) {
     if (newRun && error instanceof JobError && error.exitCode === 66) {
       return await abandon(context, plan.runId, error);
@@ -135,6 +138,7 @@ async function takeUp(context: JobContext, stored: StoredPlan): Promise<RunRepor
   await using loading = beginLoading(context, { listing, model });
   await using decoder = await context.openDecoder(listing.folders);
   const engine = await loading.engine;
+  await checkGolden(context, { plan, engine });
   return await carryOut(context, { stored, run, decoder, engine, shardsUnplanned, digests: new Map() });
 }
 
@@ -204,7 +208,10 @@ async function createRun(
 ): Promise<{ stored: StoredPlan; run: RunSink; digests: ReadonlyMap<string, string> }> {
   const { sink, log } = context;
   const plan = await planRun(context, { ...tools, listed: tools.listing.shards });
+  // Before the plan is stored: a run that was never planned may be repeated with another model or file.
+  await checkGolden(context, { plan, engine: await tools.engine });
   const planned = await sink.create(plan);
+  requirePinned(planned.plan, plan.checks?.golden);
   const stored = { ...planned, plan: reuseShards(planned.plan, plan.input.shards) };
   const { input, commitRows } = plan;
   const shards = count(input.shards.length, "shard");

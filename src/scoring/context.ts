@@ -65,6 +65,8 @@ export interface JobContext extends ScoringContext {
   readonly sink: Sink;
   /** Reads files of these folders only. */
   readonly openDecoder: (folders: readonly string[]) => Promise<Decoder>;
+  /** Reads the file of `checks.golden`, which is Parquet, from these folders only. */
+  readonly openGoldenReader: (folders: readonly string[]) => Promise<GoldenReader>;
   /** Workers that only decode, and the cores that they may take. */
   readonly decodeWorkers: Pick<SliceReaderOptions, "cores" | "startDecodeWorkers">;
   readonly worker: Worker;
@@ -72,6 +74,13 @@ export interface JobContext extends ScoringContext {
   readonly steal: boolean;
   /** Open the next run if the latest one is finished or its pins no longer hold. */
   readonly newRun: boolean;
+}
+
+/** Reads a file of rows with known predictions. */
+export interface GoldenReader extends AsyncDisposable {
+  readonly decoder: Decoder;
+  /** Reads the digest of the model that the file says it was made with. */
+  modelSha256(file: ShardFile): Promise<string | undefined>;
 }
 
 /** Sessions of the model, and threads of each. */

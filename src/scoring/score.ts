@@ -9,7 +9,7 @@ import type { Decoder } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
 import type { Plan, Span } from "../plan/plan.js";
 import { spansOf } from "../plan/spans.js";
-import { commitConcurrency, type RunSink, type RunWriter } from "../sink/port.js";
+import { commitConcurrency, type RunSink } from "../sink/port.js";
 import type { Progress } from "../report/progress.js";
 import type { StageTimer } from "../report/stage-times.js";
 import type { BatchSizer } from "./batch-size.js";
@@ -24,8 +24,8 @@ import { createSpanPipeline, type SpanPipeline, type SpanTarget } from "./span-p
 
 export interface ScoringOptions {
   readonly plan: Plan;
-  readonly run: RunSink;
-  readonly writer: RunWriter;
+  readonly run: Pick<RunSink, "committed" | "rejectedRows">;
+  readonly writer: SpanTarget;
   readonly decoder: Decoder;
   readonly reader: SliceReader;
   readonly engine: Engine;

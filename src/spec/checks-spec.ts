@@ -1,5 +1,5 @@
 import { z } from "../util/zod.js";
-import { name, text } from "./values.js";
+import { anyNumber, name, text } from "./values.js";
 
 /** Checks of a run's predictions, and what becomes of a run that fails them. */
 export interface ChecksSpec {
@@ -11,8 +11,18 @@ export interface ChecksSpec {
   readonly rejects: number;
   /** Limits by the name of the output column. */
   readonly outputs: Readonly<Record<string, OutputCheckSpec>>;
+  /** Rows whose predictions are known; each attempt scores them before it scores rows of the input. */
+  readonly golden?: GoldenSpec | undefined;
   /** Runs of which comparisons only warn. */
   readonly expect: readonly ExpectedRun[];
+}
+
+export interface GoldenSpec {
+  /** A Parquet file, relative to the spec's folder, or in S3. */
+  readonly path: string;
+  /** A number differs if it is further from the expected one than `atol + rtol * |expected|`. */
+  readonly atol: number;
+  readonly rtol: number;
 }
 
 export interface OutputCheckSpec {
@@ -44,6 +54,22 @@ function percentage(most: number): z.ZodType<number> {
 }
 
 const number = z.number({ error: "expected a number" });
+
+const tolerance = anyNumber.refine((given) => given >= 0, { error: "expected a number from 0", params: showFound });
+
+const golden = z.strictObject({
+  path: text
+    .regex(/^[^*?[\]{}]*$/, "expected a path without wildcards")
+    .describe(
+      "Parquet file with the input columns that the job uses and the predictions that are expected of them, relative to the spec or in S3.",
+    ),
+  atol: tolerance
+    .default(1e-5)
+    .describe(
+      "Absolute tolerance: a number may differ by atol + rtol · |expected|. Texts, booleans and integers may not.",
+    ),
+  rtol: tolerance.default(1e-5).describe("Relative tolerance."),
+});
 
 const outputChecks = z.strictObject({
   range: z
@@ -83,6 +109,11 @@ export const checks = z.strictObject({
     .default({})
     .describe(
       "Limits for single output columns, by name: { score: { range: [0, 1], nulls: 0%, psi: 0.25 } }. psi is the population stability index: how far the values have moved from those of earlier runs.",
+    ),
+  golden: golden
+    .optional()
+    .describe(
+      "Rows with known predictions. Each attempt scores them before any row of the input; if a prediction differs, it ends with exit code 65.",
     ),
   expect: z
     .array(

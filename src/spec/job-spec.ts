@@ -165,9 +165,14 @@ function checkExpected({ checks: given, params }: z.output<typeof job>, context:
   }
 }
 
-function checkPlaces({ input: from, model: by, output: to }: z.output<typeof job>, context: z.RefinementCtx): void {
+function checkPlaces(spec: z.output<typeof job>, context: z.RefinementCtx): void {
+  const { input: from, model: by, output: to } = spec;
   const ofOutput = to.parquet === undefined ? [] : parquetProblems(to.parquet);
-  for (const { path, message } of [...inputProblems(from), ...modelProblems(by), ...ofOutput]) {
+  for (const { path, message } of [
+    ...inputProblems(from, spec.checks?.golden?.path),
+    ...modelProblems(by),
+    ...ofOutput,
+  ]) {
     context.addIssue({ code: "custom", path, message, params: showFound });
   }
 }

@@ -66,16 +66,26 @@ interface Given {
   readonly text: unknown;
 }
 
-/** What is wrong with where the input is. */
-export function inputProblems(input: S3Spec & { readonly path: unknown; readonly ready?: unknown }): Problem[] {
+/** What is wrong with where the input is. @param golden the file of golden rows, which is read as the input is */
+export function inputProblems(
+  input: S3Spec & { readonly path: unknown; readonly ready?: unknown },
+  golden: unknown,
+): Problem[] {
   const listed = [input.path].flat();
-  const paths = listed.map((one, index) => ({ path: listed.length === 1 ? ["path"] : ["path", index], text: one }));
-  return problemsAt("input", input, [...paths, { path: ["ready"], text: input.ready }]);
+  const paths = listed.map((one, index) => ({
+    path: listed.length === 1 ? ["input", "path"] : ["input", "path", index],
+    text: one,
+  }));
+  const others = [
+    { path: ["input", "ready"], text: input.ready },
+    { path: ["checks", "golden", "path"], text: golden },
+  ];
+  return problemsAt("input", input, [...paths, ...others]);
 }
 
 /** What is wrong with where the model is. */
 export function modelProblems(model: S3Spec & { readonly path: unknown }): Problem[] {
-  return problemsAt("model", model, [{ path: ["path"], text: model.path }]);
+  return problemsAt("model", model, [{ path: ["model", "path"], text: model.path }]);
 }
 
 /** Paths that are wrong, and keys that none of the paths needs. */
@@ -85,7 +95,7 @@ function problemsAt(key: string, place: S3Spec, paths: readonly Given[]): Proble
   );
   const needless = Object.keys(s3Keys).filter((name) => place[name as keyof S3Spec] !== undefined);
   return [
-    ...inS3.flatMap(({ path, message }) => (message === undefined ? [] : [{ path: [key, ...path], message }])),
+    ...inS3.flatMap(({ path, message }) => (message === undefined ? [] : [{ path, message }])),
     ...(inS3.length > 0 ? [] : needless).map((name) => ({
       path: [key, name],
       message: needlessError,

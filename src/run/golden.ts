@@ -1,0 +1,193 @@
+import type { Contract } from "../binding/contract.js";
+import { findDifferences, isExpectedNotFinite, type Difference } from "../checks/golden-rows.js";
+import type { NamedColumn, OutputRows, RejectedRow, SpanOutput } from "../columnar/types.js";
+import type { Engine } from "../engine/port.js";
+import type { ShardFooter } from "../formats/port.js";
+import type { Plan, Span } from "../plan/plan.js";
+import { spanCount } from "../plan/spans.js";
+import { createAttemptRecord } from "../report/attempt-record.js";
+import { silentProgress } from "../report/progress.js";
+import { count } from "../report/report.js";
+import { openBatchLimit, sizeWithin } from "../scoring/batch-limit.js";
+import { fixedSize } from "../scoring/batch-size.js";
+import type { JobContext } from "../scoring/context.js";
+import { openRunReader, scoreSpans } from "../scoring/score.js";
+import type { GoldenSpec } from "../spec/checks-spec.js";
+import { JobError } from "../util/errors.js";
+import { expectedName, goldenContract } from "./golden-contract.js";
+import { type GoldenFile, openGolden, requirePinned } from "./golden-file.js";
+
+/** Rows that are scored and compared at once. */
+const rowsAtOnce = 65_536;
+/** Rows of a batch where the spec does not say. */
+const batchRows = 256;
+
+interface Scored {
+  readonly plan: Plan;
+  readonly engine: Engine;
+}
+
+/**
+ * Scores the rows of `checks.golden` as rows of the input are scored, with this attempt's engine, and compares the
+ * predictions with those of the file. Does nothing without `checks.golden`.
+ * @throws JobError GOLDEN_MISMATCH, SCHEMA_MISMATCH; INPUT_CHANGED if the file is not the one that the plan pins
+ */
+export async function checkGolden(context: JobContext, { plan, engine }: Scored): Promise<void> {
+  const { golden: given } = context.spec.checks ?? {};
+  if (given === undefined || plan.checks?.golden === undefined) {
+    return;
+  }
+  await using golden = await openGolden(context, given.path);
+  requirePinned(plan, { uri: given.path, sha256: golden.sha256 });
+  await requireModel(golden, plan);
+  const { rows, schema } = await footerOf(golden);
+  const contract = goldenContract(plan.contract, { name: golden.file.name, columns: schema.columns });
+  const found = await scoreGolden(context, {
+    plan: goldenPlan(plan, { golden, rows, contract }),
+    engine,
+    given,
+    golden,
+  });
+  if (found.rows > 0) {
+    const { uri, sha256 } = plan.model;
+    throw new JobError(
+      "GOLDEN_MISMATCH",
+      `checking the golden rows of ${golden.file.name}: ${found.rows} of ${count(rows, "row")} differ; ${found.first}; scored by model ${uri} (sha256 ${sha256}) on ${engine.provider}`,
+      {
+        hint: "wrong model, preprocessing or provider; nothing of this attempt was scored or published. If the file is wrong, write it again; a run that is planned then needs --new-run",
+      },
+    );
+  }
+  context.log.info(`the predictions of ${count(rows, "row")} of ${golden.file.name} are as expected`);
+}
+
+/** Refuses a file that was made with another model, if it says so. */
+async function requireModel({ file, reader }: GoldenFile, { model }: Plan): Promise<void> {
+  const made = await reader.modelSha256(file);
+  if (made !== undefined && made !== model.sha256) {
+    throw new JobError(
+      "GOLDEN_MISMATCH",
+      `checking the golden rows of ${file.name}: they were made with the model of sha256 ${made}, and ${model.uri} has sha256 ${model.sha256}`,
+      { hint: "deploy the model that they were made with, or make the golden rows of this model" },
+    );
+  }
+}
+
+async function footerOf({ file, reader }: GoldenFile): Promise<ShardFooter> {
+  for await (const footer of reader.decoder.footers([file])) {
+    if (footer.rows > 0) {
+      return footer;
+    }
+  }
+  throw new JobError("SCHEMA_MISMATCH", `checking the golden rows of ${file.name}: the file has no rows`, {
+    hint: "docs/checks.md says how to make it",
+  });
+}
+
+/** A plan whose only shard is the file of golden rows. */
+function goldenPlan(
+  plan: Plan,
+  { golden, rows, contract }: { readonly golden: GoldenFile; readonly rows: number; readonly contract: Contract },
+): Plan {
+  const input = { ...plan.input, rows, uniform: true as const, shards: [{ ...golden.listed, rows }] };
+  return { ...plan, contract, input, commitRows: Math.min(rows, rowsAtOnce) };
+}
+
+interface GoldenRun extends Scored {
+  readonly given: GoldenSpec;
+  readonly golden: GoldenFile;
+}
+
+interface Found {
+  /** Rows that differ. */
+  rows: number;
+  /** The first of them that was found, as a message tells it. */
+  first: string;
+}
+
+/** Scores golden rows on the path of all rows, and commits nothing. */
+async function scoreGolden(context: JobContext, { plan, engine, given, golden }: GoldenRun): Promise<Found> {
+  const { decoder } = golden.reader;
+  const { contract, model } = plan;
+  const found: Found = { rows: 0, first: "" };
+  const { batch_size: size } = context.spec.engine;
+  const fixed = fixedSize(contract.fixedBatchRows ?? Math.min(plan.commitRows, size === "auto" ? batchRows : size));
+  const batchLimit = await openBatchLimit(context, { engine, contract, modelSha256: model.sha256 });
+  const sizer = contract.fixedBatchRows === null ? sizeWithin(batchLimit, fixed) : fixed;
+  const { info } = context.record;
+  const quiet: JobContext = {
+    ...context,
+    spec: { ...context.spec, on_bad_row: "reject", max_rejects: "100%" },
+    progress: silentProgress,
+    record: createAttemptRecord({ info, nowMs: context.nowMs, dateMs: context.dateMs }), // not of the run
+  };
+  await using reader = openRunReader(quiet, { plan, decoder, engine, sizer });
+  const writer = {
+    commit: (span: Span, output: SpanOutput) => {
+      addDifferences(found, { contract, given, span, output });
+      return Promise.resolve("adopted" as const);
+    },
+  };
+  const run = { committed: new Uint8Array(spanCount(plan)), rejectedRows: 0 };
+  const tools = { plan, run, writer, decoder, reader, engine, sizer, batchLimit };
+  await scoreSpans(quiet, tools, { from: 0, to: spanCount(plan) });
+  return found;
+}
+
+interface ComparedSpan {
+  readonly contract: Contract;
+  readonly given: GoldenSpec;
+  readonly span: Span;
+  readonly output: SpanOutput;
+}
+
+function addDifferences(found: Found, { contract, given: tolerance, span, output }: ComparedSpan): void {
+  const { rows, rejects, filtered } = output;
+  const pairs = contract.outputs.map(({ column }) => ({
+    expected: columnOf(rows, expectedName(column)),
+    predicted: columnOf(rows, column),
+  }));
+  const { rows: differing, first } = findDifferences(pairs, { rowCount: rows.rowCount, tolerance });
+  const refused = rejects.filter((reject) => !isExpected(reject));
+  const left = filtered === 0 ? [] : [`input.where leaves out ${count(filtered, "row")}`];
+  const [reject] = refused;
+  const tellings = [
+    ...(first === undefined ? [] : [differenceText(rowOf(first.row, { span, output }), first)]),
+    ...(reject === undefined ? [] : [rejectText(reject)]),
+    ...left,
+  ];
+  found.rows += differing + refused.length + filtered;
+  found.first ||= tellings[0] ?? "";
+}
+
+/** Whether the file expects the prediction for which a row is rejected. */
+function isExpected({ reason, column, value, columns }: RejectedRow): boolean {
+  const expected = columns[expectedName(column ?? "")] ?? null;
+  return reason === "prediction_not_finite" && isExpectedNotFinite(expected, value);
+}
+
+/** The row of the file that is this one of a span's output. Rows that are left out are an error of their own. */
+function rowOf(index: number, { span, output }: Pick<ComparedSpan, "span" | "output">): number {
+  let row = span.rowStart + index;
+  for (const { row: rejected } of output.rejects.toSorted((one, other) => one.row - other.row)) {
+    row += rejected <= row ? 1 : 0;
+  }
+  return row;
+}
+
+function differenceText(row: number, { column, expected, found }: Difference): string {
+  return `row ${row}: \`${column}\` is ${found}, expected ${expected}`;
+}
+
+function rejectText({ row, column, reason, value }: RejectedRow): string {
+  const at = column === null ? "" : ` (\`${column}\` is ${value ?? "NULL"})`;
+  return `row ${row} cannot be scored: ${reason.replaceAll("_", " ")}${at}`;
+}
+
+function columnOf({ columns }: OutputRows, wanted: string): NamedColumn {
+  const found = columns.find(({ name }) => name === wanted);
+  if (found === undefined) {
+    throw new RangeError(`golden rows came without ${wanted}`);
+  }
+  return found;
+}

@@ -1,0 +1,226 @@
+import { mkdir, readdir } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { type CliResult, projectFolder, runHere } from "../support/cli.js";
+import { identity, smallJob } from "../support/faulty.js";
+import { scratchFolder } from "../support/job.js";
+import { lastJson, nightlyJob, type Nights } from "../support/nights.js";
+import { outputRows } from "../support/output.js";
+import { writeRows } from "../support/parquet.js";
+import { usePostgres } from "../support/postgres.js";
+import { useS3 } from "../support/s3.js";
+import { useCredentials } from "../support/s3-output.js";
+
+const table = join(projectFolder, "fixtures/data/diabetes/*.parquet");
+const predicted = join(projectFolder, "fixtures/golden/diabetes-mlp.parquet");
+
+/** Writes 40 rows of the fixture with what Python's ONNX Runtime predicts for them. `score`: SQL over `score` and `id`. */
+async function writeGolden(folder: string, score = "score", options = "COMPRESSION snappy"): Promise<void> {
+  const select = `SELECT t.*, (${score})::FLOAT AS score
+    FROM read_parquet('${table}') t JOIN (SELECT id AS golden_id, score FROM '${predicted}') ON golden_id = t.id
+    WHERE t.id < 40 ORDER BY t.id`;
+  await writeRows(join(folder, "golden.parquet"), select, options);
+}
+
+const golden = { path: "golden.parquet", atol: 1e-4, rtol: 1e-4 };
+
+async function goldenNights(folder: string, overrides: object = {}): Promise<Nights> {
+  return await nightlyJob(folder, { checks: { golden }, ...overrides });
+}
+
+/** A row filter that fails on row 200. */
+const spoilt = { input: { where: "id < 200 or cast(concat('x', id) as integer) > 0" } };
+
+const run = async (nights: Nights, ...args: string[]): Promise<CliResult> =>
+  await nights.night("run", "2026-11-20", "--json", ...args);
+
+const filesOf = async (nights: Nights): Promise<string[]> =>
+  await readdir(nights.folder("2026-11-20"), { recursive: true }).catch(() => []);
+
+describe("a run with golden rows", () => {
+  test("is published when the predictions of another program come out, and counts no golden row", async () => {
+    await using scratch = await scratchFolder();
+    await writeGolden(scratch.path);
+    const done = await run(await goldenNights(scratch.path));
+    expect(done.code, done.stderr).toBe(0);
+    expect(lastJson(done)).toMatchObject({ status: "complete", rows_scored: 442, rows_rejected: 0 });
+    expect(done.stderr).toContain("the predictions of 40 rows of");
+  });
+
+  test("ends with exit code 65 before anything is planned when a prediction differs, and says what is wrong", async () => {
+    await using scratch = await scratchFolder();
+    await writeGolden(scratch.path, "CASE WHEN id IN (7, 9) THEN score + 1 ELSE score END");
+    const nights = await goldenNights(scratch.path);
+    const refused = await run(nights);
+    expect(refused.code).toBe(65);
+    expect(refused.stderr).toMatch(
+      /golden\.parquet: 2 of 40 rows differ; row 7: `score` is [\d.]+, expected [\d.]+; scored by model .*diabetes-mlp\.onnx \(sha256 [0-9a-f]{64}\) on cpu/,
+    );
+    expect(refused.stderr).toContain("wrong model, preprocessing or provider");
+    expect((await filesOf(nights)).filter((name) => /plan|part|SUCCESS/.test(name))).toEqual([]);
+
+    await writeGolden(scratch.path); // the run was never planned: a mended file is no change
+    const mended = await run(nights);
+    expect(mended.code, mended.stderr).toBe(0);
+  });
+
+  test("is refused when the file says that another model made it", async () => {
+    await using scratch = await scratchFolder();
+    await writeGolden(scratch.path, "score", `KV_METADATA {'infer_batch.model_sha256': '${"ab".repeat(32)}'}`);
+    const refused = await run(await goldenNights(scratch.path));
+    expect([refused.code, refused.stderr]).toEqual([65, expect.stringContaining(`sha256 ${"ab".repeat(32)}`)]);
+  });
+
+  test("is refused with exit code 66 when it is planned and the golden rows are others, and --new-run takes them", async () => {
+    await using scratch = await scratchFolder();
+    await writeGolden(scratch.path);
+    const nights = await goldenNights(scratch.path, spoilt);
+    expect((await run(nights)).code).toBe(65); // planned, and not finished
+    await writeGolden(scratch.path, "score", "COMPRESSION zstd");
+    const changed = await run(nights);
+    expect([changed.code, changed.stderr]).toEqual([66, expect.stringContaining("golden.parquet")]);
+    await nights.rewrite({ ...spoilt, checks: {} });
+    const removed = await run(nights);
+    expect([removed.code, removed.stderr]).toEqual([
+      66,
+      expect.stringContaining("checks.golden.path is null, planned"),
+    ]);
+    await nights.rewrite({ input: {} });
+    const next = await run(nights, "--new-run");
+    expect(next.code, next.stderr).toBe(0);
+    expect((await outputRows(nights.folder("2026-11-20"))).length).toBe(442);
+  });
+
+  test("checks them again when it is resumed, with the tolerance that the spec has now", async () => {
+    await using scratch = await scratchFolder();
+    await writeGolden(scratch.path, "score + 0.5");
+    const nights = await goldenNights(scratch.path, { ...spoilt, checks: { golden: { ...golden, atol: 1 } } });
+    expect((await run(nights)).code).toBe(65);
+    await nights.rewrite({ ...spoilt, checks: { golden } });
+    const strict = await run(nights);
+    expect([strict.code, strict.stderr]).toEqual([65, expect.stringContaining("40 of 40 rows differ")]);
+  });
+
+  test.each([
+    ["SELECT 1::FLOAT AS x", 65, "it has no column `score`"],
+    ["SELECT 1::DOUBLE AS x, 1::FLOAT AS score", 65, "column `x` is float64, and float32 in the input"],
+    ["SELECT 1::FLOAT AS x, 'a' AS score", 65, "column `score` is utf8, and the prediction float32"],
+    ["SELECT 1::FLOAT AS x, 1::FLOAT AS score LIMIT 0", 65, "the file has no rows"],
+    ["SELECT NULL::FLOAT AS x, 1::FLOAT AS score", 65, "row 0 cannot be scored: null (`x` is NULL)"],
+    ["SELECT 2::FLOAT AS x, 2::FLOAT AS score", 65, "input.where leaves out 1 row"],
+  ])("refuses golden rows that cannot be compared: %s", async (select, code, message) => {
+    await using scratch = await scratchFolder();
+    await writeRows(join(scratch.path, "golden.parquet"), select);
+    const job = await smallJob(scratch.path, {
+      model: identity,
+      select: "SELECT i AS id, i::FLOAT AS x FROM range(5) t(i)",
+      input: { where: "x <> 2 or x is null" },
+      output: { columns: ["id"] },
+      checks: { golden: { path: "golden.parquet" } },
+    });
+    const refused = await runHere(["run", job.spec]);
+    expect([refused.code, refused.stderr]).toEqual([code, expect.stringContaining(message)]);
+  });
+
+  test("takes a row that is rejected for NaN as expected when the file has NaN for it, and names the next row right", async () => {
+    await using scratch = await scratchFolder();
+    const job = await smallJob(scratch.path, {
+      model: { ...identity, nodes: [{ op: "Log", from: ["x"], to: "score" }] },
+      select: "SELECT i AS id, 1::FLOAT AS x FROM range(5) t(i)",
+      output: { columns: ["id"] },
+      checks: { golden: { path: "golden.parquet" } },
+    });
+    await writeRows(
+      join(scratch.path, "golden.parquet"),
+      "SELECT x::FLOAT AS x, score::FLOAT AS score FROM (VALUES (1, '0'), (0, '-inf'), (-1, 'nan'), (1, '7')) t(x, score)",
+    );
+    const refused = await runHere(["run", job.spec]);
+    expect([refused.code, refused.stderr]).toEqual([
+      65,
+      expect.stringContaining("1 of 4 rows differ; row 3: `score` is 0, expected 7"),
+    ]);
+  });
+
+  test.each([
+    ["a computed column", "in", { columns: { x: "y * 2" } }, "SELECT 1 AS id, 4::DOUBLE AS y", "3::DOUBLE AS y, 6"],
+    [
+      "a folder name",
+      "in/x=8",
+      { partitions: { x: "float64" }, path: "in/*/*.parquet" },
+      "SELECT 1 AS id",
+      "6::DOUBLE AS x, 6",
+    ],
+  ])("reads %s from a column of the file", async (_name, folder, input, select, row) => {
+    await using scratch = await scratchFolder();
+    const job = await smallJob(scratch.path, {
+      model: identity,
+      select,
+      input,
+      output: { columns: ["id"] },
+      checks: { golden: { path: "golden.parquet" } },
+    });
+    await mkdir(join(scratch.path, folder), { recursive: true });
+    await writeRows(join(scratch.path, folder, "a.parquet"), select);
+    await writeRows(join(scratch.path, "golden.parquet"), `SELECT ${row}::FLOAT AS score`);
+    expect(await runHere(["run", job.spec])).toMatchObject({ code: 0 });
+    await writeRows(join(scratch.path, "golden.parquet"), `SELECT ${row} + 1::FLOAT AS score`);
+    const refused = await runHere(["run", job.spec, "--new-run"]);
+    expect([refused.code, refused.stderr]).toEqual([65, expect.stringContaining("`score` is 6, expected 7")]);
+  });
+
+  test("is checked by each worker", async () => {
+    await using scratch = await scratchFolder();
+    await writeGolden(scratch.path);
+    const nights = await goldenNights(scratch.path);
+    for (const worker of ["0/2", "1/2"]) {
+      const done = await run(nights, "--worker", worker);
+      expect([done.code, done.stderr]).toEqual([0, expect.stringContaining("the predictions of 40 rows of")]);
+    }
+  });
+});
+
+describe("the file of golden rows", () => {
+  test("that is missing is an error of the spec, with its place", async () => {
+    await using scratch = await scratchFolder();
+    const refused = await run(await goldenNights(scratch.path));
+    expect([refused.code, refused.stderr]).toEqual([
+      64,
+      expect.stringMatching(/job\.yaml:\d+:\d+: checks\.golden\.path: .*there is no file golden\.parquet/),
+    ]);
+  });
+});
+
+const postgres = usePostgres();
+postgres.describe("a run into Postgres with golden rows", () => {
+  test("scores nothing into Postgres when a prediction differs", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const { url } = database;
+    const to = { output: { parquet: undefined, postgres: { url, table: "scores.predictions", mode: "append" } } };
+    await writeGolden(scratch.path, "score + 1");
+    const nights = await goldenNights(scratch.path, to);
+    expect((await run(nights)).code).toBe(65);
+    expect(await database.query("SELECT FROM information_schema.tables WHERE table_schema = 'scores'")).toEqual([]);
+    await writeGolden(scratch.path);
+    const done = await run(nights);
+    expect(done.code, done.stderr).toBe(0);
+    expect((await database.query("SELECT FROM scores.predictions")).length).toBe(442);
+  });
+});
+
+const s3 = useS3();
+s3.describe("golden rows in S3", () => {
+  test("are read beside an input on disk", async () => {
+    await using scratch = await scratchFolder();
+    const bucket = await s3.server().createBucket();
+    useCredentials();
+    await writeGolden(scratch.path, "CASE WHEN id = 7 THEN score + 1 ELSE score END");
+    await bucket.putFile("golden.parquet", join(scratch.path, "golden.parquet"));
+    const nights = await goldenNights(scratch.path, {
+      input: { endpoint: `http://127.0.0.1:${s3.server().port}`, spool: { path: "spool" } },
+      checks: { golden: { ...golden, path: `s3://${bucket.name}/golden.parquet` } },
+    });
+    const refused = await run(nights);
+    expect([refused.code, refused.stderr]).toEqual([65, expect.stringContaining("1 of 40 rows differ; row 7")]);
+  });
+});
