@@ -4,6 +4,7 @@ import { runIdOf, type Sha256 } from "../plan/identity.js";
 import type { RetryTools } from "../util/retry.js";
 import { nodeFileSystem } from "../sink/parquet/common/file-system.js";
 import { layoutOf } from "../sink/parquet/common/layout.js";
+import type { OpenKeyDuckDb } from "../sink/parquet/common/key-counts.js";
 import { openParquetSink } from "../sink/parquet/local/sink.js";
 import { commitConcurrency, type Sink } from "../sink/port.js";
 import type { OutputFolder } from "../storage/output-folder.js";
@@ -164,6 +165,7 @@ async function openOnDisk({ path, compression }: ParquetOutputSpec, options: Sin
     duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [resolve(folder, path)] } }),
     target: shortPath(resolve(folder, path)),
     uri: path,
+    openKeyDuckDb: keyDuckDb(options, resolve(folder, path)),
     compression,
     otherRunFolders: segmentPatterns(resolve(folder, outputPattern).split(sep).slice(1)),
     fs: nodeFileSystem,
@@ -187,12 +189,33 @@ async function openInS3(parquet: ParquetOutputSpec, options: SinkOptions): Promi
     uri: path,
     spool: outgoing,
     duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [outgoing.folder] } }),
+    openKeyDuckDb: keyDuckDb(options, outgoing.folder),
     compression,
     otherRunFolders: segmentPatterns(s3Folder(options.outputPattern).split("/").slice(3)),
     writer,
     isDead,
     warn,
   });
+}
+
+/** Opens a DuckDB for the keys of all rows of a run: what does not fit in memory goes to a spool. */
+function keyDuckDb({ folder, writer, isDead, cores, memory }: SinkOptions, parts: string): OpenKeyDuckDb {
+  return async () => {
+    const { openSpool } = await import("../s3/spool.js");
+    const root = spoolRoot(folder, undefined);
+    const spool = openSpool({ root, writer, use: "keys", isDead, maxBytes: Number.POSITIVE_INFINITY });
+    await spool.prepare();
+    const { duckDbBytes: memoryBytes } = memory;
+    const allowed = { folders: [parts] };
+    const duckdb = openDuckDbLazily({ threads: cores, memoryBytes, spillFolder: spool.folder, allowed });
+    return {
+      connect: () => duckdb.connect(),
+      async [Symbol.asyncDispose]() {
+        await duckdb[Symbol.asyncDispose]();
+        await spool[Symbol.asyncDispose]();
+      },
+    };
+  };
 }
 
 function filesOf(

@@ -9,6 +9,8 @@ export interface DuckDbOptions {
   readonly threads: number;
   /** DuckDB's memory limit in bytes; default: DuckDB's own. */
   readonly memoryBytes?: number | undefined;
+  /** A folder for what does not fit in memory; default: a query that needs more fails. */
+  readonly spillFolder?: string | undefined;
   /** The only files that SQL may access, as absolute paths; a folder includes all files below it. */
   readonly allowed: { readonly files?: readonly string[]; readonly folders?: readonly string[] };
   /** Settings of every connection. */
@@ -55,6 +57,7 @@ function sizeText(bytes: number): string {
 export async function openDuckDb({
   threads,
   memoryBytes,
+  spillFolder = "",
   allowed,
   settings = {},
   prepared,
@@ -80,8 +83,8 @@ export async function openDuckDb({
     // The cache keeps what was read of each file while there is memory (20 KiB for a tiny shard, more for larger ones),
     // and returns old bytes of a file that was rewritten within the same second. Here nothing is read twice.
     enable_external_file_cache: "false",
-    // DuckDB would create a temporary folder in the working directory. Spans are sized to fit in memory.
-    temp_directory: "''",
+    // By default DuckDB would create a temporary folder in the working directory. Spans are sized to fit in memory.
+    temp_directory: quoteText(spillFolder),
     allowed_paths: `[${files.map(quoteText).join(", ")}]`,
     allowed_directories: `[${folders.map(quoteText).join(", ")}]`,
   };

@@ -46,8 +46,18 @@ const findings: Readonly<Partial<Record<CheckName, (result: CheckResult) => stri
     `value ${shown(numbers["value"] ?? "?")}, which no earlier run had, in ${percent(measured)} of the rows`,
   centroid: ({ measured }) => `cosine ${shown(measured)} between the mean directions`,
   range: ({ measured }) => `value ${shown(measured)} is out of range`,
+  unique: ({ numbers }) => keysText(numbers),
   in: ({ measured, numbers }) => `values that are not in the list: ${strangeNames(numbers) || shown(measured)}`,
 };
+
+function keysText({ repeated = 0, nulls = 0, examples }: CheckResult["numbers"]): string {
+  const such = examples === undefined ? "" : `, such as ${examples}`;
+  const found = [
+    ...(repeated === 0 ? [] : [`${repeated} rows repeat a key${such}`]),
+    ...(nulls === 0 ? [] : [`${nulls} rows have a NULL in their key`]),
+  ];
+  return found.join("; ") || "each key is of one row";
+}
 
 function strangeNames(numbers: CheckResult["numbers"]): string {
   return Object.keys(numbers).slice(0, 5).join(", ");

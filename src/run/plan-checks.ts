@@ -1,18 +1,19 @@
+import type { Contract } from "../binding/contract.js";
 import type { PlannedChecks } from "../plan/plan.js";
 import { chooseBaseline, logicalDateOf } from "../publish/published-run.js";
 import type { JobContext } from "../scoring/context.js";
 import { pinGolden } from "./golden-file.js";
-import { readAll } from "./review.js";
+import { readAll, requireKey } from "./review.js";
 import { JobError } from "../util/errors.js";
 
 /**
  * Finds the published runs that a run is compared with, and pins the file of `checks.golden`. Returns undefined without
  * `checks`.
- * @throws JobError USAGE for a target that cannot hold a run; FILE_MISSING
+ * @throws JobError USAGE for a target that cannot hold a run; SPEC_INVALID, FILE_MISSING
  */
 export async function planChecks(
   context: JobContext,
-  { modelSha256 }: { readonly modelSha256: string },
+  { modelSha256, contract }: { readonly modelSha256: string; readonly contract: Contract },
 ): Promise<PlannedChecks | undefined> {
   const { spec, sink } = context;
   if (spec.checks === undefined) {
@@ -23,6 +24,7 @@ export async function planChecks(
       hint: "take `checks` out of the spec; output.parquet can hold runs",
     });
   }
+  requireKey(context, contract);
   const golden = await pinGolden(context);
   const compared = await planComparisons(context, { modelSha256 });
   return golden === undefined ? compared : { ...compared, golden };

@@ -57,7 +57,7 @@ export async function planRun(
   const msPerRow = spec.commit_rows === "auto" ? await timeRow(engine, contract) : 0;
   const pinned = { shards, uniform: schemas.length === 1, modelSha256: model.sha256 };
   const { dateParam, program: createdBy } = context;
-  const checks = await planChecks(context, { modelSha256: model.sha256 });
+  const checks = await planChecks(context, { modelSha256: model.sha256, contract });
   const made = { runId, spec, ...pinned, contract, msPerRow, target, dateParam, checks };
   const plan = makePlan({ ...made, createdBy });
   if (spanCount(plan) > spansLimit) {

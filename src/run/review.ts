@@ -1,5 +1,9 @@
+import { type Contract, outputColumns } from "../binding/contract.js";
+import { checkKeys } from "../checks/verdicts/key-check.js";
 import { judge } from "../checks/verdicts/judge.js";
 import type { RunProfile } from "../checks/verdicts/run-profile.js";
+import type { CheckResult } from "../checks/verdicts/verdict.js";
+import { showType } from "../columnar/types.js";
 import { splitRunId } from "../plan/identity.js";
 import type { PinnedRun, Plan } from "../plan/plan.js";
 import { checkOptionsOf } from "../publish/check-options.js";
@@ -9,6 +13,7 @@ import type { RunVerdict } from "../publish/run-verdict.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import { JobError, messageOf } from "../util/errors.js";
+import { didYouMean } from "../util/suggest.js";
 
 /** A run whose spans are all committed. */
 interface CommittedRun {
@@ -39,6 +44,7 @@ export async function verdictOn(context: JobContext, { stored, run }: CommittedR
     run: runProfileOf(plan, { profile, rejected: run.rejectedRows }),
     baseline: await readAll(context, baseline),
     first: first === null ? undefined : await readPinned(context, first),
+    others: await otherResults(context, { plan, run }),
   };
   if (checks.on_fail === "hold" && !plan.staged) {
     context.log.warn("the checks cannot hold this run: it was planned with on_fail: warn");
@@ -111,6 +117,37 @@ async function dateOfReaders(
   } catch (error) {
     log.debug(`looking for the run that readers have, for report.html: ${messageOf(error)}`);
     return undefined;
+  }
+}
+
+/** Makes the checks that need more than profiles. */
+async function otherResults(
+  context: JobContext,
+  { plan, run }: { readonly plan: Plan; readonly run: RunSink },
+): Promise<CheckResult[]> {
+  const { unique } = context.spec.checks ?? {};
+  requireKey(context, plan.contract);
+  return unique === undefined ? [] : [checkKeys(unique, await run.countKeys(unique))];
+}
+
+/**
+ * Checks that the columns of `checks.unique` are output columns whose values can be compared.
+ * @throws JobError SPEC_INVALID
+ */
+export function requireKey({ spec, where }: Pick<JobContext, "spec" | "where">, contract: Contract): void {
+  const columns = outputColumns(contract);
+  for (const name of spec.checks?.unique ?? []) {
+    const type = columns.find((column) => column.name === name)?.type;
+    if (type === undefined || (typeof type === "object" && type.kind !== "decimal")) {
+      const names = columns.map((column) => column.name);
+      const found =
+        type === undefined
+          ? `there is no output column \`${name}\`${didYouMean(name, names)}`
+          : `\`${name}\` is ${showType(type)}, which cannot be part of a key`;
+      throw new JobError("SPEC_INVALID", `reading ${where(["checks", "unique"])}: ${found}`, {
+        hint: `the output columns are ${names.join(", ")}`,
+      });
+    }
   }
 }
 

@@ -8,8 +8,8 @@ export interface SpoolOptions {
   readonly root: string;
   /** Names this process among all processes on all machines. */
   readonly writer: string;
-  /** Tells the spools of one process apart: "in" for downloads, "out" for uploads, "rows" for rows of open spans. */
-  readonly use: "in" | "out" | "rows";
+  /** Tells the spools of one process apart: "in" for downloads, "out" for uploads, "rows" for rows of open spans, "keys" for keys that do not fit in memory. */
+  readonly use: "in" | "out" | "rows" | "keys";
   /** Whether a writer's process has ended; its leftovers are removed. */
   readonly isDead: (writer: string) => boolean;
   /** The largest file, and the most bytes in flight together. */
@@ -81,6 +81,7 @@ const keys = {
   in: { path: "input.spool.path", size: ", or lower input.spool.max_mb" },
   out: { path: "output.parquet.spool.path", size: " with room for two parts" },
   rows: { path: "TMPDIR", size: " with room for two spans" },
+  keys: { path: "TMPDIR", size: " with room for the keys of all rows" },
 } as const;
 
 /** Runs `work`, and turns an error of the disk into a JobError that names the spool. @throws JobError PERMISSION, DISK */

@@ -1,6 +1,7 @@
 import type { ColumnType, OutputRows, RejectedRow, SpanOutput } from "../columnar/types.js";
 import type { JobError } from "../util/errors.js";
 import type { SpanProfile } from "../checks/span-profile.js";
+import type { KeyCounts } from "../checks/verdicts/key-check.js";
 import type { PinnedRun, Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
 import type { Decision } from "../publish/decision.js";
 import type { PublishedRun, Series } from "../publish/published-run.js";
@@ -125,6 +126,13 @@ export interface RunSink {
    * another version of this program committed it.
    */
   profile(): Promise<SpanProfile | undefined>;
+  /**
+   * Counts how often keys repeat among the rows of all committed spans. Exact; reads the whole output. Called when every
+   * span is committed and the run is not finished.
+   * @param columns output columns, without lists and structs
+   * @throws JobError MEMORY, DISK, OBJECT_STORE, DATABASE
+   */
+  countKeys(columns: readonly string[]): Promise<KeyCounts>;
   /** Reads the stored verdict. */
   verdict(): Promise<RunVerdict | undefined>;
   /**

@@ -1,4 +1,5 @@
 import { z } from "../util/zod.js";
+import type { PostgresMode } from "./postgres-spec.js";
 import { anyNumber, name, text } from "./values.js";
 
 /** Checks of a run's predictions, and what becomes of a run that fails them. */
@@ -11,6 +12,8 @@ export interface ChecksSpec {
   readonly rejects: number;
   /** Limits by the name of the output column. */
   readonly outputs: Readonly<Record<string, OutputCheckSpec>>;
+  /** Output columns that together name a row; undefined: no key is checked. */
+  readonly unique?: readonly string[] | undefined;
   /** Rows whose predictions are known; each attempt scores them before it scores rows of the input. */
   readonly golden?: GoldenSpec | undefined;
   /** Runs of which comparisons only warn. */
@@ -110,6 +113,14 @@ export const checks = z.strictObject({
     .describe(
       "Limits for single output columns, by name: { score: { range: [0, 1], nulls: 0%, psi: 0.25 } }. psi is the population stability index: how far the values have moved from those of earlier runs.",
     ),
+  unique: z
+    .array(name)
+    .min(1)
+    .refine((columns) => new Set(columns).size === columns.length, { error: "a column is named twice" })
+    .optional()
+    .describe(
+      "Output columns that together name a row, such as [customer_id]. The run fails the check if two rows have the same values, or one has a NULL in them.",
+    ),
   golden: golden
     .optional()
     .describe(
@@ -131,6 +142,21 @@ export const checks = z.strictObject({
       "Runs that are expected to differ, named by their params: [{ ds: 2026-11-27, reason: Black Friday }]. If such a run differs from earlier runs, it is published with a warning.",
     ),
 }) satisfies z.ZodType<ChecksSpec>;
+
+/** Checks that the target cannot make. @param mode how rows are written to Postgres; undefined: the output is files */
+export function targetProblems(
+  { on_fail: onFail, unique }: ChecksSpec,
+  mode: PostgresMode | undefined,
+): { readonly path: (string | number)[]; readonly message: string }[] {
+  return unique !== undefined && onFail === "warn" && (mode === "append" || mode === "upsert")
+    ? [
+        {
+          path: ["checks", "unique"],
+          message: `expected on_fail: hold, since the rows of other runs are in the same table in mode ${mode}`,
+        },
+      ]
+    : [];
+}
 
 /** Params of `expect` that the spec does not declare: such an entry would never match. */
 export function expectProblems(

@@ -1,6 +1,6 @@
 import { z } from "../util/zod.js";
 import { lineageColumns } from "../binding/lineage.js";
-import { checks, type ChecksSpec, expectProblems } from "./checks-spec.js";
+import { checks, type ChecksSpec, expectProblems, targetProblems } from "./checks-spec.js";
 import { engine, type EngineSpec } from "./engine-spec.js";
 import { input, type InputSpec } from "./input-spec.js";
 import { model, type ModelSpec } from "./model-spec.js";
@@ -138,7 +138,7 @@ const named = job.superRefine(checkOutputNames).superRefine(checkColumnNames);
 const schema = named
   .superRefine(checkTarget)
   .superRefine(checkPlaces)
-  .superRefine(checkExpected)
+  .superRefine(checkChecks)
   .transform(withRejectLimit) satisfies z.ZodType<JobSpec>;
 const pipeSchema = named.superRefine(checkPlaces).transform(withRejectLimit) satisfies z.ZodType<JobSpec>;
 
@@ -159,8 +159,10 @@ function checkTarget(spec: z.output<typeof job>, context: z.RefinementCtx): void
   }
 }
 
-function checkExpected({ checks: given, params }: z.output<typeof job>, context: z.RefinementCtx): void {
-  for (const { path, message } of given === undefined ? [] : expectProblems(given, params)) {
+function checkChecks({ checks: given, params, ...spec }: z.output<typeof job>, context: z.RefinementCtx): void {
+  const mode = spec.output.postgres?.mode;
+  const problems = given === undefined ? [] : [...expectProblems(given, params), ...targetProblems(given, mode)];
+  for (const { path, message } of problems) {
     context.addIssue({ code: "custom", path, message });
   }
 }

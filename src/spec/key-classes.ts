@@ -58,6 +58,7 @@ const classes: Readonly<Record<string, KeyClass>> = {
   "checks.rejects": "verdict",
   "checks.outputs": "verdict",
   "checks.expect": "verdict",
+  "checks.unique": "verdict",
   "checks.golden": "attempt",
   "checks.golden.path": "plan",
   report: "attempt",

@@ -6,12 +6,16 @@ export const sharedDuckDb = {
   [Symbol.asyncDispose]: () => Promise.resolve(),
 };
 
+/** A DuckDB for the keys of a run. */
+export const openKeyDuckDb = (): Promise<typeof sharedDuckDb> => Promise.resolve(sharedDuckDb);
+
 /** Options that tests of the Parquet sink do not vary. */
 export const sinkOptions = {
   target: "out",
   uri: "out",
   compression: "uncompressed",
   duckdb: sharedDuckDb,
+  openKeyDuckDb,
   otherRunFolders: [],
   warn: () => {},
 } as const;

@@ -18,7 +18,7 @@ import type { PostgresOutputSpec } from "#src/spec/postgres-spec.js";
 import { planOf } from "./plans.js";
 import { s3Target } from "./s3-target.js";
 import { alone, type BegunRun, beginRun } from "./sink-drive.js";
-import { sharedDuckDb, sinkOptions } from "./sink-options.js";
+import { openKeyDuckDb, sharedDuckDb, sinkOptions } from "./sink-options.js";
 
 /** `id` is carried, `score` is predicted. */
 const contract: Contract = {
@@ -128,6 +128,7 @@ export function s3Sink(options: S3SinkOptions): Promise<Sink> {
       spool: openSpool({ root: spool, writer, use: "out", isDead, maxBytes: 1e9 }),
       compression: "zstd",
       duckdb: sharedDuckDb,
+      openKeyDuckDb,
       otherRunFolders,
       writer,
       isDead,

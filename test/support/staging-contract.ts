@@ -28,6 +28,9 @@ async function commitProfiled(
   }
 }
 
+/** A score as DuckDB writes it ("1.0") or as Postgres does ("1"). */
+const scoreText = (text: string): unknown => expect.stringMatching(new RegExp(`^${text}(\\.0)?$`));
+
 /** A staged run with all spans committed. */
 async function committedRun(sink: Sink, how = {}): Promise<{ stored: StoredPlan; run: BegunRun }> {
   const { stored, run } = await begun(sink, stagedPlan(sink.planTarget, how));
@@ -51,6 +54,24 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
       expect(await world.ids()).toEqual([]);
       await run.finish();
       expect(await world.ids()).toEqual(upTo(25));
+    });
+
+    test("a sink counts the keys that repeat among the rows of all spans", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { stored, run } = await begun(sink, stagedPlan(sink.planTarget));
+      for (const index of upTo(spanCount(stored.plan))) {
+        await run.commit(
+          spanAt(stored.plan, index),
+          profiled(idsOf(spanAt(stored.plan, index)), (id) => id % 20),
+        );
+      }
+      expect(await run.countKeys(["score"])).toEqual({
+        repeated: 5,
+        nulls: 0,
+        examples: ["0", "1", "2"].map(scoreText),
+      });
+      expect(await run.countKeys(["score", "id"])).toEqual({ repeated: 0, nulls: 0, examples: [] });
     });
 
     test("a sink tells the state of a staged run by what is stored of it", async () => {

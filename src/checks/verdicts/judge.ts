@@ -35,12 +35,14 @@ export interface Judged {
   readonly baseline: Baseline;
   /** The first published run with this run's model. */
   readonly first?: RunProfile | undefined;
+  /** Results of checks that need more than profiles, and no earlier run. */
+  readonly others?: readonly CheckResult[] | undefined;
 }
 
 /** What the checks say of a run, compared with those before it. Depends on nothing else. */
-export function judge({ run, baseline, first }: Judged, options: CheckOptions): Verdict {
+export function judge({ run, baseline, first, others = [] }: Judged, options: CheckOptions): Verdict {
   const latest = latestRuns(baseline);
-  const absolute = [...checkRejects(run, options), ...checkOutputsWanted(run, options)];
+  const absolute = [...checkRejects(run, options), ...checkOutputsWanted(run, options), ...others];
   const comparisons = [
     ...checkRows(run, baseline, options),
     ...columnResults({ run, baseline, first }, latest, options),

@@ -50,4 +50,5 @@ export type CheckName =
   | "unseen_value"
   | "centroid"
   | "range"
-  | "in";
+  | "in"
+  | "unique";

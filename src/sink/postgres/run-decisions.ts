@@ -6,7 +6,8 @@ import { tablesToDrop } from "./abandoned-runs.js";
 import type { Session } from "./connections.js";
 import { readDecision, readVerdict, storeDecision, storeVerdict } from "./control/decisions.js";
 import { mergedProfile } from "./control/profiles.js";
-import { dropTables } from "./finish-run.js";
+import { countKeys } from "./control/key-counts.js";
+import { dropTables, finishSeconds } from "./finish-run.js";
 import { lockRuns, refuseSuperseded } from "./locks.js";
 import { retrying } from "./retry.js";
 import type { RunTools } from "./run-tools.js";
@@ -16,10 +17,18 @@ import { transact } from "./transaction.js";
 export function runDecisions(
   tools: RunTools,
   plan: Plan,
-): Pick<Required<RunSink>, "profile" | "verdict" | "judge" | "decide" | "tidy"> {
+): Pick<Required<RunSink>, "profile" | "countKeys" | "verdict" | "judge" | "decide" | "tidy"> {
   const { connections, control, retry, target } = tools;
   return {
     profile: () => retrying(`reading ${target}`, retry, () => mergedProfile(connections, control, plan)),
+    countKeys: (columns) =>
+      retrying(`counting the keys of run ${plan.runId}`, retry, (last) =>
+        transact(
+          tools,
+          (session) => countKeys(session, tools.modeOf(plan).rowsAt(plan, { finished: false }), columns),
+          { last, silentSeconds: finishSeconds },
+        ),
+      ),
     async verdict() {
       if (plan.checks === null) {
         return undefined; // the control tables may be of layout 1, which has no verdicts

@@ -53,6 +53,18 @@ export async function partProfiles(
   });
 }
 
+/** Calls `read` with the paths of all committed parts, again if a part is moved meanwhile. */
+export async function readCommitted<T>(
+  { fs, layout, check }: Pick<Target, "fs" | "layout" | "check">,
+  read: (paths: readonly string[]) => Promise<T>,
+): Promise<T> {
+  return await readingParts({ fs, check }, async (reading) => {
+    const paths = await listParts(fs, layout);
+    reading(paths);
+    return await read([...paths.values()]);
+  });
+}
+
 /** Runs `read`, which tells the paths of the parts that it reads; runs it again where one of them is gone meanwhile. */
 async function readingParts<T>(
   { fs, check }: Pick<Target, "fs" | "check">,

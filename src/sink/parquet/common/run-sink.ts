@@ -10,7 +10,7 @@ import type { AttemptJson, CommitOutcome, CommittedBy, RunSink, RunWriter } from
 import type { SpilledPiece } from "./commit.js";
 import { createSpilledPieces, type SpillTarget } from "./spilled-pieces.js";
 import { refuseForeign } from "./claim.js";
-import { committedParts, partProfiles, type Target } from "./committed-parts.js";
+import { committedParts, partProfiles, readCommitted, type Target } from "./committed-parts.js";
 import {
   committedSpansOf,
   type CommittedSpans,
@@ -28,6 +28,7 @@ import {
   readState,
   readVerdict,
 } from "./control-files.js";
+import { countKeysIn, type OpenKeyDuckDb } from "./key-counts.js";
 import type { FinishedPart } from "./manifest.js";
 import { readRejects } from "./rejects.js";
 
@@ -39,6 +40,10 @@ export interface Publisher {
   readonly prepare: (workers: number) => Promise<void>;
   /** Where rows of incomplete spans are written. */
   readonly spill: SpillTarget;
+  /** Opens a DuckDB that reads the files which `localParts` yields. */
+  readonly openKeyDuckDb: OpenKeyDuckDb;
+  /** Yields parts as files on this machine, a group at a time; a group lasts until the next one is asked for. */
+  readonly localParts: (paths: readonly string[]) => AsyncIterable<readonly string[]>;
   /** Publishes a span's rejects, then its part; or adopts the part that another attempt has published. */
   readonly commit: (commit: SpanCommit) => Promise<{ outcome: CommitOutcome; part: FinishedPart }>;
   /** Runs `work`, which finishes the run. Throws when another plan is stored, or a later run was opened. */
@@ -113,13 +118,17 @@ export async function openRun(target: Target, publisher: Publisher, writer: stri
 /** The profile of a run, the verdict on it, and the decision. */
 function reviewOf(
   target: Target,
-  { guarded, createOnce }: Publisher,
+  { guarded, createOnce, openKeyDuckDb, localParts }: Publisher,
   known: CommittedSpans,
-): Pick<RunSink, "profile" | "verdict" | "judge" | "decide"> {
+): Pick<RunSink, "profile" | "countKeys" | "verdict" | "judge" | "decide"> {
   const { fs, layout } = target;
   const { runId } = layout;
   return {
     profile: () => guarded(`reading the profiles of run ${runId}`, () => mergedProfile(target, known)),
+    countKeys: (columns) =>
+      guarded(`counting the keys of run ${runId}`, () =>
+        readCommitted(target, (paths) => countKeysIn(openKeyDuckDb, columns, localParts(paths))),
+      ),
     verdict: () => guarded(`reading ${layout.verdict}`, () => readVerdict(fs, layout)),
     judge: (verdict) =>
       guarded(`writing ${layout.verdict}`, async () => {

@@ -5,6 +5,7 @@ import type { Compression } from "../../../spec/parquet-spec.js";
 import type { RunSink, StoredPlan } from "../../port.js";
 import type { FileSystem } from "../common/file-system.js";
 import { encodePiece } from "../common/commit.js";
+import type { OpenKeyDuckDb } from "../common/key-counts.js";
 import { plannedLayout } from "../common/layout.js";
 import { inspectParts, readProfiles, requireUndamaged } from "../common/parts.js";
 import { openRun, type Publisher } from "../common/run-sink.js";
@@ -23,6 +24,8 @@ export interface ParquetRunOptions extends LeftoverRules {
   readonly fs: FileSystem;
   /** Writes and reads parts. */
   readonly duckdb: DuckDbAccess;
+  /** Opens a DuckDB that reads parts, for `checks.unique`. */
+  readonly openKeyDuckDb: OpenKeyDuckDb;
   /** Warns the user of what needs no action. */
   readonly warn: (message: string) => void;
 }
@@ -51,6 +54,10 @@ function diskPublisher(options: ParquetRunOptions, target: DiskTarget): Publishe
       pathOf: ({ index }, piece) => join(layout.temporary, `piece-${index}-${piece}.${writer}`),
       encode: (rows, path) => withFolders(temporary, () => orRemove(fs, path, () => encodePiece(options, rows, path))),
       remove: (path) => fs.unlink(path),
+    },
+    openKeyDuckDb: options.openKeyDuckDb,
+    localParts: async function* (paths) {
+      yield* paths.length === 0 ? [] : [paths];
     },
     async commit({ span, ...output }) {
       const commit = { duckdb, compression, stored, span, target, ...output };

@@ -3,6 +3,7 @@ import type { DuckDbAccess } from "../../../duckdb/instance.js";
 import { JobError } from "../../../util/errors.js";
 import { writeAtOffset } from "../../../s3/download.js";
 import type { Spool } from "../../../s3/spool.js";
+import type { StoredObject } from "../../../s3/create-object.js";
 import type { S3Target } from "../../../s3/target.js";
 import {
   type CommittedPart,
@@ -88,14 +89,53 @@ async function withFooters(
   }
 }
 
-/** Makes a sparse file as large as the object, with the bytes of its footer. */
-async function fetchFooter(store: S3Target, uri: string, path: string): Promise<void> {
+/** Parts that are on this machine at once. */
+const wholePartsAtOnce = 8;
+
+/** Fetches whole parts into the spool, a group at a time; a group's files go when the next one is asked for. */
+export async function* fetchParts(
+  { store, spool }: Pick<FooterTools, "store" | "spool">,
+  uris: readonly string[],
+): AsyncGenerator<readonly string[]> {
+  await spool.prepare();
+  for (let start = 0; start < uris.length; start += wholePartsAtOnce) {
+    const group = uris.slice(start, start + wholePartsAtOnce).map((uri) => ({ uri, path: spool.newPath() }));
+    try {
+      for (const one of await Promise.allSettled(group.map(({ uri, path }) => fetchPart(store, uri, path)))) {
+        if (one.status === "rejected") {
+          throw one.reason;
+        }
+      }
+      yield group.map(({ path }) => path);
+    } finally {
+      await Promise.all(group.map(({ path }) => unlink(path).catch(() => undefined)));
+    }
+  }
+}
+
+async function fetchPart(store: S3Target, uri: string, path: string): Promise<void> {
   const object = objectAt(uri);
-  const found = await store.head(object);
+  const { etag, sizeBytes } = await headPart(store, uri);
+  await using file = await open(path, "wx+", 0o600);
+  await store
+    .read(`reading ${uri}`, { object, etag, start: 0, end: sizeBytes }, writeAtOffset(file.fd))
+    .catch((error: unknown) => {
+      throw asDamage(error, uri);
+    });
+}
+
+async function headPart(store: S3Target, uri: string): Promise<StoredObject> {
+  const found = await store.head(objectAt(uri));
   if (found === undefined) {
     throw Object.assign(new Error(`there is no object ${uri}`), { code: "ENOENT", path: uri });
   }
-  const { etag, sizeBytes } = found;
+  return found;
+}
+
+/** Makes a sparse file as large as the object, with the bytes of its footer. */
+async function fetchFooter(store: S3Target, uri: string, path: string): Promise<void> {
+  const object = objectAt(uri);
+  const { etag, sizeBytes } = await headPart(store, uri);
   await using file = await open(path, "wx+", 0o600);
   await file.truncate(sizeBytes);
   const fetch = async (start: number, end: number): Promise<void> => {

@@ -8,7 +8,7 @@ import { planCheck } from "../common/stored-plan.js";
 import { clearEarlierRuns, clearProbes, clearWorking } from "./clear.js";
 import { commitToS3, spoolPiece } from "./commit.js";
 import { finishInS3 } from "./finish.js";
-import { inspectInS3, profilesInS3 } from "./footers.js";
+import { fetchParts, inspectInS3, profilesInS3 } from "./footers.js";
 import { objectAt, targetStateInS3 } from "./target-state.js";
 import { type S3Tools, guarded } from "./tools.js";
 
@@ -32,6 +32,8 @@ function s3Publisher(tools: S3Tools, target: Target): Publisher {
       encode: (rows, path) => spoolPiece(tools, rows, path),
       remove: (path) => unlink(path),
     },
+    openKeyDuckDb: tools.openKeyDuckDb,
+    localParts: (uris) => fetchParts(tools, uris),
     commit: (commit) => commitToS3({ tools, target, ...commit }),
     async finishing(work) {
       await target.check(); // before objects of a later run are taken for foreign ones

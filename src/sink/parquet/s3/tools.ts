@@ -2,6 +2,7 @@ import type { DuckDbAccess } from "../../../duckdb/instance.js";
 import { errnoOf, JobError } from "../../../util/errors.js";
 import type { Spool } from "../../../s3/spool.js";
 import type { S3Target } from "../../../s3/target.js";
+import type { OpenKeyDuckDb } from "../common/key-counts.js";
 import type { Compression } from "../../../spec/parquet-spec.js";
 
 /** The tools of an attempt at a target in S3. */
@@ -12,6 +13,8 @@ export interface S3Tools {
   /** Holds parts until they are sent, and footers until they are read. */
   readonly spool: Spool;
   readonly duckdb: DuckDbAccess;
+  /** Opens a DuckDB that reads parts in the spool, for `checks.unique`. */
+  readonly openKeyDuckDb: OpenKeyDuckDb;
   readonly compression: Compression;
   /** Names this attempt: unique among all attempts on all machines. */
   readonly writer: string;
