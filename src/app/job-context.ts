@@ -30,6 +30,7 @@ import { openSource } from "./open-source.js";
 import { type JobOptions, readSpec } from "./read-spec.js";
 import { componentVersions, programVersion } from "./version.js";
 import { decidedBy } from "./decided-by.js";
+import { filesAtOnce } from "../duckdb/open-files.js";
 import { checkSeveral } from "./worker.js";
 
 export interface ContextParts {
@@ -88,6 +89,7 @@ export async function openLoaded(
     spec,
     where,
     dateParam,
+    filesAtOnce,
     writer: services.writer,
     decidedBy: () => decidedBy(process.env),
     command: (params, deciding) => commandFor(specPath, params, deciding),

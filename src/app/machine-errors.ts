@@ -1,5 +1,5 @@
 import { errnoOf, JobError, messageOf } from "../util/errors.js";
-import { openFilesHint } from "../util/open-files.js";
+import { openFilesHint } from "../duckdb/open-files.js";
 
 /**
  * Returns the error to end with if a call failed because too many files are open (75), or because a native library is

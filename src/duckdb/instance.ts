@@ -1,7 +1,7 @@
 import type { DuckDBConnection } from "@duckdb/node-api";
 import { whenNeeded } from "../util/when-needed.js";
+import { refuseFewFiles } from "./open-files.js";
 import { quoteText } from "./sql.js";
-import { refuseFewFiles } from "../util/open-files.js";
 import { awaitedLater } from "../util/promises.js";
 
 /** How to open a DuckDB instance. */
@@ -53,27 +53,15 @@ function sizeText(bytes: number): string {
   return quoteText(`${Math.floor(bytes / 1024)}KiB`);
 }
 
-/** Opens a DuckDB instance, and locks its configuration. */
-export async function openDuckDb({
-  threads,
+/** Returns the settings of the whole instance. They are set before access to other files and the configuration are locked. */
+function globalSettings({
   memoryBytes,
   spillFolder = "",
   allowed,
   settings = {},
-  prepared,
-}: DuckDbOptions): Promise<DuckDb> {
-  // Imported here: the library is large, and what does not need DuckDB should not wait for it.
-  const { DuckDBInstance } = await import("@duckdb/node-api");
-  // DuckDB reads the memory limit of the control group when it is opened. It aborts the process if it cannot.
-  refuseFewFiles("opening DuckDB");
-  const instance = await DuckDBInstance.create(":memory:", {
-    threads: String(threads),
-    autoinstall_known_extensions: "false",
-    autoload_known_extensions: "false",
-  });
-  const connection = await instance.connect();
+}: DuckDbOptions): Record<string, string> {
   const { files = [], folders = [] } = allowed;
-  const all: Record<string, string> = {
+  return {
     ...settings,
     ...(memoryBytes === undefined ? {} : memorySettings(memoryBytes)),
     preserve_insertion_order: "true",
@@ -88,7 +76,22 @@ export async function openDuckDb({
     allowed_paths: `[${files.map(quoteText).join(", ")}]`,
     allowed_directories: `[${folders.map(quoteText).join(", ")}]`,
   };
-  for (const [name, value] of Object.entries(all)) {
+}
+
+/** Opens a DuckDB instance, and locks its configuration. */
+export async function openDuckDb(options: DuckDbOptions): Promise<DuckDb> {
+  const { threads, prepared } = options;
+  // Imported here: the library is large, and what does not need DuckDB should not wait for it.
+  const { DuckDBInstance } = await import("@duckdb/node-api");
+  // DuckDB reads the memory limit of the control group when it is opened. It aborts the process if it cannot.
+  refuseFewFiles("opening DuckDB");
+  const instance = await DuckDBInstance.create(":memory:", {
+    threads: String(threads),
+    autoinstall_known_extensions: "false",
+    autoload_known_extensions: "false",
+  });
+  const connection = await instance.connect();
+  for (const [name, value] of Object.entries(globalSettings(options))) {
     await connection.run(`SET GLOBAL ${name} = ${value}`);
   }
   const ready: DuckDBConnection[] = [];

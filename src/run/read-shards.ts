@@ -7,7 +7,6 @@ import type { JobContext } from "../scoring/context.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { OpenShard, Source } from "../storage/port.js";
 import { JobError } from "../util/errors.js";
-import { filesAtOnce } from "../util/open-files.js";
 import { laterInputHint } from "./input.js";
 import { verifyShards } from "./verify.js";
 
@@ -103,7 +102,7 @@ async function readFooters(context: JobContext, decoder: Decoder, listed: readon
   /** Schemas by the columns of the file, then by the names of the folder columns: many shards share few. */
   const schemas = new Map<ShardSchema, Map<string, SeenSchema>>();
   const { spec, source, signal } = context;
-  const concurrency = filesAtOnce(footerConcurrency);
+  const concurrency = context.filesAtOnce(footerConcurrency);
   for (let start = 0; start < listed.length; start += concurrency) {
     signal.throwIfAborted();
     const group = listed.slice(start, start + concurrency);

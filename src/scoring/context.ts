@@ -50,6 +50,8 @@ export interface ShardFiles {
 export interface JobContext extends ScoringContext {
   /** @throws the signal's reason when the job is stopped meanwhile */
   readonly sleep: (ms: number) => Promise<void>;
+  /** Returns how many files to open at once: at most `most`, and fewer when few more may be open. */
+  readonly filesAtOnce: (most: number) => number;
   /** The param whose value is the run's logical date; undefined: the job has none. */
   readonly dateParam: string | undefined;
   /** Names this attempt among all attempts on all machines. */

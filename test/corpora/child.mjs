@@ -1,6 +1,5 @@
 // Carries out one command after another as the program would, each told by a message and answered by one. Loading the
 // native libraries takes longer than most of the corpus's files, so that a process for each command would take minutes.
-import "../support/bundled-workers.mjs";
 import { runProgram } from "../../dist/cli/run-program.js";
 
 process.on("message", async (args) => {

@@ -12,6 +12,7 @@ const processes = 2;
 /** Then a process makes room for a new one, so that its peak of memory stays that of few commands. */
 const commandsEach = 60;
 const childModule = fileURLToPath(new URL("child.mjs", import.meta.url));
+const bundledWorkers = new URL("../support/bundled-workers.mjs", import.meta.url).href;
 
 /** How a command ended, or the process that carried it out. */
 export type Ended =
@@ -85,7 +86,10 @@ async function carryOutIn(seat: Seat, args: readonly string[]): Promise<Ended> {
 }
 
 function startMember(): Member {
-  const child = fork(childModule, { execArgv: [], stdio: ["ignore", "ignore", "pipe", "ipc"] });
+  const child = fork(childModule, {
+    execArgv: ["--import", bundledWorkers],
+    stdio: ["ignore", "ignore", "pipe", "ipc"],
+  });
   const member: Member = { child, native: "", commands: 0 };
   child.stderr?.setEncoding("utf8").on("data", (text: string) => {
     member.native += text;

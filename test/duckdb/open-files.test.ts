@@ -2,7 +2,7 @@ import { spawnSync } from "node:child_process";
 import { pathToFileURL } from "node:url";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { filesAtOnce, openFiles, refuseFewFiles } from "#src/util/open-files.js";
+import { filesAtOnce, refuseFewFiles } from "#src/duckdb/open-files.js";
 import { projectFolder } from "../support/cli.js";
 
 const moduleAt = (path: string): string => pathToFileURL(join(projectFolder, path)).href;
@@ -63,10 +63,4 @@ test("a quarter of the files that may still be opened is opened at once, and alw
     1, 1, 2, 100, 256,
   ]);
   expect(filesAtOnce(256, { limit: Number.POSITIVE_INFINITY, open: 0 })).toBe(256);
-});
-
-test.runIf(process.platform === "linux")("open files are counted, and their limit is known", () => {
-  const { limit, open } = openFiles();
-  expect(open).toBeGreaterThan(3);
-  expect(limit).toBeGreaterThan(open);
 });

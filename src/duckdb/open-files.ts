@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
-import { errnoOf, JobError } from "./errors.js";
+import { errnoOf, JobError } from "../util/errors.js";
 
 /** What to do about the limit of open files. */
 export const openFilesHint =
@@ -16,7 +16,7 @@ export interface OpenFiles {
  * Counts the open files of this process, sockets and pipes included. The limit is infinite where the system does not
  * tell it. @throws Error EMFILE if there is no file left to count with
  */
-export function openFiles(): OpenFiles {
+function openFiles(): OpenFiles {
   try {
     const [, limit = ""] = /^Max open files +(\d+) /m.exec(readFileSync("/proc/self/limits", "utf8")) ?? [];
     const open = readdirSync("/proc/self/fd").length - 1; // without the folder itself
