@@ -124,17 +124,20 @@ describe("several workers of a job with a param from the clock", () => {
     { how: "--worker", args: ["--worker", "0/2"], env: {} },
     { how: "Kubernetes", args: [], env: { JOB_COMPLETION_INDEX: "0", INFER_BATCH_WORKERS: "2" } },
     { how: "AWS Batch", args: [], env: { AWS_BATCH_JOB_ARRAY_INDEX: "0", AWS_BATCH_JOB_ARRAY_SIZE: "2" } },
-  ])("are refused before anything is written ($how)", async ({ args, env }) => {
-    await using scratch = await scratchFolder();
-    const spec = await writeSpec(scratch.path, fixtureNamed("wine-forest"), clock);
+  ])(
+    "several workers of a job with a param from the clock are refused before anything is written ($how)",
+    async ({ args, env }) => {
+      await using scratch = await scratchFolder();
+      const spec = await writeSpec(scratch.path, fixtureNamed("wine-forest"), clock);
 
-    const { code, stderr, stdout } = await runHere(["run", spec, ...args], { env });
+      const { code, stderr, stdout } = await runHere(["run", spec, ...args], { env });
 
-    expect([code, stdout]).toEqual([64, ""]);
-    expect(stderr).toContain("params.ds comes from the clock, and 2 workers share the run");
-    expect(stderr).toContain("--param ds=…");
-    expect(await readdir(scratch.path)).toEqual(["job.yaml"]);
-  });
+      expect([code, stdout]).toEqual([64, ""]);
+      expect(stderr).toContain("params.ds comes from the clock, and 2 workers share the run");
+      expect(stderr).toContain("--param ds=…");
+      expect(await readdir(scratch.path)).toEqual(["job.yaml"]);
+    },
+  );
 
   test("run when all are given the same", async () => {
     await using scratch = await scratchFolder();

@@ -33,7 +33,7 @@ describe("a list column", () => {
     ["of a length that the model leaves open", withInput(null, null)],
     ["listed together with another column", { inputs: { features: ["features", "id", "id"] } }],
     ["for strings", withInputs(tensor("features", "string", null))],
-  ] as [string, Partial<ContractRequest>][])("is refused: %s", (what, overrides) => {
+  ] as [string, Partial<ContractRequest>][])("a list column is refused: %s", (what, overrides) => {
     expect(finding(refused({ columns: vectors, ...overrides }))).toMatchSnapshot(what);
   });
 
@@ -51,7 +51,7 @@ describe("a string input", () => {
     [[null], 1],
     [[null, 1], 2],
     [[null, null], 2],
-  ] as const)("of shape %j takes the text column of its name", (shape, rank) => {
+  ] as const)("a string input of shape %j takes the text column of its name", (shape, rank) => {
     expect(bind(withInputs(tensor("city", "string", ...shape))).inputs).toEqual([
       { kind: "text", input: "city", rank, column: { name: "city", path: ["city"], type: "utf8" } },
     ]);
@@ -73,7 +73,7 @@ describe("a string input", () => {
       "three texts a row",
       { ...withInputs(tensor("city", "string", null, 3)), inputs: { city: ["city", "city", "city"] } },
     ],
-  ] as [string, Partial<ContractRequest>][])("is refused: %s", (what, overrides) => {
+  ] as [string, Partial<ContractRequest>][])("a string input is refused: %s", (what, overrides) => {
     expect(finding(refused(overrides))).toMatchSnapshot(what);
   });
 });

@@ -158,7 +158,7 @@ describe("an input of one value a row", () => {
     ["[N]", [null], 1],
     ["[N,1]", [null, 1], 2],
     ["[1]", [1], 1],
-  ] as const)("takes the column of its name: %s", (_what, shape, rank) => {
+  ] as const)("an input of one value a row takes the column of its name: %s", (_what, shape, rank) => {
     const [input] = bind(withInputs(tensor("age", "int64", ...shape))).inputs;
     expect(input).toEqual({
       kind: "matrix",

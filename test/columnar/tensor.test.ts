@@ -103,13 +103,13 @@ describe("float16", () => {
     [0.1, 0x2e66],
     [5e-324, 0x0000],
     [-1e300, 0xfc00],
-  ])("of %d is what numpy makes of it", (value, bits) => {
+  ])("float16 of %d is what numpy makes of it", (value, bits) => {
     expect(toFloat16Bits(value)).toBe(bits);
   });
 });
 
 describe("tensor types", () => {
-  test("that lie in memory as another type are bool and float16", () => {
+  test("tensor types that lie in memory as another type are bool and float16", () => {
     for (const dtype of numericTensorTypes) {
       expect(tensorElement(dtype)).toBe(dtype === "bool" ? "uint8" : dtype === "float16" ? "uint16" : dtype);
     }
@@ -129,13 +129,13 @@ describe("texts", () => {
     ["one byte a character", ["a", "", "bc\u0000d\u007f", "x".repeat(64), "y".repeat(65), "x".repeat(1000)]],
     ["more bytes a character, at the end too", ["plain", "Zürich", "\u0080", "日本", "👩‍👧", "\ufeffbom", "", "é"]],
     ["more than one decoding takes", ["x".repeat((1 << 24) - 1), "yz", "w"]],
-  ])("come back from bytes: %s", (_, texts) => {
+  ])("texts come back from bytes: %s", (_, texts) => {
     const encoded = encodeTexts(texts);
     expect(encoded.bytes.length).toBe(encoded.offsets.at(-1));
     expect(decodeTexts(encoded)).toEqual(texts);
   });
 
-  test("that end in half a character keep to themselves", () => {
+  test("texts that end in half a character keep to themselves", () => {
     const [first = 0, second = 0] = new TextEncoder().encode("é");
     const halves = { offsets: Uint32Array.of(0, 2, 4), bytes: Uint8Array.of(0x61, first, second, 0x62) };
     expect(decodeTexts(halves)).toEqual(["a\ufffd", "\ufffdb"]);

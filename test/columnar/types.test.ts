@@ -87,11 +87,14 @@ describe("a decimal", () => {
     [18, "int64", 1],
     [19, "uint64", 2],
     [38, "uint64", 2],
-  ] as const)("of %i digits lies in the smallest integer that holds it", (precision, element, elementsPerValue) => {
-    const type: ColumnType = { kind: "decimal", precision, scale: 0 };
-    expect(layoutOf(type)).toEqual({ kind: "fixed", element, elementsPerValue });
-    expect(bytesPerValue(type)).toBe(bytesPerElement(element) * elementsPerValue);
-  });
+  ] as const)(
+    "a decimal of %i digits lies in the smallest integer that holds it",
+    (precision, element, elementsPerValue) => {
+      const type: ColumnType = { kind: "decimal", precision, scale: 0 };
+      expect(layoutOf(type)).toEqual({ kind: "fixed", element, elementsPerValue });
+      expect(bytesPerValue(type)).toBe(bytesPerElement(element) * elementsPerValue);
+    },
+  );
 });
 
 const nested: ColumnType = {

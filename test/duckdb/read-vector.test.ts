@@ -77,9 +77,12 @@ describe("rows of a LIST column whose elements are not in order", () => {
       ],
       [[0], [], [1, 2]],
     ],
-  ] as [string, [number, number][], number[][]][])("are gathered: %s", (_what, entries, expected) => {
-    expect(rowsOf(readColumn(chunkOf(entries), 0, { kind: "list", element: "int32" }))).toEqual(expected);
-  });
+  ] as [string, [number, number][], number[][]][])(
+    "rows of a LIST column whose elements are not in order are gathered: %s",
+    (_what, entries, expected) => {
+      expect(rowsOf(readColumn(chunkOf(entries), 0, { kind: "list", element: "int32" }))).toEqual(expected);
+    },
+  );
 
   test("reading a LIST column as a matrix gathers rows whose elements are not in order, and requires its width of each", () => {
     const { data } = readMatrix(

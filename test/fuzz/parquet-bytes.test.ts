@@ -162,12 +162,12 @@ describe("a shard with damaged bytes", () => {
     torture ? 3_600_000 : 600_000,
   );
 
-  test("ends in a refusal, or in exactly the right rows, but for values changed inside a page without checksum", () => {
+  test("a shard with damaged bytes ends in a refusal, or in exactly the right rows, but for values changed inside a page without checksum", () => {
     expect(outcomes.length).toBe(mutations);
     expect(shown(outcomes.filter((outcome) => !fine(outcome)))).toEqual([]);
   });
 
-  test("is never scored wrongly where pages have checksums and input.verify is full", () => {
+  test("a shard with damaged bytes is never scored wrongly where pages have checksums and input.verify is full", () => {
     const verified = outcomes.filter(({ mode }) => mode === "full");
     expect(verified.length).toBe(mutations / 2);
     expect(shown(verified.filter(wrongRows))).toEqual([]);
@@ -175,7 +175,7 @@ describe("a shard with damaged bytes", () => {
     expect(verified.filter(({ code, same }) => code === 0 && !same).length).toBeGreaterThan(0);
   });
 
-  test("is what verify: full is for: without it, some values change and nothing says so", () => {
+  test("a shard with damaged bytes is what verify: full is for: without it, some values change and nothing says so", () => {
     const unseen = outcomes.filter(wrongRows);
     expect(unseen.length).toBeGreaterThan(mutations / 100);
     expect(unseen.length).toBeLessThan(mutations / 5);
@@ -187,7 +187,7 @@ describe("a shard with damaged bytes", () => {
     expect(Math.max(...outcomes.map(({ peakMb }) => peakMb))).toBeLessThan(memoryMb);
   });
 
-  test("is mostly refused with 65; 64 only where the footer lost a column that the job names", () => {
+  test("a shard with damaged bytes is mostly refused with 65; 64 only where the footer lost a column that the job names", () => {
     const refused = outcomes.filter(({ code }) => code !== 0);
     expect(refused.filter(({ code }) => code === 65).length).toBeGreaterThan(mutations / 2);
     expect(shown(refused.filter(({ code, said }) => code === 64 && said?.startsWith("CONTRACT: ") !== true))).toEqual(

@@ -21,7 +21,7 @@ async function externalModel(folder: string, location: string): Promise<string> 
 }
 
 describe("a model's digest", () => {
-  test("is the file's own when it has no external data", async () => {
+  test("a model's digest is the file's own when it has no external data", async () => {
     await using scratch = await scratchFolder();
     const path = join(scratch.path, "model.onnx");
     await writeModel(path, identity);
@@ -32,7 +32,7 @@ describe("a model's digest", () => {
     expect([model.sha256, model.sizeBytes]).toEqual([sha256(bytes), bytes.length]);
   });
 
-  test("is another one when its external data is", async () => {
+  test("a model's digest is another one when its external data is", async () => {
     await using scratch = await scratchFolder();
     const path = await externalModel(scratch.path, "weights/bias.bin");
     await mkdir(join(scratch.path, "weights"));
@@ -47,7 +47,7 @@ describe("a model's digest", () => {
     expect(one.sizeBytes).toBe((await stat(path)).size + 4);
   });
 
-  test("holds no longer when a file behind it is written to, even within its time stamp", async () => {
+  test("a model's digest holds no longer when a file behind it is written to, even within its time stamp", async () => {
     await using scratch = await scratchFolder();
     const path = await externalModel(scratch.path, "bias.bin");
     const weights = join(scratch.path, "bias.bin");
@@ -67,7 +67,7 @@ describe("a model's digest", () => {
 
 describe("external data", () => {
   test.each(["../secret.bin", "a/../../secret.bin", "/etc/passwd", "..", ""])(
-    "at %j is refused: it is not the model's",
+    "external data at %j is refused: it is not the model's",
     async (location) => {
       await using scratch = await scratchFolder();
       await mkdir(join(scratch.path, "models"));
@@ -82,7 +82,7 @@ describe("external data", () => {
     { how: "symbolic", make: (from: string, to: string) => symlink(from, to), says: "is not a plain file" },
     { how: "hard", make: (from: string, to: string) => link(from, to), says: "is a hard link" },
     { how: "no", make: (_: string, to: string) => mkdir(to), says: "is not a plain file" },
-  ])("that is a $how link to something else is refused", async ({ make, says }) => {
+  ])("external data that is a $how link to something else is refused", async ({ make, says }) => {
     await using scratch = await scratchFolder();
     await writeFile(join(scratch.path, "secret"), "1234");
     const path = await externalModel(scratch.path, "bias.bin");
@@ -93,7 +93,7 @@ describe("external data", () => {
     );
   });
 
-  test("that is not there is refused by its name", async () => {
+  test("external data that is not there is refused by its name", async () => {
     await using scratch = await scratchFolder();
     const path = await externalModel(scratch.path, "bias.bin");
 

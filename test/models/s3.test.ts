@@ -67,7 +67,7 @@ async function modelInS3(location?: string): Promise<World> {
 }
 
 s3.describe("a model in S3", () => {
-  test("is fetched once, and has the digest that it would have on a disk", async () => {
+  test("a model in S3 is fetched once, and has the digest that it would have on a disk", async () => {
     await using world = await modelInS3("weights/bias.bin");
     await world.bucket.put("models/weights/bias.bin", "1234");
     await mkdir(join(world.scratch, "weights"));
@@ -86,7 +86,7 @@ s3.describe("a model in S3", () => {
     expect(await readdir(join(world.cache, "tmp"))).toEqual([]);
   });
 
-  test("is not asked for when the spec pins a digest that the cache has", async () => {
+  test("a model in S3 is not asked for when the spec pins a digest that the cache has", async () => {
     await using world = await modelInS3();
     const { sha256 } = await world.open();
     const before = world.proxy.requests.length;
@@ -96,28 +96,31 @@ s3.describe("a model in S3", () => {
     expect(world.proxy.requests.length).toBe(before);
   });
 
-  test.each(["models/net.onnx", "models/bias.bin"])("is fetched again when %s was replaced", async (key) => {
-    await using world = await modelInS3("bias.bin");
-    await world.bucket.put("models/bias.bin", "1234");
-    const first = await world.open();
-    if (key === "models/bias.bin") {
-      await world.bucket.put(key, "4321");
-    } else {
-      await writeModel(join(world.scratch, "other.onnx"), identity);
-      await world.bucket.putFile(key, join(world.scratch, "other.onnx"));
-    }
+  test.each(["models/net.onnx", "models/bias.bin"])(
+    "a model in S3 is fetched again when %s was replaced",
+    async (key) => {
+      await using world = await modelInS3("bias.bin");
+      await world.bucket.put("models/bias.bin", "1234");
+      const first = await world.open();
+      if (key === "models/bias.bin") {
+        await world.bucket.put(key, "4321");
+      } else {
+        await writeModel(join(world.scratch, "other.onnx"), identity);
+        await world.bucket.putFile(key, join(world.scratch, "other.onnx"));
+      }
 
-    const second = await world.open();
+      const second = await world.open();
 
-    expect(second.sha256).not.toBe(first.sha256);
-    await first.check();
-  });
+      expect(second.sha256).not.toBe(first.sha256);
+      await first.check();
+    },
+  );
 
   test.each([
     { how: "cut short", harm: (path: string) => truncate(path, 10) },
     { how: "gone", harm: (path: string) => rm(path) },
     { how: "another one", harm: (path: string) => writeModel(path, lookup()) },
-  ])("is fetched again when the cache's is $how", async ({ harm }) => {
+  ])("a model in S3 is fetched again when the cache's is $how", async ({ harm }) => {
     await using world = await modelInS3();
     const first = await world.open();
     const bytes = await readFile(first.path);
@@ -130,7 +133,7 @@ s3.describe("a model in S3", () => {
     expect((await readFile(second.path)).equals(bytes)).toBe(true);
   });
 
-  test("is whole in the cache when several processes fetch it at once", async () => {
+  test("a model in S3 is whole in the cache when several processes fetch it at once", async () => {
     await using world = await modelInS3("bias.bin");
     await world.bucket.put("models/bias.bin", "1234");
 
@@ -141,7 +144,7 @@ s3.describe("a model in S3", () => {
     expect(await readdir(join(world.cache, "tmp"))).toEqual([]);
   });
 
-  test("goes from the cache when nobody used it for long, and what dead processes left goes, too", async () => {
+  test("a model in S3 goes from the cache when nobody used it for long, and what dead processes left goes, too", async () => {
     await using world = await modelInS3();
     for (const name of ["tmp/dead.1", "tmp/alive.1", "a".repeat(64), "b".repeat(64)]) {
       await mkdir(join(world.cache, name), { recursive: true });
@@ -157,7 +160,7 @@ s3.describe("a model in S3", () => {
   });
 
   test.each(["../bias.bin", "/etc/passwd", "a/../../bias.bin", "infer-batch.model.onnx", "."])(
-    "must not have its external data at %s",
+    "a model in S3 must not have its external data at %s",
     async (location) => {
       await using world = await modelInS3(location);
 
@@ -169,7 +172,7 @@ s3.describe("a model in S3", () => {
     },
   );
 
-  test("is missed by its name, and so is its external data", async () => {
+  test("a model in S3 is missed by its name, and so is its external data", async () => {
     await using world = await modelInS3("bias.bin");
     const named = async (): Promise<string> =>
       (await refusalOf(world.open())).replaceAll(world.bucket.name, "<bucket>");
@@ -192,7 +195,7 @@ s3.describe("a model in S3", () => {
     `);
   });
 
-  test("is never a mix of two, when it is replaced while it is fetched", async () => {
+  test("a model in S3 is never a mix of two, when it is replaced while it is fetched", async () => {
     await using world = await modelInS3();
     world.proxy.twist = (request) => {
       return request.startsWith("GET")

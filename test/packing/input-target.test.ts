@@ -19,7 +19,7 @@ function numbers(dtype: (typeof numericTensorTypes)[number], values: readonly nu
 }
 
 describe("a matrix input", () => {
-  test.each(numericTensorTypes)("of %s keeps its values, padded with zeros", (dtype) => {
+  test.each(numericTensorTypes)("a matrix input of %s keeps its values, padded with zeros", (dtype) => {
     const binding = matrixBinding(["a", "b"], dtype);
     const { batches } = pack({ inputs: [binding], fixedBatchRows: 3 }, [numbers(dtype, [1, 0, 1, 1], 2)], { rows: 2 });
     const [input] = batches[0]?.inputs ?? [];
@@ -29,7 +29,7 @@ describe("a matrix input", () => {
     expect(dataOf(input).map(Number)).toEqual([one, 0, one, one, 0, 0]);
   });
 
-  test("of one dimension says so", () => {
+  test("a matrix input of one dimension says so", () => {
     const binding: InputBinding = { kind: "matrix", input: "age", dtype: "float32", rank: 1, columns: [ref("age")] };
     const { batches } = pack({ inputs: [binding] }, [matrix([[1], [2]])], { rows: 2 });
     expect(batches[0]?.inputs[0]?.dims).toEqual([2]);
@@ -49,7 +49,7 @@ describe("a matrix input", () => {
     ]);
   });
 
-  test("of float64 holds values whose sum is infinite", () => {
+  test("a matrix input of float64 holds values whose sum is infinite", () => {
     const big = Number.MAX_VALUE;
     const { faults } = pack({ inputs: [matrixBinding(["a", "b"], "float64")] }, [numbers("float64", [big, big], 2)], {
       rows: 1,
@@ -103,7 +103,7 @@ describe("rows that cannot be scored", () => {
     ]);
   });
 
-  test("are not those with NaN where missing values are NaN; infinity stays one", () => {
+  test("rows that cannot be scored are not those with NaN where missing values are NaN; infinity stays one", () => {
     const rows = [
       [Number.NaN, 1],
       [Number.POSITIVE_INFINITY, Number.NaN],
@@ -120,7 +120,7 @@ describe("rows that cannot be scored", () => {
 describe("a list input", () => {
   const vector: InputBinding = { kind: "list", input: "v", dtype: "float32", width: 3, column: ref("embedding") };
 
-  test("is a matrix whose faults name the column", () => {
+  test("a list input is a matrix whose faults name the column", () => {
     const rows = [
       [1, 2, 3],
       [null, null, null],
@@ -143,7 +143,7 @@ describe("a list input", () => {
 describe("a text input", () => {
   const texts = ["", "Zürich", "日本", "a\u0001b", "\ufeffbom", "x".repeat(1000), "👩‍👧"];
 
-  test("keeps each text as it is, a byte order mark too", () => {
+  test("a text input keeps each text as it is, a byte order mark too", () => {
     const { batches } = pack({ inputs: [text] }, [textColumn(texts)], { rows: texts.length, batchRows: 3 });
     expect(batches.flatMap(({ inputs }) => dataOf(inputs[0]))).toEqual(texts);
     expect(batches.map(({ inputs }) => inputs[0]?.dims)).toEqual([
@@ -154,12 +154,12 @@ describe("a text input", () => {
     expect(batches[0]?.inputs[0]).toMatchObject({ name: "place", dtype: "string" });
   });
 
-  test("of one dimension says so", () => {
+  test("a text input of one dimension says so", () => {
     const { batches } = pack({ inputs: [{ ...text, rank: 1 }] }, [textColumn(["a"])], { rows: 1 });
     expect(batches[0]?.inputs[0]?.dims).toEqual([1]);
   });
 
-  test("is padded with empty texts, whatever the batch before held", () => {
+  test("a text input is padded with empty texts, whatever the batch before held", () => {
     const { batches } = pack({ inputs: [text], fixedBatchRows: 2 }, [textColumn(["a", "b", "c"])], { rows: 3 });
     expect(batches.map(({ inputs }) => dataOf(inputs[0]))).toEqual([
       ["a", "b"],
@@ -180,7 +180,7 @@ describe("a text input", () => {
     expect(batches.map(({ inputs }) => dataOf(inputs[0]))).toEqual([["", "b", "c"], ["", "", "f"], [""]]);
   });
 
-  test("takes no text with a zero byte, at which the engine would end it", () => {
+  test("a text input takes no text with a zero byte, at which the engine would end it", () => {
     const column = textColumn(["a", "b\u0000", null, "\u0000", "", "\u0000c", "d"]);
     const { batches, faults } = pack({ inputs: [text] }, [column], { rows: 7, batchRows: 4 });
     expect(faults.map(({ row, reason }) => [row, reason])).toEqual([101, 102, 103, 105].map((row) => [row, "missing"]));
@@ -210,7 +210,7 @@ describe("a slice of a batch", () => {
     return batches[0] as FeatureBatch;
   };
 
-  test("holds those rows under the run's numbers, in memory of its own", () => {
+  test("a slice of a batch holds those rows under the run's numbers, in memory of its own", () => {
     const batch = whole(null);
     const part = sliceBatch(batch, batch.inputs, { from: 1, to: 3, fixedBatchRows: null });
     expect(part).toMatchObject({ rowStart: 101, rowCount: 2, packedRows: 2 });
@@ -226,7 +226,7 @@ describe("a slice of a batch", () => {
     expect(dataOf(part.inputs[0])).toEqual([3, 4, 5, 6]);
   });
 
-  test("is padded where the model's batch is fixed", () => {
+  test("a slice of a batch is padded where the model's batch is fixed", () => {
     const batch = whole(6);
     const part = sliceBatch(batch, batch.inputs, { from: 2, to: 3, fixedBatchRows: 6 });
     expect(part).toMatchObject({ rowStart: 102, rowCount: 1, packedRows: 6 });

@@ -49,7 +49,7 @@ interface PackOptions {
 }
 
 describe("lists of any length", () => {
-  test("are filled up on the right, and the mask says where they end", () => {
+  test("lists of any length are filled up on the right, and the mask says where they end", () => {
     const { tokens, masks, batches, faults } = packLists(ids, [[7], [1, 2, 3, 4], [], [5, 6]]);
     expect(tokens).toEqual([
       [7, 0, 0, 0],
@@ -72,7 +72,7 @@ describe("lists of any length", () => {
     );
   });
 
-  test("are filled up on the left, with another value", () => {
+  test("lists of any length are filled up on the left, with another value", () => {
     const { tokens, masks } = packLists({ ...ids, side: "left", value: -100 }, [[7], [1, 2, 3, 4], [], [5, 6]]);
     expect(tokens).toEqual([
       [-100, -100, -100, 7],
@@ -88,7 +88,7 @@ describe("lists of any length", () => {
     ]);
   });
 
-  test.each(numericTensorTypes)("are of %s as the input is, and so is the mask", (dtype) => {
+  test.each(numericTensorTypes)("lists of any length are of %s as the input is, and so is the mask", (dtype) => {
     const given = { ...ids, dtype, value: 1, width: 3 };
     const { batches } = packLists(given, [[0], [1, 0]], { mask: maskOf(dtype) });
     const one = dtype === "float16" ? 0x3c00 : 1;
@@ -99,14 +99,14 @@ describe("lists of any length", () => {
     expect(dataOf(mask).map(Number)).toEqual([one, 0, 0, one, one, 0]);
   });
 
-  test("keep the first elements of those that are longer, where that is asked for", () => {
+  test("lists of any length keep the first elements of those that are longer, where that is asked for", () => {
     for (const side of ["left", "right"] as const) {
       const { tokens, masks, faults } = packLists({ ...ids, truncate: true, side }, [[1, 2, 3, 4, 5, null]]);
       expect({ tokens, masks, faults }).toEqual({ tokens: [[1, 2, 3, 4]], masks: [[1, 1, 1, 1]], faults: [] });
     }
   });
 
-  test("in a fixed batch are followed by rows of zeros, which the mask leaves out", () => {
+  test("lists of any length in a fixed batch are followed by rows of zeros, which the mask leaves out", () => {
     const { tokens, masks } = packLists({ ...ids, value: 9 }, [[1]], { fixed: 2 });
     expect(tokens).toEqual([
       [1, 9, 9, 9],
@@ -135,20 +135,23 @@ describe("lists that cannot be scored", () => {
     ]);
   });
 
-  test.each(["float32", "float64", "float16"] as const)("of %s are those with NaN or infinity", (dtype) => {
-    const floats = { ...ids, dtype };
-    const lists = [[1], [2, Number.NaN], [Number.POSITIVE_INFINITY], [Number.NaN, null]];
-    const strict = packLists(floats, lists);
-    expect(strict.faults.map(({ row, reason }) => [row, reason])).toEqual([
-      [101, "not_finite"],
-      [102, "not_finite"],
-      [103, "missing"],
-    ]);
-    const lenient = packLists(floats, lists, { missing: "nan" });
-    expect(lenient.faults.map(({ row }) => row)).toEqual([102, 103]);
-  });
+  test.each(["float32", "float64", "float16"] as const)(
+    "lists that cannot be scored of %s are those with NaN or infinity",
+    (dtype) => {
+      const floats = { ...ids, dtype };
+      const lists = [[1], [2, Number.NaN], [Number.POSITIVE_INFINITY], [Number.NaN, null]];
+      const strict = packLists(floats, lists);
+      expect(strict.faults.map(({ row, reason }) => [row, reason])).toEqual([
+        [101, "not_finite"],
+        [102, "not_finite"],
+        [103, "missing"],
+      ]);
+      const lenient = packLists(floats, lists, { missing: "nan" });
+      expect(lenient.faults.map(({ row }) => row)).toEqual([102, 103]);
+    },
+  );
 
-  test("are not those with such values under a NULL, or beyond where they are cut", () => {
+  test("lists that cannot be scored are not those with such values under a NULL, or beyond where they are cut", () => {
     const lists = [[1, 2, 3, 4, Number.NaN], null, [3]];
     const { faults } = packLists({ ...ids, dtype: "float32", truncate: true }, lists);
     expect(faults.map(({ row }) => row)).toEqual([101]);
@@ -158,23 +161,26 @@ describe("lists that cannot be scored", () => {
 describe("batches that shrink", () => {
   const given = { ...ids, width: 6, shrink: true };
 
-  test.each(["left", "right"] as const)("are as wide as their longest list, filled up on the %s", (side) => {
-    const { batches, tokens, masks } = packLists({ ...given, side, value: 9 }, [[1], [2, 3], [], [4, 5, 6, 7]]);
-    expect(batches.map(({ inputs }) => inputs.map(({ dims }) => dims))).toEqual([
-      [
-        [3, 2],
-        [3, 2],
-      ],
-      [
-        [1, 4],
-        [1, 4],
-      ],
-    ]);
-    expect(tokens).toEqual([side === "left" ? [9, 1] : [1, 9], [2, 3], [9, 9], [4, 5, 6, 7]]);
-    expect(masks).toEqual([side === "left" ? [0, 1] : [1, 0], [1, 1], [0, 0], [1, 1, 1, 1]]);
-  });
+  test.each(["left", "right"] as const)(
+    "batches that shrink are as wide as their longest list, filled up on the %s",
+    (side) => {
+      const { batches, tokens, masks } = packLists({ ...given, side, value: 9 }, [[1], [2, 3], [], [4, 5, 6, 7]]);
+      expect(batches.map(({ inputs }) => inputs.map(({ dims }) => dims))).toEqual([
+        [
+          [3, 2],
+          [3, 2],
+        ],
+        [
+          [1, 4],
+          [1, 4],
+        ],
+      ]);
+      expect(tokens).toEqual([side === "left" ? [9, 1] : [1, 9], [2, 3], [9, 9], [4, 5, 6, 7]]);
+      expect(masks).toEqual([side === "left" ? [0, 1] : [1, 0], [1, 1], [0, 0], [1, 1, 1, 1]]);
+    },
+  );
 
-  test("are never without elements", () => {
+  test("batches that shrink are never without elements", () => {
     const { tokens, masks } = packLists(given, [[], []]);
     expect({ tokens, masks }).toEqual({ tokens: [[0], [0]], masks: [[0], [0]] });
   });

@@ -45,7 +45,7 @@ const strings = (data: readonly string[], ...dims: number[]): Tensor => ({
 });
 
 describe("numbers", () => {
-  test.each(numericTensorTypes)("of %s are kept as they are, in whatever order they come", (dtype) => {
+  test.each(numericTensorTypes)("numbers of %s are kept as they are, in whatever order they come", (dtype) => {
     const tensor = (first: number): Tensor => {
       const data = allocate(tensorElement(dtype), 2);
       const wide = data instanceof BigInt64Array || data instanceof BigUint64Array;
@@ -60,7 +60,7 @@ describe("numbers", () => {
     expect(plain(column.finish(4)).map(Number)).toEqual([1, 1, 0, 1]);
   });
 
-  test("of float16 widen to what they are", () => {
+  test("numbers of float16 widen to what they are", () => {
     const bits = [0x2e66, 0x3555, 0xc248, 0x0001];
     const tensor: Tensor = { dtype: "float16", dims: [2, 2], data: Uint16Array.from(bits) };
     const second = createPredictionColumn("float32", 2);
@@ -113,7 +113,7 @@ describe("values that are not finite", () => {
 });
 
 describe("vectors", () => {
-  test("are lists, in whatever order their batches come", () => {
+  test("vectors are lists, in whatever order their batches come", () => {
     const column = createPredictionColumn(list("float32"), 3);
     column.set(2, 1, { tensor: floats([5, 6, 0, 0], 2, 2), width: 2, element: undefined }, tell);
     column.set(0, 2, { tensor: floats([1, 2, 3, 4], 2, 2), width: 2, element: undefined }, tell);
@@ -124,7 +124,7 @@ describe("vectors", () => {
     ]);
   });
 
-  test("have one length in all batches", () => {
+  test("vectors have one length in all batches", () => {
     const column = createPredictionColumn(list("float32"), 3);
     column.set(0, 1, { tensor: floats([1, 2], 1, 2), width: 2, element: undefined }, tell);
     expect(() => {
@@ -132,14 +132,14 @@ describe("vectors", () => {
     }).toThrow("a batch has 3 values a row, the one before had 2");
   });
 
-  test("may be empty, or none at all", () => {
+  test("vectors may be empty, or none at all", () => {
     const empty = createPredictionColumn(list("float32"), 2);
     empty.set(0, 2, { tensor: floats([], 2, 0), width: 0, element: undefined }, tell);
     expect(plain(empty.finish(2))).toEqual([[], []]);
     expect(plain(createPredictionColumn(list("utf8"), 0).finish(0))).toEqual([]);
   });
 
-  test("of strings are lists of texts", () => {
+  test("vectors of strings are lists of texts", () => {
     const column = createPredictionColumn(list("utf8"), 2);
     column.set(1, 1, { tensor: strings(["c", "d", "", ""], 2, 2), width: 2, element: undefined }, tell);
     column.set(0, 1, { tensor: strings(["a", "ü"], 1, 2), width: 2, element: undefined }, tell);
@@ -154,7 +154,7 @@ describe("texts", () => {
   const long = "日本語".repeat(100);
   const texts = ["", "a", "\ufeffb", long, "👩‍👧", "c\u0000d"];
 
-  test("are UTF-8, of any length", () => {
+  test("texts are UTF-8, of any length", () => {
     const column = createPredictionColumn("utf8", texts.length);
     column.set(0, texts.length, { tensor: strings(texts, texts.length, 1), width: 1, element: undefined }, tell);
     expect(plain(column.finish(texts.length))).toEqual(texts);
@@ -167,7 +167,7 @@ describe("texts", () => {
     expect(plain(column.finish(7))).toEqual(["", "b", "c", "", "e", "é", ""]);
   });
 
-  test("are picked by element", () => {
+  test("texts are picked by element", () => {
     const column = createPredictionColumn("utf8", 3);
     column.set(0, 3, { tensor: strings(texts, 3, 2), width: 2, element: 1 }, tell);
     expect(plain(column.finish(3))).toEqual(["a", long, "c\u0000d"]);

@@ -75,7 +75,7 @@ describe("the rows that stay", () => {
         [5, 6],
       ],
     ],
-  ])("may be %s", (_what, given, expected) => {
+  ])("the rows that stay may be %s", (_what, given, expected) => {
     const found = selectRows(batch, given, nothing);
     expect(found.rowCount).toBe(expected.length);
     expect(found.inputs.map((input) => inputRows(input, found.rowCount))).toEqual([expected]);
@@ -85,14 +85,14 @@ describe("the rows that stay", () => {
     );
   });
 
-  test("may be all: nothing is copied, and they are counted all the same", () => {
+  test("the rows that stay may be all: nothing is copied, and they are counted all the same", () => {
     const found = selectRows(batch, states(kept, failedOn(0), kept, kept), nothing);
     expect(found.inputs[0]).toBe(batch.inputs[0]);
     expect(found).toMatchObject({ rowCount: 4, selection: { readCount: 4, failed: [{ row: 1, expression: 0 }] } });
     expect([...(found.selection?.indices ?? [])]).toEqual([0, 1, 2, 3]);
   });
 
-  test("are of a batch without rows too", () => {
+  test("the rows that stay are of a batch without rows too", () => {
     const found = selectRows({ rowCount: 0, inputs: [], carried: [] }, states(), nothing);
     expect(found).toMatchObject({ rowCount: 0, selection: { readCount: 0, failed: [] } });
   });
@@ -105,13 +105,13 @@ describe("the rows that stay", () => {
     ]);
   });
 
-  test("keep the batch that they come from as it was", () => {
+  test("the rows that stay keep the batch that they come from as it was", () => {
     const before = structuredClone(batch);
     selectRows(batch, states(dropped, kept, dropped, kept), nothing);
     expect(batch).toEqual(before);
   });
 
-  test("hold a copy: the memory that was read is reused", () => {
+  test("the rows that stay hold a copy: the memory that was read is reused", () => {
     const given: RecordBatch = {
       rowCount: 3,
       inputs: [matrix([[1], [2], [3]]), textColumn(["a", "b", "c"])],
@@ -132,7 +132,7 @@ describe("the rows that stay", () => {
     expect(found.carried.map((column) => columnValues(column, 2))).toEqual([["y", "z"]]);
   });
 
-  test("are not selected from more columns than the contract carries", () => {
+  test("the rows that stay are not selected from more columns than the contract carries", () => {
     expect(() => selectRows({ ...batch, carried: [textColumn(["a"])] }, states(dropped), nothing)).toThrow(
       "a record batch carries more columns than the contract",
     );

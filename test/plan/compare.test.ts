@@ -115,7 +115,7 @@ describe("checks in the spec of a planned run", () => {
   });
 
   test.each(["{}", "{ on_fail: warn }", "{ rejects: 50% }"])(
-    "do not differ where thresholds or on_fail change: %s",
+    "checks in the spec of a planned run do not differ where thresholds or on_fail change: %s",
     (checks) => {
       expect(compareSpec(checked, load(`${minimalSpec}checks: ${checks}\n`))).toEqual([]);
     },

@@ -28,11 +28,11 @@ describe("a series", () => {
     ["a run of another region", "daily", { region: "US", ds: "2026-11-22" }, undefined],
     ["a run of another job", "hourly", { region: "EU", ds: "2026-11-22" }, undefined],
     ["a run without a date", "daily", { region: "EU", ds: "latest" }, undefined],
-  ])("takes or leaves %s by its params", (_, job, params, date) => {
+  ])("a series takes or leaves %s by its params", (_, job, params, date) => {
     expect(earlierDateIn(series, { job, params })).toBe(date);
   });
 
-  test.each(["2026-02-30", "20261123", "2026-11-23T00:00", ""])("does not take %j for a date", (text) => {
+  test.each(["2026-02-30", "20261123", "2026-11-23T00:00", ""])("a series does not take %j for a date", (text) => {
     expect(isCalendarDate(text)).toBe(false);
   });
 });
@@ -40,7 +40,7 @@ describe("a series", () => {
 describe("the baseline of a run", () => {
   const asked = { date: "2026-11-23", modelSha256: "m" };
 
-  test("is the runs of the last four weeks, the latest last", () => {
+  test("the baseline of a run is the runs of the last four weeks, the latest last", () => {
     const dates = nightsFrom("2026-09-01", 83);
     const { baseline } = chooseBaseline(
       dates.toReversed().map((date) => published(date)),
@@ -49,7 +49,7 @@ describe("the baseline of a run", () => {
     expect(baseline.map(({ date }) => date)).toEqual(nightsFrom("2026-10-26", 28));
   });
 
-  test("is the last eight runs of a job that runs seldom", () => {
+  test("the baseline of a run is the last eight runs of a job that runs seldom", () => {
     const dates = nightsFrom("2026-01-01", 12).map((date) => date.replace("2026-01", "2025-12"));
     const { baseline } = chooseBaseline(
       dates.map((date) => published(date)),
@@ -58,7 +58,7 @@ describe("the baseline of a run", () => {
     expect(baseline.map(({ date }) => date)).toEqual(dates.slice(-8));
   });
 
-  test("comes with the first run that was made with this run's model", () => {
+  test("the baseline of a run comes with the first run that was made with this run's model", () => {
     const found = [published("2026-11-20", "old"), published("2026-11-22"), published("2026-11-21")];
     expect(chooseBaseline(found, asked).first?.date).toBe("2026-11-21");
     expect(chooseBaseline([published("2026-11-20", "old")], asked).first).toBeNull();

@@ -26,20 +26,20 @@ function numbers(type: ColumnType, ...columns: readonly Column[]): Extract<Score
 const total = (bins: readonly number[]): number => bins.reduce((sum, count) => sum + count, 0);
 
 describe("a summary of numbers", () => {
-  test("counts each of them in 24 equal steps", () => {
+  test("a summary of numbers counts each of them in 24 equal steps", () => {
     const found = numbers("float32", fixed(Float32Array.of(0, 0.25, 0.5)), fixed(Float32Array.of(0.75, 1)));
     expect(found).toMatchObject({ values: 5, min: 0, max: 1, mean: 0.5, deviation: Math.sqrt(0.125) });
     expect([found.bins[0], found.bins[6], found.bins[12], found.bins[18], found.bins.at(-1)]).toEqual([1, 1, 1, 1, 1]);
     expect(total(found.bins)).toBe(5);
   });
 
-  test("has negative ones and those of any size in their order", () => {
+  test("a summary of numbers has negative ones and those of any size in their order", () => {
     const found = numbers("float64", fixed(Float64Array.of(-1000.5, -1000.5, -1, 0.001, 1000)));
     expect([found.min, found.max, found.bins[0], found.bins.at(-1)]).toEqual([-1000.5, 1000, 2, 1]);
     expect(total(found.bins)).toBe(5);
   });
 
-  test("has one step where all are one", () => {
+  test("a summary of numbers has one step where all are one", () => {
     expect(total(numbers("float32", fixed(new Float32Array(9).fill(0.3))).bins)).toBe(9);
   });
 
@@ -47,7 +47,7 @@ describe("a summary of numbers", () => {
     expect(total(numbers("float64", fixed(Float64Array.of(1e300, -1e300, 0.5))).bins)).toBe(3);
   });
 
-  test("is exact for a large span", () => {
+  test("a summary of numbers is exact for a large span", () => {
     const rows = 2 ** 20;
     const data = Float32Array.from({ length: rows }, (_, row) => (row % 4 === 0 ? 0.25 : 0.75));
     const found = numbers("float32", fixed(data), fixed(Float32Array.of(0, 1)));
@@ -56,7 +56,7 @@ describe("a summary of numbers", () => {
     expect(total(found.bins)).toBe(rows + 2);
   });
 
-  test("of vectors is of their norms", () => {
+  test("a summary of numbers of vectors is of their norms", () => {
     const child = fixed(Float32Array.of(3, 4, 0, 1, 5, 12));
     const column: Column = { kind: "list", offsets: Uint32Array.of(0, 2, 4, 6), child, valid: undefined };
     expect(numbers({ kind: "list", element: "float32" }, column)).toMatchObject({
@@ -69,7 +69,7 @@ describe("a summary of numbers", () => {
 });
 
 describe("a summary of few different values", () => {
-  test("counts each whole number, the lowest first", () => {
+  test("a summary of few different values counts each whole number, the lowest first", () => {
     expect(summaryOf("int64", fixed(BigInt64Array.of(2n, 0n, 2n, -1n)))).toEqual({
       column: "score",
       kind: "values",
@@ -83,7 +83,7 @@ describe("a summary of few different values", () => {
     });
   });
 
-  test("counts each text and truth, the most frequent first", () => {
+  test("a summary of few different values counts each text and truth, the most frequent first", () => {
     expect(summaryOf("utf8", textColumn(["b", "a", "b", "é"]))).toMatchObject({
       counts: [
         { value: "b", count: 2 },
@@ -99,7 +99,7 @@ describe("a summary of few different values", () => {
     });
   });
 
-  test("counts those of rare texts exactly", () => {
+  test("a summary of few different values counts those of rare texts exactly", () => {
     const rows = 100_000;
     const texts = Array.from({ length: rows }, (_, row) => (row === 77_777 ? "rare" : "common"));
     expect(summaryOf("utf8", textColumn(texts))).toMatchObject({
@@ -110,14 +110,14 @@ describe("a summary of few different values", () => {
     });
   });
 
-  test("tells the most frequent 48 of many, and all the others together", () => {
+  test("a summary of few different values tells the most frequent 48 of many, and all the others together", () => {
     const texts = Array.from({ length: 1000 }, (_, row) => `text ${row % 100}`);
     const found = summaryOf("utf8", textColumn(texts));
     expect(found).toMatchObject({ kind: "values", values: 1000, others: 520 });
     expect(found?.kind === "values" && found.counts.length).toBe(48);
   });
 
-  test("tells only how many values there are where almost each is another", () => {
+  test("a summary of few different values tells only how many values there are where almost each is another", () => {
     const found = summaryOf("utf8", textColumn(Array.from({ length: 1000 }, (_, row) => `text ${row}`)));
     expect(found).toMatchObject({ kind: "values", values: 1000, counts: [], others: 1000 });
   });

@@ -10,25 +10,28 @@ describe("a column that has NULLs only in a shard", () => {
   const nulls = "SELECT i::BIGINT AS id, i / 8 AS x, NULL AS note FROM range(5) t(i)";
   const typed = "SELECT i::BIGINT AS id, i / 8 AS x, 'n' || i AS note FROM range(5, 10) t(i)";
 
-  test.each(["a", "z"])("has the other shards' type, whichever comes first (%s)", async (name) => {
-    await using scratch = await scratchFolder();
-    const output = { columns: ["id", "note"], parquet: { path: "out" } };
-    const job = await smallJob(scratch.path, {
-      model: identity,
-      select: "SELECT 1",
-      input: { path: "in/*.arrow" },
-      output,
-    });
-    await writeArrow(join(scratch.path, "in/b.arrow"), typed);
-    await writeArrow(join(scratch.path, `in/${name}.arrow`), nulls, { nulls: ["note"] });
+  test.each(["a", "z"])(
+    "a column that has NULLs only in a shard has the other shards' type, whichever comes first (%s)",
+    async (name) => {
+      await using scratch = await scratchFolder();
+      const output = { columns: ["id", "note"], parquet: { path: "out" } };
+      const job = await smallJob(scratch.path, {
+        model: identity,
+        select: "SELECT 1",
+        input: { path: "in/*.arrow" },
+        output,
+      });
+      await writeArrow(join(scratch.path, "in/b.arrow"), typed);
+      await writeArrow(join(scratch.path, `in/${name}.arrow`), nulls, { nulls: ["note"] });
 
-    await scoreHere(job.spec);
+      await scoreHere(job.spec);
 
-    const rows = await query(`SELECT id::INTEGER AS id, note FROM '${job.out}/*.parquet' ORDER BY id`);
-    expect(rows.map(({ note }) => note)).toEqual([null, null, null, null, null, "n5", "n6", "n7", "n8", "n9"]);
-  });
+      const rows = await query(`SELECT id::INTEGER AS id, note FROM '${job.out}/*.parquet' ORDER BY id`);
+      expect(rows.map(({ note }) => note)).toEqual([null, null, null, null, null, "n5", "n6", "n7", "n8", "n9"]);
+    },
+  );
 
-  test("is refused where an expression depends on its type", async () => {
+  test("a column that has NULLs only in a shard is refused where an expression depends on its type", async () => {
     await using scratch = await scratchFolder();
     const job = await smallJob(scratch.path, {
       model: identity,
@@ -43,7 +46,7 @@ describe("a column that has NULLs only in a shard", () => {
     );
   });
 
-  test("is refused where no shard has a type for it", async () => {
+  test("a column that has NULLs only in a shard is refused where no shard has a type for it", async () => {
     await using scratch = await scratchFolder();
     const output = { columns: ["id", "note"], parquet: { path: "out" } };
     const job = await smallJob(scratch.path, {

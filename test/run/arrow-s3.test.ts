@@ -20,7 +20,7 @@ s3.describe("Arrow shards in S3", () => {
   test.each([
     ["file", "penguins-pipeline"],
     ["stream", "sentences-mean"],
-  ] as const)("are scored as Python did, from a %s (%s)", async (kind, name) => {
+  ] as const)("Arrow shards in S3 are scored as Python did, from a %s (%s)", async (kind, name) => {
     await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const fixture = fixtureNamed(name);
@@ -39,28 +39,31 @@ s3.describe("Arrow shards in S3", () => {
     expect(await readdir(spool)).toEqual([]);
   });
 
-  test.each(["plain.arrow", "zstd.arrows"])("have every type, dictionaries among them (%s)", async (name) => {
-    await using scratch = await scratchFolder();
-    const bucket = await s3.server().createBucket();
-    await bucket.putFile(`in/${name}`, join(projectFolder, "fixtures/arrow", name));
-    const types = join(projectFolder, "fixtures/arrow/types.parquet");
-    const columns = (await query(`DESCRIBE SELECT * FROM '${types}'`)).map((row) => String(row["column_name"]));
-    const job = await smallJob(scratch.path, {
-      model: identity,
-      select: "SELECT 1",
-      input: { path: `s3://${bucket.name}/in/*`, spool: { path: "spool" }, where: "id >= 0" },
-      modelSpec: { inputs: { x: ["id"] } },
-      output: { columns, parquet: { path: "out" } },
-    });
+  test.each(["plain.arrow", "zstd.arrows"])(
+    "Arrow shards in S3 have every type, dictionaries among them (%s)",
+    async (name) => {
+      await using scratch = await scratchFolder();
+      const bucket = await s3.server().createBucket();
+      await bucket.putFile(`in/${name}`, join(projectFolder, "fixtures/arrow", name));
+      const types = join(projectFolder, "fixtures/arrow/types.parquet");
+      const columns = (await query(`DESCRIBE SELECT * FROM '${types}'`)).map((row) => String(row["column_name"]));
+      const job = await smallJob(scratch.path, {
+        model: identity,
+        select: "SELECT 1",
+        input: { path: `s3://${bucket.name}/in/*`, spool: { path: "spool" }, where: "id >= 0" },
+        modelSpec: { inputs: { x: ["id"] } },
+        output: { columns, parquet: { path: "out" } },
+      });
 
-    const result = await runInS3(["run", job.spec], { port: port() });
+      const result = await runInS3(["run", job.spec], { port: port() });
 
-    expect(result, result.stderr).toMatchObject({ code: 0 });
-    const rows = without("score", await outputRows(job.out));
-    expect(rows).toEqual(await readRows(types));
-  });
+      expect(result, result.stderr).toMatchObject({ code: 0 });
+      const rows = without("score", await outputRows(job.out));
+      expect(rows).toEqual(await readRows(types));
+    },
+  );
 
-  test("are fetched by the columns that are needed, and told by row where one cannot be scored", async () => {
+  test("Arrow shards in S3 are fetched by the columns that are needed, and told by row where one cannot be scored", async () => {
     await using scratch = await scratchFolder();
     await using proxy = await tcpProxy(port());
     const bucket = await s3.server().createBucket();

@@ -50,16 +50,19 @@ describe("every type that pyarrow writes is carried as it is from Parquet", () =
     { name: "zstd.arrow", computed: false },
     { name: "plain.arrows", computed: false },
     { name: "zstd.arrows", computed: false },
-  ])("from $name, through DuckDB: $computed", async ({ name, computed }) => {
-    await using scratch = await scratchFolder();
-    const described = await query(`DESCRIBE SELECT * FROM '${join(written, "types.parquet")}'`);
-    const columns = described.map((row) => String(row["column_name"]));
+  ])(
+    "every type that pyarrow writes is carried as it is from Parquet from $name, through DuckDB: $computed",
+    async ({ name, computed }) => {
+      await using scratch = await scratchFolder();
+      const described = await query(`DESCRIBE SELECT * FROM '${join(written, "types.parquet")}'`);
+      const columns = described.map((row) => String(row["column_name"]));
 
-    const rows = await carryAll(scratch.path, join(written, name), { columns, computed });
+      const rows = await carryAll(scratch.path, join(written, name), { columns, computed });
 
-    expect(columns).toHaveLength(54);
-    expect(text(rows)).toEqual(text(await readRows(join(written, "types.parquet"))));
-  });
+      expect(columns).toHaveLength(54);
+      expect(text(rows)).toEqual(text(await readRows(join(written, "types.parquet"))));
+    },
+  );
 });
 
 describe("what Python predicted is predicted from Arrow", () => {
@@ -92,22 +95,25 @@ describe("what Python predicted is predicted from Arrow", () => {
     expect(await faultsOfFinished(out, fixture.rows)).toEqual([]);
   });
 
-  test.each(["file", "stream"] as const)("where a run was left unfinished, from a %s", async (kind) => {
-    await using scratch = await scratchFolder();
-    const fixture = fixtureNamed("cancer-logistic");
-    await mkdir(join(scratch.path, "in"));
-    await fixtureAsArrow(join(scratch.path, "in"), fixture.table, kind);
-    const spec = await writeSpec(scratch.path, fixture, { input: { path: "in/*" }, commit_rows: 29 });
-    const out = join(scratch.path, "out");
-    await leaveUnfinished(spec, out, (span) => span % 3 === 1);
+  test.each(["file", "stream"] as const)(
+    "what Python predicted is predicted from Arrow where a run was left unfinished, from a %s",
+    async (kind) => {
+      await using scratch = await scratchFolder();
+      const fixture = fixtureNamed("cancer-logistic");
+      await mkdir(join(scratch.path, "in"));
+      await fixtureAsArrow(join(scratch.path, "in"), fixture.table, kind);
+      const spec = await writeSpec(scratch.path, fixture, { input: { path: "in/*" }, commit_rows: 29 });
+      const out = join(scratch.path, "out");
+      await leaveUnfinished(spec, out, (span) => span % 3 === 1);
 
-    const report = await scoreHere(spec);
+      const report = await scoreHere(spec);
 
-    expect(report).toMatchObject({ status: "complete", spansPlanned: 20, spansResumed: 7 });
-    expect(differences(await outputRows(out), await goldenRows(fixture))).toEqual([]);
-  });
+      expect(report).toMatchObject({ status: "complete", spansPlanned: 20, spansResumed: 7 });
+      expect(differences(await outputRows(out), await goldenRows(fixture))).toEqual([]);
+    },
+  );
 
-  test("as a command, from Arrow and Parquet shards of one job", async () => {
+  test("what Python predicted is predicted from Arrow as a command, from Arrow and Parquet shards of one job", async () => {
     await using scratch = await scratchFolder();
     const fixture = fixtureNamed("cancer-logistic");
     await mkdir(join(scratch.path, "in"));
@@ -127,28 +133,31 @@ describe("what Python predicted is predicted from Arrow", () => {
 });
 
 describe("a batch of 20 MB, more than is read at once", () => {
-  test.each(["file", "stream"] as const)("is scored in parts, and taken up in its middle, from a %s", async (kind) => {
-    await using scratch = await scratchFolder();
-    const select =
-      "SELECT i::BIGINT AS id, CASE WHEN i % 5 <> 1 THEN repeat(md5(i::VARCHAR), 32) END AS note, i / 8 AS x FROM range(25000) t(i)";
-    const name = kind === "file" ? "a.arrow" : "a.arrows";
-    const job = await smallJob(scratch.path, {
-      model: identity,
-      select: "SELECT 1",
-      input: { path: `in/${name}` },
-      output: { columns: ["id", "note"], parquet: { path: "out" } },
-      commit_rows: 3333,
-    });
-    await writeArrow(join(scratch.path, "in", name), select, { kind, batchRows: 25_000 });
-    await leaveUnfinished(job.spec, job.out, (span) => span % 2 === 0);
+  test.each(["file", "stream"] as const)(
+    "a batch of 20 MB, more than is read at once is scored in parts, and taken up in its middle, from a %s",
+    async (kind) => {
+      await using scratch = await scratchFolder();
+      const select =
+        "SELECT i::BIGINT AS id, CASE WHEN i % 5 <> 1 THEN repeat(md5(i::VARCHAR), 32) END AS note, i / 8 AS x FROM range(25000) t(i)";
+      const name = kind === "file" ? "a.arrow" : "a.arrows";
+      const job = await smallJob(scratch.path, {
+        model: identity,
+        select: "SELECT 1",
+        input: { path: `in/${name}` },
+        output: { columns: ["id", "note"], parquet: { path: "out" } },
+        commit_rows: 3333,
+      });
+      await writeArrow(join(scratch.path, "in", name), select, { kind, batchRows: 25_000 });
+      await leaveUnfinished(job.spec, job.out, (span) => span % 2 === 0);
 
-    await scoreHere(job.spec);
+      await scoreHere(job.spec);
 
-    const sum = "count(*)::INTEGER AS rows, bit_xor(hash(id, note, score))::VARCHAR AS hash";
-    expect(await query(`SELECT ${sum} FROM '${job.out}/*.parquet'`)).toEqual(
-      await query(`SELECT ${sum} FROM (SELECT id, note, x::FLOAT AS score FROM (${select}))`),
-    );
-  });
+      const sum = "count(*)::INTEGER AS rows, bit_xor(hash(id, note, score))::VARCHAR AS hash";
+      expect(await query(`SELECT ${sum} FROM '${job.out}/*.parquet'`)).toEqual(
+        await query(`SELECT ${sum} FROM (SELECT id, note, x::FLOAT AS score FROM (${select}))`),
+      );
+    },
+  );
 });
 
 describe("dictionaries", () => {

@@ -55,7 +55,7 @@ describe("a row that cannot be scored", () => {
     },
   );
 
-  test("is no integer that float32 holds exactly, however large", async () => {
+  test("a row that cannot be scored is no integer that float32 holds exactly, however large", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "diabetes-mlp");
     await Promise.all(job.shards.map((shard) => rm(shard)));
@@ -89,7 +89,7 @@ async function damage(shard: string, from: number): Promise<Buffer> {
 }
 
 describe("a shard whose bytes are damaged", () => {
-  test("in the middle ends the run with 65; earlier spans stay, and a run over the repaired shard finishes", async () => {
+  test("a shard whose bytes are damaged in the middle ends the run with 65; earlier spans stay, and a run over the repaired shard finishes", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "digits-lightgbm", { commit_rows: 50 });
     // Shard 2 is rows 799 to 1399 of the run, in row groups of 150.
@@ -111,7 +111,7 @@ describe("a shard whose bytes are damaged", () => {
     expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
   });
 
-  test("in a row group that is committed does not matter any more", async () => {
+  test("a shard whose bytes are damaged in a row group that is committed does not matter any more", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "digits-lightgbm", { commit_rows: 50 });
     await leaveUnfinished(job.spec, job.out, (span) => span < 30);
@@ -140,7 +140,7 @@ describe("a shard whose bytes are damaged", () => {
 });
 
 describe("input that is not all there", () => {
-  test("is waited for with 75 while input.ready is missing", async () => {
+  test("input that is not all there is waited for with 75 while input.ready is missing", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", { input: { ready: "in/_SUCCESS" } });
 
@@ -153,7 +153,7 @@ describe("input that is not all there", () => {
     expect(inTime.summary).toMatchObject({ status: "complete", rows_scored: 178 });
   });
 
-  test("is waited for with 75 while it has fewer rows than input.min_rows; no plan is made of it", async () => {
+  test("input that is not all there is waited for with 75 while it has fewer rows than input.min_rows; no plan is made of it", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", { input: { min_rows: 178 } });
     const late = await readFile(job.shard(4));
@@ -169,7 +169,7 @@ describe("input that is not all there", () => {
     expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
   });
 
-  test("is waited for with 75 when there is no shard at all", async () => {
+  test("input that is not all there is waited for with 75 when there is no shard at all", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     await Promise.all(job.shards.map((shard) => rm(shard)));

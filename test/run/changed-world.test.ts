@@ -93,15 +93,18 @@ async function expectRefused(job: OwnJob, { change, says }: Change): Promise<voi
 }
 
 describe("an unfinished run", () => {
-  test.each([...shardChanges, missing, ...specChanges, modelChange])("is refused when $what", async (change) => {
-    await using scratch = await scratchFolder();
-    const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
-    await leaveUnfinished(job.spec, job.out, done);
+  test.each([...shardChanges, missing, ...specChanges, modelChange])(
+    "an unfinished run is refused when $what",
+    async (change) => {
+      await using scratch = await scratchFolder();
+      const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
+      await leaveUnfinished(job.spec, job.out, done);
 
-    await expectRefused(job, change);
-  });
+      await expectRefused(job, change);
+    },
+  );
 
-  test("goes on after what was changed is put back", async () => {
+  test("an unfinished run goes on after what was changed is put back", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
     await leaveUnfinished(job.spec, job.out, done);
@@ -136,7 +139,7 @@ describe("an unfinished run", () => {
 
 describe("a finished run", () => {
   test.each([...shardChanges, ...specChanges, modelChange])(
-    "is refused, and left as it is, when $what",
+    "a finished run is refused, and left as it is, when $what",
     async (change) => {
       await using scratch = await scratchFolder();
       const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
@@ -146,7 +149,7 @@ describe("a finished run", () => {
     },
   );
 
-  test("is refused when a shard was added", async () => {
+  test("a finished run is refused when a shard was added", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
     await scoreHere(job.spec);
@@ -162,7 +165,7 @@ describe("a finished run", () => {
     { what: "a shard", remove: (job: OwnJob) => rm(job.shard(1)) },
     { what: "every shard", remove: (job: OwnJob) => rm(join(job.shard(0), ".."), { recursive: true }) },
     { what: "the model", remove: (job: OwnJob) => rm(job.model) },
-  ])("stays already_complete when $what is deleted", async ({ remove }) => {
+  ])("a finished run stays already_complete when $what is deleted", async ({ remove }) => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
     await scoreHere(job.spec);
@@ -176,7 +179,7 @@ describe("a finished run", () => {
     expect(await listing(job.out)).toEqual(before);
   });
 
-  test("stays already_complete when a shard that the spec names without wildcards is deleted", async () => {
+  test("a finished run stays already_complete when a shard that the spec names without wildcards is deleted", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "cancer-logistic");
     await job.rewrite({ input: { path: ["in/part-00000.parquet"] } });
@@ -186,7 +189,7 @@ describe("a finished run", () => {
     expect((await runSpec(job.spec)).summary).toMatchObject({ status: "already_complete", rows_planned: 200 });
   });
 
-  test("stays already_complete with other engine settings", async () => {
+  test("a finished run stays already_complete with other engine settings", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
     await scoreHere(job.spec);

@@ -91,7 +91,7 @@ const damages: readonly Damage[] = [
 ];
 
 describe("an unfinished run", () => {
-  test.each(damages)("is refused, naming the file, when a part $what", async ({ damage, says }) => {
+  test.each(damages)("an unfinished run is refused, naming the file, when a part $what", async ({ damage, says }) => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
     await leaveUnfinished(job.spec, job.out, (span) => span < 4);
@@ -113,7 +113,7 @@ describe("an unfinished run", () => {
     expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
   });
 
-  test("is refused when its plan is damaged", async () => {
+  test("an unfinished run is refused when its plan is damaged", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
     await leaveUnfinished(job.spec, job.out, (span) => span < 4);
@@ -133,7 +133,7 @@ describe("a finished run", () => {
   test.each([
     { what: "is cut short", damage: (part: string) => truncate(part, 400) },
     { what: "is gone", damage: (part: string) => rm(part) },
-  ])("is refused, naming the file, when a part $what", async ({ damage }) => {
+  ])("a finished run is refused, naming the file, when a part $what", async ({ damage }) => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
     await scoreHere(job.spec);
@@ -149,7 +149,7 @@ describe("a finished run", () => {
 
 describe("an output folder", () => {
   test.each(["notes.txt", "part-0.parquet", "part-00000.parquet", "data.parquet"])(
-    "with a file of nobody's (%s) is refused and nothing is written to it",
+    "an output folder with a file of nobody's (%s) is refused and nothing is written to it",
     async (name) => {
       await using scratch = await scratchFolder();
       const job = await ownJob(scratch.path, "cancer-logistic");
@@ -165,17 +165,20 @@ describe("an output folder", () => {
     },
   );
 
-  test.each(["finished", "unfinished"])("with a %s run of another job is refused and left as it is", async (state) => {
-    await using scratch = await scratchFolder();
-    const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
-    await (state === "finished" ? scoreHere(job.spec) : leaveUnfinished(job.spec, job.out, (span) => span === 1));
-    await job.rewrite({ name: "another", commit_rows: commitRows });
-    const before = await listing(scratch.path);
+  test.each(["finished", "unfinished"])(
+    "an output folder with a %s run of another job is refused and left as it is",
+    async (state) => {
+      await using scratch = await scratchFolder();
+      const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
+      await (state === "finished" ? scoreHere(job.spec) : leaveUnfinished(job.spec, job.out, (span) => span === 1));
+      await job.rewrite({ name: "another", commit_rows: commitRows });
+      const before = await listing(scratch.path);
 
-    const { code, stderr } = await runSpec(job.spec);
+      const { code, stderr } = await runSpec(job.spec);
 
-    expect(code, stderr).toBe(64);
-    expect(stderr).toMatch(/it belongs to run cancer-logistic-[0-9a-f]{12}, not to another-[0-9a-f]{12}/);
-    expect(await listing(scratch.path)).toEqual(before);
-  });
+      expect(code, stderr).toBe(64);
+      expect(stderr).toMatch(/it belongs to run cancer-logistic-[0-9a-f]{12}, not to another-[0-9a-f]{12}/);
+      expect(await listing(scratch.path)).toEqual(before);
+    },
+  );
 });

@@ -60,7 +60,7 @@ const repeating = "SELECT row AS id, row % 10 AS code FROM range(1000) AS t(row)
 const expected = Array.from({ length: 1000 }, (_, id) => ({ id: BigInt(id), score: (id % 10) / 2 }));
 
 describe("the report says how many rows were repeats", () => {
-  test("of a run: as JSON, in the manifest", async () => {
+  test("the report says how many rows were repeats of a run: as JSON, in the manifest", async () => {
     await using scratch = await scratchFolder();
     const settings = { commit_rows: 300, engine: { batch_size: 64 } };
     const job = { model: lookup(), select: repeating, dedupe: true, ...settings };
@@ -74,19 +74,22 @@ describe("the report says how many rows were repeats", () => {
     expect(manifest).toMatchObject({ attempt: { rows_deduplicated: 960 } });
   });
 
-  test.each(["arrow", "arrows"] as const)("of Arrow shards: .%s", async (format) => {
-    await using scratch = await scratchFolder();
-    const input = { path: `in/b.${format}` };
-    const { spec, out } = await smallJob(scratch.path, { model: lookup(), select: "SELECT 1", input, dedupe: true });
-    const path = join(scratch.path, input.path);
-    await writeArrow(path, repeating, { kind: format === "arrow" ? "file" : "stream", batchRows: 37 });
+  test.each(["arrow", "arrows"] as const)(
+    "the report says how many rows were repeats of Arrow shards: .%s",
+    async (format) => {
+      await using scratch = await scratchFolder();
+      const input = { path: `in/b.${format}` };
+      const { spec, out } = await smallJob(scratch.path, { model: lookup(), select: "SELECT 1", input, dedupe: true });
+      const path = join(scratch.path, input.path);
+      await writeArrow(path, repeating, { kind: format === "arrow" ? "file" : "stream", batchRows: 37 });
 
-    expect(await scoreHere(spec)).toMatchObject({ rowsScored: 1000, rowsDeduplicated: 990 });
+      expect(await scoreHere(spec)).toMatchObject({ rowsScored: 1000, rowsDeduplicated: 990 });
 
-    expect(await outputRows(out)).toEqual(expected);
-  });
+      expect(await outputRows(out)).toEqual(expected);
+    },
+  );
 
-  test("of a pipe, where each batch is a span", async () => {
+  test("the report says how many rows were repeats of a pipe, where each batch is a span", async () => {
     await using scratch = await scratchFolder();
     const { spec } = await smallJob(scratch.path, { model: lookup(), select: "SELECT 1", dedupe: true });
     const path = join(scratch.path, "in.arrows");
@@ -102,13 +105,13 @@ describe("the report says how many rows were repeats", () => {
 describe("a row that the model fails on", () => {
   const select = "SELECT row AS id, CASE WHEN row % 4 = 3 THEN 99 ELSE row % 10 END AS code FROM range(200) AS t(row)";
 
-  test("ends the run by its first row", async () => {
+  test("a row that the model fails on ends the run by its first row", async () => {
     await using scratch = await scratchFolder();
     const { spec } = await smallJob(scratch.path, { model: lookup(), select, dedupe: true });
     await expect(scoreHere(spec)).rejects.toThrow(/row 3: the model fails on it/);
   });
 
-  test("takes all rows like it with it, and counts against max_rejects", async () => {
+  test("a row that the model fails on takes all rows like it with it, and counts against max_rejects", async () => {
     await using scratch = await scratchFolder();
     const { spec, out, rewrite } = await smallJob(scratch.path, { model: lookup(), select, dedupe: true, ...reject });
 

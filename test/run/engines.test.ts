@@ -76,19 +76,22 @@ describe("an engine that is not of this machine", () => {
     ["may answer another attempt", "DEVICE", 75],
     ["will never answer this job", "PERMISSION", 64],
     ["has another model by now", "MODEL_CHANGED", 66],
-  ])("ends the attempt without setting a row aside where it %s", async (_what, code, exitCode) => {
-    let calls = 0;
-    const failing =
-      (engine: Engine): Engine["run"] =>
-      (request) => {
-        calls += 1;
-        return calls > 12 ? Promise.reject(new JobError(code, "scoring elsewhere: no")) : engine.run(request);
-      };
-    const overrides = { on_bad_row: "reject", max_rejects: "100%", engine: { batch_size: 10 } };
-    await using run = await runElsewhere(failing, overrides);
+  ])(
+    "an engine that is not of this machine ends the attempt without setting a row aside where it %s",
+    async (_what, code, exitCode) => {
+      let calls = 0;
+      const failing =
+        (engine: Engine): Engine["run"] =>
+        (request) => {
+          calls += 1;
+          return calls > 12 ? Promise.reject(new JobError(code, "scoring elsewhere: no")) : engine.run(request);
+        };
+      const overrides = { on_bad_row: "reject", max_rejects: "100%", engine: { batch_size: 10 } };
+      await using run = await runElsewhere(failing, overrides);
 
-    expect(run.outcome).toMatchObject({ code, exitCode });
-    expect(calls).toBeLessThan(30); // rows are not looked for
-    expect((await partNames(run.out)).length).toBeLessThan(6);
-  });
+      expect(run.outcome).toMatchObject({ code, exitCode });
+      expect(calls).toBeLessThan(30); // rows are not looked for
+      expect((await partNames(run.out)).length).toBeLessThan(6);
+    },
+  );
 });

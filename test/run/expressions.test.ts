@@ -44,27 +44,30 @@ async function keptOf(name: string, { keeps }: Filter): Promise<{ rows: Row[]; p
 }
 
 describe("a row filter leaves the predictions of all other rows as they are", () => {
-  test.each(filters)("when it keeps $what", async (filter) => {
-    await using scratch = await scratchFolder();
-    const settings = {
-      input: { where: filter.where },
-      params: { n: "5" },
-      commit_rows: 40,
-      engine: { batch_size: 16 },
-    };
-    const spec = await writeSpec(scratch.path, fixtureNamed("wine-forest"), settings);
-    const { rows, planned } = await keptOf("wine-forest", filter);
+  test.each(filters)(
+    "a row filter leaves the predictions of all other rows as they are when it keeps $what",
+    async (filter) => {
+      await using scratch = await scratchFolder();
+      const settings = {
+        input: { where: filter.where },
+        params: { n: "5" },
+        commit_rows: 40,
+        engine: { batch_size: 16 },
+      };
+      const spec = await writeSpec(scratch.path, fixtureNamed("wine-forest"), settings);
+      const { rows, planned } = await keptOf("wine-forest", filter);
 
-    expect(await scoreHere(spec)).toMatchObject({
-      status: "complete",
-      rowsPlanned: planned,
-      rowsScored: rows.length,
-      rowsFiltered: planned - rows.length,
-    });
+      expect(await scoreHere(spec)).toMatchObject({
+        status: "complete",
+        rowsPlanned: planned,
+        rowsScored: rows.length,
+        rowsFiltered: planned - rows.length,
+      });
 
-    await expectKept(join(scratch.path, "out"), { rows, planned });
-    expect(await scoreHere(spec)).toMatchObject({ status: "already_complete" });
-  });
+      await expectKept(join(scratch.path, "out"), { rows, planned });
+      expect(await scoreHere(spec)).toMatchObject({ status: "already_complete" });
+    },
+  );
 
   test.each([
     { table: "wine-forest", commit: 1, batch: 7 },
@@ -75,21 +78,24 @@ describe("a row filter leaves the predictions of all other rows as they are", ()
     { table: "digits-lightgbm", commit: "auto", batch: 4096 },
     { table: "diabetes-mlp-batch32", commit: 13, batch: "auto" },
     { table: "diabetes-mlp-batch32", commit: "auto", batch: "auto" },
-  ])("of $table in spans of $commit and batches of $batch", async ({ table, commit, batch }) => {
-    for (const filter of commit === 1 ? [few] : [someThirds, few]) {
-      await using scratch = await scratchFolder();
-      const settings = {
-        input: { where: filter.where },
-        commit_rows: commit,
-        engine: { batch_size: batch, threads: 2 },
-      };
-      const spec = await writeSpec(scratch.path, fixtureNamed(table), settings);
+  ])(
+    "a row filter leaves the predictions of all other rows as they are of $table in spans of $commit and batches of $batch",
+    async ({ table, commit, batch }) => {
+      for (const filter of commit === 1 ? [few] : [someThirds, few]) {
+        await using scratch = await scratchFolder();
+        const settings = {
+          input: { where: filter.where },
+          commit_rows: commit,
+          engine: { batch_size: batch, threads: 2 },
+        };
+        const spec = await writeSpec(scratch.path, fixtureNamed(table), settings);
 
-      await scoreHere(spec);
+        await scoreHere(spec);
 
-      await expectKept(join(scratch.path, "out"), await keptOf(table, filter));
-    }
-  });
+        await expectKept(join(scratch.path, "out"), await keptOf(table, filter));
+      }
+    },
+  );
 });
 
 describe("a computed column is a feature like those of the file", () => {
@@ -108,7 +114,7 @@ describe("a computed column is a feature like those of the file", () => {
       { bill: "bill_length_mm", flipper: "flipper_length_mm + 0" },
       { inputs: { input: ["bill", "bill_depth_mm", "flipper", "body_mass_g"] }, missing: "nan" },
     ],
-  ])("of %s: %j", async (table, columns, model) => {
+  ])("a computed column is a feature like those of the file of %s: %j", async (table, columns, model) => {
     await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, fixtureNamed(table), { input: { columns }, model });
 
@@ -118,7 +124,7 @@ describe("a computed column is a feature like those of the file", () => {
     await expectKept(join(scratch.path, "out"), { rows, planned: rows.length });
   });
 
-  test("as JavaScript computes it too, of the rows that are kept", async () => {
+  test("a computed column is a feature like those of the file as JavaScript computes it too, of the rows that are kept", async () => {
     await using scratch = await scratchFolder();
     const select = "SELECT row AS id, row / 8 AS a, (row % 7)::INTEGER AS b FROM range(5000) AS t(row)";
     const input = { columns: { x: "sqrt(a) + b * 3 - CASE WHEN b > 3 THEN 100 ELSE 0 END" }, where: "b <> 2" };
@@ -132,7 +138,7 @@ describe("a computed column is a feature like those of the file", () => {
     await expectKept(out, { rows, planned: 5000 });
   });
 
-  test("in place of the shard's of its name, which expressions and filter still see", async () => {
+  test("a computed column is a feature like those of the file in place of the shard's of its name, which expressions and filter still see", async () => {
     await using scratch = await scratchFolder();
     const select = "SELECT row AS id, row::DOUBLE AS x, row::DOUBLE AS y FROM range(10) AS t(row)";
     const input = { columns: { x: "100 - x", Y: "x + y" }, where: "x >= 7" };

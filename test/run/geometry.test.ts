@@ -18,30 +18,33 @@ describe("a column of geometries", () => {
     { version: "1.0.0", column: { encoding: "WKB", geometry_types: ["Point"] } },
     // As written before version 1: DuckDB's own reading of it refuses the file.
     { version: "0.1.0", column: { encoding: "WKB", geometry_type: "Point" } },
-  ])("of GeoParquet $version is carried as the bytes in the file", async ({ version, column }) => {
-    await using scratch = await scratchFolder();
-    await mkdir(join(scratch.path, "in"));
-    const geo = JSON.stringify({ version, primary_column: "place", columns: { place: column } });
-    await writeRows(
-      join(scratch.path, "in/a.parquet"),
-      `SELECT row, from_hex('${point}') AS place, ${features} FROM range(5) AS t(row)`,
-      `KV_METADATA {geo: '${geo}'}`,
-    );
-    const spec = await writeSpec(scratch.path, fixtureNamed("diabetes-mlp"), {
-      input: { path: "in/*.parquet" },
-      model: { inputs: { features: featureNames } },
-      output: { columns: ["row", "place"] },
-    });
+  ])(
+    "a column of geometries of GeoParquet $version is carried as the bytes in the file",
+    async ({ version, column }) => {
+      await using scratch = await scratchFolder();
+      await mkdir(join(scratch.path, "in"));
+      const geo = JSON.stringify({ version, primary_column: "place", columns: { place: column } });
+      await writeRows(
+        join(scratch.path, "in/a.parquet"),
+        `SELECT row, from_hex('${point}') AS place, ${features} FROM range(5) AS t(row)`,
+        `KV_METADATA {geo: '${geo}'}`,
+      );
+      const spec = await writeSpec(scratch.path, fixtureNamed("diabetes-mlp"), {
+        input: { path: "in/*.parquet" },
+        model: { inputs: { features: featureNames } },
+        output: { columns: ["row", "place"] },
+      });
 
-    expect(await scoreHere(spec)).toMatchObject({ status: "complete", rowsScored: 5 });
+      expect(await scoreHere(spec)).toMatchObject({ status: "complete", rowsScored: 5 });
 
-    const places = (await outputRows(join(scratch.path, "out"))).map(({ place }) => String(place));
-    expect(new Set(places)).toEqual(
-      new Set([String.raw`\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\xF0?\x00\x00\x00\x00\x00\x00\x00@`]),
-    );
-  });
+      const places = (await outputRows(join(scratch.path, "out"))).map(({ place }) => String(place));
+      expect(new Set(places)).toEqual(
+        new Set([String.raw`\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\xF0?\x00\x00\x00\x00\x00\x00\x00@`]),
+      );
+    },
+  );
 
-  test("is told without the page of JSON that its coordinate system may be", async () => {
+  test("a column of geometries is told without the page of JSON that its coordinate system may be", async () => {
     await using scratch = await scratchFolder();
     const path = join(scratch.path, "a.parquet");
     const crs = JSON.stringify({ type: "ProjectedCRS", name: "it's far", id: { authority: "A", code: 1 } });

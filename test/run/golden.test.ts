@@ -38,7 +38,7 @@ const filesOf = async (nights: Nights): Promise<string[]> =>
   await readdir(nights.folder("2026-11-20"), { recursive: true }).catch(() => []);
 
 describe("a run with golden rows", () => {
-  test("is published when the predictions of another program come out, and counts no golden row", async () => {
+  test("a run with golden rows is published when the predictions of another program come out, and counts no golden row", async () => {
     await using scratch = await scratchFolder();
     await writeGolden(scratch.path);
     const done = await run(await goldenNights(scratch.path));
@@ -47,7 +47,7 @@ describe("a run with golden rows", () => {
     expect(done.stderr).toContain("the predictions of 40 rows of");
   });
 
-  test("ends with exit code 65 before anything is planned when a prediction differs, and says what is wrong", async () => {
+  test("a run with golden rows ends with exit code 65 before anything is planned when a prediction differs, and says what is wrong", async () => {
     await using scratch = await scratchFolder();
     await writeGolden(scratch.path, "CASE WHEN id IN (7, 9) THEN score + 1 ELSE score END");
     const nights = await goldenNights(scratch.path);
@@ -64,14 +64,14 @@ describe("a run with golden rows", () => {
     expect(mended.code, mended.stderr).toBe(0);
   });
 
-  test("is refused when the file says that another model made it", async () => {
+  test("a run with golden rows is refused when the file says that another model made it", async () => {
     await using scratch = await scratchFolder();
     await writeGolden(scratch.path, "score", `KV_METADATA {'infer_batch.model_sha256': '${"ab".repeat(32)}'}`);
     const refused = await run(await goldenNights(scratch.path));
     expect([refused.code, refused.stderr]).toEqual([65, expect.stringContaining(`sha256 ${"ab".repeat(32)}`)]);
   });
 
-  test("is refused with exit code 66 when it is planned and the golden rows are others, and --new-run takes them", async () => {
+  test("a run with golden rows is refused with exit code 66 when it is planned and the golden rows are others, and --new-run takes them", async () => {
     await using scratch = await scratchFolder();
     await writeGolden(scratch.path);
     const nights = await goldenNights(scratch.path, spoilt);
@@ -108,7 +108,7 @@ describe("a run with golden rows", () => {
     ["SELECT 1::FLOAT AS x, 1::FLOAT AS score LIMIT 0", 65, "the file has no rows"],
     ["SELECT NULL::FLOAT AS x, 1::FLOAT AS score", 65, "row 0 cannot be scored: null (`x` is NULL)"],
     ["SELECT 2::FLOAT AS x, 2::FLOAT AS score", 65, "input.where leaves out 1 row"],
-  ])("refuses golden rows that cannot be compared: %s", async (select, code, message) => {
+  ])("a run with golden rows refuses golden rows that cannot be compared: %s", async (select, code, message) => {
     await using scratch = await scratchFolder();
     await writeRows(join(scratch.path, "golden.parquet"), select);
     const job = await smallJob(scratch.path, {
@@ -122,7 +122,7 @@ describe("a run with golden rows", () => {
     expect([refused.code, refused.stderr]).toEqual([code, expect.stringContaining(message)]);
   });
 
-  test("takes a row that is rejected for NaN as expected when the file has NaN for it, and names the next row right", async () => {
+  test("a run with golden rows takes a row that is rejected for NaN as expected when the file has NaN for it, and names the next row right", async () => {
     await using scratch = await scratchFolder();
     const job = await smallJob(scratch.path, {
       model: { ...identity, nodes: [{ op: "Log", from: ["x"], to: "score" }] },
@@ -150,7 +150,7 @@ describe("a run with golden rows", () => {
       "SELECT 1 AS id",
       "6::DOUBLE AS x, 6",
     ],
-  ])("reads %s from a column of the file", async (_name, folder, input, select, row) => {
+  ])("a run with golden rows reads %s from a column of the file", async (_name, folder, input, select, row) => {
     await using scratch = await scratchFolder();
     const job = await smallJob(scratch.path, {
       model: identity,
@@ -168,7 +168,7 @@ describe("a run with golden rows", () => {
     expect([refused.code, refused.stderr]).toEqual([65, expect.stringContaining("`score` is 6, expected 7")]);
   });
 
-  test("is checked by each worker", async () => {
+  test("a run with golden rows is checked by each worker", async () => {
     await using scratch = await scratchFolder();
     await writeGolden(scratch.path);
     const nights = await goldenNights(scratch.path);
@@ -180,7 +180,7 @@ describe("a run with golden rows", () => {
 });
 
 describe("the file of golden rows", () => {
-  test("that is missing is an error of the spec, with its place", async () => {
+  test("the file of golden rows that is missing is an error of the spec, with its place", async () => {
     await using scratch = await scratchFolder();
     const refused = await run(await goldenNights(scratch.path));
     expect([refused.code, refused.stderr]).toEqual([
@@ -210,7 +210,7 @@ postgres.describe("a run into Postgres with golden rows", () => {
 
 const s3 = useS3();
 s3.describe("golden rows in S3", () => {
-  test("are read beside an input on disk", async () => {
+  test("golden rows in S3 are read beside an input on disk", async () => {
     await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     useCredentials();

@@ -17,7 +17,7 @@ async function heldNight(nights: Nights): Promise<string> {
 }
 
 describe("a run whose checks fail", () => {
-  test("is held with exit code 67, names the failed checks and the commands, and publishes nothing", async () => {
+  test("a run whose checks fail is held with exit code 67, names the failed checks and the commands, and publishes nothing", async () => {
     await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     const runId = await heldNight(nights);
@@ -42,7 +42,7 @@ describe("a run whose checks fail", () => {
     expect((await readdir(folder)).filter((name) => !name.startsWith("_"))).toEqual([]);
   });
 
-  test("is published by approve, which needs neither model nor input", async () => {
+  test("a run whose checks fail is published by approve, which needs neither model nor input", async () => {
     await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     const runId = await heldNight(nights);
@@ -77,7 +77,7 @@ describe("a run whose checks fail", () => {
     expect(next.code, next.stderr).toBe(held ? 67 : 0);
   });
 
-  test("stays unpublished when it is discarded, and a new run takes its place", async () => {
+  test("a run whose checks fail stays unpublished when it is discarded, and a new run takes its place", async () => {
     await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     const runId = await heldNight(nights);
@@ -100,7 +100,7 @@ describe("a run whose checks fail", () => {
     expect((await outputRows(folder)).length).toBe(442);
   });
 
-  test("is superseded by a new run, and can then not be approved", async () => {
+  test("a run whose checks fail is superseded by a new run, and can then not be approved", async () => {
     await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     const runId = await heldNight(nights);
@@ -116,7 +116,7 @@ describe("a run whose checks fail", () => {
     expect([approved.code, approved.stderr]).toEqual([66, expect.stringContaining(`${runId}-r2`)]);
   });
 
-  test("leaves the predictions that it was to replace as they are until it is approved", async () => {
+  test("a run whose checks fail leaves the predictions that it was to replace as they are until it is approved", async () => {
     await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     await nights.night("run", "2026-11-20");
@@ -133,7 +133,7 @@ describe("a run whose checks fail", () => {
 });
 
 describe("a run whose checks pass", () => {
-  test("is published under a decision of the checks, and its profile stays for the next nights", async () => {
+  test("a run whose checks pass is published under a decision of the checks, and its profile stays for the next nights", async () => {
     await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     for (const date of ["2026-11-19", "2026-11-20"]) {
@@ -164,7 +164,7 @@ describe("a run whose checks pass", () => {
 });
 
 describe("what a run is compared with", () => {
-  test("are published runs with earlier logical dates, of the same params besides, whenever they were scored", async () => {
+  test("what a run is compared with are published runs with earlier logical dates, of the same params besides, whenever they were scored", async () => {
     await using scratch = await scratchFolder();
     const params = { region: "EU", ds: "${today}" };
     const nights = await nightlyJob(scratch.path, {
@@ -187,7 +187,7 @@ describe("what a run is compared with", () => {
     });
   });
 
-  test("is pinned when the run is planned: a profile that is gone afterwards ends the attempt with 75", async () => {
+  test("what a run is compared with is pinned when the run is planned: a profile that is gone afterwards ends the attempt with 75", async () => {
     await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     const first = lastJson(await nights.night("run", "2026-11-20", "--json"));
@@ -199,7 +199,7 @@ describe("what a run is compared with", () => {
 });
 
 describe("checks in the spec", () => {
-  test("with on_fail: warn publish the run as it comes, with a verdict and warnings", async () => {
+  test("checks in the spec with on_fail: warn publish the run as it comes, with a verdict and warnings", async () => {
     await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path, { checks: { on_fail: "warn" } });
     await nights.night("run", "2026-11-20");
@@ -213,7 +213,7 @@ describe("checks in the spec", () => {
     expect(done.stderr).toContain("checks: 50 rows");
   });
 
-  test("may be taken away, and a held run stays held", async () => {
+  test("checks in the spec may be taken away, and a held run stays held", async () => {
     await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     await heldNight(nights);
@@ -222,7 +222,7 @@ describe("checks in the spec", () => {
     expect(refused.code).toBe(67);
   });
 
-  test("with expect only warn of a run that is named", async () => {
+  test("checks in the spec with expect only warn of a run that is named", async () => {
     await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     await nights.night("run", "2026-11-20");
@@ -236,7 +236,7 @@ describe("checks in the spec", () => {
 });
 
 describe("report.on_held", () => {
-  test("is called once, by the attempt that made the verdict, and on_success and on_failure are not", async () => {
+  test("report.on_held is called once, by the attempt that made the verdict, and on_success and on_failure are not", async () => {
     await using server = await listen();
     await using scratch = await scratchFolder();
     const report = {
@@ -256,7 +256,7 @@ describe("report.on_held", () => {
     });
   });
 
-  test("that is not set leaves a held run to on_failure", async () => {
+  test("report.on_held that is not set leaves a held run to on_failure", async () => {
     await using server = await listen();
     await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path, { report: { on_failure: `${server.url}/fail` } });

@@ -52,7 +52,7 @@ const one = (id: number): string => `SELECT ${id}::BIGINT AS id, ${id}::DOUBLE A
 const carried = (...columns: string[]): { output: object } => ({ output: { columns, parquet: { path: "out" } } });
 
 describe("columns of hive folders", () => {
-  test("are carried by their types, unescaped, NULL where Hive says so", async () => {
+  test("columns of hive folders are carried by their types, unescaped, NULL where Hive says so", async () => {
     await using scratch = await scratchFolder();
     const shards = {
       "dt=2026-01-31/region=a%20b/x.parquet": one(1),
@@ -81,7 +81,7 @@ describe("columns of hive folders", () => {
     ]);
   });
 
-  test("have each of the types", async () => {
+  test("columns of hive folders have each of the types", async () => {
     await using scratch = await scratchFolder();
     const shards = {
       "i=-9223372036854775808/f=1e3/b=true/m=01/x.parquet": one(1),
@@ -98,7 +98,7 @@ describe("columns of hive folders", () => {
     ]);
   });
 
-  test("are features when they are typed and listed", async () => {
+  test("columns of hive folders are features when they are typed and listed", async () => {
     await using scratch = await scratchFolder();
     const mean: SmallModel = {
       ...identity,
@@ -121,7 +121,7 @@ describe("columns of hive folders", () => {
     ]);
   });
 
-  test("are no features by default", async () => {
+  test("columns of hive folders are no features by default", async () => {
     await using scratch = await scratchFolder();
     const input = { partitions: { month: "int64", y: "float64" } };
     const renamed: SmallModel = {
@@ -170,7 +170,7 @@ describe("folders that do not fit are refused with 65, naming them", () => {
     );
   });
 
-  test("as the command tells it", async () => {
+  test("folders that do not fit are refused with 65, naming them as the command tells it", async () => {
     await using scratch = await scratchFolder();
     const shards = { "dt=2026-01-31/a.parquet": one(1), "dt=latest/a.parquet": one(2) };
     const job = await hiveJob(scratch.path, shards, { input: { partitions: { dt: "date" } }, ...carried("dt") });
@@ -182,7 +182,7 @@ describe("folders that do not fit are refused with 65, naming them", () => {
     expect(stderr).toContain("input.partitions says dt: date");
   });
 
-  test("when one shard lies in no such folder", async () => {
+  test("folders that do not fit are refused with 65, naming them when one shard lies in no such folder", async () => {
     await using scratch = await scratchFolder();
     const shards = { "dt=2026-01-31/a.parquet": one(1), "z.parquet": one(2), "dt=2026-02-01/c.parquet": one(3) };
     const job = await hiveJob(scratch.path, shards, carried("id", "dt"));

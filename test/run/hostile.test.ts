@@ -149,7 +149,7 @@ describe("a spec", () => {
     ["a name with a / in it", { name: "a/b" }],
     ["a name that a param leads elsewhere", { params: { p: "../x" }, name: "${p}" }],
     ["a name of two lines", { name: "a\nb" }],
-  ])("with %s is refused with 64 before anything is written", async (_, overrides) => {
+  ])("a spec with %s is refused with 64 before anything is written", async (_, overrides) => {
     await using scratch = await scratchFolder();
     await mkdir(join(scratch.path, "job"));
     const [fixture = small] = fixtures;
@@ -161,7 +161,7 @@ describe("a spec", () => {
     expect((await readdir(scratch.path, { recursive: true })).toSorted()).toEqual(["job", "job/job.yaml"]);
   });
 
-  test("with quotes, a newline and brackets in its output's name writes there, and only there", async () => {
+  test("a spec with quotes, a newline and brackets in its output's name writes there, and only there", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", {
       params: { p: `o'; DROP "x"\n[a]*` },
@@ -196,7 +196,7 @@ describe("what is in the environment", () => {
     env: { AWS_SECRET_ACCESS_KEY: secret, DATABASE_URL: `postgres://u:${secret}@db/x`, PGPASSWORD: secret },
   };
 
-  test("is in no output, plan, manifest, part or message of a run that is carried out and found complete", async () => {
+  test("what is in the environment is in no output, plan, manifest, part or message of a run that is carried out and found complete", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", { commit_rows: 50 });
     const results = [await runSpec(job.spec, loud), await runSpec(job.spec, loud)];
@@ -225,7 +225,7 @@ describe("what is in the environment", () => {
         await writeFile(join(job.out, plan ?? ""), "{}");
       },
     ],
-  ])("is not told when %s", async (_, exit, spoil) => {
+  ])("what is in the environment is not told when %s", async (_, exit, spoil) => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     await spoil(job);
@@ -235,7 +235,7 @@ describe("what is in the environment", () => {
     expect(await everything(scratch.path, [result])).not.toContain(secret);
   });
 
-  test("is not told when the program has a bug", async () => {
+  test("what is in the environment is not told when the program has a bug", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     const bug = `data:text/javascript,${encodeURIComponent(

@@ -45,7 +45,7 @@ async function put(folder: string, part: number): Promise<void> {
 }
 
 describe("input.wait", () => {
-  test("waits for the marker of input.ready, whatever files are there", async () => {
+  test("input.wait waits for the marker of input.ready, whatever files are there", async () => {
     const { code, stderr, report } = await runWaiting({ input: { ready: "in/_SUCCESS" } }, async (folder) => {
       await put(folder, 0);
       await put(folder, 1);
@@ -60,13 +60,13 @@ describe("input.wait", () => {
     expect(stderr).toMatch(/found the input after \d+ s\n/);
   });
 
-  test("without input.ready waits for files that match", async () => {
+  test("input.wait without input.ready waits for files that match", async () => {
     const { code, stderr, report } = await runWaiting({}, (folder) => put(folder, 0));
     expect([code, report.status]).toEqual([0, "complete"]);
     expect(stderr).toContain("waiting for input: no file matches in/*.parquet; checking again");
   });
 
-  test("waits for a file that is named without wildcards", async () => {
+  test("input.wait waits for a file that is named without wildcards", async () => {
     const { code, stderr, report } = await runWaiting({ input: { path: "in/part-00000.parquet" } }, (folder) =>
       put(folder, 0),
     );
@@ -74,7 +74,7 @@ describe("input.wait", () => {
     expect(stderr).toContain("waiting for input: there is no in/part-00000.parquet; checking again");
   });
 
-  test("waits until input.min_rows are there", async () => {
+  test("input.wait waits until input.min_rows are there", async () => {
     let told = 0;
     const { code, stderr, report } = await runWaiting({ input: { min_rows: 100 } }, async (folder) => {
       told += 1;
@@ -86,7 +86,7 @@ describe("input.wait", () => {
     expect(stderr).toMatch(/has 60 rows in 1 files, input\.min_rows is 100; checking again for up to 5\d s/);
   });
 
-  test("ends in 75 when the time is over, with the same message and how long it waited", async () => {
+  test("input.wait ends in 75 when the time is over, with the same message and how long it waited", async () => {
     const { code, stdout, stderr } = await runWaiting({ input: { ready: "in/_SUCCESS", wait: "2s" } }, () =>
       Promise.resolve(),
     );
@@ -96,7 +96,7 @@ describe("input.wait", () => {
     );
   });
 
-  test("ends in 75 when too few rows are there to the end", async () => {
+  test("input.wait ends in 75 when too few rows are there to the end", async () => {
     const { code, stderr } = await runWaiting({ input: { min_rows: 1000, wait: "4s" } }, (folder) => put(folder, 0));
     expect([code, stderr]).toEqual([
       75,
@@ -106,7 +106,7 @@ describe("input.wait", () => {
     ]);
   });
 
-  test("with --quiet says nothing while it waits, and one line at the end", async () => {
+  test("input.wait with --quiet says nothing while it waits, and one line at the end", async () => {
     const { code, stdout, stderr } = await runWaiting(
       { input: { ready: "in/_SUCCESS", wait: "2s" }, args: ["--quiet"] },
       () => Promise.reject(new Error("it spoke")),
@@ -118,7 +118,7 @@ describe("input.wait", () => {
   test.each([
     ["SIGTERM", 143],
     ["SIGINT", 130],
-  ] as const)("is ended by %s at once", async (signal, exitCode) => {
+  ] as const)("input.wait is ended by %s at once", async (signal, exitCode) => {
     await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, wine, { input: { ready: "_SUCCESS", wait: "4h" } });
     let sentMs = 0;
@@ -148,7 +148,7 @@ describe("input.wait", () => {
     ]);
   });
 
-  test("is no matter of plan, which says at once that the input is not ready", async () => {
+  test("input.wait is no matter of plan, which says at once that the input is not ready", async () => {
     await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, wine, { input: { ready: "_SUCCESS", wait: "1h" } });
     const { code, stderr } = await runCli(["plan", spec]);

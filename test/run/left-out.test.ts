@@ -37,13 +37,15 @@ function failing(errno: string, folder: string): { node: string[]; env: Record<s
 }
 
 describe("a folder of the input that cannot be listed ends the run before it is planned", () => {
-  test.skipIf(!isRoot)("with 64 where it is closed to this user", async () => {
-    await using scratch = await scratchFolder();
-    const { spec } = await twoDays(scratch.path);
-    await chmod(scratch.path, 0o777);
-    await chmod(join(scratch.path, "in/dt=2"), 0o700);
+  test.skipIf(!isRoot)(
+    "a folder of the input that cannot be listed ends the run before it is planned with 64 where it is closed to this user",
+    async () => {
+      await using scratch = await scratchFolder();
+      const { spec } = await twoDays(scratch.path);
+      await chmod(scratch.path, 0o777);
+      await chmod(join(scratch.path, "in/dt=2"), 0o700);
 
-    expect(await refused(scratch.path, spec, { uid: nobody })).toMatchInlineSnapshot(`
+      expect(await refused(scratch.path, spec, { uid: nobody })).toMatchInlineSnapshot(`
       "
       exit 64
       --- stderr
@@ -52,19 +54,23 @@ describe("a folder of the input that cannot be listed ends the run before it is 
       "
     `);
 
-    await chmod(join(scratch.path, "in/dt=2"), 0o755);
-    expect((await runSpec(spec, { uid: nobody })).summary).toMatchObject({ status: "complete", rows_scored: 178 });
-  });
+      await chmod(join(scratch.path, "in/dt=2"), 0o755);
+      expect((await runSpec(spec, { uid: nobody })).summary).toMatchObject({ status: "complete", rows_scored: 178 });
+    },
+  );
 
-  test.each(["in/*/*.parquet", "in/**/*.parquet"])("with 75 where the disk fails (%s)", async (path) => {
-    await using scratch = await scratchFolder();
-    const { spec } = await twoDays(scratch.path, path);
+  test.each(["in/*/*.parquet", "in/**/*.parquet"])(
+    "a folder of the input that cannot be listed ends the run before it is planned with 75 where the disk fails (%s)",
+    async (path) => {
+      await using scratch = await scratchFolder();
+      const { spec } = await twoDays(scratch.path, path);
 
-    const said = await refused(scratch.path, spec, failing("EIO", join(scratch.path, "in/dt=2")));
+      const said = await refused(scratch.path, spec, failing("EIO", join(scratch.path, "in/dt=2")));
 
-    expect(said).toContain("exit 75\n");
-    expect(said).toContain("error: listing <folder>/in/dt=2: EIO\n  hint: run the same command again;");
-  });
+      expect(said).toContain("exit 75\n");
+      expect(said).toContain("error: listing <folder>/in/dt=2: EIO\n  hint: run the same command again;");
+    },
+  );
 });
 
 test("a run whose input cannot be listed when it is taken up ends with 75, and is finished later", async () => {
@@ -210,7 +216,7 @@ describe("files of a lakehouse table that a pattern matches are refused: not all
     expect(said).toContain("hint: export the table's current rows and read those");
   });
 
-  test("through a link, too", async () => {
+  test("files of a lakehouse table that a pattern matches are refused: not all of their rows are current through a link, too", async () => {
     await using scratch = await scratchFolder();
     const job = await twoDays(scratch.path, "latest/*.parquet");
     await symlink("in/dt=1", join(scratch.path, "latest"));
@@ -219,7 +225,7 @@ describe("files of a lakehouse table that a pattern matches are refused: not all
     expect(await refused(scratch.path, job.spec)).toContain("the Delta Lake table <folder>/in,");
   });
 
-  test("with what to do", async () => {
+  test("files of a lakehouse table that a pattern matches are refused: not all of their rows are current with what to do", async () => {
     await using scratch = await scratchFolder();
     const job = await twoDays(scratch.path);
     await put(join(scratch.path, delta));

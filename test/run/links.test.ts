@@ -21,7 +21,7 @@ async function expectEachRowOnce(job: OwnJob, path: string | readonly string[]):
 }
 
 describe("a shard that is found more than once is scored once", () => {
-  test("when it is spelt in several ways", async () => {
+  test("a shard that is found more than once is scored once when it is spelt in several ways", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
 
@@ -35,7 +35,7 @@ describe("a shard that is found more than once is scored once", () => {
     ]);
   });
 
-  test("when a folder is a link to its folder", async () => {
+  test("a shard that is found more than once is scored once when a folder is a link to its folder", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     await symlink("in", join(scratch.path, "latest"));
@@ -43,7 +43,7 @@ describe("a shard that is found more than once is scored once", () => {
     await expectEachRowOnce(job, ["in/*.parquet", "latest/*.parquet"]);
   });
 
-  test("when another name is a link to it", async () => {
+  test("a shard that is found more than once is scored once when another name is a link to it", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     await symlink("part-00000.parquet", join(scratch.path, "in/newest.parquet"));
@@ -51,7 +51,7 @@ describe("a shard that is found more than once is scored once", () => {
     await expectEachRowOnce(job, "in/*.parquet");
   });
 
-  test("when another name is a hard link to it", async () => {
+  test("a shard that is found more than once is scored once when another name is a hard link to it", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     await link(job.shard(0), join(scratch.path, "in/newest.parquet"));
@@ -59,7 +59,7 @@ describe("a shard that is found more than once is scored once", () => {
     await expectEachRowOnce(job, "in/*.parquet");
   });
 
-  test("when links make a loop below the folder", async () => {
+  test("a shard that is found more than once is scored once when links make a loop below the folder", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     await mkdir(join(scratch.path, "in/below"));
@@ -70,7 +70,7 @@ describe("a shard that is found more than once is scored once", () => {
 });
 
 describe("a wildcard follows links", () => {
-  test("to a shard that lies elsewhere", async () => {
+  test("a wildcard follows links to a shard that lies elsewhere", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     await mkdir(join(scratch.path, "store"));
@@ -81,7 +81,7 @@ describe("a wildcard follows links", () => {
     expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
   });
 
-  test("to a folder that lies elsewhere", async () => {
+  test("a wildcard follows links to a folder that lies elsewhere", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     await mkdir(join(scratch.path, "days"));
@@ -103,7 +103,7 @@ async function hide(job: OwnJob, output: string): Promise<void> {
 }
 
 describe("output among the input", () => {
-  test("is refused with 64, and nothing is written", async () => {
+  test("output among the input is refused with 64, and nothing is written", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", {
       input: { path: ["in/*.parquet", "out/_old/*.parquet"] },
@@ -117,7 +117,7 @@ describe("output among the input", () => {
     expect(await readdir(job.out)).toEqual(["_old"]);
   });
 
-  test("is refused with 64 through a link too", async () => {
+  test("output among the input is refused with 64 through a link too", async () => {
     await using scratch = await scratchFolder();
     const output = { parquet: { path: "latest" } };
     const input = { path: ["in/*.parquet", "in/scored/_*/*.parquet"] };
@@ -131,7 +131,7 @@ describe("output among the input", () => {
     expect(stderr).toContain("in/scored/_old/a.parquet lies in output.parquet.path");
   });
 
-  test("is refused before the first part is there: else the same command could never resume", async () => {
+  test("output among the input is refused before the first part is there: else the same command could never resume", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", { input: { path: "**/*.parquet" } });
 
@@ -168,7 +168,7 @@ describe("a decimal of more than 38 digits", () => {
   test.each([
     { use: "a feature", changes: { modelSpec: { inputs: { x: ["wide"] } } } },
     { use: "a carried column", changes: { output: { columns: ["id", "wide"], parquet: { path: "out" } } } },
-  ])("as $use is refused with 64 by the type that it has", async ({ changes }) => {
+  ])("a decimal of more than 38 digits as $use is refused with 64 by the type that it has", async ({ changes }) => {
     await using scratch = await scratchFolder();
     const { spec } = await wideJob(scratch.path, changes);
 
@@ -179,7 +179,7 @@ describe("a decimal of more than 38 digits", () => {
     expect(await readdir(scratch.path)).not.toContain("out");
   });
 
-  test("that nobody asks for does no harm", async () => {
+  test("a decimal of more than 38 digits that nobody asks for does no harm", async () => {
     await using scratch = await scratchFolder();
     const { spec, out } = await wideJob(scratch.path, {});
 
@@ -200,7 +200,7 @@ describe("a model that takes any number of columns", () => {
   };
   const select = "SELECT row AS id, row + 0.5 AS b, row - 0.5 AS a, 'x' AS t FROM range(3) AS t(row)";
 
-  test("is refused with 64 and a list to paste, which works", async () => {
+  test("a model that takes any number of columns is refused with 64 and a list to paste, which works", async () => {
     await using scratch = await scratchFolder();
     const { spec, out, rewrite } = await smallJob(scratch.path, { model: anyWidth, select });
 

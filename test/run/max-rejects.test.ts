@@ -47,7 +47,7 @@ describe("max_rejects", () => {
   test.each([
     { when: "all is committed", committed: 5, at: "before rename _manifest.json #1" },
     { when: "spans are pending", committed: 2, worker: "0/2" },
-  ])("holds for what another attempt set aside when $when, whatever on_bad_row is now", async (attempt) => {
+  ])("max_rejects holds for what another attempt set aside when $when, whatever on_bad_row is now", async (attempt) => {
     const { committed, at = "never", worker = "0/1" } = attempt;
     await using scratch = await scratchFolder();
     const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt.slice(0, committed), {
@@ -107,7 +107,7 @@ describe("a kill between a span's rejects and its part", () => {
     expect(await rejectNames(job.out)).toEqual([rejectsOf(1), rejectsOf(3)]);
   });
 
-  test("whose rows the next attempt rejects no more leaves no stale file", async () => {
+  test("a kill between a span's rejects and its part whose rows the next attempt rejects no more leaves no stale file", async () => {
     await using scratch = await scratchFolder();
     const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, settings);
     const killed = await runSpec(job.spec, watching(job.out, { CRASH_AT: "before link part-00003 #1" }));

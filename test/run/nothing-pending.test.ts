@@ -52,20 +52,23 @@ describe("a run that was killed when all was committed", () => {
     { at: "after rename control/withdrawn/own/success #1", newRun: false },
     { at: "before link part-00001 #1", newRun: true },
     { at: "before rename _SUCCESS #1", newRun: false },
-  ])("as a new run ($at) is finished so, with --new-run: $newRun", async ({ at, newRun }) => {
-    await using scratch = await scratchFolder();
-    const job = await ownJob(scratch.path, "wine-forest", settings);
-    await scoreHere(job.spec);
-    await kill(job, at, ["--new-run"]);
-    await takeInputAway(job);
+  ])(
+    "a run that was killed when all was committed as a new run ($at) is finished so, with --new-run: $newRun",
+    async ({ at, newRun }) => {
+      await using scratch = await scratchFolder();
+      const job = await ownJob(scratch.path, "wine-forest", settings);
+      await scoreHere(job.spec);
+      await kill(job, at, ["--new-run"]);
+      await takeInputAway(job);
 
-    const report = await scoreHere(job.spec, { newRun });
+      const report = await scoreHere(job.spec, { newRun });
 
-    expect(report).toMatchObject({ runId: `${id}-r2`, status: "complete", rowsScored: 0, spansResumed: 4 });
-    await expectWhole(job);
-  });
+      expect(report).toMatchObject({ runId: `${id}-r2`, status: "complete", rowsScored: 0, spansResumed: 4 });
+      await expectWhole(job);
+    },
+  );
 
-  test("is not finished over another model: 66, and --new-run gives it up", async () => {
+  test("a run that was killed when all was committed is not finished over another model: 66, and --new-run gives it up", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", settings);
     await kill(job, "before rename _SUCCESS #1");
@@ -78,7 +81,7 @@ describe("a run that was killed when all was committed", () => {
     await expectWhole(job);
   });
 
-  test("is finished by a worker whose share was done before", async () => {
+  test("a run that was killed when all was committed is finished by a worker whose share was done before", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", settings);
     expect((await scoreHere(job.spec, workerOf(0, 2))).status).toBe("partial");
@@ -91,7 +94,7 @@ describe("a run that was killed when all was committed", () => {
 });
 
 describe("a worker whose share is committed while that of others is not", () => {
-  test("needs no model, unless it is to take over", async () => {
+  test("a worker whose share is committed while that of others is not needs no model, unless it is to take over", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", settings);
     await scoreHere(job.spec, workerOf(0, 2));

@@ -108,26 +108,29 @@ describe("lists of each row's own length", () => {
     expect(plainRows(await outputRows(out))).toEqual(ids.map((id) => expected(id)));
   });
 
-  test.each(["parquet", "arrow"] as const)("are cast as numbers are, from %s", async (format) => {
-    await using scratch = await scratchFolder();
-    const lists = "([1, 2], [0.1]), ([1099511627776], [1]), ([3], [1e300]), ([NULL], [1]), ([4], [NULL])";
-    const { spec, out } = await jobOver(scratch.path, format, {
-      model: identityOf({ small: "int32", half: "float16" }),
-      modelSpec: { inputs: { small: { column: "a", pad: {} }, half: { column: "b", pad: {} } } },
-      select: `SELECT row_number() OVER () AS id, a::BIGINT[] AS a, b::DOUBLE[] AS b FROM (VALUES ${lists}) t(a, b)`,
-      ...reject,
-    });
-    await scoreHere(spec);
-    const [first, ...others] = plainRows(await outputRows(out));
-    expect(first).toEqual({ id: 1n, out_small: [1, 2, 0, 0], out_half: [0.0999755859375, 0, 0, 0] });
-    expect(others).toEqual([]);
-    expect((await rejectLines(out)).map(({ row, column, reason, value }) => [row, column, reason, value])).toEqual([
-      [1, "a", "does_not_fit", "[1099511627776]"],
-      [2, "b", "does_not_fit", "[1e+300]"],
-      [3, "a", "does_not_fit", "[NULL]"],
-      [4, "b", "does_not_fit", "[NULL]"],
-    ]);
-  });
+  test.each(["parquet", "arrow"] as const)(
+    "lists of each row's own length are cast as numbers are, from %s",
+    async (format) => {
+      await using scratch = await scratchFolder();
+      const lists = "([1, 2], [0.1]), ([1099511627776], [1]), ([3], [1e300]), ([NULL], [1]), ([4], [NULL])";
+      const { spec, out } = await jobOver(scratch.path, format, {
+        model: identityOf({ small: "int32", half: "float16" }),
+        modelSpec: { inputs: { small: { column: "a", pad: {} }, half: { column: "b", pad: {} } } },
+        select: `SELECT row_number() OVER () AS id, a::BIGINT[] AS a, b::DOUBLE[] AS b FROM (VALUES ${lists}) t(a, b)`,
+        ...reject,
+      });
+      await scoreHere(spec);
+      const [first, ...others] = plainRows(await outputRows(out));
+      expect(first).toEqual({ id: 1n, out_small: [1, 2, 0, 0], out_half: [0.0999755859375, 0, 0, 0] });
+      expect(others).toEqual([]);
+      expect((await rejectLines(out)).map(({ row, column, reason, value }) => [row, column, reason, value])).toEqual([
+        [1, "a", "does_not_fit", "[1099511627776]"],
+        [2, "b", "does_not_fit", "[1e+300]"],
+        [3, "a", "does_not_fit", "[NULL]"],
+        [4, "b", "does_not_fit", "[NULL]"],
+      ]);
+    },
+  );
 });
 
 describe("a token model", () => {
@@ -161,7 +164,7 @@ describe("a token model", () => {
     },
   );
 
-  test("is shown by plan and validate", async () => {
+  test("a token model is shown by plan and validate", async () => {
     await using scratch = await scratchFolder();
     const binding = {
       ...shrinking,
@@ -182,7 +185,7 @@ describe("a token model", () => {
     `);
   });
 
-  test("whose padding is another is another run", async () => {
+  test("a token model whose padding is another is another run", async () => {
     await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, fixture, { commit_rows: 40 });
     await leaveUnfinished(spec, join(scratch.path, "out"), (span) => span === 0);
@@ -191,7 +194,7 @@ describe("a token model", () => {
     expect(await refusalOf(scoreHere(spec))).toMatch(/^66 [^]*model\.inputs is .*"shrink":true/);
   });
 
-  test("may be given no more than the tokens: what else it takes is computed", async () => {
+  test("a token model may be given no more than the tokens: what else it takes is computed", async () => {
     await using scratch = await scratchFolder();
     const { spec, out } = await jobOver(scratch.path, "arrow", {
       model: identityOf({ input_ids: "int64", token_type_ids: "int64" }),
@@ -218,7 +221,7 @@ describe("a list that is too long", () => {
     modelSpec: { inputs: { ids: { column: "tokens", pad } } },
   });
 
-  test("ends the run with its length, and a way out", async () => {
+  test("a list that is too long ends the run with its length, and a way out", async () => {
     await using scratch = await scratchFolder();
     const { spec } = await smallJob(scratch.path, job({}));
     expect((await refusalOf(scoreHere(spec))).replace(scratch.path, "…")).toMatchInlineSnapshot(`
@@ -228,7 +231,7 @@ describe("a list that is too long", () => {
     `);
   });
 
-  test("is set aside with its length, or cut", async () => {
+  test("a list that is too long is set aside with its length, or cut", async () => {
     await using scratch = await scratchFolder();
     const { spec, out, rewrite } = await smallJob(scratch.path, { ...job({}), ...reject });
     await scoreHere(spec);

@@ -8,7 +8,7 @@ describe("a struct with a map in it", () => {
   const select =
     "SELECT 1::BIGINT AS id, {'a': 1.5::FLOAT, 'm': MAP {'k': 1}, 'in': {'b': 2::INTEGER, 'm': MAP {1: 2}}} AS s";
 
-  test("gives the fields that can be read", async () => {
+  test("a struct with a map in it gives the fields that can be read", async () => {
     await using scratch = await scratchFolder();
     const job = await smallJob(scratch.path, {
       model: identity,
@@ -22,7 +22,7 @@ describe("a struct with a map in it", () => {
     expect(await outputRows(job.out)).toEqual([{ id: 1n, s_in_b: 2, score: 1.5 }]);
   });
 
-  test.each(["s", "s.m", "s.in", "s.in.m"])("is refused as %s", async (column) => {
+  test.each(["s", "s.m", "s.in", "s.in.m"])("a struct with a map in it is refused as %s", async (column) => {
     await using scratch = await scratchFolder();
     const job = await smallJob(scratch.path, {
       model: identity,

@@ -67,7 +67,7 @@ describe("every type that is read is carried", () => {
   test.each([
     { name: "plain.arrows", computed: false },
     { name: "zstd.arrows", computed: true },
-  ])("from $name, through DuckDB: $computed", async ({ name, computed }) => {
+  ])("every type that is read is carried from $name, through DuckDB: $computed", async ({ name, computed }) => {
     await using scratch = await scratchFolder();
     const described = await query(`DESCRIBE SELECT * FROM '${join(files, "types.parquet")}'`);
     const columns = described.map((row) => String(row["column_name"]));
@@ -108,7 +108,7 @@ describe("every type that is read is carried", () => {
     expect(rowsOf(output).map(({ word }) => word)).toEqual(words);
   });
 
-  test("as the columns that the stream says it has, those of lineage too", async () => {
+  test("every type that is read is carried as the columns that the stream says it has, those of lineage too", async () => {
     await using scratch = await scratchFolder();
     const spec = await pipeJob(scratch.path, { output: { columns: ["id"], lineage: true } });
 

@@ -102,33 +102,36 @@ const cases: readonly Case[] = [
 ];
 
 postgres.describe("a run in Postgres that is damaged", () => {
-  test.each(cases)("is refused by run, told by status, and followed by a new run: $what ($mode)", async (one) => {
-    await using scratch = await scratchFolder();
-    await using database = await postgres.server().createDatabase();
-    const spec = await specFor(scratch.path, database, one.mode);
-    await one.before(spec);
-    await one.damage(database);
+  test.each(cases)(
+    "a run in Postgres that is damaged is refused by run, told by status, and followed by a new run: $what ($mode)",
+    async (one) => {
+      await using scratch = await scratchFolder();
+      await using database = await postgres.server().createDatabase();
+      const spec = await specFor(scratch.path, database, one.mode);
+      await one.before(spec);
+      await one.damage(database);
 
-    const status = await runHere(["status", spec]);
-    const refused = await runSpec(spec);
-    expect(refused.code, refused.stderr).toBe(66);
-    expect(refused.stderr).toMatch(one.says);
-    expect(refused.stderr).toMatch(/hint: .*--new-run/);
-    if (one.untold === undefined) {
-      expect([status.code, status.stderr]).toEqual([66, refused.stderr]);
-      const planned =
-        one.what === "its plan is changed" ? "its plan is gone or unreadable" : "12 spans planned (442 rows)";
-      expect(status.stdout).toContain(`: damaged, ${planned} -> `);
-    }
+      const status = await runHere(["status", spec]);
+      const refused = await runSpec(spec);
+      expect(refused.code, refused.stderr).toBe(66);
+      expect(refused.stderr).toMatch(one.says);
+      expect(refused.stderr).toMatch(/hint: .*--new-run/);
+      if (one.untold === undefined) {
+        expect([status.code, status.stderr]).toEqual([66, refused.stderr]);
+        const planned =
+          one.what === "its plan is changed" ? "its plan is gone or unreadable" : "12 spans planned (442 rows)";
+        expect(status.stdout).toContain(`: damaged, ${planned} -> `);
+      }
 
-    const { code, stderr, summary } = await runSpec(spec, { args: ["--new-run"] });
-    expect([code, summary], stderr).toMatchObject([0, { status: "complete", spans_resumed: 0, rows_scored: 442 }]);
-    expect(await tableFaults(database, fixture)).toEqual([]);
-    expect(await leftTables(database)).toEqual([]);
-    expect((await scoreHere(spec)).status).toBe("already_complete");
-  });
+      const { code, stderr, summary } = await runSpec(spec, { args: ["--new-run"] });
+      expect([code, summary], stderr).toMatchObject([0, { status: "complete", spans_resumed: 0, rows_scored: 442 }]);
+      expect(await tableFaults(database, fixture)).toEqual([]);
+      expect(await leftTables(database)).toEqual([]);
+      expect((await scoreHere(spec)).status).toBe("already_complete");
+    },
+  );
 
-  test("by TRUNCATE when other spans followed says how to get each row once, with rows of others or without", async () => {
+  test("a run in Postgres that is damaged by TRUNCATE when other spans followed says how to get each row once, with rows of others or without", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await specFor(scratch.path, database, "append");

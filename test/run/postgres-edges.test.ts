@@ -28,7 +28,7 @@ const nulRow = "CASE WHEN id = (SELECT min(id) + 7 FROM read_parquet('@')) THEN 
 const withNul = nulRow.replace("@", new URL("../../fixtures/data/diabetes/*.parquet", import.meta.url).pathname);
 
 postgres.describe("a value that Postgres cannot hold", () => {
-  test("ends the run, named with shard, row and column", async () => {
+  test("a value that Postgres cannot hold ends the run, named with shard, row and column", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await textJob(scratch.path, database, withNul);
@@ -42,7 +42,7 @@ postgres.describe("a value that Postgres cannot hold", () => {
     expect(progress?.["last_error"]).toContain("row 7");
   });
 
-  test("is set aside with its reason, beside the rows of its span", async () => {
+  test("a value that Postgres cannot hold is set aside with its reason, beside the rows of its span", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await textJob(scratch.path, database, withNul, { on_bad_row: "reject", max_rejects: 1 });
@@ -59,7 +59,7 @@ postgres.describe("a value that Postgres cannot hold", () => {
 });
 
 postgres.describe("a table that does not fit", () => {
-  test("is refused before anything is scored, both sides shown", async () => {
+  test("a table that does not fit is refused before anything is scored, both sides shown", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     await database.query(
@@ -86,7 +86,7 @@ postgres.describe("a table that does not fit", () => {
   test.each([
     ["missing, and not to be made", "CREATE SCHEMA scores", { create: false }, "there is no such table"],
     ["a view", "CREATE SCHEMA scores; CREATE VIEW scores.predictions AS SELECT 1 AS id", {}, "it is not a table"],
-  ])("is refused when it is %s", async (_what, sql, more, said) => {
+  ])("a table that does not fit is refused when it is %s", async (_what, sql, more, said) => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     await database.query(sql);
@@ -94,7 +94,7 @@ postgres.describe("a table that does not fit", () => {
     await expect(scoreHere(spec)).rejects.toMatchObject({ exitCode: 64, message: expect.stringContaining(said) });
   });
 
-  test("is not made anew when it is gone in the middle of a run", async () => {
+  test("a table that does not fit is not made anew when it is gone in the middle of a run", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await writePgSpec(scratch.path, fixture, database, { commit_rows: 100 });
@@ -105,7 +105,7 @@ postgres.describe("a table that does not fit", () => {
     await expect(scoreHere(spec)).rejects.toMatchObject({ code: "OUTPUT_DAMAGED", exitCode: 66 });
   });
 
-  test("of another name, mode or key is another target for an unfinished run: 66", async () => {
+  test("a table that does not fit of another name, mode or key is another target for an unfinished run: 66", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     await scoreHere(await writePgSpec(scratch.path, fixture, database));
@@ -122,7 +122,7 @@ postgres.describe("a table that does not fit", () => {
 });
 
 postgres.describe("a role", () => {
-  test("that may only INSERT and SELECT is enough for append, with tables made beforehand", async () => {
+  test("a role that may only INSERT and SELECT is enough for append, with tables made beforehand", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     await scoreHere(await writePgSpec(scratch.path, fixture, database, { name: "first", params: { n: 1 } }));
@@ -135,7 +135,7 @@ postgres.describe("a role", () => {
     await database.query("DROP OWNED BY scorer");
   });
 
-  test("that may do nothing is told so with 64, by name", async () => {
+  test("a role that may do nothing is told so with 64, by name", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     await database.query("DROP ROLE IF EXISTS nobody_here; CREATE ROLE nobody_here LOGIN");
@@ -147,7 +147,7 @@ postgres.describe("a role", () => {
 });
 
 postgres.describe("a password", () => {
-  test("is nowhere but in the connection", async () => {
+  test("a password is nowhere but in the connection", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const env = { DATABASE_URL: database.url.replace("postgres@", "postgres:s3cr3t-word@") };

@@ -35,19 +35,22 @@ describe("rows that cannot be scored are set aside, and all others are scored ri
     { batch: 7, commit: "auto" },
     { batch: 4096, commit: 13 },
     { batch: 4096, commit: "auto" },
-  ])("in batches of $batch and spans of $commit", async ({ batch, commit }) => {
-    await using scratch = await scratchFolder();
-    const spoilt = await digitsSpoilt();
-    const settings = { ...reject, engine: { batch_size: batch }, commit_rows: commit };
-    const job = await spoiltJob(scratch.path, "digits-lightgbm", spoilt, settings);
+  ])(
+    "rows that cannot be scored are set aside, and all others are scored right in batches of $batch and spans of $commit",
+    async ({ batch, commit }) => {
+      await using scratch = await scratchFolder();
+      const spoilt = await digitsSpoilt();
+      const settings = { ...reject, engine: { batch_size: batch }, commit_rows: commit };
+      const job = await spoiltJob(scratch.path, "digits-lightgbm", spoilt, settings);
 
-    expect(await scoreHere(job.spec)).toMatchObject({ rowsPlanned: 1797, rowsScored: 1789, rowsRejected: 8 });
+      expect(await scoreHere(job.spec)).toMatchObject({ rowsPlanned: 1797, rowsScored: 1789, rowsRejected: 8 });
 
-    await expectAllThere(job, spoilt);
-  });
+      await expectAllThere(job, spoilt);
+    },
+  );
 
   test.each([{ commit: 20 }, { commit: 100 }, { commit: "auto" }])(
-    "in a model's fixed batches, padded, and spans of $commit",
+    "rows that cannot be scored are set aside, and all others are scored right in a model's fixed batches, padded, and spans of $commit",
     async ({ commit }) => {
       await using scratch = await scratchFolder();
       const spoilt = [
@@ -117,7 +120,7 @@ describe("rows that cannot be scored are set aside, and all others are scored ri
     await expectAllThere(job, spoilt);
   });
 
-  test("once each, however many of a row's values are bad", async () => {
+  test("rows that cannot be scored are set aside, and all others are scored right once each, however many of a row's values are bad", async () => {
     await using scratch = await scratchFolder();
     const spoilt = [spoil(7, "age", "NULL", "null", null)];
     const more = [...spoilt, spoil(7, "bmi", "'nan'", "", null), spoil(7, "sex", "NULL", "", null)];
@@ -128,7 +131,7 @@ describe("rows that cannot be scored are set aside, and all others are scored ri
     await expectAllThere(job, spoilt);
   });
 
-  test("when it is every row: the parts have none, and the run is finished", async () => {
+  test("rows that cannot be scored are set aside, and all others are scored right when it is every row: the parts have none, and the run is finished", async () => {
     await using scratch = await scratchFolder();
     const settings = { ...reject, commit_rows: 4 };
     const select = "SELECT row AS id, NULL::DOUBLE AS x FROM range(10) AS t(row)";
@@ -150,7 +153,7 @@ describe("rows that cannot be scored are set aside, and all others are scored ri
     expect((await scoreHere(spec)).status).toBe("already_complete");
   });
 
-  test("for a prediction that is not finite too", async () => {
+  test("rows that cannot be scored are set aside, and all others are scored right for a prediction that is not finite too", async () => {
     await using scratch = await scratchFolder();
     const model = { ...identity, nodes: [{ op: "Log", from: ["x"], to: "score" }] };
     const select =
@@ -174,7 +177,7 @@ describe("a row that the model fails on", () => {
   const bad = [5, 6, 500, 999];
   const select = `SELECT row AS id, CASE WHEN row IN (${bad.join(", ")}) THEN 99 ELSE row % 10 END AS code FROM range(1000) AS t(row)`;
 
-  test("ends the run with 65, naming shard and row", async () => {
+  test("a row that the model fails on ends the run with 65, naming shard and row", async () => {
     await using scratch = await scratchFolder();
     const { spec } = await smallJob(scratch.path, { model: lookup(), select });
 
@@ -190,26 +193,29 @@ describe("a row that the model fails on", () => {
     { batch: 4096, commit: "auto", rows: "N" as const },
     { batch: "auto", commit: 30, rows: 8 },
     { batch: "auto", commit: "auto", rows: 64 },
-  ])("is found and set aside alone: batches of $batch, spans of $commit, model of $rows", async (shape) => {
-    await using scratch = await scratchFolder();
-    const settings = { ...reject, commit_rows: shape.commit, engine: { batch_size: shape.batch, threads: 2 } };
-    const { spec, out } = await smallJob(scratch.path, { model: lookup(shape.rows), select, ...settings });
+  ])(
+    "a row that the model fails on is found and set aside alone: batches of $batch, spans of $commit, model of $rows",
+    async (shape) => {
+      await using scratch = await scratchFolder();
+      const settings = { ...reject, commit_rows: shape.commit, engine: { batch_size: shape.batch, threads: 2 } };
+      const { spec, out } = await smallJob(scratch.path, { model: lookup(shape.rows), select, ...settings });
 
-    expect(await scoreHere(spec)).toMatchObject({ rowsScored: 996, rowsRejected: 4 });
+      expect(await scoreHere(spec)).toMatchObject({ rowsScored: 996, rowsRejected: 4 });
 
-    const good = Array.from({ length: 1000 }, (_, id) => ({ id: BigInt(id), score: (id % 10) / 2 }));
-    const rows = (await outputRows(out)).map(({ id, score }) => ({ id, score }));
-    expect(
-      differences(
-        rows,
-        good.filter((_, id) => !bad.includes(id)),
-      ),
-    ).toEqual([]);
-    const lines = await rejectLines(out);
-    expect(lines.map(({ row, reason, column }) => [row, reason, column])).toEqual(
-      bad.map((row) => [row, "model_failed", null]),
-    );
-    expect(String(lines[0]?.["value"])).toContain("99");
-    expect(await faultsOfFinished(out, 996)).toEqual([]);
-  });
+      const good = Array.from({ length: 1000 }, (_, id) => ({ id: BigInt(id), score: (id % 10) / 2 }));
+      const rows = (await outputRows(out)).map(({ id, score }) => ({ id, score }));
+      expect(
+        differences(
+          rows,
+          good.filter((_, id) => !bad.includes(id)),
+        ),
+      ).toEqual([]);
+      const lines = await rejectLines(out);
+      expect(lines.map(({ row, reason, column }) => [row, reason, column])).toEqual(
+        bad.map((row) => [row, "model_failed", null]),
+      );
+      expect(String(lines[0]?.["value"])).toContain("99");
+      expect(await faultsOfFinished(out, 996)).toEqual([]);
+    },
+  );
 });

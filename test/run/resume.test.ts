@@ -12,7 +12,7 @@ async function expectGolden({ out, fixture }: OwnJob): Promise<void> {
 }
 
 describe("a finished run", () => {
-  test("says already_complete and touches nothing when it is run again", async () => {
+  test("a finished run says already_complete and touches nothing when it is run again", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: 100 });
     expect((await runSpec(job.spec)).summary).toMatchObject({ status: "complete", rows_scored: 569, spans_resumed: 0 });
@@ -32,7 +32,7 @@ describe("a finished run", () => {
     expect(await listing(scratch.path)).toEqual(before);
   });
 
-  test("is finished by the next attempt after a finish that died between the last part and _SUCCESS", async () => {
+  test("a finished run is finished by the next attempt after a finish that died between the last part and _SUCCESS", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: 100 });
     await leaveUnfinished(job.spec, job.out, () => true);
@@ -72,7 +72,7 @@ describe("an unfinished run", () => {
     expect(after).toEqual(before);
   });
 
-  test("does not read shards whose rows are all committed: they may be gone or overwritten", async () => {
+  test("an unfinished run does not read shards whose rows are all committed: they may be gone or overwritten", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "digits-lightgbm", { commit_rows: 100 });
     // Shards end at rows 500, 799, 1400 and 1797: the last one and the third hold all that is missing.
@@ -87,7 +87,7 @@ describe("an unfinished run", () => {
     await expectGolden(job);
   });
 
-  test("reads only the missing rows of a shard that is partly committed", async () => {
+  test("an unfinished run reads only the missing rows of a shard that is partly committed", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "digits-lightgbm", { commit_rows: 100 });
     // Span 4 is rows 400 to 499: the last of shard 0. Span 5 begins shard 1.
@@ -103,7 +103,7 @@ describe("an unfinished run", () => {
     await expectGolden(job);
   });
 
-  test("keeps the commit_rows it was planned with, and says so", async () => {
+  test("an unfinished run keeps the commit_rows it was planned with, and says so", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "diabetes-mlp", { commit_rows: 100 });
     await leaveUnfinished(job.spec, job.out, (span) => span === 0);
@@ -117,7 +117,7 @@ describe("an unfinished run", () => {
     await expectGolden(job);
   });
 
-  test("may be taken up with other engine settings and another compression", async () => {
+  test("an unfinished run may be taken up with other engine settings and another compression", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "diabetes-mlp", { commit_rows: 100 });
     await leaveUnfinished(job.spec, job.out, (span) => span === 2);

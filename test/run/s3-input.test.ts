@@ -28,7 +28,7 @@ const port = (): number => s3.server().port;
 
 s3.describe("shards in S3", () => {
   test.each(fixtures.filter(({ name }) => ["cancer-logistic", "penguins-pipeline", "sentences-mean"].includes(name)))(
-    "are scored as on a disk ($name)",
+    "shards in S3 are scored as on a disk ($name)",
     async (fixture) => {
       await using scratch = await scratchFolder();
       const bucket = await s3.server().createBucket();
@@ -54,7 +54,7 @@ s3.describe("shards in S3", () => {
     },
   );
 
-  test("are waited for as long as input.wait says, with the marker in S3 too", async () => {
+  test("shards in S3 are waited for as long as input.wait says, with the marker in S3 too", async () => {
     await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const [fixture] = fixtures;
@@ -81,7 +81,7 @@ s3.describe("shards in S3", () => {
     expect(JSON.parse(stdout)).toMatchObject({ status: "complete", rows_planned: fixture?.rows });
   });
 
-  test("are read by a thread that keeps what was compiled of the SDK", async () => {
+  test("shards in S3 are read by a thread that keeps what was compiled of the SDK", async () => {
     await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const [fixture] = fixtures;
@@ -96,7 +96,7 @@ s3.describe("shards in S3", () => {
     );
   });
 
-  test("may be filtered, computed with, verified and rejected as on a disk", async () => {
+  test("shards in S3 may be filtered, computed with, verified and rejected as on a disk", async () => {
     await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const job = await smallJob(scratch.path, { model: identity, select: "SELECT 1", ...everything });
@@ -120,7 +120,7 @@ s3.describe("shards in S3", () => {
     );
   });
 
-  test("are scored with a model in S3, which is fetched once", async () => {
+  test("shards in S3 are scored with a model in S3, which is fetched once", async () => {
     await using scratch = await scratchFolder();
     await using http = await httpProxy(port());
     const bucket = await s3.server().createBucket();
@@ -151,7 +151,7 @@ s3.describe("shards in S3", () => {
     expect(http.requests.length).toBeGreaterThan(before);
   });
 
-  test("come beside others on the disk", async () => {
+  test("shards in S3 come beside others on the disk", async () => {
     await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const job = await smallJob(scratch.path, { model: identity, select: "SELECT 1::BIGINT AS id, 1::FLOAT AS x" });
@@ -165,7 +165,7 @@ s3.describe("shards in S3", () => {
     expect((await outputRows(job.out)).map(({ id }) => Number(id))).toEqual([1, 2]);
   });
 
-  test("are fetched by the columns that are needed", async () => {
+  test("shards in S3 are fetched by the columns that are needed", async () => {
     await using scratch = await scratchFolder();
     await using proxy = await tcpProxy(port());
     const bucket = await s3.server().createBucket();
@@ -189,7 +189,7 @@ s3.describe("shards in S3", () => {
     expect(proxy.bytesFromServer).toBeLessThan(needed * 1.1 + 64 * 1024);
   });
 
-  test("are not fetched again where their spans are committed", async () => {
+  test("shards in S3 are not fetched again where their spans are committed", async () => {
     await using scratch = await scratchFolder();
     await using proxy = await tcpProxy(port());
     const bucket = await s3.server().createBucket();

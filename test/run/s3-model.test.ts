@@ -45,7 +45,7 @@ async function unfinishedJob(): Promise<ModelJob> {
 }
 
 s3.describe("an unfinished run whose model in S3 was replaced", () => {
-  test("goes on with the model that it planned where this machine has it", async () => {
+  test("an unfinished run whose model in S3 was replaced goes on with the model that it planned where this machine has it", async () => {
     await using job = await unfinishedJob();
 
     const ended = await job.run("first");
@@ -54,7 +54,7 @@ s3.describe("an unfinished run whose model in S3 was replaced", () => {
     expect((await outputRows(job.out)).length).toBe(wine.rows);
   });
 
-  test("ends with 66 where no copy of the planned model is left", async () => {
+  test("an unfinished run whose model in S3 was replaced ends with 66 where no copy of the planned model is left", async () => {
     await using job = await unfinishedJob();
 
     const ended = await job.run("another");
@@ -65,7 +65,7 @@ s3.describe("an unfinished run whose model in S3 was replaced", () => {
     expect((await outputRows(job.out)).length).toBe(wine.rows);
   });
 
-  test("ends with 66 where the spec names another model, whatever copies this machine has", async () => {
+  test("an unfinished run whose model in S3 was replaced ends with 66 where the spec names another model, whatever copies this machine has", async () => {
     await using job = await unfinishedJob();
     await job.bucket.putFile("other.onnx", join(models, "wine-zipmap.onnx"));
 

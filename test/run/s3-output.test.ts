@@ -42,7 +42,7 @@ async function worldOf(overrides: Parameters<typeof s3OutputJob>[2] = {}): Promi
 }
 
 s3.describe("predictions in S3", () => {
-  test("are those that Python makes, from shards and a model in S3 too, and a second run says already_complete", async () => {
+  test("predictions in S3 are those that Python makes, from shards and a model in S3 too, and a second run says already_complete", async () => {
     await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const fixture = fixtures.find(({ name }) => name === "penguins-pipeline");
@@ -82,7 +82,7 @@ s3.describe("predictions in S3", () => {
     expect(await readdir(join(scratch.path, "spool"))).toEqual([]);
   });
 
-  test("have _SUCCESS at the very end, and nothing but parts that a reader sees", async () => {
+  test("predictions in S3 have _SUCCESS at the very end, and nothing but parts that a reader sees", async () => {
     await using world = await worldOf();
     await scoreHere(world.job.spec);
     await world.job.expectDone();
@@ -94,7 +94,7 @@ s3.describe("predictions in S3", () => {
     expect(seen.every((name) => /^part-\d{5}\..+\.parquet$/.test(name))).toBe(true);
   });
 
-  test("are taken up where an attempt ended with 75; what is committed stays as it is", async () => {
+  test("predictions in S3 are taken up where an attempt ended with 75; what is committed stays as it is", async () => {
     await using world = await worldOf({ retry: { max_seconds: 0 } });
     const { job, proxy } = world;
     proxy.twist = (request) => (/^PUT .*part-00003/.test(request) ? s3Error(503, "SlowDown") : undefined);
@@ -120,7 +120,7 @@ s3.describe("predictions in S3", () => {
     await job.expectDone();
   });
 
-  test("are refused where something else lies, and tolerate empty objects that mark folders", async () => {
+  test("predictions in S3 are refused where something else lies, and tolerate empty objects that mark folders", async () => {
     await using world = await worldOf();
     const { bucket, job } = world;
     await bucket.put(`${folderName}/`, "");
@@ -139,7 +139,7 @@ s3.describe("predictions in S3", () => {
     await job.expectDone();
   });
 
-  test("of two workers are finished by the last of them; one that steals does the rest", async () => {
+  test("predictions in S3 of two workers are finished by the last of them; one that steals does the rest", async () => {
     await using world = await worldOf();
     const first = await scoreHere(world.job.spec, workerOf(0, 3));
     expect(first.status).toBe("partial");
@@ -149,7 +149,7 @@ s3.describe("predictions in S3", () => {
     await world.job.expectDone();
   });
 
-  test("are those of the new run, once --new-run has finished it, and nothing is left of the one before", async () => {
+  test("predictions in S3 are those of the new run, once --new-run has finished it, and nothing is left of the one before", async () => {
     await using world = await worldOf();
     const { job } = world;
     await scoreHere(job.spec);
@@ -159,7 +159,7 @@ s3.describe("predictions in S3", () => {
     expect((await scoreHere(job.spec)).status).toBe("already_complete");
   });
 
-  test("come with what was set aside, as `rejects` shows it", async () => {
+  test("predictions in S3 come with what was set aside, as `rejects` shows it", async () => {
     await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const job = await smallJob(scratch.path, {
@@ -181,7 +181,7 @@ s3.describe("predictions in S3", () => {
     expect(rows).toEqual([3, 13, 23, 33, 43]);
   });
 
-  test("are kept, and end with 143 at once, when SIGTERM comes while a part is on its way", async () => {
+  test("predictions in S3 are kept, and end with 143 at once, when SIGTERM comes while a part is on its way", async () => {
     await using world = await worldOf({ output: { timeouts: { silence: 3600, request: 3600 } } });
     const { job, proxy } = world;
     let stopped = 0;
@@ -206,7 +206,7 @@ s3.describe("predictions in S3", () => {
     await job.expectDone();
   });
 
-  test("are taken up where footers are long", async () => {
+  test("predictions in S3 are taken up where footers are long", async () => {
     await using scratch = await scratchFolder();
     useCredentials();
     const bucket = await s3.server().createBucket();
@@ -230,7 +230,7 @@ s3.describe("predictions in S3", () => {
     expect(await bucket.keys()).toEqual(keys);
   });
 
-  test("must not lie where the shards are", async () => {
+  test("predictions in S3 must not lie where the shards are", async () => {
     await using scratch = await scratchFolder();
     useCredentials();
     const bucket = await s3.server().createBucket();
@@ -259,7 +259,7 @@ s3.describe("predictions in S3", () => {
     });
   });
 
-  test("may not be written, or have no bucket: 64, naming the permission or the bucket", async () => {
+  test("predictions in S3 may not be written, or have no bucket: 64, naming the permission or the bucket", async () => {
     await using world = await worldOf();
     world.proxy.twist = (request) => (/^PUT .*part-00000/.test(request) ? s3Error(403, "AccessDenied") : undefined);
     await expect(scoreHere(world.job.spec)).rejects.toMatchObject({

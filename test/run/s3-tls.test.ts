@@ -48,24 +48,27 @@ async function tlsGate(folder: string): Promise<Gate> {
 }
 
 s3.describe("a store that speaks TLS", () => {
-  test.skipIf(!hasOpenssl)("is read when its certificate is trusted, and refused when it is not", async () => {
-    await using scratch = await scratchFolder();
-    await using gate = await tlsGate(scratch.path);
-    const bucket = await s3.server().createBucket();
-    const select = "SELECT i::BIGINT AS id, (i / 8)::FLOAT AS x FROM range(400000) t(i)";
-    const job = await smallJob(scratch.path, { model: identity, select });
-    await upload(bucket, join(scratch.path, "in"), "in/");
-    await job.rewrite({ input: { path: `s3://${bucket.name}/in/*.parquet`, endpoint: gate.endpoint } });
-    const { port } = s3.server();
+  test.skipIf(!hasOpenssl)(
+    "a store that speaks TLS is read when its certificate is trusted, and refused when it is not",
+    async () => {
+      await using scratch = await scratchFolder();
+      await using gate = await tlsGate(scratch.path);
+      const bucket = await s3.server().createBucket();
+      const select = "SELECT i::BIGINT AS id, (i / 8)::FLOAT AS x FROM range(400000) t(i)";
+      const job = await smallJob(scratch.path, { model: identity, select });
+      await upload(bucket, join(scratch.path, "in"), "in/");
+      await job.rewrite({ input: { path: `s3://${bucket.name}/in/*.parquet`, endpoint: gate.endpoint } });
+      const { port } = s3.server();
 
-    const distrusted = await runInS3(["run", job.spec], { port });
-    const env = { NODE_EXTRA_CA_CERTS: gate.certificate }; // Node reads it when it starts
-    const trusted = await runInS3(["run", job.spec], { port, env, ownProcess: true });
+      const distrusted = await runInS3(["run", job.spec], { port });
+      const env = { NODE_EXTRA_CA_CERTS: gate.certificate }; // Node reads it when it starts
+      const trusted = await runInS3(["run", job.spec], { port, env, ownProcess: true });
 
-    expect(distrusted.code, distrusted.stderr).toBe(64);
-    expect(distrusted.stderr).toContain("the store's certificate is not trusted");
-    expect(trusted, trusted.stderr).toMatchObject({ code: 0 });
-    expect(await outputRows(job.out)).toHaveLength(400_000);
-    expect(gate.handshakes()).toBeGreaterThan(2);
-  });
+      expect(distrusted.code, distrusted.stderr).toBe(64);
+      expect(distrusted.stderr).toContain("the store's certificate is not trusted");
+      expect(trusted, trusted.stderr).toMatchObject({ code: 0 });
+      expect(await outputRows(job.out)).toHaveLength(400_000);
+      expect(gate.handshakes()).toBeGreaterThan(2);
+    },
+  );
 });

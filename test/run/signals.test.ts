@@ -76,7 +76,7 @@ describe("a run that is told to stop", () => {
     { signal: "SIGTERM", exit: 143 },
     { signal: "SIGINT", exit: 130 },
   ] as const)(
-    "ends with $exit within 5 s of $signal, keeps what is committed and can be resumed",
+    "a run that is told to stop ends with $exit within 5 s of $signal, keeps what is committed and can be resumed",
     async ({ signal, exit }) => {
       await using scratch = await scratchFolder();
       const job = await slowJob(scratch.path);
@@ -100,7 +100,7 @@ describe("a run that is told to stop", () => {
     },
   );
 
-  test("ends with 143 and without _SUCCESS when it is told so while it takes up an unfinished run", async () => {
+  test("a run that is told to stop ends with 143 and without _SUCCESS when it is told so while it takes up an unfinished run", async () => {
     await using scratch = await scratchFolder();
     const job = await slowJob(scratch.path);
     const { spec, out } = job;
@@ -118,7 +118,7 @@ describe("a run that is told to stop", () => {
     await expectAllRows(out);
   });
 
-  test("ends at once, by the signal itself, when it is told again", async () => {
+  test("a run that is told to stop ends at once, by the signal itself, when it is told again", async () => {
     await using scratch = await scratchFolder();
     const spec = await longCall(scratch.path);
     let url: string | undefined;

@@ -49,7 +49,7 @@ async function readsTogether(out: string): Promise<boolean> {
 const everyRow = Array.from({ length: total }, (_, id) => [id, id * 2] as const);
 
 describe("many small shards", () => {
-  test("are scored in order, each row with its own features", async () => {
+  test("many small shards are scored in order, each row with its own features", async () => {
     await using scratch = await scratchFolder();
     const job = await manyShards(scratch.path);
 
@@ -67,29 +67,32 @@ describe("many small shards", () => {
     { when: "the second worker of four", done: ["--worker", "1/4"] },
     { when: "all but one span", done: [], lost: 1 },
     { when: "all but a span between others, and the last", done: [], lost: 3 },
-  ])("are each there once where $when was committed before, and spans end where shards do", async ({ done, lost }) => {
-    await using scratch = await scratchFolder();
-    const job = await shardJob(scratch.path, {}, { commit_rows: 100, output: { columns: ["id"] } });
-    for (let shard = 0; shard < 8; shard += 1) {
-      await write(job.shard(nameOf(shard)), shard * 100, 100);
-    }
-    expect((await runHere(["run", job.spec, ...done])).code).toBe(0);
-    if (lost !== undefined) {
-      for (const name of [
-        "_SUCCESS",
-        "_manifest.json",
-        ...(await partNames(job.out)).filter((_, span) => span === lost || span === lost + 4),
-      ]) {
-        await rm(join(job.out, name));
+  ])(
+    "many small shards are each there once where $when was committed before, and spans end where shards do",
+    async ({ done, lost }) => {
+      await using scratch = await scratchFolder();
+      const job = await shardJob(scratch.path, {}, { commit_rows: 100, output: { columns: ["id"] } });
+      for (let shard = 0; shard < 8; shard += 1) {
+        await write(job.shard(nameOf(shard)), shard * 100, 100);
       }
-    }
+      expect((await runHere(["run", job.spec, ...done])).code).toBe(0);
+      if (lost !== undefined) {
+        for (const name of [
+          "_SUCCESS",
+          "_manifest.json",
+          ...(await partNames(job.out)).filter((_, span) => span === lost || span === lost + 4),
+        ]) {
+          await rm(join(job.out, name));
+        }
+      }
 
-    expect(await scoreHere(job.spec)).toMatchObject({ status: "complete" });
+      expect(await scoreHere(job.spec)).toMatchObject({ status: "complete" });
 
-    expect(await scores(job.out)).toEqual(Array.from({ length: 800 }, (_, id) => [id, id * 2]));
-  });
+      expect(await scores(job.out)).toEqual(Array.from({ length: 800 }, (_, id) => [id, id * 2]));
+    },
+  );
 
-  test("may be filtered and computed with", async () => {
+  test("many small shards may be filtered and computed with", async () => {
     await using scratch = await scratchFolder();
     const input = { columns: { x: "y * 2.0" }, where: "id % 3 <> 0" };
     const job = await manyShards(scratch.path, { input }, "id::DOUBLE AS y");
@@ -98,7 +101,7 @@ describe("many small shards", () => {
     expect(await scores(job.out)).toEqual(everyRow.filter(([id]) => id % 3 !== 0));
   });
 
-  test("may have a column that is called as what tells them apart", async () => {
+  test("many small shards may have a column that is called as what tells them apart", async () => {
     await using scratch = await scratchFolder();
     const job = await manyShards(scratch.path, {}, 'id * 2.0 AS x, 7 AS file_index, 0 AS "input.shard"');
 
@@ -107,7 +110,7 @@ describe("many small shards", () => {
     expect(await scores(job.out)).toEqual(everyRow);
   });
 
-  test("are read with types of their own where one differs", async () => {
+  test("many small shards are read with types of their own where one differs", async () => {
     await using scratch = await scratchFolder();
     const job = await manyShards(scratch.path, {}, "id * 2.0 AS x, id::INTEGER AS n");
     await write(job.shard(nameOf(7)), startOf(7), sizes[7] ?? 0, "id * 2.0 AS x, 'text' AS n");
@@ -118,7 +121,7 @@ describe("many small shards", () => {
     expect(await readsTogether(job.out)).toBe(false);
   });
 
-  test("come with what their folders say", async () => {
+  test("many small shards come with what their folders say", async () => {
     await using scratch = await scratchFolder();
     const job = await shardJob(
       scratch.path,
@@ -140,7 +143,7 @@ describe("many small shards", () => {
     expect(found.map(({ id, k }) => [Number(id), k]).toSorted(([a], [b]) => Number(a) - Number(b))).toEqual(due);
   });
 
-  test("of which one is damaged: it is named, and what comes before it is committed", async () => {
+  test("many small shards of which one is damaged: it is named, and what comes before it is committed", async () => {
     await using scratch = await scratchFolder();
     const job = await manyShards(scratch.path);
     const damaged = job.shard(nameOf(30));

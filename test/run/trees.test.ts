@@ -63,7 +63,7 @@ async function providersOf(folder: string): Promise<unknown[]> {
 }
 
 describe("a job of a model with trees", () => {
-  test("is scored by compiled trees as ONNX Runtime scores it, and says so in report and labels", async () => {
+  test("a job of a model with trees is scored by compiled trees as ONNX Runtime scores it, and says so in report and labels", async () => {
     await using scratch = await scratchFolder();
     const report = await scoreHere(await writeJob(scratch.path, {}));
 
@@ -75,7 +75,7 @@ describe("a job of a model with trees", () => {
     ]);
   });
 
-  test("gives the same where rows that repeat are scored once", async () => {
+  test("a job of a model with trees gives the same where rows that repeat are scored once", async () => {
     await using scratch = await scratchFolder();
     const report = await scoreHere(await writeJob(scratch.path, { dedupe: true }));
 
@@ -83,7 +83,7 @@ describe("a job of a model with trees", () => {
     expect(await outputRows(join(scratch.path, "out"))).toEqual(expected);
   });
 
-  test("gives the same in a pipe", async () => {
+  test("a job of a model with trees gives the same in a pipe", async () => {
     await using scratch = await scratchFolder();
     const spec = await writeJob(scratch.path, {});
     const path = join(scratch.path, "in.arrows");
@@ -94,7 +94,7 @@ describe("a job of a model with trees", () => {
     expect(rowsOf(output)).toEqual(expected);
   });
 
-  test("gives the same where ONNX Runtime encodes texts before the trees", async () => {
+  test("a job of a model with trees gives the same where ONNX Runtime encodes texts before the trees", async () => {
     const colours = "['red', 'grün', 'blue', 'none of these']";
     const texts = `SELECT i AS id, ${colours}[(1 + hash(i) % 4)::INTEGER] AS colour, (hash(i, 0) % 100000)::DOUBLE / 1e4 - 5 AS x0, (hash(i, 1) % 100000)::DOUBLE / 1e4 - 5 AS x1 FROM range(${rows}) AS t(i)`;
     const found: unknown[] = [];
@@ -119,7 +119,7 @@ describe("a job of a model with trees", () => {
     expect(found[1]).toEqual(found[0]);
   });
 
-  test("is scored by ONNX Runtime, with a warning, where the compiled trees differ from it", async () => {
+  test("a job of a model with trees is scored by ONNX Runtime, with a warning, where the compiled trees differ from it", async () => {
     await using scratch = await scratchFolder();
     // Sessions that check the trees are made of a part of the model, in memory: these give other scores. Only threads that
     // have sessions load ONNX Runtime: others may be terminated, and Node aborts when one is that loads a native library.

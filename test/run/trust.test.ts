@@ -145,21 +145,24 @@ describe("two jobs on one folder", () => {
 });
 
 describe("an output folder with files of others", () => {
-  test.each(["", "{}\n"])("is refused for its _SUCCESS (%j), and nothing is written to it", async (text) => {
-    await using scratch = await scratchFolder();
-    const { spec, out } = await watchedJob(scratch.path);
-    await mkdir(out);
-    await writeFile(join(out, "_SUCCESS"), text);
-    const before = await listing(out);
+  test.each(["", "{}\n"])(
+    "an output folder with files of others is refused for its _SUCCESS (%j), and nothing is written to it",
+    async (text) => {
+      await using scratch = await scratchFolder();
+      const { spec, out } = await watchedJob(scratch.path);
+      await mkdir(out);
+      await writeFile(join(out, "_SUCCESS"), text);
+      const before = await listing(out);
 
-    const { code, stderr } = await runSpec(spec);
+      const { code, stderr } = await runSpec(spec);
 
-    expect(code, stderr).toBe(64);
-    expect(stderr).toContain("it has a _SUCCESS but no manifest of this program");
-    expect(await listing(out)).toEqual(before);
-  });
+      expect(code, stderr).toBe(64);
+      expect(stderr).toContain("it has a _SUCCESS but no manifest of this program");
+      expect(await listing(out)).toEqual(before);
+    },
+  );
 
-  test("is used when all there is is lost+found", async () => {
+  test("an output folder with files of others is used when all there is is lost+found", async () => {
     await using scratch = await scratchFolder();
     const { spec, out, expected } = await watchedJob(scratch.path);
     await mkdir(join(out, "lost+found"), { recursive: true });

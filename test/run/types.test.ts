@@ -22,7 +22,7 @@ const column = (rows: readonly Row[], name: string): unknown[] =>
   rows.map(({ [name]: value }) => (value instanceof Date ? value.getTime() : value));
 
 describe("carried columns of every type", () => {
-  test("come out as they went in, over shards, row groups and spans", async () => {
+  test("carried columns of every type come out as they went in, over shards, row groups and spans", async () => {
     await using scratch = await scratchFolder();
     await mkdir(join(scratch.path, "in"));
     const names = typeCases.map((_, index) => `c${index}`);
@@ -70,7 +70,7 @@ async function nestedShard(folder: string): Promise<string> {
 }
 
 describe("fields of struct columns", () => {
-  test("are carried under their path with _ for dots, the whole struct beside them", async () => {
+  test("fields of struct columns are carried under their path with _ for dots, the whole struct beside them", async () => {
     await using scratch = await scratchFolder();
     const shard = await nestedShard(scratch.path);
 
@@ -82,7 +82,7 @@ describe("fields of struct columns", () => {
     expect(Object.keys((await readRows(output))[0] ?? {})).toEqual(["row", ...Object.keys(expected), "score"]);
   });
 
-  test("are no other columns, whatever the struct is called", async () => {
+  test("fields of struct columns are no other columns, whatever the struct is called", async () => {
     await using scratch = await scratchFolder();
     const shard = await nestedShard(scratch.path);
 
@@ -92,7 +92,7 @@ describe("fields of struct columns", () => {
     expect(await changed(shard, join(scratch.path, "out/*.parquet"), expected)).toEqual([]);
   });
 
-  test("are features: the same predictions as from columns of their own", async () => {
+  test("fields of struct columns are features: the same predictions as from columns of their own", async () => {
     await using scratch = await scratchFolder();
     await nestedShard(scratch.path);
     const [, ...others] = featureNames;
@@ -109,7 +109,7 @@ describe("fields of struct columns", () => {
     expect(new Set(mine?.map(({ score }) => score)).size).toBeGreaterThan(100);
   });
 
-  test("that are NULL are named by their path", async () => {
+  test("fields of struct columns that are NULL are named by their path", async () => {
     await using scratch = await scratchFolder();
     await mkdir(join(scratch.path, "in"));
     const select = `SELECT row, CASE WHEN row <> 1234 THEN {'a': {'x': 1}} END AS s, ${features} FROM range(${rowCount}) AS t(row)`;
@@ -125,7 +125,7 @@ describe("fields of struct columns", () => {
 });
 
 describe("a map column", () => {
-  test("is harmless where nobody asks for it", async () => {
+  test("a map column is harmless where nobody asks for it", async () => {
     await using scratch = await scratchFolder();
     await nestedShard(scratch.path);
     expect(await scoreHere(await jobOver(scratch.path, []))).toMatchObject({
@@ -137,7 +137,7 @@ describe("a map column", () => {
   test.each([
     ["carried", ["tags"], featureNames],
     ["a feature", [], ["tags", ...featureNames.slice(1)]],
-  ])("is refused by name when it is %s", async (_what, columns, inputs) => {
+  ])("a map column is refused by name when it is %s", async (_what, columns, inputs) => {
     await using scratch = await scratchFolder();
     await nestedShard(scratch.path);
 
@@ -215,7 +215,7 @@ describe.skipIf(!hasPyarrow)("a shard that pyarrow wrote", () => {
   test.each([
     ["2.6", "1.0", "snappy"],
     ["2.6", "2.0", "zstd"],
-  ])("is carried as it is: format %s, pages %s, %s", async (version, pages, compression) => {
+  ])("a shard that pyarrow wrote is carried as it is: format %s, pages %s, %s", async (version, pages, compression) => {
     await using scratch = await scratchFolder();
     await mkdir(join(scratch.path, "in"));
     const shard = join(scratch.path, "in/a.parquet");
@@ -251,23 +251,26 @@ describe("a model with an input and an output of every type", () => {
   };
   const all = [...tensors, ...unsigned];
 
-  test.each([1, 64, 4096])("gives each value back, in batches of %i", async (batch) => {
-    await using scratch = await scratchFolder();
-    await mkdir(join(scratch.path, "in"));
-    const shard = join(scratch.path, "in/a.parquet");
-    const columns = all.map((dtype) => `${sources[dtype]} AS in_${dtype}`);
-    await writeRows(shard, `SELECT row, ${columns.join(", ")} FROM range(${batch === 1 ? 300 : rowCount}) AS t(row)`);
-    const spec = await writeSpec(scratch.path, identity, {
-      input: { path: "in/*.parquet" },
-      model: { outputs: Object.fromEntries(all.map((dtype) => [`out_${dtype}`, `out_${dtype}`])) },
-      engine: { batch_size: batch },
-      output: { columns: ["row"] },
-      commit_rows: 700,
-    });
+  test.each([1, 64, 4096])(
+    "a model with an input and an output of every type gives each value back, in batches of %i",
+    async (batch) => {
+      await using scratch = await scratchFolder();
+      await mkdir(join(scratch.path, "in"));
+      const shard = join(scratch.path, "in/a.parquet");
+      const columns = all.map((dtype) => `${sources[dtype]} AS in_${dtype}`);
+      await writeRows(shard, `SELECT row, ${columns.join(", ")} FROM range(${batch === 1 ? 300 : rowCount}) AS t(row)`);
+      const spec = await writeSpec(scratch.path, identity, {
+        input: { path: "in/*.parquet" },
+        model: { outputs: Object.fromEntries(all.map((dtype) => [`out_${dtype}`, `out_${dtype}`])) },
+        engine: { batch_size: batch },
+        output: { columns: ["row"] },
+        commit_rows: 700,
+      });
 
-    await scoreHere(spec);
+      await scoreHere(spec);
 
-    const expected = Object.fromEntries(all.map((dtype) => [`out_${dtype}`, `in_${dtype}`]));
-    expect(await changed(shard, join(scratch.path, "out/*.parquet"), expected)).toEqual([]);
-  });
+      const expected = Object.fromEntries(all.map((dtype) => [`out_${dtype}`, `in_${dtype}`]));
+      expect(await changed(shard, join(scratch.path, "out/*.parquet"), expected)).toEqual([]);
+    },
+  );
 });

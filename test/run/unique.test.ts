@@ -92,7 +92,7 @@ postgres.describe("checks.unique of rows for Postgres", () => {
     expect(done.code, done.stderr).toBe(0);
   });
 
-  test("is refused in mode append with on_fail: warn, whose rows cannot be told from those of other runs", async () => {
+  test("checks.unique of rows for Postgres is refused in mode append with on_fail: warn, whose rows cannot be told from those of other runs", async () => {
     await using scratch = await scratchFolder();
     const output = { parquet: undefined, postgres: { url: "postgres://x/y", table: "scores", mode: "append" } };
     const refused = await runUnique(scratch.path, {

@@ -38,7 +38,7 @@ async function digests({ out }: ShardJob): Promise<(string | undefined)[]> {
 }
 
 describe("input.verify: full", () => {
-  test("says how many pages have a checksum, and pins digests", async () => {
+  test("input.verify: full says how many pages have a checksum, and pins digests", async () => {
     await using scratch = await scratchFolder();
     const job = await shardJob(scratch.path, { a: "checked", b: "plain" }, full);
 
@@ -54,7 +54,7 @@ describe("input.verify: full", () => {
     ]);
   });
 
-  test("in a later attempt looks at the shards that are still needed, and at no others", async () => {
+  test("input.verify: full in a later attempt looks at the shards that are still needed, and at no others", async () => {
     await using scratch = await scratchFolder();
     const job = await shardJob(scratch.path, { a: "plain", b: "plain" }, full);
     await run(job);
@@ -107,7 +107,7 @@ describe("input.verify: full", () => {
     expect(await run(job)).toMatchObject({ code: 0 });
   });
 
-  test("does not read the shards of a finished run again", async () => {
+  test("input.verify: full does not read the shards of a finished run again", async () => {
     await using scratch = await scratchFolder();
     const job = await shardJob(scratch.path, { a: "plain" }, full);
     await run(job);

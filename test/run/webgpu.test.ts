@@ -32,7 +32,7 @@ async function run(
 }
 
 describe("a machine without a driver for WebGPU", () => {
-  test("ends a run with 64 before anything is written, and says what to install", async () => {
+  test("a machine without a driver for WebGPU ends a run with 64 before anything is written, and says what to install", async () => {
     await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, fixtureNamed("diabetes-mlp"), onWebGpu);
     const { code, stderr } = await run(spec, { env: noGpu });
@@ -53,13 +53,16 @@ describe("a machine without a driver for WebGPU", () => {
     await expectFinished(join(scratch.path, "out"), { golden: await goldenRows(fixture) });
   });
 
-  test.each(["coreml", "dml"])("ends with 64 for %s on Linux", async (provider) => {
-    await using scratch = await scratchFolder();
-    const spec = await writeSpec(scratch.path, fixtureNamed("diabetes-mlp"), { engine: { providers: [provider] } });
-    const { code, stderr } = await run(spec);
-    expect(code, stderr).toBe(64);
-    expect(stderr).toContain("onnxruntime-node has none for linux x64");
-  });
+  test.each(["coreml", "dml"])(
+    "a machine without a driver for WebGPU ends with 64 for %s on Linux",
+    async (provider) => {
+      await using scratch = await scratchFolder();
+      const spec = await writeSpec(scratch.path, fixtureNamed("diabetes-mlp"), { engine: { providers: [provider] } });
+      const { code, stderr } = await run(spec);
+      expect(code, stderr).toBe(64);
+      expect(stderr).toContain("onnxruntime-node has none for linux x64");
+    },
+  );
 });
 
 /** Models of which WebGPU computes all, a part, and nothing; the others in torture. */

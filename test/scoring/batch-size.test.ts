@@ -51,19 +51,19 @@ describe("a batch size of auto", () => {
     expect(scored(cached).settled).toBe(256);
   });
 
-  test("stays where neither is better", () => {
+  test("a batch size of auto stays where neither is better", () => {
     expect(scored(peak).settled).toBe(4096);
   });
 
-  test("is not misled by batches that were held up", () => {
+  test("a batch size of auto is not misled by batches that were held up", () => {
     expect(scored(noisy).settled).toBe(256);
   });
 
-  test("never leaves a stop waiting for a long batch", () => {
+  test("a batch size of auto never leaves a stop waiting for a long batch", () => {
     expect(Math.max(...scored(slow, { start: 64 }).sizes)).toBe(64);
   });
 
-  test("is within its limit, and near the best of all sizes", () => {
+  test("a batch size of auto is within its limit, and near the best of all sizes", () => {
     const shape = fc.record({
       call: fc.double({ min: 0.01, max: 5, noNaN: true }),
       row: fc.double({ min: 1e-5, max: 0.05, noNaN: true }),
@@ -85,7 +85,7 @@ describe("a batch size of auto", () => {
     );
   });
 
-  test("is measured on full batches of one size only", () => {
+  test("a batch size of auto is measured on full batches of one size only", () => {
     let settled = 0;
     const sizer = measuringSize({ start: 16, limit: 16, onSettled: (rows) => (settled = rows) });
     for (let batch = 0; batch < 20; batch += 1) {
@@ -94,14 +94,14 @@ describe("a batch size of auto", () => {
     expect(settled).toBe(0);
   });
 
-  test("begins with what a slow model does in a moment", () => {
+  test("a batch size of auto begins with what a slow model does in a moment", () => {
     expect(startingSize(10, 16_384)).toBe(16); // 160 ms
     expect(startingSize(0.1, 16_384)).toBe(256);
     expect(startingSize(0, 16_384)).toBe(4096);
     expect(startingSize(0.1, 100)).toBe(100);
   });
 
-  test("that is given does not change", () => {
+  test("a batch size of auto that is given does not change", () => {
     const sizer = fixedSize(7);
     sizer.took(7, 100);
     expect(sizer.rows).toBe(7);

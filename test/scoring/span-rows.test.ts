@@ -46,7 +46,7 @@ const pieces = (at: readonly number[]): [number, number][] => {
 };
 
 describe("the rows of a span", () => {
-  test("come out in order, in whatever cut they were carried and whatever order they were predicted in", () => {
+  test("the rows of a span come out in order, in whatever cut they were carried and whatever order they were predicted in", () => {
     const cuts = fc.uniqueArray(fc.integer({ min: 101, max: 111 }));
     fc.assert(
       fc.property(cuts, cuts, fc.infiniteStream(fc.nat()), (carryCuts, predictCuts, noise) => {
@@ -69,14 +69,14 @@ describe("the rows of a span", () => {
     );
   });
 
-  test("are taken out of the middle of a record batch", () => {
+  test("the rows of a span are taken out of the middle of a record batch", () => {
     const rows = open();
     rows.carry(carried(95, 120), { from: 5, to: 17, row: 100 });
     rows.predict(predictions(100, 112), { rowStart: 100, rowCount: 12, packedRows: 12 });
     expectWholeSpan(rows);
   });
 
-  test("keep the NULLs of carried columns, also when only one piece had any", () => {
+  test("the rows of a span keep the NULLs of carried columns, also when only one piece had any", () => {
     const rows = open();
     rows.carry(carried(100, 104), { from: 0, to: 4, row: 100 });
     rows.carry(
@@ -90,7 +90,7 @@ describe("the rows of a span", () => {
     expect(label?.column.valid).toBeUndefined();
   });
 
-  test("do not hold on to the memory of the record batch", () => {
+  test("the rows of a span do not hold on to the memory of the record batch", () => {
     const rows = open();
     const batch = carried(100, 112);
     rows.carry(batch, { from: 0, to: 12, row: 100 });
@@ -105,18 +105,21 @@ describe("a span does not end", () => {
     ["nothing came", [], []],
     ["rows were not carried", [[100, 106]], [[100, 112]]],
     ["rows were not predicted", [[100, 112]], [[100, 111]]],
-  ] as [string, [number, number][], [number, number][]][])("when %s", (_what, carries, predicts) => {
-    const rows = open();
-    for (const [from, to] of carries) {
-      rows.carry(carried(from, to), { from: 0, to: to - from, row: from });
-    }
-    for (const [from, to] of predicts) {
-      rows.predict(predictions(from, to), { rowStart: from, rowCount: to - from, packedRows: to - from });
-    }
-    expect(() => rows.finish(12)).toThrow(/^row 1\d\d was not carried or not predicted$/);
-  });
+  ] as [string, [number, number][], [number, number][]][])(
+    "a span does not end when %s",
+    (_what, carries, predicts) => {
+      const rows = open();
+      for (const [from, to] of carries) {
+        rows.carry(carried(from, to), { from: 0, to: to - from, row: from });
+      }
+      for (const [from, to] of predicts) {
+        rows.predict(predictions(from, to), { rowStart: from, rowCount: to - from, packedRows: to - from });
+      }
+      expect(() => rows.finish(12)).toThrow(/^row 1\d\d was not carried or not predicted$/);
+    },
+  );
 
-  test("when a batch came twice in the place of another", () => {
+  test("a span does not end when a batch came twice in the place of another", () => {
     const rows = open();
     rows.carry(carried(100, 112), { from: 0, to: 12, row: 100 });
     const predict = (from: number): void => {
@@ -134,7 +137,7 @@ describe("a span does not end", () => {
     }).toThrow("row 100 came where row 112 was due");
   });
 
-  test("when rows are carried out of order, or some are left out", () => {
+  test("a span does not end when rows are carried out of order, or some are left out", () => {
     const rows = open();
     rows.carry(carried(100, 104), { from: 0, to: 4, row: 100 });
     for (const row of [103, 105, 100]) {
@@ -144,13 +147,13 @@ describe("a span does not end", () => {
     }
   });
 
-  test("when a record batch lacks a carried column", () => {
+  test("a span does not end when a record batch lacks a carried column", () => {
     expect(() => {
       open().carry({ rowCount: 2, inputs: [], carried: [] }, { from: 0, to: 2, row: 100 });
     }).toThrow("a record batch carries 0 columns, 1 are due");
   });
 
-  test("when rows of another span are carried into it", () => {
+  test("a span does not end when rows of another span are carried into it", () => {
     expect(() => open().carry(carried(110, 114), { from: 0, to: 4, row: 110 })).toThrow(RangeError);
     expect(() => open().carry(carried(98, 101), { from: 0, to: 3, row: 98 })).toThrow(RangeError);
   });
@@ -177,7 +180,7 @@ describe("a tensor that is not what the signature says", () => {
     ["no such element", "p", float32(4, 2)],
     ["no elements at all", "p", float32(4, 0)],
     ["another type", "score", float32(4, 1)],
-  ])("is refused: %s", (_what, name, tensor) => {
+  ])("a tensor that is not what the signature says is refused: %s", (_what, name, tensor) => {
     expect(refusal(() => predictWith(name, tensor))).toMatch(
       /^64 CONTRACT\nrunning the model: output `(score|p)` came as float\d+ \[[\d,]*\] for a batch of 4 rows/,
     );
@@ -191,7 +194,7 @@ describe("a tensor that is not what the signature says", () => {
     `);
   });
 
-  test("is a bug when the engine left it out", () => {
+  test("a tensor that is not what the signature says is a bug when the engine left it out", () => {
     expect(() => predictWith("score", undefined)).toThrow("the engine gave no tensor score");
   });
 });
@@ -200,7 +203,7 @@ describe("a prediction that is not finite", () => {
   test.each([
     ["NaN", Number.NaN],
     ["Infinity", Number.POSITIVE_INFINITY],
-  ])("is named with the run's row: %s", (shown, value) => {
+  ])("a prediction that is not finite is named with the run's row: %s", (shown, value) => {
     const tensors = predictions(104, 108);
     const { data } = tensors.get("p") as { data: Float32Array };
     data[2 * 3 + 2] = value;
@@ -238,7 +241,7 @@ describe("a rejected row", () => {
     expect([...(columns[0]?.column.valid ?? [])]).toEqual(kept.map((row) => (row === 105 ? 0 : 1)));
   });
 
-  test("may be all there are", () => {
+  test("a rejected row may be all there are", () => {
     const rows = open();
     rows.carry(carried(100, 112), { from: 0, to: 12, row: 100 });
     rows.predict(predictions(100, 112), { rowStart: 100, rowCount: 12, packedRows: 12 });
@@ -250,7 +253,7 @@ describe("a rejected row", () => {
     expect(columns.map(({ column }) => (column as FixedColumn).data.length)).toEqual([0, 0, 0, 0]);
   });
 
-  test("must be carried and predicted all the same", () => {
+  test("a rejected row must be carried and predicted all the same", () => {
     const rows = open();
     rows.carry(carried(100, 112), { from: 0, to: 12, row: 100 });
     rows.predict(predictions(101, 112), { rowStart: 101, rowCount: 11, packedRows: 11 });

@@ -102,7 +102,7 @@ describe("windows that are fetched ahead", () => {
     { files: 4, bytes: 250 },
     { files: 8, bytes: 10_000 },
     { files: 8, bytes: 50 },
-  ])("come in order, within $files files and $bytes bytes", async ({ files, bytes }) => {
+  ])("windows that are fetched ahead come in order, within $files files and $bytes bytes", async ({ files, bytes }) => {
     const { seen, tools } = world({ files, bytes, windowBytes: 100 });
     const starts: number[] = [];
 
@@ -123,7 +123,7 @@ describe("windows that are fetched ahead", () => {
     expect(seen.mostBytes).toBeGreaterThanOrEqual(Math.min(bytes, files * 100, 800) - 50);
   });
 
-  test("do not wait for each other: with room for several, several are under way", async () => {
+  test("windows that are fetched ahead do not wait for each other: with room for several, several are under way", async () => {
     const { seen, tools } = world({ files: 4, bytes: 1000, windowBytes: 100 });
     const windows = windowsAhead(
       tools,
@@ -172,7 +172,7 @@ describe("windows that are fetched ahead", () => {
     expect(seen.open).toBe(0);
   });
 
-  test("of a group of which one cannot be opened: those before it come, then the failure", async () => {
+  test("windows that are fetched ahead of a group of which one cannot be opened: those before it come, then the failure", async () => {
     const { seen, tools } = world({ files: 1, bytes: 1000, windowBytes: 100 });
     const local = { ...tools.source, open: openLocally(tools.source, "s3") };
     const starts: number[] = [];
@@ -189,7 +189,7 @@ describe("windows that are fetched ahead", () => {
     expect(seen.open).toBe(0);
   });
 
-  test("of a group that can be opened is one", async () => {
+  test("windows that are fetched ahead of a group that can be opened is one", async () => {
     const { seen, tools } = world({ files: 1, bytes: 1000, windowBytes: 100 });
     const local = { ...tools.source, open: openLocally(tools.source, "none") };
     const windows: (readonly [number, number, number])[] = [];

@@ -5,7 +5,7 @@ import { load, minimalSpec, specRefusal } from "../support/spec.js";
 const withChecks = (checks: string): string => `${minimalSpec}checks: ${checks}\n`;
 
 describe("checks", () => {
-  test("are absent unless the spec has them, and {} has all defaults", () => {
+  test("checks are absent unless the spec has them, and {} has all defaults", () => {
     expect(load(minimalSpec).checks).toBeUndefined();
     expect(load(withChecks("{}")).checks).toEqual({
       on_fail: "hold",
@@ -39,7 +39,7 @@ describe("checks", () => {
     expect(specRefusal(withChecks(checks))).toMatch(message);
   });
 
-  test("that hold a run take the place of the default of max_rejects", () => {
+  test("checks that hold a run take the place of the default of max_rejects", () => {
     const limits = ["", "checks: {}\n", "checks: { on_fail: warn }\n", "checks: {}\nmax_rejects: 5\n"].map(
       (more) => load(minimalSpec + more).max_rejects,
     );
@@ -62,7 +62,7 @@ describe("the logical date", () => {
     ["{ other: '${today}', ds: { type: date, default: 2026-01-31 } }", "ds"],
     ["{ region: { type: enum, values: [a], default: a }, ds: '${today - 2d}' }", "ds"],
     ["{ top: { type: integer, default: 1 }, file: '${DS:-today}' }", undefined],
-  ])("of %s is the param %s, whether a date is given or not", (params, name) => {
+  ])("the logical date of %s is the param %s, whether a date is given or not", (params, name) => {
     expect(dateParamOf(params)).toBe(name);
     const given = name === undefined ? {} : { [name]: "2026-11-20" };
     expect(dateParamOf(params, given)).toBe(name);

@@ -17,25 +17,25 @@ describe("a value that would climb out of the path that it is put into", () => {
     expect(load(...withParam(value, "in/${p}.parquet")).input.path).toEqual([`in/${value}.parquet`]);
   });
 
-  test("is not the one that the path begins with: where it leads is the spec's business", () => {
+  test("a value that would climb out of the path that it is put into is not the one that the path begins with: where it leads is the spec's business", () => {
     expect(load(...withParam("../lake", "${p}/*.parquet")).input.path).toEqual(["../lake/*.parquet"]);
   });
 
-  test("is found in a param that another one is made of", () => {
+  test("a value that would climb out of the path that it is put into is found in a param that another one is made of", () => {
     const text = minimalSpec.replace("path: out", 'path: "out/${q}"');
     expect(specRefusal(`${text}params: { p: "\${UP}", q: "a/\${p}" }\n`, { env: { UP: "../.." } })).toContain(
       "params.q: the value of ${p} has a .. in it",
     );
   });
 
-  test("is not told, when it is of the environment: it may be a secret", () => {
+  test("a value that would climb out of the path that it is put into is not told, when it is of the environment: it may be a secret", () => {
     const text = minimalSpec.replace("path: out", 'path: "out/${UP}"');
     expect(specRefusal(text, { env: { UP: "/s3cr3t/.." } })).not.toContain("s3cr3t");
   });
 });
 
 describe("a bomb of params", () => {
-  test("that double each other is refused, before it fills memory", () => {
+  test("a bomb of params that double each other is refused, before it fills memory", () => {
     const params = Array.from({ length: 60 }, (_, index) => `  p${index + 1}: "\${p${index}}\${p${index}}"`);
     const start = process.memoryUsage().rss;
 
@@ -45,7 +45,7 @@ describe("a bomb of params", () => {
     expect(process.memoryUsage().rss - start).toBeLessThan(100 * 1024 * 1024);
   });
 
-  test("of one long value taken many times is refused", () => {
+  test("a bomb of params of one long value taken many times is refused", () => {
     const text = minimalSpec.replace("path: out", `path: "${"${BIG}".repeat(20_000)}"`);
     expect(specRefusal(text, { env: { BIG: "x".repeat(16_000) } })).toContain(
       "output.parquet.path: it has more than 16384 characters",
@@ -89,7 +89,7 @@ describe("a value from the environment is never told", () => {
     ],
     ["output:", 'output:\n  postgres: { table: "x://u:${SECRET}@h/d" }', 'found "x://***@h/d", expected table'],
     ["input:", 'input:\n  format: "${SECRET}"', 'found "${SECRET}", expected parquet'],
-  ])("where %j became %j", (from, to, says) => {
+  ])("a value from the environment is never told where %j became %j", (from, to, says) => {
     const said = specRefusal(
       minimalSpec.replace(from, () => to),
       { env },

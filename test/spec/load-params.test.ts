@@ -20,11 +20,11 @@ describe("params", () => {
     expect(load(withParams(`  p: ${written}\n`, "in/${p}")).input.path).toEqual([`in/${kept}`]);
   });
 
-  test("keep the order of the spec", () => {
+  test("params keep the order of the spec", () => {
     expect(Object.keys(load(withParams("  b: 1\n  a: 2\n")).params)).toEqual(["b", "a"]);
   });
 
-  test("may name an earlier param, the clock and the environment", () => {
+  test("params may name an earlier param, the clock and the environment", () => {
     const spec = load(withParams("  ds: ${today}\n  folder: ${ROOT}/dt=${ds}\n", "${folder}/*.parquet"), {
       env: { ROOT: "lake" },
     });
@@ -36,23 +36,23 @@ describe("params", () => {
     expect(load(withParams("  ds: mine\n", "${ds}"), { env: { ds: "theirs" } }).input.path).toEqual(["mine"]);
   });
 
-  test("may shadow the clock", () => {
+  test("params may shadow the clock", () => {
     expect(load(withParams("  today: 2020-01-01\n", "${today}")).input.path).toEqual(["2020-01-01"]);
   });
 
-  test("that name a later param are refused", () => {
+  test("params that name a later param are refused", () => {
     expect(specRefusal(withParams("  a: ${b}\n  b: x\n"))).toMatch(
       /^64 SPEC_INVALID\nreading job\.yaml:11:6: params\.a: /,
     );
   });
 
-  test("that name a later param are told that order matters", () => {
+  test("params that name a later param are told that order matters", () => {
     const said = specRefusal(withParams("  a: ${b}\n  b: x\n"));
     expect(said).toMatch(/^64 SPEC_INVALID\nreading job\.yaml:11:6: params\.a: /);
     expect(said).toContain("later");
   });
 
-  test("are filled everywhere below: nested, in lists, wherever they stand in the file", () => {
+  test("params are filled everywhere below: nested, in lists, wherever they stand in the file", () => {
     const text = `params: { p: x }\n${minimalSpec}`
       .replace("in/*.parquet", "['a/${p}', 'b/${p}']")
       .replace("path: model.onnx", "path: ${p}.onnx\n  outputs: { s: '${p}[1]' }");
@@ -60,11 +60,11 @@ describe("params", () => {
     expect([spec.input.path, spec.model.path, spec.model.outputs]).toEqual([["a/x", "b/x"], "x.onnx", { s: "x[1]" }]);
   });
 
-  test("are filled once: a value with ${…} in it stays as it is", () => {
+  test("params are filled once: a value with ${…} in it stays as it is", () => {
     expect(load(withParams("  p: a\n", "${p}"), { params: { p: "${q}" } }).input.path).toEqual(["${q}"]);
   });
 
-  test.each(["constructor", "toString", "hasOwnProperty"])("may be called %s", (name) => {
+  test.each(["constructor", "toString", "hasOwnProperty"])("params may be called %s", (name) => {
     expect(load(withParams(`  ${name}: x\n`, `in/\${${name}}`)).input.path).toEqual(["in/x"]);
   });
 
@@ -93,11 +93,11 @@ describe("--param", () => {
     expect(load(withParams("  ds: ${UNSET}\n"), { params: { ds: "x" } }).params).toEqual({ ds: "x" });
   });
 
-  test("may be empty", () => {
+  test("--param may be empty", () => {
     expect(load(withParams("  ds: a\n"), { params: { ds: "" } }).params).toEqual({ ds: "" });
   });
 
-  test("that the spec does not declare is refused", () => {
+  test("--param that the spec does not declare is refused", () => {
     expect(specRefusal(withParams("  ds: x\n"), { params: { sd: "y", dss: "z" } })).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml: 2 problems
@@ -106,7 +106,7 @@ describe("--param", () => {
     `);
   });
 
-  test("for a spec without params is refused", () => {
+  test("--param for a spec without params is refused", () => {
     expect(specRefusal(minimalSpec, { params: { ds: "y" } })).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml:1:1: params: --param ds: the spec declares no params"

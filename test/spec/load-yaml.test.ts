@@ -126,41 +126,41 @@ describe("YAML that makes a plain value something else", () => {
 describe("a bomb", () => {
   const depth = 100_000;
 
-  test("of brackets is refused for its depth", () => {
+  test("a bomb of brackets is refused for its depth", () => {
     expect(specRefusal(`${minimalSpec}x: ${"[".repeat(depth)}`)).toMatch(/^64 SPEC_INVALID\nreading job\.yaml.*nested/);
   });
 
-  test("of closed brackets is refused", () => {
+  test("a bomb of closed brackets is refused", () => {
     expect(specRefusal(`${minimalSpec}x: ${"[".repeat(depth)}${"]".repeat(depth)}`)).toMatch(
       /^64 SPEC_INVALID\nreading job\.yaml/,
     );
   });
 
-  test("of maps is refused", () => {
+  test("a bomb of maps is refused", () => {
     const deep = 40_000;
     expect(specRefusal(`${minimalSpec}x: ${"{a: ".repeat(deep)}1${"}".repeat(deep)}`)).toMatch(
       /^64 SPEC_INVALID\nreading job\.yaml/,
     );
   });
 
-  test("of block sequences is refused", () => {
+  test("a bomb of block sequences is refused", () => {
     expect(specRefusal(`${minimalSpec}x:\n  ${"- ".repeat(depth)}1\n`)).toMatch(/^64 SPEC_INVALID\nreading job\.yaml/);
   });
 
-  test.each([17, 40, 500, 2000])("that the parser survives, %i deep, is refused for its depth", (deep) => {
+  test.each([17, 40, 500, 2000])("a bomb that the parser survives, %i deep, is refused for its depth", (deep) => {
     expect(specRefusal(`${minimalSpec}x: ${"[".repeat(deep)}${"]".repeat(deep)}`)).toMatch(
       /^64 SPEC_INVALID\nreading job\.yaml/,
     );
   });
 
-  test("is told from a file that is nested a little too deep", () => {
+  test("a bomb is told from a file that is nested a little too deep", () => {
     expect(specRefusal(`${minimalSpec}x: ${"{a: ".repeat(60)}1${"}".repeat(60)}`)).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml:10:61: nested more than 16 deep"
     `);
   });
 
-  test("of length is refused unread", () => {
+  test("a bomb of length is refused unread", () => {
     expect(specRefusal(`${minimalSpec}# ${"x".repeat(256 * 1024)}\n`)).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml: it has more than 262144 characters

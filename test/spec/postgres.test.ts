@@ -35,7 +35,7 @@ describe("output.postgres", () => {
     `);
   });
 
-  test("takes its URL from the environment", () => {
+  test("output.postgres takes its URL from the environment", () => {
     const text = spec("    url: ${DATABASE_URL}\n");
     expect(load(text, { env: { DATABASE_URL: secret } }).output.postgres?.url).toBe(secret);
   });
@@ -67,20 +67,20 @@ describe("output.postgres", () => {
   });
 
   test.each(['a"; DROP TABLE b; --', "a.b.c", "a b", ".a", "a.", "1a", "ä", `"${"a".repeat(64)}"`, "pg_catalog.x.y"])(
-    "refuses the table name %s",
+    "output.postgres refuses the table name %s",
     (table) => {
       expect(specRefusal(spec("", JSON.stringify(table)))).toContain("output.postgres.table: found");
     },
   );
 
   test.each(["control_schema: a-b", "control_schema: 'a\"b'", "key: ['a b']", "key: [id, id]"])(
-    "refuses %s",
+    "output.postgres refuses %s",
     (line) => {
       expect(specRefusal(spec(`    mode: upsert\n    ${line}\n`))).toMatch(/^64 SPEC_INVALID/);
     },
   );
 
-  test("needs a key for upsert, and takes none for append", () => {
+  test("output.postgres needs a key for upsert, and takes none for append", () => {
     expect(specRefusal(spec("    mode: upsert\n"))).toContain(
       "output.postgres.key: missing; expected the columns that name a row, since mode is upsert",
     );
@@ -111,14 +111,14 @@ describe("a URL with a password", () => {
     expect(said).not.toContain("s3cr3t");
   });
 
-  test("is told by the name that it comes from", () => {
+  test("a URL with a password is told by the name that it comes from", () => {
     const env = { DATABASE_URL: secret.replace("postgres:", "mysql:") };
     expect(specRefusal(spec("    url: ${DATABASE_URL}\n"), { env })).toContain(
       "output.postgres.url: found something else, made from ${DATABASE_URL}, expected postgres://",
     );
   });
 
-  test("that stands in the spec itself is not quoted, in the wrong place neither", () => {
+  test("a URL with a password that stands in the spec itself is not quoted, in the wrong place neither", () => {
     const wrong = specRefusal(spec(`    url: ${secret.replace("postgres:", "mysql:")}\n`));
     expect(wrong).toContain("output.postgres.url: found something else, expected postgres://");
     const said = specRefusal(spec("", secret));

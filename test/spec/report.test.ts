@@ -4,7 +4,7 @@ import { load, minimalSpec, specRefusal } from "../support/spec.js";
 const withReport = (report: string): string => `${minimalSpec}report: ${report}\n`;
 
 describe("report", () => {
-  test("is nothing unless somebody asks", () => {
+  test("report is nothing unless somebody asks", () => {
     expect(load(minimalSpec).report).toEqual({
       on_success: "",
       on_failure: "",
@@ -15,7 +15,7 @@ describe("report", () => {
     });
   });
 
-  test("takes URLs from the environment, and none where a variable is empty", () => {
+  test("report takes URLs from the environment, and none where a variable is empty", () => {
     const text = withReport('{ on_success: "${PING}", on_failure: "${OTHER:-}" }');
     const { on_success, on_failure } = load(text, { env: { PING: "https://hc.example/4b6f" } }).report;
     expect([on_success, on_failure]).toEqual(["https://hc.example/4b6f", ""]);
@@ -27,7 +27,7 @@ describe("report", () => {
     ["{ on_failure: https://me:4b6f-secret@hc.example/ }"],
     ['{ on_success: "${PING}" }'],
     ['{ deadline: "06:00", on_late: hc.example/4b6f-secret }'],
-  ])("refuses a URL that is none without showing it: %s", (report) => {
+  ])("report refuses a URL that is none without showing it: %s", (report) => {
     const said = specRefusal(withReport(report), { env: { PING: "4b6f-secret" } });
     expect(said).toMatch(
       /^64 SPEC_INVALID\nreading job\.yaml:\d+:\d+: report\.on_\w+: found .*, expected http\(s\):\/\/host/,

@@ -29,7 +29,7 @@ describe("paths in S3", () => {
     expect(s3UriProblem(path)).toContain(said);
   });
 
-  test("are refused with the place in the spec where they are wrong", () => {
+  test("paths in S3 are refused with the place in the spec where they are wrong", () => {
     expect(specRefusal(minimalSpec.replace("in/*.parquet", "[a.parquet, s3://lake]"))).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml:4:21: input.path[1]: found "s3://lake", expected s3://bucket/key: after the bucket the name of an object is missing"
@@ -61,7 +61,7 @@ describe("paths in S3", () => {
   );
 
   test.each(["minio:9000", "ftp://minio", "http://user:secret@minio", "http://minio?x=1"])(
-    "are not looked for at %s",
+    "paths in S3 are not looked for at %s",
     (endpoint) => {
       const said = specRefusal(inS3.replace("input:", `input:\n  endpoint: ${endpoint}`));
       expect(said).toContain("expected a URL such as http://minio:9000, without user and password");
@@ -74,7 +74,7 @@ const outputKeys = (keys: string): string =>
   minimalSpec.replace(/( *)path: out/, (_, indent: string) => `${indent}path: s3://lake/out\n${indent}${keys}`);
 
 describe("an output in S3", () => {
-  test("takes how it is to be encrypted", () => {
+  test("an output in S3 takes how it is to be encrypted", () => {
     const text = outputKeys("sse: { algorithm: aws:kms, kms_key: abc, bucket_key: true }");
     expect(load(text).output.parquet).toMatchObject({
       path: "s3://lake/out",
@@ -93,7 +93,7 @@ describe("an output in S3", () => {
     expect(specRefusal(minimalSpec.replace("path: out", `path: ${path}`))).toContain(said);
   });
 
-  test("may end with a slash", () => {
+  test("an output in S3 may end with a slash", () => {
     expect(load(minimalSpec.replace("path: out", "path: s3://lake/out/")).output.parquet?.path).toBe("s3://lake/out/");
   });
 

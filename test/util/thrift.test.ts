@@ -27,7 +27,7 @@ describe("a struct is walked", () => {
     { what: "an empty map, which has no types", bytes: [0x1b, 0, 0x15, 2, 0], ids: [1, 2] },
     { what: "a UUID", bytes: [0x1d, ...Array.from({ length: 16 }, () => 7), 0], ids: [1] },
     { what: "a struct in a struct", bytes: [0x1c, 0x15, 2, 0, 0x15, 2, 0], ids: [1, 2] },
-  ])("over $what", ({ bytes, ids }) => {
+  ])("a struct is walked over $what", ({ bytes, ids }) => {
     expect(walk([...bytes, 99])).toEqual({ ids, at: bytes.length });
   });
 });

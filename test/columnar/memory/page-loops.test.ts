@@ -122,7 +122,7 @@ describe("values of a dictionary are taken by their numbers", () => {
     }
   });
 
-  test("to the first byte of the memory, too", () => {
+  test("values of a dictionary are taken by their numbers to the first byte of the memory, too", () => {
     const dictionary = dictionaryOf("float32", 3);
     const first = new Uint8Array(dictionary.buffer, 0, 20);
     const before = first.slice();
@@ -236,7 +236,7 @@ function readBits(bytes: Uint8Array, count: number): { ones: number | undefined;
 }
 
 describe("numbers of one bit", () => {
-  test("are read and counted as by the loops in JavaScript, or refused by both", () => {
+  test("numbers of one bit are read and counted as by the loops in JavaScript, or refused by both", () => {
     let refused = 0;
     for (let round = 0; round < 3000; round += 1) {
       const { bytes, numbers } = anyRuns(1, 2);
@@ -257,7 +257,7 @@ describe("numbers of one bit", () => {
     expect(refused).toBeGreaterThan(200);
   });
 
-  test("need a little room behind them", () => {
+  test("numbers of one bit need a little room behind them", () => {
     const bytes = here(repeatedRun(1, 5, 1));
     expect(readBitsHere(bytes, { at: 0, end: 2 }, takeMemory(5 + bitsSpareBytes), 5)).toBe(5);
     expect(readBitsHere(bytes, { at: 0, end: 2 }, takeMemory(5), 5)).toBeUndefined();

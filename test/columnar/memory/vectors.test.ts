@@ -50,7 +50,7 @@ describe("floats are checked for values that are not finite", () => {
     expect(areFinite(values.subarray(1, 21))).toBe(true);
   });
 
-  test("by all bits that are no number", () => {
+  test("floats are checked for values that are not finite by all bits that are no number", () => {
     const values = floatsOf([1, 1, 1, 1, 1]);
     const bits = new Uint32Array(values.buffer, values.byteOffset, values.length);
     for (const one of [0x7f80_0001, 0x7fc0_0000, 0xffff_ffff, 0x7f80_0000, 0xff80_0000]) {
@@ -67,7 +67,7 @@ describe.for(["float32", "float64"] as const)("four columns of %s are put side b
   const random = randomOf(7);
   const whole = (below: number): number => Math.floor(random() * below);
 
-  test("as one by one, and nothing beside them", () => {
+  test("floats are checked for values that are not finite as one by one, and nothing beside them", () => {
     for (let round = 0; round < 300; round += 1) {
       const [rows, width, from] = [whole(23), 4 + whole(9), whole(5)];
       const index = whole(width - 3);
@@ -193,14 +193,14 @@ describe("columns are packed that are", () => {
 });
 
 describe("memory", () => {
-  test("that lies elsewhere is left to other loops", () => {
+  test("memory that lies elsewhere is left to other loops", () => {
     const elsewhere = new Float32Array(8);
     const here = floatsOf([1, 2, 3, 4, 5, 6, 7, 8]);
     expect(areFinite(elsewhere)).toBeUndefined();
     expect(packFour(elsewhere, 0, 4, { a: here, b: here, c: here, d: here, from: 0, to: 1 })).toBeUndefined();
   });
 
-  test("of more than loops are for, or than there is, is ordinary", () => {
+  test("memory of more than loops are for, or than there is, is ordinary", () => {
     const large = takeMemory(17 * 1024 * 1024);
     expect(large.byteOffset).toBe(0);
     expect(large.buffer.byteLength).toBe(large.length);
@@ -216,7 +216,7 @@ describe("memory", () => {
   test.each([
     ["--jitless", ""],
     ["--trace-uncaught", "doWithoutVectors();"], // a flag that changes nothing
-  ])("is ordinary where there are no vectors: %s %s", (flag, first) => {
+  ])("memory is ordinary where there are no vectors: %s %s", (flag, first) => {
     const code = `import { areFinite, doWithoutVectors, takeMemory, usedMemoryBytes } from "#src/columnar/memory/vectors.js";
       ${first} const piece = takeMemory(8);
       console.log(piece.length, areFinite(new Float32Array(piece.buffer, 0, 2)), usedMemoryBytes());`;

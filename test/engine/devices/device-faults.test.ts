@@ -34,7 +34,7 @@ describe("a batch that failed", () => {
     ["WebGPU has no buffer of this size", tooLargeBuffer],
     ["WebGPU uses a buffer that it did not get", invalidBuffer],
     ["Vulkan has none", "vkAllocateMemory failed with VK_ERROR_OUT_OF_DEVICE_MEMORY"],
-  ])("for memory: %s", (_what, message) => {
+  ])("a batch that failed for memory: %s", (_what, message) => {
     expect(runningFault(message)).toEqual({ kind: "memory" });
   });
 
@@ -43,14 +43,14 @@ describe("a batch that failed", () => {
     ["an error that cannot be corrected", cudaCall("CUDA failure 214: uncorrectable ECC error encountered", "x")],
     ["cuDNN", cudaCall("CUDNN failure 5000: CUDNN_STATUS_EXECUTION_FAILED", "cudnnConvolutionForward()")],
     ["WebGPU's device is gone", "WebGPU device lost (2): VK_ERROR_DEVICE_LOST"],
-  ])("for the device: %s", (_what, message) => {
+  ])("a batch that failed for the device: %s", (_what, message) => {
     expect(runningFault(message)).toEqual({ kind: "broken" });
   });
 
   test.each([
     "Non-zero status code returned while running Gather node. Name:'' Status Message: indices element out of data bounds, idx=99 must be within the inclusive range [-10,9]",
     "Got invalid dimensions for input: x for the following indices\n index: 1 Got: 3 Expected: 4",
-  ])("for its rows: %s", (message) => {
+  ])("a batch that failed for its rows: %s", (message) => {
     expect(runningFault(message)).toBeUndefined();
   });
 });
@@ -64,11 +64,11 @@ describe("a session that could not be opened", () => {
     ["webgpu", noAdapter],
     ["webgpu", "Program Relu requires f16 but the device does not support it."],
     ["coreml", "no available backend found. ERR: [coreml] backend not found."],
-  ])("for want of %s", (provider, message) => {
+  ])("a session that could not be opened for want of %s", (provider, message) => {
     expect(openingFault(message, ["tensorrt", "cuda", "cpu"])).toEqual({ kind: "missing", provider });
   });
 
-  test("for memory, or for the model", () => {
+  test("a session that could not be opened for memory, or for the model", () => {
     expect(openingFault(bfcArena, ["cuda"])).toEqual({ kind: "memory" });
     expect(openingFault("Load model from x.onnx failed:Protobuf parsing failed.", ["cuda", "cpu"])).toBeUndefined();
   });

@@ -56,7 +56,7 @@ const wrong =
   });
 
 describe("a session of a model with trees", () => {
-  test("is ONNX Runtime's while few rows come", async () => {
+  test("a session of a model with trees is ONNX Runtime's while few rows come", async () => {
     const { session, states, request } = await open();
     await session.run(request(100));
     await session.expect(1000, 0.001);
@@ -67,7 +67,7 @@ describe("a session of a model with trees", () => {
     await session.close();
   });
 
-  test("is ONNX Runtime's where opening the model took longer than the rows will", async () => {
+  test("a session of a model with trees is ONNX Runtime's where opening the model took longer than the rows will", async () => {
     const { session, states, request } = await open({ openedMs: 10_000 });
     await session.run(request(64));
     await session.expect(1e6, 0.01);
@@ -116,7 +116,7 @@ describe("a session of a model with trees", () => {
     await session.close();
   });
 
-  test("leaves single rows to ONNX Runtime, which takes no longer for them", async () => {
+  test("a session of a model with trees leaves single rows to ONNX Runtime, which takes no longer for them", async () => {
     const { session, request } = await open();
     await session.run(request(64));
     await session.expect(1e6, 0.01);
@@ -125,7 +125,7 @@ describe("a session of a model with trees", () => {
     await session.close();
   });
 
-  test("leaves rows of another width to ONNX Runtime, which refuses them", async () => {
+  test("a session of a model with trees leaves rows of another width to ONNX Runtime, which refuses them", async () => {
     const { session, request } = await open();
     await session.run(request(64));
     await session.expect(1e6, 0.01);
@@ -135,7 +135,7 @@ describe("a session of a model with trees", () => {
     await session.close();
   });
 
-  test("does not use trees that differ on rows made of their thresholds, and says in which row", async () => {
+  test("a session of a model with trees does not use trees that differ on rows made of their thresholds, and says in which row", async () => {
     const { session, states, request } = await open({ tamper: wrong(1e-5) });
     await session.run(request(64));
     await session.expect(1e6, 0.01);
@@ -147,7 +147,7 @@ describe("a session of a model with trees", () => {
     await session.close();
   });
 
-  test("stops using them where they differ on a batch, which ONNX Runtime scores", async () => {
+  test("a session of a model with trees stops using them where they differ on a batch, which ONNX Runtime scores", async () => {
     let isWrong = false;
     const tamper = (base: OnnxSession): OnnxSession => ({
       ...base,

@@ -89,7 +89,7 @@ describe("LZ4", () => {
     ["more than is due", [0xf0, 200, ...Array.from({ length: 215 }, () => 1)]],
     ["less than is due", [0x20, 97, 98]],
     ["a length without an end", [0xf0, 255, 255]],
-  ])("refuses %s", (_, block) => {
+  ])("LZ4 refuses %s", (_, block) => {
     expect(() => {
       unpackLz4(frame(...block), new Uint8Array(40));
     }).toThrow(RangeError);

@@ -96,14 +96,17 @@ const columns = `row::INTEGER AS a, (row * 7919) % 1000003 AS b, CASE WHEN row %
   row % 2 = 0 AS g, (row % 200)::UTINYINT AS h, NULL::BIGINT AS i, DATE '2026-01-01' + row::INTEGER AS j`;
 
 describe("damaged bytes are refused, or give what DuckDB makes of them", () => {
-  test.each(["uncompressed", "snappy", "gzip"])("in a file of DuckDB's (%s)", async (codec) => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "a.parquet");
-    await writeRows(path, `SELECT ${columns} FROM range(500) t(row)`, `COMPRESSION ${codec}, ROW_GROUP_SIZE 2048`);
-    const { refused, equal } = await torture(path, 1);
-    expect(refused).toBeGreaterThan(rounds / 10);
-    expect(equal).toBeGreaterThan(codec === "gzip" ? 0 : rounds / 10); // it has checksums
-  });
+  test.each(["uncompressed", "snappy", "gzip"])(
+    "damaged bytes are refused, or give what DuckDB makes of them in a file of DuckDB's (%s)",
+    async (codec) => {
+      await using folder = await scratchFolder();
+      const path = join(folder.path, "a.parquet");
+      await writeRows(path, `SELECT ${columns} FROM range(500) t(row)`, `COMPRESSION ${codec}, ROW_GROUP_SIZE 2048`);
+      const { refused, equal } = await torture(path, 1);
+      expect(refused).toBeGreaterThan(rounds / 10);
+      expect(equal).toBeGreaterThan(codec === "gzip" ? 0 : rounds / 10); // it has checksums
+    },
+  );
 
   const writings: readonly Writing[] = ["none", "snappy"].flatMap((codec) =>
     ["1.0", "2.0"].map((version) => ({
@@ -111,11 +114,14 @@ describe("damaged bytes are refused, or give what DuckDB makes of them", () => {
       options: `compression="${codec}", data_page_version="${version}", data_page_size=300, row_group_size=250`,
     })),
   );
-  test.skipIf(!hasPyarrow).each(writings)("in a file of pyarrow's ($name)", async (writing) => {
-    await using folder = await scratchFolder();
-    writeTables(folder.path, 400, [writing]);
-    const { refused, equal } = await torture(join(folder.path, `${writing.name}.parquet`), 2);
-    expect(refused).toBeGreaterThan(rounds / 10);
-    expect(equal).toBeGreaterThan(rounds / 10);
-  });
+  test.skipIf(!hasPyarrow).each(writings)(
+    "damaged bytes are refused, or give what DuckDB makes of them in a file of pyarrow's ($name)",
+    async (writing) => {
+      await using folder = await scratchFolder();
+      writeTables(folder.path, 400, [writing]);
+      const { refused, equal } = await torture(join(folder.path, `${writing.name}.parquet`), 2);
+      expect(refused).toBeGreaterThan(rounds / 10);
+      expect(equal).toBeGreaterThan(rounds / 10);
+    },
+  );
 });

@@ -15,7 +15,7 @@ const someNulls = `SELECT row AS id, CASE WHEN row < 77 OR row >= 2995 THEN NULL
   NULL::VARCHAR AS nothing FROM range(3000) AS t(row)`;
 
 describe("NULL counts", () => {
-  test("are the sum of all row groups'", async () => {
+  test("NULL counts are the sum of all row groups'", async () => {
     await using folder = await scratchFolder();
     const path = join(folder.path, "a.parquet");
     await writeRows(path, someNulls, "ROW_GROUP_SIZE 2048");
@@ -27,7 +27,7 @@ describe("NULL counts", () => {
     expect(await nullsOf(path)).toEqual({ id: 0, a: 82, nothing: 3000 });
   });
 
-  test("are unknown when one row group does not tell", async () => {
+  test("NULL counts are unknown when one row group does not tell", async () => {
     await using folder = await scratchFolder();
     const path = join(folder.path, "a.parquet");
     await writeRows(path, someNulls, "ROW_GROUP_SIZE 2048");
@@ -41,7 +41,7 @@ describe("NULL counts", () => {
     expect(await nullsOf(path)).toEqual({ id: 0, a: null, nothing: 3000 });
   });
 
-  test("are unknown without statistics, but 0 where the schema allows none", async () => {
+  test("NULL counts are unknown without statistics, but 0 where the schema allows none", async () => {
     await using folder = await scratchFolder();
     const path = join(folder.path, "a.parquet");
     const schema = new ParquetSchema({
@@ -55,7 +55,7 @@ describe("NULL counts", () => {
     expect(await nullsOf(path)).toEqual({ must: 0, may: null });
   });
 
-  test("are unknown when they cannot be true", async () => {
+  test("NULL counts are unknown when they cannot be true", async () => {
     await using folder = await scratchFolder();
     const path = join(folder.path, "a.parquet");
     await writeRows(path, "SELECT CASE WHEN row >= 77 THEN row END AS a FROM range(100) AS t(row)");
@@ -66,7 +66,7 @@ describe("NULL counts", () => {
     expect(await nullsOf(path)).toEqual({ a: null });
   });
 
-  test("of lists, structs and maps are unknown: the statistics are those of their elements", async () => {
+  test("NULL counts of lists, structs and maps are unknown: the statistics are those of their elements", async () => {
     await using folder = await scratchFolder();
     const path = join(folder.path, "a.parquet");
     await writeRows(
@@ -76,7 +76,7 @@ describe("NULL counts", () => {
     expect(await nullsOf(path)).toEqual({ n: 1, l: null, s: null, m: null, i: 0 });
   });
 
-  test("of a shard without rows are 0", async () => {
+  test("NULL counts of a shard without rows are 0", async () => {
     await using folder = await scratchFolder();
     const path = join(folder.path, "a.parquet");
     await writeRows(path, "SELECT 1 AS i, [1] AS l WHERE false");
@@ -86,7 +86,7 @@ describe("NULL counts", () => {
 });
 
 describe("sizes and codecs", () => {
-  test("of nested columns are those of all that lies in them, and together those of the row groups", async () => {
+  test("sizes and codecs of nested columns are those of all that lies in them, and together those of the row groups", async () => {
     await using folder = await scratchFolder();
     const path = join(folder.path, "a.parquet");
     await writeRows(

@@ -209,7 +209,7 @@ describe("NULL", () => {
   const types: ColumnType[] = [...integers, "float32", "float64", "bool", decimal(10, 2), decimal(38, 10)];
 
   test.each(types.map((type) => ({ type, name: sqlTypeOf(type) })))(
-    "of $name does not fit anywhere",
+    "NULL of $name does not fit anywhere",
     async ({ type }) => {
       for (const dtype of [...integers, ...floats, "bool"] as const) {
         expect(await castOne(type, dtype, "NULL", exact)).toBeNull();
@@ -219,7 +219,7 @@ describe("NULL", () => {
   );
 
   test.each(types.map((type) => ({ type, name: sqlTypeOf(type) })))(
-    "of $name is NaN in a float where missing values are NaN, and does not fit elsewhere",
+    "NULL of $name is NaN in a float where missing values are NaN, and does not fit elsewhere",
     async ({ type }) => {
       const rule: CastRules = { cast: "exact", missing: "nan" };
       for (const dtype of floats) {
@@ -231,7 +231,7 @@ describe("NULL", () => {
     },
   );
 
-  test("is not what an unfit value becomes where missing values are NaN", async () => {
+  test("NULL is not what an unfit value becomes where missing values are NaN", async () => {
     const rule: CastRules = { cast: "exact", missing: "nan" };
     expect(await castOne("int32", "float32", "16777217", rule)).toBeNull();
     expect(await castOne("float64", "float32", "1e39", rule)).toBeNull();
@@ -242,7 +242,7 @@ describe("NULL", () => {
 describe("the SQL of a column", () => {
   const none = new Map<string, string | null>();
 
-  test("is its name", () => {
+  test("the SQL of a column is its name", () => {
     expect(columnSql(ref("age"), none)).toBe('"age"');
     expect(columnSql({ name: 'a"b', path: ['a"b'], type: "int8" }, none)).toBe('"a""b"');
   });
@@ -251,7 +251,7 @@ describe("the SQL of a column", () => {
     expect(columnSql(ref("user.home.city"), none)).toBe('("user")."home"."city"');
   });
 
-  test("of a folder name is the value as its type", () => {
+  test("the SQL of a column of a folder name is the value as its type", () => {
     const values = new Map([
       ["dt", "2026-01-31"],
       ["q", "it's"],

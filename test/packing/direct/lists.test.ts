@@ -27,15 +27,18 @@ describe("rows of lists from the middle of a column", () => {
     ["int64", "int64"],
     ["uint8", "float32"],
     ["float64", "float32"],
-  ] as [ElementType, NumericTensorType][])("of %s become lists of %s", (from, dtype) => {
-    const cast = castOf(from, dtype, rules) ?? "copy";
-    const found = castLists(dtype, listColumn(from, lists), cast, { from: 1, to: 5, missing: "bad_row" });
-    const numbers = [[1], null, [], [2, null, 3]];
-    const asDue = (value: number | null): unknown => (value === null || dtype !== "int64" ? value : BigInt(value));
-    expect(listsOf(found)).toEqual(numbers.map((list) => list && list.map(asDue)));
-  });
+  ] as [ElementType, NumericTensorType][])(
+    "rows of lists from the middle of a column of %s become lists of %s",
+    (from, dtype) => {
+      const cast = castOf(from, dtype, rules) ?? "copy";
+      const found = castLists(dtype, listColumn(from, lists), cast, { from: 1, to: 5, missing: "bad_row" });
+      const numbers = [[1], null, [], [2, null, 3]];
+      const asDue = (value: number | null): unknown => (value === null || dtype !== "int64" ? value : BigInt(value));
+      expect(listsOf(found)).toEqual(numbers.map((list) => list && list.map(asDue)));
+    },
+  );
 
-  test("have NaN for NULL where that is the rule", () => {
+  test("rows of lists from the middle of a column have NaN for NULL where that is the rule", () => {
     const options = { from: 4, to: 5, missing: "nan" } as const;
     expect(listsOf(castLists("float32", listColumn("float32", lists), "copy", options))).toEqual([[2, Number.NaN, 3]]);
   });

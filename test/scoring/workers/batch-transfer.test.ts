@@ -47,22 +47,25 @@ describe("a batch that is sent to another thread", () => {
     [1, 4],
     [2, 2],
     [4, 5],
-  ])("has rows %i to %i of what it was cut from, and nothing else in its buffers", (from, to) => {
-    const columns = [numbers, texts, lists, struct].map((column) => sliceColumn(column, from, to));
-    const batch: RecordBatch = { rowCount: to - from, inputs: [], carried: columns };
+  ])(
+    "a batch that is sent to another thread has rows %i to %i of what it was cut from, and nothing else in its buffers",
+    (from, to) => {
+      const columns = [numbers, texts, lists, struct].map((column) => sliceColumn(column, from, to));
+      const batch: RecordBatch = { rowCount: to - from, inputs: [], carried: columns };
 
-    const parcel = packParcel(batch, { take, isOwn: () => false });
-    const sent = structuredClone(parcel.batch, { transfer: [...parcel.buffers] });
+      const parcel = packParcel(batch, { take, isOwn: () => false });
+      const sent = structuredClone(parcel.batch, { transfer: [...parcel.buffers] });
 
-    expect(sent.carried.map((column) => shown(column, to - from))).toEqual(
-      columns.map((column) => shown(column, to - from)),
-    );
-    const bytes = parcel.buffers.map(({ byteLength }) => byteLength);
-    expect(bytes.every((length) => length === 0)).toBe(true); // they are the other thread's now
-    expect(texts.bytes.length).toBeGreaterThan(0); // what it was cut from stays
-  });
+      expect(sent.carried.map((column) => shown(column, to - from))).toEqual(
+        columns.map((column) => shown(column, to - from)),
+      );
+      const bytes = parcel.buffers.map(({ byteLength }) => byteLength);
+      expect(bytes.every((length) => length === 0)).toBe(true); // they are the other thread's now
+      expect(texts.bytes.length).toBeGreaterThan(0); // what it was cut from stays
+    },
+  );
 
-  test("takes along what was made for it, and says whether its numbers are finite", () => {
+  test("a batch that is sent to another thread takes along what was made for it, and says whether its numbers are finite", () => {
     const made = matrix([[1, 2]]);
     const batch: RecordBatch = { rowCount: 1, inputs: [made, matrix([[Number.NaN]])], carried: [] };
 

@@ -99,7 +99,7 @@ const addUp: RunModel = async ({ inputs }) => {
 };
 
 describe("rows that threads decode", () => {
-  test("come once, in order, whichever thread is ahead", async () => {
+  test("rows that threads decode come once, in order, whichever thread is ahead", async () => {
     await using scratch = await scratchFolder();
     const { units } = await writeShard(scratch.path, 10_000);
     const two = [thread(), thread()];
@@ -113,7 +113,7 @@ describe("rows that threads decode", () => {
     }
   });
 
-  test("end early where a thread is gone, and none comes twice", async () => {
+  test("rows that threads decode end early where a thread is gone, and none comes twice", async () => {
     await using scratch = await scratchFolder();
     const { units } = await writeShard(scratch.path, 10_000);
     const one = thread();
@@ -128,7 +128,7 @@ describe("rows that threads decode", () => {
     expect(await read(threads, units)).toEqual({ ids: [], scores: [], reached: 0 }); // and no thread is asked again
   });
 
-  test("end where the file does", async () => {
+  test("rows that threads decode end where the file does", async () => {
     await using scratch = await scratchFolder();
     const { path, units } = await writeShard(scratch.path, 10_000);
     await truncate(path, units[3]?.columns[0]?.start);
@@ -161,7 +161,7 @@ describe("a thread that does not keep to its unit", () => {
     },
     { what: "sends rows of the unit after it", rows: [{ rowStart: 0, rowCount: 11 }], reached: 0, came: [] },
     { what: "ends before its end", rows: [{ rowStart: 0, rowCount: 9 }], reached: 9, came: [9] },
-  ])("is not believed: it $what", async ({ rows, reached, came }) => {
+  ])("a thread that does not keep to its unit is not believed: it $what", async ({ rows, reached, came }) => {
     const { port } = scripted((answer) => {
       for (const { rowStart, rowCount } of rows) {
         answer.rows({ rowStart, batch: batchOf(rowCount), buffers: [], bytes: 0 });
@@ -186,7 +186,7 @@ const manyOutputs: RunModel = async ({ inputs }) => {
 };
 
 describe("a reader that stops early", () => {
-  test("has the thread stop, and gives back what came", async () => {
+  test("a reader that stops early has the thread stop, and gives back what came", async () => {
     const buffer = new ArrayBuffer(8);
     const { port, heard } = scripted((answer) => {
       for (const rowStart of [0, 5]) {
@@ -207,29 +207,32 @@ describe("a reader that stops early", () => {
   test.each([
     { sent: "rows", asked: request, run: undefined, rows: 4_000_000, bytesPerRow: 16 },
     { sent: "predictions", asked: { ...request, scoring }, run: manyOutputs, rows: 600_000, bytesPerRow: 8 + 400 },
-  ])("does not have a thread fill the memory with $sent meanwhile", async ({ asked, run, rows, bytesPerRow }) => {
-    await using scratch = await scratchFolder();
-    const { path } = await writeShard(scratch.path, 20);
-    await writeRows(path, `SELECT range AS id, CAST(1 AS FLOAT) AS x, CAST(1 AS FLOAT) AS y FROM range(${rows})`);
-    const units = await unitsOf(path, rows);
-    const one = thread(run);
-    let sentRows = 0;
-    one.port.on("message", (message) => {
-      const sent = message as ToClient;
-      sentRows += sent.rpc === "item" ? (sent.body as SentRows).batch.rowCount : 0;
-    });
-    const batches = openUnitPool([one.port]).read(units, asked);
-    await batches.next();
+  ])(
+    "a reader that stops early does not have a thread fill the memory with $sent meanwhile",
+    async ({ asked, run, rows, bytesPerRow }) => {
+      await using scratch = await scratchFolder();
+      const { path } = await writeShard(scratch.path, 20);
+      await writeRows(path, `SELECT range AS id, CAST(1 AS FLOAT) AS x, CAST(1 AS FLOAT) AS y FROM range(${rows})`);
+      const units = await unitsOf(path, rows);
+      const one = thread(run);
+      let sentRows = 0;
+      one.port.on("message", (message) => {
+        const sent = message as ToClient;
+        sentRows += sent.rpc === "item" ? (sent.body as SentRows).batch.rowCount : 0;
+      });
+      const batches = openUnitPool([one.port]).read(units, asked);
+      await batches.next();
 
-    for (let before = -1; before !== sentRows; ) {
-      before = sentRows;
-      await new Promise((resolve) => setTimeout(resolve, 500));
-    }
-    expect(sentRows * bytesPerRow).toBeGreaterThan(24 * 1024 * 1024);
-    expect(sentRows * bytesPerRow).toBeLessThan(32 * 1024 * 1024);
-    await batches.return(0);
-    one.close();
-  });
+      for (let before = -1; before !== sentRows; ) {
+        before = sentRows;
+        await new Promise((resolve) => setTimeout(resolve, 500));
+      }
+      expect(sentRows * bytesPerRow).toBeGreaterThan(24 * 1024 * 1024);
+      expect(sentRows * bytesPerRow).toBeLessThan(32 * 1024 * 1024);
+      await batches.return(0);
+      one.close();
+    },
+  );
 });
 
 describe("a thread that has the model", () => {
@@ -252,7 +255,7 @@ describe("a thread that has the model", () => {
   test.each([
     { bad: "a NULL", x: "CASE WHEN id = 1500 THEN NULL ELSE id END" },
     { bad: "a value that is not finite", x: "CASE WHEN id = 1500 THEN 'NaN'::FLOAT ELSE id END" },
-  ])("leaves rows to others where one of them has $bad", async ({ x }) => {
+  ])("a thread that has the model leaves rows to others where one of them has $bad", async ({ x }) => {
     await using scratch = await scratchFolder();
     const { units } = await writeShard(scratch.path, 5000, x);
     const one = thread(addUp);
@@ -270,7 +273,7 @@ describe("a thread that has the model", () => {
     one.close();
   });
 
-  test("leaves rows to others where the model fails", async () => {
+  test("a thread that has the model leaves rows to others where the model fails", async () => {
     await using scratch = await scratchFolder();
     const { units } = await writeShard(scratch.path, 3000);
     const one = thread(() => Promise.reject(new Error("the model fails")));

@@ -83,12 +83,12 @@ describe("a batch that is not scored", () => {
   const contract = { ...emptyContract, inputs: [matrix], fixedBatchRows: null };
   const asked = { contract, tensors: [], batchRows: 2 };
 
-  test("has no predictions where the model fails: the main thread finds the rows that it fails on", async () => {
+  test("a batch that is not scored has no predictions where the model fails: the main thread finds the rows that it fails on", async () => {
     const run = scorer(asked, () => Promise.reject(new Error("the model refuses it")));
     expect(await run(batchOf(rowsOf(1, 2, 3, 4, 5, 6)), 2)).toBeUndefined();
   });
 
-  test("is a defect where packing fails, before the model is called", async () => {
+  test("a batch that is not scored is a defect where packing fails, before the model is called", async () => {
     let calls = 0;
     const run = scorer(asked, () => {
       calls += 1;
@@ -99,7 +99,7 @@ describe("a batch that is not scored", () => {
     expect(calls).toBe(0);
   });
 
-  test("is a defect where packing fails after the model has scored the rows before", async () => {
+  test("a batch that is not scored is a defect where packing fails after the model has scored the rows before", async () => {
     const { data } = rowsOf(1, 2, 3, 4, 5, 6) as { data: Float32Array };
     const input = { kind: "matrix", width: 2, data, valid: Uint8Array.of(1, 1, 1, 1, 1, 1) } as unknown as DecodedInput;
     const run = scorer(asked, () => {

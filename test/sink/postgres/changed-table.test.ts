@@ -76,19 +76,24 @@ postgres.describe("a column whose type changes during a run", () => {
 });
 
 postgres.describe("a table that is made anew in mid-run", () => {
-  test.each(modes.slice(0, 2))("does not take the rest of the rows: %s", async (_mode, spec) => {
-    await using database = await postgres.server().createDatabase();
-    const change = "DROP TABLE scores.predictions; CREATE TABLE scores.predictions (id int8 PRIMARY KEY, score real)";
-    await expect(changeAmid(database, spec, change)).rejects.toMatchObject({ code: "OUTPUT_DAMAGED", exitCode: 66 });
-    await expect(changeAmid(database, spec, "SELECT 1")).rejects.toThrow(/this is another one of that name/);
-    expect(await count(database)).toBe(0);
+  test.each(modes.slice(0, 2))(
+    "a table that is made anew in mid-run does not take the rest of the rows: %s",
+    async (_mode, spec) => {
+      await using database = await postgres.server().createDatabase();
+      const change = "DROP TABLE scores.predictions; CREATE TABLE scores.predictions (id int8 PRIMARY KEY, score real)";
+      await expect(changeAmid(database, spec, change)).rejects.toMatchObject({ code: "OUTPUT_DAMAGED", exitCode: 66 });
+      await expect(changeAmid(database, spec, "SELECT 1")).rejects.toThrow(/this is another one of that name/);
+      expect(await count(database)).toBe(0);
 
-    await database.query("UPDATE infer_batch.spans SET table_oid = 'scores.predictions'::regclass"); // as the hint says
-    await expect(changeAmid(database, spec, "SELECT 1")).rejects.toThrow(/holds 0 rows, and the run has put 10 there/);
-    await database.query("INSERT INTO scores.predictions SELECT n, n / 2.0 FROM generate_series(0, 9) AS n"); // a restore
-    await changeAmid(database, spec, "SELECT 1");
-    expect(await count(database)).toBe(40);
-  });
+      await database.query("UPDATE infer_batch.spans SET table_oid = 'scores.predictions'::regclass"); // as the hint says
+      await expect(changeAmid(database, spec, "SELECT 1")).rejects.toThrow(
+        /holds 0 rows, and the run has put 10 there/,
+      );
+      await database.query("INSERT INTO scores.predictions SELECT n, n / 2.0 FROM generate_series(0, 9) AS n"); // a restore
+      await changeAmid(database, spec, "SELECT 1");
+      expect(await count(database)).toBe(40);
+    },
+  );
 });
 
 postgres.describe("a trigger that keeps a row out", () => {
@@ -284,14 +289,17 @@ postgres.describe("a database with settings of its own", () => {
 });
 
 postgres.describe("an UNLOGGED table", () => {
-  test.each(modes.slice(0, 2))("is refused, since a crash would empty it: %s", async (_mode, spec) => {
-    await using database = await postgres.server().createDatabase();
-    await database.query(
-      "CREATE SCHEMA scores; CREATE UNLOGGED TABLE scores.predictions (id int8 PRIMARY KEY, score real)",
-    );
-    await expect(changeAmid(database, spec, "SELECT 1")).rejects.toMatchObject({
-      code: "OUTPUT_MISMATCH",
-      hint: expect.stringContaining("SET LOGGED"),
-    });
-  });
+  test.each(modes.slice(0, 2))(
+    "an UNLOGGED table is refused, since a crash would empty it: %s",
+    async (_mode, spec) => {
+      await using database = await postgres.server().createDatabase();
+      await database.query(
+        "CREATE SCHEMA scores; CREATE UNLOGGED TABLE scores.predictions (id int8 PRIMARY KEY, score real)",
+      );
+      await expect(changeAmid(database, spec, "SELECT 1")).rejects.toMatchObject({
+        code: "OUTPUT_MISMATCH",
+        hint: expect.stringContaining("SET LOGGED"),
+      });
+    },
+  );
 });

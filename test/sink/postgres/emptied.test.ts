@@ -21,7 +21,7 @@ postgres.describe("a table that is emptied during a run", () => {
   ] as const;
 
   test.each(writing.flatMap(([mode, spec]) => tables.map(([what, sql, name]) => ({ mode, spec, what, sql, name }))))(
-    "keeps the run from being finished: $mode, TRUNCATE of $what",
+    "a table that is emptied during a run keeps the run from being finished: $mode, TRUNCATE of $what",
     async ({ spec, sql, name }) => {
       await using database = await postgres.server().createDatabase();
       await database.query(`${sql}; INSERT INTO scores.predictions SELECT -n, 0 FROM generate_series(1, 5) AS n`);

@@ -28,13 +28,13 @@ async function read(file: Partial<TinyFile>): Promise<unknown> {
 const oneRun = [2, 0, 0, 0, 6, 1];
 
 describe("a page is read", () => {
-  test("that is as it should be", async () => {
+  test("a page is read that is as it should be", async () => {
     expect(await read({})).toEqual(shown);
     expect(await read({ repetition: 1, levels: oneRun })).toEqual(shown);
     expect(await read({ dictionaryAt: 0 })).toEqual(shown); // some writers say so where there is none
   });
 
-  test("whose header is long", async () => {
+  test("a page is read whose header is long", async () => {
     expect(await read({ statisticsBytes: 300_000 })).toEqual(shown);
   });
 });
@@ -90,7 +90,7 @@ describe("a page is refused", () => {
     expect(error).not.toBeInstanceOf(JobError); // which is about the footer
   });
 
-  test("of more values than are unpacked at once, without memory for them", async () => {
+  test("a page is refused of more values than are unpacked at once, without memory for them", async () => {
     const rows = 2 ** 31 - 1;
     const claim = { values: [], rows, groupRows: rows, chunkValues: rows, pageValues: rows };
     const before = process.memoryUsage().rss;

@@ -51,7 +51,7 @@ function levels(...runs: readonly (readonly number[])[]): number[] {
 const all = repeatedRun(1, 3, 1);
 
 describe("a list's levels", () => {
-  test("of two rows are read", async () => {
+  test("a list's levels of two rows are read", async () => {
     expect(await readTiny({ levels: levels(packedRun([0, 1, 0], 1), all) })).toEqual({ rows: 2 });
     expect(await readTiny({ levels: levels(packedRun([0, 0, 1, 1, 1, 1, 1, 1], 1), all) })).toEqual({ rows: 2 });
   });
@@ -102,7 +102,7 @@ describe("a list's levels", () => {
       file: { levels: levels(all, all), pageValues: -3 },
       says: "the page at byte 4 claims -3 values",
     },
-  ])("that $what are refused", async ({ file, says }) => {
+  ])("a list's levels that $what are refused", async ({ file, says }) => {
     const { rows, error = "" } = await readTiny(file);
 
     expect(rows).toBe(0);
@@ -131,7 +131,7 @@ const throughExpression: Projection = {
 describe("nested columns of every shape are read", () => {
   const codecs = ["uncompressed", "snappy", "gzip", "zstd", "brotli", "lz4_raw"];
 
-  test.each(codecs)("as DuckDB writes them with %s", async (codec) => {
+  test.each(codecs)("nested columns of every shape are read as DuckDB writes them with %s", async (codec) => {
     await using folder = await scratchFolder();
     const path = join(folder.path, "a.parquet");
     for (const version of ["V1", "V2"]) {
@@ -142,7 +142,7 @@ describe("nested columns of every shape are read", () => {
   });
 
   test.skipIf(!hasPyarrow).each(["none", "snappy", "gzip", "zstd", "brotli", "lz4"])(
-    "as pyarrow writes them with %s, in pages of either version",
+    "nested columns of every shape are read as pyarrow writes them with %s, in pages of either version",
     async (codec) => {
       await using folder = await scratchFolder();
       runPython(`
@@ -186,7 +186,7 @@ async function firstLevelOf(path: string, column: string, group: number): Promis
 }
 
 describe("a run over a shard whose lists begin inside a row", () => {
-  test("ends when the spans before that row group are committed; a job without the list reads the shard", async () => {
+  test("a run over a shard whose lists begin inside a row ends when the spans before that row group are committed; a job without the list reads the shard", async () => {
     await using scratch = await scratchFolder();
     const job = await shardJob(scratch.path, { a: "plain", b: "checked-v2" }, { commit_rows: 400 });
     await patch(job.shard("b"), await firstLevelOf(job.shard("b"), "l", 1));

@@ -13,40 +13,43 @@ function read(runs: readonly number[], width: number, count: number): number[] {
 }
 
 describe("numbers are read", () => {
-  test.each(Array.from({ length: 24 }, (_, index) => index + 1))("of %i bits, repeated and packed", (width) => {
-    const random = randomOf(width);
-    for (let round = 0; round < 20; round += 1) {
-      const values: number[] = [];
-      const runs: number[] = [];
-      for (let left = Math.floor(random() * 6); left >= 0; left -= 1) {
-        const count = 1 + Math.floor(random() * 40);
-        if (random() < 0.5) {
-          const value = Math.floor(random() * 2 ** width);
-          runs.push(...repeatedRun(value, count, width));
-          values.push(...Array.from({ length: count }, () => value));
-        } else {
-          // Only the last run may have room to spare.
-          const size = left === 0 ? count : Math.ceil(count / 8) * 8;
-          const some = Array.from({ length: size }, () => Math.floor(random() * 2 ** width));
-          runs.push(...packedRun(some, width));
-          values.push(...some);
+  test.each(Array.from({ length: 24 }, (_, index) => index + 1))(
+    "numbers are read of %i bits, repeated and packed",
+    (width) => {
+      const random = randomOf(width);
+      for (let round = 0; round < 20; round += 1) {
+        const values: number[] = [];
+        const runs: number[] = [];
+        for (let left = Math.floor(random() * 6); left >= 0; left -= 1) {
+          const count = 1 + Math.floor(random() * 40);
+          if (random() < 0.5) {
+            const value = Math.floor(random() * 2 ** width);
+            runs.push(...repeatedRun(value, count, width));
+            values.push(...Array.from({ length: count }, () => value));
+          } else {
+            // Only the last run may have room to spare.
+            const size = left === 0 ? count : Math.ceil(count / 8) * 8;
+            const some = Array.from({ length: size }, () => Math.floor(random() * 2 ** width));
+            runs.push(...packedRun(some, width));
+            values.push(...some);
+          }
         }
+        expect(read(runs, width, values.length)).toEqual(values);
       }
-      expect(read(runs, width, values.length)).toEqual(values);
-    }
-  });
+    },
+  );
 
-  test("of no bits: the only entry of a dictionary", () => {
+  test("numbers are read of no bits: the only entry of a dictionary", () => {
     expect(read(repeatedRun(0, 5, 0), 0, 5)).toEqual([0, 0, 0, 0, 0]);
     expect(read([3], 0, 5)).toEqual([0, 0, 0, 0, 0]);
   });
 
-  test("where there are none", () => {
+  test("numbers are read where there are none", () => {
     expect(read([], 3, 0)).toEqual([]);
     expect(read([0], 3, 0)).toEqual([]);
   });
 
-  test("of a last run that is filled up: DuckDB packs 256 at a time", () => {
+  test("numbers are read of a last run that is filled up: DuckDB packs 256 at a time", () => {
     const filled = packedRun(
       Array.from({ length: 256 }, (_, index) => (index < 8 ? index : 0)),
       3,
@@ -55,7 +58,7 @@ describe("numbers are read", () => {
     expect(() => read([...filled, ...packedRun([1], 3)], 3, 8)).toThrow(RangeError);
   });
 
-  test("whose last bits that nothing needs are not there", () => {
+  test("numbers are read whose last bits that nothing needs are not there", () => {
     expect(read(packedRun([1, 2, 3], 4).slice(0, 3), 4, 3)).toEqual([1, 2, 3]);
   });
 });
@@ -88,7 +91,7 @@ describe("runs are refused", () => {
     expect(() => read(runs, width, count)).toThrow();
   });
 
-  test("that end behind the bytes", () => {
+  test("runs are refused that end behind the bytes", () => {
     const target = new Uint8Array(16);
     expect(() => {
       readRuns(Uint8Array.from([5, 255]), { at: 0, end: 3, width: 1 }, target, 16);
@@ -100,7 +103,7 @@ const isOne = (runs: readonly number[]): boolean =>
   isOneRun(Uint8Array.from([...runs, 1, 1]), { at: 0, end: runs.length, value: 1 }, 100);
 
 describe("levels of rows that all have a value", () => {
-  test("are one run", () => {
+  test("levels of rows that all have a value are one run", () => {
     expect(isOne(repeatedRun(1, 100, 1))).toBe(true);
   });
 
@@ -118,7 +121,7 @@ describe("levels of rows that all have a value", () => {
         1,
       ),
     },
-  ])("are not a run $what", ({ runs }) => {
+  ])("levels of rows that all have a value are not a run $what", ({ runs }) => {
     expect(isOne(runs)).toBe(false);
   });
 });

@@ -80,11 +80,11 @@ async function compareRows(folder: string): Promise<Record<string, string>> {
 const fixtures = join(projectFolder, "fixtures");
 
 describe("the fixtures", () => {
-  test("have columns that are told without DuckDB, as DuckDB tells them", async () => {
+  test("the fixtures have columns that are told without DuckDB, as DuckDB tells them", async () => {
     expect(await compareColumns(fixtures)).toContain("data/wine/part-00000.parquet");
   });
 
-  test("have rows that are read without DuckDB, as DuckDB reads them", async () => {
+  test("the fixtures have rows that are read without DuckDB, as DuckDB reads them", async () => {
     const found = await compareRows(fixtures);
     expect(found).toMatchObject({ "data/cancer/part-00000.parquet": "equal", "golden/wine-forest.parquet": "equal" });
     expect(Object.values(found).filter((how) => how !== "equal" && how !== "left to DuckDB")).toEqual([]);
@@ -92,11 +92,11 @@ describe("the fixtures", () => {
 });
 
 describe(`Apache Parquet's test files${corpusNote}`, () => {
-  test("have columns that are told without DuckDB, as DuckDB tells them", async () => {
+  test("the fixtures have columns that are told without DuckDB, as DuckDB tells them", async () => {
     expect(await compareColumns(corpusFolder)).toContain("data/sort_columns.parquet");
   });
 
-  test("have rows that are read without DuckDB, as DuckDB reads them, or refused", async () => {
+  test("the fixtures have rows that are read without DuckDB, as DuckDB reads them, or refused", async () => {
     expect(await compareRows(corpusFolder)).toMatchObject({
       "data/binary.parquet": "equal",
       "data/concatenated_gzip_members.parquet": "equal",
@@ -119,7 +119,7 @@ async function bothOf(path: string): Promise<{ ours: SourceColumn[] | undefined;
 }
 
 describe("only DuckDB tells the columns of a file", () => {
-  test("of GeoParquet, whose bytes are geometries", async () => {
+  test("only DuckDB tells the columns of a file of GeoParquet, whose bytes are geometries", async () => {
     await using folder = await scratchFolder();
     const path = join(folder.path, "a.parquet");
     const geo = {
@@ -142,7 +142,7 @@ describe("only DuckDB tells the columns of a file", () => {
     { what: "without a name", columns: "1 AS a, 2 AS b", rename: { b: "" } },
     { what: "whose name ends in the middle, for DuckDB's interface", columns: "1 AS abc", rename: { abc: "a\0c" } },
     { what: "whose name is no UTF-8", columns: "1 AS abc", rename: { abc: "a\xFFc" } },
-  ])("with columns $what", async ({ columns, rename }) => {
+  ])("only DuckDB tells the columns of a file with columns $what", async ({ columns, rename }) => {
     await using folder = await scratchFolder();
     const path = join(folder.path, "a.parquet");
     await writeRows(path, `SELECT ${columns}`);
