@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import type { Database } from "../../support/pg-database.js";
 import { changeAmid, count, modes, plainTable, runOf, wholeRun } from "../../support/pg-amid.js";
 import { usePostgres } from "../../support/postgres.js";
-import { begun, carryOut, commitSpans, pgSink, planFor } from "../../support/sinks.js";
+import { carryOut, pgSink, planFor } from "../../support/sinks.js";
 
 const postgres = usePostgres();
 
@@ -234,27 +234,6 @@ postgres.describe("a table that is to be renamed away", () => {
     expect(warned.join()).toMatch(
       /table scores\.predictions__before_\w+ is no longer needed, and could not be dropped: cannot drop/,
     );
-  });
-});
-
-postgres.describe("a run that somebody has removed from the control tables", () => {
-  test.each(modes.slice(1))("starts over: %s", async (_mode, spec) => {
-    await using database = await postgres.server().createDatabase();
-    await wholeRun(database, 5);
-    const half = async (): Promise<void> => {
-      await using sink = pgSink({ url: database.url, postgres: spec });
-      const opened = await begun(sink, planFor(sink.planTarget, { rows: 40, runId: runOf(40) }));
-      await commitSpans(opened.run, opened.stored, (span) => span < 2);
-    };
-    const remove = `DELETE FROM infer_batch.spans WHERE run_id = '${runOf(40)}'; DELETE FROM infer_batch.finishes WHERE run_id = '${runOf(40)}';
-      DELETE FROM infer_batch.attempts WHERE run_id = '${runOf(40)}'; DELETE FROM infer_batch.runs WHERE run_id = '${runOf(40)}'`;
-    await half();
-    await database.query(remove);
-    await wholeRun(database, 40, spec);
-    expect(await count(database)).toBe(40);
-    await database.query(remove);
-    await wholeRun(database, 40, spec);
-    expect(await count(database)).toBe(40);
   });
 });
 
