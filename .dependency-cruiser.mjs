@@ -96,8 +96,14 @@ export default {
     {
       name: "no-model-source-imports-another",
       severity: "error",
-      from: { path: "^src/models/" },
+      from: { path: "^src/models/", pathNot: "^src/models/mlflow/" },
       to: { path: modelSources },
+    },
+    {
+      name: "mlflow-imports-no-other-source",
+      severity: "error",
+      from: { path: "^src/models/mlflow/" },
+      to: { path: modelSources, pathNot: "^src/models/mlflow/" },
     },
     roomRule("models", "^src/(s3|net|onnx)/"),
     roomRule("engine", "^src/onnx/"),

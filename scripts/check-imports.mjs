@@ -49,6 +49,7 @@ const canaries = {
   "src/storage/canary.ts": { code: 'import "../duckdb/pool.js";\n', rule: "storage-imports-its-own" },
   "src/models/canary.ts": { code: 'import "../engine/onnx/engine.js";\n', rule: "models-imports-its-own" },
   "src/models/canary-source.ts": { code: 'import "./s3.js";\n', rule: "no-model-source-imports-another" },
+  "src/models/mlflow/canary.ts": { code: 'import "../s3.js";\n', rule: "mlflow-imports-no-other-source" },
   "src/engine/canary.ts": { code: 'import "../models/port.js";\n', rule: "engine-imports-its-own" },
   "src/onnx/canary.ts": { code: 'import "../engine/port.js";\n', rule: "onnx-imports-its-own" },
   "src/sink/parquet/canary.ts": { code: 'import "../postgres/sink.js";\n', rule: "sink-parquet-imports-its-own" },

@@ -16,13 +16,17 @@ export interface AttemptServices {
   readonly signal: AbortSignal;
 }
 
-export function attemptServices(spec: JobSpec, log: Log, signal: AbortSignal): AttemptServices {
+export function attemptServices(
+  { retry: { max_seconds: maxSeconds } }: Pick<JobSpec, "retry">,
+  log: Log,
+  signal: AbortSignal,
+): AttemptServices {
   const host = hostname().replaceAll(/[^A-Za-z0-9-]/g, "_");
   const warn = (message: string): void => {
     log.warn(message);
   };
   const retry = {
-    maxSeconds: spec.retry.max_seconds,
+    maxSeconds,
     nowMs: () => performance.now(),
     random: Math.random,
     sleep: (ms: number) => interruptibleSleep(ms, signal),

@@ -1,8 +1,10 @@
 import type { ModelCache } from "../models/cache.js";
+import { proxiesOf } from "../net/proxy.js";
 import { fileModels } from "../models/file.js";
-import type { ModelSource, ResolvedModel } from "../models/port.js";
+import type { ModelPin, ModelSource, ResolvedModel } from "../models/port.js";
 import type { ModelSpec } from "../spec/model-spec.js";
-import { isHttpUri, isHubUri } from "../spec/model-uri.js";
+import { isHttpUri, isHubUri, isMlflowUri } from "../spec/model-uri.js";
+import type { S3Spec } from "../spec/s3-spec.js";
 import { isS3Uri } from "../spec/s3-uri.js";
 import { cacheFolder } from "../util/cache-folder.js";
 import type { RetryTools } from "../util/retry.js";
@@ -20,7 +22,7 @@ export interface ModelOptions {
 
 interface SourceKind {
   readonly owns: (uri: string) => boolean;
-  readonly open: (model: ModelSpec, options: ModelOptions) => Promise<ModelSource>;
+  readonly open: (model: ModelPlace, options: ModelOptions) => Promise<ModelSource>;
 }
 
 /** The kinds of model URIs. The first one that owns a URI resolves it. */
@@ -28,36 +30,66 @@ const kinds: readonly SourceKind[] = [
   { owns: isS3Uri, open: openS3Models },
   { owns: isHttpUri, open: openHttpModels },
   { owns: isHubUri, open: openHubModels },
+  { owns: isMlflowUri, open: openMlflowModels },
   { owns: () => true, open: (_model, { folder }) => Promise.resolve(fileModels(folder)) },
 ];
 
-/** Resolves the model of a spec. @param planned the digest that the plan of an unfinished run pins */
-export async function resolveModel(model: ModelSpec, options: ModelOptions, planned?: string): Promise<ResolvedModel> {
+/** The keys of `model` that say where it is. */
+export type ModelPlace = Pick<ModelSpec, "path" | "sha256" | "registry" | keyof S3Spec>;
+
+/** Resolves the model of a spec. @param planned the model that the plan of an unfinished run pins */
+export async function resolveModel(
+  model: ModelPlace,
+  options: ModelOptions,
+  planned?: ModelPin,
+): Promise<ResolvedModel> {
   const kind = kinds.find(({ owns }) => owns(model.path));
   if (kind === undefined) {
     throw new Error(`no source of models for ${model.path}`);
   }
   using source = await kind.open(model, options);
-  return await source.resolve(model.path, planned ?? model.sha256);
+  const { path, sha256 } = model;
+  return await source.resolve(path, planned ?? (sha256 === undefined ? undefined : { sha256 }));
 }
 
-async function openS3Models(model: ModelSpec, options: ModelOptions): Promise<ModelSource> {
+async function openS3Models(model: ModelPlace, options: ModelOptions): Promise<ModelSource> {
   const { s3Models } = await import("../models/s3.js");
   const cache = await openCache(options);
   return s3Models({ store: await openStore(model, options), endpoint: storeUrl(model), cache });
 }
 
-async function openHttpModels(_model: ModelSpec, options: ModelOptions): Promise<ModelSource> {
+async function openHttpModels(_model: ModelPlace, options: ModelOptions): Promise<ModelSource> {
   const { httpModels } = await import("../models/https.js");
   const { retry, signal } = options;
-  return httpModels({ cache: await openCache(options), retry, signal });
+  const findProxy = proxiesOf(process.env);
+  return httpModels({ cache: await openCache(options), retry, signal, findProxy });
 }
 
-async function openHubModels(_model: ModelSpec, options: ModelOptions): Promise<ModelSource> {
+async function openHubModels(_model: ModelPlace, options: ModelOptions): Promise<ModelSource> {
   const { hubModels } = await import("../models/huggingface.js");
-  const { hubSettings } = await import("./hub-settings.js");
+  const { hubSettings } = await import("./models/hub-settings.js");
   const { retry, signal } = options;
-  return hubModels({ cache: await openCache(options), retry, signal, ...(await hubSettings(process.env)) });
+  const findProxy = proxiesOf(process.env);
+  return hubModels({ cache: await openCache(options), retry, signal, findProxy, ...(await hubSettings(process.env)) });
+}
+
+async function openMlflowModels(model: ModelPlace, options: ModelOptions): Promise<ModelSource> {
+  const { mlflowModels } = await import("../models/mlflow/source.js");
+  const { mlflowServer } = await import("./models/mlflow-settings.js");
+  const { retry, signal } = options;
+  const endpoint = model.endpoint ?? process.env["MLFLOW_S3_ENDPOINT_URL"];
+  return mlflowModels({
+    cache: await openCache(options),
+    retry,
+    signal,
+    findProxy: proxiesOf(process.env),
+    server: () => mlflowServer(model.path, model.registry?.url, process.env),
+    async openS3(uri, name) {
+      const { s3Artifacts } = await import("../models/s3.js");
+      const place = { ...model, endpoint };
+      return s3Artifacts({ store: await openStore(place, options), endpoint: storeUrl(place) }, uri, name);
+    },
+  });
 }
 
 async function openCache({ writer, isDead }: ModelOptions): Promise<ModelCache> {

@@ -4,7 +4,7 @@ import type { ModelSignature, TensorSignature } from "../columnar/tensor.js";
 import type { ShardDetails } from "../formats/port.js";
 import type { OnnxFile } from "../models/model-file.js";
 import { printable } from "../util/printable.js";
-import { showBytes } from "../report/plan-text.js";
+import { modelName, showBytes } from "../report/plan-text.js";
 import { count, showCount } from "../report/report.js";
 import { table } from "../report/table.js";
 
@@ -12,18 +12,23 @@ import { table } from "../report/table.js";
 export interface InspectedModel extends OnnxFile {
   /** Inputs and outputs, as ONNX Runtime reports them. */
   readonly signature: ModelSignature;
+  /** What the model's URI stands for. */
+  readonly version?: string | undefined;
+  /** How it differs from the signature that its registry declares. */
+  readonly differences: readonly string[];
 }
 
 const maxCharacters = 100;
 
 /** A model as a table. */
-export function modelText({ path, fileBytes, sha256, externalData, proto, signature, traits }: InspectedModel): string {
+export function modelText(model: InspectedModel): string {
+  const { path, version, fileBytes, sha256, externalData, proto, signature, traits } = model;
   const facts: [string, string][] = [
-    ["model", path],
+    ["model", modelName({ uri: path, version })],
     ["size", exactBytes(fileBytes)],
     ...externalData.map((file): [string, string] => ["external", `${file.location}, ${exactBytes(file.sizeBytes)}`]),
     ["sha256", sha256],
-    ["opset", proto.opsetImports.map(({ domain, version }) => `${opsetDomain(domain)} ${version}`).join(", ")],
+    ["opset", proto.opsetImports.map(({ domain, version: opset }) => `${opsetDomain(domain)} ${opset}`).join(", ")],
     ["ir", String(proto.irVersion)],
     ["producer", firstLine(`${proto.producerName} ${proto.producerVersion}`)],
     ["domain", proto.domain],
@@ -37,24 +42,26 @@ export function modelText({ path, fileBytes, sha256, externalData, proto, signat
     ...section("outputs", table(signature.outputs.map((tensor) => [tensor.name, outputType(tensor, traits)]))),
     ...section(
       "notes",
-      notesOf(traits).map((note) => `  ${note}`),
+      notesOf(model).map((note) => `  ${note}`),
     ),
   ]);
 }
 
 /** A model as one line of JSON. */
-export function modelJson({ path, fileBytes, sha256, externalData, proto, signature, traits }: InspectedModel): string {
-  const notes = notesOf(traits);
+export function modelJson(model: InspectedModel): string {
+  const { path, version, fileBytes, sha256, externalData, proto, signature } = model;
+  const notes = notesOf(model);
   return JSON.stringify({
     kind: "model",
     path,
+    ...(version === undefined ? {} : { version }),
     size_bytes: fileBytes,
     sha256,
     external_data: externalData.map((file) => ({ location: file.location, size_bytes: file.sizeBytes })),
     ir_version: jsonInteger(proto.irVersion),
-    opset_imports: proto.opsetImports.map(({ domain, version }) => ({
+    opset_imports: proto.opsetImports.map(({ domain, version: opset }) => ({
       domain: opsetDomain(domain),
-      version: jsonInteger(version),
+      version: jsonInteger(opset),
     })),
     producer_name: proto.producerName,
     producer_version: proto.producerVersion,
@@ -73,9 +80,11 @@ function outputType(tensor: TensorSignature, { otherOutputs }: ModelTraits): str
 }
 
 /** Warnings about using the model in a job. */
-function notesOf(traits: ModelTraits): string[] {
+function notesOf({ traits, differences }: InspectedModel): string[] {
   const dependence = batchDependence(traits);
-  return [...lostOutputs(traits, undefined), ...(dependence === undefined ? [] : [dependence])];
+  const signature =
+    differences.length === 0 ? [] : [`the registry declares another signature: ${differences.join("; ")}`];
+  return [...lostOutputs(traits, undefined), ...(dependence === undefined ? [] : [dependence]), ...signature];
 }
 
 /** `dtype` and `shape` are null for a value that is not a tensor; a dynamic dimension is null. */

@@ -185,7 +185,10 @@ function addInspect(program: Command, io: SafeIo): void {
     .description(
       "Show the inputs and outputs of a model, or the columns, row groups and NULL counts of a Parquet or Arrow file",
     )
-    .argument("<file>", "ONNX model, Parquet file, or Arrow file or stream on this machine; detected by content")
+    .argument(
+      "<file>",
+      "ONNX model, Parquet file, or Arrow file or stream on this machine, detected by content; or the URI of a model, as model.path",
+    )
     .option("--json", "Print one line of JSON")
     .action(async (file: string, options) => {
       const { inspectCommand } = await import("./commands/inspect.js");

@@ -1,37 +1,42 @@
 import { downloadTo, fileOf, headOf } from "../net/http.js";
 import type { HttpAnswer, HttpPlace } from "../net/http-place.js";
+import type { FindProxy } from "../net/proxy.js";
 import { JobError } from "../util/errors.js";
 import type { RetryTools } from "../util/retry.js";
 import type { ModelCache } from "./cache.js";
 import type { ModelSource } from "./port.js";
-import { cachedOrFetched } from "./remote.js";
+import { cachedOrFetched, findPinned } from "./remote.js";
 
 export interface HttpModelOptions {
   readonly cache: ModelCache;
   readonly retry: RetryTools;
   readonly signal: AbortSignal;
+  readonly findProxy: FindProxy;
 }
 
 /** Opens the source of models at `https:` and `http:` URLs. External data lies beside the model. */
-export function httpModels({ cache, retry, signal }: HttpModelOptions): ModelSource {
+export function httpModels({ cache, retry, signal, findProxy }: HttpModelOptions): ModelSource {
   return {
-    async resolve(uri, sha256) {
-      const pinned = sha256 === undefined ? undefined : await cache.find(sha256, uri);
-      if (pinned !== undefined) {
-        return { file: pinned };
+    async resolve(uri, pinned) {
+      const found = await findPinned(cache, uri, pinned);
+      if (found !== undefined) {
+        return found;
       }
       const doing = `loading model ${uri}`;
       const hint = "when the server is reachable again, run the same command again";
-      const place: HttpPlace = { doing, retry, signal, hint, refused: (answer) => refused(doing, answer) };
+      const place: HttpPlace = { doing, retry, signal, findProxy, hint, refused: (answer) => refused(doing, answer) };
       const urlOf = (location?: string): string =>
         location === undefined ? uri : new URL(location.split("/").map(encodeURIComponent).join("/"), uri).href;
+      const stateOf = async (location?: string): Promise<string | undefined> =>
+        fileOf(await headOf(urlOf(location), place)).etag;
+      const version = await stateOf();
       const file = await cachedOrFetched(cache, {
         name: uri,
         place: "http",
-        stateOf: async (location) => fileOf(await headOf(urlOf(location), place)).etag,
+        stateOf: (location) => (location === undefined ? Promise.resolve(version) : stateOf(location)),
         fetch: async (path, location) => (await downloadTo(urlOf(location), place, path)).etag ?? "",
       });
-      return { file };
+      return { file, version };
     },
     [Symbol.dispose]() {},
   };

@@ -5,16 +5,18 @@ import { downloadTo, headOf, readJson } from "../net/http.js";
 import type { HttpAnswer, HttpPlace } from "../net/http-place.js";
 import { type HubUri, parseHubUri } from "../spec/model-uri.js";
 import { isRecord } from "../util/checks.js";
+import type { FindProxy } from "../net/proxy.js";
 import { JobError } from "../util/errors.js";
 import type { RetryTools } from "../util/retry.js";
 import type { ModelCache } from "./cache.js";
 import type { ModelSource } from "./port.js";
-import { cachedOrFetched } from "./remote.js";
+import { cachedOrFetched, findPinned } from "./remote.js";
 
 export interface HubModelOptions {
   readonly cache: ModelCache;
   readonly retry: RetryTools;
   readonly signal: AbortSignal;
+  readonly findProxy: FindProxy;
   /** The Hub's URL, without a slash at its end: HF_ENDPOINT. */
   readonly endpoint: string;
   /** HF_TOKEN; undefined: only public models are found. */
@@ -26,24 +28,26 @@ export interface HubModelOptions {
  * to its commit, and all files are fetched by that commit. The protocol is that of huggingface_hub 2.4.
  */
 export function hubModels(options: HubModelOptions): ModelSource {
-  const { cache, retry, signal, token } = options;
+  const { cache, retry, signal, findProxy, token } = options;
   return {
-    async resolve(uri, sha256) {
-      const pinned = sha256 === undefined ? undefined : await cache.find(sha256, uri);
-      if (pinned !== undefined) {
-        return { file: pinned };
+    async resolve(uri, pinned) {
+      const found = await findPinned(cache, uri, pinned);
+      if (found !== undefined) {
+        return found;
       }
-      const hub = parseHubUri(uri);
+      const named = parseHubUri(uri);
+      const hub = { ...named, revision: pinned?.version ?? named.revision };
       const doing = `loading model ${uri}`;
       const place: HttpPlace = {
         doing,
         retry,
         signal,
+        findProxy,
         headers: token === undefined ? undefined : { authorization: `Bearer ${token}` },
         hint: "when the Hub is reachable again, run the same command again",
         refused: (answer) => refused(answer, { doing, hub, hasToken: token !== undefined }),
       };
-      const commit = await commitOf(options, hub, place);
+      const commit = pinned?.version ?? (await commitOf(options, hub, place));
       const urlOf = (location?: string): string => fileUrl(options, { ...hub, revision: commit }, location);
       const file = await cachedOrFetched(cache, {
         name: uri,

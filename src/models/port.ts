@@ -1,5 +1,7 @@
 import type { ModelTraits } from "../binding/model-traits.js";
-import type { ModelSignature, TextTensors } from "../columnar/tensor.js";
+import type { DeclaredSignature } from "../binding/declared-signature.js";
+import type { TextTensors } from "../columnar/tensor.js";
+import type { ModelOrigin } from "../plan/plan.js";
 
 /** A model file on this machine, and the digest of every byte that its predictions depend on. */
 export interface ModelFile {
@@ -20,19 +22,28 @@ export interface ModelFile {
 /** The model that a URI leads to. */
 export interface ResolvedModel {
   readonly file: ModelFile;
-  /** The version that an alias stands for now, where models have versions. */
-  readonly version?: string;
+  /** What the URI stands for: a commit, a version of a registry or of an object, an ETag; absent: it is not known. */
+  readonly version?: string | undefined;
   /** The inputs and outputs that a registry declares. */
-  readonly signature?: ModelSignature;
+  readonly signature?: DeclaredSignature | undefined;
+  readonly origin?: ModelOrigin | undefined;
+}
+
+/** A model that a plan, or `model.sha256`, fixes. */
+export interface ModelPin {
+  readonly sha256: string;
+  /** The version to fetch; absent: that which the URI stands for now. */
+  readonly version?: string | undefined;
 }
 
 /** A kind of place that models come from: a disk, a store, a registry. */
 export interface ModelSource extends Disposable {
   /**
    * Finds the model that `uri` names, and brings it to this machine.
-   * @param sha256 the digest that the spec asks for, or that the plan of an unfinished run pins. If this machine has a
-   * copy with that digest, it is used and the URI is not resolved. The returned model may have another digest
-   * @throws JobError FILE_MISSING, PERMISSION, MODEL_INVALID, MODEL_CHANGED, OBJECT_STORE, DISK
+   * @param pinned if this machine has a copy with its digest, that is used and nothing is requested. Otherwise its
+   * version is fetched. The returned model may have another digest
+   * @throws JobError FILE_MISSING if there is no such model or version, PERMISSION, MODEL_INVALID, MODEL_CHANGED,
+   * NETWORK, OBJECT_STORE, DISK
    */
-  resolve(uri: string, sha256: string | undefined): Promise<ResolvedModel>;
+  resolve(uri: string, pinned?: ModelPin): Promise<ResolvedModel>;
 }

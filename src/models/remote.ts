@@ -1,5 +1,5 @@
 import type { CachedModel, ModelCache } from "./cache.js";
-import type { ModelFile } from "./port.js";
+import type { ModelFile, ModelPin, ResolvedModel } from "./port.js";
 
 /** A model in a place that its files are fetched from. */
 export interface RemoteModel {
@@ -14,6 +14,28 @@ export interface RemoteModel {
   stateOf(location?: string): Promise<string | undefined>;
   /** Fetches a file to the new file `path`, and returns its state. @param location as for `stateOf` */
   fetch(path: string, location?: string): Promise<string>;
+}
+
+/** A folder of files that belong to a model. Paths are relative, with slashes. */
+export interface Artifacts extends Disposable {
+  /** Identifies the folder among all places. */
+  readonly place: string;
+  /** A value that changes when the file is replaced; undefined: there is no such file. */
+  stateOf(path: string): Promise<string | undefined>;
+  /** @throws JobError FILE_MISSING */
+  readText(path: string): Promise<string>;
+  /** Fetches a file to the new file `to`, and returns its state. @throws JobError FILE_MISSING */
+  fetch(path: string, to: string): Promise<string>;
+}
+
+/** Finds the model that a pin fixes in the cache. It needs no request. */
+export async function findPinned(
+  cache: ModelCache,
+  name: string,
+  pinned: ModelPin | undefined,
+): Promise<ResolvedModel | undefined> {
+  const file = pinned === undefined ? undefined : await cache.find(pinned.sha256, name);
+  return file === undefined ? undefined : { file, version: pinned?.version };
 }
 
 /** Finds a model in the cache if none of its files has changed since; fetches it into the cache otherwise. */

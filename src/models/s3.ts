@@ -1,11 +1,11 @@
 import { normalize } from "node:path";
 import { download } from "../s3/download.js";
-import type { ObjectStat, S3Store } from "../s3/store.js";
+import type { ObjectStat, ObjectVersion, S3Store } from "../s3/store.js";
 import { parseS3Uri, type S3Uri, s3UriText } from "../spec/s3-uri.js";
 import { JobError } from "../util/errors.js";
 import type { ModelCache } from "./cache.js";
-import type { ModelFile, ModelSource } from "./port.js";
-import { cachedOrFetched } from "./remote.js";
+import type { ModelSource, ResolvedModel } from "./port.js";
+import { type Artifacts, cachedOrFetched, findPinned } from "./remote.js";
 
 export interface S3ModelOptions {
   /** The store, which is closed with the source. */
@@ -19,9 +19,44 @@ export interface S3ModelOptions {
 export function s3Models(options: S3ModelOptions): ModelSource {
   const { cache, store } = options;
   return {
-    async resolve(uri, sha256) {
-      const pinned = sha256 === undefined ? undefined : await cache.find(sha256, uri);
-      return { file: pinned ?? (await findObject(options, uri)) };
+    resolve: async (uri, pinned) =>
+      (await findPinned(cache, uri, pinned)) ?? (await findObject(options, uri, pinned?.version)),
+    [Symbol.dispose]() {
+      store[Symbol.dispose]();
+    },
+  };
+}
+
+/**
+ * Opens a folder in S3, for a registry that stores its files there.
+ * @param store closed with the folder
+ * @param model the model as messages name it
+ */
+export function s3Artifacts(
+  { store, endpoint }: Pick<S3ModelOptions, "store" | "endpoint">,
+  uri: string,
+  model: string,
+): Artifacts {
+  const objectOf = (path: string): S3Uri => parseS3Uri(`${uri}/${path}`);
+  return {
+    place: `${endpoint} ${uri}`,
+    stateOf: async (path) => (await store.stat(objectOf(path)))?.etag,
+    async readText(path) {
+      const object = objectOf(path);
+      const { etag, sizeBytes } = await lookAt(store, object, model);
+      const text = Buffer.alloc(sizeBytes);
+      if (sizeBytes > 0) {
+        await store.read(`loading model ${model}`, { object, etag, start: 0, end: sizeBytes }, (bytes, offset) => {
+          text.set(bytes, offset);
+        });
+      }
+      return text.toString("utf8");
+    },
+    async fetch(path, to) {
+      const object = objectOf(path);
+      const facts = await lookAt(store, object, model);
+      await fetchFile(store, { object, ...facts }, to, model);
+      return facts.etag;
     },
     [Symbol.dispose]() {
       store[Symbol.dispose]();
@@ -29,24 +64,45 @@ export function s3Models(options: S3ModelOptions): ModelSource {
   };
 }
 
-async function findObject({ store, endpoint, cache }: S3ModelOptions, uri: string): Promise<ModelFile> {
-  const object = parseS3Uri(uri);
-  const part = (location?: string): S3Uri => (location === undefined ? object : beside(object, location));
-  return await cachedOrFetched(cache, {
+/** @param planned the version of the object that a plan pins */
+async function findObject(
+  { store, endpoint, cache }: S3ModelOptions,
+  uri: string,
+  planned: string | undefined,
+): Promise<ResolvedModel> {
+  const { object, model } = await findVersion(store, uri, planned);
+  const file = await cachedOrFetched(cache, {
     name: uri,
     place: endpoint,
-    // A missing model is an error; missing external data is one when it is fetched.
+    // Missing external data is an error when it is fetched.
     stateOf: async (location) =>
-      location === undefined ? (await lookAt(store, object, uri)).etag : (await store.stat(part(location)))?.etag,
+      location === undefined ? model.etag : (await store.stat(beside(object, location)))?.etag,
     async fetch(path, location) {
-      const facts = await lookAt(store, part(location), uri);
-      await fetchFile(store, { object: part(location), ...facts }, path, uri);
+      const part = location === undefined ? object : beside(object, location);
+      const facts = location === undefined ? model : await lookAt(store, part, uri);
+      await fetchFile(store, { object: part, ...facts }, path, uri);
       return facts.etag;
     },
   });
+  return { file, version: model.versionId };
 }
 
-async function lookAt(store: S3Store, object: S3Uri, model: string): Promise<ObjectStat> {
+/** Reading a version by its id takes a permission of its own: it is named only when the object has moved on. */
+async function findVersion(
+  store: S3Store,
+  uri: string,
+  planned: string | undefined,
+): Promise<{ readonly object: ObjectVersion; readonly model: ObjectStat }> {
+  const object = parseS3Uri(uri);
+  const current = await store.stat(object);
+  if (planned !== undefined && current?.versionId !== planned) {
+    const version = { ...object, versionId: planned };
+    return { object: version, model: await lookAt(store, version, uri) };
+  }
+  return { object, model: current ?? (await lookAt(store, object, uri)) };
+}
+
+async function lookAt(store: S3Store, object: ObjectVersion, model: string): Promise<ObjectStat> {
   const facts = await store.stat(object);
   if (facts === undefined) {
     throw new JobError("FILE_MISSING", `loading model ${model}: there is no object ${s3UriText(object)}`, {
@@ -63,7 +119,7 @@ function beside({ bucket, key }: S3Uri, location: string): S3Uri {
 
 async function fetchFile(
   store: S3Store,
-  object: ObjectStat & { readonly object: S3Uri },
+  object: ObjectStat & { readonly object: ObjectVersion },
   path: string,
   model: string,
 ): Promise<void> {

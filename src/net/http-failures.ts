@@ -1,6 +1,7 @@
-import { errnoOf, JobError } from "../util/errors.js";
+import { errnoOf, JobError, messageOf } from "../util/errors.js";
 import { connectionErrors, type Verdict } from "../util/retry.js";
 import type { HttpAnswer, HttpPlace } from "./http-place.js";
+import { RefusingProxyError } from "./request.js";
 import { isCertificateError, isTlsProtocolError } from "../util/tls-errors.js";
 
 /** An answer that is neither a success nor a redirect. */
@@ -33,32 +34,35 @@ export function verdictOf(place: HttpPlace, error: unknown): Verdict {
   if (error instanceof BrokenTransfer) {
     return { kind: "again", found: error.message };
   }
+  if (error instanceof RefusingProxyError) {
+    return transientStatus.has(error.status)
+      ? { kind: "again", found: error.message }
+      : { kind: "end", error: refusedByProxy(place, error) };
+  }
   return judgeConnection(place, error);
 }
 
+function refusedByProxy({ doing }: HttpPlace, { message }: RefusingProxyError): JobError {
+  return new JobError("PERMISSION", `${doing}: ${message}`, {
+    hint: "HTTPS_PROXY and HTTP_PROXY name the proxy, with user and password if it asks for them; NO_PROXY lists hosts that are reached without it",
+  });
+}
+
 function judgeConnection({ doing }: HttpPlace, error: unknown): Verdict {
-  for (let cause = error; cause instanceof Error; cause = cause.cause) {
-    const errno = errnoOf(cause) ?? "";
-    // UND_ERR_…: the client's own, such as a socket that was closed.
-    if (connectionErrors.has(errno) || errno.startsWith("UND_ERR_")) {
-      return { kind: "again", found: errno };
-    }
-    if (isCertificateError(errno)) {
-      const hint = "set NODE_EXTRA_CA_CERTS to a file with the authority's certificate";
-      const message = `${doing}: the server's certificate is not trusted: ${cause.message} (${errno})`;
-      return { kind: "end", error: new JobError("PERMISSION", message, { hint, cause: error }) };
-    }
-    if (isTlsProtocolError(errno)) {
-      const message = `${doing}: the server does not speak TLS as this program does (${errno})`;
-      return { kind: "end", error: new JobError("PERMISSION", message, { hint: checkUrl, cause: error }) };
-    }
+  const errno = errnoOf(error) ?? "";
+  // HPE_…: an answer that is not HTTP. Z_…: a compressed body that is damaged.
+  if (connectionErrors.has(errno) || /^(HPE|Z)_/.test(errno)) {
+    return { kind: "again", found: errno };
   }
-  if (error instanceof TypeError && error.cause instanceof Error) {
-    // `fetch` reports so what it never sends, such as a request to a port of another protocol.
-    const message = `${doing}: the request failed: ${error.cause.message}`;
-    return { kind: "end", error: new JobError("FILE_MISSING", message, { hint: checkUrl, cause: error }) };
+  if (isCertificateError(errno)) {
+    const hint = "set NODE_EXTRA_CA_CERTS to a file with the authority's certificate";
+    const message = `${doing}: the server's certificate is not trusted: ${messageOf(error)} (${errno})`;
+    return { kind: "end", error: new JobError("PERMISSION", message, { hint, cause: error }) };
+  }
+  if (isTlsProtocolError(errno)) {
+    const message = `${doing}: the server does not speak TLS as this program does (${errno})`;
+    const hint = "check the URL with curl -I";
+    return { kind: "end", error: new JobError("PERMISSION", message, { hint, cause: error }) };
   }
   return { kind: "end", error };
 }
-
-const checkUrl = "check the URL with curl -I";

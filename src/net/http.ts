@@ -4,6 +4,8 @@ import { tryAgain } from "../util/retry.js";
 import { writeAll } from "../util/write-all.js";
 import { BrokenTransfer, RefusedAnswer, verdictOf } from "./http-failures.js";
 import type { HttpAnswer, HttpPlace } from "./http-place.js";
+import { type HttpResponse, readBody, sendRequest } from "./request.js";
+import { startWatch, type Watch } from "./watch.js";
 
 /** The state of a file at a URL. */
 export interface HttpFile {
@@ -14,7 +16,6 @@ export interface HttpFile {
 }
 
 const mostRedirects = 10;
-const usualSilenceMs = 30_000;
 /** A server that asks for a longer pause is asked again after this one. */
 const longestPauseMs = 60_000;
 
@@ -30,7 +31,7 @@ export async function headOf(
   return await retried(place, async () => {
     using watch = startWatch(place);
     const response = await follow(url, place, { method: "HEAD", crossOrigin, signal: watch.signal });
-    await response.body?.cancel();
+    response.body.destroy();
     return answerOf(response);
   });
 }
@@ -40,13 +41,29 @@ export async function readJson(url: string, place: HttpPlace): Promise<unknown> 
   return await retried(place, async () => {
     using watch = startWatch(place);
     const response = await follow(url, place, { method: "GET", crossOrigin: true, signal: watch.signal });
-    const text = await response.text();
+    const text = await textOf(response, watch);
     try {
       return JSON.parse(text) as unknown;
     } catch {
       throw new BrokenTransfer("the answer is not JSON"); // of a proxy, or cut off
     }
   });
+}
+
+/** Reads the text at a URL. */
+export async function readText(url: string, place: HttpPlace): Promise<string> {
+  return await retried(place, async () => {
+    using watch = startWatch(place);
+    return await textOf(await follow(url, place, { method: "GET", crossOrigin: true, signal: watch.signal }), watch);
+  });
+}
+
+async function textOf(response: HttpResponse, watch: Watch): Promise<string> {
+  const pieces: Uint8Array[] = [];
+  for await (const bytes of bodyOf(response, watch)) {
+    pieces.push(bytes);
+  }
+  return Buffer.concat(pieces).toString("utf8");
 }
 
 /**
@@ -97,21 +114,33 @@ function lengthOf({ headers }: { readonly headers: Headers }): number | undefine
 }
 
 /** The first byte of a partial answer; undefined if it does not say. */
-function startOf({ headers }: Response): number | undefined {
+function startOf({ headers }: HttpResponse): number | undefined {
   const [, start] = /^bytes (\d+)-/.exec(headers.get("content-range") ?? "") ?? [];
   return start === undefined ? undefined : Number(start);
 }
 
-function answerOf({ status, headers, url }: Pick<Response, "status" | "headers" | "url">): HttpAnswer {
-  const { origin, pathname } = new URL(url);
-  return { status, headers, place: `${origin}${pathname}` };
+function answerOf({ status, headers, url: { origin, pathname } }: HttpResponse, said = ""): HttpAnswer {
+  return { status, headers, place: `${origin}${pathname}`, said };
 }
 
-async function* bodyOf(response: Response, watch: Watch): AsyncGenerator<Uint8Array> {
-  if (response.body === null) {
-    return;
+const saidBytes = 2000;
+
+/** Reads the beginning of the body of a refusal, which says why. */
+async function beginningOf(response: HttpResponse, signal: AbortSignal): Promise<string> {
+  const pieces: Uint8Array[] = [];
+  let size = 0;
+  for await (const bytes of readBody(response, signal)) {
+    pieces.push(bytes);
+    size += bytes.length;
+    if (size >= saidBytes) {
+      break;
+    }
   }
-  for await (const bytes of response.body as AsyncIterable<Uint8Array>) {
+  return Buffer.concat(pieces).toString("utf8", 0, saidBytes);
+}
+
+async function* bodyOf(response: HttpResponse, watch: Watch): AsyncGenerator<Uint8Array> {
+  for await (const bytes of readBody(response, watch.signal)) {
     watch.reset();
     yield bytes;
   }
@@ -127,33 +156,33 @@ interface FollowOptions {
 /** Sends a request and follows redirects. Headers of the place are sent to its own origin only. */
 async function follow(
   from: string,
-  { headers }: HttpPlace,
+  { headers, tls = {}, findProxy }: HttpPlace,
   { method, crossOrigin, signal, extra }: FollowOptions,
-): Promise<Response> {
+): Promise<HttpResponse> {
   let url = new URL(from);
   const { origin } = url;
   for (let turn = 0; turn <= mostRedirects; turn += 1) {
-    const own = url.origin === origin ? headers : undefined;
+    const isOwn = url.origin === origin;
     // Else the size is that of a compressed body.
-    const sent = { "accept-encoding": "identity", ...own, ...extra };
-    const response = await fetch(url, { method, headers: sent, redirect: "manual", signal });
+    const sent = { "accept-encoding": "identity", ...(isOwn ? headers : undefined), ...extra };
+    const proxy = findProxy(url);
+    const response = await sendRequest(url, { method, headers: sent, signal, proxy, tls: isOwn ? tls : {} });
     const location = response.headers.get("location");
     if (response.status < 300 || response.status === 304) {
       return response;
     }
     if (response.status >= 400 || location === null) {
-      await response.body?.cancel();
-      throw new RefusedAnswer(answerOf(response));
+      throw new RefusedAnswer(answerOf(response, await beginningOf(response, signal)));
     }
     if (!URL.canParse(location, url.href)) {
-      await response.body?.cancel();
+      response.body.destroy();
       throw new RefusedAnswer(answerOf(response));
     }
     const next = new URL(location, url);
     if (next.origin !== origin && !crossOrigin) {
       return response;
     }
-    await response.body?.cancel();
+    response.body.destroy();
     // What was protected would be fetched in the open; and only HTTP is spoken here.
     if (next.protocol !== "https:" && (next.protocol !== "http:" || url.protocol === "https:")) {
       throw new RefusedAnswer(answerOf(response));
@@ -191,33 +220,4 @@ async function pauseAsAsked({ retry }: HttpPlace, error: unknown): Promise<void>
   if (seconds > 0 && seconds <= retry.maxSeconds) {
     await retry.sleep(Math.min(seconds * 1000, longestPauseMs));
   }
-}
-
-/** Ends a request in which the server is silent for too long. */
-interface Watch extends Disposable {
-  readonly signal: AbortSignal;
-  readonly reset: () => void;
-}
-
-function startWatch({ signal, silenceMs = usualSilenceMs }: HttpPlace): Watch {
-  const controller = new AbortController();
-  const timer = setTimeout(() => {
-    controller.abort(new BrokenTransfer(`the server was silent for ${silenceMs / 1000} s`));
-  }, silenceMs);
-  const stop = (): void => {
-    controller.abort(signal.reason);
-  };
-  signal.addEventListener("abort", stop, { once: true });
-  if (signal.aborted) {
-    stop();
-  }
-  return {
-    signal: controller.signal,
-    reset: () => timer.refresh(),
-    [Symbol.dispose]() {
-      clearTimeout(timer);
-      signal.removeEventListener("abort", stop);
-      controller.abort(); // closes a response whose body was not read to its end
-    },
-  };
 }

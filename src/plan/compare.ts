@@ -1,5 +1,6 @@
 import type { ChecksSpec } from "../spec/checks-spec.js";
 import type { JobSpec } from "../spec/job-spec.js";
+import { isModelUri } from "../spec/model-uri.js";
 import { bindingRequest } from "./make-plan.js";
 import type { Plan, PlannedChecks, PlannedShard } from "./plan.js";
 
@@ -59,6 +60,7 @@ export function compareSpec(plan: Plan, spec: JobSpec): string[] {
   const requested = bindingRequest(spec);
   return [
     ...difference("timezone", plan.timezone, spec.timezone),
+    ...modelDifference(plan, spec),
     ...difference("model.inputs", plan.request.inputs, requested.inputs),
     ...difference("model.outputs", plan.request.outputs, requested.outputs),
     ...difference("input.partitions", plan.request.partitions, requested.partitions),
@@ -80,6 +82,12 @@ export function compareSpec(plan: Plan, spec: JobSpec): string[] {
 
 function compareChecks({ golden }: PlannedChecks, checks: ChecksSpec): string[] {
   return difference("checks.golden.path", golden?.uri ?? null, checks.golden?.path ?? null);
+}
+
+/** A model file may move: its digest tells whether it is the planned one. A URI names the model, and is compared. */
+function modelDifference({ model }: Plan, spec: JobSpec): string[] {
+  const { path } = spec.model;
+  return isModelUri(model.uri) || isModelUri(path) ? difference("model.path", model.uri, path) : [];
 }
 
 /** Compares one key of the spec with the plan; returns one line when it differs, else none. */

@@ -1,7 +1,7 @@
 import type { Contract } from "../binding/contract.js";
 import { outputRowBytes } from "../binding/row-bytes.js";
 import type { JobSpec } from "../spec/job-spec.js";
-import type { BindingRequest, Plan, PlannedChecks, PlannedShard, PlanTarget, RunId } from "./plan.js";
+import type { BindingRequest, Plan, PlannedChecks, PlannedModel, PlannedShard, PlanTarget, RunId } from "./plan.js";
 
 /** The most rows of a span with `commit_rows: auto`: a fraction of a second to half a minute of scoring. */
 const defaultCommitRows = 262_144;
@@ -22,7 +22,7 @@ export interface PlanInputs {
   readonly shards: readonly PlannedShard[];
   /** Whether all shards have the same columns, of the same types. */
   readonly uniform: boolean;
-  readonly modelSha256: string;
+  readonly model: Omit<PlannedModel, "uri">;
   readonly contract: Contract;
   /** About the time of one session; 0 when it was not measured. */
   readonly msPerRow: number;
@@ -38,7 +38,7 @@ export interface PlanInputs {
 
 /** Makes the plan of a run. Pure: equal inputs make equal plans. */
 export function makePlan(facts: PlanInputs): Plan {
-  const { runId, spec, shards, modelSha256, contract, msPerRow, target, dateParam = null, checks = null } = facts;
+  const { runId, spec, shards, model, contract, msPerRow, target, dateParam = null, checks = null } = facts;
   return {
     format: "infer-batch-plan",
     version: 2,
@@ -52,7 +52,7 @@ export function makePlan(facts: PlanInputs): Plan {
       ...(facts.uniform ? { uniform: true } : {}),
       shards,
     },
-    model: { uri: spec.model.path, sha256: modelSha256 },
+    model: { uri: spec.model.path, ...model },
     request: bindingRequest(spec),
     contract,
     target,

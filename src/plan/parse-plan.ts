@@ -90,7 +90,12 @@ const version1 = z.strictObject({
       z.strictObject({ uri: z.string(), sizeBytes: rows, fingerprint: z.string(), rows, sha256: sha256.optional() }),
     ),
   }),
-  model: z.strictObject({ uri: z.string(), sha256 }),
+  model: z.strictObject({
+    uri: z.string(),
+    sha256,
+    version: z.string().optional(),
+    origin: z.strictObject({ runId: z.string().optional(), tags: z.record(z.string(), z.string()) }).optional(),
+  }),
   request: z.strictObject({
     inputs: z.record(z.string(), inputSource).nullable(),
     outputs: z.record(z.string(), z.string()).nullable(),

@@ -36,7 +36,7 @@ export interface Plan {
     /** Whether all shards have the same columns, of the same types; small shards are then read together. */
     readonly uniform?: true | undefined;
   };
-  readonly model: { readonly uri: string; readonly sha256: string };
+  readonly model: PlannedModel;
   /** The bindings that the spec asks for. A later attempt compares them without opening the model. */
   readonly request: BindingRequest;
   readonly contract: Contract;
@@ -50,6 +50,23 @@ export interface Plan {
   /** What the run is compared with; null: the spec has no `checks`. */
   readonly checks: PlannedChecks | null;
   readonly createdBy: string;
+}
+
+/** The model of a run, pinned when it is planned. */
+export interface PlannedModel {
+  /** `model.path` as the spec has it. */
+  readonly uri: string;
+  readonly sha256: string;
+  /** What the URI stood for: a commit, a version of a registry or of an object, an ETag; absent: it has no versions. */
+  readonly version?: string | undefined;
+  readonly origin?: ModelOrigin | undefined;
+}
+
+/** What a registry says about a version of a model. */
+export interface ModelOrigin {
+  /** The run that trained the model. */
+  readonly runId?: string | undefined;
+  readonly tags: Readonly<Record<string, string>>;
 }
 
 /** The comparisons of a run, pinned when it is planned. */

@@ -1,4 +1,5 @@
 import { mergeSpanProfiles, type SpanProfile } from "../checks/span-profile.js";
+import type { ModelOrigin } from "../plan/plan.js";
 import type { RejectedRow, RejectReason } from "../columnar/types.js";
 import type { Progress } from "./progress.js";
 import { type ScoreSummary, scoreSummary } from "./score-summary.js";
@@ -29,6 +30,9 @@ export interface RunInfo {
   readonly shardBytes: number;
   readonly modelUri: string;
   readonly modelSha256: string;
+  /** Absent: the model has no versions. */
+  readonly modelVersion?: string | undefined;
+  readonly modelOrigin?: ModelOrigin | undefined;
 }
 
 /** What scores the rows of an attempt. */

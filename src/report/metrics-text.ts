@@ -62,6 +62,7 @@ function workGauges(state: MetricsState): Gauge[] {
   const labels = {
     run_id: run?.runId ?? "",
     model_sha256: run?.modelSha256 ?? "",
+    model_version: run?.modelVersion ?? "",
     provider: engine?.provider ?? "",
     version: info.versions["infer-batch"] ?? "",
   };

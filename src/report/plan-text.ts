@@ -1,7 +1,7 @@
 import { assertNever } from "../util/errors.js";
 import { type Contract, type InputBinding, inputWidth, type PaddedBinding } from "../binding/contract.js";
 import { showType } from "../columnar/types.js";
-import type { Plan } from "../plan/plan.js";
+import type { Plan, PlannedModel } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { printable } from "../util/printable.js";
 import { count, showCount } from "./report.js";
@@ -24,11 +24,16 @@ export function planText(plan: Plan, target: string): string {
     ),
     ...(shards.length > shownShards ? [`           … and ${count(shards.length - shownShards, "more shard")}`] : []),
     `spans    ${showCount(spanCount(plan))} of up to ${count(plan.commitRows, "row")}`,
-    `model    ${printable(plan.model.uri)}, sha256 ${plan.model.sha256.slice(0, 12)}…`,
+    `model    ${printable(modelName(plan.model))}, sha256 ${plan.model.sha256.slice(0, 12)}…`,
     contractText(plan.contract).trimEnd(),
     `target   ${printable(target)}`,
     "",
   ].join("\n");
+}
+
+/** A model with what its URI stands for: "models:/churn@champion → version 7". */
+export function modelName({ uri, version }: Pick<PlannedModel, "uri" | "version">): string {
+  return version === undefined ? uri : `${uri} → version ${version}`;
 }
 
 /** The bindings of a contract as text: which columns go where. */

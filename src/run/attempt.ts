@@ -17,6 +17,8 @@ export function runFacts({ plan, planId }: StoredPlan): RunInfo {
     shardBytes: input.shards.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0),
     modelUri: model.uri,
     modelSha256: model.sha256,
+    modelVersion: model.version,
+    modelOrigin: model.origin,
   };
 }
 

@@ -3,7 +3,7 @@ import { type Contract, outputColumns } from "../binding/contract.js";
 import type { RecordBatch, RejectedRow } from "../columnar/types.js";
 import type { Decoder, RowStream } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
-import type { ModelFile } from "../models/port.js";
+import type { ResolvedModel } from "../models/port.js";
 import { runIdOf } from "../plan/identity.js";
 import type { PipeReport } from "../report/pipe-report.js";
 import type { RowWriter } from "../sink/port.js";
@@ -11,10 +11,10 @@ import type { JobSpec } from "../spec/job-spec.js";
 import { type FeedPiece, rowsRead } from "../scoring/feed.js";
 import { openBatchLimit } from "../scoring/batch-limit.js";
 import type { ScoringContext, ShardFiles } from "../scoring/context.js";
-import { bindFirstShard, warnOfLostOutputs } from "./planning.js";
+import { bindFirstShard, warnOfModel } from "./planning.js";
 import { seenSchema } from "./read-shards.js";
 import { createRejectBudget, type RejectLimit } from "../scoring/rejects.js";
-import { openPinnedModel } from "./run.js";
+import { openPinnedModel } from "./model.js";
 import { scorePieces } from "../scoring/score.js";
 import type { SpanTarget } from "../scoring/span-pipeline.js";
 import { type StreamedBatches, streamedBatches, withoutClosing } from "../scoring/streamed.js";
@@ -40,7 +40,7 @@ export async function runPipe(context: PipeContext): Promise<PipeReport> {
   const startedMs = nowMs();
   try {
     const model = await openPinnedModel(context);
-    await using engine = await context.openEngine(model, { inputBytes: Number.POSITIVE_INFINITY });
+    await using engine = await context.openEngine(model.file, { inputBytes: Number.POSITIVE_INFINITY });
     await using decoder = await context.openDecoder();
     const rows = await scoreStream(context, { model, engine, decoder });
     const { rowsScored, rowsRejected, rowsFiltered, rowsDeduplicated } = context.record.counts;
@@ -57,7 +57,7 @@ export async function runPipe(context: PipeContext): Promise<PipeReport> {
 const unfinished = "What was written so far has no end-of-stream marker";
 
 interface StreamParts {
-  readonly model: ModelFile;
+  readonly model: ResolvedModel;
   readonly engine: Engine;
   readonly decoder: Decoder;
 }
@@ -65,7 +65,11 @@ interface StreamParts {
 /** Scores all batches of the stream and returns how many rows came. */
 async function scoreStream(context: PipeContext, parts: StreamParts): Promise<number> {
   const { spec, input, output, dateMs, sha256, onRejected } = context;
-  const { model, engine, decoder } = parts;
+  const {
+    model: { file: model },
+    engine,
+    decoder,
+  } = parts;
   const contract = await bindStream(context, parts);
   await output.begin(outputColumns(contract));
   const batches = streamedBatches(input);
@@ -123,8 +127,8 @@ async function bindStream(context: PipeContext, { decoder, engine, model }: Stre
   const source: ShardFiles = { open: () => Promise.resolve(withoutClosing(head)) };
   for await (const footer of decoder.footers([head])) {
     const seen = seenSchema(context.spec, { shard, name: head.name }, footer);
-    const contract = await bindFirstShard({ ...context, source }, seen, { decoder, model, engine });
-    warnOfLostOutputs(context, model);
+    const contract = await bindFirstShard({ ...context, source }, seen, { decoder, model: model.file, engine });
+    warnOfModel(context, model, engine.signature);
     return contract;
   }
   throw new Error("a stream without a schema");

@@ -1,10 +1,12 @@
 import { bindContract } from "../binding/bind-contract.js";
 import { type Contract, outputColumns, usedColumns } from "../binding/contract.js";
+import { signatureDifferences } from "../binding/declared-signature.js";
 import { lostOutputs } from "../binding/model-traits.js";
 import { bytesPerRow } from "../binding/row-bytes.js";
+import type { ModelSignature } from "../columnar/tensor.js";
 import type { Decoder } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
-import type { ModelFile } from "../models/port.js";
+import type { ModelFile, ResolvedModel } from "../models/port.js";
 import { JobError } from "../util/errors.js";
 import { makePlan } from "../plan/make-plan.js";
 import type { ListedShard } from "../plan/compare.js";
@@ -27,7 +29,7 @@ export interface PlanningInput {
   readonly runId: RunId;
   readonly listed: readonly ListedShard[];
   readonly decoder: Decoder;
-  readonly model: ModelFile;
+  readonly resolved: ResolvedModel;
   /** The engine, which is being opened while footers are read. */
   readonly engine: Promise<Engine>;
   /** Footers that are already read. Default: they are read while the engine is opened. */
@@ -37,9 +39,10 @@ export interface PlanningInput {
 /** Reads footers, binds the model to their schema and makes the plan. Writes nothing. */
 export async function planRun(
   context: JobContext,
-  { runId, listed, decoder, model, engine: loading, ...read }: PlanningInput,
+  { runId, listed, decoder, resolved, engine: loading, ...read }: PlanningInput,
 ): Promise<Plan> {
   const { spec } = context;
+  const { file: model, version, origin } = resolved;
   const [engine, { shards, rows, schemas, encrypted }] = await both(
     loading,
     read.shards === undefined ? readBeside(context, loading, { decoder, listed }) : Promise.resolve(read.shards),
@@ -47,7 +50,7 @@ export async function planRun(
   const [first, ...others] = schemas;
   const typed = first === undefined ? [] : [withTypesOf(others, first), ...others];
   const contract = await bindShards(context, typed, { decoder, model, engine });
-  warnOfLostOutputs(context, model);
+  warnOfModel(context, resolved, engine.signature);
   const used = new Set(usedColumns(contract));
   for (const other of schemas) {
     refuseDrift(contract, typed[0], other);
@@ -55,7 +58,7 @@ export async function planRun(
   refuseEncrypted(used, encrypted);
   const { planTarget: target } = context.sink;
   const msPerRow = spec.commit_rows === "auto" ? await timeRow(engine, contract) : 0;
-  const pinned = { shards, uniform: schemas.length === 1, modelSha256: model.sha256 };
+  const pinned = { shards, uniform: schemas.length === 1, model: { sha256: model.sha256, version, origin } };
   const { dateParam, program: createdBy } = context;
   const checks = await planChecks(context, { modelSha256: model.sha256, contract });
   const made = { runId, spec, ...pinned, contract, msPerRow, target, dateParam, checks };
@@ -70,9 +73,17 @@ export async function planRun(
 }
 
 /** Warns when a run is planned, and not in each attempt. */
-export function warnOfLostOutputs({ spec, log }: Pick<ScoringContext, "spec" | "log">, { traits }: ModelFile): void {
-  for (const text of lostOutputs(traits, spec.model.outputs)) {
+export function warnOfModel(
+  { spec, log }: Pick<ScoringContext, "spec" | "log">,
+  { file, signature }: ResolvedModel,
+  actual: ModelSignature,
+): void {
+  for (const text of lostOutputs(file.traits, spec.model.outputs)) {
     log.warn(text);
+  }
+  const differences = signature === undefined ? [] : signatureDifferences(signature, actual);
+  if (differences.length > 0) {
+    log.warn(`${file.name} has another signature than its registry declares: ${differences.join("; ")}`);
   }
 }
 

@@ -4,16 +4,16 @@ import type { ModelSignature } from "../columnar/tensor.js";
 import type { SourceColumn } from "../columnar/types.js";
 import type { Decoder } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
-import type { ModelFile } from "../models/port.js";
+import type { ResolvedModel } from "../models/port.js";
 import { JobError } from "../util/errors.js";
 import { runIdOf } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
 import type { JobContext } from "../scoring/context.js";
 import { loadEngine } from "./loading.js";
+import { openPinnedModel } from "./model.js";
 import { listInput, requireListed, requireWhole, warnOfUnmatched, wholeInput } from "./input.js";
-import { bindFirstShard, planRun, warnOfLostOutputs } from "./planning.js";
+import { bindFirstShard, planRun, warnOfModel } from "./planning.js";
 import { type SeenSchema, seenSchema } from "./read-shards.js";
-import { openPinnedModel } from "./run.js";
 
 /** Makes the plan that `run` would make now, whether or not the target has one. Writes nothing. */
 export async function previewPlan(context: JobContext): Promise<Plan> {
@@ -21,10 +21,10 @@ export async function previewPlan(context: JobContext): Promise<Plan> {
   const runId = runIdOf(spec.name, spec.params, context.sha256);
   const listing = await wholeInput(context);
   warnOfUnmatched(context, listing);
-  const model = await openPinnedModel(context);
-  await using loading = loadEngine(context, model, { inputBytes: 0, preview: true });
+  const resolved = await openPinnedModel(context);
+  await using loading = loadEngine(context, resolved.file, { inputBytes: 0, preview: true });
   await using decoder = await context.openDecoder(listing.folders);
-  return await planRun(context, { runId, listed: listing.shards, decoder, model, engine: loading.engine });
+  return await planRun(context, { runId, listed: listing.shards, decoder, resolved, engine: loading.engine });
 }
 
 /** The signature of the model, and the columns of the first shard including those of its folder names. */
@@ -40,7 +40,7 @@ export interface SchemaPreview {
 
 /** Reads what a binding is made from. @throws JobError FILE_MISSING, INPUT_NOT_READY if there is no shard */
 export async function previewSchema(context: JobContext): Promise<SchemaPreview> {
-  const found = await lookAtFirst(context, ({ model, engine, seen }) =>
+  const found = await lookAtFirst(context, ({ resolved: { file: model }, engine, seen }) =>
     Promise.resolve({
       model: model.name,
       shard: seen.name,
@@ -60,10 +60,11 @@ export async function previewSchema(context: JobContext): Promise<SchemaPreview>
 
 /** Binds the model to the first shard, as `run` would; undefined if there is no shard. Writes nothing. */
 export async function previewContract(context: JobContext): Promise<Contract | undefined> {
-  return await lookAtFirst(context, async ({ seen, ...tools }) => {
-    const contract = await bindFirstShard(context, seen, tools);
-    warnOfLostOutputs(context, tools.model);
-    const dependence = batchDependence(tools.model.traits);
+  return await lookAtFirst(context, async ({ seen, decoder, engine, resolved }) => {
+    const { file: model } = resolved;
+    const contract = await bindFirstShard(context, seen, { decoder, model, engine });
+    warnOfModel(context, resolved, engine.signature);
+    const dependence = batchDependence(model.traits);
     if (dependence !== undefined) {
       context.log.warn(dependence);
     }
@@ -73,27 +74,27 @@ export async function previewContract(context: JobContext): Promise<Contract | u
 
 interface FirstShard {
   readonly decoder: Decoder;
-  readonly model: ModelFile;
+  readonly resolved: ResolvedModel;
   readonly engine: Engine;
   readonly seen: SeenSchema;
 }
 
 async function lookAtFirst<T>(context: JobContext, look: (first: FirstShard) => Promise<T>): Promise<T | undefined> {
   const { spec, source } = context;
-  const model = await openPinnedModel(context);
+  const resolved = await openPinnedModel(context);
   const listing = await listInput(context);
   const [shard] = listing.shards;
   // A folder that does not exist yet is no fault of the spec.
   await (shard === undefined ? requireListed(context, listing) : requireWhole(context, listing));
   warnOfUnmatched(context, listing);
-  await using engine = await context.openEngine(model, { inputBytes: 0, preview: true });
+  await using engine = await context.openEngine(resolved.file, { inputBytes: 0, preview: true });
   if (shard === undefined) {
     return undefined;
   }
   await using decoder = await context.openDecoder(listing.folders);
   await using opened = await source.open(shard);
   for await (const footer of decoder.footers([opened])) {
-    return await look({ decoder, model, engine, seen: seenSchema(spec, { shard, name: opened.name }, footer) });
+    return await look({ decoder, resolved, engine, seen: seenSchema(spec, { shard, name: opened.name }, footer) });
   }
   return undefined;
 }

@@ -12,9 +12,27 @@ export function isPublished({ state }: RunSink): boolean {
   return state.kind === "published";
 }
 
+/** Checks that the spec is still that of the plan. @throws JobError PLAN_CHANGED (66), naming the keys that changed */
+export function checkSpec({ spec, sink }: JobContext, plan: Plan, run: RunSink): void {
+  const differences = [...compareSpec(plan, spec), ...(sink.compareTarget?.(plan.target) ?? [])];
+  if (differences.length > 0) {
+    throw new JobError(
+      "PLAN_CHANGED",
+      `comparing the spec with the plan of ${nameOf(run)}: ${differences.join("; ")}`,
+      {
+        hint: hintOf({ sink }, isPublished(run), restoreAll),
+      },
+    );
+  }
+}
+
+function nameOf(run: RunSink): string {
+  return isPublished(run) ? "this finished run" : "this unfinished run";
+}
+
 /**
- * Checks that spec, model and input are still those of the plan. Returns how many files were added since.
- * @throws JobError PLAN_CHANGED, INPUT_CHANGED or MODEL_CHANGED (66), saying exactly what changed
+ * Checks that model and input are still those of the plan. Returns how many files were added since.
+ * @throws JobError INPUT_CHANGED or MODEL_CHANGED (66), saying exactly what changed
  */
 export function checkPins(
   context: JobContext,
@@ -22,20 +40,13 @@ export function checkPins(
   run: RunSink,
   found: { listed: readonly ListedShard[]; modelSha256: string | undefined },
 ): number {
-  const { spec, sink, log } = context;
-  const where = isPublished(run) ? "this finished run" : "this unfinished run";
-  const hint = hintOf(context, isPublished(run), restoreAll);
-  const differences = [...compareSpec(plan, spec), ...(sink.compareTarget?.(plan.target) ?? [])];
-  if (differences.length > 0) {
-    throw new JobError("PLAN_CHANGED", `comparing the spec with the plan of ${where}: ${differences.join("; ")}`, {
-      hint,
-    });
-  }
+  const { spec, log } = context;
+  const where = nameOf(run);
   if (found.modelSha256 !== undefined && found.modelSha256 !== plan.model.sha256) {
     throw new JobError(
       "MODEL_CHANGED",
       `comparing ${spec.model.path} with the plan of ${where}: its sha256 is ${found.modelSha256}, planned ${plan.model.sha256}`,
-      { hint },
+      { hint: hintOf(context, isPublished(run), restoreAll) },
     );
   }
   const change = compareListing(plan, found.listed);
@@ -75,7 +86,7 @@ function changedInput(
 const restoreAll = "put back what was planned and run again";
 
 /** Returns the hint for a difference. @param restore how to undo it */
-function hintOf({ sink: { newRunAdds } }: JobContext, finished: boolean, restore: string): string {
+function hintOf({ sink: { newRunAdds } }: Pick<JobContext, "sink">, finished: boolean, restore: string): string {
   const newRun = newRunAdds ? "--new-run --allow-duplicates" : "--new-run";
   if (finished) {
     const then = newRunAdds ? "adds it to them" : "then takes their place";

@@ -7,7 +7,6 @@ import { spanCount } from "../plan/spans.js";
 import { idleReport } from "../report/idle-report.js";
 import { count, type RunReport } from "../report/report.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
-import { isHubUri } from "../spec/model-uri.js";
 import type { Listing } from "../storage/port.js";
 import { runFacts } from "./attempt.js";
 import { carryOut, carryOutIdle, isIdle } from "./carry-out.js";
@@ -17,11 +16,12 @@ import { checkGolden } from "./golden.js";
 import { pinGolden, requirePinned } from "./golden-file.js";
 import { listInput, warnOfUnmatched } from "./input.js";
 import { withInput } from "./input-wait.js";
-import { atKey, type JobContext, type ScoringContext } from "../scoring/context.js";
+import type { JobContext } from "../scoring/context.js";
 import { loadEngine, type LoadingEngine } from "./loading.js";
+import { digestIfThere, openPinnedModel, plannedModel } from "./model.js";
 import { planRun, type PlanningInput } from "./planning.js";
 import { mayBeTooFew, readShards } from "./read-shards.js";
-import { checkPins, isPublished } from "./resume.js";
+import { checkPins, checkSpec, isPublished } from "./resume.js";
 import { unfinishedRuns } from "./state.js";
 
 /**
@@ -74,25 +74,45 @@ async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
   }
   return await withInput(context, async (listing) => {
     warnOfUnmatched(context, listing);
-    const model = await openPinnedModel(context);
+    const resolved = await openPinnedModel(context);
     await using decoder = await context.openDecoder(listing.folders);
     const shards = mayBeTooFew(context, listing.shards)
       ? await readShards(context, decoder, listing.shards)
       : undefined;
-    await using loading = beginLoading(context, { listing, model });
-    const tools = { listing, model, decoder, engine: loading.engine };
+    await using loading = beginLoading(context, { listing, model: resolved.file });
+    const tools = { listing, resolved, decoder, engine: loading.engine };
     const created = await createRun(context, { runId, shards, ...tools });
     // Another attempt may have stored its plan first; that plan counts.
+    const { plan } = created.stored;
+    checkSpec(context, plan, created.run);
+    const model = await modelOfPlan(context, plan, resolved.file);
+    await using reloading = model === resolved.file ? undefined : beginLoading(context, { listing, model });
     const pins = { listed: listing.shards, modelSha256: model.sha256 };
-    const shardsUnplanned = checkPins(context, created.stored.plan, created.run, pins);
+    const shardsUnplanned = checkPins(context, plan, created.run, pins);
     const ended = isPublished(created.run)
       ? await alreadyComplete(context, created) // the other attempt has done so
       : await whereDecided(context, created);
     if (ended !== undefined) {
       return ended;
     }
-    return await carryOut(context, { ...created, decoder, engine: await loading.engine, shardsUnplanned });
+    return await carryOut(context, {
+      ...created,
+      decoder,
+      engine: await (reloading ?? loading).engine,
+      shardsUnplanned,
+    });
   });
+}
+
+/**
+ * Returns the model of the stored plan. It is another one than this attempt has found if an alias moved while two
+ * attempts were planning.
+ */
+async function modelOfPlan(context: JobContext, plan: Plan, found: ModelFile): Promise<ModelFile> {
+  const planned = plannedModel(context, plan);
+  return planned === undefined || planned.sha256 === found.sha256
+    ? found
+    : (await openPinnedModel(context, planned)).file;
 }
 
 /** Resumes a run; with `--new-run`, starts the next run if this one is finished or its plan no longer holds. */
@@ -111,18 +131,20 @@ async function takeUp(context: JobContext, stored: StoredPlan): Promise<RunRepor
   }
   const listing = await listInput(context);
   if (isPublished(run)) {
+    checkSpec(context, plan, run);
     checkPins(context, plan, run, { listed: listing.shards, modelSha256: await digestIfThere(context) });
     return await alreadyComplete(context, { stored, run });
   }
   const idle = isIdle(context, { stored, run });
-  // A run with nothing left to score, or a finished one, does not need its model.
-  // The pin belongs to the planned URI. The model of another URI is compared with the plan below.
-  const planned = plan.model.uri === context.spec.model.path ? plan.model.sha256 : undefined;
-  const model = idle ? undefined : await openPinnedModel(context, planned);
-  const modelSha256 = model === undefined ? await digestIfThere(context, planned) : model.sha256;
+  let model: ModelFile | undefined;
   let shardsUnplanned: number;
   try {
     // Before the model is loaded, so that a change is reported at once.
+    checkSpec(context, plan, run);
+    const planned = plannedModel(context, plan);
+    // A run with nothing left to score does not need its model.
+    model = idle ? undefined : (await openPinnedModel(context, planned)).file;
+    const modelSha256 = model === undefined ? await digestIfThere(context, planned) : model.sha256;
     shardsUnplanned = checkPins(context, plan, run, { listed: listing.shards, modelSha256 });
     requirePinned(plan, idle ? undefined : await pinGolden(context));
   } catch (error) {
@@ -224,40 +246,6 @@ async function createRun(
 
 function digestsIn({ input }: Plan): ReadonlyMap<string, string> {
   return new Map(input.shards.flatMap(({ uri, sha256 }) => (sha256 === undefined ? [] : [[uri, sha256]])));
-}
-
-async function digestIfThere(context: JobContext, planned?: string): Promise<string | undefined> {
-  if (planned === undefined && isHubUri(context.spec.model.path)) {
-    return undefined; // a finished run asks no registry: its revision may have moved since, which says nothing of the rows
-  }
-  try {
-    return (await openPinnedModel(context, planned)).sha256;
-  } catch (error) {
-    if (error instanceof JobError && error.code === "FILE_MISSING") {
-      return undefined; // rows that are scored no longer need it
-    }
-    throw error;
-  }
-}
-
-/**
- * Finds the model of the spec and checks it against `model.sha256`.
- * @param planned the digest that the plan of an unfinished run pins
- * @throws JobError MODEL_PIN when the spec pins another digest
- */
-export async function openPinnedModel(context: ScoringContext, planned?: string): Promise<ModelFile> {
-  return await atKey(context, ["model", "path"], async () => {
-    const { file: model } = await context.resolveModel(planned);
-    const pinned = context.spec.model.sha256;
-    if (pinned !== undefined && pinned !== model.sha256) {
-      throw new JobError(
-        "MODEL_PIN",
-        `loading model ${model.name}: its sha256 is ${model.sha256}, model.sha256 asks for ${pinned}`,
-        { hint: "deploy the model that is pinned, or change the pin" },
-      );
-    }
-    return model;
-  });
 }
 
 async function alreadyComplete(

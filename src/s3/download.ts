@@ -1,7 +1,6 @@
 import { writeSync } from "node:fs";
 import { open } from "node:fs/promises";
-import type { S3Uri } from "../spec/s3-uri.js";
-import type { ObjectStat, S3Store } from "./store.js";
+import type { ObjectStat, ObjectVersion, S3Store } from "./store.js";
 
 /** The most bytes that one request asks for: parallel requests fill the network, and a failed one costs little. */
 const requestBytes = 8 * 1024 * 1024;
@@ -20,7 +19,7 @@ export function splitRange({ start, end }: { start: number; end: number }): { st
 export async function download(
   store: S3Store,
   act: string,
-  { object, etag, sizeBytes }: ObjectStat & { readonly object: S3Uri },
+  { object, etag, sizeBytes }: ObjectStat & { readonly object: ObjectVersion },
   path: string,
 ): Promise<void> {
   await using file = await open(path, "wx");

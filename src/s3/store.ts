@@ -20,11 +20,18 @@ import type { Watchdog } from "./watchdog.js";
 export interface ObjectStat {
   readonly etag: string;
   readonly sizeBytes: number;
+  /** The object's version, in a bucket that keeps versions. */
+  readonly versionId?: string | undefined;
+}
+
+/** An object, or one of its versions. */
+export interface ObjectVersion extends S3Uri {
+  readonly versionId?: string | undefined;
 }
 
 /** A range of an object whose ETag is known. */
 export interface ReadRequest {
-  readonly object: S3Uri;
+  readonly object: ObjectVersion;
   readonly etag: string;
   /** [start, end), not empty. */
   readonly start: number;
@@ -47,7 +54,7 @@ export interface S3Store extends Disposable {
    */
   list(bucket: string, prefix: string, options?: ListOptions): AsyncIterable<ListedObject>;
   /** Resolves to undefined when the object does not exist. @throws JobError PERMISSION, OBJECT_STORE */
-  stat(object: S3Uri): Promise<ObjectStat | undefined>;
+  stat(object: ObjectVersion): Promise<ObjectStat | undefined>;
   /**
    * Reads a range of an object, and passes it on in order.
    * @param act begins messages, such as "reading s3://bucket/key"
@@ -90,14 +97,18 @@ export function createReadingStore(
     },
     async stat(object) {
       const call: S3Call = { act: `checking ${s3UriText(object)}`, action: "GetObject", object };
-      const command = new HeadObjectCommand({ Bucket: object.bucket, Key: object.key, ...payer });
+      const command = new HeadObjectCommand({ ...inputOf(object), ...payer });
       try {
         return await sendRequest(call, async (client, { signal }) => {
-          const { ETag: etag, ContentLength: sizeBytes } = await client.send(command, { abortSignal: signal });
+          const {
+            ETag: etag,
+            ContentLength: sizeBytes,
+            VersionId: versionId,
+          } = await client.send(command, { abortSignal: signal });
           if (etag === undefined || etag === "" || sizeBytes === undefined) {
             throw new TransferError("the response to HEAD has no ETag or no size");
           }
-          return { etag, sizeBytes };
+          return { etag, sizeBytes, ...(versionId === undefined ? {} : { versionId }) };
         });
       } catch (error) {
         if (error instanceof ObjectMissingError) {
@@ -112,6 +123,10 @@ export function createReadingStore(
       clients[Symbol.dispose]();
     },
   };
+}
+
+function inputOf({ bucket, key, versionId }: ObjectVersion): { Bucket: string; Key: string; VersionId?: string } {
+  return { Bucket: bucket, Key: key, ...(versionId === undefined ? {} : { VersionId: versionId }) };
 }
 
 interface RangeRead {
@@ -149,7 +164,7 @@ async function readRange(
       return; // the last attempt failed after its last byte
     }
     const range = { Range: `bytes=${from}-${end - 1}`, IfMatch: etag };
-    const command = new GetObjectCommand({ Bucket: object.bucket, Key: object.key, ...range, ...payer });
+    const command = new GetObjectCommand({ ...inputOf(object), ...range, ...payer });
     sendOverPool(pool, command, { onHeaders, onData: reset, signal: stopped });
     await client.send(command, { abortSignal: stopped });
     if (offset < end) {

@@ -1,6 +1,6 @@
 import type { Decoder, ShardFile } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
-import type { ModelFile, ResolvedModel } from "../models/port.js";
+import type { ModelFile, ModelPin, ResolvedModel } from "../models/port.js";
 import { JobError } from "../util/errors.js";
 import type { MemoryBudget } from "../util/memory-budget.js";
 import type { ListedShard } from "../plan/compare.js";
@@ -19,8 +19,8 @@ export interface ScoringContext {
   readonly spec: JobSpec;
   /** Where a key of the spec stands: "job.yaml:4:9: input.path". */
   readonly where: (path: readonly string[]) => string;
-  /** Finds the spec's model. @param planned the digest that the plan of an unfinished run pins */
-  readonly resolveModel: (planned?: string) => Promise<ResolvedModel>;
+  /** Finds the spec's model. @param planned the model that the plan of an unfinished run pins */
+  readonly resolveModel: (planned?: ModelPin) => Promise<ResolvedModel>;
   readonly openEngine: (model: ModelFile, need: EngineNeed) => Promise<Engine>;
   readonly sha256: Sha256;
   readonly nowMs: () => number;

@@ -28,6 +28,7 @@ const classes: Readonly<Record<string, KeyClass>> = {
   "input.spool": "attempt",
   "model.path": "plan",
   "model.sha256": "plan",
+  "model.registry": "attempt",
   "model.inputs": "plan",
   "model.outputs": "plan",
   "model.cast": "plan",

@@ -1,10 +1,12 @@
 import { z } from "../util/zod.js";
-import { isHttpUri, modelUriProblem } from "./model-uri.js";
+import { isHttpUri, isMlflowUri, isPlainUrl, modelUriProblem } from "./model-uri.js";
 import { s3Keys, type S3Spec } from "./s3-spec.js";
 import { anyNumber, count, name, text } from "./values.js";
 
 export interface ModelSpec extends S3Spec {
   readonly path: string;
+  /** Where MLflow's registry is. Default: MLFLOW_TRACKING_URI. */
+  readonly registry?: { readonly url: string } | undefined;
   /** Hex digest the file must have. */
   readonly sha256?: string | undefined;
   /** What fills each input. */
@@ -96,8 +98,18 @@ const modelPath = text.superRefine((path, context) => {
 export const model = z
   .strictObject({
     path: modelPath.describe(
-      "ONNX file, relative to the spec; in S3 (s3://bucket/key); on the Hugging Face Hub (hf://org/repo[@revision]/path/model.onnx); or at a URL (https://…, with sha256).",
+      "ONNX file, relative to the spec; in S3 (s3://bucket/key); in MLflow's registry (models:/name@alias, models:/name/version); of an MLflow run (runs:/id/path); on the Hugging Face Hub (hf://org/repo[@revision]/path/model.onnx); or at a URL (https://…, with sha256).",
     ),
+    registry: z
+      .strictObject({
+        url: text
+          .refine(isPlainUrl, "expected a URL such as https://mlflow.example.com, without user and password")
+          .describe(
+            "URL of the MLflow server. Credentials come from MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD.",
+          ),
+      })
+      .optional()
+      .describe("For models:/ and runs:/: where the registry is. Default: MLFLOW_TRACKING_URI."),
     sha256: z
       .string()
       .regex(/^[0-9a-f]{64}$/, "expected 64 lower-case hex digits")
@@ -131,7 +143,11 @@ export const model = z
       .describe("bad_row makes a row with a NULL or NaN feature bad; nan passes NULL to the model as NaN."),
     ...s3Keys,
   })
-  .superRefine(({ path, sha256 }, context) => {
+  .superRefine(({ path, sha256, registry }, context) => {
+    if (registry !== undefined && !isMlflowUri(path)) {
+      const message = "only a path that starts with models:/ or runs:/ takes this key";
+      context.addIssue({ code: "custom", path: ["registry"], message });
+    }
     if (isHttpUri(path) && sha256 === undefined) {
       const message =
         "expected the model's sha256 beside a URL, whose server could send another file: `infer-batch inspect` shows it for a downloaded file";

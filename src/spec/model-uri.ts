@@ -10,9 +10,88 @@ export function isHubUri(path: string): boolean {
   return /^hf:/i.test(path);
 }
 
+/** Whether `model.path` is in MLflow's registry, or of an MLflow run, rightly written or not. */
+export function isMlflowUri(path: string): boolean {
+  return /^(models|runs):/i.test(path);
+}
+
+/** Whether only a server can say what `model.path` stands for. */
+export function isRegistryUri(path: string): boolean {
+  return isHttpUri(path) || isHubUri(path) || isMlflowUri(path);
+}
+
 /** Whether `model.path` is a URI of any kind, not a file of this machine. */
 export function isModelUri(path: string): boolean {
-  return isS3Uri(path) || isHttpUri(path) || isHubUri(path);
+  return isS3Uri(path) || isRegistryUri(path);
+}
+
+/** Whether a text is a URL of HTTP without user and password. */
+export function isPlainUrl(given: string): boolean {
+  if (!URL.canParse(given)) {
+    return false;
+  }
+  const { protocol, username, password } = new URL(given);
+  return /^https?:$/.test(protocol) && username === "" && password === "";
+}
+
+/** A model of MLflow. */
+export type MlflowUri =
+  | { readonly kind: "alias"; readonly name: string; readonly alias: string }
+  | { readonly kind: "version"; readonly name: string; readonly version: string }
+  | { readonly kind: "latest"; readonly name: string }
+  /** A logged model, `models:/m-<id>`. */
+  | { readonly kind: "logged"; readonly id: string }
+  | { readonly kind: "run"; readonly runId: string; readonly path: string };
+
+/** @throws Error where `modelUriProblem` finds one */
+export function parseMlflowUri(uri: string): MlflowUri {
+  const parsed = mlflowUriOf(uri);
+  if (parsed === undefined) {
+    throw new Error(`not a URI of MLflow: ${uri}`);
+  }
+  return parsed;
+}
+
+function mlflowUriOf(uri: string): MlflowUri | undefined {
+  const [, runId, path] = /^runs:\/([\w-]+)\/([^?#]+?)\/?$/.exec(uri) ?? [];
+  if (runId !== undefined && path !== undefined) {
+    return { kind: "run", runId, path };
+  }
+  const [, id] = /^models:\/(m-[0-9a-f]+)$/.exec(uri) ?? [];
+  if (id !== undefined) {
+    return { kind: "logged", id };
+  }
+  const [, name, mark, rest] = /^models:\/([^/:@]+)([@/])([^/:@]+)$/.exec(uri) ?? [];
+  if (name === undefined || rest === undefined) {
+    return undefined;
+  }
+  return mark === "@"
+    ? { kind: "alias", name, alias: rest }
+    : rest === "latest"
+      ? { kind: "latest", name }
+      : { kind: "version", name, version: rest };
+}
+
+function mlflowProblem(uri: string): string | undefined {
+  const expected =
+    "expected models:/name@alias, models:/name/version, models:/name/latest, models:/m-id or runs:/id/path";
+  const parsed = mlflowUriOf(uri);
+  if (
+    /^models:\/\/[^/]*databricks/i.test(uri) ||
+    (parsed !== undefined && "name" in parsed && isCatalogName(parsed.name))
+  ) {
+    return `Unity Catalog's registry is not read; download the model (MLFLOW_REGISTRY_URI=databricks-uc mlflow artifacts download -u ${uri} -d model) and name its file`;
+  }
+  if (parsed?.kind === "version" && /^(none|staging|production|archived)$/i.test(parsed.version)) {
+    return `stages are not read, which MLflow has replaced by aliases: models:/${parsed.name}@${parsed.version.toLowerCase()}`;
+  }
+  const segments = parsed?.kind === "run" ? parsed.path.split("/") : [];
+  return parsed === undefined || segments.includes("..") || segments.includes(".") ? expected : undefined;
+}
+
+/** Unity Catalog's names have three parts: catalog.schema.model. */
+function isCatalogName(name: string): boolean {
+  return /^[^.]+\.[^.]+\.[^.]+$/.test(name);
 }
 
 /** A file on the Hugging Face Hub: `hf://org/repo[@revision]/path/model.onnx`. */
@@ -38,10 +117,6 @@ export function parseHubUri(uri: string): HubUri {
 
 /** Registries that are not read, and how their models get here. */
 const others: readonly (readonly [RegExp, string])[] = [
-  [
-    /^(models|runs):/i,
-    "MLflow's registry is not read; download the model (mlflow artifacts download) and name its file",
-  ],
   [/^azureml:/i, "Azure's registry is not read; download the model (az ml model download) and name its file"],
   [/^arn:/i, "SageMaker's registry is not read; name the model's file in S3"],
   [/^gs:/i, "Google Cloud Storage is not read; download the model (gcloud storage cp) and name its file"],
@@ -62,6 +137,9 @@ export function modelUriProblem(path: string): string | undefined {
     return hubUri.test(path) && !segments.has("..") && !segments.has(".")
       ? undefined
       : "expected hf://org/repo/path/model.onnx, or hf://org/repo@revision/path/model.onnx";
+  }
+  if (isMlflowUri(path)) {
+    return mlflowProblem(path);
   }
   return isHttpUri(path) ? urlProblem(path) : undefined;
 }

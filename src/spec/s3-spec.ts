@@ -1,4 +1,5 @@
 import { z } from "../util/zod.js";
+import { isMlflowUri } from "./model-uri.js";
 import { isS3Uri, s3UriProblem } from "./s3-uri.js";
 import { count, text } from "./values.js";
 
@@ -85,7 +86,10 @@ export function inputProblems(
 
 /** What is wrong with where the model is. */
 export function modelProblems(model: S3Spec & { readonly path: unknown }): Problem[] {
-  return problemsAt("model", model, [{ path: ["model", "path"], text: model.path }]);
+  // MLflow's files may be in S3.
+  return typeof model.path === "string" && isMlflowUri(model.path)
+    ? []
+    : problemsAt("model", model, [{ path: ["model", "path"], text: model.path }]);
 }
 
 /** Paths that are wrong, and keys that none of the paths needs. */

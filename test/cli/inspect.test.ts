@@ -184,12 +184,12 @@ describe("inspect on other files", () => {
     );
   });
 
-  test("inspect refuses an object in S3", async () => {
+  test("inspect refuses a shard in S3", async () => {
     expect(await shownCli(["inspect", "s3://lake/a.parquet"], here)).toMatchInlineSnapshot(`
       "exit 64
       --- stderr
-      error: inspecting s3://lake/a.parquet: only files of this machine are inspected
-        hint: fetch it first, such as with \`aws s3 cp\` or curl; \`init\`, \`plan\` and \`validate\` read models and shards where they are
+      error: inspecting s3://lake/a.parquet: shards are inspected on this machine only
+        hint: a URI names a model, as model.path does; fetch a shard first, such as with \`aws s3 cp\` or curl
       "
     `);
   });

@@ -57,7 +57,12 @@ async function modelInS3(location?: string): Promise<World> {
     async open(pinned, writer = "dead.as.an.earlier.container") {
       const store = storeAt({ port: proxy.port });
       using models = s3Models({ store, endpoint: "test", cache: openModelCache({ folder: cache, writer, isDead }) });
-      return (await models.resolve(`s3://${bucket.name}/models/net.onnx`, pinned)).file;
+      return (
+        await models.resolve(
+          `s3://${bucket.name}/models/net.onnx`,
+          pinned === undefined ? undefined : { sha256: pinned },
+        )
+      ).file;
     },
     async [Symbol.asyncDispose]() {
       await proxy[Symbol.asyncDispose]();

@@ -7,22 +7,20 @@ const place = {
   signal: new AbortController().signal,
 } as HttpPlace;
 
-/** An error of `fetch`: the connection's error is its cause. */
-const fetchError = (code: string): Error =>
-  new TypeError("fetch failed", { cause: Object.assign(new Error("what Node says"), { code }) });
+const systemError = (code: string): Error => Object.assign(new Error("what Node says"), { code });
 
 test.each(["DEPTH_ZERO_SELF_SIGNED_CERT", "CERT_HAS_EXPIRED", "ERR_TLS_CERT_ALTNAME_INVALID"])(
   "a server's certificate that is not trusted (%s) is permanent, and the hint says how to trust it",
   (code) => {
-    expect(verdictOf(place, fetchError(code))).toMatchObject({
+    expect(verdictOf(place, systemError(code))).toMatchObject({
       kind: "end",
       error: { code: "PERMISSION", hint: expect.stringContaining("NODE_EXTRA_CA_CERTS") as string },
     });
   },
 );
 
-test.each(["ECONNRESET", "UND_ERR_SOCKET"])("a lost connection (%s) is transient", (code) => {
-  expect(verdictOf(place, fetchError(code))).toEqual({ kind: "again", found: code });
+test.each(["ECONNRESET", "HPE_INVALID_CONSTANT"])("a lost connection (%s) is transient", (code) => {
+  expect(verdictOf(place, systemError(code))).toEqual({ kind: "again", found: code });
 });
 
 test("an error of this program stays a bug", () => {

@@ -71,6 +71,8 @@ describe("comparing the spec with the plan", () => {
     .replace("output:", "output:\n  columns: [id]");
   const spec = load(text);
   const plan = { ...planOf([5], 4), request: bindingRequest(spec) };
+  const from = (uri: string): typeof plan => ({ ...plan, model: { ...plan.model, uri } });
+  const to = (path: string): typeof spec => ({ ...spec, model: { ...spec.model, path } });
 
   test("compareSpec finds no difference in an equal spec", () => {
     expect(compareSpec(plan, spec)).toEqual([]);
@@ -79,6 +81,15 @@ describe("comparing the spec with the plan", () => {
   test("compareSpec ignores keys that belong to an attempt", () => {
     const other = load(`${text}engine: { batch_size: 5, threads: 1 }\ncommit_rows: 99\nparams: { x: y }\n`);
     expect(compareSpec(plan, other)).toEqual([]);
+  });
+
+  test("compareSpec compares a URI of a model as it is written, and leaves files to their digest", () => {
+    expect(compareSpec(from("models/a.onnx"), to("models/b.onnx"))).toEqual([]);
+    expect(compareSpec(from("models:/churn@champion"), to("models:/churn@champion"))).toEqual([]);
+    for (const uri of ["models:/churn/7", "hf://o/r/m.onnx", "s3://b/m.onnx", "https://h/m.onnx"]) {
+      const said = [`model.path is "${uri}", planned "models/a.onnx"`];
+      expect(compareSpec(from("models/a.onnx"), to(uri))).toEqual(said);
+    }
   });
 
   test("compareSpec says what the spec asks for and what was planned", () => {

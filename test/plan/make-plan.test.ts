@@ -13,7 +13,7 @@ const planFor = (text: string, contract: Contract = emptyContract, msPerRow = 0)
     spec: load(text),
     shards: planOf([3, 0, 4], 1).input.shards,
     uniform: false,
-    modelSha256: "ab".repeat(32),
+    model: { sha256: "ab".repeat(32) },
     contract,
     msPerRow,
     target: { kind: "parquet", uri: "out" },

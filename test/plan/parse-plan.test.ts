@@ -6,8 +6,10 @@ import { planOf } from "../support/plans.js";
 const pinned = { runId: "daily-1", date: "2026-11-20", sha256: "a".repeat(64), place: "../dt=2026-11-20" };
 
 test("a plan of version 2 is read as it was written", () => {
+  const planned = planOf([5, 0, 3], 4);
   const plan: Plan = {
-    ...planOf([5, 0, 3], 4),
+    ...planned,
+    model: { ...planned.model, version: "7", origin: { runId: "4bf8", tags: { stage: "prod" } } },
     staged: true,
     dateParam: "ds",
     checks: { baseline: [pinned], first: pinned },

@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { runCli } from "../support/cli.js";
 import { expectFinished } from "../support/crash.js";
 import { goldenRows } from "../support/golden.js";
-import { serveFiles, serveHub } from "../support/hub.js";
+import { commitOf, serveFiles, serveHub } from "../support/hub.js";
 import { scratchFolder, writeSpec } from "../support/job.js";
 import { projectFolder } from "../support/cli.js";
 import { fixtureNamed } from "../support/world.js";
@@ -39,7 +39,7 @@ describe("a model on the Hugging Face Hub", () => {
     expect([again.code, JSON.parse(again.stdout)], again.stderr).toMatchObject([0, { status: "already_complete" }]);
   });
 
-  test("a run whose planned model is neither in the cache nor at the revision any more ends with 66", async () => {
+  test("a run is resumed with the planned commit without the cache, and ends with 66 when the commit is gone", async () => {
     await using scratch = await scratchFolder();
     await using hub = await serveHub({ "model.onnx": await readFile(modelFile) });
     const cache = join(scratch.path, "cache");
@@ -49,13 +49,20 @@ describe("a model on the Hugging Face Hub", () => {
       model: { path: "hf://org/model/model.onnx" },
     });
     expect((await runCli(["run", spec, "--worker", "0/2"], { env })).code).toBe(0);
+    const planned = hub.revisions.get("main") ?? new Map<string, Uint8Array>();
     const other = await readFile(join(projectFolder, "fixtures/models/diabetes-mlp-batch32.onnx"));
     hub.revisions.set("main", new Map([["model.onnx", other]]));
     await rm(cache, { recursive: true });
 
-    const resumed = await runCli(["run", spec, "--worker", "1/2"], { env });
-    expect(resumed.code, resumed.stderr).toBe(66);
-    expect(resumed.stderr).toContain("comparing hf://org/model/model.onnx with the plan of this unfinished run");
+    const gone = await runCli(["run", spec, "--worker", "1/2"], { env });
+    expect(gone.code, gone.stderr).toBe(66);
+    expect(gone.stderr).toContain(`has no revision ${commitOf(planned)}; this run was planned with version`);
+
+    hub.revisions.set("v1", planned);
+    const resumed = await runCli(["run", spec, "--worker", "1/2", "--json"], { env });
+    expect(resumed.code, resumed.stderr).toBe(0);
+    expect(JSON.parse(resumed.stdout)).toMatchObject({ status: "complete" });
+    await expectFinished(join(scratch.path, "out"), { golden: await goldenRows(fixture) });
   });
 });
 

@@ -1,4 +1,4 @@
-import { mkdir, rm } from "node:fs/promises";
+import { mkdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { projectFolder } from "../support/cli.js";
@@ -19,9 +19,12 @@ interface ModelJob extends AsyncDisposable {
 }
 
 /** A run of which span 1 is not committed, with its model at `s3://…/wine.onnx`, which another model then replaces. */
-async function unfinishedJob(): Promise<ModelJob> {
+async function unfinishedJob({ versions = false } = {}): Promise<ModelJob> {
   const scratch = await scratchFolder();
   const bucket = await s3.server().createBucket();
+  if (versions) {
+    await bucket.keepVersions();
+  }
   const out = join(scratch.path, "out");
   await mkdir(join(scratch.path, "caches"));
   await bucket.putFile("wine.onnx", join(models, wine.model));
@@ -54,6 +57,17 @@ s3.describe("an unfinished run whose model in S3 was replaced", () => {
     expect((await outputRows(job.out)).length).toBe(wine.rows);
   });
 
+  test("an unfinished run whose model in S3 was replaced goes on with the planned version in a bucket that keeps versions, on another machine too", async () => {
+    await using job = await unfinishedJob({ versions: true });
+
+    const ended = await job.run("another");
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    expect((await outputRows(job.out)).length).toBe(wine.rows);
+    const { model } = JSON.parse(await readFile(join(job.out, "_manifest.json"), "utf8")) as { model: unknown };
+    expect(model).toMatchObject({ uri: `s3://${job.bucket.name}/wine.onnx`, version: expect.stringMatching(/\w{8,}/) });
+  });
+
   test("an unfinished run whose model in S3 was replaced ends with 66 where no copy of the planned model is left", async () => {
     await using job = await unfinishedJob();
 
@@ -73,7 +87,7 @@ s3.describe("an unfinished run whose model in S3 was replaced", () => {
 
     expect([ended.code, ended.stderr]).toEqual([
       66,
-      expect.stringMatching(/comparing s3:\S+\/other\.onnx with the plan/),
+      expect.stringMatching(/model\.path is "s3:\S+\/other\.onnx", planned "s3:\S+\/wine\.onnx"/),
     ]);
   });
 });

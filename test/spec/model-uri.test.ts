@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { modelUriProblem, parseHubUri } from "#src/spec/model-uri.js";
+import { modelUriProblem, parseHubUri, parseMlflowUri } from "#src/spec/model-uri.js";
 
 describe("model.path", () => {
   test.each([
@@ -9,6 +9,18 @@ describe("model.path", () => {
   ])("%s names a repository, a revision and a file", (uri, parts) => {
     expect(modelUriProblem(uri)).toBeUndefined();
     expect(parseHubUri(uri)).toEqual(parts);
+  });
+
+  test.each([
+    ["models:/churn@champion", { kind: "alias", name: "churn", alias: "champion" }],
+    ["models:/churn model/7", { kind: "version", name: "churn model", version: "7" }],
+    ["models:/churn/1.2.0", { kind: "version", name: "churn", version: "1.2.0" }],
+    ["models:/churn/latest", { kind: "latest", name: "churn" }],
+    ["models:/m-4bf86acf", { kind: "logged", id: "m-4bf86acf" }],
+    ["runs:/4bf8/models/churn/", { kind: "run", runId: "4bf8", path: "models/churn" }],
+  ])("%s names a model of MLflow", (uri, parts) => {
+    expect(modelUriProblem(uri)).toBeUndefined();
+    expect(parseMlflowUri(uri)).toEqual(parts);
   });
 
   test.each(["https://models.example.com/a/churn.onnx", "http://10.0.0.7:8080/m.onnx?version=3", "models/churn.onnx"])(
@@ -26,8 +38,12 @@ describe("model.path", () => {
     "https://store.example.com/churn.onnx?X-Amz-Signature=abc",
     "https://account.blob.core.windows.net/c/m.onnx?sv=2024&sig=abc",
     "https://",
-    "models:/churn@champion",
-    "runs:/abc/model",
+    "models:/churn",
+    "models:/churn/Production",
+    "models:/main.ml.churn/7",
+    "models://profile@databricks/churn/7",
+    "runs:/r7",
+    "runs:/r7/../secret",
     "azureml://registries/r/models/m/versions/1",
     "arn:aws:sagemaker:eu-west-1:1:model-package/m/1",
     "gs://bucket/m.onnx",

@@ -7,6 +7,7 @@ import {
   DeleteObjectCommand,
   GetObjectCommand,
   ListObjectsV2Command,
+  PutBucketVersioningCommand,
   PutObjectCommand,
   S3Client,
 } from "@aws-sdk/client-s3";
@@ -35,6 +36,8 @@ export interface Bucket {
   get(key: string): Promise<Uint8Array>;
   remove(key: string): Promise<void>;
   keys(): Promise<string[]>;
+  /** Keeps the versions of objects that are put from now on. */
+  keepVersions(): Promise<void>;
 }
 
 export { s3Env };
@@ -45,6 +48,7 @@ process.env["AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED"] = "true";
 async function startServer(program: string): Promise<S3Server> {
   const scratch = mkdtempSync(join(tmpdir(), "infer-batch-s3-"));
   mkdirSync(join(scratch, "data"));
+  mkdirSync(join(scratch, "versions"));
   const port = await freePort();
   const log = join(scratch, "log");
   let child: ChildProcess | undefined;
@@ -60,7 +64,8 @@ async function startServer(program: string): Promise<S3Server> {
   };
   const start = async (): Promise<void> => {
     const out = openSync(log, "a");
-    child = spawn(program, ["--port", `127.0.0.1:${port}`, "-q", "posix", join(scratch, "data")], {
+    const store = ["posix", "--versioning-dir", join(scratch, "versions"), join(scratch, "data")];
+    child = spawn(program, ["--port", `127.0.0.1:${port}`, "-q", ...store], {
       env: { ...process.env, ROOT_ACCESS_KEY: credentials.accessKeyId, ROOT_SECRET_KEY: credentials.secretAccessKey },
       stdio: ["ignore", out, out],
     });
@@ -107,6 +112,10 @@ function bucketOf(client: S3Client, name: string): Bucket {
     },
     async remove(key) {
       await client.send(new DeleteObjectCommand({ Bucket: name, Key: key }));
+    },
+    async keepVersions() {
+      const VersioningConfiguration = { Status: "Enabled" as const };
+      await client.send(new PutBucketVersioningCommand({ Bucket: name, VersioningConfiguration }));
     },
     async keys() {
       const keys: string[] = [];

@@ -87,11 +87,10 @@ function notWritten(path: string, cause: unknown): unknown {
   return fileError(`writing ${path}`, cause, "name a file in a folder that is there and that this user can write to");
 }
 
-/** Makes a job name from a model file: "daily-churn" from models/Daily_Churn.onnx. */
+/** Makes a job name from a model: "daily-churn" from models/Daily_Churn.onnx, "churn" from models:/churn@champion. */
 function nameOf(model: string): string {
-  const plain = parse(model)
-    .name.toLowerCase()
-    .replaceAll(/[^a-z0-9]+/g, "-");
+  const [, registered] = /^models:\/([^/@]+)/.exec(model) ?? [];
+  const plain = (registered ?? parse(model).name).toLowerCase().replaceAll(/[^a-z0-9]+/g, "-");
   return plain.replaceAll(/^-+|-+$/g, "").slice(0, 63) || "job";
 }
 

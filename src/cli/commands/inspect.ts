@@ -2,25 +2,31 @@ import { type FileHandle, open, stat } from "node:fs/promises";
 import { extname, resolve } from "node:path";
 import { beginsArrowStream, inspectArrow } from "../../formats/arrow/inspect.js";
 import { inspectParquet } from "../../formats/parquet/inspect.js";
-import { openModelFile } from "../../models/model-file.js";
+import { openModelFile, type OnnxFile } from "../../models/model-file.js";
+import type { ResolvedModel } from "../../models/port.js";
+import { signatureDifferences } from "../../binding/declared-signature.js";
 import { startScoringWorker } from "../../app/threads/worker-threads.js";
 import { openOnnxEngine } from "../../engine/onnx/engine.js";
 import { JobError, messageOf } from "../../util/errors.js";
-import { isModelUri } from "../../spec/model-uri.js";
+import { isModelUri, modelUriProblem } from "../../spec/model-uri.js";
+import { isS3Uri, s3UriProblem } from "../../spec/s3-uri.js";
+import { attemptServices } from "../../app/attempt-services.js";
+import { resolveModel } from "../../app/open-model.js";
 import { fileError } from "../../app/given-files.js";
 import { modelJson, modelText, shardJson, shardText } from "../inspect-text.js";
 import type { SafeIo } from "../io.js";
+import { createWarningLog } from "../logger.js";
 
-/** Shows a model or a shard. Reads nothing else, writes nothing, sends nothing. */
+/** Shows a model or a shard. Nothing is written, except that a model at a URI is fetched into the cache. */
 export async function inspectCommand(
   file: string,
   { json = false }: { readonly json?: boolean },
   io: SafeIo,
 ): Promise<void> {
-  if (isModelUri(file)) {
-    throw new JobError("USAGE", `inspecting ${file}: only files of this machine are inspected`, {
-      hint: "fetch it first, such as with `aws s3 cp` or curl; `init`, `plan` and `validate` read models and shards where they are",
-    });
+  const problem = modelUriProblem(file) ?? (isS3Uri(file) ? s3UriProblem(file) : undefined);
+  if (problem !== undefined || isModelUri(file)) {
+    await inspectRemote(file, { problem, json }, io);
+    return;
   }
   const ends = await readEnds(file);
   if (parquetMagic.test(ends.head) || parquetMagic.test(ends.tail)) {
@@ -34,6 +40,38 @@ export async function inspectCommand(
     return;
   }
   const model = await openModelFile(resolve(file), (_path, cause) => neither(file, ends.head, cause));
+  await showModel({ model, name: file, json }, io);
+}
+
+/** Shows a model of a registry, a store or a URL, which is fetched into the cache. */
+async function inspectRemote(
+  uri: string,
+  { problem, json }: { readonly problem: string | undefined; readonly json: boolean },
+  io: SafeIo,
+): Promise<void> {
+  if (problem !== undefined || shardName.test(uri)) {
+    throw new JobError("USAGE", `inspecting ${uri}: ${problem ?? "shards are inspected on this machine only"}`, {
+      hint: "a URI names a model, as model.path does; fetch a shard first, such as with `aws s3 cp` or curl",
+    });
+  }
+  const { signal } = new AbortController();
+  const services = attemptServices({ retry: { max_seconds: retrySeconds } }, createWarningLog(io.stderr), signal);
+  const resolved = await resolveModel({ path: uri }, { folder: ".", ...services });
+  await showModel({ model: await openModelFile(resolved.file.path), name: uri, json, resolved }, io);
+}
+
+/** A person is waiting. */
+const retrySeconds = 30;
+
+interface ShownModel {
+  readonly model: OnnxFile;
+  readonly name: string;
+  readonly json: boolean;
+  /** What a registry says of it. */
+  readonly resolved?: ResolvedModel;
+}
+
+async function showModel({ model, name, json, resolved }: ShownModel, io: SafeIo): Promise<void> {
   const layout = { sessions: 1, intraOpThreads: 1 };
   await using engine = await openOnnxEngine({
     model,
@@ -41,7 +79,10 @@ export async function inspectCommand(
     startWorker: startScoringWorker,
     ...layout,
   });
-  const seen = { ...model, path: file, signature: engine.signature };
+  const { signature } = engine;
+  const { version, signature: declared } = resolved ?? {};
+  const differences = declared === undefined ? [] : signatureDifferences(declared, signature);
+  const seen = { ...model, path: name, signature, version, differences };
   io.stdout.write(json ? `${modelJson(seen)}\n` : modelText(seen));
 }
 
@@ -49,6 +90,7 @@ export async function inspectCommand(
 const parquetMagic = /^PAR[1E]/;
 /** The start of an Arrow file, or of a stream since Arrow 0.15. Older streams begin with their schema. */
 const arrowMagic = /^(ARROW1|FEA1|\xff{4})/;
+const shardName = /\.(parquet|pq|arrow|arrows|feather|ipc)$/i;
 const arrowName = /\.(arrow|arrows|feather|ipc)$/i;
 const tailBytes = 4;
 const headBytes = 32;

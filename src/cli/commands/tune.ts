@@ -2,7 +2,7 @@ import type { Provider } from "../../spec/engine-spec.js";
 import { messageOf } from "../../util/errors.js";
 import { table } from "../../report/table.js";
 import type { EngineLayout } from "../../scoring/context.js";
-import { openPinnedModel } from "../../run/run.js";
+import { openPinnedModel } from "../../run/model.js";
 import { type Tuning, tune } from "../../run/tune.js";
 import { usableCores } from "../../app/process-limits.js";
 import type { SafeIo } from "../io.js";
@@ -21,11 +21,11 @@ export interface TuneCommandOptions extends JobOptions {
 
 export async function tuneCommand(spec: string, options: TuneCommandOptions, io: SafeIo): Promise<void> {
   await using job = await openJob(spec, options);
-  const model = await openPinnedModel(job);
+  const resolved = await openPinnedModel(job);
   const [preferred = "cpu"] = job.spec.engine.providers;
   const onGpu = preferred !== "cpu";
   // Results are not kept for GPUs: the kind of GPU is no part of the key.
-  const cache = onGpu ? undefined : openTuneCache(job.spec, model.sha256);
+  const cache = onGpu ? undefined : openTuneCache(job.spec, resolved.file.sha256);
   const known = options.cache ? await cache?.read() : undefined;
   if (known !== undefined) {
     io.stdout.write(options.json === true ? jsonText(known) : tuningText(known, { cached: true }));
@@ -36,7 +36,11 @@ export async function tuneCommand(spec: string, options: TuneCommandOptions, io:
   const onFewRows = (): void => {
     whole = false;
   };
-  for await (const one of tune(job, model, { layouts: layoutsOf(usableCores(), preferred), ms: msEach, onFewRows })) {
+  for await (const one of tune(job, resolved, {
+    layouts: layoutsOf(usableCores(), preferred),
+    ms: msEach,
+    onFewRows,
+  })) {
     tuning.push(one);
   }
   const found = { measuredAt: new Date().toISOString(), tuning };

@@ -1,4 +1,4 @@
-import type { AttemptRecord } from "../attempt-record.js";
+import type { AttemptRecord, RunInfo } from "../attempt-record.js";
 import type { Outcome } from "../outcome.js";
 import { showBytes } from "../plan-text.js";
 import { count, showCount, showDuration, showRate } from "../report.js";
@@ -66,6 +66,7 @@ function facts({ info, run, engine, inputWaitSeconds }: AttemptRecord, outcome: 
           ["plan", run.planId],
           ["model", run.modelUri],
           ["model sha256", run.modelSha256],
+          ...modelFacts(run),
           ["input", `${count(run.rows, "row")} in ${count(run.shards, "shard")}, ${showBytes(run.shardBytes)}`],
           ["commit_rows", showCount(run.commitRows)],
         ];
@@ -87,4 +88,14 @@ function facts({ info, run, engine, inputWaitSeconds }: AttemptRecord, outcome: 
 
 function utc(ms: number): string {
   return `${new Date(ms).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+}
+
+function modelFacts({ modelVersion, modelOrigin: origin }: RunInfo): [string, string][] {
+  const version: [string, string][] = modelVersion === undefined ? [] : [["model version", modelVersion]];
+  const trained: [string, string][] = origin?.runId === undefined ? [] : [["trained by run", origin.runId]];
+  const tags = Object.entries(origin?.tags ?? {}).map(([name, value]): [string, string] => [
+    `model tag ${name}`,
+    value,
+  ]);
+  return [...version, ...trained, ...tags];
 }

@@ -34,6 +34,8 @@ export interface Manifest {
   readonly job: string;
   readonly params: Plan["params"];
   readonly model_sha256: string;
+  /** The model's version, and what its registry says of it; absent: the model has no versions. */
+  readonly model?: ManifestModel | undefined;
   readonly rows: number;
   readonly rows_rejected: number;
   readonly rows_filtered: number;
@@ -43,6 +45,14 @@ export interface Manifest {
   readonly profile?: ProfileFile | undefined;
   /** What the attempt that finished the run did; for people and dashboards. */
   readonly attempt?: AttemptJson | undefined;
+}
+
+export interface ManifestModel {
+  readonly uri: string;
+  readonly version: string;
+  /** The run that trained the model. */
+  readonly run_id?: string | undefined;
+  readonly tags?: Readonly<Record<string, string>> | undefined;
 }
 
 export interface ProfileFile {
@@ -75,6 +85,14 @@ const manifestSchema = z.object({
   job: z.string(),
   params: z.record(z.string(), z.string()),
   model_sha256: z.string(),
+  model: z
+    .object({
+      uri: z.string(),
+      version: z.string(),
+      run_id: z.string().optional(),
+      tags: z.record(z.string(), z.string()).optional(),
+    })
+    .optional(),
   rows: z.int(),
   rows_rejected: z.int(),
   rows_filtered: z.int(),
@@ -235,6 +253,7 @@ export function manifestText(
     job: plan.job,
     params: plan.params,
     model_sha256: plan.model.sha256,
+    ...modelOf(plan),
     rows: parts.reduce((sum, part) => sum + part.rows, 0),
     rows_rejected: parts.reduce((sum, part) => sum + part.rejected, 0),
     rows_filtered: parts.reduce((sum, part) => sum + part.filtered, 0),
@@ -244,6 +263,10 @@ export function manifestText(
     attempt,
   };
   return `${JSON.stringify(manifest, undefined, 1)}\n`;
+}
+
+function modelOf({ model: { uri, version, origin } }: Plan): Pick<Manifest, "model"> {
+  return version === undefined ? {} : { model: { uri, version, run_id: origin?.runId, tags: origin?.tags } };
 }
 
 /** Whether two manifests describe the run alike, whichever attempt finished it. */

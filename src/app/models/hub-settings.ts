@@ -1,8 +1,8 @@
 import { readFile } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join } from "node:path";
-import type { HubModelOptions } from "../models/huggingface.js";
-import { JobError } from "../util/errors.js";
+import type { HubModelOptions } from "../../models/huggingface.js";
+import { JobError } from "../../util/errors.js";
 
 type Environment = Readonly<Record<string, string | undefined>>;
 

@@ -1,0 +1,47 @@
+import type { HttpAnswer } from "../../net/http-place.js";
+import { parseJson } from "../../plan/parse-plan.js";
+import { isRecord } from "../../util/checks.js";
+import { JobError } from "../../util/errors.js";
+import { printable } from "../../util/printable.js";
+
+/** Makes the error for an answer of a registry that a retry does not change. */
+export function refusedBy(
+  { status, said, place }: HttpAnswer,
+  { doing, url, hasLogin }: { readonly doing: string; readonly url: string; readonly hasLogin: boolean },
+): JobError {
+  const answer = parseJson(said);
+  const message = isRecord(answer) && typeof answer["message"] === "string" ? firstLine(answer["message"]) : undefined;
+  if (status === 401) {
+    return new JobError(
+      "PERMISSION",
+      `${doing}: ${url} ${hasLogin ? "refuses the login" : "asks for a login"} (HTTP 401)`,
+      {
+        hint: "set MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD",
+      },
+    );
+  }
+  if (status === 403) {
+    const why = message ?? firstLine(said);
+    return new JobError("PERMISSION", `${doing}: ${url} refuses it (HTTP 403)${why === "" ? "" : `: ${why}`}`, {
+      hint: /host header/i.test(why)
+        ? "start the server with --allowed-hosts and the name that the URL has"
+        : "the user needs the permission to read this model",
+    });
+  }
+  // An alias that does not exist is 400.
+  if (message !== undefined) {
+    return new JobError("FILE_MISSING", `${doing}: ${message} (${url})`, {
+      hint: "model.path names a model, and an alias or a version, that the registry has",
+    });
+  }
+  return new JobError("FILE_MISSING", `${doing}: the server answered ${place} with HTTP ${status}`, {
+    hint: "model.registry.url or MLFLOW_TRACKING_URI names an MLflow server, with the path below which it answers",
+  });
+}
+
+const shownCharacters = 300;
+
+function firstLine(text: string): string {
+  const [first = ""] = text.trim().split(/\r?\n/, 1);
+  return printable(first.slice(0, shownCharacters).replace(/\.$/, ""));
+}

@@ -1,0 +1,152 @@
+import { request as httpRequest, type IncomingMessage, type RequestOptions } from "node:http";
+import { request as httpsRequest } from "node:https";
+import type { Socket } from "node:net";
+import type { Readable } from "node:stream";
+import { connect as tlsConnect } from "node:tls";
+import { createBrotliDecompress, createGunzip, createInflate } from "node:zlib";
+
+/** How a server's certificate is checked. */
+export interface TlsSettings {
+  /** Certificates of authorities in PEM, in place of those that Node knows. */
+  readonly ca?: string | undefined;
+  /** false: any certificate is accepted. */
+  readonly rejectUnauthorized?: boolean | undefined;
+}
+
+export interface HttpRequest {
+  readonly method: "GET" | "HEAD";
+  readonly headers: Readonly<Record<string, string>>;
+  readonly signal: AbortSignal;
+  /** undefined: the request goes straight to the server. */
+  readonly proxy: URL | undefined;
+  readonly tls: TlsSettings;
+}
+
+/** An answer whose body is not read yet. */
+export interface HttpResponse {
+  readonly status: number;
+  readonly headers: Headers;
+  readonly url: URL;
+  /** The body, decompressed. Read it, or destroy it. */
+  readonly body: Readable;
+}
+
+/** A proxy that does not connect to the server. */
+export class RefusingProxyError extends Error {
+  readonly status: number;
+  /** The proxy's origin, without user and password. */
+  readonly proxy: string;
+
+  constructor(proxy: URL, status: number) {
+    super(`the proxy ${proxy.origin} answered ${status}`);
+    this.status = status;
+    this.proxy = proxy.origin;
+  }
+}
+
+/**
+ * Sends a request and returns the headers of the answer; redirects are not followed. Node's `fetch` is not used: it
+ * takes neither a proxy nor a certificate of an authority before Node 24.
+ * @throws the signal's reason, RefusingProxyError, or a system error
+ */
+export async function sendRequest(url: URL, request: HttpRequest): Promise<HttpResponse> {
+  const { proxy, signal, tls } = request;
+  try {
+    const options = { method: request.method, headers: { ...request.headers }, signal };
+    const response =
+      proxy === undefined
+        ? await answerTo(url, { ...options, ...tls })
+        : url.protocol === "https:"
+          ? await answerTo(url, { ...options, ...(await throughTunnel(url, { proxy, signal, tls })) })
+          : await answerTo(proxy, viaProxy(url, proxy, options));
+    const headers = new Headers();
+    for (let index = 0; index + 1 < response.rawHeaders.length; index += 2) {
+      headers.append(response.rawHeaders[index] ?? "", response.rawHeaders[index + 1] ?? "");
+    }
+    return { status: response.statusCode ?? 0, headers, url, body: decompressed(response) };
+  } catch (error) {
+    signal.throwIfAborted();
+    throw error;
+  }
+}
+
+/** Reads a body. @throws the signal's reason, or a system error if the connection is lost */
+export async function* readBody({ body }: HttpResponse, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+  try {
+    yield* body as AsyncIterable<Uint8Array>;
+  } catch (error) {
+    signal.throwIfAborted();
+    throw error;
+  }
+}
+
+function answerTo(url: URL, options: RequestOptions & TlsSettings): Promise<IncomingMessage> {
+  return new Promise((resolve, reject) => {
+    const send = url.protocol === "https:" ? httpsRequest : httpRequest;
+    // A request that is stopped after its answer has begun emits another error, which the body reports.
+    send(url, options).once("response", resolve).on("error", reject).end();
+  });
+}
+
+/** A plain request names the server in its first line. */
+function viaProxy(
+  url: URL,
+  proxy: URL,
+  { headers, ...options }: Pick<HttpRequest, "method" | "headers" | "signal">,
+): RequestOptions {
+  return {
+    ...options,
+    path: url.href,
+    headers: { ...headers, host: url.host, ...loginTo(proxy) },
+    agent: false,
+  };
+}
+
+/** Has the proxy connect to the server, and starts TLS with that. */
+async function throughTunnel(
+  url: URL,
+  { proxy, signal, tls }: Pick<HttpRequest, "signal" | "tls"> & { readonly proxy: URL },
+): Promise<RequestOptions> {
+  const port = url.port === "" ? "443" : url.port;
+  const socket = await new Promise<Socket>((resolve, reject) => {
+    const send = proxy.protocol === "https:" ? httpsRequest : httpRequest;
+    const path = `${url.hostname}:${port}`;
+    send(proxy, { method: "CONNECT", path, headers: { host: path, ...loginTo(proxy) }, signal, agent: false })
+      .once("connect", (answer, opened) => {
+        if (answer.statusCode === 200) {
+          resolve(opened);
+        } else {
+          opened.destroy();
+          reject(new RefusingProxyError(proxy, answer.statusCode ?? 0));
+        }
+      })
+      .on("error", reject)
+      .end();
+  });
+  const servername = url.hostname.replace(/^\[(.*)\]$/, "$1");
+  // Without an agent, which would make a connection of its own.
+  return { createConnection: () => tlsConnect({ socket, servername, ...tls }) };
+}
+
+function loginTo({ username, password }: URL): { readonly "proxy-authorization"?: string } {
+  const login = `${decodeURIComponent(username)}:${decodeURIComponent(password)}`;
+  return username === "" ? {} : { "proxy-authorization": `Basic ${Buffer.from(login).toString("base64")}` };
+}
+
+/** No compression is asked for, but some servers store files compressed and send them so. */
+function decompressed(response: IncomingMessage): Readable {
+  const decoder = decoders[response.headers["content-encoding"] ?? ""];
+  if (decoder === undefined) {
+    return response;
+  }
+  const plain = decoder();
+  response.once("error", (error) => plain.destroy(error));
+  return response.pipe(plain);
+}
+
+const decoders: Readonly<Record<string, () => ReturnType<typeof createGunzip>>> = {
+  gzip: createGunzip,
+  "x-gzip": createGunzip,
+  deflate: createInflate,
+  br: createBrotliDecompress,
+};

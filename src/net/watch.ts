@@ -1,0 +1,39 @@
+import { BrokenTransfer } from "./http-failures.js";
+
+const usualSilenceMs = 30_000;
+
+/** Ends a request in which the server is silent for too long. */
+export interface Watch extends Disposable {
+  readonly signal: AbortSignal;
+  readonly reset: () => void;
+}
+
+/** @param signal stops the request too */
+export function startWatch({
+  signal,
+  silenceMs = usualSilenceMs,
+}: {
+  readonly signal: AbortSignal;
+  readonly silenceMs?: number | undefined;
+}): Watch {
+  const controller = new AbortController();
+  const timer = setTimeout(() => {
+    controller.abort(new BrokenTransfer(`the server was silent for ${silenceMs / 1000} s`));
+  }, silenceMs);
+  const stop = (): void => {
+    controller.abort(signal.reason);
+  };
+  signal.addEventListener("abort", stop, { once: true });
+  if (signal.aborted) {
+    stop();
+  }
+  return {
+    signal: controller.signal,
+    reset: () => timer.refresh(),
+    [Symbol.dispose]() {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", stop);
+      controller.abort(); // closes a response whose body was not read to its end
+    },
+  };
+}

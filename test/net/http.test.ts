@@ -1,0 +1,152 @@
+import { once } from "node:events";
+import { mkdtempSync, readFileSync } from "node:fs";
+import { createServer as createHttpServer } from "node:http";
+import { createServer as createHttpsServer } from "node:https";
+import { type AddressInfo, connect } from "node:net";
+import { spawnSync } from "node:child_process";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { gzipSync } from "node:zlib";
+import { describe, expect, test } from "vitest";
+import { readJson } from "#src/net/http.js";
+import type { HttpPlace } from "#src/net/http-place.js";
+import { proxiesOf } from "#src/net/proxy.js";
+import { JobError } from "#src/util/errors.js";
+import { refusalOf } from "../support/faulty.js";
+
+/** A certificate for `localhost` that no authority has signed. */
+function certificate(): { readonly key: string; readonly cert: string } {
+  const folder = mkdtempSync(join(tmpdir(), "infer-batch-tls-"));
+  const [key, cert] = [join(folder, "key.pem"), join(folder, "cert.pem")];
+  const subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"];
+  const made = [
+    "req",
+    "-x509",
+    "-newkey",
+    "rsa:2048",
+    "-nodes",
+    "-days",
+    "2",
+    "-keyout",
+    key,
+    "-out",
+    cert,
+    ...subject,
+  ];
+  expect(spawnSync("openssl", made).status, "openssl").toBe(0);
+  return { key: readFileSync(key, "utf8"), cert: readFileSync(cert, "utf8") };
+}
+
+interface World extends AsyncDisposable {
+  readonly https: string;
+  readonly http: string;
+  readonly proxy: string;
+  readonly cert: string;
+  /** "CONNECT localhost:443", "GET http://…", in the order they came to the proxy. */
+  readonly seen: string[];
+}
+
+async function openWorld({ refusing }: { readonly refusing?: number } = {}): Promise<World> {
+  const { key, cert } = certificate();
+  const seen: string[] = [];
+  const https = createHttpsServer({ key, cert }, (_request, response) => response.end('{"over":"https"}'));
+  const http = createHttpServer((_request, response) => {
+    response.writeHead(200, { "content-encoding": "gzip" }).end(gzipSync('{"over":"http"}'));
+  });
+  const proxy = createHttpServer(({ method, url, headers }, response) => {
+    seen.push(`${method} ${url} ${headers["proxy-authorization"] ?? ""} for ${headers.host}`);
+    response.end('{"over":"proxy"}');
+  });
+  proxy.on("connect", (request, socket) => {
+    seen.push(`CONNECT ${request.url} ${request.headers["proxy-authorization"] ?? ""}`.trim());
+    if (refusing !== undefined) {
+      socket.end(`HTTP/1.1 ${refusing} No\r\n\r\n`);
+      return;
+    }
+    const [, port = "0"] = request.url?.split(":") ?? [];
+    const server = connect(Number(port), "127.0.0.1", () => {
+      socket.write("HTTP/1.1 200 Connection established\r\n\r\n");
+      server.pipe(socket).pipe(server);
+    });
+    socket.on("error", () => server.destroy());
+  });
+  const servers = [https, http, proxy];
+  for (const server of servers) {
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+  }
+  const [ofHttps, ofHttp, ofProxy] = servers.map((server) => (server.address() as AddressInfo).port);
+  return {
+    https: `https://localhost:${ofHttps}/`,
+    http: `http://127.0.0.1:${ofHttp}/`,
+    proxy: `http://ann:secret@127.0.0.1:${ofProxy}`,
+    cert,
+    seen,
+    [Symbol.asyncDispose]() {
+      for (const server of servers) {
+        server.close();
+        server.closeAllConnections();
+      }
+      return Promise.resolve();
+    },
+  };
+}
+
+const placeWith = (more: Partial<HttpPlace>): HttpPlace => ({
+  doing: "loading a model",
+  retry: { maxSeconds: 0, nowMs: () => 0, random: () => 1, sleep: () => Promise.resolve(), warn() {} },
+  signal: new AbortController().signal,
+  refused: ({ status }) => new JobError("PERMISSION", `HTTP ${status}`),
+  hint: "",
+  findProxy: () => undefined,
+  ...more,
+});
+
+describe("requests to a registry", () => {
+  test("a server's certificate is checked against Node's authorities, those that are named, or not at all", async () => {
+    await using world = await openWorld();
+    expect(await refusalOf(readJson(world.https, placeWith({})))).toMatch(
+      /^64 PERMISSION\nloading a model: the server's certificate is not trusted: .*\nhint: set NODE_EXTRA_CA_CERTS/,
+    );
+    expect(await readJson(world.https, placeWith({ tls: { ca: world.cert } }))).toEqual({ over: "https" });
+    expect(await readJson(world.https, placeWith({ tls: { rejectUnauthorized: false } }))).toEqual({ over: "https" });
+    expect(await readJson(world.http, placeWith({})), "a compressed body").toEqual({ over: "http" });
+  });
+
+  test("requests go through the proxies of the environment, with the login that these ask for", async () => {
+    await using world = await openWorld();
+    const findProxy = proxiesOf({ HTTPS_PROXY: world.proxy, http_proxy: world.proxy });
+    expect(await readJson(world.https, placeWith({ findProxy, tls: { ca: world.cert } }))).toEqual({ over: "https" });
+    expect(await readJson("http://mlflow.internal/api", placeWith({ findProxy }))).toEqual({ over: "proxy" });
+    const login = `Basic ${Buffer.from("ann:secret").toString("base64")}`;
+    expect(world.seen).toEqual([
+      `CONNECT ${new URL(world.https).host} ${login}`,
+      `GET http://mlflow.internal/api ${login} for mlflow.internal`,
+    ]);
+  });
+
+  test.each([
+    { status: 407, said: "64 PERMISSION" },
+    { status: 503, said: "75 NETWORK" },
+  ])("a proxy that answers $status ends with $said, without its password", async ({ status, said }) => {
+    await using world = await openWorld({ refusing: status });
+    const refusal = await refusalOf(
+      readJson(world.https, placeWith({ findProxy: proxiesOf({ HTTPS_PROXY: world.proxy }) })),
+    );
+    expect(refusal).toContain(said);
+    expect(refusal).toContain(`answered ${status}`);
+    expect(refusal).not.toContain("secret");
+  });
+});
+
+test.each([
+  ["https://mlflow.corp.example/", "corp.example", false],
+  ["https://corp.example/", ".corp.example", false],
+  ["https://notcorp.example/", "corp.example", true],
+  ["https://mlflow.example:5000/", "mlflow.example:5000", false],
+  ["https://mlflow.example/", "mlflow.example:5000, other", true],
+  ["https://mlflow.example/", "localhost *", false],
+])("with NO_PROXY a request to %s, %s, goes through the proxy: %s", (url, none, proxied) => {
+  const findProxy = proxiesOf({ HTTPS_PROXY: "proxy.example:3128", NO_PROXY: none });
+  expect(findProxy(new URL(url))?.href).toBe(proxied ? "http://proxy.example:3128/" : undefined);
+});

@@ -1,0 +1,170 @@
+import { readFile, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { type CliResult, projectFolder, runCli } from "../support/cli.js";
+import { expectFinished } from "../support/crash.js";
+import { goldenRows } from "../support/golden.js";
+import { scratchFolder, writeSpec } from "../support/job.js";
+import { type Mlflow, onnxArtifacts, serveMlflow } from "../support/mlflow.js";
+import { latch } from "../support/waiting.js";
+import { fixtureNamed } from "../support/world.js";
+
+const fixture = fixtureNamed("diabetes-mlp");
+
+/** Versions 1 and 2 of `churn`: the same scores, computed by models of other bytes. Version 1 is the champion. */
+async function serveChurn(): Promise<Mlflow> {
+  const [one, two] = await Promise.all(
+    ["diabetes-mlp", "diabetes-mlp-batch32"].map((name) =>
+      readFile(join(projectFolder, `fixtures/models/${name}.onnx`)),
+    ),
+  );
+  const mlflow = await serveMlflow({
+    "1": { files: onnxArtifacts({ "model.onnx": one ?? new Uint8Array() }) },
+    "2": { files: onnxArtifacts({ "model.onnx": two ?? new Uint8Array() }) },
+  });
+  mlflow.aliases.set("champion", "1");
+  return mlflow;
+}
+
+interface World extends AsyncDisposable {
+  readonly mlflow: Mlflow;
+  readonly out: string;
+  readonly spec: (path?: string) => Promise<string>;
+  readonly forgetModels: () => Promise<void>;
+  /** @param cache the machine */
+  readonly run: (args: readonly string[], cache?: string) => Promise<CliResult>;
+}
+
+async function openWorld(): Promise<World> {
+  const scratch = await scratchFolder();
+  const mlflow = await serveChurn();
+  return {
+    mlflow,
+    out: join(scratch.path, "out"),
+    spec: (path = "models:/churn@champion") =>
+      writeSpec(scratch.path, fixture, { commit_rows: 80, retry: { max_seconds: 1 }, model: { path } }),
+    forgetModels: () => rm(join(scratch.path, "cache"), { recursive: true }),
+    run: (args, cache = "cache") =>
+      runCli(args, { env: { MLFLOW_TRACKING_URI: mlflow.url, XDG_CACHE_HOME: join(scratch.path, cache) } }),
+    async [Symbol.asyncDispose]() {
+      await mlflow[Symbol.asyncDispose]();
+      await scratch[Symbol.asyncDispose]();
+    },
+  };
+}
+
+const modelOf = async (out: string): Promise<unknown> =>
+  (JSON.parse(await readFile(join(out, "_manifest.json"), "utf8")) as { model: unknown }).model;
+
+describe("the version of a model", () => {
+  test("workers that plan at once, between which an alias moves, score with the version of the plan that was stored", async () => {
+    await using world = await openWorld();
+    const { mlflow } = world;
+    const spec = await world.spec();
+    const both = latch<void>();
+    const answered = latch<void>();
+    let asked = 0;
+    mlflow.before = async (path) => {
+      if (path === "registered-models/alias") {
+        asked += 1;
+        if (asked === 1) {
+          await both.promise; // both workers have found no plan by then
+        } else {
+          both.resolve();
+          await answered.promise;
+          mlflow.aliases.set("champion", "2");
+        }
+      } else {
+        answered.resolve();
+      }
+      return false;
+    };
+    const [one, other] = await Promise.all([
+      world.run(["run", spec, "--worker", "0/2"], "machine-0"),
+      world.run(["run", spec, "--worker", "1/2"], "machine-1"),
+    ]);
+    expect([one.code, other.code], `${one.stderr}${other.stderr}`).toEqual([0, 0]);
+    const downloads = mlflow.requests.filter((request) => request.includes("get-download-uri")).toSorted();
+    expect(new Set(downloads).size, "both versions were resolved").toBe(2);
+    expect(downloads, "one worker fetched the version of the other's plan").toHaveLength(3);
+    await expectFinished(world.out, { golden: await goldenRows(fixture) });
+  });
+
+  test("a planned version that was deleted ends with 66, and --new-run takes the version of today", async () => {
+    await using world = await openWorld();
+    const { mlflow } = world;
+    const spec = await world.spec();
+    expect((await world.run(["run", spec, "--worker", "0/2"])).code).toBe(0);
+    mlflow.aliases.set("champion", "2");
+    mlflow.versions.delete("1");
+    await world.forgetModels();
+
+    const gone = await world.run(["run", spec, "--worker", "1/2"]);
+    expect([gone.code, gone.stderr.replaceAll(mlflow.url, "URL")]).toMatchSnapshot();
+    const next = await world.run(["run", spec, "--new-run"]);
+    expect(next.code, next.stderr).toBe(0);
+    expect(await modelOf(world.out)).toMatchObject({ uri: "models:/churn@champion", version: "2" });
+    await expectFinished(world.out, { golden: await goldenRows(fixture) });
+  });
+
+  test("artifacts of a planned version that were replaced end with 66, and a registry that is away with 75", async () => {
+    await using world = await openWorld();
+    const { mlflow } = world;
+    const spec = await world.spec();
+    expect((await world.run(["run", spec, "--worker", "0/2"])).code).toBe(0);
+    await world.forgetModels();
+    const planned = mlflow.versions.get("1") ?? { files: new Map() };
+    mlflow.versions.set("1", mlflow.versions.get("2") ?? planned);
+    const replaced = await world.run(["run", spec, "--worker", "1/2"]);
+    expect([replaced.code, replaced.stderr]).toMatchObject([
+      66,
+      expect.stringContaining("comparing models:/churn@champion with the plan of this unfinished run: its sha256 is"),
+    ]);
+    mlflow.versions.set("1", planned);
+    await world.forgetModels();
+    mlflow.before = (_path, response) => {
+      response.destroy();
+      return true;
+    };
+    const away = await world.run(["run", spec, "--worker", "1/2"]);
+    expect(away.code, away.stderr).toBe(75);
+  });
+
+  test("another URI in the spec ends with 66 without a request, even if it leads to the same model", async () => {
+    await using world = await openWorld();
+    expect((await world.run(["run", await world.spec(), "--worker", "0/2"])).code).toBe(0);
+    world.mlflow.requests.length = 0;
+    const changed = await world.run(["run", await world.spec("models:/churn/1"), "--worker", "1/2"]);
+    expect([changed.code, changed.stderr]).toMatchObject([
+      66,
+      expect.stringContaining('model.path is "models:/churn/1", planned "models:/churn@champion"'),
+    ]);
+    expect(world.mlflow.requests).toEqual([]);
+  });
+
+  test("inspect and init take a model of a registry", async () => {
+    await using world = await openWorld();
+    const shown = await world.run(["inspect", "models:/churn@champion"]);
+    expect(shown.stdout, shown.stderr).toMatch(/^model {3}models:\/churn@champion → version 1\n/);
+    const spec = `${world.out}.yaml`;
+    const data = join(projectFolder, "fixtures/data/diabetes/*.parquet");
+    const made = await world.run([
+      "init",
+      spec,
+      "--model",
+      "models:/churn@champion",
+      "--input",
+      data,
+      "--columns",
+      "id",
+    ]);
+    expect(made.code, made.stderr).toBe(0);
+    const text = await readFile(spec, "utf8");
+    expect(text).toContain("name: churn\n");
+    expect(text).toContain("path: models:/churn@champion");
+    const valid = await world.run(["validate", spec]);
+    expect(valid.code, valid.stderr).toBe(0);
+    const refused = await world.run(["inspect", "azureml://registries/r/models/m/versions/1"]);
+    expect(refused.stderr).toContain("az ml model download");
+  });
+});
