@@ -139,6 +139,31 @@ describe("requests to a registry", () => {
   });
 });
 
+test("a server that is silent in the middle of a body is transient, and a job that is stopped then ends at once", async () => {
+  const stop = new AbortController();
+  const server = createHttpServer((_request, response) => {
+    response.writeHead(200, { "content-length": 100 }).write('{"half":');
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+  try {
+    expect(await refusalOf(readJson(url, placeWith({ silenceMs: 100 })))).toContain(
+      "75 NETWORK\nloading a model: the server was silent for 0.1 s",
+    );
+    const stopped = new JobError("SIGTERM", "stopped");
+    server.once("request", () => {
+      setTimeout(() => {
+        stop.abort(stopped);
+      }, 50);
+    });
+    await expect(readJson(url, placeWith({ signal: stop.signal }))).rejects.toBe(stopped);
+  } finally {
+    server.closeAllConnections();
+    server.close();
+  }
+});
+
 test.each([
   ["https://mlflow.corp.example/", "corp.example", false],
   ["https://corp.example/", ".corp.example", false],
