@@ -1,6 +1,7 @@
 // Writes what is made from the definitions: the JSON Schema for editors, the references of job spec and command line.
 // With --check it changes nothing and fails when a file is stale.
 import { readFileSync, writeFileSync } from "node:fs";
+import { editorSchema } from "../dist/spec/editor-schema.js";
 import { checkSpec, specJsonSchema } from "../dist/spec/job-spec.js";
 import { classOfKey } from "../dist/spec/key-classes.js";
 import { cliPage } from "./cli-page.mjs";
@@ -76,7 +77,7 @@ const reference = [
 ].join("\n");
 
 const files = {
-  "jobs/infer-batch.schema.json": `${JSON.stringify(schema, undefined, 2)}\n`,
+  "jobs/infer-batch.schema.json": `${JSON.stringify(editorSchema(), undefined, 2)}\n`,
   "docs/job-spec.md": reference,
   "docs/cli.md": cliPage(),
   "docs/corpora.md": corporaPage(),

@@ -216,7 +216,7 @@ function addSchema(program: Command, io: SafeIo): void {
     .command("schema")
     .description("Print the JSON Schema of the job spec, for editors")
     .action(async () => {
-      const { specJsonSchema } = await import("../spec/job-spec.js");
-      io.stdout.write(`${JSON.stringify(specJsonSchema(), undefined, 2)}\n`);
+      const { editorSchema } = await import("../spec/editor-schema.js");
+      io.stdout.write(`${JSON.stringify(editorSchema(), undefined, 2)}\n`);
     });
 }

@@ -264,7 +264,7 @@ export function checkSpec(
   return result.success ? { spec: deepFreeze(result.data) } : { issues: result.error.issues };
 }
 
-/** JSON Schema (draft 2020-12) of the same definition, for editors. */
+/** JSON Schema (draft 2020-12) of the same definition, of a spec whose `${…}` are filled in. */
 export function specJsonSchema(): object {
   const { properties, ...rest } = z.toJSONSchema(job, { io: "input" });
   const params = typeof properties?.["params"] === "object" ? properties["params"] : {};

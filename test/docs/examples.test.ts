@@ -7,6 +7,7 @@ import { parse, stringify } from "yaml";
 import { loadSpec } from "#src/spec/load.js";
 import { projectFolder, runCli } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
+import { schemaErrors } from "../support/json-schema.js";
 
 const { status, stdout } = spawnSync("git", ["ls-files", "*.md"], { cwd: projectFolder, encoding: "utf8" });
 const pages = stdout.split("\n").filter((path) => /^(?:README\.md|(?:docs|deploy|examples)\/.*)$/.test(path));
@@ -40,21 +41,25 @@ const rest = {
 };
 const target = { parquet: { path: "out/dt=${ds}" } };
 
-/** A spec of its own, or part of one, as the loader takes it. @throws JobError */
-function load(block: string): void {
+/** Loads a spec, or part of one that is completed. Returns the spec's text. @throws JobError */
+function load(block: string): string {
   const given = parse(block) as Mapping;
   const output = isMapping(given["output"]) ? given["output"] : {};
   const isWhole = "parquet" in output || "postgres" in output;
   const text = "version" in given ? block : stringify(merged({ ...rest, output: isWhole ? {} : target }, given));
   const env = { DATABASE_URL: "postgres://user@host/database", HC_UUID: "0", PING_URL: "https://hc-ping.com/0" };
   loadSpec(text, { file: "job.yaml", params: {}, env, nowMs: 0 });
+  return text;
 }
 
 const specs = pages.flatMap((page) => blocks(page, "yaml").map((block, index) => ({ page, block, index: index + 1 })));
 
-test.skipIf(status !== 0).each(specs)("example $index of $page is a spec that the program takes", ({ block }) => {
-  load(block);
-});
+test.skipIf(status !== 0).each(specs)(
+  "example $index of $page is a spec that the program and the JSON Schema for editors accept",
+  ({ block }) => {
+    expect(schemaErrors(parse(load(block)))).toEqual([]);
+  },
+);
 
 test("an example with a mistake is refused", () => {
   expect(specs.length).toBeGreaterThan(10);

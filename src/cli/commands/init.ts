@@ -6,7 +6,7 @@ import { errnoOf, JobError } from "../../util/errors.js";
 import { contractText } from "../../report/plan-text.js";
 import { previewContract, previewSchema } from "../../run/preview.js";
 import { draftSpec, type SpecDraft } from "../../spec/draft.js";
-import { specJsonSchema } from "../../spec/job-spec.js";
+import { editorSchema } from "../../spec/editor-schema.js";
 import { loadSpec } from "../../spec/load.js";
 import { fileError } from "../../app/given-files.js";
 import { isModelUri } from "../../spec/model-uri.js";
@@ -209,7 +209,7 @@ async function create(path: string, text: string): Promise<void> {
 
 /** Writes the JSON Schema for editors, unless it exists. */
 async function createSchema(path: string): Promise<string> {
-  const text = `${JSON.stringify(specJsonSchema(), undefined, 2)}\n`;
+  const text = `${JSON.stringify(editorSchema(), undefined, 2)}\n`;
   return await writeFile(path, text, { flag: "wx" }).then(
     () => `, and ${schemaFile}, with which editors complete and check the spec`,
     () => "",

@@ -1,0 +1,43 @@
+import { specJsonSchema } from "./job-spec.js";
+
+/** What `${…}` looks like in a text, wherever it stands. */
+const template = String.raw`\$\{.+\}`;
+
+/** Keywords of JSON Schema whose value is a schema, a list of schemas or a mapping to schemas that values must match. */
+const nested = new Set(["properties", "additionalProperties", "items", "prefixItems", "anyOf", "oneOf", "allOf"]);
+
+/**
+ * Returns the JSON Schema (draft 2020-12) for editors. They see a spec before `${…}` is filled in, so that every text with
+ * a pattern or an enumeration may also be a text with `${…}`. Keys may not.
+ */
+export function editorSchema(): object {
+  return withTemplates(specJsonSchema()) as object;
+}
+
+function withTemplates(node: unknown): unknown {
+  if (typeof node !== "object" || node === null) {
+    return node;
+  }
+  if (Array.isArray(node)) {
+    return node.map(withTemplates);
+  }
+  const inner = Object.entries(node).map(([keyword, value]: [string, unknown]): [string, unknown] => [
+    keyword,
+    keyword === "properties" ? eachValue(value) : nested.has(keyword) ? withTemplates(value) : value,
+  ]);
+  const { enum: names, ...rest } = Object.fromEntries(inner);
+  if (rest["type"] !== "string") {
+    return Object.fromEntries(inner);
+  }
+  if (names !== undefined) {
+    return { ...rest, anyOf: [{ enum: names }, { pattern: template }] };
+  }
+  return typeof rest["pattern"] === "string" ? { ...rest, pattern: `${rest["pattern"]}|${template}` } : rest;
+}
+
+/** A property may be called like a keyword, such as `enum`. */
+function eachValue(properties: unknown): unknown {
+  return typeof properties !== "object" || properties === null
+    ? properties
+    : Object.fromEntries(Object.entries(properties).map(([name, value]) => [name, withTemplates(value)]));
+}
