@@ -1,6 +1,6 @@
 import { request as httpRequest, type IncomingMessage, type RequestOptions } from "node:http";
 import { request as httpsRequest } from "node:https";
-import type { Socket } from "node:net";
+import { isIP, type Socket } from "node:net";
 import type { Readable } from "node:stream";
 import { connect as tlsConnect } from "node:tls";
 import { createBrotliDecompress, createGunzip, createInflate } from "node:zlib";
@@ -123,9 +123,10 @@ async function throughTunnel(
       .on("error", reject)
       .end();
   });
-  const servername = url.hostname.replace(/^\[(.*)\]$/, "$1");
+  const host = url.hostname.replace(/^\[(.*)\]$/, "$1");
+  const servername = isIP(host) === 0 ? host : ""; // TLS has no field for an address
   // Without an agent, which would make a connection of its own.
-  return { createConnection: () => tlsConnect({ socket, servername, ...tls }) };
+  return { createConnection: () => tlsConnect({ socket, host, servername, ...tls }) };
 }
 
 function loginTo({ username, password }: URL): { readonly "proxy-authorization"?: string } {

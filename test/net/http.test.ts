@@ -125,6 +125,21 @@ describe("requests to a registry", () => {
     ]);
   });
 
+  test("a server that is named by its address is reached through a proxy, and its certificate is checked for that", async () => {
+    await using world = await openWorld();
+    const findProxy = proxiesOf({ HTTPS_PROXY: world.proxy });
+    const warned: string[] = [];
+    const listen = ({ message }: Error): unknown => warned.push(message);
+    process.on("warning", listen);
+    const at = (host: string): string => world.https.replace("localhost", host);
+    const place = placeWith({ findProxy, tls: { ca: world.cert } });
+    expect(await readJson(at("127.0.0.1"), place)).toEqual({ over: "https" });
+    expect(await refusalOf(readJson(at("127.0.0.2"), place))).toContain("certificate is not trusted");
+    await new Promise(setImmediate);
+    process.off("warning", listen);
+    expect(warned, "Node warns of an address that is sent as a server's name").toEqual([]);
+  });
+
   test.each([
     { status: 407, said: "64 PERMISSION" },
     { status: 503, said: "75 NETWORK" },
